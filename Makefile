@@ -1,0 +1,87 @@
+# make help lists what there is.
+
+GO     ?= go
+PKGS   ?= ./...
+ARGS   ?=
+
+# Clients that cannot be in one build with the rest.
+CLIENT_MODULES := internal/clients/chromedp014 internal/clients/gorod
+
+# Built from source by the go command and kept in its cache.
+GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.DEFAULT_GOAL := help
+.PHONY: help deps chromium driver clients namespaces modules build run test chromedp-suite check fmt-check lint fmt demo chaos bench bench-lease clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+deps: driver clients namespaces modules ## Install what is missing: Chromium, the CDP clients of the tests, Go modules
+
+chromium:
+	@scripts/install-chromium.sh
+
+driver:
+	@scripts/install-chromium.sh --driver
+
+clients:
+	@scripts/install-clients.sh
+
+namespaces:
+	@scripts/install-iproute2.sh
+
+modules:
+	@$(GO) mod download
+	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) mod download) || exit 1; done
+
+# Where git refuses (a checkout of another user), the go command would fail too.
+VCS = $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo auto || echo false)
+
+build: ## Build bin/leasehold
+	@$(GO) build -trimpath -buildvcs=$(VCS) -o bin/leasehold ./cmd/leasehold
+
+run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
+	@exec bin/leasehold run $(ARGS)
+
+test: deps check ## Check and test everything, with the race detector
+	$(GO) test -race -count=1 -timeout 14m $(PKGS)
+
+chromedp-suite: deps ## Run all of chromedp's own tests through the sidecar, and on a port of the same Chrome
+	LEASEHOLD_CHROMEDP_SUITE=all $(GO) test ./internal/e2e -run '^TestChromedpSuite$$' -v -count=1 -timeout 30m
+
+check: fmt-check
+	$(GO) vet $(PKGS)
+	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
+	$(GO) tool staticcheck $(PKGS)
+
+fmt-check:
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi
+
+lint: check ## Check, and run golangci-lint (the first time builds it)
+	$(GO) run $(GOLANGCI_LINT) run $(PKGS)
+
+fmt: ## Format the Go files
+	@$(GO) fmt $(PKGS)
+
+demo: deps ## Show a lost worker and its recovery, step by step
+	@$(GO) test ./internal/e2e -run '^TestDemo$$' -v -count=1
+
+DURATION ?= 5m
+SEED     ?=
+NODES    ?= 1
+WITHOUT  ?=
+
+chaos: deps ## Long chaos run: make chaos DURATION=10m SEED=7 NODES=3
+	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) CHAOS_NODES=$(NODES) CHAOS_WITHOUT='$(WITHOUT)' \
+		$(GO) test -race ./internal/chaos -run '^TestChaos$$' -v -count=1 -timeout 24h
+
+bench: deps build ## Measure the data path beside Chrome's port: make bench SAVE=file, or COMPARE=file
+	@$(GO) build -o bin/bench ./internal/bench
+	@bin/bench -launcher bin/leasehold $(if $(SAVE),-save $(SAVE)) $(if $(COMPARE),-compare $(COMPARE)) $(ARGS)
+
+bench-lease: modules ## Measure grants, renewals and ten thousand leases, on one server and on three
+	@$(GO) test ./lease/natskv -run '^$$' -bench 'HeldLeases' -benchtime 1x -timeout 30m
+	@$(GO) test ./lease/natskv -run '^$$' -bench 'Grant|Renew|Transition|Presence' -timeout 30m
+
+clean: ## Remove what was built
+	@rm -rf bin

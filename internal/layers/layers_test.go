@@ -1,0 +1,100 @@
+package layers
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// order is the list of ARCHITECTURE.md: a package may import only those below it.
+// An adapter (natskv, natsstore) stands above the package whose interface it
+// implements.
+var order = []string{
+	"leasehold/cmd/leasehold",
+	"leasehold/launcher/httpapi",
+	"leasehold/launcher/console",
+	"leasehold/launcher",
+	"leasehold/launcher/chrome",
+	"leasehold/launcher/profiledir",
+	"leasehold/launcher/recovery",
+	"leasehold/launcher/api",
+	"leasehold/cdpproxy",
+	"leasehold/lease/natskv",
+	"leasehold/lease",
+	"leasehold/checkpoint",
+	"leasehold/evidence/natsstore",
+	"leasehold/evidence/s3store",
+	"leasehold/evidence/storetest",
+	"leasehold/evidence",
+}
+
+// never are imports that the list alone would allow.
+var never = map[string][]string{
+	"leasehold/launcher/httpapi": {"leasehold/launcher", "leasehold/launcher/chrome", "leasehold/cdpproxy", "leasehold/lease/natskv"},
+	"leasehold/launcher/console": {"leasehold/launcher"},
+	"leasehold/launcher":         {"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store"},
+}
+
+type pkg struct {
+	ImportPath string
+	Doc        string
+	Imports    []string
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "leasehold/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func TestImportsPointDown(t *testing.T) {
+	all := packages(t)
+	if len(all) < len(order) {
+		t.Fatalf("%d packages listed, want at least the %d of the list", len(all), len(order))
+	}
+	for _, p := range all {
+		helper := strings.HasPrefix(p.ImportPath, "leasehold/internal/")
+		at := slices.Index(order, p.ImportPath)
+		if at < 0 && !helper {
+			t.Errorf("%s is in no place of the list", p.ImportPath)
+		}
+		for _, i := range p.Imports {
+			to := slices.Index(order, i)
+			switch {
+			case strings.HasPrefix(i, "github.com/nats-io/") && p.ImportPath == "leasehold/lease":
+				t.Errorf("%s imports %s: lease knows no network", p.ImportPath, i)
+			case to < 0 || helper:
+			case to < at:
+				t.Errorf("%s imports %s, which is above it", p.ImportPath, i)
+			case slices.Contains(never[p.ImportPath], i):
+				t.Errorf("%s imports %s, and must not", p.ImportPath, i)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItIs(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Installs the CDP clients of internal/clients that the tests drive, where they
+# are missing or older than the lock file. Prints what npm prints only when it
+# fails.
+set -euo pipefail
+
+cd "$(dirname "$0")/../internal/clients"
+
+# npm writes this file last, so it is there only after an install that went well.
+mark=node_modules/.package-lock.json
+if [ -e "$mark" ] && ! [ package-lock.json -nt "$mark" ] && ! [ package.json -nt "$mark" ]; then
+  exit 0
+fi
+
+for tool in node npm; do
+  if ! command -v "$tool" >/dev/null; then
+    echo "$tool not found: the tests drive Playwright and Puppeteer. Install Node.js 20 or later with npm (Debian: apt-get install nodejs npm)" >&2
+    exit 1
+  fi
+done
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+echo "installing the CDP clients (npm ci)"
+# Some packages ask for a newer Node.js than they need; npm only warns of that.
+if ! npm ci --loglevel=error --no-progress >"$log" 2>&1; then
+  echo "npm ci in internal/clients failed:" >&2
+  cat "$log" >&2
+  exit 1
+fi
+touch "$mark"

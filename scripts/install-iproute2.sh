@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Installs iproute2 and util-linux (ip, unshare, nsenter), with which the chaos
+# test makes its namespaces, where they are missing. Without root or apt-get it
+# says so and goes on: the test then runs on loopback, without partitions. Prints
+# what apt prints only when it fails.
+set -euo pipefail
+
+missing=()
+command -v ip >/dev/null || missing+=(iproute2)
+if ! command -v unshare >/dev/null || ! command -v nsenter >/dev/null; then
+  missing+=(util-linux)
+fi
+if [ ${#missing[@]} -eq 0 ]; then
+  exit 0
+fi
+
+if ! command -v apt-get >/dev/null || { [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; }; then
+  echo "${missing[*]} missing: the chaos test runs without partitions" >&2
+  exit 0
+fi
+exec "$(dirname "$0")/apt-install.sh" "${missing[@]}"

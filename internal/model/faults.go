@@ -1,0 +1,141 @@
+package model
+
+import "time"
+
+// Fault is a kind of thing that goes wrong.
+type Fault string
+
+// The faults.
+const (
+	Crash     Fault = "launcher killed"
+	Reboot    Fault = "host rebooted"
+	Pause     Fault = "launcher paused"
+	Freeze    Fault = "host frozen"
+	WallJump  Fault = "wall clock jumped"
+	Partition Fault = "host cut off"
+	Away      Fault = "store away"
+	Restart   Fault = "store restarted"
+	Lost      Fault = "acknowledged writes lost"
+	Back      Fault = "store rolled back"
+	Wiped     Fault = "store wiped"
+	Storm     Fault = "bad network"
+)
+
+// AllFaults lists them.
+var AllFaults = []Fault{Crash, Reboot, Pause, Freeze, WallJump, Partition, Away, Restart, Lost, Back, Wiped, Storm}
+
+// plan lets each kind of fault happen again and again.
+func (w *World) plan() {
+	for _, f := range AllFaults {
+		if mean := w.o.Faults[f]; mean > 0 {
+			w.next(f, mean)
+		}
+	}
+}
+
+func (w *World) next(f Fault, mean time.Duration) {
+	w.after(time.Duration(w.rng.ExpFloat64()*float64(mean)), func() {
+		w.strike(f, w.hosts[w.rng.IntN(len(w.hosts))])
+		w.next(f, mean)
+	})
+}
+
+// soon lets one or two faults happen to the host at a bad moment: right after
+// something that matters.
+func (w *World) soon(h *host, chance float64) {
+	if !w.chance(chance) {
+		return
+	}
+	at := w.upTo(200 * time.Millisecond)
+	var kinds []Fault
+	for _, f := range AllFaults {
+		if w.o.Faults[f] > 0 {
+			kinds = append(kinds, f)
+		}
+	}
+	for range 1 + w.rng.IntN(2) {
+		if len(kinds) > 0 {
+			f := kinds[w.rng.IntN(len(kinds))]
+			w.after(at, func() { w.strike(f, h) })
+			at += w.upTo(200 * time.Millisecond)
+		}
+	}
+}
+
+func (w *World) strike(f Fault, h *host) {
+	s := &w.server
+	w.counts[string(f)]++
+	switch f {
+	case Crash, Reboot:
+		if h.p == nil {
+			return
+		}
+		w.note("%s: %s", h.id, f)
+		h.p.die()
+		h.p = nil
+		if f == Reboot {
+			for _, p := range keys(w.dirs) {
+				for _, c := range append([]*chrome(nil), w.dirs[p].chrome...) {
+					if c.host == h {
+						c.end()
+					}
+				}
+			}
+			h.started = w.now
+		}
+		w.after(w.upTo(90*time.Second), func() { w.launch(h) })
+	case Pause:
+		if h.p != nil {
+			d := w.upTo(3 * w.o.TTL)
+			w.note("%s: launcher paused for %v", h.id, d)
+			h.p.paused = w.now + int64(d)
+		}
+	case Freeze:
+		d := w.upTo(3 * w.o.TTL)
+		w.note("%s: frozen for %v", h.id, d)
+		h.frozen = w.now + int64(d)
+	case WallJump:
+		h.wall += w.upTo(4*time.Hour) - 2*time.Hour
+		w.note("%s: wall clock jumps to %v off", h.id, h.wall)
+	case Partition:
+		if h.cutOff {
+			return
+		}
+		d := w.o.Cuts[0] + w.upTo(w.o.Cuts[1]-w.o.Cuts[0])
+		w.note("%s: cut off for %v", h.id, d)
+		h.cutOff = true
+		w.after(d, func() {
+			w.note("%s: connected again", h.id)
+			h.cutOff = false
+		})
+	case Away:
+		if s.away {
+			return
+		}
+		d := w.upTo(2 * w.o.TTL)
+		w.note("store: away for %v", d)
+		s.away = true
+		w.after(d, func() {
+			w.note("store: back")
+			s.away = false
+			w.restart()
+		})
+	case Restart:
+		w.note("store: restarted")
+		w.restart()
+	case Lost:
+		n := 1 + w.rng.Uint64N(4)*w.rng.Uint64N(2)
+		w.note("store: restarted, and the last %d writes are lost", n)
+		w.goBack(n, false)
+	case Back:
+		n := w.rng.Uint64N(200)
+		w.note("store: rolled back by %d writes", n)
+		w.goBack(n, false)
+	case Wiped:
+		w.note("store: wiped")
+		w.goBack(0, true)
+	case Storm:
+		h.storm = w.now + int64(w.upTo(2*time.Minute))
+		w.note("%s: bad network until %.1fs", h.id, float64(h.storm)/1e9)
+	}
+}

@@ -1,0 +1,105 @@
+package model
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"leasehold/lease"
+)
+
+// Options of a World.
+type Options struct {
+	Seed  uint64
+	Steps int
+	// Hosts, each with one launcher, and Profiles, each with its directory.
+	Hosts, Profiles int
+	// Shared puts the directories on a file system that all hosts see, and that
+	// has no locks that work between them.
+	Shared bool
+	TTL    time.Duration
+	// Patrol is how often, about, launchers look at what the others do.
+	Patrol time.Duration
+	// Sharp makes them look at once when a presence changes, and again at the
+	// very moment when they have waited long enough.
+	Sharp bool
+	// Drift is how far the rate of each host's clock is off, either way.
+	Drift float64
+	// Loss, StaleReads and Late are how often a message is lost, a read is old,
+	// and a request arrives (again) long after it was sent.
+	Loss, StaleReads, Late float64
+	// Faults are how often each kind happens: the mean time between two.
+	Faults map[Fault]time.Duration
+	// Cuts are between how long a host can be cut off at a time.
+	Cuts [2]time.Duration
+	// Mutant names the one rule that is left out, empty for none.
+	Mutant string
+	// Keep keeps every compare-and-swap for Result.Swaps, and leaves it to the
+	// reader to judge them.
+	Keep bool
+}
+
+// World is one simulated run.
+type World struct {
+	engine
+	o        Options
+	hosts    []*host
+	dirs     map[string]*directory
+	server   server
+	check    checker
+	nonces   uint64
+	sessions uint64
+	counts   map[string]int // of what happened, by kind
+}
+
+func (w *World) mutant(name string) bool { return w.o.Mutant == name }
+
+// Result is what a run came to.
+type Result struct {
+	Violation *Violation
+	Steps     int
+	Virtual   time.Duration
+	// Counts says how much happened, by kind.
+	Counts map[string]int
+	Swaps  []*Swap
+}
+
+// Run runs a world until its steps are done or a rule is broken.
+func Run(o Options) Result {
+	w := &World{
+		engine: engine{rng: rand.New(rand.NewPCG(o.Seed, 20261120))}, o: o,
+		dirs: map[string]*directory{}, counts: map[string]int{},
+		server: server{boot: 1, created: 1, records: bucket[lease.Record]{}, presences: bucket[lease.Presence]{}},
+	}
+	w.check = newChecker(w)
+	for i := range o.Hosts {
+		h := &host{id: fmt.Sprintf("host%d", i), rate: 1}
+		switch {
+		case o.Sharp && i%2 == 0, !o.Sharp && w.chance(1./3):
+			h.rate -= o.Drift
+		case o.Sharp, w.chance(1. / 2):
+			h.rate += o.Drift
+		}
+		h.started = -int64(w.upTo(1000 * time.Hour))
+		h.wall = w.upTo(time.Minute)
+		w.hosts = append(w.hosts, h)
+	}
+	for i := range o.Profiles {
+		d := &directory{profile: fmt.Sprintf("p%d", i), hosts: []*host{w.hosts[i%o.Hosts]}, locks: map[*host]*lock{}}
+		if o.Shared {
+			d.hosts = append(d.hosts, w.hosts[(i+1)%o.Hosts])
+		}
+		w.dirs[d.profile] = d
+	}
+	for _, h := range w.hosts {
+		w.launch(h)
+	}
+	w.plan()
+	w.run(o.Steps)
+	for _, h := range w.hosts {
+		if h.p != nil {
+			h.p.die()
+		}
+	}
+	return Result{Violation: w.found, Steps: w.steps, Virtual: time.Duration(w.now), Counts: w.counts, Swaps: w.check.swaps}
+}

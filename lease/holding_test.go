@@ -1,0 +1,252 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// holding runs a test on a lease that was just granted.
+func holding(t *testing.T, test func(b *bench, h *Holding)) {
+	keeping(t, func(b *bench) {
+		h := b.hold(Record{ProfileID: "p", MaxActiveRuns: 3})
+		defer h.Stop()
+		test(b, h)
+	})
+}
+
+// hold grants one more run.
+func (b *bench) hold(r Record) *Holding {
+	b.Helper()
+	next, err := r.Grant(Request{SessionID: "s", LauncherID: "l", PresenceEpoch: b.k.Epoch(), TTL: ttl}, time.Now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.s.mu.Lock()
+	prev := b.s.records["p"]
+	b.s.mu.Unlock()
+	stored, err := b.s.Swap(b.Context(), prev, next)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return Hold(b.Context(), stored.Record, next.Token, b.s, b.k)
+}
+
+// ended waits for the end of the holding and returns its cause.
+func (b *bench) ended(h *Holding) error {
+	b.Helper()
+	select {
+	case <-h.Context().Done():
+	case <-time.After(10 * time.Minute):
+		b.Fatal("the lease is not lost")
+	}
+	if h.Fence().Check() == nil {
+		b.Fatal("the fence is open although the lease is lost")
+	}
+	return context.Cause(h.Context())
+}
+
+func TestHoldingWritesProgressOnce(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		before := b.s.writes
+		for range 1000 {
+			h.Note(Progress{LastKnownURL: "http://a/"})
+			h.Note(Progress{LastKnownURL: "http://b/", LastKnownStep: "two"})
+		}
+		time.Sleep(time.Second)
+		h.Stop()
+		if r := b.s.record(); r.LastKnownURL != "http://b/" || r.LastKnownStep != "two" || b.s.writes > before+2 {
+			t.Fatalf("url %q step %q after %d writes", r.LastKnownURL, r.LastKnownStep, b.s.writes-before)
+		}
+	})
+}
+
+func TestHoldingLeavesSettingsOfOthers(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		h.Note(Progress{LastKnownURL: "http://b/"})
+		time.Sleep(time.Second)
+		b.s.change(t, func(r Record) (Record, error) { r.AccountID = "acme"; return r, nil })
+		h.Note(Progress{LastKnownStep: "three"})
+		time.Sleep(2 * timing.Renewal())
+		if r := b.s.record(); r.AccountID != "acme" || r.LastKnownStep != "three" || r.LastKnownURL != "http://b/" {
+			t.Fatalf("%+v", r)
+		}
+	})
+}
+
+func TestHoldingWritesProgressAfterAnOutage(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		b.s.set(func(s *memory) { s.away = true })
+		h.Note(Progress{LastKnownURL: "http://b/"})
+		time.Sleep(12 * time.Second)
+		b.s.set(func(s *memory) { s.away = false })
+		time.Sleep(10 * time.Second)
+		if r := b.s.record(); r.LastKnownURL != "http://b/" || h.Fence().Check() != nil {
+			t.Fatalf("url %q, fence %v", r.LastKnownURL, h.Fence().Check())
+		}
+	})
+}
+
+func TestHoldingIsFencedByAHigherToken(t *testing.T) {
+	fence := func(r Record) (Record, error) {
+		r, err := r.Suspect("lease_expired", Sealed{}, noon)
+		if err != nil {
+			return r, err
+		}
+		return r.Quarantine(98, noon)
+	}
+	for name, tell := range map[string]func(b *bench, h *Holding){
+		"shown":             func(b *bench, h *Holding) { h.See(b.s.record()) },
+		"found at a write":  func(_ *bench, h *Holding) { h.Note(Progress{LastKnownURL: "http://b/"}) },
+		"shown with others": func(b *bench, h *Holding) { h.See(Record{ProfileID: "p"}); h.See(b.s.record()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			holding(t, func(b *bench, h *Holding) {
+				b.s.change(t, fence)
+				tell(b, h)
+				var fenced *FencedError
+				if err := b.ended(h); !errors.As(err, &fenced) || fenced.Current != 99 || fenced.Token != 1 {
+					t.Fatalf("lost by %v, want token 99", err)
+				}
+				if r := b.s.record(); r.State != Quarantined || r.LastKnownURL != "" {
+					t.Fatalf("the fenced holder wrote: %+v", r)
+				}
+				if b.k.Context().Err() != nil || b.k.Fence(2).Check() != nil {
+					t.Fatal("the other leases of the launcher are lost with it")
+				}
+			})
+		})
+	}
+}
+
+func TestHoldingTakesASuspicionBack(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		b.s.change(t, func(r Record) (Record, error) { return r.Suspect("lease_expired", Sealed{}, noon) })
+		h.See(b.s.record())
+		time.Sleep(10 * time.Second)
+		if r := b.s.record(); r.State != Held || h.Fence().Check() != nil {
+			t.Fatalf("state %s, fence %v", r.State, h.Fence().Check())
+		}
+	})
+}
+
+func TestHoldingStatesAgainWhatTheStoreForgot(t *testing.T) {
+	for name, forget := range map[string]func(b *bench) func(){
+		"wiped": (*bench).wiped,
+		"set back to before the grant": func(b *bench) func() {
+			return func() {
+				b.s.set(func(s *memory) {
+					s.records["p"] = Entry{Record: Record{ProfileID: "p", State: ManualReview, Sequence: 1}, Revision: 1}
+				})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			holding(t, func(b *bench, h *Holding) {
+				h.Note(Progress{LastKnownURL: "http://b/"})
+				time.Sleep(time.Second)
+				before := b.s.record()
+				forget(b)()
+				h.See(b.s.record())
+				time.Sleep(time.Second)
+				r := b.s.record()
+				if r.State != Held || r.Token != before.Token || r.LastKnownURL != "http://b/" || r.Sequence < before.Sequence || len(r.Runs) != 1 || h.Fence().Check() != nil {
+					t.Fatalf("%+v, fence %v", r, h.Fence().Check())
+				}
+			})
+		})
+	}
+}
+
+// The store forgot, and cannot be written to for a while: the holder goes on
+// trying, not only once.
+func TestHoldingStatesAgainAfterAnOutage(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		b.s.set(func(s *memory) { clear(s.records); s.away = true })
+		h.See(Record{ProfileID: "p"})
+		time.Sleep(18 * time.Second)
+		b.s.set(func(s *memory) { s.away = false })
+		time.Sleep(10 * time.Second)
+		if r := b.s.record(); r.State != Held || h.Fence().Check() != nil {
+			t.Fatalf("%+v, fence %v", r, h.Fence().Check())
+		}
+	})
+}
+
+// Two runs of one Chrome; the store goes back to before the second, or the first.
+func TestHoldingsOfSeveralRuns(t *testing.T) {
+	for name, first := range map[string]bool{"the older is told first": true, "the newer is told first": false} {
+		t.Run(name, func(t *testing.T) {
+			holding(t, func(b *bench, h *Holding) {
+				back := b.s.back()
+				second := b.hold(b.s.record())
+				defer second.Stop()
+				h.See(b.s.record())
+				time.Sleep(time.Second)
+				back()
+				told := []*Holding{h, second}
+				if !first {
+					slices.Reverse(told)
+				}
+				for _, h := range told {
+					h.See(b.s.record())
+					time.Sleep(time.Second)
+				}
+				r := b.s.record()
+				if got := b.tokens(r); !slices.Equal(got, []Token{1, 2}) || r.Token != 2 || h.Fence().Check() != nil || second.Fence().Check() != nil {
+					t.Fatalf("runs %v under token %d, fences %v and %v", got, r.Token, h.Fence().Check(), second.Fence().Check())
+				}
+				b.s.change(t, func(r Record) (Record, error) { return r.EndRun(1, true, "lost", "", Sealed{}, noon) })
+				h.See(b.s.record())
+				second.See(b.s.record())
+				if err := b.ended(h); !errors.As(err, new(*FencedError)) {
+					t.Fatalf("the run that was taken out is lost by %v", err)
+				}
+				time.Sleep(time.Second)
+				if second.Fence().Check() != nil {
+					t.Fatal("the other run is lost with it")
+				}
+			})
+		})
+	}
+}
+
+func TestHoldingEndsWithThePresence(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		b.s.closeBy(t, "other")
+		if err := b.ended(h); !errors.Is(err, ErrExpired) {
+			t.Fatalf("lost by %v, want ErrExpired", err)
+		}
+	})
+}
+
+// After a pause past the deadline nothing is written: not progress, and not a
+// lease that the store forgot.
+func TestHoldingWritesNothingAfterAPause(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		b.s.set(func(s *memory) { clear(s.records) })
+		b.ahead.Add(int64(time.Hour))
+		h.See(Record{ProfileID: "p"})
+		h.Note(Progress{LastKnownURL: "http://b/"})
+		if err := b.ended(h); !errors.Is(err, ErrExpired) {
+			t.Fatalf("lost by %v, want ErrExpired", err)
+		}
+		if r := b.s.record(); r.State != "" {
+			t.Fatalf("a holder past its deadline wrote %+v", r)
+		}
+	})
+}
+
+func TestHoldingStop(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		h.Stop()
+		h.Note(Progress{LastKnownURL: "http://b/"}) // neither blocks nor writes
+		h.See(Record{ProfileID: "p"})
+		time.Sleep(time.Minute)
+		if r := b.s.record(); r.LastKnownURL != "" || h.Fence().Check() != nil {
+			t.Fatalf("url %q, fence %v: Stop ends the writes and leaves the fence", r.LastKnownURL, h.Fence().Check())
+		}
+	})
+}

@@ -1,0 +1,360 @@
+package lease
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"leasehold/internal/boottime"
+)
+
+func TestKeeperRenews(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		time.Sleep(time.Hour)
+		b.k.Stop()
+		if err := f.Check(); err != nil {
+			t.Fatalf("after an hour of renewals: %v", err)
+		}
+		if want := int(time.Hour / timing.Renewal()); b.s.writes < want-2 || b.s.writes > want+2 {
+			t.Errorf("%d writes in an hour, want about %d", b.s.writes, want)
+		}
+		if b.expiring.Load() != 0 {
+			t.Error("it warned although nothing was wrong")
+		}
+	})
+}
+
+func TestKeeperStopsBeforeOthersMayAct(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		time.Sleep(12 * time.Second)
+		b.s.set(func(s *memory) { s.away = true })
+		if err := b.lost(); !errors.Is(err, ErrExpired) {
+			t.Fatalf("lost by %v, want ErrExpired", err)
+		}
+		if f.Check() == nil {
+			t.Fatal("the fence is open although the presence is lost")
+		}
+		if b.clock() > b.latest() {
+			t.Fatalf("stopped %v after its deadline", b.clock().Sub(b.latest()))
+		}
+		if b.expiring.Load() == 0 {
+			t.Error("nobody was warned")
+		}
+	})
+}
+
+// The store applies what it is sent, and no answer arrives: what cannot be known
+// to be renewed is not.
+func TestKeeperOnAHalfOpenConnection(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		time.Sleep(time.Second)
+		first := b.latest()
+		b.s.set(func(s *memory) { s.silent = true })
+		if err := b.lost(); !errors.Is(err, ErrExpired) || f.Check() == nil {
+			t.Fatalf("lost by %v, fence %v", err, f.Check())
+		}
+		if b.clock() > first {
+			t.Fatalf("stopped %v after the deadline of the last renewal that was answered", b.clock().Sub(first))
+		}
+	})
+}
+
+func TestKeeperSurvivesAShortOutage(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		for i := range 6 {
+			b.s.set(func(s *memory) { s.away, s.silent = i%2 == 0, i%2 == 1 })
+			time.Sleep(15 * time.Second)
+			b.s.set(func(s *memory) { s.away, s.silent = false, false })
+			time.Sleep(20 * time.Second)
+		}
+		if err := f.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// An answer that is under way while the deadline passes counts for nothing, even
+// if the timer that gives up fires late.
+func TestKeeperAnswerAfterTheDeadline(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		b.s.set(func(s *memory) { s.silent = true })
+		time.Sleep(timing.Renewal() + time.Second) // a renewal is applied and not answered
+		b.ahead.Add(int64(ttl))
+		if f.Check() == nil {
+			t.Fatal("the fence is open after the deadline")
+		}
+		b.s.set(func(s *memory) { s.silent = false })
+		if err := b.lost(); !errors.Is(err, ErrExpired) {
+			t.Fatalf("lost by %v, want ErrExpired", err)
+		}
+		if f.Check() == nil || b.k.Fence(2).Check() == nil {
+			t.Fatal("the late answer opened a fence")
+		}
+	})
+}
+
+// The host sleeps, or the process is stopped: the boot-time clock goes on, and
+// timers fire late. The fence refuses before anything else has noticed.
+func TestFenceAfterAPause(t *testing.T) {
+	for name, pause := range map[string]time.Duration{"just past the deadline": ttl - timing.Margin(), "for an hour": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			keeping(t, func(b *bench) {
+				f := b.k.Fence(1)
+				if f.Check() != nil {
+					t.Fatal("shut from the start")
+				}
+				b.ahead.Add(int64(pause))
+				if err := f.Check(); !errors.Is(err, ErrExpired) {
+					t.Fatalf("the fence says %v after a pause of %v, before any timer fired", err, pause)
+				}
+				if b.k.Context().Err() != nil {
+					t.Fatal("a timer fired: not the case that the test is about")
+				}
+				if err := b.lost(); !errors.Is(err, ErrExpired) {
+					t.Fatalf("lost by %v, want ErrExpired", err)
+				}
+			})
+		})
+	}
+}
+
+func TestPauseBeforeTheDeadlineIsHarmless(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		for range 10 {
+			b.ahead.Add(int64(ttl / 2))
+			time.Sleep(2 * timing.Renewal())
+		}
+		if err := f.Check(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestKeeperClosedByAnother(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		time.Sleep(time.Second)
+		b.s.closeBy(t, "other")
+		if err := b.lost(); !errors.Is(err, ErrExpired) || f.Check() == nil {
+			t.Fatalf("lost by %v, fence %v", err, f.Check())
+		}
+		if p := b.s.presence(); !p.Closed || p.ClosedBy != "other" {
+			t.Fatalf("the presence was opened again: %+v", p)
+		}
+	})
+}
+
+func TestKeeperOpenedAgainByAnotherProcess(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		time.Sleep(time.Second)
+		second, err := Keep(t.Context(), Presence{LauncherID: "l"}, 0, b.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Stop()
+		if second.Epoch() <= b.k.Epoch() {
+			t.Fatalf("epoch %d after %d", second.Epoch(), b.k.Epoch())
+		}
+		if err := b.lost(); !errors.Is(err, ErrSuperseded) || f.Check() == nil {
+			t.Fatalf("lost by %v, fence %v", err, f.Check())
+		}
+		time.Sleep(time.Minute)
+		if err := second.Fence(1).Check(); err != nil || b.s.presence().Epoch != second.Epoch() {
+			t.Fatalf("the second: %v", err)
+		}
+	})
+}
+
+// Somebody touches the presence without ending the stay; the refusal may or may
+// not say what stands there.
+func TestKeeperMoved(t *testing.T) {
+	for _, mute := range []bool{false, true} {
+		keeping(t, func(b *bench) {
+			b.s.set(func(s *memory) {
+				s.mute = mute
+				s.revision++
+				e := s.presences["l"]
+				e.Revision = s.revision
+				s.presences["l"] = e
+			})
+			before := b.s.presence().HeartbeatAt
+			time.Sleep(2 * timing.Renewal())
+			if b.k.Context().Err() != nil || !b.s.presence().HeartbeatAt.After(before) {
+				t.Fatalf("mute %v: not renewed over the other write", mute)
+			}
+		})
+	}
+}
+
+func TestKeeperStoreGoesBack(t *testing.T) {
+	for name, back := range map[string]func(b *bench) func(){
+		"wiped": (*bench).wiped,
+		"to an older heartbeat": func(b *bench) func() {
+			back := b.s.back()
+			time.Sleep(time.Minute)
+			return back
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keeping(t, func(b *bench) {
+				f := b.k.Fence(1)
+				back := back(b)
+				back()
+				before := time.Now()
+				b.k.Hurry()
+				time.Sleep(time.Second)
+				p := b.s.presence()
+				if f.Check() != nil || p.Epoch != b.k.Epoch() || p.HeartbeatAt.Before(before) {
+					t.Fatalf("fence %v, presence %+v: want the stay stated again at once", f.Check(), p)
+				}
+			})
+		})
+	}
+}
+
+func (b *bench) wiped() func() {
+	return func() { b.s.set(func(s *memory) { clear(s.presences); clear(s.records) }) }
+}
+
+// A store that went back to before the launcher's last restart shows an epoch
+// that it left: a new stay is above both.
+func TestKeepRemembersItsEpoch(t *testing.T) {
+	keeping(t, func(b *bench) {
+		b.k.Stop()
+		b.s.set(func(s *memory) { clear(s.presences) })
+		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, 7, b.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Stop()
+		if k.Epoch() != 8 {
+			t.Fatalf("epoch %d, want 8", k.Epoch())
+		}
+	})
+}
+
+func TestKeepWithoutAStore(t *testing.T) {
+	keeping(t, func(b *bench) {
+		b.s.set(func(s *memory) { s.reads = true })
+		if _, err := Keep(t.Context(), Presence{LauncherID: "m"}, 0, b.options()); !errors.Is(err, ErrUnavailable) {
+			t.Fatalf("%v, want ErrUnavailable", err)
+		}
+	})
+}
+
+func TestLeave(t *testing.T) {
+	keeping(t, func(b *bench) {
+		f := b.k.Fence(1)
+		b.s.applied = func() {
+			if f.Check() == nil {
+				t.Error("the store says that the stay is over, and the fence is open")
+			}
+		}
+		if err := b.k.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := b.s.presence(); !p.Closed || p.ClosedBy != "l" || p.Epoch != b.k.Epoch() {
+			t.Fatalf("%+v", p)
+		}
+	})
+}
+
+func TestLeaveWhatIsOverAlready(t *testing.T) {
+	keeping(t, func(b *bench) {
+		b.s.closeBy(t, "other")
+		if err := b.lost(); err == nil {
+			t.Fatal("not lost")
+		}
+		if err := b.k.Leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if p := b.s.presence(); p.ClosedBy != "other" {
+			t.Fatalf("%+v", p)
+		}
+	})
+}
+
+func TestFenceNeverOpensAgain(t *testing.T) {
+	now := boottime.Instant(0)
+	clock := func() boottime.Instant { return now }
+	stay := Begin(PresenceEntry{Presence: Presence{LauncherID: "l", Epoch: 1}}, 0, timing, clock)
+	f, untouched := stay.Fence(3), stay.Fence(4)
+	if f.Check() != nil || f.Token() != 3 || f.Cause() != nil {
+		t.Fatal("shut before its deadline")
+	}
+	now = stay.Deadline()
+	if !errors.Is(f.Check(), ErrExpired) || !errors.Is(f.Cause(), ErrExpired) {
+		t.Fatal("open at its deadline")
+	}
+	now--
+	if f.Check() == nil {
+		t.Fatal("it opened again")
+	}
+	if untouched.Check() != nil {
+		t.Fatal("another fence was shut with it")
+	}
+	untouched.Shut(&FencedError{Profile: "p", Token: 4, Current: 5})
+	untouched.Shut(ErrExpired)
+	var fenced *FencedError
+	if !errors.As(untouched.Check(), &fenced) || fenced.Current != 5 {
+		t.Fatalf("%v: want the first cause", untouched.Check())
+	}
+	alone := NewFence(9, 10, clock)
+	if alone.Deadline() != 10 || alone.Check() == nil && now >= 10 {
+		t.Fatal("a fence of its own has another deadline")
+	}
+}
+
+// The deadline is counted from before the send, whenever the answer comes.
+func TestDeadlineIsCountedFromTheSend(t *testing.T) {
+	now := boottime.Instant(0)
+	stay := Begin(PresenceEntry{Presence: Presence{LauncherID: "l", Epoch: 1}}, now, timing, func() boottime.Instant { return now })
+	hold := boottime.Instant(ttl - timing.Margin())
+	if stay.Deadline() != hold {
+		t.Fatalf("deadline %v", stay.Deadline())
+	}
+	sent := boottime.Instant(5 * time.Second)
+	now = hold - 1
+	prev, next, err := stay.Next(noon)
+	if err != nil || prev.Presence.Epoch != next.Epoch {
+		t.Fatal(err)
+	}
+	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 2}, sent); err != nil || stay.Deadline() != sent+hold {
+		t.Fatalf("%v, deadline %v, want %v", err, stay.Deadline(), sent+hold)
+	}
+	now = sent + hold
+	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 3}, now-1); !errors.Is(err, ErrExpired) || stay.Deadline() != sent+hold {
+		t.Fatalf("an answer at the deadline: %v, deadline %v", err, stay.Deadline())
+	}
+}
+
+func TestTimings(t *testing.T) {
+	for _, ttl := range []time.Duration{0, time.Millisecond, 2 * time.Hour} {
+		if (Timing{TTL: ttl}).Validate() == nil {
+			t.Errorf("TTL %v is taken", ttl)
+		}
+	}
+	for _, ttl := range []time.Duration{time.Second, 30 * time.Second, time.Hour} {
+		x := Timing{TTL: ttl}
+		if err := x.Validate(); err != nil {
+			t.Error(err)
+		}
+		drift := time.Duration(2 * driftBound * float64(ttl))
+		if x.ObserverWait() <= ttl+drift {
+			t.Errorf("TTL %v: observers wait %v, not longer than TTL and twice the drift", ttl, x.ObserverWait())
+		}
+		if x.Grace() < x.ObserverWait()+drift {
+			t.Errorf("TTL %v: a grace of %v does not exceed the wait %v by one more drift", ttl, x.Grace(), x.ObserverWait())
+		}
+		if x.Renewal() <= 0 || x.Margin() <= 0 || x.Renewal()+x.Margin() >= ttl/2 {
+			t.Errorf("TTL %v: renewal %v, margin %v", ttl, x.Renewal(), x.Margin())
+		}
+	}
+}

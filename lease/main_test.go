@@ -1,0 +1,246 @@
+package lease
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"leasehold/internal/boottime"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ttl = 30 * time.Second
+
+var timing = Timing{TTL: ttl}
+
+// memory is a store in memory that can be cut off, half-open, or set back.
+// What keepers and holders have no business with panics.
+type memory struct {
+	Store // nil: anything else panics
+
+	mu        sync.Mutex
+	revision  uint64
+	records   map[string]Entry
+	presences map[string]PresenceEntry
+	writes    int
+	// away loses requests; silent applies them and loses the answers.
+	away, silent bool
+	// reads answers Get and Presence with ErrUnavailable.
+	reads bool
+	// applied is called with each applied write, before its answer.
+	applied func()
+	// mute makes refusals leave out what stands there now.
+	mute bool
+}
+
+func newMemory() *memory {
+	return &memory{records: map[string]Entry{}, presences: map[string]PresenceEntry{}}
+}
+
+// reachable waits until requests arrive, or ctx ends.
+func (s *memory) reachable(ctx context.Context, blocked func() bool) error {
+	for {
+		s.mu.Lock()
+		if !blocked() {
+			return nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return ErrUnavailable
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (s *memory) isAway() bool   { return s.away }
+func (s *memory) isSilent() bool { return s.silent }
+
+func (s *memory) Get(context.Context, string) (Entry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reads {
+		return Entry{}, ErrUnavailable
+	}
+	e, ok := s.records["p"]
+	if !ok {
+		return Entry{}, ErrNotFound
+	}
+	return e, nil
+}
+
+func (s *memory) Swap(ctx context.Context, prev Entry, next Record) (Entry, error) {
+	if err := s.reachable(ctx, s.isAway); err != nil {
+		return Entry{}, err
+	}
+	current := s.records[next.ProfileID]
+	if prev.Revision != current.Revision {
+		defer s.mu.Unlock()
+		if s.mute {
+			return Entry{}, &MovedError{Profile: next.ProfileID}
+		}
+		return Entry{}, &MovedError{Profile: next.ProfileID, Current: &current}
+	}
+	s.revision++
+	stored := Entry{Record: next, Revision: s.revision}
+	s.records[next.ProfileID] = stored
+	return stored, s.answer(ctx)
+}
+
+func (s *memory) Presence(_ context.Context, launcher string) (PresenceEntry, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reads {
+		return PresenceEntry{}, ErrUnavailable
+	}
+	return s.presences[launcher], nil
+}
+
+func (s *memory) SwapPresence(ctx context.Context, prev PresenceEntry, next Presence) (PresenceEntry, error) {
+	if err := s.reachable(ctx, s.isAway); err != nil {
+		return PresenceEntry{}, err
+	}
+	current := s.presences[next.LauncherID]
+	if prev.Revision != current.Revision {
+		defer s.mu.Unlock()
+		if s.mute {
+			return PresenceEntry{}, &PresenceMovedError{Launcher: next.LauncherID}
+		}
+		return PresenceEntry{}, &PresenceMovedError{Launcher: next.LauncherID, Current: &current}
+	}
+	s.revision++
+	stored := PresenceEntry{Presence: next, Revision: s.revision}
+	s.presences[next.LauncherID] = stored
+	return stored, s.answer(ctx)
+}
+
+// answer counts an applied write and unlocks.
+func (s *memory) answer(ctx context.Context) error {
+	s.writes++
+	if s.applied != nil {
+		s.applied()
+	}
+	s.mu.Unlock()
+	if err := s.reachable(ctx, s.isSilent); err != nil {
+		return err
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *memory) set(change func(*memory)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(s)
+}
+
+// back returns what sets the store back to what it is now.
+func (s *memory) back() func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	revision, records, presences := s.revision, maps.Clone(s.records), maps.Clone(s.presences)
+	return func() {
+		s.set(func(s *memory) {
+			s.revision, s.records, s.presences = revision, maps.Clone(records), maps.Clone(presences)
+		})
+	}
+}
+
+func (s *memory) record() Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records["p"].Record
+}
+
+func (s *memory) presence() Presence {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.presences["l"].Presence
+}
+
+// change writes to the record as some other launcher does.
+func (s *memory) change(t *testing.T, fn func(Record) (Record, error)) {
+	t.Helper()
+	if _, err := Change(t.Context(), s, "p", func(e Entry) (Record, error) { return fn(e.Record) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// closeBy closes the launcher's presence as an observer does.
+func (s *memory) closeBy(t *testing.T, by string) {
+	t.Helper()
+	s.mu.Lock()
+	prev := s.presences["l"]
+	s.mu.Unlock()
+	if _, err := s.SwapPresence(t.Context(), prev, prev.Presence.Close("l", by, prev.Presence.Epoch, time.Now())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bench is a keeper at work, in virtual time.
+type bench struct {
+	*testing.T
+	s *memory
+	k *Keeper
+	// ahead is how far the boot-time clock is ahead of the timers: the host
+	// slept, or the process was stopped.
+	ahead    atomic.Int64
+	start    time.Time
+	expiring atomic.Int32
+	// sent is when the store last applied a renewal: not before it was sent.
+	sent atomic.Int64
+}
+
+func (b *bench) clock() boottime.Instant {
+	return boottime.Instant(time.Since(b.start)) + boottime.Instant(b.ahead.Load())
+}
+
+// latest is when the launcher has to have stopped, at the latest.
+func (b *bench) latest() boottime.Instant {
+	return boottime.Instant(b.sent.Load()).Add(timing.TTL - timing.Margin())
+}
+
+func (b *bench) options() KeeperOptions {
+	return KeeperOptions{Store: b.s, Timing: timing, Clock: b.clock, Expiring: func(time.Duration) { b.expiring.Add(1) }}
+}
+
+func keeping(t *testing.T, test func(b *bench)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, s: newMemory(), start: time.Now()}
+		b.s.applied = func() { b.sent.Store(int64(b.clock())) }
+		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, 0, b.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.k = k
+		defer k.Stop()
+		test(b)
+		k.Stop()
+	})
+}
+
+// lost waits for the loss of the presence and returns its cause.
+func (b *bench) lost() error {
+	b.Helper()
+	select {
+	case <-b.k.Context().Done():
+	case <-time.After(10 * time.Minute):
+		b.Fatal("the presence is not lost")
+	}
+	return context.Cause(b.k.Context())
+}
+
+func (b *bench) tokens(r Record) (all []Token) {
+	for _, run := range r.Runs {
+		all = append(all, run.Token)
+	}
+	return slices.Sorted(slices.Values(all))
+}

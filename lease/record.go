@@ -1,0 +1,251 @@
+// Package lease holds the ownership of browser profiles: the record, the fencing
+// token, the states and the transitions between them (pure functions of a record
+// and a time); the presence of a launcher, on which its leases hang, the keeper
+// that renews it, and the observer that tells when another's went silent; the
+// fence that guards what a holder does.
+//
+// The package knows no network. A Store keeps records somewhere and changes them
+// by compare-and-swap only; lease/natskv is the one in use.
+//
+// What is promised: tokens only grow; a transition that is not in the table is
+// refused; a holder whose renewals stop is stopped by its own clock, before
+// anybody else may act. What is not: a record that was read is never proof of
+// anything. Decide by Swap.
+package lease
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Token is the fencing token: fixed when a lease is granted, raised at every
+// grant and at quarantine, and never lowered for a profile. It is not the
+// store's revision.
+type Token uint64
+
+// State is where a profile's lease stands. The values are what outsiders see.
+type State string
+
+// The states of a lease.
+const (
+	Held           State = "held"
+	SuspectedStale State = "suspected_stale"
+	Quarantined    State = "quarantined"
+	Inspected      State = "inspected"
+	Available      State = "available"
+	ResumePending  State = "resume_pending"
+	ManualReview   State = "manual_review"
+)
+
+// Record is the lease of one profile, as stored and as shown. It never vanishes:
+// a release is a state. Times are UTC and for people; no rule compares them with
+// a clock of another host.
+type Record struct {
+	ProfileID string `json:"profile_id"`
+	AccountID string `json:"account_id"`
+	ProxyID   string `json:"proxy_id"`
+
+	State     State  `json:"state"`
+	Token     Token  `json:"lease_token"`
+	SessionID string `json:"session_id"`
+	// OwnerWorkerID and TaskID name the last owner; they stay after a release.
+	OwnerWorkerID string `json:"owner_worker_id"`
+	TaskID        string `json:"task_id"`
+	LauncherID    string `json:"launcher_id"`
+	// Home is the launcher whose disk holds the profile directory.
+	Home string `json:"home"`
+	// BootID is the boot of the home host during which Chrome was started.
+	BootID string `json:"boot_id,omitempty"`
+	// PresenceEpoch names the stay of LauncherID that the lease hangs on: a held
+	// lease lives as long as that presence does.
+	PresenceEpoch uint64 `json:"presence_epoch,omitempty"`
+
+	AcquiredAt  time.Time `json:"acquired_at,omitzero"`
+	HeartbeatAt time.Time `json:"heartbeat_at,omitzero"`
+	ExpiresAt   time.Time `json:"expires_at,omitzero"`
+	TTLSeconds  float64   `json:"ttl_seconds"`
+
+	LastKnownURL       string `json:"last_known_url"`
+	LastKnownStep      string `json:"last_known_step"`
+	LastSafeCheckpoint string `json:"last_safe_checkpoint"`
+	ResumeFrom         string `json:"resume_from"`
+
+	SuspectedAt       time.Time `json:"suspected_at,omitzero"`
+	RecoveryStartedAt time.Time `json:"recovery_started_at,omitzero"`
+	ReleasedAt        time.Time `json:"released_at,omitzero"`
+	AvailableAfter    time.Time `json:"available_after,omitzero"`
+
+	Reason     string   `json:"reason"`
+	Decision   string   `json:"decision"`
+	Reasons    []string `json:"reasons,omitempty"`
+	EvidenceID string   `json:"evidence_id"`
+	// EvidenceSHA256 is the hash of the manifest of EvidenceID; the next bundle
+	// of the profile names it, so that a removed bundle shows.
+	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
+	// Outcome is what the worker said of its task when it released.
+	Outcome string  `json:"outcome,omitempty"`
+	Review  *Review `json:"review,omitempty"`
+	// Runs are the tasks on the profile's Chrome now, in the order of their
+	// grants.
+	Runs []Run `json:"runs"`
+	// LostRuns are those that were lost while others went on. Nobody joins any
+	// more, and the profile goes through recovery when the last run ends.
+	LostRuns []Run `json:"lost_runs,omitempty"`
+
+	// Settings of the profile.
+	MaxActiveRuns   int      `json:"max_active_runs"`
+	ExpectedDomains []string `json:"expected_domains,omitempty"`
+	SensitiveURLs   []string `json:"sensitive_urls,omitempty"`
+
+	// Sequence counts the profile's events; each transition adds one or more.
+	Sequence uint64 `json:"sequence"`
+	// Nonce is unique to the write that stored this record: how a writer that
+	// got no answer recognises its own write.
+	Nonce string `json:"nonce,omitempty"`
+	// Outbox holds events of the last transitions until they are known to be on
+	// the event stream. The write that makes a transition carries its event, so
+	// the two cannot come apart.
+	Outbox []Event `json:"outbox,omitempty"`
+}
+
+// Run is one task on the profile's Chrome, with a token of its own.
+type Run struct {
+	SessionID     string `json:"session_id"`
+	Token         Token  `json:"lease_token"`
+	OwnerWorkerID string `json:"owner_worker_id"`
+	TaskID        string `json:"task_id"`
+	// Exclusive says that the task shares the profile with nobody.
+	Exclusive  bool      `json:"exclusive,omitempty"`
+	AcquiredAt time.Time `json:"acquired_at,omitzero"`
+	// EvidenceID is of a lost run.
+	EvidenceID string `json:"evidence_id,omitempty"`
+	Reason     string `json:"reason,omitempty"`
+}
+
+// Review is what a person decided about a profile in manual review.
+type Review struct {
+	Decision  string    `json:"decision"`
+	Reviewer  string    `json:"reviewer"`
+	Note      string    `json:"note,omitempty"`
+	TokenSeen Token     `json:"lease_token"`
+	At        time.Time `json:"at"`
+}
+
+// Event is one thing that happened to a profile, as published. Fields that do
+// not apply are left out.
+type Event struct {
+	Event     string `json:"event"`
+	ProfileID string `json:"profile_id"`
+	Token     Token  `json:"lease_token,omitempty"`
+	// Sequence numbers the profile's transitions without gaps. Events that are
+	// not transitions (conflict, late_write) have none.
+	Sequence uint64 `json:"sequence,omitempty"`
+	// RunToken is the token of the run that ended, where the profile's own is
+	// another: because others go on, or because quarantine raised it.
+	RunToken Token     `json:"run_token,omitempty"`
+	At       time.Time `json:"at"`
+	State    State     `json:"state,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Decision string    `json:"decision,omitempty"`
+	Reasons  []string  `json:"reasons,omitempty"`
+
+	EvidenceID    string `json:"evidence_id,omitempty"`
+	SessionID     string `json:"session_id,omitempty"`
+	OwnerWorkerID string `json:"owner_worker_id,omitempty"`
+	TaskID        string `json:"task_id,omitempty"`
+	LauncherID    string `json:"launcher_id,omitempty"`
+	LastKnownURL  string `json:"last_known_url,omitempty"`
+	LastKnownStep string `json:"last_known_step,omitempty"`
+	ResumeFrom    string `json:"resume_from,omitempty"`
+	Outcome       string `json:"outcome,omitempty"`
+	Reviewer      string `json:"reviewer,omitempty"`
+
+	// Of a conflict.
+	BlockedTaskID    string `json:"blocked_task_id,omitempty"`
+	BlockedWorkerID  string `json:"blocked_worker_id,omitempty"`
+	CurrentTaskID    string `json:"current_task_id,omitempty"`
+	CurrentWorkerID  string `json:"current_worker_id,omitempty"`
+	NextCheckSeconds int    `json:"next_check_seconds,omitempty"`
+
+	// Of a late write: the token that was valid, and what was refused.
+	CurrentToken Token  `json:"current_token,omitempty"`
+	Write        string `json:"write,omitempty"`
+}
+
+// The names of events that are not states.
+const (
+	EventGranted   = "granted"
+	EventReleased  = "released"
+	EventExpired   = "expired"
+	EventConflict  = "profile_lock_conflict"
+	EventLateWrite = "late_write"
+)
+
+// Subject returns the NATS subject that the event belongs on.
+func (e Event) Subject() string {
+	p := Key(e.ProfileID)
+	switch e.Event {
+	case EventGranted, EventReleased, EventExpired:
+		return "leasehold.lease." + p + "." + e.Event
+	case EventConflict:
+		return "leasehold.conflict." + p
+	case EventLateWrite:
+		return "leasehold.late_write." + p
+	default:
+		return "leasehold.recovery." + p + "." + e.Event
+	}
+}
+
+// profileID is section 1 of the design: it keeps an id inside one path element,
+// one KV key and one subject token.
+var profileID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+
+// CheckProfileID returns an error that says what a profile id has to look like,
+// if id does not.
+func CheckProfileID(id string) error {
+	if !profileID.MatchString(id) {
+		return fmt.Errorf("profile id %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", clip(id))
+	}
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > 140 {
+		return s[:140] + "..."
+	}
+	return s
+}
+
+// Key returns the profile's name in keys and subjects, where a dot separates.
+func Key(profile string) string { return strings.ReplaceAll(profile, ".", "=2E") }
+
+// ProfileOfKey is the inverse of Key.
+func ProfileOfKey(key string) string { return strings.ReplaceAll(key, "=2E", ".") }
+
+// Clone returns a copy that shares nothing with r.
+func (r Record) Clone() Record {
+	r.Reasons = slices.Clone(r.Reasons)
+	r.Runs = slices.Clone(r.Runs)
+	r.LostRuns = slices.Clone(r.LostRuns)
+	r.ExpectedDomains = slices.Clone(r.ExpectedDomains)
+	r.SensitiveURLs = slices.Clone(r.SensitiveURLs)
+	r.Outbox = slices.Clone(r.Outbox)
+	if r.Review != nil {
+		review := *r.Review
+		r.Review = &review
+	}
+	return r
+}
+
+// Public returns the record as outsiders see it: without what only the protocol
+// needs.
+func (r Record) Public() Record {
+	r.Nonce, r.Outbox = "", nil
+	if r.Runs == nil {
+		r.Runs = []Run{}
+	}
+	return r
+}

@@ -1,0 +1,145 @@
+package natsd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+)
+
+const (
+	dialTime      = 5 * time.Second
+	reconnectWait = 250 * time.Millisecond
+	// pingInterval times two is how long a connection that died without a sign
+	// is still believed in.
+	pingInterval = 5 * time.Second
+)
+
+// Dial connects to a NATS server, or to one of a comma-separated list, with the
+// options that leases need: a write is never kept for later, and a lost
+// connection is sought again for ever. credsFile may be empty. A server that
+// cannot be reached now is an error that names the URL, without its password.
+// The server is tried until ctx ends, at most five seconds per address.
+func Dial(ctx context.Context, rawURL, credsFile string, log zerolog.Logger) (*nats.Conn, error) {
+	var opts []nats.Option
+	if credsFile != "" {
+		if _, err := os.Stat(credsFile); err != nil {
+			return nil, fmt.Errorf("nats credentials: %w: check --nats-creds", err)
+		}
+		opts = append(opts, nats.UserCredentials(credsFile))
+	}
+	return dial(ctx, rawURL, log, opts...)
+}
+
+// DialAdmin connects to the embedded server that another process of this host
+// runs in dir, with all permissions.
+func DialAdmin(ctx context.Context, dir string, log zerolog.Logger) (*nats.Conn, error) {
+	b, err := os.ReadFile(AdminURLFile(dir))
+	if err != nil {
+		return nil, fmt.Errorf("nats credentials: %w: is a launcher with an embedded server running on this data directory?", err)
+	}
+	return dial(ctx, strings.TrimSpace(string(b)), log, adminInbox())
+}
+
+func dial(ctx context.Context, rawURL string, log zerolog.Logger, opts ...nats.Option) (*nats.Conn, error) {
+	wait := dialTime
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline))
+	}
+	if err := ctx.Err(); err != nil || wait <= 0 {
+		return nil, fmt.Errorf("nats server %s: no time left to connect: %w", Redact(rawURL), context.Cause(ctx))
+	}
+	nc, err := nats.Connect(rawURL, append(append(connOptions(log), nats.Timeout(wait)), opts...)...)
+	switch {
+	case err == nil:
+		return nc, nil
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return nil, fmt.Errorf("nats server %s refuses the credentials: %w: check --nats-creds or the user in --nats-url", Redact(rawURL), err)
+	default:
+		return nil, fmt.Errorf("nats server %s cannot be reached: %w: start it, or check --nats-url", Redact(rawURL), redactErr(err))
+	}
+}
+
+// connOptions are what every connection of a launcher has.
+func connOptions(log zerolog.Logger) []nats.Option {
+	log = log.With().Str("component", "nats").Logger()
+	return []nats.Option{
+		nats.Name("leasehold"),
+		// A write that is buffered while the server is away would be applied
+		// when its sender has long given up: none is.
+		nats.ReconnectBufSize(-1),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait),
+		nats.ReconnectJitter(reconnectWait, reconnectWait),
+		// Credentials may be rotated at the server first.
+		nats.IgnoreAuthErrorAbort(),
+		nats.PingInterval(pingInterval),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn().Err(err).Msg("nats connection lost")
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) {
+			log.Info().Str("url", nc.ConnectedUrlRedacted()).Msg("nats connection is back")
+		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			e := log.Warn().Err(err)
+			if sub != nil {
+				e = e.Str("subject", sub.Subject)
+			}
+			e.Msg("nats reports an error")
+		}),
+	}
+}
+
+// adminInbox keeps the answers to the admin out of the subjects that anonymous
+// subscribers may listen and publish on: a forged acknowledgement would make a
+// launcher believe in a lease that it does not have.
+func adminInbox() nats.Option { return nats.CustomInboxPrefix("_LEASEHOLD_INBOX") }
+
+// Redact returns the URL, or the comma-separated URLs, without passwords and
+// tokens, for people.
+func Redact(rawURL string) string {
+	urls := strings.Split(rawURL, ",")
+	for i, s := range urls {
+		urls[i] = redactOne(strings.TrimSpace(s))
+	}
+	return strings.Join(urls, ",")
+}
+
+func redactOne(s string) string {
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		// Not a URL with a scheme: all that stands before the last @ could be
+		// a secret.
+		if i := strings.LastIndexByte(s, '@'); i >= 0 {
+			return "***" + s[i:]
+		}
+		return s
+	}
+	if u.User != nil {
+		if _, secret := u.User.Password(); secret {
+			u.User = url.UserPassword(u.User.Username(), "***")
+		} else {
+			u.User = url.User("***") // a token
+		}
+	}
+	return strings.ReplaceAll(u.String(), "%2A", "*")
+}
+
+// errNotURL stands for a parse error, which quotes what may be a password.
+var errNotURL = errors.New("not a URL of the form nats://host:port")
+
+func redactErr(err error) error {
+	var parse *url.Error
+	if errors.As(err, &parse) {
+		return errNotURL
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package natskv
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/natsd"
+)
+
+// startCluster runs three clustered servers in this process, synced at every
+// write, and returns their URLs.
+func startCluster(t testing.TB) []string {
+	t.Helper()
+	const n = 3
+	var routes []*url.URL
+	var ports []int
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	var servers []*server.Server
+	var urls []string
+	for i := range n {
+		s, err := server.NewServer(&server.Options{
+			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
+			JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true,
+			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		t.Cleanup(func() {
+			s.Shutdown()
+			s.WaitForShutdown()
+		})
+		servers = append(servers, s)
+	}
+	for _, s := range servers {
+		if !s.ReadyForConnections(10 * time.Second) {
+			t.Fatal("a server of the cluster is not ready")
+		}
+		urls = append(urls, s.ClientURL())
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for _, s := range servers {
+		for !s.JetStreamIsCurrent() || len(s.JetStreamClusterPeers()) < n && s.JetStreamIsLeader() {
+			if time.Now().After(deadline) {
+				t.Fatal("the cluster did not form")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	return urls
+}
+
+func dialPlain(t *testing.T, url string) *nats.Conn {
+	t.Helper()
+	nc, err := natsd.Dial(t.Context(), url, "", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}

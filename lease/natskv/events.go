@@ -1,0 +1,112 @@
+package natskv
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/id"
+	"leasehold/lease"
+)
+
+// Flush waits until every write whose outcome was left open is settled, and every
+// event that this store knows of is on the stream. lease.ErrUnavailable when ctx
+// ends first; no event is lost then.
+func (s *Store) Flush(ctx context.Context) error {
+	n, settled := s.settler.left()
+	select {
+	case <-settled:
+	case <-ctx.Done():
+		return fmt.Errorf("%d writes not settled: %w", n, unavailable(ctx.Err()))
+	}
+	_, idle := s.pub.left()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		n, _ := s.pub.left()
+		return fmt.Errorf("%d events not published: %w", n, unavailable(ctx.Err()))
+	}
+}
+
+// Republish looks through the outboxes of all records for events that their
+// launchers did not publish, publishes them, and waits for that. Open and every
+// reconnect do the same in the background.
+func (s *Store) Republish(ctx context.Context) error {
+	s.pub.sweep()
+	return s.Flush(ctx)
+}
+
+// Announce is part of lease.Store. The event is stored when Announce returns nil;
+// after lease.ErrUnavailable it may be.
+func (s *Store) Announce(ctx context.Context, e lease.Event) error {
+	if err := lease.CheckProfileID(e.ProfileID); err != nil {
+		return err
+	}
+	if e.Sequence != 0 {
+		return fmt.Errorf("event %s of %s: has sequence %d: transitions are published from the outbox of their record", e.Event, e.ProfileID, e.Sequence)
+	}
+	msg, err := eventMessage(e, id.New("announce"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	for {
+		err := s.announceOnce(ctx, msg)
+		v := judge(err)
+		switch v {
+		case stored:
+			return nil
+		case refused:
+			return fmt.Errorf("event %s of %s: the store refuses it: %w", e.Event, e.ProfileID, err)
+		case gone:
+			return fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, unavailable(err))
+		case notSent:
+			_, _ = s.look(ctx, s.events)
+		}
+		if pause(ctx, v.wait()); ctx.Err() != nil {
+			return fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, unavailable(err))
+		}
+	}
+}
+
+func (s *Store) announceOnce(ctx context.Context, msg *nats.Msg) error {
+	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
+	defer cancel()
+	_, err := s.events.js.PublishMsg(ctx, msg, jetstream.WithRetryAttempts(0))
+	return err
+}
+
+// History is part of lease.Store: the events of the last 90 days, conflicts and
+// late writes among them, as far as they were published when it was called.
+func (s *Store) History(ctx context.Context, profile string) ([]lease.Event, error) {
+	if err := lease.CheckProfileID(profile); err != nil {
+		return nil, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	events, err := s.history(ctx, profile)
+	if err != nil {
+		return nil, fmt.Errorf("history of %s: %w", profile, err)
+	}
+	return events, nil
+}
+
+func (s *Store) history(ctx context.Context, profile string) ([]lease.Event, error) {
+	key := lease.Key(profile)
+	subjects := []string{transitionsOf(profile), "leasehold.conflict." + key, "leasehold.late_write." + key}
+	var events []lease.Event
+	err := s.standing(ctx, s.events, subjects, jetstream.DeliverAllPolicy,
+		func() { events = []lease.Event{} },
+		func(m message) {
+			if e, ok := decodeEvent(m.Subject, m.Data); ok {
+				events = append(events, e)
+				return
+			}
+			s.log.Warn().Str("profile", profile).Uint64("sequence", m.Seq).Msg("something that is no event stands on the event stream")
+		})
+	return events, err
+}

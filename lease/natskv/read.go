@@ -1,0 +1,260 @@
+package natskv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
+)
+
+// getRequest asks the leader of a stream for one message. nats.go asks any
+// replica, however late it is.
+type getRequest struct {
+	Seq     uint64 `json:"seq,omitempty"`
+	LastFor string `json:"last_by_subj,omitempty"`
+	NextFor string `json:"next_by_subj,omitempty"`
+}
+
+// message is one message of a stream.
+type message struct {
+	Subject string
+	Seq     uint64
+	Header  nats.Header
+	Data    []byte
+}
+
+// operationHeader is the header of a marker that stands for a deleted value.
+const operationHeader = "KV-Operation"
+
+// deleted tells whether the message is a KV marker: the value was deleted.
+func (m message) deleted() bool {
+	return m.Header.Get(operationHeader) != "" || m.Header.Get("Nats-Marker-Reason") != ""
+}
+
+var errNoMessage = errors.New("no such message")
+
+// read returns the message, or errNoMessage. It asks again while the server is
+// away, until ctx ends: then lease.ErrUnavailable.
+func (s *Store) read(ctx context.Context, st *stream, q getRequest) (message, error) {
+	body, err := json.Marshal(q)
+	if err != nil {
+		return message{}, fmt.Errorf("ask for a message: %w", err)
+	}
+	for {
+		m, err := s.readOnce(ctx, st, body)
+		var api *jetstream.APIError
+		switch {
+		case err == nil:
+			st.saw(m.Seq)
+			return m, nil
+		case errors.Is(err, errNoMessage):
+			return m, err
+		case isMissing(err):
+			_, _ = s.look(ctx, st)
+		case errors.As(err, &api) && api.Code < 500, judge(err) == gone:
+			return message{}, unavailable(fmt.Errorf("read stream %s: %w", st.name, err))
+		}
+		if pause(ctx, retryWait); ctx.Err() != nil {
+			return message{}, unavailable(fmt.Errorf("read stream %s: %w", st.name, err))
+		}
+	}
+}
+
+func (s *Store) readOnce(ctx context.Context, st *stream, body []byte) (message, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
+	defer cancel()
+	answer, err := s.nc.RequestWithContext(ctx, st.api+".STREAM.MSG.GET."+st.name, body)
+	if err != nil {
+		return message{}, err
+	}
+	var r struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message *struct {
+			Subject string `json:"subject"`
+			Seq     uint64 `json:"seq"`
+			Header  []byte `json:"hdrs"`
+			Data    []byte `json:"data"`
+		} `json:"message"`
+	}
+	switch err := json.Unmarshal(answer.Data, &r); {
+	case err != nil:
+		return message{}, fmt.Errorf("answer of the NATS server: %w", err)
+	case r.Error != nil && r.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
+		return message{}, errNoMessage
+	case r.Error != nil:
+		return message{}, r.Error
+	case r.Message == nil:
+		return message{}, errors.New("answer of the NATS server: neither a message nor an error")
+	}
+	m := message{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data}
+	if len(r.Message.Header) > 0 {
+		if m.Header, err = nats.DecodeHeadersMsg(r.Message.Header); err != nil {
+			return message{}, fmt.Errorf("headers of message %d: %w", m.Seq, err)
+		}
+	}
+	return m, nil
+}
+
+// last returns what was written last to the key.
+func (s *Store) last(ctx context.Context, b bucket, key string) (message, error) {
+	return s.read(ctx, b.stream, getRequest{LastFor: b.subject(key)})
+}
+
+// current is last, or errNoMessage where the value was deleted, and sound.
+func (s *Store) current(ctx context.Context, b bucket, key string) (message, error) {
+	m, err := s.last(ctx, b, key)
+	switch {
+	case err != nil:
+		return message{}, err
+	case m.deleted():
+		return message{}, errNoMessage
+	}
+	return s.sound(ctx, b, key, m)
+}
+
+// sound returns the message, which is the last of its key and no marker, with the
+// newest value below it that a Store wrote, if it is none itself.
+func (s *Store) sound(ctx context.Context, b bucket, key string, m message) (message, error) {
+	if _, ok := b.nonce(key, m.Data); ok {
+		return m, nil
+	}
+	var below *message
+	err := s.standing(ctx, b.stream, []string{b.subject(key)}, jetstream.DeliverAllPolicy,
+		func() { below = nil },
+		func(older message) {
+			if older.deleted() {
+				below = nil
+			} else if _, ok := b.nonce(key, older.Data); ok {
+				below = &older
+			}
+		})
+	if err != nil {
+		return message{}, err
+	}
+	if below == nil {
+		return message{}, &foreignError{bucket: b.name, revision: m.Seq}
+	}
+	s.log.Warn().Str("bucket", b.name).Str("key", key).Uint64("revision", m.Seq).
+		Msg("something that no launcher writes was written over a value; the value below it counts")
+	m.Data = below.Data
+	return m, nil
+}
+
+// foreignError says that nothing at a key was written by a Store.
+type foreignError struct {
+	bucket   string
+	revision uint64
+}
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("revision %d of stream %s and those below hold nothing that a launcher wrote: put a value back, or delete the key, so that its launcher starts from what it knows", e.revision, e.bucket)
+}
+
+// Get is part of lease.Store. It asks the leader, which is late less often than
+// other replicas, and still a hint. Where something that is no record was written
+// over one, it returns the record with the revision of what is above it.
+func (s *Store) Get(ctx context.Context, profile string) (lease.Entry, error) {
+	if err := lease.CheckProfileID(profile); err != nil {
+		return lease.Entry{}, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	m, err := s.current(ctx, s.leases, lease.Key(profile))
+	switch {
+	case errors.Is(err, errNoMessage):
+		return lease.Entry{}, fmt.Errorf("%s: %w", profile, lease.ErrNotFound)
+	case err != nil:
+		return lease.Entry{}, fmt.Errorf("lease of %s: %w", profile, err)
+	}
+	return recordEntry(m), nil
+}
+
+// recordEntry is the record in a sound message.
+func recordEntry(m message) lease.Entry {
+	r, _ := decodeRecord(keyOf(m), m.Data)
+	return lease.Entry{Record: r, Revision: m.Seq}
+}
+
+// presenceEntry is the presence in a sound message.
+func presenceEntry(m message) lease.PresenceEntry {
+	p, _ := decodePresence(keyOf(m), m.Data)
+	return lease.PresenceEntry{Presence: p, Revision: m.Seq}
+}
+
+// keyOf is the key of a message in a bucket.
+func keyOf(m message) string { return strings.SplitN(m.Subject, ".", 3)[2] }
+
+// Presence is part of lease.Store, and to presences what Get is to records.
+func (s *Store) Presence(ctx context.Context, launcher string) (lease.PresenceEntry, error) {
+	if err := checkLauncherID(launcher); err != nil {
+		return lease.PresenceEntry{}, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	m, err := s.current(ctx, s.hosts, launcherKey(launcher))
+	switch {
+	case errors.Is(err, errNoMessage):
+		return lease.PresenceEntry{}, nil
+	case err != nil:
+		return lease.PresenceEntry{}, fmt.Errorf("presence of launcher %s: %w", launcher, err)
+	}
+	return presenceEntry(m), nil
+}
+
+// List is part of lease.Store: one pass over the last values of all keys.
+func (s *Store) List(ctx context.Context) ([]lease.Entry, error) {
+	return list(ctx, s, s.leases, s.standingLasts, recordEntry)
+}
+
+// Presences is part of lease.Store, and to presences what List is to records. It is
+// cheap, and asks any replica.
+func (s *Store) Presences(ctx context.Context) ([]lease.PresenceEntry, error) {
+	return list(ctx, s, s.hosts, func(ctx context.Context, b bucket) ([]message, error) {
+		messages, err := s.lasts(ctx, b)
+		if errors.Is(err, errTooMany) {
+			return s.standingLasts(ctx, b)
+		}
+		return messages, err
+	}, presenceEntry)
+}
+
+// standingLasts is lasts for any number of keys.
+func (s *Store) standingLasts(ctx context.Context, b bucket) ([]message, error) {
+	var messages []message
+	err := s.standing(ctx, b.stream, []string{b.subject(">")}, jetstream.DeliverLastPerSubjectPolicy,
+		func() { messages = nil },
+		func(m message) { messages = append(messages, m) })
+	return messages, err
+}
+
+func list[T any](ctx context.Context, s *Store, b bucket, lasts func(context.Context, bucket) ([]message, error), entry func(message) T) ([]T, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	messages, err := lasts(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("list stream %s: %w", b.name, err)
+	}
+	entries := make([]T, 0, len(messages))
+	for _, m := range messages {
+		if m.deleted() {
+			continue
+		}
+		m, err := s.sound(ctx, b, keyOf(m), m)
+		switch {
+		case errors.Is(err, lease.ErrUnavailable):
+			return nil, fmt.Errorf("list stream %s: %w", b.name, err)
+		case err != nil:
+			// One key must not hide all others.
+			s.log.Warn().Err(err).Msg("not listed")
+		default:
+			entries = append(entries, entry(m))
+		}
+	}
+	return entries, nil
+}

@@ -1,0 +1,146 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"leasehold/lease"
+)
+
+// A request that is held up in the network, past the moment at which its sender
+// gave up, is applied by then or never.
+func TestGivenUpWriteNeverComesLate(t *testing.T) {
+	for name, tt := range map[string]struct {
+		subject string
+		// first writes what stands there before, write what is held up.
+		first, write func(ctx context.Context, s *Store) error
+		read         func(s *Store) (state, error)
+		want         state
+		reconnect    bool
+	}{
+		"record":                     {subject: leaseSubject("p"), first: grantOf("p"), write: releaseOf("p"), read: recordState, want: state{2, "held"}},
+		"record, after a reconnect":  {subject: leaseSubject("p"), first: grantOf("p"), write: releaseOf("p"), read: recordState, want: state{2, "held"}, reconnect: true},
+		"first record":               {subject: leaseSubject("p"), write: grantOf("p"), read: recordState},
+		"presence":                   {subject: "$KV." + Hosts + ".l", first: presenceOf("boot-1"), write: presenceOf("boot-2"), read: presenceState, want: state{2, "boot-1"}},
+		"presence after a reconnect": {subject: "$KV." + Hosts + ".l", first: presenceOf("boot-1"), write: presenceOf("boot-2"), read: presenceState, want: state{2, "boot-1"}, reconnect: true},
+		"first presence":             {subject: "$KV." + Hosts + ".l", write: presenceOf("boot-2"), read: presenceState},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			srv := start(t, dir, "127.0.0.1:0")
+			p := startProxy(t, srv.ClientURL())
+			s, other := open(t, dialVia(t, dir, p.url())), open(t, inProcess(t, srv))
+			if tt.first != nil {
+				if err := tt.first(t.Context(), s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.set(func(p *proxy) { p.hold = times(1, tt.subject) })
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if err := tt.write(ctx, s); !errors.Is(err, lease.ErrUnavailable) {
+				t.Fatalf("the write that is held up: %v", err)
+			}
+			if tt.reconnect {
+				changes := s.nc.StatusChanged(nats.CONNECTED)
+				p.leave()
+				<-changes
+			}
+			flushed(t, s)
+			p.deliver()
+			if got, err := tt.read(other); err != nil || got != tt.want {
+				t.Errorf("after the late delivery: %+v, %v; want %+v", got, err, tt.want)
+			}
+		})
+	}
+}
+
+func grantOf(profile string) func(context.Context, *Store) error {
+	return func(ctx context.Context, s *Store) error {
+		r, err := lease.Record{ProfileID: profile}.Grant(lease.Request{SessionID: "s", LauncherID: "l", TTL: 30 * time.Second}, t0)
+		if err == nil {
+			_, err = s.Swap(ctx, none(profile), r)
+		}
+		return err
+	}
+}
+
+func releaseOf(profile string) func(context.Context, *Store) error {
+	return func(ctx context.Context, s *Store) error {
+		e, err := s.Get(ctx, profile)
+		if err != nil {
+			return err
+		}
+		r, err := e.Record.Release("done", "ok", lease.Sealed{}, t0)
+		if err == nil {
+			_, err = s.Swap(ctx, e, r)
+		}
+		return err
+	}
+}
+
+func presenceOf(boot string) func(context.Context, *Store) error {
+	return func(ctx context.Context, s *Store) error {
+		p, err := s.Presence(ctx, "l")
+		if err == nil {
+			_, err = s.SwapPresence(ctx, p, p.Presence.Open(lease.Presence{LauncherID: "l", BootID: boot, TTLSeconds: 30}, 0, t0))
+		}
+		return err
+	}
+}
+
+// state is what stands at a key.
+type state struct {
+	revision uint64
+	what     string
+}
+
+func recordState(s *Store) (state, error) {
+	e, err := s.Get(context.Background(), "p")
+	if errors.Is(err, lease.ErrNotFound) {
+		err = nil
+	}
+	return state{e.Revision, string(e.Record.State)}, err
+}
+
+func presenceState(s *Store) (state, error) {
+	p, err := s.Presence(context.Background(), "l")
+	return state{p.Revision, p.Presence.BootID}, err
+}
+
+// While too many writes wait to be settled, no more are taken: each of them has to
+// come to an end.
+func TestTooManyUnsettledWrites(t *testing.T) {
+	dir := t.TempDir()
+	srv := start(t, dir, "127.0.0.1:0")
+	p := startProxy(t, srv.ClientURL())
+	s := open(t, dialVia(t, dir, p.url()))
+	away := s.nc.StatusChanged(nats.RECONNECTING)
+	mend := p.cut()
+	<-away
+	for i := range 2 * maxUnsettled {
+		s.settler.add(&write{bucket: s.leases, key: "p" + strconv.Itoa(i/2), created: true})
+	}
+	if n, _ := s.settler.left(); n != maxUnsettled {
+		t.Errorf("%d writes to settle, want one of each revision: %d", n, maxUnsettled)
+	}
+	_, err := s.Swap(t.Context(), none("q"), granted(t, none("q"), "t"))
+	if !errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "too many") {
+		t.Errorf("swap: %v", err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := s.Flush(short); !errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "writes not settled") {
+		t.Errorf("flush: %v", err)
+	}
+	mend()
+	flushed(t, s)
+	swapped(t, s, none("q"), granted(t, none("q"), "t"))
+}

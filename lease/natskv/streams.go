@@ -1,0 +1,214 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// history is how many writes of a profile's key are kept: enough to find the
+	// last record below writes that are none, and our own write below later ones.
+	history = 16
+	// hostHistory is the same for a launcher's key, minHistory the least of both.
+	hostHistory, minHistory = 8, 8
+	// maxValue bounds a record.
+	maxValue = 64 << 10
+	// eventAge is how long a subscriber may stay away without missing events.
+	eventAge = 90 * 24 * time.Hour
+	// duplicates is how long the server itself recognises an event that is
+	// published again. Order and exactly once do not hang on it.
+	duplicates, minDuplicates = 10 * time.Minute, 2 * time.Minute
+)
+
+func eventSubjects() []string {
+	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*"}
+}
+
+// bucketConfig is that of a KV bucket, hardened: nobody can purge or roll up
+// records, nothing expires, and no limit makes a renewal fail.
+func bucketConfig(name, description string, history int64) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              "KV_" + name,
+		Description:       description,
+		Subjects:          []string{"$KV." + name + ".>"},
+		MaxMsgsPerSubject: history,
+		MaxMsgSize:        maxValue,
+		MaxMsgs:           -1,
+		MaxBytes:          -1,
+		MaxConsumers:      -1,
+		Storage:           jetstream.FileStorage,
+		Discard:           jetstream.DiscardNew,
+		DenyDelete:        true,
+		DenyPurge:         true,
+		AllowDirect:       true,
+	}
+}
+
+func leasesConfig() jetstream.StreamConfig {
+	return bucketConfig(Bucket, "Leasehold: lease records, one key per profile", history)
+}
+
+func hostsConfig() jetstream.StreamConfig {
+	return bucketConfig(Hosts, "Leasehold: presences, one key per launcher", hostHistory)
+}
+
+func eventsConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:         Stream,
+		Description:  "Leasehold: what happened to profiles",
+		Subjects:     eventSubjects(),
+		MaxAge:       eventAge,
+		MaxMsgs:      -1,
+		MaxBytes:     -1,
+		MaxConsumers: -1,
+		Storage:      jetstream.FileStorage,
+		Duplicates:   duplicates,
+		DenyDelete:   true,
+		DenyPurge:    true,
+		AllowDirect:  true,
+	}
+}
+
+// prepare makes the streams or checks them.
+func (s *Store) prepare(ctx context.Context) error {
+	for _, st := range []*stream{s.leases.stream, s.hosts.stream, s.events} {
+		if err := s.ensure(ctx, st); err != nil {
+			return fmt.Errorf("stream %s: %w", st.name, err)
+		}
+	}
+	return nil
+}
+
+// ensure waits for the stream, checks and hardens it. A cluster that is just
+// electing answers late or with 503, so it is asked again until ctx ends.
+func (s *Store) ensure(ctx context.Context, st *stream) error {
+	for {
+		info, err := s.look(ctx, st)
+		if err == nil {
+			return s.harden(ctx, st, info.Config)
+		}
+		var api *jetstream.APIError
+		switch {
+		case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+			return fmt.Errorf("%w: enable JetStream at the NATS server", err)
+		case errors.As(err, &api) && api.Code != 503:
+			return err
+		}
+		if pause(ctx, 200*time.Millisecond); ctx.Err() != nil || s.nc.IsClosed() {
+			return unavailable(err)
+		}
+	}
+}
+
+func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamConfig) error {
+	if err := st.drift(have); err != nil {
+		return err
+	}
+	if have.Replicas != s.replicas {
+		s.log.Warn().Str("stream", st.name).Int("replicas", have.Replicas).Int("wanted", s.replicas).
+			Msg("the stream has another number of replicas than configured")
+	}
+	if have.DenyPurge && !have.AllowRollup {
+		return nil
+	}
+	have.DenyPurge, have.AllowRollup = true, false
+	if _, err := st.js.UpdateStream(ctx, have); err != nil {
+		return fmt.Errorf("forbid purges: %w", err)
+	}
+	return nil
+}
+
+// DriftError says that a bucket or stream is configured so that the promises of
+// this package could not be kept.
+type DriftError struct {
+	// Setting is its name in the stream's configuration; Have and Want are its
+	// values.
+	Setting    string
+	Have, Want any
+	Why        string
+}
+
+func (e *DriftError) Error() string {
+	return fmt.Sprintf("its %s is %v, want %v: %s: change it at the NATS server", e.Setting, e.Have, e.Want, e.Why)
+}
+
+// commonDrift is what would break the bucket and the event stream alike.
+func commonDrift(c jetstream.StreamConfig) error {
+	switch {
+	case c.Storage != jetstream.FileStorage:
+		return &DriftError{"storage", c.Storage, jetstream.FileStorage, "a restart would lose everything"}
+	case c.Retention != jetstream.LimitsPolicy:
+		return &DriftError{"retention", c.Retention, jetstream.LimitsPolicy, "reading would remove messages"}
+	case c.PersistMode != jetstream.DefaultPersistMode:
+		return &DriftError{"persist_mode", c.PersistMode, jetstream.DefaultPersistMode, "acknowledged writes could be lost"}
+	case c.NoAck:
+		return &DriftError{"no_ack", true, false, "no write could be known to be stored"}
+	case c.Sealed:
+		return &DriftError{"sealed", true, false, "nothing could be written"}
+	case c.Mirror != nil:
+		return &DriftError{"mirror", c.Mirror.Name, "none", "it cannot be written to"}
+	case c.SubjectTransform != nil:
+		return &DriftError{"subject_transform", c.SubjectTransform.Destination, "none", "what is written could not be read"}
+	case c.AllowMsgTTL:
+		return &DriftError{"allow_msg_ttl", true, false, "messages could expire"}
+	case c.MaxMsgs > 0:
+		return &DriftError{"max_msgs", c.MaxMsgs, -1, "the oldest would vanish, or writes would fail"}
+	}
+	return nil
+}
+
+func leasesDrift(c jetstream.StreamConfig) error { return bucketDrift(leasesConfig(), c) }
+
+func hostsDrift(c jetstream.StreamConfig) error { return bucketDrift(hostsConfig(), c) }
+
+func bucketDrift(want, c jetstream.StreamConfig) error {
+	switch {
+	case !slices.Equal(c.Subjects, want.Subjects):
+		return &DriftError{"subjects", c.Subjects, want.Subjects, "it is not this bucket"}
+	case c.MaxAge != 0:
+		return &DriftError{"max_age (TTL)", c.MaxAge, 0, "what it holds would vanish"}
+	case c.MaxBytes > 0:
+		return &DriftError{"max_bytes", c.MaxBytes, -1, "a full bucket would refuse every renewal"}
+	case c.MaxMsgsPerSubject > 0 && c.MaxMsgsPerSubject < minHistory:
+		return &DriftError{"max_msgs_per_subject (history)", c.MaxMsgsPerSubject, want.MaxMsgsPerSubject, "a writer could not find its own write again"}
+	case !c.AllowDirect:
+		return &DriftError{"allow_direct", false, true, "its values could not be listed"}
+	case c.MaxMsgSize > 0 && c.MaxMsgSize < maxValue:
+		return &DriftError{"max_msg_size", c.MaxMsgSize, maxValue, "long records would be refused"}
+	}
+	return commonDrift(c)
+}
+
+func eventsDrift(c jetstream.StreamConfig) error {
+	for _, want := range eventSubjects() {
+		if !slices.Contains(c.Subjects, want) && !slices.Contains(c.Subjects, "leasehold.>") {
+			return &DriftError{"subjects", c.Subjects, want, "events would be lost"}
+		}
+	}
+	switch {
+	case c.Duplicates < minDuplicates:
+		return &DriftError{"duplicate_window", c.Duplicates, duplicates, "conflicts could be reported twice"}
+	case c.MaxMsgsPerSubject > 0:
+		return &DriftError{"max_msgs_per_subject", c.MaxMsgsPerSubject, -1, "subscribers that were away would miss events"}
+	}
+	return commonDrift(c)
+}
+
+// checkVersion refuses servers that do not know the condition under which events
+// are published.
+func checkVersion(version string) error {
+	const wantMajor, wantMinor = 2, 12
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return fmt.Errorf("nats server version %q: want %d.%d or newer", version, wantMajor, wantMinor)
+	}
+	if major < wantMajor || major == wantMajor && minor < wantMinor {
+		return fmt.Errorf("nats server version %s: want %d.%d or newer: upgrade it", version, wantMajor, wantMinor)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
+)
+
+// pollTime is how often at least a watch compares what it saw with what the stream
+// says of itself; it varies by half, so that launchers do not ask in step.
+const pollTime = time.Second
+
+// watch is one Watch under way.
+type watch struct {
+	s   *Store
+	see func(lease.Sight)
+	// losses of the bucket that see was told of.
+	losses uint64
+	// shown is the last write to each profile that see was shown.
+	shown map[string]version
+	// at is the sequence of the bucket up to which everything was seen.
+	at uint64
+	// missing are the profiles shown before the watch began anew, and not since.
+	missing map[string]struct{}
+}
+
+// version names a write: revisions alone are used again by a bucket that went back.
+type version struct {
+	revision uint64
+	nonce    string
+}
+
+// Watch is part of lease.Store: it calls see in its own goroutine, as slowly as see
+// takes, and returns nil when ctx ends. The only error is that of a connection that
+// was closed for good; everything else it gets over, and begins anew. A record that
+// was deleted, or lost with the bucket, is shown as one without a state.
+func (s *Store) Watch(ctx context.Context, see func(lease.Sight)) error {
+	w := watch{s: s, see: see, losses: s.leases.lossCount(), shown: map[string]version{}}
+	backoff := minBackoff
+	for {
+		began := time.Now()
+		err := w.life(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // it was told to end
+		case s.nc.IsClosed():
+			return fmt.Errorf("watch leases: %w", unavailable(nats.ErrConnectionClosed))
+		case time.Since(began) > maxBackoff:
+			backoff = minBackoff
+		}
+		s.log.Debug().Err(err).Msg("the watch of the leases begins anew")
+		pause(ctx, backoff)
+		backoff = min(2*backoff, maxBackoff)
+	}
+}
+
+// life is a watch from Fresh until it cannot be relied on any more; it returns why.
+func (w *watch) life(ctx context.Context) error {
+	info, err := w.s.look(ctx, w.s.leases.stream)
+	if err != nil {
+		return err
+	}
+	f, err := w.s.follow(ctx, w.s.leases.stream, []string{w.s.leases.subject(">")}, jetstream.DeliverLastPerSubjectPolicy)
+	if err != nil {
+		return err
+	}
+	defer f.stop(ctx)
+	if err := w.begin(ctx, f, info.State.LastSeq); err != nil {
+		return err
+	}
+	return w.changes(ctx, f)
+}
+
+// begin shows every record.
+func (w *watch) begin(ctx context.Context, f *follower, last uint64) error {
+	w.at = 0
+	losses := w.s.leases.lossCount()
+	w.see(lease.Sight{Fresh: true, Stepped: losses != w.losses})
+	if w.missing == nil {
+		w.missing = map[string]struct{}{}
+	}
+	for profile := range w.shown {
+		w.missing[profile] = struct{}{}
+	}
+	if losses != w.losses {
+		clear(w.shown)
+	}
+	w.losses = losses
+	for f.left > 0 {
+		m, err := f.next(ctx, w.s.tryTime)
+		if err == nil {
+			err = w.show(ctx, m)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for profile := range w.missing {
+		w.see(lease.Sight{Entry: lease.Entry{Record: lease.Record{ProfileID: profile}}})
+		delete(w.shown, profile)
+	}
+	w.missing = nil
+	w.at = max(w.at, last)
+	w.see(lease.Sight{Complete: true})
+	return nil
+}
+
+// changes shows every change.
+func (w *watch) changes(ctx context.Context, f *follower) error {
+	var polled, at uint64 // where the bucket and the watch were at the last poll
+	for {
+		poll := time.Now().Add(pollTime + rand.N(pollTime))
+		for wait := time.Until(poll); wait > 0; wait = time.Until(poll) {
+			m, err := f.next(ctx, wait)
+			if errors.Is(err, errQuiet) {
+				break
+			}
+			if err == nil {
+				err = w.show(ctx, m)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		last, err := w.poll(ctx)
+		switch {
+		case err != nil:
+			return err
+		case w.at < polled && w.at == at:
+			return fmt.Errorf("%w: it saw nothing after %d, where the bucket is at %d", errBroken, w.at, last)
+		}
+		polled, at = last, w.at
+	}
+}
+
+// poll asks for the streams, which makes those that are missing, and returns the
+// last sequence of the bucket.
+func (w *watch) poll(ctx context.Context) (last uint64, _ error) {
+	for _, st := range []*stream{w.s.hosts.stream, w.s.events} {
+		if _, err := w.s.look(ctx, st); err != nil {
+			return 0, err
+		}
+	}
+	info, err := w.s.look(ctx, w.s.leases.stream)
+	switch {
+	case err != nil:
+		return 0, err
+	case w.s.leases.lossCount() != w.losses:
+		return 0, fmt.Errorf("%w: the bucket was lost or went back", errBroken)
+	}
+	return info.State.LastSeq, nil
+}
+
+func (w *watch) show(ctx context.Context, m message) error {
+	w.at = m.Seq
+	key := keyOf(m)
+	profile := lease.ProfileOfKey(key)
+	if lease.CheckProfileID(profile) != nil || lease.Key(profile) != key {
+		return nil //nolint:nilerr // no profile's key
+	}
+	delete(w.missing, profile)
+	entry := lease.Entry{Record: lease.Record{ProfileID: profile}, Revision: m.Seq}
+	if !m.deleted() {
+		m, err := w.s.sound(ctx, w.s.leases, key, m)
+		var foreign *foreignError
+		switch {
+		case errors.As(err, &foreign):
+			w.s.log.Warn().Err(err).Str("profile", profile).Msg("not shown to the watch")
+			return nil //nolint:nilerr // one key must not end the watch of all others
+		case err != nil:
+			return err
+		}
+		entry = recordEntry(m)
+	}
+	now, before := version{m.Seq, entry.Record.Nonce}, w.shown[profile]
+	if now.revision < before.revision || now.revision == before.revision && now.nonce != before.nonce {
+		if err := w.doubt(ctx, key, before); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: revision %d of %s after %d", errBroken, now.revision, profile, before.revision)
+	}
+	w.shown[profile] = now
+	w.see(lease.Sight{Entry: entry})
+	return nil
+}
+
+// doubt finds out, where a key is shown with an older write than before, whether the
+// bucket went back, and notes it. Otherwise it is a replica that lags.
+func (w *watch) doubt(ctx context.Context, key string, before version) error {
+	leases := w.s.leases
+	info, err := w.s.look(ctx, leases.stream)
+	if err != nil || leases.lossCount() != w.losses || info.State.LastSeq < before.revision {
+		return err // known by then, or to be told by the next polls
+	}
+	asking, cancel := context.WithTimeout(ctx, w.s.tryTime)
+	defer cancel()
+	lost := false
+	m, err := w.s.read(asking, leases.stream, getRequest{Seq: before.revision})
+	if errors.Is(err, errNoMessage) {
+		// The last of a key is never dropped: there has to be a later one.
+		m, err = w.s.last(asking, leases, key)
+		if lost = errors.Is(err, errNoMessage) || err == nil && m.Seq < before.revision; lost {
+			err = nil
+		}
+	} else if err == nil {
+		nonce, ok := leases.nonce(key, m.Data)
+		lost = m.Subject != leases.subject(key) || ok && nonce != before.nonce
+	}
+	if lost {
+		leases.wentBack()
+	}
+	return err
+}

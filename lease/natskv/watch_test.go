@@ -1,0 +1,392 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/natsd"
+	"leasehold/lease"
+)
+
+// watching collects what a watch sees.
+type watching struct {
+	t  *testing.T
+	mu sync.Mutex
+	// sights are "fresh", "stepped", "complete" and "profile/state/token".
+	sights  []string
+	changed chan struct{}
+	// hold, if set, is called with each sight.
+	hold func(lease.Sight)
+}
+
+func watchOf(t *testing.T, s *Store, hold func(lease.Sight)) *watching {
+	t.Helper()
+	w := &watching{t: t, changed: make(chan struct{}), hold: hold}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.Watch(ctx, w.see) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("watch: %v", err)
+		}
+	})
+	return w
+}
+
+func (w *watching) see(s lease.Sight) {
+	name := fmt.Sprintf("%s/%s/%d", s.Entry.Record.ProfileID, s.Entry.Record.State, s.Entry.Record.Token)
+	switch {
+	case s.Stepped:
+		name = "stepped"
+	case s.Fresh:
+		name = "fresh"
+	case s.Complete:
+		name = "complete"
+	}
+	if w.hold != nil {
+		w.hold(s)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sights = append(w.sights, name)
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// await waits until want was seen, in this order with anything in between, and
+// forgets everything up to it.
+func (w *watching) await(want ...string) {
+	w.t.Helper()
+	deadline := time.After(60 * time.Second)
+	for {
+		w.mu.Lock()
+		at, left := 0, want
+		for i, s := range w.sights {
+			if len(left) > 0 && s == left[0] {
+				at, left = i+1, left[1:]
+			}
+		}
+		if len(left) == 0 {
+			w.sights = w.sights[at:]
+			w.mu.Unlock()
+			return
+		}
+		seen, changed := slices.Clone(w.sights), w.changed
+		w.mu.Unlock()
+		select {
+		case <-changed:
+		case <-deadline:
+			w.t.Fatalf("the watch saw %s; want %s", strings.Join(seen, " "), strings.Join(want, " "))
+		}
+	}
+}
+
+func TestWatch(t *testing.T) {
+	s := single(t)
+	first := swapped(t, s, none("p.1"), granted(t, none("p.1"), "t"))
+	w := watchOf(t, s, nil)
+	w.await("fresh", "p.1/held/1", "complete")
+	released, err := first.Record.Release("done", "ok", lease.Sealed{}, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped(t, s, first, released)
+	swapped(t, s, none("p2"), granted(t, none("p2"), "t"))
+	w.await("p.1/available/1", "p2/held/1")
+	if err := bucketOf(t, s, Bucket).Delete(t.Context(), "p2"); err != nil {
+		t.Fatal(err)
+	}
+	w.await("p2//0")
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.sights) > 0 {
+		t.Errorf("and more: %v", w.sights)
+	}
+}
+
+// copyDir copies the files of a server that is not running.
+func copyDir(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.RemoveAll(to); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func released(t *testing.T, e lease.Entry) lease.Record {
+	t.Helper()
+	r, err := e.Record.Release("done", "ok", lease.Sealed{}, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Whatever happens to the server and to what it keeps, a watch that runs sees it,
+// and goes on to see changes; and what the store has to hold is there again.
+func TestWatchGetsOver(t *testing.T) {
+	type world struct {
+		dir, old, addr string
+		srv            *natsd.Server
+		proxy          *proxy
+	}
+	for name, tt := range map[string]struct {
+		fault func(t *testing.T, w *world, s *Store)
+		// want is what the watch sees of p.1, which was released since old was
+		// copied.
+		want []string
+	}{
+		"restart of the server": {
+			fault: func(t *testing.T, w *world, _ *Store) {
+				w.srv.Shutdown()
+				w.srv = start(t, w.dir, w.addr)
+			},
+			want: []string{"fresh", "p.1/available/1", "complete"},
+		},
+		"lost connection": {
+			fault: func(_ *testing.T, w *world, _ *Store) { w.proxy.cut()() },
+			want:  []string{"fresh", "p.1/available/1", "complete"},
+		},
+		"wiped store": {
+			fault: func(t *testing.T, w *world, _ *Store) {
+				w.srv.Shutdown()
+				copyDir(t, t.TempDir(), filepath.Join(w.dir, "jetstream"))
+				w.srv = start(t, w.dir, w.addr)
+			},
+			want: []string{"stepped", "p.1//0", "complete"},
+		},
+		"older copy of the store": {
+			fault: func(t *testing.T, w *world, _ *Store) {
+				w.srv.Shutdown()
+				copyDir(t, w.old, filepath.Join(w.dir, "jetstream"))
+				w.srv = start(t, w.dir, w.addr)
+			},
+			want: []string{"stepped", "p.1/held/1", "complete"},
+		},
+		"older copy of the store, written to by others": {
+			fault: func(t *testing.T, w *world, _ *Store) {
+				mend := w.proxy.cut()
+				w.srv.Shutdown()
+				copyDir(t, w.old, filepath.Join(w.dir, "jetstream"))
+				w.srv = start(t, w.dir, w.addr)
+				other := open(t, inProcess(t, w.srv))
+				for i := range 10 {
+					p := "other." + strconv.Itoa(i)
+					swapped(t, other, none(p), granted(t, none(p), "t"))
+				}
+				mend()
+			},
+			want: []string{"stepped", "p.1/held/1", "complete"},
+		},
+		"bucket deleted": {
+			fault: func(t *testing.T, _ *world, s *Store) { deleteStream(t, s.leases.stream) },
+			want:  []string{"stepped", "p.1//0", "complete"},
+		},
+		"bucket deleted and made again": {
+			fault: func(t *testing.T, _ *world, s *Store) {
+				deleteStream(t, s.leases.stream)
+				c := leasesConfig()
+				if _, err := s.leases.js.CreateStream(t.Context(), c); err != nil {
+					t.Fatal(err)
+				}
+			},
+			want: []string{"stepped", "p.1//0", "complete"},
+		},
+		"its consumer deleted": {
+			fault: func(t *testing.T, _ *world, s *Store) {
+				stream, err := s.leases.js.Stream(t.Context(), "KV_"+Bucket)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for name := range stream.ConsumerNames(t.Context()).Name() {
+					if err := stream.DeleteConsumer(t.Context(), name); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+						t.Fatal(err)
+					}
+				}
+			},
+			want: []string{"fresh", "p.1/available/1", "complete"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{dir: t.TempDir(), old: filepath.Join(t.TempDir(), "old")}
+			w.srv = start(t, w.dir, "127.0.0.1:0")
+			w.addr = strings.TrimPrefix(w.srv.ClientURL(), "nats://")
+			first := open(t, inProcess(t, w.srv))
+			held := swapped(t, first, none("p.1"), granted(t, none("p.1"), "t"))
+			flushed(t, first)
+			first.Close()
+			first.nc.Close()
+			w.srv.Shutdown()
+			copyDir(t, filepath.Join(w.dir, "jetstream"), w.old)
+			w.srv = start(t, w.dir, w.addr)
+
+			w.proxy = startProxy(t, w.srv.ClientURL())
+			s := open(t, dialVia(t, w.dir, w.proxy.url()))
+			watch := watchOf(t, s, nil)
+			watch.await("fresh", "p.1/held/1", "complete")
+			swapped(t, s, held, released(t, held))
+			swapped(t, s, none("other"), granted(t, none("other"), "t")) // so that the copy is older than one key
+			watch.await("other/held/1")
+			flushed(t, s)
+			tt.fault(t, w, s)
+			watch.await(tt.want...)
+
+			// Nobody did anything else, and all is there again.
+			grantedLater(t, s, "later")
+			watch.await("later/held/1")
+			if err := presenceOf("boot")(t.Context(), s); err != nil {
+				t.Error(err)
+			}
+			flushed(t, s)
+			wantHistory(t, s, "later", "granted/1/1")
+			for _, st := range []*stream{s.leases.stream, s.hosts.stream, s.events} {
+				have, err := st.js.Stream(t.Context(), st.name)
+				if err != nil {
+					t.Fatalf("%s: %v", st.name, err)
+				}
+				if c := have.CachedInfo().Config; !c.DenyPurge || !c.DenyDelete || c.AllowRollup {
+					t.Errorf("%s: %+v", st.name, c)
+				}
+			}
+		})
+	}
+}
+
+// grantedLater grants a lease as soon as the store can be reached.
+func grantedLater(t *testing.T, s *Store, profile string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := grantOf(profile)(ctx, s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func deleteStream(t *testing.T, st *stream) {
+	t.Helper()
+	if err := st.js.DeleteStream(t.Context(), st.name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A stream that was deleted while nobody watches is made again by the next call.
+func TestCallsMakeStreamsAgain(t *testing.T) {
+	for name, call := range map[string]func(t *testing.T, s *Store, held lease.Entry) error{
+		"get": func(t *testing.T, s *Store, _ lease.Entry) error {
+			if _, err := s.Get(t.Context(), "p"); !errors.Is(err, lease.ErrNotFound) {
+				return fmt.Errorf("get: %w", err)
+			}
+			return nil
+		},
+		"list": func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.List(t.Context())) },
+		"swap": func(t *testing.T, s *Store, held lease.Entry) error {
+			_, err := s.Swap(t.Context(), held, held.Record)
+			var moved *lease.MovedError
+			if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision != 0 {
+				return fmt.Errorf("swap over a lost record: %w", err)
+			}
+			return nil
+		},
+		"first swap": func(t *testing.T, s *Store, _ lease.Entry) error { return grantOf("q")(t.Context(), s) },
+		"presence":   func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presence(t.Context(), "l")) },
+		"presences":  func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presences(t.Context())) },
+		"renewal": func(t *testing.T, s *Store, _ lease.Entry) error {
+			_, err := s.SwapPresence(t.Context(), lease.PresenceEntry{Presence: lease.Presence{LauncherID: "l"}, Revision: 1}, lease.Presence{LauncherID: "l"})
+			var moved *lease.PresenceMovedError
+			if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision != 0 {
+				return fmt.Errorf("renewal over a lost presence: %w", err)
+			}
+			return nil
+		},
+		"history": func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.History(t.Context(), "p")) },
+		"announce": func(t *testing.T, s *Store, _ lease.Entry) error {
+			return s.Announce(t.Context(), lease.Event{Event: lease.EventConflict, ProfileID: "p"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := single(t)
+			held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
+			if err := presenceOf("boot")(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			flushed(t, s)
+			for _, st := range []*stream{s.leases.stream, s.hosts.stream, s.events} {
+				deleteStream(t, st)
+			}
+			if err := call(t, s, held); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Events that are still in an outbox get out when the event stream is lost,
+// although the publisher had seen them on it; and later ones do.
+func TestLostEventStream(t *testing.T) {
+	s := single(t)
+	p := swapped(t, s, none("p"), granted(t, none("p"), "t"))
+	grantedLater(t, s, "q")
+	flushed(t, s)
+	deleteStream(t, s.events)
+	swapped(t, s, p, released(t, p)) // the grant is known to be published, and not in the outbox any more
+	flushed(t, s)
+	wantHistory(t, s, "p", "released/1/2")
+	wantHistory(t, s, "q", "granted/1/1")
+}
+
+// A watch whose reader is slow holds up nobody, loses nothing that stands, and ends
+// when it is told to.
+func TestWatchSlowly(t *testing.T) {
+	s := single(t)
+	entered, hold := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w := watchOf(t, s, func(lease.Sight) {
+		once.Do(func() { close(entered) })
+		<-hold
+	})
+	<-entered
+	entry := none("p")
+	const n = 3 * pullSize
+	for i := range n {
+		p := "p" + strconv.Itoa(i)
+		grantedLater(t, s, p)
+		entry = swapped(t, s, entry, entry.Record)
+	}
+	if got, err := s.Get(t.Context(), "p"); err != nil || got.Revision != entry.Revision {
+		t.Errorf("get while the watch is held up: %+v, %v", got, err)
+	}
+	if _, err := s.List(t.Context()); err != nil {
+		t.Errorf("list while the watch is held up: %v", err)
+	}
+	close(hold)
+	want := []string{"fresh"}
+	for i := range n {
+		want = append(want, "p"+strconv.Itoa(i)+"/held/1")
+	}
+	w.await(want...)
+}
+
+func TestWatchOfAClosedConnection(t *testing.T) {
+	s := single(t)
+	s.Close()
+	s.nc.Close()
+	if err := s.Watch(t.Context(), func(s lease.Sight) { t.Errorf("saw %+v", s) }); !errors.Is(err, lease.ErrUnavailable) {
+		t.Errorf("watch: %v", err)
+	}
+}

@@ -1,0 +1,117 @@
+// Package testchrome starts the real Chromium for tests. A browser that is
+// missing fails a test; it never skips one.
+package testchrome
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"leasehold/launcher/chrome"
+)
+
+// Patience bounds waits that end by themselves unless something is broken.
+const Patience = 30 * time.Second
+
+// Options returns options for a headless browser on a fresh profile.
+func Options(t testing.TB) chrome.Options {
+	t.Helper()
+	binary, err := chrome.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chrome.Options{Binary: binary, ProfileDir: dir, Headless: true, OutputFile: filepath.Join(t.TempDir(), "chrome.log")}
+}
+
+// Start starts a browser that is killed when the test ends, if it still runs.
+func Start(t testing.TB, o chrome.Options) *chrome.Browser {
+	t.Helper()
+	b, err := chrome.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	CloseAtEnd(t, b)
+	return b
+}
+
+// CloseAtEnd kills the browser when the test ends, if it still runs.
+func CloseAtEnd(t testing.TB, b *chrome.Browser) {
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		if _, err := b.Close(ctx, nil, chrome.Bounds{Interrupt: time.Nanosecond}); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("chrome %d (%s) printed:\n%s", b.PID(), b.ExitStatus(), b.OutputTail(4<<10))
+		}
+	})
+}
+
+// Client is the least that can talk on a browser's pipe.
+type Client struct {
+	b      *chrome.Browser
+	events *bufio.Reader
+	lastID int
+}
+
+// NewClient takes over the pipe of a browser. Its ids begin after firstID.
+func NewClient(b *chrome.Browser, firstID int) *Client {
+	return &Client{b: b, events: bufio.NewReaderSize(b.Events(), 1<<20), lastID: firstID}
+}
+
+// Call sends a command and returns its result. Everything else that comes is
+// dropped.
+func (c *Client) Call(method string, params any) (json.RawMessage, error) {
+	c.lastID++
+	command := map[string]any{"id": c.lastID, "method": method}
+	if params != nil {
+		command["params"] = params
+	}
+	b, err := json.Marshal(command)
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.Now().Add(Patience)
+	if err := c.b.Commands().SetWriteDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if err := c.b.Events().SetReadDeadline(deadline); err != nil {
+		return nil, err
+	}
+	if _, err := c.b.Commands().Write(append(b, 0)); err != nil {
+		return nil, err
+	}
+	for {
+		message, err := c.events.ReadBytes(0)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", method, err)
+		}
+		var answer struct {
+			ID     int
+			Result json.RawMessage
+			Error  json.RawMessage
+		}
+		if err := json.Unmarshal(message[:len(message)-1], &answer); err != nil || answer.ID != c.lastID {
+			continue
+		}
+		if answer.Error != nil {
+			return nil, fmt.Errorf("%s: %s", method, answer.Error)
+		}
+		return answer.Result, nil
+	}
+}
+
+// Ask closes the browser over CDP, as chrome.Browser.Close wants it.
+func (c *Client) Ask(context.Context) error {
+	_, err := c.Call("Browser.close", nil)
+	return err
+}

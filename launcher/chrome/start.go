@@ -1,0 +1,262 @@
+// Package chrome runs one Chrome on a pipe: it finds the binary, makes its
+// arguments, starts it, adopts one whose launcher died, and closes it in the
+// order that loses least.
+//
+// A browser's main process inherits, beside its two pipe ends, the profile's
+// lock and copies of the launcher's own pipe ends. So the pipe stays open, the
+// browser alive and the profile locked when the launcher dies; a later launcher
+// reaches the pipe through /proc. The price: closing the pipe does not end the
+// browser, Close does.
+package chrome
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/boottime"
+	"leasehold/internal/procfs"
+)
+
+// The browser's descriptors. Those that only keep something open come after.
+const (
+	fdCommands = 3 // read by Chrome
+	fdEvents   = 4 // written by Chrome
+)
+
+// Start starts the browser and returns once its process runs; ctx bounds
+// starting only. Whether the browser works, the first CDP call tells: when that
+// fails, StartFailure explains it, and Close cleans up. The error is a
+// *StartError, or an *ArgumentError.
+func Start(ctx context.Context, o Options) (*Browser, error) {
+	args, warnings, err := Arguments(o, os.Getuid())
+	if err != nil {
+		return nil, err
+	}
+	b, err := start(ctx, o, args)
+	if err != nil {
+		failure := &StartError{Binary: o.Binary, Err: err}
+		var binary *execError
+		if errors.As(err, &binary) {
+			failure.Hint = hintFor("", "", binary.err)
+		}
+		return nil, failure
+	}
+	b.warnings = warnings
+	return b, nil
+}
+
+// execError marks what is wrong with the binary itself.
+type execError struct{ err error }
+
+func (e *execError) Error() string { return e.err.Error() }
+func (e *execError) Unwrap() error { return e.err }
+
+func start(ctx context.Context, o Options, args []string) (_ *Browser, err error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	fi, err := os.Stat(o.ProfileDir)
+	if err == nil && !fi.IsDir() {
+		err = errors.New("it is none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("profile directory %s: want an existing directory: %w", o.ProfileDir, err)
+	}
+	if o.TempDir, err = makeTempDir(o.TempDir, o.ProfileDir); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.RemoveAll(o.TempDir))
+		}
+	}()
+	output, err := openOutput(o.OutputFile)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	p, err := newPipes()
+	if err != nil {
+		return nil, err
+	}
+	defer p.closeInherited()
+
+	cmd := exec.Command(o.Binary, args...)
+	cmd.Env = append(os.Environ(), "TMPDIR="+o.TempDir)
+	cmd.Stdout, cmd.Stderr = output, output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.ExtraFiles = p.inherited
+	if o.Lock != nil {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, o.Lock)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(&execError{err}, p.closeOurs())
+	}
+	b := &Browser{child: cmd, profileDir: o.ProfileDir, tempDir: o.TempDir, binary: o.Binary, output: o.OutputFile, exited: make(chan struct{})}
+	if err := b.begin(cmd.Process.Pid, p); err != nil {
+		// It is our child and has not been waited for, so that the pid is its.
+		return nil, errors.Join(err, unix.Kill(-cmd.Process.Pid, unix.SIGKILL), ignoreExit(cmd.Wait()), p.closeOurs())
+	}
+	return b, nil
+}
+
+func ignoreExit(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return nil
+	}
+	return err
+}
+
+// begin identifies the child, takes over our pipe ends and watches for the exit.
+func (b *Browser) begin(pid int, p *pipes) error {
+	proc, err := procfs.Read(pid)
+	if err != nil {
+		return err
+	}
+	b.identity = Identity{PID: pid, StartTime: proc.StartTime, BootID: boottime.ID()}
+	if b.pidfd, err = openPidfd(pid); err != nil {
+		return err
+	}
+	if b.commands, b.events, err = p.files(); err != nil {
+		return errors.Join(err, b.pidfd.Close())
+	}
+	b.watching.Go(b.watch)
+	return nil
+}
+
+// makeTempDir returns the directory, created. It is removed when the browser is
+// closed, so that it must not have to do with the profile.
+func makeTempDir(dir, profile string) (string, error) {
+	if dir == "" {
+		made, err := os.MkdirTemp("", "leasehold-")
+		if err != nil {
+			return "", fmt.Errorf("temporary directory: %w", err)
+		}
+		if err := checkTempDir(made, profile); err != nil {
+			return "", errors.Join(err, os.Remove(made))
+		}
+		return made, nil
+	}
+	if err := checkTempDir(dir, profile); err != nil {
+		return "", err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return "", fmt.Errorf("temporary directory: %w", err)
+	}
+	return dir, nil
+}
+
+func checkTempDir(dir, profile string) error {
+	switch {
+	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == filepath.Clean(os.TempDir()):
+		return fmt.Errorf("temporary directory %s: want an absolute, clean path of its own", dir)
+	case within(profile, dir) || within(dir, profile):
+		return fmt.Errorf("temporary directory %s: want it apart from the profile %s, since it is removed", dir, profile)
+	case len(dir) > MaxTempDir:
+		return fmt.Errorf("temporary directory %s: want at most %d bytes, since Chrome's socket path has to fit", dir, MaxTempDir)
+	}
+	return nil
+}
+
+// within tells whether the clean path is dir or below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func openOutput(path string) (*os.File, error) {
+	if path == "" {
+		path = os.DevNull
+	}
+	// Appending lets somebody else empty the file while the browser has it.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("output of the browser: %w", err)
+	}
+	return f, nil
+}
+
+// pipes are the two pipes before they have found their owners.
+type pipes struct {
+	// inherited are the browser's ends and copies of ours, in the order of the
+	// browser's descriptors.
+	inherited []*os.File
+	// commands is written, events is read by us; -1 once handed over.
+	commands, events int
+}
+
+// newPipes makes the pipes by hand, because the browser's ends have to be
+// blocking while ours, and the copies of them, are not.
+func newPipes() (_ *pipes, err error) {
+	p := &pipes{commands: -1, events: -1}
+	defer func() {
+		if err != nil {
+			p.closeInherited()
+			err = errors.Join(err, p.closeOurs())
+		}
+	}()
+	var in, out [2]int
+	if err := unix.Pipe2(in[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("pipe to the browser: %w", err)
+	}
+	p.inherited, p.commands = append(p.inherited, os.NewFile(uintptr(in[0]), "commands")), in[1]
+	if err := unix.Pipe2(out[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("pipe from the browser: %w", err)
+	}
+	p.inherited, p.events = append(p.inherited, os.NewFile(uintptr(out[1]), "events")), out[0]
+	for _, ours := range []int{p.commands, p.events} {
+		widen(ours)
+		kept, err := unix.FcntlInt(uintptr(ours), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("pipe of the browser: %w", err)
+		}
+		p.inherited = append(p.inherited, os.NewFile(uintptr(kept), "kept open"))
+	}
+	return p, nil
+}
+
+// pipeSize is how many bytes a pipe should hold: with Linux' 64 KiB a large message
+// is many wake-ups. The memory is taken only while they are full.
+const pipeSize = 1 << 20
+
+// widen lets a pipe hold pipeSize bytes. Where the user has too many large pipes
+// already, it stays as it is, which is slower and nothing else.
+func widen(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) }
+
+// files hands our ends over: nonblocking, so that deadlines work.
+func (p *pipes) files() (commands, events *os.File, err error) {
+	for _, ours := range []int{p.commands, p.events} {
+		if err := unix.SetNonblock(ours, true); err != nil {
+			return nil, nil, fmt.Errorf("pipe of the browser: %w", err)
+		}
+	}
+	commands, events = os.NewFile(uintptr(p.commands), "browser commands"), os.NewFile(uintptr(p.events), "browser events")
+	p.commands, p.events = -1, -1
+	return commands, events, nil
+}
+
+func (p *pipes) closeInherited() {
+	for _, f := range p.inherited {
+		f.Close()
+	}
+}
+
+func (p *pipes) closeOurs() error {
+	var errs []error
+	for _, fd := range []int{p.commands, p.events} {
+		if fd >= 0 {
+			errs = append(errs, unix.Close(fd))
+		}
+	}
+	p.commands, p.events = -1, -1
+	return errors.Join(errs...)
+}

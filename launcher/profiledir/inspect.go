@@ -1,0 +1,340 @@
+package profiledir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/procfs"
+)
+
+// Answer is what was found out about one question. Unknown is an answer of its
+// own: what cannot be proved is never taken for yes or no.
+type Answer string
+
+// The answers.
+const (
+	Yes     Answer = "yes"
+	No      Answer = "no"
+	Unknown Answer = "unknown"
+)
+
+// Fact is an answer and how it was found.
+type Fact struct {
+	Answer Answer `json:"answer"`
+	How    string `json:"how"`
+}
+
+func fact(a Answer, how string, args ...any) Fact { return Fact{a, fmt.Sprintf(how, args...)} }
+
+// Inspection is what this host can tell of a profile directory. Reading it
+// changes nothing.
+type Inspection struct {
+	DirectoryPresent Fact `json:"directory_present"`
+	// Locked is yes while a process other than this launcher has the lock. While
+	// this launcher has it itself, a Chrome that shares it shows in InUse only.
+	Locked Fact `json:"locked"`
+	// InUse is yes while live processes name the directory: those in Processes.
+	InUse     Fact      `json:"in_use"`
+	Processes []Process `json:"processes,omitempty"`
+	Singleton Singleton `json:"singleton"`
+	// ClosedCleanly is yes if Chrome has noted an orderly exit and taken its own
+	// lock away.
+	ClosedCleanly Fact `json:"closed_cleanly"`
+	// ExitType is Chrome's note in Preferences: Normal, SessionEnded (SIGTERM:
+	// the last cookies may be lost), Crashed; empty if there is none.
+	ExitType string `json:"exit_type,omitempty"`
+	// SessionStatePresent is yes if the profile has a cookie database.
+	SessionStatePresent Fact `json:"session_state_present"`
+	// NetworkFilesystem is yes if another host may have the directory too.
+	NetworkFilesystem Fact `json:"network_filesystem"`
+}
+
+// Singleton is Chrome's own lock in the profile. Chrome leaves it behind when it
+// is killed, so that it alone proves nothing.
+type Singleton struct {
+	Present Fact   `json:"present"`
+	Host    string `json:"host,omitempty"`
+	PID     int    `json:"pid,omitempty"`
+	// SameHost is yes if it was written under this host's name.
+	SameHost Fact `json:"same_host"`
+	// OwnerAlive is yes if the pid is, on this host, a browser of this profile.
+	OwnerAlive Fact `json:"owner_alive"`
+}
+
+// Inspect gathers the facts about a profile. What cannot be found out is an
+// unknown fact; the error is for an id or a directory that Path refuses.
+func (r *Root) Inspect(id string) (Inspection, error) {
+	path, err := r.Path(id)
+	if errors.Is(err, ErrNoProfile) {
+		return r.inspectMissing(id), nil
+	}
+	if err != nil {
+		return Inspection{}, err
+	}
+	in := Inspection{DirectoryPresent: fact(Yes, "%s", path)}
+	in.InUse, in.Processes = inUse(path)
+	in.Locked = r.lockedByOthers(id, in.InUse)
+	host, err := os.Hostname()
+	if err != nil {
+		host = ""
+	}
+	in.Singleton = inspectSingleton(path, host, in.InUse, in.Processes)
+	in.ClosedCleanly, in.ExitType = closedCleanly(path, in.Singleton.Present)
+	in.SessionStatePresent = sessionState(path)
+	in.NetworkFilesystem = NetworkFilesystem(path)
+	return in, nil
+}
+
+func (r *Root) inspectMissing(id string) Inspection {
+	none := fact(Unknown, "there is no profile directory")
+	in := Inspection{
+		DirectoryPresent: fact(No, "%s does not exist", filepath.Join(r.dir, id)),
+		Singleton:        Singleton{Present: none, SameHost: none, OwnerAlive: none},
+		ClosedCleanly:    none, SessionStatePresent: none,
+		NetworkFilesystem: NetworkFilesystem(r.dir),
+	}
+	in.InUse, in.Processes = inUse(filepath.Join(r.dir, id))
+	in.Locked = r.lockedByOthers(id, in.InUse)
+	return in
+}
+
+func inUse(path string) (Fact, []Process) {
+	ps, err := Processes(path)
+	switch {
+	case err != nil:
+		return fact(Unknown, "%v", err), nil
+	case len(ps) > 0:
+		return fact(Yes, "%s", pids(ps)), ps
+	}
+	// Where the first process is hidden, other users' are as well.
+	if _, err := procfs.Read(1); err != nil {
+		return fact(Unknown, "no process names the directory, but this host hides those of other users"), nil
+	}
+	return fact(No, "no process names the directory"), nil
+}
+
+func (r *Root) lockedByOthers(id string, inUse Fact) Fact {
+	var held bool
+	var err error
+	switch ours, whole := r.holds(id); {
+	case whole:
+		return fact(inUse.Answer, "this launcher has the lock; %s", inUse.How)
+	case ours:
+		held, err = probe(r.file(id, sharedPart))
+	default:
+		held, err = r.Locked(id)
+	}
+	switch {
+	case err != nil:
+		return fact(Unknown, "%v", err)
+	case held:
+		return fact(Yes, "the kernel lock is taken")
+	default:
+		return fact(No, "the kernel lock is free")
+	}
+}
+
+// ParseSingleton reads the target of Chrome's SingletonLock: host-pid, where the
+// host's name may have dashes of its own.
+func ParseSingleton(target string) (host string, pid int, err error) {
+	dash := strings.LastIndexByte(target, '-')
+	if dash > 0 {
+		pid, err = strconv.Atoi(target[dash+1:])
+	}
+	if dash <= 0 || err != nil || pid <= 0 || strconv.Itoa(pid) != target[dash+1:] {
+		return "", 0, fmt.Errorf("singleton lock %.80q: want host-pid", target)
+	}
+	return target[:dash], pid, nil
+}
+
+func inspectSingleton(path, thisHost string, inUse Fact, ps []Process) Singleton {
+	all := func(a Answer, how string, args ...any) Singleton {
+		f := fact(a, how, args...)
+		return Singleton{Present: f, SameHost: fact(Unknown, "%s", f.How), OwnerAlive: f}
+	}
+	target, err := os.Readlink(filepath.Join(path, "SingletonLock"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return all(No, "there is no SingletonLock")
+	}
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		return all(Unknown, "%v", err)
+	}
+	var s Singleton
+	if err != nil {
+		s = all(Unknown, "SingletonLock is not a symlink")
+		s.Present.Answer = Yes
+		return s
+	}
+	host, pid, err := ParseSingleton(target)
+	if err != nil {
+		s = all(Unknown, "%v", err)
+		s.Present.Answer = Yes
+		return s
+	}
+	s = Singleton{Present: fact(Yes, "SingletonLock names %s", target), Host: host, PID: pid}
+	switch {
+	case thisHost == "":
+		s.SameHost = fact(Unknown, "this host does not tell its name")
+		s.OwnerAlive = s.SameHost
+		return s
+	case host != thisHost:
+		s.SameHost = fact(No, "it was written on %s, this is %s", host, thisHost)
+		s.OwnerAlive = fact(Unknown, "a process of %s cannot be seen from here", host)
+		return s
+	}
+	s.SameHost = fact(Yes, "it was written on %s", host)
+	s.OwnerAlive = ownerAlive(pid, inUse, ps)
+	return s
+}
+
+func ownerAlive(pid int, inUse Fact, ps []Process) Fact {
+	for _, p := range ps {
+		if p.PID == pid {
+			return fact(Yes, "pid %d runs on this profile", pid)
+		}
+	}
+	p, err := procfs.Read(pid)
+	switch {
+	case inUse.Answer == Unknown:
+		return fact(Unknown, "%s", inUse.How)
+	case errors.Is(err, fs.ErrNotExist):
+		return fact(No, "there is no pid %d", pid)
+	case err != nil:
+		return fact(Unknown, "%v", err)
+	case !p.Alive():
+		return fact(No, "pid %d has ended and waits for its parent", pid)
+	default:
+		return fact(No, "pid %d is another program now", pid)
+	}
+}
+
+// closedCleanly reads both notes, since each has a gap: the one in Variations
+// calls a SIGTERM clean, the one in Preferences calls a crash within the first
+// ten seconds Normal.
+func closedCleanly(path string, singleton Fact) (Fact, string) {
+	exited, exitedErr := readNote(filepath.Join(path, "Variations"), parseVariations)
+	exit, exitErr := readNote(filepath.Join(path, "Default", "Preferences"), parsePreferences)
+	switch {
+	case singleton.Answer == Yes:
+		return fact(No, "%s", singleton.How), exit
+	case exitedErr == nil && !exited:
+		return fact(No, "Variations says that Chrome did not exit cleanly"), exit
+	case exitErr == nil && exit != "Normal":
+		return fact(No, "Preferences has exit_type %q", exit), exit
+	case exitedErr != nil:
+		return fact(Unknown, "%v", exitedErr), exit
+	case exitErr != nil:
+		return fact(Unknown, "%v", exitErr), exit
+	case singleton.Answer != No:
+		return fact(Unknown, "%s", singleton.How), exit
+	default:
+		return fact(Yes, "Variations and Preferences say so, and SingletonLock is gone"), exit
+	}
+}
+
+func readNote[T any](path string, parse func([]byte) (T, error)) (T, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		var none T
+		return none, err
+	}
+	note, err := parse(b)
+	if err != nil {
+		return note, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return note, nil
+}
+
+// parseVariations reads whether Chrome noted an orderly exit: false from some 45
+// ms after its start on.
+func parseVariations(b []byte) (bool, error) {
+	var v struct {
+		ExitedCleanly *bool `json:"user_experience_metrics.stability.exited_cleanly"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return false, err
+	}
+	if v.ExitedCleanly == nil {
+		return false, errors.New("there is no exited_cleanly")
+	}
+	return *v.ExitedCleanly, nil
+}
+
+// parsePreferences reads the profile's exit_type.
+func parsePreferences(b []byte) (string, error) {
+	var v struct {
+		Profile struct {
+			ExitType *string `json:"exit_type"`
+		} `json:"profile"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return "", err
+	}
+	if v.Profile.ExitType == nil {
+		return "", errors.New("there is no exit_type")
+	}
+	return *v.Profile.ExitType, nil
+}
+
+func sessionState(path string) Fact {
+	// The second is where Chrome on other systems, and some versions, has it.
+	for _, name := range []string{"Default/Cookies", "Default/Network/Cookies"} {
+		fi, err := os.Stat(filepath.Join(path, name))
+		switch {
+		case err == nil && fi.Mode().IsRegular() && fi.Size() > 0:
+			return fact(Yes, "%s has %d bytes", name, fi.Size())
+		case err == nil:
+			return fact(No, "%s is empty", name)
+		case !errors.Is(err, fs.ErrNotExist):
+			return fact(Unknown, "%v", err)
+		}
+	}
+	return fact(No, "there is no cookie database")
+}
+
+// filesystems are the types that statfs(2) tells and whether another host may
+// have the same files. FUSE is counted as shared, since it hides what is behind.
+var filesystems = map[int64]struct {
+	name   string
+	shared bool
+}{
+	unix.NFS_SUPER_MAGIC: {"nfs", true}, unix.SMB_SUPER_MAGIC: {"smb", true}, unix.CIFS_SUPER_MAGIC: {"cifs", true},
+	unix.SMB2_SUPER_MAGIC: {"smb2", true}, unix.FUSE_SUPER_MAGIC: {"fuse", true}, unix.V9FS_MAGIC: {"9p", true},
+	unix.CEPH_SUPER_MAGIC: {"ceph", true}, unix.AFS_SUPER_MAGIC: {"afs", true}, unix.AFS_FS_MAGIC: {"afs", true},
+	unix.CODA_SUPER_MAGIC: {"coda", true}, unix.NCP_SUPER_MAGIC: {"ncp", true}, unix.OCFS2_SUPER_MAGIC: {"ocfs2", true},
+	0x01161970: {"gfs2", true}, 0x0BD00BD0: {"lustre", true}, 0x47504653: {"gpfs", true}, 0x786F4256: {"vboxsf", true},
+
+	unix.EXT4_SUPER_MAGIC: {"ext2/3/4", false}, unix.XFS_SUPER_MAGIC: {"xfs", false}, unix.BTRFS_SUPER_MAGIC: {"btrfs", false},
+	unix.TMPFS_MAGIC: {"tmpfs", false}, unix.OVERLAYFS_SUPER_MAGIC: {"overlayfs", false}, unix.F2FS_SUPER_MAGIC: {"f2fs", false},
+	unix.RAMFS_MAGIC: {"ramfs", false}, unix.REISERFS_SUPER_MAGIC: {"reiserfs", false}, 0x2FC12FC1: {"zfs", false},
+	0xCA451A4E: {"bcachefs", false}, 0x3153464A: {"jfs", false},
+}
+
+// NetworkFilesystem tells whether the path lies on a file system that another
+// host may have too, where neither the lock nor the floor of this host proves
+// anything about it. A type that is not known is unknown.
+func NetworkFilesystem(path string) Fact {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return fact(Unknown, "file system of %s: %v", path, err)
+	}
+	// The kernel's field is signed on some architectures and holds 32 bits.
+	magic := int64(uint32(st.Type))
+	known, ok := filesystems[magic]
+	switch {
+	case !ok:
+		return fact(Unknown, "file system type 0x%x is not known", magic)
+	case known.shared:
+		return fact(Yes, "%s", known.name)
+	default:
+		return fact(No, "%s", known.name)
+	}
+}

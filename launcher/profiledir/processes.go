@@ -1,0 +1,114 @@
+package profiledir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold/internal/procfs"
+)
+
+// Process is a live process that names a profile directory on its command line.
+type Process struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"start_time"`
+	// Command is the command line, its arguments separated by spaces.
+	Command string `json:"command"`
+	// Main is true of a browser's main process (or a wrapper that is about to
+	// become one), false of the helpers that it started.
+	Main bool `json:"main"`
+}
+
+// Processes returns the live processes with --user-data-dir=<profilePath> on
+// their command line. Helpers of Chrome write to the profile, may outlive its
+// main process and do not have its lock, so a free lock alone does not mean that
+// nobody writes. What it cannot see: processes in another PID namespace, and a
+// browser that was given the directory under another name.
+func Processes(profilePath string) ([]Process, error) {
+	all, err := procfs.List()
+	if err != nil {
+		return nil, err
+	}
+	var found []Process
+	for _, p := range all {
+		if !p.Alive() {
+			continue
+		}
+		line, err := procfs.CommandLine(p.PID)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if named, main := namesProfile(line, profilePath); named {
+			command := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+			found = append(found, Process{PID: p.PID, StartTime: p.StartTime, Command: command, Main: main})
+		}
+	}
+	return found, nil
+}
+
+// namesProfile tells whether a command line has the profile's path, and all of
+// it, as its user-data-dir. The main process has its arguments apart, the helpers
+// have rewritten theirs to one string joined with spaces.
+func namesProfile(line []byte, path string) (named, main bool) {
+	isBreak := func(b byte) bool { return b == 0 || b == ' ' }
+	arg := []byte("--user-data-dir=" + path)
+	for i := 0; ; {
+		at := bytes.Index(line[i:], arg)
+		if at < 0 {
+			return false, false
+		}
+		at += i
+		end := at + len(arg)
+		if (at == 0 || isBreak(line[at-1])) && (end == len(line) || isBreak(line[end])) {
+			break
+		}
+		i = end
+	}
+	return true, !bytes.Contains(line, []byte("\x00--type=")) && !bytes.Contains(line, []byte(" --type="))
+}
+
+// WaitUnused waits until no live process names the profile's directory. The
+// error, when ctx ends first, names those that do.
+func (r *Root) WaitUnused(ctx context.Context, id string) error {
+	path, err := r.Path(id)
+	if err != nil {
+		return err
+	}
+	const first, longest = 5 * time.Millisecond, 200 * time.Millisecond
+	for pause := first; ; pause = min(2*pause, longest) {
+		left, err := Processes(path)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("profile %s: still in use by %s: %w", id, pids(left), context.Cause(ctx))
+		case <-time.After(pause):
+		}
+	}
+}
+
+// pids lists processes for a message.
+func pids(ps []Process) string {
+	var b strings.Builder
+	for i, p := range ps {
+		if i == 0 {
+			b.WriteString("pid ")
+		} else {
+			b.WriteString(", ")
+		}
+		b.WriteString(strconv.Itoa(p.PID))
+		if p.Main {
+			b.WriteString(" (main)")
+		}
+	}
+	return b.String()
+}

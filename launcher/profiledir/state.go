@@ -1,0 +1,167 @@
+package profiledir
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+
+	"leasehold/internal/durable"
+	"leasehold/lease"
+)
+
+// Floor returns the highest token that was ever used on the profile, 0 if none
+// was. A floor file that cannot be understood is an error, never 0: a token that
+// was used before could be granted again.
+func (r *Root) Floor(id string) (lease.Token, error) {
+	t, _, err := r.Kept(id)
+	return t, err
+}
+
+// Kept returns the floor, and the record that was kept with it: the last that
+// this host wrote of the profile. The zero record where none was.
+func (r *Root) Kept(id string) (lease.Token, lease.Record, error) {
+	if err := lease.CheckProfileID(id); err != nil {
+		return 0, lease.Record{}, err
+	}
+	path := r.file(id, "floor")
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, lease.Record{}, nil
+	}
+	if err != nil {
+		return 0, lease.Record{}, fmt.Errorf("token floor of %s: %w", id, err)
+	}
+	t, kept, err := parseFloor(b)
+	if err != nil {
+		return 0, lease.Record{}, fmt.Errorf("token floor of %s: %s: %w; write a number that is not below any token ever granted for the profile (its lease, evidence and events name them), and a newline, into that file", id, path, err)
+	}
+	return t, kept, nil
+}
+
+// parseFloor reads a decimal number and a newline, and a record of that token on
+// a second line, if there is one. The newlines and the one way to write a number
+// make a file that was cut short or damaged show.
+func parseFloor(b []byte) (lease.Token, lease.Record, error) {
+	damaged := func() (lease.Token, lease.Record, error) {
+		return 0, lease.Record{}, fmt.Errorf("%.40q is damaged: want a number and a newline", b)
+	}
+	first, rest, ended := bytes.Cut(b, []byte("\n"))
+	n, err := strconv.ParseUint(string(first), 10, 64)
+	if err != nil || !ended || strconv.FormatUint(n, 10) != string(first) {
+		return damaged()
+	}
+	var kept lease.Record
+	if len(rest) == 0 {
+		return lease.Token(n), kept, nil
+	}
+	line, more, ended := bytes.Cut(rest, []byte("\n"))
+	if err := json.Unmarshal(line, &kept); err != nil || !ended || len(more) > 0 || uint64(kept.Token) != n {
+		return damaged()
+	}
+	return lease.Token(n), kept, nil
+}
+
+// Keep makes the record's token the floor, and keeps the record with it for a
+// store that forgets; when it returns nil both are on the disk. The error is a
+// *lease.FencedError if the token is below the floor. Equal is fine: how a write
+// that was cut short is repeated.
+func (l *Lock) Keep(r lease.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	floor, err := l.root.Floor(l.id)
+	if err != nil {
+		return err
+	}
+	if r.Token < floor {
+		return &lease.FencedError{Profile: l.id, Token: r.Token, Current: floor}
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		b = fmt.Appendf(nil, "%d\n%s\n", r.Token, b)
+		err = durable.Replace(l.root.file(l.id, "floor"), b)
+	}
+	if err != nil {
+		return fmt.Errorf("token floor of %s: %w", l.id, err)
+	}
+	return nil
+}
+
+// Running is what a later launcher needs to find and adopt the browser of a
+// profile.
+type Running struct {
+	PID int `json:"pid"`
+	// StartTime is the kernel's (clock ticks since the host started); with
+	// BootID it tells the process from a later one with the same pid.
+	StartTime uint64      `json:"start_time"`
+	BootID    string      `json:"boot_id"`
+	SessionID string      `json:"session_id"`
+	Token     lease.Token `json:"lease_token"`
+	// TempDir and OutputFile are the browser's, absolute.
+	TempDir    string `json:"temp_dir"`
+	OutputFile string `json:"output_file"`
+}
+
+// SetRunning stores r, durably, as the browser that runs on the profile.
+func (l *Lock) SetRunning(r Running) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	b, err := json.Marshal(r)
+	if err == nil {
+		err = durable.Replace(l.root.file(l.id, "browser"), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("browser state of %s: %w", l.id, err)
+	}
+	return nil
+}
+
+// ClearRunning says that no browser runs on the profile.
+func (l *Lock) ClearRunning() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	err := os.Remove(l.root.file(l.id, "browser"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = durable.Sync(l.root.guard)
+	}
+	if err != nil {
+		return fmt.Errorf("browser state of %s: %w", l.id, err)
+	}
+	return nil
+}
+
+// Running returns the browser that was last stored by SetRunning, and whether
+// there is one. That it is stored does not say that it still runs.
+func (r *Root) Running(id string) (Running, bool, error) {
+	if err := lease.CheckProfileID(id); err != nil {
+		return Running{}, false, err
+	}
+	path := r.file(id, "browser")
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Running{}, false, nil
+	}
+	if err != nil {
+		return Running{}, false, fmt.Errorf("browser state of %s: %w", id, err)
+	}
+	var run Running
+	if err := json.Unmarshal(b, &run); err != nil {
+		return Running{}, false, fmt.Errorf("browser state of %s: %s is damaged: %w; remove the file when no browser runs on the profile", id, path, err)
+	}
+	return run, true, nil
+}

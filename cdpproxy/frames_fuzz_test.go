@@ -1,0 +1,270 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/gobwas/ws"
+	"golang.org/x/sys/unix"
+	"pgregory.net/rapid"
+
+	"leasehold/internal/boottime"
+	"leasehold/lease"
+)
+
+// offline is a connection that is on no socket: what it is given, and what it makes
+// of that.
+type offline struct {
+	mux      *Mux
+	commands int // the browser's end
+}
+
+func newOffline(t testing.TB) *offline {
+	t.Helper()
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	out := os.NewFile(uintptr(p[1]), "commands")
+	t.Cleanup(func() { _ = out.Close(); _ = unix.Close(p[0]) })
+	raw, err := out.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Mux{commands: out, raw: raw, wakeup: -1, events: -1, peers: map[string]*Peer{}}
+	m.once = m.writeOnce
+	return &offline{mux: m, commands: p[0]}
+}
+
+// feed gives the bytes to a fresh connection, in pieces that end where cuts says,
+// and returns what goes to the client and to the browser.
+func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end End, done phase) {
+	p := &Peer{mux: b.mux, session: "S", base: "S"}
+	b.mux.peers["S"] = p
+	c := &Conn{
+		peer: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: -1, ended: make(chan End, 1),
+		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
+	}
+	c.handler = noHandler{}
+	for i := 0; len(send) > 0 && c.phase == reading; i++ {
+		n := len(send)
+		if i < len(cuts) {
+			n = min(n, int(cuts[i])+1)
+		}
+		piece := bytes.Clone(send[:n])
+		send = send[n:]
+		if len(c.in) > 0 {
+			c.take(append(c.in, piece...), true)
+		} else {
+			c.take(piece, false)
+			clear(piece) // good only until then
+		}
+		for c.work.Wait(); c.unread && c.phase == reading; c.work.Wait() {
+			c.unread = false
+			c.take(c.in, true)
+		}
+		for buf := make([]byte, 64<<10); ; {
+			n, err := unix.Read(b.commands, buf)
+			if n <= 0 || err != nil {
+				break
+			}
+			browser = append(browser, buf[:n]...)
+		}
+	}
+	for _, chunk := range c.out.chunks {
+		client = append(client, chunk...)
+	}
+	return client, browser, c.end, c.phase
+}
+
+// checkFrames: however the bytes are cut, the same comes of them; the browser gets
+// whole JSON only; and the client whole, unmasked, unfragmented frames, of which
+// none follows a close frame.
+func checkFrames(t interface{ Fatalf(string, ...any) }, b *offline, send, cuts []byte) {
+	client, browser, _, done := b.feed(send, nil)
+	client2, browser2, _, done2 := b.feed(send, cuts)
+	if !bytes.Equal(browser, browser2) || done != done2 || !bytes.Equal(client, client2) {
+		t.Fatalf("%q in pieces: the browser got %q, not %q; the client %q, not %q", send, browser2, browser, client2, client)
+	}
+	wantBrowser, wantClose := reference(send)
+	if !bytes.Equal(browser, wantBrowser) {
+		t.Fatalf("%q: the browser got %q, want %q", send, browser, wantBrowser)
+	}
+	r := bytes.NewReader(client)
+	closed := ws.StatusCode(0)
+	for r.Len() > 0 {
+		h, err := ws.ReadHeader(r)
+		if err != nil || h.Masked || !h.Fin || h.Rsv != 0 || closed != 0 {
+			t.Fatalf("%q: a bad frame in %q: %+v %v", send, client, h, err)
+		}
+		payload := make([]byte, h.Length)
+		if _, err := io.ReadFull(r, payload); err != nil {
+			t.Fatalf("%q: half a frame in %q", send, client)
+		}
+		if h.OpCode == ws.OpText && !utf8.Valid(payload) {
+			t.Fatalf("%q: text that is not UTF-8: %q", send, payload)
+		}
+		if h.OpCode == ws.OpClose {
+			closed = ws.StatusNoStatusRcvd
+			if len(payload) > 0 {
+				closed, _ = ws.ParseCloseFrameData(payload)
+			}
+		}
+	}
+	if closed != wantClose {
+		t.Fatalf("%q: closed with %d, want %d", send, closed, wantClose)
+	}
+}
+
+// reference reads a client's bytes with another library, frame after frame: what
+// the browser gets, and the code of the close frame, if there is one.
+func reference(send []byte) (browser []byte, code ws.StatusCode) {
+	r := bytes.NewReader(send)
+	var parts []byte
+	fragments := false
+	for {
+		left := send[len(send)-r.Len():]
+		whole, lengthKnown, badLength := true, true, false
+		h, err := ws.ReadHeader(r)
+		if err != nil {
+			// What is wrong may show before the header is whole, and in its first
+			// two bytes before the length is known.
+			if len(left) < 2 {
+				return browser, 0
+			}
+			whole = false
+			pad := make([]byte, ws.MaxHeaderSize)
+			if lengthKnown = len(left) >= map[byte]int{126: 4, 127: 10}[left[1]&0x7f]; lengthKnown {
+				_, err = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(left), pad...)))
+			} else {
+				err = nil
+			}
+			badLength = err != nil
+			from := left[:2]
+			if lengthKnown && !badLength {
+				from = left
+			}
+			h, _ = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(from), pad...)))
+		}
+		switch {
+		case h.Rsv != 0 || !h.Masked || h.OpCode.IsReserved():
+			return browser, ws.StatusProtocolError
+		case h.OpCode.IsControl() && (!h.Fin || left[1]&0x7f > 125):
+			return browser, ws.StatusProtocolError
+		case h.OpCode == ws.OpContinuation && !fragments:
+			return browser, ws.StatusProtocolError
+		case (h.OpCode == ws.OpText || h.OpCode == ws.OpBinary) && fragments:
+			return browser, ws.StatusProtocolError
+		case h.OpCode == ws.OpBinary:
+			return browser, CloseBadData
+		case badLength:
+			return browser, ws.StatusProtocolError
+		case lengthKnown && h.Length > int64(MaxCommand-len(parts)):
+			return browser, CloseTooBig
+		case !whole || h.Length > int64(r.Len()):
+			return browser, 0
+		}
+		payload := make([]byte, h.Length)
+		_, _ = io.ReadFull(r, payload)
+		ws.Cipher(payload, h.Mask, 0)
+		if h.OpCode == ws.OpClose {
+			switch status, reason := ws.ParseCloseFrameData(payload); {
+			case len(payload) == 0:
+				return browser, ws.StatusNoStatusRcvd
+			case len(payload) == 1, !(status >= 1000 && status < 1004 || status >= 1007 && status < 1015 || status >= 3000 && status < 5000):
+				return browser, ws.StatusProtocolError
+			case !utf8.ValidString(reason):
+				return browser, ws.StatusInvalidFramePayloadData
+			default:
+				return browser, status
+			}
+		}
+		if h.OpCode.IsControl() {
+			continue
+		}
+		parts = append(parts, payload...)
+		if fragments = !h.Fin; fragments {
+			continue
+		}
+		if !utf8.Valid(parts) {
+			return browser, ws.StatusInvalidFramePayloadData
+		}
+		c, bad := expected(parts)
+		switch {
+		case bad != nil, c.inSession && string(c.session) != "S", refusals[string(c.method)] != "", handled(c.method) && string(c.method)[0] != 'T' && string(c.method)[0] != 'P':
+		case c.inSession:
+			browser = append(append(browser, parts...), 0)
+		default:
+			browser = append(append(browser, parts[:c.end]...), `,"sessionId":"S"}`+"\x00"...)
+		}
+		parts = nil
+	}
+}
+
+// noHandler answers nothing of its own.
+type noHandler struct{}
+
+func (noHandler) Lease(context.Context, string, json.RawMessage) (any, *Error) {
+	return struct{}{}, nil
+}
+func (noHandler) ClosingPage()   {}
+func (noHandler) CloseBrowser()  {}
+func (noHandler) Refused(string) {}
+
+func clientFrame(first byte, payload string) []byte {
+	var b bytes.Buffer
+	mask := [4]byte{1, 0x80, 0xff, 7}
+	_ = ws.WriteHeader(&b, ws.Header{Fin: first&0x80 != 0, Rsv: first >> 4 & 7, OpCode: ws.OpCode(first & 15), Masked: true, Mask: mask, Length: int64(len(payload))})
+	p := []byte(payload)
+	ws.Cipher(p, mask, 0)
+	return append(b.Bytes(), p...)
+}
+
+func FuzzFrames(f *testing.F) {
+	b := newOffline(f)
+	call := `{"id":1,"method":"Test.call","params":{}}`
+	join := func(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+	for _, send := range [][]byte{
+		clientFrame(0x81, call),
+		join(clientFrame(1, call[:7]), clientFrame(0x89, "ping"), clientFrame(0, ""), clientFrame(0x80, call[7:]), clientFrame(0x88, "\x03\xe8bye")),
+		clientFrame(0x80, call), join(clientFrame(1, "a"), clientFrame(0x81, call)), clientFrame(0x82, call), clientFrame(0xc1, call), clientFrame(0x83, ""), clientFrame(0x8b, ""),
+		clientFrame(9, ""), clientFrame(0x88, "\x03"), clientFrame(0x88, "\x03\xed"), clientFrame(0x88, "\x03\xe8\xff"), clientFrame(0x81, "\xff"),
+		join(clientFrame(0x81, `{"id":1,"method":"Lease.x"}`), clientFrame(0x81, call), clientFrame(0x81, `{"id":2,"method":"Browser.close"}`)),
+		join(clientFrame(0x81, call), clientFrame(0x81, `{"id":1,"method":"m","sessionId":"S"}`), clientFrame(0x81, `{"id":1,"method":"m","sessionId":"T"}`), clientFrame(0x8a, "x")),
+		{0x81, 0xff, 0, 0, 0, 0, 7, 0, 0, 0, 1, 2, 3, 4}, {0x81, 0xff, 0xff}, {0x81, 0xfe, 0, 3, 1, 2, 3, 4, 5, 6, 7}, {0x81, 5, 1}, {0x89, 0xfe, 0, 200},
+	} {
+		f.Add(send, []byte{0, 1, 2, 30})
+	}
+	f.Fuzz(func(t *testing.T, send, cuts []byte) {
+		if len(send) < 32<<10 { // what the pipe holds
+			checkFrames(t, b, send, cuts)
+		}
+	})
+}
+
+// TestFramesHoweverTheyCome checks the same over conversations that are nearly
+// right.
+func TestFramesHoweverTheyCome(t *testing.T) {
+	b := newOffline(t)
+	rapid.Check(t, func(t *rapid.T) {
+		var send []byte
+		for range rapid.IntRange(1, 8).Draw(t, "frames") {
+			payload := rapid.OneOf(
+				rapid.SampledFrom([]string{"", `{"id":1,"method":"m"}`, `{"id":1,`, `"method":"Lease.a"}`, `{"id":3,"method":"Lease.a"}`, "\x03\xe8", "\x03\xe8why", "\x00\x00", "\xff"}),
+				rapid.StringN(0, 300, 600),
+			).Draw(t, "payload")
+			first := rapid.OneOf(rapid.SampledFrom([]byte{0x81, 0x81, 0x81, 1, 0, 0x80, 0x89, 0x8a, 0x88}), rapid.Byte()).Draw(t, "first")
+			send = append(send, clientFrame(first, payload)...)
+		}
+		if rapid.IntRange(0, 3).Draw(t, "spoil") == 0 {
+			send[rapid.IntRange(0, len(send)-1).Draw(t, "at")] = rapid.Byte().Draw(t, "byte")
+		}
+		checkFrames(t, b, send, rapid.SliceOfN(rapid.ByteRange(0, 40), 0, 40).Draw(t, "cuts"))
+	})
+}

@@ -1,0 +1,319 @@
+package cdpproxy_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws/wsutil"
+
+	"leasehold/cdpproxy"
+	"leasehold/internal/testchrome"
+	"leasehold/lease"
+)
+
+// works fails the test unless the connection is answered.
+func (c *client) works() {
+	c.t.Helper()
+	if got := c.call("Test.call", "", nil); got.Error != nil || string(got.Result) != `{"of":"Test.call"}` {
+		c.t.Fatalf("answered %+v", got)
+	}
+}
+
+// TestSessionsAreOnesOwn: what is said of one connection's sessions no other hears,
+// and only their owner may use them.
+func TestSessionsAreOnesOwn(t *testing.T) {
+	s := script(t)
+	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
+	for _, c := range []*client{a, b} {
+		if got := c.call("Target.attachToTarget", "", nil); !strings.Contains(string(got.Result), "-page") {
+			t.Fatalf("%+v", got)
+		}
+	}
+	s.heard()
+	for _, foreign := range []string{"B2", "B2-page", "B3", "", "B1\\u002dpage", "b1-page"} {
+		got := a.call("Test.call", foreign, nil)
+		if foreign == "" {
+			continue // the connection's own
+		}
+		if got.Error == nil || got.Error.Code != -32001 || got.SessionID == "" {
+			t.Errorf("session %q of another: %+v", foreign, got)
+		}
+	}
+	if heard := s.heard(); len(heard) != 1 || heard[0].SessionID != "B1" {
+		t.Errorf("the browser heard %+v", heard)
+	}
+	// Events: of a's page, of a's browser session, of b's, and of nobody's.
+	for _, session := range []string{"B1-page", "B1", "B2-page", "B2", "B9"} {
+		s.say(`{"method":"Test.event","params":{"of":"%s","sessionId":"B2"},"sessionId":"%s"}`, session, session)
+	}
+	s.say(`{"method":"Test.event","params":{"of":"the root"}}`)
+	for _, want := range []struct {
+		c     *client
+		heard []string
+	}{{a, []string{"B1-page", ""}}, {b, []string{"B2-page", ""}}} {
+		for _, session := range want.heard {
+			if e, err := want.c.next(); err != nil || e.Method != "Test.event" || e.SessionID != session {
+				t.Errorf("heard %+v (%v), want an event of %q", e, err, session)
+			}
+		}
+		want.c.works() // and so that nothing else came before
+	}
+	// A session that is over is nobody's.
+	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"B1-page"},"sessionId":"B1"}`)
+	if e, err := a.next(); err != nil || e.Method != "Target.detachedFromTarget" {
+		t.Fatal(e, err)
+	}
+	if got := a.call("Test.call", "B1-page", nil); got.Error == nil || got.Error.Code != -32001 {
+		t.Errorf("a session that is over: %+v", got)
+	}
+}
+
+// TestTheSameIDs: answers find their way though both connections use the same ids.
+func TestTheSameIDs(t *testing.T) {
+	s := script(t)
+	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
+	a.send("Test.never", "", nil)
+	b.send("Test.never", "", nil)
+	for n, deadline := 0, time.Now().Add(testchrome.Patience); n < 2; n += len(s.heard()) {
+		if time.Now().After(deadline) {
+			t.Fatal("the browser did not hear both")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	s.say(`{"id":1,"result":{"for":"b"},"sessionId":"B2"}`)
+	s.say(`{"id":1,"result":{"for":"a"},"sessionId":"B1"}`)
+	for c, want := range map[*client]string{a: "a", b: "b"} {
+		if got, err := c.next(); err != nil || got.ID != 1 || !strings.Contains(string(got.Result), want) {
+			t.Errorf("%s got %+v, %v", want, got, err)
+		}
+	}
+	// A second answer is nobody's.
+	s.say(`{"id":1,"result":{},"sessionId":"B1"}`)
+	a.works()
+}
+
+// TestAClientThatVanishes in the middle of a message leaves the other alone.
+func TestAClientThatVanishes(t *testing.T) {
+	s := script(t)
+	whole := raw(fin|text, `{"id":7,"method":"Test.half","params":{"a":"`+strings.Repeat("x", 200<<10)+`"}}`)
+	fragment := raw(text, `{"id":7,"method":"Test.half"`)
+	other := connect(t, s.mux, open(), &handler{})
+	for _, half := range []string{whole[:1], whole[:5], whole[:13], whole[:100], whole[:len(whole)-1], fragment, fragment + raw(continuation, ` `)[:3]} {
+		c := connect(t, s.mux, open(), &handler{})
+		if _, err := io.WriteString(c.net, half); err != nil {
+			t.Fatal(err)
+		}
+		other.works()
+		if err := c.net.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if end := <-c.end; end.Clean || end.Cut || !errors.Is(end.Err, io.EOF) {
+			t.Errorf("after %d bytes: %+v", len(half), end)
+		}
+		other.works()
+	}
+	for _, c := range s.heard() {
+		if c.Method == "Test.half" {
+			t.Error("half a message reached the browser")
+		}
+	}
+}
+
+// TestAClientThatFloods is read as fast as the browser takes it, and the other is
+// answered all the while.
+func TestAClientThatFloods(t *testing.T) {
+	s := script(t)
+	flood, other := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
+	const messages = 20000
+	sent := make(chan error, 1)
+	go func() {
+		var all strings.Builder
+		for i := range messages {
+			all.WriteString(raw(fin|text, fmt.Sprintf(`{"id":%d,"method":"Test.call"}`, i)))
+			if i%100 == 0 {
+				all.WriteString(raw(fin|ping, "p"))
+			}
+		}
+		_, err := io.WriteString(flood.net, all.String())
+		sent <- err
+	}()
+	answers := make(chan error, 1)
+	go func() {
+		for i := range messages {
+			got, err := flood.next()
+			if err == nil && got.ID != i {
+				err = fmt.Errorf("answer %d came in the place of %d", got.ID, i)
+			}
+			if err != nil {
+				answers <- err
+				return
+			}
+		}
+		answers <- nil
+	}()
+	for range 50 {
+		other.works()
+	}
+	for _, err := range []error{<-sent, <-answers} {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAClientThatDoesNotRead is cut off when what waits for it is more than
+// MaxQueued, and takes no more memory than that and a little.
+func TestAClientThatDoesNotRead(t *testing.T) {
+	s := script(t)
+	deaf, other := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
+	deaf.works()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	big := strings.Repeat("x", 1<<20)
+	most := uint64(0)
+	for sent := 0; sent < cdpproxy.MaxQueued+64<<20; sent += len(big) {
+		s.sayAll(`{"method":"Test.event","params":{"a":"` + big + `"},"sessionId":"B1"}`)
+		if sent%(16<<20) == 0 {
+			other.works()
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			most = max(most, after.HeapAlloc-min(after.HeapAlloc, before.HeapAlloc))
+		}
+	}
+	if end := <-deaf.end; !end.Cut || end.Clean {
+		t.Errorf("ended by %+v", end)
+	}
+	if limit := uint64(cdpproxy.MaxQueued + 32<<20); most > limit || most < cdpproxy.MaxQueued/2 {
+		t.Errorf("%d MiB were held for it, want about %d", most>>20, cdpproxy.MaxQueued>>20)
+	}
+	other.works()
+	// What it had not read is given back.
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if after.HeapAlloc > before.HeapAlloc+32<<20 {
+		t.Errorf("%d MiB are held after its end", (after.HeapAlloc-before.HeapAlloc)>>20)
+	}
+}
+
+// TestASlowReaderMissesNothing, though more waits for it than any buffer of the
+// system holds, and is told in the end why it is cut off.
+func TestASlowReaderMissesNothing(t *testing.T) {
+	s := script(t)
+	slow := connect(t, s.mux, open(), &handler{})
+	const events = 3000
+	for i := range events {
+		s.sayAll(fmt.Sprintf(`{"method":"Test.event","params":{"n":%d,"a":"%s"},"sessionId":"B1"}`, i, strings.Repeat("x", i*11)))
+	}
+	for i := range events {
+		e, err := slow.next()
+		if want := fmt.Sprintf(`{"n":%d,`, i); err != nil || !strings.HasPrefix(string(e.Params), want) {
+			t.Fatalf("event %d: %.40s %v", i, e.Params, err)
+		}
+	}
+	slow.conn.Cut(cdpproxy.CloseFenced, "token 1 superseded by 2")
+	var closed wsutil.ClosedError
+	if _, err := slow.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseFenced {
+		t.Errorf("closed by %v", err)
+	}
+}
+
+// TestABrowserThatDoesNotRead holds up its own commands and nothing else: events
+// still come, the other connection is still heard, a cut takes effect at once, and
+// the pipe's write deadline ends the wait.
+func TestABrowserThatDoesNotRead(t *testing.T) {
+	s := script(t)
+	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
+	a.works()
+	b.works()
+	a.send("Test.deaf", "", nil)
+	fill := a.send("Test.call", "", map[string]string{"a": strings.Repeat("x", 4<<20)})
+	for deadline := time.Now().Add(testchrome.Patience); s.unread() < 32<<10; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the large command did not reach the pipe")
+		}
+	}
+	// It is there in part; a command of b waits for it.
+	waiting := b.send("Test.call", "", nil)
+	s.say(`{"method":"Test.event","params":{},"sessionId":"B1"}`)
+	s.say(`{"method":"Test.event","params":{},"sessionId":"B2"}`)
+	for _, c := range []*client{a, b} {
+		if e, err := c.next(); err != nil || e.Method != "Test.event" {
+			t.Errorf("%+v %v", e, err)
+		}
+	}
+	a.conn.Cut(cdpproxy.CloseFenced, "token 1 superseded by 2")
+	for i := range 2 {
+		if got, err := a.next(); err != nil || got.Error == nil || got.ID > fill {
+			t.Errorf("answer %d of the cut: %+v %v", i, got, err)
+		}
+	}
+	var closed wsutil.ClosedError
+	if _, err := a.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseFenced {
+		t.Errorf("closed by %v", err)
+	}
+	if err := s.commands.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	s.mux.Barrier()
+	if got, err := b.next(); err != nil || got.ID != waiting || got.Error == nil || !strings.Contains(got.Error.Message, "browser") {
+		t.Errorf("the command that waited: %+v %v", got, err)
+	}
+	if end := <-a.end; !end.Cut {
+		t.Errorf("%+v", end)
+	}
+}
+
+// TestTheFenceGoesWithTheWrite: of commands that come in one read none passes a
+// fence that is shut, and each is answered and reported.
+func TestTheFenceGoesWithTheWrite(t *testing.T) {
+	s := script(t)
+	f, h := open(), &handler{}
+	c := connect(t, s.mux, f, h)
+	c.works()
+	s.heard()
+	f.Shut(&lease.FencedError{Profile: "p", Token: 1, Current: 2})
+	var all strings.Builder
+	for i := range 100 {
+		all.WriteString(raw(fin|text, fmt.Sprintf(`{"id":%d,"method":"Test.late"}`, 1000+i)))
+	}
+	if _, err := io.WriteString(c.net, all.String()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if got, err := c.next(); err != nil || got.ID != 1000+i || got.Error == nil {
+			t.Fatalf("%+v %v", got, err)
+		}
+	}
+	if heard := s.heard(); len(heard) != 0 {
+		t.Errorf("the browser heard %+v", heard)
+	}
+	if n := h.refused.Load(); n != 100 {
+		t.Errorf("%d reported, want 100", n)
+	}
+}
+
+func TestStopLeavesTheBrowser(t *testing.T) {
+	s := script(t)
+	c := connect(t, s.mux, open(), &handler{})
+	c.works()
+	s.mux.Stop()
+	<-s.mux.Done()
+	if err := s.mux.Call(t.Context(), "Test.call", nil, nil); !errors.Is(err, cdpproxy.ErrBrowserGone) {
+		t.Errorf("after the end: %v", err)
+	}
+	// The connection outlives the pipe, so that it can be told.
+	c.conn.Cut(cdpproxy.CloseShuttingDown, "bye")
+	var closed wsutil.ClosedError
+	if _, err := c.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseShuttingDown {
+		t.Errorf("closed by %v", err)
+	}
+	if end := <-c.end; !end.Cut || !end.Clean { // it has answered the close frame
+		t.Errorf("%+v", end)
+	}
+}

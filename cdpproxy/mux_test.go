@@ -1,0 +1,429 @@
+package cdpproxy_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+	"go.uber.org/goleak"
+
+	"leasehold/cdpproxy"
+	"leasehold/internal/boottime"
+	"leasehold/internal/testchrome"
+	"leasehold/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// browser is a real Chromium behind a Mux.
+func browser(t *testing.T) *cdpproxy.Mux {
+	t.Helper()
+	b := testchrome.Start(t, testchrome.Options(t))
+	events, err := b.TakeEvents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands()}, func(cdpproxy.Traffic) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testchrome.Patience)
+		defer cancel()
+		// The answer may be lost with the pipe.
+		_ = m.Call(ctx, "Browser.close", nil, nil)
+		<-m.Done()
+	})
+	return m
+}
+
+// handler refuses nothing and counts.
+type handler struct {
+	closes, refused atomic.Int32
+}
+
+func (h *handler) Lease(_ context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
+	return map[string]any{"asked": method, "with": params}, nil
+}
+func (h *handler) ClosingPage()     {}
+func (h *handler) CloseBrowser()    { h.closes.Add(1) }
+func (h *handler) Refused(_ string) { h.refused.Add(1) }
+
+// client is a websocket client on a connection of the Mux.
+type client struct {
+	t    *testing.T
+	conn *cdpproxy.Conn
+	net  net.Conn
+	end  chan cdpproxy.End
+	id   int
+}
+
+func connect(t *testing.T, m *cdpproxy.Mux, f *lease.Fence, h cdpproxy.Handler) *client {
+	t.Helper()
+	conn, err := m.Connect(t.Context(), "", f, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &client{t: t, conn: conn, net: near, end: make(chan cdpproxy.End, 1)}
+	go func() { c.end <- conn.Serve(context.WithoutCancel(t.Context()), far, bufio.NewReader(far)) }()
+	t.Cleanup(func() { _ = near.Close() })
+	return c
+}
+
+func (c *client) send(method, session string, params any) int {
+	c.t.Helper()
+	c.id++
+	m := map[string]any{"id": c.id, "method": method, "params": params}
+	if params == nil {
+		delete(m, "params")
+	}
+	if session != "" {
+		m["sessionId"] = session
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if err := wsutil.WriteClientText(c.net, b); err != nil {
+		c.t.Fatal(err)
+	}
+	return c.id
+}
+
+type message struct {
+	ID        int             `json:"id"`
+	Method    string          `json:"method"`
+	Params    json.RawMessage `json:"params"`
+	Result    json.RawMessage `json:"result"`
+	SessionID string          `json:"sessionId"`
+	Error     *cdpproxy.Error `json:"error"`
+}
+
+func (c *client) next() (message, error) {
+	_ = c.net.SetReadDeadline(time.Now().Add(testchrome.Patience))
+	b, err := wsutil.ReadServerText(c.net)
+	if err != nil {
+		return message{}, err
+	}
+	var m message
+	return m, json.Unmarshal(b, &m)
+}
+
+// call returns the answer of a command, and drops the events before it.
+func (c *client) call(method, session string, params any) message {
+	c.t.Helper()
+	id := c.send(method, session, params)
+	for {
+		m, err := c.next()
+		if err != nil {
+			c.t.Fatalf("%s: %v", method, err)
+		}
+		if m.ID == id {
+			return m
+		}
+	}
+}
+
+// page opens a page and returns a session on it.
+func (c *client) page(url string) (target, session string) {
+	c.t.Helper()
+	var r struct{ TargetID, SessionID string }
+	if err := json.Unmarshal(c.call("Target.createTarget", "", map[string]any{"url": url}).Result, &r); err != nil {
+		c.t.Fatal(err)
+	}
+	target = r.TargetID
+	if err := json.Unmarshal(c.call("Target.attachToTarget", "", map[string]any{"targetId": target, "flatten": true}).Result, &r); err != nil {
+		c.t.Fatal(err)
+	}
+	return target, r.SessionID
+}
+
+func open() *lease.Fence {
+	return lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now)
+}
+
+func TestConnectionsAreKeptApart(t *testing.T) {
+	m := browser(t)
+	a, b := connect(t, m, open(), &handler{}), connect(t, m, open(), &handler{})
+	_, sa := a.page("about:blank")
+	_, sb := b.page("about:blank")
+	// The same ids on both, at the same time.
+	if got := string(a.call("Runtime.evaluate", sa, map[string]any{"expression": "'a'+1"}).Result); !strings.Contains(got, `"a1"`) {
+		t.Error(got)
+	}
+	if got := string(b.call("Runtime.evaluate", sb, map[string]any{"expression": "'b'+1"}).Result); !strings.Contains(got, `"b1"`) {
+		t.Error(got)
+	}
+	if e := b.call("Runtime.evaluate", sa, map[string]any{"expression": "1"}).Error; e == nil || e.Code != -32001 {
+		t.Errorf("another connection's session: %v", e)
+	}
+	if e := b.call("Runtime.evaluate", "no-such", nil).Error; e == nil || e.Code != -32001 {
+		t.Errorf("an unknown session: %v", e)
+	}
+	if e := b.call("No.such", "", nil).Error; e == nil || e.Code != -32601 {
+		t.Errorf("an unknown method: %v", e)
+	}
+	// Events of one do not reach the other.
+	a.call("Runtime.enable", sa, nil)
+	a.call("Runtime.evaluate", sa, map[string]any{"expression": "for(let i=0;i<50;i++)console.log(i)"})
+	id := b.send("Browser.getVersion", "", nil)
+	if next, err := b.next(); err != nil || next.ID != id || next.SessionID != "" {
+		t.Errorf("b heard %+v, %v", next, err)
+	}
+}
+
+func TestLargeMessagesBothWays(t *testing.T) {
+	m := browser(t)
+	c := connect(t, m, open(), &handler{})
+	_, s := c.page("about:blank")
+	const size = 5 << 20
+	up := c.call("Runtime.evaluate", s, map[string]any{"expression": "'" + strings.Repeat("x", size) + "'.length", "returnByValue": true})
+	if !strings.Contains(string(up.Result), fmt.Sprint(size)) {
+		t.Errorf("up: %s %v", up.Result, up.Error)
+	}
+	if down := c.call("Runtime.evaluate", s, map[string]any{"expression": fmt.Sprintf("'y'.repeat(%d)", size)}); len(down.Result) < size {
+		t.Errorf("down: %d bytes", len(down.Result))
+	}
+}
+
+func TestWhatIsNotPassedOn(t *testing.T) {
+	m := browser(t)
+	h := &handler{}
+	c := connect(t, m, open(), h)
+	if got := c.call("Lease.step", "", map[string]any{"name": "one"}); !strings.Contains(string(got.Result), `{"name":"one"}`) {
+		t.Errorf("%s", got.Result)
+	}
+	if got := c.call("Browser.close", "", nil); string(got.Result) != "{}" || h.closes.Load() != 1 {
+		t.Errorf("%s, %d", got.Result, h.closes.Load())
+	}
+	for _, method := range []string{"Browser.crash", "Target.exposeDevToolsProtocol", "Target.sendMessageToTarget"} {
+		if e := c.call(method, "", nil).Error; e == nil || !strings.Contains(e.Message, "leasehold refuses") {
+			t.Errorf("%s: %v", method, e)
+		}
+	}
+	// A second message behind a zero byte would be one of the root's.
+	if err := wsutil.WriteClientText(c.net, []byte("{\"id\":1,\"method\":\"m\"}\x00{\"id\":2,\"method\":\"Browser.close\"}")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.next(); err != nil || got.Error == nil || got.Error.Code != -32700 {
+		t.Errorf("%+v %v", got, err)
+	}
+	if c.call("Browser.getVersion", "", nil).Error != nil {
+		t.Error("the browser does not answer any more")
+	}
+}
+
+func TestFenceShutsAtOnce(t *testing.T) {
+	m := browser(t)
+	h := &handler{}
+	f := open()
+	c := connect(t, m, f, h)
+	_, s := c.page("about:blank")
+	pending := c.send("Runtime.evaluate", s, map[string]any{"expression": "new Promise(()=>{})", "awaitPromise": true})
+	c.call("Browser.getVersion", "", nil)
+	f.Shut(&lease.FencedError{Profile: "p", Token: 1, Current: 2})
+	if e := c.call("Runtime.evaluate", s, map[string]any{"expression": "document.title='late'"}).Error; e == nil || !strings.Contains(e.Message, "superseded by 2") || h.refused.Load() != 1 {
+		t.Errorf("%v, %d reported", e, h.refused.Load())
+	}
+	c.conn.Cut(cdpproxy.CloseFenced, "token 1 superseded by 2")
+	got, err := c.next()
+	if err != nil || got.ID != pending || got.SessionID != s || got.Error == nil || !strings.Contains(got.Error.Message, "superseded by 2") {
+		t.Errorf("the command in flight: %+v, %v", got, err)
+	}
+	_, err = c.next()
+	var closed wsutil.ClosedError
+	if !errors.As(err, &closed) || closed.Code != cdpproxy.CloseFenced || closed.Reason != "token 1 superseded by 2" {
+		t.Errorf("closed by %v", err)
+	}
+	if end := <-c.end; !end.Cut {
+		t.Errorf("%+v", end)
+	}
+}
+
+// TestACommandAfterTheCut comes while the client still reads the reason.
+func TestACommandAfterTheCut(t *testing.T) {
+	m := browser(t)
+	c := connect(t, m, open(), &handler{})
+	c.call("Browser.getVersion", "", nil)
+	c.conn.Cut(cdpproxy.CloseTooSlow, "enough")
+	for range 3 {
+		c.send("Browser.getVersion", "", nil)
+	}
+	if err := wsutil.WriteClientMessage(c.net, ws.OpClose, nil); err != nil {
+		t.Fatal(err)
+	}
+	if end := <-c.end; !end.Cut {
+		t.Errorf("%+v", end)
+	}
+}
+
+// TestARefusedContinueSendsNothing: a paused request that the client tried to let
+// go of after the fence was shut is failed like the others.
+func TestARefusedContinueSendsNothing(t *testing.T) {
+	var posts atomic.Int32
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+		}
+		_, _ = io.WriteString(w, "<!doctype html>")
+	}))
+	defer web.Close()
+	m := browser(t)
+	f := open()
+	c := connect(t, m, f, &handler{})
+	_, s := c.page(web.URL)
+	c.call("Runtime.evaluate", s, map[string]any{"expression": "new Promise(r => document.readyState == 'complete' ? r() : addEventListener('load', r))", "awaitPromise": true})
+	c.call("Fetch.enable", s, map[string]any{"patterns": []any{map[string]string{"urlPattern": "*pay*"}}})
+	c.send("Runtime.evaluate", s, map[string]any{"expression": "void fetch('" + web.URL + "/pay', {method: 'POST', body: 'x'})"})
+	var paused struct{ RequestID string }
+	for paused.RequestID == "" {
+		e, err := c.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Method == "Fetch.requestPaused" {
+			if err := json.Unmarshal(e.Params, &paused); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// Asking for its body does not let go of it either.
+	c.call("Fetch.getResponseBody", s, map[string]any{"requestId": paused.RequestID})
+	f.Shut(lease.ErrExpired)
+	if e := c.call("Fetch.continueRequest", s, map[string]any{"requestId": paused.RequestID}).Error; e == nil {
+		t.Error("the late command passed")
+	}
+	c.conn.Peer().Fence()
+	m.Barrier()
+	if err := m.Call(t.Context(), "Browser.close", nil, nil); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
+		t.Fatal(err)
+	}
+	<-m.Done()
+	if n := posts.Load(); n != 0 {
+		t.Errorf("%d POSTs were sent", n)
+	}
+}
+
+func TestHowConnectionsEnd(t *testing.T) {
+	m := browser(t)
+	clean := connect(t, m, open(), &handler{})
+	if err := wsutil.WriteClientMessage(clean.net, ws.OpClose, nil); err != nil {
+		t.Fatal(err)
+	}
+	if end := <-clean.end; !end.Clean {
+		t.Errorf("a close frame: %+v", end)
+	}
+	dropped := connect(t, m, open(), &handler{})
+	if err := dropped.net.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if end := <-dropped.end; end.Clean || end.Cut {
+		t.Errorf("a dropped socket: %+v", end)
+	}
+	binary := connect(t, m, open(), &handler{})
+	if err := wsutil.WriteClientBinary(binary.net, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	var closed wsutil.ClosedError
+	if _, err := binary.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseBadData {
+		t.Errorf("a binary message: %v", err)
+	}
+	ping := connect(t, m, open(), &handler{})
+	if err := wsutil.WriteClientMessage(ping.net, ws.OpPing, []byte("abc")); err != nil {
+		t.Fatal(err)
+	}
+	_ = ping.net.SetReadDeadline(time.Now().Add(testchrome.Patience))
+	var pong [5]byte // unmasked: two bytes of header, and the payload
+	if _, err := io.ReadFull(ping.net, pong[:]); err != nil || string(pong[:]) != "\x8a\x03abc" {
+		t.Errorf("a ping: %q %v", pong, err)
+	}
+	// A message larger than Chrome's pipe takes.
+	big := connect(t, m, open(), &handler{})
+	if err := ws.WriteHeader(big.net, ws.Header{Fin: true, OpCode: ws.OpText, Masked: true, Length: cdpproxy.MaxCommand + 1}); err != nil {
+		t.Fatal(err)
+	}
+	// A client that has begun goes on writing.
+	chunk := make([]byte, 1<<20)
+	for sent := 0; sent <= cdpproxy.MaxCommand; sent += len(chunk) {
+		if _, err := big.net.Write(chunk); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := big.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseTooBig {
+		t.Errorf("too big a message: %v", err)
+	}
+}
+
+// TestASlowClientHoldsNobodyUp floods a client that does not read, while another
+// one on the same browser works.
+func TestASlowClientHoldsNobodyUp(t *testing.T) {
+	m := browser(t)
+	slow, quick := connect(t, m, open(), &handler{}), connect(t, m, open(), &handler{})
+	_, s := slow.page("about:blank")
+	slow.call("Runtime.enable", s, nil)
+	slow.send("Runtime.evaluate", s, map[string]any{"expression": "for(let i=0;i<2000;i++)console.log('z'.repeat(20000)+i)"})
+	_, q := quick.page("about:blank")
+	for i := range 50 {
+		if got := quick.call("Runtime.evaluate", q, map[string]any{"expression": fmt.Sprint(i)}); got.Error != nil {
+			t.Fatal(got.Error)
+		}
+	}
+	// And the slow one misses nothing.
+	seen := 0
+	for seen < 2000 {
+		got, err := slow.next()
+		if err != nil {
+			t.Fatalf("after %d: %v", seen, err)
+		}
+		if got.Method == "Runtime.consoleAPICalled" {
+			seen++
+		}
+	}
+}
+
+// TestManyCallersAtOnce checks that answers find their way under load.
+func TestManyCallersAtOnce(t *testing.T) {
+	m := browser(t)
+	o, err := m.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 50 {
+				if err := o.Call(t.Context(), "", "Browser.getVersion", nil, nil); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,85 @@
+package cdpproxy
+
+import (
+	"github.com/gobwas/ws"
+)
+
+// outbox holds the frames that wait for a client. It takes about as much memory
+// as they do: what is added is never moved again.
+type outbox struct {
+	chunks  [][]byte  // none is empty
+	list    [1][]byte // where chunks begins again
+	spare   []byte    // an empty chunk to begin again with
+	written int       // bytes of the first chunk
+	size    int       // bytes that wait
+}
+
+const (
+	// chunkSize is from where on a chunk is full, in bytes.
+	chunkSize = 64 << 10
+	// chunksAtOnce is how many go into one system call.
+	chunksAtOnce = 16
+)
+
+// add appends a frame.
+func (o *outbox) add(op ws.OpCode, payload []byte) {
+	last := len(o.chunks) - 1
+	if last < 0 || len(o.chunks[last])+len(payload) > chunkSize {
+		chunk := o.spare
+		if len(payload) > cap(chunk) {
+			chunk = make([]byte, 0, len(payload)+maxHeader)
+		}
+		o.spare = nil
+		o.chunks = append(o.chunks, chunk)
+		last++
+	}
+	before := len(o.chunks[last])
+	o.chunks[last] = append(appendHeader(o.chunks[last], op, len(payload)), payload...)
+	o.size += len(o.chunks[last]) - before
+}
+
+// keep appends bytes without copying them.
+func (o *outbox) keep(b []byte) {
+	if len(b) > 0 {
+		o.chunks, o.size = append(o.chunks, b[:len(b):len(b)]), o.size+len(b)
+	}
+}
+
+// write writes what the socket takes at once.
+func (o *outbox) write(fd int) error {
+	for o.size > 0 {
+		var space [chunksAtOnce][]byte
+		parts := append(space[:0], o.chunks[:min(len(o.chunks), chunksAtOnce)]...)
+		parts[0] = parts[0][o.written:]
+		wanted := 0
+		for _, part := range parts {
+			wanted += len(part)
+		}
+		n, err := writeParts(fd, parts...)
+		if err != nil {
+			return err
+		}
+		o.drop(n)
+		if n < wanted {
+			return nil
+		}
+	}
+	return nil
+}
+
+// drop forgets n bytes that were written.
+func (o *outbox) drop(n int) {
+	o.size -= n
+	o.written += n
+	for len(o.chunks) > 0 && o.written >= len(o.chunks[0]) {
+		o.written -= len(o.chunks[0])
+		if cap(o.chunks[0]) <= chunkSize+maxHeader {
+			o.spare = o.chunks[0][:0]
+		}
+		o.chunks[0] = nil
+		o.chunks = o.chunks[1:]
+	}
+	if len(o.chunks) == 0 {
+		o.chunks = o.list[:0]
+	}
+}

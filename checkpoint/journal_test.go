@@ -1,0 +1,78 @@
+package checkpoint
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestJournalOutlivesItsWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "s.journal")
+	j, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []Entry{{Kind: KindURL, URL: "http://a/"}, {Kind: KindCheckpoint, Name: "one", Safe: true}, {Kind: KindRequest, Method: "POST"}} {
+		e.At, e.Token = time.Unix(1, 0).UTC(), 7
+		if _, err := j.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The writer is killed in the middle of a line.
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString(`{"seq":4,"kind":"ste`); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := again.Append(Entry{Kind: KindStep, Name: "two"})
+	if err != nil || e.Seq != 4 {
+		t.Fatalf("seq %d, %v", e.Seq, err)
+	}
+	if err := again.Close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := Read(path)
+	if err != nil || len(entries) != 4 || entries[3].Name != "two" || entries[0].Token != 7 {
+		t.Fatalf("%d entries, %v: %+v", len(entries), err, entries)
+	}
+	if b := Encode(entries); len(parse(b)) != 4 {
+		t.Errorf("encoded: %s", b)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	s := Summarize([]Entry{
+		{Kind: KindURL, URL: "a"}, {Kind: KindRequest, Method: "POST"}, {Kind: KindStep, Name: "one"},
+		{Kind: KindCheckpoint, Name: "c1", Safe: true}, {Kind: KindCheckpoint, Name: "unsafe"},
+		{Kind: KindStep, Name: "two"}, {Kind: KindURL, URL: "b"}, {Kind: KindURL, URL: "b"},
+	})
+	if s.LastURL != "b" || s.LastStep != "two" || s.LastSafe.Name != "c1" || len(s.Unsafe) != 1 || len(s.UnsafeSince) != 0 || len(s.StepsSince) != 1 {
+		t.Errorf("%+v", s)
+	}
+	// The page that was open at the checkpoint is one that came since.
+	if len(s.URLsSince) != 3 || s.URLsSince[0] != "a" || len(s.URLs) != 2 {
+		t.Errorf("since %q, all %q", s.URLsSince, s.URLs)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("{\"seq\":1,\"kind\":\"url\"}\n\n{"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if entries := parse(b); len(parse(Encode(entries))) != len(entries) {
+			t.Fatalf("%q does not come back", b)
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package evidence
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/rs/zerolog"
+)
+
+// Archive is a spool with the store behind it. It reads like one store, whether a
+// bundle has reached the store yet or not. Its methods may be called at the same
+// time.
+type Archive struct {
+	spool *Spool
+	store Store
+	log   zerolog.Logger
+
+	mu   sync.Mutex
+	busy map[string]bool // bundles being uploaded
+}
+
+var _ Reader = (*Archive)(nil)
+
+// NewArchive ties a spool to a store.
+func NewArchive(spool *Spool, store Store, log zerolog.Logger) *Archive {
+	return &Archive{spool: spool, store: store, log: log, busy: map[string]bool{}}
+}
+
+// New starts a bundle in the spool; see Spool.New.
+func (a *Archive) New(m Manifest) (*Bundle, error) { return a.spool.New(m) }
+
+// Salt returns the profile's secret for CookieDigest; see Spool.Salt.
+func (a *Archive) Salt(profileID string) []byte { return a.spool.Salt(profileID) }
+
+// Save seals a bundle and stores it. Where the store does not take it within ctx
+// the bundle waits, sealed and synced, in the spool for Flush, and Save still
+// succeeds: an error means that there is no sealed bundle.
+func (a *Archive) Save(ctx context.Context, b *Bundle) (Manifest, string, error) {
+	m, sum, err := b.Seal()
+	if err != nil {
+		return Manifest{}, "", err
+	}
+	if err := a.upload(ctx, m.EvidenceID); err != nil {
+		a.log.Warn().Err(err).Str("profile", m.ProfileID).Uint64("token", m.LeaseToken).
+			Str("session", m.SessionID).Str("evidence", m.EvidenceID).Msg("evidence waits in the spool")
+	}
+	return m, sum, nil
+}
+
+// Flush uploads the sealed bundles that wait in the spool, the oldest first. One
+// that cannot be stored does not hold up the others; all errors are joined.
+func (a *Archive) Flush(ctx context.Context) error {
+	ids, err := a.spool.Sealed()
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, evidenceID := range ids {
+		if err := a.upload(ctx, evidenceID); err != nil {
+			failed = append(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// upload moves a bundle to the store: put, read back, and only then removed from
+// the spool. A bundle that another call is moving is left to that call.
+func (a *Archive) upload(ctx context.Context, evidenceID string) error {
+	a.mu.Lock()
+	taken := a.busy[evidenceID]
+	a.busy[evidenceID] = true
+	a.mu.Unlock()
+	if taken {
+		return nil
+	}
+	defer func() {
+		a.mu.Lock()
+		delete(a.busy, evidenceID)
+		a.mu.Unlock()
+	}()
+	s, err := a.spool.Open(evidenceID)
+	if errors.Is(err, ErrNotFound) {
+		return nil // moved since it was listed
+	}
+	if err != nil {
+		return err
+	}
+	if err := a.store.Put(ctx, s); err != nil {
+		return fmt.Errorf("storing evidence: %w", err)
+	}
+	if err := readBack(ctx, a.store, s); err != nil {
+		return fmt.Errorf("reading stored evidence back: %w", err)
+	}
+	return a.spool.remove(evidenceID)
+}
+
+func readBack(ctx context.Context, r Reader, s *Sealed) error {
+	evidenceID := s.Manifest.EvidenceID
+	raw, err := r.Manifest(ctx, evidenceID)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(raw, s.Raw) {
+		return fmt.Errorf("evidence %s: %w: the manifest differs", evidenceID, ErrDamaged)
+	}
+	for _, p := range s.Manifest.Parts {
+		if err := checkPart(ctx, r, evidenceID, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkPart returns ErrNotFound or ErrDamaged where a part is not what its
+// manifest says.
+func checkPart(ctx context.Context, r Reader, evidenceID string, p Part) error {
+	if p.Missing != "" {
+		return nil
+	}
+	_, err := checkedPart(ctx, r, evidenceID, p)
+	return err
+}
+
+// checkedPart reads a part that is what its manifest says.
+func checkedPart(ctx context.Context, r Reader, evidenceID string, p Part) ([]byte, error) {
+	content, err := r.Part(ctx, evidenceID, p.Name)
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256Hex(content); sum != p.SHA256 {
+		return nil, fmt.Errorf("evidence %s: part %s: %w: SHA-256 %s, the manifest says %s", evidenceID, p.Name, ErrDamaged, sum, p.SHA256)
+	}
+	return content, nil
+}
+
+// The spool is asked before the store: a bundle leaves it only when the store has
+// it, so in this order none is missed on its way.
+
+// Manifest implements Reader.
+func (a *Archive) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
+	if raw, err := a.spool.Manifest(ctx, evidenceID); err == nil {
+		return raw, nil
+	}
+	return a.store.Manifest(ctx, evidenceID)
+}
+
+// Part implements Reader.
+func (a *Archive) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	if content, err := a.spool.Part(ctx, evidenceID, name); err == nil {
+		return content, nil
+	}
+	return a.store.Part(ctx, evidenceID, name)
+}
+
+// List implements Reader. Where the store cannot be asked it returns both what the
+// spool has and the error.
+func (a *Archive) List(ctx context.Context, profileID string) ([]Manifest, error) {
+	list, err := a.spool.List(ctx, profileID)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := a.store.List(ctx, profileID)
+	for _, m := range stored {
+		if !slices.ContainsFunc(list, func(have Manifest) bool { return have.EvidenceID == m.EvidenceID }) {
+			list = append(list, m)
+		}
+	}
+	Newest(list)
+	return list, err
+}

@@ -1,0 +1,418 @@
+package evidence_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image/jpeg"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"leasehold/evidence"
+	"leasehold/evidence/storetest"
+)
+
+// secret is what nobody but the account's owner may read.
+const secret = "Pl4nt3d"
+
+// planted stands in the page's source where no part may repeat it. It is typed
+// nowhere, so that only the list of what may be written keeps it out.
+const planted = "H1dden"
+
+// site serves the pages of the tests.
+func site(t *testing.T) *httptest.Server {
+	pages := map[string]string{
+		"/plain": `<title>Campaigns</title><h1 id=top>Campaign list</h1><a href="/next?token=` + secret + `">next</a>`,
+		"/other": `<title>Other</title><p>the other page</p>`,
+		"/form": `<title>Form</title><h1>Sign up</h1>
+			<style>.x::before{content:"` + planted + `"}</style><script>var s = "` + planted + `"</script>
+			<meta name=csrf content="` + planted + `"><!-- ` + planted + ` -->
+			<form action="/go?key=` + secret + `">
+			<input id=user value="` + planted + `-default" data-x="` + planted + `"><input id=pass type=password><input id=pin>
+			<input type=hidden value="` + planted + `-and-long-enough">
+			<select><option value="` + planted + `">Texas</option></select>
+			<textarea id=area>` + planted + `</textarea></form>
+			<div id=edit contenteditable>x</div><div id=box role=textbox>x</div>
+			<p id=mirror></p><p id=kept>kept text</p>
+			<div id=host></div><iframe id=frame srcdoc="<p>inside a frame</p><input id=inner>"></iframe>
+			<iframe id=design srcdoc="<p>x</p>"></iframe><noscript>` + planted + `</noscript><template>` + planted + `</template>`,
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprint(w, "<!DOCTYPE html>"+pages[r.URL.Path])
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// typeSecrets puts the secret everywhere where a person can type.
+const typeSecrets = `(() => {
+	const get = id => document.getElementById(id)
+	for (const id of ["user", "pass"]) get(id).value = "` + secret + `-" + id
+	get("pin").value = "731"
+	get("area").value = "first line of ` + secret + `\nsecond ` + secret + `"
+	get("edit").innerHTML = "edited <b>` + secret + ` bold</b> <i>` + secret + `</i>"
+	get("box").textContent = "boxed ` + secret + `"
+	get("mirror").textContent = "Hello ` + secret + `-user, edited, also " + "second ` + secret + `"
+	get("mirror").title = "boxed ` + secret + `"
+	document.title = "Welcome ` + secret + `-user"
+	const root = get("host").attachShadow({mode: "open"})
+	root.innerHTML = "<p>in the shadow</p><input><div contenteditable>` + secret + ` shadow</div>"
+	root.querySelector("input").value = "` + secret + `-shadow"
+	get("frame").contentDocument.getElementById("inner").value = "` + secret + `-frame"
+	const d = get("design").contentDocument
+	d.designMode = "on"
+	d.body.innerHTML = "<p>designed ` + secret + `</p>"
+	return document.title
+})()`
+
+func capture(t *testing.T, c evidence.Caller, pages []evidence.Page, limits evidence.Limits) ([]evidence.PageResult, *evidence.Sealed) {
+	t.Helper()
+	spool := storetest.Spool(t)
+	b, err := spool.New(evidence.Manifest{EvidenceID: "ev_1", ProfileID: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results := evidence.Capture(t.Context(), c, pages, b, limits)
+	if _, _, err := b.Seal(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := spool.Open("ev_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results, s
+}
+
+// isImage fails the test unless a part is a JPEG with something on it.
+func isImage(t *testing.T, s *evidence.Sealed, name string) {
+	t.Helper()
+	content, err := s.Part(name)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	img, err := jpeg.Decode(bytes.NewReader(content))
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	box := img.Bounds()
+	for x := box.Min.X; x < box.Max.X; x++ {
+		for y := box.Min.Y; y < box.Max.Y; y++ {
+			if r, g, b, _ := img.At(x, y).RGBA(); r+g+b < 0x18000 {
+				return
+			}
+		}
+	}
+	t.Errorf("%s is blank", name)
+}
+
+func text(t *testing.T, s *evidence.Sealed, name string) string {
+	t.Helper()
+	content, err := s.Part(name)
+	if err != nil {
+		t.Error(err)
+	}
+	return string(content)
+}
+
+// patient limits wait for what a loaded machine does late; the hasty ones are for
+// pages that are known to hang.
+var patient = evidence.Limits{Part: patience, Total: 2 * patience}
+
+func TestCapturePages(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	backTarget, back := b.open(web.URL + "/plain?session=" + secret)
+	b.drawn(back)
+	frontTarget, front := b.open(web.URL + "/other")
+	b.drawn(front)
+	b.must("", "Target.activateTarget", map[string]any{"targetId": frontTarget}, nil)
+	results, s := capture(t, b, []evidence.Page{
+		{TargetID: backTarget, SessionID: back, Type: "page", URL: "stale"},
+		{TargetID: frontTarget, SessionID: front, Type: "page", Primary: true},
+		{TargetID: "worker", SessionID: front, Type: "worker", URL: "https://w.example/?token=" + secret},
+		{TargetID: "loose", Type: "page", URL: "https://l.example/"},
+	}, patient)
+	for i, want := range []evidence.PageResult{
+		{TargetID: backTarget, URL: web.URL + "/plain?session=REDACTED", CommittedURL: web.URL + "/plain?session=REDACTED", Title: "Campaigns", Screenshot: "screenshot-1.jpg", DOM: "dom-1.html"},
+		{TargetID: frontTarget, URL: web.URL + "/other", CommittedURL: web.URL + "/other", Title: "Other", Screenshot: "screenshot-2.jpg", DOM: "dom-2.html", Primary: true},
+	} {
+		if results[i] != want {
+			t.Errorf("page %d\n got %+v\nwant %+v", i+1, results[i], want)
+		}
+	}
+	if w := results[2]; !strings.Contains(w.Missing, "worker") || w.Screenshot != "" || w.URL != "https://w.example/?token=REDACTED" {
+		t.Errorf("a worker: %+v", w)
+	}
+	if l := results[3]; !strings.Contains(l.Missing, "not attached") {
+		t.Errorf("a page without a session: %+v", l)
+	}
+	isImage(t, s, "screenshot-1.jpg")
+	isImage(t, s, "screenshot-2.jpg")
+	dom := text(t, s, "dom-1.html")
+	if !strings.Contains(dom, `<h1 id="top">Campaign list</h1>`) || !strings.Contains(dom, `href="/next?token=REDACTED"`) {
+		t.Errorf("the DOM part: %s", dom)
+	}
+	m := s.Manifest
+	if m.LastScreenshot != "screenshot-2.jpg" || m.LastKnownURL != web.URL+"/other" || len(m.Pages) != 4 || len(m.Parts) != 8 {
+		t.Errorf("manifest: %+v", m)
+	}
+}
+
+func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	target, session := b.open(web.URL + "/form")
+	if got := b.eval(session, typeSecrets); !strings.Contains(got, secret) {
+		t.Fatalf("the page was not filled: %s", got)
+	}
+	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+	dom := text(t, s, "dom-1.html")
+	for _, gone := range []string{secret, planted, "731", "bold", "designed"} {
+		if strings.Contains(dom, gone) {
+			t.Errorf("the DOM part has %q:\n%s", gone, dom)
+		}
+	}
+	for _, kept := range []string{"Sign up", "kept text", "in the shadow", "inside a frame", "Texas", "Hello REDACTED", `action="/go?key=REDACTED"`, `type="password"`} {
+		if !strings.Contains(dom, kept) {
+			t.Errorf("the DOM part lacks %q:\n%s", kept, dom)
+		}
+	}
+	if got := results[0].Title; got != "Welcome REDACTED" {
+		t.Errorf("the title is %q", got)
+	}
+	if bytes.Contains(s.Raw, []byte(secret)) {
+		t.Errorf("the manifest has the secret: %s", s.Raw)
+	}
+	// What was captured is still what the page holds.
+	if got := b.eval(session, `document.getElementById("pass").value`); got != secret+"-pass" {
+		t.Errorf("the page holds %q now", got)
+	}
+}
+
+func TestCaptureOfAPageWithADialog(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	target, session := b.open(web.URL + "/plain")
+	answer := b.post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
+	b.await(session, "Page.javascriptDialogOpening")
+	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page", Dialog: "alert: really pay?", Primary: true}}, patient)
+	r := results[0]
+	if r.Dialog != "alert: really pay?" || r.Screenshot != "" || !strings.Contains(r.Missing, "dialog") || r.CommittedURL != web.URL+"/plain" {
+		t.Errorf("%+v", r)
+	}
+	if len(s.Manifest.Parts) != 2 || s.Manifest.Parts[0].Missing == "" || s.Manifest.LastScreenshot != "" {
+		t.Errorf("manifest: %+v", s.Manifest)
+	}
+	// The dialog was left to the person who decides.
+	b.must(session, "Page.handleJavaScriptDialog", map[string]any{"accept": true}, nil)
+	<-answer
+}
+
+func TestCaptureOfADialogNobodyKnewOf(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	target, session := b.open(web.URL + "/plain")
+	b.post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
+	b.await(session, "Page.javascriptDialogOpening")
+	results, _ := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}},
+		evidence.Limits{Part: 300 * time.Millisecond, Total: patience})
+	if r := results[0]; r.Screenshot != "" || !strings.Contains(r.Missing, "drew nothing") || r.DOMMissing == "" || r.CommittedURL == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestCaptureOfABusyPage(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	target, session := b.open(web.URL + "/plain")
+	b.must(session, "Runtime.enable", nil, nil)
+	answer := b.post(session, "Runtime.evaluate", map[string]any{"expression": `console.log("busy now"); for (;;);`})
+	b.await(session, "Runtime.consoleAPICalled")
+	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}},
+		evidence.Limits{Part: 3 * time.Second, Total: patience})
+	if r := results[0]; r.Screenshot != "screenshot-1.jpg" || r.DOM != "dom-1.html" {
+		t.Fatalf("%+v", r)
+	}
+	isImage(t, s, "screenshot-1.jpg")
+	<-answer // the script was terminated
+}
+
+func TestCaptureOfACrashedPage(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	target, session := b.open(web.URL + "/plain")
+	b.post(session, "Page.navigate", map[string]any{"url": "chrome://crash"})
+	b.await(session, "Inspector.targetCrashed")
+	for _, known := range []bool{true, false} {
+		results, _ := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page", Crashed: known}},
+			evidence.Limits{Part: time.Second, Total: patience})
+		r := results[0]
+		if r.Screenshot != "" || r.Missing == "" || r.Crashed != known || r.CommittedURL != web.URL+"/plain" {
+			t.Errorf("known: %v: %+v", known, r)
+		}
+		if known && !strings.Contains(r.Missing, "crashed") {
+			t.Errorf("it does not say why: %s", r.Missing)
+		}
+	}
+}
+
+// script is a Caller that answers as it is told.
+type script struct {
+	mu     sync.Mutex
+	calls  map[string]int
+	answer func(ctx context.Context, session, method string, n int) (any, error)
+	most   int // calls at the same time
+	now    int
+}
+
+func (s *script) Call(ctx context.Context, session, method string, _, result any) error {
+	s.mu.Lock()
+	if s.calls == nil {
+		s.calls = map[string]int{}
+	}
+	s.calls[method]++
+	n := s.calls[method]
+	s.now++
+	s.most = max(s.most, s.now)
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.now--
+		s.mu.Unlock()
+	}()
+	answer, err := s.answer(ctx, session, method, n)
+	if err != nil || result == nil {
+		return err
+	}
+	raw, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, result)
+}
+
+// answers is what an empty page answers.
+func answers(_ context.Context, _, method string, _ int) (any, error) {
+	switch method {
+	case "Page.captureScreenshot":
+		return map[string]any{"data": []byte("jpeg")}, nil
+	case "DOMSnapshot.captureSnapshot":
+		return json.RawMessage(`{"documents":[{"nodes":{"parentIndex":[-1],"nodeType":[9]}}],"strings":[]}`), nil
+	}
+	return struct{}{}, nil
+}
+
+func hang(ctx context.Context) error {
+	<-ctx.Done()
+	return fmt.Errorf("no answer: %w", ctx.Err())
+}
+
+func pagesOf(n int) []evidence.Page {
+	pages := make([]evidence.Page, n)
+	for i := range pages {
+		pages[i] = evidence.Page{TargetID: fmt.Sprint("t", i), SessionID: fmt.Sprint("s", i), Type: "page", URL: "https://a.example/"}
+	}
+	return pages
+}
+
+func TestCaptureIsBounded(t *testing.T) {
+	t.Run("pages", func(t *testing.T) {
+		c := &script{answer: answers}
+		results, s := capture(t, c, pagesOf(45), evidence.Limits{})
+		if c.calls["Page.captureScreenshot"] != 40 || c.most > 4 {
+			t.Errorf("%d pages, %d at the same time; want 40, 4", c.calls["Page.captureScreenshot"], c.most)
+		}
+		if results[39].Missing != "" || results[40].Missing == "" || results[40].URL == "" || len(s.Manifest.Parts) != 90 {
+			t.Errorf("the page after the last: %+v", results[40])
+		}
+	})
+	t.Run("time", func(t *testing.T) {
+		c := &script{answer: func(ctx context.Context, _, _ string, _ int) (any, error) { return nil, hang(ctx) }}
+		results, _ := capture(t, c, pagesOf(40), evidence.Limits{Part: 10 * time.Millisecond, Total: 50 * time.Millisecond})
+		for _, r := range results {
+			if r.Missing == "" || r.DOMMissing == "" || r.URL != "https://a.example/" {
+				t.Errorf("%+v", r)
+			}
+		}
+		if last := results[39].Missing; !strings.Contains(last, "used up") {
+			t.Errorf("the last page: %s", last)
+		}
+	})
+	t.Run("no pages", func(t *testing.T) {
+		if results, s := capture(t, &script{answer: answers}, nil, evidence.Limits{}); len(results) != 0 || s.Manifest.Pages == nil {
+			t.Errorf("%v", results)
+		}
+	})
+}
+
+func TestCaptureRecipes(t *testing.T) {
+	broken := errors.New("Internal error")
+	for _, c := range []struct {
+		name       string
+		answer     func(ctx context.Context, session, method string, n int) (any, error)
+		terminated int
+		shot, dom  bool
+		says       string
+	}{
+		{"answers", answers, 0, true, true, ""},
+		{"busy once", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Page.captureScreenshot" && n == 1 {
+				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
+		}, 1, true, true, ""},
+		{"busy for good", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Page.captureScreenshot" {
+				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
+		}, 1, false, false, "nor after its script was terminated"},
+		{"not to be terminated", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Page.captureScreenshot" || method == "Runtime.terminateExecution" {
+				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
+		}, 1, false, false, "could not be terminated"},
+		{"error", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Page.captureScreenshot" {
+				return nil, broken
+			}
+			return answers(ctx, s, method, n)
+		}, 0, false, false, "Internal error"},
+		{"empty image", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Page.captureScreenshot" {
+				return struct{}{}, nil
+			}
+			return answers(ctx, s, method, n)
+		}, 0, false, false, "empty"},
+		{"navigation pending", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "DOMSnapshot.captureSnapshot" {
+				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, false, ""},
+		{"strange history", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Page.getNavigationHistory" {
+				return map[string]any{"currentIndex": 7}, nil
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			caller := &script{answer: c.answer}
+			results, s := capture(t, caller, pagesOf(1), evidence.Limits{Part: 20 * time.Millisecond, Total: patience})
+			r := results[0]
+			if (r.Screenshot != "") != c.shot || (r.DOM != "") != c.dom || caller.calls["Runtime.terminateExecution"] != c.terminated || !strings.Contains(r.Missing, c.says) {
+				t.Errorf("%+v after %v", r, caller.calls)
+			}
+			for _, p := range s.Manifest.Parts {
+				if (p.Missing == "") != (p.SHA256 != "") {
+					t.Errorf("%+v", p)
+				}
+			}
+		})
+	}
+}

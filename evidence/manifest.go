@@ -1,0 +1,168 @@
+// Package evidence saves what can be known about a session before anything of it
+// is cleaned up: bundles of screenshots, page structure, journal and whatever else
+// the caller adds, sealed by a manifest that names each part's hash and the hash of
+// the profile's previous manifest.
+//
+// A Bundle is filled in a Spool on local disk and sealed there; an Archive carries
+// sealed bundles to a Store and reads them wherever they are, and its Retain removes
+// what is too old or too much, leaving anchors. Verify recomputes every hash. Capture asks a browser, through a Caller, for what its pages show.
+//
+// What is promised: a sealed bundle is on disk, synced, before Seal returns; it is
+// never changed afterwards, only moved to the store once the store's copy was read
+// back. No DOM part holds what is in a page's fields or was typed into the page.
+// What is not: a screenshot shows what the screen shows, a URL keeps what was typed
+// where neither the parameter's name nor its looks tell, and typed text of fewer than four
+// characters is left out of its field but not looked for elsewhere.
+package evidence
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The kinds of parts.
+const (
+	KindScreenshot    = "screenshot"
+	KindDOM           = "dom"
+	KindJournal       = "journal"
+	KindCommands      = "commands"
+	KindPages         = "pages"
+	KindOutput        = "output"
+	KindProcesses     = "processes"
+	KindLock          = "lock"
+	KindNetwork       = "network"
+	KindConsole       = "console"
+	KindCookiesDigest = "cookies_digest"
+	KindDigests       = "digests"
+	KindRetention     = "retention"
+)
+
+// ManifestName is the reserved name of the manifest among a bundle's files.
+const ManifestName = "manifest.json"
+
+// Manifest says what a bundle is about and seals its parts. The caller of New
+// fills everything above Pages; times are UTC and for people.
+type Manifest struct {
+	EvidenceID string    `json:"evidence_id"`
+	ProfileID  string    `json:"profile_id"`
+	SessionID  string    `json:"session_id"`
+	AccountID  string    `json:"account_id"`
+	LauncherID string    `json:"launcher_id"`
+	At         time.Time `json:"at"`
+
+	OldWorkerID     string    `json:"old_worker_id"`
+	OldTaskID       string    `json:"old_task_id"`
+	LeaseToken      uint64    `json:"lease_token"`
+	LastHeartbeatAt time.Time `json:"last_heartbeat_at,omitzero"`
+	DetectedStaleAt time.Time `json:"detected_stale_at,omitzero"`
+	LastKnownStep   string    `json:"last_known_step"`
+	LastKnownURL    string    `json:"last_known_url"`
+	// LastScreenshot is the part that shows the page used last; empty where
+	// no screenshot could be had.
+	LastScreenshot string `json:"last_screenshot"`
+	ProxyID        string `json:"proxy_id"`
+	ProfileDir     string `json:"profile_dir"`
+	RecoveryReason string `json:"recovery_reason"`
+	// Outcome is what the worker said when it released in order.
+	Outcome string `json:"outcome,omitempty"`
+
+	// The profile's bundle before this one; empty for the first.
+	PreviousEvidenceID     string `json:"previous_evidence_id"`
+	PreviousManifestSHA256 string `json:"previous_manifest_sha256"`
+
+	// Pages are what Capture found, in the order it was given.
+	Pages []PageResult `json:"pages"`
+	Parts []Part       `json:"parts"`
+}
+
+// Part is one file of a bundle, or the reason why there is none.
+type Part struct {
+	Name      string `json:"name"`
+	Kind      string `json:"kind"`
+	MediaType string `json:"media_type,omitempty"`
+	Bytes     int64  `json:"bytes"`
+	// SHA256 is lower-case hex of the content; empty for a missing part.
+	SHA256 string `json:"sha256"`
+	// Missing says why the part could not be had; it has no content then.
+	Missing string `json:"missing,omitempty"`
+}
+
+// Link names a sealed bundle by id and manifest hash: how a bundle points at the
+// one before it, and a lease record at the newest.
+type Link struct {
+	EvidenceID string
+	SHA256     string
+}
+
+func (m Manifest) previous() Link { return Link{m.PreviousEvidenceID, m.PreviousManifestSHA256} }
+
+// Errors that readers of evidence tell apart.
+var (
+	// ErrNotFound says that there is no such bundle or part.
+	ErrNotFound = errors.New("no such evidence")
+	// ErrDamaged says that what is stored is not what was stored.
+	ErrDamaged = errors.New("stored evidence is damaged")
+	// ErrConflict says that another bundle is stored under the same id.
+	ErrConflict = errors.New("another bundle has this evidence id")
+)
+
+// safeName keeps an id or a part's name inside one element of a path.
+var safeName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+
+// SafeName tells whether a text can be an evidence id or the name of a part: 1 to
+// 128 of A-Z a-z 0-9 . _ - and no dot in front. A Reader finds nothing under others.
+func SafeName(name string) bool { return safeName.MatchString(name) }
+
+func checkName(what, name string) error {
+	if !SafeName(name) {
+		return fmt.Errorf("%s %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", what, clip(name, 140))
+	}
+	return nil
+}
+
+func clip(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+func sha256Hex(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// Decode reads a manifest that is stored under an id, for a Reader. ErrDamaged
+// where it is not JSON or not that id's; what could be read is returned with it.
+func Decode(evidenceID string, raw []byte) (Manifest, error) {
+	var m Manifest
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return m, fmt.Errorf("evidence %s: %w: its manifest is not JSON: %w", evidenceID, ErrDamaged, err)
+	}
+	if m.EvidenceID != evidenceID {
+		return m, fmt.Errorf("evidence %s: %w: its manifest is that of %q", evidenceID, ErrDamaged, clip(m.EvidenceID, 140))
+	}
+	return m, nil
+}
+
+// Newest sorts manifests, the newest first: by token, which only grows, then by
+// the time they were made. Anchors come last.
+func Newest(list []Manifest) {
+	anchor := func(m Manifest) int {
+		if m.IsAnchor() {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(list, func(a, b Manifest) int {
+		return cmp.Or(cmp.Compare(anchor(a), anchor(b)), cmp.Compare(b.LeaseToken, a.LeaseToken), b.At.Compare(a.At), cmp.Compare(b.EvidenceID, a.EvidenceID))
+	})
+}

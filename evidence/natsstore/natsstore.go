@@ -1,0 +1,392 @@
+// Package natsstore keeps evidence in a NATS Object Store.
+//
+// The bucket holds one object per part, <profile key>/<evidence id>/<part>, one
+// for the manifest, and a link named by the evidence id alone that points at the
+// manifest. The link is written last: without it a bundle is not there.
+package natsstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/evidence"
+)
+
+// Bucket is the name of the object store.
+const Bucket = "leasehold_evidence"
+
+// Config says how the bucket is made where there is none yet. A bucket that exists
+// is used as it is.
+type Config struct {
+	Replicas int // 1 where it is zero
+}
+
+// Store is an evidence.Store in a bucket. Its methods may be called at the same
+// time; each is bounded by its context alone.
+type Store struct {
+	js  jetstream.JetStream
+	cfg Config
+}
+
+var _ evidence.Store = (*Store)(nil)
+
+// New returns the store. It asks nothing of the server yet: the bucket is looked
+// up at every call, and made by the first Put, so that neither a server that is
+// away at the start nor a bucket that was lost needs care from the caller.
+func New(js jetstream.JetStream, cfg Config) *Store { return &Store{js: js, cfg: cfg} }
+
+// profileKey is the profile's name in keys, where a dot separates.
+func profileKey(profileID string) string { return strings.ReplaceAll(profileID, ".", "=2E") }
+
+// Put implements evidence.Store.
+func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
+	evidenceID := b.Manifest.EvidenceID
+	fail := func(what string, err error) error {
+		return fmt.Errorf("evidence %s: storing %s: %w", evidenceID, what, err)
+	}
+	bucket, err := s.make(ctx)
+	if err != nil {
+		return fail("it", err)
+	}
+	switch raw, err := s.Manifest(ctx, evidenceID); {
+	case errors.Is(err, evidence.ErrNotFound), errors.Is(err, evidence.ErrDamaged):
+	case err != nil:
+		return fail("it", err)
+	case !bytes.Equal(raw, b.Raw):
+		return fail("it", evidence.ErrConflict)
+	}
+	folder := profileKey(b.Manifest.ProfileID) + "/" + evidenceID + "/"
+	for _, p := range b.Manifest.Parts {
+		if p.Missing != "" {
+			continue
+		}
+		content, err := b.Part(p.Name)
+		if err != nil {
+			return err
+		}
+		if _, err := s.put(ctx, bucket, folder+p.Name, content, true); err != nil {
+			return fail("part "+p.Name, err)
+		}
+	}
+	info, err := s.put(ctx, bucket, folder+evidence.ManifestName, b.Raw, false)
+	if isMismatch(err) {
+		// Another launcher was first, with the same bundle or with another.
+		if raw, getErr := s.object(ctx, bucket, folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, b.Raw) {
+			err = evidence.ErrConflict
+		}
+	}
+	if err != nil {
+		return fail("the manifest", err)
+	}
+	if _, err := bucket.AddLink(ctx, evidenceID, info); err != nil {
+		return fail("the link", err)
+	}
+	return nil
+}
+
+// chunkSize is that of the object store's other clients.
+const chunkSize = 128 << 10
+
+// put writes an object as the bucket's Put does (ADR-20), with two differences.
+// Each chunk is acknowledged before the next is sent: the library's asynchronous
+// publisher can leave a goroutine behind for good (nats.go 1.55). And the name of
+// the chunks follows from the content, so that what an attempt left half done is
+// replaced by the next, and nothing is done for an object that is there whole. One
+// that is there whole with other content is replaced only if replace says so;
+// otherwise that is ErrConflict.
+func (s *Store) put(ctx context.Context, bucket jetstream.ObjectStore, name string, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
+	sum := sha256.Sum256(content)
+	key := sha256.Sum256(append([]byte(name+"\n"), sum[:]...))
+	info := &jetstream.ObjectInfo{
+		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkSize}},
+		Bucket:     Bucket, NUID: hex.EncodeToString(key[:16]), Size: uint64(len(content)),
+		Chunks: uint32((len(content) + chunkSize - 1) / chunkSize),
+		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
+	}
+	stream, err := s.js.Stream(ctx, streamName)
+	if err != nil {
+		return nil, err
+	}
+	// What is decided below holds for this state of the object, and the write
+	// is refused in any other: a sealed bundle is never written over.
+	var seen uint64
+	switch last, err := stream.GetLastMsgForSubject(ctx, metaSubject(name)); {
+	case err == nil:
+		seen = last.Sequence
+	case !errors.Is(err, jetstream.ErrMsgNotFound):
+		return nil, err
+	}
+	old, err := bucket.GetInfo(ctx, name)
+	switch {
+	case err == nil && old.Digest == info.Digest && s.whole(ctx, old) == nil:
+		return old, nil
+	case err == nil && !replace && s.whole(ctx, old) == nil:
+		return nil, evidence.ErrConflict
+	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) && !errors.Is(err, jetstream.ErrBadObjectMeta):
+		return nil, err
+	}
+	if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunks(info))); err != nil {
+		return nil, err
+	}
+	for chunk := range slices.Chunk(content, chunkSize) {
+		if _, err := s.js.Publish(ctx, chunks(info), chunk); err != nil {
+			return nil, err
+		}
+	}
+	meta, err := json.Marshal(info)
+	if err != nil {
+		return nil, err
+	}
+	msg := nats.NewMsg(metaSubject(name))
+	msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	msg.Data = meta
+	if _, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(seen)); err != nil {
+		return nil, err
+	}
+	if old != nil && old.NUID != info.NUID && plain(old.NUID) {
+		// What it replaced may as well stay, if this does not succeed.
+		_ = stream.Purge(ctx, jetstream.WithPurgeSubject(chunks(old)))
+	}
+	return info, nil
+}
+
+// The bucket's stream, and in it the subject of an object's chunks.
+const streamName = "OBJ_" + Bucket
+
+// plain tells whether the name of an object's chunks names those alone: what is
+// stored may have been tampered with.
+func plain(nuid string) bool { return nuid != "" && !strings.ContainsAny(nuid, ".*> ") }
+
+// metaSubject is where an object is described.
+func metaSubject(name string) string {
+	return "$O." + Bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))
+}
+
+func chunks(info *jetstream.ObjectInfo) string { return "$O." + Bucket + ".C." + info.NUID }
+
+// make binds the bucket, or makes it in file storage. Another launcher may be
+// making it at the same time.
+func (s *Store) make(ctx context.Context) (jetstream.ObjectStore, error) {
+	for {
+		bucket, err := s.js.ObjectStore(ctx, Bucket)
+		if !errors.Is(err, jetstream.ErrBucketNotFound) {
+			return bucket, err
+		}
+		bucket, err = s.js.CreateObjectStore(ctx, jetstream.ObjectStoreConfig{
+			Bucket: Bucket, Description: "Leasehold: sealed evidence", Storage: jetstream.FileStorage, Replicas: max(s.cfg.Replicas, 1),
+		})
+		if !errors.Is(err, jetstream.ErrBucketExists) {
+			return bucket, err
+		}
+	}
+}
+
+// bind looks the bucket up; ErrNotFound where there is none.
+func (s *Store) bind(ctx context.Context) (jetstream.ObjectStore, error) {
+	bucket, err := s.js.ObjectStore(ctx, Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, evidence.ErrNotFound
+	}
+	return bucket, err
+}
+
+// Manifest implements evidence.Reader.
+func (s *Store) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
+	return s.read(ctx, evidenceID, evidence.ManifestName)
+}
+
+// Part implements evidence.Reader.
+func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	if name == evidence.ManifestName {
+		return nil, fmt.Errorf("evidence %s: part %s: %w", evidenceID, name, evidence.ErrNotFound)
+	}
+	return s.read(ctx, evidenceID, name)
+}
+
+func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	if !evidence.SafeName(evidenceID) || !evidence.SafeName(name) {
+		// Names come from outside: an overlong one would end the connection.
+		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
+	}
+	content, err := s.get(ctx, evidenceID, name)
+	if err != nil {
+		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
+	}
+	return content, nil
+}
+
+func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	bucket, err := s.bind(ctx)
+	if err != nil {
+		return nil, err
+	}
+	link, err := bucket.GetInfo(ctx, evidenceID)
+	if err != nil {
+		return nil, told(err)
+	}
+	folder, ok := folderOf(link)
+	if !ok {
+		return nil, evidence.ErrNotFound
+	}
+	return s.object(ctx, bucket, folder+name)
+}
+
+func (s *Store) object(ctx context.Context, bucket jetstream.ObjectStore, name string) ([]byte, error) {
+	info, err := bucket.GetInfo(ctx, name)
+	if err != nil {
+		return nil, told(err)
+	}
+	// A reader would wait for chunks that are gone until its time is up.
+	if err := s.whole(ctx, info); err != nil {
+		return nil, err
+	}
+	content, err := bucket.GetBytes(ctx, name)
+	return content, told(err)
+}
+
+// isMismatch tells whether the server refused a write because the object is not
+// as it was seen.
+func isMismatch(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
+}
+
+// told translates what the server says about an object.
+func told(err error) error {
+	switch {
+	case errors.Is(err, jetstream.ErrObjectNotFound):
+		return evidence.ErrNotFound
+	case errors.Is(err, jetstream.ErrDigestMismatch), errors.Is(err, jetstream.ErrBadObjectMeta):
+		return fmt.Errorf("%w: %w", evidence.ErrDamaged, err)
+	}
+	return err
+}
+
+// folderOf returns "<profile key>/<evidence id>/" from a bundle's link.
+func folderOf(info *jetstream.ObjectInfo) (string, bool) {
+	if info.Opts == nil || info.Opts.Link == nil {
+		return "", false
+	}
+	folder, ok := strings.CutSuffix(info.Opts.Link.Name, evidence.ManifestName)
+	return folder, ok && strings.HasSuffix(folder, "/"+info.Name+"/")
+}
+
+// whole returns ErrDamaged where chunks of an object are gone.
+func (s *Store) whole(ctx context.Context, info *jetstream.ObjectInfo) error {
+	stream, err := s.js.Stream(ctx, streamName)
+	if err != nil {
+		return err
+	}
+	state, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunks(info)))
+	if err != nil {
+		return err
+	}
+	if have := state.State.Subjects[chunks(info)]; have != uint64(info.Chunks) {
+		return fmt.Errorf("%w: %d of %d chunks are there", evidence.ErrDamaged, have, info.Chunks)
+	}
+	return nil
+}
+
+// List implements evidence.Reader.
+func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
+	list, err := s.list(ctx, profileID)
+	if err != nil {
+		return nil, fmt.Errorf("evidence of %s: %w", profileID, err)
+	}
+	return list, nil
+}
+
+func (s *Store) list(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
+	list := []evidence.Manifest{}
+	bucket, err := s.bind(ctx)
+	if errors.Is(err, evidence.ErrNotFound) {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	objects, err := bucket.List(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+		return nil, err
+	}
+	for _, o := range objects {
+		folder, ok := folderOf(o)
+		if !ok || profileID != "" && folder != profileKey(profileID)+"/"+o.Name+"/" {
+			continue
+		}
+		raw, err := s.get(ctx, o.Name, evidence.ManifestName)
+		if errors.Is(err, evidence.ErrNotFound) || errors.Is(err, evidence.ErrDamaged) {
+			continue // Verify finds it
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m, err := evidence.Decode(o.Name, raw); err == nil {
+			list = append(list, m)
+		}
+	}
+	evidence.Newest(list)
+	return list, nil
+}
+
+// Delete implements evidence.Store. Nothing is left of the objects, neither
+// their chunks nor the marks that the bucket's own Delete leaves.
+func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
+	if err := s.delete(ctx, m); err != nil {
+		return fmt.Errorf("evidence %.140s: removing it: %w", m.EvidenceID, err)
+	}
+	return nil
+}
+
+func (s *Store) delete(ctx context.Context, m evidence.Manifest) error {
+	if !evidence.SafeName(m.EvidenceID) {
+		return evidence.ErrNotFound
+	}
+	stream, err := s.js.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	bucket, err := s.bind(ctx)
+	if err != nil {
+		return err
+	}
+	folder := profileKey(m.ProfileID) + "/" + m.EvidenceID + "/"
+	names := []string{}
+	for _, p := range m.Parts {
+		if p.Missing == "" {
+			names = append(names, folder+p.Name)
+		}
+	}
+	for _, name := range append(names, m.EvidenceID, folder+evidence.ManifestName) {
+		info, err := bucket.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
+		switch {
+		case errors.Is(err, jetstream.ErrObjectNotFound):
+			continue
+		case err != nil && !errors.Is(err, jetstream.ErrBadObjectMeta):
+			return err
+		}
+		if info != nil && plain(info.NUID) {
+			if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunks(info))); err != nil {
+				return err
+			}
+		}
+		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(metaSubject(name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package evidence
+
+import (
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// redacted stands where a secret stood.
+const redacted = "REDACTED"
+
+// RedactURL returns the URL without what it may carry of secrets: user and
+// password are dropped; the values of parameters with telling names (token, code,
+// password, key, session, auth, sig, ...), in the query, the fragment or the path,
+// and values that are JSON web tokens are replaced by REDACTED; so is what follows
+// "data:" and "javascript:". URLs inside of parameter values are treated likewise.
+// So is what looks like a token, under any name and in the path, too: sixteen or
+// more letters and digits in a row, with both among them. Other values stay; a
+// form that is sent by GET puts what was typed there. RedactURL takes any text,
+// and its own result unchanged.
+func RedactURL(raw string) string { return redactURL(raw, 0) }
+
+// deepest is how many URLs may be packed into each other.
+const deepest = 6
+
+func redactURL(raw string, depth int) string {
+	if depth > deepest {
+		return redacted
+	}
+	// Browsers read URLs as if these were not there.
+	s := strings.Map(func(r rune) rune {
+		if r == '\t' || r == '\n' || r == '\r' {
+			return -1
+		}
+		return r
+	}, strings.TrimFunc(strings.ToValidUTF8(raw, "\uFFFD"), func(r rune) bool { return r <= ' ' }))
+
+	scheme, rest := splitScheme(s)
+	switch strings.ToLower(scheme) {
+	case "data:":
+		if kind, _, ok := strings.Cut(rest, ","); ok && mediaType(kind) {
+			return scheme + kind + "," + redacted
+		}
+		return scheme + redacted
+	case "javascript:", "vbscript:":
+		return scheme + redacted
+	case "blob:", "filesystem:", "view-source:":
+		return scheme + redactURL(rest, depth+1)
+	}
+	rest, fragment, hasFragment := strings.Cut(rest, "#")
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	host, rest := dropUser(strings.ToLower(scheme), rest)
+	out := scheme + redactPairs(host, "/\\;&", depth) + maskTokens(redactPairs(rest, "/\\;&", depth))
+	if hasQuery {
+		out += "?" + redactPairs(query, "&", depth)
+	}
+	if hasFragment {
+		// #token=..., and #/route?token=... of applications that route there.
+		route, params, hasParams := strings.Cut(fragment, "?")
+		out += "#" + maskTokens(redactPairs(route, "&", depth))
+		if hasParams {
+			out += "?" + redactPairs(params, "&", depth)
+		}
+	}
+	return out
+}
+
+// redactTitle redacts a title that is the page's URL without its scheme: what
+// Chrome shows where a page has none of its own.
+func redactTitle(title string) string {
+	switch {
+	case strings.HasPrefix(title, "data:"):
+		return RedactURL(title)
+	case strings.ContainsAny(title, " \t\n") || !strings.ContainsAny(title, "?#"):
+		return title
+	}
+	return strings.TrimPrefix(RedactURL("http://"+title), "http://")
+}
+
+// splitScheme cuts "https:" off, or nothing.
+func splitScheme(s string) (scheme, rest string) {
+	for i, r := range s {
+		switch {
+		case r == ':' && i > 0:
+			return s[:i+1], s[i+1:]
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z':
+		case i > 0 && ('0' <= r && r <= '9' || r == '+' || r == '-' || r == '.'):
+		default:
+			return "", s
+		}
+	}
+	return "", s
+}
+
+func mediaType(s string) bool {
+	return len(s) < 100 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/+-.;=", r)
+	})
+}
+
+// tokens are runs of letters and digits long enough for a secret. Escapes are in
+// it to be passed over: their digits belong to no run.
+var tokens = regexp.MustCompile(`%[0-9A-Fa-f]{2}|[0-9A-Za-z]{16,}`)
+
+// maskTokens replaces what looks like a token.
+func maskTokens(s string) string {
+	return tokens.ReplaceAllStringFunc(s, func(run string) string {
+		if run[0] != '%' && strings.ContainsAny(run, "0123456789") && strings.IndexFunc(run, unicode.IsLetter) >= 0 {
+			return redacted
+		}
+		return run
+	})
+}
+
+// dropUser removes user and password from what follows the scheme, and cuts the
+// host off. Browsers take backslashes for slashes, and need none after these
+// schemes.
+func dropUser(scheme, rest string) (host, path string) {
+	host = strings.TrimLeft(rest, "/\\")
+	slashes := rest[:len(rest)-len(host)]
+	special := scheme == "http:" || scheme == "https:" || scheme == "ws:" || scheme == "wss:" || scheme == "ftp:"
+	if len(slashes) < 2 && !special {
+		return "", rest
+	}
+	end := strings.IndexAny(host, "/\\")
+	if end < 0 {
+		end = len(host)
+	}
+	return slashes + host[strings.LastIndexByte(host[:end], '@')+1:end], host[end:]
+}
+
+// redactPairs replaces the values of secret names in a text of name=value pairs
+// between any of the separators.
+func redactPairs(s, separators string, depth int) string {
+	if !strings.ContainsAny(s, "=") && !strings.Contains(s, "eyJ") && !strings.Contains(s, "%") {
+		return s
+	}
+	var out strings.Builder
+	for {
+		end := strings.IndexAny(s, separators)
+		if end < 0 {
+			out.WriteString(redactPair(s, depth))
+			return out.String()
+		}
+		out.WriteString(redactPair(s[:end], depth))
+		out.WriteByte(s[end])
+		s = s[end+1:]
+	}
+}
+
+func redactPair(pair string, depth int) string {
+	name, value, ok := strings.Cut(pair, "=")
+	if !ok {
+		if decoded := unescape(pair); decoded != pair && strings.Contains(decoded, "=") {
+			return redactValue(pair, depth)
+		}
+		if isJWT(pair) {
+			return redacted
+		}
+		return pair
+	}
+	if value == "" {
+		return pair
+	}
+	if secretName(unescape(name)) {
+		return name + "=" + redacted
+	}
+	return name + "=" + redactValue(value, depth)
+}
+
+// redactValue looks for a URL, or pairs, inside of a value.
+func redactValue(value string, depth int) string {
+	decoded := unescape(value)
+	if isJWT(decoded) || !strings.ContainsAny(decoded, "/:?&=") && maskTokens(value) != value {
+		return redacted
+	}
+	if clean := redactURL(decoded, depth+1); clean != decoded {
+		return url.QueryEscape(clean)
+	}
+	return value
+}
+
+func unescape(s string) string {
+	if d, err := url.QueryUnescape(s); err == nil {
+		return d
+	}
+	return s
+}
+
+// isJWT recognises header.payload.signature, of which the first two are base64url
+// of a JSON object.
+func isJWT(s string) bool {
+	return strings.HasPrefix(s, "eyJ") && strings.Count(s, ".") >= 2 && len(s) > 20
+}
+
+// secretWords make a parameter secret when they are a word of its name,
+// secretParts wherever they stand in it.
+var (
+	secretWords = map[string]bool{
+		"token": true, "code": true, "key": true, "auth": true, "sig": true, "sid": true, "sess": true, "pass": true,
+		"pwd": true, "pw": true, "pin": true, "otp": true, "totp": true, "mfa": true, "jwt": true, "hmac": true,
+		"ticket": true, "nonce": true, "state": true, "csrf": true, "xsrf": true, "cookie": true, "bearer": true,
+		"assertion": true, "verifier": true, "challenge": true,
+	}
+	secretParts = []string{
+		"token", "passw", "passphrase", "passcode", "secret", "session", "sessid", "signature", "apikey", "accesskey",
+		"privatekey", "credential", "authcode", "authoriz", "authenticat", "oauth", "samlresponse", "samlrequest", "otpcode",
+	}
+)
+
+// secretName tells whether a parameter of that name carries a secret.
+func secretName(name string) bool {
+	var word, all []rune
+	lower := false
+	for _, r := range name {
+		if unicode.IsUpper(r) && lower || !unicode.IsLetter(r) { // aB, a_b
+			if secretWords[string(word)] {
+				return true
+			}
+			word = word[:0]
+		}
+		lower = unicode.IsLower(r)
+		if unicode.IsLetter(r) {
+			word = append(word, unicode.ToLower(r))
+			all = append(all, unicode.ToLower(r))
+		}
+	}
+	if secretWords[string(word)] {
+		return true
+	}
+	for _, part := range secretParts {
+		if strings.Contains(string(all), part) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,103 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// ring keeps the last entries of something that goes on, and counts all. A
+// session of days takes no more memory than one of minutes.
+type ring[T any] struct {
+	mu    sync.Mutex
+	kept  []T
+	next  int // where the next one goes, once kept is full
+	total int
+}
+
+// add makes room for an entry and has fill write it; what stood there before may
+// be reused.
+func (r *ring[T]) add(most int, fill func(*T)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total++
+	if len(r.kept) < most {
+		r.kept = append(r.kept, *new(T))
+		fill(&r.kept[len(r.kept)-1])
+		return
+	}
+	fill(&r.kept[r.next])
+	r.next = (r.next + 1) % most
+}
+
+// each calls fn for the entries, oldest first.
+func (r *ring[T]) each(fn func(*T)) {
+	for i := range r.kept {
+		fn(&r.kept[(r.next+i)%len(r.kept)])
+	}
+}
+
+// recorded is the form of the parts that recorders make.
+type recorded[T any] struct {
+	// Total counts everything that happened; Dropped what came before Entries.
+	Total   int `json:"total"`
+	Dropped int `json:"dropped"`
+	Entries []T `json:"entries"`
+}
+
+func encodeRecorded[T any](total int, entries []T) []byte {
+	if entries == nil {
+		entries = []T{}
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false) // people read URLs in it
+	e.SetIndent("", " ")
+	if err := e.Encode(recorded[T]{Total: total, Dropped: total - len(entries), Entries: entries}); err != nil {
+		// The entries are texts, numbers and times: only a year past 9999.
+		return fmt.Appendf(nil, "{\"error\":%q}\n", err.Error())
+	}
+	return out.Bytes()
+}
+
+// bareURL is RedactURL without any value: of the query the names are left, of
+// the fragment nothing. It is for what is recorded by the hundred and read by
+// nobody before it is kept: a search form's text stands in the query, too.
+func bareURL(raw string) string {
+	s, _, _ := strings.Cut(RedactURL(raw), "#")
+	path, query, has := strings.Cut(s, "?")
+	if !has {
+		return clip(path, 500)
+	}
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		if name, value, ok := strings.Cut(pair, "="); !ok {
+			pairs[i] = redacted
+		} else if value != "" {
+			pairs[i] = name + "=" + redacted
+		}
+	}
+	return clip(path+"?"+strings.Join(pairs, "&"), 500)
+}
+
+var (
+	urlInText = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s'"<>]+|(?:data|javascript|blob):[^\s'"<>]+`)
+	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+)
+
+// word returns a text that is one plain word of a protocol, or says that it was
+// none.
+func word(s string) string {
+	if s == "" || plainWord.MatchString(s) {
+		return s
+	}
+	return redacted
+}
+
+// browserText redacts a text that the browser made, not the page: the URLs in it.
+func browserText(s string) string {
+	return clip(urlInText.ReplaceAllStringFunc(s, bareURL), 300)
+}

@@ -1,0 +1,128 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"leasehold/internal/durable"
+	"leasehold/internal/id"
+)
+
+// Reader finds sealed bundles. Where it cannot answer it returns an error that is
+// not ErrNotFound.
+type Reader interface {
+	// Manifest returns manifest.json as it was sealed. ErrNotFound.
+	Manifest(ctx context.Context, evidenceID string) ([]byte, error)
+	// Part returns the content of a part. ErrNotFound; ErrDamaged where the
+	// store itself can tell.
+	Part(ctx context.Context, evidenceID, name string) ([]byte, error)
+	// List returns the profile's manifests that can be read, newest first; with
+	// an empty profile id, those of all profiles.
+	List(ctx context.Context, profileID string) ([]Manifest, error)
+}
+
+// Store keeps sealed bundles for good.
+type Store interface {
+	Reader
+	// Put stores a bundle, the manifest last, so that a half-stored one is
+	// seen by nobody. Storing the same bundle again completes what is missing
+	// of it; a different one under the same id is refused with ErrConflict.
+	Put(ctx context.Context, s *Sealed) error
+	// Delete removes a bundle, the manifest last, so that what a crash left of
+	// it is still listed and can be removed again. One that is not there is no
+	// error. Only Archive.Retain calls it.
+	Delete(ctx context.Context, m Manifest) error
+}
+
+// DirStore keeps bundles in a folder, one folder each: the file:// kind.
+type DirStore struct{ folder }
+
+var _ Store = (*DirStore)(nil)
+
+// OpenDirStore opens the store in a folder, which it makes if need be.
+func OpenDirStore(dir string) (*DirStore, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("evidence store: %w", err)
+	}
+	d := &DirStore{folder{dir}}
+	if err := d.sweep(); err != nil {
+		return nil, fmt.Errorf("evidence store: %w", err)
+	}
+	return d, nil
+}
+
+// ExistingDirStore opens the store in a folder for a reader: it neither makes the
+// folder nor changes anything in it.
+func ExistingDirStore(dir string) (*DirStore, error) {
+	d := &DirStore{folder{dir}}
+	if _, err := d.ids(true); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Put implements Store.
+func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
+	evidenceID := s.Manifest.EvidenceID
+	if d.isSealed(evidenceID) && !d.same(evidenceID, ManifestName, s.Raw) {
+		return fmt.Errorf("evidence %s: %w", evidenceID, ErrConflict)
+	}
+	dir := filepath.Join(d.dir, evidenceID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("evidence %s: %w", evidenceID, err)
+	}
+	for _, p := range s.Manifest.Parts {
+		if p.Missing != "" {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("evidence %s: %w", evidenceID, err)
+		}
+		content, err := s.Part(p.Name)
+		if err != nil {
+			return err
+		}
+		if d.same(evidenceID, p.Name, content) {
+			continue
+		}
+		if err := durable.Replace(filepath.Join(dir, p.Name), content); err != nil {
+			return fmt.Errorf("evidence %s: part %s: %w", evidenceID, p.Name, err)
+		}
+	}
+	err := createOnce(filepath.Join(dir, ManifestName), s.Raw)
+	if errors.Is(err, fs.ErrExist) {
+		if err = nil; !d.same(evidenceID, ManifestName, s.Raw) {
+			err = ErrConflict
+		}
+	}
+	if err := errors.Join(err, durable.Sync(d.dir)); err != nil {
+		return fmt.Errorf("evidence %s: %w", evidenceID, err)
+	}
+	return nil
+}
+
+// createOnce is durable.Replace for a file that must not be there yet:
+// fs.ErrExist where it is.
+func createOnce(path string, content []byte) error {
+	whole := filepath.Join(filepath.Dir(path), durable.Unfinished+id.New("once"))
+	if err := durable.Replace(whole, content); err != nil {
+		return err
+	}
+	err := os.Link(whole, path)
+	return errors.Join(err, os.Remove(whole), durable.Sync(filepath.Dir(path)))
+}
+
+// Delete implements Store.
+func (d *DirStore) Delete(_ context.Context, m Manifest) error {
+	if err := checkName("evidence id", m.EvidenceID); err != nil {
+		return err
+	}
+	if err := d.remove(m.EvidenceID); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("evidence %s: removing it: %w", m.EvidenceID, err)
+	}
+	return nil
+}

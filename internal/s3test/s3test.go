@@ -1,0 +1,156 @@
+// Package s3test runs a real S3 server for tests: versitygw over a directory. It
+// is pinned in the module in gateway, apart from the project's own so that
+// nothing of it gets into the binary, and built by the go command into its cache.
+package s3test
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The credentials of every Server, and the one bucket that it has.
+const (
+	AccessKey = "leasehold-test"
+	SecretKey = "only-for-this-test"
+	Bucket    = "evidence"
+	Region    = "us-east-1"
+)
+
+// patience bounds waits that end by themselves unless something is broken.
+const patience = 60 * time.Second
+
+// Server is an S3 server on a loopback port.
+type Server struct {
+	// Addr is host:port.
+	Addr string
+	// Root is the directory behind the bucket: each object is a file in it.
+	Root string
+
+	t      testing.TB
+	cmd    *exec.Cmd
+	done   chan struct{}
+	output bytes.Buffer
+}
+
+// environment is that of the test process at its start: tests change HOME, where
+// the go command's cache is.
+var environment = os.Environ()
+
+// binary builds the server, or finds it in the go command's cache.
+var binary = sync.OnceValues(func() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	cmd := exec.Command("go", "tool", "-n", "versitygw")
+	cmd.Dir = filepath.Join(filepath.Dir(file), "gateway")
+	cmd.Env = environment
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("building versitygw: %w\n%s", err, stderr.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// Start runs a server until the test ends.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{t: t, Addr: l.Addr().String(), Root: filepath.Join(t.TempDir(), Bucket)}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(s.Root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if t.Failed() {
+			t.Logf("versitygw printed:\n%s", s.output.String())
+		}
+	})
+	s.Run()
+	return s
+}
+
+// Run starts the server again after Stop, on the same port and directory.
+func (s *Server) Run() {
+	s.t.Helper()
+	path, err := binary()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.cmd = exec.Command(path, "--quiet", "--port", s.Addr, "--access", AccessKey, "--secret", SecretKey, "--region", Region,
+		"--health", "/health", "posix", filepath.Dir(s.Root))
+	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
+	if err := s.cmd.Start(); err != nil {
+		s.cmd = nil
+		s.t.Fatal(err)
+	}
+	s.done = make(chan struct{})
+	go func() {
+		defer close(s.done)
+		_ = s.cmd.Wait() // it is killed
+	}()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		response, err := client.Get("http://" + s.Addr + "/health")
+		if err == nil {
+			response.Body.Close()
+			return
+		}
+		select {
+		case <-s.done:
+			s.t.Fatalf("versitygw ended:\n%s", s.output.String())
+		default:
+		}
+		if time.Now().After(end) {
+			s.Stop()
+			s.t.Fatalf("versitygw does not answer: %v\n%s", err, s.output.String())
+		}
+	}
+}
+
+// Stop kills the server and waits for its end.
+func (s *Server) Stop() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // it may have ended
+	<-s.done
+	s.cmd = nil
+}
+
+// Pause makes the server accept connections and answer nothing, until Resume.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume ends Pause.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// URL names the bucket to the evidence store, with a prefix in it.
+func (s *Server) URL(prefix string) string { return URL(s.Addr, prefix) }
+
+// URL is the bucket's URL with the server reached at addr.
+func URL(addr, prefix string) string {
+	return fmt.Sprintf("s3://%s/%s?endpoint=http://%s&region=%s&path_style=true", Bucket, prefix, addr, Region)
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the grammar of the command line.
+type commands struct {
+	Config configFile `env:"LEASEHOLD_CONFIG" placeholder:"FILE" help:"YAML file with settings."`
+
+	Run      runCmd       `cmd:"" help:"Run the sidecar of this host."`
+	Exec     execCmd      `cmd:"" help:"Lease a profile, run a command with it, and release it."`
+	Profiles profilesCmd  `cmd:"" help:"List the profiles and who holds them."`
+	Show     showCmd      `cmd:"" help:"Show one profile: its lease, its inspection, its last events."`
+	Sessions sessionsCmd  `cmd:"" help:"List the living sessions."`
+	Watch    watchCmd     `cmd:"" help:"Follow the events of all profiles or of one."`
+	Evidence evidenceCmds `cmd:"" help:"List a profile's evidence, fetch a bundle, or verify what is stored."`
+	Review   reviewCmd    `cmd:"" help:"Decide on a profile in manual review."`
+	Doctor   doctorCmd    `cmd:"" help:"Check what the sidecar needs on this host."`
+	Version  versionCmd   `cmd:"" help:"Print the version."`
+}
+
+// app is what a command works with besides its flags.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// warn prints one line for the person at the terminal.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintf(a.stderr, "leasehold: %s\n", printable(fmt.Sprintf(format, args...)))
+}
+
+// cli runs one command line and returns the exit code.
+func cli(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	err := a.run(args)
+	var e *exitError
+	if err != nil && (!errors.As(err, &e) || e.err != nil) {
+		a.warn("%v", err)
+	}
+	return exitCode(err)
+}
+
+func (a *app) run(args []string) error {
+	var c commands
+	helped := false
+	parser, err := kong.New(&c,
+		kong.Name("leasehold"),
+		kong.Description("Leases of Chrome profiles: one owner at a time, fenced, with evidence before recovery."),
+		kong.Writers(a.stdout, a.stderr),
+		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true}),
+		kong.Help(help),
+		kong.Exit(func(int) { helped = true }),
+		kong.Bind(a),
+	)
+	if err != nil {
+		return fmt.Errorf("command line grammar: %w", err)
+	}
+	parsed, err := parser.Parse(args)
+	if helped {
+		return nil
+	}
+	if err != nil {
+		return usageError(err)
+	}
+	return parsed.Run()
+}
+
+// usageError says where the usage stands. Whatever code kong has for it, ours is
+// exitUsage.
+func usageError(err error) error {
+	what := "leasehold"
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil {
+		if node := parse.Context.Selected(); node != nil {
+			what = node.FullPath()
+		}
+	}
+	return exitWith(exitUsage, "%w (see %s --help)", err, what)
+}
+
+// help prints kong's help, and after that of the whole program the exit codes.
+func help(options kong.HelpOptions, ctx *kong.Context) error {
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+		return err
+	}
+	if ctx.Selected() == nil {
+		_, err := fmt.Fprint(ctx.Stdout, "\n"+exitCodesHelp)
+		return err
+	}
+	return nil
+}
+
+// interruptible is a context that SIGINT and SIGTERM end; a second one ends the
+// process at once.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

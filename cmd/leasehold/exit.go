@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The exit codes of every command. exec also exits with the status of what it
+// ran.
+const (
+	exitDone         = 0
+	exitFailure      = 1
+	exitUsage        = 2
+	exitNoChrome     = 3
+	exitAddressInUse = 4
+	exitDataDir      = 5
+	exitNATS         = 6
+	exitUnreachable  = 7
+	exitRefused      = 8
+	exitEvidence     = 9
+	exitTimeout      = 124
+	exitCannotRun    = 126
+	exitNotFound     = 127
+	exitSignal       = 128 // plus the signal's number
+)
+
+const exitCodesHelp = `Exit codes:
+    0  done
+    1  unexpected failure; doctor: a check failed
+    2  wrong usage or configuration
+    3  Chrome not found
+    4  address in use
+    5  data directory unusable
+    6  NATS unreachable or unfit
+    7  the sidecar cannot be reached
+    8  refused by the sidecar (the problem is printed)
+    9  evidence verify: evidence is not as it was sealed
+  124  --timeout of watch ran out
+  exec exits with the status of its command: 128 and the signal's number where a
+  signal ended it, 126 where it cannot be run, 127 where it is not found.
+
+Every setting can be given as a flag, as the variable named beside it, or in the
+YAML file of --config under the flag's name. A flag goes before a variable, a
+variable before the file.
+`
+
+// exitError ends the command with a code. Where err is nil nothing is printed:
+// all has been said.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.code)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// exitWith makes an exitError with a message.
+func exitWith(code int, format string, args ...any) error {
+	return &exitError{code, fmt.Errorf(format, args...)}
+}
+
+// exitCode is the code that err ends the process with.
+func exitCode(err error) int {
+	var e *exitError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &e):
+		return e.code
+	default:
+		return exitFailure
+	}
+}

@@ -1,0 +1,7 @@
+// Command leasehold is the sidecar that owns a host's Chrome profiles, and the
+// client that looks at it. See leasehold --help.
+package main
+
+import "os"
+
+func main() { os.Exit(cli(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }

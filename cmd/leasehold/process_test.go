@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"leasehold/evidence"
+	"leasehold/internal/s3test"
+)
+
+// patience bounds waits that end by themselves unless something is broken.
+const patience = 90 * time.Second
+
+// startSidecarProcess runs the real command on a data directory until the test
+// ends, which wants it to drain. It returns its URL.
+func startSidecarProcess(t *testing.T, dir string, args ...string) (url string, stop func()) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(dir, "stderr.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("leasehold", append([]string{
+		"run", "--data-dir", dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "6s",
+		"--reconnect-grace", "0s", "--cooldown", "0s", "--log-format", "json", "--log-level", "trace", "--headless",
+	}, args...)...)
+	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	cmd.Stderr = log
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan string, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		line := regexp.MustCompile(`^leasehold is ready at (\S+)`)
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			if m := line.FindStringSubmatch(lines.Text()); m != nil {
+				ready <- m[1]
+			}
+		}
+		_ = cmd.Wait() // its status is looked at below
+	}()
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case <-done:
+		case <-time.After(patience):
+			_ = cmd.Process.Kill()
+			<-done
+		}
+		if code := cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("the sidecar ended with %d", code)
+		}
+		if t.Failed() {
+			b, _ := os.ReadFile(log.Name())
+			t.Logf("the sidecar's log:\n%s", b)
+		}
+		_ = log.Close()
+	})
+	t.Cleanup(stop)
+	select {
+	case url = <-ready:
+	case <-done:
+		t.Fatal("the sidecar ended")
+	case <-time.After(patience):
+		t.Fatal("the sidecar is not ready")
+	}
+	return url, stop
+}
+
+// get fetches a document of the sidecar.
+func get(t *testing.T, url string, into any) []byte {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d, %v: %.300s", url, response.StatusCode, err, b)
+	}
+	if into != nil {
+		if err := json.Unmarshal(b, into); err != nil {
+			t.Fatalf("%s: %v: %.300s", url, err, b)
+		}
+	}
+	return b
+}
+
+// TestSidecarOnS3 keeps the evidence of released sessions in a bucket, and removes
+// what is too much of it.
+func TestSidecarOnS3(t *testing.T) {
+	server := s3test.Start(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
+	t.Setenv("AWS_SECRET_ACCESS_KEY", s3test.SecretKey)
+	t.Setenv("AWS_SESSION_TOKEN", "")
+	store, dir := server.URL("host-1"), t.TempDir()
+	defer http.DefaultClient.CloseIdleConnections()
+
+	url, stop := startSidecarProcess(t, dir, "--evidence-store", store)
+	for range 3 {
+		var session struct {
+			ID    string `json:"session_id"`
+			Token uint64 `json:"lease_token"`
+		}
+		post(t, "POST", url+"/v1/sessions", `{"profile_id":"shop","worker_id":"w","task_id":"t","create":true}`, &session)
+		post(t, "DELETE", url+"/v1/sessions/"+session.ID, fmt.Sprintf(`{"lease_token":%d,"outcome":"succeeded"}`, session.Token), nil)
+	}
+	verify := func(removed int, args ...string) {
+		t.Helper()
+		out, err := exec.Command("leasehold", append([]string{"evidence", "verify", "shop", "--json"}, args...)...).Output()
+		var v verification
+		if err != nil || json.Unmarshal(out, &v) != nil || !v.OK || len(v.Items) != 1 {
+			t.Fatalf("verify: %v\n%s", err, out)
+		}
+		r := v.Items[0]
+		if got := r.CutOff; (got == nil) != (removed == 0) || got != nil && got.Bundles != removed || r.Bundles != 3-removed+min(removed, 1) {
+			t.Errorf("%+v, cut off %+v; want %d removed", r, got, removed)
+		}
+	}
+	verify(0, "--url", url)
+	verify(0, "--store", store)
+	if spooled, err := filepath.Glob(filepath.Join(dir, "evidence-spool", "ev*")); err != nil || len(spooled) != 0 {
+		t.Errorf("in the spool: %v, %v", spooled, err)
+	}
+	stop()
+
+	// The bundle that the record names is the newest: two go.
+	url, _ = startSidecarProcess(t, dir, "--evidence-store", store, "--evidence-max-bytes", "1")
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		var list struct{ Items []evidence.Manifest }
+		get(t, url+"/v1/profiles/shop/evidence", &list)
+		if len(list.Items) == 2 && list.Items[1].RecoveryReason == evidence.RetentionReason {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nothing was removed: %+v", list)
+		}
+	}
+	verify(2, "--url", url)
+	verify(2, "--store", store)
+
+	// What cannot work is said at the start, without the secret.
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2hunter2")
+	out, err := exec.Command("leasehold", "run", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--evidence-store", store).CombinedOutput()
+	if exitStatus(err) != exitUsage || !bytes.Contains(out, []byte("the secret key is not that of the access key")) || bytes.Contains(out, []byte("hunter2")) {
+		t.Errorf("with a wrong secret: %v\n%s", err, out)
+	}
+}
+
+func exitStatus(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	return 0
+}
+
+// post sends a JSON body to the sidecar.
+func post(t *testing.T, method, url, body string, into any) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode/100 != 2 {
+		t.Fatalf("%s %s: %d, %v: %s", method, url, response.StatusCode, err, b)
+	}
+	if into != nil {
+		if err := json.Unmarshal(b, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

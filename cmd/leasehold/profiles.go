@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+type profilesCmd struct {
+	clientFlags `embed:""`
+}
+
+func (c *profilesCmd) Run(a *app) error { return c.printProblem(a, c.print(a)) }
+
+func (c *profilesCmd) print(a *app) error {
+	sidecar, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles")
+	if err != nil || c.JSON {
+		return printed(a, raw, err)
+	}
+	profiles, err := read[list[lease.Record]](raw)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(profiles.Items, func(x, y lease.Record) int { return strings.Compare(x.ProfileID, y.ProfileID) })
+	t := newTable(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "LAST URL")
+	for _, r := range profiles.Items {
+		t.row(r.ProfileID, r.State, r.Token, r.OwnerWorkerID, r.TaskID, r.LastKnownURL)
+	}
+	return t.flush()
+}
+
+// printed prints the document, unless there is an error.
+func printed(a *app, raw json.RawMessage, err error) error {
+	if err != nil {
+		return err
+	}
+	return a.printJSON(raw)
+}
+
+// profileArg is the argument that names a profile.
+type profileArg string
+
+// Validate implements kong's hook for values.
+func (p profileArg) Validate() error { return lease.CheckProfileID(string(p)) }
+
+type showCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" help:"The profile."`
+}
+
+// shownEvents is how many of the last events show prints as text.
+const shownEvents = 10
+
+func (c *showCmd) Run(a *app) error { return c.printProblem(a, c.print(a)) }
+
+func (c *showCmd) print(a *app) error {
+	sidecar, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	id := string(c.Profile)
+	record, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id)
+	if err != nil {
+		return err
+	}
+	inspection, err := inspectionOf(ctx, sidecar, id)
+	if err != nil {
+		return err
+	}
+	history, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id, "history")
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return c.printDocument(a, record, inspection, history)
+	}
+	return c.printText(a, record, inspection, history)
+}
+
+// inspectionOf returns nil for a profile that was never inspected.
+func inspectionOf(ctx context.Context, sidecar *client, profile string) (json.RawMessage, error) {
+	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", profile, "inspection")
+	var refused *refusedError
+	if errors.As(err, &refused) && refused.problem.Status == http.StatusNotFound {
+		return nil, nil
+	}
+	return raw, err
+}
+
+// printDocument prints the record with two members more: inspection and events.
+func (c *showCmd) printDocument(a *app, record, inspection, history json.RawMessage) error {
+	document, err := read[map[string]json.RawMessage](record)
+	if err != nil {
+		return err
+	}
+	events, err := read[list[json.RawMessage]](history)
+	if err != nil {
+		return err
+	}
+	if events.Items == nil {
+		events.Items = []json.RawMessage{}
+	}
+	if document["events"], err = json.Marshal(events.Items); err != nil {
+		return fmt.Errorf("events of %s: %w", c.Profile, err)
+	}
+	document["inspection"] = inspection
+	raw, err := json.Marshal(document)
+	return printed(a, raw, err)
+}
+
+func (c *showCmd) printText(a *app, recordRaw, inspectionRaw, historyRaw json.RawMessage) error {
+	r, err := read[lease.Record](recordRaw)
+	if err != nil {
+		return err
+	}
+	history, err := read[list[lease.Event]](historyRaw)
+	if err != nil {
+		return err
+	}
+	t := newTable(a.stdout)
+	for _, line := range []struct {
+		name  string
+		value any
+	}{
+		{"profile", r.ProfileID}, {"state", r.State}, {"lease token", r.Token}, {"session", r.SessionID},
+		{"owner", r.OwnerWorkerID}, {"task", r.TaskID}, {"account", r.AccountID}, {"proxy", r.ProxyID},
+		{"launcher", r.LauncherID}, {"home", r.Home},
+		{"acquired at", r.AcquiredAt}, {"heartbeat at", r.HeartbeatAt}, {"expires at", r.ExpiresAt},
+		{"suspected at", r.SuspectedAt}, {"recovery started at", r.RecoveryStartedAt},
+		{"released at", r.ReleasedAt}, {"available after", r.AvailableAfter},
+		{"last URL", r.LastKnownURL}, {"last step", r.LastKnownStep}, {"last safe checkpoint", r.LastSafeCheckpoint},
+		{"resume from", r.ResumeFrom}, {"reason", r.Reason}, {"decision", r.Decision},
+		{"because", strings.Join(r.Reasons, "; ")}, {"outcome", r.Outcome}, {"evidence", r.EvidenceID},
+	} {
+		// What is not known takes no line.
+		if text := cell(line.value); text != "-" {
+			t.row(line.name, text)
+		}
+	}
+	if r.MaxActiveRuns > 1 {
+		for _, run := range r.Runs {
+			t.row("run", fmt.Sprintf("token %d, task %s of %s since %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.AcquiredAt)))
+		}
+		for _, run := range r.LostRuns {
+			t.row("lost run", fmt.Sprintf("token %d, task %s of %s: %s, evidence %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.Reason), cell(run.EvidenceID)))
+		}
+	}
+	if r.Review != nil {
+		t.row("review", fmt.Sprintf("%s by %s at %s on token %d: %s", r.Review.Decision, r.Review.Reviewer, cell(r.Review.At), r.Review.TokenSeen, cell(r.Review.Note)))
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	if inspectionRaw != nil {
+		if err := printInspection(a, inspectionRaw); err != nil {
+			return err
+		}
+	}
+	events := history.Items[max(0, len(history.Items)-shownEvents):]
+	if len(events) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.stdout)
+	t = newTable(a.stdout, "AT", "EVENT", "TOKEN", "TASK", "REASON")
+	for _, e := range events {
+		t.row(e.At, e.Event, e.Token, e.TaskID, e.Reason)
+	}
+	return t.flush()
+}
+
+func printInspection(a *app, raw json.RawMessage) error {
+	found, err := read[api.Inspection](raw)
+	if err != nil || len(found.Facts) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
+	t := newTable(a.stdout, "FACT", "ANSWER", "HOW")
+	for _, f := range found.Facts {
+		t.row(f.Name, f.Answer, f.How)
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "decision: %s (%s)\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")))
+	return err
+}
+
+type sessionsCmd struct {
+	clientFlags `embed:""`
+}
+
+func (c *sessionsCmd) Run(a *app) error { return c.printProblem(a, c.print(a)) }
+
+func (c *sessionsCmd) print(a *app) error {
+	sidecar, err := c.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "sessions")
+	if err != nil || c.JSON {
+		return printed(a, raw, err)
+	}
+	sessions, err := read[list[api.Session]](raw)
+	if err != nil {
+		return err
+	}
+	t := newTable(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT")
+	for _, s := range sessions.Items {
+		t.row(s.SessionID, s.ProfileID, s.State, s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt)
+	}
+	return t.flush()
+}
+
+type reviewCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg  `arg:"" help:"The profile."`
+	Decision    string      `required:"" enum:"approve,keep" placeholder:"approve|keep" help:"Make the profile available again, or keep it in review."`
+	Reviewer    string      `placeholder:"NAME" help:"Who decides (default: $$USER)."`
+	Note        string      `placeholder:"TEXT" help:"Why."`
+	Token       lease.Token `placeholder:"N" help:"The lease token that the reviewer saw (default: the one shown now)."`
+}
+
+func (c *reviewCmd) Run(a *app) error { return c.printProblem(a, c.decide(a)) }
+
+func (c *reviewCmd) decide(a *app) error {
+	sidecar, err := c.client()
+	if err != nil {
+		return err
+	}
+	reviewer := c.Reviewer
+	if reviewer == "" {
+		reviewer = os.Getenv("USER")
+	}
+	if reviewer == "" {
+		return exitWith(exitUsage, "who reviews? USER is not set: give --reviewer")
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	id, token := string(c.Profile), c.Token
+	if token == 0 {
+		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id)
+		if err != nil {
+			return err
+		}
+		seen, err := read[lease.Record](raw)
+		if err != nil {
+			return err
+		}
+		token = seen.Token
+		a.warn("%s is %s with token %d (%s, %s)", id, seen.State, token, cell(seen.Reason), cell(seen.LastKnownURL))
+	}
+	raw, err := sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
+		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,
+	}, "v1", "profiles", id, "review")
+	if err != nil || c.JSON {
+		return printed(a, raw, err)
+	}
+	now, err := read[lease.Record](raw)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: %s by %s, token %d, now %s\n", id, c.Decision, printable(reviewer), now.Token, cell(now.State))
+	return err
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold/lease"
+)
+
+// RunConfig is what the sidecar is told. Complete fills in what was left out and
+// refuses what cannot be.
+type RunConfig struct {
+	Listen         string        `env:"LEASEHOLD_LISTEN" default:"127.0.0.1:9333" placeholder:"ADDR" help:"Address for workers, REST and the console (default: ${default})."`
+	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
+	ProfilesDir    string        `env:"LEASEHOLD_PROFILES_DIR" type:"path" placeholder:"DIR" help:"The Chrome profiles (default: profiles in the data directory)."`
+	NATSURL        string        `name:"nats-url" env:"LEASEHOLD_NATS_URL" placeholder:"URL" help:"NATS server with JetStream (default: the embedded one)."`
+	NATSCreds      string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url."`
+	NATSReplicas   int           `name:"nats-replicas" env:"LEASEHOLD_NATS_REPLICAS" placeholder:"N" help:"Copies of leases and events on the servers of --nats-url, 1, 3 or 5 (default: 3 in a cluster, else 1)."`
+	NATSListen     string        `name:"nats-listen" env:"LEASEHOLD_NATS_LISTEN" default:"127.0.0.1:4333" placeholder:"ADDR" help:"Address where the embedded NATS serves subscribers (default: ${default})."`
+	EvidenceStore  string        `env:"LEASEHOLD_EVIDENCE_STORE" default:"nats://" placeholder:"URL" help:"Where evidence is kept: nats:// (the NATS of this sidecar), file:///path, or s3://bucket/prefix?endpoint=..&region=..&path_style=true with the credentials of the AWS tools (default: ${default})."`
+	EvidenceMaxAge time.Duration `env:"LEASEHOLD_EVIDENCE_MAX_AGE" default:"2160h" placeholder:"DURATION" help:"Evidence older than this is removed, unless a review needs it; 0 keeps it (default: 2160h, 90 days)."`
+	EvidenceMax    byteSize      `name:"evidence-max-bytes" env:"LEASEHOLD_EVIDENCE_MAX_BYTES" default:"20GiB" placeholder:"SIZE" help:"Where all evidence is more than this, the oldest is removed, unless a review needs it; 0 is no limit (default: ${default})."`
+	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
+	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
+	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
+	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
+	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
+	MaxBrowsers    int           `env:"LEASEHOLD_MAX_BROWSERS" placeholder:"N" help:"Most browsers at a time (default: no limit)."`
+	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
+	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
+	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
+	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`
+	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
+	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
+	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
+	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
+	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
+
+	// Token is the content of TokenFile, after Complete.
+	Token string `kong:"-"`
+}
+
+type runCmd struct {
+	RunConfig `embed:""`
+}
+
+// Run serves until SIGINT or SIGTERM.
+func (c *runCmd) Run() error {
+	config, err := c.Complete(os.Getenv)
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	return serve(ctx, config)
+}
+
+// Complete returns the config with every default filled in that depends on the
+// user or the host, or an error of exitUsage that names the flag.
+func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
+	var err error
+	if c.DataDir == "" {
+		if c.DataDir, err = defaultDataDir(getenv); err != nil {
+			return c, &exitError{exitUsage, err}
+		}
+	}
+	if c.ProfilesDir == "" {
+		c.ProfilesDir = filepath.Join(c.DataDir, "profiles")
+	}
+	if c.Headless == nil {
+		headless := getenv("DISPLAY") == "" && getenv("WAYLAND_DISPLAY") == ""
+		c.Headless = &headless
+	}
+	if err := c.validate(); err != nil {
+		return c, &exitError{exitUsage, err}
+	}
+	if c.TokenFile != "" {
+		if c.Token, err = readToken(c.TokenFile); err != nil {
+			return c, &exitError{exitUsage, err}
+		}
+	}
+	return c, nil
+}
+
+// defaultDataDir is the XDG state directory's leasehold.
+func defaultDataDir(getenv func(string) string) (string, error) {
+	// The XDG specification says to ignore a relative path.
+	if state := getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "leasehold"), nil
+	}
+	home := getenv("HOME")
+	if home == "" {
+		return "", fmt.Errorf("--data-dir is not given, and neither XDG_STATE_HOME nor HOME says where it could be")
+	}
+	return filepath.Join(home, ".local", "state", "leasehold"), nil
+}
+
+var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+
+// validate refuses what could not work, or would not be safe.
+func (c RunConfig) validate() error {
+	host, err := splitAddress("--listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	if !isLoopback(host) && c.TokenFile == "" {
+		return fmt.Errorf("--listen %s can be reached from other hosts: give --token-file too, or listen on 127.0.0.1", c.Listen)
+	}
+	if err := c.validateNATS(); err != nil {
+		return err
+	}
+	if err := checkStore(c.EvidenceStore); err != nil {
+		return fmt.Errorf("--evidence-store: %w", err)
+	}
+	if c.EvidenceMaxAge < 0 {
+		return fmt.Errorf("--evidence-max-age %v: want zero or more", c.EvidenceMaxAge)
+	}
+	if c.LauncherID != "" && !launcherID.MatchString(c.LauncherID) {
+		return fmt.Errorf("--launcher-id %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", c.LauncherID)
+	}
+	if err := (lease.Timing{TTL: c.LeaseTTL}).Validate(); err != nil {
+		return fmt.Errorf("--lease-ttl: %w", err)
+	}
+	switch {
+	case c.ReconnectGrace < 0:
+		return fmt.Errorf("--reconnect-grace %v: want zero or more", c.ReconnectGrace)
+	case c.Cooldown < 0:
+		return fmt.Errorf("--cooldown %v: want zero or more", c.Cooldown)
+	case c.HomeTimeout < c.LeaseTTL:
+		return fmt.Errorf("--home-timeout %v: want at least the --lease-ttl of %v", c.HomeTimeout, c.LeaseTTL)
+	case c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0:
+		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
+	case c.MaxBrowsers < 0:
+		return fmt.Errorf("--max-browsers %d: want 1 or more, or 0 for no limit", c.MaxBrowsers)
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return fmt.Errorf("--tls-cert and --tls-key go together: only one is given")
+	}
+	if c.AdvertiseURL != "" {
+		u, err := url.Parse(c.AdvertiseURL)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return fmt.Errorf("--advertise-url %q: want a URL such as https://browsers.example.com, without query or user", c.AdvertiseURL)
+		}
+	}
+	if c.TLSCert != "" {
+		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
+			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+	}
+	return nil
+}
+
+func (c RunConfig) validateNATS() error {
+	if c.NATSURL == "" {
+		if c.NATSCreds != "" {
+			return fmt.Errorf("--nats-creds is for a server of yours: give --nats-url too")
+		}
+		host, err := splitAddress("--nats-listen", c.NATSListen)
+		if err != nil {
+			return err
+		}
+		if host == "" {
+			return fmt.Errorf("--nats-listen %q: want a host too, such as 127.0.0.1%s", c.NATSListen, c.NATSListen)
+		}
+		return nil
+	}
+	return checkNATS(c.NATSURL, c.NATSCreds)
+}
+
+// checkNATS looks at the URLs of one cluster, separated by commas, and at the
+// file with the credentials, if there is one.
+func checkNATS(urls, creds string) error {
+	for one := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || u.Host == "" || (u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss") {
+			// Not the URL itself: it may hold a password.
+			return fmt.Errorf("--nats-url: want nats://host:port, tls, ws or wss, several separated by commas")
+		}
+	}
+	if creds == "" {
+		return nil
+	}
+	if _, err := os.Stat(creds); err != nil {
+		return fmt.Errorf("--nats-creds: %w", err)
+	}
+	return nil
+}
+
+// splitAddress returns the host of host:port.
+func splitAddress(flag, address string) (host string, err error) {
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %q: want host:port such as 127.0.0.1:9333", flag, address)
+	}
+	return host, nil
+}
+
+// isLoopback tells whether nobody but this host can reach an address of the
+// host. Names other than localhost could mean anything.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+const minTokenLength = 16
+
+// readToken reads the bearer token that callers have to show: the only line of
+// a file.
+func readToken(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	switch {
+	case token == "":
+		return "", fmt.Errorf("--token-file %s is empty: want one line of %d characters or more", path, minTokenLength)
+	case len(token) < minTokenLength:
+		return "", fmt.Errorf("--token-file %s: the token has %d characters, want %d or more", path, len(token), minTokenLength)
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return "", fmt.Errorf("--token-file %s: want one line of ASCII characters without spaces", path)
+	}
+	return token, nil
+}

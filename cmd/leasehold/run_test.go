@@ -1,0 +1,150 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// sound is a config that is accepted; cases change it.
+func sound() RunConfig {
+	return RunConfig{Listen: "127.0.0.1:9333", NATSListen: "127.0.0.1:4333", EvidenceStore: ownNATS, LeaseTTL: 30 * time.Second, HomeTimeout: time.Hour}
+}
+
+func environment(pairs ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestComplete(t *testing.T) {
+	off := false
+	for name, one := range map[string]struct {
+		config   func(*RunConfig)
+		env      []string
+		data     string
+		profiles string
+		headless bool
+	}{
+		"the user's home":     {env: []string{"HOME", "/h"}, data: "/h/.local/state/leasehold", profiles: "/h/.local/state/leasehold/profiles", headless: true},
+		"a state directory":   {env: []string{"HOME", "/h", "XDG_STATE_HOME", "/s"}, data: "/s/leasehold", profiles: "/s/leasehold/profiles", headless: true},
+		"a relative one":      {env: []string{"HOME", "/h", "XDG_STATE_HOME", "s"}, data: "/h/.local/state/leasehold", profiles: "/h/.local/state/leasehold/profiles", headless: true},
+		"an X display":        {env: []string{"HOME", "/h", "DISPLAY", ":0"}, data: "/h/.local/state/leasehold", profiles: "/h/.local/state/leasehold/profiles"},
+		"a Wayland display":   {env: []string{"HOME", "/h", "WAYLAND_DISPLAY", "w"}, data: "/h/.local/state/leasehold", profiles: "/h/.local/state/leasehold/profiles"},
+		"windows without one": {config: func(c *RunConfig) { c.Headless = &off }, env: []string{"HOME", "/h"}, data: "/h/.local/state/leasehold", profiles: "/h/.local/state/leasehold/profiles"},
+		"directories given":   {config: func(c *RunConfig) { c.DataDir, c.ProfilesDir = "/d", "/p" }, data: "/d", profiles: "/p", headless: true},
+		"only the data given": {config: func(c *RunConfig) { c.DataDir = "/d" }, data: "/d", profiles: "/d/profiles", headless: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := sound()
+			if one.config != nil {
+				one.config(&c)
+			}
+			got, err := c.Complete(environment(one.env...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.DataDir != one.data || got.ProfilesDir != one.profiles || *got.Headless != one.headless {
+				t.Errorf("got %s, %s, headless %v; want %s, %s, %v", got.DataDir, got.ProfilesDir, *got.Headless, one.data, one.profiles, one.headless)
+			}
+		})
+	}
+}
+
+func TestCompleteRefuses(t *testing.T) {
+	if _, err := sound().Complete(environment()); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--data-dir") {
+		t.Errorf("no home: %v, want exit code 2 and the flag", err)
+	}
+}
+
+// Only an address that no other host can reach goes without a token.
+func TestListenNeedsToken(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("  0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for address, open := range map[string]bool{
+		"127.0.0.1:1": true, "127.9.9.9:1": true, "localhost:0": true, "[::1]:1": true, "[::ffff:127.0.0.1]:1": true,
+		"0.0.0.0:1": false, ":1": false, "[::]:1": false, "10.0.0.1:1": false, "example.com:1": false, "localhost.example.com:1": false,
+	} {
+		c := sound()
+		c.DataDir, c.Listen = "/d", address
+		if _, err := c.Complete(environment()); (err == nil) != open {
+			t.Errorf("%s without a token: %v", address, err)
+		}
+		c.TokenFile = file
+		got, err := c.Complete(environment())
+		if err != nil {
+			t.Errorf("%s with a token: %v", address, err)
+		} else if got.Token != "0123456789abcdef" {
+			t.Errorf("token %q", got.Token)
+		}
+	}
+	for _, address := range []string{"", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1"} {
+		c := sound()
+		c.DataDir, c.Listen = "/d", address
+		if _, err := c.Complete(environment()); exitCode(err) != exitUsage {
+			t.Errorf("%q: %v, want it refused", address, err)
+		}
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	for want, err := range map[int]error{
+		exitDone:    nil,
+		exitFailure: errors.New("x"),
+		exitNATS:    errors.Join(exitWith(exitNATS, "x"), errors.New("y")),
+	} {
+		if got := exitCode(err); got != want {
+			t.Errorf("%v: exit code %d, want %d", err, got, want)
+		}
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	for _, s := range []string{"plain", "a\x1b]0;t\x07b", "a\u009b31m", "\u202eevil", "a\xffb", "tab\tline\nend", "日本 é"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := printable(s)
+		if !utf8.ValidString(got) {
+			t.Errorf("%q: %q is not UTF-8", s, got)
+		}
+		for _, r := range got {
+			if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029' {
+				t.Errorf("%q: %q still holds %U", s, got, r)
+			}
+		}
+		if again := printable(got); again != got {
+			t.Errorf("%q: not stable: %q, then %q", s, got, again)
+		}
+	})
+}
+
+func FuzzReadSettings(f *testing.F) {
+	known := []string{"cooldown", "listen"}
+	for _, s := range []string{"", "listen: a", "listen: 1\ncooldown: true", "x: y", "- a", "listen: [", "listen: {a: b}", "a: &x [*x]"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, err := readSettings(strings.NewReader(s), known)
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("error of several lines: %q", err)
+		}
+		for key := range got {
+			if key != "listen" && key != "cooldown" {
+				t.Errorf("%q: unknown key %q went through", s, key)
+			}
+		}
+	})
+}

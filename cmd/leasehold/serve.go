@@ -1,0 +1,361 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/id"
+	"leasehold/internal/natsd"
+	"leasehold/launcher"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/console"
+	"leasehold/launcher/httpapi"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+	"leasehold/lease/natskv"
+)
+
+// Bounds of start and stop.
+const (
+	connectTimeout = 15 * time.Second
+	drainTimeout   = 60 * time.Second
+	serverTimeout  = 5 * time.Second
+)
+
+// stops are what was started, by name, to be stopped in reverse.
+type stops struct {
+	log   zerolog.Logger
+	steps []step
+}
+
+type step struct {
+	name string
+	stop func() error
+}
+
+func (s *stops) add(name string, stop func() error) { s.steps = append(s.steps, step{name, stop}) }
+
+func (s *stops) run() error {
+	var errs error
+	for i := len(s.steps) - 1; i >= 0; i-- {
+		if err := s.steps[i].stop(); err != nil {
+			s.log.Error().Err(err).Str("part", s.steps[i].name).Msg("not stopped cleanly")
+			errs = errors.Join(errs, fmt.Errorf("stopping the %s: %w", s.steps[i].name, err))
+		}
+	}
+	return errs
+}
+
+// serve is the sidecar: it returns when ctx has ended and everything is drained.
+// What it starts stands below in the order of the start.
+func serve(ctx context.Context, c RunConfig) (err error) {
+	log := newLogger(c)
+	started := &stops{log: log}
+	defer func() { err = errors.Join(err, started.run()) }()
+
+	binary, err := chrome.Find(c.Chrome)
+	if err != nil {
+		return &exitError{exitNoChrome, err}
+	}
+	if err := claimDataDir(c, started); err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	root, err := profiledir.Open(c.ProfilesDir)
+	if err != nil {
+		return &exitError{exitDataDir, fmt.Errorf("--profiles-dir: %w", err)}
+	}
+	launcherID, err := ownID(c)
+	if err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	log = log.With().Str("launcher", launcherID).Logger()
+	listener, err := listen("--listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	started.add("listener", func() error { return ignoreClosed(listener.Close()) })
+
+	nc, natsURL, err := connectNATS(ctx, c, started, log)
+	if err != nil {
+		return err
+	}
+	store, err := natskv.Open(ctx, nc, natskv.Options{LauncherID: launcherID, Log: log, Replicas: replicas(c, nc)})
+	if err != nil {
+		return &exitError{exitNATS, err}
+	}
+	started.add("lease store", func() error { store.Close(); return nil })
+	archive, err := openArchive(ctx, c, nc, started, log)
+	if err != nil {
+		return err
+	}
+
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	dedicated := &dedicatedPorts{log: log}
+	l, err := launcher.New(launcher.Options{
+		ID: launcherID, DataDir: c.DataDir, Root: root, Store: store, Archive: archive, Ping: store.Ping,
+		Chrome: binary, Headless: *c.Headless, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
+		Cooldown: c.Cooldown, MaxBrowsers: c.MaxBrowsers, LeaveOnExit: c.OnExit == "leave",
+		HomeTimeout: c.HomeTimeout, AdvertiseURL: serverURL(c, listener.Addr().String()),
+		Dedicated: dedicated.open, Log: log, Metrics: registry,
+	})
+	if err != nil {
+		return err
+	}
+	options := httpapi.Options{
+		ListenAddr: listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, Token: c.Token, TLS: c.TLSCert != "", Log: log,
+		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Console: console.Handler(),
+	}
+	dedicated.handler = func(sessionID, addr string) http.Handler {
+		o := options
+		o.ListenAddr, o.AdvertiseURL = addr, ""
+		return httpapi.Dedicated(l, sessionID, o)
+	}
+	failed := make(chan error, 1)
+	server := &http.Server{Handler: httpapi.New(l, options), ReadHeaderTimeout: 10 * time.Second}
+	if c.TLSCert != "" {
+		certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return &exitError{exitUsage, fmt.Errorf("--tls-cert, --tls-key: %w", err)}
+		}
+		// No HTTP/2: a websocket needs the connection for itself.
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
+	}
+	serving := make(chan struct{})
+	go func() {
+		defer close(serving)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("serving %s: %w", c.Listen, err)
+		}
+	}()
+	started.add("http server", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		<-serving
+		return err
+	})
+	l.Start()
+	// Stopped first: while sessions drain, the surface still answers.
+	started.add("launcher", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		defer cancel()
+		return l.Stop(ctx)
+	})
+
+	started.add("retention", startRetention(c, launcherID, archive, store, log))
+
+	greet(c, serverURL(c, options.ListenAddr), natsURL)
+	log.Info().Str("url", serverURL(c, options.ListenAddr)).Str("nats", natsURL).Str("chrome", binary).Msg("ready")
+	select {
+	case <-ctx.Done():
+		log.Info().Msg("draining")
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// newLogger writes to the standard error.
+func newLogger(c RunConfig) zerolog.Logger {
+	level, err := zerolog.ParseLevel(c.LogLevel)
+	if err != nil {
+		level = zerolog.InfoLevel
+	}
+	if c.LogFormat == "json" {
+		return zerolog.New(os.Stderr).Level(level).With().Timestamp().Logger()
+	}
+	info, err := os.Stderr.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !terminal}).Level(level).With().Timestamp().Logger()
+}
+
+// claimDataDir makes the data directory this process's own: two launchers on one
+// would take each other's sessions for those of a launcher that died.
+func claimDataDir(c RunConfig, started *stops) error {
+	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(c.DataDir, "launcher.lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("--data-dir %s is in use by another leasehold: stop that one, or give this one a directory of its own", c.DataDir), f.Close())
+	}
+	started.add("data directory", f.Close)
+	return nil
+}
+
+// ownID is the launcher's name: given, or made once and kept.
+func ownID(c RunConfig) (string, error) {
+	if c.LauncherID != "" {
+		return c.LauncherID, nil
+	}
+	path := filepath.Join(c.DataDir, "launcher-id")
+	b, err := os.ReadFile(path)
+	if name := strings.TrimSpace(string(b)); err == nil && launcherID.MatchString(name) {
+		return name, nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("--data-dir: %w", err)
+	}
+	name := id.New("launcher")
+	if err := os.WriteFile(path, []byte(name+"\n"), 0o600); err != nil {
+		return "", fmt.Errorf("--data-dir: %w", err)
+	}
+	return name, nil
+}
+
+// listen opens a TCP port, or says which flag to change.
+func listen(flag, address string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, exitWith(exitAddressInUse, "%s %s is in use by another process: stop that one, or give another address", flag, address)
+	case err != nil:
+		return nil, exitWith(exitUsage, "%s: %w", flag, err)
+	}
+	return l, nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// connectNATS starts the embedded server, or connects to the one that is given.
+func connectNATS(ctx context.Context, c RunConfig, started *stops, log zerolog.Logger) (*nats.Conn, string, error) {
+	if c.NATSURL != "" {
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+		defer cancel()
+		nc, err := natsd.Dial(ctx, c.NATSURL, c.NATSCreds, log)
+		if err != nil {
+			return nil, "", &exitError{exitNATS, err}
+		}
+		started.add("NATS connection", func() error { nc.Close(); return nil })
+		return nc, maskUser(c.NATSURL), nil
+	}
+	server, err := natsd.Start(natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: log})
+	var inUse *natsd.ListenError
+	switch {
+	case errors.As(err, &inUse):
+		return nil, "", &exitError{exitAddressInUse, fmt.Errorf("--nats-listen: %w", err)}
+	case err != nil:
+		return nil, "", &exitError{exitDataDir, err}
+	}
+	started.add("embedded NATS", func() error { server.Shutdown(); return nil })
+	nc, err := server.Connect()
+	if err != nil {
+		return nil, "", &exitError{exitNATS, err}
+	}
+	started.add("NATS connection", func() error { nc.Close(); return nil })
+	return nc, server.ClientURL(), nil
+}
+
+// replicas is how many servers keep the leases: one that is lost must not lose
+// them where there are others.
+func replicas(c RunConfig, nc *nats.Conn) int {
+	switch {
+	case c.NATSReplicas > 0:
+		return c.NATSReplicas
+	case nc.ConnectedClusterName() != "":
+		return 3
+	}
+	return 1
+}
+
+// maskUser leaves the credentials out of a list of URLs.
+func maskUser(list string) string {
+	urls := strings.Split(list, ",")
+	for i, one := range urls {
+		if u, err := url.Parse(strings.TrimSpace(one)); err == nil {
+			u.User = nil
+			urls[i] = u.String()
+		}
+	}
+	return strings.Join(urls, ",")
+}
+
+// dedicatedPorts give sessions a loopback port of their own.
+type dedicatedPorts struct {
+	log     zerolog.Logger
+	handler func(sessionID, addr string) http.Handler
+}
+
+func (d *dedicatedPorts) open(sessionID string) (string, func(), error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, fmt.Errorf("dedicated port: %w", err)
+	}
+	server := &http.Server{Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: 10 * time.Second}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port")
+		}
+	}()
+	return "http://" + l.Addr().String(), func() {
+		if err := server.Close(); err != nil {
+			d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port")
+		}
+		<-done
+	}, nil
+}
+
+// serverURL is where a person on this host reaches the sidecar.
+func serverURL(c RunConfig, addr string) string {
+	if c.AdvertiseURL != "" {
+		return strings.TrimSuffix(c.AdvertiseURL, "/")
+	}
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
+		addr = net.JoinHostPort("127.0.0.1", port)
+	}
+	return scheme + "://" + addr
+}
+
+// greet prints where the sidecar is, and how to use it.
+func greet(c RunConfig, at, natsURL string) {
+	query := "?worker=me&task=try&create=true"
+	if c.Token != "" {
+		query += "&token=YOUR_TOKEN"
+	}
+	ws := strings.Replace(at, "http", "ws", 1)
+	fmt.Printf(`leasehold is ready at %[1]s   (console: %[1]s/  events: %[4]s)
+
+Playwright
+    const { chromium } = await import('playwright-core');
+    const browser = await chromium.connectOverCDP('%[1]s/profiles/demo%[3]s');
+    const page = await browser.contexts()[0].newPage();
+
+Puppeteer
+    const { default: puppeteer } = await import('puppeteer-core');
+    const browser = await puppeteer.connect({ browserWSEndpoint: '%[2]s/devtools/browser/demo%[3]s' });
+    const page = await browser.newPage();
+`, at, ws, query, natsURL)
+}

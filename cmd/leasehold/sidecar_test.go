@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// sidecar answers as the design's section 3.4 says, from a fixed state:
+//
+//	p     held by worker-7 with token 42; its page's address tries to steer the terminal
+//	shop  in manual review with token 43, inspected, with evidence
+//	busy  held: nobody gets it
+//	lost  granted, and refused at the first heartbeat
+//	full  answers 429; plain is answered by something that is no leasehold
+type sidecar struct {
+	requests string
+
+	mu sync.Mutex // of the file
+}
+
+var (
+	at      = time.Date(2026, 11, 20, 9, 32, 0, 0, time.UTC)
+	picture = []byte("\x89PNG not really")
+)
+
+func startSidecar(env *testscript.Env, requests string) (url string) {
+	s := &sidecar{requests: requests}
+	m := http.NewServeMux()
+	m.HandleFunc("GET /v1/profiles", s.profiles)
+	m.HandleFunc("GET /v1/profiles/{id}", s.profile)
+	m.HandleFunc("GET /v1/profiles/{id}/inspection", s.inspection)
+	m.HandleFunc("GET /v1/profiles/{id}/history", s.history)
+	m.HandleFunc("GET /v1/profiles/{id}/evidence", s.evidence)
+	m.HandleFunc("POST /v1/profiles/{id}/review", s.review)
+	m.HandleFunc("GET /v1/evidence/{id}", s.manifest)
+	m.HandleFunc("GET /v1/evidence/{id}/{part}", s.part)
+	m.HandleFunc("GET /v1/sessions", s.sessions)
+	m.HandleFunc("POST /v1/sessions", s.acquire)
+	m.HandleFunc("POST /v1/sessions/{id}/heartbeat", s.heartbeat)
+	m.HandleFunc("DELETE /v1/sessions/{id}", s.release)
+	m.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
+	server := httptest.NewServer(s.logged(m))
+	env.Defer(server.Close)
+	return server.URL
+}
+
+// logged writes each request, with its credential and body, as one line.
+func (s *sidecar) logged(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		s.mu.Lock()
+		f, err := os.OpenFile(s.requests, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err == nil {
+			fmt.Fprintf(f, "%s %s %s%s\n", r.Method, r.URL.Path, r.Header.Get("Authorization"), body)
+			err = f.Close()
+		}
+		s.mu.Unlock()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the client went away
+}
+
+func refuse(w http.ResponseWriter, p *api.Problem) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the client went away
+}
+
+func records() []lease.Record {
+	return []lease.Record{
+		{ProfileID: "shop", State: lease.ManualReview, Token: 43, TaskID: "task_9", OwnerWorkerID: "worker-2",
+			LastKnownURL: "https://shop.example/pay", Reason: "heartbeat_timeout", Decision: "manual_review",
+			Reasons: []string{"an unsafe request was sent"}, EvidenceID: "ev2", Runs: []lease.Run{}},
+		{ProfileID: "p", State: lease.Held, Token: 42, OwnerWorkerID: "worker-7", TaskID: "task_1", TTLSeconds: 0.3,
+			LastKnownURL: "https://a.example/\x1b]0;owned\x07\u202e\u009b31m", AcquiredAt: at, Runs: []lease.Run{}},
+	}
+}
+
+func (s *sidecar) profiles(w http.ResponseWriter, _ *http.Request) {
+	answer(w, 200, map[string]any{"items": records(), "next": nil})
+}
+
+func (s *sidecar) profile(w http.ResponseWriter, r *http.Request) {
+	for _, record := range records() {
+		if record.ProfileID == r.PathValue("id") {
+			answer(w, 200, record)
+			return
+		}
+	}
+	if id := r.PathValue("id"); id == "lost" {
+		answer(w, 200, lease.Record{ProfileID: id, State: lease.Held, Token: 5, TTLSeconds: 0.3})
+		return
+	}
+	refuse(w, api.Refuse(api.CodeUnknownProfile, "no profile %s: give create", r.PathValue("id")))
+}
+
+func (s *sidecar) inspection(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") != "shop" {
+		refuse(w, api.Refuse(api.CodeNotFound, "never inspected"))
+		return
+	}
+	answer(w, 200, api.Inspection{
+		Facts:    []api.Fact{{Name: "chrome_gone", Answer: "yes", How: "kernel lock \x1b[2J free"}},
+		Decision: "manual_review", Reasons: []string{"an unsafe request was sent"},
+	})
+}
+
+func (s *sidecar) history(w http.ResponseWriter, r *http.Request) {
+	events := []lease.Event{}
+	for i := range 12 {
+		events = append(events, lease.Event{Event: "granted", ProfileID: r.PathValue("id"), Token: lease.Token(30 + i), Sequence: uint64(i + 1), At: at})
+	}
+	answer(w, 200, map[string]any{"items": events})
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+func (s *sidecar) evidence(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") != "shop" {
+		answer(w, 200, map[string]any{"items": []api.Bundle{}})
+		return
+	}
+	good := api.Part{Name: "page-1.png", Kind: "screenshot", Bytes: int64(len(picture)), SHA256: digest(picture)}
+	answer(w, 200, map[string]any{"items": []api.Bundle{
+		{EvidenceID: "ev2", Token: 42, At: at, RecoveryReason: "heartbeat_timeout", Parts: []api.Part{
+			good, {Name: "dom-1.html", Kind: "dom", Missing: "the renderer was busy"}}},
+		{EvidenceID: "changed", Token: 41, At: at, RecoveryReason: "released", Parts: []api.Part{
+			{Name: "page-1.png", Kind: "screenshot", Bytes: 1, SHA256: digest(nil)}}},
+		{EvidenceID: "escape", Token: 40, At: at, RecoveryReason: "released", Parts: []api.Part{
+			{Name: "../escaped", Kind: "journal", Bytes: 1, SHA256: digest(nil)}}},
+	}})
+}
+
+func (s *sidecar) manifest(w http.ResponseWriter, r *http.Request) {
+	answer(w, 200, map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42})
+}
+
+func (s *sidecar) part(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "image/png")
+	_, _ = w.Write(picture) // the client went away
+}
+
+func (s *sidecar) review(w http.ResponseWriter, r *http.Request) {
+	var q api.ReviewRequest
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Token != 43 {
+		refuse(w, api.Refuse(api.CodeStaleToken, "token %d superseded by 43", q.Token).With("current_token", 43))
+		return
+	}
+	answer(w, 200, lease.Record{ProfileID: r.PathValue("id"), State: lease.Available, Token: 43})
+}
+
+func (s *sidecar) sessions(w http.ResponseWriter, _ *http.Request) {
+	answer(w, 200, map[string]any{"items": []api.Session{{SessionID: "s1", ProfileID: "p", Token: 42, WorkerID: "worker-7",
+		TaskID: "task_1", State: api.SessionServing, Connections: 1, ExpiresAt: at}}, "next": nil})
+}
+
+func (s *sidecar) acquire(w http.ResponseWriter, r *http.Request) {
+	m, err := api.ReadManifest(r.Body)
+	if err != nil {
+		refuse(w, api.Refuse(api.CodeInvalidRequest, "%v", err))
+		return
+	}
+	switch m.ProfileID {
+	case "busy":
+		refuse(w, api.Refuse(api.CodeConflict, "held by worker-7 for task_1").With("current_worker_id", "worker-7").With("next_check_seconds", 300))
+	case "full":
+		p := api.Refuse(api.CodeHostFull, "4 of 4 browsers run")
+		p.RetryAfter = 30
+		refuse(w, p)
+	case "plain":
+		http.Error(w, "<html>", http.StatusBadGateway)
+	default:
+		token := lease.Token(42)
+		if m.ProfileID == "lost" {
+			token = 5
+		}
+		answer(w, 201, api.Session{SessionID: "s-" + m.ProfileID, ProfileID: m.ProfileID, Token: token, WorkerID: m.WorkerID, TaskID: m.TaskID,
+			CDPURL: "ws://127.0.0.1:9333/s/secret/devtools/browser/" + m.ProfileID, AcquiredAt: at, ExpiresAt: at,
+			Resume: &api.Resume{From: "step-3", Checkpoint: "cart"}})
+	}
+}
+
+func (s *sidecar) heartbeat(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") == "s-lost" {
+		refuse(w, api.Refuse(api.CodeSessionEnded, "recovered: heartbeat_timeout"))
+		return
+	}
+	answer(w, 200, api.Session{SessionID: r.PathValue("id")})
+}
+
+func (s *sidecar) release(w http.ResponseWriter, r *http.Request) {
+	answer(w, 200, api.Session{SessionID: r.PathValue("id"), State: api.SessionEnded})
+}

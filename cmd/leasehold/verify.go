@@ -1,0 +1,298 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/evidence"
+	"leasehold/internal/natsd"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+type verifyCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" optional:"" help:"The profile (default: all)."`
+	Store       string     `placeholder:"URL" help:"Read this store itself instead of asking the sidecar: nats://host:port, file:///path or s3://bucket/prefix?..."`
+	Creds       string     `name:"nats-creds" type:"path" placeholder:"FILE" help:"Credentials for --store nats://..."`
+	Head        string     `placeholder:"E:SHA256" help:"The profile's newest bundle and the hash of its manifest, as its record has them. Without --store the sidecar is asked; with it, and without --head, removed newest bundles do not show."`
+}
+
+// verification is what the command prints as JSON.
+type verification struct {
+	OK    bool              `json:"ok"`
+	Items []evidence.Report `json:"items"`
+}
+
+// Run verifies one profile or all. Findings are exitEvidence.
+func (c *verifyCmd) Run(a *app) error {
+	if c.Head != "" && (c.Profile == "" || c.Store == "") {
+		return exitWith(exitUsage, "--head is for one profile and --store: give both")
+	}
+	return c.printProblem(a, c.verify(a))
+}
+
+func (c *verifyCmd) verify(a *app) error {
+	ctx, stop := interruptible()
+	defer stop()
+	reader, heads, closeReader, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	v := verification{OK: true, Items: []evidence.Report{}}
+	for _, profile := range slices.Sorted(maps.Keys(heads)) {
+		var report evidence.Report
+		if report, err = evidence.Verify(ctx, reader, profile, heads[profile]); err != nil {
+			err = fmt.Errorf("evidence of %s cannot be verified: %w", profile, err)
+			break
+		}
+		v.OK = v.OK && report.OK()
+		v.Items = append(v.Items, report)
+	}
+	if err := errors.Join(err, closeReader()); err != nil {
+		return err
+	}
+	if err := c.show(a, v); err != nil || v.OK {
+		return err
+	}
+	return exitWith(exitEvidence, "evidence is not as it was sealed")
+}
+
+// open returns where bundles are read, and the heads of the profiles to verify.
+func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evidence.Link, func() error, error) {
+	if c.Store != "" {
+		return c.openStore(ctx)
+	}
+	sidecar, err := c.client()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	path := []string{"v1", "profiles"}
+	if c.Profile != "" {
+		path = append(path, string(c.Profile))
+	}
+	raw, err := sidecar.ask(ctx, http.MethodGet, nil, path...)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var records list[lease.Record]
+	if c.Profile == "" {
+		records, err = read[list[lease.Record]](raw)
+	} else {
+		records.Items = make([]lease.Record, 1)
+		records.Items[0], err = read[lease.Record](raw)
+	}
+	heads := map[string]evidence.Link{}
+	for _, r := range records.Items {
+		heads[r.ProfileID] = evidence.Link{EvidenceID: r.EvidenceID, SHA256: r.EvidenceSHA256}
+	}
+	return restReader{sidecar}, heads, func() error { return nil }, err
+}
+
+func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]evidence.Link, func() error, error) {
+	fail := func(err error) (evidence.Reader, map[string]evidence.Link, func() error, error) {
+		return nil, nil, nil, &exitError{exitUsage, fmt.Errorf("--store: %w", err)}
+	}
+	head, err := c.head()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	store, closeStore, err := c.connect(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	heads := map[string]evidence.Link{}
+	if c.Profile != "" {
+		heads[string(c.Profile)] = head
+		return store, heads, closeStore, nil
+	}
+	bundles, err := store.List(ctx, "")
+	if err != nil {
+		return fail(errors.Join(err, closeStore()))
+	}
+	for _, m := range bundles {
+		heads[m.ProfileID] = evidence.Link{}
+	}
+	return store, heads, closeStore, nil
+}
+
+func (c *verifyCmd) head() (evidence.Link, error) {
+	if c.Head == "" {
+		return evidence.Link{}, nil
+	}
+	evidenceID, sum, _ := strings.Cut(c.Head, ":")
+	if !evidence.SafeName(evidenceID) || len(sum) != 64 {
+		return evidence.Link{}, exitWith(exitUsage, "--head %.200q: want the evidence_id and the evidence_sha256 of the profile's record, with a colon between", c.Head)
+	}
+	return evidence.Link{EvidenceID: evidenceID, SHA256: strings.ToLower(sum)}, nil
+}
+
+// connect opens --store; nats:// names a server here.
+func (c *verifyCmd) connect(ctx context.Context) (evidence.Reader, func() error, error) {
+	switch {
+	case strings.HasPrefix(c.Store, ownNATS):
+	case strings.HasPrefix(c.Store, "file://"):
+		dir, err := storeDir(c.Store)
+		if err != nil {
+			return nil, nil, err
+		}
+		store, err := evidence.ExistingDirStore(dir)
+		return store, func() error { return nil }, err
+	default:
+		if err := checkStore(c.Store); err != nil {
+			return nil, nil, err
+		}
+		return openStore(c.Store, nil)
+	}
+	if err := checkNATS(c.Store, c.Creds); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	nc, err := natsd.Dial(ctx, c.Store, c.Creds, zerolog.Nop())
+	if err != nil {
+		return nil, nil, err
+	}
+	store, _, err := openStore(ownNATS, nc)
+	return store, func() error { nc.Close(); return nil }, err
+}
+
+func (c *verifyCmd) show(a *app, v verification) error {
+	if c.JSON {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		return a.printJSON(b)
+	}
+	t := newTable(a.stdout, "PROFILE", "BUNDLES", "PARTS", "HEAD", "REMOVED", "RESULT")
+	for _, r := range v.Items {
+		removed, result := 0, "ok"
+		if r.CutOff != nil {
+			removed = r.CutOff.Bundles
+		}
+		if !r.OK() {
+			result = fmt.Sprintf("%d wrong", len(r.Findings))
+		}
+		t.row(r.ProfileID, r.Bundles, r.Parts, r.Head, removed, result)
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	for _, r := range v.Items {
+		c.explain(a, r)
+	}
+	return nil
+}
+
+// explain says what the table has no room for.
+func (c *verifyCmd) explain(a *app, r evidence.Report) {
+	say := func(format string, args ...any) {
+		fmt.Fprintln(a.stdout, printable(r.ProfileID+": "+fmt.Sprintf(format, args...)))
+	}
+	for _, f := range r.Findings {
+		name := f.EvidenceID
+		if f.Part != "" {
+			name += "/" + f.Part
+		}
+		say("%s %s: %s", f.Problem, name, f.Detail)
+	}
+	for _, f := range r.Forks {
+		previous := f.Previous
+		if previous == "" {
+			previous = "the beginning"
+		}
+		say("the chain forks after %s: %s; the one that leads to the head counts", previous, strings.Join(f.Bundles, ", "))
+	}
+	if len(r.Unlinked) > 0 {
+		say("not in the chain of the head: %s", strings.Join(r.Unlinked, ", "))
+	}
+	if r.CutOff != nil {
+		say("retention removed %d bundles (%d bytes), the newest of %s; anchors: %s", r.CutOff.Bundles, r.CutOff.Bytes,
+			r.CutOff.Newest.Format("2006-01-02 15:04:05Z07:00"), strings.Join(r.CutOff.Anchors, ", "))
+	}
+	if !r.HeadKnown && r.Head != "" {
+		say("the head is the newest bundle found: newer ones that were removed would not show (--head)")
+	}
+}
+
+// restReader reads evidence through a sidecar.
+type restReader struct{ sidecar *client }
+
+var _ evidence.Reader = restReader{}
+
+// told translates what the sidecar says about evidence.
+func told(err error) error {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		switch p.Code {
+		case api.CodeNotFound:
+			return fmt.Errorf("%w: %w", evidence.ErrNotFound, err)
+		case api.CodeEvidenceDamaged:
+			return fmt.Errorf("%w: %w", evidence.ErrDamaged, err)
+		}
+	}
+	return err
+}
+
+// get returns an answer's bytes as they are: a hash is over them.
+func (r restReader) get(ctx context.Context, path ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	response, err := r.sidecar.open(ctx, http.MethodGet, nil, path...)
+	if err != nil {
+		return nil, told(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, exitWith(exitUnreachable, "sidecar at %s: answer: %w", r.sidecar.base.Redacted(), err)
+	}
+	return b, nil
+}
+
+// Manifest implements evidence.Reader.
+func (r restReader) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
+	return r.get(ctx, "v1", "evidence", evidenceID)
+}
+
+// Part implements evidence.Reader.
+func (r restReader) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	return r.get(ctx, "v1", "evidence", evidenceID, name)
+}
+
+// List implements evidence.Reader, for one profile.
+func (r restReader) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
+	raw, err := r.sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", profileID, "evidence")
+	if err != nil {
+		return nil, err
+	}
+	bundles, err := read[list[api.Bundle]](raw)
+	if err != nil {
+		return nil, err
+	}
+	found := []evidence.Manifest{}
+	for _, b := range bundles.Items {
+		raw, err := r.Manifest(ctx, b.EvidenceID)
+		if errors.Is(err, evidence.ErrNotFound) || errors.Is(err, evidence.ErrDamaged) {
+			continue // Verify finds it
+		}
+		if err != nil {
+			return nil, err
+		}
+		if m, err := evidence.Decode(b.EvidenceID, raw); err == nil && m.ProfileID == profileID {
+			found = append(found, m)
+		}
+	}
+	evidence.Newest(found)
+	return found, nil
+}

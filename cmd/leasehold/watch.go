@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/natsd"
+	"leasehold/lease"
+)
+
+type watchCmd struct {
+	Profile   profileArg    `arg:"" optional:"" help:"Only this profile."`
+	NATSURL   string        `name:"nats-url" env:"LEASEHOLD_NATS_URL" default:"nats://127.0.0.1:4333" placeholder:"URL" help:"The NATS of the sidecar (default: ${default})."`
+	NATSCreds string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url."`
+	All       bool          `help:"Begin with the oldest event that is kept, not with the next one."`
+	Count     int           `placeholder:"N" help:"End after so many events (default: never)."`
+	Timeout   time.Duration `placeholder:"DURATION" help:"Give up after this time, with exit code 124 (default: never)."`
+	JSON      bool          `name:"json" help:"Print one JSON object a line."`
+}
+
+// eventStream is the JetStream stream that the events are on.
+const eventStream = "leasehold_events"
+
+// Run follows events until it is interrupted, has seen enough, or runs out of
+// time.
+func (c *watchCmd) Run(a *app) error {
+	switch {
+	case c.Count < 0:
+		return exitWith(exitUsage, "--count %d: want 1 or more", c.Count)
+	case c.Timeout < 0:
+		return exitWith(exitUsage, "--timeout %v: want more than zero", c.Timeout)
+	}
+	if err := checkNATS(c.NATSURL, c.NATSCreds); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	err := c.follow(ctx, a)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return exitWith(exitTimeout, "--timeout %v ran out", c.Timeout)
+	case ctx.Err() != nil:
+		// Interrupted: the way that a watch without an end ends.
+		return nil
+	default:
+		return err
+	}
+}
+
+func (c *watchCmd) follow(ctx context.Context, a *app) error {
+	log := zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly}).Level(zerolog.WarnLevel).With().Timestamp().Logger()
+	conn, err := natsd.Dial(ctx, c.NATSURL, c.NATSCreds, log)
+	if err != nil {
+		return &exitError{exitNATS, err}
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return exitWith(exitNATS, "NATS: %w", err)
+	}
+	consumer, err := js.OrderedConsumer(ctx, eventStream, c.consumer())
+	if err != nil {
+		return exitWith(exitNATS, "stream %s: %w: is a leasehold connected to this NATS (--nats-url)?", eventStream, err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return exitWith(exitNATS, "stream %s: %w", eventStream, err)
+	}
+	defer messages.Stop()
+	for n := 0; c.Count == 0 || n < c.Count; n++ {
+		message, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return exitWith(exitNATS, "stream %s: %w", eventStream, err)
+		}
+		if err := c.printEvent(a, message.Data()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *watchCmd) consumer() jetstream.OrderedConsumerConfig {
+	config := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverNewPolicy}
+	if c.All {
+		config.DeliverPolicy = jetstream.DeliverAllPolicy
+	}
+	if c.Profile != "" {
+		// leasehold.conflict.{profile} and leasehold.lease.{profile}.granted.
+		subject := "leasehold.*." + lease.Key(string(c.Profile))
+		config.FilterSubjects = []string{subject, subject + ".>"}
+	}
+	return config
+}
+
+func (c *watchCmd) printEvent(a *app, data []byte) error {
+	if c.JSON {
+		return a.printJSON(data)
+	}
+	var e lease.Event
+	if err := json.Unmarshal(data, &e); err != nil {
+		a.warn("an event on %s is not understood: %v", eventStream, err)
+		return nil
+	}
+	line := fmt.Sprintf("%s  %s  %s", cell(e.At), cell(e.ProfileID), cell(e.Event))
+	for _, field := range []struct {
+		name  string
+		value any
+	}{
+		{"token", e.Token}, {"current_token", e.CurrentToken}, {"worker", e.OwnerWorkerID}, {"task", e.TaskID},
+		{"current_task", e.CurrentTaskID}, {"blocked_task", e.BlockedTaskID}, {"write", e.Write},
+		{"reason", e.Reason}, {"decision", e.Decision}, {"reviewer", e.Reviewer}, {"outcome", e.Outcome},
+		{"evidence", e.EvidenceID}, {"url", e.LastKnownURL},
+	} {
+		if text := cell(field.value); text != "-" && text != "0" {
+			line += "  " + field.name + "=" + text
+		}
+	}
+	_, err := fmt.Fprintln(a.stdout, line)
+	return err
+}

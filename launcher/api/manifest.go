@@ -1,0 +1,288 @@
+// Package api is the outside contract of the sidecar in Go types: the manifest
+// that a worker sends, the answers and refusals it gets, and the Service that
+// the launcher offers to the surfaces that carry them. The command line uses the
+// same types from the other side.
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold/lease"
+)
+
+// Duration is a length of time: in JSON and queries a string such as "10s" or a
+// number of seconds.
+type Duration time.Duration
+
+// MarshalJSON writes the string form.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+
+// UnmarshalJSON reads either form. Its error is one that encoding/json adds the
+// field's name to.
+func (d *Duration) UnmarshalJSON(b []byte) error {
+	s, err := strconv.Unquote(string(b))
+	if err != nil {
+		s = string(b)
+	}
+	if *d, err = ParseDuration(s); err != nil {
+		return &json.UnmarshalTypeError{Value: string(b), Type: reflect.TypeFor[time.Duration]()}
+	}
+	return nil
+}
+
+// ParseDuration reads "10s", "1m30s" or a number of seconds; not below zero.
+func ParseDuration(s string) (Duration, error) {
+	if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds >= 0 && seconds < 1e9 {
+		return Duration(seconds * float64(time.Second)), nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q: want a duration such as 10s, or seconds", s)
+	}
+	return Duration(d), nil
+}
+
+// How a session's worker proves that it lives, and what the end of its last
+// connection means.
+const (
+	HeartbeatConnection = "connection"
+	HeartbeatExplicit   = "explicit"
+
+	OnCloseRelease = "release"
+	OnCloseKeep    = "keep"
+	OnDropLost     = "lost"
+	OnDropRelease  = "release"
+
+	CookiesKeep = "keep"
+	CookiesDrop = "drop"
+)
+
+// Manifest is a task's request for a profile. The zero value of a field means
+// its default. Settings of the profile itself can be narrowed here, never
+// widened.
+type Manifest struct {
+	TaskID    string `json:"task_id,omitempty"`
+	WorkerID  string `json:"worker_id,omitempty"`
+	ProfileID string `json:"profile_id"`
+	AccountID string `json:"account_id,omitempty"`
+	ProxyID   string `json:"proxy_id,omitempty"`
+
+	RequiresExclusiveProfileLock *bool    `json:"requires_exclusive_profile_lock,omitempty"`
+	Wait                         Duration `json:"wait,omitempty"`
+	LockTimeoutSeconds           float64  `json:"lock_timeout_seconds,omitempty"`
+	AllowedActions               []string `json:"allowed_actions,omitempty"`
+	HumanReviewOnLockConflict    bool     `json:"human_review_on_lock_conflict,omitempty"`
+	Resumable                    bool     `json:"resumable,omitempty"`
+	ExpectedDomains              []string `json:"expected_domains,omitempty"`
+	SensitiveURLs                []string `json:"sensitive_urls,omitempty"`
+	Heartbeat                    string   `json:"heartbeat,omitempty"`
+	OnClose                      string   `json:"on_close,omitempty"`
+	OnDrop                       string   `json:"on_drop,omitempty"`
+	Create                       bool     `json:"create,omitempty"`
+	Headless                     *bool    `json:"headless,omitempty"`
+	ChromeArgs                   []string `json:"chrome_args,omitempty"`
+	DedicatedPort                bool     `json:"dedicated_port,omitempty"`
+	SessionCookies               string   `json:"session_cookies,omitempty"`
+
+	// OneShot says that the request came with a websocket upgrade: a session of
+	// the same worker and task is joined, and closing ends it.
+	OneShot bool `json:"-"`
+}
+
+// MaxWait bounds how long a request may wait for a lease.
+const MaxWait = 10 * time.Minute
+
+// ReadManifest reads a JSON manifest. A field that is not known, or has the
+// wrong type, is an invalid_request problem that names it.
+func ReadManifest(r io.Reader) (Manifest, error) {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return Manifest{}, Invalid("", "the manifest cannot be read: %v", err)
+	}
+	var m Manifest
+	return m, DecodeBody(b, &m, "manifest")
+}
+
+// decodeProblem turns an error of encoding/json into a refusal that names the
+// field.
+func decodeProblem(err error, what string) error {
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &wrong):
+		return Invalid(strings.TrimPrefix(wrong.Field, "Write."), "want %s, got %s", wrong.Type, wrong.Value)
+	case strings.HasPrefix(err.Error(), "json: unknown field "):
+		field := strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)
+		return Invalid(field, "the %s has no such field", what)
+	case errors.Is(err, io.EOF):
+		return Invalid("", "the body is empty: want a JSON object, the %s", what)
+	default:
+		return Invalid("", "the %s is not valid JSON: %v", what, err)
+	}
+}
+
+// DecodeBody reads one JSON object into v; unknown and mistyped fields are
+// refused by name.
+func DecodeBody(body []byte, v any, what string) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return decodeProblem(err, what)
+	}
+	if d.More() {
+		return Invalid("", "something follows the %s: want one JSON object", what)
+	}
+	return nil
+}
+
+// queryNames are the short forms that the one-shot URLs allow.
+var queryNames = map[string]string{"worker": "worker_id", "task": "task_id", "account": "account_id", "proxy": "proxy_id"}
+
+// ManifestFromQuery reads the options of a one-shot URL: the manifest's names as
+// query parameters (and worker, task, account, proxy for short), lists separated
+// by commas. Parameters in ignore are left to others.
+func ManifestFromQuery(profile string, q url.Values, ignore ...string) (Manifest, error) {
+	fields := map[string]any{}
+	for name, values := range q {
+		if slices.Contains(ignore, name) {
+			continue
+		}
+		if long, ok := queryNames[name]; ok {
+			name = long
+		}
+		value := values[len(values)-1]
+		kind, ok := manifestKinds[name]
+		_, twice := fields[name]
+		switch {
+		case twice:
+			return Manifest{}, Invalid(name, "given by its long and its short name: want one")
+		case !ok || name == "profile_id":
+			return Manifest{}, Invalid(name, "the manifest has no such field")
+		case len(values) > 1 && kind != reflect.Slice:
+			return Manifest{}, Invalid(name, "given %d times: want it once", len(values))
+		}
+		switch kind {
+		case reflect.Slice:
+			fields[name] = strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' })
+		case reflect.Bool:
+			b, err := strconv.ParseBool(value)
+			if value == "" {
+				b, err = true, nil
+			}
+			if err != nil {
+				return Manifest{}, Invalid(name, "%q: want true or false", value)
+			}
+			fields[name] = b
+		case reflect.Float64:
+			f, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				return Manifest{}, Invalid(name, "%q: want a number", value)
+			}
+			fields[name] = f
+		default:
+			fields[name] = value
+		}
+	}
+	fields["profile_id"] = profile
+	b, err := json.Marshal(fields)
+	if err != nil {
+		return Manifest{}, Invalid("", "%v", err)
+	}
+	return ReadManifest(bytes.NewReader(b))
+}
+
+// Query is the inverse of ManifestFromQuery, without the profile.
+func (m Manifest) Query() url.Values {
+	q := url.Values{}
+	v, t := reflect.ValueOf(m), reflect.TypeFor[Manifest]()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		f := v.Field(i)
+		if name == "-" || name == "profile_id" || f.IsZero() {
+			continue
+		}
+		for short, long := range queryNames {
+			if long == name && (short == "worker" || short == "task") {
+				name = short
+			}
+		}
+		if f.Kind() == reflect.Pointer {
+			f = f.Elem()
+		}
+		switch x := f.Interface().(type) {
+		case []string:
+			q.Set(name, strings.Join(x, ","))
+		case Duration:
+			q.Set(name, time.Duration(x).String())
+		default:
+			q.Set(name, fmt.Sprint(x))
+		}
+	}
+	return q
+}
+
+// manifestKinds maps each JSON name to the kind of its value.
+var manifestKinds = func() map[string]reflect.Kind {
+	kinds := map[string]reflect.Kind{}
+	t := reflect.TypeFor[Manifest]()
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		kind := f.Type.Kind()
+		if kind == reflect.Pointer {
+			kind = f.Type.Elem().Kind()
+		}
+		if name != "-" {
+			kinds[name] = kind
+		}
+	}
+	return kinds
+}()
+
+// Exclusive tells whether the task shares the profile with nobody.
+func (m Manifest) Exclusive() bool {
+	return m.RequiresExclusiveProfileLock == nil || *m.RequiresExclusiveProfileLock
+}
+
+// Check returns an invalid_request problem for the first field that cannot be.
+func (m Manifest) Check() error {
+	if err := lease.CheckProfileID(m.ProfileID); err != nil {
+		return Invalid("profile_id", "%v", err)
+	}
+	for _, f := range []struct{ name, value string }{
+		{"worker_id", m.WorkerID}, {"task_id", m.TaskID}, {"account_id", m.AccountID}, {"proxy_id", m.ProxyID},
+	} {
+		if len(f.value) > 256 || strings.ContainsFunc(f.value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return Invalid(f.name, "want at most 256 bytes and no control characters")
+		}
+	}
+	for _, f := range []struct {
+		name, value string
+		want        []string
+	}{
+		{"heartbeat", m.Heartbeat, []string{HeartbeatConnection, HeartbeatExplicit}},
+		{"on_close", m.OnClose, []string{OnCloseRelease, OnCloseKeep}},
+		{"on_drop", m.OnDrop, []string{OnDropLost, OnDropRelease}},
+		{"session_cookies", m.SessionCookies, []string{CookiesKeep, CookiesDrop}},
+	} {
+		if f.value != "" && !slices.Contains(f.want, f.value) {
+			return Invalid(f.name, "%q: want %s", f.value, strings.Join(f.want, " or "))
+		}
+	}
+	switch {
+	case time.Duration(m.Wait) > MaxWait:
+		return Invalid("wait", "want at most %v", MaxWait)
+	case m.LockTimeoutSeconds < 0 || m.LockTimeoutSeconds > 1e7:
+		return Invalid("lock_timeout_seconds", "want 0 (none) to 10000000")
+	}
+	return nil
+}

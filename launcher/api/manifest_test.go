@@ -1,0 +1,106 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestManifestFromQuery(t *testing.T) {
+	yes := true
+	for _, tt := range []struct {
+		query string
+		want  Manifest
+		field string // of the refusal; "-": none is named
+	}{
+		{"worker=w&task=t", Manifest{WorkerID: "w", TaskID: "t"}, ""},
+		{"worker_id=w&wait=10s&create=true&expected_domains=a.example,b.example", Manifest{WorkerID: "w", Wait: Duration(10 * time.Second), Create: true, ExpectedDomains: []string{"a.example", "b.example"}}, ""},
+		{"wait=2.5&headless=1&lock_timeout_seconds=900&resumable", Manifest{Wait: Duration(2500 * time.Millisecond), Headless: &yes, LockTimeoutSeconds: 900, Resumable: true}, ""},
+		{"token=secret&task=t", Manifest{TaskID: "t"}, ""},
+		{"colour=red", Manifest{}, "colour"},
+		{"wait=soon", Manifest{}, "wait"},
+		{"wait=-1s", Manifest{}, "wait"},
+		{"create=perhaps", Manifest{}, "create"},
+		{"worker=a&worker=b", Manifest{}, "worker_id"},
+		{"worker=a&worker_id=b", Manifest{}, "worker_id"},
+		{"profile_id=other", Manifest{}, "profile_id"},
+		{"lock_timeout_seconds=x", Manifest{}, "lock_timeout_seconds"},
+	} {
+		q, err := url.ParseQuery(tt.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := ManifestFromQuery("p", q, "token")
+		var p *Problem
+		switch {
+		case tt.field != "":
+			if !errors.As(err, &p) || p.Field != tt.field || p.Status != 400 {
+				t.Errorf("%s: %v, want a refusal of %s", tt.query, err, tt.field)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", tt.query, err)
+		default:
+			tt.want.ProfileID = "p"
+			if !reflect.DeepEqual(m, tt.want) {
+				t.Errorf("%s: %+v", tt.query, m)
+			}
+			again, err := ManifestFromQuery("p", m.Query())
+			if err != nil || !reflect.DeepEqual(again, m) {
+				t.Errorf("%s comes back as %+v, %v", m.Query().Encode(), again, err)
+			}
+		}
+	}
+}
+
+func TestReadManifestNamesTheField(t *testing.T) {
+	for body, field := range map[string]string{
+		`{"profile_id":7}`: "profile_id", `{"colour":1}`: "colour", `{"wait":"soon"}`: "wait", `{"wait":{}}`: "wait",
+		`{"create":"yes"}`: "create", `{} {}`: "", ``: "", `[`: "",
+	} {
+		_, err := ReadManifest(strings.NewReader(body))
+		var p *Problem
+		if !errors.As(err, &p) || p.Field != field || p.Code != CodeInvalidRequest {
+			t.Errorf("%s: %v (field %q), want field %q", body, err, p.Field, field)
+		}
+	}
+}
+
+func TestProblemComesBack(t *testing.T) {
+	p := Refuse(CodeConflict, "held by %s", "w").With("current_worker_id", "w")
+	p.RetryAfter = 3
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var q Problem
+	if err := json.Unmarshal(b, &q); err != nil || !reflect.DeepEqual(*p, q) {
+		t.Errorf("%s\n%+v\n%+v %v", b, *p, q, err)
+	}
+	for code, status := range statuses {
+		if code == "" || status < 400 {
+			t.Errorf("%s has status %d", code, status)
+		}
+	}
+}
+
+func FuzzManifestFromQuery(f *testing.F) {
+	f.Add("worker=w&wait=1s&expected_domains=a,b&create")
+	f.Fuzz(func(t *testing.T, raw string) {
+		q, err := url.ParseQuery(raw)
+		if err != nil {
+			return
+		}
+		m, err := ManifestFromQuery("p", q)
+		var p *Problem
+		if err != nil && !errors.As(err, &p) {
+			t.Fatalf("%q: %v is no refusal", raw, err)
+		}
+		if err == nil && m.ProfileID != "p" {
+			t.Fatalf("%q changed the profile to %q", raw, m.ProfileID)
+		}
+	})
+}

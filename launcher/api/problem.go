@@ -1,0 +1,133 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+)
+
+// Problem is a refusal: application/problem+json as in RFC 9457, with a stable
+// code. It is the error that every Service method returns for what is the
+// caller's to mend or to wait for.
+type Problem struct {
+	Status int
+	Code   string
+	Detail string
+	// Field is the request field that is wrong, for invalid_request.
+	Field string
+	// RetryAfter is in seconds; zero says nothing.
+	RetryAfter int
+	// More holds the members that go with the code (current_worker_id, ...).
+	More map[string]any
+}
+
+// The stable codes and the status that each has.
+const (
+	CodeInvalidRequest     = "invalid_request"
+	CodeUnauthenticated    = "unauthenticated"
+	CodeForbidden          = "forbidden"
+	CodeUnknownProfile     = "unknown_profile"
+	CodeUnknownSession     = "unknown_session"
+	CodeNotFound           = "not_found"
+	CodeConflict           = "profile_lock_conflict"
+	CodeStaleToken         = "stale_lease_token"
+	CodeProxyChanged       = "proxy_mapping_changed"
+	CodeAccountMismatch    = "account_mismatch"
+	CodeNotInReview        = "profile_not_in_review"
+	CodeSessionEnded       = "session_ended"
+	CodeWrongHome          = "wrong_home"
+	CodeQuarantined        = "profile_quarantined"
+	CodeInReview           = "profile_in_review"
+	CodeResumePending      = "profile_resume_pending"
+	CodeCoolingDown        = "profile_cooling_down"
+	CodeHostFull           = "host_full"
+	CodeInternal           = "internal_error"
+	CodeBrowserStartFailed = "browser_start_failed"
+	CodeStoreUnavailable   = "lease_store_unavailable"
+	CodeShuttingDown       = "launcher_shutting_down"
+	CodeWaitTimeout        = "wait_timeout"
+	CodeEvidenceDamaged    = "evidence_damaged"
+)
+
+var statuses = map[string]int{
+	CodeInvalidRequest: http.StatusBadRequest, CodeUnauthenticated: http.StatusUnauthorized,
+	CodeForbidden: http.StatusForbidden, CodeUnknownProfile: http.StatusNotFound,
+	CodeUnknownSession: http.StatusNotFound, CodeNotFound: http.StatusNotFound,
+	CodeConflict: http.StatusConflict, CodeStaleToken: http.StatusConflict,
+	CodeProxyChanged: http.StatusConflict, CodeAccountMismatch: http.StatusConflict,
+	CodeNotInReview: http.StatusConflict, CodeSessionEnded: http.StatusGone,
+	CodeWrongHome: http.StatusMisdirectedRequest, CodeQuarantined: http.StatusLocked,
+	CodeInReview: http.StatusLocked, CodeResumePending: http.StatusLocked,
+	CodeCoolingDown: http.StatusLocked, CodeHostFull: http.StatusTooManyRequests,
+	CodeInternal: http.StatusInternalServerError, CodeBrowserStartFailed: http.StatusBadGateway,
+	CodeStoreUnavailable: http.StatusServiceUnavailable, CodeShuttingDown: http.StatusServiceUnavailable,
+	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
+}
+
+// Refuse makes the problem of a code.
+func Refuse(code, format string, args ...any) *Problem {
+	return &Problem{Status: statuses[code], Code: code, Detail: fmt.Sprintf(format, args...)}
+}
+
+// Invalid makes an invalid_request that names the field.
+func Invalid(field, format string, args ...any) *Problem {
+	p := Refuse(CodeInvalidRequest, format, args...)
+	p.Field = field
+	if field != "" {
+		p.Detail = field + ": " + p.Detail
+	}
+	return p
+}
+
+// With returns the problem with one more member.
+func (p *Problem) With(name string, value any) *Problem {
+	more := maps.Clone(p.More)
+	if more == nil {
+		more = map[string]any{}
+	}
+	more[name] = value
+	q := *p
+	q.More = more
+	return &q
+}
+
+// Error is the detail after the code.
+func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// MarshalJSON writes the RFC 9457 members, the code and what goes with it.
+func (p *Problem) MarshalJSON() ([]byte, error) {
+	m := maps.Clone(p.More)
+	if m == nil {
+		m = map[string]any{}
+	}
+	m["type"] = "urn:leasehold:problem:" + p.Code
+	m["title"] = http.StatusText(p.Status)
+	m["status"], m["code"], m["detail"] = p.Status, p.Code, p.Detail
+	if p.Field != "" {
+		m["field"] = p.Field
+	}
+	if p.RetryAfter > 0 {
+		m["retry_after_seconds"] = p.RetryAfter
+	}
+	return json.Marshal(m)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (p *Problem) UnmarshalJSON(b []byte) error {
+	m := map[string]any{}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	status, _ := m["status"].(float64)
+	retry, _ := m["retry_after_seconds"].(float64)
+	p.Status, p.RetryAfter = int(status), int(retry)
+	p.Code, _ = m["code"].(string)
+	p.Detail, _ = m["detail"].(string)
+	p.Field, _ = m["field"].(string)
+	for _, known := range []string{"type", "title", "status", "code", "detail", "field", "retry_after_seconds"} {
+		delete(m, known)
+	}
+	p.More = m
+	return nil
+}

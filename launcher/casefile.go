@@ -1,0 +1,138 @@
+package launcher
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/internal/durable"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// caseFile is what is kept on disk of a session: enough for the next launcher to
+// recover it, and to tell a worker that comes late how it ended. The capability
+// itself is not in it.
+type caseFile struct {
+	SessionID      string       `json:"session_id"`
+	CapabilityHash string       `json:"capability_sha256"`
+	Token          lease.Token  `json:"lease_token"`
+	Manifest       api.Manifest `json:"manifest"`
+	AcquiredAt     time.Time    `json:"acquired_at"`
+	SeenAt         time.Time    `json:"seen_at"`
+	// Reason is why the session ends, once it does.
+	Reason string `json:"reason,omitempty"`
+	// Evidence names the bundle, once one is stored.
+	Evidence lease.Sealed `json:"evidence"`
+	// Unseen says that there was a time during which nobody watched what the
+	// pages sent.
+	Unseen bool `json:"unseen,omitempty"`
+	// InOrder says that the evidence is stored and the browser closed as the
+	// worker wished: only the release may be missing. Outcome is the worker's.
+	InOrder bool   `json:"in_order,omitempty"`
+	Outcome string `json:"outcome,omitempty"`
+	// Rung is how the browser ended, once it did.
+	Rung  string `json:"rung,omitempty"`
+	Ended string `json:"ended,omitempty"`
+}
+
+func hashCapability(capability string) string {
+	sum := sha256.Sum256([]byte(capability))
+	return hex.EncodeToString(sum[:])
+}
+
+// cases is the folder of case files.
+type cases struct{ dir string }
+
+// keptCases is how many files of sessions that ended are kept.
+const keptCases = 2000
+
+func (c cases) path(sessionID string) string { return filepath.Join(c.dir, sessionID+".json") }
+
+func (c cases) journal(sessionID string) string { return filepath.Join(c.dir, sessionID+".journal") }
+
+// save replaces the file of a session.
+func (c cases) save(f caseFile) error {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	if err := durable.Replace(c.path(f.SessionID), b); err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	return nil
+}
+
+// load reads all files, oldest first.
+func (c cases) load() ([]caseFile, error) {
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("sessions folder: %w", err)
+	}
+	names, err := os.ReadDir(c.dir)
+	if err != nil {
+		return nil, fmt.Errorf("sessions folder: %w", err)
+	}
+	var all []caseFile
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), ".json") {
+			continue
+		}
+		var f caseFile
+		b, err := os.ReadFile(filepath.Join(c.dir, n.Name()))
+		if err != nil || json.Unmarshal(b, &f) != nil || c.path(f.SessionID) != filepath.Join(c.dir, n.Name()) {
+			continue // not ours, or unreadable: recovery goes on without it, to a person
+		}
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b caseFile) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
+	return all, nil
+}
+
+// output is what the session's browser printed.
+func (c cases) output(sessionID string) string { return filepath.Join(c.dir, sessionID+".chrome.log") }
+
+// remove deletes everything that is kept of a session.
+func (c cases) remove(sessionID string) error {
+	var errs error
+	for _, path := range []string{c.path(sessionID), c.journal(sessionID), c.output(sessionID)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
+		}
+	}
+	return errs
+}
+
+// remember keeps what is to be known of a session that is over, and forgets the
+// oldest ones where there are too many.
+func (l *Launcher) remember(f caseFile) error {
+	err := l.cases.save(f)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended[f.SessionID] = f
+	l.hashes[f.CapabilityHash] = f.SessionID
+	if len(l.ended) <= keptCases {
+		return err
+	}
+	var oldest []caseFile
+	for _, e := range l.ended {
+		if e.Ended != "" {
+			oldest = append(oldest, e)
+		}
+	}
+	slices.SortFunc(oldest, func(a, b caseFile) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
+	for _, e := range oldest[:min(len(oldest), keptCases/10)] {
+		delete(l.ended, e.SessionID)
+		delete(l.hashes, e.CapabilityHash)
+		delete(l.late, e.SessionID)
+		err = errors.Join(err, l.cases.remove(e.SessionID))
+	}
+	return err
+}

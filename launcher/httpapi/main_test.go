@@ -1,0 +1,367 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds waits that end by themselves unless something is broken.
+const patience = 10 * time.Second
+
+// fake is a Service that answers what a test scripted and fails the test on
+// every other call. Values of answers are a result or an error.
+type fake struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	answers map[string]any
+	calls   []string
+	// during is called while Acquire runs.
+	during func(ctx context.Context)
+}
+
+var _ api.Service = (*fake)(nil)
+
+var errNotScripted = errors.New("a call that no test scripted")
+
+func (f *fake) taken() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return calls
+}
+
+// say notes a call as text and finds its answer.
+func say[T any](f *fake, method string, args ...any) (T, error) {
+	f.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	text := method
+	for _, a := range args {
+		b, err := json.Marshal(a)
+		if err != nil {
+			f.t.Errorf("%s: %v", method, err)
+		}
+		text += " " + string(b)
+	}
+	f.calls = append(f.calls, text)
+	var zero T
+	answer, ok := f.answers[method]
+	if !ok {
+		f.t.Errorf("unexpected call: %s", text)
+		return zero, errNotScripted
+	}
+	if err, isError := answer.(error); isError {
+		return zero, err
+	}
+	if answer == nil {
+		return zero, nil
+	}
+	return answer.(T), nil
+}
+
+func only(_ any, err error) error { return err }
+
+func (f *fake) Acquire(ctx context.Context, m api.Manifest) (api.Session, error) {
+	s, err := say[api.Session](f, "Acquire", m, m.OneShot)
+	if f.during != nil {
+		f.during(ctx)
+	}
+	return s, err
+}
+
+func (f *fake) Connect(_ context.Context, sessionID, targetID string) (api.Connection, error) {
+	return say[api.Connection](f, "Connect", sessionID, targetID)
+}
+
+func (f *fake) Sessions() []api.Session {
+	s, _ := say[[]api.Session](f, "Sessions")
+	return s
+}
+
+func (f *fake) Session(id string) (api.Session, error) { return say[api.Session](f, "Session", id) }
+
+func (f *fake) SessionByCapability(capability string) (api.Session, error) {
+	return say[api.Session](f, "SessionByCapability", capability)
+}
+
+func (f *fake) SessionOf(profile, worker, task string) (api.Session, bool) {
+	s, err := say[api.Session](f, "SessionOf", profile, worker, task)
+	return s, err == nil
+}
+
+func (f *fake) Heartbeat(_ context.Context, id string, h api.Heartbeat) (api.Session, error) {
+	return say[api.Session](f, "Heartbeat", id, h)
+}
+
+func (f *fake) Step(_ context.Context, id string, s api.Step) error {
+	return only(say[any](f, "Step", id, s))
+}
+
+func (f *fake) Checkpoint(_ context.Context, id string, c api.Checkpoint) error {
+	return only(say[any](f, "Checkpoint", id, c))
+}
+
+func (f *fake) Event(_ context.Context, id string, e api.TaskEvent) error {
+	return only(say[any](f, "Event", id, e))
+}
+
+func (f *fake) Release(_ context.Context, id string, r api.Release) (api.Session, error) {
+	return say[api.Session](f, "Release", id, r)
+}
+
+func (f *fake) Targets(_ context.Context, id string) ([]api.Target, error) {
+	return say[[]api.Target](f, "Targets", id)
+}
+
+func (f *fake) NewTarget(_ context.Context, id, url string) (api.Target, error) {
+	return say[api.Target](f, "NewTarget", id, url)
+}
+
+func (f *fake) ActivateTarget(_ context.Context, id, target string) error {
+	return only(say[any](f, "ActivateTarget", id, target))
+}
+
+func (f *fake) CloseTarget(_ context.Context, id, target string) error {
+	return only(say[any](f, "CloseTarget", id, target))
+}
+
+func (f *fake) Version(context.Context) (api.BrowserVersion, error) {
+	return say[api.BrowserVersion](f, "Version")
+}
+
+func (f *fake) Protocol(_ context.Context, id string) (json.RawMessage, error) {
+	return say[json.RawMessage](f, "Protocol", id)
+}
+
+func (f *fake) Profiles(context.Context) ([]lease.Record, error) {
+	return say[[]lease.Record](f, "Profiles")
+}
+
+func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
+	return say[lease.Record](f, "Profile", id)
+}
+
+func (f *fake) PutProfile(_ context.Context, id string, s api.ProfileSettings) (lease.Record, error) {
+	return say[lease.Record](f, "PutProfile", id, s)
+}
+
+func (f *fake) History(_ context.Context, id string) ([]lease.Event, error) {
+	return say[[]lease.Event](f, "History", id)
+}
+
+func (f *fake) Evidence(_ context.Context, id string) ([]api.Bundle, error) {
+	return say[[]api.Bundle](f, "Evidence", id)
+}
+
+func (f *fake) EvidenceManifest(_ context.Context, id string) (json.RawMessage, error) {
+	return say[json.RawMessage](f, "EvidenceManifest", id)
+}
+
+// content is a scripted part.
+type content struct {
+	bytes     []byte
+	mediaType string
+}
+
+func (f *fake) EvidencePart(_ context.Context, id, part string) ([]byte, string, error) {
+	c, err := say[content](f, "EvidencePart", id, part)
+	return c.bytes, c.mediaType, err
+}
+
+func (f *fake) Inspection(_ context.Context, id string) (api.Inspection, error) {
+	return say[api.Inspection](f, "Inspection", id)
+}
+
+func (f *fake) Review(_ context.Context, id string, r api.ReviewRequest) (lease.Record, error) {
+	return say[lease.Record](f, "Review", id, r)
+}
+
+func (f *fake) Ready(context.Context) error { return only(say[any](f, "Ready")) }
+
+// connection is a scripted api.Connection: it hands what it is given to the test.
+type connection struct {
+	session   api.Session
+	served    chan net.Conn
+	cancelled chan struct{}
+	serve     func(net.Conn, *bufio.Reader)
+}
+
+func newConnection(serve func(net.Conn, *bufio.Reader)) *connection {
+	return &connection{session: held, served: make(chan net.Conn, 1), cancelled: make(chan struct{}, 1), serve: serve}
+}
+
+func (c *connection) Session() api.Session { return c.session }
+
+func (c *connection) Serve(conn net.Conn, buffered *bufio.Reader) {
+	c.served <- conn
+	defer conn.Close()
+	if c.serve != nil {
+		c.serve(conn, buffered)
+	}
+}
+
+func (c *connection) Cancel() { c.cancelled <- struct{}{} }
+
+const (
+	capability = "zrT6mVeryUnguessableCapability"
+	aToken     = "the-operators-token"
+)
+
+var (
+	when = time.Date(2026, 11, 20, 12, 0, 30, 123456789, time.UTC)
+	own  = "http://127.0.0.1:40001"
+	held = api.Session{
+		SessionID: "ses_1", ProfileID: "store.18", Token: 42, WorkerID: "worker-7", TaskID: "task_101", State: api.SessionServing,
+		DedicatedURL: &own, AcquiredAt: when.Add(-time.Minute), ExpiresAt: when, Connections: 1, Capability: capability,
+	}
+	chromium = api.BrowserVersion{Browser: "Chrome/156.0.8078.79", ProtocolVersion: "1.3", UserAgent: "Mozilla/5.0", V8Version: "15.6", WebKitVersion: "537.36"}
+)
+
+// fixture serves a handler on loopback, with a fake behind it.
+type fixture struct {
+	*fake
+	*httptest.Server
+	log *lines
+}
+
+func serve(t *testing.T, o Options, answers map[string]any) *fixture {
+	return serveWith(t, o, answers, func(svc api.Service, o Options) http.Handler { return New(svc, o) })
+}
+
+func serveWith(t *testing.T, o Options, answers map[string]any, handler func(api.Service, Options) http.Handler) *fixture {
+	t.Helper()
+	f := &fixture{fake: &fake{t: t, answers: answers}, log: &lines{}}
+	o.Log = zerolog.New(f.log)
+	f.Server = httptest.NewServer(handler(f.fake, o))
+	t.Cleanup(f.Server.Close)
+	return f
+}
+
+// lines is a log.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// addr is where the fixture listens.
+func (f *fixture) addr() string { return f.Listener.Addr().String() }
+
+// request sends one request with headers given as "Name: value".
+func (f *fixture) request(method, path, body string, headers ...string) (*http.Response, string) {
+	f.t.Helper()
+	r, err := http.NewRequestWithContext(f.t.Context(), method, f.URL+path, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		if name == "Host" {
+			r.Host = value
+			continue
+		}
+		r.Header.Add(name, value)
+	}
+	// http.Client would follow redirects.
+	response, err := f.Client().Transport.RoundTrip(r)
+	if err != nil {
+		f.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		f.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return response, string(b)
+}
+
+// wantCalls compares what the Service was asked.
+func (f *fixture) wantCalls(want ...string) {
+	f.t.Helper()
+	if got := f.taken(); !slices.Equal(got, want) {
+		f.t.Errorf("calls\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+}
+
+func problemOf(t *testing.T, r *http.Response, body string) api.Problem {
+	t.Helper()
+	if got := r.Header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("Content-Type %q of %q, want application/problem+json", got, body)
+	}
+	var p api.Problem
+	if err := json.Unmarshal([]byte(body), &p); err != nil {
+		t.Errorf("problem %q: %v", body, err)
+	}
+	if p.Status != r.StatusCode {
+		t.Errorf("problem says status %d, the answer %d", p.Status, r.StatusCode)
+	}
+	return p
+}
+
+// dial opens a raw connection with a deadline.
+func (f *fixture) dial() net.Conn {
+	f.t.Helper()
+	c, err := net.Dial("tcp", f.addr())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		f.t.Fatal(err)
+	}
+	return c
+}
+
+// upgrade is the request of a websocket client; headers override or add.
+func (f *fixture) upgrade(path string, headers ...string) string {
+	lines := []string{
+		"Host: " + f.addr(), "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ":")
+		at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, name+":") })
+		switch {
+		case at >= 0 && strings.TrimSpace(value) == "":
+			lines = slices.Delete(lines, at, at+1)
+		case at >= 0:
+			lines[at] = h
+		default:
+			lines = append(lines, h)
+		}
+	}
+	return fmt.Sprintf("GET %s HTTP/1.1\r\n%s\r\n\r\n", path, strings.Join(lines, "\r\n"))
+}

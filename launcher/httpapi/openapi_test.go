@@ -1,0 +1,147 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/getkin/kin-openapi/openapi3"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+func allRoutes(s *server) []route {
+	return slices.Concat(s.probes(), s.websockets(), s.discovery(), s.rest())
+}
+
+func document(t *testing.T) *openapi3.T {
+	t.Helper()
+	doc, err := openapi3.NewLoader().LoadFromData(description)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return doc
+}
+
+func TestDescriptionIsValid(t *testing.T) {
+	doc := document(t)
+	if !doc.IsOpenAPI31OrLater() {
+		t.Errorf("openapi %s, want 3.1", doc.OpenAPI)
+	}
+	if err := doc.Validate(t.Context(), openapi3.EnableSchemaPatternValidation(), openapi3.EnableSchemaDefaultsValidation()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDescriptionHasEveryRouteAndNoOther(t *testing.T) {
+	doc := document(t)
+	s := New(nil, Options{}).(*server)
+	if len(s.routes) != len(allRoutes(s)) {
+		t.Fatalf("%d routes served, %d known", len(s.routes), len(allRoutes(s)))
+	}
+	served, described := map[string]bool{}, map[string]bool{}
+	for _, rt := range s.routes {
+		served[rt.method+" "+rt.pattern] = true
+		item := doc.Paths.Value(rt.pattern)
+		if item == nil || item.GetOperation(rt.method) == nil {
+			t.Errorf("%s %s is served, not described", rt.method, rt.pattern)
+			continue
+		}
+		op := item.GetOperation(rt.method)
+		open := op.Security != nil && len(*op.Security) == 1 && len((*op.Security)[0]) == 0
+		if open != (rt.access != needsToken) {
+			t.Errorf("%s %s: described as open: %v, served with access %d", rt.method, rt.pattern, open, rt.access)
+		}
+		if upgrades := op.Responses.Value("101") != nil; upgrades != rt.websocket {
+			t.Errorf("%s %s: described as a websocket: %v", rt.method, rt.pattern, upgrades)
+		}
+	}
+	ids := map[string]bool{}
+	for path, item := range doc.Paths.Map() {
+		for method, op := range item.Operations() {
+			described[method+" "+path] = true
+			if ids[op.OperationID] || op.OperationID == "" {
+				t.Errorf("%s %s: operationId %q is not unique", method, path, op.OperationID)
+			}
+			ids[op.OperationID] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(described)) {
+		if !served[name] {
+			t.Errorf("%s is described, not served", name)
+		}
+	}
+}
+
+// TestDescriptionFollowsTheTypes compares the members of each schema with those
+// of the type that is sent or read.
+func TestDescriptionFollowsTheTypes(t *testing.T) {
+	doc := document(t)
+	for name, v := range map[string]any{
+		"Manifest": api.Manifest{}, "Session": api.Session{}, "Resume": api.Resume{}, "Heartbeat": api.Heartbeat{}, "Step": api.Step{},
+		"Checkpoint": api.Checkpoint{}, "TaskEvent": api.TaskEvent{}, "Release": api.Release{}, "Record": lease.Record{}, "Run": lease.Run{},
+		"Review": lease.Review{}, "Event": lease.Event{}, "Bundle": api.Bundle{}, "Part": api.Part{}, "Inspection": api.Inspection{},
+		"Fact": api.Fact{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{}, "Target": target{},
+	} {
+		schema := doc.Components.Schemas[name]
+		if schema == nil {
+			t.Errorf("%s is not described", name)
+			continue
+		}
+		want := members(reflect.TypeOf(v))
+		if name == "Record" { // Record.Public leaves these out
+			want = slices.DeleteFunc(want, func(m string) bool { return m == "nonce" || m == "outbox" })
+		}
+		got := slices.Sorted(maps.Keys(schema.Value.Properties))
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is described with %v, has %v", name, got, want)
+		}
+	}
+}
+
+func members(t reflect.Type) []string {
+	var names []string
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case f.Anonymous:
+			names = append(names, members(f.Type)...)
+		case name != "-":
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestDescriptionIsOneDocument(t *testing.T) {
+	if !json.Valid(description) {
+		t.Error("openapi.json is not JSON")
+	}
+	for _, unused := range unusedComponents(t) {
+		t.Errorf("%s is described, and nothing refers to it", unused)
+	}
+}
+
+func unusedComponents(t *testing.T) []string {
+	t.Helper()
+	var doc struct {
+		Components map[string]map[string]json.RawMessage `json:"components"`
+	}
+	if err := json.Unmarshal(description, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var unused []string
+	for kind, named := range doc.Components {
+		for name := range named {
+			if kind != "securitySchemes" && !strings.Contains(string(description), `"#/components/`+kind+`/`+name+`"`) {
+				unused = append(unused, kind+"/"+name)
+			}
+		}
+	}
+	return unused
+}

@@ -1,0 +1,220 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/base64"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/launcher/api"
+)
+
+// websockets are the upgrades of both forms.
+func (s *server) websockets() []route {
+	ws := func(pattern string, a access, serve func(*call) error) route {
+		return route{method: http.MethodGet, pattern: pattern, access: a, websocket: true, serve: serve}
+	}
+	return []route{
+		ws("/devtools/browser/{profile}", needsToken, (*call).oneShot),
+		ws("/profiles/{profile}", needsToken, (*call).oneShot),
+		ws("/profiles/{profile}/devtools/browser/{id}", needsToken, (*call).oneShot),
+		ws("/profiles/{profile}/devtools/page/{target}", needsToken, connectTarget((*call).byIdentity)),
+		ws("/s/{capability}/devtools/browser/{profile}", needsCapability, (*call).connectByCapability),
+		ws("/s/{capability}/devtools/page/{target}", needsCapability, connectTarget((*call).byCapability)),
+	}
+}
+
+// oneShot takes the lease and connects.
+func (c *call) oneShot() error {
+	m, err := c.manifest()
+	if err != nil {
+		return err
+	}
+	session, err := c.svc.Acquire(c.r.Context(), m)
+	if err != nil {
+		return err
+	}
+	if c.gone() {
+		// A session that nobody connects to ends in order by itself. To connect
+		// and cancel would look like a worker that was lost.
+		return errGone
+	}
+	return c.connect(session.SessionID, "")
+}
+
+// connectByCapability connects to the session that the path is the key of.
+func (c *call) connectByCapability() error {
+	r, err := c.byCapability()
+	if err != nil {
+		return err
+	}
+	if profile := c.params["profile"]; profile != r.session.ProfileID {
+		return api.Invalid("profile_id", "the URL names profile %s, its session is on another", clip(profile))
+	}
+	return c.connect(r.session.SessionID, "")
+}
+
+// connectTarget connects to one target of a session.
+func connectTarget(find func(*call) (reach, error)) func(*call) error {
+	return func(c *call) error {
+		r, err := find(c)
+		if err != nil {
+			return err
+		}
+		return c.connect(r.session.SessionID, c.params["target"])
+	}
+}
+
+const (
+	// connectTimeout bounds how long a browser may take to open a session.
+	connectTimeout = 30 * time.Second
+	// handshakeTimeout bounds the writing of the 101.
+	handshakeTimeout = 10 * time.Second
+)
+
+// connect opens a connection to a session, answers the upgrade and serves until
+// the connection ends. The first byte after the 101 is the client's.
+func (c *call) connect(sessionID, target string) error {
+	// Not the request's context: what it would interrupt half-way, the browser
+	// would keep.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), connectTimeout)
+	conn, err := c.svc.Connect(ctx, sessionID, target)
+	cancel()
+	if err != nil {
+		return err
+	}
+	if c.gone() {
+		conn.Cancel()
+		return errGone
+	}
+	session := conn.Session()
+	token := strconv.FormatUint(uint64(session.Token), 10)
+	header := http.Header{}
+	header.Set("Leasehold-Session", session.SessionID)
+	header.Set("Leasehold-Token", token)
+	header.Set("Leasehold-Expires-At", session.ExpiresAt.UTC().Format(time.RFC3339))
+	header.Set("X-Playwright-Debug-Log", "leasehold session="+session.SessionID+" profile="+session.ProfileID+" token="+token)
+	netConn, buffered, err := c.switchProtocols(header)
+	if err != nil {
+		conn.Cancel()
+		c.w.status = statusClientGone
+		if netConn != nil {
+			_ = netConn.Close() // it failed already
+		}
+		c.o.Log.Debug().Err(err).Str("session", sessionID).Msg("upgrade not answered")
+		return nil
+	}
+	c.w.status = http.StatusSwitchingProtocols
+	if err := watchPeer(netConn); err != nil {
+		c.o.Log.Warn().Err(err).Str("session", sessionID).Msg("a client that vanishes may be noticed late")
+	}
+	c.w.beforeServe()
+	conn.Serve(netConn, buffered)
+	return nil
+}
+
+// switchProtocols answers the upgrade. No extension and no subprotocol is chosen:
+// compression would cost both sides more than loopback does.
+//
+// The key is answered as it came, as Chrome does: go-rod sends "nil", which
+// websocket libraries refuse, and wants the answer to that.
+func (c *call) switchProtocols(header http.Header) (net.Conn, *bufio.Reader, error) {
+	conn, buffered, err := http.NewResponseController(c.w).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	accept := sha1.Sum([]byte(c.r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+	header.Set("Upgrade", "websocket")
+	header.Set("Connection", "Upgrade")
+	header.Set("Sec-WebSocket-Accept", base64.StdEncoding.EncodeToString(accept[:]))
+	var b bytes.Buffer
+	b.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
+	_ = header.Write(&b) // a bytes.Buffer takes everything
+	b.WriteString("\r\n")
+	// The server's own deadlines are for requests.
+	err = errors.Join(conn.SetDeadline(time.Time{}), conn.SetWriteDeadline(time.Now().Add(handshakeTimeout)))
+	if err == nil {
+		_, err = conn.Write(b.Bytes())
+	}
+	return conn, buffered.Reader, errors.Join(err, conn.SetWriteDeadline(time.Time{}))
+}
+
+// Pings would tell that a worker is gone, but some clients crash on one: TCP has
+// to.
+const (
+	keepAliveIdle     = 10 * time.Second
+	keepAliveInterval = 5 * time.Second
+	keepAliveCount    = 3
+	userTimeout       = 20 * time.Second
+)
+
+// watchPeer has the kernel end a connection whose peer answers no more.
+func watchPeer(conn net.Conn) error {
+	if over, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = over.NetConn()
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	if err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{
+		Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: keepAliveCount,
+	}); err != nil {
+		return err
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	if err := raw.Control(func(fd uintptr) {
+		set = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))
+	}); err != nil {
+		return err
+	}
+	return set
+}
+
+// wantsUpgrade tells whether the client asks for a websocket, well or badly.
+func wantsUpgrade(r *http.Request) bool { return hasToken(r.Header.Values("Upgrade"), "websocket") }
+
+// hasToken looks for one word in comma-separated headers.
+func hasToken(values []string, word string) bool {
+	for _, v := range values {
+		for t := range strings.SplitSeq(v, ",") {
+			if strings.EqualFold(strings.TrimSpace(t), word) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkHandshake refuses an upgrade that could not be answered, before anything
+// is acquired for it.
+func (c *call) checkHandshake() error {
+	h := c.r.Header
+	switch {
+	case !c.upgrade:
+		return api.Invalid("", "want a websocket upgrade here; clients that ask over HTTP first start below, at json/version")
+	case !hasToken(h.Values("Connection"), "upgrade"):
+		return api.Invalid("", "the header Connection: Upgrade is missing: does a proxy in between drop it?")
+	case !c.r.ProtoAtLeast(1, 1):
+		return api.Invalid("", "want HTTP/1.1, got %s: does a proxy in between speak an old version?", c.r.Proto)
+	case h.Get("Sec-WebSocket-Version") != "13":
+		c.w.Header().Set("Sec-WebSocket-Version", "13")
+		p := api.Invalid("", "want Sec-WebSocket-Version 13, got %q", clip(h.Get("Sec-WebSocket-Version")))
+		p.Status = http.StatusUpgradeRequired
+		return p
+	}
+	return nil
+}

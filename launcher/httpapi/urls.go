@@ -1,0 +1,183 @@
+package httpapi
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"leasehold/launcher/api"
+)
+
+// splitConcatenated undoes what a client does that appends to a base URL as if
+// it had no query: /profiles/p?task=t/json/version. The text belongs to the path
+// then, not to the value of the last parameter.
+func splitConcatenated(segments []string, rawQuery string) ([]string, string) {
+	if len(segments) != 2 || (segments[0] != "profiles" && segments[0] != "s") {
+		return segments, rawQuery
+	}
+	for _, name := range []string{"version", "list", "protocol"} {
+		if before, ok := strings.CutSuffix(strings.TrimRight(rawQuery, "/"), "/json/"+name); ok {
+			return append(slices.Clone(segments), "json", name), strings.TrimRight(before, "/")
+		}
+	}
+	return segments, rawQuery
+}
+
+// parseQuery reads the query as the route has it, and takes the token out.
+func (c *call) parseQuery(raw string) {
+	if c.route.queryIsURL {
+		c.query, c.target = splitURLQuery(raw)
+	} else {
+		c.query, c.queryErr = url.ParseQuery(raw)
+	}
+	c.shown = append(c.query["token"], bearerTokens(c.r.Header)...)
+	c.tokenInQuery = len(c.query["token"]) > 0
+	delete(c.query, "token")
+}
+
+// splitURLQuery reads the query of /json/new: our own parameters first, and from
+// the first that is none of ours the URL, with whatever it has in its own query.
+func splitURLQuery(raw string) (url.Values, string) {
+	own := url.Values{}
+	for raw != "" {
+		pair, rest, _ := strings.Cut(raw, "&")
+		name, value, _ := strings.Cut(pair, "=")
+		switch name {
+		case "worker", "worker_id", "task", "task_id", "token":
+			decoded, err := url.QueryUnescape(value)
+			if err != nil {
+				decoded = value
+			}
+			own.Add(name, decoded)
+			raw = rest
+		case "url":
+			if decoded, err := url.QueryUnescape(value); err == nil && rest == "" {
+				return own, decoded
+			}
+			return own, strings.TrimPrefix(raw, "url=")
+		default:
+			if decoded, err := url.PathUnescape(raw); err == nil {
+				raw = decoded
+			}
+			return own, raw
+		}
+	}
+	return own, ""
+}
+
+// unspecified tells whether a host is one that nobody can connect to.
+func unspecified(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsUnspecified()
+}
+
+// overTLS tells how the request came in.
+func (c *call) overTLS() bool { return c.o.TLS || c.r.TLS != nil }
+
+// base is how the caller reaches this server, with the scheme http or https: the
+// advertised URL, else what the request says of itself.
+func (c *call) base() *url.URL {
+	if c.advertise != nil {
+		u := *c.advertise
+		return &u
+	}
+	u := &url.URL{Scheme: "http", Host: c.r.Host}
+	if c.overTLS() {
+		u.Scheme = "https"
+	}
+	forwarded := false
+	switch strings.ToLower(firstOf(c.r.Header.Get("X-Forwarded-Proto"))) {
+	case "https", "wss":
+		u.Scheme, forwarded = "https", true
+	case "http", "ws":
+		forwarded = true
+	}
+	// Only a name that could stand in the Host header is repeated.
+	if host := firstOf(c.r.Header.Get("X-Forwarded-Host")); host != "" && c.hostAllowed(host) {
+		u.Host, forwarded = host, true
+	}
+	local := localAddr(c.r)
+	host, port := u.Hostname(), u.Port()
+	if unspecified(host) {
+		host = "127.0.0.1"
+		if local != nil {
+			host = local.IP.String()
+		}
+	}
+	if port == "" && !forwarded && local != nil && local.Port != 80 && local.Port != 443 {
+		// chromedriver names the host alone, wherever it is connected to.
+		port = strconv.Itoa(local.Port)
+	}
+	if port != "" {
+		u.Host = net.JoinHostPort(host, port)
+	} else if strings.Contains(host, ":") {
+		u.Host = "[" + host + "]"
+	} else {
+		u.Host = host
+	}
+	return u
+}
+
+func firstOf(list string) string {
+	first, _, _ := strings.Cut(list, ",")
+	return strings.TrimSpace(first)
+}
+
+func localAddr(r *http.Request) *net.TCPAddr {
+	a, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return a
+}
+
+// websocketURL is the ws or wss URL of a path on this server, whose segments are
+// given.
+func (c *call) websocketURL(query url.Values, segments ...string) string {
+	u := c.base()
+	u.Scheme = strings.Replace(u.Scheme, "http", "ws", 1)
+	escaped := make([]string, len(segments))
+	for i, s := range segments {
+		escaped[i] = url.PathEscape(s)
+	}
+	u = u.JoinPath(escaped...)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// withToken adds the token to a query that a client will come back with, where
+// the query is how it showed it.
+func (c *call) withToken(q url.Values) url.Values {
+	if c.tokenInQuery {
+		q.Set("token", c.shown[0])
+	}
+	return q
+}
+
+// redirectTo makes the Location of an upgrade that another launcher has to
+// answer. location is where that one is reached, or the whole websocket URL.
+func redirectTo(location string, r *http.Request) (string, error) {
+	u, err := url.Parse(location)
+	if err != nil {
+		return "", api.Invalid("location", "%v", err)
+	}
+	switch u.Scheme {
+	case "http", "ws":
+		u.Scheme = "ws"
+	case "https", "wss":
+		u.Scheme = "wss"
+	default:
+		return "", api.Invalid("location", "want an http or ws URL")
+	}
+	if u.Host == "" {
+		return "", api.Invalid("location", "want a URL with a host")
+	}
+	if !strings.Contains(u.Path, "/devtools/") {
+		u = u.JoinPath(r.URL.EscapedPath())
+	}
+	if u.RawQuery == "" {
+		u.RawQuery = r.URL.RawQuery
+	}
+	return u.String(), nil
+}

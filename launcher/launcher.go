@@ -1,0 +1,299 @@
+// Package launcher is the sidecar's heart: sessions, from the grant of a lease
+// over the browser that it starts and the connections that it carries, to the
+// release or the recovery. Everything that has effects on a profile goes through
+// here, in this order and no other: evidence, quarantine, close, inspect, decide.
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// Options are what a Launcher works with.
+type Options struct {
+	ID      string // stable per host and data directory
+	DataDir string
+	Root    *profiledir.Root
+	Store   lease.Store
+	Archive *evidence.Archive
+	// Ping returns nil while the lease store can be reached.
+	Ping func(context.Context) error
+
+	Chrome   string // path of the browser binary
+	Headless bool   // unless a manifest says otherwise
+
+	Timing         lease.Timing
+	ReconnectGrace time.Duration
+	Cooldown       time.Duration
+	MaxBrowsers    int // zero: no limit
+	// HomeTimeout is how long a quarantined profile waits for its home before it
+	// goes to a person.
+	HomeTimeout time.Duration
+	// AdvertiseURL is where workers of other hosts reach this launcher, if they
+	// do.
+	AdvertiseURL string
+	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
+	LeaveOnExit bool
+	// Dedicated serves a session's own port, where manifests ask for one.
+	Dedicated func(sessionID string) (url string, closer func(), err error)
+
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Launcher owns the sessions of one host. It implements api.Service.
+type Launcher struct {
+	o        Options
+	cases    cases
+	jar      cookieJar
+	presence *presence
+	bootID   string
+	metrics  *metrics
+	version  api.BrowserVersion
+
+	ctx    context.Context // of everything the launcher runs by itself
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu       sync.Mutex
+	draining bool
+	sessions map[string]*session       // by id, living
+	profiles map[string]*openProfile   // what this host is at work on
+	ended    map[string]caseFile       // by id
+	hashes   map[string]string         // session id by hash of capability
+	changed  chan struct{}             // closed and replaced whenever a profile may have become free
+	others   map[string]lease.Presence // the launchers that the store knows
+	late     map[string]bool           // sessions whose worker wrote after its end
+	protocol *protocolAsk              // Chrome's own description, once asked for
+}
+
+var _ api.Service = (*Launcher)(nil)
+
+// New prepares a launcher; Start begins its work.
+func New(o Options) (*Launcher, error) {
+	if err := o.Timing.Validate(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Launcher{
+		o: o, cases: cases{filepath.Join(o.DataDir, "sessions")}, jar: cookieJar{filepath.Join(o.DataDir, "session-cookies")},
+		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
+		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, ended: map[string]caseFile{},
+		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
+		late: map[string]bool{},
+	}
+	l.presence = &presence{l: l, steady: boottime.Now()}
+	known, err := l.cases.load()
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	for _, f := range known {
+		l.ended[f.SessionID] = f
+		l.hashes[f.CapabilityHash] = f.SessionID
+	}
+	if l.version, err = browserVersion(ctx, o.Chrome, o.Headless); err != nil {
+		cancel()
+		return nil, err
+	}
+	return l, nil
+}
+
+// webKit is the version of it that each Chrome names, and will.
+const webKit = "537.36"
+
+// browserVersion asks the binary; it starts no browser.
+func browserVersion(ctx context.Context, binary string, headless bool) (api.BrowserVersion, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, binary, "--version").Output()
+	if err != nil {
+		return api.BrowserVersion{}, fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", binary, err)
+	}
+	number := ""
+	for _, word := range strings.Fields(string(out)) {
+		if strings.Count(word, ".") == 3 {
+			number = word
+			break
+		}
+	}
+	if number == "" {
+		return api.BrowserVersion{}, fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", binary, strings.TrimSpace(string(out)))
+	}
+	major, _, _ := strings.Cut(number, ".")
+	name := "Chrome"
+	if headless {
+		name = "HeadlessChrome"
+	}
+	return api.BrowserVersion{
+		Browser: "Chrome/" + number, ProtocolVersion: "1.3",
+		UserAgent:     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/" + webKit + " (KHTML, like Gecko) " + name + "/" + major + ".0.0.0 Safari/" + webKit,
+		WebKitVersion: webKit,
+	}, nil
+}
+
+// Start opens the launcher's presence, recovers what an earlier launcher left,
+// and watches the leases of others, until Stop. It returns when the presence is
+// open, or could not be opened at once.
+func (l *Launcher) Start() {
+	opened := make(chan struct{})
+	l.work.Go(func() { l.presence.attend(opened) })
+	<-opened
+	l.work.Go(l.tend)
+	l.work.Go(l.uploads)
+}
+
+// Stop drains: no new sessions; each living one gets its evidence and ends, or is
+// left for the next launcher. It returns when everything that the launcher runs
+// has ended, or with the context's error.
+func (l *Launcher) Stop(ctx context.Context) error {
+	var late error
+	for late == nil {
+		l.mu.Lock()
+		l.draining = true
+		busy, changed := len(l.profiles), l.changed
+		for _, s := range l.sessions {
+			s.update(func(f *facts) { f.draining, f.leaving = true, l.o.LeaveOnExit })
+		}
+		l.mu.Unlock()
+		if busy == 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			late = fmt.Errorf("%d profiles are still being closed: %w", busy, ctx.Err())
+		}
+	}
+	l.cancel()
+	l.work.Wait()
+	return late
+}
+
+// occupy reserves the profile on this host for a session or for recovery; never
+// while the launcher drains. It is nil where somebody else has it.
+func (l *Launcher) occupy(profile string) *openProfile {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.draining || l.profiles[profile] != nil {
+		return nil
+	}
+	o := &openProfile{gate: make(chan struct{}, 1)}
+	l.profiles[profile] = o
+	return o
+}
+
+// vacate gives the profile up and wakes those who wait for it.
+func (l *Launcher) vacate(profile string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.profiles, profile)
+	l.wake()
+}
+
+// wake lets those who wait for a profile look again. The caller holds l.mu.
+func (l *Launcher) wake() {
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
+func (l *Launcher) lookup(sessionID string) (*session, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s := l.sessions[sessionID]; s != nil {
+		return s, nil
+	}
+	if f, ok := l.ended[sessionID]; ok {
+		return nil, endedProblem(f)
+	}
+	return nil, api.Refuse(api.CodeUnknownSession, "no session %s is known here", sessionID)
+}
+
+func endedProblem(f caseFile) *api.Problem {
+	how := f.Ended
+	if how == "" {
+		how = "the launcher that served it is gone"
+	}
+	return api.Refuse(api.CodeSessionEnded, "session %s is over: %s", f.SessionID, how).
+		With("session_id", f.SessionID).With("ended", how)
+}
+
+// Ready tells whether a lease could be granted now.
+func (l *Launcher) Ready(ctx context.Context) error {
+	l.mu.Lock()
+	draining := l.draining
+	l.mu.Unlock()
+	if draining {
+		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := l.o.Ping(ctx); err != nil {
+		return l.problem(err)
+	}
+	_, err := l.presence.current()
+	return err
+}
+
+// problem turns an error of the layers below into a refusal.
+func (l *Launcher) problem(err error) error {
+	var p *api.Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, lease.ErrUnavailable):
+		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted until it answers", err)
+		q.RetryAfter = 2
+		return q
+	default:
+		return err
+	}
+}
+
+// revisionTimeout bounds how long a browser may take to say its revision.
+const revisionTimeout = 5 * time.Second
+
+// Version describes the browser: what the binary says, and the revisions that
+// only a browser that runs can say, as soon as there was one. chromedriver
+// connects to none without.
+func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
+	l.mu.Lock()
+	v := l.version
+	var running *session
+	for _, running = range l.sessions {
+		break
+	}
+	l.mu.Unlock()
+	if v.V8Version != "" || running == nil {
+		return v, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
+	defer cancel()
+	var said struct{ Revision, JSVersion string }
+	if err := running.open.live.mux.Call(ctx, "Browser.getVersion", nil, &said); err != nil {
+		l.o.Log.Debug().Err(err).Msg("the browser's revision is not known yet")
+		return v, nil
+	}
+	v.V8Version, v.WebKitVersion = said.JSVersion, fmt.Sprintf("%s (%s)", webKit, said.Revision)
+	l.mu.Lock()
+	l.version = v
+	l.mu.Unlock()
+	return v, nil
+}

@@ -1,0 +1,37 @@
+package launcher
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are what the launcher counts. Profiles and workers are not labels:
+// their number has no bound.
+type metrics struct {
+	grants      prometheus.Counter
+	refusals    *prometheus.CounterVec // by code
+	sessions    prometheus.Gauge
+	connections prometheus.Gauge
+	ends        *prometheus.CounterVec // by reason
+	recoveries  *prometheus.CounterVec // by decision
+	lateWrites  prometheus.Counter
+	heals       prometheus.Counter
+	evidence    prometheus.Histogram
+	starts      prometheus.Histogram
+	closes      *prometheus.CounterVec // by rung
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		grants:      prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_grants_total", Help: "Leases granted."}),
+		refusals:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_refusals_total", Help: "Requests for a lease refused, by problem code."}, []string{"code"}),
+		sessions:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_sessions", Help: "Sessions alive, those in recovery included."}),
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_connections", Help: "Websocket connections of workers."}),
+		ends:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_session_ends_total", Help: "Sessions that ended, by how."}, []string{"how"}),
+		recoveries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_recoveries_total", Help: "Recoveries that ended, by decision."}, []string{"decision"}),
+		lateWrites:  prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_late_writes_total", Help: "Writes refused for a stale token."}),
+		heals:       prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_heals_total", Help: "Profiles restored after the lease store forgot them."}),
+		evidence:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_evidence_seconds", Help: "Time to capture and store a bundle.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 12)}),
+		starts:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_browser_start_seconds", Help: "Time from the start of Chrome to its first answer.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 10)}),
+		closes:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_browser_closes_total", Help: "Browsers that ended, by the rung of the close ladder."}, []string{"rung"}),
+	}
+	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.recoveries, m.lateWrites, m.heals, m.evidence, m.starts, m.closes)
+	return m
+}

@@ -1,0 +1,142 @@
+package launcher
+
+import (
+	"time"
+
+	"leasehold/launcher/api"
+)
+
+// policy is what a session's manifest and the launcher's settings say about when
+// a session is over.
+type policy struct {
+	oneShot     bool
+	heartbeat   string        // api.Heartbeat...
+	onClose     string        // api.OnClose...
+	onDrop      string        // api.OnDrop...
+	silence     time.Duration // without a sign of life, the worker is lost
+	grace       time.Duration // to come back after a drop
+	lockTimeout time.Duration // longest life of the session; zero: none
+}
+
+// facts are what is known about a session's worker, on this host's clock.
+type facts struct {
+	startedAt time.Time
+	// seenAt is the last sign of life; in explicit mode, the last heartbeat.
+	seenAt      time.Time
+	connections int
+	connected   bool // there was a connection at some time
+	// endedAt is when the last connection ended, dropped that it did so
+	// without a close handshake.
+	endedAt time.Time
+	dropped bool
+
+	released    *api.Release // the worker asked for the end
+	closing     bool         // the worker sent Browser.close
+	browserGone bool
+	leaseLost   error
+	draining    bool
+	leaving     bool // the browser is left to the next launcher
+}
+
+// verdict is what a session has to do now.
+type verdict int
+
+const (
+	stay        verdict = iota
+	interrupted         // the connection is lost: capture, and wait for it to come back
+	endInOrder
+	lose
+	leave // the browser stays, for the next launcher
+)
+
+// ruling is a verdict with its reason.
+type ruling struct {
+	verdict verdict
+	reason  string
+	outcome string
+}
+
+// Reasons why a session ended, as records and events have them.
+const (
+	reasonReleased        = "released"
+	reasonClosed          = "connection_closed"
+	reasonBrowserClosed   = "browser_close_requested"
+	reasonNeverConnected  = "never_connected"
+	reasonDropReleases    = "connection_dropped"
+	reasonConnectionLost  = "connection_lost"
+	reasonHeartbeat       = "heartbeat_timeout"
+	reasonLockTimeout     = "lock_timeout"
+	reasonLeaseLost       = "lease_lost"
+	reasonBrowserCrashed  = "browser_crashed"
+	reasonShutdown        = "launcher_shutdown"
+	reasonLauncherRestart = "launcher_restarted"
+	reasonObserved        = "lease_expired"
+	reasonStartFailed     = "browser_start_failed"
+	reasonUnanswered      = "grant_unanswered"
+	reasonNotClosed       = "browser_not_closed"
+	reasonNoEvidence      = "evidence_not_stored"
+	reasonRunLost         = "run_lost"
+)
+
+// rule derives the verdict from the facts, and when to look again if nothing
+// happens before (zero: never).
+func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
+	quiet := f.seenAt.Add(p.silence)
+	timeout := f.startedAt.Add(p.lockTimeout)
+	switch {
+	case f.leaseLost != nil:
+		return ruling{verdict: lose, reason: reasonLeaseLost}, time.Time{}
+	case f.released != nil:
+		reason := f.released.Reason
+		if reason == "" {
+			reason = reasonReleased
+		}
+		return ruling{endInOrder, reason, f.released.Outcome}, time.Time{}
+	case f.closing:
+		return ruling{verdict: endInOrder, reason: reasonBrowserClosed}, time.Time{}
+	case f.browserGone:
+		return ruling{verdict: lose, reason: reasonBrowserCrashed}, time.Time{}
+	case f.leaving:
+		return ruling{verdict: leave, reason: reasonShutdown}, time.Time{}
+	case f.draining:
+		return ruling{verdict: lose, reason: reasonShutdown}, time.Time{}
+	case p.lockTimeout > 0 && !now.Before(timeout):
+		return ruling{verdict: lose, reason: reasonLockTimeout}, time.Time{}
+	}
+	var next time.Time
+	sooner := func(t time.Time) {
+		if next.IsZero() || t.Before(next) {
+			next = t
+		}
+	}
+	if p.lockTimeout > 0 {
+		sooner(timeout)
+	}
+	if f.connections == 0 && f.connected {
+		switch {
+		case f.dropped && p.onDrop == api.OnDropRelease:
+			return ruling{verdict: endInOrder, reason: reasonDropReleases}, time.Time{}
+		case f.dropped && !now.Before(f.endedAt.Add(p.grace)):
+			return ruling{verdict: lose, reason: reasonConnectionLost}, time.Time{}
+		case f.dropped:
+			sooner(f.endedAt.Add(p.grace))
+			return ruling{verdict: interrupted}, next
+		case p.onClose == api.OnCloseRelease:
+			return ruling{verdict: endInOrder, reason: reasonClosed}, time.Time{}
+		}
+	}
+	if f.connections == 0 && !f.connected && p.oneShot {
+		if never := f.startedAt.Add(p.silence); now.Before(never) {
+			sooner(never)
+		} else {
+			return ruling{verdict: endInOrder, reason: reasonNeverConnected}, time.Time{}
+		}
+	}
+	if f.connections == 0 || p.heartbeat == api.HeartbeatExplicit {
+		if !now.Before(quiet) {
+			return ruling{verdict: lose, reason: reasonHeartbeat}, time.Time{}
+		}
+		sooner(quiet)
+	}
+	return ruling{verdict: stay}, next
+}

@@ -1,0 +1,410 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// Sessions returns the living sessions, oldest first.
+func (l *Launcher) Sessions() []api.Session {
+	living := l.living()
+	shown := make([]api.Session, len(living))
+	for i, s := range living {
+		shown[i] = s.show()
+	}
+	slices.SortFunc(shown, func(a, b api.Session) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
+	return shown
+}
+
+func (l *Launcher) living() []*session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.sessions))
+}
+
+// Session returns a session, living or over.
+func (l *Launcher) Session(sessionID string) (api.Session, error) {
+	s, err := l.lookup(sessionID)
+	if err == nil {
+		return s.show(), nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, ok := l.ended[sessionID]
+	if !ok {
+		return api.Session{}, err
+	}
+	return api.Session{
+		SessionID: f.SessionID, ProfileID: f.Manifest.ProfileID, Token: f.Token, WorkerID: f.Manifest.WorkerID,
+		TaskID: f.Manifest.TaskID, State: api.SessionEnded, AcquiredAt: f.AcquiredAt, ExpiresAt: f.SeenAt, Ended: f.Ended,
+	}, nil
+}
+
+// SessionByCapability finds a session by the secret in a path.
+func (l *Launcher) SessionByCapability(capability string) (api.Session, error) {
+	l.mu.Lock()
+	sessionID, ok := l.hashes[hashCapability(capability)]
+	l.mu.Unlock()
+	if !ok {
+		return api.Session{}, api.Refuse(api.CodeUnknownSession, "no session has this capability")
+	}
+	s, err := l.lookup(sessionID)
+	if err != nil {
+		return api.Session{}, err
+	}
+	return s.show(), nil
+}
+
+// SessionOf finds the living session of a profile, worker and task.
+func (l *Launcher) SessionOf(profileID, workerID, taskID string) (api.Session, bool) {
+	s := l.sessionOf(profileID, workerID, taskID)
+	if s == nil {
+		return api.Session{}, false
+	}
+	return s.show(), true
+}
+
+type targetInfo struct {
+	TargetID string `json:"targetId"`
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	URL      string `json:"url"`
+}
+
+// eyesOf finds the living session's own view of its browser.
+func (l *Launcher) eyesOf(sessionID string) (*eyes, error) {
+	s, err := l.lookup(sessionID)
+	if err != nil {
+		return nil, err
+	}
+	if s.ending() || s.holding.Fence().Check() != nil {
+		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
+	}
+	return s.open.live.eyes, nil
+}
+
+// Targets lists what Chrome's own /json/list would.
+func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target, error) {
+	e, err := l.eyesOf(sessionID)
+	if err != nil {
+		return nil, err
+	}
+	var r struct {
+		TargetInfos []targetInfo `json:"targetInfos"`
+	}
+	if err := e.observer.Call(ctx, "", "Target.getTargets", nil, &r); err != nil {
+		return nil, fmt.Errorf("targets of session %s: %w", sessionID, err)
+	}
+	targets := []api.Target{}
+	for _, t := range r.TargetInfos {
+		if t.Type != "browser_ui" && t.Type != "tab" && t.Type != "browser" {
+			targets = append(targets, api.Target{ID: t.TargetID, Type: t.Type, Title: t.Title, URL: t.URL})
+		}
+	}
+	return targets, nil
+}
+
+// NewTarget opens a tab.
+func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Target, error) {
+	e, err := l.eyesOf(sessionID)
+	if err != nil {
+		return api.Target{}, err
+	}
+	if url == "" {
+		url = "about:blank"
+	}
+	var r struct {
+		TargetID string `json:"targetId"`
+	}
+	if err := e.observer.Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &r); err != nil {
+		return api.Target{}, api.Invalid("url", "%v", err)
+	}
+	return api.Target{ID: r.TargetID, Type: "page", URL: url}, nil
+}
+
+// ActivateTarget brings a tab to the front.
+func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID string) error {
+	return l.onTarget(ctx, sessionID, targetID, "Target.activateTarget")
+}
+
+// CloseTarget closes a tab.
+func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) error {
+	if s, err := l.lookup(sessionID); err == nil {
+		s.ClosingPage()
+	}
+	return l.onTarget(ctx, sessionID, targetID, "Target.closeTarget")
+}
+
+func (l *Launcher) onTarget(ctx context.Context, sessionID, targetID, method string) error {
+	e, err := l.eyesOf(sessionID)
+	if err != nil {
+		return err
+	}
+	if err := e.observer.Call(ctx, "", method, map[string]string{"targetId": targetID}, nil); err != nil {
+		return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
+	}
+	return nil
+}
+
+// Profiles lists every profile that has a record or a directory here.
+func (l *Launcher) Profiles(ctx context.Context) ([]lease.Record, error) {
+	entries, err := l.o.Store.List(ctx)
+	if err != nil {
+		return nil, l.problem(err)
+	}
+	dirs, err := l.o.Root.List()
+	if err != nil {
+		return nil, err
+	}
+	records := []lease.Record{}
+	known := map[string]bool{}
+	for _, e := range entries {
+		known[e.Record.ProfileID] = true
+		records = append(records, l.shown(e.Record).Public())
+	}
+	for _, d := range dirs {
+		if !known[d] {
+			r, err := l.blank(d)
+			if err != nil {
+				return nil, err
+			}
+			records = append(records, r)
+		}
+	}
+	slices.SortFunc(records, func(a, b lease.Record) int { return strings.Compare(a.ProfileID, b.ProfileID) })
+	return records, nil
+}
+
+// blank is the record of a profile that never had a lease.
+func (l *Launcher) blank(profile string) (lease.Record, error) {
+	floor, err := l.o.Root.Floor(profile)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: l.o.ID, MaxActiveRuns: 1}.Public(), nil
+}
+
+// Profile returns the record of a profile.
+func (l *Launcher) Profile(ctx context.Context, profileID string) (lease.Record, error) {
+	if err := lease.CheckProfileID(profileID); err != nil {
+		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+	}
+	entry, err := l.o.Store.Get(ctx, profileID)
+	if err == nil {
+		return l.shown(entry.Record).Public(), nil
+	}
+	if !errors.Is(err, lease.ErrNotFound) {
+		return lease.Record{}, l.problem(err)
+	}
+	if _, err := l.o.Root.Path(profileID); err != nil {
+		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
+	}
+	return l.blank(profileID)
+}
+
+// shown is a held record with what its living session knows before the record
+// does, or with the heartbeat of the launcher that it hangs on.
+func (l *Launcher) shown(r lease.Record) lease.Record {
+	l.mu.Lock()
+	s, other := l.sessions[r.SessionID], l.others[r.LauncherID]
+	l.mu.Unlock()
+	if s == nil || r.State != lease.Held {
+		return r.Live(other)
+	}
+	r = s.latest(r)
+	r.ExpiresAt = s.show().ExpiresAt
+	return r
+}
+
+// maxRuns bounds how many tasks share one browser.
+const maxRuns = 64
+
+// PutProfile creates a profile or changes its settings. Account and proxy can be
+// set once: to change them is to give the profile to somebody else.
+func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
+	if err := lease.CheckProfileID(profileID); err != nil {
+		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+	}
+	if set.MaxActiveRuns != nil && (*set.MaxActiveRuns < 1 || *set.MaxActiveRuns > maxRuns) {
+		return lease.Record{}, api.Invalid("max_active_runs", "want 1 to %d", maxRuns)
+	}
+	for _, list := range []struct {
+		name  string
+		items *[]string
+	}{{"expected_domains", set.ExpectedDomains}, {"sensitive_urls", set.SensitiveURLs}} {
+		if list.items != nil && (len(*list.items) > 100 || slices.ContainsFunc(*list.items, func(s string) bool { return len(s) > 256 })) {
+			return lease.Record{}, api.Invalid(list.name, "want at most 100 entries of at most 256 bytes")
+		}
+	}
+	if _, err := l.o.Root.Create(profileID); err != nil {
+		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+	}
+	floor, err := l.o.Root.Floor(profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if err := l.healFirst(ctx, profileID); err != nil {
+		return lease.Record{}, l.problem(err)
+	}
+	entry, err := lease.Change(ctx, l.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
+		r := e.Record
+		if r.State == "" {
+			r.State, r.Home, r.Token, r.MaxActiveRuns = lease.Available, l.o.ID, floor, 1
+		}
+		switch {
+		case set.Token != 0 && set.Token != r.Token:
+			return r, l.stale(ctx, profileID, r.SessionID, set.Token, r.Token, "settings")
+		case set.Token == 0 && !r.State.Free():
+			return r, api.Refuse(api.CodeConflict, "profile %s is %s: its settings change with the current lease_token only", profileID, r.State).
+				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
+		case r.Home != "" && r.Home != l.o.ID:
+			return r, l.elsewhere(r)
+		case set.MaxActiveRuns != nil && *set.MaxActiveRuns != r.MaxActiveRuns && !r.State.Free():
+			return r, api.Refuse(api.CodeConflict, "profile %s is %s: max_active_runs changes when nobody uses it", profileID, r.State).
+				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
+		case set.AccountID != nil && r.AccountID != "" && *set.AccountID != r.AccountID:
+			return r, api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s for good", profileID, r.AccountID).With("account_id", r.AccountID)
+		case set.ProxyID != nil && r.ProxyID != "" && *set.ProxyID != r.ProxyID:
+			return r, api.Refuse(api.CodeProxyChanged, "profile %s is mapped to proxy %s for good", profileID, r.ProxyID).With("proxy_id", r.ProxyID)
+		}
+		if set.MaxActiveRuns != nil {
+			r.MaxActiveRuns = *set.MaxActiveRuns
+		}
+		if set.AccountID != nil {
+			r.AccountID = *set.AccountID
+		}
+		if set.ProxyID != nil {
+			r.ProxyID = *set.ProxyID
+		}
+		if set.ExpectedDomains != nil {
+			r.ExpectedDomains = *set.ExpectedDomains
+		}
+		if set.SensitiveURLs != nil {
+			r.SensitiveURLs = *set.SensitiveURLs
+		}
+		return r, nil
+	})
+	if err != nil {
+		return lease.Record{}, l.problem(err)
+	}
+	return entry.Record.Public(), nil
+}
+
+// healFirst restores a record that the store forgot, before settings are written
+// over what it has.
+func (l *Launcher) healFirst(ctx context.Context, profileID string) error {
+	entry, err := l.o.Store.Get(ctx, profileID)
+	if err != nil && !errors.Is(err, lease.ErrNotFound) {
+		return err
+	}
+	entry.Record.ProfileID = profileID
+	_, err = l.healed(ctx, entry)
+	return err
+}
+
+// History returns the profile's events, oldest first.
+func (l *Launcher) History(ctx context.Context, profileID string) ([]lease.Event, error) {
+	if _, err := l.Profile(ctx, profileID); err != nil {
+		return nil, err
+	}
+	events, err := l.o.Store.History(ctx, profileID)
+	return events, l.problem(err)
+}
+
+// Evidence lists the profile's bundles, newest first.
+func (l *Launcher) Evidence(ctx context.Context, profileID string) ([]api.Bundle, error) {
+	if _, err := l.Profile(ctx, profileID); err != nil {
+		return nil, err
+	}
+	manifests, err := l.o.Archive.List(ctx, profileID)
+	if err != nil {
+		return nil, err
+	}
+	bundles := []api.Bundle{}
+	for _, m := range manifests {
+		b := api.Bundle{EvidenceID: m.EvidenceID, Token: lease.Token(m.LeaseToken), At: m.At, RecoveryReason: m.RecoveryReason, Parts: []api.Part{}}
+		for _, p := range m.Parts {
+			b.Parts = append(b.Parts, api.Part{Name: p.Name, Kind: p.Kind, Bytes: p.Bytes, SHA256: p.SHA256, Missing: p.Missing})
+		}
+		bundles = append(bundles, b)
+	}
+	return bundles, nil
+}
+
+func unknownEvidence(err error, evidenceID, part string) error {
+	if errors.Is(err, evidence.ErrNotFound) {
+		return api.Refuse(api.CodeNotFound, "there is no evidence %s", strings.TrimSuffix(evidenceID+"/"+part, "/"))
+	}
+	if errors.Is(err, evidence.ErrDamaged) {
+		return api.Refuse(api.CodeEvidenceDamaged, "%v", err)
+	}
+	return err
+}
+
+// EvidenceManifest returns a bundle's manifest as it was sealed.
+func (l *Launcher) EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error) {
+	b, err := l.o.Archive.Manifest(ctx, evidenceID)
+	return b, unknownEvidence(err, evidenceID, "")
+}
+
+// EvidencePart returns one part of a bundle, and its media type.
+func (l *Launcher) EvidencePart(ctx context.Context, evidenceID, part string) ([]byte, string, error) {
+	raw, err := l.o.Archive.Manifest(ctx, evidenceID)
+	if err != nil {
+		return nil, "", unknownEvidence(err, evidenceID, part)
+	}
+	var m evidence.Manifest
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return nil, "", fmt.Errorf("manifest of %s: %w", evidenceID, err)
+	}
+	for _, p := range m.Parts {
+		if p.Name == part && p.Missing == "" {
+			b, err := l.o.Archive.Part(ctx, evidenceID, part)
+			return b, p.MediaType, unknownEvidence(err, evidenceID, part)
+		}
+	}
+	return nil, "", unknownEvidence(evidence.ErrNotFound, evidenceID, part)
+}
+
+// Review applies a person's decision to a profile in manual review.
+func (l *Launcher) Review(ctx context.Context, profileID string, req api.ReviewRequest) (lease.Record, error) {
+	if _, err := l.Profile(ctx, profileID); err != nil {
+		return lease.Record{}, err
+	}
+	switch {
+	case req.Decision != lease.ReviewApprove && req.Decision != lease.ReviewKeep:
+		return lease.Record{}, api.Invalid("decision", "%q: want approve or keep", req.Decision)
+	case req.Reviewer == "":
+		return lease.Record{}, api.Invalid("reviewer", "want the name of who decides")
+	}
+	entry, err := lease.Change(ctx, l.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
+		if e.Record.State != lease.ManualReview {
+			return e.Record, api.Refuse(api.CodeNotInReview, "profile %s is %s, not in manual_review", profileID, e.Record.State).With("state", e.Record.State)
+		}
+		return e.Record.Reviewed(lease.Review{
+			Decision: req.Decision, Reviewer: req.Reviewer, Note: req.Note, TokenSeen: req.Token,
+		}, 0, time.Now())
+	})
+	var fenced *lease.FencedError
+	if errors.As(err, &fenced) {
+		return lease.Record{}, l.stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
+	}
+	if err != nil {
+		return lease.Record{}, l.problem(err)
+	}
+	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Msg("reviewed")
+	l.mu.Lock()
+	l.wake()
+	l.mu.Unlock()
+	return entry.Record.Public(), nil
+}

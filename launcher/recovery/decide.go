@@ -1,0 +1,101 @@
+package recovery
+
+// Decision is what an inspection leads to.
+type Decision struct {
+	// Outcome is release, resume, retry or manual_review.
+	Outcome string
+	// Reasons say why, in words for a person; for manual_review, each is a
+	// condition that did not hold.
+	Reasons []string
+}
+
+// The outcomes, in the words of the lease record.
+const (
+	Release      = "release"
+	Resume       = "resume"
+	Retry        = "retry"
+	ManualReview = "manual_review"
+)
+
+// condition is one answer that a row of the table needs.
+type condition struct {
+	fact string
+	want Answer
+	// unless it is that answer, this is why not
+	why string
+}
+
+// sound is what every outcome but manual_review needs: nobody is on the profile,
+// it is whole, and what was done on it was seen.
+var sound = []condition{
+	{ChangedBySwap, Yes, "the lease was not taken over by compare-and-swap"},
+	{TokenAdvanced, Yes, "the token was not advanced"},
+	{EvidenceStored, Yes, "the evidence could not be stored"},
+	{BrowserGone, Yes, "the browser is not proved gone"},
+	{DirectoryUnlocked, Yes, "the profile directory is not proved unlocked"},
+	{DirectoryPresent, Yes, "the profile directory is not there"},
+	{ClosedCleanly, Yes, "the browser did not close cleanly"},
+	{TrafficSeen, Yes, "what the pages sent was not observed throughout"},
+	{ProxyUnchanged, Yes, "the proxy mapping changed"},
+	{ReviewFlag, No, "the profile is flagged for review"},
+	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
+}
+
+// notNo takes yes and unknown: a question that only counts against.
+const notNo Answer = "not no"
+
+// table is the whole decision: the first row whose conditions all hold, on top
+// of the sound ones. What no row takes goes to a person.
+var table = []struct {
+	outcome string
+	because string
+	when    []condition
+}{
+	{Resume, "the task can resume from its last safe checkpoint", []condition{
+		{Resumable, Yes, "the task is not resumable"},
+		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
+		{UnsafeSinceSafe, No, "unsafe requests were sent since the last safe checkpoint"},
+		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+	}},
+	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
+		{Resumable, Yes, "the task is not resumable"},
+		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
+		{IdempotentSince, Yes, "unsafe requests were sent since a checkpoint that declares nothing idempotent"},
+		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+	}},
+	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
+		{WorkDescribed, Yes, "the task described no work"},
+		{UnsafeRequests, No, "unsafe requests were sent"},
+		{SensitivePlace, No, "a sensitive step or page was reached"},
+	}},
+	{Release, "the task never touched account state", []condition{
+		{UnsafeRequests, No, "unsafe requests were sent"},
+		{SensitivePlace, No, "a sensitive step or page was reached"},
+	}},
+}
+
+// Decide applies the table. It looks at nothing but the inspection.
+func Decide(i Inspection) Decision {
+	if broken := i.failing(sound); len(broken) > 0 {
+		return Decision{ManualReview, broken}
+	}
+	for _, row := range table {
+		if len(i.failing(row.when)) == 0 {
+			return Decision{row.outcome, []string{row.because}}
+		}
+	}
+	// The last row is the least that would have been needed.
+	return Decision{ManualReview, i.failing(table[len(table)-1].when)}
+}
+
+// failing explains each condition that does not hold.
+func (i Inspection) failing(conditions []condition) []string {
+	var why []string
+	for _, c := range conditions {
+		a := i.Answer(c.fact)
+		if a != c.want && (c.want != notNo || a == No) {
+			why = append(why, c.why+" ("+string(a)+": "+i.how(c.fact)+")")
+		}
+	}
+	return why
+}

@@ -1,0 +1,166 @@
+// Package recovery judges a profile whose worker was lost: the facts of an
+// inspection, each yes, no or unknown, and the decision that follows from them.
+// Everything here is a pure function; the launcher gathers the facts and carries
+// the decision out.
+package recovery
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"leasehold/checkpoint"
+)
+
+// Answer is what an inspection found out about one question.
+type Answer string
+
+// The answers. Unknown is an answer of its own: what cannot be proved is never
+// taken for yes or no.
+const (
+	Yes     Answer = "yes"
+	No      Answer = "no"
+	Unknown Answer = "unknown"
+)
+
+// Is turns something known into an answer.
+func Is(b bool) Answer {
+	if b {
+		return Yes
+	}
+	return No
+}
+
+// The questions of an inspection.
+const (
+	LeaseExpired        = "lease_expired"
+	ChangedBySwap       = "changed_by_compare_and_swap"
+	TokenAdvanced       = "token_advanced"
+	WorkerSilent        = "old_worker_silent"
+	LateHeartbeat       = "late_heartbeat_seen"
+	BrowserGone         = "chrome_process_gone"
+	DirectoryUnlocked   = "directory_unlocked"
+	ClosedCleanly       = "closed_cleanly"
+	DirectoryPresent    = "directory_present"
+	DirectoryLocal      = "directory_on_local_disk"
+	SessionState        = "session_state_present"
+	StateChanged        = "cookies_or_storage_changed"
+	LastStepKnown       = "last_step_known"
+	LastURLKnown        = "last_url_known"
+	EvidenceStored      = "evidence_stored"
+	ScreenshotKnown     = "screenshot_available"
+	InExpectedDomains   = "url_in_expected_domains"
+	SensitivePlace      = "sensitive_page_or_step"
+	SensitiveSinceSafe  = "sensitive_since_safe_checkpoint"
+	UnsafeRequests      = "unsafe_requests"
+	UnsafeSinceSafe     = "unsafe_requests_since_safe_checkpoint"
+	TrafficSeen         = "requests_observed_throughout"
+	ProxyUnchanged      = "proxy_mapping_unchanged"
+	ReviewFlag          = "review_flag"
+	Resumable           = "task_resumable"
+	SafeCheckpointNamed = "safe_checkpoint_named"
+	IdempotentSince     = "idempotent_since_checkpoint"
+	WorkDescribed       = "task_described_work"
+)
+
+// Fact is one question, its answer, and how it was found.
+type Fact struct {
+	Name   string
+	Answer Answer
+	How    string
+}
+
+// Inspection is the list of facts, in the order in which they were gathered.
+type Inspection []Fact
+
+// Answer returns what was found about a question; one that was not asked is
+// unknown.
+func (i Inspection) Answer(name string) Answer {
+	for _, f := range i {
+		if f.Name == name {
+			return f.Answer
+		}
+	}
+	return Unknown
+}
+
+func (i Inspection) how(name string) string {
+	for _, f := range i {
+		if f.Name == name {
+			return f.How
+		}
+	}
+	return "not asked"
+}
+
+// Task is what the manifest says that an inspection needs.
+type Task struct {
+	Resumable       bool
+	ExpectedDomains []string
+	SensitiveURLs   []string
+}
+
+// InspectTask answers the questions about what the task did, from its journal.
+func InspectTask(s checkpoint.Summary, t Task) Inspection {
+	safe := s.LastSafe
+	place, since := sensitivePlace(s.Steps, s.URLs, t), sensitivePlace(s.StepsSince, s.URLsSince, t)
+	idempotent := safe != nil && safe.Idempotent
+	return Inspection{
+		{LastStepKnown, Is(s.LastStep != ""), orNone("step", s.LastStep)},
+		{LastURLKnown, Is(s.LastURL != ""), orNone("URL", s.LastURL)},
+		inDomains(s.LastURL, t.ExpectedDomains),
+		{SensitivePlace, Is(place != ""), cmp.Or(place, "no step or page was")},
+		{SensitiveSinceSafe, Is(since != ""), cmp.Or(since, "no step or page was")},
+		requests(UnsafeRequests, s.Unsafe),
+		requests(UnsafeSinceSafe, s.UnsafeSince),
+		{Resumable, Is(t.Resumable), "the manifest's resumable"},
+		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
+		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},
+		{WorkDescribed, Is(len(s.Steps) > 0), fmt.Sprintf("%d steps in the journal", len(s.Steps))},
+	}
+}
+
+func checkpointName(e *checkpoint.Entry) string {
+	if e == nil {
+		return ""
+	}
+	return e.Name
+}
+
+func orNone(what, value string) string {
+	if value == "" {
+		return "no " + what + " in the journal"
+	}
+	return what + " " + value
+}
+
+func requests(name string, sent []checkpoint.Entry) Fact {
+	if len(sent) == 0 {
+		return Fact{name, No, "none was seen"}
+	}
+	last := sent[len(sent)-1]
+	return Fact{name, Yes, fmt.Sprintf("%d seen, the last %s %s", len(sent), last.Method, last.URL)}
+}
+
+// inDomains tells whether the last page belongs to where the task was expected.
+func inDomains(last string, expected []string) Fact {
+	if len(expected) == 0 {
+		return Fact{InExpectedDomains, Unknown, "no expected domains are configured"}
+	}
+	u, err := url.Parse(last)
+	if err != nil || u.Hostname() == "" {
+		if last == "about:blank" || last == "" {
+			return Fact{InExpectedDomains, Yes, "no page was open"}
+		}
+		return Fact{InExpectedDomains, Unknown, "the last URL has no host"}
+	}
+	host := strings.ToLower(u.Hostname())
+	for _, d := range expected {
+		d = strings.ToLower(strings.TrimPrefix(d, "."))
+		if host == d || strings.HasSuffix(host, "."+d) {
+			return Fact{InExpectedDomains, Yes, host + " is in " + d}
+		}
+	}
+	return Fact{InExpectedDomains, No, host + " is in none of " + strings.Join(expected, ", ")}
+}

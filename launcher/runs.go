@@ -1,0 +1,210 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/internal/id"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// openProfile is a profile that this host is at work on: opened by sessions, each
+// a run with a token of its own, or in recovery.
+type openProfile struct {
+	// sessions are the living runs, guarded by the launcher's mutex.
+	sessions []*session
+
+	// gate has room for the one run that comes or goes.
+	gate chan struct{}
+	// closing says that the last run's end has begun: nobody joins any more.
+	closing bool
+	lock    *profiledir.Lock
+	live    *live
+	// lost are the runs that were lost while others went on.
+	lost []lostRun
+}
+
+// lostRun is what recovery has to know of a run whose evidence is stored.
+type lostRun struct {
+	file    caseFile
+	entries []checkpoint.Entry
+}
+
+// noteAll puts what was seen in the browser into the journal of every run: which of
+// them it belongs to cannot be told for sure.
+func (l *Launcher) noteAll(o *openProfile, first *session) func(checkpoint.Entry) {
+	return func(e checkpoint.Entry) {
+		l.mu.Lock()
+		runs := slices.Clone(o.sessions)
+		l.mu.Unlock()
+		if len(runs) == 0 { // it is just being started
+			runs = []*session{first}
+		}
+		for _, s := range runs {
+			s.note(e)
+		}
+	}
+}
+
+// shares tells whether other runs are using the browser.
+func (s *session) shares() bool {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	return slices.ContainsFunc(s.open.sessions, func(o *session) bool { return o != s })
+}
+
+// enter counts a session among the runs of its profile, and begins to serve it.
+func (l *Launcher) enter(s *session) {
+	s.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.open.sessions = append(s.open.sessions, s)
+	l.sessions[s.id] = s
+	l.hashes[hashCapability(s.capability)] = s.id
+	if l.draining {
+		s.update(func(f *facts) { f.draining, f.leaving = true, l.o.LeaveOnExit })
+	}
+	l.metrics.sessions.Inc()
+	l.work.Go(s.run)
+}
+
+// leaves takes a session out of the runs, and tells whether it was the last. The
+// gate is held.
+func (s *session) leaves() (last bool) {
+	s.l.mu.Lock()
+	defer s.l.mu.Unlock()
+	others := slices.DeleteFunc(slices.Clone(s.open.sessions), func(o *session) bool { return o == s })
+	if len(others) == 0 {
+		// It stays in the list: what the pages do last goes into its journal.
+		s.open.closing = true
+		return true
+	}
+	s.open.sessions = others
+	return false
+}
+
+// joinable tells whether the record is of a profile that the task may share here.
+func (l *Launcher) joinable(r lease.Record, m api.Manifest) bool {
+	return r.State == lease.Held && r.LauncherID == l.o.ID && r.MaxActiveRuns > 1 && r.Shut(m.Exclusive()) == ""
+}
+
+// gateTimeout bounds how long a run that wants to join waits for one that ends.
+const gateTimeout = time.Second
+
+// join grants one more run on a profile whose browser is open here.
+func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string) (*session, error) {
+	l.mu.Lock()
+	o := l.profiles[m.ProfileID]
+	l.mu.Unlock()
+	if o == nil {
+		return nil, l.conflict(entry.Record, m)
+	}
+	select {
+	case o.gate <- struct{}{}:
+		defer func() { <-o.gate }()
+	case <-time.After(gateTimeout):
+		return nil, l.conflict(entry.Record, m)
+	}
+	if o.closing || o.live == nil || len(o.lost) > 0 {
+		return nil, l.conflict(entry.Record, m)
+	}
+	k, err := l.presence.current()
+	if err != nil {
+		return nil, err
+	}
+	floor, err := l.o.Root.Floor(m.ProfileID)
+	if err != nil {
+		return nil, err
+	}
+	next, err := entry.Record.Grant(l.request(m, id.New("ses"), k, floor), time.Now())
+	if err != nil {
+		return nil, l.notGranted(err, entry.Record, m)
+	}
+	s := newSession(l, m, next, path, o, id.Secret())
+	sent := boottime.Now()
+	if err := l.swapGrant(ctx, s, entry, next); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	s.hold(k)
+	err = errors.Join(o.lock.Keep(next), s.openJournal(), s.holding.Fence().Check())
+	if err == nil {
+		err = s.openDedicated()
+	}
+	if err != nil {
+		return nil, s.joinFailed(ctx, err)
+	}
+	s.log.Info().Dur("took", boottime.Now().Sub(sent)).Msg("joined the browser of the profile")
+	l.enter(s)
+	return s, nil
+}
+
+// joinFailed undoes the grant of a run that never began.
+func (s *session) joinFailed(ctx context.Context, cause error) error {
+	s.holding.Fence().Shut(cause)
+	s.holding.Stop()
+	_, err := s.change(ctx, func(r lease.Record) (lease.Record, error) {
+		return r.EndRun(s.token, false, reasonStartFailed, "", lease.Sealed{}, time.Now())
+	})
+	s.file.Reason, s.file.Ended = reasonStartFailed, reasonStartFailed
+	if s.journal != nil {
+		err = errors.Join(err, s.journal.Close())
+	}
+	close(s.done)
+	if err = errors.Join(err, s.l.remember(s.file)); err != nil {
+		s.log.Error().Err(err).Msg("a run that did not begin is not taken back: the profile is recovered when the others end")
+	}
+	return fmt.Errorf("joining profile %s: %w", s.profile, cause)
+}
+
+// endRun ends one of several runs: its connections and what they left in the
+// browser go, its evidence is stored, and the others do not notice. The gate is
+// held. It returns how the run ended.
+func (s *session) endRun(r ruling, bundle *evidence.Bundle) (string, error) {
+	lost := r.verdict != endInOrder
+	code, reason := s.closeCode(r)
+	s.cutOff(s.lossCause(reason), code, reason)
+	if bundle == nil {
+		bundle = s.capture(r.reason, r.outcome)
+	}
+	sealed := s.save(bundle)
+	s.holding.Stop()
+	s.dropPeers()
+	s.open.live.bound(0)
+	lost = lost || sealed.EvidenceID == ""
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	_, err := s.change(ctx, func(rec lease.Record) (lease.Record, error) {
+		return rec.EndRun(s.token, lost, r.reason, r.outcome, sealed, time.Now())
+	})
+	if lost || err != nil { // where the record still names it, too, whoever ends last has it inspected
+		s.mu.Lock()
+		f := s.file
+		s.mu.Unlock()
+		s.open.lost = append(s.open.lost, lostRun{f, s.journal.Entries()})
+	}
+	if lost {
+		return "lost (" + r.reason + "): inspected when the other runs of the profile end", err
+	}
+	return "released: " + r.reason, err
+}
+
+// dropPeers closes what the run's connections left in the browser.
+func (s *session) dropPeers() {
+	s.mu.Lock()
+	peers := slices.Concat(s.peers, s.kept)
+	s.peers, s.kept = nil, nil
+	s.mu.Unlock()
+	for _, p := range peers {
+		s.closePeer(context.Background(), p)
+	}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/gobwas/ws"
+)
+
+// client is the plainest websocket client: it writes a message in one write, and
+// looks at no more of what comes than it needs.
+type client struct {
+	net    net.Conn
+	r      *bufio.Reader
+	lastID int
+	out    []byte
+	in     []byte
+}
+
+func dial(url string) (*client, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, r, _, err := ws.Dial(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the browser: %w", err)
+	}
+	if r == nil {
+		r = bufio.NewReaderSize(conn, 64<<10)
+	}
+	return &client{net: conn, r: r}, nil
+}
+
+// close does the close handshake: a dropped connection would be a lost worker.
+func (c *client) close() error {
+	c.frame(ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))
+	_ = c.net.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.net.Write(c.out); err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, c.r)
+	return c.net.Close()
+}
+
+func (c *client) frame(op ws.OpCode, payload []byte) {
+	var b bytes.Buffer
+	// Into memory; the mask is of no use on loopback, but asked for.
+	mask := [4]byte{1, 2, 3, 4}
+	_ = ws.WriteHeader(&b, ws.Header{Fin: true, OpCode: op, Masked: true, Mask: mask, Length: int64(len(payload))})
+	c.out = append(append(c.out[:0], b.Bytes()...), payload...)
+	ws.Cipher(c.out[b.Len():], mask, 0)
+}
+
+// send writes a command and returns its id.
+func (c *client) send(session, method, params string) (int, error) {
+	c.lastID++
+	msg := append([]byte(nil), `{"id":`...)
+	msg = strconv.AppendInt(msg, int64(c.lastID), 10)
+	msg = append(msg, `,"method":"`+method+`","params":`...)
+	msg = append(msg, params...)
+	if session != "" {
+		msg = append(msg, `,"sessionId":"`+session+`"`...)
+	}
+	msg = append(msg, '}')
+	c.frame(ws.OpText, msg)
+	_ = c.net.SetDeadline(time.Now().Add(patience))
+	_, err := c.net.Write(c.out)
+	return c.lastID, err
+}
+
+// next returns the next message, which is valid until the one after.
+func (c *client) next() ([]byte, error) {
+	for {
+		h, err := ws.ReadHeader(c.r)
+		if err != nil {
+			return nil, err
+		}
+		if int64(cap(c.in)) < h.Length {
+			c.in = make([]byte, h.Length)
+		}
+		c.in = c.in[:h.Length]
+		if _, err := io.ReadFull(c.r, c.in); err != nil {
+			return nil, err
+		}
+		switch h.OpCode {
+		case ws.OpText:
+			return c.in, nil
+		case ws.OpClose:
+			return nil, fmt.Errorf("closed by the other side: %q", c.in)
+		}
+	}
+}
+
+var idKey = []byte(`{"id":`)
+
+// answer drops events until the answer with the id comes.
+func (c *client) answer(id int) ([]byte, error) {
+	for {
+		msg, err := c.next()
+		if err != nil {
+			return nil, err
+		}
+		rest, ok := bytes.CutPrefix(msg, idKey)
+		if !ok || !bytes.HasPrefix(rest, strconv.AppendInt(nil, int64(id), 10)) {
+			continue
+		}
+		if bytes.HasPrefix(bytes.TrimLeft(rest, "0123456789"), []byte(`,"error"`)) {
+			return nil, fmt.Errorf("refused: %s", msg)
+		}
+		return msg, nil
+	}
+}
+
+func (c *client) call(session, method, params string) ([]byte, error) {
+	id, err := c.send(session, method, params)
+	if err != nil {
+		return nil, err
+	}
+	return c.answer(id)
+}
+
+// page opens a page and returns a session on it.
+func (c *client) page() (string, error) {
+	var r struct {
+		Result struct{ TargetID, SessionID string }
+	}
+	msg, err := c.call("", "Target.createTarget", `{"url":"about:blank"}`)
+	if err != nil {
+		return "", err
+	}
+	if err := json.Unmarshal(msg, &r); err != nil {
+		return "", err
+	}
+	msg, err = c.call("", "Target.attachToTarget", `{"targetId":"`+r.Result.TargetID+`","flatten":true}`)
+	if err != nil {
+		return "", err
+	}
+	err = json.Unmarshal(msg, &r)
+	return r.Result.SessionID, err
+}

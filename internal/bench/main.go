@@ -1,0 +1,146 @@
+// Command bench measures what the launcher's data path costs against Chrome's own
+// debugging port, side by side: one Chrome with both the port and the pipe, and
+// the real sidecar, in a process of its own, on the pipe. Rounds on the two
+// alternate, and what it prints are medians of the rounds' ratios.
+//
+// It prints and judges nothing: what is a goal stands beside what was measured.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == fakeArg {
+		if len(os.Args) > 2 && os.Args[2] == "--version" {
+			fmt.Println("Chromium 156.0.0.0 (scripted)")
+			return
+		}
+		fakeChrome()
+		return
+	}
+	var o options
+	flag.Func("launcher", "the leasehold binary to measure; given again, several in turn", func(s string) error {
+		path, err := filepath.Abs(s)
+		o.launchers = append(o.launchers, path)
+		return err
+	})
+	flag.StringVar(&o.chrome, "chrome", "/usr/bin/chromium", "the browser")
+	flag.StringVar(&o.clients, "clients", "internal/clients", "the folder with Playwright's node_modules")
+	flag.IntVar(&o.rounds, "rounds", 9, "rounds of each measure; the median counts")
+	flag.StringVar(&o.only, "only", "", "the measures to run, a comma-separated list of parts of their names")
+	flag.IntVar(&o.sessions, "sessions", 200, "sessions with scripted browsers on one launcher; 0 for none")
+	flag.StringVar(&o.save, "save", "", "a file to save the results in")
+	flag.StringVar(&o.compare, "compare", "", "a saved file to print beside the results")
+	flag.Parse()
+	stopOnSignal()
+	if err := run(o, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	launchers       []string
+	chrome, clients string
+	rounds          int
+	only            string
+	sessions        int
+	save, compare   string
+}
+
+func (o options) wants(name string) bool {
+	return o.only == "" || slices.ContainsFunc(strings.Split(o.only, ","), func(part string) bool { return strings.Contains(name, part) })
+}
+
+// result is one line of the table. A ratio is the launcher's time to the port's.
+type result struct {
+	Name  string  `json:"name"`
+	Goal  float64 `json:"goal,omitempty"` // of the ratio; zero: none
+	Unit  string  `json:"unit"`
+	Port  float64 `json:"port,omitempty"` // or what else Value is held against
+	Value float64 `json:"value"`
+	Ratio float64 `json:"ratio,omitempty"`
+	Low   float64 `json:"low,omitempty"` // of the rounds' ratios
+	High  float64 `json:"high,omitempty"`
+	// Best is the ratio of the two sides' best rounds: what is left where other
+	// programs disturb the median.
+	Best float64 `json:"best,omitempty"`
+}
+
+func run(o options, out io.Writer) error {
+	if len(o.launchers) == 0 {
+		return errors.New("no launcher to measure: give -launcher bin/leasehold (make bench builds it)")
+	}
+	saved := map[string]result{}
+	if o.compare != "" {
+		b, err := os.ReadFile(o.compare)
+		if err != nil {
+			return err
+		}
+		var list []result
+		if err := json.Unmarshal(b, &list); err != nil {
+			return fmt.Errorf("%s: want what -save wrote: %w", o.compare, err)
+		}
+		for _, r := range list {
+			saved[r.Name] = r
+		}
+	}
+	all, measured := measure(o)
+	for i, results := range all {
+		if len(all) > 1 {
+			fmt.Fprintf(out, "%s\n", o.launchers[i])
+		}
+		if err := show(out, results, saved); err != nil {
+			return err
+		}
+	}
+	if measured != nil || o.save == "" {
+		return measured
+	}
+	b, err := json.MarshalIndent(all[0], "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.save, append(b, '\n'), 0o600)
+}
+
+func show(out io.Writer, results []result, saved map[string]result) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprint(w, "measure\tport\tlauncher\tratio\t[goal]\tbest\tlow..high")
+	if len(saved) > 0 {
+		fmt.Fprint(w, "\tsaved\tnow/saved")
+	}
+	fmt.Fprintln(w)
+	for _, r := range results {
+		port, ratio, best, spread, goal := "", "", "", "", ""
+		if r.Port > 0 {
+			port = fmt.Sprintf("%.4g %s", r.Port, r.Unit)
+		}
+		if r.Ratio > 0 {
+			ratio, best, spread = fmt.Sprintf("%.2f", r.Ratio), fmt.Sprintf("%.2f", r.Best), fmt.Sprintf("%.2f..%.2f", r.Low, r.High)
+		}
+		if r.Goal > 0 {
+			goal = fmt.Sprintf("[%.2f]", r.Goal)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.4g %s\t%s\t%s\t%s\t%s", r.Name, port, r.Value, r.Unit, ratio, goal, best, spread)
+		if old, ok := saved[r.Name]; ok {
+			was, now := old.Value, r.Value
+			if r.Ratio > 0 && old.Ratio > 0 {
+				was, now = old.Ratio, r.Ratio
+			}
+			fmt.Fprintf(w, "\t%.4g\t%.2f", was, now/was)
+		}
+		fmt.Fprintln(w)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,362 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// side is one way to the browser: its port, or the launcher.
+type side struct {
+	url     string
+	client  *client
+	session string // on a page of its own
+	script  *playwright
+}
+
+// rig is one launcher and its browser, reached both ways.
+type rig struct {
+	sidecar        *sidecar
+	port, launcher side
+}
+
+// measureOf is one thing to measure. sample is one round on one side, in unit.
+type measureOf struct {
+	name   string
+	unit   string
+	goal   float64
+	times  int // how often each round samples: short samples, close together, see the same noise
+	sample func(*side) (float64, error)
+}
+
+var measures = []measureOf{
+	{"evaluate p50", "us", 1.05, 9, callsP50("", `Runtime.evaluate`, `{"expression":"1+1"}`)},
+	{"Browser.getVersion p50", "us", 1.40, 9, callsP50("browser", `Browser.getVersion`, `{}`)},
+	{"64 calls in flight", "ms", 0.85, 3, inFlight},
+	{"10 MiB down", "ms", 0.80, 2, down},
+	{"4 MiB up", "ms", 0.90, 4, up},
+	{"20000 events", "ms", 0.75, 1, events},
+	{"Playwright script", "ms", 1.00, 1, func(s *side) (float64, error) { return s.script.once() }},
+}
+
+func callsP50(on, method, params string) func(*side) (float64, error) {
+	return func(s *side) (float64, error) {
+		session := s.session
+		if on == "browser" {
+			session = ""
+		}
+		var took []float64
+		for i := range 110 {
+			begun := time.Now()
+			if _, err := s.client.call(session, method, params); err != nil {
+				return 0, err
+			}
+			if i >= 10 { // warm
+				took = append(took, float64(time.Since(begun).Nanoseconds())/1e3)
+			}
+		}
+		return median(took), nil
+	}
+}
+
+const (
+	window  = 64
+	flights = 1000
+)
+
+func inFlight(s *side) (float64, error) {
+	begun := time.Now()
+	for sent, got := 0, 0; got < flights; {
+		for sent < flights && sent-got < window {
+			if _, err := s.client.send(s.session, "Runtime.evaluate", `{"expression":"1+1"}`); err != nil {
+				return 0, err
+			}
+			sent++
+		}
+		msg, err := s.client.next()
+		if err != nil {
+			return 0, err
+		}
+		if bytes.HasPrefix(msg, idKey) {
+			got++
+		}
+	}
+	return ms(begun), nil
+}
+
+func down(s *side) (float64, error) { return large(s, `'x'.repeat(10485760)`, 10<<20) }
+
+func up(s *side) (float64, error) { return large(s, `'`+strings.Repeat("x", 4<<20)+`'.length`, 0) }
+
+func large(s *side, expression string, least int) (float64, error) {
+	begun := time.Now()
+	msg, err := s.client.call(s.session, "Runtime.evaluate", `{"expression":"`+expression+`","returnByValue":true}`)
+	if err == nil && len(msg) < least {
+		err = fmt.Errorf("%d bytes, want %d: %.200s", len(msg), least, msg)
+	}
+	return ms(begun), err
+}
+
+const manyEvents = 20000
+
+var consoleEvent = []byte(`{"method":"Runtime.consoleAPICalled"`)
+
+func events(s *side) (_ float64, err error) {
+	if _, err := s.client.call(s.session, "Runtime.enable", `{}`); err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	if _, err := s.client.send(s.session, "Runtime.evaluate", fmt.Sprintf(`{"expression":"for(let i=0;i<%d;i++)console.log('event',i)"}`, manyEvents)); err != nil {
+		return 0, err
+	}
+	for seen := 0; seen < manyEvents; {
+		msg, err := s.client.next()
+		if err != nil {
+			return 0, err
+		}
+		if bytes.HasPrefix(msg, consoleEvent) {
+			seen++
+		}
+	}
+	took := ms(begun)
+	for _, method := range []string{"Runtime.discardConsoleEntries", "Runtime.disable"} {
+		if _, err := s.client.call(s.session, method, `{}`); err != nil {
+			return 0, err
+		}
+	}
+	return took, nil
+}
+
+func ms(since time.Time) float64 { return float64(time.Since(since).Nanoseconds()) / 1e6 }
+
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	if len(v) == 0 {
+		return 0
+	}
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// measure runs everything, on every launcher in turn. On an error it returns what
+// was measured before.
+func measure(o options) (all [][]result, err error) {
+	all = make([][]result, len(o.launchers))
+	var rigs []*rig
+	defer func() {
+		for _, r := range rigs {
+			err = errors.Join(err, r.stop())
+		}
+	}()
+	for _, binary := range o.launchers {
+		r, err := newRig(o, binary)
+		if err != nil {
+			return all, err
+		}
+		rigs = append(rigs, r)
+	}
+	for _, m := range measures {
+		if !o.wants(m.name) {
+			continue
+		}
+		if m.name == "Playwright script" {
+			for _, r := range rigs {
+				if err := r.startPlaywright(o); err != nil {
+					return all, err
+				}
+			}
+		}
+		results, err := m.run(o, rigs)
+		if err != nil {
+			return all, fmt.Errorf("%s: %w", m.name, err)
+		}
+		for i, r := range results {
+			all[i] = append(all[i], r)
+		}
+	}
+	for i, r := range rigs {
+		costs, err := r.costs(o)
+		if err != nil {
+			return all, err
+		}
+		all[i] = append(all[i], costs...)
+	}
+	for i, binary := range o.launchers {
+		if o.sessions > 0 && o.wants("sessions") {
+			many, err := manySessions(binary, o.sessions)
+			if err != nil {
+				return all, fmt.Errorf("%d sessions: %w", o.sessions, err)
+			}
+			all[i] = append(all[i], many...)
+		}
+	}
+	return all, nil
+}
+
+// run takes the rounds: on each, every launcher and its port, which of the two
+// first in turn.
+func (m measureOf) run(o options, rigs []*rig) ([]result, error) {
+	ports, values, ratios := make([][]float64, len(rigs)), make([][]float64, len(rigs)), make([][]float64, len(rigs))
+	for round := range o.rounds*m.times + 1 {
+		for i, r := range rigs {
+			var took [2]float64
+			sides := [2]*side{&r.port, &r.launcher}
+			for k := range 2 {
+				which := (k + round) % 2
+				var err error
+				if took[which], err = m.sample(sides[which]); err != nil {
+					return nil, err
+				}
+			}
+			if round == 0 { // warm
+				continue
+			}
+			ports[i], values[i], ratios[i] = append(ports[i], took[0]), append(values[i], took[1]), append(ratios[i], took[1]/took[0])
+		}
+	}
+	results := make([]result, len(rigs))
+	for i := range rigs {
+		results[i] = result{
+			Name: m.name, Unit: m.unit, Goal: m.goal, Port: median(ports[i]), Value: median(values[i]),
+			Ratio: median(ratios[i]), Low: slices.Min(ratios[i]), High: slices.Max(ratios[i]),
+			Best: slices.Min(values[i]) / slices.Min(ports[i]),
+		}
+	}
+	return results, nil
+}
+
+const profile = "bench"
+
+func newRig(o options, binary string) (_ *rig, err error) {
+	r := &rig{}
+	if r.sidecar, err = startSidecar(binary, o.chrome+" --remote-debugging-port=0"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.stop())
+		}
+	}()
+	if r.launcher.url, err = r.sidecar.session(profile); err != nil {
+		return nil, err
+	}
+	if r.port.url, err = r.sidecar.portURL(profile); err != nil {
+		return nil, err
+	}
+	for _, s := range []*side{&r.port, &r.launcher} {
+		if s.client, err = dial(s.url); err != nil {
+			return nil, err
+		}
+		if s.session, err = s.client.page(); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *rig) stop() error {
+	var err error
+	for _, s := range []*side{&r.port, &r.launcher} {
+		if s.script != nil {
+			err = errors.Join(err, s.script.stop())
+		}
+		if s.client != nil {
+			err = errors.Join(err, s.client.close())
+		}
+	}
+	return errors.Join(err, r.sidecar.stop())
+}
+
+// costs is what the launcher's process spends.
+func (r *rig) costs(o options) ([]result, error) {
+	var results []result
+	const calls = 4000
+	for _, load := range []struct {
+		name   string
+		sample func(*side) (float64, error)
+		n      float64
+	}{
+		{"per call", func(s *side) (float64, error) {
+			for range calls {
+				if _, err := s.client.call(s.session, "Runtime.evaluate", `{"expression":"1+1"}`); err != nil {
+					return 0, err
+				}
+			}
+			return 0, nil
+		}, calls},
+		{"per call, 64 in flight", inFlight, flights},
+		{"per event", events, manyEvents},
+	} {
+		if !o.wants("CPU " + load.name) {
+			continue
+		}
+		before, err := r.sidecar.cpu()
+		if err != nil {
+			return nil, err
+		}
+		slept, err := r.sidecar.sleeps()
+		if err != nil {
+			return nil, err
+		}
+		if _, err := load.sample(&r.launcher); err != nil {
+			return nil, err
+		}
+		after, err := r.sidecar.cpu()
+		if err != nil {
+			return nil, err
+		}
+		sleptAfter, err := r.sidecar.sleeps()
+		if err != nil {
+			return nil, err
+		}
+		results = append(results,
+			result{Name: "CPU " + load.name, Unit: "us", Value: float64((after - before).Nanoseconds()) / 1e3 / load.n},
+			result{Name: "wake-ups " + load.name, Unit: "", Value: (sleptAfter - slept) / load.n})
+	}
+	if name := "CPU when idle"; o.wants(name) {
+		before, err := r.sidecar.cpu()
+		if err != nil {
+			return nil, err
+		}
+		const pause = 3 * time.Second
+		time.Sleep(pause)
+		after, err := r.sidecar.cpu()
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, result{Name: name, Unit: "ms/s", Value: (after - before).Seconds() * 1e3 / pause.Seconds()})
+	}
+	if name := "memory per connection"; o.wants(name) {
+		before, err := r.sidecar.memory()
+		if err != nil {
+			return nil, err
+		}
+		const conns = 50
+		var open []*client
+		for range conns {
+			c, err := dial(r.launcher.url)
+			if err != nil {
+				return nil, err
+			}
+			open = append(open, c)
+			for range 20 {
+				if _, err := c.call("", "Browser.getVersion", `{}`); err != nil {
+					return nil, err
+				}
+			}
+		}
+		after, err := r.sidecar.memory()
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range open {
+			if err := c.close(); err != nil {
+				return nil, err
+			}
+		}
+		results = append(results, result{Name: name, Unit: "KiB", Value: (after - before) / conns})
+	}
+	return results, nil
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// patience bounds every wait for a process or an answer.
+const patience = 60 * time.Second
+
+// sidecar is a launcher that runs, in a process and a directory of its own.
+type sidecar struct {
+	url string
+	dir string
+	cmd *exec.Cmd
+
+	stopping sync.Once
+}
+
+var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
+
+// running are the launchers to stop when the bench is interrupted.
+var running struct {
+	sync.Mutex
+	list []*sidecar
+}
+
+// stopOnSignal has an interrupted bench leave no process behind.
+func stopOnSignal() {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-c
+		running.Lock() // for good: none starts any more
+		for _, s := range running.list {
+			if err := s.stop(); err != nil {
+				fmt.Fprintln(os.Stderr, "bench:", err)
+			}
+		}
+		os.Exit(130)
+	}()
+}
+
+// startSidecar runs the launcher with a browser that is started by the command
+// line given, the launcher's arguments behind it.
+func startSidecar(binary, browser string, args ...string) (_ *sidecar, err error) {
+	s := &sidecar{}
+	if s.dir, err = os.MkdirTemp("", "leasehold-bench-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.stop())
+		}
+	}()
+	wrapper := filepath.Join(s.dir, "browser")
+	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec "+browser+" \"$@\"\n"), 0o700); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(binary, append([]string{
+		"run", "--data-dir", filepath.Join(s.dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--headless", "--chrome", wrapper,
+	}, args...)...)
+	cmd.Stderr = log
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	running.Lock()
+	if err = cmd.Start(); err == nil {
+		s.cmd = cmd
+		running.list = append(running.list, s)
+	}
+	running.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	for lines := bufio.NewScanner(stdout); lines.Scan(); {
+		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+			s.url = m[1]
+			return s, nil
+		}
+	}
+	said, _ := os.ReadFile(log.Name())
+	return nil, fmt.Errorf("%s ended before it was ready:\n%s", binary, said)
+}
+
+// stop has the launcher drain, and removes its directory. Only the first call does.
+func (s *sidecar) stop() (err error) {
+	s.stopping.Do(func() { err = s.end() })
+	return err
+}
+
+func (s *sidecar) end() error {
+	var err error
+	if s.cmd != nil {
+		err = s.cmd.Process.Signal(syscall.SIGTERM)
+		late := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
+		err = errors.Join(err, s.cmd.Wait())
+		late.Stop()
+	}
+	return errors.Join(err, os.RemoveAll(s.dir))
+}
+
+// session takes a lease and returns the URL to connect to.
+func (s *sidecar) session(profile string) (string, error) {
+	body, err := json.Marshal(map[string]any{"profile_id": profile, "worker_id": "bench", "task_id": "bench-" + profile, "create": true})
+	if err != nil {
+		return "", err
+	}
+	client := http.Client{Timeout: patience}
+	resp, err := client.Post(s.url+"/v1/sessions", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var r struct {
+		CDPURL string `json:"cdp_url"`
+		Detail string `json:"detail"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
+		return "", err
+	}
+	if r.CDPURL == "" {
+		return "", fmt.Errorf("no session on %s: %s %s", profile, resp.Status, r.Detail)
+	}
+	return r.CDPURL, nil
+}
+
+// portURL is the websocket of the port that the profile's browser has of its own,
+// beside the launcher's pipe.
+func (s *sidecar) portURL(profile string) (string, error) {
+	path := filepath.Join(s.dir, "data", "profiles", profile, "DevToolsActivePort")
+	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		b, err := os.ReadFile(path)
+		if port, rest, ok := strings.Cut(string(b), "\n"); err == nil && ok {
+			return "ws://127.0.0.1:" + port + strings.TrimSpace(rest), nil
+		}
+		if time.Now().After(deadline) {
+			return "", fmt.Errorf("the browser opened no port: %w", err)
+		}
+	}
+}
+
+// cpu is the time that the launcher's process has used.
+func (s *sidecar) cpu() (time.Duration, error) {
+	// The kernel's number for the CPU clock of another process.
+	clock := int32(^s.cmd.Process.Pid<<3 | 2)
+	var t unix.Timespec
+	if err := unix.ClockGettime(clock, &t); err != nil {
+		return 0, fmt.Errorf("CPU clock of pid %d: %w", s.cmd.Process.Pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+// sleeps is how often a thread of the launcher's process went to sleep: each is a
+// wake-up that somebody paid for, however busy the machine is.
+func (s *sidecar) sleeps() (float64, error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, task := range tasks {
+		b, err := os.ReadFile(task)
+		if err != nil {
+			continue // it has ended
+		}
+		var n float64
+		_, rest, _ := strings.Cut(string(b), "\nvoluntary_ctxt_switches:")
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			return 0, fmt.Errorf("%s: %w", task, err)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// memory is the launcher's resident memory that is its own, in KiB.
+func (s *sidecar) memory() (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	var kib float64
+	_, rest, _ := strings.Cut(string(b), "RssAnon:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		return 0, fmt.Errorf("RssAnon of pid %d: %w", s.cmd.Process.Pid, err)
+	}
+	return kib, nil
+}

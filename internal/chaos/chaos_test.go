@@ -1,0 +1,181 @@
+package chaos
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain is also the worker and the harness, which run as processes of their
+// own.
+func TestMain(m *testing.M) {
+	role := os.Getenv(roleVariable)
+	if role == "" {
+		os.Exit(m.Run())
+	}
+	if err := play(role, []byte(os.Getenv(configVariable))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func play(role string, config []byte) error {
+	switch role {
+	case roleWorker:
+		var c workerConfig
+		if err := json.Unmarshal(config, &c); err != nil {
+			return err
+		}
+		return runWorker(c)
+	case roleRun:
+		var c Config
+		if err := json.Unmarshal(config, &c); err != nil {
+			return err
+		}
+		found, err := Run(c, os.Stdout)
+		if err == nil && len(found) > 0 {
+			err = fmt.Errorf("%d violations", len(found))
+		}
+		return err
+	default:
+		return fmt.Errorf("%s=%s: want %s or %s", roleVariable, role, roleWorker, roleRun)
+	}
+}
+
+// programs are built once for all runs.
+type programs struct{ self, leasehold, natsServer string }
+
+func buildPrograms(t *testing.T) programs {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := t.TempDir()
+	p := programs{self, filepath.Join(bin, "leasehold"), filepath.Join(bin, "nats-server")}
+	builds := [][]string{{"build", "-o", p.natsServer, "github.com/nats-io/nats-server/v2"}}
+	if given := os.Getenv("CHAOS_LEASEHOLD"); given != "" {
+		p.leasehold = given
+	} else {
+		builds = append(builds, []string{"build", "-race", "-o", p.leasehold, "leasehold/cmd/leasehold"})
+	}
+	for _, build := range builds {
+		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(build, " "), err, out)
+		}
+	}
+	return p
+}
+
+// runs makes a run in a process of its own and shows its table.
+func runs(t *testing.T, c Config, p programs) {
+	t.Helper()
+	runtime.LockOSThread() // the run ends with this thread
+	defer runtime.UnlockOSThread()
+	c.Self, c.Leasehold, c.NATSServer = p.self, p.leasehold, p.natsServer
+	var err error
+	if c.LogDir, err = os.MkdirTemp("", "leasehold-chaos-logs-"); err != nil {
+		t.Fatal(err)
+	}
+	cmd, isolated := isolate(p.self)
+	c.Isolated = isolated
+	possible := Possible(isolated, c.Nodes)
+	c.Faults = slices.DeleteFunc(slices.Clone(c.Faults), func(f string) bool { return !slices.Contains(possible, f) })
+	b, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleRun, configVariable+"="+string(b), "GORACE=atexit_sleep_ms=0")
+	out, err := cmd.CombinedOutput()
+	t.Logf("\n%s", out)
+	if err != nil {
+		t.Fatalf("%v: logs and history are in %s; again with: make chaos SEED=%d NODES=%d", err, c.LogDir, c.Seed, c.Nodes)
+	}
+	if err := os.RemoveAll(c.LogDir); err != nil {
+		t.Error(err)
+	}
+}
+
+// seed is the one that is asked for, or any.
+func seed(t *testing.T) uint64 {
+	t.Helper()
+	given := os.Getenv("CHAOS_SEED")
+	if given == "" {
+		return uint64(time.Now().UnixNano())
+	}
+	n, err := strconv.ParseUint(given, 10, 64)
+	if err != nil {
+		t.Fatalf("CHAOS_SEED: %v", err)
+	}
+	return n
+}
+
+// TestChaos is the short form, both shapes at a time; or the long form, as make
+// chaos asks for it.
+func TestChaos(t *testing.T) {
+	p := buildPrograms(t)
+	if os.Getenv("CHAOS_DURATION") != "" {
+		runs(t, longForm(t), p)
+		return
+	}
+	// A full disk of a launcher is for the long form, until a session that ends
+	// on one gets its evidence.
+	for _, tt := range []struct {
+		name   string
+		nodes  int
+		faults []string
+	}{
+		{"one node", 1, []string{
+			KillWorker, KillLauncher, KillChrome, StopLauncher, ShiftedClock,
+			KillStore, StopStore, CutToStore, FullStore, SubscriberOff, WipedStore, RolledBack,
+		}},
+		{"three nodes", 3, []string{
+			KillLauncher, StopHost, StopWorker,
+			KillStore, CutBothWays, CutFromStore, CutNodes, CutNodeOneWay, DeletedStream,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			runs(t, Config{Seed: seed(t), Nodes: tt.nodes, TTL: 2 * time.Second, Duration: 15 * time.Second, Short: true, Faults: tt.faults}, p)
+		})
+	}
+}
+
+// longForm is what the variables of make chaos say.
+func longForm(t *testing.T) Config {
+	t.Helper()
+	c := Config{Seed: seed(t), TTL: 3 * time.Second}
+	var err error
+	if c.Duration, err = time.ParseDuration(os.Getenv("CHAOS_DURATION")); err != nil {
+		t.Fatalf("CHAOS_DURATION: %v", err)
+	}
+	switch n := os.Getenv("CHAOS_NODES"); n {
+	case "", "1":
+		c.Nodes = 1
+	case "3":
+		c.Nodes = 3
+	default:
+		t.Fatalf("CHAOS_NODES=%s: want 1 or 3", n)
+	}
+	var without []string
+	if list := os.Getenv("CHAOS_WITHOUT"); list != "" {
+		without = strings.Split(list, ";")
+	}
+	all := Possible(true, 3)
+	for _, w := range without {
+		if !slices.Contains(all, w) {
+			t.Fatalf("CHAOS_WITHOUT: %q is no fault: want some of %q, separated by semicolons", w, all)
+		}
+	}
+	c.Faults = slices.DeleteFunc(all, func(f string) bool { return slices.Contains(without, f) })
+	return c
+}

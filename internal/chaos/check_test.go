@@ -1,0 +1,142 @@
+package chaos
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"leasehold/internal/boottime"
+	"leasehold/lease"
+)
+
+// story makes histories: each entry is a second after the one before.
+type story struct {
+	now     boottime.Instant
+	seq     uint64
+	epoch   int
+	wall    time.Time
+	entries []Entry
+}
+
+func newStory() *story {
+	return &story{now: boottime.Instant(time.Hour), wall: time.Date(2026, 6, 18, 9, 0, 0, 0, time.UTC)}
+}
+
+func (s *story) add(e Entry) *story {
+	s.now, s.wall = s.now.Add(time.Second), s.wall.Add(time.Second)
+	e.At, e.Profile = s.now, "p"
+	s.entries = append(s.entries, e)
+	return s
+}
+
+// grant is asked for and acknowledged half a second later.
+func (s *story) grant(token lease.Token, session string) *story {
+	return s.add(Entry{Kind: Granted, Token: token, Session: session, Since: s.now.Add(time.Second / 2)})
+}
+
+func (s *story) request(token lease.Token) *story {
+	return s.add(Entry{Kind: Requested, Token: token, ViaCDP: true})
+}
+
+func (s *story) event(name string, token lease.Token, sequence uint64, session string) *story {
+	s.seq++
+	return s.add(Entry{Kind: Published, Epoch: s.epoch, StreamSeq: s.seq, Wall: s.begin(), Event: &lease.Event{
+		Event: name, ProfileID: "p", Token: token, Sequence: sequence, SessionID: session, At: s.wall.Add(time.Second),
+	}})
+}
+
+// old is an event from before the store was set back.
+func (s *story) old(token lease.Token, sequence uint64, session string) *story {
+	s.event("available", token, sequence, session)
+	s.entries[len(s.entries)-1].Event.At = s.begin().Add(-time.Minute)
+	return s
+}
+
+func (s *story) begin() time.Time {
+	for i := len(s.entries) - 1; i >= 0; i-- {
+		if s.entries[i].Kind == Epoch {
+			return s.entries[i].Wall
+		}
+	}
+	return time.Time{}
+}
+
+func (s *story) wipe() *story {
+	s.epoch, s.seq = s.epoch+1, 0
+	return s.add(Entry{Kind: Epoch, Epoch: s.epoch, Wall: s.wall.Add(time.Second)})
+}
+
+// session is a whole one that goes well.
+func (s *story) session(token lease.Token, sequence uint64, id string) *story {
+	return s.grant(token, id).event(lease.EventGranted, token, sequence, id).request(token).
+		event(lease.EventReleased, token, sequence+1, id)
+}
+
+func (s *story) settled() []Entry { return s.add(Entry{Kind: Settled}).entries }
+
+// TestTheCheckerFindsWhatIsWrong feeds it doctored histories.
+func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		history []Entry
+		want    []string
+	}{
+		{"all is well", newStory().session(1, 1, "a").session(2, 3, "b").settled(), nil},
+		{"a session that was lost", newStory().
+			grant(1, "a").event(lease.EventGranted, 1, 1, "a").event("suspected_stale", 1, 2, "a").event("quarantined", 2, 3, "a").
+			event(lease.EventExpired, 2, 4, "a").session(3, 5, "b").settled(), nil},
+		{"a wiped store that starts again above the floor", newStory().session(1, 1, "a").wipe().session(2, 1, "b").settled(), nil},
+		{"what was lost by a roll-back is published again", newStory().session(1, 1, "a").event(lease.EventGranted, 2, 3, "b").wipe().
+			event(lease.EventGranted, 1, 1, "a").event("quarantined", 2, 2, "a").old(2, 4, "b").event(lease.EventExpired, 3, 6, "a").settled(), nil},
+		{"an event that was on its way when the store was wiped", func() []Entry {
+			s := newStory().session(1, 1, "a")
+			s.seq++
+			return s.session(2, 4, "b").wipe().session(3, 1, "c").settled()
+		}(), nil},
+		{"an answer that its worker read late", newStory().
+			add(Entry{Kind: Granted, Token: 2, Session: "b", Since: 1}).add(Entry{Kind: Granted, Token: 1, Session: "a", Since: 1}).entries, nil},
+		{"an event that is delivered again", func() []Entry {
+			s := newStory().session(1, 1, "a")
+			again := s.entries[1]
+			return s.add(again).settled()
+		}(), nil},
+
+		{"two holders of one token", newStory().grant(5, "a").grant(5, "b").entries, []string{TokenReused, TokenFell}},
+		{"a token that falls", newStory().grant(5, "a").grant(4, "b").entries, []string{TokenFell}},
+		{"a token that falls over a wipe", newStory().session(5, 1, "a").wipe().session(1, 1, "b").settled(), []string{TokenFell, LateRequest, Interleaved}},
+		{"a late write", newStory().grant(1, "a").request(1).grant(2, "b").request(1).entries, []string{LateRequest}},
+		{"two holders at work", newStory().request(1).request(2).request(1).request(2).entries, []string{Interleaved}},
+		{"a stale write that is accepted", newStory().grant(1, "a").grant(2, "b").
+			add(Entry{Kind: Accepted, Token: 1, Text: "checkpoint", Since: boottime.Instant(2 * time.Hour)}).entries, []string{StaleAccepted}},
+		{"a stale release that is accepted", newStory().grant(1, "a").grant(2, "b").
+			add(Entry{Kind: Released, Token: 1, Text: "release", Since: boottime.Instant(2 * time.Hour)}).entries, []string{StaleAccepted}},
+
+		{"an event twice", newStory().session(1, 1, "a").event(lease.EventReleased, 1, 2, "a").settled(), []string{EventDuplicate, EndMissing}},
+		{"events out of order", newStory().event("quarantined", 2, 2, "a").event("suspected_stale", 1, 1, "a").entries, []string{EventGap, EventOrder}},
+		{"a gap", newStory().session(1, 1, "a").session(2, 4, "b").settled(), []string{EventGap}},
+		{"a gap after a wipe", newStory().wipe().session(1, 8, "a").session(2, 11, "b").settled(), []string{EventGap}},
+		{"a first event that is not the first", newStory().session(1, 2, "a").settled(), []string{EventGap}},
+		{"a grant without its event", newStory().session(1, 1, "a").grant(2, "b").settled(), []string{EventMissing}},
+		{"a grant that never ends", newStory().event(lease.EventGranted, 1, 1, "a").settled(), []string{EndMissing}},
+		{"a grant that ends twice", newStory().session(1, 1, "a").event(lease.EventExpired, 2, 3, "a").settled(), []string{EndMissing}},
+		{"an event that never came", newStory().add(Entry{Kind: Missed, Event: &lease.Event{Event: "inspected"}}).entries, []string{EventMissed}},
+		{"what is judged on the spot", newStory().add(Entry{Kind: Broken, Text: TwoBrowsers + ": pids 4 and 7"}).entries, []string{TwoBrowsers}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, v := range Check(tt.history) {
+				if len(v.Related) == 0 {
+					t.Errorf("%s shows nothing", v.Kind)
+				}
+				if !slices.Contains(got, v.Kind) {
+					got = append(got, v.Kind)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(tt.want)
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("found %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

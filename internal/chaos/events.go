@@ -1,0 +1,182 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
+	"leasehold/lease/natskv"
+)
+
+// subscriber reads the events through a durable consumer, as a user's program
+// would: it is away at times, and goes on where it was.
+type subscriber struct {
+	store   *store
+	history *History
+
+	mu     sync.Mutex
+	seen   map[uint64]bool // stream sequences of this epoch
+	epoch  int
+	cancel context.CancelFunc // nil while it is away
+	done   chan struct{}
+}
+
+const durable = "chaos"
+
+func newSubscriber(s *store, h *History) *subscriber {
+	return &subscriber{store: s, history: h, seen: map[uint64]bool{}}
+}
+
+// come subscribes; leave ends that without a word to the server.
+func (s *subscriber) come() {
+	ctx, cancel := context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if epoch, _ := s.store.generation(); epoch != s.epoch {
+		s.epoch, s.seen = epoch, map[uint64]bool{}
+	}
+	done := make(chan struct{})
+	s.cancel, s.done = cancel, done
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := s.read(ctx); err != nil {
+				sleep(ctx, 300*time.Millisecond) // whatever it is, it is tried again
+			}
+		}
+	}()
+}
+
+func (s *subscriber) leave() {
+	s.mu.Lock()
+	cancel, done := s.cancel, s.done
+	s.cancel = nil
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		<-done
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// read fetches until something fails.
+func (s *subscriber) read(ctx context.Context) error {
+	nc, js, err := s.store.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	cons, err := js.CreateOrUpdateConsumer(ctx, natskv.Stream, jetstream.ConsumerConfig{
+		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second, DeliverPolicy: jetstream.DeliverAllPolicy,
+	})
+	if err != nil {
+		return err
+	}
+	for {
+		batch, err := cons.Fetch(200, jetstream.FetchMaxWait(time.Second))
+		if err != nil {
+			return err
+		}
+		for m := range batch.Messages() {
+			if err := s.take(m); err != nil {
+				return err
+			}
+			if err := m.Ack(); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(ctx.Err(), batch.Error()); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *subscriber) take(m jetstream.Msg) error {
+	meta, err := m.Metadata()
+	if err != nil {
+		return err
+	}
+	e, err := s.entry(meta.Sequence.Stream, m.Data())
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	again := s.seen[e.StreamSeq]
+	s.seen[e.StreamSeq] = true
+	s.mu.Unlock()
+	if !again { // else it was delivered again, since the answer was lost
+		s.history.Add(e)
+	}
+	return nil
+}
+
+func (s *subscriber) entry(seq uint64, data []byte) (Entry, error) {
+	var e lease.Event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return Entry{}, fmt.Errorf("message %d of the event stream: %w", seq, err)
+	}
+	epoch, wall := s.store.generation()
+	return Entry{Kind: Published, Profile: e.ProfileID, Epoch: epoch, Wall: wall, StreamSeq: seq, Event: &e}, nil
+}
+
+// settle waits until the subscriber was given everything that stands on the
+// stream, and reports what it was not.
+func (s *subscriber) settle(ctx context.Context) error {
+	nc, js, err := s.store.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	stream, err := js.Stream(ctx, natskv.Stream)
+	if err != nil {
+		return err
+	}
+	last := stream.CachedInfo().State.LastSeq
+	missing := func() []uint64 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var left []uint64
+		for seq := uint64(1); seq <= last; seq++ {
+			if !s.seen[seq] {
+				left = append(left, seq)
+			}
+		}
+		return left
+	}
+	for deadline := time.Now().Add(30 * time.Second); len(missing()) > 0 && time.Now().Before(deadline); {
+		sleep(ctx, 100*time.Millisecond)
+	}
+	for _, seq := range missing() {
+		m, err := stream.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		e, err := s.entry(seq, m.Data)
+		if err != nil {
+			return err
+		}
+		s.history.Add(e)
+		// What was published before the store was set back may have been
+		// delivered before that.
+		if e.Epoch == 0 || e.Event.At.After(e.Wall) {
+			e.Kind = Missed
+			s.history.Add(e)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// host is one launcher with its workers.
+type host struct {
+	*process
+	*sidecar
+	place    *place
+	data     *disk
+	profiles []string // whose workers ask for them here
+	homed    []string // that are made here
+	workers  []*process
+
+	mu sync.Mutex
+	// shift is how far its boot-time clock is off, in seconds.
+	shift int
+}
+
+// hostPlan says what the hosts are. A shared profiles directory is one that two
+// launchers are pointed at: only the kernel's lock and the floor keep them apart
+// when the store forgets.
+type hostPlan struct {
+	name    string
+	shared  bool
+	homed   []string
+	asked   []string
+	workers int
+}
+
+func (c Config) plan() []hostPlan {
+	plan := []hostPlan{
+		{name: "own", homed: []string{"own-1", "own-2"}, asked: []string{"own-1", "own-2", "left-1"}, workers: 3},
+		{name: "left", shared: true, homed: []string{"left-1"}, asked: []string{"left-1", "right-1"}, workers: 2},
+		{name: "right", shared: true, homed: []string{"right-1"}, asked: []string{"left-1", "right-1"}, workers: 2},
+	}
+	if c.Short {
+		return plan
+	}
+	return append(plan, hostPlan{name: "far", homed: []string{"far-1", "far.2"}, asked: []string{"far-1", "far.2", "own-1"}, workers: 3})
+}
+
+const sidecarPort = 9333
+
+func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host, error) {
+	const token = "chaos-callers-token"
+	tokenFile := filepath.Join(dir, "token")
+	temp := filepath.Join(dir, "t") // short: Chrome's socket lies below
+	if err := errors.Join(os.WriteFile(tokenFile, []byte(token), 0o600), os.MkdirAll(temp, 0o700)); err != nil {
+		return nil, err
+	}
+	shared, err := newDisk(net.isolated, filepath.Join(dir, "shared"))
+	if err != nil {
+		return nil, err
+	}
+	var hosts []*host
+	for i, plan := range c.plan() {
+		p, err := net.place(plan.name, 2, i+1)
+		if err != nil {
+			return nil, err
+		}
+		data, err := newDisk(net.isolated, filepath.Join(dir, plan.name))
+		if err != nil {
+			return nil, err
+		}
+		profiles := filepath.Join(data.path, "profiles")
+		if plan.shared {
+			profiles = shared.path
+		}
+		base := fmt.Sprintf("http://%s:%d", p.ip, sidecarPort)
+		h := &host{place: p, data: data, sidecar: newSidecar(base, token), profiles: plan.asked, homed: plan.homed}
+		h.process = newProcess(plan.name, filepath.Join(c.LogDir, plan.name+".log"), func() []string {
+			args := []string{
+				c.Leasehold, "run", "--data-dir", filepath.Join(data.path, "d"), "--profiles-dir", profiles,
+				"--listen", fmt.Sprintf("%s:%d", p.ip, sidecarPort), "--token-file", tokenFile, "--advertise-url", base,
+				"--nats-url", s.urls(), "--launcher-id", plan.name, "--lease-ttl", c.TTL.String(), "--reconnect-grace", "500ms",
+				"--cooldown", "0s", "--headless", "--log-format", "json",
+			}
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.shift != 0 {
+				clock := fmt.Sprint(h.shift)
+				args = append([]string{"unshare", "--time", "--boottime", clock, "--monotonic", clock, "--"}, args...)
+			}
+			return p.command(args...)
+		})
+		h.env = []string{"TMPDIR=" + temp, "GORACE=atexit_sleep_ms=0"}
+		for n := range plan.workers {
+			w := workerConfig{
+				ID: fmt.Sprintf("%s-w%d", plan.name, n+1), Seed: c.Seed + uint64(100*i+n), Launcher: base, Name: plan.name,
+				Token: token, Witness: witnessURL, Profiles: plan.asked, TTL: c.TTL,
+			}
+			b, err := json.Marshal(w)
+			if err != nil {
+				return nil, err
+			}
+			process := newProcess(w.ID, filepath.Join(c.LogDir, w.ID+".log"), func() []string { return p.command(c.Self) })
+			process.env = []string{roleVariable + "=" + roleWorker, configVariable + "=" + string(b), "GORACE=atexit_sleep_ms=0"}
+			h.workers = append(h.workers, process)
+		}
+		hosts = append(hosts, h)
+	}
+	return hosts, nil
+}
+
+// shiftClock sets how far the boot-time clock of the next start is off.
+func (h *host) shiftClock(seconds int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shift = seconds
+}
+
+// ready waits until /readyz answers 200.
+func (h *host) ready(ctx context.Context) error {
+	for {
+		err := h.call(ctx, 3*time.Second, http.MethodGet, "/readyz", nil, nil)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("launcher %s: /readyz: %w", h.place.name, err)
+		}
+		sleep(ctx, 200*time.Millisecond)
+	}
+}
+
+func (h *host) records(ctx context.Context) ([]lease.Record, error) {
+	var list struct{ Items []lease.Record }
+	err := h.call(ctx, callTime, http.MethodGet, "/v1/profiles", nil, &list)
+	return list.Items, err
+}
+
+// review approves what waits for a person here.
+func (h *host) review(ctx context.Context, history *History) {
+	records, err := h.records(ctx)
+	if err != nil {
+		return // the launcher is away
+	}
+	for _, r := range records {
+		if r.State != lease.ManualReview || r.Home != h.place.name {
+			continue
+		}
+		req := api.ReviewRequest{Write: api.Write{Token: r.Token}, Decision: lease.ReviewApprove, Reviewer: "harness"}
+		if h.call(ctx, callTime, http.MethodPost, "/v1/profiles/"+r.ProfileID+"/review", req, nil) == nil {
+			history.Add(Entry{Kind: Reviewed, Profile: r.ProfileID, Token: r.Token})
+		}
+	}
+}
+
+// startWorkers starts them; stopWorkers asks them to end their sessions, and
+// kills who does not.
+func (h *host) startWorkers() error {
+	for _, w := range h.workers {
+		if err := w.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *host) stopWorkers() {
+	var all sync.WaitGroup
+	for _, w := range h.workers {
+		all.Go(func() { _ = w.finish(20 * time.Second) }) // it is killed then
+	}
+	all.Wait()
+}

@@ -1,0 +1,474 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"leasehold/lease"
+)
+
+// Config is one run.
+type Config struct {
+	Seed     uint64
+	Duration time.Duration // of the faults
+	Nodes    int           // of NATS: 1 or 3
+	TTL      time.Duration
+	// Short runs with fewer hosts.
+	Short bool
+	// Isolated says that the process has namespaces of its own.
+	Isolated bool
+	// Faults are the kinds that happen, each at least once.
+	Faults []string
+	// LogDir keeps the logs and the history.
+	LogDir string
+	// Leasehold, NATSServer and Self are the programs; Self runs the workers.
+	Leasehold, NATSServer, Self string
+}
+
+// Bounds of what follows the faults.
+const (
+	readyTime  = 30 * time.Second
+	healTime   = 60 * time.Second
+	decideTime = 90 * time.Second
+	drainTime  = 90 * time.Second
+	calmTime   = 2 * time.Second
+)
+
+// harness is a run under way.
+type harness struct {
+	Config
+	dir        string
+	net        *network
+	history    *History
+	store      *store
+	hosts      []*host
+	subscriber *subscriber
+	watcher    *watcher
+}
+
+// Run makes one run and prints its table. It returns what was violated, and an
+// error where the run itself could not be made.
+func Run(c Config, out io.Writer) (found []Violation, err error) {
+	dir, err := os.MkdirTemp("", "lhc-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, removeAll(dir)) }()
+	history, err := NewHistory(filepath.Join(c.LogDir, "history.jsonl"))
+	if err != nil {
+		return nil, err
+	}
+	h := &harness{Config: c, dir: dir, history: history}
+	begun := time.Now()
+	runErr := h.run(context.Background(), rand.New(rand.NewPCG(c.Seed, 1)))
+	if err := errors.Join(runErr, history.Close()); err != nil {
+		return nil, err
+	}
+	entries := history.Entries()
+	found = Check(entries)
+	printTable(out, h, entries, found, time.Since(begun))
+	return found, nil
+}
+
+// removeAll removes the directory with the file systems in it.
+func removeAll(dir string) error {
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return err
+	}
+	for line := range strings.SplitSeq(string(mounts), "\n") {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], dir) {
+			if err := syscall.Unmount(f[1], syscall.MNT_DETACH); err != nil {
+				return fmt.Errorf("unmount %s: %w", f[1], err)
+			}
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// run goes through a run in order: start, faults, calm, judgement, stop. What was
+// started is stopped in any case.
+func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
+	if h.net, err = newNetwork(h.Isolated); err != nil {
+		return err
+	}
+	witness, err := startWitness(h.net.harness, h.history)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, witness.stop()) }()
+	h.watcher = startWatcher(h.dir, h.history)
+	defer h.watcher.stop()
+
+	if h.store, err = newStore(h.Config, h.net, h.history, h.dir); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, h.store.each(func(n *node) error { return n.finish(healTime) }))
+	}()
+	if err := h.store.each(func(n *node) error { return n.start() }); err != nil {
+		return err
+	}
+	starting, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
+	if err := h.store.ready(starting); err != nil {
+		return err
+	}
+	if h.hosts, err = newHosts(h.Config, h.net, h.store, witness.URL, h.dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, h.stopHosts()) }()
+	if err := h.startHosts(starting); err != nil {
+		return err
+	}
+	h.subscriber = newSubscriber(h.store, h.history)
+	h.subscriber.come()
+	defer h.subscriber.leave()
+
+	stopOperators := h.operate(ctx)
+	h.wreakAll(ctx, rnd)
+	h.calm(ctx)
+	for _, host := range h.hosts {
+		host.stopWorkers()
+	}
+	stopOperators()
+	return h.judge(ctx)
+}
+
+// startHosts starts one launcher after the other, so that the first makes the
+// streams, gives each its profiles, and lets the workers loose.
+func (h *harness) startHosts(ctx context.Context) error {
+	for i, host := range h.hosts {
+		if err := host.start(); err != nil {
+			return err
+		}
+		if i > 0 {
+			continue
+		}
+		if err := host.ready(ctx); err != nil {
+			return err
+		}
+		if err := h.store.replicate(ctx); err != nil {
+			return err
+		}
+	}
+	for _, host := range h.hosts {
+		if err := host.ready(ctx); err != nil {
+			return err
+		}
+		for _, p := range host.homed {
+			if err := host.call(ctx, readyTime, http.MethodPut, "/v1/profiles/"+p, map[string]any{}, nil); err != nil {
+				return fmt.Errorf("profile %s: %w", p, err)
+			}
+		}
+	}
+	for _, host := range h.hosts {
+		if err := host.startWorkers(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operate stands for the people: a reviewer for each host, and who looks after
+// the cluster. The function that it returns stops them and waits for that.
+func (h *harness) operate(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for _, host := range h.hosts {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				host.review(ctx, h.history)
+				sleep(ctx, 500*time.Millisecond)
+			}
+		})
+	}
+	all.Go(func() {
+		for ctx.Err() == nil {
+			limited, cancel := context.WithTimeout(ctx, callTime)
+			_ = h.store.replicate(limited) // the store may be away
+			cancel()
+			sleep(ctx, time.Second)
+		}
+	})
+	return func() {
+		cancel()
+		all.Wait()
+	}
+}
+
+func (h *harness) wreakAll(ctx context.Context, rnd *rand.Rand) {
+	until := time.Now().Add(h.Duration)
+	var lanes sync.WaitGroup
+	for _, store := range []bool{false, true} {
+		own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
+		lanes.Go(func() { h.wreak(ctx, store, until, own) })
+	}
+	lanes.Wait()
+	sleep(ctx, time.Until(until))
+}
+
+// calm lets the workers work undisturbed, until everything has happened at least
+// once that a run has to show.
+func (h *harness) calm(ctx context.Context) {
+	sleep(ctx, calmTime)
+	for deadline := time.Now().Add(healTime); len(h.unseen()) > 0 && time.Now().Before(deadline); {
+		sleep(ctx, 200*time.Millisecond)
+	}
+}
+
+// unseen returns what never happened and has to.
+func (h *harness) unseen() []Kind {
+	left := []Kind{Granted, Released, Refused, Requested, Accepted, Published}
+	for _, e := range h.history.Entries() {
+		left = slices.DeleteFunc(left, func(k Kind) bool { return k == e.Kind })
+	}
+	return left
+}
+
+// broken notes what is judged on the spot.
+func (h *harness) broken(kind, profile, format string, args ...any) {
+	h.history.Add(Entry{Kind: Broken, Profile: profile, Text: kind + ": " + fmt.Sprintf(format, args...)})
+}
+
+// judge looks at what remained once all is healed and nobody works any more.
+func (h *harness) judge(ctx context.Context) error {
+	healing, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
+	if err := h.store.ready(healing); err != nil {
+		return err
+	}
+	for _, host := range h.hosts {
+		if err := host.ready(healing); err != nil {
+			h.broken(NotReady, "", "%v", err)
+		}
+	}
+	records := h.decided(ctx)
+	settling, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
+	if err := h.subscriber.settle(settling); err != nil {
+		h.broken(EventMissing, "", "the event stream cannot be read: %v", err)
+	}
+	h.published(settling, records)
+	h.history.Add(Entry{Kind: Settled})
+	h.checkEvidence(ctx)
+	h.checkFaults()
+	return nil
+}
+
+// decided waits until every profile is, and returns the records.
+func (h *harness) decided(ctx context.Context) map[string]lease.Record {
+	for deadline := time.Now().Add(decideTime); ; sleep(ctx, 200*time.Millisecond) {
+		records := map[string]lease.Record{}
+		for _, host := range h.hosts {
+			list, err := host.records(ctx)
+			if err != nil {
+				records[host.place.name] = lease.Record{Reason: err.Error()}
+			}
+			for _, r := range list {
+				if r.Home == host.place.name || records[r.ProfileID].ProfileID == "" {
+					records[r.ProfileID] = r
+				}
+			}
+		}
+		left := map[string]string{}
+		for _, host := range h.hosts {
+			for _, p := range host.homed {
+				switch r, ok := records[p]; {
+				case !ok:
+					left[p] = "it is not listed: " + records[host.place.name].Reason
+				case r.State != lease.Available && r.State != lease.ResumePending && r.State != lease.ManualReview:
+					left[p] = fmt.Sprintf("it is %s (%s), token %d, of session %s", r.State, r.Reason, r.Token, r.SessionID)
+				}
+			}
+			delete(records, host.place.name)
+		}
+		if len(left) == 0 {
+			return records
+		}
+		if time.Now().After(deadline) {
+			for _, p := range sortedKeys(left) {
+				h.broken(Undecided, p, "%s", left[p])
+			}
+			return records
+		}
+	}
+}
+
+// published waits until the last transition of each record is on the stream.
+func (h *harness) published(ctx context.Context, records map[string]lease.Record) {
+	for deadline := time.Now().Add(readyTime); ; sleep(ctx, 200*time.Millisecond) {
+		last := map[string]uint64{}
+		epoch, _ := h.store.generation()
+		for _, e := range h.history.Entries() {
+			if e.Kind == Published && e.Epoch == epoch {
+				last[e.Profile] = max(last[e.Profile], e.Event.Sequence)
+			}
+		}
+		var behind []string
+		for p, r := range records {
+			if r.Sequence > last[p] {
+				behind = append(behind, fmt.Sprintf("%s: the record's sequence is %d, the last event's %d", p, r.Sequence, last[p]))
+			}
+		}
+		if len(behind) == 0 {
+			return
+		}
+		// Where the store was set back, what was published before may be gone
+		// and nothing new have happened.
+		if time.Now().After(deadline) {
+			for _, b := range behind {
+				p, _, _ := strings.Cut(b, ":")
+				if epoch == 0 || last[p] > 0 {
+					h.broken(EventMissing, p, "%s", b)
+				}
+			}
+			return
+		}
+	}
+}
+
+// checkEvidence fetches the bundle of each state that follows quarantined, with
+// one of its parts. What was stored before the store was set back may be gone
+// with it.
+func (h *harness) checkEvidence(ctx context.Context) {
+	epoch, wall := h.store.generation()
+	fetched := map[string]error{}
+	begun := map[string]bool{} // sessions of this epoch
+	for _, e := range h.history.Entries() {
+		if e.Kind != Published || e.Epoch != epoch || e.Event.At.Before(wall) {
+			continue
+		}
+		if e.Event.Event == lease.EventGranted {
+			begun[e.Event.SessionID] = true
+		}
+		switch e.Event.Event {
+		case string(lease.Inspected), string(lease.ManualReview), string(lease.ResumePending), string(lease.Available):
+		default:
+			continue
+		}
+		id := e.Event.EvidenceID
+		err, known := fetched[id]
+		switch {
+		case !begun[e.Event.SessionID]:
+			continue
+		case id == "":
+			h.broken(NoEvidence, e.Profile, "%s, token %d, names none", e.Event.Event, e.Event.Token)
+			continue
+		case !known:
+			err = h.fetch(ctx, id)
+			fetched[id] = err
+		}
+		if err != nil {
+			h.broken(NoEvidence, e.Profile, "%s, token %d: %v", e.Event.Event, e.Event.Token, err)
+		}
+	}
+}
+
+// fetch asks every launcher: a bundle that waits in a spool is with one of them.
+func (h *harness) fetch(ctx context.Context, id string) error {
+	var errs []error
+	for _, host := range h.hosts {
+		var m struct {
+			Parts []struct{ Name, Missing string }
+		}
+		err := host.call(ctx, callTime, http.MethodGet, "/v1/evidence/"+id, nil, &m)
+		for _, p := range m.Parts {
+			if p.Missing == "" && strings.HasSuffix(p.Name, ".json") {
+				var part json.RawMessage
+				err = host.call(ctx, callTime, http.MethodGet, "/v1/evidence/"+id+"/"+p.Name, nil, &part)
+				break
+			}
+		}
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w", host.place.name, err))
+	}
+	return errors.Join(errs...)
+}
+
+// checkFaults: a run in which nothing happened shows nothing.
+func (h *harness) checkFaults() {
+	happened := map[string]bool{}
+	for _, e := range h.history.Entries() {
+		if e.Kind == Fault {
+			happened[e.Text] = true
+		}
+	}
+	for _, f := range h.Faults {
+		if !happened[f] {
+			h.broken(Harness, "", "the fault %q did not happen", f)
+		}
+	}
+	for _, k := range h.unseen() {
+		h.broken(Harness, "", "nothing was %s", k)
+	}
+}
+
+// stopHosts ends the workers and drains the launchers; then no browser is left.
+func (h *harness) stopHosts() error {
+	for _, host := range h.hosts {
+		for _, w := range host.workers {
+			if w.running() {
+				_ = w.kill()
+				_ = w.finish(healTime)
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for _, host := range h.hosts {
+		all.Go(func() {
+			if err := host.finish(drainTime); err != nil {
+				h.broken(NotDrained, "", "%v", err)
+			} else if code := host.status(); code != 0 {
+				h.broken(NotDrained, "", "%s: exit status %d", host.name, code)
+			}
+		})
+	}
+	all.Wait()
+	left, err := browserProcesses(h.dir)
+	for deadline := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond)
+		left, err = browserProcesses(h.dir)
+	}
+	for _, p := range left {
+		if p.main {
+			h.broken(Leaked, profileOf(p), "pid %d", p.PID)
+		}
+		_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may end by itself
+	}
+	return errors.Join(err, h.checkLogs())
+}
+
+// checkLogs looks for what no program may print.
+func (h *harness) checkLogs() error {
+	for _, host := range h.hosts {
+		b, err := os.ReadFile(host.logFile)
+		if err != nil {
+			return err
+		}
+		for line := range strings.SplitSeq(string(b), "\n") {
+			for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+				if strings.HasPrefix(line, bad) {
+					h.broken(Crashed, "", "%s: %s", filepath.Base(host.logFile), line)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func profileOf(p browserProcess) string { return filepath.Base(p.dir) }

@@ -1,0 +1,255 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/natsd"
+	"leasehold/lease/natskv"
+)
+
+// bucketStream is the stream below the lease bucket.
+const bucketStream = "KV_" + natskv.Bucket
+
+// node is one nats-server.
+type node struct {
+	*process
+	place *place
+	dir   *disk
+}
+
+func (n *node) storeDir() string { return filepath.Join(n.dir.path, "jetstream") }
+
+// store is the NATS that the launchers share: one node, or a cluster.
+type store struct {
+	nodes   []*node
+	history *History
+	dir     string
+
+	mu    sync.Mutex
+	epoch int
+	wall  time.Time
+}
+
+const clientPort, routePort = 4222, 6222
+
+func newStore(c Config, net *network, h *History, dir string) (*store, error) {
+	s := &store{history: h, dir: dir}
+	for i := range c.Nodes {
+		p, err := net.place(fmt.Sprintf("n%d", i+1), 1, i+1)
+		if err != nil {
+			return nil, err
+		}
+		d, err := newDisk(net.isolated, filepath.Join(dir, p.name))
+		if err != nil {
+			return nil, err
+		}
+		s.nodes = append(s.nodes, &node{place: p, dir: d})
+	}
+	for _, n := range s.nodes {
+		config := filepath.Join(dir, n.place.name+".conf")
+		if err := os.WriteFile(config, []byte(s.config(n)), 0o600); err != nil {
+			return nil, err
+		}
+		n.process = newProcess(n.place.name, filepath.Join(c.LogDir, n.place.name+".log"), func() []string {
+			return n.place.command(c.NATSServer, "-c", config)
+		})
+	}
+	return s, nil
+}
+
+func (s *store) config(n *node) string {
+	text := fmt.Sprintf(`
+server_name: %s
+listen: %s:%d
+jetstream { store_dir: %q, sync_interval: always, max_file_store: 8GB, max_memory_store: 64MB }
+`, n.place.name, n.place.ip, clientPort, n.dir.path)
+	if len(s.nodes) == 1 {
+		return text
+	}
+	var routes []string
+	for _, other := range s.nodes {
+		routes = append(routes, fmt.Sprintf("nats://%s:%d", other.place.ip, routePort))
+	}
+	return text + fmt.Sprintf("cluster { name: chaos, listen: %s:%d, routes: [%s] }\n", n.place.ip, routePort, strings.Join(routes, ", "))
+}
+
+// urls are where clients reach it.
+func (s *store) urls() string {
+	var urls []string
+	for _, n := range s.nodes {
+		urls = append(urls, fmt.Sprintf("nats://%s:%d", n.place.ip, clientPort))
+	}
+	return strings.Join(urls, ",")
+}
+
+func (s *store) places() []*place {
+	var places []*place
+	for _, n := range s.nodes {
+		places = append(places, n.place)
+	}
+	return places
+}
+
+func (s *store) each(f func(*node) error) error {
+	var errs []error
+	for _, n := range s.nodes {
+		errs = append(errs, f(n))
+	}
+	return errors.Join(errs...)
+}
+
+// connect opens a connection of the harness's own.
+func (s *store) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := natsd.Dial(ctx, s.urls(), "", zerolog.Nop())
+	if err != nil {
+		return nil, nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return nc, js, nil
+}
+
+// ready waits until JetStream answers.
+func (s *store) ready(ctx context.Context) error {
+	for {
+		err := func() error {
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+			defer cancel()
+			nc, js, err := s.connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			_, err = js.AccountInfo(ctx)
+			return err
+		}()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("nats is not ready: %w", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// replicate is what an operator of a cluster does: every stream gets a replica on
+// each node. The launchers make theirs with one.
+func (s *store) replicate(ctx context.Context) error {
+	if len(s.nodes) == 1 {
+		return nil
+	}
+	nc, js, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	streams := js.ListStreams(ctx)
+	for info := range streams.Info() {
+		if c := info.Config; c.Replicas < len(s.nodes) {
+			c.Replicas = len(s.nodes)
+			if _, err := js.UpdateStream(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return streams.Err()
+}
+
+// generation is the epoch and when it began.
+func (s *store) generation() (int, time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.epoch, s.wall
+}
+
+// turn begins a new epoch.
+func (s *store) turn(how string) {
+	s.mu.Lock()
+	s.epoch++
+	s.wall = time.Now().UTC()
+	e := Entry{Kind: Epoch, Epoch: s.epoch, Wall: s.wall, Text: how}
+	s.mu.Unlock()
+	s.history.Add(e)
+}
+
+// wipe stops every node and deletes what they stored.
+func (s *store) wipe() error {
+	return s.setBack("wiped", func(n *node) error { return os.RemoveAll(n.storeDir()) })
+}
+
+// copy keeps what the nodes have stored now, as a power cut would leave it.
+func (s *store) copy() error {
+	err := s.each(func(n *node) error { return n.signal(syscall.SIGSTOP) })
+	if err == nil {
+		err = s.each(func(n *node) error {
+			kept := filepath.Join(s.dir, n.place.name+".copy")
+			return errors.Join(os.RemoveAll(kept), run("cp -a "+n.storeDir()+" "+kept))
+		})
+	}
+	return errors.Join(err, s.each(func(n *node) error { return n.signal(syscall.SIGCONT) }))
+}
+
+// rollBack puts the copy in the place of what the nodes have stored.
+func (s *store) rollBack() error {
+	return s.setBack("rolled back", func(n *node) error {
+		return errors.Join(os.RemoveAll(n.storeDir()), run("cp -a "+filepath.Join(s.dir, n.place.name+".copy")+" "+n.storeDir()))
+	})
+}
+
+func (s *store) setBack(how string, change func(*node) error) error {
+	err := s.each((*node).kill)
+	if err == nil {
+		err = s.each(change)
+	}
+	err = errors.Join(err, s.each((*node).start))
+	ctx, cancel := context.WithTimeout(context.Background(), healTime)
+	defer cancel()
+	err = errors.Join(err, s.ready(ctx))
+	s.turn(how)
+	return err
+}
+
+// deleteStreams deletes the launchers' streams through the API, as a person by
+// mistake. A cluster that is just electing is asked again.
+func (s *store) deleteStreams(ctx context.Context, names ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
+	nc, js, err := s.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	for _, name := range names {
+		for {
+			limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+			err := js.DeleteStream(limited, name)
+			cancel()
+			if err == nil || errors.Is(err, jetstream.ErrStreamNotFound) {
+				break
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("delete stream %s: %w", name, err)
+			}
+			sleep(ctx, 200*time.Millisecond)
+		}
+	}
+	s.turn("deleted " + strings.Join(names, " and "))
+	return nil
+}

@@ -1,0 +1,127 @@
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/internal/procfs"
+)
+
+// browserProcess is a process that names a profile directory below the harness's
+// own.
+type browserProcess struct {
+	procfs.Process
+	dir  string
+	main bool
+}
+
+// browserProcesses lists them.
+func browserProcesses(below string) ([]browserProcess, error) {
+	all, err := procfs.List()
+	if err != nil {
+		return nil, err
+	}
+	var found []browserProcess
+	for _, p := range all {
+		if !p.Alive() {
+			continue
+		}
+		line, err := procfs.CommandLine(p.PID)
+		if err != nil {
+			continue // it ended
+		}
+		_, rest, ok := bytes.Cut(line, []byte("--user-data-dir="))
+		if !ok {
+			continue
+		}
+		dir := string(rest[:len(rest)-len(bytes.TrimLeftFunc(rest, func(r rune) bool { return r != 0 && r != ' ' }))])
+		if !strings.HasPrefix(dir, below) {
+			continue // such as the empty profile that describes the protocol
+		}
+		found = append(found, browserProcess{p, dir, !bytes.Contains(line, []byte("--type="))})
+	}
+	return found, nil
+}
+
+// watcher looks for two browsers on one directory, again and again.
+type watcher struct {
+	below   string
+	history *History
+	cancel  context.CancelFunc
+	done    sync.WaitGroup
+
+	mu       sync.Mutex
+	looks    int
+	reported map[string]bool
+}
+
+const lookEvery = 50 * time.Millisecond
+
+func startWatcher(below string, h *History) *watcher {
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &watcher{below: below, history: h, cancel: cancel, reported: map[string]bool{}}
+	w.done.Go(func() {
+		for ctx.Err() == nil {
+			w.look()
+			sleep(ctx, lookEvery)
+		}
+	})
+	return w
+}
+
+func (w *watcher) stop() {
+	w.cancel()
+	w.done.Wait()
+}
+
+func (w *watcher) look() {
+	all, err := browserProcesses(w.below)
+	if err != nil {
+		w.history.Add(Entry{Kind: Broken, Text: Harness + ": " + err.Error()})
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.looks++
+	first := map[string]browserProcess{}
+	for _, p := range all {
+		if !p.main {
+			continue
+		}
+		other, two := first[p.dir]
+		if !two {
+			first[p.dir] = p
+			continue
+		}
+		if !isBrowser(p) || !isBrowser(other) {
+			continue
+		}
+		text := fmt.Sprintf("%s: pids %d and %d", TwoBrowsers, other.PID, p.PID)
+		if !w.reported[text] {
+			w.reported[text] = true
+			w.history.Add(Entry{Kind: Broken, Profile: filepath.Base(p.dir), Text: text})
+		}
+	}
+}
+
+// isBrowser tells whether the process lives on as what it was, and not as the
+// fork of a browser that is about to become a helper: that has one thread only.
+func isBrowser(p browserProcess) bool {
+	const fewThreads = 3
+	now, err := procfs.Read(p.PID)
+	if err != nil || !now.Alive() || now.StartTime != p.StartTime {
+		return false
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID))
+	if err != nil || len(threads) <= fewThreads {
+		return false
+	}
+	line, err := procfs.CommandLine(p.PID)
+	return err == nil && bytes.Contains(line, []byte("--user-data-dir="+p.dir)) && !bytes.Contains(line, []byte("--type="))
+}

@@ -1,0 +1,480 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/fetch"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/remote"
+
+	"leasehold/internal/clients"
+	"leasehold/lease"
+)
+
+// bench is what the clients are tried on: one sidecar, a profile for each of
+// them, one more that somebody holds, and a web site.
+type bench struct {
+	*sidecar
+	site string
+}
+
+const heldProfile = "held"
+
+// TestEveryClient drives each client of docs/clients.md, unchanged, through what
+// it has: navigation, click, evaluation, screenshot, a second context,
+// interception, a download, the Lease domain, an error of the browser's, the
+// refusal of a held profile, and the end.
+func TestEveryClient(t *testing.T) {
+	b := bench{start(t, "--lease-ttl", "30s"), clientSite(t)}
+	holder := clients.Start(t, clients.Playwright, b.socket(heldProfile, "worker=worker-7&task=task_101"), clients.Interactive)
+	holder.Expect(t, "connect")
+	b.leaseDomain(t)
+
+	var ends []struct{ profile, reason string }
+	t.Run("clients", func(t *testing.T) {
+		try := func(name, reason string, drive func(t *testing.T, profile string)) {
+			profile := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(name, "-")
+			ends = append(ends, struct{ profile, reason string }{profile, reason})
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				drive(t, profile)
+			})
+		}
+		for _, c := range scripted {
+			try(c.name, c.reason, func(t *testing.T, profile string) { b.script(t, profile, c) })
+		}
+		try("chromedp", "connection_closed", b.chromedp)
+		try("chromedp 0.14", "connection_dropped", func(t *testing.T, profile string) {
+			b.program(t, profile, clients.Chromedp014, "&on_drop=release")
+		})
+		try("go-rod", "browser_close_requested", func(t *testing.T, profile string) {
+			b.program(t, profile, clients.GoRod, "")
+		})
+		try("chrome-devtools-mcp", "connection_closed", b.devtoolsMCP)
+		try("playwright-mcp", "connection_dropped", b.playwrightMCP)
+		try("discovery by concatenation", "connection_closed", b.concatenation)
+		try("page socket", "released", b.pageSocket)
+	})
+	for _, e := range ends {
+		if r := b.until(t, e.profile, lease.Available); r.Reason != e.reason {
+			t.Errorf("%s ended by %s, want %s", e.profile, r.Reason, e.reason)
+		}
+		if got := names(b.events(t, e.profile)); got != "granted released" {
+			t.Errorf("%s: %s", e.profile, got)
+		}
+	}
+	holder.Do(t, act("disconnect"))
+	b.until(t, heldProfile, lease.Available)
+	if left := b.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+}
+
+// scripted are the clients on Node.js.
+var scripted = []scriptedClient{
+	{name: "playwright http", script: clients.Playwright, at: oneShotURL, pattern: "**/api", reason: "connection_closed", refusal: "profile_lock_conflict"},
+	{name: "playwright ws", script: clients.Playwright, at: socketURL, pattern: "**/api", reason: "browser_close_requested", end: "close", refusal: "profile_lock_conflict"},
+	{name: "puppeteer 25 http", script: clients.Puppeteer, at: oneShotURL, reason: "browser_close_requested", end: "close", refusal: "409"},
+	{name: "puppeteer 25 ws", script: clients.Puppeteer, at: socketURL, reason: "connection_closed", refusal: "409"},
+	{name: "puppeteer 24 ws", script: clients.Puppeteer, more: []string{"puppeteer-core-24"}, at: socketURL, reason: "connection_closed", refusal: "409"},
+	{name: "puppeteer 24 http", script: clients.Puppeteer, more: []string{"puppeteer-core-24"}, reason: "browser_close_requested", end: "close"},
+	{name: "chrome-remote-interface", script: clients.CRI, reason: "connection_closed"},
+	{name: "selenium", script: clients.Selenium, reason: "connection_dropped", lacks: []string{"newContext", "intercept"}},
+}
+
+type scriptedClient struct {
+	name, script string
+	more         []string
+	// at makes the URL of a one-shot session. Nil: the client keeps host and
+	// port only, and gets a port of its own.
+	at func(s *sidecar, profile, query string) string
+	// pattern is how the client names /api.
+	pattern string
+	lacks   []string
+	// end is the action that ends it: disconnect, if empty; reason is what the
+	// record says then.
+	end, reason string
+	// refusal is what it shows to a user whose profile is held.
+	refusal string
+}
+
+func oneShotURL(s *sidecar, profile, query string) string { return s.oneShot(profile, query) }
+func socketURL(s *sidecar, profile, query string) string  { return s.socket(profile, query) }
+
+func (b bench) script(t *testing.T, profile string, tt scriptedClient) {
+	const identity = "worker=worker-9&task=task_102"
+	if tt.refusal != "" {
+		c := clients.Start(t, tt.script, append([]string{tt.at(b.sidecar, heldProfile, identity), clients.Interactive}, tt.more...)...)
+		if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, tt.refusal) {
+			t.Errorf("a held profile shows %+v, %v; want %s", line, err, tt.refusal)
+		}
+	}
+	var at string
+	switch {
+	case tt.at != nil:
+		at = tt.at(b.sidecar, profile, identity)
+	case tt.script == clients.Puppeteer:
+		at = b.open(t, profile, map[string]any{"dedicated_port": true, "on_close": "release"}).Dedicated
+	default:
+		at = b.open(t, profile, map[string]any{"dedicated_port": true, "on_close": "release", "on_drop": "release"}).hostPort()
+	}
+	has := func(action string) bool { return !slices.Contains(tt.lacks, action) }
+	c := clients.Start(t, tt.script, append([]string{at, clients.Interactive}, tt.more...)...)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", b.site+"/form"))
+	c.Do(t, act("click", "selector", "#go"))
+	c.Do(t, act("evaluate", "expression", "document.cookie = 'who=worker'"))
+	if got := string(c.Do(t, act("evaluate", "expression", "document.title"))); got != `"clicked"` {
+		t.Errorf("title after the click: %s", got)
+	}
+	dir := t.TempDir()
+	shot := filepath.Join(dir, "shot.png")
+	c.Do(t, act("screenshot", "path", shot))
+	isPicture(t, shot)
+	if has("intercept") {
+		pattern := "/api"
+		if tt.pattern != "" {
+			pattern = tt.pattern
+		}
+		c.Do(t, act("intercept", "pattern", pattern, "body", "intercepted"))
+		if got := string(c.Do(t, act("evaluate", "expression", "fetch('/api').then((r) => r.text())"))); got != `"intercepted"` {
+			t.Errorf("an intercepted request: %s", got)
+		}
+	}
+	report := filepath.Join(dir, "report.txt")
+	c.Do(t, act("download", "selector", "#file", "path", report))
+	isReport(t, report)
+	b.isLease(t, profile, c.Do(t, cdpAction("Lease.getLease")))
+	c.Send(t, cdpAction("Browser.crash"))
+	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "leasehold refuses Browser.crash") {
+		t.Errorf("a refused command shows %+v, %v", line, err)
+	}
+	if has("newContext") {
+		c.Do(t, act("newContext"))
+		c.Do(t, act("goto", "url", b.site+"/form"))
+		if got := string(c.Do(t, act("evaluate", "expression", "document.cookie"))); got != `""` {
+			t.Errorf("a second context has the first one's cookies: %s", got)
+		}
+	}
+	if tt.end == "" {
+		tt.end = "disconnect"
+	}
+	c.Do(t, act(tt.end))
+	if err := c.Wait(); err != nil {
+		t.Errorf("exit: %v: %s", err, c.Stderr())
+	}
+}
+
+func cdpAction(method string) clients.Action {
+	return clients.Action{"action": "cdp", "method": method}
+}
+
+func isPicture(t *testing.T, path string) {
+	t.Helper()
+	if b, err := os.ReadFile(path); err != nil || len(b) < 1000 || !strings.HasPrefix(string(b), "\x89PNG") {
+		t.Errorf("screenshot: %d bytes, %v; want a PNG", len(b), err)
+	}
+}
+
+func isReport(t *testing.T, path string) {
+	t.Helper()
+	if b, err := os.ReadFile(path); err != nil || string(b) != "a report" {
+		t.Errorf("download: %q, %v", b, err)
+	}
+}
+
+// isLease checks an answer to Lease.getLease.
+func (b bench) isLease(t *testing.T, profile string, answer []byte) {
+	t.Helper()
+	var got struct {
+		SessionID string      `json:"session_id"`
+		ProfileID string      `json:"profile_id"`
+		Token     lease.Token `json:"lease_token"`
+	}
+	if err := json.Unmarshal(answer, &got); err != nil {
+		t.Fatalf("Lease.getLease: %s: %v", answer, err)
+	}
+	if r := b.record(t, profile); got.ProfileID != profile || got.SessionID != r.SessionID || got.Token != r.Token {
+		t.Errorf("Lease.getLease: %+v, the record: %s token %d", got, r.SessionID, r.Token)
+	}
+}
+
+// program drives one of the clients with a module of its own, on a URL with more
+// in its query.
+func (b bench) program(t *testing.T, profile, name, more string) {
+	binary, dir := clients.Build(t, name), t.TempDir()
+	refused := clients.StartProgram(t, binary, b.socket(heldProfile, "worker=worker-9&task=task_102"), b.site, dir)
+	if line, err := refused.Next(); err != nil || line.OK || !strings.Contains(line.Error, "409") {
+		t.Errorf("a held profile shows %+v, %v; want 409", line, err)
+	}
+	c := clients.StartProgram(t, binary, b.socket(profile, "worker=worker-9&task=task_102"+more), b.site, dir)
+	for _, action := range []string{"connect", "goto", "click"} {
+		c.Expect(t, action)
+	}
+	if got := string(c.Expect(t, "evaluate")); got != `"clicked"` {
+		t.Errorf("title after the click: %s", got)
+	}
+	c.Expect(t, "screenshot")
+	isPicture(t, filepath.Join(dir, "shot.png"))
+	if got := string(c.Expect(t, "intercept")); got != `"intercepted"` {
+		t.Errorf("an intercepted request: %s", got)
+	}
+	c.Expect(t, "download")
+	isReport(t, filepath.Join(dir, "report.txt"))
+	if got := string(c.Expect(t, "newContext")); got != `""` {
+		t.Errorf("a second context has the first one's cookies: %s", got)
+	}
+	b.isLease(t, profile, c.Expect(t, "lease"))
+	if got := string(c.Expect(t, "refused")); !strings.Contains(got, "leasehold refuses Browser.crash") {
+		t.Errorf("a refused command shows %s", got)
+	}
+	c.Expect(t, "close")
+	if err := c.Wait(); err != nil {
+		t.Errorf("exit: %v: %s", err, c.Stderr())
+	}
+}
+
+// chromedp is the version of this module.
+func (b bench) chromedp(t *testing.T, profile string) {
+	// Its discovery keeps neither path nor query, so the URL names the socket.
+	const identity = "worker=worker-9&task=task_102"
+	connect := func(profile string) (context.Context, context.CancelFunc) {
+		allocator, stop := remote.NewAllocator(t.Context(), b.socket(profile, identity))
+		ctx, cancel := chromedp.NewContext(allocator)
+		ctx, timeout := context.WithTimeout(ctx, patience)
+		return ctx, func() { timeout(); cancel(); stop() }
+	}
+	refused, cancel := connect(heldProfile)
+	if err := chromedp.Do(refused); err == nil || !strings.Contains(err.Error(), "409") {
+		t.Errorf("a held profile shows %v, want 409", err)
+	}
+	cancel()
+
+	ctx, cancel := connect(profile)
+	defer cancel()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(chromedp.Do(ctx, chromedp.Navigate(b.site+"/form"), chromedp.Click(chromedp.CSS("#go")), chromedp.WaitVisible(chromedp.CSS("#clicked"))))
+	title, err := chromedp.Run(ctx, chromedp.Title())
+	if check(err); title != "clicked" {
+		t.Errorf("title after the click: %s", title)
+	}
+	dir := t.TempDir()
+	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
+	check(err)
+	check(os.WriteFile(filepath.Join(dir, "shot.png"), picture, 0o600))
+	isPicture(t, filepath.Join(dir, "shot.png"))
+	paused := chromedp.Events(ctx, fetch.RequestPaused)
+	fulfilled := make(chan error, 1)
+	go func() {
+		for e, err := range paused {
+			if err == nil {
+				_, err = chromedp.Call(ctx, fetch.FulfillRequest, fetch.FulfillRequestParams{RequestID: e.RequestID, ResponseCode: 200, Body: []byte("intercepted")})
+			}
+			fulfilled <- err
+			return
+		}
+	}()
+	_, err = chromedp.Call(ctx, fetch.Enable, fetch.EnableParams{Patterns: []*fetch.RequestPattern{{URLPattern: "*/api*"}}})
+	check(err)
+	text, err := chromedp.Run(ctx, chromedp.Evaluate[string]("fetch('/api').then((r) => r.text())", chromedp.EvalAwaitPromise))
+	check(errors.Join(err, <-fulfilled))
+	if text != "intercepted" {
+		t.Errorf("an intercepted request: %s", text)
+	}
+	progress := chromedp.Events(ctx, browser.DownloadProgress)
+	announced := true
+	_, err = chromedp.Call(ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
+		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir, EventsEnabled: &announced,
+	})
+	check(errors.Join(err, chromedp.Do(ctx, chromedp.Click(chromedp.CSS("#file")))))
+	for e, err := range progress {
+		check(err)
+		if e.State == browser.DownloadProgressStateCompleted {
+			break
+		}
+	}
+	isReport(t, filepath.Join(dir, "report.txt"))
+	var got json.RawMessage
+	check(chromedp.FromContext(ctx).Target.Call(ctx, "Lease.getLease", nil, &got))
+	b.isLease(t, profile, got)
+	if err := chromedp.FromContext(ctx).Browser.Call(ctx, browser.CommandCrash, nil, nil); err == nil || !strings.Contains(err.Error(), "leasehold refuses Browser.crash") {
+		t.Errorf("a refused command shows %v", err)
+	}
+	second, leave := chromedp.NewContext(ctx, chromedp.WithNewBrowserContext())
+	defer leave()
+	check(chromedp.Do(second, chromedp.Navigate(b.site+"/form")))
+	check(chromedp.Cancel(second))
+	check(chromedp.Cancel(ctx))
+}
+
+// concatenation is discovery as Stagehand does it: text is appended to the base,
+// and asked for until it is there.
+func (b bench) concatenation(t *testing.T, profile string) {
+	poll := func(base string) (socketURL string) {
+		eventually(t, base+"/json/version", func() error {
+			resp, err := http.Get(base + "/json/version")
+			if err != nil {
+				return err
+			}
+			defer func() { _ = resp.Body.Close() }()
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				return err
+			}
+			if resp.StatusCode != http.StatusOK {
+				return fmt.Errorf("%s %s", resp.Status, body)
+			}
+			var v struct{ WebSocketDebuggerURL string }
+			err = json.Unmarshal(body, &v)
+			socketURL = v.WebSocketDebuggerURL
+			return err
+		})
+		return socketURL
+	}
+	// The base has a query, and no room behind it.
+	first := dial(t, poll(b.oneShot(profile, "worker=worker-9&task=task_102")))
+	first.call(t, "", "Browser.getVersion", nil, nil)
+	b.isLease(t, profile, first.answer(t, first.send(t, "", "Lease.getLease", nil)).Result)
+	first.close(t)
+	if code, _ := first.ended(t); code != 1000 {
+		t.Errorf("close code %d", code)
+	}
+}
+
+// pageSocket drives one target on a socket of its own, by each kind of URL.
+func (b bench) pageSocket(t *testing.T, profile string) {
+	ses := b.open(t, profile, map[string]any{"dedicated_port": true})
+	base := strings.NewReplacer("ws:", "http:", "/devtools/browser/"+profile, "").Replace(ses.CDPURL)
+	for _, at := range []string{base, ses.Dedicated, b.URL + "/profiles/" + profile} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, at+"/json/new?worker=worker-7&task=task_1&"+b.site+"/form", nil)
+		if at == ses.Dedicated {
+			req, err = http.NewRequestWithContext(t.Context(), http.MethodPut, at+"/json/new?"+b.site+"/form", nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var target struct{ ID, WebSocketDebuggerURL string }
+		err = errors.Join(json.NewDecoder(resp.Body).Decode(&target), resp.Body.Close())
+		if err != nil || target.WebSocketDebuggerURL == "" {
+			t.Fatalf("%s/json/new: %s %v", at, resp.Status, err)
+		}
+		c := dial(t, target.WebSocketDebuggerURL)
+		c.call(t, "", "Page.enable", nil, nil)
+		c.call(t, "", "Page.reload", nil, nil)
+		c.event(t, "Page.loadEventFired", nil)
+		if got := c.evaluate(t, "", "document.title"); got != `"form"` {
+			t.Errorf("%s: title %s", at, got)
+		}
+		b.isLease(t, profile, c.answer(t, c.send(t, "", "Lease.getLease", nil)).Result)
+		c.close(t)
+		if code, _ := c.ended(t); code != 1000 {
+			t.Errorf("%s: close code %d", at, code)
+		}
+	}
+	if code := b.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != http.StatusOK {
+		t.Errorf("release: status %d", code)
+	}
+}
+
+// devtoolsMCP is chrome-devtools-mcp as an agent drives it.
+func (b bench) devtoolsMCP(t *testing.T, profile string) {
+	server := func(profile string) *clients.Client {
+		c := clients.Start(t, clients.MCP, "chrome-devtools-mcp", clients.Interactive, "--no-usage-statistics",
+			"--wsEndpoint", b.socket(profile, "worker=worker-9&task=task_102"))
+		c.Expect(t, "connect")
+		return c
+	}
+	refused := server(heldProfile)
+	refused.Send(t, tool("list_pages", nil))
+	if line, err := refused.Next(); err != nil || line.OK || !strings.Contains(line.Error, "409") {
+		t.Errorf("a held profile shows %+v, %v; want 409", line, err)
+	}
+	c := server(profile)
+	c.Do(t, tool("navigate_page", map[string]any{"pageId": 1, "type": "url", "url": b.site + "/form"}))
+	page := string(c.Do(t, tool("take_snapshot", map[string]any{"pageId": 1})))
+	c.Do(t, tool("click", map[string]any{"pageId": 1, "uid": reference(t, page, `uid=(\S+) button`)}))
+	if got := string(c.Do(t, tool("evaluate_script", map[string]any{"pageId": 1, "function": "() => document.title"}))); !strings.Contains(got, "clicked") {
+		t.Errorf("title after the click: %s", got)
+	}
+	shot := filepath.Join(t.TempDir(), "shot.png")
+	c.Do(t, tool("take_screenshot", map[string]any{"pageId": 1, "filePath": shot}))
+	isPicture(t, shot)
+	c.Do(t, tool("new_page", map[string]any{"url": b.site + "/form", "isolatedContext": "second"}))
+	c.Send(t, tool("evaluate_script", map[string]any{"pageId": 1, "function": "() => { throw new Error('of the page') }"}))
+	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "of the page") {
+		t.Errorf("an error of the page shows %+v, %v", line, err)
+	}
+	c.Do(t, act("disconnect"))
+}
+
+// playwrightMCP is @playwright/mcp as an agent drives it.
+func (b bench) playwrightMCP(t *testing.T, profile string) {
+	dir := t.TempDir()
+	server := func(profile string) *clients.Client {
+		// It ends without closing its socket.
+		c := clients.Start(t, clients.MCP, "playwright-mcp", clients.Interactive, "--output-dir", dir,
+			"--cdp-endpoint", b.oneShot(profile, "worker=worker-9&task=task_102&on_drop=release"))
+		c.Expect(t, "connect")
+		return c
+	}
+	refused := server(heldProfile)
+	refused.Send(t, tool("browser_navigate", map[string]any{"url": b.site + "/form"}))
+	if line, err := refused.Next(); err != nil || line.OK || !strings.Contains(line.Error, "profile_lock_conflict") {
+		t.Errorf("a held profile shows %+v, %v; want profile_lock_conflict", line, err)
+	}
+	c := server(profile)
+	c.Do(t, tool("browser_navigate", map[string]any{"url": b.site + "/form"}))
+	page := string(c.Do(t, tool("browser_snapshot", nil)))
+	ref := reference(t, page, `button .*?\[ref=(\w+)\]`)
+	c.Do(t, tool("browser_click", map[string]any{"element": "go", "ref": ref, "target": ref}))
+	if got := string(c.Do(t, tool("browser_evaluate", map[string]any{"function": "() => document.title"}))); !strings.Contains(got, "clicked") {
+		t.Errorf("title after the click: %s", got)
+	}
+	shot := filepath.Join(dir, "shot.png")
+	c.Do(t, tool("browser_take_screenshot", map[string]any{"filename": shot}))
+	isPicture(t, shot)
+	c.Send(t, tool("browser_navigate", map[string]any{"url": "http://127.0.0.1:1/"}))
+	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "ERR_") {
+		t.Errorf("a page that is not there shows %+v, %v", line, err)
+	}
+	c.Do(t, act("disconnect"))
+}
+
+func tool(name string, arguments map[string]any) clients.Action {
+	a := clients.Action{"action": "call", "tool": name}
+	if arguments != nil {
+		a["arguments"] = arguments
+	}
+	return a
+}
+
+// reference finds what a snapshot calls a thing.
+func reference(t *testing.T, snapshot, pattern string) string {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(snapshot)
+	if m == nil {
+		t.Fatalf("no %s in the snapshot: %s", pattern, snapshot)
+	}
+	return m[1]
+}

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"leasehold/internal/clients"
+	"leasehold/lease"
+)
+
+// TestDemo is the story of the README, told by the real parts; make demo shows
+// what it prints.
+func TestDemo(t *testing.T) {
+	say := func(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
+	chapter := func(title string) { fmt.Printf("\n%s\n", title) }
+
+	chapter("The sidecar starts: embedded NATS, real Chromium, loopback only.")
+	s, web := start(t), newSite(t)
+	say("%s   events: %s", s.URL, s.NATS)
+	nc, err := nats.Connect(s.NATS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	heard := make(chan *nats.Msg, 64)
+	if _, err := nc.ChanSubscribe("leasehold.>", heard); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	listen := func(want ...string) {
+		t.Helper()
+		for _, name := range want {
+			select {
+			case m := <-heard:
+				var e lease.Event
+				if err := json.Unmarshal(m.Data, &e); err != nil || e.Event != name {
+					t.Fatalf("heard %s, want %s (%v)", m.Data, name, err)
+				}
+				more := strings.Join(append([]string{e.Reason, e.Decision}, e.Reasons...), " ")
+				say("event  %-50s token %d  %s", m.Subject, e.Token, strings.TrimSpace(more))
+			case <-time.After(20 * time.Second):
+				t.Fatalf("no event %s", name)
+			}
+		}
+	}
+
+	chapter("1. Playwright, unchanged, gets the profile shop_018.")
+	worker := clients.Start(t, clients.Playwright, s.oneShot("shop_018", "worker=worker-7&task=task_101"), clients.Interactive)
+	worker.Expect(t, "connect")
+	worker.Do(t, act("goto", "url", web.URL+"/cart"))
+	worker.Do(t, cdp("Lease.step", map[string]any{"name": "submit_order"}))
+	listen("granted")
+
+	chapter("2. A second worker wants it too.")
+	second := clients.Start(t, clients.Playwright, s.oneShot("shop_018", "worker=worker-9&task=task_102"), clients.Interactive)
+	line, err := second.Next()
+	if err != nil || line.OK || !strings.Contains(line.Error, "held by worker") {
+		t.Fatalf("%+v %v", line, err)
+	}
+	for l := range strings.Lines(line.Error) {
+		if strings.Contains(l, "409") {
+			say("Playwright says: %.150s", strings.TrimSpace(l))
+			break
+		}
+	}
+	listen(lease.EventConflict)
+
+	chapter("3. The first worker orders something, and is killed (kill -9).")
+	posts := web.Posts.Load()
+	worker.Do(t, act("click", "selector", "button"))
+	eventually(t, "the order", func() error {
+		if web.Posts.Load() == posts {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+	worker.Kill()
+	listen("suspected_stale", "quarantined", "expired", "inspected", "manual_review")
+
+	chapter("4. The evidence was stored before anything was closed.")
+	dir, err := os.MkdirTemp("", "leasehold-demo-evidence-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := s.cli(t, "evidence", "shop_018", "--last", "--out", filepath.Join(dir, "bundle"))
+	if code != 0 {
+		t.Fatalf("%s%s", out, errs)
+	}
+	var shots []string
+	if err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if strings.HasPrefix(filepath.Base(path), "screenshot-") {
+			shots = append(shots, path)
+		}
+		return err
+	}); err != nil || len(shots) == 0 {
+		t.Fatalf("no screenshot in %s (%v)", dir, err)
+	}
+	say("screenshot: %s", shots[0])
+	if !testing.Verbose() {
+		defer func() { _ = os.RemoveAll(dir) }()
+	}
+	out, _, _ = s.cli(t, "show", "shop_018")
+	for l := range strings.Lines(out) {
+		say("%s", strings.TrimRight(l, "\n"))
+	}
+
+	chapter("5. Nobody gets the profile until a person has looked.")
+	var problem map[string]any
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9", "task_id": "task_102"}, &problem); code != 423 {
+		t.Fatalf("status %d", code)
+	}
+	say("423 %v: %v", problem["code"], problem["detail"])
+	if out, errs, code := s.cli(t, "review", "shop_018", "--decision", "approve", "--reviewer", "ann", "--note", "the order was placed once"); code != 0 {
+		t.Fatalf("%s%s", out, errs)
+	}
+	say("ann approves: the order was placed once")
+	listen("available")
+
+	chapter("6. The next task gets it, under a higher token.")
+	next := clients.Start(t, clients.Playwright, s.oneShot("shop_018", "worker=worker-9&task=task_102"), clients.Interactive)
+	next.Expect(t, "connect")
+	listen("granted")
+	next.Do(t, act("goto", "url", web.URL+"/orders"))
+	next.Do(t, act("disconnect"))
+	listen("released")
+	if r := s.record(t, "shop_018"); r.State != lease.Available || r.Token != 3 {
+		t.Errorf("%s, token %d", r.State, r.Token)
+	}
+	fmt.Println()
+}

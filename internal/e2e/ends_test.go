@@ -1,0 +1,471 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/clients"
+	"leasehold/lease"
+)
+
+// end is one way for a session to end, and what each side is told of it: the
+// table of docs/clients.md.
+type end struct {
+	name  string
+	query string // of the one-shot URL
+	// cause ends it. A command without an answer is in flight.
+	cause func(t *testing.T, s *sidecar, c *socket, profile string)
+	// code and reason are of the close frame; 0 where none comes.
+	code   int
+	reason string
+	// cut says that the launcher ends it: commands in flight get an error with
+	// the reason, which clients show to their users.
+	cut bool
+	// bare: its time runs from the grant, and waits for no other client.
+	bare bool
+	// state and recorded are what the record says afterwards.
+	state    lease.State
+	recorded string
+}
+
+const identity = "worker=worker-7&task=task_1"
+
+var ends = []end{
+	{
+		name: "a clean close", code: 1000, state: lease.Available, recorded: "connection_closed",
+		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) { c.close(t) },
+	},
+	{
+		name: "Browser.close", code: 1000, reason: "browser_close_requested", state: lease.Available, recorded: "browser_close_requested",
+		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) { c.call(t, "", "Browser.close", nil, nil) },
+	},
+	{
+		name: "Lease.release", code: 1000, reason: "the session ended: done", cut: true, state: lease.Available, recorded: "done",
+		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) {
+			c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded", "reason": "done"}, nil)
+		},
+	},
+	{
+		name: "release over REST", code: 1000, reason: "the session ended: released", cut: true, state: lease.Available, recorded: "released",
+		cause: func(t *testing.T, s *sidecar, _ *socket, profile string) {
+			r := s.record(t, profile)
+			if code := s.call(t, "DELETE", "/v1/sessions/"+r.SessionID, map[string]any{"lease_token": r.Token, "outcome": "succeeded"}, nil); code != http.StatusOK {
+				t.Errorf("release: status %d", code)
+			}
+		},
+	},
+	{
+		name: "a dropped socket", state: lease.Available, recorded: "connection_lost",
+		cause: func(_ *testing.T, _ *sidecar, c *socket, _ string) { c.drop() },
+	},
+	{
+		name: "a dropped socket that releases", query: "&on_drop=release", state: lease.Available, recorded: "connection_dropped",
+		cause: func(_ *testing.T, _ *sidecar, c *socket, _ string) { c.drop() },
+	},
+	{
+		name: "no heartbeats", query: "&heartbeat=explicit", code: 4410, reason: "profile quarantined: heartbeat_timeout", cut: true,
+		state: lease.Available, recorded: "heartbeat_timeout",
+		cause: func(*testing.T, *sidecar, *socket, string) {},
+	},
+	{
+		name: "the session's longest life", query: "&lock_timeout_seconds=15", code: 4410, reason: "profile quarantined: lock_timeout", cut: true, bare: true,
+		state: lease.Available, recorded: "lock_timeout",
+		cause: func(*testing.T, *sidecar, *socket, string) {},
+	},
+	{
+		name: "Chrome is killed", code: 4411, reason: "the browser crashed", cut: true,
+		state: lease.ManualReview, recorded: "browser_crashed",
+		cause: func(t *testing.T, s *sidecar, _ *socket, profile string) {
+			kill(t, s.browserOf(t, profile))
+		},
+	},
+	{
+		name: "a page crashes", code: 1000, state: lease.Available, recorded: "connection_closed",
+		cause: func(t *testing.T, s *sidecar, c *socket, _ string) {
+			page, _ := c.page(t, "about:blank", "")
+			c.call(t, page, "Inspector.enable", nil, nil)
+			c.send(t, page, "Page.crash", nil) // no answer comes
+			survive(t, c, page)
+			c.close(t)
+		},
+	},
+	{
+		name: "a renderer is killed", code: 1000, state: lease.Available, recorded: "connection_closed",
+		cause: func(t *testing.T, s *sidecar, c *socket, _ string) {
+			page, _ := c.page(t, "about:blank", "")
+			c.call(t, page, "Inspector.enable", nil, nil)
+			var now struct {
+				ProcessInfo []struct {
+					Type string
+					ID   int
+				}
+			}
+			c.call(t, "", "SystemInfo.getProcessInfo", nil, &now)
+			for _, p := range now.ProcessInfo {
+				if p.Type == "renderer" {
+					kill(t, p.ID)
+				}
+			}
+			survive(t, c, page)
+			c.close(t)
+		},
+	},
+}
+
+// survive: the client is told of its page's crash, and the browser goes on.
+func survive(t *testing.T, c *socket, page string) {
+	t.Helper()
+	c.next(t, "the page's crash", func(m cdpMessage) bool {
+		return m.Method == "Inspector.targetCrashed" && m.SessionID == page
+	})
+	other, _ := c.page(t, "about:blank", "")
+	if got := c.evaluate(t, other, "6*7"); got != "42" {
+		t.Errorf("evaluate: %s", got)
+	}
+}
+
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("pid %d: %v", pid, err)
+	}
+}
+
+// browserOf returns the pid of a profile's main Chrome process.
+func (s *sidecar) browserOf(t *testing.T, profile string) int {
+	t.Helper()
+	for _, pid := range s.browsers(t) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err == nil && strings.Contains(string(b), "--user-data-dir="+filepath.Join(s.Dir, "profiles", profile)+"\x00") {
+			return pid
+		}
+	}
+	t.Fatalf("profile %s has no browser", profile)
+	return 0
+}
+
+// watched is a session with three connections: a bare one, Playwright and
+// Puppeteer, each with a command in flight.
+type watched struct {
+	*socket
+	pending    int
+	playwright *clients.Client
+	puppeteer  *clients.Client
+}
+
+// forever is a command that gets no answer, and shows in its tab's title that it
+// has arrived.
+const forever = "document.title = 'asked'; new Promise(() => {})"
+
+func (s *sidecar) watch(t *testing.T, profile, query string, withClients bool) watched {
+	t.Helper()
+	w := watched{socket: dial(t, s.socket(profile, identity+query))}
+	if strings.Contains(query, "heartbeat=explicit") {
+		defer s.beat(t, profile)()
+	}
+	page, _ := w.page(t, "about:blank", "")
+	inFlight := map[string]any{"expression": forever, "awaitPromise": true}
+	w.pending = w.send(t, page, "Runtime.evaluate", inFlight)
+	asked := 1
+	if withClients {
+		asked = 3
+		w.playwright = clients.Start(t, clients.Playwright, s.socket(profile, identity), clients.Interactive)
+		w.puppeteer = clients.Start(t, clients.Puppeteer, s.socket(profile, identity), clients.Interactive)
+		for _, c := range []*clients.Client{w.playwright, w.puppeteer} {
+			c.Expect(t, "connect")
+			c.Do(t, act("newPage"))
+		}
+		// Playwright's page.evaluate says "Execution context was destroyed" to
+		// whatever goes wrong: its CDP session shows what was answered.
+		w.playwright.Send(t, cdp("Runtime.evaluate", inFlight))
+		w.puppeteer.Send(t, act("evaluate", "expression", forever))
+	}
+	eventually(t, "the commands in flight to arrive", func() error {
+		var r struct{ TargetInfos []struct{ Title string } }
+		w.call(t, "", "Target.getTargets", nil, &r)
+		n := 0
+		for _, target := range r.TargetInfos {
+			if target.Title == "asked" {
+				n++
+			}
+		}
+		if n != asked {
+			return fmt.Errorf("%d of %d", n, asked)
+		}
+		return nil
+	})
+	return w
+}
+
+// beat sends heartbeats for a session until stop is called.
+func (s *sidecar) beat(t *testing.T, profile string) (stop func()) {
+	t.Helper()
+	r := s.record(t, profile)
+	ended := make(chan struct{})
+	var beating sync.WaitGroup
+	beating.Go(func() {
+		for {
+			body := strings.NewReader(fmt.Sprintf(`{"lease_token":%d}`, r.Token))
+			if resp, err := http.Post(s.URL+"/v1/sessions/"+r.SessionID+"/heartbeat", "application/json", body); err != nil {
+				t.Errorf("heartbeat: %v", err)
+			} else {
+				_ = resp.Body.Close()
+			}
+			select {
+			case <-ended:
+				return
+			case <-time.After(time.Second):
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		beating.Wait()
+	}
+}
+
+// over checks what each connection is told.
+func (w watched) over(t *testing.T, code int, reason string, cut bool) {
+	t.Helper()
+	gotCode, gotReason := w.ended(t)
+	if gotCode != code || !strings.Contains(gotReason, reason) {
+		t.Errorf("close code %d %q, want %d with %q", gotCode, gotReason, code, reason)
+	}
+	if !cut {
+		return
+	}
+	if m := w.answer(t, w.pending); m.Error == nil || !strings.Contains(m.Error.Message, reason) {
+		t.Errorf("the command in flight got %+v, want an error with %q", m.Error, reason)
+	}
+	if w.playwright == nil {
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		after *regexp.Regexp // what it shows for whatever comes afterwards
+		*clients.Client
+	}{
+		{"Playwright", regexp.MustCompile("Target page, context or browser has been closed"), w.playwright},
+		{"Puppeteer", regexp.MustCompile("detached Frame|Target closed|Session closed"), w.puppeteer},
+	} {
+		if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, reason) {
+			t.Errorf("%s shows %+v, %v; want %q", c.name, line, err, reason)
+		}
+		c.Send(t, act("evaluate", "expression", "1"))
+		if line, err := c.Next(); err != nil || line.OK || !c.after.MatchString(line.Error) {
+			t.Errorf("%s shows %+v, %v afterwards; want %q", c.name, line, err, c.after)
+		}
+	}
+}
+
+// TestEnds: each end gives the client its close code and reason, and the session
+// its end.
+func TestEnds(t *testing.T) {
+	s := start(t, "--lease-ttl", "12s")
+	t.Run("ends", func(t *testing.T) {
+		for _, tt := range ends {
+			profile := strings.NewReplacer(" ", "-", "'", "").Replace(tt.name)
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				w := s.watch(t, profile, tt.query, tt.cut && !tt.bare)
+				tt.cause(t, s, w.socket, profile)
+				w.over(t, tt.code, tt.reason, tt.cut)
+				if r := s.until(t, profile, tt.state); r.Reason != tt.recorded {
+					t.Errorf("the record says %s, want %s", r.Reason, tt.recorded)
+				}
+			})
+		}
+	})
+	if left := s.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+}
+
+func TestShutdownTellsTheClients(t *testing.T) {
+	s := start(t)
+	w := s.watch(t, "drained", "", true)
+	s.stop(t)
+	w.over(t, 4503, "the launcher is shutting down", true)
+	s.launch(t)
+	if r := s.record(t, "drained"); r.State != lease.Available || r.Reason != "launcher_shutdown" {
+		t.Errorf("%s %s", r.State, r.Reason)
+	}
+}
+
+// TestFencedAndExpired: a higher token in the store, and a store that cannot be
+// reached. Clients that listen hear of it first.
+func TestFencedAndExpired(t *testing.T) {
+	n := &natsServer{dir: t.TempDir(), port: -1}
+	n.start(t)
+	defer func() { n.stop() }()
+	natsURL := fmt.Sprintf("nats://127.0.0.1:%d", n.port)
+	s := start(t, "--nats-url", natsURL)
+	fenced := s.watch(t, "fenced", "", true)
+	expired := s.watch(t, "expired", "", true)
+	s.leaseDomain(t)
+	cri := clients.Start(t, clients.CRI, s.open(t, "listening", map[string]any{"dedicated_port": true}).hostPort(), clients.Interactive)
+	cri.Expect(t, "connect")
+
+	listening := []*clients.Client{cri}
+	for _, script := range []string{clients.Playwright, clients.Puppeteer} {
+		c := clients.Start(t, script, s.socket("expired", identity), clients.Interactive)
+		c.Expect(t, "connect")
+		listening = append(listening, c)
+	}
+	for _, c := range listening {
+		for _, event := range []string{"Lease.leaseExpiring", "Lease.leaseLost"} {
+			c.Do(t, act("events", "method", event))
+		}
+		c.Do(t, cdpAction("Lease.getLease"))
+	}
+	for _, w := range []watched{fenced, expired} {
+		w.call(t, "", "Lease.getLease", nil, nil) // who uses the domain hears its events
+	}
+
+	supersede(t, natsURL, "fenced")
+	fenced.over(t, 4409, "token 1 superseded by 2", true)
+	fenced.event(t, "Lease.leaseLost", nil)
+
+	n.stop()
+	expired.over(t, 4408, "lease expired", true)
+	var warning struct {
+		Token   lease.Token `json:"lease_token"`
+		Seconds float64     `json:"seconds"`
+	}
+	if expired.event(t, "Lease.leaseExpiring", &warning); warning.Token != 1 || warning.Seconds <= 0 {
+		t.Errorf("leaseExpiring: %+v", warning)
+	}
+	var lost struct {
+		Token  lease.Token `json:"lease_token"`
+		Reason string      `json:"reason"`
+	}
+	if expired.event(t, "Lease.leaseLost", &lost); lost.Token != 1 || !strings.Contains(lost.Reason, "lease expired") {
+		t.Errorf("leaseLost: %+v", lost)
+	}
+	for i, c := range listening {
+		for _, event := range []string{"Lease.leaseExpiring", "Lease.leaseLost"} {
+			var heard struct{ Method string }
+			if err := json.Unmarshal(c.Expect(t, "event"), &heard); err != nil || heard.Method != event {
+				t.Errorf("client %d heard %+v, %v; want %s", i, heard, err, event)
+			}
+		}
+	}
+	n.start(t)
+	if r := s.until(t, "expired", lease.Available, lease.ManualReview); r.Reason != "lease_lost" {
+		t.Errorf("the record says %s, want lease_lost", r.Reason)
+	}
+}
+
+// supersede writes a record with a higher token, as another launcher would.
+func supersede(t *testing.T, natsURL, profile string) {
+	t.Helper()
+	nc, err := nats.Connect(natsURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := js.KeyValue(t.Context(), "leasehold_leases")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a write that no renewal came before", func() error {
+		entry, err := kv.Get(t.Context(), profile)
+		if err != nil {
+			return err
+		}
+		var record map[string]any
+		if err := json.Unmarshal(entry.Value(), &record); err != nil {
+			return err
+		}
+		record["lease_token"] = record["lease_token"].(float64) + 1
+		b, err := json.Marshal(record)
+		if err != nil {
+			return err
+		}
+		_, err = kv.Update(t.Context(), profile, b, entry.Revision())
+		return err
+	})
+}
+
+// TestALostSocketComesBack: within the grace the pages are as they were, and what
+// was paused has failed.
+func TestALostSocketComesBack(t *testing.T) {
+	s, site := start(t, "--reconnect-grace", "60s", "--lease-ttl", "30s"), clientSite(t)
+	for _, tt := range []struct {
+		profile string
+		at      func(t *testing.T) string
+	}{
+		{"one-shot", func(*testing.T) string { return s.socket("one-shot", identity) }},
+		{"two-step", func(t *testing.T) string { return s.open(t, "two-step", nil).CDPURL }},
+	} {
+		t.Run(tt.profile, func(t *testing.T) {
+			address := tt.at(t)
+			first := dial(t, address)
+			var made struct{ BrowserContextID string }
+			first.call(t, "", "Target.createBrowserContext", nil, &made)
+			kept := map[string]string{} // targets
+			for _, context := range []string{"", made.BrowserContextID} {
+				page, target := first.page(t, "about:blank", context)
+				first.call(t, page, "Page.navigate", map[string]any{"url": site + "/form"}, nil) // answered when it is there
+				eventually(t, "the page", func() error {
+					if state := first.evaluate(t, page, "document.readyState"); state != `"complete"` {
+						return fmt.Errorf("it is %s", state)
+					}
+					return nil
+				})
+				first.call(t, page, "Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/api*"}}}, nil)
+				first.evaluate(t, page, "self.state = 'in memory'; self.asked = fetch('/api').then((r) => r.text(), String); 1")
+				first.event(t, "Fetch.requestPaused", nil)
+				kept[target] = context
+			}
+			held := s.record(t, tt.profile)
+			first.drop()
+
+			again := dial(t, address)
+			if got := again.Header.Get("Leasehold-Token"); got != fmt.Sprint(held.Token) {
+				t.Errorf("token %s after the return, want %d", got, held.Token)
+			}
+			var contexts struct{ BrowserContextIDs []string }
+			again.call(t, "", "Target.getBrowserContexts", nil, &contexts)
+			if !strings.Contains(fmt.Sprint(contexts.BrowserContextIDs), made.BrowserContextID) {
+				t.Errorf("contexts %v, want %s among them", contexts.BrowserContextIDs, made.BrowserContextID)
+			}
+			for target, context := range kept {
+				page := again.attach(t, target)
+				if got := again.evaluate(t, page, "self.state"); got != `"in memory"` {
+					t.Errorf("page in context %q: state %s", context, got)
+				}
+				if got := again.evaluate(t, page, "self.asked"); !strings.Contains(got, "Failed to fetch") {
+					t.Errorf("page in context %q: the paused request gave %s, want that it failed", context, got)
+				}
+				eventually(t, "the old connection's interception to end", func() error {
+					if got := again.evaluate(t, page, "fetch('/api').then((r) => r.text(), String)"); got != `"from the server"` {
+						return fmt.Errorf("a new request gave %s", got)
+					}
+					return nil
+				})
+			}
+			again.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
+			s.until(t, tt.profile, lease.Available)
+			if got := names(s.events(t, tt.profile)); got != "granted released" {
+				t.Errorf("history: %s", got)
+			}
+		})
+	}
+}

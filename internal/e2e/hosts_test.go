@@ -1,0 +1,218 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"leasehold/internal/clients"
+	"leasehold/lease"
+)
+
+// pair starts two launchers on one NATS server.
+func pair(t *testing.T, args ...string) (home, other *sidecar) {
+	t.Helper()
+	n := &natsServer{dir: t.TempDir(), port: -1}
+	n.start(t)
+	t.Cleanup(n.stop)
+	args = append([]string{"--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "5s"}, args...)
+	return start(t, append(args, "--launcher-id", "home")...), start(t, append(args, "--launcher-id", "other")...)
+}
+
+// TestTheWrongLauncherSendsWorkersHome: REST says where, and a websocket is
+// redirected there.
+func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
+	home, other := pair(t)
+	for i, script := range []string{clients.Playwright, clients.Puppeteer} {
+		c := clients.Start(t, script, home.socket("far", fmt.Sprintf("worker=w&task=%d&wait=20s", i)), clients.Interactive)
+		c.Expect(t, "connect")
+		c.Do(t, act("disconnect"))
+		home.until(t, "far", lease.Available)
+
+		var problem map[string]any
+		eventually(t, "the home's address", func() error {
+			code := other.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "far", "create": true}, &problem)
+			if code != 421 || problem["code"] != "wrong_home" || problem["home_launcher"] != "home" || problem["location"] != home.URL {
+				return fmt.Errorf("%d %v, want location %s", code, problem, home.URL)
+			}
+			return nil
+		})
+		c = clients.Start(t, script, other.socket("far", fmt.Sprintf("worker=w&task=%d-redirected&wait=20s", i)), clients.Interactive)
+		c.Expect(t, "connect")
+		if r := home.record(t, "far"); r.State != lease.Held || r.LauncherID != "home" || !strings.HasSuffix(r.TaskID, "redirected") {
+			t.Errorf("%+v", r)
+		}
+		if shown := other.record(t, "far"); shown.ExpiresAt.Before(time.Now()) {
+			t.Errorf("the other launcher shows a lease that ended at %v", shown.ExpiresAt)
+		}
+		c.Do(t, act("disconnect"))
+		home.until(t, "far", lease.Available)
+	}
+}
+
+// TestAnotherHostIsSilent: the profiles of a launcher that is gone are closed to
+// everybody, and inspected when it comes back.
+func TestAnotherHostIsSilent(t *testing.T) {
+	home, other := pair(t)
+	c := clients.Start(t, clients.Playwright, home.oneShot("far", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	held := other.record(t, "far")
+	home.kill(t)
+	r := other.until(t, "far", lease.Quarantined)
+	if r.Token != held.Token+1 || r.Reason != "lease_expired" || r.Home != "home" {
+		t.Errorf("%+v", r)
+	}
+	home.launch(t)
+	if r := home.until(t, "far", lease.ManualReview); r.EvidenceID == "" || r.Token != held.Token+1 {
+		t.Errorf("%+v", r)
+	}
+	if left := home.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+}
+
+// TestADeadHomeGoesToAPerson: a home that does not come back in time leaves the
+// decision to a person, and the browser that it left is closed, with evidence,
+// when it does come back.
+func TestADeadHomeGoesToAPerson(t *testing.T) {
+	home, other := pair(t, "--home-timeout", "5s")
+	c := clients.Start(t, clients.Playwright, home.oneShot("far", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	home.kill(t)
+	r := other.until(t, "far", lease.ManualReview)
+	if r.EvidenceID == "" || r.Decision != "manual_review" {
+		t.Errorf("%+v", r)
+	}
+	if got, want := names(other.events(t, "far")), "granted suspected_stale quarantined expired manual_review"; got != want {
+		t.Errorf("history %s, want %s", got, want)
+	}
+	var b bundles
+	if code := other.call(t, "GET", "/v1/profiles/far/evidence", nil, &b); code != 200 || len(b.Items) != 1 {
+		t.Fatalf("%d %+v", code, b)
+	}
+	for _, p := range b.Items[0].Parts {
+		if p.Missing == "" {
+			t.Errorf("part %s is there, from a host that is gone", p.Name)
+		}
+	}
+	home.launch(t)
+	eventually(t, "the browser that was left to be closed", func() error {
+		if left := home.browsers(t); len(left) != 0 {
+			return fmt.Errorf("browsers %v", left)
+		}
+		return nil
+	})
+	eventually(t, "its picture", func() error {
+		if now := home.record(t, "far"); now.EvidenceID == r.EvidenceID || now.State != lease.ManualReview {
+			return fmt.Errorf("%+v", now)
+		}
+		return nil
+	})
+	home.screenshot(t, "far")
+}
+
+// TestTheStoreForgets: a wiped store, and then one that went back, while one
+// profile is in use and another waits for a person. The one goes on undisturbed,
+// the other still waits, and no token is granted twice.
+func TestTheStoreForgets(t *testing.T) {
+	n := &natsServer{dir: filepath.Join(t.TempDir(), "now"), port: -1}
+	n.start(t)
+	defer func() { n.stop() }()
+	s, web := start(t, "--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "10s"), newSite(t)
+
+	lost := clients.Start(t, clients.Playwright, s.oneShot("judged", "worker=w&task=t"), clients.Interactive)
+	lost.Expect(t, "connect")
+	lost.Do(t, act("goto", "url", web.URL+"/shop"))
+	lost.Do(t, act("click", "selector", "button"))
+	eventually(t, "the POST", func() error {
+		if web.Posts.Load() == 0 {
+			return fmt.Errorf("no POST")
+		}
+		return nil
+	})
+	old := filepath.Join(t.TempDir(), "old")
+	n.stop()
+	if err := os.CopyFS(old, os.DirFS(n.dir)); err != nil {
+		t.Fatal(err)
+	}
+	n.start(t)
+	lost.Kill()
+	judged := s.until(t, "judged", lease.ManualReview)
+
+	c := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	held := s.record(t, "used")
+	for _, how := range []string{"wiped", "rolled back"} {
+		n.stop()
+		if err := os.RemoveAll(n.dir); err != nil {
+			t.Fatal(err)
+		}
+		if how == "rolled back" {
+			if err := os.CopyFS(n.dir, os.DirFS(old)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.start(t)
+		eventually(t, how+": the records to be back", func() error {
+			if r := s.record(t, "used"); r.State != lease.Held || r.Token != held.Token || r.SessionID != held.SessionID {
+				return fmt.Errorf("used: %s, token %d", r.State, r.Token)
+			}
+			if r := s.record(t, "judged"); r.State != lease.ManualReview || r.Token != judged.Token || r.EvidenceID != judged.EvidenceID {
+				return fmt.Errorf("judged: %s, token %d of %d, evidence %s", r.State, r.Token, judged.Token, r.EvidenceID)
+			}
+			return nil
+		})
+		var sum int
+		if err := json.Unmarshal(c.Do(t, act("evaluate", "expression", "1+1")), &sum); err != nil || sum != 2 {
+			t.Errorf("%s: the worker is disturbed: %v", how, err)
+		}
+		var problem map[string]any
+		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "judged"}, &problem); code != 423 {
+			t.Errorf("%s: a profile that waits for a person: %d %v", how, code, problem)
+		}
+	}
+	c.Do(t, act("disconnect"))
+	s.until(t, "used", lease.Available)
+	again := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t2"), clients.Interactive)
+	again.Expect(t, "connect")
+	if r := s.record(t, "used"); r.Token != held.Token+1 {
+		t.Errorf("token %d, want %d", r.Token, held.Token+1)
+	}
+}
+
+// TestAPausedLauncherSendsNothing: what a worker sent to a launcher that stood
+// still for longer than its lease does not reach the browser when it wakes up.
+func TestAPausedLauncherSendsNothing(t *testing.T) {
+	home, other := pair(t)
+	web := newSite(t)
+	c := clients.Start(t, clients.Playwright, home.oneShot("paused", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	held := home.record(t, "paused")
+	if err := home.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c.Send(t, act("evaluate", "expression", "fetch('/late', {method: 'POST'})"))
+	r := other.until(t, "paused", lease.Quarantined)
+	if err := home.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := c.Next(); err == nil && line.OK {
+		t.Errorf("a command of a lease that was taken passed: %+v", line)
+	}
+	home.until(t, "paused", lease.Available, lease.ManualReview)
+	if web.Posts.Load() != 0 {
+		t.Error("the late command reached the page")
+	}
+	if r.Token != held.Token+1 {
+		t.Errorf("token %d after %d", r.Token, held.Token)
+	}
+	if left := home.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+}

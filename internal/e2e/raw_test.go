@@ -1,0 +1,299 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+)
+
+// patience bounds every wait for something that comes unless it is broken.
+const patience = 90 * time.Second
+
+// cdpMessage is what came over a websocket.
+type cdpMessage struct {
+	ID        int             `json:"id"`
+	Method    string          `json:"method"`
+	Params    json.RawMessage `json:"params"`
+	Result    json.RawMessage `json:"result"`
+	Error     *cdpError       `json:"error"`
+	SessionID string          `json:"sessionId"`
+}
+
+type cdpError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
+// socket is a CDP connection without a client library.
+type socket struct {
+	// Header is the answer's to the upgrade.
+	Header http.Header
+
+	conn     net.Conn
+	lastID   int
+	messages chan cdpMessage // closed at the end
+	kept     []cdpMessage    // events that nobody waited for yet
+	end      wsutil.ClosedError
+	err      error
+}
+
+// dial opens a websocket. What is left of it ends with the test.
+func dial(t *testing.T, address string) *socket {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c := &socket{Header: http.Header{}, messages: make(chan cdpMessage, 4096)}
+	var refusal bytes.Buffer
+	d := ws.Dialer{
+		OnHeader: func(key, value []byte) error {
+			c.Header.Add(string(key), string(value))
+			return nil
+		},
+		OnStatusError: func(_ int, _ []byte, answer io.Reader) { _, _ = io.Copy(&refusal, answer) },
+	}
+	conn, buffered, _, err := d.Dial(ctx, address)
+	if err != nil {
+		t.Fatalf("%s: %v %s", address, err, &refusal)
+	}
+	if buffered != nil {
+		t.Errorf("%d bytes came before the client said anything", buffered.Buffered())
+	}
+	c.conn = conn
+	go c.read()
+	t.Cleanup(func() {
+		c.drop()
+		for range c.messages {
+		}
+	})
+	return c
+}
+
+func (c *socket) read() {
+	defer close(c.messages)
+	for {
+		b, err := wsutil.ReadServerText(c.conn) // it answers pings and closes
+		if err != nil {
+			if !errors.As(err, &c.end) {
+				c.err = err
+			}
+			return
+		}
+		var m cdpMessage
+		if c.err = json.Unmarshal(b, &m); c.err != nil {
+			return
+		}
+		c.messages <- m
+	}
+}
+
+// send sends a command, on a session if that is not empty, and returns its id.
+func (c *socket) send(t *testing.T, session, method string, params any) int {
+	t.Helper()
+	c.lastID++
+	m := map[string]any{"id": c.lastID, "method": method}
+	if params != nil {
+		m["params"] = params
+	}
+	if session != "" {
+		m["sessionId"] = session
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wsutil.WriteClientText(c.conn, b); err != nil {
+		t.Fatalf("%s: %v", method, err)
+	}
+	return c.lastID
+}
+
+// next returns the first message, of those kept and those to come, that fits.
+func (c *socket) next(t *testing.T, what string, fits func(cdpMessage) bool) cdpMessage {
+	t.Helper()
+	for i, m := range c.kept {
+		if fits(m) {
+			c.kept = append(c.kept[:i], c.kept[i+1:]...)
+			return m
+		}
+	}
+	timeout := time.After(patience)
+	for {
+		select {
+		case m, ok := <-c.messages:
+			switch {
+			case !ok:
+				t.Fatalf("waited for %s: the connection ended: %v %v", what, c.end, c.err)
+			case fits(m):
+				return m
+			}
+			c.kept = append(c.kept, m)
+		case <-timeout:
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+// answer waits for the answer to a command.
+func (c *socket) answer(t *testing.T, id int) cdpMessage {
+	t.Helper()
+	return c.next(t, fmt.Sprintf("the answer to %d", id), func(m cdpMessage) bool { return m.ID == id })
+}
+
+// call sends a command and decodes its result, where result is not nil. An error
+// of the browser's fails the test.
+func (c *socket) call(t *testing.T, session, method string, params, result any) {
+	t.Helper()
+	m := c.answer(t, c.send(t, session, method, params))
+	if m.Error != nil {
+		t.Fatalf("%s: %+v", method, *m.Error)
+	}
+	if result != nil {
+		if err := json.Unmarshal(m.Result, result); err != nil {
+			t.Fatalf("%s: %v", method, err)
+		}
+	}
+}
+
+// fails sends a command that has to be refused.
+func (c *socket) fails(t *testing.T, session, method string, params any) cdpError {
+	t.Helper()
+	m := c.answer(t, c.send(t, session, method, params))
+	if m.Error == nil {
+		t.Fatalf("%s %v: want an error, got %s", method, params, m.Result)
+	}
+	return *m.Error
+}
+
+// event waits for an event and decodes its parameters.
+func (c *socket) event(t *testing.T, method string, params any) cdpMessage {
+	t.Helper()
+	m := c.next(t, method, func(m cdpMessage) bool { return m.Method == method })
+	if params != nil {
+		if err := json.Unmarshal(m.Params, params); err != nil {
+			t.Fatalf("%s: %v", method, err)
+		}
+	}
+	return m
+}
+
+// ended waits for the end and returns the close frame's code and reason, 0 where
+// there was none. What came before it is kept.
+func (c *socket) ended(t *testing.T) (code int, reason string) {
+	t.Helper()
+	timeout := time.After(patience)
+	for {
+		select {
+		case m, ok := <-c.messages:
+			if !ok {
+				return int(c.end.Code), c.end.Reason
+			}
+			c.kept = append(c.kept, m)
+		case <-timeout:
+			t.Fatalf("the connection did not end in %v", patience)
+		}
+	}
+}
+
+// close says goodbye properly.
+func (c *socket) close(t *testing.T) {
+	t.Helper()
+	if err := ws.WriteFrame(c.conn, ws.MaskFrame(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, "")))); err != nil {
+		t.Error(err)
+	}
+}
+
+// drop ends the connection without a goodbye.
+func (c *socket) drop() { _ = c.conn.Close() }
+
+// page opens a tab and returns the session on it. In a context where one is
+// named.
+func (c *socket) page(t *testing.T, address, context string) (session, target string) {
+	t.Helper()
+	params := map[string]any{"url": address}
+	if context != "" {
+		params["browserContextId"] = context
+	}
+	var made struct{ TargetID string }
+	c.call(t, "", "Target.createTarget", params, &made)
+	return c.attach(t, made.TargetID), made.TargetID
+}
+
+func (c *socket) attach(t *testing.T, target string) (session string) {
+	t.Helper()
+	var attached struct{ SessionID string }
+	c.call(t, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached)
+	return attached.SessionID
+}
+
+// evaluate returns the value of an expression, as JSON.
+func (c *socket) evaluate(t *testing.T, session, expression string) string {
+	t.Helper()
+	var r struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails json.RawMessage
+	}
+	c.call(t, session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &r)
+	if r.ExceptionDetails != nil {
+		t.Fatalf("%s: %s", expression, r.ExceptionDetails)
+	}
+	return string(r.Result.Value)
+}
+
+// clientSite serves what the clients are tried on.
+func clientSite(t *testing.T) (address string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	page := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<!doctype html><title>form</title><style>a, button { display: block }</style>
+<button id="go" onclick="document.title='clicked'; this.insertAdjacentHTML('afterend', '<p id=clicked>done</p>')">go</button>
+<a id="file" href="/file">file</a>`)
+	}
+	mux.HandleFunc("/form", page)
+	mux.HandleFunc("/api", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "from the server") })
+	mux.HandleFunc("/file", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Disposition", `attachment; filename="report.txt"`)
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(w, "a report")
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// twoStep is what a scheduler gets of POST /v1/sessions.
+type twoStep struct {
+	SessionID string `json:"session_id"`
+	Token     uint64 `json:"lease_token"`
+	CDPURL    string `json:"cdp_url"`
+	Dedicated string `json:"dedicated_url"`
+}
+
+// open takes a lease in two steps. More than the profile's name comes in more.
+func (s *sidecar) open(t *testing.T, profile string, more map[string]any) twoStep {
+	t.Helper()
+	body := map[string]any{"profile_id": profile, "worker_id": "worker-7", "task_id": "task_1", "create": true}
+	for k, v := range more {
+		body[k] = v
+	}
+	var ses twoStep
+	if code := s.call(t, "POST", "/v1/sessions", body, &ses); code != http.StatusCreated {
+		t.Fatalf("session on %s: status %d", profile, code)
+	}
+	return ses
+}
+
+// hostPort is the address of a session's own port.
+func (ses twoStep) hostPort() string { return strings.TrimPrefix(ses.Dedicated, "http://") }

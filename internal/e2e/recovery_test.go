@@ -1,0 +1,448 @@
+package e2e
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"image"
+	_ "image/jpeg"
+	_ "image/png"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"leasehold/internal/clients"
+	"leasehold/lease"
+)
+
+type bundles struct {
+	Items []struct {
+		EvidenceID     string      `json:"evidence_id"`
+		Token          lease.Token `json:"lease_token"`
+		RecoveryReason string      `json:"recovery_reason"`
+		Parts          []struct{ Name, Kind, SHA256, Missing string }
+	}
+}
+
+// screenshot fetches the newest bundle's picture and checks that it is one, and
+// is the one that was sealed.
+func (s *sidecar) screenshot(t *testing.T, profile string) (bundles, image.Image) {
+	t.Helper()
+	var b bundles
+	if code := s.call(t, "GET", "/v1/profiles/"+profile+"/evidence", nil, &b); code != 200 || len(b.Items) == 0 {
+		t.Fatalf("evidence of %s: status %d, %d bundles", profile, code, len(b.Items))
+	}
+	for _, p := range b.Items[0].Parts {
+		if p.Kind != "screenshot" || p.Missing != "" {
+			continue
+		}
+		var raw []byte
+		if code := s.call(t, "GET", "/v1/evidence/"+b.Items[0].EvidenceID+"/"+p.Name, nil, &raw); code != 200 {
+			t.Fatalf("part %s: status %d", p.Name, code)
+		}
+		if sum := sha256.Sum256(raw); hex.EncodeToString(sum[:]) != p.SHA256 {
+			t.Errorf("part %s is not what was sealed", p.Name)
+		}
+		img, _, err := image.Decode(bytes.NewReader(raw))
+		if err != nil {
+			t.Fatalf("part %s: %v", p.Name, err)
+		}
+		return b, img
+	}
+	t.Fatalf("no screenshot in %+v", b.Items[0])
+	return b, nil
+}
+
+func TestLostWorker(t *testing.T) {
+	s, web := start(t), newSite(t)
+	nc, err := nats.Connect(s.NATS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	heard := make(chan *nats.Msg, 64)
+	if _, err := nc.ChanSubscribe("leasehold.recovery.>", heard); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, query string
+		act         []clients.Action
+		state       lease.State
+		decision    string
+	}{
+		{"only-looked", "", []clients.Action{act("goto", "url", web.URL+"/list")}, lease.Available, "release"},
+		{"had-begun", "", []clients.Action{act("goto", "url", web.URL+"/list"), cdp("Lease.step", map[string]any{"name": "open_list"})}, lease.Available, "retry"},
+		{"posted", "", []clients.Action{act("goto", "url", web.URL+"/list"), act("click", "selector", "button")}, lease.ManualReview, "manual_review"},
+		{"sensitive", "", []clients.Action{act("goto", "url", web.URL+"/list"), cdp("Lease.step", map[string]any{"name": "submit_budget_change"})}, lease.ManualReview, "manual_review"},
+		{"resumable", "&resumable=true", []clients.Action{
+			act("goto", "url", web.URL+"/list"), act("click", "selector", "button"),
+			cdp("Lease.checkpoint", map[string]any{"name": "list_loaded"}), cdp("Lease.step", map[string]any{"name": "read_rows"}),
+		}, lease.ResumePending, "resume"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			posts := web.Posts.Load()
+			c := clients.Start(t, clients.Playwright, s.oneShot(tt.name, "worker=worker-7&task=task_1"+tt.query), clients.Interactive)
+			c.Expect(t, "connect")
+			for _, a := range tt.act {
+				c.Do(t, a)
+			}
+			if strings.Contains(fmt.Sprint(tt.act), "button") {
+				eventually(t, "the page's POST", func() error {
+					if web.Posts.Load() == posts {
+						return fmt.Errorf("none arrived")
+					}
+					return nil
+				})
+			}
+			held := s.record(t, tt.name)
+			c.Kill()
+			r := s.until(t, tt.name, tt.state)
+			if r.Decision != tt.decision || r.Token != held.Token+1 || r.LastKnownURL != web.URL+"/list" || r.EvidenceID == "" || len(r.Reasons) == 0 {
+				t.Errorf("record: %+v", r)
+			}
+			for _, state := range []lease.State{lease.SuspectedStale, lease.Quarantined, lease.Inspected, tt.state} {
+				select {
+				case m := <-heard:
+					var e lease.Event
+					if err := json.Unmarshal(m.Data, &e); err != nil {
+						t.Fatal(err)
+					}
+					if m.Subject != "leasehold.recovery."+tt.name+"."+string(state) || e.State != state || m.Header.Get("Leasehold-Token") != fmt.Sprint(e.Token) || e.EvidenceID != r.EvidenceID {
+						t.Errorf("heard %s %+v, want %s", m.Subject, e, state)
+					}
+				case <-time.After(10 * time.Second):
+					t.Fatalf("no event %s", state)
+				}
+			}
+			if got, want := names(s.events(t, tt.name)), "granted suspected_stale quarantined expired inspected "+string(tt.state); got != want {
+				t.Errorf("history %s, want %s", got, want)
+			}
+			for i, e := range s.events(t, tt.name) {
+				if e.Sequence != uint64(i+1) {
+					t.Errorf("event %d has sequence %d", i, e.Sequence)
+				}
+			}
+			b, img := s.screenshot(t, tt.name)
+			if b.Items[0].Token != held.Token || b.Items[0].RecoveryReason != "connection_lost" || img.Bounds().Dx() < 100 {
+				t.Errorf("bundle %+v, picture %v", b.Items[0], img.Bounds())
+			}
+			if left := s.browsers(t); len(left) != 0 {
+				t.Errorf("browsers are left: %v", left)
+			}
+		})
+	}
+
+	t.Run("resume", func(t *testing.T) {
+		var problem map[string]any
+		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "resumable", "task_id": "other"}, &problem); code != 423 || problem["code"] != "profile_resume_pending" {
+			t.Errorf("another task: %d %v", code, problem)
+		}
+		var ses struct {
+			Token     lease.Token `json:"lease_token"`
+			SessionID string      `json:"session_id"`
+			Resume    *struct{ From, Checkpoint string }
+		}
+		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "resumable", "worker_id": "w8", "task_id": "task_1"}, &ses); code != 201 || ses.Resume == nil || ses.Resume.Checkpoint != "list_loaded" {
+			t.Errorf("its own task: %d %+v", code, ses)
+		}
+	})
+
+	t.Run("review", func(t *testing.T) {
+		var problem map[string]any
+		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "posted"}, &problem); code != 423 || problem["code"] != "profile_in_review" {
+			t.Errorf("in review: %d %v", code, problem)
+		}
+		r := s.record(t, "posted")
+		if code := s.call(t, "POST", "/v1/profiles/posted/review", map[string]any{"decision": "approve", "reviewer": "ann", "lease_token": r.Token - 1}, &problem); code != 409 {
+			t.Errorf("a review of an old token: %d", code)
+		}
+		out, errs, code := s.cli(t, "review", "posted", "--decision", "approve", "--reviewer", "ann", "--note", "order was placed once")
+		if code != 0 {
+			t.Fatalf("review: %d %s%s", code, out, errs)
+		}
+		if r := s.until(t, "posted", lease.Available); r.Review == nil || r.Review.Reviewer != "ann" {
+			t.Errorf("%+v", r.Review)
+		}
+	})
+
+	t.Run("command line", func(t *testing.T) {
+		for _, tt := range []struct {
+			args []string
+			want string
+		}{
+			{[]string{"profiles"}, "only-looked"},
+			{[]string{"show", "posted"}, "unsafe_requests"},
+			{[]string{"evidence", "posted"}, "connection_lost"},
+			{[]string{"watch", "posted", "--all", "--count", "3", "--timeout", "20s"}, "quarantined"},
+		} {
+			out, errs, code := s.cli(t, tt.args...)
+			if code != 0 || !strings.Contains(out, tt.want) {
+				t.Errorf("%v: exit %d, %q, %s", tt.args, code, out, errs)
+			}
+			if tt.args[0] == "watch" {
+				continue
+			}
+			out, errs, code = s.cli(t, append(tt.args, "--json")...)
+			if code != 0 || !json.Valid([]byte(out)) {
+				t.Errorf("%v --json: exit %d, %q, %s", tt.args, code, out, errs)
+			}
+		}
+		dir := t.TempDir()
+		if out, errs, code := s.cli(t, "evidence", "posted", "--last", "--out", dir); code != 0 {
+			t.Errorf("evidence --out: exit %d %s%s", code, out, errs)
+		}
+		if found, _ := filepath.Glob(filepath.Join(dir, "*", "manifest.json")); len(found) == 0 {
+			if found, _ = filepath.Glob(filepath.Join(dir, "manifest.json")); len(found) == 0 {
+				t.Error("no manifest was fetched")
+			}
+		}
+	})
+}
+
+// TestPausedRequestsAreNotSent: what the vanished worker had paused never leaves.
+func TestPausedRequestsAreNotSent(t *testing.T) {
+	s, web := start(t), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("pay", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/cart"))
+	c.Do(t, cdp("Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/api*"}}}))
+	c.Do(t, act("click", "selector", "button"))
+	eventually(t, "the paused request in the journal", func() error {
+		// The observer sees it before it leaves.
+		files, _ := filepath.Glob(filepath.Join(s.Dir, "sessions", "*.journal"))
+		for _, f := range files {
+			if b, _ := os.ReadFile(f); bytes.Contains(b, []byte(`"POST"`)) {
+				return nil
+			}
+		}
+		return fmt.Errorf("not there")
+	})
+	c.Kill()
+	s.until(t, "pay", lease.ManualReview)
+	if n := web.Posts.Load(); n != 0 {
+		t.Errorf("%d POSTs were sent after the worker was killed", n)
+	}
+}
+
+// TestAFormIntoANewTabIsSeen: the first request of a tab that the page opens.
+func TestAFormIntoANewTabIsSeen(t *testing.T) {
+	s, web := start(t), newSite(t)
+	c := clients.Start(t, clients.Puppeteer, s.socket("popup", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/cart"))
+	c.Do(t, act("evaluate", "expression", "(() => { const f = document.createElement('form'); f.method = 'post'; f.target = '_blank'; f.action = '/order'; document.body.append(f); f.submit() })()"))
+	eventually(t, "the form at the server", func() error {
+		if web.Posts.Load() == 0 {
+			return fmt.Errorf("not yet")
+		}
+		return nil
+	})
+	c.Kill()
+	if r := s.until(t, "popup", lease.ManualReview); !strings.Contains(strings.Join(r.Reasons, " "), "unsafe requests were sent") {
+		t.Errorf("%q", r.Reasons)
+	}
+}
+
+func TestWorkerComesBack(t *testing.T) {
+	s, web := start(t, "--reconnect-grace", "20s"), newSite(t)
+	first := clients.Start(t, clients.Playwright, s.oneShot("back", "worker=w&task=t"), clients.Interactive)
+	first.Expect(t, "connect")
+	first.Do(t, act("goto", "url", web.URL+"/half-way"))
+	first.Do(t, act("newContext"))
+	first.Do(t, act("goto", "url", web.URL+"/in-a-context"))
+	first.Kill()
+	again := clients.Start(t, clients.Playwright, s.oneShot("back", "worker=w&task=t"), clients.Interactive)
+	again.Expect(t, "connect")
+	var pages []string
+	if err := json.Unmarshal(again.Do(t, act("pages")), &pages); err != nil || !strings.Contains(strings.Join(pages, " "), "/half-way") {
+		t.Errorf("pages: %v, %v", pages, err)
+	}
+	again.Do(t, act("newPage"))
+	again.Do(t, act("goto", "url", web.URL+"/on"))
+	again.Do(t, act("goto", "url", web.URL+"/and-on"))
+	var targets []struct{ URL string }
+	if code := s.call(t, "GET", "/profiles/back/json/list?worker=w&task=t", nil, &targets); code != 200 || !strings.Contains(fmt.Sprint(targets), "/in-a-context") {
+		t.Errorf("the vanished worker's own context is gone: %v", targets)
+	}
+	again.Do(t, act("disconnect"))
+	s.until(t, "back", lease.Available)
+	if got := names(s.events(t, "back")); got != "granted released" {
+		t.Errorf("history: %s", got)
+	}
+}
+
+// TestLauncherIsKilled: the next launcher opens no second browser, and recovers
+// the profile from the one that is still there.
+func TestLauncherIsKilled(t *testing.T) {
+	s, web := start(t), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/before-the-crash"))
+	held := s.record(t, "orphan")
+	before := s.browsers(t)
+	s.kill(t)
+	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Fatalf("browsers %v, after the kill %v: it should live on", before, after)
+	}
+	s.launch(t)
+	r := s.until(t, "orphan", lease.ManualReview)
+	if r.Reason != "launcher_restarted" || r.Token != held.Token+1 || r.SessionID != held.SessionID {
+		t.Errorf("%+v", r)
+	}
+	s.screenshot(t, "orphan")
+	if left := s.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+	if got, want := names(s.events(t, "orphan")), "granted suspected_stale quarantined expired inspected manual_review"; got != want {
+		t.Errorf("history %s, want %s", got, want)
+	}
+	if _, errs, code := s.cli(t, "review", "orphan", "--decision", "approve", "--reviewer", "ann"); code != 0 {
+		t.Fatalf("review: %s", errs)
+	}
+	again := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t2"), clients.Interactive)
+	again.Expect(t, "connect")
+	if r := s.record(t, "orphan"); r.Token != held.Token+2 {
+		t.Errorf("token %d, want %d", r.Token, held.Token+2)
+	}
+}
+
+func TestBrowserCrashes(t *testing.T) {
+	s, web := start(t), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("crash", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	for _, pid := range s.browsers(t) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := s.until(t, "crash", lease.ManualReview)
+	if r.Reason != "browser_crashed" || r.EvidenceID == "" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestShutdown: SIGTERM gives each living session its evidence and a decision.
+func TestShutdown(t *testing.T) {
+	s, web := start(t), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("drained", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	s.stop(t)
+	if left := s.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+	s.launch(t)
+	if r := s.record(t, "drained"); r.State != lease.Available || r.Reason != "launcher_shutdown" || r.Decision != "release" {
+		t.Errorf("%+v", r)
+	}
+	s.screenshot(t, "drained")
+}
+
+// TestLeaveOnExit: with --on-exit=leave the browser outlives the launcher.
+func TestLeaveOnExit(t *testing.T) {
+	s, web := start(t, "--on-exit", "leave"), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("left", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	before := s.browsers(t)
+	s.stop(t)
+	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Fatalf("browsers %v, afterwards %v", before, after)
+	}
+	s.launch(t)
+	if r := s.until(t, "left", lease.ManualReview); r.Reason != "launcher_restarted" {
+		t.Errorf("%+v", r)
+	}
+	s.screenshot(t, "left")
+}
+
+// TestBrowserHangs: a browser that answers nothing is ended by force, with what
+// evidence there is, and a person decides.
+func TestBrowserHangs(t *testing.T) {
+	s, web := start(t), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("hung", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	pids := s.browsers(t)
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// More than the pipe holds: whoever writes to it now waits.
+	c.Send(t, act("evaluate", "expression", "'"+strings.Repeat("x", 200<<10)+"'"))
+	eventually(t, "the pipe to be full", func() error {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
+		if err == nil && !bytes.Contains(b, []byte("T (stopped)")) {
+			return fmt.Errorf("the browser is not stopped: %s", b)
+		}
+		if err != nil {
+			return err
+		}
+		return nil
+	})
+	c.Kill()
+	r := s.until(t, "hung", lease.ManualReview)
+	if r.EvidenceID == "" || !strings.Contains(strings.Join(r.Reasons, " "), "did not close cleanly") {
+		t.Errorf("%+v", r)
+	}
+	if left := s.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+}
+
+// TestNothingIsClosedWithoutEvidence: while no bundle can be sealed the profile
+// stays quarantined, and the browser open as the worker left it.
+func TestNothingIsClosedWithoutEvidence(t *testing.T) {
+	s, web := start(t), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/left-here"))
+	spool := filepath.Join(s.Dir, "evidence-spool")
+	if err := os.Rename(spool, spool+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(spool, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := s.browsers(t)
+	c.Kill()
+	s.until(t, "kept", lease.Quarantined)
+	eventually(t, "a second try", func() error {
+		log, err := os.ReadFile(s.stderr.Name())
+		if n := strings.Count(string(log), "recovery is not complete"); err != nil || n < 2 {
+			return fmt.Errorf("%d tries: %w", n, err)
+		}
+		return nil
+	})
+	if r := s.record(t, "kept"); r.State != lease.Quarantined || r.EvidenceID != "" {
+		t.Errorf("%+v", r)
+	}
+	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("browsers %v, without evidence %v", before, after)
+	}
+	if err := os.Remove(spool); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(spool+".away", spool); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.until(t, "kept", lease.Available, lease.ManualReview); r.EvidenceID == "" || r.LastKnownURL != web.URL+"/left-here" {
+		t.Errorf("%+v", r)
+	}
+	s.screenshot(t, "kept")
+	if left := s.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+}

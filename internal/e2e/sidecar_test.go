@@ -1,0 +1,325 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"leasehold/lease"
+)
+
+var binary string
+
+func TestMain(m *testing.M) {
+	code, err := build(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func build(m *testing.M) (_ int, err error) {
+	dir, err := os.MkdirTemp("", "leasehold-e2e-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// A program built with the race detector sleeps a second before it ends.
+	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
+		return 1, err
+	}
+	binary = filepath.Join(dir, "leasehold")
+	if out, err := exec.Command("go", "build", "-race", "-o", binary, "leasehold/cmd/leasehold").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("building: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+// sidecar is one that runs.
+type sidecar struct {
+	URL, NATS string
+	Dir       string
+	args      []string
+	cmd       *exec.Cmd
+	done      chan struct{}
+	stderr    *os.File
+}
+
+// start runs the sidecar on ports of its own and waits until it is ready. What
+// it logs is shown when the test fails.
+func start(t *testing.T, args ...string) *sidecar {
+	t.Helper()
+	s := &sidecar{Dir: t.TempDir()}
+	s.args = append([]string{
+		"run", "--data-dir", s.Dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
+		"--lease-ttl", "6s", "--reconnect-grace", "1s", "--cooldown", "0s", "--log-format", "json", "--log-level", "debug", "--headless",
+	}, args...)
+	s.launch(t)
+	t.Cleanup(func() {
+		s.stop(t)
+		if t.Failed() {
+			log, _ := os.ReadFile(s.stderr.Name())
+			t.Logf("the sidecar's log:\n%s", log)
+		}
+	})
+	return s
+}
+
+var (
+	readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
+	natsURL   = regexp.MustCompile(`events: (\S+)\)`)
+)
+
+func (s *sidecar) launch(t *testing.T) {
+	t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.Dir, "stderr.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.stderr = log
+	s.cmd = exec.Command(binary, s.args...)
+	s.cmd.Stderr = log
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s.done = make(chan struct{})
+	ready := make(chan string, 1)
+	go func() {
+		defer close(s.done)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if readyLine.MatchString(lines.Text()) {
+				ready <- lines.Text()
+			}
+		}
+		_ = s.cmd.Wait() // its status is looked at by whoever waits for done
+	}()
+	select {
+	case line := <-ready:
+		s.URL = readyLine.FindStringSubmatch(line)[1]
+		s.NATS = natsURL.FindStringSubmatch(line)[1]
+	case <-s.done:
+		b, _ := os.ReadFile(log.Name())
+		t.Fatalf("the sidecar ended: %v\n%s", s.cmd.ProcessState, b)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the sidecar is not ready after 30 s")
+	}
+	eventually(t, "readyz", func() error {
+		resp, err := http.Get(s.URL + "/readyz")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = resp.Body.Close() }()
+		if resp.StatusCode != 200 {
+			return errors.New(resp.Status)
+		}
+		return nil
+	})
+}
+
+// kill ends the sidecar without warning.
+func (s *sidecar) kill(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.done
+}
+
+// stop asks it to drain, and wants exit status 0.
+func (s *sidecar) stop(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
+		return
+	}
+	select {
+	case <-s.done:
+		if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("SIGTERM: exit status %d, want 0", code)
+		}
+	case <-time.After(60 * time.Second):
+		_ = s.cmd.Process.Kill()
+		t.Error("the sidecar did not drain in 60 s")
+	}
+}
+
+// cli runs a client command against the sidecar.
+func (s *sidecar) cli(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "LEASEHOLD_URL="+s.URL, "LEASEHOLD_NATS_URL="+s.NATS)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// call makes a REST request and decodes the answer into result, if that is not
+// nil.
+func (s *sidecar) call(t *testing.T, method, path string, body, result any) int {
+	t.Helper()
+	var r io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, s.URL+path, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result != nil {
+		if raw, ok := result.(*[]byte); ok {
+			*raw = b
+		} else if err := json.Unmarshal(b, result); err != nil {
+			t.Fatalf("%s %s: %d %s: %v", method, path, resp.StatusCode, b, err)
+		}
+	}
+	return resp.StatusCode
+}
+
+func (s *sidecar) record(t *testing.T, profile string) lease.Record {
+	t.Helper()
+	var r lease.Record
+	if code := s.call(t, "GET", "/v1/profiles/"+profile, nil, &r); code != 200 {
+		t.Fatalf("profile %s: status %d", profile, code)
+	}
+	return r
+}
+
+// until waits for the profile to reach one of the states.
+func (s *sidecar) until(t *testing.T, profile string, states ...lease.State) lease.Record {
+	t.Helper()
+	var r lease.Record
+	eventually(t, fmt.Sprintf("%s to be %v", profile, states), func() error {
+		r = s.record(t, profile)
+		for _, state := range states {
+			if r.State == state {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is %s (%s)", r.State, r.Reason)
+	})
+	return r
+}
+
+// events returns the profile's history by name, in order.
+func (s *sidecar) events(t *testing.T, profile string) []lease.Event {
+	t.Helper()
+	var h struct{ Items []lease.Event }
+	if code := s.call(t, "GET", "/v1/profiles/"+profile+"/history", nil, &h); code != 200 {
+		t.Fatalf("history of %s: status %d", profile, code)
+	}
+	return h.Items
+}
+
+func names(events []lease.Event) string {
+	var n []string
+	for _, e := range events {
+		n = append(n, e.Event)
+	}
+	return strings.Join(n, " ")
+}
+
+// oneShot is the URL that a Playwright user pastes.
+func (s *sidecar) oneShot(profile, query string) string {
+	return s.URL + "/profiles/" + profile + "?create=true&" + query
+}
+
+func (s *sidecar) socket(profile, query string) string {
+	return strings.Replace(s.URL, "http", "ws", 1) + "/devtools/browser/" + profile + "?create=true&" + query
+}
+
+// eventually waits for a fact.
+func eventually(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited for %s: %v", what, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// site is a web site whose POSTs are counted.
+type site struct {
+	URL   string
+	Posts atomic.Int64
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			s.Posts.Add(1)
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>page %s</title><h1>%s</h1><p>cookies: %s</p>
+<button onclick="fetch('/api',{method:'POST',body:'x'})">buy</button><a href="/next">next</a>`,
+			url.PathEscape(r.URL.Path), url.PathEscape(r.URL.Path), url.QueryEscape(r.Header.Get("Cookie")))
+	}))
+	t.Cleanup(server.Close)
+	s.URL = server.URL
+	return s
+}
+
+// browsers returns the pids of main Chrome processes on the sidecar's profiles.
+func (s *sidecar) browsers(t *testing.T) []int {
+	t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, f := range found {
+		b, err := os.ReadFile(f)
+		if err != nil || !bytes.Contains(b, []byte("--user-data-dir="+s.Dir)) || !bytes.Contains(b, []byte("--remote-debugging-pipe")) || bytes.Contains(b, []byte("--type=")) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(f, "/proc/%d/cmdline", &pid); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold/internal/clients"
+	"leasehold/launcher/chrome"
+)
+
+// suiteLeftOut are the tests of chromedp that are not run, and why.
+var suiteLeftOut = map[string]string{
+	"TestEnv":                           "sets the environment of the browser's process: the sidecar starts it, with its own",
+	"TestModifyCmdFunc":                 "changes the command that starts the browser: the sidecar starts it",
+	"TestCombinedOutput":                "reads what the browser prints: the sidecar keeps that, as evidence",
+	"TestExecAllocatorPipeStartFailure": "reads what the browser prints",
+	"TestVisibleWindow":                 "needs a display",
+}
+
+// suiteSample is what runs with the other tests: some of each of its files.
+var suiteSample = []string{
+	"TestNavigate", "TestNavigateBack", "TestReload", "TestLocation", "TestTitle", "TestEvaluateString", "TestEvaluateLargeResult",
+	"TestPoll", "TestExposeFunc", "TestFromNode", "TestQueryIframe", "TestWaitVisible", "TestSendKeys", "TestDoubleClick", "TestDragAndDrop",
+	"TestListen", "TestListenBrowser", "TestConsole", "TestPrintToPDF", "TestDownloadIntoDir", "TestAttachingToWorkers", "TestRunResponse",
+	"TestBrowserContext", "TestWithNewWindow", "TestTargets", "TestCloseDialog", "TestEmulate", "TestLogOptions", "TestLargeEventCount",
+	"TestLargeOutboundMessages", "TestGracefulBrowserShutdown", "TestDirectCloseBrowser", "TestDirectCloseTarget", "TestExitErrorAfterKill",
+	"TestCancelTabDuringAttach", "TestWaitNewTarget", "TestGracefulCancelLogsNoError",
+}
+
+// TestChromedpSuite runs chromedp's own tests on browsers of the sidecar: what
+// fails there has to fail on a port of the same Chrome, too. With
+// LEASEHOLD_CHROMEDP_SUITE=all (make chromedp-suite) it runs all of them; its
+// examples need the internet and are left out.
+func TestChromedpSuite(t *testing.T) {
+	all := os.Getenv("LEASEHOLD_CHROMEDP_SUITE") == "all"
+	suite := newChromedpSuite(t)
+	pattern, least := "^Test", 180
+	if !all {
+		pattern, least = exactly(suiteSample), len(suiteSample)
+	}
+	s := start(t, "--lease-ttl", "60s")
+	through := suite.run(t, pattern, strings.TrimPrefix(s.URL, "http://"))
+	t.Logf("through the sidecar: %d passed, failed: %v", len(through.passed), through.failed)
+	if len(through.passed) < least {
+		t.Errorf("%d tests passed, want at least %d\n%s", len(through.passed), least, through.output)
+	}
+	if len(through.failed) > 0 || all {
+		if !all {
+			pattern = exactly(through.failed)
+		}
+		port := suite.run(t, pattern, "")
+		t.Logf("on a port: %d passed, failed: %v", len(port.passed), port.failed)
+		here := slices.DeleteFunc(through.failed, func(name string) bool { return slices.Contains(port.failed, name) })
+		if len(here) > 0 {
+			// Some of them count what happens in a second. What is broken fails
+			// again.
+			again := suite.run(t, exactly(here), strings.TrimPrefix(s.URL, "http://"))
+			for _, name := range again.failed {
+				t.Errorf("%s fails through the sidecar only\n%s", name, again.output)
+			}
+		}
+	}
+	if t.Failed() {
+		t.Logf("through the sidecar:\n%s", through.output)
+	}
+}
+
+func exactly(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
+
+// chromedpSuite is the test binary of chromedp, made from a copy of its module.
+type chromedpSuite struct {
+	dir    string
+	binary string
+	// browser is a folder with the browser that the tests find.
+	browser string
+}
+
+func newChromedpSuite(t *testing.T) chromedpSuite {
+	t.Helper()
+	output := func(dir, name string, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				out = exit.Stderr
+			}
+			t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	s := chromedpSuite{dir: filepath.Join(t.TempDir(), "chromedp"), browser: t.TempDir()}
+	module := output("", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/chromedp/chromedp")
+	if err := os.CopyFS(s.dir, os.DirFS(module)); err != nil {
+		t.Fatal(err)
+	}
+	s.binary = filepath.Join(s.dir, "chromedp.test")
+	output(s.dir, "go", "test", "-c", "-o", s.binary, ".")
+	// The first name that it looks for.
+	output(clients.Dir(), "go", "build", "-o", filepath.Join(s.browser, "headless_shell"), "./wspipe")
+	return s
+}
+
+// suiteRun is what came of the tests, by their names.
+type suiteRun struct {
+	passed, failed []string
+	output         []byte
+}
+
+var suiteVerdict = regexp.MustCompile(`(?m)^--- (PASS|FAIL): (\w+)`)
+
+// run runs tests on browsers of a sidecar, or of their own where sidecar is empty.
+func (s chromedpSuite) run(t *testing.T, pattern, sidecar string) suiteRun {
+	t.Helper()
+	binary, err := chrome.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	skip := exactly(slices.Sorted(maps.Keys(suiteLeftOut)))
+	cmd := exec.Command(s.binary, "-test.v", "-test.run", pattern, "-test.skip", skip, "-test.timeout", "15m")
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "PATH="+s.browser+":"+os.Getenv("PATH"), "WSPIPE_CHROME="+binary, "WSPIPE_SIDECAR="+sidecar)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	r := suiteRun{output: out.Bytes()}
+	for _, m := range suiteVerdict.FindAllSubmatch(r.output, -1) {
+		if string(m[1]) == "PASS" {
+			r.passed = append(r.passed, string(m[2]))
+		} else {
+			r.failed = append(r.failed, string(m[2]))
+		}
+	}
+	// A time-out has no verdict for what hung.
+	if bytes.Contains(r.output, []byte("panic: test timed out")) || len(r.passed)+len(r.failed) == 0 {
+		t.Errorf("chromedp's tests ended with %v\n%s", cmd.ProcessState, r.output)
+	}
+	return r
+}

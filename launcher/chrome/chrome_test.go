@@ -376,7 +376,7 @@ func playLauncher() int {
 }
 
 // orphan returns a browser whose launcher was killed with -9.
-func orphan(t *testing.T, o chrome.Options) launched {
+func orphan(t testing.TB, o chrome.Options) launched {
 	t.Helper()
 	options, err := json.Marshal(o)
 	if err != nil {
@@ -472,31 +472,39 @@ func TestAttachCanOnlyClose(t *testing.T) {
 	}
 }
 
-// A stopped helper of a browser that we started gets a SIGHUP from the kernel when
-// the browser ends; one of a browser whose launcher died does not, and stays.
 func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
-	root, o := profile(t)
-	l := orphan(t, o)
-	b, err := chrome.Adopt(l.Identity, adoptOptions(o, l.Options.TempDir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	testchrome.CloseAtEnd(t, b)
-	settle(t, testchrome.NewClient(b, 1000), b) // a helper that is still starting ends with the browser
-	stop(t, helper(t, b.PID(), "network.mojom.NetworkService"))
-	send(t, b.PID(), unix.SIGKILL)
-	wait(t, b.Exited(), "the exit")
-	if locked, err := root.Locked("p"); locked || err != nil {
-		t.Errorf("the helper has the lock: %v", err)
-	}
-	if in, err := root.Inspect("p"); err != nil || in.InUse.Answer != profiledir.Yes {
-		t.Errorf("the helper is not seen: %+v, %v", in.InUse, err)
-	}
-	if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); rung != chrome.RungKill || err != nil {
-		t.Errorf("close: %s, %v", rung, err)
-	}
-	if err := root.WaitUnused(t.Context(), "p"); err != nil {
-		t.Error(err)
+	for name, begin := range map[string]func(testing.TB, chrome.Options) *chrome.Browser{
+		"started": testchrome.Start,
+		"adopted": func(t testing.TB, o chrome.Options) *chrome.Browser {
+			l := orphan(t, o)
+			b, err := chrome.Adopt(l.Identity, adoptOptions(o, l.Options.TempDir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			testchrome.CloseAtEnd(t, b)
+			return b
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, o := profile(t)
+			b := begin(t, o)
+			settle(t, testchrome.NewClient(b, 1000), b) // a helper that is still starting ends with the browser
+			stop(t, helper(t, b.PID(), "network.mojom.NetworkService"))
+			send(t, b.PID(), unix.SIGKILL)
+			wait(t, b.Exited(), "the exit")
+			if locked, err := root.Locked("p"); locked || err != nil {
+				t.Errorf("the helper has the lock: %v", err)
+			}
+			if in, err := root.Inspect("p"); err != nil || in.InUse.Answer != profiledir.Yes {
+				t.Errorf("the helper is not seen: %+v, %v", in.InUse, err)
+			}
+			if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); rung != chrome.RungKill || err != nil {
+				t.Errorf("close: %s, %v", rung, err)
+			}
+			if err := root.WaitUnused(t.Context(), "p"); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
@@ -729,7 +737,7 @@ func listeningSockets(t *testing.T) map[string]bool {
 	return sockets
 }
 
-func testBinary(t *testing.T) string {
+func testBinary(t testing.TB) string {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {

@@ -93,7 +93,10 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	cmd := exec.Command(o.Binary, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+o.TempDir)
 	cmd.Stdout, cmd.Stderr = output, output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// A session of its own, not only a group: in one of ours, the kernel may send a
+	// SIGHUP to the whole group when the main process ends, and what its helpers
+	// still had to write is lost.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.ExtraFiles = p.inherited
 	if o.Lock != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, o.Lock)

@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/clients/chromedp014 internal/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients namespaces modules build run test chromedp-suite check fmt-check lint fmt demo chaos bench bench-lease clean
+.PHONY: help deps chromium driver clients namespaces modules build run test soak chromedp-suite check fmt-check lint fmt demo chaos bench bench-lease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,11 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 
 test: deps check ## Check and test everything, with the race detector
 	$(GO) test -race -count=1 -timeout 14m $(PKGS)
+
+ROUNDS ?= 100
+
+soak: deps ## Leave a profile ROUNDS times in every way and find all it stored: make soak ROUNDS=100
+	LEASEHOLD_ROUNDS=$(ROUNDS) $(GO) test ./internal/e2e -run '^TestNothingIsLost$$' -v -count=1 -timeout 1h
 
 chromedp-suite: deps ## Run all of chromedp's own tests through the sidecar, and on a port of the same Chrome
 	LEASEHOLD_CHROMEDP_SUITE=all $(GO) test ./internal/e2e -run '^TestChromedpSuite$$' -v -count=1 -timeout 30m

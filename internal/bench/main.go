@@ -81,19 +81,9 @@ func run(o options, out io.Writer) error {
 	if len(o.launchers) == 0 {
 		return errors.New("no launcher to measure: give -launcher bin/leasehold (make bench builds it)")
 	}
-	saved := map[string]result{}
-	if o.compare != "" {
-		b, err := os.ReadFile(o.compare)
-		if err != nil {
-			return err
-		}
-		var list []result
-		if err := json.Unmarshal(b, &list); err != nil {
-			return fmt.Errorf("%s: want what -save wrote: %w", o.compare, err)
-		}
-		for _, r := range list {
-			saved[r.Name] = r
-		}
+	saved, err := load(o.compare)
+	if err != nil {
+		return err
 	}
 	all, measured := measure(o)
 	for i, results := range all {
@@ -107,11 +97,35 @@ func run(o options, out io.Writer) error {
 	if measured != nil || o.save == "" {
 		return measured
 	}
-	b, err := json.MarshalIndent(all[0], "", "  ")
+	return save(o.save, all[0])
+}
+
+// load reads what save wrote, by name. No path is no results.
+func load(path string) (map[string]result, error) {
+	saved := map[string]result{}
+	if path == "" {
+		return saved, nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var list []result
+	if err := json.Unmarshal(b, &list); err != nil {
+		return nil, fmt.Errorf("%s: want what -save wrote: %w", path, err)
+	}
+	for _, r := range list {
+		saved[r.Name] = r
+	}
+	return saved, nil
+}
+
+func save(path string, results []result) error {
+	b, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(o.save, append(b, '\n'), 0o600)
+	return os.WriteFile(path, append(b, '\n'), 0o600)
 }
 
 func show(out io.Writer, results []result, saved map[string]result) error {

@@ -46,8 +46,8 @@ func TestEveryClient(t *testing.T) {
 	t.Run("clients", func(t *testing.T) {
 		try := func(name, reason string, drive func(t *testing.T, profile string)) {
 			profile := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(name, "-")
-			ends = append(ends, struct{ profile, reason string }{profile, reason})
 			t.Run(name, func(t *testing.T) {
+				ends = append(ends, struct{ profile, reason string }{profile, reason})
 				t.Parallel()
 				drive(t, profile)
 			})

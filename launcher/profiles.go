@@ -312,13 +312,32 @@ func (l *Launcher) healFirst(ctx context.Context, profileID string) error {
 	return err
 }
 
-// History returns the profile's events, oldest first.
+// History returns the profile's events, oldest first, up to its state at least.
 func (l *Launcher) History(ctx context.Context, profileID string) ([]lease.Event, error) {
 	if _, err := l.Profile(ctx, profileID); err != nil {
 		return nil, err
 	}
+	entry, err := l.o.Store.Get(ctx, profileID) // before the stream: what it lacks then is still to come
+	if err != nil && !errors.Is(err, lease.ErrNotFound) {
+		return nil, l.problem(err)
+	}
 	events, err := l.o.Store.History(ctx, profileID)
-	return events, l.problem(err)
+	if err != nil {
+		return nil, l.problem(err)
+	}
+	return withOutbox(events, entry.Record.Outbox), nil
+}
+
+// withOutbox adds the events that are not on the stream yet: who has seen a state
+// finds the event that led to it.
+func withOutbox(events, outbox []lease.Event) []lease.Event {
+	for _, e := range outbox {
+		there := func(p lease.Event) bool { return p.Sequence == e.Sequence && p.Token == e.Token }
+		if !slices.ContainsFunc(events, there) {
+			events = append(events, e)
+		}
+	}
+	return events
 }
 
 // Evidence lists the profile's bundles, newest first.

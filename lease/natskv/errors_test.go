@@ -126,6 +126,10 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 					continue
 				}
 				flushed(t, s) // the settler writes too
+				// A request whose caller gave up may still be under way.
+				if err := s.nc.FlushTimeout(20 * time.Second); err != nil {
+					t.Fatal(err)
+				}
 				forge := times(n.times, subjectOf(call))
 				p.set(func(p *proxy) {
 					p.forge = func(subject string) string {

@@ -126,7 +126,7 @@ const (
 // Connect opens a browser session for a client, or one on a target where its id
 // is given. The caller serves the connection or closes its peer.
 func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h Handler) (*Conn, error) {
-	p, err := m.attach(ctx)
+	p, err := m.attach(ctx, fence.Token())
 	if err != nil {
 		return nil, err
 	}
@@ -704,8 +704,11 @@ func (c *Conn) deliver(a answer, msg []byte) (kept bool) {
 		delete(ids, a.id)
 		c.peer.mux.awaited.Add(-1)
 		c.peer.mux.answered = true
-		if disposes != nil && a.isError {
+		switch {
+		case disposes != nil && a.isError:
 			c.peer.restore(disposes)
+		case disposes != nil:
+			c.peer.mux.ledger.note(lineSettled, disposes.request.session, disposes.request.request)
 		}
 	}
 	if c.tooSlow() {

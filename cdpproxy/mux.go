@@ -42,6 +42,10 @@ type Pipe struct {
 	// that its write deadlines work, which bound how long a browser that does
 	// not read may hold up a write. Its owner closes it.
 	Commands *os.File
+	// Ledger, where it is given, is told what is open on the pipe. One that
+	// was kept by a launcher before says what is open already: see Left. The
+	// owner of the pipe closes or removes it.
+	Ledger *Ledger
 }
 
 // ErrBrowserGone says that the pipe ended: the browser exited or was lost.
@@ -60,6 +64,7 @@ type Mux struct {
 	commands *os.File
 	raw      syscall.RawConn // of commands
 	traffic  func(Traffic)
+	ledger   *Ledger // nil: none is kept
 
 	writing sync.Mutex // held for each message to the pipe, until it is whole
 	// Of whoever holds writing:
@@ -77,6 +82,7 @@ type Mux struct {
 	peers map[string]*Peer // by CDP session: the peer's own and its children
 	// attached are the targets of clients' sessions, by session.
 	attached map[string]string
+	left     []*Peer // of a launcher before
 	lastID   int64
 	gone     error
 	posts    chan []byte // see post
@@ -146,13 +152,14 @@ func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 		return nil, err
 	}
 	m := &Mux{
-		commands: pipe.Commands, raw: raw, events: pipe.Events, traffic: traffic, wakeup: wakeup,
+		commands: pipe.Commands, raw: raw, events: pipe.Events, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
 		peers: map[string]*Peer{}, attached: map[string]string{}, done: make(chan struct{}),
 		// An adopted browser may still answer the launcher before.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),
 	}
 	m.once = m.writeOnce
+	m.takeUp()
 	go func() {
 		defer close(m.done)
 		m.sendPosts()
@@ -273,15 +280,17 @@ func (m *Mux) watch(p *Peer, a answer, msg []byte) {
 			delete(m.peers, e.Params.SessionID)
 			delete(m.attached, e.Params.SessionID)
 			m.mu.Unlock()
+			m.ledger.note(lineDetached, e.Params.SessionID)
 			p.forget(e.Params.SessionID)
 			return
 		}
 		m.mu.Lock()
 		m.peers[e.Params.SessionID] = p
-		if !p.observes() {
+		if !p.observes() && !p.left {
 			m.attached[e.Params.SessionID] = e.Params.TargetInfo.TargetID
 		}
 		m.mu.Unlock()
+		m.ledger.note(lineAttached, p.session, e.Params.SessionID)
 		p.childAttached(e.Params.SessionID, e.Params.Waiting)
 	case bytes.HasPrefix(msg, paused), bytes.HasPrefix(msg, authRequired):
 		var e struct {
@@ -529,8 +538,9 @@ func (m *Mux) Call(ctx context.Context, method string, params, result any) error
 // attachTimeout bounds how long Chrome may take to open a browser session.
 const attachTimeout = 20 * time.Second
 
-// attach opens a browser session in Chrome for a new peer.
-func (m *Mux) attach(ctx context.Context) (*Peer, error) {
+// attach opens a browser session in Chrome for a new peer, of a client's lease or,
+// with token 0, of the launcher itself.
+func (m *Mux) attach(ctx context.Context, token lease.Token) (*Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	var r struct {
@@ -539,7 +549,8 @@ func (m *Mux) attach(ctx context.Context) (*Peer, error) {
 	if err := m.Call(ctx, "Target.attachToBrowserTarget", nil, &r); err != nil {
 		return nil, err
 	}
-	p := &Peer{mux: m, session: r.SessionID, base: r.SessionID, paused: map[pausedRequest]bool{}, waiting: map[string]bool{}}
+	p := newPeer(m, r.SessionID, token)
+	m.ledger.note(lineOpened, p.session, fmt.Sprint(token))
 	m.mu.Lock()
 	m.peers[r.SessionID] = p
 	m.mu.Unlock()

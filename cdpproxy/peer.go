@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+
+	"leasehold/lease"
 )
 
 // Peer is one browser session in Chrome and everything opened under it. It
@@ -16,6 +18,8 @@ type Peer struct {
 	mux     *Mux
 	session string // the browser session
 	base    string // where messages without a session go: session, or one page's
+	token   lease.Token
+	left    bool // a launcher before opened it
 
 	mu      sync.Mutex
 	conn    *Conn
@@ -24,6 +28,39 @@ type Peer struct {
 	waiting map[string]bool        // sessions whose target waits for a debugger
 	fenced  bool                   // pause nothing more: fail it
 	freeing bool                   // let go of targets that wait
+}
+
+func newPeer(m *Mux, session string, token lease.Token) *Peer {
+	return &Peer{mux: m, session: session, base: session, token: token, paused: map[pausedRequest]bool{}, waiting: map[string]bool{}}
+}
+
+// takeUp registers what a launcher before left open, before anything is read: the
+// pipe may still hold what Chrome said of it meanwhile.
+func (m *Mux) takeUp() {
+	if m.ledger == nil {
+		return
+	}
+	for _, was := range m.ledger.left {
+		p := newPeer(m, was.session, was.token)
+		p.left, p.paused = true, was.paused
+		m.peers[was.session] = p
+		for _, child := range was.children {
+			m.peers[child] = p
+			p.waiting[child] = true // it may be; to be let go does no harm
+		}
+		m.left = append(m.left, p)
+	}
+}
+
+// Left returns what the launcher before left open, by the token of the lease that
+// it was opened under; 0 stands for that launcher itself. The clients are gone:
+// Fence what they left before anything else.
+func (m *Mux) Left() map[lease.Token][]*Peer {
+	left := map[lease.Token][]*Peer{}
+	for _, p := range m.left {
+		left[p.token] = append(left[p.token], p)
+	}
+	return left
 }
 
 type pausedRequest struct{ session, request string }
@@ -81,7 +118,9 @@ func (p *Peer) requestPaused(r pausedRequest, auth bool) {
 	p.mu.Unlock()
 	if fenced {
 		p.mux.post(failing(r, auth))
+		return
 	}
+	p.mux.ledger.note(linePaused, r.session, r.request, kindOfPause(auth))
 }
 
 // disposal is a paused request that a command in flight lets go of. It counts as
@@ -155,6 +194,7 @@ func (p *Peer) Fence() {
 	p.mu.Unlock()
 	for r, auth := range pending {
 		_ = p.mux.send(nil, failing(r, auth), nil) // a browser that is gone sends nothing
+		p.mux.ledger.note(lineSettled, r.session, r.request)
 	}
 }
 
@@ -200,6 +240,7 @@ func (p *Peer) Close(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("closing a peer: %w", err)
 	}
+	p.mux.ledger.note(lineClosed, p.session)
 	return nil
 }
 
@@ -224,7 +265,7 @@ type Observer struct {
 // Observe opens a peer for Go code. Events of the methods in want are kept until
 // Next takes them; others are dropped unread.
 func (m *Mux) Observe(ctx context.Context, want ...string) (*Observer, error) {
-	p, err := m.attach(ctx)
+	p, err := m.attach(ctx, 0)
 	if err != nil {
 		return nil, err
 	}

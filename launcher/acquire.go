@@ -62,6 +62,7 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session, error
 			return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 		}
 		if m.OneShot {
+			l.awaitTask(m.ProfileID, m.WorkerID, m.TaskID)
 			if s := l.sessionOf(m.ProfileID, m.WorkerID, m.TaskID); s != nil {
 				return s, nil
 			}
@@ -339,6 +340,10 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 	}
 	o.lock = lock
 	s := newSession(l, m, next, path, o, id.Secret())
+	if entry.Record.State == lease.ResumePending {
+		s.file.Resume = &api.Resume{From: entry.Record.ResumeFrom, Checkpoint: entry.Record.LastSafeCheckpoint}
+		s.resume = s.file.Resume
+	}
 	if err := l.swapGrant(ctx, s, entry, next); err != nil {
 		return nil, unlock(err)
 	}
@@ -354,9 +359,7 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 	if err := s.start(ctx); err != nil {
 		return nil, s.startFailed(ctx, err)
 	}
-	if entry.Record.State == lease.ResumePending {
-		s.resume = &api.Resume{From: entry.Record.ResumeFrom, Checkpoint: entry.Record.LastSafeCheckpoint}
-	}
+	s.begin()
 	l.enter(s)
 	return s, nil
 }

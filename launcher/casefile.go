@@ -42,6 +42,12 @@ type caseFile struct {
 	// Rung is how the browser ended, once it did.
 	Rung  string `json:"rung,omitempty"`
 	Ended string `json:"ended,omitempty"`
+	// OneShot is the manifest's, which does not say it in JSON.
+	OneShot bool `json:"one_shot,omitempty"`
+	// Resume is what a resumed task was told.
+	Resume *api.Resume `json:"resume,omitempty"`
+	// Dedicated is the address of the session's own port, if it has one.
+	Dedicated string `json:"dedicated,omitempty"`
 }
 
 func hashCapability(capability string) string {
@@ -51,6 +57,8 @@ func hashCapability(capability string) string {
 
 // cases is the folder of case files.
 type cases struct{ dir string }
+
+func sessionsDir(dataDir string) string { return filepath.Join(dataDir, "sessions") }
 
 // keptCases is how many files of sessions that ended are kept.
 const keptCases = 2000
@@ -69,6 +77,22 @@ func (c cases) save(f caseFile) error {
 		return fmt.Errorf("session file: %w", err)
 	}
 	return nil
+}
+
+// one reads the file of a session.
+func (c cases) one(sessionID string) (caseFile, error) {
+	var f caseFile
+	b, err := os.ReadFile(c.path(sessionID))
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err == nil && f.SessionID != sessionID {
+		err = fmt.Errorf("it is that of %q", f.SessionID)
+	}
+	if err != nil {
+		return caseFile{}, fmt.Errorf("session file of %s: %w", sessionID, err)
+	}
+	return f, nil
 }
 
 // load reads all files, oldest first.
@@ -99,10 +123,13 @@ func (c cases) load() ([]caseFile, error) {
 // output is what the session's browser printed.
 func (c cases) output(sessionID string) string { return filepath.Join(c.dir, sessionID+".chrome.log") }
 
+// ledger says what is open on the pipe of the session's browser.
+func (c cases) ledger(sessionID string) string { return filepath.Join(c.dir, sessionID+".ledger") }
+
 // remove deletes everything that is kept of a session.
 func (c cases) remove(sessionID string) error {
 	var errs error
-	for _, path := range []string{c.path(sessionID), c.journal(sessionID), c.output(sessionID)} {
+	for _, path := range []string{c.path(sessionID), c.journal(sessionID), c.output(sessionID), c.ledger(sessionID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}

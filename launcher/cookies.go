@@ -20,6 +20,8 @@ import (
 // handover. The files are as private as the profile they come from.
 type cookieJar struct{ dir string }
 
+func cookiesDir(dataDir string) string { return filepath.Join(dataDir, "session-cookies") }
+
 // cookie is what Storage.getCookies tells and Storage.setCookies takes.
 type cookie struct {
 	Name         string          `json:"name"`

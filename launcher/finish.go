@@ -61,7 +61,8 @@ func (s *session) finish(r ruling, bundle *evidence.Bundle) {
 }
 
 // leave lets go of a session whose browser stays: the next launcher finds the
-// lease held, the browser alive and its lock taken, and recovers it.
+// lease held, the browser alive and its lock taken, and goes on with the session, or
+// recovers it.
 func (s *session) leave(bundle *evidence.Bundle) {
 	s.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
 	s.holding.Stop()
@@ -177,7 +178,13 @@ func (s *session) change(ctx context.Context, fn func(lease.Record) (lease.Recor
 
 // latest brings the record's last URL, step and checkpoint up to the journal's.
 func (s *session) latest(r lease.Record) lease.Record {
-	sum := checkpoint.Summarize(s.journal.Entries())
+	r = latest(r, s.journal.Entries())
+	r.HeartbeatAt = s.seenAt().UTC()
+	return r
+}
+
+func latest(r lease.Record, entries []checkpoint.Entry) lease.Record {
+	sum := checkpoint.Summarize(entries)
 	if sum.LastURL != "" {
 		r.LastKnownURL = sum.LastURL
 	}
@@ -187,7 +194,6 @@ func (s *session) latest(r lease.Record) lease.Record {
 	if sum.LastSafe != nil {
 		r.LastSafeCheckpoint = sum.LastSafe.Name
 	}
-	r.HeartbeatAt = s.seenAt().UTC()
 	return r
 }
 
@@ -316,7 +322,7 @@ func (b *live) letGo() error {
 		b.mux.Stop()
 		<-b.mux.Done()
 	}
-	return b.browser.Detach()
+	return errors.Join(b.ledger.Close(), b.browser.Detach())
 }
 
 // bound ends writes to a browser that does not read: it must not hold up the end
@@ -361,6 +367,7 @@ func (b *live) close(l *Launcher, profile string, keepCookies bool, log zerolog.
 		}
 	}
 	b.stop()
+	err = errors.Join(err, b.ledger.Remove())
 	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
 	defer cancelWait()
 	err = errors.Join(err, l.o.Root.WaitUnused(waiting, profile))

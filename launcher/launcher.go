@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -49,8 +48,9 @@ type Options struct {
 	AdvertiseURL string
 	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
 	LeaveOnExit bool
-	// Dedicated serves a session's own port, where manifests ask for one.
-	Dedicated func(sessionID string) (url string, closer func(), err error)
+	// Dedicated serves a session's own port, where manifests ask for one: a
+	// free one, or addr where it is not empty.
+	Dedicated func(sessionID, addr string) (url string, closer func(), err error)
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -80,6 +80,7 @@ type Launcher struct {
 	others   map[string]lease.Presence // the launchers that the store knows
 	late     map[string]bool           // sessions whose worker wrote after its end
 	protocol *protocolAsk              // Chrome's own description, once asked for
+	pending  map[string]chan struct{}  // sessions of the launcher before, by id; closed when it is known what becomes of them
 }
 
 var _ api.Service = (*Launcher)(nil)
@@ -91,11 +92,11 @@ func New(o Options) (*Launcher, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Launcher{
-		o: o, cases: cases{filepath.Join(o.DataDir, "sessions")}, jar: cookieJar{filepath.Join(o.DataDir, "session-cookies")},
+		o: o, cases: cases{sessionsDir(o.DataDir)}, jar: cookieJar{cookiesDir(o.DataDir)},
 		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
 		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, ended: map[string]caseFile{},
 		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
-		late: map[string]bool{},
+		late: map[string]bool{}, pending: map[string]chan struct{}{},
 	}
 	l.presence = &presence{l: l, steady: boottime.Now()}
 	known, err := l.cases.load()
@@ -106,6 +107,9 @@ func New(o Options) (*Launcher, error) {
 	for _, f := range known {
 		l.ended[f.SessionID] = f
 		l.hashes[f.CapabilityHash] = f.SessionID
+		if f.Reason == "" && f.Ended == "" {
+			l.pending[f.SessionID] = make(chan struct{})
+		}
 	}
 	if l.version, err = browserVersion(ctx, o.Chrome, o.Headless); err != nil {
 		cancel()
@@ -212,7 +216,12 @@ func (l *Launcher) wake() {
 	l.changed = make(chan struct{})
 }
 
+// lookup finds a living session, or says how it ended. One of the launcher before
+// is waited for until it is known what becomes of it.
 func (l *Launcher) lookup(sessionID string) (*session, error) {
+	if err := l.await(sessionID); err != nil {
+		return nil, err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s := l.sessions[sessionID]; s != nil {

@@ -13,6 +13,7 @@ type metrics struct {
 	recoveries  *prometheus.CounterVec // by decision
 	lateWrites  prometheus.Counter
 	heals       prometheus.Counter
+	adoptions   prometheus.Counter
 	evidence    prometheus.Histogram
 	starts      prometheus.Histogram
 	closes      *prometheus.CounterVec // by rung
@@ -28,10 +29,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		recoveries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_recoveries_total", Help: "Recoveries that ended, by decision."}, []string{"decision"}),
 		lateWrites:  prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_late_writes_total", Help: "Writes refused for a stale token."}),
 		heals:       prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_heals_total", Help: "Profiles restored after the lease store forgot them."}),
+		adoptions:   prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_adoptions_total", Help: "Sessions of the launcher before that went on in this one."}),
 		evidence:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_evidence_seconds", Help: "Time to capture and store a bundle.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 12)}),
 		starts:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_browser_start_seconds", Help: "Time from the start of Chrome to its first answer.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 10)}),
 		closes:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_browser_closes_total", Help: "Browsers that ended, by the rung of the close ladder."}, []string{"rung"}),
 	}
-	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.recoveries, m.lateWrites, m.heals, m.evidence, m.starts, m.closes)
+	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.recoveries, m.lateWrites, m.heals, m.adoptions, m.evidence, m.starts, m.closes)
 	return m
 }

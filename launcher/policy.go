@@ -29,6 +29,8 @@ type facts struct {
 	// without a close handshake.
 	endedAt time.Time
 	dropped bool
+	// left says that a launcher before was the one that dropped it.
+	left bool
 
 	released    *api.Release // the worker asked for the end
 	closing     bool         // the worker sent Browser.close
@@ -70,6 +72,7 @@ const (
 	reasonBrowserCrashed  = "browser_crashed"
 	reasonShutdown        = "launcher_shutdown"
 	reasonLauncherRestart = "launcher_restarted"
+	reasonOrphaned        = "launcher_gone"
 	reasonObserved        = "lease_expired"
 	reasonStartFailed     = "browser_start_failed"
 	reasonUnanswered      = "grant_unanswered"
@@ -113,14 +116,18 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 		sooner(timeout)
 	}
 	if f.connections == 0 && f.connected {
+		lost := reasonConnectionLost
+		if f.left {
+			lost = reasonLauncherRestart
+		}
 		switch {
-		case f.dropped && p.onDrop == api.OnDropRelease:
+		case f.dropped && !f.left && p.onDrop == api.OnDropRelease:
 			return ruling{verdict: endInOrder, reason: reasonDropReleases}, time.Time{}
 		case f.dropped && !now.Before(f.endedAt.Add(p.grace)):
-			return ruling{verdict: lose, reason: reasonConnectionLost}, time.Time{}
+			return ruling{verdict: lose, reason: lost}, time.Time{}
 		case f.dropped:
 			sooner(f.endedAt.Add(p.grace))
-			return ruling{verdict: interrupted}, next
+			return ruling{verdict: interrupted, reason: lost}, next
 		case p.onClose == api.OnCloseRelease:
 			return ruling{verdict: endInOrder, reason: reasonClosed}, time.Time{}
 		}

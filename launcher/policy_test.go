@@ -22,6 +22,8 @@ func TestRule(t *testing.T) {
 	closed := facts{startedAt: start, seenAt: at(10), connected: true, endedAt: at(10)}
 	dropped := closed
 	dropped.dropped = true
+	cut := dropped
+	cut.left = true
 	with := func(f facts, change func(*facts)) facts { change(&f); return f }
 	for _, tt := range []struct {
 		name   string
@@ -36,10 +38,13 @@ func TestRule(t *testing.T) {
 		{"one-shot closes in order", oneShot, closed, 10, endInOrder, reasonClosed, -1},
 		{"two-step outlives its connection", twoStep, closed, 11, stay, "", 40},
 		{"but not for ever", twoStep, closed, 40, lose, reasonHeartbeat, -1},
-		{"a drop is captured at once", oneShot, dropped, 10, interrupted, "", 15},
+		{"a drop is captured at once", oneShot, dropped, 10, interrupted, reasonConnectionLost, 15},
 		{"and lost after the grace", oneShot, dropped, 15, lose, reasonConnectionLost, -1},
 		{"a drop of a two-step session too", twoStep, dropped, 15, lose, reasonConnectionLost, -1},
 		{"a client that never closes properly", lenient, dropped, 10, endInOrder, reasonDropReleases, -1},
+		{"a launcher's end drops everybody", oneShot, cut, 14, interrupted, reasonLauncherRestart, 15},
+		{"and is named when nobody comes back", twoStep, cut, 15, lose, reasonLauncherRestart, -1},
+		{"it is not the worker's goodbye", lenient, cut, 10, interrupted, reasonLauncherRestart, 15},
 		{"back within the grace", oneShot, with(dropped, func(f *facts) { f.connections = 1 }), 12, stay, "", -1},
 		{"explicit heartbeats stop under an open connection", explicit, open, 30, lose, reasonHeartbeat, -1},
 		{"explicit heartbeats go on", explicit, with(open, func(f *facts) { f.seenAt = at(20) }), 30, stay, "", 50},

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +28,8 @@ type presence struct {
 	keeper *lease.Keeper // nil while there is none
 	// dead says why there will be none any more.
 	dead error
+	// before is what is known of the stay of the launcher before this one.
+	before lastStay
 	// steady is since when the store is known to have forgotten nothing.
 	steady boottime.Instant
 }
@@ -41,6 +44,10 @@ func (p *presence) attend(opened chan<- struct{}) {
 	own := lease.Presence{LauncherID: l.o.ID, AdvertiseURL: l.o.AdvertiseURL, BootID: l.bootID}
 	epoch := p.lastEpoch()
 	tried := sync.OnceFunc(func() { close(opened) })
+	before := p.lastStay()
+	p.mu.Lock()
+	p.before = before
+	p.mu.Unlock()
 	for quiet := false; ; {
 		k, err := lease.Keep(l.ctx, own, epoch, lease.KeeperOptions{
 			Store: l.o.Store, Timing: l.o.Timing, Clock: boottime.Now, Expiring: l.expiring,
@@ -68,9 +75,7 @@ func (p *presence) attend(opened chan<- struct{}) {
 		p.set(k, nil)
 		tried()
 		l.o.Log.Info().Uint64("epoch", epoch).Msg("presence opened")
-		select {
-		case <-k.Context().Done():
-		case <-l.ctx.Done():
+		if p.follow(k) {
 			p.close(k)
 			return
 		}
@@ -83,6 +88,70 @@ func (p *presence) attend(opened chan<- struct{}) {
 		}
 		p.set(nil, nil)
 	}
+}
+
+// lastStay is what the next launcher has to know of this one's stay: until when its
+// leases count, on the boot-time clock. It survives the launcher, not the host.
+type lastStay struct {
+	BootID   string           `json:"boot_id"`
+	Epoch    uint64           `json:"epoch"`
+	Deadline boottime.Instant `json:"deadline"`
+}
+
+func (p *presence) stayFile() string { return filepath.Join(p.l.o.DataDir, "presence-stay.json") }
+
+// follow keeps the deadline on disk while the presence lives. It is true where the
+// launcher ends first.
+func (p *presence) follow(k *lease.Keeper) (ends bool) {
+	every := time.NewTicker(p.l.o.Timing.Renewal() / 2)
+	defer every.Stop()
+	var kept boottime.Instant
+	for {
+		if at := k.Deadline(); at != kept {
+			kept = at
+			if err := p.keepStay(lastStay{p.l.bootID, k.Epoch(), at}); err != nil {
+				p.l.o.Log.Warn().Err(err).Msg("the deadline is not kept: a restart of the launcher may end its sessions")
+			}
+		}
+		select {
+		case <-every.C:
+		case <-k.Context().Done():
+			return false
+		case <-p.l.ctx.Done():
+			return true
+		}
+	}
+}
+
+// keepStay is not synced: with the host, its browsers end.
+func (p *presence) keepStay(s lastStay) error {
+	b, err := json.Marshal(s)
+	next := p.stayFile() + ".new"
+	if err == nil {
+		err = os.WriteFile(next, b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(next, p.stayFile())
+	}
+	return err
+}
+
+// lastStay is that of the launcher before; the zero one where nothing is known.
+func (p *presence) lastStay() lastStay {
+	var s lastStay
+	b, err := os.ReadFile(p.stayFile())
+	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID == "" || s.BootID != p.l.bootID {
+		return lastStay{}
+	}
+	return s
+}
+
+// continues tells whether a lease that was granted in the epoch has not expired
+// since the launcher before ended.
+func (p *presence) continues(epoch uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.before.BootID != "" && p.before.Epoch == epoch && boottime.Now() < p.before.Deadline
 }
 
 func (p *presence) epochFile() string { return filepath.Join(p.l.o.DataDir, "presence-epoch") }

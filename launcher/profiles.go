@@ -62,11 +62,13 @@ func (l *Launcher) SessionByCapability(capability string) (api.Session, error) {
 	if err != nil {
 		return api.Session{}, err
 	}
+	s.learn(capability)
 	return s.show(), nil
 }
 
 // SessionOf finds the living session of a profile, worker and task.
 func (l *Launcher) SessionOf(profileID, workerID, taskID string) (api.Session, bool) {
+	l.awaitTask(profileID, workerID, taskID)
 	s := l.sessionOf(profileID, workerID, taskID)
 	if s == nil {
 		return api.Session{}, false

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/durable"
 	"leasehold/launcher/api"
@@ -352,11 +353,17 @@ func (l *Launcher) upload() {
 // adopt recovers a profile of this host that no session here is behind: its
 // launcher was killed, its end could not be stored, or the store forgot it.
 func (l *Launcher) adopt(r lease.Record) {
-	if l.occupy(r.ProfileID) == nil {
+	o := l.occupy(r.ProfileID)
+	if o == nil {
 		return
 	}
 	l.work.Go(func() {
-		defer l.vacate(r.ProfileID)
+		resumed := false
+		defer func() {
+			if !resumed {
+				l.vacate(r.ProfileID)
+			}
+		}()
 		log := l.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
 		// What was seen may be older than the end of a session that was here.
 		now, err := l.o.Store.Get(l.ctx, r.ProfileID)
@@ -374,37 +381,48 @@ func (l *Launcher) adopt(r lease.Record) {
 		switch {
 		case err != nil:
 		case unfinished(now.Record):
-			err = l.recoverLeft(now.Record, log)
+			resumed, err = l.recoverLeft(o, now.Record, log)
 		case l.leftOpen(r.ProfileID):
 			err = l.closeLeft(now.Record, log)
 		}
-		if err != nil && l.ctx.Err() == nil {
+		if err == nil {
+			l.settleProfile(r.ProfileID)
+		} else if l.ctx.Err() == nil {
 			log.Error().Err(err).Msg("recovery is not complete: it is tried again")
 		}
 	})
 }
 
 // recoverLeft recovers a profile from what is on disk, and from the browser if
-// that still lives.
-func (l *Launcher) recoverLeft(r lease.Record, log zerolog.Logger) error {
+// that still lives; or it goes on with the session, where that can be.
+func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logger) (resumed bool, err error) {
 	run := lease.Run{SessionID: r.SessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID}
 	left, err := l.leftRun(r, run)
 	if err != nil {
-		return err
+		return false, err
 	}
 	f, entries := left.file, left.entries
 	lost, err := l.leftRuns(r)
 	if err != nil {
-		return err
+		return false, err
 	}
 	path, err := l.o.Root.Path(r.ProfileID)
 	if err != nil && !errors.Is(err, profiledir.ErrNoProfile) {
-		return err
+		return false, err
 	}
-	lock, browser, err := l.seize(r, path, log)
+	if err := l.resumable(r); err != nil && errors.Is(err, errNotYet) {
+		return false, err
+	}
+	seen := &relay{}
+	lock, browser, err := l.seize(r, path, seen.record, log)
 	if err != nil {
-		return err
+		return false, err
 	}
+	if l.resume(o, r, path, lock, browser, seen, log) {
+		return true, nil
+	}
+	seen.pass(func(checkpoint.Entry) {})
+	l.settle(r.SessionID)
 	// Nobody watched the browser since its launcher died.
 	if browser != nil || f.Rung == "" && f.Reason != reasonUnanswered {
 		f.Unseen = true
@@ -422,7 +440,7 @@ func (l *Launcher) recoverLeft(r lease.Record, log zerolog.Logger) error {
 	c := &recoveryCase{
 		l: l, file: f, profile: r.ProfileID, path: path, lock: lock, log: log,
 		entries: func() []checkpoint.Entry { return entries }, lost: lost,
-		seen: func(r lease.Record) lease.Record { return r },
+		seen: func(r lease.Record) lease.Record { return latest(r, entries) },
 	}
 	c.close = func() (chrome.Rung, error) {
 		if browser == nil {
@@ -448,11 +466,11 @@ func (l *Launcher) recoverLeft(r lease.Record, log zerolog.Logger) error {
 		if browser != nil {
 			err = errors.Join(err, browser.letGo())
 		}
-		return errors.Join(err, lock.Unlock())
+		return false, errors.Join(err, lock.Unlock())
 	}
 	err = errors.Join(err, lock.ClearRunning(), lock.Unlock())
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, run := range lost {
 		if run.file.Ended == "" {
@@ -461,7 +479,7 @@ func (l *Launcher) recoverLeft(r lease.Record, log zerolog.Logger) error {
 		}
 	}
 	f.Ended = how
-	return errors.Join(err, l.remember(f))
+	return false, errors.Join(err, l.remember(f))
 }
 
 // closeLeft closes a browser whose profile was decided about while its host was
@@ -471,7 +489,7 @@ func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
-	lock, browser, err := l.seize(r, path, log)
+	lock, browser, err := l.seize(r, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
 	}
@@ -518,6 +536,10 @@ func (l *Launcher) leftRun(r lease.Record, run lease.Run) (lostRun, error) {
 	l.mu.Lock()
 	f, known := l.ended[run.SessionID]
 	l.mu.Unlock()
+	// The guard of the launcher before may have come between.
+	if disk, err := l.cases.one(run.SessionID); err == nil && known && f.Reason == "" {
+		f = disk
+	}
 	if !known {
 		f = caseFile{SessionID: run.SessionID, Token: run.Token, Unseen: true, SeenAt: r.HeartbeatAt}
 		f.Manifest = api.Manifest{ProfileID: r.ProfileID, WorkerID: run.OwnerWorkerID, TaskID: run.TaskID}
@@ -538,7 +560,7 @@ const seizeWait = 5 * time.Second
 // seize takes the profile's lock, and with it the browser of the launcher before,
 // if that still lives. The lock stays incomplete where some other process has
 // Chrome's part of it.
-func (l *Launcher) seize(r lease.Record, path string, log zerolog.Logger) (*profiledir.Lock, *live, error) {
+func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *live, error) {
 	lock, err := l.o.Root.Lock(r.ProfileID)
 	if !errors.Is(err, profiledir.ErrLocked) {
 		return lock, nil, err
@@ -551,7 +573,7 @@ func (l *Launcher) seize(r lease.Record, path string, log zerolog.Logger) (*prof
 	case err != nil:
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
 	case ok:
-		if b := l.takeOver(running, path, log); b != nil {
+		if b := l.takeOver(running, path, record, log); b != nil {
 			return lock, b, nil
 		}
 	}
@@ -570,7 +592,7 @@ func (l *Launcher) seize(r lease.Record, path string, log zerolog.Logger) (*prof
 
 // takeOver adopts a browser whose launcher died, or is nil where it is gone. One
 // that cannot be driven can still be closed.
-func (l *Launcher) takeOver(running profiledir.Running, path string, log zerolog.Logger) *live {
+func (l *Launcher) takeOver(running profiledir.Running, path string, record func(checkpoint.Entry), log zerolog.Logger) *live {
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile}
 	browser, err := chrome.Adopt(identity, options)
@@ -587,10 +609,16 @@ func (l *Launcher) takeOver(running profiledir.Running, path string, log zerolog
 		}
 		return &live{browser: browser, stop: func() {}}
 	}
-	log.Info().Int("pid", running.PID).Msg("found the browser of the launcher before: it is captured and closed")
+	log.Info().Int("pid", running.PID).Msg("found the browser of the launcher before")
+	var ledger *cdpproxy.Ledger
+	if running.Ledger != "" {
+		if ledger, err = cdpproxy.OpenLedger(running.Ledger); err != nil {
+			log.Warn().Err(err).Msg("what is open on the browser's pipe is not known")
+		}
+	}
 	ctx, cancel := context.WithTimeout(l.ctx, startTimeout)
 	defer cancel()
-	b, err := l.drive(ctx, browser, func(checkpoint.Entry) {})
+	b, err := l.drive(ctx, browser, ledger, record)
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")
 	}

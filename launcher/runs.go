@@ -61,14 +61,19 @@ func (s *session) shares() bool {
 	return slices.ContainsFunc(s.open.sessions, func(o *session) bool { return o != s })
 }
 
+// begin starts the session's clocks.
+func (s *session) begin() {
+	s.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
+}
+
 // enter counts a session among the runs of its profile, and begins to serve it.
 func (l *Launcher) enter(s *session) {
-	s.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s.open.sessions = append(s.open.sessions, s)
 	l.sessions[s.id] = s
-	l.hashes[hashCapability(s.capability)] = s.id
+	l.hashes[s.file.CapabilityHash] = s.id
+	delete(l.ended, s.id)
 	if l.draining {
 		s.update(func(f *facts) { f.draining, f.leaving = true, l.o.LeaveOnExit })
 	}
@@ -144,6 +149,7 @@ func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, 
 		return nil, s.joinFailed(ctx, err)
 	}
 	s.log.Info().Dur("took", boottime.Now().Sub(sent)).Msg("joined the browser of the profile")
+	s.begin()
 	l.enter(s)
 	return s, nil
 }

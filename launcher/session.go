@@ -46,6 +46,10 @@ type session struct {
 	journal *checkpoint.Journal
 	holding *lease.Holding
 
+	// left says that peers are those of a launcher before, whose worker has not
+	// come back yet. It is run's.
+	left bool
+
 	mu       sync.Mutex
 	file     caseFile
 	facts    facts
@@ -63,6 +67,7 @@ type session struct {
 type live struct {
 	browser  *chrome.Browser
 	mux      *cdpproxy.Mux
+	ledger   *cdpproxy.Ledger
 	eyes     *eyes
 	stop     context.CancelFunc
 	recorded chan struct{} // closed when all that was seen is in the journal
@@ -78,7 +83,7 @@ func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *ope
 		woken:  make(chan struct{}, 1), done: make(chan struct{}),
 		file: caseFile{
 			SessionID: r.SessionID, CapabilityHash: hashCapability(capability), Token: r.Token,
-			Manifest: m, AcquiredAt: now.UTC(), SeenAt: now.UTC(),
+			Manifest: m, OneShot: m.OneShot, AcquiredAt: now.UTC(), SeenAt: now.UTC(),
 		},
 	}
 	s.log = l.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
@@ -162,15 +167,22 @@ func (s *session) start(ctx context.Context) error {
 	for _, w := range browser.Warnings() {
 		s.log.Warn().Msg(w)
 	}
+	ledger, err := cdpproxy.CreateLedger(s.l.cases.ledger(s.id))
+	if err != nil { // the session is recovered then, if the launcher is killed
+		s.log.Warn().Err(err).Msg("a restart of the launcher will end the session")
+	}
 	running := profiledir.Running{
 		PID: identity.PID, StartTime: identity.StartTime, BootID: identity.BootID, SessionID: s.id, Token: s.token,
 		TempDir: browser.TempDir(), OutputFile: s.l.cases.output(s.id),
 	}
+	if ledger != nil {
+		running.Ledger = s.l.cases.ledger(s.id)
+	}
 	if err := lock.SetRunning(running); err != nil {
-		s.open.live = &live{browser: browser, stop: func() {}}
+		s.open.live = &live{browser: browser, ledger: ledger, stop: func() {}}
 		return err
 	}
-	if s.open.live, err = s.l.drive(ctx, browser, s.l.noteAll(s.open, s)); err != nil {
+	if s.open.live, err = s.l.drive(ctx, browser, ledger, s.l.noteAll(s.open, s)); err != nil {
 		return err
 	}
 	s.l.metrics.starts.Observe(time.Since(begun).Seconds())
@@ -194,23 +206,26 @@ func (s *session) openDedicated() error {
 	if !s.manifest.DedicatedPort {
 		return nil
 	}
-	url, closer, err := s.l.o.Dedicated(s.id)
+	url, closer, err := s.l.o.Dedicated(s.id, s.file.Dedicated)
 	if err != nil {
 		return err
 	}
 	s.dedicated = &url
 	s.l.work.Go(func() { <-s.done; closer() })
-	return nil
+	s.mu.Lock()
+	s.file.Dedicated = strings.TrimPrefix(url, "http://")
+	s.mu.Unlock()
+	return s.persist()
 }
 
 // drive opens the launcher's own session on a browser's pipe. On an error it
 // returns the browser all the same, for the caller to close.
-func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, record func(checkpoint.Entry)) (*live, error) {
-	b := &live{browser: browser, stop: func() {}, recorded: make(chan struct{})}
+func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *cdpproxy.Ledger, record func(checkpoint.Entry)) (*live, error) {
+	b := &live{browser: browser, ledger: ledger, stop: func() {}, recorded: make(chan struct{})}
 	sent := make(chan cdpproxy.Traffic, 1024)
 	lost := false
 	var err error
-	b.mux, err = openMux(browser, func(t cdpproxy.Traffic) {
+	b.mux, err = openMux(browser, ledger, func(t cdpproxy.Traffic) {
 		select {
 		case sent <- t:
 		default:
@@ -223,6 +238,12 @@ func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, record fu
 	if err != nil {
 		close(b.recorded)
 		return b, err
+	}
+	// What the clients of a launcher before had paused is not to be sent.
+	for _, peers := range b.mux.Left() {
+		for _, p := range peers {
+			p.Fence()
+		}
 	}
 	if b.eyes, err = openEyes(ctx, b.mux, record); err != nil {
 		close(b.recorded)
@@ -238,12 +259,12 @@ func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, record fu
 }
 
 // openMux takes over a browser's pipe.
-func openMux(browser *chrome.Browser, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
+func openMux(browser *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
 	events, err := browser.TakeEvents()
 	if err != nil {
 		return nil, err
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: browser.Commands()}, traffic)
+	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: browser.Commands(), Ledger: ledger}, traffic)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(events))
 	}
@@ -373,19 +394,24 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 				s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
 				s.open.live.bound(cutTimeout)
 				s.fencePeers()
-				bundle = s.capture(reasonConnectionLost, "")
+				bundle = s.capture(r.reason, "")
 			}
 		case stay:
-			if bundle == nil {
-				s.closePeers(ended)
-			} else {
+			switch {
+			case bundle != nil || s.left && f.connections > 0:
 				s.log.Info().Msg("the worker came back")
+				s.left = false
 				s.open.live.bound(0)
 				s.freePeers()
+				if bundle == nil {
+					break
+				}
 				if err := bundle.Discard(); err != nil {
 					s.log.Warn().Err(err).Msg("unused evidence not removed")
 				}
 				bundle = nil
+			case !s.left:
+				s.closePeers(ended)
 			}
 		}
 		var timer <-chan time.Time
@@ -492,7 +518,7 @@ func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string) (api
 	}
 	s.update(func(f *facts) {
 		f.connections++
-		f.connected = true
+		f.connected, f.left = true, false
 		if s.policy.heartbeat == api.HeartbeatConnection {
 			f.seenAt = time.Now()
 		}

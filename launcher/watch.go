@@ -65,6 +65,7 @@ func (l *Launcher) see(v *view, s lease.Sight) {
 	case s.Complete:
 		v.complete = true
 		l.patrol(v)
+		l.settlePending(v)
 	default:
 		v.records[s.Entry.Record.ProfileID] = s.Entry
 		l.look(s.Entry.Record)

@@ -60,6 +60,23 @@ func (r Record) standing(own Record, t Token) Standing {
 	return s
 }
 
+// Continue takes the lease with the token over into a later stay of the launcher
+// that holds it: q's presence and boot. The token stays, since nothing was granted.
+// The caller has proved that the holder before has ended, before its deadline, so
+// that nobody else could act. A *FencedError where the record is not that of one
+// run, held by this launcher in an earlier stay of the same boot.
+func (r Record) Continue(t Token, q Request, now time.Time) (Record, error) {
+	one := len(r.Runs) == 1 && len(r.LostRuns) == 0 && r.Runs[0].Token == t && r.Token == t
+	if r.State != Held || !one || r.LauncherID != q.LauncherID || r.PresenceEpoch >= q.PresenceEpoch || r.BootID != q.BootID || q.BootID == "" {
+		return r, &FencedError{Profile: r.ProfileID, Token: t, Current: r.Token}
+	}
+	r = r.Clone()
+	r.PresenceEpoch = q.PresenceEpoch
+	r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.Add(q.TTL).UTC()
+	r.TTLSeconds = q.TTL.Seconds()
+	return r, nil
+}
+
 // Holding is one lease of a launcher: its fence, its place in the record, and
 // what the record shows of the session between transitions.
 type Holding struct {

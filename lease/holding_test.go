@@ -250,3 +250,58 @@ func TestHoldingStop(t *testing.T) {
 		}
 	})
 }
+
+func TestContinue(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	q := Request{SessionID: "s", LauncherID: "l", BootID: "b", PresenceEpoch: 3, TTL: ttl}
+	held, err := Record{ProfileID: "p", Token: 41}.Grant(q, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.Outbox = nil
+	with := func(change func(*Record, *Request)) (Record, Request) {
+		r, next := held.Clone(), q
+		next.PresenceEpoch = 4
+		change(&r, &next)
+		return r, next
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Record, *Request)
+		ok     bool
+	}{
+		{"the next stay of the same launcher", func(*Record, *Request) {}, true},
+		{"some stay later", func(_ *Record, q *Request) { q.PresenceEpoch = 9 }, true},
+		{"the same stay", func(_ *Record, q *Request) { q.PresenceEpoch = 3 }, false},
+		{"an earlier stay", func(_ *Record, q *Request) { q.PresenceEpoch = 2 }, false},
+		{"another launcher", func(_ *Record, q *Request) { q.LauncherID = "m" }, false},
+		{"another boot", func(_ *Record, q *Request) { q.BootID = "c" }, false},
+		{"an unknown boot", func(r *Record, q *Request) { r.BootID, q.BootID = "", "" }, false},
+		{"suspected", func(r *Record, _ *Request) { r.State = SuspectedStale }, false},
+		{"quarantined", func(r *Record, _ *Request) { r.State, r.Token, r.Runs = Quarantined, 43, nil }, false},
+		{"available", func(r *Record, _ *Request) { r.State, r.Runs = Available, nil }, false},
+		{"granted again", func(r *Record, _ *Request) { r.Token, r.Runs[0].Token = 43, 43 }, false},
+		{"an old copy", func(r *Record, _ *Request) { r.Token, r.Runs[0].Token = 41, 41 }, false},
+		{"several runs", func(r *Record, _ *Request) { r.Runs = append(r.Runs, Run{Token: 41}) }, false},
+		{"a run was lost", func(r *Record, _ *Request) { r.LostRuns = []Run{{Token: 41}} }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, q := with(tt.change)
+			next, err := r.Continue(42, q, at.Add(time.Minute))
+			var fenced *FencedError
+			if (err == nil) != tt.ok || !tt.ok && !errors.As(err, &fenced) {
+				t.Fatalf("error %v", err)
+			}
+			if !tt.ok {
+				return
+			}
+			if next.State != Held || next.Token != 42 || next.PresenceEpoch != q.PresenceEpoch || !next.ExpiresAt.After(r.ExpiresAt) || len(next.Outbox) != 0 || next.Sequence != r.Sequence {
+				t.Errorf("%+v", next)
+			}
+			// Whoever held it in the stay before writes nothing more.
+			if _, err := next.Uphold(held, 42, Progress{}, at); err == nil {
+				t.Error("the stay before still holds the lease")
+			}
+		})
+	}
+}

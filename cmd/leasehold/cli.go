@@ -26,6 +26,7 @@ type commands struct {
 	Review   reviewCmd    `cmd:"" help:"Decide on a profile in manual review."`
 	Doctor   doctorCmd    `cmd:"" help:"Check what the sidecar needs on this host."`
 	Version  versionCmd   `cmd:"" help:"Print the version."`
+	Guard    guardCmd     `cmd:"" hidden:"" help:"Bound the life of a sidecar's browsers; the sidecar runs it."`
 }
 
 // app is what a command works with besides its flags.

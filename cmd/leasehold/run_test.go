@@ -13,7 +13,7 @@ import (
 
 // sound is a config that is accepted; cases change it.
 func sound() RunConfig {
-	return RunConfig{Listen: "127.0.0.1:9333", NATSListen: "127.0.0.1:4333", EvidenceStore: ownNATS, LeaseTTL: 30 * time.Second, HomeTimeout: time.Hour}
+	return RunConfig{Listen: "127.0.0.1:9333", NATSListen: "127.0.0.1:4333", EvidenceStore: ownNATS, LeaseTTL: 30 * time.Second, HomeTimeout: time.Hour, OrphanTimeout: time.Minute}
 }
 
 func environment(pairs ...string) func(string) string {

@@ -86,6 +86,7 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 		return &exitError{exitDataDir, err}
 	}
 	log = log.With().Str("launcher", launcherID).Logger()
+	started.add("guard", startGuard(c, launcherID, log))
 	listener, err := listen("--listen", c.Listen)
 	if err != nil {
 		return err
@@ -302,8 +303,11 @@ type dedicatedPorts struct {
 	handler func(sessionID, addr string) http.Handler
 }
 
-func (d *dedicatedPorts) open(sessionID string) (string, func(), error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return "", nil, fmt.Errorf("dedicated port: %w", err)
 	}

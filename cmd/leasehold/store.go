@@ -95,10 +95,13 @@ func openStore(raw string, nc *nats.Conn) (store evidence.Store, close func() er
 	return natsstore.New(js, natsstore.Config{}), nothing, nil
 }
 
+// spoolDir is the folder of the spool in the data directory.
+const spoolDir = "evidence-spool"
+
 // openArchive opens the spool and the store behind it. A store that is only away
 // is no error: evidence waits for it in the spool.
 func openArchive(ctx context.Context, c RunConfig, nc *nats.Conn, started *stops, log zerolog.Logger) (*evidence.Archive, error) {
-	spool, err := evidence.OpenSpool(filepath.Join(c.DataDir, "evidence-spool"))
+	spool, err := evidence.OpenSpool(filepath.Join(c.DataDir, spoolDir))
 	if err != nil {
 		return nil, &exitError{exitDataDir, err}
 	}

@@ -97,6 +97,15 @@ func (r *Root) Locked(id string) (bool, error) {
 	return false, nil
 }
 
+// Held tells whether some launcher, this one included, has its part of the
+// profile's lock.
+func (r *Root) Held(id string) (bool, error) {
+	if err := lease.CheckProfileID(id); err != nil {
+		return false, err
+	}
+	return probe(r.file(id, launcherPart))
+}
+
 // holds tells whether this Root has the launcher's part of the profile's lock,
 // and whether it has the whole.
 func (r *Root) holds(id string) (ours, whole bool) {

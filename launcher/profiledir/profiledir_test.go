@@ -263,12 +263,21 @@ func begin(t *testing.T, cmd *exec.Cmd, files []*os.File) (pid int, end func()) 
 
 func TestAnInheritedLockOutlivesUnlock(t *testing.T) {
 	r := open(t)
+	held := func(want bool) { // by a launcher
+		t.Helper()
+		if got, err := r.Held("p"); err != nil || got != want {
+			t.Errorf("held: %v, %v: want %v", got, err, want)
+		}
+	}
+	held(false)
 	l := lock(t, r, "p")
+	held(true)
 	_, end := child(t, []*os.File{l.File()})
 	if err := l.Unlock(); err != nil {
 		t.Fatal(err)
 	}
 	locked(t, r, true)
+	held(false)
 	if _, err := r.Lock("p"); !errors.Is(err, ErrLocked) {
 		t.Fatalf("beside the heir: %v", err)
 	}
@@ -280,6 +289,7 @@ func TestAnInheritedLockOutlivesUnlock(t *testing.T) {
 	if _, err := r.Adopt("p"); !errors.Is(err, ErrLocked) {
 		t.Errorf("adopted twice: %v", err)
 	}
+	held(true)
 	if adopted.File() != nil || adopted.Profile() != "p" {
 		t.Errorf("adopted: %+v", adopted)
 	}

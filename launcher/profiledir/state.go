@@ -106,6 +106,8 @@ type Running struct {
 	// TempDir and OutputFile are the browser's, absolute.
 	TempDir    string `json:"temp_dir"`
 	OutputFile string `json:"output_file"`
+	// Ledger is the cdpproxy.Ledger of the browser's pipe; empty: none is kept.
+	Ledger string `json:"ledger,omitempty"`
 }
 
 // SetRunning stores r, durably, as the browser that runs on the profile.

@@ -1,0 +1,128 @@
+package cdpproxy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// said is what a ledger says, in a line for each browser session.
+func said(open []left) []string {
+	var lines []string
+	for _, p := range open {
+		slices.Sort(p.children)
+		var paused []string
+		for r, auth := range p.paused {
+			paused = append(paused, fmt.Sprintf("%s/%s/%s", r.session, r.request, kindOfPause(auth)))
+		}
+		slices.Sort(paused)
+		lines = append(lines, fmt.Sprintf("%s %d %v %v", p.session, p.token, p.children, paused))
+	}
+	return lines
+}
+
+func TestReplay(t *testing.T) {
+	for _, tt := range []struct {
+		name, ledger string
+		want         []string
+	}{
+		{"nothing", "", nil},
+		{"open", "open A 7\n", []string{"A 7 [] []"}},
+		{"closed", "open A 7\nopen B 7\nclose A\n", []string{"B 7 [] []"}},
+		{"children", "open A 7\nattach A c1\nattach A c2\ndetach c1\n", []string{"A 7 [c2] []"}},
+		{"closed with its children", "open A 7\nattach A c1\nclose A\nattach A c2\npause c1 r plain\n", nil},
+		{"paused", "open A 7\nattach A c1\npause c1 r1 plain\npause c1 r2 auth\npause A r3 plain\nsettle c1 r1\n", []string{"A 7 [c1] [A/r3/plain c1/r2/auth]"}},
+		{"paused again", "open A 7\npause A r plain\nsettle A r\npause A r plain\n", []string{"A 7 [] [A/r/plain]"}},
+		{"paused on what is gone", "open A 7\nattach A c1\npause c1 r plain\ndetach c1\n", []string{"A 7 [] []"}},
+		{"a torn line", "open A 7\nclose A", []string{"A 7 [] []"}},
+		{"noise", "\n\nopen\nopen A\nopen A x\nwhat A\nopen A 7\npause A\n", []string{"A 7 [] []"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := said(replay([]byte(tt.ledger))); !slices.Equal(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestALedgerStaysShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	l, err := CreateLedger(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.note(lineOpened, "A", "7")
+	l.note(lineAttached, "A", "c")
+	l.note(linePaused, "c", "first", "auth")
+	for i := range 60_000 {
+		r := fmt.Sprintf("interception-job-%d.0", i)
+		l.note(linePaused, "c", r, "plain")
+		l.note(lineSettled, "c", r)
+	}
+	l.note(linePaused, "c", "last", "plain")
+	if fi, err := os.Stat(path); err != nil || fi.Size() > 2*largestLedger || fi.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", fi, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // what was opened says the same again
+		next, err := OpenLedger(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := said(next.left), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		next.note(lineOpened, "B", "8")
+		next.note(lineClosed, "B")
+		if err := next.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenLedger(path); err == nil {
+		t.Error("it is still there")
+	}
+}
+
+// TestABrokenLedgerIsNone: a wrong one would have the next launcher leave requests
+// paused.
+func TestABrokenLedgerIsNone(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		sabotage func(*Ledger)
+		id       string
+	}{
+		{"an id with a space", func(*Ledger) {}, "a b"},
+		{"an empty id", func(*Ledger) {}, ""},
+		{"a disk that takes nothing", func(l *Ledger) { _ = l.file.Close() }, "A"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "ledger")
+			l, err := CreateLedger(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.sabotage(l)
+			l.note(lineOpened, tt.id, "7")
+			l.note(lineOpened, "B", "7")
+			if b, err := os.ReadFile(path); !os.IsNotExist(err) {
+				t.Errorf("it says %q, %v", strings.TrimSpace(string(b)), err)
+			}
+			if err := l.Remove(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	var none *Ledger
+	none.note(lineOpened, "A", "7")
+	if none.Close() != nil || none.Remove() != nil {
+		t.Error("no ledger is one that does nothing")
+	}
+}

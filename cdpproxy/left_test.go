@@ -1,0 +1,135 @@
+package cdpproxy_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"leasehold/cdpproxy"
+	"leasehold/internal/testchrome"
+	"leasehold/launcher/chrome"
+)
+
+// TestTheNextMuxTakesUpWhatIsLeft: what a client of a launcher before had open
+// stays as it was, what it had paused is failed, and nobody else gets at it.
+func TestTheNextMuxTakesUpWhatIsLeft(t *testing.T) {
+	var posts atomic.Int32
+	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+		}
+	}))
+	defer web.Close()
+	path := filepath.Join(t.TempDir(), "ledger")
+	ledger, err := cdpproxy.CreateLedger(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := testchrome.Start(t, testchrome.Options(t))
+	mux := func(b *chrome.Browser, ledger *cdpproxy.Ledger) *cdpproxy.Mux {
+		t.Helper()
+		events, err := b.TakeEvents()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands(), Ledger: ledger}, func(cdpproxy.Traffic) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	first := mux(b, ledger)
+	a := connect(t, first, open(), &handler{})
+	var made struct{ BrowserContextID, TargetID, SessionID string }
+	result := func(m message) {
+		t.Helper()
+		if m.Error != nil {
+			t.Fatal(m.Error)
+		}
+		if err := json.Unmarshal(m.Result, &made); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result(a.call("Target.createBrowserContext", "", map[string]any{"disposeOnDetach": true}))
+	result(a.call("Target.createTarget", "", map[string]any{"url": web.URL, "browserContextId": made.BrowserContextID}))
+	result(a.call("Target.attachToTarget", "", map[string]any{"targetId": made.TargetID, "flatten": true}))
+	for loaded := ""; !strings.Contains(loaded, `"complete http`); {
+		loaded = string(a.call("Runtime.evaluate", made.SessionID, map[string]any{"expression": "document.readyState + ' ' + location.href"}).Result)
+	}
+	a.call("Fetch.enable", made.SessionID, map[string]any{"patterns": []any{map[string]any{"urlPattern": "*/pay*"}}})
+	a.send("Runtime.evaluate", made.SessionID, map[string]any{"expression": "window.state = 'as it was'; fetch('/pay', {method: 'POST', body: 'x'}).catch(e => { window.failed = String(e) }); 1"})
+	for {
+		m, err := a.next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Method == "Fetch.requestPaused" {
+			break
+		}
+	}
+	first.Stop()
+	<-first.Done()
+	if err := ledger.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	again, err := chrome.Adopt(b.Identity(), chrome.AdoptOptions{ProfileDir: b.ProfileDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := again.Detach(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if ledger, err = cdpproxy.OpenLedger(path); err != nil {
+		t.Fatal(err)
+	}
+	second := mux(again, ledger)
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), testchrome.Patience)
+		defer cancel()
+		_ = second.Call(ctx, "Browser.close", nil, nil) // the answer may be lost with the pipe
+		<-second.Done()
+		if n := posts.Load(); n != 0 {
+			t.Errorf("%d POSTs were sent that the vanished client had paused", n)
+		}
+	}()
+	left := second.Left()
+	if len(left) != 1 || len(left[1]) != 1 {
+		t.Fatalf("left: %v", left)
+	}
+	left[1][0].Fence()
+
+	c := connect(t, second, open(), &handler{})
+	// The vanished client's sessions are not the new one's.
+	if m := c.call("Runtime.evaluate", made.SessionID, map[string]any{"expression": "1"}); m.Error == nil || !strings.Contains(m.Error.Message, "not found") {
+		t.Errorf("a session of a vanished client answered %s, %v", m.Result, m.Error)
+	}
+	result(c.call("Target.attachToTarget", "", map[string]any{"targetId": made.TargetID, "flatten": true}))
+	evaluate := func(expression string) string {
+		t.Helper()
+		var r struct{ Result struct{ Value any } }
+		m := c.call("Runtime.evaluate", made.SessionID, map[string]any{"expression": expression, "awaitPromise": true})
+		if err := json.Unmarshal(m.Result, &r); err != nil {
+			t.Fatalf("%s: %v, %v", expression, err, m.Error)
+		}
+		return fmt.Sprint(r.Result.Value)
+	}
+	if got := evaluate("window.state"); got != "as it was" {
+		t.Errorf("the page's state is %q", got)
+	}
+	if got := evaluate("new Promise(done => { const look = () => window.failed ? done(window.failed) : setTimeout(look, 10); look() })"); !strings.Contains(got, "Failed to fetch") {
+		t.Errorf("the paused request ended with %q", got)
+	}
+	left[1][0].Free()
+	if got := evaluate("window.state"); got != "as it was" {
+		t.Errorf("once the client is back, the page's state is %q", got)
+	}
+}

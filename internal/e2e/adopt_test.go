@@ -1,0 +1,358 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"leasehold/internal/boottime"
+	"leasehold/internal/clients"
+	"leasehold/internal/procfs"
+	"leasehold/lease"
+)
+
+// two is a session that was asked for in two steps.
+type two struct {
+	SessionID string      `json:"session_id"`
+	Token     lease.Token `json:"lease_token"`
+	CDPURL    string      `json:"cdp_url"`
+	Dedicated string      `json:"dedicated_url"`
+}
+
+// here is the session's URL at the launcher that runs now, whose port is another.
+func (s *sidecar) here(t *testing.T, cdpURL string) string {
+	t.Helper()
+	u, err := url.Parse(cdpURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = now.Host
+	return u.String()
+}
+
+func evaluate(t *testing.T, c *clients.Client, expression string) string {
+	t.Helper()
+	var got string
+	if err := json.Unmarshal(c.Do(t, act("evaluate", "expression", "String("+expression+")")), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// onPage has the client go on with the page that is at the URL.
+func onPage(t *testing.T, c *clients.Client, at string) {
+	t.Helper()
+	var pages []string
+	if err := json.Unmarshal(c.Do(t, act("pages")), &pages); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.Index(pages, at)
+	if i < 0 {
+		t.Fatalf("no page at %s, but at %q", at, pages)
+	}
+	c.Do(t, clients.Action{"action": "page", "index": i})
+}
+
+// TestTheWorkerOutlivesTheLauncher: the launcher is killed in the middle of a
+// script, and the worker goes on with the next one, on the pages as they were.
+func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		end  func(*sidecar, *testing.T)
+	}{
+		{"killed", nil, (*sidecar).kill},
+		{"left", []string{"--on-exit", "leave"}, (*sidecar).stop},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, web := start(t, append(tt.args, "--lease-ttl", "90s", "--reconnect-grace", "60s")...), newSite(t)
+			var ses two
+			if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true}, &ses); code != 201 {
+				t.Fatalf("status %d", code)
+			}
+			c := clients.Start(t, clients.Playwright, ses.CDPURL, clients.Interactive)
+			c.Expect(t, "connect")
+			c.Do(t, act("goto", "url", web.URL+"/form"))
+			evaluate(t, c, "window.typed = 'half of it'")
+			c.Do(t, act("newContext"))
+			c.Do(t, act("goto", "url", web.URL+"/in-a-context"))
+			evaluate(t, c, "window.other = 'kept'")
+			if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/checkpoints", map[string]any{"lease_token": ses.Token, "name": "typed"}, nil); code >= 300 {
+				t.Fatalf("checkpoint: %d", code)
+			}
+			before := s.browsers(t)
+			tt.end(s, t)
+			c.Kill()
+			if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
+				t.Fatalf("browsers %v, without a launcher %v", before, after)
+			}
+			s.launch(t)
+
+			again := clients.Start(t, clients.Playwright, s.here(t, ses.CDPURL), clients.Interactive)
+			again.Expect(t, "connect")
+			// Those of the vanished connection's own context, too.
+			for path, state := range map[string]string{"/form": "window.typed", "/in-a-context": "window.other"} {
+				onPage(t, again, web.URL+path)
+				want := map[string]string{"/form": "half of it", "/in-a-context": "kept"}[path]
+				if got := evaluate(t, again, state); got != want {
+					t.Errorf("%s is %q on %s, want %q", state, got, path, want)
+				}
+			}
+			// New pages are not held by anybody who is gone.
+			again.Do(t, act("newPage"))
+			again.Do(t, act("goto", "url", web.URL+"/on"))
+			evaluate(t, again, "window.open('/popup', '_blank') && 1")
+			if after := s.browsers(t); fmt.Sprint(before) != fmt.Sprint(after) {
+				t.Errorf("browsers %v, then %v", before, after)
+			}
+
+			// Its own port is where it was, if nobody took it meanwhile.
+			var shown two
+			if code := s.call(t, "GET", "/v1/sessions/"+ses.SessionID, nil, &shown); code != 200 || shown.Token != ses.Token {
+				t.Errorf("the session: %d %+v", code, shown)
+			}
+			if shown.Dedicated != ses.Dedicated {
+				l, err := net.Listen("tcp", strings.TrimPrefix(ses.Dedicated, "http://"))
+				if err == nil {
+					_ = l.Close()
+					t.Errorf("its own port is %q, and was %q", shown.Dedicated, ses.Dedicated)
+				}
+			} else if resp, err := http.Get(ses.Dedicated + "/json/version"); err != nil {
+				t.Error(err)
+			} else if _ = resp.Body.Close(); resp.StatusCode != 200 {
+				t.Errorf("its own port answers %s", resp.Status)
+			}
+			if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/heartbeat", map[string]any{"lease_token": ses.Token}, nil); code != 200 {
+				t.Errorf("a heartbeat with the token: %d", code)
+			}
+			if r := s.record(t, "shop"); r.State != lease.Held || r.Token != ses.Token || r.SessionID != ses.SessionID || r.LastSafeCheckpoint != "typed" {
+				t.Errorf("%+v", r)
+			}
+			if code := s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 {
+				t.Errorf("release: %d", code)
+			}
+			s.until(t, "shop", lease.Available)
+			eventually(t, "the history", func() error {
+				if got := names(s.events(t, "shop")); got != "granted released" {
+					return fmt.Errorf("it is: %s", got)
+				}
+				return nil
+			})
+			if left := s.browsers(t); len(left) != 0 {
+				t.Errorf("browsers are left: %v", left)
+			}
+		})
+	}
+}
+
+// pausePost has the worker hold back a POST of a page.
+func pausePost(t *testing.T, s *sidecar, c *clients.Client, page string) {
+	t.Helper()
+	c.Do(t, act("goto", "url", page))
+	c.Do(t, cdp("Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/api*"}}}))
+	c.Do(t, act("click", "selector", "button"))
+	eventually(t, "the paused request in the ledger", func() error {
+		files, _ := filepath.Glob(filepath.Join(s.Dir, "sessions", "*.ledger"))
+		for _, f := range files {
+			if b, _ := os.ReadFile(f); bytes.Contains(b, []byte("\npause ")) {
+				return nil
+			}
+		}
+		return fmt.Errorf("not in %v", files)
+	})
+}
+
+// TestTheWorkerDoesNotComeBack: the next launcher waits for the grace, with what
+// the vanished worker had paused failed, and recovers the session then.
+func TestTheWorkerDoesNotComeBack(t *testing.T) {
+	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "2s"), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("gone", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	pausePost(t, s, c, web.URL+"/cart")
+	held := s.record(t, "gone")
+	s.kill(t)
+	c.Kill()
+	s.launch(t)
+	r := s.until(t, "gone", lease.ManualReview)
+	if r.Reason != "launcher_restarted" || r.Token != held.Token+1 || r.SessionID != held.SessionID || r.LastKnownURL != web.URL+"/cart" {
+		t.Errorf("%+v", r)
+	}
+	b, _ := s.screenshot(t, "gone")
+	if b.Items[0].RecoveryReason != "launcher_restarted" || b.Items[0].Token != held.Token {
+		t.Errorf("%+v", b.Items[0])
+	}
+	if got, want := names(s.events(t, "gone")), "granted suspected_stale quarantined expired inspected manual_review"; got != want {
+		t.Errorf("history %s, want %s", got, want)
+	}
+	if n := web.Posts.Load(); n != 0 {
+		t.Errorf("%d POSTs were sent that the vanished worker had paused", n)
+	}
+	if left := s.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
+	}
+}
+
+// TestAnExpiredLeaseDoesNotGoOn: a launcher that comes back after the lease's end
+// recovers its session at once, whoever waits for it.
+func TestAnExpiredLeaseDoesNotGoOn(t *testing.T) {
+	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("late", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	pausePost(t, s, c, web.URL+"/")
+	s.kill(t)
+	eventually(t, "the lease's end", func() error {
+		var stay struct{ Deadline boottime.Instant }
+		b, err := os.ReadFile(filepath.Join(s.Dir, "presence-stay.json"))
+		if err == nil {
+			err = json.Unmarshal(b, &stay)
+		}
+		if err == nil && boottime.Now() < stay.Deadline {
+			err = fmt.Errorf("not yet")
+		}
+		return err
+	})
+	s.launch(t)
+	if r := s.until(t, "late", lease.ManualReview); r.Reason != "launcher_restarted" {
+		t.Errorf("%+v", r)
+	}
+	s.screenshot(t, "late")
+	if n := web.Posts.Load(); n != 0 {
+		t.Errorf("%d POSTs were sent that the vanished worker had paused", n)
+	}
+}
+
+// TestNoLauncherComesBack: the browser's evidence is taken and it is closed in
+// order, by nobody but the guard; the next launcher decides.
+func TestNoLauncherComesBack(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		args []string
+		end  func(*sidecar, *testing.T)
+	}{
+		{"killed", nil, (*sidecar).kill},
+		{"left", []string{"--on-exit", "leave"}, (*sidecar).stop},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, web := start(t, append(tt.args, "--orphan-timeout", "2s")...), newSite(t)
+			c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
+			c.Expect(t, "connect")
+			c.Do(t, act("goto", "url", web.URL+"/nobody"))
+			evaluate(t, c, "document.cookie = 'kept=1; max-age=86400'")
+			held := s.record(t, "orphan")
+			if len(s.browsers(t)) != 1 {
+				t.Fatalf("browsers: %v", s.browsers(t))
+			}
+			tt.end(s, t)
+			eventually(t, "the browser's end", func() error {
+				if left := s.browsers(t); len(left) != 0 {
+					return fmt.Errorf("it lives: %v", left)
+				}
+				return nil
+			})
+			prefs := filepath.Join(s.Dir, "profiles", "orphan", "Default", "Preferences")
+			if b, err := os.ReadFile(prefs); err != nil || !bytes.Contains(b, []byte(`"exit_type":"Normal"`)) {
+				t.Errorf("it did not close in order: %v", err)
+			}
+			if found, _ := filepath.Glob(filepath.Join(s.Dir, "profiles", "orphan", "Singleton*")); len(found) != 0 {
+				t.Errorf("left behind: %v", found)
+			}
+			eventually(t, "the guard's end", func() error {
+				if left := s.guards(t); len(left) != 0 {
+					return fmt.Errorf("it runs: %v", left)
+				}
+				return nil
+			})
+			s.launch(t)
+			r := s.until(t, "orphan", lease.ManualReview)
+			if r.Reason != "launcher_gone" || r.Token != held.Token+1 || r.LastKnownURL != web.URL+"/nobody" {
+				t.Errorf("%+v", r)
+			}
+			// The guard's bundle, with the living page.
+			b, _ := s.screenshot(t, "orphan")
+			if len(b.Items) != 1 || b.Items[0].EvidenceID != r.EvidenceID || b.Items[0].RecoveryReason != "launcher_gone" {
+				t.Errorf("%+v, the record names %s", b.Items, r.EvidenceID)
+			}
+			if _, errs, code := s.cli(t, "review", "orphan", "--decision", "approve", "--reviewer", "ann"); code != 0 {
+				t.Fatalf("review: %s", errs)
+			}
+			again := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t2"), clients.Interactive)
+			again.Expect(t, "connect")
+			again.Do(t, act("goto", "url", web.URL+"/"))
+			if got := evaluate(t, again, "document.cookie"); got != "kept=1" {
+				t.Errorf("cookies: %q", got)
+			}
+		})
+	}
+}
+
+// TestTheGuardKeepsOff: a guard ends when the next launcher is there, and one that
+// is killed is started again.
+func TestTheGuardKeepsOff(t *testing.T) {
+	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "60s"), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	guard := func(but []int) (found int) {
+		t.Helper()
+		eventually(t, "one guard", func() error {
+			now := s.guards(t)
+			if len(now) != 1 || slices.Contains(but, now[0]) {
+				return fmt.Errorf("there are %v", now)
+			}
+			found = now[0]
+			return nil
+		})
+		return found
+	}
+	first := guard(nil)
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	second := guard([]int{first})
+	before := s.browsers(t)
+	s.kill(t)
+	c.Kill()
+	s.launch(t)
+	guard([]int{first, second})
+	again := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
+	again.Expect(t, "connect")
+	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("browsers %v, then %v", before, after)
+	}
+	again.Do(t, act("disconnect"))
+	s.until(t, "kept", lease.Available)
+	s.stop(t)
+	if left := s.guards(t); len(left) != 0 {
+		t.Errorf("guards are left: %v", left)
+	}
+}
+
+// guards returns the pids of the guards of the sidecar's data directory.
+func (s *sidecar) guards(t *testing.T) []int {
+	t.Helper()
+	all, err := procfs.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, p := range all {
+		line, err := procfs.CommandLine(p.PID)
+		if err == nil && p.Alive() && bytes.Contains(line, []byte("\x00guard\x00--data-dir\x00"+s.Dir+"\x00")) {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,227 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/internal/procfs"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// GuardOptions are what Guard works with. All fields are needed.
+type GuardOptions struct {
+	ID      string // the launcher's
+	DataDir string
+	Root    *profiledir.Root
+	// Gone is closed when the launcher has ended.
+	Gone <-chan struct{}
+	// Timeout is how long its browsers wait for the next launcher, on the
+	// boot-time clock.
+	Timeout time.Duration
+	// Archive opens what evidence is sealed in. It is not called before that is
+	// needed: the spool is the launcher's.
+	Archive func() (*evidence.Archive, error)
+	Log     zerolog.Logger
+}
+
+const (
+	// orphanPoll is the time between two looks at the browsers of a launcher
+	// that is gone.
+	orphanPoll = time.Second
+	// orphanPause is the time between two tries to end them.
+	orphanPause = 10 * time.Second
+)
+
+// Guard bounds the life of browsers whose launcher is gone, in a process of its
+// own. It waits for the launcher's end; then, for as long as one of its browsers
+// lives and no other launcher has it, by the kernel's lock, for the timeout; then
+// it takes each browser's evidence, closes it in order, and leaves the rest to the
+// next launcher.
+func Guard(ctx context.Context, o GuardOptions) error {
+	select {
+	case <-o.Gone:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	deadline := boottime.Now().Add(o.Timeout)
+	for {
+		left, err := orphans(o.Root, cases{sessionsDir(o.DataDir)})
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return err // the directory itself is gone
+		case err == nil && len(left) == 0:
+			return nil
+		}
+		pause := min(orphanPoll, max(deadline.Sub(boottime.Now()), 0)+time.Millisecond)
+		if boottime.Now() >= deadline {
+			if err := endOrphans(ctx, o, left); err != nil {
+				o.Log.Error().Err(err).Msg("browsers without a launcher are not ended: it is tried again")
+				pause = orphanPause
+			}
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// orphans lists the profiles whose browser a launcher of these sessions started,
+// and that lives while no launcher has it.
+func orphans(root *profiledir.Root, c cases) ([]string, error) {
+	ids, err := root.List()
+	if err != nil {
+		return nil, err
+	}
+	var left []string
+	for _, profile := range ids {
+		running, ok, err := root.Running(profile)
+		if err != nil || !ok || running.BootID != boottime.ID() {
+			continue
+		}
+		if _, err := c.one(running.SessionID); err != nil {
+			continue // another launcher's, on the same folder
+		}
+		p, err := procfs.Read(running.PID)
+		if err != nil || p.StartTime != running.StartTime || !p.Alive() {
+			continue
+		}
+		if held, err := root.Held(profile); err == nil && held {
+			continue
+		}
+		left = append(left, profile)
+	}
+	return left, nil
+}
+
+func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
+	archive, err := o.Archive()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	// A launcher without lease and workers: what it does needs neither.
+	l := &Launcher{
+		o:     Options{ID: o.ID, DataDir: o.DataDir, Root: o.Root, Archive: archive, Log: o.Log},
+		cases: cases{sessionsDir(o.DataDir)}, jar: cookieJar{cookiesDir(o.DataDir)},
+		bootID: boottime.ID(), metrics: newMetrics(prometheus.NewRegistry()), ctx: ctx, cancel: cancel,
+	}
+	defer l.work.Wait()
+	defer cancel()
+	var errs error
+	for _, profile := range profiles {
+		err := l.endOrphan(profile)
+		if errors.Is(err, profiledir.ErrLocked) {
+			continue // a launcher has it after all
+		}
+		if err != nil {
+			errs = errors.Join(errs, fmt.Errorf("profile %s: %w", profile, err))
+		}
+	}
+	return errs
+}
+
+// endOrphan takes the evidence of a browser and closes it. The lease's record, the
+// inspection and the decision are the next launcher's, which finds the bundle and
+// the rung in the session's file.
+func (l *Launcher) endOrphan(profile string) error {
+	path, err := l.o.Root.Path(profile)
+	if err != nil {
+		return err
+	}
+	_, record, err := l.o.Root.Kept(profile)
+	if err != nil {
+		return err
+	}
+	record.ProfileID = profile
+	running, ok, err := l.o.Root.Running(profile)
+	if err != nil || !ok {
+		return err
+	}
+	log := l.o.Log.With().Str("profile", profile).Uint64("token", uint64(record.Token)).Str("session", running.SessionID).Logger()
+	lock, b, err := l.seize(record, path, func(checkpoint.Entry) {}, log)
+	if err != nil {
+		return err
+	}
+	if b == nil {
+		return lock.Unlock()
+	}
+	files, err := l.runsOf(record, running.SessionID)
+	if err != nil {
+		return errors.Join(err, b.letGo(), lock.Unlock())
+	}
+	f := files[0]
+	if f.Evidence.EvidenceID == "" {
+		entries, err := checkpoint.Read(l.cases.journal(f.SessionID))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			log.Warn().Err(err).Msg("the journal cannot be read")
+		}
+		c := captureCase{
+			l: l, record: record, path: path, token: f.Token, reason: reasonOrphaned, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: b,
+		}
+		f.Evidence = l.save(c.take(log), log)
+	}
+	if f.Evidence.EvidenceID == "" {
+		return errors.Join(errNoEvidence, b.letGo(), lock.Unlock())
+	}
+	tell := func(rung string) (errs error) {
+		for _, file := range files {
+			if file.Reason == "" {
+				file.Reason = reasonOrphaned
+			}
+			file.Unseen, file.Evidence, file.Rung = true, f.Evidence, rung
+			errs = errors.Join(errs, l.cases.save(file))
+		}
+		return errs
+	}
+	if err := tell(""); err != nil {
+		return errors.Join(err, b.letGo(), lock.Unlock())
+	}
+	rung, err := b.close(l, profile, f.Manifest.SessionCookies != api.CookiesDrop, log)
+	if err == nil {
+		err = lock.ClearRunning()
+	}
+	log.Warn().Str("rung", string(rung)).Str("evidence", f.Evidence.EvidenceID).AnErr("problem", err).Msg("no launcher came back: the browser is closed")
+	return errors.Join(err, tell(string(rung)), lock.Unlock())
+}
+
+// runsOf reads the files of every run of a browser, that of the record's session
+// first.
+func (l *Launcher) runsOf(r lease.Record, started string) ([]caseFile, error) {
+	sessions := []string{r.SessionID, started}
+	for _, run := range r.Runs {
+		sessions = append(sessions, run.SessionID)
+	}
+	var files []caseFile
+	var errs error
+	for i, id := range sessions {
+		if id == "" || slices.Contains(sessions[:i], id) {
+			continue
+		}
+		f, err := l.cases.one(id)
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		if f.Ended == "" {
+			files = append(files, f)
+		}
+	}
+	if len(files) == 0 {
+		return nil, errors.Join(errors.New("no file of a session tells what ran there"), errs)
+	}
+	return files, nil
+}

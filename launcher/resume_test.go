@@ -1,0 +1,52 @@
+package launcher
+
+import (
+	"testing"
+	"time"
+
+	"leasehold/checkpoint"
+)
+
+func TestFactsLeft(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	f := caseFile{AcquiredAt: now.Add(-time.Hour)}
+	for _, tt := range []struct {
+		name               string
+		connections        []string
+		connected, dropped bool
+	}{
+		{"nobody ever connected", nil, false, false},
+		{"connected", []string{"opened"}, true, true},
+		{"two, and one closed", []string{"opened", "opened", "closed"}, true, true},
+		{"closed", []string{"opened", "closed"}, true, false},
+		{"both closed", []string{"opened", "opened", "closed", "closed"}, true, false},
+		{"dropped, in the grace", []string{"opened", "dropped"}, true, true},
+		{"left by the launcher", []string{"opened", "cut"}, true, true},
+		{"back at another launcher, and closed there", []string{"opened", nameOver, "opened", "closed"}, true, false},
+		{"back at another launcher", []string{"opened", nameOver, "opened"}, true, true},
+		{"not back yet at another launcher", []string{"opened", nameOver}, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			entries := []checkpoint.Entry{{Kind: checkpoint.KindStart}, {Kind: checkpoint.KindURL, Name: "opened"}}
+			for _, name := range tt.connections {
+				entries = append(entries, checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
+			}
+			got := factsLeft(f, entries, now)
+			if got.connected != tt.connected || got.dropped != tt.dropped || got.left != tt.dropped || got.connections != 0 || !got.startedAt.Equal(f.AcquiredAt) || !got.seenAt.Equal(now) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestRelay(t *testing.T) {
+	var r relay
+	r.record(checkpoint.Entry{Seq: 1})
+	r.record(checkpoint.Entry{Seq: 2})
+	var got []uint64
+	r.pass(func(e checkpoint.Entry) { got = append(got, e.Seq) })
+	r.record(checkpoint.Entry{Seq: 3})
+	if len(got) != 3 || got[0] != 1 || got[1] != 2 || got[2] != 3 {
+		t.Errorf("passed on: %v", got)
+	}
+}

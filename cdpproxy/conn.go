@@ -19,6 +19,7 @@ import (
 	"github.com/gobwas/ws"
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/boottime"
 	"leasehold/lease"
 )
 
@@ -467,7 +468,9 @@ func (c *Conn) handle(msg []byte) {
 	case bytes.HasPrefix(cmd.method, leaseDomain):
 		c.mu.Lock()
 		c.asked[string(cmd.session)] = true
+		c.peer.trail.add(cmd.session, cmd.method)
 		c.mu.Unlock()
+		c.peer.trail.stamp(1, boottime.Now())
 		result, err := c.handler.Lease(c.ctx, method, cmd.params)
 		c.answer(cmd, result, err)
 		return
@@ -475,7 +478,9 @@ func (c *Conn) handle(msg []byte) {
 		c.answer(cmd, struct{}{}, nil)
 		c.mu.Lock()
 		c.closing = true
+		c.peer.trail.add(cmd.session, cmd.method)
 		c.mu.Unlock()
+		c.peer.trail.stamp(1, boottime.Now())
 		c.handler.CloseBrowser()
 		return
 	case method == "Target.closeTarget" || method == "Page.close":
@@ -483,7 +488,13 @@ func (c *Conn) handle(msg []byte) {
 	}
 	if w, ok := c.register(cmd); ok {
 		head, tail := c.parted(cmd, msg)
-		c.sent(c.peer.mux.send(c.fence, head, tail), staged{cmd, w})
+		err := c.peer.mux.send(c.fence, head, tail)
+		if err == nil {
+			now := boottime.Now()
+			c.peer.trail.stamp(1, now)
+			c.peer.mux.noteActs(now, staged{cmd, w})
+		}
+		c.sent(err, staged{cmd, w})
 	}
 }
 
@@ -525,6 +536,7 @@ func (c *Conn) register(cmd command) (way, bool) {
 		c.peer.mux.awaited.Add(1)
 	}
 	ids[cmd.id] = w.disposes
+	c.peer.trail.add(cmd.session, cmd.method)
 	return w, true
 }
 
@@ -576,6 +588,10 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	}
 	m := c.peer.mux
 	rest, err := m.begin(c.fence, head, tail)
+	if err == nil {
+		c.peer.trail.stamp(len(c.staged), m.passed)
+		m.noteActs(m.passed, c.staged...)
+	}
 	if err != nil || len(rest) == 0 {
 		m.writing.Unlock()
 	}

@@ -29,6 +29,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/boottime"
 	"leasehold/lease"
 )
 
@@ -51,13 +52,21 @@ type Pipe struct {
 // ErrBrowserGone says that the pipe ended: the browser exited or was lost.
 var ErrBrowserGone = errors.New("the browser is gone: its pipe ended")
 
-// Traffic is something that a page sent, as the browser told a peer of it.
+// Traffic is something that a page sent, or printed, as the browser told a peer of
+// it.
 type Traffic struct {
 	// Method is the CDP event: Network.requestWillBeSent (of an unsafe
-	// method) or Network.webSocketFrameSent.
+	// method) or Network.webSocketFrameSent; or, where a client asked the
+	// browser for them, Runtime.consoleAPICalled or Runtime.exceptionThrown.
 	Method string
+	// Params are nil of what was printed, where they are longer than
+	// MaxPrinted.
 	Params json.RawMessage
 }
+
+// MaxPrinted is the size of the longest parameters of something printed that is
+// reported, in bytes.
+const MaxPrinted = 16 << 10
 
 // Mux is the one reader and the one writer of a browser's pipe.
 type Mux struct {
@@ -73,8 +82,10 @@ type Mux struct {
 	once    func(uintptr) bool // writes parts, once
 	written int
 	failed  error
+	passed  boottime.Instant // when the fence let the last message through
 
 	awaited atomic.Int32 // commands of clients in flight
+	acted   atomic.Int64 // see Acted
 
 	calls calls // on the root session
 
@@ -140,7 +151,7 @@ func (c *calls) settle(id int64, msg []byte) {
 }
 
 // New starts to read the pipe. traffic is told of everything unsafe that pages
-// send, by the reader: it must not block. The Mux ends when the pipe does, or by
+// send, and of what they print, by the reader: it must not block. The Mux ends when the pipe does, or by
 // Stop. On an error the descriptors are as they were.
 func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 	raw, err := pipe.Commands.SyscallConn()
@@ -226,6 +237,8 @@ var (
 	requestSent  = []byte(`{"method":"Network.requestWillBeSent",`)
 	frameSent    = []byte(`{"method":"Network.webSocketFrameSent",`)
 	methodMember = []byte(`"method":"`)
+	consoleEvent = []byte(`{"method":"Runtime.consoleAPICalled",`)
+	exception    = []byte(`{"method":"Runtime.exceptionThrown",`)
 
 	targetCreated = []byte(`{"method":"Target.targetCreated",`)
 	targetChanged = []byte(`{"method":"Target.targetInfoChanged",`)
@@ -291,6 +304,7 @@ func (m *Mux) watch(p *Peer, a answer, msg []byte) {
 		}
 		m.mu.Unlock()
 		m.ledger.note(lineAttached, p.session, e.Params.SessionID)
+		p.trail.attached(e.Params.SessionID, e.Params.TargetInfo.TargetID)
 		p.childAttached(e.Params.SessionID, e.Params.Waiting)
 	case bytes.HasPrefix(msg, paused), bytes.HasPrefix(msg, authRequired):
 		var e struct {
@@ -307,6 +321,13 @@ func (m *Mux) watch(p *Peer, a answer, msg []byte) {
 		}
 	case bytes.HasPrefix(msg, frameSent):
 		m.report("Network.webSocketFrameSent", msg)
+	case bytes.HasPrefix(msg, consoleEvent), bytes.HasPrefix(msg, exception):
+		// They come by the thousand: nothing is parsed.
+		method, params := cutEvent(msg, a)
+		if len(params) > MaxPrinted {
+			params = nil
+		}
+		m.traffic(Traffic{Method: string(method), Params: bytes.Clone(params)})
 	}
 }
 
@@ -405,7 +426,7 @@ func (m *Mux) send(fence *lease.Fence, head, tail []byte) error {
 // then nobody else writes. m.writing is held.
 func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err error) {
 	if fence != nil {
-		if err := fence.Check(); err != nil {
+		if m.passed, err = fence.CheckAt(); err != nil {
 			return nil, err
 		}
 	}

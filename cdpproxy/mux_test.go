@@ -431,3 +431,32 @@ func TestManyCallersAtOnce(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestCommandsAreRemembered: what went out, by method and target, also after the
+// connection is gone; not what the fence refused.
+func TestCommandsAreRemembered(t *testing.T) {
+	m := browser(t)
+	f := open()
+	c := connect(t, m, f, &handler{})
+	target, session := c.page("about:blank")
+	c.call("Runtime.evaluate", session, map[string]any{"expression": "'Pl4nted'"})
+	c.call("Lease.step", "", map[string]any{"name": "one"})
+	c.call("Runtime.evaluate", "no-such", nil)
+	f.Shut(errors.New("over"))
+	c.call("Page.reload", session, nil)
+	if err := c.net.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-c.end
+	var got []string
+	sent, missed := c.conn.Peer().Commands()
+	for _, s := range sent {
+		got = append(got, s.Method)
+		if on := s.Method == "Runtime.evaluate"; on != (s.Target == target && s.Session == session) || time.Since(s.At).Abs() > testchrome.Patience {
+			t.Errorf("%+v", s)
+		}
+	}
+	if want := "Target.createTarget Target.attachToTarget Runtime.evaluate Lease.step"; strings.Join(got, " ") != want || missed != 0 {
+		t.Errorf("%v, %d missed, want %s", got, missed, want)
+	}
+}

@@ -28,6 +28,8 @@ type Peer struct {
 	waiting map[string]bool        // sessions whose target waits for a debugger
 	fenced  bool                   // pause nothing more: fail it
 	freeing bool                   // let go of targets that wait
+
+	trail trail
 }
 
 func newPeer(m *Mux, session string, token lease.Token) *Peer {
@@ -255,6 +257,8 @@ type Event struct {
 type Observer struct {
 	peer  *Peer
 	want  map[string]bool
+	hear  func(Event)
+	heard map[string]bool
 	calls calls
 
 	mu    sync.Mutex
@@ -265,11 +269,20 @@ type Observer struct {
 // Observe opens a peer for Go code. Events of the methods in want are kept until
 // Next takes them; others are dropped unread.
 func (m *Mux) Observe(ctx context.Context, want ...string) (*Observer, error) {
+	return m.Listen(ctx, nil, nil, want...)
+}
+
+// Listen is Observe with further methods, heard, whose events wake nobody: hear is
+// called with each by the pipe's reader. It must not block; the event is its own.
+func (m *Mux) Listen(ctx context.Context, hear func(Event), heard []string, want ...string) (*Observer, error) {
 	p, err := m.attach(ctx, 0)
 	if err != nil {
 		return nil, err
 	}
-	o := &Observer{peer: p, want: map[string]bool{}, ready: make(chan struct{}, 1)}
+	o := &Observer{peer: p, want: map[string]bool{}, hear: hear, heard: map[string]bool{}, ready: make(chan struct{}, 1)}
+	for _, method := range heard {
+		o.heard[method] = true
+	}
 	for _, method := range want {
 		o.want[method] = true
 	}
@@ -284,18 +297,20 @@ func (o *Observer) deliver(a answer, msg []byte) {
 		o.calls.settle(a.id, msg)
 		return
 	}
-	if !o.want[string(eventMethod(msg))] {
+	method, params := cutEvent(msg, a)
+	wanted, heard := o.want[string(method)], o.heard[string(method)]
+	if !wanted && !heard {
 		return
 	}
-	var e struct {
-		Method string          `json:"method"`
-		Params json.RawMessage `json:"params"`
+	e := Event{Session: string(a.session), Method: string(method), Params: bytes.Clone(params)}
+	if heard {
+		o.hear(e)
 	}
-	if json.Unmarshal(msg, &e) != nil {
+	if !wanted {
 		return
 	}
 	o.mu.Lock()
-	o.queue = append(o.queue, Event{Session: string(a.session), Method: e.Method, Params: e.Params})
+	o.queue = append(o.queue, e)
 	o.mu.Unlock()
 	select {
 	case o.ready <- struct{}{}:
@@ -303,17 +318,23 @@ func (o *Observer) deliver(a answer, msg []byte) {
 	}
 }
 
-// eventMethod reads the method that Chrome writes first.
-func eventMethod(msg []byte) []byte {
-	rest, ok := bytes.CutPrefix(msg, []byte(`{"method":"`))
-	if !ok {
-		return nil
-	}
+var (
+	methodFirst = []byte(`{"method":"`)
+	paramsNext  = []byte(`,"params":`)
+)
+
+// cutEvent cuts the method, which Chrome writes first, and the parameters, which
+// come next and last, out of an event without parsing it: both are empty where it
+// is of another form.
+func cutEvent(msg []byte, a answer) (method, params []byte) {
+	rest, ok := bytes.CutPrefix(msg[:a.strip], methodFirst)
 	end := bytes.IndexByte(rest, '"')
-	if end < 0 {
-		return nil
+	if !ok || end < 0 {
+		return nil, nil
 	}
-	return rest[:end]
+	method = rest[:end]
+	params, _ = bytes.CutPrefix(rest[end+1:], paramsNext)
+	return method, params
 }
 
 // Call sends a command on one of the observer's sessions ("" is its browser

@@ -28,11 +28,18 @@ const (
 	KindCheckpoint Kind = "checkpoint" // the task named a point
 	KindEvent      Kind = "event"      // the task reported something
 	KindRequest    Kind = "request"    // a page sent something unsafe
+	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
+	KindDownload   Kind = "download"   // a page began a download
 	KindDialog     Kind = "dialog"     // a page opened a dialog
+	KindStorage    Kind = "storage"    // a page changed what its origin stores: local or session storage
 	KindCrash      Kind = "crash"      // a page crashed
 	KindConnection Kind = "connection" // a worker's connection came or went
 	KindEnd        Kind = "end"        // the session is over
 )
+
+// Websocket is the Method of a request entry that stands for messages on a
+// websocket: one entry for each that was used since the last checkpoint.
+const Websocket = "WEBSOCKET"
 
 // Entry is one line of a journal. At is the launcher's wall clock; Token is the
 // lease token that was valid. Fields that the kind does not use are left out.
@@ -42,16 +49,29 @@ type Entry struct {
 	Token uint64    `json:"lease_token"`
 	Kind  Kind      `json:"kind"`
 
-	URL        string          `json:"url,omitempty"`
-	Target     string          `json:"target_id,omitempty"`
-	Method     string          `json:"method,omitempty"`
-	Name       string          `json:"name,omitempty"`
-	Action     string          `json:"action,omitempty"`
+	URL    string `json:"url,omitempty"`
+	Target string `json:"target_id,omitempty"`
+	Method string `json:"method,omitempty"`
+	Name   string `json:"name,omitempty"`
+	Action string `json:"action,omitempty"`
+	// Sensitive is what a step says of itself, and of an entry with a URL that
+	// its URL is sensitive, as it was before it was redacted.
 	Sensitive  bool            `json:"sensitive,omitempty"`
 	Safe       bool            `json:"safe,omitempty"`
 	Idempotent bool            `json:"idempotent,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
 	Text       string          `json:"text,omitempty"`
+
+	// Of a request: Chrome's type of it (Document, XHR, Fetch, Ping, ...), and
+	// whether a person's or a worker's input was just before it.
+	Type    string `json:"type,omitempty"`
+	Gesture bool   `json:"user_gesture,omitempty"`
+	// Requests of one Group are the same, to the byte, from the same document;
+	// this one is the Repeat-th. Unprompted says that the first of them came
+	// before anybody had done anything on the document.
+	Group      string `json:"group,omitempty"`
+	Repeat     int    `json:"repeat,omitempty"`
+	Unprompted bool   `json:"unprompted,omitempty"`
 }
 
 // Journal is open for one session. Its methods may be called concurrently.

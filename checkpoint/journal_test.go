@@ -57,14 +57,14 @@ func TestSummary(t *testing.T) {
 	s := Summarize([]Entry{
 		{Kind: KindURL, URL: "a"}, {Kind: KindRequest, Method: "POST"}, {Kind: KindStep, Name: "one"},
 		{Kind: KindCheckpoint, Name: "c1", Safe: true}, {Kind: KindCheckpoint, Name: "unsafe"},
-		{Kind: KindStep, Name: "two"}, {Kind: KindURL, URL: "b"}, {Kind: KindURL, URL: "b"},
+		{Kind: KindStep, Name: "two"}, {Kind: KindURL, URL: "b"}, {Kind: KindURL, URL: "b"}, {Kind: KindDownload, URL: "f"},
 	})
 	if s.LastURL != "b" || s.LastStep != "two" || s.LastSafe.Name != "c1" || len(s.Unsafe) != 1 || len(s.UnsafeSince) != 0 || len(s.StepsSince) != 1 {
 		t.Errorf("%+v", s)
 	}
 	// The page that was open at the checkpoint is one that came since.
-	if len(s.URLsSince) != 3 || s.URLsSince[0] != "a" || len(s.URLs) != 2 {
-		t.Errorf("since %q, all %q", s.URLsSince, s.URLs)
+	if len(s.PagesSince) != 3 || s.PagesSince[0].URL != "a" || len(s.Pages) != 2 || len(s.Did) != 1 || len(s.DidSince) != 1 {
+		t.Errorf("since %+v, all %+v", s.PagesSince, s.Pages)
 	}
 }
 

@@ -4,8 +4,8 @@ package checkpoint
 type Summary struct {
 	LastURL  string
 	LastStep string
-	// URLs are the pages seen, in order, without repetition in a row.
-	URLs []string
+	// Pages are the pages seen, in order, without repetition in a row.
+	Pages []Entry
 	// Steps are the steps named, in order.
 	Steps []Entry
 	// LastSafe is the last checkpoint declared safe, if any.
@@ -15,10 +15,13 @@ type Summary struct {
 	// Unsafe are the unsafe requests of the whole session; UnsafeSince those
 	// after LastSafe.
 	Unsafe, UnsafeSince []Entry
-	// StepsSince and URLsSince are what came after LastSafe, with the page
+	// StepsSince and PagesSince are what came after LastSafe, with the page
 	// that was open then.
 	StepsSince []Entry
-	URLsSince  []string
+	PagesSince []Entry
+	// Did is what pages did besides: forms, downloads, dialogs, changes of what
+	// they store. DidSince came after LastSafe.
+	Did, DidSince []Entry
 	// Crashed says that a page crashed.
 	Crashed bool
 }
@@ -26,14 +29,15 @@ type Summary struct {
 // Summarize folds a journal.
 func Summarize(entries []Entry) Summary {
 	var s Summary
+	var last Entry
 	for _, e := range entries {
 		switch e.Kind {
 		case KindURL:
-			if e.URL != s.LastURL {
-				s.URLs = append(s.URLs, e.URL)
+			if e.URL != s.LastURL || e.Sensitive != last.Sensitive {
+				s.Pages = append(s.Pages, e)
 			}
-			s.LastURL = e.URL
-			s.URLsSince = append(s.URLsSince, e.URL)
+			s.LastURL, last = e.URL, e
+			s.PagesSince = append(s.PagesSince, e)
 		case KindStep:
 			s.LastStep = e.Name
 			s.Steps = append(s.Steps, e)
@@ -43,13 +47,16 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.UnsafeSince, s.StepsSince, s.URLsSince = nil, nil, nil
+			s.UnsafeSince, s.StepsSince, s.PagesSince, s.DidSince = nil, nil, nil, nil
 			if s.LastURL != "" {
-				s.URLsSince = []string{s.LastURL}
+				s.PagesSince = []Entry{last}
 			}
 		case KindRequest:
 			s.Unsafe = append(s.Unsafe, e)
 			s.UnsafeSince = append(s.UnsafeSince, e)
+		case KindForm, KindDownload, KindDialog, KindStorage:
+			s.Did = append(s.Did, e)
+			s.DidSince = append(s.DidSince, e)
 		case KindCrash:
 			s.Crashed = true
 		}

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -18,7 +19,20 @@ var ConsoleEvents = []string{"Runtime.consoleAPICalled", "Runtime.exceptionThrow
 // anything that was typed into it: of that only the level, the kind of error and
 // the place in the page's source are kept. The zero value is ready; its methods
 // may be called at the same time.
-type Console struct{ ring ring[ConsoleEntry] }
+type Console struct{ ring ring[consoleEvent] }
+
+// consoleEvent is one as it came: a page may print thousands a second, and only
+// the last hundred are ever read.
+type consoleEvent struct {
+	at     time.Time
+	token  uint64
+	method string
+	params json.RawMessage // nil: too long to keep
+}
+
+// MaxConsoleEvent is the size of the longest parameters that Console reads, in
+// bytes; of longer ones it is known only that they came.
+const MaxConsoleEvent = 16 << 10
 
 // ConsoleEntry is one message in the part.
 type ConsoleEntry struct {
@@ -46,9 +60,20 @@ var errorClasses = map[string]bool{
 	"URIError": true, "AggregateError": true, "DOMException": true,
 }
 
-// See takes over what one of ConsoleEvents says. Other events, and parameters
-// that are not theirs, are passed over.
+// See takes over what one of ConsoleEvents says, and keeps params. Other events,
+// and parameters that are not theirs, are passed over.
 func (c *Console) See(at time.Time, token uint64, method string, params json.RawMessage) {
+	if !slices.Contains(ConsoleEvents, method) {
+		return
+	}
+	if len(params) > MaxConsoleEvent {
+		params = nil
+	}
+	c.ring.add(keptMessages, func(kept *consoleEvent) { *kept = consoleEvent{at, token, method, params} })
+}
+
+// entry reads an event; false where its parameters are not those of its method.
+func (v *consoleEvent) entry() (e ConsoleEntry, ok bool) {
 	type place struct {
 		URL  string `json:"url"`
 		Line *int   `json:"lineNumber"`
@@ -71,12 +96,12 @@ func (c *Console) See(at time.Time, token uint64, method string, params json.Raw
 			Text   string `json:"text"`
 		} `json:"entry"`
 	}
-	if json.Unmarshal(params, &p) != nil {
-		return
+	if len(v.params) > 0 && json.Unmarshal(v.params, &p) != nil {
+		return e, false
 	}
-	e := ConsoleEntry{At: at.UTC(), LeaseToken: token, Text: redacted}
+	e = ConsoleEntry{At: v.at.UTC(), LeaseToken: v.token, Text: redacted}
 	var where place
-	switch method {
+	switch v.method {
 	case "Runtime.consoleAPICalled":
 		e.Level, e.Source = word(p.Type), "console"
 		if len(p.Stack.Frames) > 0 {
@@ -92,13 +117,11 @@ func (c *Console) See(at time.Time, token uint64, method string, params json.Raw
 		if browserSources[p.Entry.Source] {
 			e.Text = browserText(p.Entry.Text)
 		}
-	default:
-		return
 	}
 	if e.URL = bareURL(where.URL); where.Line != nil && where.URL != "" {
 		e.Line = *where.Line + 1
 	}
-	c.ring.add(keptMessages, func(kept *ConsoleEntry) { *kept = e })
+	return e, true
 }
 
 // Part returns what was recorded: {"total","dropped","entries"}, oldest first.
@@ -106,6 +129,10 @@ func (c *Console) Part() []byte {
 	c.ring.mu.Lock()
 	defer c.ring.mu.Unlock()
 	var entries []ConsoleEntry
-	c.ring.each(func(e *ConsoleEntry) { entries = append(entries, *e) })
+	c.ring.each(func(v *consoleEvent) {
+		if e, ok := v.entry(); ok {
+			entries = append(entries, e)
+		}
+	})
 	return encodeRecorded(c.ring.total, entries)
 }

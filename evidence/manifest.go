@@ -11,8 +11,8 @@
 // never changed afterwards, only moved to the store once the store's copy was read
 // back. No DOM part holds what is in a page's fields or was typed into the page.
 // What is not: a screenshot shows what the screen shows, a URL keeps what was typed
-// where neither the parameter's name nor its looks tell, and typed text of fewer than four
-// characters is left out of its field but not looked for elsewhere.
+// into its path, and typed text of fewer than four characters is left out of its
+// field but not looked for elsewhere.
 package evidence
 
 import (

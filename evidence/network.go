@@ -2,6 +2,8 @@ package evidence
 
 import (
 	"encoding/json"
+	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,15 +19,27 @@ var NetworkEvents = []string{
 
 // Network records the last requests that pages made: no header, no cookie, no
 // body, and of URLs no value. The zero value is ready; its methods may be called
-// at the same time.
+// at the same time. See is cheap enough for the reader of a browser's pipe: it
+// leaves the reading to Part.
 type Network struct {
-	ring ring[request]
+	ring  ring[networkEvent]
+	began atomic.Int64 // requests
 }
 
-type request struct {
-	key string // CDP session and request id
-	RequestEntry
+// keptEvents are those of keptRequests, as most requests go.
+const keptEvents = 3 * keptRequests
+
+// networkEvent is one as it came.
+type networkEvent struct {
+	at              time.Time
+	token           uint64
+	session, method string
+	params          json.RawMessage
 }
+
+// maxNetworkEvent is the size of the longest parameters that are kept as they
+// came, in bytes: those of a request may hold what it sends.
+const maxNetworkEvent = 8 << 10
 
 // RequestEntry is one request in the part. A redirect is a request of its own.
 type RequestEntry struct {
@@ -42,50 +56,19 @@ type RequestEntry struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// See takes over what one of NetworkEvents says. session is the CDP session that
-// it came on; the same request seen on two sessions is recorded twice. Other
-// events, and parameters that are not theirs, are passed over.
-func (n *Network) See(at time.Time, token uint64, session, method string, params json.RawMessage) {
-	var p struct {
-		RequestID string `json:"requestId"`
-		Type      string `json:"type"`
-		Request   struct {
-			URL    string `json:"url"`
-			Method string `json:"method"`
-		} `json:"request"`
-		RedirectResponse *networkResponse `json:"redirectResponse"`
-		Response         networkResponse  `json:"response"`
-		Bytes            float64          `json:"encodedDataLength"`
-		ErrorText        string           `json:"errorText"`
-		Canceled         bool             `json:"canceled"`
-	}
-	if json.Unmarshal(params, &p) != nil || p.RequestID == "" {
-		return
-	}
-	key := session + " " + p.RequestID
-	switch method {
-	case "Network.requestWillBeSent":
-		if p.RedirectResponse != nil {
-			n.change(key, func(e *request) {
-				e.Status, e.Bytes, e.key = p.RedirectResponse.Status, int64(p.RedirectResponse.Bytes), ""
-			})
-		}
-		n.ring.add(keptRequests, func(e *request) {
-			*e = request{key, RequestEntry{
-				At: at.UTC(), LeaseToken: token, Method: word(p.Request.Method), URL: bareURL(p.Request.URL), Type: word(p.Type),
-			}}
-		})
-	case "Network.responseReceived":
-		n.change(key, func(e *request) { e.Status, e.Bytes = p.Response.Status, int64(p.Response.Bytes) })
-	case "Network.loadingFinished":
-		n.change(key, func(e *request) { e.Bytes = int64(p.Bytes) })
-	case "Network.loadingFailed":
-		n.change(key, func(e *request) {
-			if e.Failed = browserText(p.ErrorText); p.Canceled {
-				e.Failed = "canceled"
-			}
-		})
-	}
+// networkParams are what is read of an event's parameters.
+type networkParams struct {
+	RequestID string `json:"requestId"`
+	Type      string `json:"type"`
+	Request   struct {
+		URL    string `json:"url"`
+		Method string `json:"method"`
+	} `json:"request"`
+	RedirectResponse *networkResponse `json:"redirectResponse,omitempty"`
+	Response         networkResponse  `json:"response"`
+	Bytes            float64          `json:"encodedDataLength"`
+	ErrorText        string           `json:"errorText"`
+	Canceled         bool             `json:"canceled"`
 }
 
 type networkResponse struct {
@@ -93,26 +76,67 @@ type networkResponse struct {
 	Bytes  float64 `json:"encodedDataLength"`
 }
 
-// change finds a request that is still kept, the newest first.
-func (n *Network) change(key string, fn func(*request)) {
-	n.ring.mu.Lock()
-	defer n.ring.mu.Unlock()
-	var found *request
-	n.ring.each(func(e *request) {
-		if e.key == key {
-			found = e
-		}
-	})
-	if found != nil {
-		fn(found)
+// See takes over what one of NetworkEvents says, and keeps params. session is the
+// CDP session that it came on; the same request seen on two sessions is recorded
+// twice. Other events, and parameters that are not theirs, are passed over.
+func (n *Network) See(at time.Time, token uint64, session, method string, params json.RawMessage) {
+	if !slices.Contains(NetworkEvents, method) {
+		return
 	}
+	if len(params) > maxNetworkEvent {
+		var p networkParams
+		err := json.Unmarshal(params, &p)
+		p.Request.URL = bareURL(p.Request.URL)
+		if params, _ = json.Marshal(p); err != nil { // texts and numbers always marshal
+			return
+		}
+	}
+	if method == NetworkEvents[0] {
+		n.began.Add(1)
+	}
+	n.ring.add(keptEvents, func(kept *networkEvent) { *kept = networkEvent{at, token, session, method, params} })
 }
 
 // Part returns what was recorded: {"total","dropped","entries"}, oldest first.
 func (n *Network) Part() []byte {
 	n.ring.mu.Lock()
 	defer n.ring.mu.Unlock()
+	var all []*RequestEntry
+	open := map[string]*RequestEntry{} // by CDP session and request id
+	n.ring.each(func(v *networkEvent) {
+		var p networkParams
+		if json.Unmarshal(v.params, &p) != nil || p.RequestID == "" {
+			return
+		}
+		key := v.session + " " + p.RequestID
+		e := open[key]
+		if v.method == "Network.requestWillBeSent" {
+			if e != nil && p.RedirectResponse != nil {
+				e.Status, e.Bytes = p.RedirectResponse.Status, int64(p.RedirectResponse.Bytes)
+			}
+			e = &RequestEntry{
+				At: v.at.UTC(), LeaseToken: v.token, Method: word(p.Request.Method), URL: bareURL(p.Request.URL), Type: word(p.Type),
+			}
+			all, open[key] = append(all, e), e
+			return
+		}
+		if e == nil {
+			return // it began before what is kept
+		}
+		switch v.method {
+		case "Network.responseReceived":
+			e.Status, e.Bytes = p.Response.Status, int64(p.Response.Bytes)
+		case "Network.loadingFinished":
+			e.Bytes = int64(p.Bytes)
+		case "Network.loadingFailed":
+			if e.Failed = browserText(p.ErrorText); p.Canceled {
+				e.Failed = "canceled"
+			}
+		}
+	})
 	var entries []RequestEntry
-	n.ring.each(func(e *request) { entries = append(entries, e.RequestEntry) })
-	return encodeRecorded(n.ring.total, entries)
+	for _, e := range all[max(0, len(all)-keptRequests):] {
+		entries = append(entries, *e)
+	}
+	return encodeRecorded(max(int(n.began.Load()), len(entries)), entries)
 }

@@ -10,15 +10,15 @@ import (
 // redacted stands where a secret stood.
 const redacted = "REDACTED"
 
-// RedactURL returns the URL without what it may carry of secrets: user and
-// password are dropped; the values of parameters with telling names (token, code,
-// password, key, session, auth, sig, ...), in the query, the fragment or the path,
-// and values that are JSON web tokens are replaced by REDACTED; so is what follows
-// "data:" and "javascript:". URLs inside of parameter values are treated likewise.
-// So is what looks like a token, under any name and in the path, too: sixteen or
-// more letters and digits in a row, with both among them. Other values stay; a
-// form that is sent by GET puts what was typed there. RedactURL takes any text,
-// and its own result unchanged.
+// RedactURL returns the URL without what it may carry of secrets. User and
+// password are dropped. Every value in the query is replaced by REDACTED, and so is
+// every value in the fragment: a form that is sent by GET puts what was typed
+// there; names stay, and so do anchors and routes in the fragment. In the path,
+// the values of parameters with telling names (token, code, password, key, session,
+// auth, sig, ...) and values that are JSON web tokens go, those inside of URLs in it
+// too, and what looks like a token: sixteen or more letters and digits in a row,
+// with both among them. So does what follows "data:" and "javascript:". Other text
+// in the path stays. RedactURL takes any text, and its own result unchanged.
 func RedactURL(raw string) string { return redactURL(raw, 0) }
 
 // deepest is how many URLs may be packed into each other.
@@ -53,17 +53,42 @@ func redactURL(raw string, depth int) string {
 	host, rest := dropUser(strings.ToLower(scheme), rest)
 	out := scheme + redactPairs(host, "/\\;&", depth) + maskTokens(redactPairs(rest, "/\\;&", depth))
 	if hasQuery {
-		out += "?" + redactPairs(query, "&", depth)
+		out += "?" + redactQuery(query, nil)
 	}
 	if hasFragment {
 		// #token=..., and #/route?token=... of applications that route there.
 		route, params, hasParams := strings.Cut(fragment, "?")
-		out += "#" + maskTokens(redactPairs(route, "&", depth))
+		out += "#" + redactQuery(route, anchor)
 		if hasParams {
-			out += "?" + redactPairs(params, "&", depth)
+			out += "?" + redactQuery(params, nil)
 		}
 	}
 	return out
+}
+
+// anchor is what may stand in a fragment without being a value.
+var anchor = regexp.MustCompile(`^[A-Za-z0-9_/!.:-]*$`)
+
+// redactQuery leaves the names of pairs, and what is no pair if it may stay.
+func redactQuery(query string, stays *regexp.Regexp) string {
+	if query == "" {
+		return ""
+	}
+	pairs := strings.Split(query, "&")
+	for i, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		switch {
+		case ok && value != "":
+			pairs[i] = maskTokens(name) + "=" + redacted
+		case ok:
+			pairs[i] = maskTokens(pair)
+		case stays != nil && stays.MatchString(pair):
+			pairs[i] = maskTokens(pair)
+		case pair != "":
+			pairs[i] = redacted
+		}
+	}
+	return strings.Join(pairs, "&")
 }
 
 // redactTitle redacts a title that is the page's URL without its scheme: what

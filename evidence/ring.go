@@ -63,30 +63,26 @@ func encodeRecorded[T any](total int, entries []T) []byte {
 	return out.Bytes()
 }
 
-// bareURL is RedactURL without any value: of the query the names are left, of
-// the fragment nothing. It is for what is recorded by the hundred and read by
-// nobody before it is kept: a search form's text stands in the query, too.
+// bareURL is RedactURL without the fragment, and short: it is for what is recorded
+// by the hundred.
 func bareURL(raw string) string {
 	s, _, _ := strings.Cut(RedactURL(raw), "#")
-	path, query, has := strings.Cut(s, "?")
-	if !has {
-		return clip(path, 500)
-	}
-	pairs := strings.Split(query, "&")
-	for i, pair := range pairs {
-		if name, value, ok := strings.Cut(pair, "="); !ok {
-			pairs[i] = redacted
-		} else if value != "" {
-			pairs[i] = name + "=" + redacted
-		}
-	}
-	return clip(path+"?"+strings.Join(pairs, "&"), 500)
+	return clip(s, 500)
 }
 
 var (
 	urlInText = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s'"<>]+|(?:data|javascript|blob):[^\s'"<>]+`)
 	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+	plainID   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 )
+
+// ident returns a text that could be an id that the browser made.
+func ident(s string) string {
+	if s == "" || plainID.MatchString(s) {
+		return s
+	}
+	return redacted
+}
 
 // word returns a text that is one plain word of a protocol, or says that it was
 // none.

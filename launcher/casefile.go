@@ -126,10 +126,15 @@ func (c cases) output(sessionID string) string { return filepath.Join(c.dir, ses
 // ledger says what is open on the pipe of the session's browser.
 func (c cases) ledger(sessionID string) string { return filepath.Join(c.dir, sessionID+".ledger") }
 
+// digests are those of the account's state at the session's grant.
+func (c cases) digests(sessionID string) string {
+	return filepath.Join(c.dir, sessionID+".digests")
+}
+
 // remove deletes everything that is kept of a session.
 func (c cases) remove(sessionID string) error {
 	var errs error
-	for _, path := range []string{c.path(sessionID), c.journal(sessionID), c.output(sessionID), c.ledger(sessionID)} {
+	for _, path := range []string{c.path(sessionID), c.journal(sessionID), c.output(sessionID), c.ledger(sessionID), c.digests(sessionID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}

@@ -269,7 +269,7 @@ func (s *session) capture(reason, outcome string) *evidence.Bundle {
 	s.mu.Unlock()
 	c := captureCase{
 		l: s.l, record: s.granted, path: s.path, token: s.token, reason: reason, outcome: outcome, seen: seen, now: now, entries: s.journal.Entries(), live: s.open.live,
-		shared: s.shares(),
+		shared: s.shares(), commands: s.sentCommands(),
 	}
 	return c.take(s.log)
 }
@@ -450,8 +450,9 @@ type captureCase struct {
 	outcome   string // what the worker said of its task, if it did
 	seen, now time.Time
 	entries   []checkpoint.Entry
-	live      *live // nil: no browser to ask
-	shared    bool  // other runs are using the browser
+	commands  []byte // the part; nil: nobody kept them
+	live      *live  // nil: no browser to ask
+	shared    bool   // other runs are using the browser
 }
 
 // take fills a bundle. What cannot be had is named in it; a bundle that cannot be
@@ -485,16 +486,10 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 	}
 	if c.live != nil && c.live.eyes != nil {
 		evidence.Capture(ctx, c.live.eyes.observer, c.live.eyes.open(), b, evidence.Limits{LeaveBusy: c.shared})
-		var cookies json.RawMessage
-		err := c.live.eyes.observer.Call(ctx, "", "Storage.getCookies", nil, &cookies)
-		var digest []byte
-		if err == nil {
-			digest, err = evidence.CookieDigest(cookies, c.l.o.Archive.Salt(c.record.ProfileID))
-		}
-		add("cookies_digest.json", "cookies_digest", "application/json", digest, err)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}
+	c.recorded(ctx, add)
 	add("journal.jsonl", "journal", "application/x-ndjson", checkpoint.Encode(c.entries), nil)
 	users, err := profiledir.Processes(c.path)
 	processes, marshalErr := json.Marshal(users)

@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
 	"leasehold/lease"
 )
 
@@ -39,7 +40,8 @@ type Options struct {
 	Timing         lease.Timing
 	ReconnectGrace time.Duration
 	Cooldown       time.Duration
-	MaxBrowsers    int // zero: no limit
+	ReviewWhen     []recovery.Caution // more that goes to a person
+	MaxBrowsers    int                // zero: no limit
 	// HomeTimeout is how long a quarantined profile waits for its home before it
 	// goes to a person.
 	HomeTimeout time.Duration

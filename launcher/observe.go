@@ -1,16 +1,24 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/internal/id"
 )
 
 // eyes are the launcher's own view of a browser: which pages are open and where
@@ -21,11 +29,26 @@ type eyes struct {
 	// record takes what was seen; the journal.
 	record func(checkpoint.Entry)
 
-	mu      sync.Mutex
+	// What the bundle has of the network and the console, under the token of
+	// the newest run.
+	token   atomic.Uint64
+	network evidence.Network
+	console evidence.Console
+
+	// acted is when a worker last did something on a page.
+	acted func() boottime.Instant
+	name  string // of its groups
+
+	mu sync.Mutex
+	// began is when documents did, by Chrome's loader id, and targets: the first
+	// document of a new one is not announced.
+	began   map[string]boottime.Instant
 	pages   map[string]*page  // by target
 	targets map[string]string // target by CDP session
 	sent    map[string]bool   // request ids that were recorded
-	sockets map[string]bool
+	sockets map[string]bool   // websockets that were recorded, since the last checkpoint
+	groups  map[[32]byte]*group
+	grouped int    // ever
 	own     string // the profile's own browser context: that of the first page
 	closes  int    // pages that were asked to close and are still there
 	ticks   uint64
@@ -40,27 +63,71 @@ type page struct {
 // watched are the events that the eyes follow.
 var watched = []string{
 	"Target.attachedToTarget", "Target.detachedFromTarget", "Target.targetInfoChanged",
-	"Page.frameNavigated", "Page.navigatedWithinDocument",
+	"Page.frameNavigated", "Page.navigatedWithinDocument", "Page.frameRequestedNavigation", "Page.downloadWillBegin",
 	"Page.javascriptDialogOpening", "Page.javascriptDialogClosed", "Inspector.targetCrashed",
+	"DOMStorage.domStorageItemAdded", "DOMStorage.domStorageItemUpdated", "DOMStorage.domStorageItemRemoved", "DOMStorage.domStorageItemsCleared",
 }
 
-// open attaches the eyes to a browser.
-func openEyes(ctx context.Context, mux *cdpproxy.Mux, record func(checkpoint.Entry)) (*eyes, error) {
-	o, err := mux.Observe(ctx, watched...)
-	if err != nil {
-		return nil, err
+// heard are the events that the pipe's reader hands over at once: for the
+// recorders, and where a document begins. Runtime is not among the domains that
+// the eyes turn on: pages can tell that it is.
+var heard = append([]string{"Log.entryAdded", "Page.frameNavigated", "Target.attachedToTarget"}, evidence.NetworkEvents...)
+
+// maxKnown bounds what is remembered of documents, requests and groups. Of what is
+// forgotten nothing is taken for harmless.
+const maxKnown = 4096
+
+// hear is called by the pipe's reader.
+func (e *eyes) hear(event cdpproxy.Event) {
+	if event.Method == "Page.frameNavigated" || event.Method == "Target.attachedToTarget" {
+		var p struct {
+			Frame struct {
+				Loader string `json:"loaderId"`
+			} `json:"frame"`
+			TargetInfo struct {
+				TargetID string `json:"targetId"`
+			} `json:"targetInfo"`
+		}
+		if json.Unmarshal(event.Params, &p) == nil {
+			e.mu.Lock()
+			remember(e.began, cmp.Or(p.Frame.Loader, p.TargetInfo.TargetID), boottime.Now())
+			e.mu.Unlock()
+		}
+		return
 	}
-	e := &eyes{
-		observer: o, record: record,
+	now, token := time.Now(), e.token.Load()
+	e.network.See(now, token, event.Session, event.Method, event.Params)
+	e.console.See(now, token, event.Method, event.Params)
+}
+
+// remember keeps a map from growing without bound: when it is full it forgets all.
+func remember[K comparable, V any](m map[K]V, key K, value V) {
+	if len(m) >= maxKnown {
+		clear(m)
+	}
+	m[key] = value
+}
+
+func newEyes(record func(checkpoint.Entry)) *eyes {
+	return &eyes{
+		record: record, acted: func() boottime.Instant { return math.MaxInt64 }, name: id.New("g"),
 		pages: map[string]*page{}, targets: map[string]string{}, sent: map[string]bool{}, sockets: map[string]bool{},
+		began: map[string]boottime.Instant{}, groups: map[[32]byte]*group{},
 	}
+}
+
+// attach opens the eyes on a browser.
+func (e *eyes) attach(ctx context.Context, mux *cdpproxy.Mux) error {
+	var err error
+	e.acted = mux.Acted
+	if e.observer, err = mux.Listen(ctx, e.hear, heard, watched...); err != nil {
+		return err
+	}
+	o := e.observer
 	if err := o.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
-		return nil, err
+		return err
 	}
-	if err := o.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil); err != nil {
-		return nil, err
-	}
-	return e, nil
+	return o.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
 }
 
 // autoAttach makes each new target wait until the eyes are on it, and look lets
@@ -118,9 +185,15 @@ func (e *eyes) see(event cdpproxy.Event) {
 			URL      string `json:"url"`
 		} `json:"frame"`
 		FrameID string `json:"frameId"`
+		Reason  string `json:"reason"`
 		URL     string `json:"url"`
 		Message string `json:"message"`
 		Type    string `json:"type"`
+		Storage struct {
+			Origin string `json:"securityOrigin"`
+			Key    string `json:"storageKey"`
+			Local  bool   `json:"isLocalStorage"`
+		} `json:"storageId"`
 	}
 	if json.Unmarshal(event.Params, &p) != nil {
 		return
@@ -167,6 +240,12 @@ func (e *eyes) see(event cdpproxy.Event) {
 			current.URL = p.URL
 			entry = &checkpoint.Entry{Kind: checkpoint.KindURL, URL: p.URL, Target: current.TargetID}
 		}
+	case "Page.frameRequestedNavigation":
+		if method, ok := strings.CutPrefix(p.Reason, "formSubmission"); ok {
+			entry = &checkpoint.Entry{Kind: checkpoint.KindForm, Method: strings.ToUpper(method), URL: p.URL, Target: e.targets[event.Session]}
+		}
+	case "Page.downloadWillBegin":
+		entry = &checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: e.targets[event.Session]}
 	case "Page.javascriptDialogOpening":
 		if current != nil {
 			current.Dialog = p.Type + ": " + p.Message
@@ -181,13 +260,20 @@ func (e *eyes) see(event cdpproxy.Event) {
 			current.Crashed = true
 			entry = &checkpoint.Entry{Kind: checkpoint.KindCrash, URL: current.URL, Target: current.TargetID}
 		}
+	default: // of DOMStorage
+		area := evidence.SessionStorage
+		if p.Storage.Local {
+			area = evidence.LocalStorage
+		}
+		entry = &checkpoint.Entry{Kind: checkpoint.KindStorage, URL: cmp.Or(p.Storage.Origin, p.Storage.Key), Name: area}
+		// One change is as good as many.
+		e.observer.Post(event.Session, "DOMStorage.disable", nil)
 	}
 	e.mu.Unlock()
 	if event.Method == "Target.attachedToTarget" {
 		e.look(p.SessionID, p.TargetInfo.Type)
 	}
 	if entry != nil {
-		entry.URL = evidence.RedactURL(entry.URL)
 		e.record(*entry)
 	}
 }
@@ -199,38 +285,98 @@ func (e *eyes) look(session, kind string) {
 		e.observer.Post(session, "Page.enable", nil)
 		e.observer.Post(session, "Inspector.enable", nil)
 	}
+	if kind == "page" || kind == "iframe" {
+		e.observer.Post(session, "DOMStorage.enable", nil)
+	}
+	e.observer.Post(session, "Log.enable", nil)
 	e.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1})
 	e.observer.Post(session, "Target.setAutoAttach", autoAttach)
 	e.observer.Post(session, "Runtime.runIfWaitingForDebugger", nil)
 }
 
+// printed takes what a page printed, as a client's own session was told of it.
+func (e *eyes) printed(t cdpproxy.Traffic) {
+	e.console.See(time.Now(), e.token.Load(), t.Method, t.Params)
+}
+
 func worthNoting(url string) bool { return url != "" && url != "about:blank" }
+
+// group are requests that are the same to the byte, from the same document.
+type group struct {
+	name       string
+	n          int
+	unprompted bool
+}
 
 // sentBy records what a page sent, once however many peers were told of it.
 func (e *eyes) sentBy(t cdpproxy.Traffic) {
-	var p struct {
-		RequestID string `json:"requestId"`
-		Request   struct {
-			URL    string `json:"url"`
-			Method string `json:"method"`
-		} `json:"request"`
-	}
+	var p request
 	if json.Unmarshal(t.Params, &p) != nil {
 		return
 	}
-	entry := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: p.Request.Method, URL: evidence.RedactURL(p.Request.URL)}
+	entry := checkpoint.Entry{
+		Kind: checkpoint.KindRequest, Method: p.Request.Method, URL: p.Request.URL, Type: p.Type, Gesture: p.Gesture,
+	}
+	acted := e.acted()
 	e.mu.Lock()
 	seen := e.sent
 	if t.Method == "Network.webSocketFrameSent" {
 		seen = e.sockets
-		entry.Method, entry.Text = "WEBSOCKET", "the first message on a websocket"
+		entry.Method, entry.Text = checkpoint.Websocket, "messages on a websocket"
 	}
 	known := seen[p.RequestID]
-	seen[p.RequestID] = true
+	remember(seen, p.RequestID, true)
+	if key, ok := p.same(); ok && !known {
+		g := e.groups[key]
+		if g == nil {
+			began, ok := e.began[p.LoaderID]
+			if !ok { // a page's own frame is named like its target
+				began, ok = e.began[p.FrameID]
+			}
+			e.grouped++
+			g = &group{name: fmt.Sprint(e.name, "-", e.grouped), unprompted: ok && !p.Gesture && acted < began}
+			remember(e.groups, key, g)
+		}
+		g.n++
+		entry.Group, entry.Repeat, entry.Unprompted = g.name, g.n, g.unprompted
+	}
 	e.mu.Unlock()
 	if !known {
 		e.record(entry)
 	}
+}
+
+// request is what is read of Network.requestWillBeSent.
+type request struct {
+	RequestID string `json:"requestId"`
+	LoaderID  string `json:"loaderId"`
+	FrameID   string `json:"frameId"`
+	Type      string `json:"type"`
+	Gesture   bool   `json:"hasUserGesture"`
+	Request   struct {
+		URL     string `json:"url"`
+		Method  string `json:"method"`
+		Body    string `json:"postData"`
+		HasBody bool   `json:"hasPostData"`
+	} `json:"request"`
+}
+
+// same is equal for requests of scripts that are the same, in one document; false
+// for others, and where not all of it is known. It stays in memory.
+func (r request) same() (key [32]byte, ok bool) {
+	if r.Type != "XHR" && r.Type != "Fetch" || r.Request.Body == "" && r.Request.HasBody || r.LoaderID == "" {
+		return key, false
+	}
+	b, err := json.Marshal([]string{r.LoaderID, r.Type, r.Request.Method, r.Request.URL, r.Request.Body})
+	return sha256.Sum256(b), err == nil
+}
+
+// checkpointed has messages on websockets recorded again that were recorded
+// before: the task named a point, and what comes after it counts anew.
+func (e *eyes) checkpointed() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.sockets)
 }
 
 // open returns the pages, the one that did something last first.

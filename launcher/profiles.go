@@ -243,7 +243,7 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 	for _, list := range []struct {
 		name  string
 		items *[]string
-	}{{"expected_domains", set.ExpectedDomains}, {"sensitive_urls", set.SensitiveURLs}} {
+	}{{"expected_domains", set.ExpectedDomains}, {"sensitive_urls", set.SensitiveURLs}, {"sensitive_words", set.SensitiveWords}} {
 		if list.items != nil && (len(*list.items) > 100 || slices.ContainsFunc(*list.items, func(s string) bool { return len(s) > 256 })) {
 			return lease.Record{}, api.Invalid(list.name, "want at most 100 entries of at most 256 bytes")
 		}
@@ -293,6 +293,9 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		}
 		if set.SensitiveURLs != nil {
 			r.SensitiveURLs = *set.SensitiveURLs
+		}
+		if set.SensitiveWords != nil {
+			r.SensitiveWords = *set.SensitiveWords
 		}
 		return r, nil
 	})
@@ -414,7 +417,7 @@ func (l *Launcher) Review(ctx context.Context, profileID string, req api.ReviewR
 		}
 		return e.Record.Reviewed(lease.Review{
 			Decision: req.Decision, Reviewer: req.Reviewer, Note: req.Note, TokenSeen: req.Token,
-		}, 0, time.Now())
+		}, l.o.Cooldown, time.Now())
 	})
 	var fenced *lease.FencedError
 	if errors.As(err, &fenced) {

@@ -133,14 +133,14 @@ func (c *recoveryCase) judge(closeProblem error) (string, error) {
 		return "", err
 	}
 	found := c.inspect(r, closeProblem)
-	decision := recovery.Decide(found)
+	decision := recovery.Decide(found, c.l.o.ReviewWhen...)
 	if err := c.l.saveInspection(c.profile, found, decision); err != nil {
 		c.log.Error().Err(err).Msg("inspection not kept")
 	}
-	verdict := lease.Verdict{Decision: decision.Outcome, Reasons: decision.Reasons, Cooldown: c.l.o.Cooldown}
+	verdict := lease.Verdict{Decision: decision.Outcome, Reasons: decision.Reasons, Version: recovery.Version, Cooldown: c.l.o.Cooldown}
 	if decision.Outcome == recovery.Resume {
 		sum := checkpoint.Summarize(c.journal())
-		verdict.ResumeFrom = cmp.Or(sum.SafeStep, sum.LastSafe.Name)
+		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
 	}
 	r, err = c.swap(func(r lease.Record) (lease.Record, error) { return r.Settle(verdict, time.Now()) })
 	if err == nil {
@@ -192,7 +192,7 @@ func (c *recoveryCase) inspect(r lease.Record, closeProblem error) recovery.Insp
 		seen.Answer, seen.How = recovery.Unknown, "nobody watched while the launcher was away"
 	}
 	return append(facts, seen,
-		recovery.Fact{Name: recovery.StateChanged, Answer: recovery.Unknown, How: "not compared in this version"},
+		c.stateChanged(c.journal()),
 		recovery.Fact{Name: recovery.EvidenceStored, Answer: recovery.Is(c.file.Evidence.EvidenceID != ""), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
 		recovery.Fact{Name: recovery.ScreenshotKnown, Answer: recovery.Is(c.l.hasScreenshot(c.file.Evidence.EvidenceID)), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
 		recovery.Fact{Name: recovery.ProxyUnchanged, Answer: recovery.Is(m.ProxyID == "" || m.ProxyID == r.ProxyID), How: "proxy_id of the record and of the task"},
@@ -231,14 +231,13 @@ func (c *recoveryCase) unseen() bool {
 // task is what is known of the tasks that the case is about. Several cannot be
 // resumed: the profile goes on with one.
 func (c *recoveryCase) task(r lease.Record) recovery.Task {
-	m := c.file.Manifest
-	t := recovery.Task{
-		Resumable: m.Resumable && len(c.lost) == 0, ExpectedDomains: m.ExpectedDomains,
-		SensitiveURLs: slices.Concat(r.SensitiveURLs, m.SensitiveURLs),
-	}
+	t := taskOf(c.file.Manifest, r)
+	t.Resumable = t.Resumable && len(c.lost) == 0
 	for _, run := range c.lost {
-		t.ExpectedDomains = slices.Concat(t.ExpectedDomains, run.file.Manifest.ExpectedDomains)
-		t.SensitiveURLs = slices.Concat(t.SensitiveURLs, run.file.Manifest.SensitiveURLs)
+		other := taskOf(run.file.Manifest, lease.Record{})
+		t.ExpectedDomains = slices.Concat(t.ExpectedDomains, other.ExpectedDomains)
+		t.SensitiveURLs = slices.Concat(t.SensitiveURLs, other.SensitiveURLs)
+		t.SensitiveWords = slices.Concat(t.SensitiveWords, other.SensitiveWords)
 	}
 	if len(t.ExpectedDomains) == 0 {
 		t.ExpectedDomains = r.ExpectedDomains
@@ -291,7 +290,7 @@ func (l *Launcher) inspectionPath(profile string) string {
 }
 
 func (l *Launcher) saveInspection(profile string, found recovery.Inspection, d recovery.Decision) error {
-	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons}
+	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: recovery.Version}
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
 	}

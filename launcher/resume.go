@@ -150,6 +150,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 		return nil, err
 	}
 	o.lock, o.live = lock, b
+	b.eyes.token.Store(uint64(s.token))
 	for token, peers := range b.mux.Left() {
 		if token == s.token {
 			s.peers, s.left = peers, true

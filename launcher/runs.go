@@ -148,6 +148,7 @@ func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, 
 	if err != nil {
 		return nil, s.joinFailed(ctx, err)
 	}
+	s.observed(ctx)
 	s.log.Info().Dur("took", boottime.Now().Sub(sent)).Msg("joined the browser of the profile")
 	s.begin()
 	l.enter(s)

@@ -22,6 +22,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
 	"leasehold/lease"
 )
 
@@ -53,6 +54,7 @@ type session struct {
 	mu       sync.Mutex
 	file     caseFile
 	facts    facts
+	commands evidence.Commands // of connections that ended
 	conns    map[*cdpproxy.Conn]bool
 	peers    []*cdpproxy.Peer // of connections that ended
 	kept     []*cdpproxy.Peer // of those whose worker came back: their contexts stay
@@ -197,6 +199,7 @@ func (s *session) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.observed(ctx)
 	s.log.Info().Int("pid", identity.PID).Dur("took", time.Since(begun)).Msg("browser started")
 	return nil
 }
@@ -223,14 +226,19 @@ func (s *session) openDedicated() error {
 func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *cdpproxy.Ledger, record func(checkpoint.Entry)) (*live, error) {
 	b := &live{browser: browser, ledger: ledger, stop: func() {}, recorded: make(chan struct{})}
 	sent := make(chan cdpproxy.Traffic, 1024)
-	lost := false
+	var lost time.Time
 	var err error
+	e := newEyes(record)
 	b.mux, err = openMux(browser, ledger, func(t cdpproxy.Traffic) {
+		if slices.Contains(evidence.ConsoleEvents, t.Method) {
+			e.printed(t)
+			return
+		}
 		select {
 		case sent <- t:
 		default:
-			if !lost { // one unsafe request is as good as many
-				lost = true
+			if time.Since(lost) > time.Second { // one unsafe request is as good as many
+				lost = time.Now()
 				record(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
 			}
 		}
@@ -245,10 +253,11 @@ func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *c
 			p.Fence()
 		}
 	}
-	if b.eyes, err = openEyes(ctx, b.mux, record); err != nil {
+	if err = e.attach(ctx, b.mux); err != nil {
 		close(b.recorded)
 		return b, browser.StartFailure(err)
 	}
+	b.eyes = e
 	watching, stop := context.WithCancel(l.ctx)
 	b.stop = stop
 	l.work.Go(func() {
@@ -277,6 +286,10 @@ func openMux(browser *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpp
 // An entry that could not be written counts as something that nobody saw.
 func (s *session) record(e checkpoint.Entry) error {
 	e.At, e.Token = time.Now().UTC(), uint64(s.token)
+	if e.URL != "" { // what makes it sensitive may not be stored
+		e.Sensitive = e.Sensitive || recovery.SensitiveURL(e.URL, taskOf(s.manifest, s.granted))
+		e.URL = evidence.RedactURL(e.URL)
+	}
 	e.URL, e.Name, e.Action, e.Text = clip(e.URL), clip(e.Name), clip(e.Action), clip(e.Text)
 	if _, err := s.journal.Append(e); err != nil {
 		s.mu.Lock()
@@ -298,6 +311,7 @@ func (s *session) record(e checkpoint.Entry) error {
 	case checkpoint.KindStep:
 		p.LastKnownStep = e.Name
 	case checkpoint.KindCheckpoint:
+		s.open.live.eyes.checkpointed()
 		if e.Safe {
 			p.LastSafeCheckpoint = e.Name
 		}
@@ -556,6 +570,7 @@ func (c *connection) over(end cdpproxy.End) {
 	case end.Clean:
 		name = "closed"
 	}
+	s.keepCommands(c.conn.Peer())
 	s.note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
 	s.log.Info().AnErr("cause", end.Err).Str("how", name).Msg("disconnected")
 	// In one step: run closes the peers that a living session goes on without,

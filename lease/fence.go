@@ -29,14 +29,22 @@ func (f *Fence) Token() Token { return f.token }
 // Check returns nil if a write may pass now, else why not: the cause that the
 // fence was shut with, or ErrExpired.
 func (f *Fence) Check() error {
+	_, err := f.CheckAt()
+	return err
+}
+
+// CheckAt is Check, and tells when: the reading of the clock that it took. It is
+// zero where the fence was shut already.
+func (f *Fence) CheckAt() (boottime.Instant, error) {
 	if cause := f.cause.Load(); cause != nil {
-		return *cause
+		return 0, *cause
 	}
-	if int64(f.clock()) >= f.deadline.Load() {
+	now := f.clock()
+	if int64(now) >= f.deadline.Load() {
 		f.Shut(ErrExpired)
-		return *f.cause.Load()
+		return now, *f.cause.Load()
 	}
-	return nil
+	return now, nil
 }
 
 // Shut closes the fence for good. The first cause stays.

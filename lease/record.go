@@ -78,10 +78,13 @@ type Record struct {
 	ReleasedAt        time.Time `json:"released_at,omitzero"`
 	AvailableAfter    time.Time `json:"available_after,omitzero"`
 
-	Reason     string   `json:"reason"`
-	Decision   string   `json:"decision"`
-	Reasons    []string `json:"reasons,omitempty"`
-	EvidenceID string   `json:"evidence_id"`
+	Reason   string   `json:"reason"`
+	Decision string   `json:"decision"`
+	Reasons  []string `json:"reasons,omitempty"`
+	// DecisionVersion is that of the table that Decision was made with; zero
+	// where a person decided, or nobody could.
+	DecisionVersion int    `json:"decision_version,omitempty"`
+	EvidenceID      string `json:"evidence_id"`
 	// EvidenceSHA256 is the hash of the manifest of EvidenceID; the next bundle
 	// of the profile names it, so that a removed bundle shows.
 	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
@@ -99,6 +102,7 @@ type Record struct {
 	MaxActiveRuns   int      `json:"max_active_runs"`
 	ExpectedDomains []string `json:"expected_domains,omitempty"`
 	SensitiveURLs   []string `json:"sensitive_urls,omitempty"`
+	SensitiveWords  []string `json:"sensitive_words,omitempty"`
 
 	// Sequence counts the profile's events; each transition adds one or more.
 	Sequence uint64 `json:"sequence"`
@@ -151,6 +155,8 @@ type Event struct {
 	Reason   string    `json:"reason,omitempty"`
 	Decision string    `json:"decision,omitempty"`
 	Reasons  []string  `json:"reasons,omitempty"`
+	// DecisionVersion is that of the table that Decision was made with.
+	DecisionVersion int `json:"decision_version,omitempty"`
 
 	EvidenceID    string `json:"evidence_id,omitempty"`
 	SessionID     string `json:"session_id,omitempty"`
@@ -160,8 +166,10 @@ type Event struct {
 	LastKnownURL  string `json:"last_known_url,omitempty"`
 	LastKnownStep string `json:"last_known_step,omitempty"`
 	ResumeFrom    string `json:"resume_from,omitempty"`
-	Outcome       string `json:"outcome,omitempty"`
-	Reviewer      string `json:"reviewer,omitempty"`
+	// LastSafeCheckpoint is where the task may resume.
+	LastSafeCheckpoint string `json:"last_safe_checkpoint,omitempty"`
+	Outcome            string `json:"outcome,omitempty"`
+	Reviewer           string `json:"reviewer,omitempty"`
 
 	// Of a conflict.
 	BlockedTaskID    string `json:"blocked_task_id,omitempty"`
@@ -232,6 +240,7 @@ func (r Record) Clone() Record {
 	r.LostRuns = slices.Clone(r.LostRuns)
 	r.ExpectedDomains = slices.Clone(r.ExpectedDomains)
 	r.SensitiveURLs = slices.Clone(r.SensitiveURLs)
+	r.SensitiveWords = slices.Clone(r.SensitiveWords)
 	r.Outbox = slices.Clone(r.Outbox)
 	if r.Review != nil {
 		review := *r.Review

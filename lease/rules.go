@@ -140,7 +140,10 @@ func (r Record) emit(name string, now time.Time) Record {
 		At: now.UTC(), State: r.State, Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons,
 		EvidenceID: r.EvidenceID, SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID,
 		TaskID: r.TaskID, LauncherID: r.LauncherID, LastKnownURL: r.LastKnownURL,
-		LastKnownStep: r.LastKnownStep, ResumeFrom: r.ResumeFrom, Outcome: r.Outcome,
+		LastKnownStep: r.LastKnownStep, ResumeFrom: r.ResumeFrom, Outcome: r.Outcome, DecisionVersion: r.DecisionVersion,
+	}
+	if r.State == ResumePending {
+		e.LastSafeCheckpoint = r.LastSafeCheckpoint
 	}
 	if r.Review != nil {
 		e.Reviewer = r.Review.Reviewer
@@ -223,7 +226,7 @@ func (r Record) Grant(q Request, now time.Time) (Record, error) {
 	r.AcquiredAt, r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.UTC(), now.Add(q.TTL).UTC()
 	r.TTLSeconds = q.TTL.Seconds()
 	r.SuspectedAt, r.RecoveryStartedAt, r.ReleasedAt, r.AvailableAfter = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	r.Reason, r.Decision, r.Reasons, r.Outcome, r.Review = "", "", nil, "", nil
+	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Outcome, r.Review = "", "", nil, 0, "", nil
 	r.LastKnownStep, r.LostRuns = "", nil
 	if !resume {
 		r.LastSafeCheckpoint, r.ResumeFrom = "", ""
@@ -415,15 +418,19 @@ func (r Record) Inspect(ev Sealed, now time.Time) (Record, error) {
 
 // Verdict is the end of a recovery.
 type Verdict struct {
-	Decision   string
-	Reasons    []string
-	ResumeFrom string
-	Cooldown   time.Duration
+	Decision string
+	Reasons  []string
+	// Version is that of the table that decided.
+	Version int
+	// Of a resume: the step to go on from, and the last safe checkpoint.
+	ResumeFrom, Checkpoint string
+	// Cooldown is how long nobody gets the profile, from now.
+	Cooldown time.Duration
 }
 
 // Settle ends a recovery with the verdict's decision.
 func (r Record) Settle(v Verdict, now time.Time) (Record, error) {
-	r.Decision, r.Reasons = v.Decision, slices.Clone(v.Reasons)
+	r.Decision, r.Reasons, r.DecisionVersion = v.Decision, slices.Clone(v.Reasons), v.Version
 	fact, to := FoundUnclear, ManualReview
 	switch v.Decision {
 	case DecisionRelease, DecisionRetry:
@@ -431,6 +438,7 @@ func (r Record) Settle(v Verdict, now time.Time) (Record, error) {
 		r.AvailableAfter = now.Add(v.Cooldown).UTC()
 	case DecisionResume:
 		fact, to, r.ResumeFrom = FoundResume, ResumePending, v.ResumeFrom
+		r.LastSafeCheckpoint = v.Checkpoint
 		r.AvailableAfter = now.Add(v.Cooldown).UTC()
 	case DecisionManualReview:
 	default:
@@ -443,7 +451,7 @@ func (r Record) Settle(v Verdict, now time.Time) (Record, error) {
 // Abandon hands a profile in recovery whose home did not come back to a person.
 // ev is the bundle that says what could not be had.
 func (r Record) Abandon(reasons []string, ev Sealed, now time.Time) (Record, error) {
-	r.Decision, r.Reasons = DecisionManualReview, slices.Clone(reasons)
+	r.Decision, r.Reasons, r.DecisionVersion = DecisionManualReview, slices.Clone(reasons), 0
 	r = r.sealed(ev)
 	return r.step(Abandoned, ManualReview, now, string(ManualReview))
 }
@@ -466,6 +474,7 @@ func (r Record) Reviewed(v Review, cooldown time.Duration, now time.Time) (Recor
 	switch v.Decision {
 	case ReviewApprove:
 		r.Reason, r.Decision, r.Reasons = "review_approved", DecisionRelease, []string{"approved by " + v.Reviewer}
+		r.DecisionVersion = 0
 		r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()
 		return r.step(Approved, Available, now, string(Available))
 	case ReviewKeep:

@@ -41,6 +41,7 @@ type execCmd struct {
 
 	ExpectedDomain []string `placeholder:"DOMAIN" help:"Where the task is supposed to be; may be given several times."`
 	SensitiveURL   []string `name:"sensitive-url" placeholder:"PATTERN" help:"Pages that count as sensitive; may be given several times."`
+	SensitiveWord  []string `placeholder:"WORD" help:"A word of a step or path that makes it sensitive; may be given several times."`
 	ChromeArg      []string `sep:"none" placeholder:"ARG" help:"An allow-listed argument for Chrome; may be given several times."`
 
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
@@ -139,7 +140,7 @@ func (c *execCmd) manifest() api.Manifest {
 		ProfileID: string(c.Profile), TaskID: c.Task, WorkerID: c.Worker, AccountID: c.Account, ProxyID: c.Proxy,
 		Wait: api.Duration(c.Wait), LockTimeoutSeconds: c.LockTimeout.Seconds(),
 		Create: c.Create, Resumable: c.Resumable, DedicatedPort: c.DedicatedPort, Headless: c.Headless,
-		ExpectedDomains: c.ExpectedDomain, SensitiveURLs: c.SensitiveURL, ChromeArgs: c.ChromeArg,
+		ExpectedDomains: c.ExpectedDomain, SensitiveURLs: c.SensitiveURL, SensitiveWords: c.SensitiveWord, ChromeArgs: c.ChromeArg,
 		Heartbeat: api.HeartbeatExplicit, OnClose: api.OnCloseKeep,
 	}
 	if m.TaskID == "" {

@@ -197,7 +197,7 @@ func printInspection(a *app, raw json.RawMessage) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "decision: %s (%s)\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")))
+	_, err = fmt.Fprintf(a.stdout, "decision: %s (%s), by version %d of the table\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")), found.DecisionVersion)
 	return err
 }
 

@@ -36,6 +36,8 @@ var plantedSecrets = map[string]string{
 	"URL fragment":          "pl4ntedFragm3nt",
 	"URL path token":        "pl4ntedPathT0ken7f3a",
 	"URL unnamed token":     "pl4ntedUnnam3dT0ken",
+	"text in a GET form":    "pl4ntedsearch",
+	"text in a route":       "pl4ntedroute",
 	"local storage":         "pl4ntedL0calStorage",
 	"session storage":       "pl4ntedSess10nStorage",
 	"POST body":             "pl4ntedP0stBody",
@@ -64,7 +66,7 @@ func plantedSite(t *testing.T) *httptest.Server {
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		fmt.Fprintf(w, `<!DOCTYPE html><title>Account</title><h1>Kept heading</h1>
+		fmt.Fprintf(w, `<!DOCTYPE html><title>Account</title><h1>Kept heading</h1><form id=find action=/find><input name=q></form><iframe id=out name=out></iframe>
 			<script>var s = %q</script>
 			<form id=f method=post action="/api/login?token=%s" onsubmit="event.preventDefault()">
 			<input id=user><input id=pass type=password><input type=hidden name=csrf value=%s><textarea id=area></textarea></form>
@@ -88,6 +90,16 @@ func plantAll(t *testing.T, c *clients.Client, web string) {
 	}
 	host := strings.TrimPrefix(web, "http://")
 	do("cdp", "method", "Network.setExtraHTTPHeaders", "params", map[string]any{"headers": map[string]any{"Authorization": "Bearer " + plant("worker's extra header")}})
+	do("goto", "url", web+"/")
+	do("fill", "selector", "#find input", "text", plant("text in a GET form"))
+	do("evaluate", "expression", `(async () => {
+		const form = document.getElementById("find"), out = document.getElementById("out")
+		form.target = "out"
+		await new Promise(done => { out.onload = done; form.submit() })
+		history.pushState({}, "", "/find?q=`+plant("text in a GET form")+`&`+plant("text in a GET form")+`")
+		location.hash = "/find?q=`+plant("text in a route")+`"
+		navigator.sendBeacon("/api?q=`+plant("text in a GET form")+`")
+	})()`)
 	do("goto", "url", "http://u:"+plant("URL user")+"@"+host+"/reset/"+plant("URL path token")+"?token="+plant("URL token")+"&ref="+plant("URL unnamed token")+"#access_token="+plant("URL fragment"))
 	do("setCookie", "cookie", map[string]any{"name": "mine", "value": plant("cookie value"), "url": web})
 	do("fill", "selector", "#user", "text", plant("typed text"))
@@ -167,11 +179,21 @@ func TestNothingSecretIsWritten(t *testing.T) {
 			kinds[p.Kind]++
 			content := get(t, url+"/v1/evidence/"+record.EvidenceID+"/"+p.Name, nil)
 			leaks(t, end+" "+p.Name, content)
+			if p.Kind == evidence.KindJournal {
+				for _, want := range []string{`"kind":"form","url":"` + web.URL + `/find?q=REDACTED"`, web.URL + "/find?q=REDACTED\\u0026REDACTED#/find?q=REDACTED"} {
+					if !bytes.Contains(content, []byte(want)) {
+						t.Errorf("%s: the journal lacks %s:\n%s", end, want, content)
+					}
+				}
+			}
 			if p.Kind == evidence.KindDOM && !bytes.Contains(content, []byte("Kept heading")) {
 				t.Errorf("%s: the DOM part lacks the page: %s", end, content)
 			}
 		}
-		for _, kind := range []string{evidence.KindScreenshot, evidence.KindDOM, evidence.KindJournal} {
+		for _, kind := range []string{
+			evidence.KindScreenshot, evidence.KindDOM, evidence.KindJournal, evidence.KindCommands, evidence.KindNetwork, evidence.KindConsole,
+			evidence.KindDigests, evidence.KindCookiesDigest, evidence.KindProcesses, evidence.KindLock, evidence.KindOutput,
+		} {
 			if kinds[kind] == 0 {
 				t.Errorf("%s: no part of kind %s", end, kind)
 			}

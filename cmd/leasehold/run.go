@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold/launcher/recovery"
 	"leasehold/lease"
 )
 
@@ -32,6 +33,7 @@ type RunConfig struct {
 	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
 	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
+	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
 	MaxBrowsers    int           `env:"LEASEHOLD_MAX_BROWSERS" placeholder:"N" help:"Most browsers at a time (default: no limit)."`
@@ -130,6 +132,9 @@ func (c RunConfig) validate() error {
 	if err := (lease.Timing{TTL: c.LeaseTTL}).Validate(); err != nil {
 		return fmt.Errorf("--lease-ttl: %w", err)
 	}
+	if _, err := c.cautions(); err != nil {
+		return err
+	}
 	switch {
 	case c.ReconnectGrace < 0:
 		return fmt.Errorf("--reconnect-grace %v: want zero or more", c.ReconnectGrace)
@@ -158,6 +163,18 @@ func (c RunConfig) validate() error {
 		}
 	}
 	return nil
+}
+
+func (c RunConfig) cautions() ([]recovery.Caution, error) {
+	var all []recovery.Caution
+	for _, s := range c.ReviewWhen {
+		one, err := recovery.ParseCaution(s)
+		if err != nil {
+			return nil, fmt.Errorf("--review-when: %w", err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
 }
 
 func (c RunConfig) validateNATS() error {

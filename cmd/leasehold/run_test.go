@@ -67,6 +67,17 @@ func TestCompleteRefuses(t *testing.T) {
 	}
 }
 
+func TestReviewWhen(t *testing.T) {
+	for value, ok := range map[string]bool{"downloads": true, "closed_cleanly=no": true, "dialog": false, "downloads=never": false} {
+		c := sound()
+		c.DataDir, c.ReviewWhen = "/d", []string{value}
+		_, err := c.Complete(environment())
+		if ok != (err == nil) || err != nil && (exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--review-when")) {
+			t.Errorf("%s: %v", value, err)
+		}
+	}
+}
+
 // Only an address that no other host can reach goes without a token.
 func TestListenNeedsToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")

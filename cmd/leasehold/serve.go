@@ -109,11 +109,15 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	cautions, err := c.cautions()
+	if err != nil {
+		return err
+	}
 	dedicated := &dedicatedPorts{log: log}
 	l, err := launcher.New(launcher.Options{
 		ID: launcherID, DataDir: c.DataDir, Root: root, Store: store, Archive: archive, Ping: store.Ping,
 		Chrome: binary, Headless: *c.Headless, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
-		Cooldown: c.Cooldown, MaxBrowsers: c.MaxBrowsers, LeaveOnExit: c.OnExit == "leave",
+		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, LeaveOnExit: c.OnExit == "leave",
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: serverURL(c, listener.Addr().String()),
 		Dedicated: dedicated.open, Log: log, Metrics: registry,
 	})

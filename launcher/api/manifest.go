@@ -85,6 +85,7 @@ type Manifest struct {
 	Resumable                    bool     `json:"resumable,omitempty"`
 	ExpectedDomains              []string `json:"expected_domains,omitempty"`
 	SensitiveURLs                []string `json:"sensitive_urls,omitempty"`
+	SensitiveWords               []string `json:"sensitive_words,omitempty"`
 	Heartbeat                    string   `json:"heartbeat,omitempty"`
 	OnClose                      string   `json:"on_close,omitempty"`
 	OnDrop                       string   `json:"on_drop,omitempty"`

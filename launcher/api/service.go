@@ -98,6 +98,7 @@ type ProfileSettings struct {
 	MaxActiveRuns   *int        `json:"max_active_runs,omitempty"`
 	ExpectedDomains *[]string   `json:"expected_domains,omitempty"`
 	SensitiveURLs   *[]string   `json:"sensitive_urls,omitempty"`
+	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
 }
 
 // Bundle is one line of a profile's evidence.
@@ -125,6 +126,8 @@ type Inspection struct {
 	Facts    []Fact   `json:"facts"`
 	Decision string   `json:"decision"`
 	Reasons  []string `json:"reasons"`
+	// DecisionVersion is that of the table that decided.
+	DecisionVersion int `json:"decision_version,omitempty"`
 }
 
 // Fact is one answer of an inspection.

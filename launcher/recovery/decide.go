@@ -1,5 +1,15 @@
 package recovery
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Version is the version of the table; it rises whenever the table, or a rule by
+// which one of its facts is found, decides anything differently than before.
+const Version = 2
+
 // Decision is what an inspection leads to.
 type Decision struct {
 	// Outcome is release, resume, retry or manual_review.
@@ -44,13 +54,16 @@ var sound = []condition{
 // notNo takes yes and unknown: a question that only counts against.
 const notNo Answer = "not no"
 
-// table is the whole decision: the first row whose conditions all hold, on top
-// of the sound ones. What no row takes goes to a person.
-var table = []struct {
+// row is one way to an outcome.
+type row struct {
 	outcome string
 	because string
 	when    []condition
-}{
+}
+
+// table is the whole decision: the first row whose conditions all hold, on top
+// of the sound ones. What no row takes goes to a person. docs/recovery.md shows it.
+var table = []row{
 	{Resume, "the task can resume from its last safe checkpoint", []condition{
 		{Resumable, Yes, "the task is not resumable"},
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
@@ -74,9 +87,39 @@ var table = []struct {
 	}},
 }
 
-// Decide applies the table. It looks at nothing but the inspection.
-func Decide(i Inspection) Decision {
-	if broken := i.failing(sound); len(broken) > 0 {
+// Caution sends a profile to a person, whatever the table says, where a fact has
+// the answer, or is unknown.
+type Caution struct {
+	Fact   string
+	Answer Answer
+}
+
+// ParseCaution reads FACT or FACT=ANSWER; the answer is yes unless it is said.
+func ParseCaution(s string) (Caution, error) {
+	fact, answer, said := strings.Cut(s, "=")
+	c := Caution{fact, Answer(answer)}
+	if !said {
+		c.Answer = Yes
+	}
+	switch {
+	case !slices.Contains(Questions, fact):
+		return c, fmt.Errorf("%q: want one of %s", fact, strings.Join(Questions, ", "))
+	case c.Answer != Yes && c.Answer != No && c.Answer != Unknown:
+		return c, fmt.Errorf("%q: want %s=yes, %s=no or %s=unknown", s, fact, fact, fact)
+	}
+	return c, nil
+}
+
+// Decide applies the table. It looks at nothing but the inspection, and what is
+// configured besides: that can only add to what goes to a person.
+func Decide(i Inspection, besides ...Caution) Decision {
+	broken := i.failing(sound)
+	for _, c := range besides {
+		if a := i.Answer(c.Fact); a == c.Answer || a == Unknown {
+			broken = append(broken, fmt.Sprintf("%s goes to a person by configuration (%s: %s)", c.Fact, a, i.how(c.Fact)))
+		}
+	}
+	if len(broken) > 0 {
 		return Decision{ManualReview, broken}
 	}
 	for _, row := range table {

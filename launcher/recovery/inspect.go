@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"leasehold/checkpoint"
@@ -55,6 +56,16 @@ const (
 	SensitiveSinceSafe  = "sensitive_since_safe_checkpoint"
 	UnsafeRequests      = "unsafe_requests"
 	UnsafeSinceSafe     = "unsafe_requests_since_safe_checkpoint"
+	Background          = "background_requests"
+	BackgroundSinceSafe = "background_requests_since_safe_checkpoint"
+	Forms               = "forms_submitted"
+	FormsSinceSafe      = "forms_submitted_since_safe_checkpoint"
+	Messages            = "websocket_messages"
+	MessagesSinceSafe   = "websocket_messages_since_safe_checkpoint"
+	Downloads           = "downloads"
+	DownloadsSinceSafe  = "downloads_since_safe_checkpoint"
+	Dialogs             = "dialogs"
+	DialogsSinceSafe    = "dialogs_since_safe_checkpoint"
 	TrafficSeen         = "requests_observed_throughout"
 	ProxyUnchanged      = "proxy_mapping_unchanged"
 	ReviewFlag          = "review_flag"
@@ -63,6 +74,18 @@ const (
 	IdempotentSince     = "idempotent_since_checkpoint"
 	WorkDescribed       = "task_described_work"
 )
+
+// Questions are all of them.
+var Questions = []string{
+	LeaseExpired, ChangedBySwap, TokenAdvanced, WorkerSilent, LateHeartbeat,
+	BrowserGone, DirectoryUnlocked, ClosedCleanly, DirectoryPresent, DirectoryLocal,
+	SessionState, StateChanged, LastStepKnown, LastURLKnown, EvidenceStored,
+	ScreenshotKnown, InExpectedDomains, SensitivePlace, SensitiveSinceSafe, UnsafeRequests,
+	UnsafeSinceSafe, Background, BackgroundSinceSafe, Forms, FormsSinceSafe,
+	Messages, MessagesSinceSafe, Downloads, DownloadsSinceSafe, Dialogs,
+	DialogsSinceSafe, TrafficSeen, ProxyUnchanged, ReviewFlag, Resumable,
+	SafeCheckpointNamed, IdempotentSince, WorkDescribed,
+}
 
 // Fact is one question, its answer, and how it was found.
 type Fact struct {
@@ -98,13 +121,17 @@ func (i Inspection) how(name string) string {
 type Task struct {
 	Resumable       bool
 	ExpectedDomains []string
-	SensitiveURLs   []string
+	SensitiveURLs   []string // patterns, besides the words that always count
+	SensitiveWords  []string // more of those
 }
 
 // InspectTask answers the questions about what the task did, from its journal.
 func InspectTask(s checkpoint.Summary, t Task) Inspection {
 	safe := s.LastSafe
-	place, since := sensitivePlace(s.Steps, s.URLs, t), sensitivePlace(s.StepsSince, s.URLsSince, t)
+	place, since := sensitivePlace(s.Steps, s.Pages, t), sensitivePlace(s.StepsSince, s.PagesSince, t)
+	bare := background(s.Unsafe, t)
+	unsafe, quiet := split(s.Unsafe, bare)
+	unsafeSince, quietSince := split(s.UnsafeSince, bare)
 	idempotent := safe != nil && safe.Idempotent
 	return Inspection{
 		{LastStepKnown, Is(s.LastStep != ""), orNone("step", s.LastStep)},
@@ -112,8 +139,18 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		inDomains(s.LastURL, t.ExpectedDomains),
 		{SensitivePlace, Is(place != ""), cmp.Or(place, "no step or page was")},
 		{SensitiveSinceSafe, Is(since != ""), cmp.Or(since, "no step or page was")},
-		requests(UnsafeRequests, s.Unsafe),
-		requests(UnsafeSinceSafe, s.UnsafeSince),
+		requests(UnsafeRequests, unsafe, len(quiet)),
+		requests(UnsafeSinceSafe, unsafeSince, len(quietSince)),
+		requests(Background, quiet, 0),
+		requests(BackgroundSinceSafe, quietSince, 0),
+		happened(Forms, s.Unsafe, s.Did, isForm),
+		happened(FormsSinceSafe, s.UnsafeSince, s.DidSince, isForm),
+		happened(Messages, s.Unsafe, nil, isMessage),
+		happened(MessagesSinceSafe, s.UnsafeSince, nil, isMessage),
+		happened(Downloads, nil, s.Did, ofKind(checkpoint.KindDownload)),
+		happened(DownloadsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDownload)),
+		happened(Dialogs, nil, s.Did, ofKind(checkpoint.KindDialog)),
+		happened(DialogsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDialog)),
 		{Resumable, Is(t.Resumable), "the manifest's resumable"},
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},
@@ -135,12 +172,43 @@ func orNone(what, value string) string {
 	return what + " " + value
 }
 
-func requests(name string, sent []checkpoint.Entry) Fact {
+// requests counts requests, and those that were left out as background.
+func requests(name string, sent []checkpoint.Entry, leftOut int) Fact {
+	besides := ""
+	if leftOut > 0 {
+		besides = fmt.Sprintf("; %d in the background are not counted", leftOut)
+	}
 	if len(sent) == 0 {
-		return Fact{name, No, "none was seen"}
+		return Fact{name, No, "none was seen" + besides}
 	}
 	last := sent[len(sent)-1]
-	return Fact{name, Yes, fmt.Sprintf("%d seen, the last %s %s", len(sent), last.Method, last.URL)}
+	return Fact{name, Yes, fmt.Sprintf("%d seen, the last %s %s%s", len(sent), last.Method, last.URL, besides)}
+}
+
+// happened counts what is told apart by is.
+func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entry) bool) Fact {
+	var found []checkpoint.Entry
+	for _, e := range slices.Concat(sent, did) {
+		if is(e) {
+			found = append(found, e)
+		}
+	}
+	if len(found) == 0 {
+		return Fact{name, No, "none was seen"}
+	}
+	last := found[len(found)-1]
+	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", len(found), cmp.Or(last.Method, last.Name), last.URL))}
+}
+
+func isForm(e checkpoint.Entry) bool {
+	// The request of a form that was posted into a new tab has no other sign.
+	return e.Kind == checkpoint.KindForm || e.Kind == checkpoint.KindRequest && e.Type == "Document"
+}
+
+func isMessage(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocket }
+
+func ofKind(kind checkpoint.Kind) func(checkpoint.Entry) bool {
+	return func(e checkpoint.Entry) bool { return e.Kind == kind }
 }
 
 // inDomains tells whether the last page belongs to where the task was expected.

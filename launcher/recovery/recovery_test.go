@@ -1,6 +1,8 @@
 package recovery
 
 import (
+	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -22,6 +24,29 @@ func step(n string) checkpoint.Entry {
 func post(u string) checkpoint.Entry {
 	return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: u}
 }
+func sent(kind, method, u string) checkpoint.Entry {
+	return checkpoint.Entry{Kind: checkpoint.KindRequest, Type: kind, Method: method, URL: u}
+}
+
+// polls are the first so many of the same request.
+func polls(n int, u string) []checkpoint.Entry {
+	var list []checkpoint.Entry
+	for i := range n {
+		e := sent("Fetch", "POST", u)
+		e.Group, e.Repeat, e.Unprompted = "g1", i+1, true
+		list = append(list, e)
+	}
+	return list
+}
+
+// but is the list with its entries changed.
+func but(list []checkpoint.Entry, change func(*checkpoint.Entry)) []checkpoint.Entry {
+	for i := range list {
+		change(&list[i])
+	}
+	return list
+}
+
 func safe(n string) checkpoint.Entry {
 	return checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: n, Safe: true}
 }
@@ -60,6 +85,28 @@ func TestDecide(t *testing.T) {
 		{"outside the expected domains", []checkpoint.Entry{visit("http://evil/")}, Task{ExpectedDomains: []string{"shop.example"}}, ManualReview},
 		{"in a subdomain of one", []checkpoint.Entry{visit("http://www.shop.example/")}, Task{ExpectedDomains: []string{"shop.example"}}, Release},
 		{"a domain that only looks alike", []checkpoint.Entry{visit("http://badshop.example/")}, Task{ExpectedDomains: []string{"shop.example"}}, ManualReview},
+		{"only beacons", []checkpoint.Entry{visit("http://shop/"), sent("Ping", "POST", "http://stats/collect")}, Task{}, Release},
+		{"the browser's own reports", []checkpoint.Entry{sent("CSPViolationReport", "POST", "http://shop/csp")}, Task{}, Release},
+		{"a beacon to a sensitive place", []checkpoint.Entry{sent("Ping", "POST", "http://shop/checkout/done")}, Task{}, ManualReview},
+		{"a beacon to a place that was sensitive before it was redacted", []checkpoint.Entry{{Kind: checkpoint.KindRequest, Type: "Ping", Method: "POST", URL: "http://shop/x", Sensitive: true}}, Task{}, ManualReview},
+		{"a beacon that the manifest calls sensitive", []checkpoint.Entry{sent("Ping", "POST", "http://shop/like")}, Task{SensitiveURLs: []string{"/like"}}, ManualReview},
+		{"a beacon and a post", []checkpoint.Entry{sent("Ping", "POST", "http://stats/"), sent("Fetch", "POST", "http://shop/api")}, Task{}, ManualReview},
+		{"a fetch that only looks like a beacon", []checkpoint.Entry{sent("Fetch", "POST", "http://stats/collect")}, Task{}, ManualReview},
+		{"a form", []checkpoint.Entry{sent("Document", "POST", "http://shop/api")}, Task{}, ManualReview},
+		{"a page that polls", polls(3, "http://shop/api/list"), Task{}, Release},
+		{"a page that polls, resumable", append([]checkpoint.Entry{safe("a")}, polls(3, "http://shop/api/list")...), resumable, Resume},
+		{"too few polls to tell", polls(2, "http://shop/api/list"), Task{}, ManualReview},
+		{"repeated, but prompted by the worker", but(polls(5, "http://shop/api"), func(e *checkpoint.Entry) { e.Unprompted = false }), Task{}, ManualReview},
+		{"repeated, not the same", but(polls(5, "http://shop/api"), func(e *checkpoint.Entry) { e.Group, e.Repeat = "", 0 }), Task{}, ManualReview},
+		{"repeated PUT", but(polls(5, "http://shop/api"), func(e *checkpoint.Entry) { e.Method = "PUT" }), Task{}, ManualReview},
+		{"repeated form", but(polls(5, "http://shop/api"), func(e *checkpoint.Entry) { e.Type = "Document" }), Task{}, ManualReview},
+		{"polling a sensitive place", polls(5, "http://shop/payment/status"), Task{}, ManualReview},
+		{"a message on a websocket", []checkpoint.Entry{sent("", checkpoint.Websocket, "")}, Task{}, ManualReview},
+		{"a search form", []checkpoint.Entry{{Kind: checkpoint.KindForm, Method: "GET", URL: "http://shop/find"}, visit("http://shop/find?q=REDACTED")}, Task{}, Release},
+		{"a page that was sensitive before it was redacted", []checkpoint.Entry{{Kind: checkpoint.KindURL, URL: "http://shop/x?step=REDACTED", Sensitive: true}}, Task{}, ManualReview},
+		{"still on it at the safe checkpoint", []checkpoint.Entry{{Kind: checkpoint.KindURL, URL: "http://shop/x?step=REDACTED", Sensitive: true}, safe("a")}, resumable, ManualReview},
+		{"a route of a single-page application", []checkpoint.Entry{visit("http://shop/#/checkout/2")}, Task{}, ManualReview},
+		{"a word of the task's own", []checkpoint.Entry{visit("http://shop/vip-zone/")}, Task{SensitiveWords: []string{"vip"}}, ManualReview},
 		{"an unsafe checkpoint is none", []checkpoint.Entry{post("/"), {Kind: checkpoint.KindCheckpoint, Name: "a"}}, resumable, ManualReview},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,4 +144,100 @@ func TestWords(t *testing.T) {
 	if got := strings.Join(words("submitBudget_change-2FA/now"), " "); got != "submit budget change 2fa now" {
 		t.Error(got)
 	}
+}
+
+func TestParseCaution(t *testing.T) {
+	for in, want := range map[string]Caution{"downloads": {Downloads, Yes}, "closed_cleanly=no": {ClosedCleanly, No}, "dialogs=unknown": {Dialogs, Unknown}} {
+		if got, err := ParseCaution(in); err != nil || got != want {
+			t.Errorf("%s: %v, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "x", "downloads=", "downloads=maybe"} {
+		if _, err := ParseCaution(in); err == nil {
+			t.Errorf("%q is taken", in)
+		}
+	}
+}
+
+// TestConfigurationOnlyAddsCaution tries every caution on inspections of each
+// outcome: the decision stays, or a person makes it.
+func TestConfigurationOnlyAddsCaution(t *testing.T) {
+	outcomes := map[string]bool{}
+	for _, journal := range [][]checkpoint.Entry{
+		nil, {step("a")}, {safe("a")}, {post("http://shop/")}, {{Kind: checkpoint.KindDownload}},
+	} {
+		found := append(sane(), InspectTask(checkpoint.Summarize(journal), Task{Resumable: true})...)
+		plain := Decide(found)
+		outcomes[plain.Outcome] = true
+		for _, q := range Questions {
+			for _, a := range []Answer{Yes, No, Unknown} {
+				got := Decide(found, Caution{q, a})
+				hit := found.Answer(q) == a || found.Answer(q) == Unknown
+				if hit && got.Outcome != ManualReview || !hit && got.Outcome != plain.Outcome {
+					t.Errorf("%s=%s on %s: %s %q", q, a, plain.Outcome, got.Outcome, got.Reasons)
+				}
+			}
+		}
+	}
+	if len(outcomes) != 4 {
+		t.Errorf("only the outcomes %v were tried", outcomes)
+	}
+}
+
+// TestEveryQuestionIsKnown: each fact has a name that can be configured.
+func TestEveryQuestionIsKnown(t *testing.T) {
+	seen := map[string]bool{}
+	for _, q := range Questions {
+		if seen[q] {
+			t.Errorf("%s stands twice", q)
+		}
+		seen[q] = true
+	}
+	for _, f := range append(sane(), InspectTask(checkpoint.Summarize(nil), Task{})...) {
+		if !seen[f.Name] {
+			t.Errorf("%s is not among the questions", f.Name)
+		}
+	}
+	for _, row := range append([]row{{when: sound}}, table...) {
+		for _, c := range row.when {
+			if !seen[c.fact] {
+				t.Errorf("%s decides, and is not among the questions", c.fact)
+			}
+		}
+	}
+}
+
+// TestPeopleReadTheTable holds docs/recovery.md to the table.
+func TestPeopleReadTheTable(t *testing.T) {
+	b, err := os.ReadFile("../../docs/recovery.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- recovery table -->\n", "<!-- end of recovery table -->"
+	_, rest, found := strings.Cut(string(b), begin)
+	shown, _, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("docs/recovery.md has no table between %q and %q", begin, end)
+	}
+	if want := drawTable(); shown != want {
+		t.Errorf("docs/recovery.md does not show the table: put this between the markers\n%s", want)
+	}
+}
+
+func drawTable() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Version %d.\n\n| outcome | because | only when |\n| --- | --- | --- |\n", Version)
+	draw := func(r row, name, because string) {
+		var when []string
+		for _, c := range r.when {
+			when = append(when, fmt.Sprintf("`%s` is %s", c.fact, c.want))
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, because, strings.Join(when, ", "))
+	}
+	draw(row{when: sound}, "any but `manual_review`", "nobody is on the profile, it is whole, and what was done on it was seen")
+	for _, r := range table {
+		draw(r, "`"+r.outcome+"`", r.because)
+	}
+	b.WriteString("| `manual_review` | each condition that did not hold | always |\n")
+	return b.String()
 }

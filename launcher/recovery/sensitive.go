@@ -2,6 +2,7 @@ package recovery
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -51,10 +52,21 @@ func words(s string) []string {
 	return strings.Fields(b.String())
 }
 
-func sensitiveName(name string) bool {
+// Words are those of the lists, as they are looked for.
+func Words(lists ...[]string) []string {
+	var all []string
+	for _, list := range lists {
+		for _, s := range list {
+			all = append(all, words(s)...)
+		}
+	}
+	return all
+}
+
+func sensitiveName(name string, more []string) bool {
 	thing, edited := false, false
 	for _, w := range words(name) {
-		if sensitiveWords[w] {
+		if sensitiveWords[w] || slices.Contains(more, w) {
 			return true
 		}
 		thing = thing || editedThings[w]
@@ -63,21 +75,34 @@ func sensitiveName(name string) bool {
 	return thing && edited
 }
 
+// SensitiveURL tells whether a URL is one after which a person decides: by a
+// pattern of the task's, in which * stands for anything, or by the words of its
+// path. Ask with the URL as the browser has it: what is stored is redacted.
+func SensitiveURL(raw string, t Task) bool {
+	for _, pattern := range t.SensitiveURLs {
+		if pattern != "" && matches(pattern, raw) {
+			return true
+		}
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return false
+	}
+	// The route of a single-page application stands in the fragment.
+	route, _, _ := strings.Cut(u.Fragment, "?")
+	return sensitiveName(u.Path, t.SensitiveWords) || strings.HasPrefix(route, "/") && sensitiveName(route, t.SensitiveWords)
+}
+
 // sensitivePlace names the first step or page that is sensitive, or is empty.
-func sensitivePlace(steps []checkpoint.Entry, urls []string, t Task) string {
+func sensitivePlace(steps, pages []checkpoint.Entry, t Task) string {
 	for _, e := range steps {
-		if e.Sensitive || sensitiveName(e.Name) || sensitiveName(e.Action) {
+		if e.Sensitive || sensitiveName(e.Name, t.SensitiveWords) || sensitiveName(e.Action, t.SensitiveWords) {
 			return "step " + e.Name
 		}
 	}
-	for _, raw := range urls {
-		for _, pattern := range t.SensitiveURLs {
-			if pattern != "" && matches(pattern, raw) {
-				return "page " + raw
-			}
-		}
-		if u, err := url.Parse(raw); err == nil && sensitiveName(u.Path) {
-			return "page " + raw
+	for _, e := range pages {
+		if e.Sensitive || SensitiveURL(e.URL, t) {
+			return "page " + e.URL
 		}
 	}
 	return ""

@@ -1,0 +1,88 @@
+package cdpproxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/internal/boottime"
+)
+
+func TestTrail(t *testing.T) {
+	var tr trail
+	tr.attached("S1", "T1")
+	long := strings.Repeat("m", 100)
+	for _, c := range [][2]string{{"", "Browser.getVersion"}, {"S1", "Page.navigate"}, {strings.Repeat("s", 100), long}} {
+		tr.add([]byte(c[0]), []byte(c[1]))
+	}
+	at := boottime.Now()
+	tr.stamp(3, at)
+	tr.add(nil, []byte("Never.sent"))
+	got, missed := tr.take()
+	if len(got) != 3 || missed != 0 {
+		t.Fatalf("%+v, %d missed", got, missed)
+	}
+	if got[0].Method != "Browser.getVersion" || got[0].Session != "" || got[0].Target != "" || time.Since(got[0].At).Abs() > time.Minute {
+		t.Errorf("%+v", got[0])
+	}
+	if got[1].Session != "S1" || got[1].Target != "T1" || got[1].Method != "Page.navigate" {
+		t.Errorf("%+v", got[1])
+	}
+	if !strings.HasPrefix(long, got[2].Method) || len(got[2].Session) != 32 {
+		t.Errorf("%+v", got[2])
+	}
+	if again, missed := tr.take(); len(again) != 0 || missed != 0 {
+		t.Errorf("taken twice: %+v, %d", again, missed)
+	}
+	for i := range 3 * trailLength {
+		tr.add(nil, fmt.Append(nil, "A.", i))
+	}
+	tr.stamp(3*trailLength, at)
+	got, missed = tr.take()
+	if len(got) != trailLength || missed != 2*trailLength || got[0].Method != fmt.Sprint("A.", 2*trailLength) || got[trailLength-1].Method != fmt.Sprint("A.", 3*trailLength-1) {
+		t.Errorf("%d, %d missed, from %v", len(got), missed, got[0])
+	}
+}
+
+// A command is remembered at no cost that shows: no allocation, lock or clock.
+func TestTrailAllocatesNothing(t *testing.T) {
+	var tr trail
+	session, method, at := []byte("0123456789ABCDEF0123456789ABCDEF"), []byte("Runtime.evaluate"), boottime.Now()
+	one := func() {
+		tr.add(session, method)
+		tr.stamp(1, at)
+	}
+	for range trailLength {
+		one()
+	}
+	if n := testing.AllocsPerRun(1000, one); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkTrail(b *testing.B) {
+	var tr trail
+	session, method, at := []byte("0123456789ABCDEF0123456789ABCDEF"), []byte("Runtime.evaluate"), boottime.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		tr.add(session, method)
+		tr.stamp(1, at)
+	}
+}
+
+func TestCutEvent(t *testing.T) {
+	for _, c := range []struct{ msg, method, params string }{
+		{`{"method":"A.b","params":{"x":"\"}"},"sessionId":"S"}`, "A.b", `{"x":"\"}"}`},
+		{`{"method":"A.b","params":{}}`, "A.b", `{}`},
+		{`{"method":"A.b"}`, "A.b", ""},
+		{`{"method":"A.b","sessionId":"S"}`, "A.b", ""},
+		{`{"id":1,"result":{}}`, "", ""},
+		{`{"method":"A.b}`, "", ""},
+	} {
+		method, params := cutEvent([]byte(c.msg), glance([]byte(c.msg)))
+		if string(method) != c.method || !strings.HasPrefix(string(params), c.params) || c.params != "" && string(params) != c.params {
+			t.Errorf("%s: %q %q", c.msg, method, params)
+		}
+	}
+}

@@ -54,6 +54,8 @@ const pollEvery = 500 * time.Millisecond
 func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session, error) {
 	deadline := time.Now().Add(time.Duration(m.Wait))
 	announced := false
+	var turn ticket
+	defer l.leaveQueue(&turn)
 	for {
 		l.mu.Lock()
 		changed, draining := l.changed, l.draining
@@ -67,7 +69,7 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session, error
 				return s, nil
 			}
 		}
-		s, err := l.try(ctx, m)
+		s, err := l.try(ctx, m, &turn)
 		if err == nil {
 			return s, nil
 		}
@@ -89,6 +91,9 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session, error
 				timeout = timeout.With(k, v)
 			}
 			return nil, timeout
+		}
+		if p := l.queueUp(&turn, p); p != nil {
+			return nil, p
 		}
 		select {
 		case <-changed:
@@ -117,7 +122,7 @@ func (l *Launcher) sessionOf(profile, worker, task string) *session {
 
 // try makes one attempt: it either returns a session that serves, or leaves
 // everything as it was.
-func (l *Launcher) try(ctx context.Context, m api.Manifest) (*session, error) {
+func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *ticket) (*session, error) {
 	entry, err := l.o.Store.Get(ctx, m.ProfileID)
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
@@ -138,8 +143,14 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest) (*session, error) {
 	case errors.Is(err, profiledir.ErrNoProfile):
 		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s: ask with create=true, or PUT /v1/profiles/%s, to make it", m.ProfileID, m.ProfileID)
 	}
+	if errors.Is(err, profiledir.ErrArchived) {
+		return nil, api.Refuse(api.CodeUnknownProfile, "profile %s: %v", m.ProfileID, err)
+	}
 	if err != nil {
 		return nil, api.Refuse(api.CodeInvalidRequest, "profile %s cannot be used: %v", m.ProfileID, err)
+	}
+	if err := checkDir(m.ProfileID, path); err != nil {
+		return nil, err
 	}
 	if l.joinable(entry.Record, m) {
 		return l.join(ctx, m, entry, path)
@@ -148,7 +159,7 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest) (*session, error) {
 	if o == nil {
 		return nil, l.busyHere(entry.Record, m)
 	}
-	s, err := l.grant(ctx, m, entry, path, o)
+	s, err := l.grant(ctx, m, entry, path, o, turn)
 	if err != nil {
 		l.vacate(m.ProfileID)
 		return nil, err
@@ -214,8 +225,8 @@ func (l *Launcher) refusal(r lease.Record, m api.Manifest, now time.Time) *api.P
 	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
 		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
 	}
-	if m.ProxyID != "" && r.ProxyID != "" && m.ProxyID != r.ProxyID {
-		return api.Refuse(api.CodeProxyChanged, "profile %s is mapped to proxy %s, not %s", r.ProfileID, r.ProxyID, m.ProxyID).With("proxy_id", r.ProxyID)
+	if p := proxyRefusal(r, m, l.labels()); p != nil {
+		return p
 	}
 	if now.Before(r.AvailableAfter) {
 		p := state(api.CodeCoolingDown, "profile %s cools down after its recovery until %s", r.ProfileID, r.AvailableAfter.Format(time.RFC3339))
@@ -308,8 +319,8 @@ func (l *Launcher) request(m api.Manifest, sessionID string, k *lease.Keeper, fl
 
 // grant takes the kernel's lock, then the lease, then starts the browser. The
 // profile is occupied already.
-func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, o *openProfile) (*session, error) {
-	if p := l.full(); p != nil {
+func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, o *openProfile, turn *ticket) (*session, error) {
+	if p := l.takePlace(o, turn); p != nil {
 		return nil, p
 	}
 	k, err := l.presence.current()
@@ -319,6 +330,11 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 	if p := l.presence.sharedReady(path); p != nil {
 		return nil, p
 	}
+	server, err := l.chooseProxy(ctx, entry.Record, m, path)
+	if err != nil {
+		return nil, err
+	}
+	o.use(server)
 	lock, err := l.o.Root.Lock(m.ProfileID)
 	if err != nil {
 		return nil, l.lockProblem(err, entry.Record, m, path)
@@ -329,6 +345,11 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 			err = l.lockProblem(profiledir.ErrLocked, entry.Record, m, path)
 		}
 		return nil, unlock(err)
+	}
+	// One that was started on the directory by another name. What cannot be seen
+	// of it, Chrome itself refuses.
+	if u, err := profiledir.FindUser(path); err == nil && u != nil {
+		return nil, unlock(l.lockProblem(profiledir.ErrLocked, entry.Record, m, path))
 	}
 	floor, err := l.o.Root.Floor(m.ProfileID)
 	if err != nil {
@@ -406,33 +427,16 @@ func (l *Launcher) notGranted(err error, r lease.Record, m api.Manifest) error {
 	return err
 }
 
-func (l *Launcher) full() *api.Problem {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	// The one that asks occupies its profile already.
-	if l.o.MaxBrowsers == 0 || len(l.profiles) <= l.o.MaxBrowsers {
-		return nil
-	}
-	p := api.Refuse(api.CodeHostFull, "all %d browsers of this host are in use", l.o.MaxBrowsers).With("max_browsers", l.o.MaxBrowsers)
-	p.RetryAfter = 5
-	return p
-}
-
 // lockProblem names who is on the directory although the lease is free.
 func (l *Launcher) lockProblem(err error, r lease.Record, m api.Manifest, path string) error {
 	if !errors.Is(err, profiledir.ErrLocked) {
 		return err
 	}
 	p := l.conflict(r, m)
-	p.Detail = fmt.Sprintf("profile %s is locked by a process that holds no lease", m.ProfileID)
-	users, err := profiledir.Processes(path)
-	if err == nil {
-		for _, u := range users {
-			if u.Main {
-				p.Detail = fmt.Sprintf("profile %s is in use by %s, pid %d, without a lease: close it", m.ProfileID, u.Command, u.PID)
-				return p.With("pid", u.PID)
-			}
-		}
+	p.Detail = fmt.Sprintf("profile %s is locked by a process that holds no lease", r.ProfileID)
+	if u, err := profiledir.FindUser(path); err == nil && u != nil {
+		p.Detail = fmt.Sprintf("profile %s is in use by %s, without a lease: close it", r.ProfileID, u)
+		return p.With("pid", u.PID).With("since", u.Since)
 	}
 	return p
 }

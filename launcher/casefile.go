@@ -28,6 +28,8 @@ type caseFile struct {
 	Manifest       api.Manifest `json:"manifest"`
 	AcquiredAt     time.Time    `json:"acquired_at"`
 	SeenAt         time.Time    `json:"seen_at"`
+	// Proxy is what the browser was started with, if it was with one.
+	Proxy *proxyUse `json:"proxy,omitempty"`
 	// Reason is why the session ends, once it does.
 	Reason string `json:"reason,omitempty"`
 	// Evidence names the bundle, once one is stored.

@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
 	"leasehold/lease"
 )
@@ -37,11 +38,17 @@ type Options struct {
 	Chrome   string // path of the browser binary
 	Headless bool   // unless a manifest says otherwise
 
+	// Proxies are what profiles' proxy ids stand for; nil: none.
+	Proxies *proxies.Set
+
 	Timing         lease.Timing
 	ReconnectGrace time.Duration
 	Cooldown       time.Duration
 	ReviewWhen     []recovery.Caution // more that goes to a person
 	MaxBrowsers    int                // zero: no limit
+	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
+	// no bound.
+	MinFreeDisk uint64
 	// HomeTimeout is how long a quarantined profile waits for its home before it
 	// goes to a person.
 	HomeTimeout time.Duration
@@ -76,6 +83,7 @@ type Launcher struct {
 	draining bool
 	sessions map[string]*session       // by id, living
 	profiles map[string]*openProfile   // what this host is at work on
+	places   places                    // who may start a browser here, and who waits
 	ended    map[string]caseFile       // by id
 	hashes   map[string]string         // session id by hash of capability
 	changed  chan struct{}             // closed and replaced whenever a profile may have become free
@@ -98,8 +106,9 @@ func New(o Options) (*Launcher, error) {
 		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
 		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, ended: map[string]caseFile{},
 		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
-		late: map[string]bool{}, pending: map[string]chan struct{}{},
+		late: map[string]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
 	}
+	o.Metrics.MustRegister(l.hostMetrics()...)
 	l.presence = &presence{l: l, steady: boottime.Now()}
 	known, err := l.cases.load()
 	if err != nil {
@@ -162,6 +171,7 @@ func (l *Launcher) Start() {
 	<-opened
 	l.work.Go(l.tend)
 	l.work.Go(l.uploads)
+	l.work.Go(l.watchDisk)
 }
 
 // Stop drains: no new sessions; each living one gets its evidence and ends, or is
@@ -206,8 +216,12 @@ func (l *Launcher) occupy(profile string) *openProfile {
 
 // vacate gives the profile up and wakes those who wait for it.
 func (l *Launcher) vacate(profile string) {
+	l.closeRelay(profile)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if o := l.profiles[profile]; o != nil && o.live != nil && !o.placed.IsZero() {
+		l.places.observe(time.Since(o.placed))
+	}
 	delete(l.profiles, profile)
 	l.wake()
 }

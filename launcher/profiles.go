@@ -221,6 +221,11 @@ func (l *Launcher) shown(r lease.Record) lease.Record {
 	s, other := l.sessions[r.SessionID], l.others[r.LauncherID]
 	l.mu.Unlock()
 	if s == nil || r.State != lease.Held {
+		if r.State == lease.Available && r.Home == l.o.ID {
+			if at, err := l.o.Root.Archived(r.ProfileID); err == nil && at != "" {
+				r.Reason = reasonArchived
+			}
+		}
 		return r.Live(other)
 	}
 	r = s.latest(r)
@@ -276,8 +281,9 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
 		case set.AccountID != nil && r.AccountID != "" && *set.AccountID != r.AccountID:
 			return r, api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s for good", profileID, r.AccountID).With("account_id", r.AccountID)
-		case set.ProxyID != nil && r.ProxyID != "" && *set.ProxyID != r.ProxyID:
-			return r, api.Refuse(api.CodeProxyChanged, "profile %s is mapped to proxy %s for good", profileID, r.ProxyID).With("proxy_id", r.ProxyID)
+		}
+		if err := l.checkProxySetting(r, set.ProxyID); err != nil {
+			return r, err
 		}
 		if set.MaxActiveRuns != nil {
 			r.MaxActiveRuns = *set.MaxActiveRuns

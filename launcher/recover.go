@@ -156,7 +156,6 @@ func (c *recoveryCase) judge(closeProblem error) (string, error) {
 
 // inspect answers every question of an inspection, once the browser is closed.
 func (c *recoveryCase) inspect(r lease.Record, closeProblem error) recovery.Inspection {
-	m := c.file.Manifest
 	facts := recovery.Inspection{
 		{Name: recovery.LeaseExpired, Answer: recovery.Is(c.file.Reason == reasonLeaseLost || c.file.Reason == reasonObserved), How: "the session ended with " + c.file.Reason},
 		{Name: recovery.ChangedBySwap, Answer: recovery.Yes, How: "each state was stored over the revision before it"},
@@ -195,7 +194,7 @@ func (c *recoveryCase) inspect(r lease.Record, closeProblem error) recovery.Insp
 		c.stateChanged(c.journal()),
 		recovery.Fact{Name: recovery.EvidenceStored, Answer: recovery.Is(c.file.Evidence.EvidenceID != ""), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
 		recovery.Fact{Name: recovery.ScreenshotKnown, Answer: recovery.Is(c.l.hasScreenshot(c.file.Evidence.EvidenceID)), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
-		recovery.Fact{Name: recovery.ProxyUnchanged, Answer: recovery.Is(m.ProxyID == "" || m.ProxyID == r.ProxyID), How: "proxy_id of the record and of the task"},
+		c.proxyUnchanged(r),
 		recovery.Fact{Name: recovery.ReviewFlag, Answer: recovery.No, How: "no review is pending on the record"},
 	)
 }
@@ -412,7 +411,7 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 	if err := l.resumable(r); err != nil && errors.Is(err, errNotYet) {
 		return false, err
 	}
-	seen := &relay{}
+	seen := &sightings{}
 	lock, browser, err := l.seize(r, path, seen.record, log)
 	if err != nil {
 		return false, err
@@ -573,6 +572,8 @@ func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Ent
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
 	case ok:
 		if b := l.takeOver(running, path, record, log); b != nil {
+			l.countPlace(r.ProfileID)
+			l.reopenRelay(r, running.PID, path, log)
 			return lock, b, nil
 		}
 	}

@@ -57,7 +57,7 @@ func (l *Launcher) resumable(r lease.Record) error {
 // resume goes on with the session of the record, if it may and its browser can be
 // driven. Otherwise nothing was changed but the lease's presence, and the session
 // has to be recovered.
-func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *live, seen *relay, log zerolog.Logger) bool {
+func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *live, seen *sightings, log zerolog.Logger) bool {
 	err := l.resumable(r)
 	switch {
 	case err != nil:
@@ -67,6 +67,8 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 		err = errors.New("its browser cannot be driven")
 	case b.ledger == nil:
 		err = errors.New("it is not known what its clients left open")
+	default:
+		err = l.sameProxy(o, r)
 	}
 	var s *session
 	if err == nil {
@@ -150,6 +152,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 		return nil, err
 	}
 	o.lock, o.live = lock, b
+	o.proxy = f.Proxy
 	b.eyes.token.Store(uint64(s.token))
 	for token, peers := range b.mux.Left() {
 		if token == s.token {
@@ -218,32 +221,32 @@ func (s *session) learn(capability string) {
 	}
 }
 
-// relay passes on what is seen in a browser, as soon as it is known to whom.
-type relay struct {
+// sightings passes on what is seen in a browser, as soon as it is known to whom.
+type sightings struct {
 	mu   sync.Mutex
 	kept []checkpoint.Entry
 	to   func(checkpoint.Entry)
 }
 
-func (r *relay) record(e checkpoint.Entry) {
-	r.mu.Lock()
-	to := r.to
+func (s *sightings) record(e checkpoint.Entry) {
+	s.mu.Lock()
+	to := s.to
 	if to == nil {
-		r.kept = append(r.kept, e)
+		s.kept = append(s.kept, e)
 	}
-	r.mu.Unlock()
+	s.mu.Unlock()
 	if to != nil {
 		to(e)
 	}
 }
 
-func (r *relay) pass(to func(checkpoint.Entry)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.kept {
+func (s *sightings) pass(to func(checkpoint.Entry)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.kept {
 		to(e)
 	}
-	r.kept, r.to = nil, to
+	s.kept, s.to = nil, to
 }
 
 // takeoverWait bounds how long a worker waits until it is known what becomes of

@@ -40,7 +40,7 @@ func TestFactsLeft(t *testing.T) {
 }
 
 func TestRelay(t *testing.T) {
-	var r relay
+	var r sightings
 	r.record(checkpoint.Entry{Seq: 1})
 	r.record(checkpoint.Entry{Seq: 2})
 	var got []uint64

@@ -13,6 +13,7 @@ import (
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
 	"leasehold/lease"
 )
 
@@ -28,6 +29,14 @@ type openProfile struct {
 	closing bool
 	lock    *profiledir.Lock
 	live    *live
+	// placed is since when the browser takes a place on this host; zero: it does
+	// not.
+	placed time.Time
+	// server is the profile's proxy, if it has one, proxy what its sessions'
+	// files say of it, relay the way to it that Chrome cannot go by itself.
+	server *proxies.Proxy
+	proxy  *proxyUse
+	relay  *proxies.Relay
 	// lost are the runs that were lost while others went on.
 	lost []lostRun
 }

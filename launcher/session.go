@@ -85,7 +85,7 @@ func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *ope
 		woken:  make(chan struct{}, 1), done: make(chan struct{}),
 		file: caseFile{
 			SessionID: r.SessionID, CapabilityHash: hashCapability(capability), Token: r.Token,
-			Manifest: m, OneShot: m.OneShot, AcquiredAt: now.UTC(), SeenAt: now.UTC(),
+			Manifest: m, OneShot: m.OneShot, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: o.proxy,
 		},
 	}
 	s.log = l.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
@@ -158,8 +158,12 @@ func (s *session) start(ctx context.Context) error {
 	if err := s.holding.Fence().Check(); err != nil {
 		return err
 	}
+	proxy, err := s.openProxy()
+	if err != nil {
+		return err
+	}
 	browser, err := chrome.Start(ctx, chrome.Options{
-		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: headless,
+		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: headless, Proxy: proxy,
 		ExtraArgs: s.manifest.ChromeArgs, Lock: lock.File(), OutputFile: s.l.cases.output(s.id),
 	})
 	if err != nil {

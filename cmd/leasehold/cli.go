@@ -18,7 +18,7 @@ type commands struct {
 
 	Run      runCmd       `cmd:"" help:"Run the sidecar of this host."`
 	Exec     execCmd      `cmd:"" help:"Lease a profile, run a command with it, and release it."`
-	Profiles profilesCmd  `cmd:"" help:"List the profiles and who holds them."`
+	Profiles profileCmds  `cmd:"" help:"List the profiles and who holds them; create, import, clone or archive one."`
 	Show     showCmd      `cmd:"" help:"Show one profile: its lease, its inspection, its last events."`
 	Sessions sessionsCmd  `cmd:"" help:"List the living sessions."`
 	Watch    watchCmd     `cmd:"" help:"Follow the events of all profiles or of one."`

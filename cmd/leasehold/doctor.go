@@ -23,6 +23,7 @@ import (
 	"leasehold/internal/natsd"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/proxies"
 )
 
 type doctorCmd struct {
@@ -83,7 +84,7 @@ func (c *doctorCmd) print(a *app, checks []checkup) error {
 // examine makes the checks, in the order in which run would meet their subjects.
 func (c RunConfig) examine(ctx context.Context) []checkup {
 	running, sidecar := c.examineSidecar(ctx)
-	return []checkup{
+	checks := []checkup{
 		verdict("chrome", c.examineChrome)(ctx),
 		{"display", true, c.display()},
 		verdict("data directory", func(context.Context) (string, error) { return examineDir("--data-dir", c.DataDir) })(ctx),
@@ -91,6 +92,23 @@ func (c RunConfig) examine(ctx context.Context) []checkup {
 		sidecar,
 		verdict("nats", func(ctx context.Context) (string, error) { return c.examineNATS(ctx, running) })(ctx),
 	}
+	if c.Proxies != "" {
+		checks = append(checks, verdict("proxies", c.examineProxies)(ctx))
+	}
+	return checks
+}
+
+// examineProxies connects to each proxy; it sends nothing through one.
+func (c RunConfig) examineProxies(ctx context.Context) (string, error) {
+	set, err := proxies.Load(c.Proxies)
+	if err != nil {
+		return "", fmt.Errorf("--proxies: %w", err)
+	}
+	var errs error
+	for _, id := range set.IDs() {
+		errs = errors.Join(errs, set.Find(id).Check(ctx))
+	}
+	return fmt.Sprintf("%d proxies answer", len(set.IDs())), errs
 }
 
 // verdict makes a checkup of a function that says what it found.

@@ -14,6 +14,15 @@ import (
 	"leasehold/lease"
 )
 
+// profileCmds list profiles, and bring them here and away.
+type profileCmds struct {
+	List    profilesCmd      `cmd:"" default:"withargs" help:"List the profiles and who holds them."`
+	Create  createProfileCmd `cmd:"" help:"Make a profile, or change the settings of one."`
+	Import  importProfileCmd `cmd:"" help:"Make a profile of a copy of a Chrome user-data-dir of the sidecar's host."`
+	Clone   cloneProfileCmd  `cmd:"" help:"Make a profile of a copy of another, for runs that are thrown away."`
+	Archive archiveCmd       `cmd:"" help:"Put a profile aside; nothing is deleted."`
+}
+
 type profilesCmd struct {
 	clientFlags `embed:""`
 }
@@ -41,6 +50,100 @@ func (c *profilesCmd) print(a *app) error {
 		t.row(r.ProfileID, r.State, r.Token, r.OwnerWorkerID, r.TaskID, r.LastKnownURL)
 	}
 	return t.flush()
+}
+
+// belongings are what a profile can be given once.
+type belongings struct {
+	Account string `placeholder:"ID" help:"The account that it belongs to, for good."`
+	Proxy   string `placeholder:"ID" help:"The proxy that it goes out through, for good: one of the sidecar's --proxies."`
+}
+
+// given is nil for a flag that was left out.
+func given(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+type createProfileCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" help:"The profile."`
+	belongings  `embed:""`
+	Runs        int      `name:"max-active-runs" placeholder:"N" help:"How many tasks may share its browser (default: 1)."`
+	Domains     []string `name:"expected-domains" placeholder:"DOMAIN" help:"Where its tasks are supposed to be."`
+}
+
+func (c *createProfileCmd) Run(a *app) error {
+	set := api.ProfileSettings{AccountID: given(c.Account), ProxyID: given(c.Proxy)}
+	if c.Runs != 0 {
+		set.MaxActiveRuns = &c.Runs
+	}
+	if len(c.Domains) > 0 {
+		set.ExpectedDomains = &c.Domains
+	}
+	return c.change(a, http.MethodPut, set, "v1", "profiles", string(c.Profile))
+}
+
+type importProfileCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" help:"The new profile."`
+	From        string     `required:"" type:"path" placeholder:"DIR" help:"The user-data-dir, which no browser uses. It stays as it is."`
+	belongings  `embed:""`
+}
+
+func (c *importProfileCmd) Run(a *app) error {
+	return c.change(a, http.MethodPost, api.ProfileImport{From: c.From, AccountID: given(c.Account), ProxyID: given(c.Proxy)}, "v1", "profiles", string(c.Profile), "import")
+}
+
+type cloneProfileCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" help:"The profile to copy, which nobody uses."`
+	To          profileArg `required:"" placeholder:"PROFILE" help:"The new profile. It has the same account and proxy."`
+}
+
+func (c *cloneProfileCmd) Run(a *app) error {
+	return c.change(a, http.MethodPost, api.ProfileClone{To: string(c.To)}, "v1", "profiles", string(c.Profile), "clone")
+}
+
+type archiveCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg  `arg:"" help:"The profile, which nobody uses."`
+	Token       lease.Token `placeholder:"N" help:"The lease token that was seen: another is refused."`
+}
+
+func (c *archiveCmd) Run(a *app) error {
+	return c.change(a, http.MethodPost, api.ProfileArchive{Token: c.Token}, "v1", "profiles", string(c.Profile), "archive")
+}
+
+// change sends a profile's change and prints what came of it.
+func (c *clientFlags) change(a *app, method string, in any, path ...string) error {
+	return c.printProblem(a, func() error {
+		sidecar, err := c.client()
+		if err != nil {
+			return err
+		}
+		ctx, stop := interruptible()
+		defer stop()
+		raw, err := sidecar.askFor(ctx, method, in, path...)
+		if err != nil || c.JSON {
+			return printed(a, raw, err)
+		}
+		var now struct {
+			ProfileID string `json:"profile_id"`
+			State     string `json:"state"`
+			Path      string `json:"path"`
+		}
+		if err := json.Unmarshal(raw, &now); err != nil {
+			return fmt.Errorf("the sidecar's answer: %w", err)
+		}
+		if now.Path != "" {
+			_, err = fmt.Fprintf(a.stdout, "%s: put aside in %s\n", printable(now.ProfileID), printable(now.Path))
+			return err
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: %s\n", printable(now.ProfileID), cell(now.State))
+		return err
+	}())
 }
 
 // printed prints the document, unless there is an error.

@@ -34,9 +34,11 @@ type RunConfig struct {
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
 	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
 	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
+	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id (default: none)."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
 	MaxBrowsers    int           `env:"LEASEHOLD_MAX_BROWSERS" placeholder:"N" help:"Most browsers at a time (default: no limit)."`
+	MinFreeDisk    byteSize      `env:"LEASEHOLD_MIN_FREE_DISK" default:"256MiB" placeholder:"SIZE" help:"With less space left for profiles or data no browser is started; 0 is no bound (default: ${default})."`
 	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
 	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`

@@ -28,6 +28,7 @@ import (
 	"leasehold/launcher/console"
 	"leasehold/launcher/httpapi"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
@@ -74,6 +75,12 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 	if err != nil {
 		return &exitError{exitNoChrome, err}
 	}
+	var servers *proxies.Set
+	if c.Proxies != "" {
+		if servers, err = proxies.Load(c.Proxies); err != nil {
+			return &exitError{exitUsage, fmt.Errorf("--proxies: %w", err)}
+		}
+	}
 	if err := claimDataDir(c, started); err != nil {
 		return &exitError{exitDataDir, err}
 	}
@@ -116,8 +123,8 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 	dedicated := &dedicatedPorts{log: log}
 	l, err := launcher.New(launcher.Options{
 		ID: launcherID, DataDir: c.DataDir, Root: root, Store: store, Archive: archive, Ping: store.Ping,
-		Chrome: binary, Headless: *c.Headless, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
-		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, LeaveOnExit: c.OnExit == "leave",
+		Chrome: binary, Headless: *c.Headless, Proxies: servers, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
+		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk), LeaveOnExit: c.OnExit == "leave",
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: serverURL(c, listener.Addr().String()),
 		Dedicated: dedicated.open, Log: log, Metrics: registry,
 	})

@@ -20,6 +20,7 @@ var order = []string{
 	"leasehold/launcher",
 	"leasehold/launcher/chrome",
 	"leasehold/launcher/profiledir",
+	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery",
 	"leasehold/launcher/api",
 	"leasehold/cdpproxy",

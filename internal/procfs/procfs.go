@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -108,4 +109,19 @@ func parseStat(b []byte) (Process, error) {
 		return Process{}, fmt.Errorf("process stat %.60q: %w", b, err)
 	}
 	return p, nil
+}
+
+// ticks is how many clock ticks a second has in what the kernel tells processes:
+// on Linux the same everywhere.
+const ticks = 100
+
+// Started is when the process began on this host's clock, to the second; the zero
+// time where the kernel does not tell.
+func (p Process) Started() time.Time {
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}
+	}
+	age := time.Duration(up.Nano()) - time.Duration(p.StartTime)*(time.Second/ticks)
+	return time.Now().Add(-age).Round(time.Second)
 }

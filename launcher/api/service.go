@@ -101,6 +101,31 @@ type ProfileSettings struct {
 	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
 }
 
+// ProfileImport names a Chrome user-data-dir of the launcher's host, and what the
+// profile that is made of a copy of it belongs to.
+type ProfileImport struct {
+	From      string  `json:"from"`
+	AccountID *string `json:"account_id,omitempty"`
+	ProxyID   *string `json:"proxy_id,omitempty"`
+}
+
+// ProfileClone names the profile that is made of a copy.
+type ProfileClone struct {
+	To string `json:"to"`
+}
+
+// ProfileArchive may carry the token that was seen: another one is refused.
+type ProfileArchive struct {
+	Token lease.Token `json:"lease_token,omitempty"`
+}
+
+// Archived is where a profile was put aside.
+type Archived struct {
+	ProfileID string    `json:"profile_id"`
+	Path      string    `json:"path"`
+	At        time.Time `json:"at"`
+}
+
 // Bundle is one line of a profile's evidence.
 type Bundle struct {
 	EvidenceID     string      `json:"evidence_id"`
@@ -213,6 +238,13 @@ type Service interface {
 	// PutProfile creates the profile (directory and record) or changes its
 	// settings.
 	PutProfile(ctx context.Context, profileID string, s ProfileSettings) (lease.Record, error)
+	// ImportProfile makes a profile of a copy of a user-data-dir of this host.
+	ImportProfile(ctx context.Context, profileID string, i ProfileImport) (lease.Record, error)
+	// CloneProfile makes another profile of a copy of one that nobody uses, and
+	// returns the other's record.
+	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
+	// ArchiveProfile puts a profile that nobody uses aside; nothing is deleted.
+	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
 	History(ctx context.Context, profileID string) ([]lease.Event, error)
 	Evidence(ctx context.Context, profileID string) ([]Bundle, error)
 	EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error)

@@ -1,6 +1,7 @@
 package chrome
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,6 +23,9 @@ type Options struct {
 	// Headless starts the browser without windows; else DISPLAY has to name an
 	// X server (or WAYLAND_DISPLAY a compositor).
 	Headless bool
+	// Proxy, if given, is where all traffic goes: scheme://host:port, http, https
+	// or socks5, without credentials. Empty leaves it to the host's settings.
+	Proxy string
 	// ExtraArgs are further arguments, each of them in AllowedArgs.
 	ExtraArgs []string
 	// Lock, if given, is inherited by the browser's main process: what is
@@ -87,6 +91,9 @@ func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("chrome argument %.200q is not allowed: want one of %s", e.Argument, strings.Join(e.Allowed, ", "))
 }
 
+// proxyServer is one server: Chrome takes lists and rules, which are not wanted.
+var proxyServer = regexp.MustCompile(`^(http|https|socks5)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$`)
+
 // checkArgument returns an *ArgumentError unless the argument is allowed.
 func checkArgument(arg string) error {
 	name, value, valued := strings.Cut(arg, "=")
@@ -139,6 +146,19 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 	if o.Headless {
 		// The same browser without windows; the old mode had another storage.
 		args = append(args, "--headless=new")
+	}
+	if o.Proxy != "" {
+		if !proxyServer.MatchString(o.Proxy) {
+			return nil, nil, errors.New("proxy: want scheme://host:port, one of http, https and socks5, and no credentials")
+		}
+		args = append(args,
+			"--proxy-server="+o.Proxy,
+			// Loopback, too: else a page would reach this host around the proxy.
+			"--proxy-bypass-list=<-loopback>",
+			// WebRTC would look up names and send UDP by itself, and show the
+			// host's address to whoever asks.
+			"--webrtc-ip-handling-policy=disable_non_proxied_udp",
+		)
 	}
 	if uid == 0 {
 		// Chrome refuses to start as root with its sandbox.

@@ -42,9 +42,63 @@ func TestArguments(t *testing.T) {
 			t.Errorf("%s: %q", c.name, args)
 		}
 	}
+	proxied, _, err := Arguments(Options{ProfileDir: "/p/a", Proxy: "socks5://[2001:db8::1]:1080"}, 1000)
+	for _, w := range []string{"--proxy-server=socks5://[2001:db8::1]:1080", "--proxy-bypass-list=<-loopback>", "--webrtc-ip-handling-policy=disable_non_proxied_udp"} {
+		if err != nil || !slices.Contains(proxied, w) {
+			t.Errorf("with a proxy: want %s in %q (%v)", w, proxied, err)
+		}
+	}
+	for _, proxy := range []string{"http://u:secret@h:1", "h:1", "http://h", "http://h:1,direct://", "http://h:1;https=x:2", "direct://", "http://h:1 --no-sandbox", "http://h:1/"} {
+		if _, _, err := Arguments(Options{ProfileDir: "/p/a", Proxy: proxy}, 1000); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("proxy %q: %v", proxy, err)
+		}
+	}
 	for _, dir := range []string{"", "p", "/p/../p", "/p/"} {
 		if _, _, err := Arguments(Options{ProfileDir: dir}, 1000); err == nil {
 			t.Errorf("profile directory %q is accepted", dir)
+		}
+	}
+}
+
+// TestArgumentsAreDocumented holds docs/chrome-arguments.md to what is started with,
+// and what a manifest may add, one by one.
+func TestArgumentsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/chrome-arguments.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string][]string{}
+	title := ""
+	for line := range strings.Lines(string(page)) {
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			title, _, _ = strings.Cut(strings.TrimSpace(name), " (")
+		}
+		if cell, ok := strings.CutPrefix(line, "| `"); ok {
+			arg, _, _ := strings.Cut(cell, "`")
+			sections[title] = append(sections[title], arg)
+		}
+	}
+	// A value that differs from profile to profile is left out there.
+	names := func(o Options, uid int) []string {
+		args, _, err := Arguments(o, uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, arg := range args {
+			for _, own := range []string{"--user-data-dir=", "--proxy-server="} {
+				if strings.HasPrefix(arg, own) {
+					args[i] = own
+				}
+			}
+		}
+		return args
+	}
+	plain := names(Options{ProfileDir: "/p/a"}, 1000)
+	sometimes := slices.DeleteFunc(names(Options{ProfileDir: "/p/a", Headless: true, Proxy: "http://h:1"}, 0), func(arg string) bool { return slices.Contains(plain, arg) })
+	for section, want := range map[string][]string{"Always": plain, "Sometimes": sometimes, "What a manifest may add": AllowedArgs()} {
+		got := slices.Sorted(slices.Values(sections[section]))
+		if want = slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {
+			t.Errorf("%s: documented are %q, there are %q", section, got, want)
 		}
 	}
 }

@@ -164,6 +164,18 @@ func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
 	return say[lease.Record](f, "Profile", id)
 }
 
+func (f *fake) ImportProfile(_ context.Context, id string, i api.ProfileImport) (lease.Record, error) {
+	return say[lease.Record](f, "ImportProfile", id, i)
+}
+
+func (f *fake) CloneProfile(_ context.Context, id string, c api.ProfileClone) (lease.Record, error) {
+	return say[lease.Record](f, "CloneProfile", id, c)
+}
+
+func (f *fake) ArchiveProfile(_ context.Context, id string, a api.ProfileArchive) (api.Archived, error) {
+	return say[api.Archived](f, "ArchiveProfile", id, a)
+}
+
 func (f *fake) PutProfile(_ context.Context, id string, s api.ProfileSettings) (lease.Record, error) {
 	return say[lease.Record](f, "PutProfile", id, s)
 }

@@ -85,7 +85,8 @@ func TestDescriptionFollowsTheTypes(t *testing.T) {
 		"Manifest": api.Manifest{}, "Session": api.Session{}, "Resume": api.Resume{}, "Heartbeat": api.Heartbeat{}, "Step": api.Step{},
 		"Checkpoint": api.Checkpoint{}, "TaskEvent": api.TaskEvent{}, "Release": api.Release{}, "Record": lease.Record{}, "Run": lease.Run{},
 		"Review": lease.Review{}, "Event": lease.Event{}, "Bundle": api.Bundle{}, "Part": api.Part{}, "Inspection": api.Inspection{},
-		"Fact": api.Fact{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{}, "Target": target{},
+		"Fact": api.Fact{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{},
+		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "Target": target{},
 	} {
 		schema := doc.Components.Schemas[name]
 		if schema == nil {

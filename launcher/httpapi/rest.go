@@ -89,6 +89,9 @@ func (s *server) rest() []route {
 		do(get, "/profiles", (*call).profiles),
 		do(get, "/profiles/{profile}", (*call).profile),
 		do(http.MethodPut, "/profiles/{profile}", (*call).putProfile),
+		do(post, "/profiles/{profile}/import", (*call).importProfile),
+		do(post, "/profiles/{profile}/clone", (*call).cloneProfile),
+		do(post, "/profiles/{profile}/archive", (*call).archiveProfile),
 		do(get, "/profiles/{profile}/history", (*call).history),
 		do(get, "/profiles/{profile}/evidence", (*call).evidence),
 		do(get, "/profiles/{profile}/inspection", (*call).inspection),
@@ -359,6 +362,61 @@ func (c *call) putProfile() error {
 		}
 	}
 	return c.record(c.svc.PutProfile(c.r.Context(), profile, set))
+}
+
+// made answers with a profile that is new.
+func (c *call) made(r lease.Record, err error) error {
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Location", "/v1/profiles/"+r.ProfileID)
+	return c.json(http.StatusCreated, r.Public())
+}
+
+func (c *call) importProfile() error {
+	profile, err := c.profileID()
+	if err != nil {
+		return err
+	}
+	var req api.ProfileImport
+	if err := c.decode(&req, "import"); err != nil {
+		return err
+	}
+	return c.made(c.svc.ImportProfile(c.r.Context(), profile, req))
+}
+
+func (c *call) cloneProfile() error {
+	profile, err := c.profileID()
+	if err != nil {
+		return err
+	}
+	var req api.ProfileClone
+	if err := c.decode(&req, "clone"); err != nil {
+		return err
+	}
+	return c.made(c.svc.CloneProfile(c.r.Context(), profile, req))
+}
+
+func (c *call) archiveProfile() error {
+	profile, err := c.profileID()
+	if err != nil {
+		return err
+	}
+	b, err := c.body()
+	if err != nil {
+		return err
+	}
+	var req api.ProfileArchive
+	if len(b) > 0 {
+		if err := api.DecodeBody(b, &req, "archive"); err != nil {
+			return err
+		}
+	}
+	archived, err := c.svc.ArchiveProfile(c.r.Context(), profile, req)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, archived)
 }
 
 func (c *call) review() error {

@@ -75,6 +75,12 @@ func TestREST(t *testing.T) {
 			"put a profile", "PUT", "/v1/profiles/store.18", `{"account_id":"acc","expected_domains":["a"]}`, map[string]any{"PutProfile": record},
 			[]string{`PutProfile "store.18" {"account_id":"acc","expected_domains":["a"]}`}, 200, shownRecord,
 		},
+		{"import a profile", "POST", "/v1/profiles/store.18/import", `{"from":"/data/chrome","proxy_id":"us"}`, map[string]any{"ImportProfile": record},
+			[]string{`ImportProfile "store.18" {"from":"/data/chrome","proxy_id":"us"}`}, 201, shownRecord},
+		{"clone a profile", "POST", "/v1/profiles/store.17/clone", `{"to":"store.18"}`, map[string]any{"CloneProfile": record},
+			[]string{`CloneProfile "store.17" {"to":"store.18"}`}, 201, shownRecord},
+		{"archive a profile", "POST", "/v1/profiles/store.18/archive", "", map[string]any{"ArchiveProfile": api.Archived{ProfileID: "store.18", Path: "/p"}},
+			[]string{`ArchiveProfile "store.18" {}`}, 200, `{"profile_id":"store.18","path":"/p","at":"0001-01-01T00:00:00Z"}`},
 		{"make a profile", "PUT", "/v1/profiles/store.18", "", map[string]any{"PutProfile": record}, []string{`PutProfile "store.18" {}`}, 200, shownRecord},
 		{
 			"history", "GET", "/v1/profiles/store.18/history", "", map[string]any{"History": []lease.Event{{Event: "granted", ProfileID: "store.18", Token: 42, At: when}}},

@@ -114,12 +114,16 @@ func (r *Root) Path(id string) (string, error) {
 }
 
 // Create makes the profile's directory (0700), if it is missing, and returns its
-// path.
+// path. The error is ErrArchived for one that was put away.
 func (r *Root) Create(id string) (string, error) {
-	if err := lease.CheckProfileID(id); err != nil {
+	at, err := r.Archived(id)
+	if err != nil {
 		return "", err
 	}
-	err := os.Mkdir(filepath.Join(r.dir, id), 0o700)
+	if at != "" { // an empty one would be another browser to the account
+		return "", fmt.Errorf("%w: import it from %s", ErrArchived, at)
+	}
+	err = os.Mkdir(filepath.Join(r.dir, id), 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("profile %s: %w", id, err)
 	}

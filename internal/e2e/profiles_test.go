@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"leasehold/internal/clients"
+	"leasehold/launcher/chrome"
+	"leasehold/lease"
+)
+
+// cookies are what the site sees of a profile.
+func (s *sidecar) cookies(t *testing.T, web *site, profile, task string) string {
+	t.Helper()
+	c := clients.Start(t, clients.Playwright, s.URL+"/profiles/"+profile+"?worker=w&wait=30s&task="+task, clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	got := string(c.Do(t, act("evaluate", "expression", "document.cookie.split('; ').sort().join() + '|' + localStorage.getItem('k')")))
+	c.Do(t, act("disconnect"))
+	s.until(t, profile, lease.Available)
+	return got
+}
+
+// TestProfilesComeAndGo makes a profile, copies it, puts it aside and brings it
+// back.
+func TestProfilesComeAndGo(t *testing.T) {
+	s, web := start(t), newSite(t)
+	run := func(args ...string) string {
+		t.Helper()
+		out, errs, code := s.cli(t, append([]string{"profiles"}, args...)...)
+		if code != 0 {
+			t.Fatalf("profiles %v: %d %s", args, code, errs)
+		}
+		return out
+	}
+	run("create", "acct", "--account", "store-18", "--max-active-runs", "2")
+	c := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=w&task=1"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/"))
+	c.Do(t, act("evaluate", "expression", "document.cookie='s=1'; document.cookie='p=1; max-age=86400'; localStorage.setItem('k','v')"))
+	if out, errs, code := s.cli(t, "profiles", "clone", "acct", "--to", "copy"); code != 8 || !strings.Contains(errs, "held") {
+		t.Errorf("a copy of what is in use: %d %s %s", code, out, errs)
+	}
+	c.Do(t, act("disconnect"))
+	s.until(t, "acct", lease.Available)
+
+	run("clone", "acct", "--to", "copy")
+	if r := s.record(t, "copy"); r.AccountID != "store-18" || r.State != lease.Available || r.Token != 0 {
+		t.Errorf("the copy: %+v", r)
+	}
+	const all = `"p=1,s=1|v"`
+	if got := s.cookies(t, web, "copy", "2"); got != all {
+		t.Errorf("the copy has %s", got)
+	}
+	aside := strings.TrimSpace(run("archive", "copy"))
+	_, path, _ := strings.Cut(aside, " in ")
+	if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
+		t.Fatalf("%s: %v", aside, err)
+	}
+	if r := s.record(t, "copy"); r.Reason != "archived" || r.Token != 1 {
+		t.Errorf("put aside: %+v", r)
+	}
+	var problem map[string]any
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "copy", "create": true}, &problem); code != 404 || !strings.Contains(fmt.Sprint(problem["detail"]), path) {
+		t.Errorf("a session on what was put aside: %d %v", code, problem)
+	}
+	run("import", "copy", "--from", path, "--account", "store-18")
+	if r := s.record(t, "copy"); r.Reason == "archived" || r.Token != 1 {
+		t.Errorf("brought back: %+v", r)
+	}
+	if got := s.cookies(t, web, "copy", "3"); !strings.Contains(got, "p=1") || !strings.Contains(got, "|v") {
+		t.Errorf("brought back, it has %s", got)
+	}
+	if got := s.cookies(t, web, "acct", "4"); got != all {
+		t.Errorf("the original has %s", got)
+	}
+	if list := run(); !strings.Contains(list, "acct") || !strings.Contains(list, "copy") {
+		t.Errorf("listed: %s", list)
+	}
+}
+
+func TestDirectoriesThatAreRefused(t *testing.T) {
+	s := start(t)
+	profiles := filepath.Join(s.Dir, "profiles")
+	ask := func(profile string, status int, says string) map[string]any {
+		t.Helper()
+		var problem map[string]any
+		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": profile}, &problem); code != status || !strings.Contains(fmt.Sprint(problem["detail"]), says) {
+			t.Errorf("%s: %d %v, want %d with %q", profile, code, problem, status, says)
+		}
+		return problem
+	}
+	for _, dir := range []string{"open", "mine"} {
+		if err := os.Mkdir(filepath.Join(profiles, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(profiles, "open"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	ask("open", 400, "chmod go-w")
+	if err := os.Symlink(t.TempDir(), filepath.Join(profiles, "linked")); err != nil {
+		t.Fatal(err)
+	}
+	ask("linked", 400, "symlink")
+	var problem map[string]any
+	for from, says := range map[string]string{"relative": "absolute", t.TempDir(): "Local State", filepath.Join(profiles, "linked"): "link"} {
+		if code := s.call(t, "POST", "/v1/profiles/new/import", map[string]any{"from": from}, &problem); code != 400 || problem["field"] != "from" || !strings.Contains(fmt.Sprint(problem["detail"]), says) {
+			t.Errorf("import from %s: %d %v", from, code, problem)
+		}
+	}
+
+	// A person's own Chrome, which came to the directory by another name.
+	binary, err := chrome.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := filepath.Join(t.TempDir(), "mine")
+	if err := os.Symlink(filepath.Join(profiles, "mine"), named); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	own := exec.CommandContext(ctx, binary, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--user-data-dir="+named, "about:blank")
+	own.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	own.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	own.Cancel = func() error { return syscall.Kill(-own.Process.Pid, syscall.SIGKILL) }
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.ExtraFiles = []*os.File{in, out} // a pipe that says nothing
+	if err := own.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cancel()
+		_, _, _ = own.Wait(), in.Close(), out.Close()
+	}()
+	eventually(t, "Chrome to have the profile", func() error {
+		for _, name := range []string{"SingletonLock", "Local State"} {
+			if _, err := os.Lstat(filepath.Join(profiles, "mine", name)); err != nil {
+				return err
+			}
+		}
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", own.Process.Pid))
+		for _, fd := range fds {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, filepath.Join(profiles, "mine")+"/") {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of its %d files is the profile's (%w)", len(fds), cmp.Or(err, os.ErrNotExist))
+	})
+	p := ask("mine", 409, fmt.Sprintf("pid %d, since 20", own.Process.Pid))
+	if p["code"] != "profile_lock_conflict" || p["pid"] != float64(own.Process.Pid) || p["since"] == nil {
+		t.Errorf("%v", p)
+	}
+	if code := s.call(t, "POST", "/v1/profiles/new/import", map[string]any{"from": filepath.Join(profiles, "mine")}, &problem); code != 409 || !strings.Contains(fmt.Sprint(problem["detail"]), "close it first") {
+		t.Errorf("import of what is in use: %d %v", code, problem)
+	}
+}

@@ -1,0 +1,271 @@
+package profiledir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// userData makes what looks like a user-data-dir.
+func userData(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "chrome")
+	for path, content := range map[string]string{"Local State": "{}", "Default/Cookies": "cookies", "Default/Cache/one": "", "DevToolsActivePort": "1"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, path), []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("elsewhere-1", filepath.Join(dir, "SingletonLock")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func lockOf(t *testing.T, r *Root, id string) *Lock {
+	t.Helper()
+	l, err := r.Lock(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+func opened(t *testing.T) *Root {
+	t.Helper()
+	r, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestImportCopies(t *testing.T) {
+	r, from := opened(t), userData(t)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	if err := os.Chtimes(filepath.Join(from, "Default", "Cookies"), at, at); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := Measure(from); err != nil || n != uint64(len("{}")+len("cookies")) {
+		t.Errorf("measured %d, %v", n, err)
+	}
+	l := lockOf(t, r, "a")
+	to, err := l.Import(t.Context(), from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]fs.FileMode{}
+	if err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
+		got[strings.TrimPrefix(path, to)] = fi.Mode()
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]fs.FileMode{
+		"": fs.ModeDir | 0o700, "/Default": fs.ModeDir | 0o700, "/Default/Cache": fs.ModeDir | 0o700,
+		"/Local State": 0o600, "/Default/Cookies": 0o600, "/Default/Cache/one": 0o600,
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if fi, err := os.Stat(filepath.Join(to, "Default", "Cookies")); err != nil || !fi.ModTime().Equal(at) {
+		t.Errorf("modified at %v, %v", fi.ModTime(), err)
+	}
+	if _, err := os.Readlink(filepath.Join(from, "SingletonLock")); err != nil {
+		t.Errorf("the source was changed: %v", err)
+	}
+	if _, err := l.Import(t.Context(), from); !errors.Is(err, ErrExists) {
+		t.Errorf("over a profile: %v", err)
+	}
+	if err := l.Withdraw(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Path("a"); !errors.Is(err, ErrNoProfile) {
+		t.Errorf("withdrawn: %v", err)
+	}
+	r.nothingStaged(t)
+}
+
+// nothingStaged looks for what an import left behind.
+func (r *Root) nothingStaged(t *testing.T) {
+	t.Helper()
+	if left, err := filepath.Glob(filepath.Join(r.guard, ".import-*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+func TestImportRefuses(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil func(dir string) error
+		want  string
+	}{
+		"no user-data-dir": {func(dir string) error { return os.Remove(filepath.Join(dir, "Local State")) }, "Local State"},
+		"a link out":       {func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "Default", "Bookmarks")) }, "Bookmarks is a link"},
+		"a directory elsewhere": {func(dir string) error {
+			return os.Symlink("/etc", filepath.Join(dir, "Extensions"))
+		}, "Extensions is a link"},
+		"a pipe":       {func(dir string) error { return unix.Mkfifo(filepath.Join(dir, "Default", "pipe"), 0o600) }, "pipe is a device"},
+		"a lock below": {func(dir string) error { return os.Symlink("x", filepath.Join(dir, "Default", "SingletonLock")) }, "is a link"},
+	} {
+		r, from := opened(t), userData(t)
+		if err := tt.spoil(from); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Measure(from); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: measured with %v", name, err)
+		}
+		if _, err := lockOf(t, r, "a").Import(t.Context(), from); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := r.Path("a"); !errors.Is(err, ErrNoProfile) {
+			t.Errorf("%s: part of a profile is there: %v", name, err)
+		}
+		r.nothingStaged(t)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := opened(t)
+	if _, err := lockOf(t, r, "a").Import(gone, userData(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("nobody waits for it: %v", err)
+	}
+	r.nothingStaged(t)
+}
+
+func TestArchive(t *testing.T) {
+	r := opened(t)
+	l := lockOf(t, r, "a")
+	if _, err := l.Archive(time.Now()); !errors.Is(err, ErrNoProfile) {
+		t.Errorf("nothing to put aside: %v", err)
+	}
+	if _, err := l.Import(t.Context(), userData(t)); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if at, err := r.Archived("a"); at != "" || err != nil {
+		t.Errorf("before: %q %v", at, err)
+	}
+	at, err := l.Archive(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Archived("a"); got != at || err != nil {
+		t.Errorf("archived at %q, not %q: %v", got, at, err)
+	}
+	if got, err := r.Archived("a.b"); got != "" || err != nil {
+		t.Errorf("another profile: %q %v", got, err)
+	}
+	if _, err := r.Create("a"); !errors.Is(err, ErrArchived) || !strings.Contains(err.Error(), at) {
+		t.Errorf("made anew: %v", err)
+	}
+	if ids, err := r.List(); err != nil || len(ids) != 0 {
+		t.Errorf("listed: %v %v", ids, err)
+	}
+	if _, err := l.Import(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Archived("a"); got != "" || err != nil {
+		t.Errorf("back again: %q %v", got, err)
+	}
+	second, err := l.Archive(now.Add(time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := r.Archived("a"); got != second || err != nil {
+		t.Errorf("the last is %q, not %q: %v", got, second, err)
+	}
+}
+
+func TestCheckMine(t *testing.T) {
+	dir := t.TempDir()
+	for mode, want := range map[os.FileMode]string{0o700: "", 0o755: "", 0o500: "chmod u+rwx", 0o770: "chmod go-w", 0o777: "chmod go-w"} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := CheckMine(dir); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%#o: %v, want %q", mode, err, want)
+		}
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := checkMine(dir, fi, os.Getuid()+1); err == nil || !strings.Contains(err.Error(), "chown") {
+		t.Errorf("somebody else's: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if CheckMine(link) == nil || CheckMine(filepath.Join(dir, "none")) == nil {
+		t.Error("a link, or nothing, is taken for a directory")
+	}
+}
+
+// TestFindUser has this process stand for a Chrome that does not name the directory.
+func TestFindUser(t *testing.T) {
+	dir := t.TempDir()
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u, err := FindUser(dir); u != nil || err != nil {
+		t.Errorf("nobody: %v %v", u, err)
+	}
+	lock := filepath.Join(dir, "SingletonLock")
+	write := func(target string) {
+		t.Helper()
+		_ = os.Remove(lock)
+		if err := os.Symlink(target, lock); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(fmt.Sprintf("%s-%d", host, os.Getpid()))
+	if u, err := FindUser(dir); u != nil || err != nil {
+		t.Errorf("a pid that is another program's by now: %v %v", u, err)
+	}
+	f, err := os.Create(filepath.Join(dir, "Cookies"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	u, err := FindUser(dir)
+	if err != nil || u == nil || u.PID != os.Getpid() || u.Name == "" {
+		t.Fatalf("%v %v", u, err)
+	}
+	if age := time.Since(u.Since); age < -2*time.Second || age > time.Hour {
+		t.Errorf("this process started %v ago", age)
+	}
+	if s := u.String(); !strings.Contains(s, fmt.Sprintf("pid %d, since 2", os.Getpid())) {
+		t.Errorf("shown as %s", s)
+	}
+	write("another-host-1")
+	if _, err := FindUser(dir); err == nil || !strings.Contains(err.Error(), "another-host") {
+		t.Errorf("another host's: %v", err)
+	}
+	write("nonsense")
+	if u, err := FindUser(dir); u != nil || err != nil {
+		t.Errorf("nonsense: %v %v", u, err)
+	}
+}

@@ -1,0 +1,122 @@
+package profiledir
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"leasehold/internal/procfs"
+)
+
+// User is a browser that has a directory open, whoever started it.
+type User struct {
+	PID int
+	// Name is the program's, such as chrome.
+	Name string
+	// Since is when it started, on this host's clock, to the second.
+	Since time.Time
+}
+
+func (u User) String() string {
+	s := fmt.Sprintf("%s, pid %d", u.Name, u.PID)
+	if !u.Since.IsZero() {
+		s += ", since " + u.Since.Format(time.RFC3339)
+	}
+	return s
+}
+
+// FindUser returns the browser that uses a Chrome user-data-dir, or nil. Beside
+// those that name the path on their command line it finds one that came to it
+// another way, a person's own Chrome: Chrome's SingletonLock names it, and it has
+// files of the directory open. The error says what could not be looked at.
+func FindUser(path string) (*User, error) {
+	named, err := Processes(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range named {
+		if p.Main || len(named) == 1 {
+			return user(p.PID), nil
+		}
+	}
+	if len(named) > 0 {
+		return user(named[0].PID), nil
+	}
+	target, err := os.Readlink(filepath.Join(path, "SingletonLock"))
+	if err != nil {
+		return nil, nil //nolint:nilerr // no browser wrote one that can be read
+	}
+	host, pid, err := ParseSingleton(target)
+	if err != nil {
+		return nil, nil //nolint:nilerr // Chrome did not write it
+	}
+	here, err := os.Hostname()
+	if err != nil || here != host {
+		return nil, fmt.Errorf("%s: its SingletonLock was written on host %q, which cannot be asked: make sure that no browser there has it, then remove SingletonLock by hand", path, host)
+	}
+	if p, err := procfs.Read(pid); err != nil || !p.Alive() || !hasOpen(pid, path) {
+		return nil, nil //nolint:nilerr // it is gone, or the pid is another program's now
+	}
+	return user(pid), nil
+}
+
+// hasOpen tells whether the process has files below the path open. Where that
+// cannot be seen it may.
+func hasOpen(pid int, path string) bool {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		return !os.IsNotExist(err)
+	}
+	for _, fd := range fds {
+		if to, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && strings.HasPrefix(to, path+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// user describes a process, as far as it still can be.
+func user(pid int) *User {
+	u := &User{PID: pid, Name: "a process"}
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+		u.Name = strings.TrimSpace(string(comm))
+	}
+	if p, err := procfs.Read(pid); err == nil {
+		u.Since = p.Started()
+	}
+	return u
+}
+
+// CheckMine refuses a directory that is somebody else's, or that others may write
+// to: its cookies would be theirs, too. The error says what to do.
+func CheckMine(path string) error {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	return checkMine(path, fi, os.Getuid())
+}
+
+func checkMine(path string, fi fs.FileInfo, uid int) error {
+	mode := fi.Mode().Perm()
+	owner := uid
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		owner = int(st.Uid)
+	}
+	switch {
+	case !fi.IsDir():
+		return fmt.Errorf("%s: want a directory, not a link or a file", path)
+	case owner != uid:
+		return fmt.Errorf("%s belongs to uid %d, and the launcher runs as uid %d: chown it, or run the launcher as its owner", path, owner, uid)
+	case mode&0o700 != 0o700:
+		return fmt.Errorf("%s has mode %#o, which its owner cannot work with: chmod u+rwx %s", path, mode, path)
+	case mode&0o022 != 0:
+		return fmt.Errorf("%s has mode %#o, so that others can write to it: chmod go-w %s", path, mode, path)
+	}
+	return nil
+}

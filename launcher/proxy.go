@@ -1,0 +1,251 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/durable"
+	"leasehold/internal/procfs"
+	"leasehold/launcher/api"
+	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery"
+	"leasehold/lease"
+)
+
+// proxyUse is what a browser was started with, as its session's file keeps it.
+type proxyUse struct {
+	ID     string `json:"proxy_id"`
+	Server string `json:"server"`
+	// Sum tells the server and its user name from another's.
+	Sum string `json:"sha256"`
+}
+
+// proxyCheckTimeout bounds how long a proxy may take to answer before a grant.
+const proxyCheckTimeout = 10 * time.Second
+
+// proxyMark is a file in a profile's directory, which goes wherever that goes: it
+// names the proxy that a browser on it was started with last.
+const proxyMark = "leasehold_proxy"
+
+// labels says that there is no configuration of proxies: proxy ids are labels then,
+// which are compared, of what somebody else arranges.
+func (l *Launcher) labels() bool { return l.o.Proxies == nil }
+
+// proxyRefusal says why the task's proxy is not the profile's, or nil. Only the
+// first grant ever takes a proxy, as opposed to a label, from the manifest: an
+// account that was seen without one is not moved behind one by a task.
+func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
+	switch {
+	case m.ProxyID == "" || m.ProxyID == r.ProxyID:
+		return nil
+	case r.ProxyID != "":
+		return api.Refuse(api.CodeProxyChanged, "profile %s is mapped to proxy %s, not %s", r.ProfileID, r.ProxyID, m.ProxyID).With("proxy_id", r.ProxyID)
+	case r.Token > 0 && !labels:
+		return api.Refuse(api.CodeProxyChanged, "profile %s was used without a proxy: to put it behind %s for good, PUT /v1/profiles/%s with this proxy_id", r.ProfileID, m.ProxyID, r.ProfileID).
+			With("proxy_id", r.ProxyID)
+	}
+	return nil
+}
+
+// chooseProxy finds the proxy of the browser that is to be started, and connects
+// to it once: without it nothing is granted. Nil where the profile has none.
+func (l *Launcher) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest, path string) (*proxies.Proxy, error) {
+	if l.labels() {
+		return nil, proxyForgotten(r, path)
+	}
+	id := r.ProxyID
+	if id == "" {
+		id = m.ProxyID
+	}
+	if id == "" {
+		return nil, nil
+	}
+	p := l.o.Proxies.Find(id)
+	switch {
+	case p == nil && r.ProxyID == "":
+		return nil, l.unknownProxy(id)
+	case p == nil:
+		return nil, api.Refuse(api.CodeBrowserStartFailed, "profile %s is mapped to proxy %s, which the configuration does not have: add it to the file of --proxies; without its proxy the profile is not opened", r.ProfileID, id).
+			With("proxy_id", id)
+	}
+	ctx, cancel := context.WithTimeout(ctx, proxyCheckTimeout)
+	defer cancel()
+	if err := p.Check(ctx); err != nil {
+		return nil, api.Refuse(api.CodeBrowserStartFailed, "%v: nothing was started, since profile %s is not opened without its proxy", err, r.ProfileID).
+			With("proxy_id", id)
+	}
+	return p, nil
+}
+
+// proxyForgotten refuses a profile that was behind a proxy, where none are
+// configured any more.
+func proxyForgotten(r lease.Record, path string) error {
+	was, err := os.ReadFile(filepath.Join(path, proxyMark))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return api.Refuse(api.CodeBrowserStartFailed, "profile %s was opened through proxy %s, and no proxies are configured: start the sidecar with the file that has it (--proxies); without its proxy the profile is not opened", r.ProfileID, was).
+		With("proxy_id", string(was))
+}
+
+func (l *Launcher) unknownProxy(id string) *api.Problem {
+	known := "it has none"
+	if ids := l.o.Proxies.IDs(); len(ids) > 0 {
+		known = "it has " + strings.Join(ids[:min(len(ids), 20)], ", ")
+	}
+	return api.Invalid("proxy_id", "the configuration has no proxy %q: %s (--proxies)", id, known)
+}
+
+// use sets the proxy of the profile's next browser.
+func (o *openProfile) use(p *proxies.Proxy) {
+	if o.server = p; p != nil {
+		o.proxy = &proxyUse{ID: p.ID(), Server: p.Server(), Sum: p.Sum()}
+	}
+}
+
+// openProxy returns what Chrome is told of the profile's proxy: the server itself
+// or, where that wants credentials, a relay to it that ends with the browser.
+func (s *session) openProxy() (string, error) {
+	p := s.open.server
+	if p == nil {
+		return "", nil
+	}
+	if err := durable.Replace(filepath.Join(s.path, proxyMark), []byte(p.ID())); err != nil {
+		return "", err
+	}
+	if !p.NeedsRelay() {
+		return p.Server(), nil
+	}
+	relay, err := proxies.Open(p, s.path, s.log)
+	if err != nil {
+		return "", err
+	}
+	s.open.relay = relay
+	return relay.URL(), nil
+}
+
+// reopenRelay gives a browser that outlived its launcher its way out again. Where
+// that cannot be had the browser stays offline: it goes out another way never.
+func (l *Launcher) reopenRelay(r lease.Record, pid int, path string, log zerolog.Logger) {
+	p := l.o.Proxies.Find(r.ProxyID)
+	if r.ProxyID == "" || p != nil && !p.NeedsRelay() {
+		return
+	}
+	relay, err := func() (*proxies.Relay, error) {
+		if p == nil {
+			return nil, fmt.Errorf("the configuration has no proxy %q", r.ProxyID)
+		}
+		line, err := procfs.CommandLine(pid)
+		if err != nil {
+			return nil, err
+		}
+		return proxies.Reopen(p, argument(line, "--proxy-server="), path, log)
+	}()
+	if err != nil {
+		log.Warn().Err(err).Msg("the browser of the launcher before has no proxy any more: it is offline")
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.profiles[r.ProfileID].relay = relay
+}
+
+// argument is the value of a command line's last argument with the prefix.
+func argument(line []byte, prefix string) string {
+	value := ""
+	for arg := range strings.SplitSeq(string(line), "\x00") {
+		if v, ok := strings.CutPrefix(arg, prefix); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// closeRelay ends the profile's relay, if it has one. Whoever occupies the profile
+// calls it, once the browser is closed or let go.
+func (l *Launcher) closeRelay(profile string) {
+	l.mu.Lock()
+	o := l.profiles[profile]
+	l.mu.Unlock()
+	if o == nil {
+		return
+	}
+	if err := o.relay.Close(); err != nil {
+		l.o.Log.Error().Err(err).Str("profile", profile).Msg("relay not closed cleanly")
+	}
+}
+
+// proxyUnchanged tells whether what the browser went out through is what the
+// record and the configuration say.
+func (c *recoveryCase) proxyUnchanged(r lease.Record) recovery.Fact {
+	return proxyFact(r, c.file.Manifest.ProxyID, c.file.Proxy, c.l.o.Proxies.Find(r.ProxyID), c.l.labels())
+}
+
+// sameProxy says why the browser of an earlier launcher's session does not go out
+// through the proxy that its profile has, or nil.
+func (l *Launcher) sameProxy(o *openProfile, r lease.Record) error {
+	l.mu.Lock()
+	f := l.ended[r.SessionID]
+	relay := o.relay
+	l.mu.Unlock()
+	now := l.o.Proxies.Find(r.ProxyID)
+	if fact := proxyFact(r, f.Manifest.ProxyID, f.Proxy, now, l.labels()); fact.Answer != recovery.Yes {
+		return errors.New(fact.How)
+	}
+	if now != nil && now.NeedsRelay() && relay == nil {
+		return fmt.Errorf("the way to proxy %s could not be opened again", r.ProxyID)
+	}
+	return nil
+}
+
+func proxyFact(r lease.Record, asked string, used *proxyUse, now *proxies.Proxy, labels bool) recovery.Fact {
+	f := recovery.Fact{Name: recovery.ProxyUnchanged, Answer: recovery.No}
+	switch {
+	case asked != "" && asked != r.ProxyID:
+		f.How = fmt.Sprintf("the task was granted with proxy %q, the record has %q", asked, r.ProxyID)
+	case used == nil && r.ProxyID == "":
+		f.Answer, f.How = recovery.Yes, "the record has no proxy, and the browser had none"
+	case used == nil && labels:
+		f.Answer, f.How = recovery.Yes, fmt.Sprintf("the record has proxy %s, a label: no proxies are configured (--proxies)", r.ProxyID)
+	case used == nil:
+		f.Answer, f.How = recovery.Unknown, fmt.Sprintf("the record has proxy %s; what the browser was started with is not known", r.ProxyID)
+	case used.ID != r.ProxyID:
+		f.How = fmt.Sprintf("the browser was started with proxy %s, the record has %q", used.ID, r.ProxyID)
+	case now == nil:
+		f.Answer, f.How = recovery.Unknown, fmt.Sprintf("the browser was started with proxy %s, which the configuration does not have any more", used.ID)
+	case now.Sum() != used.Sum:
+		f.How = fmt.Sprintf("proxy %s was %s when the browser was started, and is %s, or another user's, now", used.ID, used.Server, now.Server())
+	default:
+		f.Answer, f.How = recovery.Yes, fmt.Sprintf("proxy %s, %s, in the record, the browser and the configuration", used.ID, used.Server)
+	}
+	return f
+}
+
+// checkProxySetting refuses a proxy that a profile cannot be given.
+func (l *Launcher) checkProxySetting(r lease.Record, set *string) error {
+	switch {
+	case set == nil || *set == r.ProxyID:
+		return nil
+	case r.ProxyID != "":
+		return api.Refuse(api.CodeProxyChanged, "profile %s is mapped to proxy %s for good", r.ProfileID, r.ProxyID).With("proxy_id", r.ProxyID)
+	case l.labels():
+		return nil
+	case l.o.Proxies.Find(*set) == nil:
+		return l.unknownProxy(*set)
+	case !slices.Contains([]lease.State{lease.Available, ""}, r.State):
+		return api.Refuse(api.CodeConflict, "profile %s is %s: its proxy is set when nobody uses it", r.ProfileID, r.State).With("state", r.State)
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/dustin/go-humanize"
+
+	"leasehold/internal/durable"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// reasonArchived is what a record is shown with whose directory was put aside.
+const reasonArchived = "archived"
+
+// checkDir refuses a profile directory that is not this launcher's own.
+func checkDir(profile, path string) error {
+	if err := profiledir.CheckMine(path); err != nil {
+		return api.Refuse(api.CodeInvalidRequest, "profile %s cannot be used: %v", profile, err)
+	}
+	return nil
+}
+
+// ImportProfile makes a profile of a copy of a Chrome user-data-dir of this host.
+func (l *Launcher) ImportProfile(ctx context.Context, profileID string, req api.ProfileImport) (lease.Record, error) {
+	if err := lease.CheckProfileID(profileID); err != nil {
+		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+	}
+	from := filepath.Clean(req.From)
+	if !filepath.IsAbs(req.From) {
+		return lease.Record{}, api.Invalid("from", "%q: want the absolute path of a Chrome user-data-dir on this host", req.From)
+	}
+	if err := profiledir.CheckMine(from); err != nil {
+		return lease.Record{}, api.Invalid("from", "%v", err)
+	}
+	return l.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, nil)
+}
+
+// CloneProfile makes another profile of a copy of one that nobody uses.
+func (l *Launcher) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+	if err := lease.CheckProfileID(req.To); err != nil {
+		return lease.Record{}, api.Invalid("to", "%v", err)
+	}
+	r, done, err := l.borrow(ctx, profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	defer done()
+	path, err := l.o.Root.Path(profileID)
+	if err != nil {
+		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
+	}
+	set := api.ProfileSettings{AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs}
+	return l.copyProfile(ctx, req.To, path, "profile_id", set, func() error { return l.jar.copy(profileID, req.To) })
+}
+
+// ArchiveProfile puts a profile that nobody uses aside.
+func (l *Launcher) ArchiveProfile(ctx context.Context, profileID string, req api.ProfileArchive) (api.Archived, error) {
+	r, done, err := l.borrow(ctx, profileID)
+	if err != nil {
+		return api.Archived{}, err
+	}
+	defer done()
+	if req.Token != 0 && req.Token != r.Token {
+		return api.Archived{}, l.stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
+	}
+	lock, err := l.lockUnused(profileID)
+	if err != nil {
+		return api.Archived{}, err
+	}
+	at, err := lock.Archive(time.Now())
+	err = errors.Join(err, lock.Unlock())
+	if errors.Is(err, fs.ErrNotExist) {
+		return api.Archived{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
+	}
+	if err != nil {
+		return api.Archived{}, err
+	}
+	l.o.Log.Info().Str("profile", profileID).Str("path", at).Msg("profile archived")
+	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
+}
+
+// borrow occupies a profile that nobody uses, until done, and returns its record.
+// Nobody is granted it meanwhile, since its home is here.
+func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record, done func(), _ error) {
+	r, err := l.Profile(ctx, profileID)
+	if err != nil {
+		return r, nil, err
+	}
+	free := func(r lease.Record) error {
+		switch {
+		case r.Home != "" && r.Home != l.o.ID:
+			return l.elsewhere(r)
+		case r.State != lease.Available:
+			return api.Refuse(api.CodeConflict, "profile %s is %s: want one that nobody uses", profileID, r.State).With("state", r.State).
+				With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
+		}
+		return nil
+	}
+	if err := free(r); err != nil {
+		return r, nil, err
+	}
+	if l.occupy(profileID) == nil {
+		return r, nil, l.busyHere(r, api.Manifest{ProfileID: profileID})
+	}
+	done = func() { l.vacate(profileID) }
+	// It may have been granted, and be over again, meanwhile.
+	if r, err = l.Profile(ctx, profileID); err == nil {
+		err = free(r)
+	}
+	if err != nil {
+		done()
+		return r, nil, err
+	}
+	return r, done, nil
+}
+
+// lockUnused takes the lock of a profile, which no browser may use.
+func (l *Launcher) lockUnused(profileID string) (*profiledir.Lock, error) {
+	lock, err := l.o.Root.Lock(profileID)
+	if err != nil {
+		return nil, l.lockProblem(err, lease.Record{ProfileID: profileID}, api.Manifest{}, filepath.Join(l.o.Root.Dir(), profileID))
+	}
+	if p := l.inUse(profileID, filepath.Join(l.o.Root.Dir(), profileID)); p != nil {
+		return nil, errors.Join(p, lock.Unlock())
+	}
+	return lock, nil
+}
+
+// inUse names a browser that has the directory open without a lease.
+func (l *Launcher) inUse(profileID, path string) *api.Problem {
+	u, err := profiledir.FindUser(path)
+	if err != nil {
+		return api.Refuse(api.CodeConflict, "%v", err).With("profile_id", profileID)
+	}
+	if u == nil {
+		return nil
+	}
+	return api.Refuse(api.CodeConflict, "profile %s is in use by %s, without a lease: close it", profileID, u).
+		With("profile_id", profileID).With("pid", u.PID).With("since", u.Since)
+}
+
+// copyProfile makes a new profile of a directory, which field of the request
+// names. After is done before anybody can have it.
+func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, after func() error) (_ lease.Record, err error) {
+	if err := l.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
+		return lease.Record{}, err
+	}
+	if u, err := profiledir.FindUser(from); err != nil || u != nil {
+		if err == nil {
+			err = fmt.Errorf("%s is in use by %s: close it first, a copy of what is being written would be damaged", from, u)
+		}
+		return lease.Record{}, api.Refuse(api.CodeConflict, "%v", err)
+	}
+	size, err := profiledir.Measure(from)
+	if err != nil {
+		return lease.Record{}, api.Invalid(field, "%v", err)
+	}
+	if free, err := freeDisk(l.o.Root.Dir()); err == nil && free < size+l.o.MinFreeDisk {
+		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
+			humanize.IBytes(size), l.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(l.o.MinFreeDisk)).
+			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", l.o.MinFreeDisk+size)
+	}
+	if l.occupy(profileID) == nil {
+		return lease.Record{}, l.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
+	}
+	defer l.vacate(profileID)
+	lock, err := l.lockUnused(profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	_, err = lock.Import(ctx, from)
+	if errors.Is(err, profiledir.ErrExists) {
+		return lease.Record{}, api.Invalid("profile_id", "%v: a profile is not replaced", err)
+	}
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if after != nil {
+		err = after()
+	}
+	var r lease.Record
+	if err == nil {
+		r, err = l.PutProfile(ctx, profileID, set)
+	}
+	if err != nil {
+		// Its record is not as asked for: nobody may get it.
+		return lease.Record{}, errors.Join(err, lock.Withdraw())
+	}
+	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Msg("profile copied")
+	return r, nil
+}
+
+// copy gives one profile the session cookies that another keeps.
+func (j cookieJar) copy(from, to string) error {
+	b, err := os.ReadFile(j.path(from))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = durable.Replace(j.path(to), b)
+	}
+	if err != nil {
+		return fmt.Errorf("session cookies of %s: %w", from, err)
+	}
+	return nil
+}

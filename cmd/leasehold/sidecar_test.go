@@ -128,7 +128,7 @@ func (s *sidecar) inspection(w http.ResponseWriter, r *http.Request) {
 	}
 	answer(w, 200, api.Inspection{
 		Facts:    []api.Fact{{Name: "chrome_gone", Answer: "yes", How: "kernel lock \x1b[2J free"}},
-		Decision: "manual_review", Reasons: []string{"an unsafe request was sent"},
+		Decision: "manual_review", DecisionVersion: 2, Reasons: []string{"an unsafe request was sent"},
 	})
 }
 

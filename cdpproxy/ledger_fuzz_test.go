@@ -1,0 +1,49 @@
+package cdpproxy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// picture is what was left, in an order of its own.
+func picture(all []left) []string {
+	shown := []string{}
+	for _, p := range all {
+		slices.Sort(p.children)
+		shown = append(shown, fmt.Sprint(p.session, p.token, p.children, p.paused))
+	}
+	return shown
+}
+
+// FuzzLedger: whatever a launcher before left in the file, it is read without harm,
+// and says the same once it is written anew.
+func FuzzLedger(f *testing.F) {
+	f.Add([]byte("open A 7\nattach A B\npause B 1 plain\npause B 2 auth\nsettle B 1\nopen C 0\nclose C\n"))
+	f.Add([]byte("open A 7\nattach A A\nopen A 8\ndetach A\nclose A"))
+	f.Add([]byte("open A 7\nopen B 8\nattach A B\nattach B A\npause A r plain\n"))
+	f.Add([]byte("open A -1\nattach X Y\npause X\n\n \nopen A 7 8\nclose"))
+	path := filepath.Join(f.TempDir(), "ledger")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		want := picture(replay(b))
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		l, err := OpenLedger(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		short, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := picture(replay(short)); !slices.Equal(got, want) {
+			t.Errorf("%q says %q, written anew %q says %q", b, want, short, got)
+		}
+	})
+}

@@ -27,6 +27,7 @@ func pair(t *testing.T, args ...string) (home, other *sidecar) {
 // TestTheWrongLauncherSendsWorkersHome: REST says where, and a websocket is
 // redirected there.
 func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
+	t.Parallel()
 	home, other := pair(t)
 	for i, script := range []string{clients.Playwright, clients.Puppeteer} {
 		c := clients.Start(t, script, home.socket("far", fmt.Sprintf("worker=w&task=%d&wait=20s", i)), clients.Interactive)
@@ -58,6 +59,7 @@ func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
 // TestAnotherHostIsSilent: the profiles of a launcher that is gone are closed to
 // everybody, and inspected when it comes back.
 func TestAnotherHostIsSilent(t *testing.T) {
+	t.Parallel()
 	home, other := pair(t)
 	c := clients.Start(t, clients.Playwright, home.oneShot("far", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -80,6 +82,7 @@ func TestAnotherHostIsSilent(t *testing.T) {
 // decision to a person, and the browser that it left is closed, with evidence,
 // when it does come back.
 func TestADeadHomeGoesToAPerson(t *testing.T) {
+	t.Parallel()
 	home, other := pair(t, "--home-timeout", "5s")
 	c := clients.Start(t, clients.Playwright, home.oneShot("far", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -120,6 +123,7 @@ func TestADeadHomeGoesToAPerson(t *testing.T) {
 // profile is in use and another waits for a person. The one goes on undisturbed,
 // the other still waits, and no token is granted twice.
 func TestTheStoreForgets(t *testing.T) {
+	t.Parallel()
 	n := &natsServer{dir: filepath.Join(t.TempDir(), "now"), port: -1}
 	n.start(t)
 	defer func() { n.stop() }()
@@ -188,6 +192,7 @@ func TestTheStoreForgets(t *testing.T) {
 // TestAPausedLauncherSendsNothing: what a worker sent to a launcher that stood
 // still for longer than its lease does not reach the browser when it wakes up.
 func TestAPausedLauncherSendsNothing(t *testing.T) {
+	t.Parallel()
 	home, other := pair(t)
 	web := newSite(t)
 	c := clients.Start(t, clients.Playwright, home.oneShot("paused", "worker=w&task=t"), clients.Interactive)

@@ -47,6 +47,7 @@ func (n *natsServer) stop() {
 // TestNATSIsAway: nothing is granted, the holder stops by its own clock, and all
 // works again, recovery included, when NATS is back.
 func TestNATSIsAway(t *testing.T) {
+	t.Parallel()
 	n := &natsServer{dir: t.TempDir(), port: -1}
 	n.start(t)
 	defer func() { n.stop() }()

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,6 +154,24 @@ func open(t *testing.T, p *Proxy, log io.Writer) *Relay {
 	return r
 }
 
+// lockedBuffer may be read while copies of a tunnel that was cut still complain.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // client is one that goes through the relay.
 func client(t *testing.T, r *Relay, site *httptest.Server) *http.Client {
 	t.Helper()
@@ -207,7 +226,7 @@ func TestRelay(t *testing.T) {
 				if err := p.Check(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				var log bytes.Buffer
+				var log lockedBuffer
 				c := client(t, open(t, p, &log), s)
 				// A name that only the proxy knows; example.com is the TLS site's.
 				req, err := http.NewRequestWithContext(t.Context(), "GET", scheme+"://example.com/a?b=c", nil)
@@ -239,7 +258,7 @@ func TestRelayRefused(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			plain := site(t, httptest.NewServer)
 			upstream := start(t, plain.Listener.Addr().String(), user, "another")
-			var log bytes.Buffer
+			var log lockedBuffer
 			r := open(t, configured(t, upstream, password), &log)
 			c := client(t, r, plain)
 			resp, err := c.Get("http://example.com/")

@@ -34,6 +34,10 @@ type Relay struct {
 	served sync.WaitGroup
 	url    string
 
+	mu       sync.Mutex
+	closed   bool
+	handlers sync.WaitGroup
+
 	refusal sync.Once // the credentials' refusal is said once
 }
 
@@ -126,7 +130,7 @@ func start(p *Proxy, l net.Listener, log zerolog.Logger) *Relay {
 	}
 	h.OnResponse().DoFunc(r.response)
 	r.server = &http.Server{
-		Handler: immediate{h}, ReadHeaderTimeout: time.Minute,
+		Handler: r.counted(immediate{h}), ReadHeaderTimeout: time.Minute,
 		ErrorLog: stdlog.New(lineWriter{r.log}, "", 0),
 	}
 	r.served.Go(func() {
@@ -149,17 +153,44 @@ func (r *Relay) Close() error {
 	if r == nil {
 		return nil
 	}
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
 	r.cancel()
 	err := r.server.Close()
 	r.served.Wait()
 	r.conns.cut()
 	r.tr.CloseIdleConnections()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		<-r.conns.ended()
+		r.handlers.Wait()
+	}()
 	select {
-	case <-r.conns.ended():
+	case <-ended:
 	case <-time.After(closeTimeout):
 		err = errors.Join(err, fmt.Errorf("relay to proxy %s: connections do not end", r.proxy))
 	}
 	return err
+}
+
+// counted lets Close wait for requests: the server does not wait for those whose
+// connection was taken over.
+func (r *Relay) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		r.mu.Lock()
+		closed := r.closed
+		if !closed {
+			r.handlers.Add(1)
+		}
+		r.mu.Unlock()
+		if closed {
+			return // its connection is being cut
+		}
+		defer r.handlers.Done()
+		h.ServeHTTP(w, req)
+	})
 }
 
 // dialPlain is for requests that are not tunnelled: to the server itself where it

@@ -298,6 +298,8 @@ func TestNoLauncherComesBack(t *testing.T) {
 			if got := evaluate(t, again, "document.cookie"); got != "kept=1" {
 				t.Errorf("cookies: %q", got)
 			}
+			again.Do(t, act("disconnect"))
+			s.until(t, "orphan", lease.Available) // with --on-exit=leave it would be left
 		})
 	}
 }

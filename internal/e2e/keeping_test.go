@@ -17,7 +17,7 @@ func rounds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("LEASEHOLD_ROUNDS")
 	if text == "" {
-		return 12
+		return 6
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {

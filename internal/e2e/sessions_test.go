@@ -31,7 +31,7 @@ func cdp(method string, params map[string]any) clients.Action {
 func TestTheProfileKeepsWhatItHas(t *testing.T) {
 	t.Parallel()
 	s, web := start(t), newSite(t)
-	const rounds = 5
+	const rounds = 3
 	for i := range rounds {
 		c := clients.Start(t, clients.Playwright, s.oneShot("shop", "worker=w&wait=30s&task="+fmt.Sprint(i)), clients.Interactive)
 		c.Expect(t, "connect")

@@ -73,6 +73,12 @@ func start(t *testing.T, args ...string) *sidecar {
 	s.launch(t)
 	t.Cleanup(func() {
 		s.stop(t)
+		eventually(t, "everything that it started ends", func() error {
+			if browsers, guards := s.browsers(t), s.guards(t); len(browsers)+len(guards) > 0 {
+				return fmt.Errorf("browsers %v, guards %v", browsers, guards)
+			}
+			return nil
+		})
 		if t.Failed() {
 			log, _ := os.ReadFile(s.stderr.Name())
 			t.Logf("the sidecar's log:\n%s", log)

@@ -25,14 +25,15 @@ var suiteLeftOut = map[string]string{
 	"TestVisibleWindow":                 "needs a display",
 }
 
-// suiteSample is what runs with the other tests: some of each of its files.
+// suiteSample is what runs with the other tests: some of each of its files, but
+// those that take long on a port, too.
 var suiteSample = []string{
 	"TestNavigate", "TestNavigateBack", "TestReload", "TestLocation", "TestTitle", "TestEvaluateString", "TestEvaluateLargeResult",
 	"TestPoll", "TestExposeFunc", "TestFromNode", "TestQueryIframe", "TestWaitVisible", "TestSendKeys", "TestDoubleClick", "TestDragAndDrop",
 	"TestListen", "TestListenBrowser", "TestConsole", "TestPrintToPDF", "TestDownloadIntoDir", "TestAttachingToWorkers", "TestRunResponse",
 	"TestBrowserContext", "TestWithNewWindow", "TestTargets", "TestCloseDialog", "TestEmulate", "TestLogOptions", "TestLargeEventCount",
 	"TestLargeOutboundMessages", "TestGracefulBrowserShutdown", "TestDirectCloseBrowser", "TestDirectCloseTarget", "TestExitErrorAfterKill",
-	"TestCancelTabDuringAttach", "TestWaitNewTarget", "TestGracefulCancelLogsNoError",
+	"TestWaitNewTarget",
 }
 
 // TestChromedpSuite runs chromedp's own tests on browsers of the sidecar: what

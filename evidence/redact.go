@@ -13,7 +13,8 @@ const redacted = "REDACTED"
 // RedactURL returns the URL without what it may carry of secrets. User and
 // password are dropped. Every value in the query is replaced by REDACTED, and so is
 // every value in the fragment: a form that is sent by GET puts what was typed
-// there; names stay, and so do anchors and routes in the fragment. In the path,
+// there; names stay, and so do anchors and routes in the fragment, and numbers of
+// at most eight digits (pages, steps, orders) under names that are not telling. In the path,
 // the values of parameters with telling names (token, code, password, key, session,
 // auth, sig, ...) and values that are JSON web tokens go, those inside of URLs in it
 // too, and what looks like a token: sixteen or more letters and digits in a row,
@@ -69,6 +70,9 @@ func redactURL(raw string, depth int) string {
 // anchor is what may stand in a fragment without being a value.
 var anchor = regexp.MustCompile(`^[A-Za-z0-9_/!.:-]*$`)
 
+// shortNumber is what an incident is often about, and no secret by its looks.
+var shortNumber = regexp.MustCompile(`^[0-9]{1,8}$`)
+
 // redactQuery leaves the names of pairs, and what is no pair if it may stay.
 func redactQuery(query string, stays *regexp.Regexp) string {
 	if query == "" {
@@ -78,6 +82,8 @@ func redactQuery(query string, stays *regexp.Regexp) string {
 	for i, pair := range pairs {
 		name, value, ok := strings.Cut(pair, "=")
 		switch {
+		case ok && shortNumber.MatchString(value) && !secretName(unescape(name)):
+			pairs[i] = maskTokens(name) + "=" + value
 		case ok && value != "":
 			pairs[i] = maskTokens(name) + "=" + redacted
 		case ok:
@@ -226,7 +232,8 @@ var (
 		"token": true, "code": true, "key": true, "auth": true, "sig": true, "sid": true, "sess": true, "pass": true,
 		"pwd": true, "pw": true, "pin": true, "otp": true, "totp": true, "mfa": true, "jwt": true, "hmac": true,
 		"ticket": true, "nonce": true, "state": true, "csrf": true, "xsrf": true, "cookie": true, "bearer": true,
-		"assertion": true, "verifier": true, "challenge": true,
+		"assertion": true, "verifier": true, "challenge": true, "cvc": true, "cvv": true, "ssn": true, "card": true, "phone": true,
+		"tel": true, "dob": true, "birthday": true,
 	}
 	secretParts = []string{
 		"token", "passw", "passphrase", "passcode", "secret", "session", "sessid", "signature", "apikey", "accesskey",

@@ -196,7 +196,7 @@ func TestArchive(t *testing.T) {
 
 func TestCheckMine(t *testing.T) {
 	dir := t.TempDir()
-	for mode, want := range map[os.FileMode]string{0o700: "", 0o755: "", 0o500: "chmod u+rwx", 0o770: "chmod go-w", 0o777: "chmod go-w"} {
+	for mode, want := range map[os.FileMode]string{0o700: "", 0o755: "", 0o500: "chmod u+rwx", 0o775: "", 0o757: "chmod go-w", 0o777: "chmod go-w"} {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}

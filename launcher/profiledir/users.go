@@ -104,9 +104,9 @@ func CheckMine(path string) error {
 
 func checkMine(path string, fi fs.FileInfo, uid int) error {
 	mode := fi.Mode().Perm()
-	owner := uid
+	owner, group := uid, os.Getgid()
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		owner = int(st.Uid)
+		owner, group = int(st.Uid), int(st.Gid)
 	}
 	switch {
 	case !fi.IsDir():
@@ -115,7 +115,8 @@ func checkMine(path string, fi fs.FileInfo, uid int) error {
 		return fmt.Errorf("%s belongs to uid %d, and the launcher runs as uid %d: chown it, or run the launcher as its owner", path, owner, uid)
 	case mode&0o700 != 0o700:
 		return fmt.Errorf("%s has mode %#o, which its owner cannot work with: chmod u+rwx %s", path, mode, path)
-	case mode&0o022 != 0:
+	// The launcher's own group is often its user's alone, and its umask 002.
+	case mode&0o002 != 0, mode&0o020 != 0 && group != os.Getgid():
 		return fmt.Errorf("%s has mode %#o, so that others can write to it: chmod go-w %s", path, mode, path)
 	}
 	return nil

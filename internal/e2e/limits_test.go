@@ -81,6 +81,12 @@ func TestHostFull(t *testing.T) {
 		}
 	}
 	s.until(t, "third", lease.Available)
+	eventually(t, "its place to be free", func() error {
+		if n := s.metric(t, "leasehold_browsers"); n != "0" {
+			return fmt.Errorf("%s browsers", n)
+		}
+		return nil
+	})
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "fourth", "create": true}, &problem); code != 201 {
 		t.Errorf("with nobody in the way: %d %v", code, problem)
 	}

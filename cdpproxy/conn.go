@@ -55,7 +55,7 @@ const (
 // are called by the connection's reader: while one runs, the client's next
 // message waits.
 type Handler interface {
-	// Lease answers a command of the Lease domain with its result.
+	// Lease answers a command of the Lease domain with its result, or with Last.
 	Lease(ctx context.Context, method string, params json.RawMessage) (any, *Error)
 	// ClosingPage is told before a command that closes a page is passed on.
 	ClosingPage()
@@ -64,6 +64,13 @@ type Handler interface {
 	CloseBrowser()
 	// Refused is told of a command that came after the fence was shut.
 	Refused(method string)
+}
+
+// Last is a result after which the connection may be cut: Then is called once it
+// is on its way.
+type Last struct {
+	Result any
+	Then   func()
 }
 
 // End is how a connection ended.
@@ -472,7 +479,14 @@ func (c *Conn) handle(msg []byte) {
 		c.mu.Unlock()
 		c.peer.trail.stamp(1, boottime.Now())
 		result, err := c.handler.Lease(c.ctx, method, cmd.params)
+		last, ends := result.(Last)
+		if ends {
+			result = last.Result
+		}
 		c.answer(cmd, result, err)
+		if ends {
+			last.Then()
+		}
 		return
 	case method == "Browser.close":
 		c.answer(cmd, struct{}{}, nil)

@@ -460,3 +460,27 @@ func TestCommandsAreRemembered(t *testing.T) {
 		t.Errorf("%v, %d missed, want %s", got, missed, want)
 	}
 }
+
+// releasing ends its connection by the command that it answers.
+type releasing struct {
+	handler
+	conn chan *cdpproxy.Conn
+}
+
+func (r *releasing) Lease(context.Context, string, json.RawMessage) (any, *cdpproxy.Error) {
+	return cdpproxy.Last{Result: "released", Then: func() { (<-r.conn).Cut(1000, "released") }}, nil
+}
+
+func TestTheLastAnswerComesBeforeTheEnd(t *testing.T) {
+	h := &releasing{conn: make(chan *cdpproxy.Conn, 1)}
+	c := connect(t, browser(t), open(), h)
+	h.conn <- c.conn
+	if got := c.call("Lease.release", "", nil); string(got.Result) != `"released"` {
+		t.Errorf("%s %v", got.Result, got.Error)
+	}
+	_, err := c.next()
+	var closed wsutil.ClosedError
+	if !errors.As(err, &closed) || closed.Code != 1000 || closed.Reason != "released" {
+		t.Errorf("ended by %v", err)
+	}
+}

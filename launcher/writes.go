@@ -235,13 +235,12 @@ func (s *session) domain(ctx context.Context, method string, params json.RawMess
 	case "Lease.release":
 		r := api.Release{Write: write}
 		if err = decode(&r); err == nil {
-			// The answer goes out before the connection is closed: the end is
-			// run's, and it is not waited for here.
 			if r.Outcome == "" {
 				err = api.Invalid("outcome", "want how the task ended, such as succeeded or failed")
 			} else if _, err = s.l.writable(ctx, s.id, r.Token, "release"); err == nil {
 				r.Outcome, r.Reason = clip(r.Outcome), clip(r.Reason)
-				s.update(func(f *facts) { f.released = &r })
+				// The answer goes out before the connection is closed.
+				result = cdpproxy.Last{Result: result, Then: func() { s.update(func(f *facts) { f.released = &r }) }}
 			}
 		}
 	default:

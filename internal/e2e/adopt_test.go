@@ -69,7 +69,6 @@ func onPage(t *testing.T, c *clients.Client, at string) {
 // TestTheWorkerOutlivesTheLauncher: the launcher is killed in the middle of a
 // script, and the worker goes on with the next one, on the pages as they were.
 func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -179,7 +178,6 @@ func pausePost(t *testing.T, s *sidecar, c *clients.Client, page string) {
 // TestTheWorkerDoesNotComeBack: the next launcher waits for the grace, with what
 // the vanished worker had paused failed, and recovers the session then.
 func TestTheWorkerDoesNotComeBack(t *testing.T) {
-	t.Parallel()
 	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "2s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("gone", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -210,7 +208,6 @@ func TestTheWorkerDoesNotComeBack(t *testing.T) {
 // TestAnExpiredLeaseDoesNotGoOn: a launcher that comes back after the lease's end
 // recovers its session at once, whoever waits for it.
 func TestAnExpiredLeaseDoesNotGoOn(t *testing.T) {
-	t.Parallel()
 	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("late", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -307,7 +304,6 @@ func TestNoLauncherComesBack(t *testing.T) {
 // TestTheGuardKeepsOff: a guard ends when the next launcher is there, and one that
 // is killed is started again.
 func TestTheGuardKeepsOff(t *testing.T) {
-	t.Parallel()
 	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "60s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")

@@ -65,7 +65,6 @@ var tooLong = strings.Repeat("x", 1<<20+1)
 // TestLeaseDomain: on the browser's session and on a page's, what is wrong is
 // refused as Chrome refuses it, and names the field; what is right is recorded.
 func TestLeaseDomain(t *testing.T) {
-	t.Parallel()
 	s := start(t, "--lease-ttl", "30s")
 	ses := s.open(t, "domain", nil)
 	c := dial(t, ses.CDPURL)
@@ -119,7 +118,6 @@ func TestLeaseDomain(t *testing.T) {
 // chrome-remote-interface offers the methods by name, since /json/protocol
 // describes them.
 func TestLeaseDomainInClients(t *testing.T) {
-	t.Parallel()
 	s := start(t, "--lease-ttl", "30s")
 	t.Run("clients", func(t *testing.T) {
 		for _, script := range []string{clients.Playwright, clients.Puppeteer} {

@@ -286,7 +286,6 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 // TestEnds: each end gives the client its close code and reason, and the session
 // its end.
 func TestEnds(t *testing.T) {
-	t.Parallel()
 	s := start(t, "--lease-ttl", "12s")
 	t.Run("ends", func(t *testing.T) {
 		for _, tt := range ends {
@@ -308,7 +307,6 @@ func TestEnds(t *testing.T) {
 }
 
 func TestShutdownTellsTheClients(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	w := s.watch(t, "drained", "", true)
 	s.stop(t)
@@ -422,7 +420,6 @@ func supersede(t *testing.T, natsURL, profile string) {
 // TestALostSocketComesBack: within the grace the pages are as they were, and what
 // was paused has failed.
 func TestALostSocketComesBack(t *testing.T) {
-	t.Parallel()
 	s, site := start(t, "--reconnect-grace", "60s", "--lease-ttl", "30s"), clientSite(t)
 	for _, tt := range []struct {
 		profile string

@@ -130,7 +130,6 @@ func (s *sidecar) inspection(t *testing.T, profile string) (answers, how map[str
 
 // TestWhatTheBrowserDid: what pages sent and did, as facts, and what follows.
 func TestWhatTheBrowserDid(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newBusySite(t)
 	for _, tt := range []struct {
 		name, query, page string
@@ -244,7 +243,6 @@ func (s *sidecar) part(t *testing.T, m evidence.Manifest, name string, into any)
 
 // TestABundleAnswers: the last commands, the network and the console are in it.
 func TestABundleAnswers(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newBusySite(t)
 	first := dial(t, s.socket("told", "worker=w&task=t"))
 	session, target := first.page(t, web.URL+"/list", "")
@@ -294,7 +292,6 @@ func TestABundleAnswers(t *testing.T) {
 // TestReviewWhen: a fact that the table passes over goes to a person by
 // configuration.
 func TestReviewWhen(t *testing.T) {
-	t.Parallel()
 	s, web := start(t, "--review-when", "downloads,dialogs", "--cooldown", "1h"), newBusySite(t)
 	c := dial(t, s.socket("careful", "worker=w&task=t"))
 	session, _ := c.page(t, web.URL+"/list", "")
@@ -318,7 +315,6 @@ func TestReviewWhen(t *testing.T) {
 // TestLostInTheMiddle: the worker is gone while its page is in the middle of
 // something. The bundle shows where, and nothing that was held back is sent.
 func TestLostInTheMiddle(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newBusySite(t)
 	const post = `fetch("/api", {method: "POST", keepalive: true})`
 	for _, tt := range []struct {

@@ -25,7 +25,6 @@ func (s *sidecar) metric(t *testing.T, name string) string {
 }
 
 func TestHostFull(t *testing.T) {
-	t.Parallel()
 	s := start(t, "--max-browsers", "1", "--lease-ttl", "300s") // no session is lost meanwhile
 	type session struct {
 		SessionID string      `json:"session_id"`
@@ -97,7 +96,6 @@ func TestHostFull(t *testing.T) {
 }
 
 func TestDiskShort(t *testing.T) {
-	t.Parallel()
 	s := start(t, "--min-free-disk", "4000TiB")
 	var problem map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "p", "create": true}, &problem); code != 429 || problem["reason"] != "disk" || !strings.Contains(fmt.Sprint(problem["detail"]), "--min-free-disk") {

@@ -31,7 +31,6 @@ func (s *sidecar) cookies(t *testing.T, web *site, profile, task string) string 
 // TestProfilesComeAndGo makes a profile, copies it, puts it aside and brings it
 // back.
 func TestProfilesComeAndGo(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	run := func(args ...string) string {
 		t.Helper()
@@ -88,7 +87,6 @@ func TestProfilesComeAndGo(t *testing.T) {
 }
 
 func TestDirectoriesThatAreRefused(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	profiles := filepath.Join(s.Dir, "profiles")
 	ask := func(profile string, status int, says string) map[string]any {

@@ -67,7 +67,6 @@ const gather = `new Promise(done => {
 // TestProxies drives real browsers through each kind of proxy: the site's name is
 // one that nobody on this host can resolve.
 func TestProxies(t *testing.T) {
-	t.Parallel()
 	s, web, known := startProxied(t)
 	for _, id := range []string{"basic", "tls", "socks", "open", "socks0"} {
 		t.Run(id, func(t *testing.T) {
@@ -158,7 +157,6 @@ func (s *sidecar) noCredentials(t *testing.T, known map[string]*testproxy.Proxy)
 }
 
 func TestProxyRefusals(t *testing.T) {
-	t.Parallel()
 	s, _, _ := startProxied(t)
 	ask := func(body map[string]any, status int, code, says string) {
 		t.Helper()
@@ -205,7 +203,6 @@ func TestProxyRefusals(t *testing.T) {
 
 // TestProxyInRecovery loses a worker, then the launcher, behind a proxy.
 func TestProxyInRecovery(t *testing.T) {
-	t.Parallel()
 	s, _, known := startProxied(t)
 	inspected := func() string {
 		t.Helper()

@@ -61,7 +61,6 @@ func (s *sidecar) screenshot(t *testing.T, profile string) (bundles, image.Image
 }
 
 func TestLostWorker(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	nc, err := nats.Connect(s.NATS)
 	if err != nil {
@@ -212,7 +211,6 @@ func TestLostWorker(t *testing.T) {
 
 // TestPausedRequestsAreNotSent: what the vanished worker had paused never leaves.
 func TestPausedRequestsAreNotSent(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("pay", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -238,7 +236,6 @@ func TestPausedRequestsAreNotSent(t *testing.T) {
 
 // TestAFormIntoANewTabIsSeen: the first request of a tab that the page opens.
 func TestAFormIntoANewTabIsSeen(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Puppeteer, s.socket("popup", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -257,7 +254,6 @@ func TestAFormIntoANewTabIsSeen(t *testing.T) {
 }
 
 func TestWorkerComesBack(t *testing.T) {
-	t.Parallel()
 	s, web := start(t, "--reconnect-grace", "20s"), newSite(t)
 	first := clients.Start(t, clients.Playwright, s.oneShot("back", "worker=w&task=t"), clients.Interactive)
 	first.Expect(t, "connect")
@@ -288,7 +284,6 @@ func TestWorkerComesBack(t *testing.T) {
 // TestLauncherIsKilled: the next launcher opens no second browser, and recovers
 // the profile from the one that is still there.
 func TestLauncherIsKilled(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -322,7 +317,6 @@ func TestLauncherIsKilled(t *testing.T) {
 }
 
 func TestBrowserCrashes(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("crash", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -340,7 +334,6 @@ func TestBrowserCrashes(t *testing.T) {
 
 // TestShutdown: SIGTERM gives each living session its evidence and a decision.
 func TestShutdown(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("drained", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -358,7 +351,6 @@ func TestShutdown(t *testing.T) {
 
 // TestLeaveOnExit: with --on-exit=leave the browser outlives the launcher.
 func TestLeaveOnExit(t *testing.T) {
-	t.Parallel()
 	s, web := start(t, "--on-exit", "leave"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("left", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -414,7 +406,6 @@ func TestBrowserHangs(t *testing.T) {
 // TestNothingIsClosedWithoutEvidence: while no bundle can be sealed the profile
 // stays quarantined, and the browser open as the worker left it.
 func TestNothingIsClosedWithoutEvidence(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")

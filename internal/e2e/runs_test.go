@@ -17,7 +17,6 @@ const shared = "&requires_exclusive_profile_lock=false"
 // TestRunsShareABrowser: two tasks on one profile, each with its own token; when
 // one is lost the other goes on, and the profile is judged when that ends.
 func TestRunsShareABrowser(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	if code := s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil); code != 200 {
 		t.Fatalf("settings: %d", code)
@@ -88,7 +87,6 @@ func TestRunsShareABrowser(t *testing.T) {
 // TestRunsEndOneByOne: shared runs that end in order leave the profile available,
 // and a task that asks for the profile alone gets it alone.
 func TestRunsEndOneByOne(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 3}, nil)
 	var sessions [3]struct {
@@ -127,7 +125,6 @@ func TestRunsEndOneByOne(t *testing.T) {
 // TestSharedRunsAndACrashedLauncher: every run of an orphaned browser is
 // recovered as one.
 func TestSharedRunsAndACrashedLauncher(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil)
 	for _, task := range []string{"a", "b"} {

@@ -29,7 +29,6 @@ func cdp(method string, params map[string]any) clients.Action {
 // TestTheProfileKeepsWhatItHas leaves right after setting a cookie of each kind,
 // again and again.
 func TestTheProfileKeepsWhatItHas(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	const rounds = 3
 	for i := range rounds {
@@ -60,7 +59,6 @@ func TestTheProfileKeepsWhatItHas(t *testing.T) {
 }
 
 func TestConflictNamesTheOwner(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	owner := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=worker-7&task=task_101"), clients.Interactive)
 	owner.Expect(t, "connect")
@@ -114,7 +112,6 @@ func TestConflictNamesTheOwner(t *testing.T) {
 }
 
 func TestTwoStepSession(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	var ses struct {
 		SessionID string      `json:"session_id"`
@@ -201,7 +198,6 @@ func TestTwoStepSession(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
-	t.Parallel()
 	s := start(t)
 	for _, tt := range []struct {
 		name string
@@ -237,7 +233,6 @@ func TestBadRequests(t *testing.T) {
 
 // TestTheLastTabKeepsTheCookies closes every tab before it leaves.
 func TestTheLastTabKeepsTheCookies(t *testing.T) {
-	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Puppeteer, s.socket("tabs", "worker=w&task=1"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -265,7 +260,6 @@ func TestTheLastTabKeepsTheCookies(t *testing.T) {
 // TestTokenFile: with a token nothing is open but the probes and a session's own
 // capability.
 func TestTokenFile(t *testing.T) {
-	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("0123456789abcdef-secret\n"), 0o600); err != nil {
 		t.Fatal(err)

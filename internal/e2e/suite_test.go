@@ -41,7 +41,6 @@ var suiteSample = []string{
 // LEASEHOLD_CHROMEDP_SUITE=all (make chromedp-suite) it runs all of them; its
 // examples need the internet and are left out.
 func TestChromedpSuite(t *testing.T) {
-	t.Parallel()
 	all := os.Getenv("LEASEHOLD_CHROMEDP_SUITE") == "all"
 	suite := newChromedpSuite(t)
 	pattern, least := "^Test", 180

@@ -16,7 +16,6 @@ import (
 
 	"leasehold/internal/boottime"
 	"leasehold/internal/clients"
-	"leasehold/internal/procfs"
 	"leasehold/lease"
 )
 
@@ -341,21 +340,4 @@ func TestTheGuardKeepsOff(t *testing.T) {
 	if left := s.guards(t); len(left) != 0 {
 		t.Errorf("guards are left: %v", left)
 	}
-}
-
-// guards returns the pids of the guards of the sidecar's data directory.
-func (s *sidecar) guards(t *testing.T) []int {
-	t.Helper()
-	all, err := procfs.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
-	for _, p := range all {
-		line, err := procfs.CommandLine(p.PID)
-		if err == nil && p.Alive() && bytes.Contains(line, []byte("\x00guard\x00--data-dir\x00"+s.Dir+"\x00")) {
-			pids = append(pids, p.PID)
-		}
-	}
-	return pids
 }

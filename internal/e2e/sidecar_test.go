@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/procfs"
 	"leasehold/lease"
 )
 
@@ -312,19 +313,31 @@ func newSite(t *testing.T) *site {
 // browsers returns the pids of main Chrome processes on the sidecar's profiles.
 func (s *sidecar) browsers(t *testing.T) []int {
 	t.Helper()
-	found, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	return running(t, func(line []byte) bool {
+		return bytes.Contains(line, []byte("--user-data-dir="+s.Dir)) && bytes.Contains(line, []byte("--remote-debugging-pipe")) && !bytes.Contains(line, []byte("--type="))
+	})
+}
+
+// guards returns the pids of the guards of the sidecar's data directory.
+func (s *sidecar) guards(t *testing.T) []int {
+	t.Helper()
+	return running(t, func(line []byte) bool {
+		return bytes.Contains(line, []byte("\x00guard\x00--data-dir\x00"+s.Dir+"\x00"))
+	})
+}
+
+// running returns the pids of the living processes whose command line, its
+// arguments ended by zero bytes, is one that is looked for.
+func running(t *testing.T, wanted func(line []byte) bool) []int {
+	t.Helper()
+	all, err := procfs.List()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var pids []int
-	for _, f := range found {
-		b, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(b, []byte("--user-data-dir="+s.Dir)) || !bytes.Contains(b, []byte("--remote-debugging-pipe")) || bytes.Contains(b, []byte("--type=")) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(f, "/proc/%d/cmdline", &pid); err == nil {
-			pids = append(pids, pid)
+	for _, p := range all {
+		if line, err := procfs.CommandLine(p.PID); err == nil && p.Alive() && wanted(line) {
+			pids = append(pids, p.PID)
 		}
 	}
 	return pids

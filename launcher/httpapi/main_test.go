@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/internal/testlog"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -256,7 +256,7 @@ var (
 type fixture struct {
 	*fake
 	*httptest.Server
-	log *lines
+	log *testlog.Buffer
 }
 
 func serve(t *testing.T, o Options, answers map[string]any) *fixture {
@@ -265,29 +265,11 @@ func serve(t *testing.T, o Options, answers map[string]any) *fixture {
 
 func serveWith(t *testing.T, o Options, answers map[string]any, handler func(api.Service, Options) http.Handler) *fixture {
 	t.Helper()
-	f := &fixture{fake: &fake{t: t, answers: answers}, log: &lines{}}
+	f := &fixture{fake: &fake{t: t, answers: answers}, log: &testlog.Buffer{}}
 	o.Log = zerolog.New(f.log)
 	f.Server = httptest.NewServer(handler(f.fake, o))
 	t.Cleanup(f.Server.Close)
 	return f
-}
-
-// lines is a log.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // addr is where the fixture listens.

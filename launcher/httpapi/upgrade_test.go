@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/testlog"
 	"leasehold/launcher/api"
 )
 
@@ -260,7 +261,7 @@ func TestClientThatLeaves(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := newConnection(nil)
-			log := &lines{}
+			log := &testlog.Buffer{}
 			svc := &leaving{fake: &fake{t: t, answers: map[string]any{"Acquire": c.acquire, "Connect": api.Connection(conn)}}, asked: make(chan struct{}), at: c.during}
 			gone := make(chan struct{})
 			h := New(svc, Options{Log: zerolog.New(log)})
@@ -410,7 +411,7 @@ func TestKernelWatchesThePeer(t *testing.T) {
 // TestUpgradeIsLoggedWhenItBegins: the line of a websocket does not wait for its
 // end, and comes once.
 func TestUpgradeIsLoggedWhenItBegins(t *testing.T) {
-	log := &lines{}
+	log := &testlog.Buffer{}
 	atServe, done := make(chan string, 1), make(chan struct{})
 	conn := newConnection(func(net.Conn, *bufio.Reader) { atServe <- log.String() })
 	f := &fixture{fake: &fake{t: t, answers: theUpgrade(conn)}, log: log}

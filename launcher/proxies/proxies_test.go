@@ -1,7 +1,6 @@
 package proxies
 
 import (
-	"bytes"
 	"context"
 	"encoding/pem"
 	"fmt"
@@ -14,13 +13,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/internal/testlog"
 	"leasehold/internal/testproxy"
 )
 
@@ -154,24 +153,6 @@ func open(t *testing.T, p *Proxy, log io.Writer) *Relay {
 	return r
 }
 
-// lockedBuffer may be read while copies of a tunnel that was cut still complain.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(b)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // client is one that goes through the relay.
 func client(t *testing.T, r *Relay, site *httptest.Server) *http.Client {
 	t.Helper()
@@ -226,7 +207,7 @@ func TestRelay(t *testing.T) {
 				if err := p.Check(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				var log lockedBuffer
+				var log testlog.Buffer // copies of a tunnel that was cut may still complain
 				c := client(t, open(t, p, &log), s)
 				// A name that only the proxy knows; example.com is the TLS site's.
 				req, err := http.NewRequestWithContext(t.Context(), "GET", scheme+"://example.com/a?b=c", nil)
@@ -258,7 +239,7 @@ func TestRelayRefused(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			plain := site(t, httptest.NewServer)
 			upstream := start(t, plain.Listener.Addr().String(), user, "another")
-			var log lockedBuffer
+			var log testlog.Buffer // copies of a tunnel that was cut may still complain
 			r := open(t, configured(t, upstream, password), &log)
 			c := client(t, r, plain)
 			resp, err := c.Get("http://example.com/")

@@ -315,8 +315,17 @@ func checkGlance(t interface{ Fatalf(string, ...any) }, msg []byte) {
 		}
 		return
 	}
-	if !json.Valid(msg) || msg[0] != '{' || msg[len(msg)-1] != '}' {
+	valid := json.Valid(msg) && msg[0] == '{' && msg[len(msg)-1] == '}'
+	if whole(msg) != (valid && len(msg) <= earlyMessage && depth(msg) <= maxDepth) {
+		t.Fatalf("%.300q: whole: %v", msg, whole(msg))
+	}
+	if !valid {
 		return // not from Chrome: what matters is that nothing breaks
+	}
+	for i := range msg {
+		if whole(msg[:i]) {
+			t.Fatalf("%.300q: its beginning %.300q is taken for a message", msg, msg[:i])
+		}
 	}
 	d := json.NewDecoder(bytes.NewReader(msg))
 	if _, err := d.Token(); err != nil {

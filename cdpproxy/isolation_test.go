@@ -223,6 +223,43 @@ func TestASlowReaderMissesNothing(t *testing.T) {
 	}
 }
 
+// TestAMessageIsPassedOnBeforeItsEndIsMarked, as Chrome writes the zero byte by
+// itself, and once only, however the bytes are cut.
+func TestAMessageIsPassedOnBeforeItsEndIsMarked(t *testing.T) {
+	s := script(t)
+	c := connect(t, s.mux, open(), &handler{})
+	write := func(b string) {
+		t.Helper()
+		if _, err := s.out.WriteString(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	event := func(n int) string {
+		return fmt.Sprintf(`{"method":"Test.event","params":{"n":%d,"a":"\\\"}","b":[{}]},"sessionId":"B1"}`, n)
+	}
+	next := func(n int) {
+		t.Helper()
+		e, err := c.next()
+		if want := fmt.Sprintf(`{"n":%d,`, n); err != nil || !strings.HasPrefix(string(e.Params), want) {
+			t.Fatalf("event %d: %.60s %v", n, e.Params, err)
+		}
+	}
+	write(event(1))
+	next(1) // its zero byte is not written yet
+	write("\x00")
+	write(event(2) + "\x00" + event(3))
+	next(2)
+	next(3)
+	for i, b := range []byte("\x00" + event(4) + "\x00") {
+		write(string(b))
+		if i%16 == 0 {
+			time.Sleep(time.Millisecond) // for the reader to see some of it
+		}
+	}
+	next(4)
+	c.works()
+}
+
 // TestABrowserThatDoesNotRead holds up its own commands and nothing else: events
 // still come, the other connection is still heard, a cut takes effect at once, and
 // the pipe's write deadline ends the wait.

@@ -133,6 +133,9 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *ticket) (*sess
 	if entry, err = l.healed(ctx, entry); err != nil {
 		return nil, err
 	}
+	if err := l.outdated(ctx, entry.Record, m); err != nil {
+		return nil, err
+	}
 	if p := l.refusal(entry.Record, m, time.Now()); p != nil {
 		return nil, p
 	}
@@ -216,6 +219,9 @@ func (l *Launcher) refusal(r lease.Record, m api.Manifest, now time.Time) *api.P
 	case lease.Quarantined, lease.Inspected:
 		return state(api.CodeQuarantined, "profile %s is in recovery (%s)", r.ProfileID, r.Reason)
 	case lease.ManualReview:
+		if m.ByHand != nil {
+			break
+		}
 		return state(api.CodeInReview, "profile %s waits for a person: leasehold review %s", r.ProfileID, r.ProfileID)
 	case lease.ResumePending:
 		if r.TaskID != m.TaskID {
@@ -311,7 +317,12 @@ const startTimeout = 60 * time.Second
 
 // request is what a grant to the manifest's task is made from.
 func (l *Launcher) request(m api.Manifest, sessionID string, k *lease.Keeper, floor lease.Token) lease.Request {
+	var byHand *lease.ByHand
+	if m.ByHand != nil {
+		byHand = &lease.ByHand{Holder: m.ByHand.Holder, Note: m.ByHand.Note}
+	}
 	return lease.Request{
+		ByHand:    byHand,
 		SessionID: sessionID, WorkerID: m.WorkerID, TaskID: m.TaskID, AccountID: m.AccountID, ProxyID: m.ProxyID,
 		LauncherID: l.o.ID, BootID: l.bootID, PresenceEpoch: k.Epoch(), TTL: l.o.Timing.TTL, Floor: floor, Exclusive: m.Exclusive(),
 	}

@@ -46,6 +46,8 @@ type caseFile struct {
 	Ended string `json:"ended,omitempty"`
 	// OneShot is the manifest's, which does not say it in JSON.
 	OneShot bool `json:"one_shot,omitempty"`
+	// ByHand is the manifest's too.
+	ByHand *api.ByHand `json:"by_hand,omitempty"`
 	// Resume is what a resumed task was told.
 	Resume *api.Resume `json:"resume,omitempty"`
 	// Dedicated is the address of the session's own port, if it has one.

@@ -49,6 +49,11 @@ func (j cookieJar) export(ctx context.Context, o *cdpproxy.Observer, profile str
 	if _, err := os.Stat(j.path(profile)); err == nil {
 		return nil
 	}
+	return j.save(ctx, o, profile, j.path(profile))
+}
+
+// save writes the session cookies into a file; none where there are none.
+func (j cookieJar) save(ctx context.Context, o *cdpproxy.Observer, profile, path string) error {
 	var r struct {
 		Cookies []struct {
 			cookie
@@ -65,7 +70,7 @@ func (j cookieJar) export(ctx context.Context, o *cdpproxy.Observer, profile str
 		}
 	}
 	if len(kept) == 0 {
-		return j.drop(profile)
+		return remove(path, profile)
 	}
 	b, err := json.Marshal(kept)
 	if err != nil {
@@ -74,7 +79,7 @@ func (j cookieJar) export(ctx context.Context, o *cdpproxy.Observer, profile str
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
-	if err := durable.Replace(j.path(profile), b); err != nil {
+	if err := durable.Replace(path, b); err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
 	return nil
@@ -114,8 +119,28 @@ func (j cookieJar) restore(ctx context.Context, o *cdpproxy.Observer, profile st
 	return j.drop(profile)
 }
 
-func (j cookieJar) drop(profile string) error {
-	if err := os.Remove(j.path(profile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (j cookieJar) drop(profile string) error { return remove(j.path(profile), profile) }
+
+// noted is where the cookies of a browser are that a person may close.
+func (j cookieJar) noted(profile string) string { return j.path(profile) + ".noted" }
+
+// note writes down the session cookies of a browser that may end by itself.
+func (j cookieJar) note(ctx context.Context, o *cdpproxy.Observer, profile string) error {
+	return j.save(ctx, o, profile, j.noted(profile))
+}
+
+// keepNoted keeps what was noted last: the browser ended in order, by itself.
+func (j cookieJar) keepNoted(profile string) error {
+	if err := os.Rename(j.noted(profile), j.path(profile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	}
+	return nil
+}
+
+func (j cookieJar) dropNoted(profile string) error { return remove(j.noted(profile), profile) }
+
+func remove(path, profile string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
 	return nil

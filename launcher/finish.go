@@ -26,6 +26,7 @@ const (
 	closeTimeout   = 30 * time.Second
 	unusedTimeout  = 10 * time.Second
 	askTimeout     = 10 * time.Second
+	cookiesTimeout = 3 * time.Second
 	cutTimeout     = 20 * time.Second
 	exitTimeout    = time.Second
 )
@@ -104,6 +105,7 @@ func (s *session) retire(how string) {
 	s.note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: how})
 	s.holding.Stop()
 	last := s.open.closing
+	s.dropNoted()
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
@@ -347,7 +349,7 @@ func (b *live) close(l *Launcher, profile string, keepCookies bool, log zerolog.
 			return errors.New("the browser was never driven")
 		}
 		if keepCookies {
-			short, cancel := context.WithTimeout(ctx, 3*time.Second)
+			short, cancel := context.WithTimeout(ctx, cookiesTimeout)
 			if err := l.jar.export(short, b.eyes.observer, profile); err != nil {
 				log.Warn().Err(err).Msg("session cookies not kept")
 			}

@@ -10,6 +10,7 @@ import (
 // a session is over.
 type policy struct {
 	oneShot     bool
+	byHand      bool          // a person: only the end of the browser or of the time counts
 	heartbeat   string        // api.Heartbeat...
 	onClose     string        // api.OnClose...
 	onDrop      string        // api.OnDrop...
@@ -35,6 +36,7 @@ type facts struct {
 	released    *api.Release // the worker asked for the end
 	closing     bool         // the worker sent Browser.close
 	browserGone bool
+	browserQuit bool // it ended by itself, in order
 	leaseLost   error
 	draining    bool
 	leaving     bool // the browser is left to the next launcher
@@ -97,6 +99,8 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 		return ruling{endInOrder, reason, f.released.Outcome}, time.Time{}
 	case f.closing:
 		return ruling{verdict: endInOrder, reason: reasonBrowserClosed}, time.Time{}
+	case f.browserGone && f.browserQuit && p.byHand:
+		return ruling{verdict: endInOrder, reason: reasonBrowserClosed}, time.Time{}
 	case f.browserGone:
 		return ruling{verdict: lose, reason: reasonBrowserCrashed}, time.Time{}
 	case f.leaving:
@@ -114,6 +118,9 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 	}
 	if p.lockTimeout > 0 {
 		sooner(timeout)
+	}
+	if p.byHand {
+		return ruling{verdict: stay}, next
 	}
 	if f.connections == 0 && f.connected {
 		lost := reasonConnectionLost

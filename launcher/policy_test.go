@@ -18,6 +18,7 @@ func TestRule(t *testing.T) {
 	explicit := policyOf(api.Manifest{Heartbeat: api.HeartbeatExplicit}, 30*time.Second, 5*time.Second)
 	lenient := policyOf(api.Manifest{OneShot: true, OnDrop: api.OnDropRelease}, 30*time.Second, 5*time.Second)
 	timed := policyOf(api.Manifest{LockTimeoutSeconds: 60}, 30*time.Second, 5*time.Second)
+	person := policyOf(api.Manifest{LockTimeoutSeconds: 60, ByHand: &api.ByHand{Holder: "ann"}}, 30*time.Second, 5*time.Second)
 	open := facts{startedAt: start, seenAt: start, connections: 1, connected: true}
 	closed := facts{startedAt: start, seenAt: at(10), connected: true, endedAt: at(10)}
 	dropped := closed
@@ -56,6 +57,11 @@ func TestRule(t *testing.T) {
 		{"released", oneShot, with(open, func(f *facts) { f.released = &api.Release{Reason: "done"} }), 1, endInOrder, "done", -1},
 		{"Browser.close", oneShot, with(open, func(f *facts) { f.closing = true }), 1, endInOrder, reasonBrowserClosed, -1},
 		{"the browser crashed", oneShot, with(open, func(f *facts) { f.browserGone = true }), 1, lose, reasonBrowserCrashed, -1},
+		{"a person needs no connection", person, facts{startedAt: start, seenAt: start}, 59, stay, "", 60},
+		{"nor a clean end of one", person, dropped, 59, stay, "", 60},
+		{"but has no more time than was asked for", person, dropped, 60, lose, reasonLockTimeout, -1},
+		{"a person closes the browser", person, with(open, func(f *facts) { f.browserGone, f.browserQuit = true, true }), 1, endInOrder, reasonBrowserClosed, -1},
+		{"a person's browser crashed", person, with(open, func(f *facts) { f.browserGone = true }), 1, lose, reasonBrowserCrashed, -1},
 		{"the lease is lost", oneShot, with(open, func(f *facts) { f.leaseLost = errors.New("x") }), 1, lose, reasonLeaseLost, -1},
 		{"released, and the lease is lost too", oneShot, with(open, func(f *facts) { f.leaseLost, f.closing = errors.New("x"), true }), 1, lose, reasonLeaseLost, -1},
 		{"shutdown", twoStep, with(open, func(f *facts) { f.draining = true }), 1, lose, reasonShutdown, -1},

@@ -195,8 +195,16 @@ func (c *recoveryCase) inspect(r lease.Record, closeProblem error) recovery.Insp
 		recovery.Fact{Name: recovery.EvidenceStored, Answer: recovery.Is(c.file.Evidence.EvidenceID != ""), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
 		recovery.Fact{Name: recovery.ScreenshotKnown, Answer: recovery.Is(c.l.hasScreenshot(c.file.Evidence.EvidenceID)), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
 		c.proxyUnchanged(r),
-		recovery.Fact{Name: recovery.ReviewFlag, Answer: recovery.No, How: "no review is pending on the record"},
+		reviewFlag(r),
 	)
+}
+
+// reviewFlag: what a person did by hand, no table can judge.
+func reviewFlag(r lease.Record) recovery.Fact {
+	if r.ByHand != nil {
+		return recovery.Fact{Name: recovery.ReviewFlag, Answer: recovery.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
+	}
+	return recovery.Fact{Name: recovery.ReviewFlag, Answer: recovery.No, How: "no review is pending on the record"}
 }
 
 // local tells whether the kernel's lock and the floor prove what they do on this

@@ -104,7 +104,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 	l.mu.Lock()
 	f := l.ended[r.SessionID]
 	l.mu.Unlock()
-	f.Manifest.OneShot = f.OneShot
+	f.Manifest.OneShot, f.Manifest.ByHand = f.OneShot, f.ByHand
 	entries, err := checkpoint.Read(l.cases.journal(f.SessionID))
 	if err != nil {
 		return nil, err

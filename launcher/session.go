@@ -85,7 +85,7 @@ func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *ope
 		woken:  make(chan struct{}, 1), done: make(chan struct{}),
 		file: caseFile{
 			SessionID: r.SessionID, CapabilityHash: hashCapability(capability), Token: r.Token,
-			Manifest: m, OneShot: m.OneShot, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: o.proxy,
+			Manifest: m, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: o.proxy,
 		},
 	}
 	s.log = l.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
@@ -95,7 +95,7 @@ func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *ope
 // policyOf fills in the defaults of a manifest.
 func policyOf(m api.Manifest, ttl, grace time.Duration) policy {
 	p := policy{
-		oneShot: m.OneShot, heartbeat: m.Heartbeat, onClose: m.OnClose, onDrop: m.OnDrop,
+		oneShot: m.OneShot, byHand: m.ByHand != nil, heartbeat: m.Heartbeat, onClose: m.OnClose, onDrop: m.OnDrop,
 		silence: ttl, grace: grace, lockTimeout: time.Duration(m.LockTimeoutSeconds * float64(time.Second)),
 	}
 	if p.heartbeat == "" {
@@ -343,7 +343,7 @@ func (s *session) note(e checkpoint.Entry) { _ = s.record(e) }
 func (s *session) seenAt() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.facts.connections > 0 && s.policy.heartbeat == api.HeartbeatConnection {
+	if s.policy.byHand || s.facts.connections > 0 && s.policy.heartbeat == api.HeartbeatConnection {
 		return time.Now()
 	}
 	return s.facts.seenAt
@@ -398,6 +398,12 @@ func (s *session) run() {
 // bundle that was captured at that moment.
 func (s *session) serve() (ruling, *evidence.Bundle) {
 	var bundle *evidence.Bundle
+	var cookies <-chan time.Time
+	if s.policy.byHand {
+		ticker := time.NewTicker(cookiesEvery)
+		defer ticker.Stop()
+		cookies = ticker.C
+	}
 	for {
 		s.mu.Lock()
 		now := time.Now()
@@ -442,12 +448,19 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 		case <-s.holding.Context().Done():
 			cause := context.Cause(s.holding.Context())
 			s.update(func(f *facts) { f.leaseLost = cause })
+		case <-cookies:
+			s.noteCookies()
 		case <-s.open.live.browser.Exited():
-			s.update(func(f *facts) { f.browserGone = true })
+			s.lostBrowser()
 		case <-s.open.live.mux.Done():
-			s.update(func(f *facts) { f.browserGone = true })
+			s.lostBrowser()
 		}
 	}
+}
+
+func (s *session) lostBrowser() {
+	quit := s.quitInOrder()
+	s.update(func(f *facts) { f.browserGone, f.browserQuit = true, quit })
 }
 
 // fencePeers fails what vanished clients had paused: their peers stay open.

@@ -91,6 +91,9 @@ type Record struct {
 	// Outcome is what the worker said of its task when it released.
 	Outcome string  `json:"outcome,omitempty"`
 	Review  *Review `json:"review,omitempty"`
+	// ByHand says which person has the profile, or had it during the review
+	// that is open.
+	ByHand *ByHand `json:"by_hand,omitempty"`
 	// Runs are the tasks on the profile's Chrome now, in the order of their
 	// grants.
 	Runs []Run `json:"runs"`
@@ -127,6 +130,35 @@ type Run struct {
 	// EvidenceID is of a lost run.
 	EvidenceID string `json:"evidence_id,omitempty"`
 	Reason     string `json:"reason,omitempty"`
+}
+
+// ByHand is a person's use of a profile.
+type ByHand struct {
+	Holder string    `json:"holder"`
+	Note   string    `json:"note,omitempty"`
+	Since  time.Time `json:"since"`
+	// Review is the review that was open before. It is open again when the
+	// person is done.
+	Review *OpenReview `json:"review,omitempty"`
+}
+
+// OpenReview is what a record shows of an incident that waits for a person.
+type OpenReview struct {
+	SessionID       string   `json:"session_id"`
+	OwnerWorkerID   string   `json:"owner_worker_id"`
+	TaskID          string   `json:"task_id"`
+	Reason          string   `json:"reason"`
+	Decision        string   `json:"decision"`
+	Reasons         []string `json:"reasons,omitempty"`
+	DecisionVersion int      `json:"decision_version,omitempty"`
+	// EvidenceID is the incident's bundle.
+	EvidenceID         string    `json:"evidence_id"`
+	LastKnownURL       string    `json:"last_known_url"`
+	LastKnownStep      string    `json:"last_known_step"`
+	LastSafeCheckpoint string    `json:"last_safe_checkpoint"`
+	SuspectedAt        time.Time `json:"suspected_at,omitzero"`
+	RecoveryStartedAt  time.Time `json:"recovery_started_at,omitzero"`
+	Review             *Review   `json:"review,omitempty"`
 }
 
 // Review is what a person decided about a profile in manual review.

@@ -26,6 +26,8 @@ const (
 	Abandoned    Fact = "abandoned"     // the home did not come back to inspect and decide
 	Approved     Fact = "approved"      // by a person
 	Kept         Fact = "kept"          // by a person, in review
+	TakenByHand  Fact = "taken_by_hand" // by a person who uses the profile
+	HandedBack   Fact = "handed_back"   // by that person, into the review that was open
 	Restored     Fact = "restored"      // the store forgot: the home's own copy counts
 	Forgotten    Fact = "forgotten"     // the store forgot, and the home cannot vouch for the profile
 )
@@ -72,6 +74,11 @@ var Table = []Transition{
 	{Inspected, Abandoned, ManualReview, AnyLauncher},
 	{ManualReview, Approved, Available, Person},
 	{ManualReview, Kept, ManualReview, Person},
+
+	{"", TakenByHand, Held, Person},
+	{Available, TakenByHand, Held, Person},
+	{ManualReview, TakenByHand, Held, Person},
+	{Held, HandedBack, ManualReview, Person},
 }
 
 // States lists them all, in the order of a recovery.
@@ -174,6 +181,9 @@ type Request struct {
 	Floor Token
 	// Exclusive says that the task shares the profile with nobody.
 	Exclusive bool
+	// ByHand is set where it is a person who asks, who may have a profile in
+	// review too.
+	ByHand *ByHand
 }
 
 // FloorError says that the store offers a token that was used before: it lost
@@ -204,8 +214,15 @@ func (r Record) Grant(q Request, now time.Time) (Record, error) {
 	if r.Token < q.Floor {
 		return r, &FloorError{Profile: r.ProfileID, Offered: r.Token + 1, Floor: q.Floor}
 	}
-	if r.State == Held {
+	switch {
+	case r.State == Held && q.ByHand != nil:
+		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: TakenByHand}
+	case r.State == Held:
 		return r.join(q, now)
+	}
+	fact, reason, byHand := Granted, "", (*ByHand)(nil)
+	if q.ByHand != nil {
+		fact, reason, byHand = TakenByHand, ReasonByHand, &ByHand{Holder: q.ByHand.Holder, Note: q.ByHand.Note, Since: now.UTC(), Review: r.openReview()}
 	}
 	resume := r.State == ResumePending
 	r.Token++
@@ -226,13 +243,50 @@ func (r Record) Grant(q Request, now time.Time) (Record, error) {
 	r.AcquiredAt, r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.UTC(), now.Add(q.TTL).UTC()
 	r.TTLSeconds = q.TTL.Seconds()
 	r.SuspectedAt, r.RecoveryStartedAt, r.ReleasedAt, r.AvailableAfter = time.Time{}, time.Time{}, time.Time{}, time.Time{}
-	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Outcome, r.Review = "", "", nil, 0, "", nil
-	r.LastKnownStep, r.LostRuns = "", nil
+	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Outcome, r.Review = reason, "", nil, 0, "", nil
+	r.LastKnownStep, r.LostRuns, r.ByHand = "", nil, byHand
 	if !resume {
 		r.LastSafeCheckpoint, r.ResumeFrom = "", ""
 	}
 	r.Runs = []Run{q.run(r.Token, now)}
-	return r.step(Granted, Held, now, EventGranted)
+	return r.step(fact, Held, now, EventGranted)
+}
+
+// ReasonByHand is the reason of a lease that a person has.
+const ReasonByHand = "held_by_hand"
+
+// openReview is the review that waits for a person, or was open before a person
+// took the profile by hand; nil where there is none.
+func (r Record) openReview() *OpenReview {
+	if r.State != ManualReview {
+		return nil
+	}
+	return &OpenReview{
+		SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID,
+		Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons, DecisionVersion: r.DecisionVersion, EvidenceID: r.incident(),
+		LastKnownURL: r.LastKnownURL, LastKnownStep: r.LastKnownStep, LastSafeCheckpoint: r.LastSafeCheckpoint,
+		SuspectedAt: r.SuspectedAt, RecoveryStartedAt: r.RecoveryStartedAt, Review: r.Review,
+	}
+}
+
+// incident is the bundle that a review is about.
+func (r Record) incident() string {
+	if r.ByHand != nil && r.ByHand.Review != nil {
+		return r.ByHand.Review.EvidenceID
+	}
+	return r.EvidenceID
+}
+
+// reopen puts the review back that a person left open. The profile's evidence
+// stays the newest, and names the incident's as one before it.
+func (r Record) reopen() Record {
+	v := r.ByHand.Review
+	r.SessionID, r.OwnerWorkerID, r.TaskID = v.SessionID, v.OwnerWorkerID, v.TaskID
+	r.Reason, r.Decision, r.Reasons, r.DecisionVersion = v.Reason, v.Decision, v.Reasons, v.DecisionVersion
+	r.LastKnownURL, r.LastKnownStep, r.LastSafeCheckpoint = v.LastKnownURL, v.LastKnownStep, v.LastSafeCheckpoint
+	r.SuspectedAt, r.RecoveryStartedAt, r.ReleasedAt, r.Review = v.SuspectedAt, v.RecoveryStartedAt, time.Time{}, v.Review
+	r.Outcome = ""
+	return r
 }
 
 func (q Request) run(t Token, now time.Time) Run {
@@ -304,7 +358,8 @@ type Sealed struct {
 }
 
 // Release ends a held lease in order. The caller has proved that Chrome is gone
-// and has stored the evidence.
+// and has stored the evidence. A review that was open before a person took the
+// profile by hand is open again.
 func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Record, error) {
 	if len(r.LostRuns) > 0 {
 		return r, &RunsError{Profile: r.ProfileID, Why: "a run was lost: the profile has to be inspected, not released"}
@@ -316,11 +371,23 @@ func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Recor
 	r.Reason, r.Outcome = reason, outcome
 	r = r.sealed(ev)
 	r.ReleasedAt, r.Runs = now.UTC(), nil
-	r, err := r.step(Released, Available, now, EventReleased)
-	if err == nil && len(runs) == 1 {
+	reviewed := r.ByHand != nil && r.ByHand.Review != nil
+	fact, to := Released, Available
+	if reviewed {
+		fact, to = HandedBack, ManualReview
+	}
+	r, err := r.step(fact, to, now, EventReleased)
+	if err != nil {
+		return r, err
+	}
+	if len(runs) == 1 {
 		r = r.of(runs[0])
 	}
-	return r, err
+	if !reviewed {
+		r.ByHand = nil
+		return r, nil
+	}
+	return r.reopen().emit(string(ManualReview), now), nil
 }
 
 // EndRun takes one of several runs out of a profile that goes on: released, or
@@ -474,7 +541,7 @@ func (r Record) Reviewed(v Review, cooldown time.Duration, now time.Time) (Recor
 	switch v.Decision {
 	case ReviewApprove:
 		r.Reason, r.Decision, r.Reasons = "review_approved", DecisionRelease, []string{"approved by " + v.Reviewer}
-		r.DecisionVersion = 0
+		r.DecisionVersion, r.ByHand = 0, nil
 		r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()
 		return r.step(Approved, Available, now, string(Available))
 	case ReviewKeep:

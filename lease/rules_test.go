@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -62,6 +63,14 @@ var makes = map[Fact]func(Record) (Record, error){
 	},
 	Kept: func(r Record) (Record, error) {
 		return r.Reviewed(Review{Decision: ReviewKeep, TokenSeen: r.Token}, 0, noon)
+	},
+	TakenByHand: func(r Record) (Record, error) {
+		return r.Grant(Request{SessionID: "s8", LauncherID: "home", TTL: 30 * time.Second, ByHand: &ByHand{Holder: "ann"}}, noon)
+	},
+	HandedBack: func(r Record) (Record, error) {
+		r = alone(r)
+		r.ByHand = &ByHand{Holder: "ann", Review: &OpenReview{}}
+		return r.Release("done", "by_hand", Sealed{}, noon)
 	},
 	Restored: func(r Record) (Record, error) {
 		own := in(ManualReview)
@@ -206,6 +215,49 @@ func TestReviewOfAnOldToken(t *testing.T) {
 	var fenced *FencedError
 	if !errors.As(err, &fenced) || fenced.Current != 9 {
 		t.Fatalf("got %v, want a refusal that names token 9", err)
+	}
+}
+
+func TestAPersonHandsAReviewBack(t *testing.T) {
+	incident := Record{
+		ProfileID: "p", State: ManualReview, Token: 9, Sequence: 4, SessionID: "s9", OwnerWorkerID: "w9", TaskID: "t9", Reason: "heartbeat_timeout",
+		Decision: DecisionManualReview, Reasons: []string{"a POST"}, DecisionVersion: 2, EvidenceID: "incident", LastKnownURL: "https://shop/pay",
+		LastKnownStep: "pay", LastSafeCheckpoint: "cart", SuspectedAt: noon, RecoveryStartedAt: noon, Review: &Review{Decision: ReviewKeep, Reviewer: "bob"},
+	}
+	r := incident
+	for round := range 2 { // also the second time it is the first incident's review
+		held, err := r.Grant(Request{SessionID: "s10", WorkerID: "ann", TaskID: "by-hand", LauncherID: "home", TTL: time.Minute, ByHand: &ByHand{Holder: "ann", Note: "look"}}, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if held.State != Held || held.Token != r.Token+1 || held.Reason != ReasonByHand || held.Decision != "" || held.OwnerWorkerID != "ann" || !held.ByHand.Since.Equal(noon) {
+			t.Fatalf("held: %+v", held)
+		}
+		held.LastKnownURL, held.LastKnownStep = "https://shop/orders", "looked"
+		back, err := held.Release("released", "by_hand", Sealed{EvidenceID: fmt.Sprint("hold", round)}, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := back.Outbox[len(back.Outbox)-2:]
+		if events[0].Event != EventReleased || events[0].TaskID != "by-hand" || events[1].Event != string(ManualReview) || events[1].TaskID != "t9" || events[1].Reason != incident.Reason {
+			t.Fatalf("events %+v", events)
+		}
+		want := incident.Clone()
+		want.Token, want.EvidenceID = held.Token, fmt.Sprint("hold", round)
+		// What is said of the lease itself, and of the hold.
+		want.Sequence, want.Outbox, want.LauncherID, want.Home, want.MaxActiveRuns = back.Sequence, back.Outbox, "home", "home", 1
+		want.AcquiredAt, want.HeartbeatAt, want.ExpiresAt, want.TTLSeconds, want.ByHand = noon, noon, noon.Add(time.Minute), 60, back.ByHand
+		if !reflect.DeepEqual(back, want) {
+			t.Fatalf("handed back:\n%+v\nwant\n%+v", back, want)
+		}
+		if back.ByHand.Review.EvidenceID != "incident" {
+			t.Fatalf("the incident's evidence is lost: %+v", back.ByHand.Review)
+		}
+		r = back
+	}
+	approved, err := r.Reviewed(Review{Decision: ReviewApprove, Reviewer: "ann", TokenSeen: r.Token}, 0, noon)
+	if err != nil || approved.State != Available || approved.ByHand != nil {
+		t.Fatalf("%+v %v", approved, err)
 	}
 }
 

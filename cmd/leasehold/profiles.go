@@ -264,6 +264,12 @@ func (c *showCmd) printText(a *app, recordRaw, inspectionRaw, historyRaw json.Ra
 			t.row("lost run", fmt.Sprintf("token %d, task %s of %s: %s, evidence %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.Reason), cell(run.EvidenceID)))
 		}
 	}
+	if hand := r.ByHand; hand != nil {
+		t.row("by hand", fmt.Sprintf("%s since %s: %s", hand.Holder, cell(hand.Since), cell(hand.Note)))
+		if hand.Review != nil {
+			t.row("in review", fmt.Sprintf("%s, evidence %s", cell(hand.Review.Reason), cell(hand.Review.EvidenceID)))
+		}
+	}
 	if r.Review != nil {
 		t.row("review", fmt.Sprintf("%s by %s at %s on token %d: %s", r.Review.Decision, r.Review.Reviewer, cell(r.Review.At), r.Review.TokenSeen, cell(r.Review.Note)))
 	}
@@ -359,16 +365,9 @@ func (c *reviewCmd) decide(a *app) error {
 	defer stop()
 	id, token := string(c.Profile), c.Token
 	if token == 0 {
-		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id)
-		if err != nil {
+		if token, err = seenToken(ctx, a, sidecar, id); err != nil {
 			return err
 		}
-		seen, err := read[lease.Record](raw)
-		if err != nil {
-			return err
-		}
-		token = seen.Token
-		a.warn("%s is %s with token %d (%s, %s)", id, seen.State, token, cell(seen.Reason), cell(seen.LastKnownURL))
 	}
 	raw, err := sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
 		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,

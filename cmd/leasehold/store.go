@@ -178,6 +178,9 @@ func needs(entries []lease.Entry) evidence.Needs {
 		if e.Record.EvidenceID != "" {
 			n.Evidence[e.Record.EvidenceID] = true
 		}
+		if hand := e.Record.ByHand; hand != nil && hand.Review != nil {
+			n.Evidence[hand.Review.EvidenceID] = true
+		}
 	}
 	return n
 }

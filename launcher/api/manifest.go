@@ -98,6 +98,16 @@ type Manifest struct {
 	// OneShot says that the request came with a websocket upgrade: a session of
 	// the same worker and task is joined, and closing ends it.
 	OneShot bool `json:"-"`
+	// ByHand is set where a person asks. No manifest can say so.
+	ByHand *ByHand `json:"-"`
+}
+
+// ByHand is the person who uses a profile by hand.
+type ByHand struct {
+	Holder string `json:"holder"`
+	Note   string `json:"note,omitempty"`
+	// TokenSeen is the lease token that the person saw.
+	TokenSeen lease.Token `json:"lease_token"`
 }
 
 // MaxWait bounds how long a request may wait for a lease.

@@ -170,6 +170,21 @@ type ReviewRequest struct {
 	Note     string `json:"note,omitempty"`
 }
 
+// HoldRequest is a person's request to use a profile by hand. Token is the one that
+// the person saw.
+type HoldRequest struct {
+	Write
+	Holder string `json:"holder"`
+	Note   string `json:"note,omitempty"`
+	// LockTimeoutSeconds is the longest the person keeps it; past it the profile
+	// goes through recovery. Zero is DefaultHold.
+	LockTimeoutSeconds float64 `json:"lock_timeout_seconds,omitempty"`
+	Headless           *bool   `json:"headless,omitempty"`
+}
+
+// DefaultHold is how long a person may keep a profile that does not say.
+const DefaultHold = time.Hour
+
 // Target is one entry of Chrome's /json/list.
 type Target struct {
 	ID    string `json:"targetId"`
@@ -252,6 +267,9 @@ type Service interface {
 	EvidencePart(ctx context.Context, evidenceID, part string) ([]byte, string, error)
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
 	Review(ctx context.Context, profileID string, r ReviewRequest) (lease.Record, error)
+	// Hold gives the profile to a person and starts its browser, also where it is
+	// in review. It ends by Release, or when the person closes the browser.
+	Hold(ctx context.Context, profileID string, h HoldRequest) (Session, error)
 
 	// Ready returns nil when a lease could be granted now, or why not.
 	Ready(ctx context.Context) error

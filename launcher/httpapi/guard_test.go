@@ -172,7 +172,7 @@ func TestMethodsAndPaths(t *testing.T) {
 			problemOf(t, r, body)
 		}
 	}
-	for _, path := range []string{"/v1", "/v1/nothing", "/json/version", "/json", "/devtools/browser", "/devtools/page/T", "/s", "/s/c", "/profiles", "/v1/profiles/p/hold", "/a/../v1/profiles"} {
+	for _, path := range []string{"/v1", "/v1/nothing", "/json/version", "/json", "/devtools/browser", "/devtools/page/T", "/s", "/s/c", "/profiles", "/v1/profiles/p/holds", "/a/../v1/profiles"} {
 		r, body := f.request("GET", path, "")
 		if p := problemOf(t, r, body); r.StatusCode != 404 || p.Code != api.CodeNotFound {
 			t.Errorf("%s: %s %s, want 404 not_found", path, r.Status, body)

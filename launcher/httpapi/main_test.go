@@ -211,6 +211,10 @@ func (f *fake) Review(_ context.Context, id string, r api.ReviewRequest) (lease.
 	return say[lease.Record](f, "Review", id, r)
 }
 
+func (f *fake) Hold(_ context.Context, id string, h api.HoldRequest) (api.Session, error) {
+	return say[api.Session](f, "Hold", id, h)
+}
+
 func (f *fake) Ready(context.Context) error { return only(say[any](f, "Ready")) }
 
 // connection is a scripted api.Connection: it hands what it is given to the test.

@@ -96,6 +96,7 @@ func (s *server) rest() []route {
 		do(get, "/profiles/{profile}/evidence", (*call).evidence),
 		do(get, "/profiles/{profile}/inspection", (*call).inspection),
 		do(post, "/profiles/{profile}/review", (*call).review),
+		do(post, "/profiles/{profile}/hold", (*call).hold),
 		do(get, "/evidence/{evidence}", (*call).evidenceManifest),
 		do(get, "/evidence/{evidence}/{part}", (*call).evidencePart),
 	}
@@ -173,6 +174,11 @@ func (c *call) createSession() error {
 		m.WorkerID = c.peer()
 	}
 	s, err := c.svc.Acquire(c.r.Context(), m)
+	return c.granted(s, err)
+}
+
+// granted answers with a new session, and the URL that opens it.
+func (c *call) granted(s api.Session, err error) error {
 	if err != nil {
 		return err
 	}
@@ -429,6 +435,19 @@ func (c *call) review() error {
 		return err
 	}
 	return c.record(c.svc.Review(c.r.Context(), profile, req))
+}
+
+func (c *call) hold() error {
+	profile, err := c.profileID()
+	if err != nil {
+		return err
+	}
+	var req api.HoldRequest
+	if err := c.decode(&req, "hold"); err != nil {
+		return err
+	}
+	s, err := c.svc.Hold(c.r.Context(), profile, req)
+	return c.granted(s, err)
 }
 
 func (c *call) history() error {

@@ -126,16 +126,27 @@ func TestREST(t *testing.T) {
 
 func TestCreateSession(t *testing.T) {
 	doc := document(t)
-	f := serve(t, Options{}, map[string]any{"Acquire": held})
-	r, body := f.request("POST", "/v1/sessions", `{"profile_id":"store.18","task_id":"task_101","wait":"5s","dedicated_port":true}`)
-	want := `{"session_id":"ses_1","profile_id":"store.18","lease_token":42,"worker_id":"worker-7","task_id":"task_101","state":"serving",` +
-		`"cdp_url":"ws://` + f.addr() + `/s/` + capability + `/devtools/browser/store.18","dedicated_url":"http://127.0.0.1:40001",` +
-		`"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null}` + "\n"
-	if r.StatusCode != 201 || body != want || r.Header.Get("Location") != "/v1/sessions/ses_1" {
-		t.Errorf("%s, Location %q\n%swant 201\n%s", r.Status, r.Header.Get("Location"), body, want)
+	for _, c := range []struct{ service, path, body, call string }{
+		{
+			"Acquire", "/v1/sessions", `{"profile_id":"store.18","task_id":"task_101","wait":"5s","dedicated_port":true}`,
+			`Acquire {"task_id":"task_101","worker_id":"127.0.0.1","profile_id":"store.18","wait":"5s","dedicated_port":true} false`,
+		},
+		{
+			"Hold", "/v1/profiles/store.18/hold", `{"lease_token":41,"holder":"Ada","note":"n","lock_timeout_seconds":60,"headless":false}`,
+			`Hold "store.18" {"lease_token":41,"holder":"Ada","note":"n","lock_timeout_seconds":60,"headless":false}`,
+		},
+	} {
+		f := serve(t, Options{}, map[string]any{c.service: held})
+		r, body := f.request("POST", c.path, c.body)
+		want := `{"session_id":"ses_1","profile_id":"store.18","lease_token":42,"worker_id":"worker-7","task_id":"task_101","state":"serving",` +
+			`"cdp_url":"ws://` + f.addr() + `/s/` + capability + `/devtools/browser/store.18","dedicated_url":"http://127.0.0.1:40001",` +
+			`"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null}` + "\n"
+		if r.StatusCode != 201 || body != want || r.Header.Get("Location") != "/v1/sessions/ses_1" {
+			t.Errorf("%s, Location %q\n%swant 201\n%s", r.Status, r.Header.Get("Location"), body, want)
+		}
+		f.wantCalls(c.call)
+		conforms(t, doc, "POST", c.path, r, body)
 	}
-	f.wantCalls(`Acquire {"task_id":"task_101","worker_id":"127.0.0.1","profile_id":"store.18","wait":"5s","dedicated_port":true} false`)
-	conforms(t, doc, "POST", "/v1/sessions", r, body)
 }
 
 func TestClientThatLeavesDuringCreateLeavesNoSession(t *testing.T) {

@@ -124,6 +124,9 @@ func (v *consoleEvent) entry() (e ConsoleEntry, ok bool) {
 	return e, true
 }
 
+// Forget begins anew, with nothing recorded.
+func (c *Console) Forget() { c.ring.forget() }
+
 // Part returns what was recorded: {"total","dropped","entries"}, oldest first.
 func (c *Console) Part() []byte {
 	c.ring.mu.Lock()

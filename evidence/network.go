@@ -97,6 +97,12 @@ func (n *Network) See(at time.Time, token uint64, session, method string, params
 	n.ring.add(keptEvents, func(kept *networkEvent) { *kept = networkEvent{at, token, session, method, params} })
 }
 
+// Forget begins anew, with nothing recorded.
+func (n *Network) Forget() {
+	n.ring.forget()
+	n.began.Store(0)
+}
+
 // Part returns what was recorded: {"total","dropped","entries"}, oldest first.
 func (n *Network) Part() []byte {
 	n.ring.mu.Lock()

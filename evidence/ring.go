@@ -33,6 +33,13 @@ func (r *ring[T]) add(most int, fill func(*T)) {
 	r.next = (r.next + 1) % most
 }
 
+// forget empties the ring and begins to count anew.
+func (r *ring[T]) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kept, r.next, r.total = nil, 0, 0
+}
+
 // each calls fn for the entries, oldest first.
 func (r *ring[T]) each(fn func(*T)) {
 	for i := range r.kept {

@@ -158,7 +158,7 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *ticket) (*sess
 	if l.joinable(entry.Record, m) {
 		return l.join(ctx, m, entry, path)
 	}
-	o := l.occupy(m.ProfileID)
+	o := l.occupyNext(ctx, m.ProfileID)
 	if o == nil {
 		return nil, l.busyHere(entry.Record, m)
 	}
@@ -189,7 +189,7 @@ func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, erro
 			return e, p
 		}
 	}
-	if l.occupy(r.ProfileID) == nil {
+	if l.occupyCold(r.ProfileID) == nil {
 		return e, nil // it is refused as busy
 	}
 	defer l.vacate(r.ProfileID)
@@ -345,6 +345,14 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 	if err != nil {
 		return nil, err
 	}
+	switch {
+	case o.idle != nil && m.ByHand != nil:
+		l.cool(o, warmWanted, "")
+	case o.idle != nil:
+		if s, err := l.handOver(ctx, m, entry, path, o, k, server); s != nil || err != nil {
+			return s, err
+		}
+	}
 	o.use(server)
 	lock, err := l.o.Root.Lock(m.ProfileID)
 	if err != nil {
@@ -400,8 +408,17 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 // happens next, the next launcher knows what to recover.
 func (l *Launcher) swapGrant(ctx context.Context, s *session, entry lease.Entry, next lease.Record) error {
 	if err := s.persist(); err != nil {
-		return api.Refuse(api.CodeBrowserStartFailed, "the session cannot be recorded, so it is not begun: %v", err)
+		return notRecorded(err)
 	}
+	return l.storeGrant(ctx, s, entry, next)
+}
+
+func notRecorded(err error) *api.Problem {
+	return api.Refuse(api.CodeBrowserStartFailed, "the session cannot be recorded, so it is not begun: %v", err)
+}
+
+// storeGrant is swapGrant for a session whose file stands.
+func (l *Launcher) storeGrant(ctx context.Context, s *session, entry lease.Entry, next lease.Record) error {
 	_, err := l.o.Store.Swap(ctx, entry, next)
 	var moved *lease.MovedError
 	switch {

@@ -83,6 +83,27 @@ func (c cases) save(f caseFile) error {
 	return nil
 }
 
+// begin writes the file of a new session, which survives the launcher then, and the
+// host after sync.
+func (c cases) begin(f caseFile) error {
+	b, err := json.Marshal(f)
+	if err == nil {
+		err = os.WriteFile(c.path(f.SessionID), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	return nil
+}
+
+// sync puts the file of a session that was begun on disk.
+func (c cases) sync(sessionID string) error {
+	if err := errors.Join(durable.Sync(c.path(sessionID)), durable.Sync(c.dir)); err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	return nil
+}
+
 // one reads the file of a session.
 func (c cases) one(sessionID string) (caseFile, error) {
 	var f caseFile
@@ -158,8 +179,9 @@ func (l *Launcher) remember(f caseFile) error {
 		return err
 	}
 	var oldest []caseFile
+	browsers := l.browsersOf()
 	for _, e := range l.ended {
-		if e.Ended != "" {
+		if e.Ended != "" && !browsers[e.SessionID] {
 			oldest = append(oldest, e)
 		}
 	}

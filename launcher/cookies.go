@@ -36,10 +36,17 @@ type cookie struct {
 	SourceScheme string          `json:"sourceScheme,omitempty"`
 	SourcePort   int             `json:"sourcePort,omitempty"`
 	PartitionKey json.RawMessage `json:"partitionKey,omitempty"`
+	// Expires is in seconds since 1970; zero: a session cookie.
+	Expires float64 `json:"expires,omitempty"`
 }
 
 func (j cookieJar) path(profile string) string {
 	return filepath.Join(j.dir, lease.Key(profile)+".json")
+}
+
+// lasting is the file with the cookies of a warm browser that Chrome itself keeps.
+func (j cookieJar) lasting(profile string) string {
+	return filepath.Join(j.dir, lease.Key(profile)+".lasting.json")
 }
 
 // export saves the session cookies of the browser's own context.
@@ -49,37 +56,66 @@ func (j cookieJar) export(ctx context.Context, o *cdpproxy.Observer, profile str
 	if _, err := os.Stat(j.path(profile)); err == nil {
 		return nil
 	}
-	return j.save(ctx, o, profile, j.path(profile))
+	session, _, err := cookiesOf(ctx, o)
+	switch {
+	case err != nil:
+		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	case len(session) == 0:
+		return j.drop(profile)
+	}
+	return j.save(j.path(profile), profile, session)
 }
 
-// save writes the session cookies into a file; none where there are none.
-func (j cookieJar) save(ctx context.Context, o *cdpproxy.Observer, profile, path string) error {
+// hold saves all cookies of a browser that stays open. Chrome writes its own only
+// every half minute: should it crash while nobody uses it, none is lost.
+func (j cookieJar) hold(ctx context.Context, o *cdpproxy.Observer, profile string) error {
+	session, lasting, err := cookiesOf(ctx, o)
+	if err != nil {
+		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	}
+	return errors.Join(j.save(j.path(profile), profile, session), j.save(j.lasting(profile), profile, lasting))
+}
+
+// settled says that the browser was closed in order: Chrome has kept what it keeps.
+func (j cookieJar) settled(profile string) error {
+	return remove(j.lasting(profile), profile)
+}
+
+// cookiesOf reads the cookies of the browser's own context: those that Chrome drops
+// when it closes, and the others.
+func cookiesOf(ctx context.Context, o *cdpproxy.Observer) (session, lasting []cookie, err error) {
 	var r struct {
 		Cookies []struct {
 			cookie
 			Session bool `json:"session"`
 		} `json:"cookies"`
 	}
-	if err := o.Call(ctx, "", "Storage.getCookies", nil, &r); err != nil {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
-	}
-	kept := []cookie{}
+	err = o.Call(ctx, "", "Storage.getCookies", nil, &r)
 	for _, c := range r.Cookies {
+		kept := c.portable()
 		if c.Session {
-			kept = append(kept, c.portable())
+			kept.Expires = 0 // Chrome says -1
+			session = append(session, kept)
+		} else {
+			lasting = append(lasting, kept)
 		}
 	}
-	if len(kept) == 0 {
+	return session, lasting, err
+}
+
+// save writes cookies to a file; without any there is none.
+func (j cookieJar) save(path, profile string, cookies []cookie) error {
+	if len(cookies) == 0 {
 		return remove(path, profile)
 	}
-	b, err := json.Marshal(kept)
+	b, err := json.Marshal(cookies)
+	if err == nil {
+		err = os.MkdirAll(j.dir, 0o700)
+	}
+	if err == nil {
+		err = durable.Replace(path, b)
+	}
 	if err != nil {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
-	}
-	if err := os.MkdirAll(j.dir, 0o700); err != nil {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
-	}
-	if err := durable.Replace(path, b); err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
 	return nil
@@ -102,16 +138,23 @@ func (c cookie) portable() cookie {
 // restore puts the saved cookies into a new browser, and forgets them: after a
 // crash, old ones would be worse than none.
 func (j cookieJar) restore(ctx context.Context, o *cdpproxy.Observer, profile string) error {
-	b, err := os.ReadFile(j.path(profile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
-	}
 	var cookies []cookie
-	if err := json.Unmarshal(b, &cookies); err != nil {
-		return errors.Join(fmt.Errorf("session cookies of %s: %w", profile, err), j.drop(profile))
+	for _, path := range []string{j.path(profile), j.lasting(profile)} {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("session cookies of %s: %w", profile, err)
+		}
+		var some []cookie
+		if err := json.Unmarshal(b, &some); err != nil {
+			return errors.Join(fmt.Errorf("session cookies of %s: %w", profile, err), j.drop(profile))
+		}
+		cookies = append(cookies, some...)
+	}
+	if len(cookies) == 0 {
+		return nil
 	}
 	if err := o.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": cookies}, nil); err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
@@ -119,14 +162,20 @@ func (j cookieJar) restore(ctx context.Context, o *cdpproxy.Observer, profile st
 	return j.drop(profile)
 }
 
-func (j cookieJar) drop(profile string) error { return remove(j.path(profile), profile) }
+func (j cookieJar) drop(profile string) error {
+	return errors.Join(remove(j.path(profile), profile), remove(j.lasting(profile), profile))
+}
 
 // noted is where the cookies of a browser are that a person may close.
 func (j cookieJar) noted(profile string) string { return j.path(profile) + ".noted" }
 
 // note writes down the session cookies of a browser that may end by itself.
 func (j cookieJar) note(ctx context.Context, o *cdpproxy.Observer, profile string) error {
-	return j.save(ctx, o, profile, j.noted(profile))
+	session, _, err := cookiesOf(ctx, o)
+	if err != nil {
+		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	}
+	return j.save(j.noted(profile), profile, session)
 }
 
 // keepNoted keeps what was noted last: the browser ended in order, by itself.

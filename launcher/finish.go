@@ -91,11 +91,15 @@ func (s *session) leave(bundle *evidence.Bundle) {
 func (s *session) gone(last bool) {
 	s.l.mu.Lock()
 	delete(s.l.sessions, s.id)
-	if last {
+	warm := last && s.open.warm
+	if last && !warm {
 		s.open.sessions = nil
 	}
 	s.l.mu.Unlock()
-	if last {
+	switch {
+	case warm:
+		s.l.park(s)
+	case last:
 		s.l.vacate(s.profile)
 	}
 }
@@ -110,7 +114,7 @@ func (s *session) retire(how string) {
 	s.over = true
 	s.mu.Unlock()
 	err := s.journal.Close()
-	if last {
+	if last && !s.open.warm {
 		err = errors.Join(err, s.open.lock.Unlock())
 	}
 	if err != nil {
@@ -141,10 +145,13 @@ func (s *session) endInOrder(r ruling) (string, error) {
 		s.holding.Stop()
 		return s.recovery(sealed, reasonRunLost).run()
 	}
-	if rung, err := s.closeBrowser(); err != nil || rung == chrome.RungKill {
-		s.log.Error().Err(err).Str("rung", string(rung)).Msg("the browser did not close in order: the profile goes through recovery")
-		s.holding.Stop()
-		return s.recovery(sealed, reasonNotClosed).run()
+	warm := s.staysWarm()
+	if !warm {
+		if rung, err := s.closeBrowser(); err != nil || rung == chrome.RungKill {
+			s.log.Error().Err(err).Str("rung", string(rung)).Msg("the browser did not close in order: the profile goes through recovery")
+			s.holding.Stop()
+			return s.recovery(sealed, reasonNotClosed).run()
+		}
 	}
 	s.holding.Stop()
 	s.mu.Lock()
@@ -159,7 +166,17 @@ func (s *session) endInOrder(r ruling) (string, error) {
 		err = s.open.lock.Keep(released.Record)
 	}
 	if err != nil {
-		return "", fmt.Errorf("release: %w", err)
+		err = fmt.Errorf("release: %w", err)
+		if warm { // only who has released may leave it open
+			_, closeErr := s.closeBrowser()
+			err = errors.Join(err, closeErr)
+		}
+		return "", err
+	}
+	if s.open.warm = warm; warm {
+		if err := s.open.lock.PrepareKeep(); err != nil {
+			s.log.Warn().Err(err).Msg("the next grant takes longer")
+		}
 	}
 	s.log.Info().Str("outcome", r.outcome).Msg("lease released")
 	return "released: " + r.reason, nil

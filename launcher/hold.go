@@ -25,10 +25,10 @@ func (l *Launcher) Hold(ctx context.Context, profileID string, h api.HoldRequest
 	case h.LockTimeoutSeconds == 0:
 		h.LockTimeoutSeconds = api.DefaultHold.Seconds()
 	}
-	alone := true
+	alone, warm := true, false
 	return l.Acquire(ctx, api.Manifest{
 		ProfileID: profileID, WorkerID: h.Holder, TaskID: id.New("by-hand"), LockTimeoutSeconds: h.LockTimeoutSeconds,
-		Headless: h.Headless, DedicatedPort: true, OnClose: api.OnCloseKeep, RequiresExclusiveProfileLock: &alone,
+		Headless: h.Headless, DedicatedPort: true, OnClose: api.OnCloseKeep, RequiresExclusiveProfileLock: &alone, KeepWarm: &warm,
 		ByHand: &api.ByHand{Holder: h.Holder, Note: h.Note, TokenSeen: h.Token},
 	})
 }

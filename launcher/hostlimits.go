@@ -114,22 +114,34 @@ func (l *Launcher) takePlace(o *openProfile, t *ticket) *api.Problem {
 	if p := l.diskProblem(); p != nil {
 		return p
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := time.Now()
-	if since := l.taken(now); !l.places.free(t, len(since)) {
-		return l.places.full(t, since)
+	for {
+		l.mu.Lock()
+		now := time.Now()
+		since := l.taken(now)
+		had, free := !o.placed.IsZero(), l.places.free(t, len(since))
+		if !had && free {
+			o.placed = now
+		}
+		l.mu.Unlock()
+		switch {
+		case had || free:
+			return nil
+		case !l.makeRoom(o, t):
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.places.full(t, since)
+		}
 	}
-	o.placed = now
-	return nil
 }
 
 // taken lists how long the places of this host are taken. The caller holds l.mu.
 func (l *Launcher) taken(now time.Time) []time.Duration {
 	var since []time.Duration
-	for _, o := range l.profiles {
-		if !o.placed.IsZero() {
-			since = append(since, now.Sub(o.placed))
+	for _, all := range []map[string]*openProfile{l.profiles, l.warm} {
+		for _, o := range all {
+			if !o.placed.IsZero() {
+				since = append(since, now.Sub(o.placed))
+			}
 		}
 	}
 	return since
@@ -262,6 +274,7 @@ func (l *Launcher) hostMetrics() []prometheus.Collector {
 		})
 	}
 	return []prometheus.Collector{
+		l.warmMetrics(),
 		counted("leasehold_browsers", "Browsers that take a place on this host.", func() int { return len(l.taken(time.Now())) }),
 		counted("leasehold_queue", "Requests that wait for a place on this host.", func() int { return len(l.places.queue) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "leasehold_disk_free_bytes", Help: "Space left where the profiles are."}, func() float64 {

@@ -49,6 +49,13 @@ type Options struct {
 	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
 	// no bound.
 	MinFreeDisk uint64
+	// KeepWarmIdle is how long a browser stays open for the next task of a profile
+	// that wants that, and KeepWarmMax how many do; zero: none.
+	KeepWarmIdle time.Duration
+	KeepWarmMax  int
+	// KeepWarmMinMemory is how many bytes of memory are to stay available beside
+	// such browsers; zero: memory is not watched.
+	KeepWarmMinMemory uint64
 	// HomeTimeout is how long a quarantined profile waits for its home before it
 	// goes to a person.
 	HomeTimeout time.Duration
@@ -83,6 +90,7 @@ type Launcher struct {
 	draining bool
 	sessions map[string]*session       // by id, living
 	profiles map[string]*openProfile   // what this host is at work on
+	warm     map[string]*openProfile   // browsers that wait for the next task, and are in no other map
 	places   places                    // who may start a browser here, and who waits
 	ended    map[string]caseFile       // by id
 	hashes   map[string]string         // session id by hash of capability
@@ -104,7 +112,7 @@ func New(o Options) (*Launcher, error) {
 	l := &Launcher{
 		o: o, cases: cases{sessionsDir(o.DataDir)}, jar: cookieJar{cookiesDir(o.DataDir)},
 		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
-		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, ended: map[string]caseFile{},
+		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, warm: map[string]*openProfile{}, ended: map[string]caseFile{},
 		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
 		late: map[string]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
 	}
@@ -172,6 +180,7 @@ func (l *Launcher) Start() {
 	l.work.Go(l.tend)
 	l.work.Go(l.uploads)
 	l.work.Go(l.watchDisk)
+	l.work.Go(l.watchMemory)
 }
 
 // Stop drains: no new sessions; each living one gets its evidence and ends, or is
@@ -182,6 +191,9 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	for late == nil {
 		l.mu.Lock()
 		l.draining = true
+		for _, o := range l.warm {
+			l.closeLater(o, warmShutdown, "")
+		}
 		busy, changed := len(l.profiles), l.changed
 		for _, s := range l.sessions {
 			s.update(func(f *facts) { f.draining, f.leaving = true, l.o.LeaveOnExit })
@@ -202,23 +214,43 @@ func (l *Launcher) Stop(ctx context.Context) error {
 }
 
 // occupy reserves the profile on this host for a session or for recovery; never
-// while the launcher drains. It is nil where somebody else has it.
+// while the launcher drains. It is nil where somebody else has it. A warm browser
+// comes with it: then idle is not nil.
 func (l *Launcher) occupy(profile string) *openProfile {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.draining || l.profiles[profile] != nil {
 		return nil
 	}
+	if o := l.warm[profile]; o != nil {
+		l.take(o)
+		return o
+	}
 	o := &openProfile{gate: make(chan struct{}, 1)}
 	l.profiles[profile] = o
 	return o
 }
 
-// vacate gives the profile up and wakes those who wait for it.
+// vacate gives the profile up and wakes those who wait for it. A warm browser that
+// came with it, and was neither used nor closed, stays warm.
 func (l *Launcher) vacate(profile string) {
+	l.mu.Lock()
+	if o := l.profiles[profile]; o != nil && o.idle != nil {
+		i := o.idle
+		o.idle = newIdle(i.profile, i.path, i.session, i.since)
+		o.idle.stirred = i.stirred
+		o.settle()
+		l.rest(o)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
 	l.closeRelay(profile)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if o := l.profiles[profile]; o != nil {
+		o.settle()
+	}
 	if o := l.profiles[profile]; o != nil && o.live != nil && !o.placed.IsZero() {
 		l.places.observe(time.Since(o.placed))
 	}

@@ -39,6 +39,9 @@ type eyes struct {
 	acted func() boottime.Instant
 	name  string // of its groups
 
+	// told counts what pages sent, recorded what of it sentBy is done with.
+	told, recorded atomic.Int64
+
 	mu sync.Mutex
 	// began is when documents did, by Chrome's loader id, and targets: the first
 	// document of a new one is not announced.
@@ -51,6 +54,7 @@ type eyes struct {
 	grouped int    // ever
 	own     string // the profile's own browser context: that of the first page
 	closes  int    // pages that were asked to close and are still there
+	kept    string // the one page of a warm browser
 	ticks   uint64
 }
 
@@ -310,6 +314,7 @@ type group struct {
 
 // sentBy records what a page sent, once however many peers were told of it.
 func (e *eyes) sentBy(t cdpproxy.Traffic) {
+	defer e.recorded.Add(1)
 	var p request
 	if json.Unmarshal(t.Params, &p) != nil {
 		return

@@ -159,6 +159,9 @@ func (l *Launcher) endOrphan(profile string) error {
 	if b == nil {
 		return lock.Unlock()
 	}
+	if leftWarm(record) {
+		return l.closeLeftWarm(record, b, lock, log)
+	}
 	files, err := l.runsOf(record, running.SessionID)
 	if err != nil {
 		return errors.Join(err, b.letGo(), lock.Unlock())

@@ -225,6 +225,7 @@ func (l *Launcher) shown(r lease.Record) lease.Record {
 			if at, err := l.o.Root.Archived(r.ProfileID); err == nil && at != "" {
 				r.Reason = reasonArchived
 			}
+			r.WarmSince = l.warmSince(r.ProfileID)
 		}
 		return r.Live(other)
 	}
@@ -303,12 +304,18 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		if set.SensitiveWords != nil {
 			r.SensitiveWords = *set.SensitiveWords
 		}
+		if set.KeepWarm != nil {
+			r.KeepWarm = set.KeepWarm
+		}
 		return r, nil
 	})
 	if err != nil {
 		return lease.Record{}, l.problem(err)
 	}
-	return entry.Record.Public(), nil
+	if set.KeepWarm != nil && !*set.KeepWarm {
+		l.coolProfile(profileID, warmSetting)
+	}
+	return l.shown(entry.Record).Public(), nil
 }
 
 // healFirst restores a record that the store forgot, before settings are written

@@ -24,12 +24,22 @@ const digestsBefore = "digests_before.json"
 // observed says that from now on what is seen of the browser is of this run, too,
 // and keeps digests of the account's state, for the bundle.
 func (s *session) observed(ctx context.Context) {
-	e := s.open.live.eyes
-	e.token.Store(uint64(s.token))
+	cookies, err := s.open.live.cookies(ctx)
+	s.observedWith(cookies, err)
+}
+
+// cookies asks for those of the profile's own context.
+func (b *live) cookies(ctx context.Context) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var cookies json.RawMessage
-	err := e.observer.Call(ctx, "", "Storage.getCookies", nil, &cookies)
+	err := b.eyes.observer.Call(ctx, "", "Storage.getCookies", nil, &cookies)
+	return cookies, err
+}
+
+// observedWith is observed, with the cookies at the grant or why there are none.
+func (s *session) observedWith(cookies json.RawMessage, err error) {
+	s.open.live.eyes.token.Store(uint64(s.token))
 	content, err := s.l.digests(s.profile, cookies, err)
 	if err == nil {
 		err = os.WriteFile(s.l.cases.digests(s.id), content, 0o600)

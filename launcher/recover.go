@@ -363,12 +363,21 @@ func (l *Launcher) adopt(r lease.Record) {
 	if o == nil {
 		return
 	}
+	l.mu.Lock()
+	if !unfinished(r) { // who wants it may have it in a moment
+		o.cooling = make(chan struct{})
+	}
+	l.mu.Unlock()
 	l.work.Go(func() {
 		resumed := false
 		defer func() {
 			if !resumed {
 				l.vacate(r.ProfileID)
+				return
 			}
+			l.mu.Lock()
+			o.settle()
+			l.mu.Unlock()
 		}()
 		log := l.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
 		// What was seen may be older than the end of a session that was here.
@@ -384,8 +393,11 @@ func (l *Launcher) adopt(r lease.Record) {
 			}
 			now.Record, err = l.heal(l.ctx, r.ProfileID)
 		}
+		if err == nil && o.idle != nil && (forgotten || unfinished(now.Record)) {
+			l.cool(o, warmWanted, "")
+		}
 		switch {
-		case err != nil:
+		case err != nil, o.idle != nil: // it is warm, as it should be
 		case unfinished(now.Record):
 			resumed, err = l.recoverLeft(o, now.Record, log)
 		case l.leftOpen(r.ProfileID):
@@ -498,6 +510,16 @@ func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
 	lock, browser, err := l.seize(r, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
+	}
+	_, kept, err := l.o.Root.Kept(r.ProfileID)
+	if err != nil {
+		if browser != nil {
+			err = errors.Join(err, browser.letGo())
+		}
+		return errors.Join(err, lock.Unlock())
+	}
+	if browser != nil && leftWarm(kept) && kept.Token == r.Token {
+		return l.closeLeftWarm(r, browser, lock, log)
 	}
 	if browser != nil {
 		c := captureCase{

@@ -137,6 +137,12 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 	if s.granted = held.Record; s.granted.SessionID != s.id {
 		return nil, fmt.Errorf("the lease is that of session %s", s.granted.SessionID)
 	}
+	if _, kept, err := l.o.Root.Kept(r.ProfileID); err == nil && leftWarm(kept) {
+		// It was killed over a handover: what the browser has is not to be set again.
+		if err := l.jar.drop(r.ProfileID); err != nil {
+			return nil, err
+		}
+	}
 	s.hold(k)
 	if s.journal, err = checkpoint.Open(l.cases.journal(s.id)); err == nil {
 		if err = s.record(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: nameOver}); err == nil {
@@ -153,6 +159,9 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 	}
 	o.lock, o.live = lock, b
 	o.proxy = f.Proxy
+	if running, ok, err := l.o.Root.Running(r.ProfileID); err == nil && ok {
+		l.startedFor(o, running.SessionID)
+	}
 	b.eyes.token.Store(uint64(s.token))
 	for token, peers := range b.mux.Left() {
 		if token == s.token {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"leasehold/checkpoint"
@@ -39,6 +40,22 @@ type openProfile struct {
 	relay  *proxies.Relay
 	// lost are the runs that were lost while others went on.
 	lost []lostRun
+
+	// fit is what the browser was started with; nil: that is not known here.
+	// started is the session it was started for, whose output and ledger are its.
+	fit     *fit
+	started string
+	// first is the session whose journal has what is seen before any is entered,
+	// guarded by the launcher's mutex.
+	first *session
+	// idle is not nil while the browser is warm, guarded by the launcher's mutex
+	// as long as nobody occupies the profile. warm says that the last session,
+	// whose end has begun, leaves it so.
+	idle *idle
+	warm bool
+	// cooling is closed when a warm browser was closed and the profile is vacated;
+	// nil: nobody does that. Guarded by the launcher's mutex.
+	cooling chan struct{}
 }
 
 // lostRun is what recovery has to know of a run whose evidence is stored.
@@ -50,11 +67,18 @@ type lostRun struct {
 // noteAll puts what was seen in the browser into the journal of every run: which of
 // them it belongs to cannot be told for sure.
 func (l *Launcher) noteAll(o *openProfile, first *session) func(checkpoint.Entry) {
+	l.mu.Lock()
+	o.first = first
+	l.mu.Unlock()
 	return func(e checkpoint.Entry) {
 		l.mu.Lock()
-		runs := slices.Clone(o.sessions)
+		runs, first, idle := slices.Clone(o.sessions), o.first, o.idle
 		l.mu.Unlock()
-		if len(runs) == 0 { // it is just being started
+		switch {
+		case idle != nil:
+			idle.stir(strings.TrimSpace(string(e.Kind) + " " + e.URL))
+			return
+		case len(runs) == 0 && first != nil: // it is just being started
 			runs = []*session{first}
 		}
 		for _, s := range runs {

@@ -149,10 +149,6 @@ func (s *session) start(ctx context.Context) error {
 	if err := errors.Join(lock.Keep(s.granted), s.openJournal()); err != nil {
 		return err
 	}
-	headless := s.l.o.Headless
-	if s.manifest.Headless != nil {
-		headless = *s.manifest.Headless
-	}
 	begun := time.Now()
 	// The deadline may have passed while the disk was slow.
 	if err := s.holding.Fence().Check(); err != nil {
@@ -163,7 +159,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	browser, err := chrome.Start(ctx, chrome.Options{
-		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: headless, Proxy: proxy,
+		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: s.l.headless(s.manifest), Proxy: proxy,
 		ExtraArgs: s.manifest.ChromeArgs, Lock: lock.File(), OutputFile: s.l.cases.output(s.id),
 	})
 	if err != nil {
@@ -191,6 +187,9 @@ func (s *session) start(ctx context.Context) error {
 	if s.open.live, err = s.l.drive(ctx, browser, ledger, s.l.noteAll(s.open, s)); err != nil {
 		return err
 	}
+	started := s.l.fitOf(s.manifest, s.granted, s.open.server)
+	s.l.startedFor(s.open, s.id)
+	s.open.fit = &started
 	s.l.metrics.starts.Observe(time.Since(begun).Seconds())
 	if s.manifest.SessionCookies == api.CookiesDrop {
 		err = s.l.jar.drop(s.profile)
@@ -238,9 +237,11 @@ func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *c
 			e.printed(t)
 			return
 		}
+		e.told.Add(1)
 		select {
 		case sent <- t:
 		default:
+			e.told.Add(-1)
 			if time.Since(lost) > time.Second { // one unsafe request is as good as many
 				lost = time.Now()
 				record(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
@@ -500,7 +501,7 @@ func (s *session) closePeers(ended []*cdpproxy.Peer) {
 func (s *session) closePeer(ctx context.Context, p *cdpproxy.Peer) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if err := p.Close(ctx); err != nil {
+	if err := p.Close(ctx); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		s.log.Warn().Err(err).Msg("an ended connection's browser session stays")
 	}
 }
@@ -603,6 +604,12 @@ func (c *connection) over(end cdpproxy.End) {
 			f.seenAt = time.Now()
 		}
 	})
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	if over { // too late for the session to close it: the browser may have another one
+		s.dropPeers()
+	}
 }
 
 // show is the session as outsiders see it.

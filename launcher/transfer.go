@@ -107,7 +107,7 @@ func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record
 	if err := free(r); err != nil {
 		return r, nil, err
 	}
-	if l.occupy(profileID) == nil {
+	if l.occupyCold(profileID) == nil {
 		return r, nil, l.busyHere(r, api.Manifest{ProfileID: profileID})
 	}
 	done = func() { l.vacate(profileID) }
@@ -168,7 +168,7 @@ func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field strin
 			humanize.IBytes(size), l.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(l.o.MinFreeDisk)).
 			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", l.o.MinFreeDisk+size)
 	}
-	if l.occupy(profileID) == nil {
+	if l.occupyCold(profileID) == nil {
 		return lease.Record{}, l.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
 	}
 	defer l.vacate(profileID)

@@ -86,7 +86,7 @@ func (l *Launcher) look(r lease.Record) {
 		l.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("token floor cannot be read")
 		return
 	}
-	if forgotten || r.Home == l.o.ID && (unfinished(r) || l.leftOpen(r.ProfileID)) {
+	if forgotten || r.Home == l.o.ID && (unfinished(r) || l.leftOpen(r.ProfileID) && l.warmSince(r.ProfileID).IsZero()) {
 		l.adopt(r)
 	}
 }

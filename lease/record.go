@@ -106,6 +106,13 @@ type Record struct {
 	ExpectedDomains []string `json:"expected_domains,omitempty"`
 	SensitiveURLs   []string `json:"sensitive_urls,omitempty"`
 	SensitiveWords  []string `json:"sensitive_words,omitempty"`
+	// KeepWarm says whether the browser stays open after a release; nil leaves it
+	// to the tasks.
+	KeepWarm *bool `json:"keep_warm,omitempty"`
+
+	// WarmSince is since when the browser is open without a session, as its
+	// launcher shows it. It is never stored.
+	WarmSince time.Time `json:"warm_since,omitzero"`
 
 	// Sequence counts the profile's events; each transition adds one or more.
 	Sequence uint64 `json:"sequence"`
@@ -277,6 +284,10 @@ func (r Record) Clone() Record {
 	if r.Review != nil {
 		review := *r.Review
 		r.Review = &review
+	}
+	if r.KeepWarm != nil {
+		warm := *r.KeepWarm
+		r.KeepWarm = &warm
 	}
 	return r
 }

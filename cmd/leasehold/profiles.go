@@ -47,7 +47,11 @@ func (c *profilesCmd) print(a *app) error {
 	slices.SortFunc(profiles.Items, func(x, y lease.Record) int { return strings.Compare(x.ProfileID, y.ProfileID) })
 	t := newTable(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "LAST URL")
 	for _, r := range profiles.Items {
-		t.row(r.ProfileID, r.State, r.Token, r.OwnerWorkerID, r.TaskID, r.LastKnownURL)
+		state := string(r.State)
+		if !r.WarmSince.IsZero() {
+			state += " (warm)"
+		}
+		t.row(r.ProfileID, state, r.Token, r.OwnerWorkerID, r.TaskID, r.LastKnownURL)
 	}
 	return t.flush()
 }
@@ -72,10 +76,11 @@ type createProfileCmd struct {
 	belongings  `embed:""`
 	Runs        int      `name:"max-active-runs" placeholder:"N" help:"How many tasks may share its browser (default: 1)."`
 	Domains     []string `name:"expected-domains" placeholder:"DOMAIN" help:"Where its tasks are supposed to be."`
+	KeepWarm    *bool    `negatable:"" help:"Keep its browser open after a release, for the next task; --no-keep-warm: never (default: its tasks decide)."`
 }
 
 func (c *createProfileCmd) Run(a *app) error {
-	set := api.ProfileSettings{AccountID: given(c.Account), ProxyID: given(c.Proxy)}
+	set := api.ProfileSettings{AccountID: given(c.Account), ProxyID: given(c.Proxy), KeepWarm: c.KeepWarm}
 	if c.Runs != 0 {
 		set.MaxActiveRuns = &c.Runs
 	}
@@ -246,7 +251,7 @@ func (c *showCmd) printText(a *app, recordRaw, inspectionRaw, historyRaw json.Ra
 		{"launcher", r.LauncherID}, {"home", r.Home},
 		{"acquired at", r.AcquiredAt}, {"heartbeat at", r.HeartbeatAt}, {"expires at", r.ExpiresAt},
 		{"suspected at", r.SuspectedAt}, {"recovery started at", r.RecoveryStartedAt},
-		{"released at", r.ReleasedAt}, {"available after", r.AvailableAfter},
+		{"released at", r.ReleasedAt}, {"warm since", r.WarmSince}, {"available after", r.AvailableAfter},
 		{"last URL", r.LastKnownURL}, {"last step", r.LastKnownStep}, {"last safe checkpoint", r.LastSafeCheckpoint},
 		{"resume from", r.ResumeFrom}, {"reason", r.Reason}, {"decision", r.Decision},
 		{"because", strings.Join(r.Reasons, "; ")}, {"outcome", r.Outcome}, {"evidence", r.EvidenceID},

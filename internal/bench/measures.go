@@ -184,6 +184,13 @@ func measure(o options) (all [][]result, err error) {
 		all[i] = append(all[i], costs...)
 	}
 	for i, binary := range o.launchers {
+		if o.wants("warm handoff") {
+			handed, err := handoffs(o, binary)
+			if err != nil {
+				return all, fmt.Errorf("warm handoff: %w", err)
+			}
+			all[i] = append(all[i], handed...)
+		}
 		if o.sessions > 0 && o.wants("sessions") {
 			many, err := manySessions(binary, o.sessions)
 			if err != nil {

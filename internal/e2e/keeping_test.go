@@ -60,7 +60,8 @@ const (
 )
 
 // TestNothingIsLost leaves a session in each way that is no accident, right after
-// it stored a value in each place, and finds it there in the next.
+// it stored a value in each place, and finds it there in the next, whether that has
+// a browser of its own or the same.
 func TestNothingIsLost(t *testing.T) {
 	temp, err := os.MkdirTemp("", "kept")
 	if err != nil {
@@ -98,7 +99,8 @@ func TestNothingIsLost(t *testing.T) {
 	n := rounds(t)
 	for i := range n {
 		how := leave[i%len(leave)]
-		c := dial(t, s.socket("kept", fmt.Sprintf("worker=w&wait=60s&task=%d", i)))
+		// Every other one leaves its browser to the next.
+		c := dial(t, s.socket("kept", fmt.Sprintf("worker=w&wait=60s&task=%d&keep_warm=%t", i, i%2 == 0 && i < n-1)))
 		session, target := c.page(t, web.URL+"/", "")
 		eventually(t, "the page is there", func() error {
 			if at := c.evaluate(t, session, "location.href"); at != `"`+web.URL+`/"` {

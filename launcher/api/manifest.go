@@ -94,6 +94,7 @@ type Manifest struct {
 	ChromeArgs                   []string `json:"chrome_args,omitempty"`
 	DedicatedPort                bool     `json:"dedicated_port,omitempty"`
 	SessionCookies               string   `json:"session_cookies,omitempty"`
+	KeepWarm                     *bool    `json:"keep_warm,omitempty"`
 
 	// OneShot says that the request came with a websocket upgrade: a session of
 	// the same worker and task is joined, and closing ends it.

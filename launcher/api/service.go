@@ -99,6 +99,7 @@ type ProfileSettings struct {
 	ExpectedDomains *[]string   `json:"expected_domains,omitempty"`
 	SensitiveURLs   *[]string   `json:"sensitive_urls,omitempty"`
 	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
+	KeepWarm        *bool       `json:"keep_warm,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir of the launcher's host, and what the

@@ -105,7 +105,7 @@
       const busy = r.state === "held" || r.state === "suspected_stale";
       const row = el("tr", r.profile_id === chosen ? "chosen" : "",
         el("td", "", open, el("div", "sub", [r.account_id, r.proxy_id].filter(Boolean).join(" · "))),
-        el("td", "", state(r.state), busy ? "" : el("div", "sub", words(r.reason || ""))),
+        el("td", "", state(r.state), busy ? "" : el("div", "sub", [words(r.reason || ""), r.warm_since && "browser is warm"].filter(Boolean).join(" · "))),
         el("td", "num", String(r.lease_token)),
         el("td", "", clipped("", r.owner_worker_id), clipped("sub", r.task_id)),
         el("td", "wide", clipped("", r.last_known_url), clipped("sub", r.last_known_step)),
@@ -155,6 +155,7 @@
       line("Suspected", moment(r.suspected_at));
       line("Recovery began", moment(r.recovery_started_at));
       line("Released", moment(r.released_at));
+      if (r.warm_since) line("Browser warm since", moment(r.warm_since, true));
       if (new Date(r.available_after) > new Date()) line("Available", moment(r.available_after, true));
       line("Outcome", r.outcome);
       if (r.review) line("Reviewed", r.review.decision + " by " + r.review.reviewer + (r.review.note ? ": " + r.review.note : ""));

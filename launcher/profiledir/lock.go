@@ -35,6 +35,7 @@ type Lock struct {
 	mu     sync.Mutex
 	mine   *os.File // nil once unlocked
 	shared *os.File // nil until an adopted lock is retaken
+	spare  int      // size of what PrepareKeep made; zero: nothing
 }
 
 // Lock takes the profile's lock. It does not wait; the error is ErrLocked if

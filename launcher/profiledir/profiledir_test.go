@@ -357,6 +357,51 @@ func TestALockOnAReplacedFileIsRefused(t *testing.T) {
 	}
 }
 
+// TestAPreparedFloor keeps what any other does, once, and whatever its length.
+func TestAPreparedFloor(t *testing.T) {
+	r := open(t)
+	l := lock(t, r, "p")
+	keep := func(token lease.Token, url string) {
+		t.Helper()
+		want := lease.Record{ProfileID: "p", Token: token, State: lease.Held, LastKnownURL: url}
+		if err := l.Keep(want); err != nil {
+			t.Fatal(err)
+		}
+		got, kept, err := r.Kept("p")
+		if err != nil || got != token || kept.LastKnownURL != url || kept.State != lease.Held {
+			t.Errorf("kept %d %+v, %v", got, kept, err)
+		}
+	}
+	if err := l.PrepareKeep(); err == nil {
+		t.Error("prepared where nothing is kept yet")
+	}
+	keep(1, "https://shop.example/")
+	for _, url := range []string{"", strings.Repeat("x", spareRoom/2), strings.Repeat("y", 3*spareRoom), "https://shop.example/"} {
+		floor, err := r.Floor("p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.PrepareKeep(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.Floor("p"); err != nil || got != floor {
+			t.Errorf("to prepare made the floor %d, %v", got, err)
+		}
+		keep(floor+1, url)
+		keep(floor+2, url)
+	}
+	// What a launcher that was killed had prepared is nobody's floor.
+	if err := errors.Join(l.PrepareKeep(), l.Unlock()); err != nil {
+		t.Fatal(err)
+	}
+	l = lock(t, r, "p")
+	keep(100, "again")
+	var fenced *lease.FencedError
+	if err := errors.Join(l.PrepareKeep(), l.Keep(lease.Record{Token: 99})); !errors.As(err, &fenced) {
+		t.Errorf("lowered: %v", err)
+	}
+}
+
 func TestFloor(t *testing.T) {
 	r := open(t)
 	l := lock(t, r, "p")

@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"leasehold/internal/durable"
 	"leasehold/lease"
 )
@@ -85,12 +87,66 @@ func (l *Lock) Keep(r lease.Record) error {
 	b, err := json.Marshal(r)
 	if err == nil {
 		b = fmt.Appendf(nil, "%d\n%s\n", r.Token, b)
-		err = durable.Replace(l.root.file(l.id, "floor"), b)
+		if l.spare < len(b) {
+			err = durable.Replace(l.root.file(l.id, "floor"), b)
+		} else {
+			err = l.keepInSpare(b)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("token floor of %s: %w", l.id, err)
 	}
 	return nil
+}
+
+// spareRoom is how much longer the next record may be than the last, in bytes.
+const spareRoom = 8 << 10
+
+// PrepareKeep has the next Keep take half the time: the file that it needs is there
+// and has its blocks, so that only its content is to be written, and its name.
+func (l *Lock) PrepareKeep() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	fi, err := os.Stat(l.root.file(l.id, "floor"))
+	if err != nil {
+		return fmt.Errorf("token floor of %s: %w", l.id, err)
+	}
+	size := int(fi.Size()) + spareRoom
+	if err := durable.Replace(l.root.file(l.id, spareFloor), bytes.Repeat([]byte(" "), size)); err != nil {
+		return fmt.Errorf("token floor of %s: %w", l.id, err)
+	}
+	l.spare = size
+	return nil
+}
+
+// spareFloor is the file that PrepareKeep makes. It says nothing.
+const spareFloor = "floor-spare"
+
+// keepInSpare is durable.Replace with the prepared file. Spaces behind the record
+// fill it: they are no part of it.
+func (l *Lock) keepInSpare(b []byte) error {
+	size := l.spare
+	l.spare = 0
+	spare := l.root.file(l.id, spareFloor)
+	f, err := os.OpenFile(spare, os.O_WRONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	b = append(append(b[:len(b)-1], bytes.Repeat([]byte(" "), size-len(b))...), '\n')
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = unix.Fdatasync(int(f.Fd()))
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(spare, l.root.file(l.id, "floor"))
+	}
+	if err != nil {
+		return err
+	}
+	return durable.Sync(l.root.guard)
 }
 
 // Running is what a later launcher needs to find and adopt the browser of a

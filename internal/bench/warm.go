@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// handoffs measures the way from a task's request to the first CDP answer: of a
+// warm browser, and of one that is started for it. Both are of one profile and
+// alternate; what the release takes is not counted. One request is the websocket
+// upgrade itself, the other is that of schedulers: POST, then the upgrade.
+func handoffs(o options, binary string) (_ []result, err error) {
+	s, err := startSidecar(binary, o.chrome, "--keep-warm-min-memory", "0")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	ways := []struct {
+		name string
+		// first is the time until the first answer of a task that keeps its browser
+		// warm, or does not.
+		first func(task string, keep bool) (time.Duration, error)
+	}{
+		{"warm handoff: request to first CDP answer, p50", s.oneStep},
+		{"the same in two steps (POST /v1/sessions), p50", s.twoSteps},
+	}
+	var results []result
+	for w, way := range ways {
+		var cold, warm, ratios []float64
+		for round := range o.rounds + 1 {
+			var took [2]float64
+			// The first finds nothing and keeps its browser warm, for the second.
+			for k, keep := range []bool{true, false} {
+				d, err := way.first(fmt.Sprintf("%d-%d-%d", w, round, k), keep)
+				if err != nil {
+					return nil, err
+				}
+				took[k] = float64(d.Nanoseconds()) / 1e6
+			}
+			if round > 0 {
+				cold, warm, ratios = append(cold, took[0]), append(warm, took[1]), append(ratios, took[1]/took[0])
+			}
+		}
+		results = append(results, result{
+			Name: way.name, Unit: "ms", Port: median(cold), Value: median(warm),
+			Ratio: median(ratios), Low: slices.Min(ratios), High: slices.Max(ratios), Best: slices.Min(warm) / slices.Min(cold),
+		})
+	}
+	return results, nil
+}
+
+const handoffProfile = "handoff"
+
+// oneStep connects, has one answer, and closes.
+func (s *sidecar) oneStep(task string, keep bool) (time.Duration, error) {
+	url := fmt.Sprintf("%s/devtools/browser/%s?create=true&wait=60s&worker=bench&task=%s&keep_warm=%t", strings.Replace(s.url, "http", "ws", 1), handoffProfile, task, keep)
+	begun := time.Now()
+	c, err := dial(url)
+	if err != nil {
+		return 0, err
+	}
+	return s.answered(c, begun)
+}
+
+// twoSteps is oneStep as schedulers do it.
+func (s *sidecar) twoSteps(task string, keep bool) (time.Duration, error) {
+	body, err := json.Marshal(map[string]any{
+		"profile_id": handoffProfile, "worker_id": "bench", "task_id": task, "create": true, "wait": "60s", "on_close": "release", "keep_warm": keep,
+	})
+	if err != nil {
+		return 0, err
+	}
+	begun := time.Now()
+	resp, err := http.Post(s.url+"/v1/sessions", "application/json", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	var r struct {
+		CDPURL string `json:"cdp_url"`
+		Detail string `json:"detail"`
+	}
+	err = errors.Join(json.NewDecoder(resp.Body).Decode(&r), resp.Body.Close())
+	if err == nil && r.CDPURL == "" {
+		err = fmt.Errorf("no session: %s %s", resp.Status, r.Detail)
+	}
+	if err != nil {
+		return 0, err
+	}
+	c, err := dial(r.CDPURL)
+	if err != nil {
+		return 0, err
+	}
+	return s.answered(c, begun)
+}
+
+// answered is the time until the first answer. It returns when the profile is free.
+func (s *sidecar) answered(c *client, begun time.Time) (time.Duration, error) {
+	_, err := c.call("", "Browser.getVersion", `{}`)
+	took := time.Since(begun)
+	if err = errors.Join(err, c.close()); err != nil {
+		return 0, err
+	}
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		resp, err := http.Get(s.url + "/v1/sessions")
+		if err != nil {
+			return 0, err
+		}
+		var list struct{ Items []struct{} }
+		if err := errors.Join(json.NewDecoder(resp.Body).Decode(&list), resp.Body.Close()); err != nil {
+			return 0, err
+		}
+		if len(list.Items) == 0 {
+			// The browser has a moment to let go of the pages, as between tasks.
+			time.Sleep(200 * time.Millisecond)
+			return took, nil
+		}
+	}
+	return 0, errors.New("the session does not end")
+}

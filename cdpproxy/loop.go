@@ -159,6 +159,7 @@ func (l *loop) readPipe() {
 		l.m.waking.Unlock()
 		return
 	}
+	l.m.reads.Add(1)
 	full := len(l.pipe)+n == cap(l.pipe)
 	l.pipe = l.pipe[:len(l.pipe)+n]
 	rest := l.pipe

@@ -86,6 +86,7 @@ type Mux struct {
 
 	awaited atomic.Int32 // commands of clients in flight
 	acted   atomic.Int64 // see Acted
+	reads   atomic.Uint64
 
 	calls calls // on the root session
 
@@ -210,6 +211,10 @@ func (m *Mux) sendPosts() {
 		_ = m.send(nil, msg, nil) // the pipe's end is the reader's to report
 	}
 }
+
+// Reads counts the reads of the pipe that brought something: a browser of which it
+// grows lives.
+func (m *Mux) Reads() uint64 { return m.reads.Load() }
 
 // Done is closed when the pipe has ended and every connection was told.
 func (m *Mux) Done() <-chan struct{} { return m.done }

@@ -54,18 +54,20 @@ type PageResult struct {
 type Limits struct {
 	Part     time.Duration // for one part of one page; 1.5 s
 	Total    time.Duration // for all pages; 10 s
-	Pages    int           // how many pages are captured; 40
+	Pages    int           // how many pages are captured; 64
 	Parallel int           // how many at the same time; 4
 	DOMBytes int           // size of one page's DOM part; 2 MiB
 	// LeaveBusy leaves a page that is too busy to draw as it is: somebody else is
 	// using it.
 	LeaveBusy bool
+	// Silent says why the browser as a whole answers nothing: no page is asked then.
+	Silent string
 }
 
 func (l Limits) orDefaults() Limits {
 	set(&l.Part, 1500*time.Millisecond)
 	set(&l.Total, 10*time.Second)
-	set(&l.Pages, 40)
+	set(&l.Pages, 64)
 	set(&l.Parallel, 4)
 	set(&l.DOMBytes, 2<<20)
 	return l
@@ -127,7 +129,7 @@ func (s shot) take(ctx context.Context, wanted bool) PageResult {
 		why = fmt.Sprintf("not captured: only the first %d pages are", s.limits.Pages)
 	case ctx.Err() != nil:
 		why = "not captured: the time for all pages was used up"
-	case s.page.SessionID != "":
+	case s.page.SessionID != "" && s.limits.Silent == "":
 		s.locate(ctx, &r)
 	}
 	r.URL, r.CommittedURL = clip(RedactURL(r.URL), 2000), clip(RedactURL(r.CommittedURL), 2000)
@@ -161,6 +163,8 @@ func (s shot) take(ctx context.Context, wanted bool) PageResult {
 // neither with a dialog open nor without a renderer does Chrome reply.
 func (s shot) obstacle() string {
 	switch {
+	case s.limits.Silent != "":
+		return s.limits.Silent
 	case s.page.Crashed:
 		return "the page's renderer crashed"
 	case s.page.Dialog != "":
@@ -268,8 +272,17 @@ func (s shot) draw(ctx context.Context) ([]byte, error) {
 // dom returns a redacted snapshot, and what takes typed text out of the title.
 func (s shot) dom(ctx context.Context) (content []byte, typed *strings.Replacer, missing string) {
 	var snap snapshot
-	params := map[string]any{"computedStyles": []string{editableStyle}}
-	if err := s.call(ctx, s.page.SessionID, "DOMSnapshot.captureSnapshot", params, &snap); err != nil {
+	frames, why, err := s.large(ctx)
+	switch {
+	case err != nil:
+	case why != "":
+		snap, err = s.beginning(ctx, frames)
+		snap.why = why
+	default:
+		params := map[string]any{"computedStyles": []string{editableStyle}}
+		err = s.call(ctx, s.page.SessionID, "DOMSnapshot.captureSnapshot", params, &snap)
+	}
+	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
 			return nil, nil, fmt.Sprintf("the page did not answer within %v", s.limits.Part)
 		}

@@ -166,6 +166,63 @@ func TestCapturePages(t *testing.T) {
 	}
 }
 
+// sized notes the longest result.
+type sized struct {
+	*browser
+	mu      sync.Mutex
+	longest int
+}
+
+func (s *sized) Call(ctx context.Context, session, method string, params, result any) error {
+	var raw json.RawMessage
+	if err := s.browser.Call(ctx, session, method, params, &raw); err != nil || result == nil {
+		return err
+	}
+	s.mu.Lock()
+	s.longest = max(s.longest, len(raw))
+	s.mu.Unlock()
+	return json.Unmarshal(raw, result)
+}
+
+// TestCaptureLargePage: of a page with 100 MB, the beginning is had, in small
+// messages, without what was typed at its end.
+func TestCaptureLargePage(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	for name, grow := range map[string]string{
+		"many elements": `for (let i = 0; i < 50000; i++) { const p = document.createElement("p"); p.textContent = "row " + i + " ".repeat(2000); hidden.append(p) }`,
+		"in a script":   `const data = document.createElement("script"); data.type = "application/json"; data.textContent = "x".repeat(100e6); hidden.append(data)`,
+		"one text":      `hidden.textContent = "` + secret + `-user ".repeat(8e6)`,
+		"in a shadow":   `hidden.attachShadow({mode: "open"}).innerHTML = "<p>" + "x".repeat(100e6)`,
+		"in a frame": `const d = document.getElementById("frame").contentDocument, data = d.createElement("script");
+			data.type = "application/json"; data.textContent = "x".repeat(100e6); d.body.append(data)`,
+	} {
+		target, session := b.open(web.URL + "/form")
+		b.eval(session, `globalThis.hidden = document.createElement("div"); hidden.hidden = true; document.body.append(hidden); `+grow+`; 1`)
+		b.eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
+			document.getElementById("kept").textContent = "kept text, `+secret+`-late, `+secret+`-user"`)
+		if got := b.eval(session, typeSecrets); !strings.Contains(got, secret) {
+			t.Fatalf("%s: the page was not filled: %s", name, got)
+		}
+		c := &sized{browser: b}
+		results, s := capture(t, c, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+		if results[0].DOM == "" || results[0].Screenshot == "" {
+			t.Errorf("%s: %+v", name, results[0])
+			continue
+		}
+		dom := text(t, s, "dom-1.html")
+		if !strings.Contains(dom, "<!-- the page is large (it has more than ") || !strings.Contains(dom, "Sign up") || !strings.Contains(dom, "kept text") {
+			t.Errorf("%s: the DOM part begins with %.600s", name, dom)
+		}
+		if strings.Contains(dom, secret) || strings.Contains(dom, planted) || strings.Contains(results[0].Title, secret) {
+			t.Errorf("%s: typed text is in the DOM part, or in the title %q", name, results[0].Title)
+		}
+		if c.longest > 16<<20 || len(dom) > 4<<20 {
+			t.Errorf("%s: a message of %d bytes, a part of %d", name, c.longest, len(dom))
+		}
+		b.must("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
+	}
+}
+
 func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
 	b, web := startBrowser(t), site(t)
 	target, session := b.open(web.URL + "/form")
@@ -299,6 +356,12 @@ func answers(_ context.Context, _, method string, _ int) (any, error) {
 	switch method {
 	case "Page.captureScreenshot":
 		return map[string]any{"data": []byte("jpeg")}, nil
+	case "Page.getFrameTree":
+		return json.RawMessage(`{"frameTree":{"frame":{"id":"f"},"childFrames":[{"frame":{"id":"g"}}]}}`), nil
+	case "Page.createIsolatedWorld":
+		return map[string]any{"executionContextId": 3}, nil
+	case "Runtime.evaluate":
+		return json.RawMessage(`{"result":{"value":{"nodes":1,"chars":1}}}`), nil
 	case "DOMSnapshot.captureSnapshot":
 		return json.RawMessage(`{"documents":[{"nodes":{"parentIndex":[-1],"nodeType":[9]}}],"strings":[]}`), nil
 	}
@@ -321,12 +384,24 @@ func pagesOf(n int) []evidence.Page {
 func TestCaptureIsBounded(t *testing.T) {
 	t.Run("pages", func(t *testing.T) {
 		c := &script{answer: answers}
-		results, s := capture(t, c, pagesOf(45), evidence.Limits{})
-		if c.calls["Page.captureScreenshot"] != 40 || c.most > 4 {
-			t.Errorf("%d pages, %d at the same time; want 40, 4", c.calls["Page.captureScreenshot"], c.most)
+		results, s := capture(t, c, pagesOf(70), evidence.Limits{})
+		if c.calls["Page.captureScreenshot"] != 64 || c.most > 4 {
+			t.Errorf("%d pages, %d at the same time; want 64, 4", c.calls["Page.captureScreenshot"], c.most)
 		}
-		if results[39].Missing != "" || results[40].Missing == "" || results[40].URL == "" || len(s.Manifest.Parts) != 90 {
-			t.Errorf("the page after the last: %+v", results[40])
+		if results[63].Missing != "" || results[64].Missing == "" || results[64].URL == "" || len(s.Manifest.Parts) != 140 {
+			t.Errorf("the page after the last: %+v", results[64])
+		}
+	})
+	t.Run("a browser that hangs", func(t *testing.T) {
+		c := &script{answer: func(_ context.Context, _, method string, _ int) (any, error) {
+			t.Errorf("it was asked %s", method)
+			return nil, errors.New("nobody answers")
+		}}
+		results, _ := capture(t, c, pagesOf(3), evidence.Limits{Silent: "the browser hangs"})
+		for _, r := range results {
+			if r.Missing != "the browser hangs" || r.DOMMissing != r.Missing || r.URL != "https://a.example/" {
+				t.Errorf("%+v", r)
+			}
 		}
 	})
 	t.Run("time", func(t *testing.T) {
@@ -391,6 +466,18 @@ func TestCaptureRecipes(t *testing.T) {
 		{"navigation pending", func(ctx context.Context, s, method string, n int) (any, error) {
 			if method == "DOMSnapshot.captureSnapshot" {
 				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, false, ""},
+		{"too large for a moment", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Runtime.evaluate" && n == 2 {
+				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, false, ""},
+		{"its script fails", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Runtime.evaluate" {
+				return json.RawMessage(`{"result":{},"exceptionDetails":{"text":"Uncaught"}}`), nil
 			}
 			return answers(ctx, s, method, n)
 		}, 0, true, false, ""},

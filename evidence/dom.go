@@ -15,6 +15,13 @@ import (
 type snapshot struct {
 	Documents []document `json:"documents"`
 	Strings   []string   `json:"strings"`
+
+	// Of a page that is too large, beside its beginning: what is in fields anywhere
+	// in it, each with the kind of its field ("" is something editable), and why
+	// there is no more.
+	Typed [][2]string `json:"typed"`
+	Full  bool        `json:"full"`
+	why   string
 }
 
 type document struct {
@@ -75,10 +82,13 @@ func (s snapshot) redact(limit int) (string, *strings.Replacer) {
 	w.out.WriteString(`<!DOCTYPE html><meta charset="utf-8">` +
 		`<meta http-equiv="Content-Security-Policy" content="default-src 'none'; form-action 'none'; base-uri 'none'">` +
 		"\n<!-- structure and text only: field values, typed text, scripts and styles were left out -->\n")
+	if s.why != "" {
+		fmt.Fprintf(&w.out, "<!-- the page is large (%s): only its beginning is here, without its frames and long texts -->\n", s.why)
+	}
 	if len(s.Documents) > 0 {
 		w.document(0, 0)
 	}
-	if w.full {
+	if w.full || s.Full {
 		fmt.Fprintf(&w.out, "\n<!-- cut off at %d bytes -->\n", limit)
 	}
 	return w.out.String(), w.scrub
@@ -182,21 +192,26 @@ func (s snapshot) typed(docs []tree) *strings.Replacer {
 			}
 		}
 	}
+	addField := func(kind, text string) {
+		if !buttons[kind] && (kind != "hidden" || len(text) >= secretLength) {
+			add(text)
+		}
+	}
 	for _, t := range docs {
 		for _, value := range t.Nodes.TextValue.byNode() {
 			add(s.text(value))
 		}
 		for node, value := range t.Nodes.InputValue.byNode() {
-			kind, text := strings.ToLower(s.attributes(t.document, node)["type"]), s.text(value)
-			if !buttons[kind] && (kind != "hidden" || len(text) >= secretLength) {
-				add(text)
-			}
+			addField(strings.ToLower(s.attributes(t.document, node)["type"]), s.text(value))
 		}
 		for node := range t.editable {
 			if at(t.Nodes.NodeType, node) == textNode {
 				add(s.text(at(t.Nodes.NodeValue, node)))
 			}
 		}
+	}
+	for _, field := range s.Typed {
+		addField(field[0], field[1])
 	}
 	var texts []string
 	for text := range found {

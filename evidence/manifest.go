@@ -42,6 +42,7 @@ const (
 	KindConsole       = "console"
 	KindCookiesDigest = "cookies_digest"
 	KindDigests       = "digests"
+	KindBrowser       = "browser"
 	KindRetention     = "retention"
 )
 

@@ -164,6 +164,9 @@ func (c cases) remove(sessionID string) error {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}
 	}
+	if err := os.RemoveAll(c.dumps(sessionID)); err != nil {
+		errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
+	}
 	return errs
 }
 

@@ -12,6 +12,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/cgroup"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
@@ -26,7 +27,6 @@ const (
 	closeTimeout   = 30 * time.Second
 	unusedTimeout  = 10 * time.Second
 	askTimeout     = 10 * time.Second
-	cookiesTimeout = 3 * time.Second
 	cutTimeout     = 20 * time.Second
 	exitTimeout    = time.Second
 )
@@ -128,6 +128,11 @@ func (s *session) retire(how string) {
 	if err := s.l.remember(f); err != nil {
 		s.log.Error().Err(err).Msg("session file not written")
 	}
+	if last {
+		if err := s.l.tidyDumps(); err != nil {
+			s.log.Warn().Err(err).Msg("crash dumps are not bounded")
+		}
+	}
 	s.gone(last)
 	s.log.Info().Str("how", how).Msg("session over")
 }
@@ -147,7 +152,7 @@ func (s *session) endInOrder(r ruling) (string, error) {
 	}
 	warm := s.staysWarm()
 	if !warm {
-		if rung, err := s.closeBrowser(); err != nil || rung == chrome.RungKill {
+		if rung, err := s.closeBrowser(); err != nil || rung.Killed() {
 			s.log.Error().Err(err).Str("rung", string(rung)).Msg("the browser did not close in order: the profile goes through recovery")
 			s.holding.Stop()
 			return s.recovery(sealed, reasonNotClosed).run()
@@ -273,6 +278,8 @@ func (s *session) closeCode(r ruling) (int, string) {
 		case <-time.After(exitTimeout):
 		}
 		return cdpproxy.CloseCrashed, "the browser crashed: " + s.open.live.browser.ExitStatus()
+	case r.reason == reasonBrowserHangs, r.reason == reasonBrowserMemory:
+		return cdpproxy.CloseCrashed, s.open.live.ailing()
 	case r.reason == reasonShutdown:
 		return cdpproxy.CloseShuttingDown, "the launcher is shutting down"
 	default:
@@ -387,12 +394,63 @@ func (b *live) close(l *Launcher, profile string, keepCookies bool, log zerolog.
 	}
 	b.stop()
 	err = errors.Join(err, b.ledger.Remove())
+	if g := b.browser.Group(); g != nil && rung != "" {
+		if err := g.Remove(groupTimeout); err != nil {
+			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
+		}
+	}
 	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
 	defer cancelWait()
 	err = errors.Join(err, l.o.Root.WaitUnused(waiting, profile))
 	l.metrics.closes.WithLabelValues(string(rung)).Inc()
 	log.Info().Str("rung", string(rung)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
 	return rung, err
+}
+
+// browserState is the part of a bundle about the browser's process.
+type browserState struct {
+	PID int `json:"pid"`
+	// ExitStatus is how it ended; empty while it runs.
+	ExitStatus string `json:"exit_status,omitempty"`
+	// Ailment is why it had to be given up while it ran.
+	Ailment string       `json:"ailment,omitempty"`
+	Memory  *memoryShown `json:"memory,omitempty"`
+	// Group is its control group, and what happened there.
+	Group *cgroup.Usage `json:"cgroup,omitempty"`
+	// Dumps are the minidumps of its processes that crashed, in DumpDir on the
+	// launcher's host.
+	DumpDir string `json:"dump_dir,omitempty"`
+	Dumps   []dump `json:"dumps,omitempty"`
+	// DumpsMissing says why they could not be listed.
+	DumpsMissing string `json:"dumps_missing,omitempty"`
+	// DumpsSent says that Chrome may send them to its maker, as its user agreed.
+	DumpsSent bool `json:"dumps_may_be_sent,omitempty"`
+}
+
+func (b *live) state(ctx context.Context) browserState {
+	st := browserState{PID: b.browser.PID(), ExitStatus: b.browser.ExitStatus(), Ailment: b.ailing()}
+	if b.vitals != nil {
+		if b.vitals.limited() > 0 {
+			m := b.vitals.seen()
+			st.Memory = &m
+		}
+	}
+	if g := b.browser.Group(); g != nil {
+		u := g.Usage()
+		st.Group = &u
+	}
+	if b.dumps == "" {
+		st.DumpsMissing = "the launcher before did not say where they are"
+		return st
+	}
+	var err error
+	if st.Dumps, err = waitDumps(ctx, b.dumps); err != nil {
+		st.DumpsMissing = err.Error()
+	}
+	if len(st.Dumps) > 0 {
+		st.DumpDir, st.DumpsSent = b.dumps, uploadsDumps(b.dumps)
+	}
+	return st
 }
 
 // startFailed undoes a grant whose browser did not start: nothing was done on
@@ -504,7 +562,11 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 		}
 	}
 	if c.live != nil && c.live.eyes != nil {
-		evidence.Capture(ctx, c.live.eyes.observer, c.live.eyes.open(), b, evidence.Limits{LeaveBusy: c.shared})
+		limits := evidence.Limits{LeaveBusy: c.shared}
+		if c.reason == reasonBrowserHangs {
+			limits.Silent = c.live.ailing()
+		}
+		evidence.Capture(ctx, c.live.eyes.observer, c.live.eyes.open(), b, limits)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}
@@ -517,6 +579,8 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 	lock, marshalErr := json.Marshal(inspection)
 	add("lock.json", "lock", "application/json", lock, errors.Join(err, marshalErr))
 	if c.live != nil {
+		state, err := json.Marshal(c.live.state(ctx))
+		add("browser.json", evidence.KindBrowser, "application/json", state, err)
 		add("chrome-output.txt", "output", "text/plain", []byte(c.live.browser.OutputTail(64<<10)), nil)
 	}
 	return b

@@ -18,6 +18,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
+	"leasehold/internal/cgroup"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -56,6 +57,17 @@ type Options struct {
 	// KeepWarmMinMemory is how many bytes of memory are to stay available beside
 	// such browsers; zero: memory is not watched.
 	KeepWarmMinMemory uint64
+	// HangTimeout is how long a browser may answer nothing before it is given up;
+	// zero: for ever. What counts is in silence.
+	HangTimeout time.Duration
+	// BrowserMemory is the most, in bytes, that one browser may have in memory;
+	// zero: no bound. A profile's record may lower it.
+	BrowserMemory uint64
+	// CPUWeight is a browser's part of the processors, for Groups; zero: as usual.
+	CPUWeight int
+	// Groups is where browsers get control groups, so that the kernel holds them to
+	// their limits; nil: nowhere.
+	Groups *cgroup.Tree
 	// HomeTimeout is how long a quarantined profile waits for its home before it
 	// goes to a person.
 	HomeTimeout time.Duration
@@ -98,6 +110,7 @@ type Launcher struct {
 	others   map[string]lease.Presence // the launchers that the store knows
 	late     map[string]bool           // sessions whose worker wrote after its end
 	protocol *protocolAsk              // Chrome's own description, once asked for
+	driven   map[*vitals]bool          // the browsers that are looked at
 	pending  map[string]chan struct{}  // sessions of the launcher before, by id; closed when it is known what becomes of them
 }
 
@@ -114,7 +127,7 @@ func New(o Options) (*Launcher, error) {
 		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
 		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, warm: map[string]*openProfile{}, ended: map[string]caseFile{},
 		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
-		late: map[string]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
+		late: map[string]bool{}, driven: map[*vitals]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
 	}
 	o.Metrics.MustRegister(l.hostMetrics()...)
 	l.presence = &presence{l: l, steady: boottime.Now()}
@@ -181,6 +194,7 @@ func (l *Launcher) Start() {
 	l.work.Go(l.uploads)
 	l.work.Go(l.watchDisk)
 	l.work.Go(l.watchMemory)
+	l.work.Go(l.watchBrowsers)
 }
 
 // Stop drains: no new sessions; each living one gets its evidence and ends, or is

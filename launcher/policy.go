@@ -36,7 +36,8 @@ type facts struct {
 	released    *api.Release // the worker asked for the end
 	closing     bool         // the worker sent Browser.close
 	browserGone bool
-	browserQuit bool // it ended by itself, in order
+	browserQuit bool     // it ended by itself, in order
+	ill         *ailment // the browser lives and has to be given up
 	leaseLost   error
 	draining    bool
 	leaving     bool // the browser is left to the next launcher
@@ -72,6 +73,8 @@ const (
 	reasonLockTimeout     = "lock_timeout"
 	reasonLeaseLost       = "lease_lost"
 	reasonBrowserCrashed  = "browser_crashed"
+	reasonBrowserHangs    = "browser_hangs"
+	reasonBrowserMemory   = "browser_memory"
 	reasonShutdown        = "launcher_shutdown"
 	reasonLauncherRestart = "launcher_restarted"
 	reasonOrphaned        = "launcher_gone"
@@ -103,6 +106,8 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 		return ruling{verdict: endInOrder, reason: reasonBrowserClosed}, time.Time{}
 	case f.browserGone:
 		return ruling{verdict: lose, reason: reasonBrowserCrashed}, time.Time{}
+	case f.ill != nil:
+		return ruling{verdict: lose, reason: f.ill.reason}, time.Time{}
 	case f.leaving:
 		return ruling{verdict: leave, reason: reasonShutdown}, time.Time{}
 	case f.draining:

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
 	"leasehold/evidence"
 	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
 
@@ -222,8 +225,11 @@ func (l *Launcher) shown(r lease.Record) lease.Record {
 	l.mu.Unlock()
 	if s == nil || r.State != lease.Held {
 		if r.State == lease.Available && r.Home == l.o.ID {
+			_, missing := l.o.Root.Path(r.ProfileID)
 			if at, err := l.o.Root.Archived(r.ProfileID); err == nil && at != "" {
 				r.Reason = reasonArchived
+			} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
+				r.Reason = reasonRemoved
 			}
 			r.WarmSince = l.warmSince(r.ProfileID)
 		}
@@ -233,6 +239,10 @@ func (l *Launcher) shown(r lease.Record) lease.Record {
 	r.ExpiresAt = s.show().ExpiresAt
 	return r
 }
+
+// leastMemory is the lowest limit of a browser, in bytes: less than an empty one
+// takes would end each at once.
+const leastMemory = 128 << 20
 
 // maxRuns bounds how many tasks share one browser.
 const maxRuns = 64
@@ -245,6 +255,9 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 	}
 	if set.MaxActiveRuns != nil && (*set.MaxActiveRuns < 1 || *set.MaxActiveRuns > maxRuns) {
 		return lease.Record{}, api.Invalid("max_active_runs", "want 1 to %d", maxRuns)
+	}
+	if m := set.BrowserMemory; m != nil && *m != 0 && *m < leastMemory {
+		return lease.Record{}, api.Invalid("browser_memory_bytes", "%d: want %d (%s) or more, or 0 for the host's own limit", *m, uint64(leastMemory), humanize.IBytes(leastMemory))
 	}
 	for _, list := range []struct {
 		name  string
@@ -306,6 +319,9 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		}
 		if set.KeepWarm != nil {
 			r.KeepWarm = set.KeepWarm
+		}
+		if set.BrowserMemory != nil {
+			r.BrowserMemory = *set.BrowserMemory
 		}
 		return r, nil
 	})

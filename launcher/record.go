@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
@@ -109,6 +110,9 @@ func (s *session) sentCommands() []byte {
 	return s.commands.Part()
 }
 
+// cookiesTimeout bounds each question for cookies.
+const cookiesTimeout = 3 * time.Second
+
 // recorded adds what was recorded on the way to the bundle.
 func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaType string, content []byte, err error)) {
 	const isJSON = "application/json"
@@ -128,7 +132,9 @@ func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaTyp
 	add(evidence.NetworkPart, evidence.KindNetwork, isJSON, c.live.eyes.network.Part(), nil)
 	add(evidence.ConsolePart, evidence.KindConsole, isJSON, c.live.eyes.console.Part(), nil)
 	var cookies json.RawMessage
-	asked := c.live.eyes.observer.Call(ctx, "", "Storage.getCookies", nil, &cookies)
+	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
+	asked := c.live.eyes.observer.Call(asking, "", "Storage.getCookies", nil, &cookies)
+	cancel()
 	var digest []byte
 	if err = asked; err == nil {
 		digest, err = evidence.CookieDigest(cookies, c.l.o.Archive.Salt(c.record.ProfileID))

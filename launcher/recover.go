@@ -347,9 +347,13 @@ func (l *Launcher) uploads() {
 	}
 }
 
+// uploadTimeout bounds one round over the spool. Nothing waits for it: it is long
+// enough for a large bundle and a slow store.
+const uploadTimeout = 5 * time.Minute
+
 // upload carries evidence that waits in the spool to the store.
 func (l *Launcher) upload() {
-	ctx, cancel := context.WithTimeout(l.ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(l.ctx, uploadTimeout)
 	defer cancel()
 	if err := l.o.Archive.Flush(ctx); err != nil && l.ctx.Err() == nil {
 		l.o.Log.Warn().Err(err).Msg("evidence waits in the spool")
@@ -624,7 +628,7 @@ func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Ent
 // that cannot be driven can still be closed.
 func (l *Launcher) takeOver(running profiledir.Running, path string, record func(checkpoint.Entry), log zerolog.Logger) *live {
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
-	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile}
+	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
 	browser, err := chrome.Adopt(identity, options)
 	var other *chrome.NotSameError
 	if errors.As(err, &other) {
@@ -637,9 +641,12 @@ func (l *Launcher) takeOver(running profiledir.Running, path string, record func
 			log.Warn().Err(err).Msg("the browser cannot be taken over")
 			return nil
 		}
-		return &live{browser: browser, stop: func() {}}
+		return &live{browser: browser, dumps: running.Dumps, stop: func() {}}
 	}
 	log.Info().Int("pid", running.PID).Msg("found the browser of the launcher before")
+	for _, w := range browser.Warnings() {
+		log.Warn().Msg(w)
+	}
 	var ledger *cdpproxy.Ledger
 	if running.Ledger != "" {
 		if ledger, err = cdpproxy.OpenLedger(running.Ledger); err != nil {
@@ -648,7 +655,7 @@ func (l *Launcher) takeOver(running profiledir.Running, path string, record func
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, startTimeout)
 	defer cancel()
-	b, err := l.drive(ctx, browser, ledger, record)
+	b, err := l.drive(ctx, browser, ledger, running.Dumps, record)
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")
 	}

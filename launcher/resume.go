@@ -158,6 +158,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 		return nil, err
 	}
 	o.lock, o.live = lock, b
+	b.vitals.bound(memoryLimit(l.o.BrowserMemory, s.granted.BrowserMemory))
 	o.proxy = f.Proxy
 	if running, ok, err := l.o.Root.Running(r.ProfileID); err == nil && ok {
 		l.startedFor(o, running.SessionID)

@@ -70,7 +70,9 @@ type live struct {
 	browser  *chrome.Browser
 	mux      *cdpproxy.Mux
 	ledger   *cdpproxy.Ledger
+	dumps    string // the folder of its minidumps; empty: not known
 	eyes     *eyes
+	vitals   *vitals // nil: it was never driven
 	stop     context.CancelFunc
 	recorded chan struct{} // closed when all that was seen is in the journal
 }
@@ -158,11 +160,23 @@ func (s *session) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	dumps, err := s.l.cases.makeDumps(s.id)
+	if err != nil {
+		return err
+	}
+	limit := memoryLimit(s.l.o.BrowserMemory, s.granted.BrowserMemory)
+	group, err := s.l.group(s.id, limit)
+	if err != nil { // the launcher's own readings hold it all the same
+		s.log.Warn().Err(err).Msg("the browser gets no control group")
+	}
 	browser, err := chrome.Start(ctx, chrome.Options{
-		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: s.l.headless(s.manifest), Proxy: proxy,
+		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: s.l.headless(s.manifest), Proxy: proxy, Group: group, DumpDir: dumps,
 		ExtraArgs: s.manifest.ChromeArgs, Lock: lock.File(), OutputFile: s.l.cases.output(s.id),
 	})
 	if err != nil {
+		if group != nil {
+			err = errors.Join(err, group.Remove(groupTimeout))
+		}
 		return err
 	}
 	identity := browser.Identity()
@@ -175,7 +189,10 @@ func (s *session) start(ctx context.Context) error {
 	}
 	running := profiledir.Running{
 		PID: identity.PID, StartTime: identity.StartTime, BootID: identity.BootID, SessionID: s.id, Token: s.token,
-		TempDir: browser.TempDir(), OutputFile: s.l.cases.output(s.id),
+		TempDir: browser.TempDir(), OutputFile: s.l.cases.output(s.id), Dumps: dumps,
+	}
+	if group != nil {
+		running.Group = group.Dir()
 	}
 	if ledger != nil {
 		running.Ledger = s.l.cases.ledger(s.id)
@@ -184,12 +201,13 @@ func (s *session) start(ctx context.Context) error {
 		s.open.live = &live{browser: browser, ledger: ledger, stop: func() {}}
 		return err
 	}
-	if s.open.live, err = s.l.drive(ctx, browser, ledger, s.l.noteAll(s.open, s)); err != nil {
+	if s.open.live, err = s.l.drive(ctx, browser, ledger, dumps, s.l.noteAll(s.open, s)); err != nil {
 		return err
 	}
 	started := s.l.fitOf(s.manifest, s.granted, s.open.server)
 	s.l.startedFor(s.open, s.id)
 	s.open.fit = &started
+	s.open.live.vitals.bound(limit)
 	s.l.metrics.starts.Observe(time.Since(begun).Seconds())
 	if s.manifest.SessionCookies == api.CookiesDrop {
 		err = s.l.jar.drop(s.profile)
@@ -226,8 +244,8 @@ func (s *session) openDedicated() error {
 
 // drive opens the launcher's own session on a browser's pipe. On an error it
 // returns the browser all the same, for the caller to close.
-func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *cdpproxy.Ledger, record func(checkpoint.Entry)) (*live, error) {
-	b := &live{browser: browser, ledger: ledger, stop: func() {}, recorded: make(chan struct{})}
+func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *cdpproxy.Ledger, dumps string, record func(checkpoint.Entry)) (*live, error) {
+	b := &live{browser: browser, ledger: ledger, dumps: dumps, stop: func() {}, recorded: make(chan struct{})}
 	sent := make(chan cdpproxy.Traffic, 1024)
 	var lost time.Time
 	var err error
@@ -263,8 +281,10 @@ func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *c
 		return b, browser.StartFailure(err)
 	}
 	b.eyes = e
-	watching, stop := context.WithCancel(l.ctx)
-	b.stop = stop
+	watching, cancel := context.WithCancel(l.ctx)
+	b.vitals = newVitals(watching, browser, b.mux, dumps)
+	forget := l.drivenBy(b.vitals)
+	b.stop = func() { forget(); cancel() }
 	l.work.Go(func() {
 		defer close(b.recorded)
 		b.eyes.watch(watching, sent)
@@ -455,6 +475,8 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 			s.lostBrowser()
 		case <-s.open.live.mux.Done():
 			s.lostBrowser()
+		case <-s.open.live.vitals.sick:
+			s.update(func(f *facts) { f.ill = s.open.live.vitals.ill })
 		}
 	}
 }

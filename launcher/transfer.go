@@ -17,8 +17,11 @@ import (
 	"leasehold/lease"
 )
 
-// reasonArchived is what a record is shown with whose directory was put aside.
-const reasonArchived = "archived"
+// What a record is shown with whose directory was put aside, or is not there.
+const (
+	reasonArchived = "archived"
+	reasonRemoved  = "removed"
+)
 
 // checkDir refuses a profile directory that is not this launcher's own.
 func checkDir(profile, path string) error {
@@ -57,8 +60,43 @@ func (l *Launcher) CloneProfile(ctx context.Context, profileID string, req api.P
 	if err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}
-	set := api.ProfileSettings{AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs}
-	return l.copyProfile(ctx, req.To, path, "profile_id", set, func() error { return l.jar.copy(profileID, req.To) })
+	set := api.ProfileSettings{
+		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs, BrowserMemory: &r.BrowserMemory,
+	}
+	return l.copyProfile(ctx, req.To, path, "profile_id", set, func(lock *profiledir.Lock) error {
+		return errors.Join(lock.MarkClone(profileID), l.jar.copy(profileID, req.To))
+	})
+}
+
+// RemoveClone deletes a profile that was made by cloning another and that nobody uses:
+// a person asked for it. Its record stays, so that its tokens only grow, and so does
+// its evidence.
+func (l *Launcher) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
+	r, done, err := l.borrow(ctx, profileID)
+	if err != nil {
+		return api.Removed{}, err
+	}
+	defer done()
+	if req.Token != r.Token {
+		return api.Removed{}, l.stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
+	}
+	lock, err := l.lockUnused(profileID)
+	if err != nil {
+		return api.Removed{}, err
+	}
+	of, err := lock.RemoveClone()
+	if err == nil {
+		err = l.jar.drop(profileID)
+	}
+	err = errors.Join(err, lock.Unlock())
+	if errors.Is(err, profiledir.ErrNoClone) {
+		return api.Removed{}, api.Refuse(api.CodeConflict, "profile %s was not made by cloning another, and only such profiles are removed: archive it", profileID).With("profile_id", profileID)
+	}
+	if err != nil {
+		return api.Removed{}, err
+	}
+	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Msg("clone removed")
+	return api.Removed{ProfileID: profileID, CloneOf: of, At: time.Now().UTC()}, nil
 }
 
 // ArchiveProfile puts a profile that nobody uses aside.
@@ -149,7 +187,7 @@ func (l *Launcher) inUse(profileID, path string) *api.Problem {
 
 // copyProfile makes a new profile of a directory, which field of the request
 // names. After is done before anybody can have it.
-func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, after func() error) (_ lease.Record, err error) {
+func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, after func(*profiledir.Lock) error) (_ lease.Record, err error) {
 	if err := l.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
 		return lease.Record{}, err
 	}
@@ -185,7 +223,7 @@ func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field strin
 		return lease.Record{}, err
 	}
 	if after != nil {
-		err = after()
+		err = after(lock)
 	}
 	var r lease.Record
 	if err == nil {

@@ -116,11 +116,12 @@ type fit struct {
 	args     string
 	proxy    string // its sum; empty: none
 	account  string
+	memory   uint64 // its limit
 }
 
 // fitOf is what the manifest's task wants of a browser on the record's profile.
 func (l *Launcher) fitOf(m api.Manifest, r lease.Record, server *proxies.Proxy) fit {
-	f := fit{headless: l.headless(m), args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID}
+	f := fit{headless: l.headless(m), args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memoryLimit(l.o.BrowserMemory, r.BrowserMemory)}
 	if f.account == "" {
 		f.account = m.AccountID
 	}
@@ -417,10 +418,13 @@ func (l *Launcher) rest(o *openProfile) {
 	l.work.Go(func() {
 		gone := make(chan struct{})
 		l.work.Go(func() {
-			defer close(gone)
 			select {
 			case <-b.browser.Exited():
+				close(gone)
 			case <-b.mux.Done():
+				close(gone)
+			case <-b.vitals.sick:
+				i.stir(b.vitals.ill.told)
 			case <-i.taken:
 			}
 		})
@@ -664,8 +668,13 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 		s.unmade()
 		return nil, notRecorded(persisted)
 	}
-	l.mu.Lock()
 	was := o.idle
+	select {
+	case <-o.live.vitals.sick:
+		was.stir(o.live.vitals.ill.told)
+	default:
+	}
+	l.mu.Lock()
 	stirred := len(was.stirred) > 0
 	if !stirred {
 		o.idle, o.first, o.closing, o.lost = nil, s, false, nil

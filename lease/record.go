@@ -113,6 +113,9 @@ type Record struct {
 	// WarmSince is since when the browser is open without a session, as its
 	// launcher shows it. It is never stored.
 	WarmSince time.Time `json:"warm_since,omitzero"`
+	// BrowserMemory is the most, in bytes, that its browser may have in memory, where
+	// that is less than the host's own limit; zero: that one.
+	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
 
 	// Sequence counts the profile's events; each transition adds one or more.
 	Sequence uint64 `json:"sequence"`

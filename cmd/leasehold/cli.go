@@ -102,10 +102,19 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return nil
 }
 
-// interruptible is a context that SIGINT and SIGTERM end; a second one ends the
-// process at once.
-func interruptible() (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+// hangup is SIGHUP, which a terminal sends when it is closed; nothing where whoever
+// started the process had it ignored, as nohup does.
+func hangup() []os.Signal {
+	if signal.Ignored(syscall.SIGHUP) {
+		return nil
+	}
+	return []os.Signal{syscall.SIGHUP}
+}
+
+// interruptible is a context that SIGINT and SIGTERM end, and further signals; a
+// second one ends the process at once.
+func interruptible(further ...os.Signal) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), append(further, os.Interrupt, syscall.SIGTERM)...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }

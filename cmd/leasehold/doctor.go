@@ -87,6 +87,7 @@ func (c RunConfig) examine(ctx context.Context) []checkup {
 	checks := []checkup{
 		verdict("chrome", c.examineChrome)(ctx),
 		{"display", true, c.display()},
+		{"browser limits", true, c.limits()},
 		verdict("data directory", func(context.Context) (string, error) { return examineDir("--data-dir", c.DataDir) })(ctx),
 		verdict("profiles directory", func(context.Context) (string, error) { return examineDir("--profiles-dir", c.ProfilesDir) })(ctx),
 		sidecar,
@@ -141,6 +142,13 @@ func (c RunConfig) display() string {
 		return "browsers run headless"
 	}
 	return "browsers open windows"
+}
+
+// limits tells how browsers are limited. That they cannot have control groups fails
+// nothing.
+func (c RunConfig) limits() string {
+	plan, err := planGroups()
+	return limitsText(c, plan, err)
 }
 
 // examineDir tells whether the sidecar could write there. It creates nothing.

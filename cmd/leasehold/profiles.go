@@ -21,6 +21,7 @@ type profileCmds struct {
 	Import  importProfileCmd `cmd:"" help:"Make a profile of a copy of a Chrome user-data-dir of the sidecar's host."`
 	Clone   cloneProfileCmd  `cmd:"" help:"Make a profile of a copy of another, for runs that are thrown away."`
 	Archive archiveCmd       `cmd:"" help:"Put a profile aside; nothing is deleted."`
+	Remove  removeCloneCmd   `cmd:"" name:"remove-clone" help:"Delete a profile that was made by clone; no other."`
 }
 
 type profilesCmd struct {
@@ -74,9 +75,10 @@ type createProfileCmd struct {
 	clientFlags `embed:""`
 	Profile     profileArg `arg:"" help:"The profile."`
 	belongings  `embed:""`
-	Runs        int      `name:"max-active-runs" placeholder:"N" help:"How many tasks may share its browser (default: 1)."`
-	Domains     []string `name:"expected-domains" placeholder:"DOMAIN" help:"Where its tasks are supposed to be."`
-	KeepWarm    *bool    `negatable:"" help:"Keep its browser open after a release, for the next task; --no-keep-warm: never (default: its tasks decide)."`
+	Runs        int       `name:"max-active-runs" placeholder:"N" help:"How many tasks may share its browser (default: 1)."`
+	Domains     []string  `name:"expected-domains" placeholder:"DOMAIN" help:"Where its tasks are supposed to be."`
+	KeepWarm    *bool     `negatable:"" help:"Keep its browser open after a release, for the next task; --no-keep-warm: never (default: its tasks decide)."`
+	Memory      *byteSize `name:"browser-memory" placeholder:"SIZE" help:"The most that its browser may have in memory, where that is less than the host's limit; 0 is the host's."`
 }
 
 func (c *createProfileCmd) Run(a *app) error {
@@ -86,6 +88,10 @@ func (c *createProfileCmd) Run(a *app) error {
 	}
 	if len(c.Domains) > 0 {
 		set.ExpectedDomains = &c.Domains
+	}
+	if c.Memory != nil {
+		memory := uint64(*c.Memory)
+		set.BrowserMemory = &memory
 	}
 	return c.change(a, http.MethodPut, set, "v1", "profiles", string(c.Profile))
 }
@@ -121,6 +127,38 @@ func (c *archiveCmd) Run(a *app) error {
 	return c.change(a, http.MethodPost, api.ProfileArchive{Token: c.Token}, "v1", "profiles", string(c.Profile), "archive")
 }
 
+type removeCloneCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg   `arg:"" help:"The clone, which nobody uses."`
+	Token       *lease.Token `placeholder:"N" help:"The lease token that was seen: another is refused (default: the one shown now)."`
+}
+
+func (c *removeCloneCmd) Run(a *app) error {
+	if c.Token == nil {
+		seen, err := c.record()
+		if err != nil {
+			return c.printProblem(a, err)
+		}
+		c.Token = &seen.Token
+	}
+	return c.change(a, http.MethodPost, api.ProfileRemove{Token: *c.Token}, "v1", "profiles", string(c.Profile), "remove-clone")
+}
+
+// record asks for the clone's.
+func (c *removeCloneCmd) record() (lease.Record, error) {
+	sidecar, err := c.client()
+	if err != nil {
+		return lease.Record{}, err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile))
+	if err != nil {
+		return lease.Record{}, err
+	}
+	return read[lease.Record](raw)
+}
+
 // change sends a profile's change and prints what came of it.
 func (c *clientFlags) change(a *app, method string, in any, path ...string) error {
 	return c.printProblem(a, func() error {
@@ -138,12 +176,17 @@ func (c *clientFlags) change(a *app, method string, in any, path ...string) erro
 			ProfileID string `json:"profile_id"`
 			State     string `json:"state"`
 			Path      string `json:"path"`
+			CloneOf   string `json:"clone_of"`
 		}
 		if err := json.Unmarshal(raw, &now); err != nil {
 			return fmt.Errorf("the sidecar's answer: %w", err)
 		}
 		if now.Path != "" {
 			_, err = fmt.Fprintf(a.stdout, "%s: put aside in %s\n", printable(now.ProfileID), printable(now.Path))
+			return err
+		}
+		if now.CloneOf != "" {
+			_, err = fmt.Fprintf(a.stdout, "%s: removed, a clone of %s\n", printable(now.ProfileID), printable(now.CloneOf))
 			return err
 		}
 		_, err = fmt.Fprintf(a.stdout, "%s: %s\n", printable(now.ProfileID), cell(now.State))

@@ -42,6 +42,9 @@ type RunConfig struct {
 	KeepWarmIdle   time.Duration `env:"LEASEHOLD_KEEP_WARM_IDLE" default:"10m" placeholder:"DURATION" help:"Time that a browser which is kept warm waits for the next task of its profile; 0 keeps none (default: 10m)."`
 	KeepWarmMax    int           `env:"LEASEHOLD_KEEP_WARM_MAX" default:"4" placeholder:"N" help:"Most browsers that are kept warm at a time; 0 keeps none (default: ${default})."`
 	KeepWarmMemory byteSize      `name:"keep-warm-min-memory" env:"LEASEHOLD_KEEP_WARM_MIN_MEMORY" default:"1GiB" placeholder:"SIZE" help:"With less memory available, or while tasks wait for memory, warm browsers are closed, the longest idle first; 0 does not look (default: ${default})."`
+	BrowserMemory  byteSize      `env:"LEASEHOLD_BROWSER_MEMORY" default:"0" placeholder:"SIZE" help:"Most memory of one browser: one that is above it for 5s is ended, with its evidence; a profile may have less; 0 is no bound (default: 0)."`
+	BrowserWeight  int           `name:"browser-cpu-weight" env:"LEASEHOLD_BROWSER_CPU_WEIGHT" placeholder:"N" help:"A browser's part of the processors, 1 to 10000, where control groups can be had; others have 100 (default: as usual)."`
+	HangTimeout    time.Duration `env:"LEASEHOLD_HANG_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time in which a browser has to answer the sidecar before it is ended as one that hangs; 0 is for ever (default: 1m)."`
 	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
 	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
@@ -60,13 +63,19 @@ type runCmd struct {
 	RunConfig `embed:""`
 }
 
-// Run serves until SIGINT or SIGTERM.
+// The lowest bounds that make sense.
+const (
+	leastHang   = 2 * time.Second
+	leastMemory = 128 << 20
+)
+
+// Run serves until SIGINT, SIGTERM or, where that was not ignored before, SIGHUP.
 func (c *runCmd) Run() error {
 	config, err := c.Complete(os.Getenv)
 	if err != nil {
 		return err
 	}
-	ctx, stop := interruptible()
+	ctx, stop := interruptible(hangup()...)
 	defer stop()
 	return serve(ctx, config)
 }
@@ -151,6 +160,12 @@ func (c RunConfig) validate() error {
 		return fmt.Errorf("--orphan-timeout %v: want 1s or more", c.OrphanTimeout)
 	case c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0:
 		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
+	case c.HangTimeout < 0 || c.HangTimeout > 0 && c.HangTimeout < leastHang:
+		return fmt.Errorf("--hang-timeout %v: want %v or more, or 0 for no bound", c.HangTimeout, leastHang)
+	case c.BrowserMemory != 0 && c.BrowserMemory < leastMemory:
+		return fmt.Errorf("--browser-memory: want 128MiB or more, or 0 for no bound")
+	case c.BrowserWeight < 0 || c.BrowserWeight > 10000:
+		return fmt.Errorf("--browser-cpu-weight %d: want 1 to 10000, or 0 for the usual", c.BrowserWeight)
 	case c.MaxBrowsers < 0:
 		return fmt.Errorf("--max-browsers %d: want 1 or more, or 0 for no limit", c.MaxBrowsers)
 	case c.KeepWarmIdle < 0:

@@ -93,6 +93,8 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 		return &exitError{exitDataDir, err}
 	}
 	log = log.With().Str("launcher", launcherID).Logger()
+	// Before the guard, which would be left behind where the launcher was.
+	groups, limits := browserGroups(c)
 	started.add("guard", startGuard(c, launcherID, log))
 	listener, err := listen("--listen", c.Listen)
 	if err != nil {
@@ -126,6 +128,7 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 		Chrome: binary, Headless: *c.Headless, Proxies: servers, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
+		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: serverURL(c, listener.Addr().String()),
 		Dedicated: dedicated.open, Log: log, Metrics: registry,
 	})
@@ -165,6 +168,7 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 		<-serving
 		return err
 	})
+	log.Info().Str("limits", limits).Msg("limits of browsers")
 	l.Start()
 	// Stopped first: while sessions drain, the surface still answers.
 	started.add("launcher", func() error {

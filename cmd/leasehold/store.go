@@ -37,6 +37,9 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// String writes the number as it may be given.
+func (b byteSize) String() string { return humanize.IBytes(uint64(b)) }
+
 // checkStore refuses a URL of no store. Errors repeat no credential.
 func checkStore(raw string) error {
 	scheme, rest, _ := strings.Cut(raw, "://")

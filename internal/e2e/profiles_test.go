@@ -81,6 +81,38 @@ func TestProfilesComeAndGo(t *testing.T) {
 	if got := s.cookies(t, web, "acct", "4"); got != all {
 		t.Errorf("the original has %s", got)
 	}
+
+	// Only a clone is removed, and what came back from the archive is none any more.
+	for _, kept := range []string{"acct", "copy"} {
+		if out, errs, code := s.cli(t, "profiles", "remove-clone", kept); code != 8 || !strings.Contains(errs, "not made by cloning") {
+			t.Errorf("%s was removed: %d %s %s", kept, code, out, errs)
+		}
+	}
+	run("clone", "acct", "--to", "thrown-away")
+	if got := s.cookies(t, web, "thrown-away", "5"); got != all {
+		t.Errorf("the clone has %s", got)
+	}
+	if code := s.call(t, "POST", "/v1/profiles/thrown-away/remove-clone", map[string]any{"lease_token": 0}, nil); code != 409 {
+		t.Errorf("removed with a token of before: %d", code)
+	}
+	if out := run("remove-clone", "thrown-away"); out != "thrown-away: removed, a clone of acct\n" {
+		t.Errorf("removed: %s", out)
+	}
+	left, err := filepath.Glob(filepath.Join(s.Dir, "profiles", "*thrown-away*"))
+	hidden, hiddenErr := filepath.Glob(filepath.Join(s.Dir, "profiles", ".leasehold", ".removed*"))
+	cookies, cookiesErr := filepath.Glob(filepath.Join(s.Dir, "session-cookies", "*thrown*"))
+	if len(left)+len(hidden)+len(cookies) > 0 || err != nil || hiddenErr != nil || cookiesErr != nil {
+		t.Errorf("left: %v %v %v", left, hidden, cookies)
+	}
+	if r := s.record(t, "thrown-away"); r.Reason != "removed" || r.Token != 1 || r.EvidenceID == "" {
+		t.Errorf("its record: %+v", r)
+	}
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "thrown-away"}, nil); code != 404 {
+		t.Errorf("a session on what was removed: %d", code)
+	}
+	if r := s.record(t, "acct"); r.State != lease.Available || r.Reason == "removed" {
+		t.Errorf("the original: %+v", r)
+	}
 	if list := run(); !strings.Contains(list, "acct") || !strings.Contains(list, "copy") {
 		t.Errorf("listed: %s", list)
 	}

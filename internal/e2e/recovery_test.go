@@ -11,6 +11,7 @@ import (
 	_ "image/png"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -338,15 +339,28 @@ func TestShutdown(t *testing.T) {
 	c := clients.Start(t, clients.Playwright, s.oneShot("drained", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
 	c.Do(t, act("goto", "url", web.URL+"/"))
-	s.stop(t)
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil { // its terminal is closed
+		t.Fatal(err)
+	}
+	<-s.done
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("SIGHUP: exit status %d (%v), want 0", code, s.cmd.ProcessState)
+	}
 	if left := s.browsers(t); len(left) != 0 {
 		t.Errorf("browsers are left: %v", left)
 	}
+	s.through = "nohup"
 	s.launch(t)
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
 	if r := s.record(t, "drained"); r.State != lease.Available || r.Reason != "launcher_shutdown" || r.Decision != "release" {
 		t.Errorf("%+v", r)
 	}
 	s.screenshot(t, "drained")
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid)); err != nil || !regexp.MustCompile(`(?m)^SigIgn:.*[13579bdf]$`).Match(status) {
+		t.Errorf("SIGHUP is not ignored any more (%v):\n%s", err, status)
+	}
 }
 
 // TestLeaveOnExit: with --on-exit=leave the browser outlives the launcher.

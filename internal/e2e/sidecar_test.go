@@ -57,9 +57,11 @@ type sidecar struct {
 	URL, NATS string
 	Dir       string
 	args      []string
-	cmd       *exec.Cmd
-	done      chan struct{}
-	stderr    *os.File
+	// through is a program that runs the sidecar; empty: none.
+	through string
+	cmd     *exec.Cmd
+	done    chan struct{}
+	stderr  *os.File
 }
 
 // start runs the sidecar on ports of its own and waits until it is ready. What
@@ -101,6 +103,9 @@ func (s *sidecar) launch(t *testing.T) {
 	}
 	s.stderr = log
 	s.cmd = exec.Command(binary, s.args...)
+	if s.through != "" {
+		s.cmd = exec.Command(s.through, append([]string{binary}, s.args...)...)
+	}
 	s.cmd.Stderr = log
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -100,6 +100,7 @@ type ProfileSettings struct {
 	SensitiveURLs   *[]string   `json:"sensitive_urls,omitempty"`
 	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
 	KeepWarm        *bool       `json:"keep_warm,omitempty"`
+	BrowserMemory   *uint64     `json:"browser_memory_bytes,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir of the launcher's host, and what the
@@ -118,6 +119,19 @@ type ProfileClone struct {
 // ProfileArchive may carry the token that was seen: another one is refused.
 type ProfileArchive struct {
 	Token lease.Token `json:"lease_token,omitempty"`
+}
+
+// ProfileRemove carries the token that was seen: another one is refused.
+type ProfileRemove struct {
+	Token lease.Token `json:"lease_token"`
+}
+
+// Removed says that a clone is gone.
+type Removed struct {
+	ProfileID string `json:"profile_id"`
+	// CloneOf is what it was a copy of.
+	CloneOf string    `json:"clone_of"`
+	At      time.Time `json:"at"`
 }
 
 // Archived is where a profile was put aside.
@@ -261,6 +275,9 @@ type Service interface {
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
 	// ArchiveProfile puts a profile that nobody uses aside; nothing is deleted.
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
+	// RemoveClone deletes a profile that was made by CloneProfile and that nobody
+	// uses; no other.
+	RemoveClone(ctx context.Context, profileID string, r ProfileRemove) (Removed, error)
 	History(ctx context.Context, profileID string) ([]lease.Event, error)
 	Evidence(ctx context.Context, profileID string) ([]Bundle, error)
 	EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/boottime"
+	"leasehold/internal/cgroup"
 	"leasehold/internal/procfs"
 )
 
@@ -19,6 +20,8 @@ type AdoptOptions struct {
 	ProfileDir string
 	TempDir    string
 	OutputFile string
+	// Group is the directory of its control group; empty: it has none.
+	Group string
 }
 
 // Adopt takes over a browser whose launcher died, after proving that id is still
@@ -61,6 +64,12 @@ func adopt(id Identity, o AdoptOptions, open func(*Browser) error) (*Browser, er
 	// The proofs come after the pidfd: they hold for what it stands for.
 	if err := b.prove(); err != nil {
 		return nil, errors.Join(err, pidfd.Close())
+	}
+	if o.Group != "" {
+		// One that it is not in is not its own, and nothing is done to it.
+		if b.cgroup, err = cgroup.Open(o.Group, id.PID); err != nil {
+			b.warnings = append(b.warnings, fmt.Sprintf("chrome pid %d goes on without its limits: %v", id.PID, err))
+		}
 	}
 	if err := open(b); err != nil {
 		return nil, errors.Join(err, b.closeOurs())

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"leasehold/internal/cgroup"
 )
 
 // Options say which browser to start, and how.
@@ -31,6 +33,14 @@ type Options struct {
 	// Lock, if given, is inherited by the browser's main process: what is
 	// flocked on it stays locked until that has ended.
 	Lock *os.File
+	// Group, if given, is the control group that the browser is started in, with all
+	// that it starts. Whoever made it removes it after Close: crash handlers may
+	// outlive the browser for a moment.
+	Group *cgroup.Group
+	// DumpDir, if given, is an existing directory for the minidumps of the browser's
+	// processes that crash, which hold what they had in memory. Empty leaves them to
+	// the browser: one directory for all profiles of the user.
+	DumpDir string
 	// OutputFile receives what the browser prints; it is created 0600 and
 	// emptied. It is not bounded. Empty: the output is thrown away.
 	OutputFile string

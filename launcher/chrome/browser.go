@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"leasehold/internal/cgroup"
+	"leasehold/internal/procfs"
 )
 
 // Identity names a process for as long as there are records of it.
@@ -31,6 +34,7 @@ type Browser struct {
 	tempDir    string
 	output     string
 	warnings   []string
+	cgroup     *cgroup.Group // nil: none
 
 	child            *exec.Cmd // nil if it is not our child
 	commands, events *os.File  // nil after Attach
@@ -60,6 +64,19 @@ func (b *Browser) ProfileDir() string { return b.profileDir }
 
 // TempDir returns the browser's TMPDIR, which Close removes.
 func (b *Browser) TempDir() string { return b.tempDir }
+
+// Group returns the browser's control group, or nil.
+func (b *Browser) Group() *cgroup.Group { return b.cgroup }
+
+// Processes returns the living processes of the browser, without the handlers of
+// crashes, which are no part of it.
+func (b *Browser) Processes() ([]procfs.Process, error) {
+	all, err := procfs.List()
+	if err != nil {
+		return nil, err
+	}
+	return b.Among(all), nil
+}
 
 // Warnings returns what the user should be told of how the browser was started.
 func (b *Browser) Warnings() []string { return b.warnings }

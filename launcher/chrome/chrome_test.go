@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/cgroup"
 	"leasehold/internal/procfs"
 	"leasehold/internal/testchrome"
 	"leasehold/launcher/chrome"
@@ -57,7 +58,7 @@ func TestTalksOnThePipeAndListensNowhere(t *testing.T) {
 	}
 	sockets := listeningSockets(t)
 	family := 0
-	for _, p := range group(t, b.PID()) {
+	for _, p := range members(t, b.PID()) {
 		family++
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
 		if err != nil {
@@ -137,7 +138,7 @@ func TestLadder(t *testing.T) {
 			if again, err := b.Close(t.Context(), nil, c.bounds); again != rung || err != nil {
 				t.Errorf("closed again: %s, %v", again, err)
 			}
-			if left := group(t, b.PID()); len(left) > 0 {
+			if left := members(t, b.PID()); len(left) > 0 {
 				t.Errorf("still there: %+v", left)
 			}
 			if _, err := os.Stat(b.TempDir()); !errors.Is(err, fs.ErrNotExist) {
@@ -472,6 +473,87 @@ func TestAttachCanOnlyClose(t *testing.T) {
 	}
 }
 
+// TestInAGroup: a browser that is started in a control group has all of its processes
+// there, its crash handlers too, is adopted with it, and is killed by it.
+func TestInAGroup(t *testing.T) {
+	host, err := cgroup.Here()
+	if err != nil {
+		t.Fatalf("%v: the tests need cgroup v2, hybrid or not", err)
+	}
+	base := filepath.Join(host.Mount, host.Own, fmt.Sprintf("leasehold-chrome-test-%d", os.Getpid()))
+	if err := os.Mkdir(base, 0o755); errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
+		// Where no group can be made, none may be asked for.
+		if _, err := host.Plan(); err == nil {
+			t.Error("no group can be made, and the plan does not say so")
+		}
+		t.Logf("this user may not make groups in %s: no browser is started in one", host.Mount)
+		return
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.Remove(base); err != nil {
+			t.Error(err)
+		}
+	})
+	group, err := cgroup.Bare(base).Create("one", cgroup.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := testchrome.Options(t)
+	o.Group, o.DumpDir = group, t.TempDir()
+	first, err := chrome.Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settle(t, testchrome.NewClient(first, 0), first)
+	inside, err := group.Processes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range members(t, first.PID()) {
+		if p.Alive() && !slices.Contains(inside, p.PID) {
+			t.Errorf("process %d is not in the group", p.PID)
+		}
+	}
+	handlers := 0
+	for _, pid := range inside {
+		line, err := procfs.CommandLine(pid)
+		if err == nil && bytes.Contains(line, []byte("--database="+o.DumpDir)) {
+			handlers++
+		}
+	}
+	if handlers == 0 {
+		t.Error("no crash handler with the folder for dumps")
+	}
+	if err := first.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	ao := adoptOptions(o, first.TempDir())
+	ao.Group = base + "/browser-another"
+	other, err := chrome.Adopt(first.Identity(), ao)
+	if err != nil || other.Group() != nil || len(other.Warnings()) != 1 {
+		t.Fatalf("adopted with a group that is not its own: %v, %v", other.Warnings(), err)
+	}
+	if err := other.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	ao.Group = group.Dir()
+	b, err := chrome.Adopt(first.Identity(), ao)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop(t, b.PID())
+	rung, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond})
+	if rung != chrome.RungGroup || !rung.Killed() || err != nil {
+		t.Errorf("close: %s, %v", rung, err)
+	}
+	reap(t, first.PID())
+	if err := b.Group().Remove(testchrome.Patience); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
 	for name, begin := range map[string]func(testing.TB, chrome.Options) *chrome.Browser{
 		"started": testchrome.Start,
@@ -691,7 +773,7 @@ func reap(t *testing.T, pid int) {
 	}
 }
 
-func group(t *testing.T, pgid int) []procfs.Process {
+func members(t *testing.T, pgid int) []procfs.Process {
 	t.Helper()
 	all, err := procfs.List()
 	if err != nil {
@@ -704,7 +786,7 @@ func group(t *testing.T, pgid int) []procfs.Process {
 func helper(t *testing.T, pgid int, text string) (pid int) {
 	t.Helper()
 	until(t, text+" runs", func() bool {
-		for _, p := range group(t, pgid) {
+		for _, p := range members(t, pgid) {
 			if line, err := procfs.CommandLine(p.PID); err == nil && p.PID != pgid && bytes.Contains(line, []byte(text)) {
 				pid = p.PID
 			}

@@ -26,7 +26,12 @@ const (
 	RungCDP           Rung = "cdp"
 	RungInterrupt     Rung = "sigint"
 	RungKill          Rung = "sigkill"
+	// RungGroup is RungKill by the control group, where the browser has one.
+	RungGroup Rung = "cgroup_kill"
 )
+
+// Killed tells whether processes were ended that could not say what they lost.
+func (r Rung) Killed() bool { return r == RungKill || r == RungGroup }
 
 // Bounds is how long each rung may take. Zero means the default.
 type Bounds struct {
@@ -53,7 +58,7 @@ const afterRefusal = time.Second
 
 // Close ends the browser, climbing as far as it has to: ask, which sends
 // Browser.close and returns when ctx does at the latest; SIGINT; SIGKILL of the
-// whole group. ask may be nil where the browser cannot be reached. Close then
+// whole group, by the control group if it has one. ask may be nil where the browser cannot be reached. Close then
 // waits until no process of the group is left (a helper that stays is killed,
 // which makes the rung sigkill), closes our pipe ends, removes TempDir, and
 // returns the highest rung that it took.
@@ -106,13 +111,21 @@ func (b *Browser) end(ctx context.Context, ask func(context.Context) error, boun
 			return err
 		}
 	}
+	if b.cgroup != nil {
+		// Nothing escapes it, and nothing else is in it. Linux before 5.14 has no
+		// such kill.
+		if err := b.cgroup.Kill(); err == nil {
+			b.climb(RungGroup)
+			return b.kill(ctx, bounds.Kill)
+		}
+	}
 	b.climb(RungKill)
 	return b.kill(ctx, bounds.Kill)
 }
 
 // climb notes a rung; a Close that is called again does not come down.
 func (b *Browser) climb(to Rung) {
-	ladder := []Rung{"", RungAlreadyExited, RungCDP, RungInterrupt, RungKill}
+	ladder := []Rung{"", RungAlreadyExited, RungCDP, RungInterrupt, RungKill, RungGroup}
 	if slices.Index(ladder, to) > slices.Index(ladder, b.rung) {
 		b.rung = to
 	}
@@ -166,7 +179,7 @@ func (b *Browser) kill(ctx context.Context, bound time.Duration) error {
 	}
 	deadline := time.Now().Add(bound)
 	for {
-		left, err := b.group()
+		left, err := b.Processes()
 		if err != nil {
 			return err
 		}
@@ -195,7 +208,7 @@ func (b *Browser) kill(ctx context.Context, bound time.Duration) error {
 func (b *Browser) waitGroup(ctx context.Context, bound time.Duration) ([]procfs.Process, error) {
 	deadline := time.Now().Add(bound)
 	for {
-		left, err := b.group()
+		left, err := b.Processes()
 		if err != nil || len(left) == 0 || time.Now().After(deadline) {
 			return left, err
 		}
@@ -215,24 +228,21 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// group returns the live processes of the browser's group. The kernel does not
-// give the number to anybody else while a member lives. When none does, it may:
-// then there is a leader with another start time, and none of them is ours.
-func (b *Browser) group() ([]procfs.Process, error) {
-	all, err := procfs.List()
-	if err != nil {
-		return nil, err
-	}
+// Among returns the living processes of the browser's process group among all of
+// the host's. The kernel does not give the number to anybody else while a member
+// lives. When none does, it may: then there is a leader with another start time, and
+// none of them is ours.
+func (b *Browser) Among(all []procfs.Process) []procfs.Process {
 	var members []procfs.Process
 	for _, p := range all {
 		if p.PID == b.identity.PID && p.StartTime != b.identity.StartTime {
-			return nil, nil
+			return nil
 		}
 		if p.Group == b.identity.PID && p.Alive() && p.StartTime >= b.identity.StartTime {
 			members = append(members, p)
 		}
 	}
-	return members, nil
+	return members
 }
 
 // killProcess sends SIGKILL to this very process: the pidfd is opened before the

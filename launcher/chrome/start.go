@@ -92,11 +92,22 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 
 	cmd := exec.Command(o.Binary, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+o.TempDir)
+	if o.DumpDir != "" {
+		cmd.Env = append(cmd.Env, dumpVariable+"="+o.DumpDir)
+	}
 	cmd.Stdout, cmd.Stderr = output, output
 	// A session of its own, not only a group: in one of ours, the kernel may send a
 	// SIGHUP to the whole group when the main process ends, and what its helpers
 	// still had to write is lost.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if o.Group != nil {
+		dir, err := o.Group.File()
+		if err != nil {
+			return nil, errors.Join(err, p.closeOurs())
+		}
+		defer dir.Close()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
+	}
 	cmd.ExtraFiles = p.inherited
 	if o.Lock != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, o.Lock)
@@ -104,13 +115,16 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(&execError{err}, p.closeOurs())
 	}
-	b := &Browser{child: cmd, profileDir: o.ProfileDir, tempDir: o.TempDir, binary: o.Binary, output: o.OutputFile, exited: make(chan struct{})}
+	b := &Browser{child: cmd, profileDir: o.ProfileDir, tempDir: o.TempDir, binary: o.Binary, output: o.OutputFile, cgroup: o.Group, exited: make(chan struct{})}
 	if err := b.begin(cmd.Process.Pid, p); err != nil {
 		// It is our child and has not been waited for, so that the pid is its.
 		return nil, errors.Join(err, unix.Kill(-cmd.Process.Pid, unix.SIGKILL), ignoreExit(cmd.Wait()), p.closeOurs())
 	}
 	return b, nil
 }
+
+// dumpVariable names the directory to Chrome's crash handler.
+const dumpVariable = "BREAKPAD_DUMP_LOCATION"
 
 func ignoreExit(err error) error {
 	var exit *exec.ExitError

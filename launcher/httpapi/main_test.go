@@ -172,6 +172,10 @@ func (f *fake) CloneProfile(_ context.Context, id string, c api.ProfileClone) (l
 	return say[lease.Record](f, "CloneProfile", id, c)
 }
 
+func (f *fake) RemoveClone(_ context.Context, id string, r api.ProfileRemove) (api.Removed, error) {
+	return say[api.Removed](f, "RemoveClone", id, r)
+}
+
 func (f *fake) ArchiveProfile(_ context.Context, id string, a api.ProfileArchive) (api.Archived, error) {
 	return say[api.Archived](f, "ArchiveProfile", id, a)
 }

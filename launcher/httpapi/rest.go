@@ -92,6 +92,7 @@ func (s *server) rest() []route {
 		do(post, "/profiles/{profile}/import", (*call).importProfile),
 		do(post, "/profiles/{profile}/clone", (*call).cloneProfile),
 		do(post, "/profiles/{profile}/archive", (*call).archiveProfile),
+		do(post, "/profiles/{profile}/remove-clone", (*call).removeClone),
 		do(get, "/profiles/{profile}/history", (*call).history),
 		do(get, "/profiles/{profile}/evidence", (*call).evidence),
 		do(get, "/profiles/{profile}/inspection", (*call).inspection),
@@ -423,6 +424,22 @@ func (c *call) archiveProfile() error {
 		return err
 	}
 	return c.json(http.StatusOK, archived)
+}
+
+func (c *call) removeClone() error {
+	profile, err := c.profileID()
+	if err != nil {
+		return err
+	}
+	var req api.ProfileRemove
+	if err := c.decode(&req, "removal"); err != nil {
+		return err
+	}
+	removed, err := c.svc.RemoveClone(c.r.Context(), profile, req)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, removed)
 }
 
 func (c *call) review() error {

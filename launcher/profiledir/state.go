@@ -164,6 +164,10 @@ type Running struct {
 	OutputFile string `json:"output_file"`
 	// Ledger is the cdpproxy.Ledger of the browser's pipe; empty: none is kept.
 	Ledger string `json:"ledger,omitempty"`
+	// Group is the directory of the browser's control group; empty: none.
+	Group string `json:"cgroup,omitempty"`
+	// Dumps is the directory of its minidumps; empty: not known.
+	Dumps string `json:"dumps,omitempty"`
 }
 
 // SetRunning stores r, durably, as the browser that runs on the profile.

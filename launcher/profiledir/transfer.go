@@ -24,9 +24,10 @@ var ErrExists = errors.New("there is such a profile already")
 var ErrArchived = fmt.Errorf("the profile is archived: %w", fs.ErrNotExist)
 
 // left are the entries of a user-data-dir that belong to the browser that runs,
-// or ran, on it, and not to the profile.
+// or ran, on it, and not to the profile; and the mark of a clone, which a copy of it
+// is not.
 func left(name string) bool {
-	return strings.HasPrefix(name, "Singleton") || name == "DevToolsActivePort" || name == "lockfile"
+	return strings.HasPrefix(name, "Singleton") || name == cloneMark || name == "DevToolsActivePort" || name == "lockfile"
 }
 
 // Measure returns how many bytes Import would copy. The error names the first
@@ -111,6 +112,58 @@ func (l *Lock) Withdraw() error {
 		return err
 	}
 	return errors.Join(os.Rename(filepath.Join(l.root.dir, l.id), filepath.Join(staging, "profile")), os.RemoveAll(staging))
+}
+
+// cloneMark is a file in the directory of a clone: another directory that comes under
+// the same id does not have it.
+const cloneMark = ".leasehold-clone"
+
+// ErrNoClone says that a profile was not made by cloning another.
+var ErrNoClone = errors.New("the profile is no clone")
+
+// MarkClone notes, durably, that the profile is a copy of another, and may be removed.
+// It was just imported.
+func (l *Lock) MarkClone(of string) error {
+	dir, err := l.root.Path(l.id)
+	if err == nil {
+		err = durable.Replace(filepath.Join(dir, cloneMark), []byte(of+"\n"))
+	}
+	if err != nil {
+		return fmt.Errorf("profile %s: mark of a clone: %w", l.id, err)
+	}
+	return nil
+}
+
+// removing is where the directory of a clone is on its way out.
+func (l *Lock) removing() string { return filepath.Join(l.root.guard, ".removed-"+l.id) }
+
+// RemoveClone deletes the profile's directory, if it is a clone's, and returns what it
+// was a copy of. The caller has seen that nobody uses it. One that was cut short is
+// finished by the next, with the name unknown. The error is ErrNoClone, with nothing
+// changed, for any other profile.
+func (l *Lock) RemoveClone() (of string, err error) {
+	dir := filepath.Join(l.root.dir, l.id)
+	mark, err := os.ReadFile(filepath.Join(dir, cloneMark))
+	_, gone := os.Lstat(dir)
+	_, begun := os.Lstat(l.removing())
+	switch {
+	case errors.Is(gone, fs.ErrNotExist) && begun == nil: // cut short
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("profile %s: %w", l.id, ErrNoClone)
+	case err != nil:
+		return "", fmt.Errorf("profile %s: mark of a clone: %w", l.id, err)
+	default:
+		if err := os.RemoveAll(l.removing()); err != nil {
+			return "", fmt.Errorf("profile %s: %w", l.id, err)
+		}
+		if err := errors.Join(os.Rename(dir, l.removing()), durable.Sync(l.root.dir), durable.Sync(l.root.guard)); err != nil {
+			return "", fmt.Errorf("profile %s: %w", l.id, err)
+		}
+	}
+	if err := os.RemoveAll(l.removing()); err != nil {
+		return "", fmt.Errorf("profile %s: %w", l.id, err)
+	}
+	return strings.TrimSpace(string(mark)), nil
 }
 
 func copyTree(ctx context.Context, from, to string) error {

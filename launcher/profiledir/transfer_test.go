@@ -105,6 +105,76 @@ func TestImportCopies(t *testing.T) {
 	r.nothingStaged(t)
 }
 
+// TestOnlyClonesAreRemoved, whatever happens in between.
+func TestOnlyClonesAreRemoved(t *testing.T) {
+	r, from := opened(t), userData(t)
+	lock := func(id string) *Lock {
+		t.Helper()
+		l, err := r.Lock(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Unlock() })
+		return l
+	}
+	original, clone, copied := lock("original"), lock("clone"), lock("copied")
+	for _, l := range []*Lock{original, clone} {
+		if _, err := l.Import(t.Context(), from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := clone.MarkClone("original"); err != nil {
+		t.Fatal(err)
+	}
+	made, err := r.Path("clone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := copied.Import(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*Lock{original, copied} {
+		if _, err := l.RemoveClone(); !errors.Is(err, ErrNoClone) {
+			t.Errorf("%s: %v", l.id, err)
+		}
+		if _, err := r.Path(l.id); err != nil {
+			t.Errorf("%s: %v", l.id, err)
+		}
+	}
+	if _, err := lock("nobody").RemoveClone(); !errors.Is(err, ErrNoClone) {
+		t.Errorf("nobody: %v", err)
+	}
+	// A launcher that died in the middle has moved it, and not yet deleted it.
+	if err := os.Rename(made, clone.removing()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clone.RemoveClone(); err != nil {
+		t.Errorf("the rest of it: %v", err)
+	}
+	if _, err := os.Stat(clone.removing()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("left: %v", err)
+	}
+	// The id comes back with a directory that is no clone's.
+	if _, err := clone.Import(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := clone.RemoveClone(); !errors.Is(err, ErrNoClone) {
+		t.Errorf("another profile of the same id: %v", err)
+	}
+	if err := clone.MarkClone("original"); err != nil {
+		t.Fatal(err)
+	}
+	if of, err := clone.RemoveClone(); of != "original" || err != nil {
+		t.Errorf("removed: %q, %v", of, err)
+	}
+	if _, err := r.Path("clone"); !errors.Is(err, ErrNoProfile) {
+		t.Errorf("removed: %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(r.guard, ".removed*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 // nothingStaged looks for what an import left behind.
 func (r *Root) nothingStaged(t *testing.T) {
 	t.Helper()

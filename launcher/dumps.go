@@ -1,0 +1,210 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/internal/durable"
+)
+
+// Minidumps of crashed processes hold what those had in memory, secrets too. They
+// stay on this host, in a folder of their session that no other user reads; a bundle
+// has their names only.
+
+// Bounds of what is kept of dumps.
+const (
+	// dumpsOfOne is how many dumps of a session are kept, and dumpBytesOfOne their
+	// size together: the first ones. What comes after is removed, with its name
+	// kept.
+	dumpsOfOne     = 20
+	dumpBytesOfOne = 256 << 20
+	// dumpBytesOfAll bounds the dumps of all sessions that are over: the oldest go.
+	dumpBytesOfAll = 1 << 30
+	// dumpPatience is how long a bundle waits for a dump that is being written.
+	dumpPatience = 2 * time.Second
+)
+
+// dump is one minidump, as the bundle names it.
+type dump struct {
+	File  string    `json:"file"` // in the session's folder
+	Bytes int64     `json:"bytes"`
+	At    time.Time `json:"at"`
+	// Removed says that its content was not kept: there were too many.
+	Removed bool `json:"removed,omitempty"`
+}
+
+// The layout of a folder of dumps is Crashpad's: a dump is begun in new and moved,
+// whole, to pending; one that Chrome would send, and may not, to completed.
+const (
+	dumpsBegun   = "new"
+	dumpSuffix   = ".dmp"
+	dumpsRemoved = "removed" // ours: names of dumps that were not kept, one file each
+)
+
+// dumps is the folder of the session's minidumps.
+func (c cases) dumps(sessionID string) string { return filepath.Join(c.dir, sessionID+".dumps") }
+
+// makeDumps makes the folder of a session's minidumps.
+func (c cases) makeDumps(sessionID string) (string, error) {
+	dir := c.dumps(sessionID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("folder of crash dumps: %w", err)
+	}
+	return dir, nil
+}
+
+// dumpsIn lists the dumps of a folder, the oldest first; none where there is no such
+// folder.
+func dumpsIn(dir string) ([]dump, error) {
+	var found []dump
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, dumpSuffix) {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		file, err := filepath.Rel(dir, path)
+		if err != nil || filepath.Dir(file) == dumpsBegun {
+			return err // not whole
+		}
+		one := dump{File: file, Bytes: fi.Size(), At: fi.ModTime().UTC()}
+		if filepath.Dir(file) == dumpsRemoved {
+			one.File, one.Removed = filepath.Base(file), true
+		}
+		found = append(found, one)
+		return nil
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // no folder, or one moved on meanwhile, which the next look finds
+	}
+	slices.SortFunc(found, func(a, b dump) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.File, b.File)) })
+	return found, err
+}
+
+// waitDumps lists the dumps once none is being written any more, or the patience is
+// at its end.
+func waitDumps(ctx context.Context, dir string) ([]dump, error) {
+	ctx, cancel := context.WithTimeout(ctx, dumpPatience)
+	defer cancel()
+	for {
+		begun, err := os.ReadDir(filepath.Join(dir, dumpsBegun))
+		if err != nil || len(begun) == 0 || ctx.Err() != nil {
+			return dumpsIn(dir)
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// overflowing returns which of a session's dumps are too many: the first ones say
+// most about what went wrong.
+func overflowing(found []dump) []dump {
+	var over []dump
+	n, bytes := 0, int64(0)
+	for _, d := range found {
+		if d.Removed {
+			continue
+		}
+		if n++; n > dumpsOfOne || bytes+d.Bytes > dumpBytesOfOne {
+			over = append(over, d)
+			continue
+		}
+		bytes += d.Bytes
+	}
+	return over
+}
+
+// trimDumps removes what is too many of a session's dumps. Their names, times and
+// sizes stay, for its bundle, as empty files of that length.
+func trimDumps(dir string) error {
+	found, err := dumpsIn(dir)
+	over := overflowing(found)
+	if err != nil || len(over) == 0 {
+		return err
+	}
+	aside := filepath.Join(dir, dumpsRemoved)
+	if err := os.MkdirAll(aside, 0o700); err != nil {
+		return fmt.Errorf("crash dumps: %w", err)
+	}
+	for _, d := range over {
+		path := filepath.Join(dir, d.File)
+		stub := filepath.Join(aside, filepath.Base(d.File))
+		err := os.Rename(path, stub)
+		if err == nil {
+			// Emptied, and as long as before: a hole takes no room.
+			err = errors.Join(os.Truncate(stub, 0), os.Truncate(stub, d.Bytes), os.Chtimes(stub, d.At, d.At))
+		}
+		meta := os.Remove(strings.TrimSuffix(path, dumpSuffix) + ".meta")
+		if errors.Is(meta, fs.ErrNotExist) {
+			meta = nil
+		}
+		if err := errors.Join(err, meta); err != nil {
+			return fmt.Errorf("crash dumps: %w", err)
+		}
+	}
+	return durable.Sync(aside)
+}
+
+// uploads tells whether Chrome's crash handler may send the dumps to its maker: the
+// user of a Google Chrome agreed to that. A Chromium knows no address to send to.
+func uploadsDumps(dir string) bool {
+	// Crashpad's settings: a magic word, a version, and options, whose first bit it
+	// is.
+	b, err := os.ReadFile(filepath.Join(dir, "settings.dat"))
+	return err == nil && len(b) > 8 && b[8]&1 != 0
+}
+
+// tidyDumps keeps the dumps of sessions that are over within their bound. Only those
+// go whose session's evidence is stored, which names them.
+func (l *Launcher) tidyDumps() error {
+	l.mu.Lock()
+	inUse := map[string]bool{} // several sessions share a browser, and its folder
+	for v := range l.driven {
+		inUse[v.dumps] = true
+	}
+	var over []caseFile
+	for _, f := range l.ended {
+		if f.Ended != "" && f.Evidence.EvidenceID != "" {
+			over = append(over, f)
+		}
+	}
+	l.mu.Unlock()
+	slices.SortFunc(over, func(a, b caseFile) int { return b.AcquiredAt.Compare(a.AcquiredAt) })
+	var total int64
+	var errs error
+	for _, f := range over { // the newest first
+		dir := l.cases.dumps(f.SessionID)
+		if _, err := os.Stat(dir); err != nil || inUse[dir] {
+			continue
+		}
+		found, err := dumpsIn(dir)
+		var bytes int64
+		for _, d := range found {
+			if !d.Removed {
+				bytes += d.Bytes
+			}
+		}
+		total += bytes
+		if err == nil && (bytes == 0 || total > dumpBytesOfAll) {
+			err = os.RemoveAll(dir)
+			total -= bytes
+		}
+		errs = errors.Join(errs, err)
+	}
+	if errs != nil {
+		return fmt.Errorf("crash dumps: %w", errs)
+	}
+	return nil
+}

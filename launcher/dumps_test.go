@@ -1,0 +1,174 @@
+package launcher
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"leasehold/internal/boottime"
+	"leasehold/lease"
+)
+
+// crash writes what Crashpad does of one crash.
+func crash(t *testing.T, dir, name string, size int, at time.Time) {
+	t.Helper()
+	pending := filepath.Join(dir, "pending")
+	if err := os.MkdirAll(pending, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for file, content := range map[string][]byte{name + ".dmp": make([]byte, size), name + ".meta": []byte("m")} {
+		if err := os.WriteFile(filepath.Join(pending, file), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chtimes(filepath.Join(pending, name+".dmp"), at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDumpsAreBounded(t *testing.T) {
+	dir := t.TempDir()
+	begun := time.Now().Add(-time.Hour).Truncate(time.Second).UTC()
+	const crashes = dumpsOfOne + 7
+	for i := range crashes {
+		crash(t, dir, fmt.Sprintf("c%02d", i), 100+i, begun.Add(time.Duration(i)*time.Minute))
+		for range 2 {
+			if err := trimDumps(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	found, err := dumpsIn(dir)
+	if err != nil || len(found) != crashes {
+		t.Fatalf("%d dumps, %v", len(found), err)
+	}
+	for i, d := range found {
+		removed := i >= dumpsOfOne
+		if filepath.Base(d.File) != fmt.Sprintf("c%02d.dmp", i) || d.Bytes != int64(100+i) || !d.At.Equal(begun.Add(time.Duration(i)*time.Minute)) || d.Removed != removed {
+			t.Errorf("dump %d: %+v", i, d)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "pending", "*"))
+	if err != nil || len(left) != 2*dumpsOfOne {
+		t.Errorf("%d files, %v: %v", len(left), left, err)
+	}
+	if none, err := dumpsIn(filepath.Join(dir, "nowhere")); len(none) != 0 || err != nil {
+		t.Errorf("no folder: %v, %v", none, err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, dumpsBegun), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(dir, dumpsBegun, "half.dmp")
+	if err := os.WriteFile(half, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var handler sync.WaitGroup
+	handler.Go(func() {
+		time.Sleep(30 * time.Millisecond)
+		if err := os.Rename(half, filepath.Join(dir, "pending", "half.dmp")); err != nil {
+			t.Error(err)
+		}
+	})
+	if found, err := waitDumps(t.Context(), dir); err != nil || len(found) != crashes+1 {
+		t.Errorf("the one that was being written: %d, %v", len(found), err)
+	}
+	handler.Wait()
+}
+
+func TestOverflowing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var found []dump
+		for range rapid.IntRange(0, 60).Draw(t, "dumps") {
+			found = append(found, dump{Bytes: rapid.Int64Range(0, 40<<20).Draw(t, "bytes"), Removed: rapid.IntRange(0, 5).Draw(t, "removed") == 0})
+		}
+		over := map[dump]int{}
+		for _, d := range overflowing(found) {
+			if d.Removed {
+				t.Fatal("removed twice")
+			}
+			over[d]++
+		}
+		kept, bytes := 0, int64(0)
+		for i := len(found) - 1; i >= 0; i-- { // the same sizes are the same
+			d := found[i]
+			if d.Removed {
+				continue
+			}
+			if over[d] > 0 {
+				over[d]--
+				continue
+			}
+			kept++
+			bytes += d.Bytes
+		}
+		if kept > dumpsOfOne || bytes > dumpBytesOfOne {
+			t.Fatalf("%d dumps of %d bytes are kept", kept, bytes)
+		}
+		if len(found) > 0 && !found[0].Removed && kept == 0 { // none is larger than all may be
+			t.Fatal("the first is not kept")
+		}
+	})
+}
+
+// TestDumpsGoWithTheirEvidenceOnly: what is removed of sessions that are over.
+func TestDumpsGoWithTheirEvidenceOnly(t *testing.T) {
+	l := &Launcher{cases: cases{t.TempDir()}, ended: map[string]caseFile{}, driven: map[*vitals]bool{}, bootID: boottime.ID()}
+	session := func(id string, age time.Duration, ended string, evidence string, size int) string {
+		l.ended[id] = caseFile{SessionID: id, Ended: ended, Evidence: lease.Sealed{EvidenceID: evidence}, AcquiredAt: time.Now().Add(-age)}
+		dir, err := l.cases.makeDumps(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if size > 0 {
+			crash(t, dir, "c", 1, time.Now())
+			if err := os.Truncate(filepath.Join(dir, "pending", "c.dmp"), int64(size)); err != nil { // a hole
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	const half = dumpBytesOfAll/2 + 1
+	newest := session("newest", time.Minute, "released", "ev1", half)
+	living := session("living", 2*time.Minute, "", "", half)
+	shared := session("shared", 3*time.Minute, "released", "ev2", 0)
+	l.driven[&vitals{dumps: shared}] = true
+	unstored := session("unstored", 4*time.Minute, "recovering", "", half)
+	older := session("older", 5*time.Minute, "released", "ev3", half)
+	small := session("small", 6*time.Minute, "released", "ev4", 1000)
+	empty := session("empty", 7*time.Minute, "released", "ev5", 0)
+	if err := l.tidyDumps(); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{newest: true, living: true, shared: true, unstored: true, older: false, small: true, empty: false} {
+		if _, err := os.Stat(dir); (err == nil) != want {
+			t.Errorf("%s: %v, want it kept: %v", filepath.Base(dir), err, want)
+		}
+	}
+	if err := l.cases.remove("newest"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(newest); err == nil {
+		t.Error("a session that is forgotten keeps its dumps")
+	}
+}
+
+func TestUploadsDumps(t *testing.T) {
+	dir := t.TempDir()
+	if uploadsDumps(dir) {
+		t.Error("without settings")
+	}
+	for options, want := range map[byte]bool{0: false, 1: true, 2: false} {
+		settings := append([]byte("sdPC\x01\x00\x00\x00"), options, 0, 0, 0, 0, 0, 0, 0)
+		if err := os.WriteFile(filepath.Join(dir, "settings.dat"), settings, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if uploadsDumps(dir) != want {
+			t.Errorf("options %d", options)
+		}
+	}
+}

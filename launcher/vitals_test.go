@@ -1,0 +1,205 @@
+package launcher
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"leasehold/internal/boottime"
+	"leasehold/internal/procfs"
+)
+
+// looks are a browser's looks, one a second unless after says otherwise.
+type looks []struct {
+	n     int           // how often it is the same
+	after time.Duration // since the one before; zero: a second
+	look  look
+	cpu   uint64 // used since the one before
+	heard bool   // its pipe brought something since
+}
+
+func (all looks) silence() silence {
+	var s silence
+	var now look
+	for _, l := range all {
+		for range max(l.n, 1) {
+			gap := l.after
+			if gap == 0 {
+				gap = time.Second
+			}
+			next := l.look
+			next.at, next.cpu, next.reads = now.at.Add(gap), now.cpu+l.cpu, now.reads
+			if l.heard {
+				next.reads++
+			}
+			now = next
+			s = s.next(now)
+		}
+	}
+	return s
+}
+
+func TestSilence(t *testing.T) {
+	const bound = 10 * time.Second
+	waits, stopped := look{asked: true, state: 'S'}, look{asked: true, state: 'T'}
+	for _, c := range []struct {
+		name  string
+		looks looks
+		want  string // a part of what is told; empty: nothing
+	}{
+		{"nothing asked", looks{{n: 100, look: look{state: 'S'}}}, ""},
+		{"stopped", looks{{n: 11, look: stopped}}, "no answer for 10s, its process is stopped"},
+		{"stopped, not long enough", looks{{n: 10, look: stopped}}, ""},
+		{"waits", looks{{n: 11, look: waits}}, "no answer for 10s, its main thread waits"},
+		{"answered in between", looks{{n: 10, look: waits}, {look: look{state: 'S'}}, {n: 10, look: waits}}, ""},
+		{"said something in between", looks{{n: 10, look: waits}, {look: waits, heard: true}, {n: 9, look: waits}}, ""},
+		{"a thread works", looks{{n: 100, look: look{asked: true, state: 'S', working: true}}}, ""},
+		{"waits for a disk", looks{{n: 100, look: look{asked: true, state: 'D'}}}, ""},
+		{"gets no processor", looks{{n: 100, look: look{asked: true, state: 'R'}}}, ""},
+		{"gets little of it", looks{{n: 100, look: look{asked: true, state: 'R'}, cpu: 5}}, ""},
+		{"runs and runs", looks{{n: 11, look: look{asked: true, state: 'R'}, cpu: 100}}, "no answer while its main thread ran for 10s"},
+		{"a debugger has it", looks{{n: 100, look: look{asked: true, state: 't'}}}, ""},
+		{"the launcher stood still", looks{{n: 9, look: stopped}, {after: time.Hour, look: stopped}}, ""},
+		{"the launcher stood still and it ran", looks{{n: 2, look: waits}, {after: time.Hour, look: waits, cpu: 200000}, {n: 5, look: waits}}, ""},
+		{"everything is slow", looks{{n: 100, after: 3 * time.Second, look: stopped}}, ""},
+		{"still and busy do not add up", looks{{n: 9, look: waits}, {n: 9, look: look{asked: true, state: 'R'}, cpu: 100}}, ""},
+	} {
+		ill := c.looks.silence().verdict(bound)
+		switch {
+		case ill == nil && c.want != "":
+			t.Errorf("%s: not noticed", c.name)
+		case ill != nil && (c.want == "" || !strings.Contains(ill.told, c.want) || len(ill.told) > 123 || ill.reason != reasonBrowserHangs):
+			t.Errorf("%s: %+v", c.name, ill)
+		}
+	}
+	if ill := (looks{{n: 1000, look: stopped}}).silence().verdict(0); ill != nil {
+		t.Errorf("without a bound: %+v", ill)
+	}
+}
+
+// TestSilenceIsFair: whatever a machine does, a browser is not given up unless it was
+// asked, and either stood still for the bound in looks that came in time, or its main
+// thread ran for that long.
+func TestSilenceIsFair(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const bound = 5 * time.Second
+		var s silence
+		now := look{at: boottime.Instant(rapid.Int64Range(0, 1e15).Draw(t, "at"))}
+		var still time.Duration // since the last sign of life, in the test's own way
+		var ran uint64
+		for range rapid.IntRange(1, 60).Draw(t, "looks") {
+			next := look{
+				asked: rapid.IntRange(0, 20).Draw(t, "asked") > 0, working: rapid.Bool().Draw(t, "working"),
+				state: rapid.SampledFrom([]byte("SSSSTRDtZ")).Draw(t, "state"),
+			}
+			gap := time.Duration(rapid.SampledFrom([]int{900, 1000, 1100, 1900, 2500, 90000}).Draw(t, "gap")) * time.Millisecond
+			used := uint64(rapid.SampledFrom([]int{0, 0, 0, 1, 80, 100}).Draw(t, "cpu"))
+			next.at, next.cpu, next.reads = now.at.Add(gap), now.cpu+used, now.reads
+			if rapid.IntRange(0, 15).Draw(t, "heard") == 0 {
+				next.reads++
+			}
+			if !next.asked || !now.asked || next.reads != now.reads {
+				still, ran = 0, 0
+			} else if gap <= 2*lookEvery {
+				ran += used
+				if used == 0 && (next.state == 'T' || next.state == 'S' && !next.working) {
+					still += gap
+				}
+			}
+			now = next
+			s = s.next(now)
+			wanted := still >= bound || procfs.Ticks(ran) >= bound
+			if ill := s.verdict(bound); (ill != nil) != wanted {
+				t.Fatalf("still %v, ran %d: %+v", still, ran, ill)
+			}
+			if s.verdict(bound) != nil {
+				return // it is given up once
+			}
+		}
+	})
+}
+
+func TestExcess(t *testing.T) {
+	const limit = 1 << 30
+	type r struct {
+		second int
+		used   uint64
+	}
+	for _, c := range []struct {
+		name  string
+		limit uint64
+		all   []r
+		want  bool
+	}{
+		{"below", limit, []r{{0, 5}, {3, limit}, {6, limit}, {9, limit}, {12, limit}}, false},
+		{"above for long", limit, []r{{0, limit + 1}, {2, limit + 1}, {4, limit + 9}, {6, limit + 1}}, true},
+		{"at the bound", limit, []r{{0, limit + 1}, {1, limit + 1}, {3, limit + 9}, {5, limit + 1}}, true},
+		{"not long enough", limit, []r{{0, limit + 1}, {1, limit + 1}, {2, limit + 1}, {3, limit + 1}, {4, limit + 1}}, false},
+		{"not seen often enough", limit, []r{{0, limit + 1}, {60, limit + 1}, {120, limit + 1}}, false},
+		{"went down in between", limit, []r{{0, limit + 1}, {2, limit + 1}, {4, limit}, {5, limit + 1}, {6, limit + 1}, {8, limit + 1}, {9, limit + 1}}, false},
+		{"no limit", 0, []r{{0, limit}, {20, limit}, {40, limit}, {60, limit}}, false},
+	} {
+		var e excess
+		for _, one := range c.all {
+			e = e.next(c.limit, reading{boottime.Instant(0).Add(time.Duration(one.second) * time.Second), one.used})
+		}
+		ill := e.verdict(c.limit)
+		if (ill != nil) != c.want || ill != nil && (!strings.Contains(ill.told, "1.0 GiB") || len(ill.told) > 123) {
+			t.Errorf("%s: %+v", c.name, ill)
+		}
+	}
+	if l := memoryLimit(0, 5); l != 5 {
+		t.Errorf("the profile's own: %d", l)
+	}
+	if l := memoryLimit(3, 5); l != 3 {
+		t.Errorf("a profile may not have more: %d", l)
+	}
+	if l := memoryLimit(5, 3); l != 3 {
+		t.Errorf("a profile may have less: %d", l)
+	}
+	if l := memoryLimit(5, 0); l != 5 {
+		t.Errorf("the host's: %d", l)
+	}
+	if ill := oomKilled(limit); ill.reason != reasonBrowserMemory || len(ill.told) > 123 || !strings.Contains(ill.told, "1.0 GiB") {
+		t.Errorf("%+v", ill)
+	}
+}
+
+// TestMemoryOf: two processes that share their pages have them once.
+func TestMemoryOf(t *testing.T) {
+	var ps []procfs.Process
+	for range 2 {
+		cmd := exec.Command("/bin/sleep", "1000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait() // it was killed
+		})
+		p, err := procfs.Read(cmd.Process.Pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p)
+	}
+	ps = append(ps, procfs.Process{PID: 1 << 30}) // one that has ended
+	rss, how, shares := memoryOf(ps, 1<<40)
+	if how != "rss" || rss == 0 || shares != nil {
+		t.Errorf("below what is enough: %d %s %v", rss, how, shares)
+	}
+	used, how, shares := memoryOf(ps, 0)
+	if how != "pss" || used == 0 || used >= rss || len(shares) != 2 || shares[0].Bytes+shares[1].Bytes != used {
+		t.Errorf("%d of %d %s %v", used, rss, how, shares)
+	}
+	if os.Getuid() != 0 {
+		// The first process is somebody else's: its pages are known only roughly.
+		if used, how, shares := memoryOf([]procfs.Process{{PID: 1}}, 0); how != "private" || used == 0 || len(shares) != 1 {
+			t.Errorf("of another's: %d %s %v", used, how, shares)
+		}
+	}
+}

@@ -85,6 +85,9 @@ func (l *loop) wait() {
 	awaited := m.awaited.Load()
 	asked := m.asked
 	m.asked = false
+	if asked {
+		l.hurry.asked = time.Now()
+	}
 	if asked && awaited > 0 && awaited <= spinAwaited && l.spin.wait(l.fds) {
 		return
 	}
@@ -181,8 +184,8 @@ func (l *loop) readPipe() {
 		rest, l.none = nil, 0
 		messages++
 	}
-	l.hurry.read(messages, l.m.answered, l.m.awaited.Load())
-	l.m.answered = false
+	l.hurry.read(messages, l.m.answered, l.m.relayed, l.m.awaited.Load())
+	l.m.answered, l.m.relayed = false, false
 	switch {
 	case kept:
 		// A connection writes out of the buffer: it is that connection's now.
@@ -314,6 +317,10 @@ const (
 	hurryPause  = 150 * time.Microsecond // at first; it doubles while it is worth it
 	longestRest = time.Millisecond
 	hurryWindow = 16 // commands in flight from which on answers may wait as well
+	// The launcher's own events wait for each other for ownRest at most, and where a
+	// client awaits an answer, for no more than a part of what it has waited.
+	ownRest = 2 * time.Millisecond
+	ownPart = 8
 )
 
 // hurry tells when the browser's messages come fast.
@@ -323,16 +330,21 @@ type hurry struct {
 	rest  time.Duration // before each read; 0: none
 	due   bool          // a rest is, before the next read
 	taken bool          // it was
+	asked time.Time     // when a client's last command was seen
 }
 
 // read notes a read of the pipe: how many messages it brought, and whether there
-// was an answer to a client among them. A client that waits for that before it
-// goes on is not kept waiting.
-func (h *hurry) read(messages int, answered bool, awaited int32) {
+// was an answer to a client among them, or anything else for one. A client that waits
+// for an answer before it goes on is not kept waiting. What only the launcher listens
+// to, the requests of a page that loads, is fetched together.
+func (h *hurry) read(messages int, answered, relayed bool, awaited int32) {
 	now := time.Now()
-	fast := now.Sub(h.last) < hurryGap
+	gap := now.Sub(h.last)
+	fast := gap < hurryGap
 	h.last = now
 	switch {
+	case !relayed && now.Sub(h.asked) > ownPart*hurryPause && (gap < ownRest || h.taken && messages > 1):
+		h.fast, h.rest = 0, min(ownRest, now.Sub(h.asked)/ownPart)
 	case answered && awaited < hurryWindow:
 		h.fast, h.rest = 0, 0
 	case h.taken && messages < 2:

@@ -103,6 +103,7 @@ type Mux struct {
 	dirty    []*Conn // with something to flush
 	asked    bool    // a command was sent since it last waited
 	answered bool    // a client was, since it last read the pipe
+	relayed  bool    // anything went to a client, since then
 	done     chan struct{}
 
 	// waking is held to change what the loop finds when it is woken.
@@ -116,27 +117,26 @@ type Mux struct {
 type reply struct {
 	Result json.RawMessage
 	Error  *Error
-	gone   error
 }
 
 // calls are the commands of ours that wait for their answers on one session.
 type calls struct {
 	mu      sync.Mutex
-	waiting map[int64]chan<- reply
+	waiting map[int64]chan<- []byte
 }
 
 // add registers a call. What it returns takes the call back.
-func (c *calls) add(id int64, answer chan<- reply) (remove func()) {
+func (c *calls) add(id int64, answer chan<- []byte) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting == nil {
-		c.waiting = map[int64]chan<- reply{}
+		c.waiting = map[int64]chan<- []byte{}
 	}
 	c.waiting[id] = answer
 	return func() { c.take(id) }
 }
 
-func (c *calls) take(id int64) chan<- reply {
+func (c *calls) take(id int64) chan<- []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	answer := c.waiting[id]
@@ -144,10 +144,11 @@ func (c *calls) take(id int64) chan<- reply {
 	return answer
 }
 
-// settle gives an answer to the call that waits for it, if one does.
+// settle gives an answer to the call that waits for it, if one does. Whoever called
+// parses it: a screenshot would hold up the pipe's reader.
 func (c *calls) settle(id int64, msg []byte) {
 	if answer := c.take(id); answer != nil {
-		answer <- parseReply(msg)
+		answer <- bytes.Clone(msg)
 	}
 }
 
@@ -394,14 +395,6 @@ func (m *Mux) report(method string, msg []byte) {
 	}
 }
 
-func parseReply(msg []byte) reply {
-	var r reply
-	if err := json.Unmarshal(msg, &r); err != nil {
-		return reply{gone: fmt.Errorf("an answer of the browser cannot be read: %w", err)}
-	}
-	return r
-}
-
 // smallMessage is up to which size, in bytes, messages are copied so that they go
 // out in one piece: each write may wake the browser.
 const smallMessage = 32 << 10
@@ -513,7 +506,7 @@ func (m *Mux) call(ctx context.Context, session, method string, params, result a
 	if params == nil {
 		params = struct{}{}
 	}
-	c := make(chan reply, 1)
+	c := make(chan []byte, 1)
 	m.mu.Lock()
 	if m.gone != nil {
 		m.mu.Unlock()
@@ -536,10 +529,11 @@ func (m *Mux) call(ctx context.Context, session, method string, params, result a
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	select {
-	case r := <-c:
-		switch {
-		case r.gone != nil:
-			return fmt.Errorf("%s: %w", method, r.gone)
+	case answer := <-c:
+		var r reply
+		switch err := json.Unmarshal(answer, &r); {
+		case err != nil:
+			return fmt.Errorf("%s: the browser's answer cannot be read: %w", method, err)
 		case r.Error != nil:
 			return fmt.Errorf("%s: %w", method, r.Error)
 		case result == nil:

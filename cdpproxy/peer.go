@@ -73,6 +73,7 @@ func (p *Peer) deliver(a answer, msg []byte) (kept bool) {
 	p.mu.Unlock()
 	switch {
 	case conn != nil:
+		p.mux.relayed = true
 		return conn.deliver(a, msg)
 	case watcher != nil:
 		watcher.deliver(a, msg)

@@ -24,6 +24,7 @@ type Kind string
 const (
 	KindStart      Kind = "start"      // the session began
 	KindURL        Kind = "url"        // a page went somewhere
+	KindFrame      Kind = "frame"      // a frame inside a page went to a sensitive place
 	KindStep       Kind = "step"       // the task named what it does
 	KindCheckpoint Kind = "checkpoint" // the task named a point
 	KindEvent      Kind = "event"      // the task reported something
@@ -34,6 +35,7 @@ const (
 	KindStorage    Kind = "storage"    // a page changed what its origin stores: local or session storage
 	KindCrash      Kind = "crash"      // a page crashed
 	KindConnection Kind = "connection" // a worker's connection came or went
+	KindPicture    Kind = "picture"    // a picture was stored; Data names it
 	KindEnd        Kind = "end"        // the session is over
 )
 

@@ -1,10 +1,13 @@
 package checkpoint
 
+import "slices"
+
 // Summary is what a journal says in the end: a pure fold over its entries.
 type Summary struct {
 	LastURL  string
 	LastStep string
-	// Pages are the pages seen, in order, without repetition in a row.
+	// Pages are the pages seen, in order, without repetition in a row, and the
+	// sensitive frames in them.
 	Pages []Entry
 	// Steps are the steps named, in order.
 	Steps []Entry
@@ -16,7 +19,7 @@ type Summary struct {
 	// after LastSafe.
 	Unsafe, UnsafeSince []Entry
 	// StepsSince and PagesSince are what came after LastSafe, with the page
-	// that was open then.
+	// that was open then, and the sensitive frames in pages.
 	StepsSince []Entry
 	PagesSince []Entry
 	// Did is what pages did besides: forms, downloads, dialogs, changes of what
@@ -30,9 +33,14 @@ type Summary struct {
 func Summarize(entries []Entry) Summary {
 	var s Summary
 	var last Entry
+	var frames []Entry // of the pages that are open
 	for _, e := range entries {
 		switch e.Kind {
+		case KindFrame:
+			s.Pages, s.PagesSince = append(s.Pages, e), append(s.PagesSince, e)
+			frames = append(frames, e)
 		case KindURL:
+			frames = slices.DeleteFunc(frames, func(f Entry) bool { return f.Target == e.Target })
 			if e.URL != s.LastURL || e.Sensitive != last.Sensitive {
 				s.Pages = append(s.Pages, e)
 			}
@@ -51,6 +59,7 @@ func Summarize(entries []Entry) Summary {
 			if s.LastURL != "" {
 				s.PagesSince = []Entry{last}
 			}
+			s.PagesSince = append(s.PagesSince, frames...)
 		case KindRequest:
 			s.Unsafe = append(s.Unsafe, e)
 			s.UnsafeSince = append(s.UnsafeSince, e)

@@ -79,6 +79,11 @@ type Manifest struct {
 	PreviousEvidenceID     string `json:"previous_evidence_id"`
 	PreviousManifestSHA256 string `json:"previous_manifest_sha256"`
 
+	// Checkpoint is the one that a picture was taken at, if it was at one.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// Pictures were stored while the session lived; the oldest first.
+	Pictures []Picture `json:"pictures,omitempty"`
+
 	// Pages are what Capture found, in the order it was given.
 	Pages []PageResult `json:"pages"`
 	Parts []Part       `json:"parts"`
@@ -155,15 +160,20 @@ func Decode(evidenceID string, raw []byte) (Manifest, error) {
 }
 
 // Newest sorts manifests, the newest first: by token, which only grows, then by
-// the time they were made. Anchors come last.
+// the time they were made. A session's pictures come after its bundle, and anchors
+// last.
 func Newest(list []Manifest) {
-	anchor := func(m Manifest) int {
-		if m.IsAnchor() {
+	after := func(is func(Manifest) bool, a, b Manifest) int {
+		switch {
+		case is(a) == is(b):
+			return 0
+		case is(a):
 			return 1
 		}
-		return 0
+		return -1
 	}
 	slices.SortFunc(list, func(a, b Manifest) int {
-		return cmp.Or(cmp.Compare(anchor(a), anchor(b)), cmp.Compare(b.LeaseToken, a.LeaseToken), b.At.Compare(a.At), cmp.Compare(b.EvidenceID, a.EvidenceID))
+		return cmp.Or(after(Manifest.IsAnchor, a, b), cmp.Compare(b.LeaseToken, a.LeaseToken), after(Manifest.IsPicture, a, b),
+			b.At.Compare(a.At), cmp.Compare(b.EvidenceID, a.EvidenceID))
 	})
 }

@@ -69,26 +69,61 @@ func (m Manifest) bytes() int64 {
 	return n
 }
 
+// strayAge is how old a picture is that no bundle names and whose session is over
+// before it is removed: the bundle that names it may still be in another host's spool.
+const strayAge = 24 * time.Hour
+
+// Strays returns the pictures of a store that nobody needs any more: no bundle
+// names them, and living does not tell that their session goes on.
+func Strays(bundles []Manifest, living func(sessionID string) bool, now time.Time) []Manifest {
+	named := map[string]bool{}
+	for _, m := range bundles {
+		for _, p := range m.Pictures {
+			named[p.EvidenceID] = true
+		}
+	}
+	var strays []Manifest
+	for _, m := range bundles {
+		if m.IsPicture() && !named[m.EvidenceID] && !living(m.SessionID) && now.Sub(m.At) > strayAge {
+			strays = append(strays, m)
+		}
+	}
+	return strays
+}
+
 // Plan returns which of a store's bundles are to be removed now, oldest first.
 // It cuts the old end of a profile's chain only, so that what stays is whole: a
 // bundle that keep names, and the newest of its profile, stay with all that came
-// after them, even past the limits. Anchors count, and stay.
+// after them, even past the limits. Anchors count, and stay; pictures go with the
+// bundle that names them.
 func (r Retention) Plan(bundles []Manifest, keep func(evidenceID string) bool, now time.Time) []Cut {
 	var total int64
 	profiles := map[string][]Manifest{}
+	pictures := map[string]int64{}
 	for _, m := range bundles {
 		total += m.bytes()
-		if !m.IsAnchor() {
+		if m.IsPicture() {
+			pictures[m.EvidenceID] = m.bytes()
+		}
+		if m.chained() {
 			profiles[m.ProfileID] = append(profiles[m.ProfileID], m)
 		}
+	}
+	// A bundle goes with the pictures that it names.
+	size := func(m Manifest) int64 {
+		n := m.bytes()
+		for _, p := range m.Pictures {
+			n += pictures[p.EvidenceID]
+		}
+		return n
 	}
 	var cuts []Cut
 	cut := func(profileID, why string) {
 		m := profiles[profileID][0]
 		profiles[profileID] = profiles[profileID][1:]
-		total -= m.bytes()
+		total -= size(m)
 		cuts = append(cuts, Cut{
-			EvidenceID: m.EvidenceID, LeaseToken: m.LeaseToken, At: m.At, Bytes: m.bytes(), Why: why,
+			EvidenceID: m.EvidenceID, LeaseToken: m.LeaseToken, At: m.At, Bytes: size(m), Why: why,
 			PreviousEvidenceID: m.PreviousEvidenceID, PreviousManifestSHA256: m.PreviousManifestSHA256,
 		})
 	}
@@ -130,6 +165,8 @@ type Needs struct {
 	Profiles map[string]bool
 	// Evidence are the bundles that records name.
 	Evidence map[string]bool
+	// Sessions are those that are not over, by the records.
+	Sessions map[string]bool
 }
 
 // Retained is what one round of retention did.
@@ -142,7 +179,8 @@ type Retained struct {
 // limits, and so do bundles that are still in the spool. needed is asked after the bundles were listed, so that a
 // record which comes to name an older one in between is seen; where it fails
 // nothing is removed. For each profile an anchor that names what goes is stored
-// first. What an error interrupts is finished by the next round. by names this
+// first. Pictures go with the bundle that names them, and a while after their session
+// where none does. What an error interrupts is finished by the next round. by names this
 // launcher in the anchors.
 func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (Retained, error) {
 	var done Retained
@@ -169,6 +207,19 @@ func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed fun
 	for _, m := range bundles {
 		manifests[m.EvidenceID] = m
 	}
+	spooled, err := a.spool.List(ctx, "")
+	if err != nil {
+		return done, fmt.Errorf("retention: %w", err)
+	}
+	// Two bundles may name a picture: of the guard, and of who took the home for gone.
+	stays := map[string]bool{}
+	for _, m := range slices.Concat(bundles, spooled) {
+		if !slices.ContainsFunc(cuts, func(c Cut) bool { return c.EvidenceID == m.EvidenceID }) {
+			for _, p := range m.Pictures {
+				stays[p.EvidenceID] = true
+			}
+		}
+	}
 	byProfile := map[string][]Cut{}
 	for _, c := range cuts {
 		profileID := manifests[c.EvidenceID].ProfileID
@@ -181,7 +232,13 @@ func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed fun
 			continue
 		}
 		for _, c := range cuts {
-			if err := a.store.Delete(ctx, manifests[c.EvidenceID]); err != nil {
+			// Before the bundle: without it they would be nobody's.
+			pictures := slices.DeleteFunc(slices.Clone(manifests[c.EvidenceID].Pictures), func(p Picture) bool { return stays[p.EvidenceID] })
+			err := a.DropPictures(ctx, profileID, pictures...)
+			if err == nil {
+				err = a.store.Delete(ctx, manifests[c.EvidenceID])
+			}
+			if err != nil {
 				failed = append(failed, fmt.Errorf("retention of %s: %w", profileID, err))
 				break // the next one would leave a hole
 			}
@@ -189,6 +246,15 @@ func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed fun
 			done.Bytes += c.Bytes
 			a.log.Info().Str("profile", profileID).Uint64("token", c.LeaseToken).Str("evidence", c.EvidenceID).Str("why", c.Why).Msg("evidence removed by retention")
 		}
+	}
+	for _, m := range Strays(slices.Concat(bundles, spooled), func(sessionID string) bool { return needs.Sessions[sessionID] }, now) {
+		if err := a.store.Delete(ctx, m); err != nil {
+			failed = append(failed, fmt.Errorf("retention of %s: %w", m.ProfileID, err))
+			continue
+		}
+		done.Removed++
+		done.Bytes += m.bytes()
+		a.log.Info().Str("profile", m.ProfileID).Uint64("token", m.LeaseToken).Str("evidence", m.EvidenceID).Msg("picture of a session that is over removed")
 	}
 	return done, errors.Join(failed...)
 }

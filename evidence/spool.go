@@ -117,16 +117,20 @@ func (s *Spool) Open(evidenceID string) (*Sealed, error) {
 	return &Sealed{Manifest: m, Raw: raw, from: s.folder}, nil
 }
 
-// Sealed is a sealed bundle in the spool, on its way to a store.
+// Sealed is a sealed bundle, on its way from the spool, or from memory, to a store.
 type Sealed struct {
 	Manifest Manifest
 	// Raw is manifest.json as it was sealed.
-	Raw  []byte
-	from folder
+	Raw    []byte
+	from   folder
+	memory map[string][]byte // the parts of one that is in no folder
 }
 
 // Part reads a part that is not missing.
 func (s *Sealed) Part(name string) ([]byte, error) {
+	if s.memory != nil {
+		return s.memory[name], nil
+	}
 	return s.from.Part(context.Background(), s.Manifest.EvidenceID, name)
 }
 

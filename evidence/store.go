@@ -34,7 +34,7 @@ type Store interface {
 	Put(ctx context.Context, s *Sealed) error
 	// Delete removes a bundle, the manifest last, so that what a crash left of
 	// it is still listed and can be removed again. One that is not there is no
-	// error. Only Archive.Retain calls it.
+	// error. Only Archive calls it: Retain, and of pictures DropPictures.
 	Delete(ctx context.Context, m Manifest) error
 }
 

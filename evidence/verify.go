@@ -85,11 +85,14 @@ func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report,
 	if err != nil {
 		return v.report, err
 	}
-	var list, anchors []Manifest
+	var list, anchors, pictures []Manifest
 	for _, m := range all {
-		if m.IsAnchor() {
+		switch {
+		case m.IsAnchor():
 			anchors = append(anchors, m)
-		} else {
+		case m.IsPicture():
+			pictures = append(pictures, m)
+		default:
 			list = append(list, m)
 		}
 	}
@@ -114,6 +117,14 @@ func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report,
 	}
 	v.whatStayed(list)
 	v.forks()
+	for _, m := range pictures {
+		if v.seen[m.EvidenceID] {
+			continue
+		}
+		if err := v.picture(Picture{EvidenceID: m.EvidenceID}, Manifest{}); err != nil {
+			return v.report, err
+		}
+	}
 	return v.report, nil
 }
 
@@ -185,12 +196,59 @@ func (v *verifier) walk(at Link, by string) error {
 		if err := v.parts(m); err != nil {
 			return err
 		}
+		for _, p := range m.Pictures {
+			if err := v.picture(p, m); err != nil {
+				return err
+			}
+		}
 		if !m.IsAnchor() {
 			v.after[m.PreviousEvidenceID] = append(v.after[m.PreviousEvidenceID], m.EvidenceID)
 		}
 		at, after = m.previous(), m
 	}
 	return nil
+}
+
+// picture checks one that a bundle names, or that is listed and no bundle names.
+func (v *verifier) picture(p Picture, by Manifest) error {
+	if v.seen[p.EvidenceID] {
+		return nil
+	}
+	v.seen[p.EvidenceID] = true
+	named := by.EvidenceID != ""
+	raw, err := v.r.Manifest(v.ctx, p.EvidenceID)
+	switch {
+	case errors.Is(err, ErrNotFound) && !named:
+		return nil // its session ended meanwhile, and took it along
+	case errors.Is(err, ErrNotFound):
+		v.found(BundleMissing, p.EvidenceID, "", "%s names it as a picture, and it is not there", by.EvidenceID)
+		return nil
+	case errors.Is(err, ErrDamaged):
+		v.found(BundleChanged, p.EvidenceID, "", "%v", err)
+		return nil
+	case err != nil:
+		return err
+	}
+	m, err := Decode(p.EvidenceID, raw)
+	switch sum := sha256Hex(raw); {
+	case named && sum != p.ManifestSHA256:
+		v.found(BundleChanged, p.EvidenceID, "", "SHA-256 of the manifest is %s, %s says %s", sum, by.EvidenceID, p.ManifestSHA256)
+	case err != nil:
+		v.found(BundleChanged, p.EvidenceID, "", "%v", err)
+	}
+	switch {
+	case err != nil:
+		return nil //nolint:nilerr // it is a finding of the report
+	case !m.IsPicture() || m.ProfileID != v.report.ProfileID:
+		v.found(BundleReordered, m.EvidenceID, "", "it is no picture of this profile")
+	case named && m.LeaseToken > by.LeaseToken:
+		v.found(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle that names it, %s, has %d", m.LeaseToken, by.EvidenceID, by.LeaseToken)
+	}
+	err = v.parts(m)
+	if errors.Is(err, ErrNotFound) && !named {
+		return nil
+	}
+	return err
 }
 
 func (v *verifier) parts(m Manifest) error {

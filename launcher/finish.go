@@ -58,6 +58,7 @@ func (s *session) finish(r ruling, bundle *evidence.Bundle) {
 		s.log.Error().Err(err).Msg("the session's end is not complete: it is tried again")
 		how = "ended, and its recovery goes on: " + r.reason
 	}
+	s.forgetPictures(r.verdict == endInOrder)
 	s.retire(how)
 }
 
@@ -228,6 +229,7 @@ func (s *session) recover(r ruling, bundle *evidence.Bundle) (string, error) {
 	if bundle == nil {
 		bundle = s.capture(r.reason, "")
 	}
+	bundle.SetPictures(s.pictures.kept)
 	sealed := s.save(bundle)
 	s.holding.Stop()
 	return s.recovery(sealed, r.reason).run()

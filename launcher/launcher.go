@@ -42,6 +42,10 @@ type Options struct {
 	// Proxies are what profiles' proxy ids stand for; nil: none.
 	Proxies *proxies.Set
 
+	// PictureInterval is the least time between two pictures of a session that no
+	// checkpoint asks for; zero: none is taken.
+	PictureInterval time.Duration
+
 	Timing         lease.Timing
 	ReconnectGrace time.Duration
 	Cooldown       time.Duration
@@ -94,6 +98,8 @@ type Launcher struct {
 	metrics  *metrics
 	version  api.BrowserVersion
 
+	picturing chan struct{} // has room for those that are taken at a time
+
 	ctx    context.Context // of everything the launcher runs by itself
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -128,6 +134,7 @@ func New(o Options) (*Launcher, error) {
 		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, warm: map[string]*openProfile{}, ended: map[string]caseFile{},
 		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
 		late: map[string]bool{}, driven: map[*vitals]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
+		picturing: make(chan struct{}, picturesAtOnce),
 	}
 	o.Metrics.MustRegister(l.hostMetrics()...)
 	l.presence = &presence{l: l, steady: boottime.Now()}

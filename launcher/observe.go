@@ -48,6 +48,7 @@ type eyes struct {
 	began   map[string]boottime.Instant
 	pages   map[string]*page  // by target
 	targets map[string]string // target by CDP session
+	frames  map[string]string // frames in processes of their own: the target that each is in, by its own
 	sent    map[string]bool   // request ids that were recorded
 	sockets map[string]bool   // websockets that were recorded, since the last checkpoint
 	groups  map[[32]byte]*group
@@ -62,6 +63,20 @@ type page struct {
 	evidence.Page
 	context string // the browser context
 	seen    uint64 // when it last did something: the order of pages
+	noted   string // the last URL that was recorded
+	early   bool   // it was recorded before the page's own event of it came
+}
+
+// went is an entry for a page that went to a URL, once. The page's own session tells
+// of that, but not of the first navigation of a new page, where that is faster than
+// what turns the events on; the browser's session then does, early.
+func (pg *page) went(url string, early bool) *checkpoint.Entry {
+	if url == pg.noted && (early || pg.early) || early && !worthNoting(url) {
+		pg.early = pg.early && early
+		return nil
+	}
+	pg.noted, pg.early = url, early
+	return &checkpoint.Entry{Kind: checkpoint.KindURL, URL: url, Target: pg.TargetID}
 }
 
 // watched are the events that the eyes follow.
@@ -115,7 +130,7 @@ func remember[K comparable, V any](m map[K]V, key K, value V) {
 func newEyes(record func(checkpoint.Entry)) *eyes {
 	return &eyes{
 		record: record, acted: func() boottime.Instant { return math.MaxInt64 }, name: id.New("g"),
-		pages: map[string]*page{}, targets: map[string]string{}, sent: map[string]bool{}, sockets: map[string]bool{},
+		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, sent: map[string]bool{}, sockets: map[string]bool{},
 		began: map[string]boottime.Instant{}, groups: map[[32]byte]*group{},
 	}
 }
@@ -212,6 +227,10 @@ func (e *eyes) see(event cdpproxy.Event) {
 	switch event.Method {
 	case "Target.attachedToTarget":
 		e.targets[p.SessionID] = p.TargetInfo.TargetID
+		if p.TargetInfo.Type == "iframe" {
+			e.frames[p.TargetInfo.TargetID] = e.targets[event.Session]
+			entry = e.frameIn(e.pageOf(p.TargetInfo.TargetID), p.TargetInfo.URL)
+		}
 		if p.TargetInfo.Type == "page" {
 			e.pages[p.TargetInfo.TargetID] = &page{seen: e.ticks, context: p.TargetInfo.Context, Page: evidence.Page{
 				TargetID: p.TargetInfo.TargetID, SessionID: p.SessionID, Type: "page",
@@ -220,29 +239,35 @@ func (e *eyes) see(event cdpproxy.Event) {
 			if e.own == "" {
 				e.own = p.TargetInfo.Context
 			}
-			if worthNoting(p.TargetInfo.URL) {
-				entry = &checkpoint.Entry{Kind: checkpoint.KindURL, URL: p.TargetInfo.URL, Target: p.TargetInfo.TargetID}
-			}
+			entry = e.pages[p.TargetInfo.TargetID].went(p.TargetInfo.URL, true)
 		}
 	case "Target.detachedFromTarget":
 		if e.pages[e.targets[p.SessionID]] != nil {
 			e.closes = max(0, e.closes-1)
 		}
+		delete(e.frames, e.targets[p.SessionID])
 		delete(e.pages, e.targets[p.SessionID])
 		delete(e.targets, p.SessionID)
 	case "Target.targetInfoChanged":
 		if pg := e.pages[p.TargetInfo.TargetID]; pg != nil {
 			pg.Title, pg.URL = p.TargetInfo.Title, p.TargetInfo.URL
+			entry = pg.went(pg.URL, true)
+		} else if p.TargetInfo.Type == "iframe" {
+			entry = e.frameIn(e.pageOf(p.TargetInfo.TargetID), p.TargetInfo.URL)
 		}
 	case "Page.frameNavigated":
 		if p.Frame.ParentID == "" && current != nil {
 			current.URL, current.Crashed, current.Dialog = p.Frame.URL, false, ""
-			entry = &checkpoint.Entry{Kind: checkpoint.KindURL, URL: p.Frame.URL, Target: current.TargetID}
+			entry = current.went(p.Frame.URL, false)
+		} else if p.Frame.ParentID != "" {
+			entry = e.frameIn(current, p.Frame.URL)
 		}
 	case "Page.navigatedWithinDocument":
 		if current != nil && p.FrameID == current.TargetID {
 			current.URL = p.URL
-			entry = &checkpoint.Entry{Kind: checkpoint.KindURL, URL: p.URL, Target: current.TargetID}
+			entry = current.went(p.URL, false)
+		} else if current != nil {
+			entry = e.frameIn(current, p.URL)
 		}
 	case "Page.frameRequestedNavigation":
 		if method, ok := strings.CutPrefix(p.Reason, "formSubmission"); ok {
@@ -280,6 +305,30 @@ func (e *eyes) see(event cdpproxy.Event) {
 	if entry != nil {
 		e.record(*entry)
 	}
+}
+
+// pageOf is the page that a frame in a process of its own belongs to, at whatever
+// depth; nil where it is not known. The caller holds e.mu.
+func (e *eyes) pageOf(target string) *page {
+	for range maxFrameDepth {
+		if pg := e.pages[target]; pg != nil {
+			return pg
+		}
+		target = e.frames[target]
+	}
+	return nil
+}
+
+// maxFrameDepth bounds how deep frames are followed.
+const maxFrameDepth = 32
+
+// frameIn is an entry for a frame inside a page, which record judges: Text is the
+// page's URL.
+func (e *eyes) frameIn(pg *page, url string) *checkpoint.Entry {
+	if pg == nil || !strings.HasPrefix(url, "http") {
+		return nil
+	}
+	return &checkpoint.Entry{Kind: checkpoint.KindFrame, URL: url, Text: pg.URL, Target: pg.TargetID}
 }
 
 // look turns on what the eyes need of a new target. Buffers are as small as they
@@ -399,6 +448,14 @@ func (e *eyes) open() []evidence.Page {
 		pages[i].Primary = i == 0
 	}
 	return pages
+}
+
+// primary is the page that did something last, if one is open.
+func (e *eyes) primary() (evidence.Page, bool) {
+	if pages := e.open(); len(pages) > 0 {
+		return pages[0], true
+	}
+	return evidence.Page{}, false
 }
 
 // closing notes that one more page is about to close, and tells whether the

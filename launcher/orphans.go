@@ -175,7 +175,9 @@ func (l *Launcher) endOrphan(profile string) error {
 		c := captureCase{
 			l: l, record: record, path: path, token: f.Token, reason: reasonOrphaned, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: b,
 		}
-		f.Evidence = l.save(c.take(log), log)
+		bundle := c.take(log)
+		bundle.SetPictures(picturesIn(entries))
+		f.Evidence = l.save(bundle, log)
 	}
 	if f.Evidence.EvidenceID == "" {
 		return errors.Join(errNoEvidence, b.letGo(), lock.Unlock())

@@ -374,9 +374,25 @@ func withOutbox(events, outbox []lease.Event) []lease.Event {
 	return events
 }
 
+// accepted leaves pictures out that count for nothing: no bundle names them, and
+// their session is not one that the record says is living or in recovery. A holder
+// that was fenced may have left such a one.
+func accepted(manifests []evidence.Manifest, r lease.Record) []evidence.Manifest {
+	named := map[string]bool{}
+	for _, m := range manifests {
+		for _, p := range m.Pictures {
+			named[p.EvidenceID] = true
+		}
+	}
+	return slices.DeleteFunc(manifests, func(m evidence.Manifest) bool {
+		return m.IsPicture() && !named[m.EvidenceID] && (!unfinished(r) || !slices.Contains(r.Sessions(), m.SessionID))
+	})
+}
+
 // Evidence lists the profile's bundles, newest first.
 func (l *Launcher) Evidence(ctx context.Context, profileID string) ([]api.Bundle, error) {
-	if _, err := l.Profile(ctx, profileID); err != nil {
+	record, err := l.Profile(ctx, profileID)
+	if err != nil {
 		return nil, err
 	}
 	manifests, err := l.o.Archive.List(ctx, profileID)
@@ -384,8 +400,11 @@ func (l *Launcher) Evidence(ctx context.Context, profileID string) ([]api.Bundle
 		return nil, err
 	}
 	bundles := []api.Bundle{}
-	for _, m := range manifests {
-		b := api.Bundle{EvidenceID: m.EvidenceID, Token: lease.Token(m.LeaseToken), At: m.At, RecoveryReason: m.RecoveryReason, Parts: []api.Part{}}
+	for _, m := range accepted(manifests, record) {
+		b := api.Bundle{
+			EvidenceID: m.EvidenceID, Token: lease.Token(m.LeaseToken), At: m.At, RecoveryReason: m.RecoveryReason,
+			LastKnownURL: m.LastKnownURL, LastKnownStep: m.LastKnownStep, Checkpoint: m.Checkpoint, Parts: []api.Part{},
+		}
 		for _, p := range m.Parts {
 			b.Parts = append(b.Parts, api.Part{Name: p.Name, Kind: p.Kind, Bytes: p.Bytes, SHA256: p.SHA256, Missing: p.Missing})
 		}

@@ -16,6 +16,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/evidence"
 	"leasehold/internal/durable"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
@@ -285,10 +286,8 @@ func (l *Launcher) hasScreenshot(evidenceID string) bool {
 	if err != nil {
 		return false
 	}
-	var m struct {
-		LastScreenshot string `json:"last_screenshot"`
-	}
-	return json.Unmarshal(b, &m) == nil && m.LastScreenshot != ""
+	var m evidence.Manifest
+	return json.Unmarshal(b, &m) == nil && (m.LastScreenshot != "" || slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.Missing == "" }))
 }
 
 // The inspection of a profile's last recovery is kept beside the sessions.
@@ -453,7 +452,9 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 		c := captureCase{
 			l: l, record: r, path: path, token: f.Token, reason: f.Reason, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: browser,
 		}
-		f.Evidence = l.save(c.take(log), log)
+		bundle := c.take(log)
+		bundle.SetPictures(picturesIn(entries))
+		f.Evidence = l.save(bundle, log)
 		// Another try goes on from here, with this bundle.
 		if err := l.remember(f); err != nil {
 			log.Error().Err(err).Msg("session file not written")

@@ -111,6 +111,7 @@ func (l *Launcher) enter(s *session) {
 		s.update(func(f *facts) { f.draining, f.leaving = true, l.o.LeaveOnExit })
 	}
 	l.metrics.sessions.Inc()
+	s.beginPictures()
 	l.work.Go(s.run)
 }
 
@@ -215,6 +216,9 @@ func (s *session) endRun(r ruling, bundle *evidence.Bundle) (string, error) {
 	s.cutOff(s.lossCause(reason), code, reason)
 	if bundle == nil {
 		bundle = s.capture(r.reason, r.outcome)
+	}
+	if lost {
+		bundle.SetPictures(s.pictures.kept)
 	}
 	sealed := s.save(bundle)
 	s.holding.Stop()

@@ -47,6 +47,8 @@ type session struct {
 	journal *checkpoint.Journal
 	holding *lease.Holding
 
+	pictures pictures
+
 	// left says that peers are those of a launcher before, whose worker has not
 	// come back yet. It is run's.
 	left bool
@@ -90,6 +92,8 @@ func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *ope
 			Manifest: m, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: o.proxy,
 		},
 	}
+	s.pictures.woken = make(chan struct{}, 1)
+	s.pictures.demand = demand{interval: l.o.PictureInterval, frames: map[string]bool{}}
 	s.log = l.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
 	return s
 }
@@ -311,6 +315,12 @@ func openMux(browser *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpp
 // An entry that could not be written counts as something that nobody saw.
 func (s *session) record(e checkpoint.Entry) error {
 	e.At, e.Token = time.Now().UTC(), uint64(s.token)
+	if e.Kind == checkpoint.KindFrame {
+		if !recovery.SensitiveFrame(e.URL, e.Text, taskOf(s.manifest, s.granted)) {
+			return nil // pages have them by the dozen
+		}
+		e.Sensitive, e.Text = true, ""
+	}
 	if e.URL != "" { // what makes it sensitive may not be stored
 		e.Sensitive = e.Sensitive || recovery.SensitiveURL(e.URL, taskOf(s.manifest, s.granted))
 		e.URL = evidence.RedactURL(e.URL)
@@ -329,6 +339,7 @@ func (s *session) record(e checkpoint.Entry) error {
 		s.mu.Unlock()
 		return err
 	}
+	s.pictureOf(e)
 	var p lease.Progress
 	switch e.Kind {
 	case checkpoint.KindURL:
@@ -406,6 +417,7 @@ func (s *session) run() {
 	s.mu.Lock()
 	s.refusing = true
 	s.mu.Unlock()
+	s.endPictures()
 	s.open.gate <- struct{}{}
 	defer func() { <-s.open.gate }()
 	if r.verdict == leave {

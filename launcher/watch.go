@@ -211,8 +211,8 @@ func (l *Launcher) observe(ctx context.Context, e lease.Entry, step lease.Step) 
 	log.Warn().Str("state", string(next.State)).Msg("a lease of another launcher went silent")
 }
 
-// nothingLeft is the bundle of a profile whose home is gone: it says that nothing
-// could be had.
+// nothingLeft is the bundle of a profile whose home is gone: it names the pictures
+// that the session had stored, and says that nothing else could be had.
 func (l *Launcher) nothingLeft(r lease.Record) lease.Sealed {
 	log := l.o.Log.With().Str("profile", r.ProfileID).Logger()
 	m := l.manifest(r, time.Now().UTC())
@@ -228,6 +228,14 @@ func (l *Launcher) nothingLeft(r lease.Record) lease.Sealed {
 	} {
 		b.AddMissing(part.name, part.kind, "the host of launcher "+r.Home+" did not come back")
 	}
+	ctx, cancel := context.WithTimeout(l.ctx, storeTimeout)
+	defer cancel()
+	pictures, err := l.o.Archive.Pictures(ctx, r.ProfileID, r.Sessions()...)
+	if err != nil {
+		log.Warn().Err(err).Msg("the pictures of a session whose home is gone cannot be had")
+		b.AddMissing("pictures", "pictures", err.Error())
+	}
+	b.SetPictures(pictures)
 	return l.save(b, log)
 }
 

@@ -295,6 +295,17 @@ func (r Record) Clone() Record {
 	return r
 }
 
+// Sessions are those that the record names: the latest, the living and the lost.
+func (r Record) Sessions() []string {
+	sessions := []string{r.SessionID}
+	for _, run := range slices.Concat(r.Runs, r.LostRuns) {
+		if !slices.Contains(sessions, run.SessionID) {
+			sessions = append(sessions, run.SessionID)
+		}
+	}
+	return sessions
+}
+
 // Public returns the record as outsiders see it: without what only the protocol
 // needs.
 func (r Record) Public() Record {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -238,10 +239,33 @@ func (c *showCmd) print(a *app) error {
 	if err != nil {
 		return err
 	}
-	if c.JSON {
-		return c.printDocument(a, record, inspection, history)
+	var picture *api.Bundle
+	stored, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id, "evidence")
+	if err == nil {
+		picture, err = lastPicture(stored)
 	}
-	return c.printText(a, record, inspection, history)
+	if err != nil { // the store may be away: what the record says is worth showing
+		a.warn("pictures cannot be listed: %v", err)
+	}
+	if c.JSON {
+		return c.printDocument(a, record, inspection, history, picture)
+	}
+	return c.printText(a, record, inspection, history, picture)
+}
+
+// lastPicture is the newest of the pictures that were stored while a session lived;
+// nil where there is none.
+func lastPicture(evidenceRaw json.RawMessage) (*api.Bundle, error) {
+	stored, err := read[list[api.Bundle]](evidenceRaw)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range stored.Items {
+		if b.RecoveryReason == evidence.PictureReason {
+			return &b, nil
+		}
+	}
+	return nil, nil
 }
 
 // inspectionOf returns nil for a profile that was never inspected.
@@ -254,8 +278,9 @@ func inspectionOf(ctx context.Context, sidecar *client, profile string) (json.Ra
 	return raw, err
 }
 
-// printDocument prints the record with two members more: inspection and events.
-func (c *showCmd) printDocument(a *app, record, inspection, history json.RawMessage) error {
+// printDocument prints the record with three members more: inspection, events and
+// last_picture.
+func (c *showCmd) printDocument(a *app, record, inspection, history json.RawMessage, picture *api.Bundle) error {
 	document, err := read[map[string]json.RawMessage](record)
 	if err != nil {
 		return err
@@ -270,12 +295,15 @@ func (c *showCmd) printDocument(a *app, record, inspection, history json.RawMess
 	if document["events"], err = json.Marshal(events.Items); err != nil {
 		return fmt.Errorf("events of %s: %w", c.Profile, err)
 	}
+	if document["last_picture"], err = json.Marshal(picture); err != nil {
+		return fmt.Errorf("picture of %s: %w", c.Profile, err)
+	}
 	document["inspection"] = inspection
 	raw, err := json.Marshal(document)
 	return printed(a, raw, err)
 }
 
-func (c *showCmd) printText(a *app, recordRaw, inspectionRaw, historyRaw json.RawMessage) error {
+func (c *showCmd) printText(a *app, recordRaw, inspectionRaw, historyRaw json.RawMessage, picture *api.Bundle) error {
 	r, err := read[lease.Record](recordRaw)
 	if err != nil {
 		return err
@@ -318,6 +346,9 @@ func (c *showCmd) printText(a *app, recordRaw, inspectionRaw, historyRaw json.Ra
 			t.row("in review", fmt.Sprintf("%s, evidence %s", cell(hand.Review.Reason), cell(hand.Review.EvidenceID)))
 		}
 	}
+	if picture != nil {
+		t.row("last picture", pictureText(picture))
+	}
 	if r.Review != nil {
 		t.row("review", fmt.Sprintf("%s by %s at %s on token %d: %s", r.Review.Decision, r.Review.Reviewer, cell(r.Review.At), r.Review.TokenSeen, cell(r.Review.Note)))
 	}
@@ -339,6 +370,23 @@ func (c *showCmd) printText(a *app, recordRaw, inspectionRaw, historyRaw json.Ra
 		t.row(e.At, e.Event, e.Token, e.TaskID, e.Reason)
 	}
 	return t.flush()
+}
+
+// pictureText says what a picture is of, and how to have it.
+func pictureText(b *api.Bundle) string {
+	what := fmt.Sprintf("%s, token %d, of %s", cell(b.At), b.Token, cell(b.LastKnownURL))
+	if b.LastKnownStep != "" {
+		what += ", step " + b.LastKnownStep
+	}
+	if b.Checkpoint != "" {
+		what += ", checkpoint " + b.Checkpoint
+	}
+	for _, part := range b.Parts {
+		if part.Missing != "" {
+			return what + ": " + part.Missing
+		}
+	}
+	return what + ": evidence --id " + b.EvidenceID
 }
 
 func printInspection(a *app, raw json.RawMessage) error {

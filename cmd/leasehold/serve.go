@@ -130,7 +130,8 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: serverURL(c, listener.Addr().String()),
-		Dedicated: dedicated.open, Log: log, Metrics: registry,
+		PictureInterval: c.PictureEvery,
+		Dedicated:       dedicated.open, Log: log, Metrics: registry,
 	})
 	if err != nil {
 		return err

@@ -68,9 +68,9 @@ func storeDir(raw string) (string, error) {
 	return filepath.Clean(u.Path), nil
 }
 
-// openStore opens the store of a checked URL; nc is for nats://. close may be
-// called once everything that uses the store has ended.
-func openStore(raw string, nc *nats.Conn) (store evidence.Store, close func() error, err error) {
+// openStore opens the store of a checked URL; nc and the number of copies are for
+// nats://. close may be called once everything that uses the store has ended.
+func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, close func() error, err error) {
 	nothing := func() error { return nil }
 	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
 	case "file":
@@ -95,7 +95,7 @@ func openStore(raw string, nc *nats.Conn) (store evidence.Store, close func() er
 	if err != nil {
 		return nil, nil, err
 	}
-	return natsstore.New(js, natsstore.Config{}), nothing, nil
+	return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
 }
 
 // spoolDir is the folder of the spool in the data directory.
@@ -108,7 +108,7 @@ func openArchive(ctx context.Context, c RunConfig, nc *nats.Conn, started *stops
 	if err != nil {
 		return nil, &exitError{exitDataDir, err}
 	}
-	store, closeStore, err := openStore(c.EvidenceStore, nc)
+	store, closeStore, err := openStore(c.EvidenceStore, nc, replicas(c, nc))
 	if err != nil {
 		return nil, &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
 	}
@@ -175,7 +175,7 @@ func retain(ctx context.Context, limits evidence.Retention, launcherID string, a
 // somebody reads them, in every other state because the next bundle's chain
 // begins there.
 func needs(entries []lease.Entry) evidence.Needs {
-	n := evidence.Needs{Profiles: map[string]bool{}, Evidence: map[string]bool{}}
+	n := evidence.Needs{Profiles: map[string]bool{}, Evidence: map[string]bool{}, Sessions: map[string]bool{}}
 	for _, e := range entries {
 		n.Profiles[e.Record.ProfileID] = true
 		if e.Record.EvidenceID != "" {
@@ -183,6 +183,11 @@ func needs(entries []lease.Entry) evidence.Needs {
 		}
 		if hand := e.Record.ByHand; hand != nil && hand.Review != nil {
 			n.Evidence[hand.Review.EvidenceID] = true
+		}
+		if !e.Record.State.Free() {
+			for _, sessionID := range e.Record.Sessions() {
+				n.Sessions[sessionID] = true
+			}
 		}
 	}
 	return n

@@ -151,7 +151,7 @@ func (c *verifyCmd) connect(ctx context.Context) (evidence.Reader, func() error,
 		if err := checkStore(c.Store); err != nil {
 			return nil, nil, err
 		}
-		return openStore(c.Store, nil)
+		return openStore(c.Store, nil, 0)
 	}
 	if err := checkNATS(c.Store, c.Creds); err != nil {
 		return nil, nil, err
@@ -162,7 +162,7 @@ func (c *verifyCmd) connect(ctx context.Context) (evidence.Reader, func() error,
 	if err != nil {
 		return nil, nil, err
 	}
-	store, _, err := openStore(ownNATS, nc)
+	store, _, err := openStore(ownNATS, nc, 0)
 	return store, func() error { nc.Close(); return nil }, err
 }
 

@@ -15,6 +15,8 @@ type side struct {
 	client  *client
 	session string // on a page of its own
 	script  *playwright
+	pages   string // URL of the page with many requests
+	loads   int
 }
 
 // rig is one launcher and its browser, reached both ways.
@@ -177,6 +179,16 @@ func measure(o options) (all [][]result, err error) {
 		}
 	}
 	for i, r := range rigs {
+		observed, err := r.observed(o)
+		if err != nil {
+			return all, fmt.Errorf("what the observer costs: %w", err)
+		}
+		all[i] = append(all[i], observed...)
+		pictures, err := r.pictures(o)
+		if err != nil {
+			return all, fmt.Errorf("what pictures cost: %w", err)
+		}
+		all[i] = append(all[i], pictures...)
 		costs, err := r.costs(o)
 		if err != nil {
 			return all, err

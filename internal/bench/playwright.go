@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,14 +30,16 @@ type playwright struct {
 func (r *rig) startPlaywright(o options) error {
 	for _, s := range []*side{&r.port, &r.launcher} {
 		var err error
-		if s.script, err = newPlaywright(o.clients, s.url); err != nil {
+		if s.script, err = newPlaywright(o.clients, s.url, servePage); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func newPlaywright(clients, url string) (_ *playwright, err error) {
+// newPlaywright starts a script that uses the browser at a URL, with a web server of
+// its own. Mode is the script's third argument, if there is one.
+func newPlaywright(clients, url string, pages http.HandlerFunc, mode ...string) (_ *playwright, err error) {
 	clients, err = filepath.Abs(clients)
 	if err != nil {
 		return nil, err
@@ -46,18 +47,18 @@ func newPlaywright(clients, url string) (_ *playwright, err error) {
 	if _, err := os.Stat(filepath.Join(clients, "node_modules", "playwright-core")); err != nil {
 		return nil, fmt.Errorf("playwright is not installed: run \"make deps\": %w", err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	p := &playwright{}
+	page, web, err := serve(pages)
 	if err != nil {
 		return nil, err
 	}
-	p := &playwright{web: &http.Server{Handler: http.HandlerFunc(servePage), ReadHeaderTimeout: patience}}
-	go func() { _ = p.web.Serve(l) }() // ends when it is closed
+	p.web = web
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.web.Close())
 		}
 	}()
-	return p, p.start(clients, url, "http://"+l.Addr().String()+"/")
+	return p, p.start(clients, append([]string{url, page}, mode...)...)
 }
 
 // start runs the script in a directory from which Node finds the packages.

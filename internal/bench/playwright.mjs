@@ -1,10 +1,28 @@
 // What a worker does with one page, once for each line on stdin; prints how many
-// milliseconds it took: node playwright.mjs CDP-URL PAGE-URL
+// milliseconds it took: node playwright.mjs CDP-URL PAGE-URL [requests]
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
-const [cdp, url] = process.argv.slice(2);
+const [cdp, url, requests] = process.argv.slice(2);
+
+// loads is for pages that make many requests: one page, and the time of its load.
+async function loads(lines) {
+  const browser = await chromium.connectOverCDP(cdp);
+  const page = await browser.contexts()[0].newPage();
+  for await (const _ of lines) {
+    const begun = performance.now();
+    await page.goto(url);
+    await page.evaluate('window.all');
+    console.log(performance.now() - begun);
+  }
+  await browser.close();
+}
+
 console.log('ready');
+if (requests) {
+  await loads(createInterface({ input: process.stdin }));
+  process.exit(0);
+}
 for await (const _ of createInterface({ input: process.stdin })) {
   const begun = performance.now();
   const browser = await chromium.connectOverCDP(cdp);

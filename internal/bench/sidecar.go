@@ -149,7 +149,16 @@ func (s *sidecar) session(profile string) (string, error) {
 // portURL is the websocket of the port that the profile's browser has of its own,
 // beside the launcher's pipe.
 func (s *sidecar) portURL(profile string) (string, error) {
-	path := filepath.Join(s.dir, "data", "profiles", profile, "DevToolsActivePort")
+	return portIn(s.profileDir(profile))
+}
+
+func (s *sidecar) profileDir(profile string) string {
+	return filepath.Join(s.dir, "data", "profiles", profile)
+}
+
+// portIn is the websocket of the port that the browser on a directory has.
+func portIn(dir string) (string, error) {
+	path := filepath.Join(dir, "DevToolsActivePort")
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		b, err := os.ReadFile(path)
 		if port, rest, ok := strings.Cut(string(b), "\n"); err == nil && ok {

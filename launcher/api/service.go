@@ -147,7 +147,11 @@ type Bundle struct {
 	Token          lease.Token `json:"lease_token"`
 	At             time.Time   `json:"at"`
 	RecoveryReason string      `json:"recovery_reason"`
-	Parts          []Part      `json:"parts"`
+	LastKnownURL   string      `json:"last_known_url,omitempty"`
+	LastKnownStep  string      `json:"last_known_step,omitempty"`
+	// Checkpoint is the one that a picture was taken at, if it was at one.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	Parts      []Part `json:"parts"`
 }
 
 // Part is one file of a bundle.

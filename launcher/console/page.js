@@ -275,7 +275,8 @@
     const others = b.parts.filter((p) => !shots.includes(p));
     const gallery = el("div", "shots");
     const whole = el("details", "",
-      el("summary", "", words(b.recovery_reason || "released"), el("span", "sub", moment(b.at), " · token " + b.lease_token)),
+      el("summary", "", words(b.recovery_reason || "released"), el("span", "sub", moment(b.at), " · token " + b.lease_token),
+        b.recovery_reason === "picture" ? clipped("sub", [b.last_known_url, b.last_known_step, b.checkpoint && "checkpoint " + b.checkpoint].filter(Boolean).join(" · ")) : ""),
       gallery, el("ul", "parts", ...others.map((p) => drawPart(b.evidence_id, p))));
     whole.title = b.evidence_id;
     const load = () => {
@@ -296,7 +297,9 @@
 
   function drawEvidence(bundles) {
     at("evidence").hidden = !bundles.length;
-    paint(at("evidence-body"), bundles, () => bundles.map((b, i) => drawBundle(b, i === 0)));
+    // The newest is open, and where it shows nothing, the newest that does.
+    const shows = bundles.findIndex((b) => b.parts.some((p) => p.kind === "screenshot" && !p.missing));
+    paint(at("evidence-body"), bundles, () => bundles.map((b, i) => drawBundle(b, i === 0 || i === shows)));
   }
 
   function drawHistory(events) {

@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"leasehold/checkpoint"
+	"leasehold/lease"
+)
+
+// TestASensitiveFrame: a frame inside a page that goes to a sensitive place counts
+// where it is of the page's own site, or where the task named it; the widgets of
+// others, in processes of their own, do not.
+func TestASensitiveFrame(t *testing.T) {
+	t.Parallel()
+	frames := map[string]string{} // by the path of the page that each is in
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		frame := ""
+		if src := frames[r.URL.Path]; src != "" {
+			frame = "<iframe src='" + src + "'></iframe>"
+		}
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>%s</title>%s`, r.URL.Path, frame)
+	}))
+	defer web.Close()
+	other := strings.Replace(web.URL, "127.0.0.1", "localhost", 1)
+	s := start(t)
+	cases := []struct {
+		profile, frame string
+		manifest       map[string]any
+		state          lease.State
+		conn           *socket
+	}{
+		{profile: "own-site", frame: web.URL + "/checkout", state: lease.ManualReview},
+		{profile: "widget", frame: other + "/captcha/verify", state: lease.Available},
+		{profile: "named", frame: other + "/widget", manifest: map[string]any{"sensitive_urls": []string{"/widget"}}, state: lease.ManualReview},
+	}
+	for _, tt := range cases {
+		frames["/in-"+tt.profile] = tt.frame
+	}
+	for i := range cases {
+		tt := &cases[i]
+		ses := s.open(t, tt.profile, tt.manifest)
+		tt.conn = dial(t, ses.CDPURL)
+		page, _ := tt.conn.page(t, "about:blank", "")
+		tt.conn.call(t, page, "Page.navigate", map[string]any{"url": web.URL + "/in-" + tt.profile}, nil)
+		if loaded := tt.conn.evaluate(t, page, load+".then(() => document.title)"); loaded != `"/in-`+tt.profile+`"` {
+			t.Errorf("%s: the page is %s", tt.profile, loaded)
+		}
+		if tt.state == lease.ManualReview {
+			s.noted(t, tt.profile, "the frame", 1, func(e checkpoint.Entry) bool {
+				return e.Kind == checkpoint.KindFrame && e.Sensitive && e.URL == tt.frame && e.Text == ""
+			})
+		}
+	}
+	for _, tt := range cases {
+		tt.conn.drop()
+	}
+	for _, tt := range cases {
+		r := s.until(t, tt.profile, lease.Available, lease.ManualReview, lease.ResumePending)
+		if r.State != tt.state || tt.state == lease.ManualReview && !strings.Contains(strings.Join(r.Reasons, " "), tt.frame) {
+			t.Errorf("%s is %s: %v", tt.profile, r.State, r.Reasons)
+		}
+		if r.LastKnownURL != web.URL+"/in-"+tt.profile {
+			t.Errorf("%s: the last URL is %s", tt.profile, r.LastKnownURL)
+		}
+	}
+}

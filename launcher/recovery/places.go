@@ -1,0 +1,60 @@
+package recovery
+
+import (
+	"net"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+
+	"leasehold/checkpoint"
+)
+
+// SensitiveStep tells whether a step is one after which a person decides.
+func SensitiveStep(e checkpoint.Entry, t Task) bool {
+	return sensitivePlace([]checkpoint.Entry{e}, nil, t) != ""
+}
+
+// SensitiveFrame tells whether a frame inside a page is one after which a person
+// decides. A frame of the page's own site, or of a site that the task is expected on,
+// is judged like a page. One of another site (a captcha, a payment widget, an
+// advertisement) has its words for itself: only a pattern of the task's makes it
+// sensitive. What it sends is seen and judged all the same. Ask with both URLs as the
+// browser has them.
+func SensitiveFrame(frame, page string, t Task) bool {
+	u, err := url.Parse(frame)
+	if err != nil || u.Hostname() == "" {
+		return false // about:blank, data: and the like
+	}
+	if !sameSite(u, page) && inDomains(frame, t.ExpectedDomains).Answer != Yes {
+		return patterned(frame, t)
+	}
+	return SensitiveURL(frame, t)
+}
+
+func patterned(raw string, t Task) bool {
+	for _, pattern := range t.SensitiveURLs {
+		if pattern != "" && matches(pattern, raw) {
+			return true
+		}
+	}
+	return false
+}
+
+// sameSite tells whether both are of one registrable domain, or of one host.
+func sameSite(u *url.URL, other string) bool {
+	o, err := url.Parse(other)
+	if err != nil {
+		return false
+	}
+	a, b := strings.ToLower(u.Hostname()), strings.ToLower(o.Hostname())
+	if a == b {
+		return true
+	}
+	if net.ParseIP(a) != nil || net.ParseIP(b) != nil {
+		return false
+	}
+	siteA, errA := publicsuffix.EffectiveTLDPlusOne(a)
+	siteB, errB := publicsuffix.EffectiveTLDPlusOne(b)
+	return errA == nil && errB == nil && siteA == siteB
+}

@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/clients/chromedp014 internal/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients namespaces modules build run test soak chromedp-suite check fmt-check lint fmt demo chaos bench bench-lease clean
+.PHONY: help deps chromium driver clients namespaces modules build run test soak chromedp-suite check fmt-check lint fmt demo chaos corpus bench bench-lease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ chaos: deps ## Long chaos run: make chaos DURATION=10m SEED=7 NODES=3
 bench: deps build ## Measure the data path beside Chrome's port: make bench SAVE=file, or COMPARE=file
 	@$(GO) build -o bin/bench ./internal/bench
 	@bin/bench -launcher bin/leasehold $(if $(SAVE),-save $(SAVE)) $(if $(COMPARE),-compare $(COMPARE)) $(ARGS)
+
+corpus: chromium modules ## Play all incidents of testdata/incidents, and print how they were decided
+	@LEASEHOLD_CORPUS=all $(GO) test ./internal/incidents -run '^TestCorpus$$' -v -count=1 -timeout 20m
 
 bench-lease: modules ## Measure grants, renewals and ten thousand leases, on one server and on three
 	@$(GO) test ./lease/natskv -run '^$$' -bench 'HeldLeases' -benchtime 1x -timeout 30m

@@ -2,6 +2,9 @@ package cdpproxy
 
 import (
 	"bytes"
+	"encoding/json"
+	"strings"
+	"unicode"
 
 	"leasehold/internal/boottime"
 )
@@ -35,16 +38,61 @@ func acts(method []byte) bool {
 	return !passive[string(method)] && (!passiveDomains[string(domain)] || active[string(method)])
 }
 
-// noteActs notes when clients acted on pages.
-func (m *Mux) noteActs(at boottime.Instant, sent ...staged) {
-	for i := range sent {
-		if acts(sent[i].method) {
-			m.acted.Store(int64(at))
-			return
+// runsScript tells whether a navigation is none, but a script.
+func runsScript(method, params []byte) bool {
+	if string(method) != "Page.navigate" {
+		return false
+	}
+	var p struct {
+		URL string `json:"url"`
+	}
+	if json.Unmarshal(params, &p) != nil {
+		return true
+	}
+	// Browsers read a scheme without these, and in any case.
+	scheme := strings.Map(func(r rune) rune {
+		if r <= ' ' {
+			return -1
 		}
+		return unicode.ToLower(r)
+	}, p.URL)
+	return strings.HasPrefix(scheme, "javascript:")
+}
+
+// types tells whether a command enters text into a page.
+func types(method []byte) bool {
+	return bytes.HasPrefix(method, inputs) && (bytes.HasSuffix(method, []byte(".insertText")) || bytes.HasSuffix(method, []byte(".dispatchKeyEvent")) || bytes.HasSuffix(method, []byte(".imeSetComposition")))
+}
+
+// noteActs notes when clients acted on pages, and typed into them.
+func (m *Mux) noteActs(at boottime.Instant, sent ...staged) {
+	acted := false
+	for i := range sent {
+		if acts(sent[i].method) || runsScript(sent[i].method, sent[i].params) {
+			acted = true
+		}
+		if types(sent[i].method) {
+			m.mu.Lock()
+			if m.typed == nil {
+				m.typed = map[string]boottime.Instant{}
+			}
+			m.typed[m.attached[string(sent[i].session)]] = at
+			m.mu.Unlock()
+		}
+	}
+	if acted {
+		m.acted.Store(int64(at))
 	}
 }
 
 // Acted is when a client last sent a command by which it could have made a page do
 // something: input, script, anything but loading and looking. Zero is never.
 func (m *Mux) Acted() boottime.Instant { return boottime.Instant(m.acted.Load()) }
+
+// Typed is when a client last entered text into a page, or into one that cannot be
+// told. Zero is never.
+func (m *Mux) Typed(target string) boottime.Instant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(m.typed[target], m.typed[""])
+}

@@ -94,7 +94,8 @@ type Mux struct {
 	peers map[string]*Peer // by CDP session: the peer's own and its children
 	// attached are the targets of clients' sessions, by session.
 	attached map[string]string
-	left     []*Peer // of a launcher before
+	typed    map[string]boottime.Instant // by target, see Typed
+	left     []*Peer                     // of a launcher before
 	lastID   int64
 	gone     error
 	posts    chan []byte // see post

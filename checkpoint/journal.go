@@ -43,6 +43,14 @@ const (
 // websocket: one entry for each that was used since the last checkpoint.
 const Websocket = "WEBSOCKET"
 
+// Unseen is the Method of a request entry that stands for what a page may have sent
+// at its end, which nobody could see.
+const Unseen = "UNSEEN"
+
+// LinkPing is the Name of a request that tells of a link that was followed
+// (<a ping>).
+const LinkPing = "link_ping"
+
 // Entry is one line of a journal. At is the launcher's wall clock; Token is the
 // lease token that was valid. Fields that the kind does not use are left out.
 type Entry struct {
@@ -69,11 +77,14 @@ type Entry struct {
 	Type    string `json:"type,omitempty"`
 	Gesture bool   `json:"user_gesture,omitempty"`
 	// Requests of one Group are the same, to the byte, from the same document;
-	// this one is the Repeat-th. Unprompted says that the first of them came
-	// before anybody had done anything on the document.
+	// Repeat is one more than how many of them had been answered with success
+	// before. Unprompted says that this one, and the first of its group, came
+	// before anybody had done anything on the document, or on the one that led to it.
 	Group      string `json:"group,omitempty"`
 	Repeat     int    `json:"repeat,omitempty"`
 	Unprompted bool   `json:"unprompted,omitempty"`
+	// Declared is the text by which the profile's owner declares it harmless.
+	Declared string `json:"declared,omitempty"`
 }
 
 // Journal is open for one session. Its methods may be called concurrently.

@@ -19,6 +19,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
+	"leasehold/launcher/recovery"
 )
 
 // eyes are the launcher's own view of a browser: which pages are open and where
@@ -36,21 +37,22 @@ type eyes struct {
 	console evidence.Console
 
 	// acted is when a worker last did something on a page.
-	acted func() boottime.Instant
-	name  string // of its groups
+	acted     func() boottime.Instant
+	documents *documents
+	posts     *posts
+	name      string // of its groups
+	// harmless are the declarations of the profile's owner.
+	harmless atomic.Pointer[[]recovery.Harmless]
 
 	// told counts what pages sent, recorded what of it sentBy is done with.
 	told, recorded atomic.Int64
 
-	mu sync.Mutex
-	// began is when documents did, by Chrome's loader id, and targets: the first
-	// document of a new one is not announced.
-	began   map[string]boottime.Instant
-	pages   map[string]*page  // by target
-	targets map[string]string // target by CDP session
-	frames  map[string]string // frames in processes of their own: the target that each is in, by its own
-	sent    map[string]bool   // request ids that were recorded
-	sockets map[string]bool   // websockets that were recorded, since the last checkpoint
+	mu      sync.Mutex
+	pages   map[string]*page   // by target
+	targets map[string]string  // target by CDP session
+	frames  map[string]string  // frames in processes of their own: the target that each is in, by its own
+	sent    map[[2]string]bool // requests that were recorded, by id and URL
+	sockets map[[2]string]bool // websockets that were recorded, since the last checkpoint, by id and declaration
 	groups  map[[32]byte]*group
 	grouped int    // ever
 	own     string // the profile's own browser context: that of the first page
@@ -88,9 +90,9 @@ var watched = []string{
 }
 
 // heard are the events that the pipe's reader hands over at once: for the
-// recorders, and where a document begins. Runtime is not among the domains that
+// recorders, and for what a request comes of. Runtime is not among the domains that
 // the eyes turn on: pages can tell that it is.
-var heard = append([]string{"Log.entryAdded", "Page.frameNavigated", "Target.attachedToTarget"}, evidence.NetworkEvents...)
+var heard = slices.Concat([]string{"Log.entryAdded", "Network.webSocketCreated"}, navigationEvents, evidence.NetworkEvents)
 
 // maxKnown bounds what is remembered of documents, requests and groups. Of what is
 // forgotten nothing is taken for harmless.
@@ -98,20 +100,11 @@ const maxKnown = 4096
 
 // hear is called by the pipe's reader.
 func (e *eyes) hear(event cdpproxy.Event) {
-	if event.Method == "Page.frameNavigated" || event.Method == "Target.attachedToTarget" {
-		var p struct {
-			Frame struct {
-				Loader string `json:"loaderId"`
-			} `json:"frame"`
-			TargetInfo struct {
-				TargetID string `json:"targetId"`
-			} `json:"targetInfo"`
-		}
-		if json.Unmarshal(event.Params, &p) == nil {
-			e.mu.Lock()
-			remember(e.began, cmp.Or(p.Frame.Loader, p.TargetInfo.TargetID), boottime.Now())
-			e.mu.Unlock()
-		}
+	if slices.Contains(navigationEvents, event.Method) {
+		e.documents.hear(event, boottime.Now())
+		return
+	}
+	if e.posts.hear(event); event.Method == "Network.webSocketCreated" {
 		return
 	}
 	now, token := time.Now(), e.token.Load()
@@ -129,16 +122,15 @@ func remember[K comparable, V any](m map[K]V, key K, value V) {
 
 func newEyes(record func(checkpoint.Entry)) *eyes {
 	return &eyes{
-		record: record, acted: func() boottime.Instant { return math.MaxInt64 }, name: id.New("g"),
-		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, sent: map[string]bool{}, sockets: map[string]bool{},
-		began: map[string]boottime.Instant{}, groups: map[[32]byte]*group{},
+		record: record, acted: func() boottime.Instant { return math.MaxInt64 }, name: id.New("g"), documents: newDocuments(), posts: newPosts(),
+		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
 	}
 }
 
 // attach opens the eyes on a browser.
 func (e *eyes) attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	var err error
-	e.acted = mux.Acted
+	e.acted, e.documents.typed = mux.Acted, mux.Typed
 	if e.observer, err = mux.Listen(ctx, e.hear, heard, watched...); err != nil {
 		return err
 	}
@@ -224,6 +216,7 @@ func (e *eyes) see(event cdpproxy.Event) {
 		current.seen = e.ticks
 	}
 	var entry *checkpoint.Entry
+	asked := false // to close the page
 	switch event.Method {
 	case "Target.attachedToTarget":
 		e.targets[p.SessionID] = p.TargetInfo.TargetID
@@ -243,6 +236,7 @@ func (e *eyes) see(event cdpproxy.Event) {
 		}
 	case "Target.detachedFromTarget":
 		if e.pages[e.targets[p.SessionID]] != nil {
+			asked = e.closes > 0
 			e.closes = max(0, e.closes-1)
 		}
 		delete(e.frames, e.targets[p.SessionID])
@@ -302,6 +296,9 @@ func (e *eyes) see(event cdpproxy.Event) {
 	if event.Method == "Target.attachedToTarget" {
 		e.look(p.SessionID, p.TargetInfo.Type)
 	}
+	if event.Method == "Page.frameNavigated" || event.Method == "Target.detachedFromTarget" {
+		e.missed(p.SessionID, asked)
+	}
 	if entry != nil {
 		e.record(*entry)
 	}
@@ -331,6 +328,19 @@ func (e *eyes) frameIn(pg *page, url string) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindFrame, URL: url, Text: pg.URL, Target: pg.TargetID}
 }
 
+// missed records where pages may have sent something unseen. Those that close with
+// the browser send nothing any more.
+func (e *eyes) missed(session string, asked bool) {
+	unseen, closed := e.documents.left(session)
+	if asked && closed != "" {
+		unseen = append(unseen, closed)
+	}
+	for _, u := range unseen {
+		e.record(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, URL: u,
+			Text: "typed into, and left for another site or closed: what it sent then is not known"})
+	}
+}
+
 // look turns on what the eyes need of a new target. Buffers are as small as they
 // get: only the fact of a request matters.
 func (e *eyes) look(session, kind string) {
@@ -357,7 +367,8 @@ func worthNoting(url string) bool { return url != "" && url != "about:blank" }
 // group are requests that are the same to the byte, from the same document.
 type group struct {
 	name       string
-	n          int
+	waiting    []string // ids of those whose answer is not known
+	answered   int      // with success
 	unprompted bool
 }
 
@@ -368,31 +379,27 @@ func (e *eyes) sentBy(t cdpproxy.Traffic) {
 	if json.Unmarshal(t.Params, &p) != nil {
 		return
 	}
-	entry := checkpoint.Entry{
-		Kind: checkpoint.KindRequest, Method: p.Request.Method, URL: p.Request.URL, Type: p.Type, Gesture: p.Gesture,
+	entry, sent := p.entry(e.posts)
+	if declared := e.harmless.Load(); declared != nil {
+		entry.Declared = recovery.Declared(*declared, sent)
 	}
-	acted := e.acted()
+	acted, since := e.acted(), e.documents.since(p.LoaderID, p.FrameID)
+	entry.Unprompted = !p.Gesture && acted < since
 	e.mu.Lock()
-	seen := e.sent
-	if t.Method == "Network.webSocketFrameSent" {
-		seen = e.sockets
-		entry.Method, entry.Text = checkpoint.Websocket, "messages on a websocket"
+	seen, what := e.sent, [2]string{p.RequestID, sent.Method + " " + sent.URL} // a redirect is a request of its own
+	if sent.Method == checkpoint.Websocket {
+		seen, what[1] = e.sockets, entry.Declared
 	}
-	known := seen[p.RequestID]
-	remember(seen, p.RequestID, true)
+	known := seen[what]
+	remember(seen, what, true)
 	if key, ok := p.same(); ok && !known {
 		g := e.groups[key]
 		if g == nil {
-			began, ok := e.began[p.LoaderID]
-			if !ok { // a page's own frame is named like its target
-				began, ok = e.began[p.FrameID]
-			}
 			e.grouped++
-			g = &group{name: fmt.Sprint(e.name, "-", e.grouped), unprompted: ok && !p.Gesture && acted < began}
+			g = &group{name: fmt.Sprint(e.name, "-", e.grouped), unprompted: entry.Unprompted}
 			remember(e.groups, key, g)
 		}
-		g.n++
-		entry.Group, entry.Repeat, entry.Unprompted = g.name, g.n, g.unprompted
+		entry.Group, entry.Repeat, entry.Unprompted = g.name, g.next(p.RequestID, e.posts), g.unprompted
 	}
 	e.mu.Unlock()
 	if !known {
@@ -400,7 +407,27 @@ func (e *eyes) sentBy(t cdpproxy.Traffic) {
 	}
 }
 
-// request is what is read of Network.requestWillBeSent.
+// next counts one more, and returns how many there are with those that had been
+// answered with success.
+func (g *group) next(id string, p *posts) int {
+	g.waiting = slices.DeleteFunc(g.waiting, func(id string) bool {
+		ok, known := p.answer(id)
+		if ok {
+			g.answered++
+		}
+		return known
+	})
+	if len(g.waiting) < maxWaiting {
+		g.waiting = append(g.waiting, id)
+	}
+	return g.answered + 1
+}
+
+// maxWaiting bounds how many requests of a group are asked after.
+const maxWaiting = 16
+
+// request is what is read of Network.requestWillBeSent, and of
+// Network.webSocketFrameSent.
 type request struct {
 	RequestID string `json:"requestId"`
 	LoaderID  string `json:"loaderId"`
@@ -408,12 +435,35 @@ type request struct {
 	Type      string `json:"type"`
 	Gesture   bool   `json:"hasUserGesture"`
 	Request   struct {
-		URL     string `json:"url"`
-		Method  string `json:"method"`
-		Body    string `json:"postData"`
-		HasBody bool   `json:"hasPostData"`
+		URL     string            `json:"url"`
+		Method  string            `json:"method"`
+		Headers map[string]string `json:"headers"`
+		Body    string            `json:"postData"`
+		HasBody bool              `json:"hasPostData"`
 	} `json:"request"`
+	Message *struct {
+		Opcode int    `json:"opcode"`
+		Data   string `json:"payloadData"`
+	} `json:"response"`
 }
+
+// entry returns what is recorded of it, and what it is judged by, which stays in
+// memory.
+func (r request) entry(p *posts) (checkpoint.Entry, recovery.Sent) {
+	if r.Message != nil {
+		sent := recovery.Sent{Method: checkpoint.Websocket, URL: p.socket(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
+		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}, sent
+	}
+	sent := recovery.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody}
+	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Type: r.Type, Gesture: r.Gesture}
+	if r.Type == "Ping" && r.Request.Headers["Content-Type"] == "text/ping" {
+		e.Name = checkpoint.LinkPing
+	}
+	return e, sent
+}
+
+// textMessage is the opcode of a websocket's text.
+const textMessage = 1
 
 // same is equal for requests of scripts that are the same, in one document; false
 // for others, and where not all of it is known. It stays in memory.

@@ -15,6 +15,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
 	"leasehold/lease"
 )
 
@@ -262,10 +263,13 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 	for _, list := range []struct {
 		name  string
 		items *[]string
-	}{{"expected_domains", set.ExpectedDomains}, {"sensitive_urls", set.SensitiveURLs}, {"sensitive_words", set.SensitiveWords}} {
+	}{{"expected_domains", set.ExpectedDomains}, {"sensitive_urls", set.SensitiveURLs}, {"sensitive_words", set.SensitiveWords}, {"harmless_requests", set.HarmlessRequests}} {
 		if list.items != nil && (len(*list.items) > 100 || slices.ContainsFunc(*list.items, func(s string) bool { return len(s) > 256 })) {
 			return lease.Record{}, api.Invalid(list.name, "want at most 100 entries of at most 256 bytes")
 		}
+	}
+	if err := checkHarmless(set.HarmlessRequests); err != nil {
+		return lease.Record{}, err
 	}
 	if _, err := l.o.Root.Create(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
@@ -323,6 +327,9 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		if set.BrowserMemory != nil {
 			r.BrowserMemory = *set.BrowserMemory
 		}
+		if set.HarmlessRequests != nil {
+			r.HarmlessRequests = *set.HarmlessRequests
+		}
 		return r, nil
 	})
 	if err != nil {
@@ -332,6 +339,23 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		l.coolProfile(profileID, warmSetting)
 	}
 	return l.shown(entry.Record).Public(), nil
+}
+
+// checkHarmless refuses declarations that cannot be read, or that would never count.
+func checkHarmless(list *[]string) error {
+	if list == nil {
+		return nil
+	}
+	for _, text := range *list {
+		h, err := recovery.ParseHarmless(text)
+		if err != nil {
+			return api.Invalid("harmless_requests", "%v", err)
+		}
+		if recovery.SensitiveURL(h.URL(), recovery.Task{}) {
+			return api.Invalid("harmless_requests", "%q: its URL is a sensitive one: requests to it count, whatever is declared", text)
+		}
+	}
+	return nil
 }
 
 // healFirst restores a record that the store forgot, before settings are written

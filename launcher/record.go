@@ -40,7 +40,9 @@ func (b *live) cookies(ctx context.Context) (json.RawMessage, error) {
 
 // observedWith is observed, with the cookies at the grant or why there are none.
 func (s *session) observedWith(cookies json.RawMessage, err error) {
-	s.open.live.eyes.token.Store(uint64(s.token))
+	e := s.open.live.eyes
+	e.token.Store(uint64(s.token))
+	e.declare(s.granted)
 	content, err := s.l.digests(s.profile, cookies, err)
 	if err == nil {
 		err = os.WriteFile(s.l.cases.digests(s.id), content, 0o600)
@@ -150,5 +152,18 @@ func taskOf(m api.Manifest, r lease.Record) recovery.Task {
 		Resumable: m.Resumable, ExpectedDomains: m.ExpectedDomains,
 		SensitiveURLs:  slices.Concat(r.SensitiveURLs, m.SensitiveURLs),
 		SensitiveWords: recovery.Words(r.SensitiveWords, m.SensitiveWords),
+		Harmless:       r.HarmlessRequests,
 	}
+}
+
+// declare says which requests the profile's owner declares harmless. One that is
+// declared later, or is not any more when it is decided, counts.
+func (e *eyes) declare(r lease.Record) {
+	var list []recovery.Harmless
+	for _, text := range r.HarmlessRequests {
+		if h, err := recovery.ParseHarmless(text); err == nil { // PutProfile takes no other
+			list = append(list, h)
+		}
+	}
+	e.harmless.Store(&list)
 }

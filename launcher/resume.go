@@ -164,6 +164,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 		l.startedFor(o, running.SessionID)
 	}
 	b.eyes.token.Store(uint64(s.token))
+	b.eyes.declare(s.granted)
 	for token, peers := range b.mux.Left() {
 		if token == s.token {
 			s.peers, s.left = peers, true

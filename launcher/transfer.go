@@ -61,7 +61,8 @@ func (l *Launcher) CloneProfile(ctx context.Context, profileID string, req api.P
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}
 	set := api.ProfileSettings{
-		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs, BrowserMemory: &r.BrowserMemory,
+		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
+		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
 	}
 	return l.copyProfile(ctx, req.To, path, "profile_id", set, func(lock *profiledir.Lock) error {
 		return errors.Join(lock.MarkClone(profileID), l.jar.copy(profileID, req.To))

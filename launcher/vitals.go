@@ -306,9 +306,9 @@ func (v *vitals) weigh(now boottime.Instant, all []procfs.Process) {
 			v.fail(oomKilled(limit))
 		}
 		if u.Memory != nil {
-			// The kernel lets it no further than the limit: what is left above this
-			// is for its evidence.
-			threshold = (cgroup.Limits{Memory: limit}).High()
+			// The kernel lets it hardly any further: what is left up to the limit is
+			// for its evidence.
+			threshold = (cgroup.Limits{Memory: limit}).Beyond()
 			shown.UsedBytes, shown.How = *u.Memory, "cgroup"
 		}
 	}

@@ -364,10 +364,11 @@ func (e *eyes) caughtUp(ctx context.Context, kept string) error {
 func (e *eyes) forget() {
 	e.network.Forget()
 	e.console.Forget()
+	e.documents.forget()
+	e.posts.forget()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.closes = 0
-	clear(e.began)
 	clear(e.sent)
 	clear(e.sockets)
 	clear(e.groups)

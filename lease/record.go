@@ -116,6 +116,8 @@ type Record struct {
 	// BrowserMemory is the most, in bytes, that its browser may have in memory, where
 	// that is less than the host's own limit; zero: that one.
 	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
+	// HarmlessRequests are kinds of requests that change nothing of the account.
+	HarmlessRequests []string `json:"harmless_requests,omitempty"`
 
 	// Sequence counts the profile's events; each transition adds one or more.
 	Sequence uint64 `json:"sequence"`
@@ -283,6 +285,7 @@ func (r Record) Clone() Record {
 	r.ExpectedDomains = slices.Clone(r.ExpectedDomains)
 	r.SensitiveURLs = slices.Clone(r.SensitiveURLs)
 	r.SensitiveWords = slices.Clone(r.SensitiveWords)
+	r.HarmlessRequests = slices.Clone(r.HarmlessRequests)
 	r.Outbox = slices.Clone(r.Outbox)
 	if r.Review != nil {
 		review := *r.Review

@@ -80,6 +80,7 @@ type createProfileCmd struct {
 	Domains     []string  `name:"expected-domains" placeholder:"DOMAIN" help:"Where its tasks are supposed to be."`
 	KeepWarm    *bool     `negatable:"" help:"Keep its browser open after a release, for the next task; --no-keep-warm: never (default: its tasks decide)."`
 	Memory      *byteSize `name:"browser-memory" placeholder:"SIZE" help:"The most that its browser may have in memory, where that is less than the host's limit; 0 is the host's."`
+	Harmless    []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search'; may be given several times."`
 }
 
 func (c *createProfileCmd) Run(a *app) error {
@@ -93,6 +94,9 @@ func (c *createProfileCmd) Run(a *app) error {
 	if c.Memory != nil {
 		memory := uint64(*c.Memory)
 		set.BrowserMemory = &memory
+	}
+	if len(c.Harmless) > 0 {
+		set.HarmlessRequests = &c.Harmless
 	}
 	return c.change(a, http.MethodPut, set, "v1", "profiles", string(c.Profile))
 }

@@ -245,6 +245,10 @@ type Limits struct {
 // High is where the kernel begins to slow a browser down.
 func (l Limits) High() uint64 { return l.Memory - l.Memory/8 }
 
+// Beyond is what a group has only where the kernel could not make it smaller: files
+// that it has read go at High already.
+func (l Limits) Beyond() uint64 { return l.High() + l.High()/64 }
+
 // Create makes a browser's group. The name is a file name's.
 func (t *Tree) Create(name string, l Limits) (_ *Group, err error) {
 	g := &Group{dir: filepath.Join(t.dir, prefix+name), files: t.files}
@@ -332,9 +336,10 @@ func (g *Group) Populated() (bool, error) {
 // Usage is what a group used and met; nil fields could not be read.
 type Usage struct {
 	Dir string `json:"path"`
-	// Memory is what its processes and the kernel have for it, in bytes, without
-	// what can be read from files again.
+	// Memory is what its processes and the kernel have for it, in bytes; Files is
+	// the part of it that can be read from files again.
 	Memory *uint64 `json:"memory_bytes,omitempty"`
+	Files  *uint64 `json:"memory_file_bytes,omitempty"`
 	// OOMKills counts processes that the kernel killed at the limit; High how
 	// often it slowed them down; PIDsMax how often it refused another process.
 	OOMKills *uint64 `json:"oom_kill,omitempty"`
@@ -353,11 +358,7 @@ func (g *Group) Usage() Usage {
 		return &n
 	}
 	u.OOMKills, u.High, u.PIDsMax = get("memory.events", "oom_kill"), get("memory.events", "high"), get("pids.events", "max")
-	all, active, inactive := get("memory.current", ""), get("memory.stat", "active_file"), get("memory.stat", "inactive_file")
-	if all != nil && active != nil && inactive != nil {
-		n := *all - min(*all, *active+*inactive)
-		u.Memory = &n
-	}
+	u.Memory, u.Files = get("memory.current", ""), get("memory.stat", "file")
 	return u
 }
 

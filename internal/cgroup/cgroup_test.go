@@ -244,10 +244,10 @@ func TestLimits(t *testing.T) {
 		t.Errorf("twice: %v", err)
 	}
 	files["cgroup.procs"] = "40\n41\n"
-	files["memory.current"], files["memory.stat"] = "700\n", "anon 500\ninactive_file 30\nactive_file 70\n"
+	files["memory.current"], files["memory.stat"] = "700\n", "anon 500\nfile 100\ninactive_file 30\nactive_file 70\n"
 	files["memory.events"], files["pids.events"] = "low 0\nhigh 3\nmax 2\noom 1\noom_kill 1\n", "max 0\n"
 	u := g.Usage()
-	if u.Memory == nil || *u.Memory != 600 || u.OOMKills == nil || *u.OOMKills != 1 || u.High == nil || *u.High != 3 || u.PIDsMax == nil || *u.PIDsMax != 0 {
+	if u.Memory == nil || *u.Memory != 700 || u.Files == nil || *u.Files != 100 || u.OOMKills == nil || *u.OOMKills != 1 || u.High == nil || *u.High != 3 || u.PIDsMax == nil || *u.PIDsMax != 0 {
 		t.Errorf("usage %+v", u)
 	}
 	if _, err := open(f, g.Dir(), 41); err != nil {
@@ -362,5 +362,94 @@ func TestKernel(t *testing.T) {
 	}
 	if err := unix.Access(g.Dir(), unix.F_OK); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("the group is still there: %v", err)
+	}
+}
+
+// TestLimitsByTheKernel: where this process may have groups with limits, the kernel
+// holds a browser's group to them. It needs a group of its own with the controllers,
+// such as a container's or a virtual machine's; elsewhere it checks that the plan
+// says what is missing.
+func TestLimitsByTheKernel(t *testing.T) {
+	h, err := Here()
+	if err != nil {
+		t.Fatalf("%v: the tests need cgroup v2, hybrid or not", err)
+	}
+	p, err := h.Plan()
+	var why *UnavailableError
+	if errors.As(err, &why) {
+		t.Logf("not tried on this host: %v", err)
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := p.Do()
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := Limits{Memory: 64 << 20, Processes: 20, Weight: 50}
+	g, err := tree.Create("test", limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(g.Kill(), g.Remove(30*time.Second)); err != nil {
+			t.Error(err)
+		}
+	}()
+	start := func(script string) *exec.Cmd {
+		t.Helper()
+		dir, err := g.File()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("/bin/sh", "-c", script)
+		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())}
+		if err := errors.Join(cmd.Start(), dir.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	wait := func(what string, holds func(Usage) bool) {
+		t.Helper()
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			u := g.Usage()
+			switch {
+			case holds(u):
+				return
+			case time.Now().After(end):
+				t.Fatalf("not met: %s: %+v", what, u)
+			}
+		}
+	}
+	// It keeps all of a line that never ends.
+	eater := start("exec tail /dev/zero")
+	wait("it is slowed down above memory.high", func(u Usage) bool { return u.High != nil && *u.High > 0 })
+	wait("it goes beyond", func(u Usage) bool { return u.Memory != nil && *u.Memory > limits.Beyond() })
+	for range 20 { // and stays there, slowly growing: time for evidence
+		if u := g.Usage(); u.Memory == nil || *u.Memory <= limits.Beyond() || *u.Memory > limits.Memory {
+			t.Errorf("it is not held between memory.high and memory.max: %d", *u.Memory)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if err := (kernel{}).write(filepath.Join(g.Dir(), "memory.high"), "max"); err != nil {
+		t.Fatal(err)
+	}
+	wait("a process is killed at memory.max", func(u Usage) bool { return u.OOMKills != nil && *u.OOMKills > 0 })
+	if err := eater.Wait(); err == nil || eater.ProcessState.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+		t.Errorf("the one that took too much: %v", eater.ProcessState)
+	}
+	many := start("for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22; do sleep 1000 & done; wait")
+	wait("a process more is refused at pids.max", func(u Usage) bool { return u.PIDsMax != nil && *u.PIDsMax > 0 })
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = many.Wait()                  // it was killed
+	if h, err = Here(); err != nil { // this process has moved
+		t.Fatal(err)
+	}
+	again, err := h.Plan()
+	if err != nil || again.Base != p.Base || again.Move || len(again.Enable) != 0 {
+		t.Errorf("the plan of the next launcher, in the leaf: %+v, %v", again, err)
 	}
 }

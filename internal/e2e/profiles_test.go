@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,7 +41,15 @@ func TestProfilesComeAndGo(t *testing.T) {
 		}
 		return out
 	}
-	run("create", "acct", "--account", "store-18", "--max-active-runs", "2")
+	run("create", "acct", "--account", "store-18", "--max-active-runs", "2", "--harmless-request", "POST https://shop.example/search kind=a,b")
+	words := []string{"gazebo"}
+	for request, want := range map[string]int{
+		"POST https://shop.example/search kind=a,b": 200, "PUT https://shop.example/draft": 400, "POST https://shop.example/checkout/search": 400,
+	} {
+		if code := s.call(t, "PUT", "/v1/profiles/acct", map[string]any{"harmless_requests": []string{request}, "sensitive_words": words}, nil); code != want {
+			t.Errorf("harmless_requests %s: status %d, want %d", request, code, want)
+		}
+	}
 	c := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=w&task=1"), clients.Interactive)
 	c.Expect(t, "connect")
 	c.Do(t, act("goto", "url", web.URL+"/"))
@@ -52,7 +61,8 @@ func TestProfilesComeAndGo(t *testing.T) {
 	s.until(t, "acct", lease.Available)
 
 	run("clone", "acct", "--to", "copy")
-	if r := s.record(t, "copy"); r.AccountID != "store-18" || r.State != lease.Available || r.Token != 0 {
+	if r := s.record(t, "copy"); r.AccountID != "store-18" || r.State != lease.Available || r.Token != 0 ||
+		len(r.HarmlessRequests) != 1 || !slices.Equal(r.SensitiveWords, words) {
 		t.Errorf("the copy: %+v", r)
 	}
 	const all = `"p=1,s=1|v"`

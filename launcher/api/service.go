@@ -101,6 +101,8 @@ type ProfileSettings struct {
 	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
 	KeepWarm        *bool       `json:"keep_warm,omitempty"`
 	BrowserMemory   *uint64     `json:"browser_memory_bytes,omitempty"`
+	// HarmlessRequests are METHOD URL [NAME=VALUE]..., see recovery.ParseHarmless.
+	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir of the launcher's host, and what the

@@ -140,6 +140,10 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		"--no-default-browser-check",
 		// Without it a screenshot of a background tab hangs.
 		"--enable-features=CDPScreenshotNewSurface",
+		// Without both nobody sees what a page sends when it is left for
+		// another one of its site: a draft that it saves, for one.
+		"--disable-features=RenderDocument",
+		"--disable-back-forward-cache",
 		// Traffic of the browser's own would go out on the account's proxy.
 		"--disable-background-networking",
 		// A component that changes in the middle of a task changes the browser.

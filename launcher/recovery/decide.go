@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table; it rises whenever the table, or a rule by
 // which one of its facts is found, decides anything differently than before.
-const Version = 2
+const Version = 3
 
 // Decision is what an inspection leads to.
 type Decision struct {

@@ -58,6 +58,8 @@ const (
 	UnsafeSinceSafe     = "unsafe_requests_since_safe_checkpoint"
 	Background          = "background_requests"
 	BackgroundSinceSafe = "background_requests_since_safe_checkpoint"
+	HarmlessSent        = "harmless_requests"
+	HarmlessSinceSafe   = "harmless_requests_since_safe_checkpoint"
 	Forms               = "forms_submitted"
 	FormsSinceSafe      = "forms_submitted_since_safe_checkpoint"
 	Messages            = "websocket_messages"
@@ -81,10 +83,10 @@ var Questions = []string{
 	BrowserGone, DirectoryUnlocked, ClosedCleanly, DirectoryPresent, DirectoryLocal,
 	SessionState, StateChanged, LastStepKnown, LastURLKnown, EvidenceStored,
 	ScreenshotKnown, InExpectedDomains, SensitivePlace, SensitiveSinceSafe, UnsafeRequests,
-	UnsafeSinceSafe, Background, BackgroundSinceSafe, Forms, FormsSinceSafe,
-	Messages, MessagesSinceSafe, Downloads, DownloadsSinceSafe, Dialogs,
-	DialogsSinceSafe, TrafficSeen, ProxyUnchanged, ReviewFlag, Resumable,
-	SafeCheckpointNamed, IdempotentSince, WorkDescribed,
+	UnsafeSinceSafe, Background, BackgroundSinceSafe, HarmlessSent, HarmlessSinceSafe,
+	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
+	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
+	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 }
 
 // Fact is one question, its answer, and how it was found.
@@ -123,15 +125,18 @@ type Task struct {
 	ExpectedDomains []string
 	SensitiveURLs   []string // patterns, besides the words that always count
 	SensitiveWords  []string // more of those
+	Harmless        []string // declarations of the profile's owner, see ParseHarmless
 }
 
 // InspectTask answers the questions about what the task did, from its journal.
 func InspectTask(s checkpoint.Summary, t Task) Inspection {
 	safe := s.LastSafe
 	place, since := sensitivePlace(s.Steps, s.Pages, t), sensitivePlace(s.StepsSince, s.PagesSince, t)
-	bare := background(s.Unsafe, t)
+	bare, declared := background(s.Unsafe, t), harmless(t)
 	unsafe, quiet := split(s.Unsafe, bare)
+	unsafe, reads := split(unsafe, declared)
 	unsafeSince, quietSince := split(s.UnsafeSince, bare)
+	unsafeSince, readsSince := split(unsafeSince, declared)
 	idempotent := safe != nil && safe.Idempotent
 	return Inspection{
 		{LastStepKnown, Is(s.LastStep != ""), orNone("step", s.LastStep)},
@@ -139,10 +144,12 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		inDomains(s.LastURL, t.ExpectedDomains),
 		{SensitivePlace, Is(place != ""), cmp.Or(place, "no step or page was")},
 		{SensitiveSinceSafe, Is(since != ""), cmp.Or(since, "no step or page was")},
-		requests(UnsafeRequests, unsafe, len(quiet)),
-		requests(UnsafeSinceSafe, unsafeSince, len(quietSince)),
-		requests(Background, quiet, 0),
-		requests(BackgroundSinceSafe, quietSince, 0),
+		requests(UnsafeRequests, unsafe, quiet, reads),
+		requests(UnsafeSinceSafe, unsafeSince, quietSince, readsSince),
+		requests(Background, quiet, nil, nil),
+		requests(BackgroundSinceSafe, quietSince, nil, nil),
+		requests(HarmlessSent, reads, nil, nil),
+		requests(HarmlessSinceSafe, readsSince, nil, nil),
 		happened(Forms, s.Unsafe, s.Did, isForm),
 		happened(FormsSinceSafe, s.UnsafeSince, s.DidSince, isForm),
 		happened(Messages, s.Unsafe, nil, isMessage),
@@ -172,17 +179,20 @@ func orNone(what, value string) string {
 	return what + " " + value
 }
 
-// requests counts requests, and those that were left out as background.
-func requests(name string, sent []checkpoint.Entry, leftOut int) Fact {
+// requests counts requests, and says which were left out.
+func requests(name string, sent, quiet, declared []checkpoint.Entry) Fact {
 	besides := ""
-	if leftOut > 0 {
-		besides = fmt.Sprintf("; %d in the background are not counted", leftOut)
+	if len(quiet) > 0 {
+		besides += fmt.Sprintf("; %d in the background are not counted", len(quiet))
+	}
+	if len(declared) > 0 {
+		besides += fmt.Sprintf("; %d that the profile declares harmless are not counted, the last as %q", len(declared), declared[len(declared)-1].Declared)
 	}
 	if len(sent) == 0 {
 		return Fact{name, No, "none was seen" + besides}
 	}
 	last := sent[len(sent)-1]
-	return Fact{name, Yes, fmt.Sprintf("%d seen, the last %s %s%s", len(sent), last.Method, last.URL, besides)}
+	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", len(sent), last.Method, last.URL)) + besides}
 }
 
 // happened counts what is told apart by is.

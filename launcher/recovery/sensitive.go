@@ -11,20 +11,39 @@ import (
 
 // sensitiveWords mark a page or a step after which nothing may be repeated or
 // resumed without a person, wherever they stand as a word of a step's name or of
-// a URL's path.
+// a URL's path. Lists that people only read (orders, campaigns, transactions) are
+// not among them.
 var sensitiveWords = set(
-	"submit", "submitted", "checkout", "pay", "payment", "payments", "purchase", "buy", "order",
-	"billing", "wallet", "payout", "payouts", "transfer", "withdraw", "withdrawal", "refund",
-	"password", "passwd", "passcode", "mfa", "2fa", "totp", "otp", "verify", "verification",
-	"challenge", "captcha", "recovery", "recover", "reset", "settings", "security", "kyc",
-	"delete", "remove", "deactivate", "confirm", "publish", "send",
+	// After a submit, and what cannot be taken back.
+	"submit", "submitted", "submission", "confirm", "confirmation", "publish", "send", "delete", "remove", "deactivate", "unsubscribe", "revoke",
+	// Checkout and money.
+	"checkout", "checkouts", "pay", "payment", "payments", "purchase", "buy", "order", "placeorder", "billing", "wallet", "wallets",
+	"payout", "payouts", "payee", "payees", "transfer", "transfers", "withdraw", "withdrawal", "withdrawals", "deposit", "topup", "refund", "refunds",
+	"beneficiary", "beneficiaries", "3ds", "3dsecure", "sca",
+	// Account settings.
+	"settings", "preferences", "security",
+	// Verification, password, MFA, recovery.
+	"verify", "verification", "challenge", "captcha", "kyc", "password", "passwords", "passwd", "passcode", "passkey", "passkeys",
+	"mfa", "2fa", "2sv", "twofactor", "2factor", "secondfactor", "multifactor", "totp", "otp", "onetime", "smscode", "backupcode", "backupcodes",
+	"authenticator", "recovery", "recover", "reset", "forgot", "reauth",
 )
 
-// editedThings are sensitive only while something is done to them.
-var (
-	editedThings = set("campaign", "campaigns", "budget", "ad", "ads", "account", "profile", "bid", "audience")
-	editingWords = set("edit", "editing", "new", "create", "change", "update", "save", "set", "modify", "launch", "pause", "duplicate")
-)
+// sensitivePairs are words that are sensitive only together, in any order: one of
+// the things, and something that is done or happened to it.
+var sensitivePairs = []struct{ things, doings map[string]bool }{
+	// Campaigns and accounts, while something is done to them.
+	{
+		set("campaign", "campaigns", "budget", "budgets", "ad", "ads", "adset", "adsets", "adgroup", "adgroups", "creative", "creatives", "targeting",
+			"account", "accounts", "profile", "profiles", "bid", "bids", "audience", "audiences", "email", "phone", "address", "addresses", "card", "cards",
+			"bank", "subscription", "subscriptions", "member", "members", "webhook", "webhooks"),
+		set("edit", "editing", "editor", "new", "create", "add", "change", "update", "save", "set", "modify", "launch", "pause", "duplicate", "invite", "close", "cancel", "link"),
+	},
+	// A failed login.
+	{
+		set("login", "signin", "logon", "auth", "authentication", "credentials"),
+		set("failed", "fail", "failure", "error", "invalid", "wrong", "incorrect", "denied", "rejected", "locked", "blocked", "attempt", "attempts"),
+	},
+}
 
 func set(words ...string) map[string]bool {
 	m := make(map[string]bool, len(words))
@@ -64,15 +83,22 @@ func Words(lists ...[]string) []string {
 }
 
 func sensitiveName(name string, more []string) bool {
-	thing, edited := false, false
-	for _, w := range words(name) {
-		if sensitiveWords[w] || slices.Contains(more, w) {
+	found := words(name)
+	for i := range len(found) - 1 { // log-in, top up
+		found = append(found, found[i]+found[i+1])
+	}
+	has := func(list map[string]bool) bool {
+		return slices.ContainsFunc(found, func(w string) bool { return list[w] })
+	}
+	if has(sensitiveWords) || slices.ContainsFunc(found, func(w string) bool { return slices.Contains(more, w) }) {
+		return true
+	}
+	for _, p := range sensitivePairs {
+		if has(p.things) && has(p.doings) {
 			return true
 		}
-		thing = thing || editedThings[w]
-		edited = edited || editingWords[w]
 	}
-	return thing && edited
+	return false
 }
 
 // SensitiveURL tells whether a URL is one after which a person decides: by a

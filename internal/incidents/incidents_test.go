@@ -1,0 +1,231 @@
+package incidents
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"leasehold/launcher/recovery"
+)
+
+// corpus reads testdata/incidents.
+func corpus(t *testing.T) []Incident {
+	t.Helper()
+	all, err := Load(os.DirFS("../../testdata/incidents"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// TestCorpus plays the sample, or with LEASEHOLD_CORPUS=all (make corpus) all of
+// the incidents, or with any other value those whose name it is found in.
+func TestCorpus(t *testing.T) {
+	which := os.Getenv("LEASEHOLD_CORPUS")
+	chosen := slices.DeleteFunc(corpus(t), func(i Incident) bool {
+		return which == "" && !i.Sample || which != "all" && !strings.Contains(i.Name, which)
+	})
+	if len(chosen) == 0 {
+		t.Fatalf("LEASEHOLD_CORPUS=%s: no incident has that in its name", which)
+	}
+	begun := time.Now()
+	report := Count(Run(t.Context(), startSidecar(t), chosen, runtime.NumCPU()+1))
+	if which != "" {
+		fmt.Printf("\n%s\nIt took %s.\n", report, time.Since(begun).Round(time.Second))
+	}
+	defer func() {
+		if t.Failed() && which == "" {
+			t.Log(report)
+		}
+	}()
+	if which != "" && which != "all" {
+		report.Asked = nil // of a few, the share says nothing
+	}
+	for _, problem := range report.Problems() {
+		t.Error(problem)
+	}
+	if which == "" && len(report.Asked)+len(report.Else) > 0 {
+		t.Error("the sample has to be decided as expected")
+	}
+}
+
+// least is what the corpus has to have.
+const least = 40
+
+func TestCorpusIsWhole(t *testing.T) {
+	all := corpus(t)
+	safe, sample := 0, 0
+	bySite, byOutcome := map[string]int{}, map[string]int{}
+	for _, i := range all {
+		bySite[i.Site]++
+		byOutcome[i.Expect]++
+		if i.Safe() {
+			safe++
+		}
+		if i.Sample {
+			sample++
+		}
+	}
+	if len(all) < least || safe*2 < len(all) || sample < 6 || sample > 12 {
+		t.Errorf("%d incidents, %d of them safe, %d in the sample: want %d at least, half of them safe, 6 to 12 in the sample", len(all), safe, sample, least)
+	}
+	for name := range sites {
+		if bySite[name] < 3 {
+			t.Errorf("site %s has %d incidents", name, bySite[name])
+		}
+	}
+	for _, o := range outcomes {
+		if byOutcome[o] < 3 {
+			t.Errorf("%s is expected %d times", o, byOutcome[o])
+		}
+	}
+}
+
+// TestWhatIsWrongIsNamed: a mistake in the data is not passed over.
+func TestWhatIsWrongIsNamed(t *testing.T) {
+	const right = `site: shop
+incidents:
+  - name: shop-one
+    killed: at the end
+    expect: release
+    why: it only looked around
+    script:
+      - goto: /
+`
+	if all, err := Load(fstest.MapFS{"shop.yaml": {Data: []byte(right)}}); err != nil || len(all) != 1 {
+		t.Fatalf("%v, %v", all, err)
+	}
+	for name, tt := range map[string]struct{ was, is, want string }{
+		"an unknown field":       {"killed:", "kiled:", "kiled"},
+		"an unknown site":        {"site: shop", "site: market", "market"},
+		"another site's name":    {"name: shop-one", "name: bank-one", "begin with shop-"},
+		"no moment":              {"killed: at the end", "killed: ''", "killed"},
+		"an unknown outcome":     {"release", "relase", "relase"},
+		"no reason":              {"it only looked around", "ok", "why"},
+		"two things at once":     {"- goto: /", "- goto: /\n        click: a", "one thing"},
+		"nothing to do":          {"- goto: /", "- scroll: ''", "one thing"},
+		"no script":              {"- goto: /", "[]", "script"},
+		"an arrival of nothing":  {"- goto: /", "- arrives: 3 /x", "arrives"},
+		"a hold of nothing":      {"- goto: /", "- hold: /x", "hold"},
+		"a declaration of a PUT": {"expect:", "profile: {harmless_requests: [PUT http://shop.localhost/x]}\n    expect:", "PUT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := strings.Replace(right, tt.was, tt.is, 1)
+			if _, err := Load(fstest.MapFS{"shop.yaml": {Data: []byte(changed)}}); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want an error with %s", err, tt.want)
+			}
+		})
+	}
+	twice := fstest.MapFS{"shop.yaml": {Data: []byte(right + strings.TrimPrefix(right, "site: shop\nincidents:\n"))}}
+	if _, err := Load(twice); err == nil || !strings.Contains(err.Error(), "shop-one") {
+		t.Errorf("a name that stands twice: %v", err)
+	}
+	if _, err := Load(fstest.MapFS{"bank.yaml": {Data: []byte(right)}}); err == nil {
+		t.Error("a file with another site's name is taken")
+	}
+}
+
+func TestReport(t *testing.T) {
+	one := func(expect, decided string, changed ...string) Result {
+		return Result{Incident: Incident{Name: "x", Expect: expect, Why: "because"}, Decided: decided, Changed: changed, Touched: changed, Reasons: []string{"so"}}
+	}
+	many := slices.Repeat([]Result{one(recovery.Release, recovery.Release)}, 18)
+	for name, tt := range map[string]struct {
+		results  []Result
+		problems []string
+	}{
+		"all as expected":                     {append(many, one(recovery.ManualReview, recovery.ManualReview, "an order")), nil},
+		"one of ten asked for nothing":        {append(many, one(recovery.Retry, recovery.ManualReview), one(recovery.Retry, recovery.ManualReview)), nil},
+		"more than that":                      {append(many[:9:9], one(recovery.Retry, recovery.ManualReview), one(recovery.Retry, recovery.ManualReview)), []string{"2 of 11"}},
+		"let go on":                           {append(many, one(recovery.ManualReview, recovery.Retry)), []string{"1 unsafe"}},
+		"the site knows better than the data": {append(many, one(recovery.Release, recovery.Release, "an order")), []string{"1 unsafe", "1 expectations"}},
+		"resumed after it changed":            {append(many, one(recovery.Resume, recovery.Resume, "an order")), []string{"1 unsafe"}},
+		"not played to its end":               {append(many, Result{Incident: Incident{Name: "y"}, Problem: errors.New("no page")}), []string{"no page"}},
+		"another safe way":                    {append(many, one(recovery.Retry, recovery.Release)), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			problems := Count(tt.results).Problems()
+			if len(problems) != len(tt.problems) {
+				t.Fatalf("%q, want %q", problems, tt.problems)
+			}
+			for i, want := range tt.problems {
+				if !strings.Contains(problems[i], want) {
+					t.Errorf("%q, want %q", problems[i], want)
+				}
+			}
+		})
+	}
+	drawn := Count([]Result{one(recovery.Retry, recovery.ManualReview), one(recovery.Release, recovery.Release)}).String()
+	for _, want := range []string{"| release | 1 | 0 | 0 | 0 |", "| retry | 0 | 0 | 0 | 1 |", "2 incidents, 2 of them safe. Unsafe releases: 0.", "(50.0 %)", "x: expected retry (because), decided manual_review: so"} {
+		if !strings.Contains(drawn, want) {
+			t.Errorf("%s\nwant %q", drawn, want)
+		}
+	}
+}
+
+var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
+
+// startSidecar builds the sidecar, starts it on ports of its own, and returns its
+// URL. It is drained when the test ends; what it logs is shown when the test fails.
+func startSidecar(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "leasehold")
+	if out, err := exec.Command("go", "build", "-o", binary, "leasehold/cmd/leasehold").CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	log, err := os.Create(filepath.Join(dir, "stderr.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(binary, "run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
+		"--reconnect-grace", "100ms", "--cooldown", "0s", "--log-format", "json", "--headless")
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready, done := make(chan string, 1), make(chan error, 1)
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+				ready <- m[1]
+			}
+		}
+		done <- cmd.Wait()
+	}()
+	t.Cleanup(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("the sidecar ended with %v", err)
+		}
+		if t.Failed() {
+			b, _ := os.ReadFile(log.Name())
+			t.Logf("the sidecar's log:\n%s", b[max(0, len(b)-64<<10):])
+		}
+	})
+	select {
+	case address := <-ready:
+		return address
+	case <-time.After(time.Minute):
+		t.Fatal("the sidecar is not ready after a minute")
+		return ""
+	}
+}

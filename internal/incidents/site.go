@@ -1,0 +1,292 @@
+package incidents
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+)
+
+//go:embed sites
+var pages embed.FS
+
+// sites are the web sites, by name: what they serve.
+var sites = map[string]func(*site) http.Handler{
+	"shop": shop, "bank": bank, "ads": ads, "login": loginSite, "settings": settings, "feed": feed, "dashboard": dashboard, "app": app,
+}
+
+// effect is something that happened to the account, for good or bad.
+type effect struct {
+	What string
+	// Again says that doing it again changes nothing more.
+	Again bool
+}
+
+// site is one web site that runs for one incident, and the truth about its account.
+// Its hosts are all below .localhost, which browsers resolve to this one.
+type site struct {
+	name   string
+	port   string
+	server *httptest.Server
+
+	mu       sync.Mutex
+	effects  []effect
+	arrived  map[string]int
+	held     map[string]bool
+	answers  map[string][]int
+	changed  chan struct{} // closed at each arrival, and replaced
+	released chan struct{} // closed at the end: what is held goes on
+	sockets  []net.Conn
+}
+
+func newSite(i Incident) (*site, error) {
+	s := &site{
+		name: i.Site, arrived: map[string]int{}, held: map[string]bool{}, answers: map[string][]int{},
+		changed: make(chan struct{}), released: make(chan struct{}),
+	}
+	for request, statuses := range i.Answers {
+		s.answers[request] = slices.Clone(statuses)
+	}
+	s.server = httptest.NewServer(s.serve(sites[i.Site](s)))
+	u, err := url.Parse(s.server.URL)
+	if err != nil {
+		s.server.Close()
+		return nil, err
+	}
+	s.port = u.Port()
+	return s, nil
+}
+
+func (s *site) close() {
+	s.mu.Lock()
+	close(s.released)
+	for _, c := range s.sockets {
+		_ = c.Close() // its reader finds out
+	}
+	s.mu.Unlock()
+	s.server.Close()
+}
+
+// url is where a path of the site, or a URL of one of its hosts without the port,
+// is found.
+func (s *site) url(address string) string {
+	if strings.HasPrefix(address, "/") {
+		address = "http://" + s.name + ".localhost" + address
+	}
+	return strings.Replace(address, ".localhost", ".localhost:"+s.port, 1)
+}
+
+// serve notes what arrives, answers once it was dealt with, and may not answer.
+func (s *site) serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		request := r.Method + " " + r.URL.Path
+		if r.Header.Get("Upgrade") == "websocket" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		switch status := s.scripted(request); {
+		case r.Method == http.MethodOptions:
+			answer.Header().Set("Access-Control-Allow-Methods", "*")
+			answer.Header().Set("Access-Control-Allow-Headers", "content-type")
+			answer.WriteHeader(http.StatusNoContent)
+		case status != 0:
+			answer.WriteHeader(status)
+		default:
+			next.ServeHTTP(answer, r)
+		}
+		if s.arrive(request) {
+			select {
+			case <-r.Context().Done():
+			case <-s.released:
+			}
+		}
+		for name, values := range answer.Header() {
+			w.Header()[name] = values
+		}
+		if origin := r.Header.Get("Origin"); origin != "" {
+			w.Header().Set("Access-Control-Allow-Origin", origin)
+		}
+		w.WriteHeader(answer.Code)
+		_, _ = io.Copy(w, answer.Body) // a browser that is gone takes no answer
+	})
+}
+
+func (s *site) scripted(request string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	statuses := s.answers[request]
+	if len(statuses) == 0 {
+		return 0
+	}
+	s.answers[request] = statuses[1:]
+	return statuses[0]
+}
+
+// arrive counts a request, or a message, and tells whether its answer is held.
+func (s *site) arrive(request string) (held bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.arrived[request]++
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return s.held[request]
+}
+
+// hold has a request done and never answered.
+func (s *site) hold(request string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held[request] = true
+}
+
+// await returns when a request arrived so many times.
+func (s *site) await(ctx context.Context, request string, times int) error {
+	for {
+		s.mu.Lock()
+		got, changed := s.arrived[request], s.changed
+		s.mu.Unlock()
+		if got >= times {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s arrived %d times, want %d: %w", request, got, times, context.Cause(ctx))
+		}
+	}
+}
+
+// happened says what became of the account.
+func (s *site) happened(what string) { s.note(effect{What: what}) }
+
+// stands says the same of what may be done again without harm.
+func (s *site) stands(what string) { s.note(effect{What: what, Again: true}) }
+
+func (s *site) note(e effect) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.effects = append(s.effects, e)
+}
+
+// truth is what happened to the account so far.
+func (s *site) truth() []effect {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.effects)
+}
+
+// routes is what a site serves: pages by their file, and the rest by hand. What it
+// has no page for it does not find.
+type routes struct {
+	*http.ServeMux
+	s *site
+}
+
+func (s *site) routes() routes {
+	r := routes{http.NewServeMux(), s}
+	r.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	r.file("/site.js", "site.js", "text/javascript")
+	// What every site has: somebody who counts its visitors.
+	r.nothing("POST /metrics/collect")
+	r.nothing("POST stats.localhost/collect")
+	r.nothing("POST /events/track")
+	return r
+}
+
+func (r routes) file(pattern, name, contentType string) {
+	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, _ *http.Request) {
+		b, err := pages.ReadFile("sites/" + name)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(b)
+	})
+}
+
+// page serves a file at each of the paths.
+func (r routes) page(name string, patterns ...string) {
+	for _, p := range patterns {
+		r.file(p, name, "text/html; charset=utf-8")
+	}
+}
+
+// nothing answers what changes nothing.
+func (r routes) nothing(pattern string) {
+	r.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"ok":true}`) })
+}
+
+// does answers what changes the account.
+func (r routes) does(pattern, what string) {
+	r.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
+		r.s.happened(what)
+		_, _ = io.WriteString(w, `{"ok":true}`)
+	})
+}
+
+// then does it, and sends the browser on.
+func (r routes) then(pattern, what, next string) {
+	r.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
+		if what != "" {
+			r.s.happened(what)
+		}
+		http.Redirect(w, req, next, http.StatusSeeOther)
+	})
+}
+
+// objects reads a JSON body: an object, or a list of them.
+func objects(r *http.Request) ([]map[string]any, error) {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	if b = bytes.TrimSpace(b); bytes.HasPrefix(b, []byte("[")) {
+		var list []map[string]any
+		return list, json.Unmarshal(b, &list)
+	}
+	var one map[string]any
+	return []map[string]any{one}, json.Unmarshal(b, &one)
+}
+
+// socket serves a websocket: it says a few things, and hears what the page says.
+func (r routes) socket(pattern string, push []string, heard func(text string)) {
+	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, req *http.Request) {
+		conn, _, _, err := ws.UpgradeHTTP(req, w)
+		if err != nil {
+			return // it has answered
+		}
+		r.s.mu.Lock()
+		r.s.sockets = append(r.s.sockets, conn)
+		r.s.mu.Unlock()
+		defer func() { _ = conn.Close() }()
+		for _, text := range push {
+			if wsutil.WriteServerText(conn, []byte(text)) != nil {
+				return
+			}
+		}
+		for {
+			text, err := wsutil.ReadClientText(conn)
+			var closed wsutil.ClosedError
+			if errors.As(err, &closed) || err != nil {
+				return
+			}
+			heard(string(text))
+			r.s.arrive("WEBSOCKET " + req.URL.Path)
+		}
+	})
+}

@@ -1,0 +1,287 @@
+package incidents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+)
+
+// worker drives one page over a websocket of the sidecar's, the way the usual
+// clients do: it opens a tab, clicks with the mouse, types, and looks by script.
+type worker struct {
+	conn   net.Conn
+	page   string // the CDP session of its page
+	target string
+	id     int
+	events []message
+}
+
+type message struct {
+	ID        int             `json:"id"`
+	Method    string          `json:"method"`
+	Params    json.RawMessage `json:"params"`
+	Result    json.RawMessage `json:"result"`
+	Error     *struct{ Message string }
+	SessionID string `json:"sessionId"`
+}
+
+// connect opens the websocket, and a tab.
+func connect(ctx context.Context, address string) (*worker, error) {
+	conn, buffered, _, err := ws.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if buffered != nil { // the client speaks first, so nothing is in it
+		ws.PutReader(buffered)
+	}
+	w := &worker{conn: conn}
+	if err := w.tab(ctx); err != nil {
+		w.kill()
+		return nil, err
+	}
+	return w, nil
+}
+
+// tab opens a tab and goes on in it.
+func (w *worker) tab(ctx context.Context) error {
+	w.page = ""
+	var made struct{ TargetID, SessionID string }
+	err := w.call(ctx, "Target.createTarget", map[string]any{"url": "about:blank"}, &made)
+	if err == nil {
+		err = w.call(ctx, "Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+	}
+	w.target, w.page = made.TargetID, made.SessionID
+	for _, method := range []string{"Page.enable", "Network.enable"} {
+		if err == nil {
+			err = w.call(ctx, method, nil, nil)
+		}
+	}
+	if err == nil {
+		err = w.call(ctx, "Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil)
+	}
+	return err
+}
+
+// kill ends the worker as a SIGKILL does: its connection ends without a word.
+func (w *worker) kill() { _ = w.conn.Close() } // nobody is there to care
+
+// send sends a command to the page.
+func (w *worker) send(method string, params any) (int, error) {
+	w.id++
+	m := map[string]any{"id": w.id, "method": method}
+	if params != nil {
+		m["params"] = params
+	}
+	if w.page != "" {
+		m["sessionId"] = w.page
+	}
+	b, err := json.Marshal(m)
+	if err == nil {
+		err = wsutil.WriteClientText(w.conn, b)
+	}
+	return w.id, err
+}
+
+// call sends a command and waits for its result.
+func (w *worker) call(ctx context.Context, method string, params, result any) error {
+	id, err := w.send(method, params)
+	if err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	answer, err := w.next(ctx, method, func(m message) bool { return m.ID == id })
+	switch {
+	case err != nil:
+		return err
+	case answer.Error != nil:
+		return fmt.Errorf("%s: %s", method, answer.Error.Message)
+	case result != nil:
+		return json.Unmarshal(answer.Result, result)
+	}
+	return nil
+}
+
+// next returns the first message that fits, of those kept and those to come.
+func (w *worker) next(ctx context.Context, what string, fits func(message) bool) (message, error) {
+	for i, m := range w.events {
+		if fits(m) {
+			w.events = append(w.events[:i], w.events[i+1:]...)
+			return m, nil
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := w.conn.SetReadDeadline(deadline); err != nil {
+			return message{}, err
+		}
+	}
+	for {
+		b, err := wsutil.ReadServerText(w.conn)
+		if err != nil {
+			return message{}, fmt.Errorf("waiting for %s: %w", what, err)
+		}
+		var m message
+		if err := json.Unmarshal(b, &m); err != nil {
+			return m, err
+		}
+		if fits(m) {
+			return m, nil
+		}
+		if m.Method != "" {
+			w.events = append(w.events, m)
+		}
+	}
+}
+
+// open goes to a URL, and waits until it is loaded if it is asked to.
+func (w *worker) open(ctx context.Context, address string, wait bool) error {
+	if !wait {
+		_, err := w.send("Page.navigate", map[string]any{"url": address})
+		return err
+	}
+	var r struct{ LoaderID, ErrorText string }
+	if err := w.call(ctx, "Page.navigate", map[string]any{"url": address}, &r); err != nil {
+		return err
+	}
+	if r.ErrorText != "" {
+		return fmt.Errorf("%s: %s", address, r.ErrorText)
+	}
+	_, err := w.next(ctx, "the load of "+address, func(m message) bool {
+		var p struct{ LoaderID, Name string }
+		return m.Method == "Page.lifecycleEvent" && json.Unmarshal(m.Params, &p) == nil && p.LoaderID == r.LoaderID && p.Name == "load"
+	})
+	return err
+}
+
+// evaluate returns the value of an expression in the page.
+func (w *worker) evaluate(ctx context.Context, expression string, value any) error {
+	var r struct {
+		Result           struct{ Value json.RawMessage }
+		ExceptionDetails json.RawMessage
+	}
+	if err := w.call(ctx, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &r); err != nil {
+		return err
+	}
+	if r.ExceptionDetails != nil {
+		return fmt.Errorf("%s: %s", expression, r.ExceptionDetails)
+	}
+	if len(r.Result.Value) == 0 {
+		return nil
+	}
+	return json.Unmarshal(r.Result.Value, value)
+}
+
+// looking is how long a worker waits before it looks again.
+const looking = 20 * time.Millisecond
+
+// until asks a page until it says yes. A page that is on its way has no answer.
+func (w *worker) until(ctx context.Context, what, expression string) error {
+	for {
+		var yes bool
+		err := w.evaluate(ctx, expression, &yes)
+		if yes {
+			return nil
+		}
+		select {
+		case <-time.After(looking):
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("waiting for %s: %w", what, ctx.Err()), err)
+		}
+	}
+}
+
+// click presses the mouse on the middle of an element. What comes of it is not
+// waited for: a dialog, for one, would hold the answer up.
+func (w *worker) click(ctx context.Context, selector string) error {
+	quoted, err := json.Marshal(selector)
+	if err != nil {
+		return err
+	}
+	element := "document.querySelector(" + string(quoted) + ")"
+	if err := w.until(ctx, selector, "!!"+element); err != nil {
+		return err
+	}
+	var at struct{ X, Y float64 }
+	if err := w.evaluate(ctx, "(() => { const e = "+element+"; e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 } })()", &at); err != nil {
+		return err
+	}
+	for _, event := range []string{"mousePressed", "mouseReleased"} {
+		if _, err := w.send("Input.dispatchMouseEvent", map[string]any{"type": event, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shows is an expression that tells whether a page shows a text.
+func shows(text string) string {
+	quoted, _ := json.Marshal(text) // a string always marshals
+	return "!!document.body && document.body.innerText.includes(" + string(quoted) + ")"
+}
+
+// do does one action of the script.
+func (w *worker) do(ctx context.Context, s *site, a Action) error {
+	switch {
+	case a.Goto != "":
+		return w.open(ctx, s.url(a.Goto), true)
+	case a.Open != "":
+		return w.open(ctx, s.url(a.Open), false)
+	case a.Click != "":
+		return w.click(ctx, a.Click)
+	case a.Fill != nil:
+		if err := w.click(ctx, a.Fill.Field); err != nil {
+			return err
+		}
+		return w.call(ctx, "Input.insertText", map[string]any{"text": a.Fill.Text}, nil)
+	case a.Close != "":
+		old := w.target
+		if err := w.tab(ctx); err != nil {
+			return err
+		}
+		if err := w.open(ctx, s.url(a.Close), true); err != nil {
+			return err
+		}
+		on := w.page
+		w.page = ""
+		err := w.call(ctx, "Target.closeTarget", map[string]any{"targetId": old}, nil)
+		w.page = on
+		return err
+	case a.Scroll != "":
+		for {
+			if err := w.call(ctx, "Input.dispatchMouseEvent", map[string]any{"type": "mouseWheel", "x": 200, "y": 200, "deltaX": 0, "deltaY": 900}, nil); err != nil {
+				return err
+			}
+			var yes bool
+			if err := w.evaluate(ctx, shows(a.Scroll), &yes); yes || err != nil {
+				return err
+			}
+			time.Sleep(looking)
+		}
+	case a.See != "":
+		return w.until(ctx, a.See, shows(a.See))
+	case a.Dialog != "":
+		_, err := w.next(ctx, "the dialog "+a.Dialog, func(m message) bool {
+			return m.Method == "Page.javascriptDialogOpening" && strings.Contains(string(m.Params), a.Dialog)
+		})
+		return err
+	case a.Step != nil:
+		return w.call(ctx, "Lease.step", a.Step, nil)
+	case a.Checkpoint != nil:
+		return w.call(ctx, "Lease.checkpoint", a.Checkpoint, nil)
+	case a.Hold != "":
+		s.hold(a.Hold)
+		return nil
+	case a.Arrives != "":
+		request, times, err := arrival(a.Arrives)
+		if err != nil {
+			return err
+		}
+		return s.await(ctx, request, times)
+	}
+	return errors.New("nothing to do")
+}

@@ -1,0 +1,219 @@
+package launcher
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold/cdpproxy"
+	"leasehold/internal/boottime"
+)
+
+// told makes the events of a script, one a line at successive instants:
+//
+//	page S T [OPENER]     a page T, on session S      frame S PARENT T   one of another process
+//	asks S FRAME [HOW]    a page asks for a navigation  starts S FRAME LOADER [TYPE]
+//	goes S FRAME LOADER [URL]                         closes S
+//	types T
+func told(t *testing.T, d *documents, script string) boottime.Instant {
+	t.Helper()
+	typed := map[string]boottime.Instant{}
+	d.typed = func(target string) boottime.Instant { return typed[target] }
+	var now boottime.Instant = 100
+	for line := range strings.Lines(script) {
+		w := append(strings.Fields(line), "", "", "", "")
+		if w[0] == "" {
+			continue
+		}
+		now += 10
+		or := func(s, otherwise string) string {
+			if s == "" {
+				return otherwise
+			}
+			return s
+		}
+		e := cdpproxy.Event{Session: w[1]}
+		switch w[0] {
+		case "page":
+			e.Session, e.Method = "", "Target.attachedToTarget"
+			e.Params = fmt.Appendf(nil, `{"sessionId":%q,"targetInfo":{"targetId":%q,"type":"page","openerId":%q}}`, w[1], w[2], w[3])
+		case "frame":
+			e.Session, e.Method = w[2], "Target.attachedToTarget"
+			e.Params = fmt.Appendf(nil, `{"sessionId":%q,"targetInfo":{"targetId":%q,"type":"iframe"}}`, w[1], w[3])
+		case "worker":
+			e.Session, e.Method = w[2], "Target.attachedToTarget"
+			e.Params = fmt.Appendf(nil, `{"sessionId":%q,"targetInfo":{"targetId":%q,"type":"worker"}}`, w[1], w[3])
+		case "asks":
+			e.Method, e.Params = "Page.frameRequestedNavigation", fmt.Appendf(nil, `{"frameId":%q,"disposition":%q}`, w[2], or(w[3], "currentTab"))
+		case "starts":
+			e.Method, e.Params = "Page.frameStartedNavigating", fmt.Appendf(nil, `{"frameId":%q,"loaderId":%q,"navigationType":%q}`, w[2], w[3], or(w[4], "differentDocument"))
+		case "goes":
+			e.Method, e.Params = "Page.frameNavigated", fmt.Appendf(nil, `{"frame":{"id":%q,"loaderId":%q,"url":%q}}`, w[2], w[3], or(w[4], "http://a.example/"))
+		case "closes":
+			e.Session, e.Method, e.Params = "", "Target.detachedFromTarget", fmt.Appendf(nil, `{"sessionId":%q}`, w[1])
+		case "types":
+			typed[w[1]] = now
+			continue
+		default:
+			t.Fatalf("%q is no event", line)
+		}
+		d.hear(e, now)
+	}
+	return now
+}
+
+// TestSinceWhenADocumentIsByItself: acts before that instant cannot be behind it.
+func TestSinceWhenADocumentIsByItself(t *testing.T) {
+	const opened = "page S T\nstarts S T L1\ngoes S T L1\n" // 110, 120, 130
+	for _, tt := range []struct {
+		name, script, loader, frame string
+		want                        boottime.Instant
+	}{
+		{"a page that begins", "page S T\n", "L0", "T", 110},
+		{"another's frame", "page S T\n", "L0", "F", 0},
+		{"opened by its URL: when that began", opened, "L1", "T", 120},
+		{"not known", opened, "L9", "T", 0},
+		{"opened again by its URL", opened + "starts S T L2\ngoes S T L2\n", "L2", "T", 140},
+		{"the one before keeps its own", opened + "starts S T L2\ngoes S T L2\n", "L1", "T", 120},
+		{"a link", opened + "asks S T\nstarts S T L2\ngoes S T L2\n", "L2", "T", 120},
+		{"a link, and one more", opened + "asks S T\nstarts S T L2\ngoes S T L2\nasks S T\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
+		{"a link that is told late", opened + "starts S T L2\nasks S T\ngoes S T L2\n", "L2", "T", 120},
+		{"by its URL after a link", opened + "asks S T\nstarts S T L2\ngoes S T L2\nstarts S T L3\ngoes S T L3\n", "L3", "T", 170},
+		{"by its URL instead of a link", opened + "asks S T\nstarts S T L2\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
+		{"a link into a new tab", opened + "asks S T newTab\nstarts S T L2\ngoes S T L2\n", "L2", "T", 150},
+		{"a frame's link", opened + "asks S F\nstarts S T L2\ngoes S T L2\n", "L2", "T", 150},
+		{"back", opened + "starts S T L2 historyDifferentDocument\ngoes S T L2\n", "L2", "T", 120},
+		{"a reload", opened + "starts S T L2 reload\ngoes S T L2\n", "L2", "T", 120},
+		{"a form that is sent again", opened + "starts S T L2 restoreWithPost\ngoes S T L2\n", "L2", "T", 120},
+		{"a kind that is not known yet", opened + "starts S T L2 prophecy\ngoes S T L2\n", "L2", "T", 120},
+		{"back within the document, then by its URL", opened + "starts S T L1 historySameDocument\nstarts S T L2\ngoes S T L2\n", "L2", "T", 150},
+		{"a start that nobody saw", opened + "goes S T L2\n", "L2", "T", 120},
+		{"a frame", opened + "starts S F L2\ngoes S F L2\n", "L2", "F", 120},
+		{"a frame of another process", opened + "frame S2 S F\nstarts S2 F L2\ngoes S2 F L2\n", "L2", "F", 120},
+		{"a frame in it", opened + "frame S2 S F\nframe S3 S2 G\ngoes S3 G L2\n", "L2", "G", 120},
+		{"a worker", opened + "worker S2 S W\ngoes S2 W L2\n", "L2", "W", 0},
+		{"a popup", opened + "page P Q T\n", "L0", "Q", 120},
+		{"where the popup goes first", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 120},
+		{"where a worker brings it", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2\nstarts P Q L3\ngoes P Q L3\n", "L3", "Q", 170},
+		{"a popup of who knows whom", opened + "page P Q X\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 0},
+		{"a popup of a page that is gone", opened + "closes S\npage P Q T\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 0},
+		{"a session that is not known", "goes S T L1\n", "L1", "T", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDocuments()
+			told(t, d, tt.script)
+			if got := d.since(tt.loader, tt.frame); got != tt.want {
+				t.Errorf("since %d, want %d", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestWhatNobodySaw: documents that were typed into, and left in a way in which what
+// they send is not seen.
+func TestWhatNobodySaw(t *testing.T) {
+	const opened = "page S T\nstarts S T L1\ngoes S T L1 http://notes.example/7\n"
+	const note = "http://notes.example/7"
+	for _, tt := range []struct {
+		name, script string
+		unseen       []string
+		closed       string
+	}{
+		{"left for its own site", opened + "types T\nstarts S T L2\ngoes S T L2 http://www.notes.example/\n", nil, ""},
+		{"left for another site", opened + "types T\nstarts S T L2\ngoes S T L2 http://other.example/\n", []string{note}, ""},
+		{"left for another scheme", opened + "types T\nstarts S T L2\ngoes S T L2 https://notes.example/\n", []string{note}, ""},
+		{"left for nothing", opened + "types T\nstarts S T L2\ngoes S T L2 about:blank\n", []string{note}, ""},
+		{"left untouched", opened + "starts S T L2\ngoes S T L2 http://other.example/\n", nil, ""},
+		{"typed into the one before", "types T\n" + opened + "starts S T L2\ngoes S T L2 http://other.example/\n", nil, ""},
+		{"typed while it was left", opened + "starts S T L2\ntypes T\ngoes S T L2 http://other.example/\n", []string{note}, ""},
+		{"another page was typed into", opened + "types X\nstarts S T L2\ngoes S T L2 http://other.example/\n", nil, ""},
+		{"a frame was typed into", opened + "frame S2 S F\ntypes F\nstarts S T L2\ngoes S T L2 http://other.example/\n", []string{note}, ""},
+		{"a frame was left", opened + "types T\nstarts S F L2\ngoes S F L2 http://other.example/\n", nil, ""},
+		{"closed", opened + "types T\ncloses S\n", nil, note},
+		{"closed untouched", opened + "closes S\n", nil, ""},
+		{"searched, and closed what was found", opened + "types T\nasks S T\nstarts S T L2\ngoes S T L2 http://notes.example/found\ncloses S\n", nil, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDocuments()
+			told(t, d, tt.script)
+			if _, other := d.left("another"); other != "" {
+				t.Errorf("of another session: %s", other)
+			}
+			d = newDocuments()
+			told(t, d, tt.script)
+			unseen, closed := d.left("S")
+			if !slices.Equal(unseen, tt.unseen) || closed != tt.closed {
+				t.Errorf("unseen %v, closed %q, want %v and %q", unseen, closed, tt.unseen, tt.closed)
+			}
+			if unseen, closed := d.left("S"); len(unseen)+len(closed) > 0 {
+				t.Errorf("once more: %v %v", unseen, closed)
+			}
+		})
+	}
+}
+
+func TestSiteOf(t *testing.T) {
+	for a, b := range map[string]string{
+		"https://www.shop.example/x":    "https://shop.example/",
+		"https://a.shop.co.uk":          "https://b.shop.co.uk/",
+		"http://127.0.0.1:9/":           "http://127.0.0.1:10/",
+		"https://[::1]:9/":              "https://[::1]/",
+		"http://localhost/":             "http://localhost:8080/x",
+		"https://ann.github.io/profile": "https://ann.github.io/",
+	} {
+		if siteOf(a) != siteOf(b) {
+			t.Errorf("%s and %s: %s, %s", a, b, siteOf(a), siteOf(b))
+		}
+	}
+	for a, b := range map[string]string{
+		"https://shop.example/":  "http://shop.example/",
+		"https://a.co.uk/":       "https://b.co.uk/",
+		"http://127.0.0.1/":      "http://10.0.0.1/",
+		"https://ann.github.io/": "https://bob.github.io/",
+		"about:blank":            "https://shop.example/",
+		"https://myshop.example": "https://shop.example",
+	} {
+		if siteOf(a) == siteOf(b) {
+			t.Errorf("%s and %s are one site: %s", a, b, siteOf(a))
+		}
+	}
+}
+
+// TestPostsThatWereAnswered: of the same on requests, the repetitions after success
+// count, not those until it.
+func TestPostsThatWereAnswered(t *testing.T) {
+	p := newPosts()
+	sent := func(id, method string) {
+		p.hear(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: fmt.Appendf(nil, `{"requestId":%q,"request":{"url":"http://a/","method":%q}}`, id, method)})
+	}
+	answered := func(id string, status int) {
+		p.hear(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":%d}}`, id, status)})
+	}
+	var polls, tries group
+	for i, want := range []int{1, 2, 3, 4} {
+		id := fmt.Sprint("p", i)
+		sent(id, "POST")
+		if got := polls.next(id, p); got != want {
+			t.Errorf("poll %d counts as %d, want %d", i, got, want)
+		}
+		answered(id, 200)
+	}
+	for i, status := range []int{503, 0, 409, 302, 200} {
+		id := fmt.Sprint("t", i)
+		sent(id, "POST")
+		if got := tries.next(id, p); got != 1 {
+			t.Errorf("try %d counts as %d", i, got)
+		}
+		answered(id, status)
+	}
+	sent("g", "GET")
+	answered("g", 200)
+	if _, known := p.answer("g"); known {
+		t.Error("a GET is remembered")
+	}
+	p.hear(cdpproxy.Event{Method: "Network.webSocketCreated", Params: []byte(`{"requestId":"s","url":"ws://a/"}`)})
+	if p.socket("s") != "ws://a/" || p.socket("x") != "" {
+		t.Errorf("sockets %q %q", p.socket("s"), p.socket("x"))
+	}
+}

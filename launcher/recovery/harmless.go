@@ -1,0 +1,242 @@
+package recovery
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"leasehold/checkpoint"
+)
+
+// Harmless is a kind of request that a profile's owner declares to change nothing
+// of the account: a search or a query that goes by POST, what a page counts, a
+// message that only asks. The zero value covers nothing.
+type Harmless struct {
+	text    string
+	method  string
+	address *regexp.Regexp
+	fields  []field
+}
+
+// field is what a body has to say besides.
+type field struct{ name, value string }
+
+// ParseHarmless reads "METHOD URL [NAME=VALUE]...": POST or WEBSOCKET, a whole
+// URL, and fields that the body has to have with these values.
+//
+// In the URL's path * stands for letters, digits, and any of - . _ ~; a query counts
+// like the rest, but "?*" at the end takes any, or none. A body is one JSON object,
+// or a list of them, each with the fields at its top; or a form. Without fields any
+// body is covered, but for the bounds of Covers.
+func ParseHarmless(s string) (Harmless, error) {
+	parts := strings.Fields(s)
+	if len(parts) < 2 || !utf8.ValidString(s) {
+		return Harmless{}, fmt.Errorf("%q: want METHOD URL [NAME=VALUE]..., such as POST https://shop.example/search", s)
+	}
+	h := Harmless{text: s, method: parts[0]}
+	schemes := map[string][]string{http.MethodPost: {"http", "https"}, checkpoint.Websocket: {"ws", "wss"}}[h.method]
+	if schemes == nil {
+		return Harmless{}, fmt.Errorf("%q: method %s: want POST or %s, nothing else can be harmless", s, h.method, checkpoint.Websocket)
+	}
+	u, err := url.Parse(parts[1])
+	switch {
+	case err != nil || !slices.Contains(schemes, u.Scheme) || u.Hostname() == "" || !strings.HasPrefix(u.Path, "/"):
+		return Harmless{}, fmt.Errorf("%q: want a whole URL with %s, a host and a path, such as %s://shop.example/search", s, strings.Join(schemes, " or "), schemes[1])
+	case u.User != nil || u.Fragment != "" || strings.Contains(u.Host, "*") || u.Host != strings.ToLower(u.Host):
+		return Harmless{}, fmt.Errorf("%q: want a host in small letters without *, no user and no fragment", s)
+	}
+	base, query, hasQuery := strings.Cut(parts[1], "?")
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(base), `\*`, `[A-Za-z0-9._~-]+`)
+	switch {
+	case hasQuery && query == "*":
+		pattern += `(\?[^#]*)?`
+	case hasQuery:
+		pattern += `\?` + regexp.QuoteMeta(query)
+	}
+	h.address = regexp.MustCompile("^" + pattern + "$")
+	for _, p := range parts[2:] {
+		name, value, ok := strings.Cut(p, "=")
+		if !ok || name == "" {
+			return Harmless{}, fmt.Errorf("%q: %q: want NAME=VALUE, a field of the body", s, p)
+		}
+		h.fields = append(h.fields, field{name, value})
+	}
+	return h, nil
+}
+
+// URL is the one that is declared, as it is written.
+func (h Harmless) URL() string { return strings.Fields(h.text)[1] }
+
+// Sent is what a page sent, as the browser tells it.
+type Sent struct {
+	Method string // of HTTP, or checkpoint.Websocket
+	URL    string
+	Body   string
+	// Whole says that Body is all of it: the browser leaves out what is long, or
+	// a file.
+	Whole bool
+}
+
+// Covers tells whether a request is of this kind. It is not, whatever is declared,
+// where the body is not known, or says "mutation"; nor where a URL of GraphQL is
+// declared without fields, and the body is not the text of queries alone: a stored
+// operation does not say what it does.
+func (h Harmless) Covers(s Sent) bool {
+	if h.address == nil || s.Method != h.method || !s.Whole || !h.address.MatchString(s.URL) {
+		return false
+	}
+	if saysMutation(s.Body) {
+		return false
+	}
+	if len(h.fields) > 0 {
+		return slices.ContainsFunc([]func(string) []map[string]string{objects, form}, func(read func(string) []map[string]string) bool {
+			found := read(s.Body)
+			return len(found) > 0 && !slices.ContainsFunc(found, func(object map[string]string) bool { return !h.fits(object) })
+		})
+	}
+	return !isGraphQL(s.URL) || onlyQueries(s.Body)
+}
+
+// fits tells whether one object has all fields.
+func (h Harmless) fits(object map[string]string) bool {
+	return !slices.ContainsFunc(h.fields, func(f field) bool {
+		value, ok := object[f.name]
+		return !ok || value != f.value
+	})
+}
+
+// Declared returns the text of the first declaration that covers a request, or
+// nothing.
+func Declared(list []Harmless, s Sent) string {
+	for _, h := range list {
+		if h.Covers(s) {
+			return h.text
+		}
+	}
+	return ""
+}
+
+// isGraphQL tells by its path whether a URL is one of GraphQL.
+func isGraphQL(raw string) bool {
+	u, err := url.Parse(raw)
+	return err != nil || slices.ContainsFunc(words(u.Path), func(w string) bool {
+		return strings.HasPrefix(w, "graphql") || w == "gql"
+	})
+}
+
+var mutation = regexp.MustCompile(`(?i)\bmutation`)
+
+// saysMutation tells whether a body has the word, as it is or once its escapes are
+// taken back. A document of GraphQL that changes something cannot do without.
+func saysMutation(body string) bool {
+	if mutation.MatchString(body) {
+		return true
+	}
+	if plain, err := url.QueryUnescape(body); err == nil && mutation.MatchString(plain) {
+		return true
+	}
+	var v any
+	return strings.Contains(body, `\`) && (json.Unmarshal([]byte(body), &v) != nil || within(v))
+}
+
+func within(v any) bool {
+	switch x := v.(type) {
+	case string:
+		return mutation.MatchString(x)
+	case []any:
+		return slices.ContainsFunc(x, within)
+	case map[string]any:
+		for name, value := range x {
+			if mutation.MatchString(name) || within(value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// query is how a document of GraphQL may begin that has no mutation in it.
+var query = regexp.MustCompile(`^(\s|,|#[^\n]*\n)*(query\b|fragment\b|\{)`)
+
+// onlyQueries tells whether a body is the text of one or more queries.
+func onlyQueries(body string) bool {
+	found := objects(body)
+	return len(found) > 0 && !slices.ContainsFunc(found, func(o map[string]string) bool { return !query.MatchString(o["query"]) })
+}
+
+// objects returns the strings, numbers and booleans at the top of a JSON object, or
+// of each in a list. Nothing where a name stands twice: who reads the body may take
+// the other one.
+func objects(body string) []map[string]string {
+	var list []json.RawMessage
+	if json.Unmarshal([]byte(body), &list) != nil {
+		list = []json.RawMessage{json.RawMessage(body)}
+	}
+	var found []map[string]string
+	for _, raw := range list {
+		o, ok := object(raw)
+		if !ok {
+			return nil
+		}
+		found = append(found, o)
+	}
+	return found
+}
+
+func object(raw json.RawMessage) (map[string]string, bool) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, false
+	}
+	o, seen := map[string]string{}, map[string]bool{}
+	for d.More() {
+		name, err := d.Token()
+		key, ok := name.(string)
+		var value json.RawMessage
+		if err != nil || !ok || seen[key] || d.Decode(&value) != nil {
+			return nil, false
+		}
+		seen[key] = true
+		var v any
+		d := json.NewDecoder(bytes.NewReader(value))
+		d.UseNumber()
+		if d.Decode(&v) != nil {
+			return nil, false
+		}
+		switch x := v.(type) {
+		case string:
+			o[key] = x
+		case json.Number:
+			o[key] = x.String()
+		case bool:
+			o[key] = strconv.FormatBool(x)
+		}
+	}
+	if t, err := d.Token(); err != nil || t != json.Delim('}') || d.More() {
+		return nil, false
+	}
+	return o, true
+}
+
+// form returns the fields of a URL-encoded body that stand there once.
+func form(body string) []map[string]string {
+	values, err := url.ParseQuery(body)
+	if err != nil {
+		return nil
+	}
+	o := map[string]string{}
+	for name, list := range values {
+		if len(list) != 1 {
+			return nil
+		}
+		o[name] = list[0]
+	}
+	return []map[string]string{o}
+}

@@ -1,0 +1,220 @@
+package recovery
+
+import (
+	"strings"
+	"testing"
+
+	"leasehold/checkpoint"
+)
+
+func TestParseHarmless(t *testing.T) {
+	for text, want := range map[string]string{
+		"POST https://shop.example/search":                   "",
+		"POST https://shop.example:8443/a/*/b?*":             "",
+		"POST http://bank.example/rpc method=getBalances id": "NAME=VALUE",
+		"WEBSOCKET wss://chat.example/socket type=ping":      "",
+		"":                                      "METHOD URL",
+		"POST":                                  "METHOD URL",
+		"PUT https://shop.example/draft":        "method PUT",
+		"post https://shop.example/search":      "method post",
+		"DELETE https://shop.example/x":         "method DELETE",
+		"POST /search":                          "whole URL",
+		"POST wss://shop.example/search":        "whole URL",
+		"WEBSOCKET https://shop.example/search": "whole URL",
+		"POST https://shop.example":             "whole URL",
+		"POST https://*.shop.example/search":    "host",
+		"POST https://Shop.example/search":      "host",
+		"POST https://ann@shop.example/search":  "user",
+		"POST https://shop.example/search#x":    "fragment",
+	} {
+		h, err := ParseHarmless(text)
+		switch {
+		case want == "" && (err != nil || !strings.Contains(text, h.URL())):
+			t.Errorf("%s: %v, URL %s", text, err, h.URL())
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want an error with %s", text, err, want)
+		}
+	}
+}
+
+func TestHarmlessCovers(t *testing.T) {
+	const (
+		search  = "POST https://shop.example/search"
+		rpc     = "POST https://bank.example/rpc method=getBalances"
+		graphql = "POST https://feed.example/api/graphql"
+		stored  = "POST https://feed.example/api/graphql operationName=Feed"
+		token   = "POST https://bank.example/oauth/token grant_type=refresh_token"
+		ping    = "WEBSOCKET wss://chat.example/socket type=ping"
+	)
+	feed := "https://feed.example/api/graphql"
+	for _, tt := range []struct {
+		name, declared, url, body string
+		want                      bool
+	}{
+		{"the same URL", search, "https://shop.example/search", "q=shoes", true},
+		{"without a body", search, "https://shop.example/search", "", true},
+		{"with a query", search, "https://shop.example/search?all=1", "", false},
+		{"below it", search, "https://shop.example/search/delete", "", false},
+		{"another host", search, "https://evil.example/search", "", false},
+		{"a host that only ends so", search, "https://myshop.example/search", "", false},
+		{"another scheme", search, "http://shop.example/search", "", false},
+		{"another port", search, "https://shop.example:8443/search", "", false},
+		{"a dot is a dot", "POST https://shop.example/a.b", "https://shop.example/aXb", "", false},
+		{"a star is one part of the path", "POST https://shop.example/*/find", "https://shop.example/de-AT/find", "", true},
+		{"and not two", "POST https://shop.example/*/find", "https://shop.example/a/b/find", "", false},
+		{"nor none", "POST https://shop.example/*/find", "https://shop.example//find", "", false},
+		{"nor what is escaped", "POST https://shop.example/*/find", "https://shop.example/a%2Fb/find", "", false},
+		{"any query", search + "?*", "https://shop.example/search?a=1&b", "", true},
+		{"any query, none", search + "?*", "https://shop.example/search", "", true},
+		{"one query", search + "?all=1", "https://shop.example/search?all=1", "", true},
+		{"another one", search + "?all=1", "https://shop.example/search?all=10", "", false},
+
+		{"a field", rpc, "https://bank.example/rpc", `{"id":1,"method":"getBalances"}`, true},
+		{"another value", rpc, "https://bank.example/rpc", `{"id":1,"method":"moveMoney"}`, false},
+		{"no such field", rpc, "https://bank.example/rpc", `{"id":1}`, false},
+		{"further down", rpc, "https://bank.example/rpc", `{"params":{"method":"getBalances"}}`, false},
+		{"twice", rpc, "https://bank.example/rpc", `{"method":"moveMoney","method":"getBalances"}`, false},
+		{"a list of such", rpc, "https://bank.example/rpc", `[{"method":"getBalances"},{"method":"getBalances"}]`, true},
+		{"a list with another", rpc, "https://bank.example/rpc", `[{"method":"getBalances"},{"method":"moveMoney"}]`, false},
+		{"an empty list", rpc, "https://bank.example/rpc", `[]`, false},
+		{"null", rpc, "https://bank.example/rpc", `null`, false},
+		{"something behind it", rpc, "https://bank.example/rpc", `{"method":"getBalances"}{"method":"moveMoney"}`, false},
+		{"no JSON", rpc, "https://bank.example/rpc", `getBalances`, false},
+		{"nothing", rpc, "https://bank.example/rpc", ``, false},
+		{"a number", "POST https://bank.example/rpc op=3", "https://bank.example/rpc", `{"op":3}`, true},
+		{"a form", token, "https://bank.example/oauth/token", "grant_type=refresh_token&refresh_token=x", true},
+		{"another form", token, "https://bank.example/oauth/token", "grant_type=password&password=x", false},
+		{"a form with it twice", token, "https://bank.example/oauth/token", "grant_type=refresh_token&grant_type=password", false},
+
+		{"a query", graphql, feed, `{"query":"query Feed { feed { id } }"}`, true},
+		{"in short", graphql, feed, `{"query":"{ feed { id } }"}`, true},
+		{"behind a comment", graphql, feed, `{"query":"# the feed\n  query { feed { id } }"}`, true},
+		{"with fragments", graphql, feed, `{"query":"fragment F on Post { id } query { feed { ...F } }"}`, true},
+		{"several", graphql, feed, `[{"query":"{ a }"},{"query":"query { b }"}]`, true},
+		{"a mutation", graphql, feed, `{"query":"mutation { like(id: 1) { id } }"}`, false},
+		{"behind a query", graphql, feed, `{"query":"query A { a } mutation B { b }","operationName":"B"}`, false},
+		{"one of several", graphql, feed, `[{"query":"{ a }"},{"query":"mutation { b }"}]`, false},
+		{"with escapes", graphql, feed, `{"query":"\u006dutation { like }"}`, false},
+		{"in capitals", graphql, feed, `{"query":"MUTATION { like }"}`, false},
+		{"a subscription", graphql, feed, `{"query":"subscription { a }"}`, false},
+		{"stored", graphql, feed, `{"operationName":"Like","extensions":{"persistedQuery":{"sha256Hash":"1"}}}`, false},
+		{"stored, and named", stored, feed, `{"operationName":"Feed","extensions":{}}`, true},
+		{"stored, and another", stored, feed, `{"operationName":"Like","extensions":{}}`, false},
+		{"named like a query", stored, feed, `{"operationName":"Feed","query":"mutation Feed { like }"}`, false},
+		{"nothing at all", graphql, feed, ``, false},
+		{"a form", graphql, feed, `query=%7B+a+%7D`, false},
+		{"a mutation in a form", "POST https://feed.example/q", "https://feed.example/q", `query=%6Dutation+%7B+a+%7D`, false},
+		{"a mutation, where the URL does not tell", "POST https://feed.example/q", "https://feed.example/q", `{"query":"mutation { like }"}`, false},
+
+		{"a message", ping, "wss://chat.example/socket", `{"type":"ping","n":7}`, true},
+		{"another message", ping, "wss://chat.example/socket", `{"type":"message","text":"ping"}`, false},
+		{"any message", "WEBSOCKET wss://chat.example/socket", "wss://chat.example/socket", `2`, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, err := ParseHarmless(tt.declared)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := Sent{Method: h.method, URL: tt.url, Body: tt.body, Whole: true}
+			if got := h.Covers(s); got != tt.want {
+				t.Errorf("%s covers %s %s: %v", tt.declared, tt.url, tt.body, got)
+			}
+			s.Whole = false
+			if h.Covers(s) {
+				t.Error("a body that is not known is covered")
+			}
+			s.Whole, s.Method = true, "PUT"
+			if h.Covers(s) {
+				t.Error("a PUT is covered")
+			}
+		})
+	}
+	if (Harmless{}).Covers(Sent{Whole: true}) {
+		t.Error("the zero value covers something")
+	}
+}
+
+// FuzzHarmless: nothing that says mutation is covered, whatever it looks like, and
+// a declaration that is read can be read again.
+func FuzzHarmless(f *testing.F) {
+	f.Add("POST https://a.example/graphql", `{"query":"mutation { a }"}`)
+	f.Add("POST https://a.example/* x=y", `[{"x":"y"},{"x":"\u006dutation"}]`)
+	f.Fuzz(func(t *testing.T, text, body string) {
+		h, err := ParseHarmless(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseHarmless(h.text)
+		s := Sent{Method: h.method, URL: h.URL(), Body: body, Whole: true}
+		if err != nil || again.Covers(s) != h.Covers(s) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if h.Covers(s) && strings.Contains(strings.ToLower(body), " mutation") {
+			t.Errorf("%q covers %q", text, body)
+		}
+	})
+}
+
+// TestDeclaredHarmless: a declaration counts where it was made, and still is.
+func TestDeclaredHarmless(t *testing.T) {
+	const text = "POST http://shop/search"
+	declared := sent("Fetch", "POST", "http://shop/search")
+	declared.Declared = text
+	elsewhere := declared
+	elsewhere.URL = "http://shop/checkout/search"
+	hidden := declared
+	hidden.Sensitive = true
+	for _, tt := range []struct {
+		name    string
+		journal []checkpoint.Entry
+		task    Task
+		want    string
+	}{
+		{"declared", []checkpoint.Entry{declared}, Task{Harmless: []string{text}}, Release},
+		{"not any more", []checkpoint.Entry{declared}, Task{}, ManualReview},
+		{"not yet", []checkpoint.Entry{sent("Fetch", "POST", "http://shop/search")}, Task{Harmless: []string{text}}, ManualReview},
+		{"beside another", []checkpoint.Entry{declared, post("http://shop/api")}, Task{Harmless: []string{text}}, ManualReview},
+		{"in a sensitive place", []checkpoint.Entry{elsewhere}, Task{Harmless: []string{text}}, ManualReview},
+		{"in one that was sensitive before it was redacted", []checkpoint.Entry{hidden}, Task{Harmless: []string{text}}, ManualReview},
+		{"in one that the task calls sensitive", []checkpoint.Entry{declared}, Task{Harmless: []string{text}, SensitiveURLs: []string{"/search"}}, ManualReview},
+		{"since the checkpoint", []checkpoint.Entry{post("/"), safe("a"), declared}, Task{Harmless: []string{text}, Resumable: true}, Resume},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			found := InspectTask(checkpoint.Summarize(tt.journal), tt.task)
+			if d := Decide(append(sane(), found...)); d.Outcome != tt.want {
+				t.Errorf("%s %q, want %s", d.Outcome, d.Reasons, tt.want)
+			}
+		})
+	}
+	found := InspectTask(checkpoint.Summarize([]checkpoint.Entry{declared}), Task{Harmless: []string{text}})
+	if found.Answer(HarmlessSent) != Yes || found.Answer(HarmlessSinceSafe) != Yes || !strings.Contains(found.how(UnsafeRequests), text) {
+		t.Errorf("%+v", found)
+	}
+}
+
+// TestSensitivePlaces: what DESIGN lists is found under its usual names, and what
+// people only read is not.
+func TestSensitivePlaces(t *testing.T) {
+	for _, name := range []string{
+		"after_clicking_submit", "submit_budget_change", "/checkout", "/checkouts/cn/abc", "/till/place-order", "/top-up", "/account/settings", "/account/edit", "/preferences",
+		"/verify", "/account/verification", "/challenge", "login_failed", "/login/error", "/signin/failed", "sign-in failed", "failed login attempt", "/auth/denied",
+		"/forgot-password", "reset_password", "/mfa", "/two-factor", "/2fa", "/second-factor", "enter_one_time_code", "/backup-codes", "/account/recovery", "/passkeys",
+		"/campaigns/7/edit", "edit_campaign", "/campaigns/new", "/adsets/7/edit", "/ad-groups/new", "/budgets/7/edit", "save_bids", "/audiences/create",
+		"/billing", "/billing/history", "/wallet", "/wallets/1", "/payouts", "/payout/new", "/transfers", "/withdrawals", "/refunds/3", "/cards/add", "/beneficiaries",
+		"/3ds/start", "/unsubscribe", "invite_member",
+	} {
+		if !sensitiveName(name, nil) {
+			t.Errorf("%s is not sensitive", name)
+		}
+	}
+	for _, name := range []string{
+		"/", "/products", "/products/red-shoes", "/category/women/page-2", "/cart", "/orders", "/orders.csv", "/search", "/feed", "/posts/12345", "/people/ann", "/profile/ann",
+		"/inbox", "/messages/17", "/notifications", "/dashboard", "/reports/2026/10", "/campaigns", "/campaigns/7", "/audiences", "/ads", "/accounts", "/statements/2026-10",
+		"/transactions", "/help/cards", "/blog/2026/news", "/about/privacy", "/login", "/films/3", "/notes/7", "open_campaign_list", "read_rows", "step_2_of_5", "list_two_pages",
+		"scroll_feed", "campaign_list_loaded", "export_orders", "/api/v2/timeline", "/in/ann", "/addons", "/settlements",
+	} {
+		if sensitiveName(name, nil) {
+			t.Errorf("%s is sensitive", name)
+		}
+	}
+}

@@ -189,6 +189,10 @@ func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, erro
 			return e, p
 		}
 	}
+	// A session may have come and gone since the record was read.
+	if again, err := l.o.Store.Get(ctx, r.ProfileID); err == nil && again.Record.Token >= floor {
+		return again, nil
+	}
 	if l.occupyCold(r.ProfileID) == nil {
 		return e, nil // it is refused as busy
 	}
@@ -447,7 +451,8 @@ func (l *Launcher) storeGrant(ctx context.Context, s *session, entry lease.Entry
 func (l *Launcher) notGranted(err error, r lease.Record, m api.Manifest) error {
 	var runs *lease.RunsError
 	var table *lease.TransitionError
-	if errors.As(err, &runs) || errors.As(err, &table) {
+	var floor *lease.FloorError // another session came and went since the record was read
+	if errors.As(err, &runs) || errors.As(err, &table) || errors.As(err, &floor) {
 		p := l.conflict(r, m)
 		p.Detail = err.Error()
 		return p

@@ -190,6 +190,9 @@ func (l *Launcher) remember(f caseFile) error {
 	}
 	slices.SortFunc(oldest, func(a, b caseFile) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
 	for _, e := range oldest[:min(len(oldest), keptCases/10)] {
+		if running, ok, err := l.o.Root.Running(e.Manifest.ProfileID); err != nil || ok && running.SessionID == e.SessionID {
+			continue // a browser that the launcher before left may live
+		}
 		delete(l.ended, e.SessionID)
 		delete(l.hashes, e.CapabilityHash)
 		delete(l.late, e.SessionID)

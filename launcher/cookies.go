@@ -61,7 +61,17 @@ func (j cookieJar) export(ctx context.Context, o *cdpproxy.Observer, profile str
 	case err != nil:
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	case len(session) == 0:
-		return j.drop(profile)
+		return remove(j.path(profile), profile)
+	}
+	return j.save(j.path(profile), profile, session)
+}
+
+// renew is export for a browser that was warm: the file is of its own cookies, as they
+// were when it became so.
+func (j cookieJar) renew(ctx context.Context, o *cdpproxy.Observer, profile string) error {
+	session, _, err := cookiesOf(ctx, o)
+	if err != nil {
+		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
 	return j.save(j.path(profile), profile, session)
 }

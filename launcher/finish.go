@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -58,7 +59,10 @@ func (s *session) finish(r ruling, bundle *evidence.Bundle) {
 		s.log.Error().Err(err).Msg("the session's end is not complete: it is tried again")
 		how = "ended, and its recovery goes on: " + r.reason
 	}
-	s.forgetPictures(r.verdict == endInOrder)
+	s.mu.Lock()
+	told := s.file.Evidence.EvidenceID != ""
+	s.mu.Unlock()
+	s.forgetPictures(r.verdict == endInOrder && told)
 	s.retire(how)
 }
 
@@ -114,6 +118,7 @@ func (s *session) retire(how string) {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
+	s.dropPeers() // of a connection that ended late
 	err := s.journal.Close()
 	if last && !s.open.warm {
 		err = errors.Join(err, s.open.lock.Unlock())
@@ -335,7 +340,7 @@ func (l *Launcher) save(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
 // closeBrowser ends the browser by the ladder, and waits until no process names
 // the profile directory.
 func (s *session) closeBrowser() (chrome.Rung, error) {
-	rung, err := s.open.live.close(s.l, s.profile, s.manifest.SessionCookies != api.CookiesDrop, s.log)
+	rung, err := s.open.live.close(s.l, s.profile, s.l.keeping(s.manifest), s.log)
 	err = errors.Join(err, s.open.lock.ClearRunning())
 	s.mu.Lock()
 	s.file.Rung = string(rung)
@@ -365,7 +370,19 @@ func (b *live) bound(d time.Duration) {
 	}
 }
 
-func (b *live) close(l *Launcher, profile string, keepCookies bool, log zerolog.Logger) (chrome.Rung, error) {
+// keepCookies keeps the session cookies of a browser that is about to close.
+type keepCookies func(ctx context.Context, o *cdpproxy.Observer, profile string) error
+
+// keeping is how the session cookies of a manifest's session are kept, nil where they
+// are dropped.
+func (l *Launcher) keeping(m api.Manifest) keepCookies {
+	if m.SessionCookies == api.CookiesDrop {
+		return nil
+	}
+	return l.jar.export
+}
+
+func (b *live) close(l *Launcher, profile string, keep keepCookies, log zerolog.Logger) (chrome.Rung, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	b.bound(askTimeout)
@@ -374,9 +391,9 @@ func (b *live) close(l *Launcher, profile string, keepCookies bool, log zerolog.
 		if b.eyes == nil {
 			return errors.New("the browser was never driven")
 		}
-		if keepCookies {
+		if keep != nil {
 			short, cancel := context.WithTimeout(ctx, cookiesTimeout)
-			if err := l.jar.export(short, b.eyes.observer, profile); err != nil {
+			if err := keep(short, b.eyes.observer, profile); err != nil {
 				log.Warn().Err(err).Msg("session cookies not kept")
 			}
 			cancel()
@@ -429,7 +446,8 @@ type browserState struct {
 	DumpsSent bool `json:"dumps_may_be_sent,omitempty"`
 }
 
-func (b *live) state(ctx context.Context) browserState {
+// state is of a session that began at since: dumps of an earlier one are not its own.
+func (b *live) state(ctx context.Context, since time.Time) browserState {
 	st := browserState{PID: b.browser.PID(), ExitStatus: b.browser.ExitStatus(), Ailment: b.ailing()}
 	if b.vitals != nil {
 		if b.vitals.limited() > 0 {
@@ -449,6 +467,7 @@ func (b *live) state(ctx context.Context) browserState {
 	if st.Dumps, err = waitDumps(ctx, b.dumps); err != nil {
 		st.DumpsMissing = err.Error()
 	}
+	st.Dumps = slices.DeleteFunc(st.Dumps, func(d dump) bool { return d.At.Before(since) })
 	if len(st.Dumps) > 0 {
 		st.DumpDir, st.DumpsSent = b.dumps, uploadsDumps(b.dumps)
 	}
@@ -581,7 +600,7 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 	lock, marshalErr := json.Marshal(inspection)
 	add("lock.json", "lock", "application/json", lock, errors.Join(err, marshalErr))
 	if c.live != nil {
-		state, err := json.Marshal(c.live.state(ctx))
+		state, err := json.Marshal(c.live.state(ctx, c.record.AcquiredAt))
 		add("browser.json", evidence.KindBrowser, "application/json", state, err)
 		add("chrome-output.txt", "output", "text/plain", []byte(c.live.browser.OutputTail(64<<10)), nil)
 	}

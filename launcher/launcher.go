@@ -299,6 +299,9 @@ func (l *Launcher) lookup(sessionID string) (*session, error) {
 	if f, ok := l.ended[sessionID]; ok {
 		return nil, endedProblem(f)
 	}
+	if l.draining { // it may have been left to the next launcher
+		return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask for session %s when it is back", sessionID)
+	}
 	return nil, api.Refuse(api.CodeUnknownSession, "no session %s is known here", sessionID)
 }
 

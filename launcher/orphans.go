@@ -15,7 +15,6 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
-	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
@@ -195,7 +194,7 @@ func (l *Launcher) endOrphan(profile string) error {
 	if err := tell(""); err != nil {
 		return errors.Join(err, b.letGo(), lock.Unlock())
 	}
-	rung, err := b.close(l, profile, f.Manifest.SessionCookies != api.CookiesDrop, log)
+	rung, err := b.close(l, profile, l.keeping(f.Manifest), log)
 	if err == nil {
 		err = lock.ClearRunning()
 	}

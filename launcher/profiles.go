@@ -45,7 +45,7 @@ func (l *Launcher) Session(sessionID string) (api.Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f, ok := l.ended[sessionID]
-	if !ok {
+	if _, later := l.pending[sessionID]; !ok || later {
 		return api.Session{}, err
 	}
 	return api.Session{

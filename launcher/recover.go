@@ -444,6 +444,11 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 	}
 	seen.pass(func(checkpoint.Entry) {})
 	l.settle(r.SessionID)
+	if f.ByHand != nil {
+		if err := l.jar.dropNoted(r.ProfileID); err != nil {
+			log.Warn().Err(err).Msg("noted session cookies not removed")
+		}
+	}
 	// Nobody watched the browser since its launcher died.
 	if browser != nil || f.Rung == "" && f.Reason != reasonUnanswered {
 		f.Unseen = true
@@ -469,7 +474,7 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 		if browser == nil {
 			return chrome.Rung(f.Rung), nil
 		}
-		rung, err := browser.close(l, r.ProfileID, f.Manifest.SessionCookies != api.CookiesDrop, log)
+		rung, err := browser.close(l, r.ProfileID, l.keeping(f.Manifest), log)
 		// The browser had its part of the lock; with it gone, that is ours.
 		return rung, errors.Join(err, lock.Retake())
 	}
@@ -532,9 +537,9 @@ func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
 		}
 		sealed := l.save(c.take(log), log)
 		if sealed.EvidenceID == "" {
-			return errors.Join(errors.New("no evidence of a browser that outlived its lease: it stays open"), lock.Unlock())
+			return errors.Join(errors.New("no evidence of a browser that outlived its lease: it stays open"), browser.letGo(), lock.Unlock())
 		}
-		if _, err := browser.close(l, r.ProfileID, true, log); err != nil {
+		if _, err := browser.close(l, r.ProfileID, l.jar.export, log); err != nil {
 			return errors.Join(err, lock.Unlock())
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, storeTimeout)

@@ -167,7 +167,8 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 	b.eyes.declare(s.granted)
 	for token, peers := range b.mux.Left() {
 		if token == s.token {
-			s.peers, s.left = peers, true
+			// A person's DevTools may not come back: nothing waits for them.
+			s.peers, s.left = peers, !s.policy.byHand
 		}
 	}
 	if err := s.openDedicated(); err != nil {

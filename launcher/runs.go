@@ -152,7 +152,10 @@ func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, 
 	case <-time.After(gateTimeout):
 		return nil, l.conflict(entry.Record, m)
 	}
-	if o.closing || o.live == nil || len(o.lost) > 0 {
+	l.mu.Lock()
+	warm := o.idle != nil || o.cooling != nil
+	l.mu.Unlock()
+	if warm || o.closing || o.live == nil || len(o.lost) > 0 {
 		return nil, l.conflict(entry.Record, m)
 	}
 	k, err := l.presence.current()

@@ -433,6 +433,7 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 	var bundle *evidence.Bundle
 	var cookies <-chan time.Time
 	if s.policy.byHand {
+		s.noteCookies() // the person may close it at any time
 		ticker := time.NewTicker(cookiesEvery)
 		defer ticker.Stop()
 		cookies = ticker.C

@@ -85,6 +85,16 @@ func (i *idle) stir(what string) {
 	}
 }
 
+// stirredBy is what was seen in the browser, or is empty.
+func (i *idle) stirredBy() string {
+	select {
+	case what := <-i.stirred:
+		return what
+	default:
+		return ""
+	}
+}
+
 // watch waits until somebody takes the browser, and returns "" then, or the reason
 // to close it, with details.
 func (i *idle) watch(bound time.Duration, gone <-chan struct{}, pulse func() error) (why, detail string) {
@@ -101,6 +111,12 @@ func (i *idle) watch(bound time.Duration, gone <-chan struct{}, pulse func() err
 		case <-gone:
 			return warmGone, ""
 		case what := <-i.stirred:
+			select {
+			case <-i.taken: // who took it wants to know
+				i.stir(what)
+				return "", ""
+			default:
+			}
 			return warmStirred, what
 		case <-every.C:
 			if err := pulse(); err != nil {
@@ -630,7 +646,7 @@ func (l *Launcher) watchMemory() {
 // more, and is closed.
 func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Entry, path string, o *openProfile, k *lease.Keeper, server *proxies.Proxy) (*session, error) {
 	begun := time.Now()
-	if wanted := l.fitOf(m, entry.Record, server); wanted != *o.fit || m.SessionCookies == api.CookiesDrop || entry.Record.State != lease.Available {
+	if wanted := l.fitOf(m, entry.Record, server); wanted != *o.fit || m.SessionCookies == api.CookiesDrop || forbids(entry.Record.KeepWarm) || entry.Record.State != lease.Available {
 		l.cool(o, warmMismatch, "")
 		return nil, nil
 	}
@@ -675,31 +691,28 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 		was.stir(o.live.vitals.ill.told)
 	default:
 	}
-	l.mu.Lock()
-	stirred := len(was.stirred) > 0
-	if !stirred {
-		o.idle, o.first, o.closing, o.lost = nil, s, false, nil
-	}
-	l.mu.Unlock()
-	if stirred {
+	if what := was.stirredBy(); what != "" {
 		s.unmade()
-		l.cool(o, warmStirred, <-was.stirred)
+		l.cool(o, warmStirred, what)
 		return nil, nil
 	}
+	// Where it is not granted, the browser stays warm as it is.
 	if err := l.storeGrant(ctx, s, entry, next); err != nil {
-		l.mu.Lock()
-		o.idle, o.first = was, nil
-		l.mu.Unlock()
 		return nil, errors.Join(err, s.journal.Close())
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
+	s.hold(k)
 	l.mu.Lock()
 	o.placed = time.Now()
+	o.idle, o.first, o.closing, o.lost = nil, s, false, nil
 	l.mu.Unlock()
-	s.hold(k)
+	err = nil
+	if what := was.stirredBy(); what != "" {
+		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
+	}
 	// Before the floor: it tells the next launcher that this was done.
-	err = l.jar.drop(s.profile)
+	err = errors.Join(err, l.jar.drop(s.profile))
 	// Nobody is served before all of this is on disk; it goes there side by side.
 	var rest sync.WaitGroup
 	rest.Go(func() { persisted = l.cases.sync(s.id) })
@@ -724,6 +737,9 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 	l.enter(s)
 	return s, nil
 }
+
+// forbids tells whether a profile's keep_warm says no.
+func forbids(keepWarm *bool) bool { return keepWarm != nil && !*keepWarm }
 
 // whyUnfit is the reason to close a browser that is not as it was left.
 func whyUnfit(err error) string {
@@ -763,7 +779,7 @@ func (l *Launcher) closeLeftWarm(r lease.Record, b *live, lock *profiledir.Lock,
 // closeWarm closes a browser that no session has. Only one that says that it ended
 // cleanly has kept all that it keeps.
 func (l *Launcher) closeWarm(b *live, lock *profiledir.Lock, profile string, log zerolog.Logger) error {
-	if _, err := b.close(l, profile, true, log); err != nil {
+	if _, err := b.close(l, profile, l.jar.renew, log); err != nil {
 		return err
 	}
 	err := lock.ClearRunning()

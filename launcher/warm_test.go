@@ -114,6 +114,32 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 	}
 }
 
+// TestAStirIsForWhoTakesTheBrowser, also where the watcher got it first.
+func TestAStirIsForWhoTakesTheBrowser(t *testing.T) {
+	for range 20 { // select picks at random
+		synctest.Test(t, func(t *testing.T) {
+			i := newIdle("p", "/p", "ses", time.Now())
+			pulse := make(chan struct{})
+			ended := make(chan string)
+			go func() {
+				why, _ := i.watch(time.Hour, nil, func() error { <-pulse; return nil })
+				ended <- why
+			}()
+			time.Sleep(pulseEvery) // the watcher waits for an answer
+			synctest.Wait()
+			close(i.taken)
+			i.stir("a POST")
+			close(pulse)
+			if why := <-ended; why != "" {
+				t.Fatalf("the watcher closes what was taken: %s", why)
+			}
+			if what := i.stirredBy(); what != "a POST" {
+				t.Fatalf("who took the browser is told %q", what)
+			}
+		})
+	}
+}
+
 func TestTheLongestIdleGoesFirst(t *testing.T) {
 	now := time.Now()
 	l := &Launcher{warm: map[string]*openProfile{}}

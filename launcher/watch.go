@@ -158,7 +158,7 @@ func (l *Launcher) patrol(v *view) {
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case l.o.ID, "":
-			if unfinished(r) && !l.serves(r) {
+			if (unfinished(r) || l.leftOpen(r.ProfileID)) && !l.serves(r) {
 				l.look(r)
 			}
 		default:

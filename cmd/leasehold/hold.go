@@ -52,14 +52,16 @@ func (c *holdCmd) hold(a *app) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	id, token := string(c.Profile), lease.Token(0)
-	if c.Token != nil {
-		token = *c.Token
-	} else if token, err = seenToken(ctx, a, sidecar, id); err != nil {
-		return err
+	id := string(c.Profile)
+	if c.Token == nil {
+		seen, err := seenToken(ctx, a, sidecar, id)
+		if err != nil {
+			return err
+		}
+		c.Token = &seen
 	}
 	raw, err := sidecar.ask(ctx, http.MethodPost, api.HoldRequest{
-		Write: api.Write{Token: token}, Holder: holder, Note: c.Note, LockTimeoutSeconds: c.For.Seconds(), Headless: c.Headless,
+		Write: api.Write{Token: *c.Token}, Holder: holder, Note: c.Note, LockTimeoutSeconds: c.For.Seconds(), Headless: c.Headless,
 	}, "v1", "profiles", id, "hold")
 	if err != nil {
 		return err
@@ -116,7 +118,7 @@ func (h *held) untilDone(ctx context.Context, a *app) (string, error) {
 		switch {
 		case ctx.Err() != nil:
 			continue
-		case errors.As(err, &refused):
+		case errors.As(err, &refused) && refused.problem.Status < http.StatusInternalServerError:
 			return "", err
 		case err != nil && !away:
 			a.warn("%v", err)

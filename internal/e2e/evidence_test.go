@@ -194,7 +194,7 @@ func TestWhatTheBrowserDid(t *testing.T) {
 				return e.Kind == checkpoint.KindURL && strings.HasPrefix(e.URL, web.URL)
 			})
 			if tt.name != "polls" { // which is about what comes before anything is done
-				c.evaluate(t, session, load)
+				c.loaded(t, session, web.URL+tt.page)
 			}
 			tt.act(t, c, session)
 			c.drop()
@@ -245,8 +245,7 @@ func (s *sidecar) part(t *testing.T, m evidence.Manifest, name string, into any)
 func TestABundleAnswers(t *testing.T) {
 	s, web := start(t), newBusySite(t)
 	first := dial(t, s.socket("told", "worker=w&task=t"))
-	session, target := first.page(t, web.URL+"/list", "")
-	first.evaluate(t, session, load)
+	session, target := first.visit(t, web.URL+"/list")
 	first.call(t, session, "Runtime.enable", nil, nil)
 	first.evaluate(t, session, `console.warn("Pl4nt3d"); fetch("/api?q=Pl4nt3d", {method: "POST", body: "Pl4nt3d"}).then(() => 1)`)
 	s.noted(t, "told", "the POST", 1, posted("/api?q=REDACTED"))
@@ -294,8 +293,7 @@ func TestABundleAnswers(t *testing.T) {
 func TestReviewWhen(t *testing.T) {
 	s, web := start(t, "--review-when", "downloads,dialogs", "--cooldown", "1h"), newBusySite(t)
 	c := dial(t, s.socket("careful", "worker=w&task=t"))
-	session, _ := c.page(t, web.URL+"/list", "")
-	c.evaluate(t, session, load)
+	session, _ := c.visit(t, web.URL+"/list")
 	c.evaluate(t, session, `location.href = "/file"; 1`)
 	s.noted(t, "careful", "the download", 1, ofKind(checkpoint.KindDownload))
 	c.drop()
@@ -377,7 +375,7 @@ func TestLostInTheMiddle(t *testing.T) {
 			c := dial(t, s.socket(tt.name, "worker=w&task=t"))
 			session, target := c.page(t, web.URL+tt.page, "")
 			s.noted(t, tt.name, "the page", 1, func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindURL && e.URL == web.URL+tt.page })
-			c.evaluate(t, session, load)
+			c.loaded(t, session, web.URL+tt.page)
 			tt.prepare(t, c, session)
 			c.drop()
 			r := s.until(t, tt.name, lease.Available, lease.ManualReview)

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,19 +18,8 @@ import (
 func TestAPersonUsesAProfile(t *testing.T) {
 	t.Parallel() // it waits for cookies to be noted
 	s, web := start(t), newSite(t)
-	visit := func(c *socket, address string) (page string) {
-		t.Helper()
-		page, _ = c.page(t, address, "")
-		eventually(t, address+" to load", func() error {
-			if at := c.evaluate(t, page, "location.href + ' ' + document.readyState"); at != fmt.Sprintf("%q", address+" complete") {
-				return errors.New(at)
-			}
-			return nil
-		})
-		return page
-	}
 	c := dial(t, s.socket("acct", "worker=w&task=pay"))
-	page := visit(c, web.URL+"/checkout")
+	page, _ := c.visit(t, web.URL+"/checkout")
 	c.evaluate(t, page, "fetch('/api', {method: 'POST', body: 'x'}).then(r => r.status)")
 	c.drop()
 	incident := s.until(t, "acct", lease.ManualReview)
@@ -100,7 +88,8 @@ func TestAPersonUsesAProfile(t *testing.T) {
 		t.Fatalf("hold: %d %+v", code, by)
 	}
 	p := dial(t, by.CDPURL)
-	p.evaluate(t, visit(p, web.URL+"/orders"), "document.cookie = 'session=1'")
+	page, _ = p.visit(t, web.URL+"/orders")
+	p.evaluate(t, page, "document.cookie = 'session=1'")
 	p.drop() // a person's DevTools are no worker: nobody is lost
 	eventually(t, "the session cookie is noted", func() error {
 		b, err := os.ReadFile(noted)

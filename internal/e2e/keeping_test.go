@@ -101,13 +101,7 @@ func TestNothingIsLost(t *testing.T) {
 		how := leave[i%len(leave)]
 		// Every other one leaves its browser to the next.
 		c := dial(t, s.socket("kept", fmt.Sprintf("worker=w&wait=60s&task=%d&keep_warm=%t", i, i%2 == 0 && i < n-1)))
-		session, target := c.page(t, web.URL+"/", "")
-		eventually(t, "the page is there", func() error {
-			if at := c.evaluate(t, session, "location.href"); at != `"`+web.URL+`/"` {
-				return fmt.Errorf("it is at %s", at)
-			}
-			return nil
-		})
+		session, target := c.visit(t, web.URL+"/")
 		if found, want := c.evaluate(t, session, kept), fmt.Sprintf(`"persistent=%[1]d, session=%[1]d, localStorage=%[1]d, indexedDB=%[1]d"`, i-1); i > 0 && found != want {
 			t.Fatalf("round %d, after one that %s: %s, want %s", i, leave[(i+len(leave)-1)%len(leave)].how, found, want)
 		}

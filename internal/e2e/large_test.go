@@ -29,8 +29,7 @@ func TestManyTabsWhileTheStoreIsAway(t *testing.T) {
 	c := dial(t, s.socket("many", "worker=w&task=t"))
 	const tabs, heavy = 40, 7
 	for i := range tabs {
-		page, _ := c.page(t, fmt.Sprintf("%s/tab-%02d", web.URL, i), "")
-		c.evaluate(t, page, load)
+		page, _ := c.visit(t, fmt.Sprintf("%s/tab-%02d", web.URL, i))
 		if i == heavy {
 			c.evaluate(t, page, `document.body.append(Object.assign(document.createElement("script"), {type: "application/json", textContent: "x".repeat(100e6)})); 1`)
 		}

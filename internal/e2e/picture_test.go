@@ -82,15 +82,7 @@ func TestAPictureBeforeTheFact(t *testing.T) {
 	ses := home.open(t, "pictured", nil)
 	c := dial(t, ses.CDPURL)
 	page, _ := c.page(t, web.URL+"/red", "")
-	loaded := func(url string) {
-		t.Helper()
-		eventually(t, url, func() error { // of the connection and the page that are c and page then
-			if at := c.evaluate(t, page, "document.readyState + ' ' + location.href"); at != `"complete `+url+`"` {
-				return fmt.Errorf("it is %s", at)
-			}
-			return nil
-		})
-	}
+	loaded := func(url string) { c.loaded(t, page, url) } // of what c and page are then
 	loaded(web.URL + "/red")
 	c.call(t, page, "Lease.step", map[string]any{"name": "open_red"}, nil)
 	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "red_open"}, nil)

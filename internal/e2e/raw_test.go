@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -235,6 +236,26 @@ func (c *socket) attach(t *testing.T, target string) (session string) {
 	var attached struct{ SessionID string }
 	c.call(t, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached)
 	return attached.SessionID
+}
+
+// loaded waits until a page is there: a new tab is at about:blank first, and so is
+// what is evaluated in it.
+func (c *socket) loaded(t *testing.T, session, address string) {
+	t.Helper()
+	eventually(t, address+" to load", func() error {
+		if at := c.evaluate(t, session, "document.readyState + ' ' + location.href"); at != strconv.Quote("complete "+address) {
+			return errors.New(at)
+		}
+		return nil
+	})
+}
+
+// visit opens a tab on a page that loads, and returns the session on it.
+func (c *socket) visit(t *testing.T, address string) (session, target string) {
+	t.Helper()
+	session, target = c.page(t, address, "")
+	c.loaded(t, session, address)
+	return session, target
 }
 
 // evaluate returns the value of an expression, as JSON.

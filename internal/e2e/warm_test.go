@@ -278,13 +278,7 @@ func TestWarmBrowsersAreClosed(t *testing.T) {
 	on := func(task, expression string) string {
 		t.Helper()
 		c := dial(t, s.socket("b", "worker=w&wait=60s&"+warm+task))
-		session, _ := c.page(t, web.URL+"/", "")
-		eventually(t, "the page is there", func() error {
-			if at := c.evaluate(t, session, "location.href"); at != `"`+web.URL+`/"` {
-				return fmt.Errorf("it is at %s", at)
-			}
-			return nil
-		})
+		session, _ := c.visit(t, web.URL+"/")
 		found := c.evaluate(t, session, expression)
 		// What a page does behind a dialog it never does.
 		c.evaluate(t, session, "setTimeout(() => { alert('still there?'); fetch('/api', {method: 'POST'}) }, 0)")

@@ -209,6 +209,7 @@ func records() []lease.Record {
 		with(func(r *lease.Record) {
 			r.ProfileID, r.AccountID, r.ProxyID, r.State, r.Token, r.Reason = "profile_us_021", "store_us_021", "proxy-us-miami-01", lease.ManualReview, 17, "connection_lost"
 			r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep = "worker-3", "task_88", "https://example.com/billing/"+hostile, "submit_budget_change"
+			r.ByHand = &lease.ByHand{Holder: "Eve", Note: "looked at the bills " + hostile, Since: now.Add(-time.Minute)}
 			r.LastSafeCheckpoint, r.Decision, r.RecoveryStartedAt = "campaign_listed", lease.DecisionManualReview, now.Add(-3*time.Minute)
 		}),
 		with(func(r *lease.Record) {
@@ -283,6 +284,9 @@ func TestPersonReviewsAProfileOfHostilePages(t *testing.T) {
 	)
 	if seen := v.text(`document.querySelector("#review-token").textContent`); seen != "17" {
 		t.Errorf("the form shows token %q, want 17", seen)
+	}
+	if seen := v.text(`document.querySelector("#lease").textContent`); !strings.Contains(seen, "Last by hand"+"Eve: looked at the bills "+hostile) {
+		t.Errorf("who had the profile by hand is not shown: %q", seen)
 	}
 	// The picture is there when it has a size.
 	v.until(`document.querySelector("#evidence img")?.naturalWidth === 640`)

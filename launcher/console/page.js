@@ -158,6 +158,7 @@
       if (r.warm_since) line("Browser warm since", moment(r.warm_since, true));
       if (new Date(r.available_after) > new Date()) line("Available", moment(r.available_after, true));
       line("Outcome", r.outcome);
+      if (r.by_hand) line(r.state === "held" ? "By hand" : "Last by hand", r.by_hand.holder + (r.by_hand.note ? ": " + r.by_hand.note : ""));
       if (r.review) line("Reviewed", r.review.decision + " by " + r.review.reviewer + (r.review.note ? ": " + r.review.note : ""));
       return [list];
     });

@@ -10,7 +10,8 @@ import (
 )
 
 // passive are the commands by which a client cannot make a page do anything but
-// load; of passiveDomains all are, save what is in active. What is in none of them
+// load (but Page.addScriptToEvaluateOnNewDocument, which the usual clients use on
+// every page, and whose scripts can: docs/recovery.md names that); of passiveDomains all are, save what is in active. What is in none of them
 // acts: what is not known is not taken for harmless.
 var (
 	passiveDomains = map[string]bool{
@@ -68,21 +69,102 @@ func types(method []byte) bool {
 func (m *Mux) noteActs(at boottime.Instant, sent ...staged) {
 	acted := false
 	for i := range sent {
-		if acts(sent[i].method) || runsScript(sent[i].method, sent[i].params) {
-			acted = true
+		if !acts(sent[i].method) && !runsScript(sent[i].method, sent[i].params) {
+			continue
 		}
+		acted = true
+		m.mu.Lock()
+		target := m.attached[string(sent[i].session)]
+		note(&m.actedOn, target, at)
 		if types(sent[i].method) {
-			m.mu.Lock()
-			if m.typed == nil {
-				m.typed = map[string]boottime.Instant{}
-			}
-			m.typed[m.attached[string(sent[i].session)]] = at
-			m.mu.Unlock()
+			note(&m.typed, target, at)
 		}
+		m.mu.Unlock()
 	}
 	if acted {
 		m.acted.Store(int64(at))
 	}
+}
+
+// maxNoted bounds what is noted of targets and documents. When it is full all of it is
+// forgotten, and what was done on some target is then taken for done on each.
+const maxNoted = 4096
+
+// note notes when something was done on a target; "" is one that cannot be told.
+func note(m *map[string]boottime.Instant, target string, at boottime.Instant) {
+	if *m == nil || len(*m) >= maxNoted {
+		full := *m != nil
+		*m = map[string]boottime.Instant{}
+		if full {
+			target = ""
+		}
+	}
+	(*m)[target] = at
+}
+
+// How Chrome's answers to Target.createTarget and Page.navigate begin, after their
+// id. No page has a say in that.
+var (
+	madeAnswer      = []byte(`,"result":{"targetId":"`)
+	navigatedAnswer = []byte(`,"result":{"frameId":"`)
+)
+
+// noteOpened notes of an answer which page a command made, or which document it went
+// to.
+func (m *Mux) noteOpened(msg []byte) {
+	head := msg[:min(len(msg), maxAnswerHead)]
+	made := bytes.Contains(head, madeAnswer)
+	if !made && !bytes.Contains(head, navigatedAnswer) {
+		return
+	}
+	var r struct {
+		Result struct {
+			TargetID string `json:"targetId"`
+			LoaderID string `json:"loaderId"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(msg, &r) != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.made == nil || len(m.made) >= maxNoted {
+		m.made = map[string]bool{}
+	}
+	if m.navigated == nil || len(m.navigated) >= maxNoted {
+		m.navigated = map[string]bool{}
+	}
+	if made {
+		m.made[r.Result.TargetID] = true
+	} else if r.Result.LoaderID != "" {
+		m.navigated[r.Result.LoaderID] = true
+	}
+}
+
+// maxAnswerHead is up to where the beginning of an answer's result ends, its id
+// included.
+const maxAnswerHead = 48
+
+// Made tells whether a page was made by a command of a client's, or of the launcher's.
+func (m *Mux) Made(target string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.made[target]
+}
+
+// Navigated tells whether a document, by its loader's id, is what a command went to by
+// its URL.
+func (m *Mux) Navigated(loader string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.navigated[loader]
+}
+
+// Forget forgets what clients did on pages that are gone.
+func (m *Mux) Forget() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.typed, m.actedOn, m.made, m.navigated = nil, nil, nil, nil
 }
 
 // Acted is when a client last sent a command by which it could have made a page do
@@ -95,4 +177,12 @@ func (m *Mux) Typed(target string) boottime.Instant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return max(m.typed[target], m.typed[""])
+}
+
+// ActedOn is when a client last did something on a target, or on one that cannot be
+// told. Zero is never.
+func (m *Mux) ActedOn(target string) boottime.Instant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(m.actedOn[target], m.actedOn[""])
 }

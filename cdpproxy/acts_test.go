@@ -1,6 +1,7 @@
 package cdpproxy
 
 import (
+	"fmt"
 	"testing"
 
 	"leasehold/internal/boottime"
@@ -35,7 +36,7 @@ func TestWhatActsOnAPage(t *testing.T) {
 	} {
 		m := &Mux{attached: map[string]string{"S": "T"}}
 		m.noteActs(5, staged{command: command{method: []byte(tt.method), params: []byte(tt.params), session: []byte("S")}})
-		if (m.Acted() == 5) != tt.acts || (m.Typed("T") == 5) != tt.types || m.Typed("other") != 0 {
+		if (m.Acted() == 5) != tt.acts || (m.Typed("T") == 5) != tt.types || m.Typed("other") != 0 || (m.ActedOn("T") == 5) != tt.acts || m.ActedOn("other") != 0 {
 			t.Errorf("%s %s: acted at %d, typed at %d and into another at %d", tt.method, tt.params, m.Acted(), m.Typed("T"), m.Typed("other"))
 		}
 	}
@@ -43,5 +44,47 @@ func TestWhatActsOnAPage(t *testing.T) {
 	m.noteActs(7, staged{command: command{method: []byte("Input.insertText")}})
 	if m.Typed("any") != boottime.Instant(7) {
 		t.Error("typing into a page that is not known is typing into each")
+	}
+}
+
+// TestWhatClientsOpened: only Chrome's own answers prove it.
+func TestWhatClientsOpened(t *testing.T) {
+	m := &Mux{typed: map[string]boottime.Instant{"T": 1}}
+	for _, msg := range []string{
+		`{"id":1073741824,"result":{"targetId":"T"},"sessionId":"S"}`,
+		`{"id":2,"result":{"frameId":"F","loaderId":"L"},"sessionId":"S"}`,
+		`{"id":3,"result":{"frameId":"F"},"sessionId":"S"}`,
+		`{"id":4,"result":{"result":{"type":"string","value":",\"result\":{\"targetId\":\"X\""}},"sessionId":"S"}`,
+		`{"id":5,"error":{"code":1,"message":",\"result\":{\"frameId\""},"sessionId":"S"}`,
+	} {
+		m.noteOpened([]byte(msg))
+	}
+	if !m.Made("T") || !m.Navigated("L") || m.Made("X") || m.Made("") || m.Navigated("") || m.Navigated("F") {
+		t.Errorf("made %v, navigated %v", m.made, m.navigated)
+	}
+	if m.Forget(); m.Made("T") || m.Navigated("L") || m.Typed("T") != 0 {
+		t.Error("it is not forgotten")
+	}
+}
+
+// TestWhatIsForgottenIsTrueOfAll: of typing, when there is no room to tell where.
+func TestWhatIsForgottenIsTrueOfAll(t *testing.T) {
+	noted := map[string]boottime.Instant{}
+	for i := range maxNoted {
+		note(&noted, fmt.Sprint(i), 1)
+	}
+	note(&noted, "T", 2)
+	if m := (&Mux{typed: noted}); m.Typed("any") != 2 || len(noted) != 1 {
+		t.Errorf("typed at %d, %d noted", m.Typed("any"), len(noted))
+	}
+}
+
+// TestDroppedCommandsAreCounted: they may be what turns a page's events on.
+func TestDroppedCommandsAreCounted(t *testing.T) {
+	m := &Mux{posts: make(chan []byte, 1)}
+	m.post(nil)
+	m.post(nil)
+	if m.Dropped() != 1 {
+		t.Errorf("%d dropped, want 1", m.Dropped())
 	}
 }

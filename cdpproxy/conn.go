@@ -502,6 +502,8 @@ func (c *Conn) handle(msg []byte) {
 	}
 	if w, ok := c.register(cmd); ok {
 		head, tail := c.parted(cmd, msg)
+		// Before, too: what comes of it may be told before the write returns.
+		c.peer.mux.noteActs(boottime.Now(), staged{cmd, w})
 		err := c.peer.mux.send(c.fence, head, tail)
 		if err == nil {
 			now := boottime.Now()

@@ -129,8 +129,10 @@ func (l *loop) turn() {
 		l.m.drainWakeup()
 	}
 	if l.fds[1].Revents&readable != 0 {
+		l.m.routing.Store(true)
 		l.readPipe()
 		l.m.flush()
+		l.m.routing.Store(false)
 	}
 	left := l.conns[:0]
 	for i, c := range l.conns {

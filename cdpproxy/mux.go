@@ -62,6 +62,8 @@ type Traffic struct {
 	// Params are nil of what was printed, where they are longer than
 	// MaxPrinted.
 	Params json.RawMessage
+	// Acted is Mux.Acted, when this was sent.
+	Acted boottime.Instant
 }
 
 // MaxPrinted is the size of the longest parameters of something printed that is
@@ -87,6 +89,7 @@ type Mux struct {
 	awaited atomic.Int32 // commands of clients in flight
 	acted   atomic.Int64 // see Acted
 	reads   atomic.Uint64
+	routing atomic.Bool // the loop reads the pipe, or passes on what it read
 
 	calls calls // on the root session
 
@@ -95,10 +98,14 @@ type Mux struct {
 	// attached are the targets of clients' sessions, by session.
 	attached map[string]string
 	typed    map[string]boottime.Instant // by target, see Typed
-	left     []*Peer                     // of a launcher before
-	lastID   int64
-	gone     error
-	posts    chan []byte // see post
+	actedOn  map[string]boottime.Instant // the same, see ActedOn
+	// made are targets, navigated documents by loader: see Made and Navigated.
+	made, navigated map[string]bool
+	left            []*Peer // of a launcher before
+	lastID          int64
+	gone            error
+	posts           chan []byte // see post
+	dropped         atomic.Uint64
 
 	// The loop's:
 	dirty    []*Conn // with something to flush
@@ -205,8 +212,13 @@ func (m *Mux) post(msg []byte) {
 	select {
 	case m.posts <- msg:
 	default:
+		m.dropped.Add(1)
 	}
 }
+
+// Dropped counts the commands that were dropped so: among them may be what turns the
+// events of a page on.
+func (m *Mux) Dropped() uint64 { return m.dropped.Load() }
 
 func (m *Mux) sendPosts() {
 	for msg := range m.posts {
@@ -217,6 +229,19 @@ func (m *Mux) sendPosts() {
 // Reads counts the reads of the pipe that brought something: a browser of which it
 // grows lives.
 func (m *Mux) Reads() uint64 { return m.reads.Load() }
+
+// Behind tells whether the browser has said something that is not passed on yet: it
+// lies in the pipe, or the reader is at work on it, which may have to wait for a
+// disk. Ask it before Reads: what is read in between then shows in one of them.
+func (m *Mux) Behind() bool {
+	m.waking.Lock()
+	defer m.waking.Unlock()
+	if m.events < 0 {
+		return false
+	}
+	n, err := unix.IoctlGetInt(m.events, unix.TIOCINQ)
+	return err != nil || n > 0 || m.routing.Load()
+}
 
 // Done is closed when the pipe has ended and every connection was told.
 func (m *Mux) Done() <-chan struct{} { return m.done }
@@ -272,7 +297,9 @@ func (m *Mux) route(msg []byte) bool {
 	if p == nil {
 		return false
 	}
-	if !a.isReply {
+	if a.isReply {
+		m.noteOpened(msg)
+	} else {
 		m.watch(p, a, msg)
 	}
 	return p.deliver(a, msg)
@@ -392,7 +419,7 @@ func (m *Mux) report(method string, msg []byte) {
 		Params json.RawMessage `json:"params"`
 	}
 	if json.Unmarshal(msg, &e) == nil {
-		m.traffic(Traffic{Method: method, Params: e.Params})
+		m.traffic(Traffic{Method: method, Params: e.Params, Acted: m.Acted()})
 	}
 }
 

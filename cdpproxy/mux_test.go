@@ -412,6 +412,48 @@ func TestASlowClientHoldsNobodyUp(t *testing.T) {
 }
 
 // TestManyCallersAtOnce checks that answers find their way under load.
+// TestBehind: what the browser said, and nobody has taken in yet, is known of,
+// whether it is still in the pipe or not.
+func TestBehind(t *testing.T) {
+	s := script(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	hear := func(cdpproxy.Event) {
+		entered <- struct{}{}
+		<-leave // as the reader waits for a disk
+	}
+	if _, err := s.mux.Listen(t.Context(), hear, []string{"Test.slow"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually := func(what string, ok func() bool) {
+		t.Helper()
+		for range 1000 {
+			if ok() {
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		t.Fatal(what)
+	}
+	eventually("behind, with nothing said", func() bool { return !s.mux.Behind() })
+	s.say(`{"method":"Test.slow","params":{},"sessionId":"B1"}`)
+	<-entered
+	before := s.mux.Reads()
+	if !s.mux.Behind() {
+		t.Error("the reader is at work")
+	}
+	s.say(`{"method":"Test.slow","params":{},"sessionId":"B1"}`)
+	if !s.mux.Behind() || s.mux.Reads() != before {
+		t.Error("the pipe is not empty, and not read")
+	}
+	leave <- struct{}{}
+	<-entered
+	leave <- struct{}{}
+	eventually("behind, with everything taken in", func() bool { return !s.mux.Behind() })
+	if s.mux.Reads() == before {
+		t.Error("no more was read")
+	}
+}
+
 func TestManyCallersAtOnce(t *testing.T) {
 	m := browser(t)
 	o, err := m.Observe(t.Context())

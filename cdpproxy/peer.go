@@ -264,6 +264,7 @@ type Observer struct {
 
 	mu    sync.Mutex
 	queue []Event
+	ever  uint64 // events that were ever in the queue
 	ready chan struct{}
 }
 
@@ -312,6 +313,7 @@ func (o *Observer) deliver(a answer, msg []byte) {
 	}
 	o.mu.Lock()
 	o.queue = append(o.queue, e)
+	o.ever++
 	o.mu.Unlock()
 	select {
 	case o.ready <- struct{}{}:
@@ -353,6 +355,14 @@ func (o *Observer) Post(session, method string, params any) {
 		session = o.peer.session
 	}
 	o.peer.mux.post(quiet(session, method, params))
+}
+
+// Queued is how many events Next has had to give, ever. Those that came before the
+// answer to a Call are among them once it has returned.
+func (o *Observer) Queued() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ever
 }
 
 // Next returns the events that came since, and waits for the first. It returns

@@ -72,6 +72,10 @@ type Entry struct {
 	Data       json.RawMessage `json:"data,omitempty"`
 	Text       string          `json:"text,omitempty"`
 
+	// Committed says of a page that went somewhere that it is another document now:
+	// what frames it had are gone. Without it they may still be there.
+	Committed bool `json:"committed,omitempty"`
+
 	// Of a request: Chrome's type of it (Document, XHR, Fetch, Ping, ...), and
 	// whether a person's or a worker's input was just before it.
 	Type    string `json:"type,omitempty"`

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -65,6 +66,28 @@ func TestSummary(t *testing.T) {
 	// The page that was open at the checkpoint is one that came since.
 	if len(s.PagesSince) != 3 || s.PagesSince[0].URL != "a" || len(s.Pages) != 2 || len(s.Did) != 1 || len(s.DidSince) != 1 {
 		t.Errorf("since %+v, all %+v", s.PagesSince, s.Pages)
+	}
+}
+
+// A frame is open until its page has another document.
+func TestFramesOfASummary(t *testing.T) {
+	frame := Entry{Kind: KindFrame, Target: "a", URL: "/checkout/card", Sensitive: true}
+	safe := Entry{Kind: KindCheckpoint, Name: "c", Safe: true}
+	for _, c := range []struct {
+		name    string
+		between []Entry
+		open    bool
+	}{
+		{"nothing", nil, true},
+		{"the same document", []Entry{{Kind: KindURL, Target: "a", URL: "/pay#2"}}, true},
+		{"another page's document", []Entry{{Kind: KindURL, Target: "b", URL: "/", Committed: true}}, true},
+		{"another document", []Entry{{Kind: KindURL, Target: "a", URL: "/done", Committed: true}}, false},
+		{"another document, told twice", []Entry{{Kind: KindURL, Target: "a", URL: "/done"}, {Kind: KindURL, Target: "a", URL: "/done", Committed: true}}, false},
+	} {
+		s := Summarize(slices.Concat([]Entry{{Kind: KindURL, Target: "a", URL: "/pay", Committed: true}, frame}, c.between, []Entry{safe}))
+		if open := slices.ContainsFunc(s.PagesSince, func(e Entry) bool { return e.Kind == KindFrame }); open != c.open {
+			t.Errorf("%s: open %v, %+v", c.name, open, s.PagesSince)
+		}
 	}
 }
 

@@ -40,7 +40,9 @@ func Summarize(entries []Entry) Summary {
 			s.Pages, s.PagesSince = append(s.Pages, e), append(s.PagesSince, e)
 			frames = append(frames, e)
 		case KindURL:
-			frames = slices.DeleteFunc(frames, func(f Entry) bool { return f.Target == e.Target })
+			if e.Committed {
+				frames = slices.DeleteFunc(frames, func(f Entry) bool { return f.Target == e.Target })
+			}
 			if e.URL != s.LastURL || e.Sensitive != last.Sensitive {
 				s.Pages = append(s.Pages, e)
 			}

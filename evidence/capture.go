@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 )
@@ -149,9 +148,9 @@ func (s shot) take(ctx context.Context, wanted bool) PageResult {
 	case missing != "":
 		missing = "not asked for: the page did not answer"
 	default:
-		var typed *strings.Replacer
+		var typed func(string) string
 		if dom, typed, missing = s.dom(ctx); typed != nil {
-			r.Title = typed.Replace(r.Title)
+			r.Title = typed(r.Title)
 		}
 	}
 	r.DOM, r.DOMMissing = s.keep(name, KindDOM, "text/html; charset=utf-8", dom, missing)
@@ -270,7 +269,7 @@ func (s shot) draw(ctx context.Context) ([]byte, error) {
 }
 
 // dom returns a redacted snapshot, and what takes typed text out of the title.
-func (s shot) dom(ctx context.Context) (content []byte, typed *strings.Replacer, missing string) {
+func (s shot) dom(ctx context.Context) (content []byte, typed func(string) string, missing string) {
 	var snap snapshot
 	frames, why, err := s.large(ctx)
 	switch {
@@ -291,6 +290,9 @@ func (s shot) dom(ctx context.Context) (content []byte, typed *strings.Replacer,
 	if len(snap.Documents) == 0 {
 		return nil, nil, "the snapshot is empty"
 	}
-	html, typed := snap.redact(s.limits.DOMBytes)
-	return []byte(html), typed, ""
+	html, scrub := snap.redact(s.limits.DOMBytes)
+	if snap.bare {
+		return []byte(html), func(string) string { return redacted }, ""
+	}
+	return []byte(html), scrub.Replace, ""
 }

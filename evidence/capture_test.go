@@ -223,6 +223,41 @@ func TestCaptureLargePage(t *testing.T) {
 	}
 }
 
+// TestALargePageWithManyFields: what holds no text takes no place among the fields that
+// are looked for; where there are more of these, no text is written at all.
+func TestALargePageWithManyFields(t *testing.T) {
+	b, web := startBrowser(t), site(t)
+	const fill = `const add = (n, type, value, to) => { for (let i = 0; i < n; i++) { const f = to.createElement("input"); f.type = type; f.value = value + i; to.body.append(f) } };`
+	for _, c := range []struct {
+		name, fields string
+		bare         bool
+	}{
+		{"no text", `add(2500, "checkbox", "on", document); add(2500, "radio", "yes", document); add(2500, "hidden", "flag", document); add(2500, "submit", "go", document)`, false},
+		{"texts", `add(2100, "text", "row", document)`, true},
+		{"texts in a frame", `add(2100, "text", "row", document.getElementById("frame").contentDocument)`, true},
+		{"a text that is too long", `const f = document.createElement("textarea"); f.value = "line\n".repeat(20000); document.body.append(f)`, true},
+	} {
+		target, session := b.open(web.URL + "/form")
+		b.eval(session, fill+c.fields+`; const big = document.createElement("script"); big.type = "application/json"; big.textContent = "x".repeat(20e6); document.body.append(big); 1`)
+		b.eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
+			document.title = "`+secret+`-late"; document.getElementById("kept").title = "`+secret+`-late";
+			document.getElementById("kept").textContent = "kept text, `+secret+`-late"; 1`)
+		results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+		if results[0].DOM == "" {
+			t.Errorf("%s: %+v", c.name, results[0])
+			continue
+		}
+		dom := text(t, s, "dom-1.html")
+		if strings.Contains(dom, secret) || strings.Contains(results[0].Title, secret) {
+			t.Errorf("%s: typed text is in the DOM part, or in the title %q", c.name, results[0].Title)
+		}
+		if !strings.Contains(dom, "the page is large") || !strings.Contains(dom, "<form") || strings.Contains(dom, "kept text") == c.bare {
+			t.Errorf("%s: the DOM part begins with %.600s", c.name, dom)
+		}
+		b.must("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
+	}
+}
+
 func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
 	b, web := startBrowser(t), site(t)
 	target, session := b.open(web.URL + "/form")

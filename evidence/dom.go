@@ -22,6 +22,8 @@ type snapshot struct {
 	Typed [][2]string `json:"typed"`
 	Full  bool        `json:"full"`
 	why   string
+	// bare says that not all of what was typed is known: no text may be written.
+	bare bool
 }
 
 type document struct {
@@ -84,6 +86,9 @@ func (s snapshot) redact(limit int) (string, *strings.Replacer) {
 		"\n<!-- structure and text only: field values, typed text, scripts and styles were left out -->\n")
 	if s.why != "" {
 		fmt.Fprintf(&w.out, "<!-- the page is large (%s): only its beginning is here, without its frames and long texts -->\n", s.why)
+	}
+	if s.bare {
+		w.out.WriteString("<!-- its fields hold more text than is looked for: no text is here, nor any attribute but types -->\n")
 	}
 	if len(s.Documents) > 0 {
 		w.document(0, 0)
@@ -302,7 +307,7 @@ func (w *domWriter) node(t tree, node, depth int) {
 	}
 	switch at(t.Nodes.NodeType, node) {
 	case textNode:
-		if !t.editable[node] {
+		if !t.editable[node] && !w.s.bare {
 			w.write(html.EscapeString(w.scrub.Replace(w.s.text(at(t.Nodes.NodeValue, node)))))
 		}
 	case documentNode:
@@ -354,7 +359,7 @@ func (w *domWriter) tag(name string) string {
 func (w *domWriter) visible(attributes map[string]string) string {
 	var names []string
 	for name := range attributes {
-		if shown[name] || shownURLs[name] {
+		if name == "type" && shown[name] || !w.s.bare && (shown[name] || shownURLs[name]) {
 			names = append(names, name)
 		}
 	}

@@ -18,7 +18,8 @@ import (
 const (
 	mostNodes  = 100_000
 	mostFrames = 16
-	// mostFields is how many texts in fields are looked for in the rest of a page.
+	// mostFields is how many texts in fields are looked for in the rest of a page: of
+	// one that has more, or a longer one than the script takes, no text is written.
 	mostFields = 2000
 	// charsPerByte is how many characters a page may have for each byte that its
 	// part may: much of a page is not written.
@@ -130,11 +131,13 @@ func (s shot) beginning(ctx context.Context, frames []frame) (snapshot, error) {
 	if err := s.run(ctx, frames[0], fmt.Sprintf("cut(%d, %d, %d)", mostNodes, s.limits.DOMBytes, mostFields), &snap); err != nil {
 		return snap, err
 	}
+	snap.bare = snap.Typed == nil
 	for _, f := range frames[1:] {
 		var typed [][2]string
 		if err := s.run(ctx, f, fmt.Sprintf("typed(%d)", mostFields), &typed); err != nil {
 			return snap, err
 		}
+		snap.bare = snap.bare || typed == nil
 		snap.Typed = append(snap.Typed, typed...)
 	}
 	return snap, nil

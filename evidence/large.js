@@ -24,24 +24,32 @@
 
   const editable = "[contenteditable],[role=textbox],[role=searchbox]";
 
+  // Fields whose value nobody typed, and no secret; hidden ones, while it is short.
+  const untyped = new Set(["button", "submit", "reset", "image", "checkbox", "radio"]);
+  const holds = (kind, text) => text && !untyped.has(kind) && (kind !== "hidden" || text.length >= 16);
+
   // typed lists what is in the document's fields: the kind of a field, and its text.
+  // It is null where there is more than that.
   const typed = (most) => {
     const found = [];
+    let more = false;
     const add = (kind, text) => {
-      if (text && found.length < most) found.push([kind, text.slice(0, longest)]);
+      if (!holds(kind, text)) return;
+      more = more || found.length >= most || text.length > longest;
+      if (!more) found.push([kind, text]);
     };
     const roots = [document];
     for (let root; root = roots.pop();) {
       for (const e of root.querySelectorAll("input,textarea")) add(e.type, e.value);
       for (const e of root.querySelectorAll(editable)) {
         const walker = document.createTreeWalker(e, NodeFilter.SHOW_TEXT);
-        for (let n; found.length < most && (n = walker.nextNode());) add("", n.nodeValue);
+        for (let n; !more && (n = walker.nextNode());) if (n.nodeValue.trim()) add("", n.nodeValue);
       }
       for (const e of root.querySelectorAll(":defined")) {
         if (e.shadowRoot) roots.push(e.shadowRoot);
       }
     }
-    return found;
+    return more ? null : found;
   };
 
   // cut is the beginning of the document, in the form of DOMSnapshot.captureSnapshot:

@@ -13,13 +13,16 @@ import (
 // told makes the events of a script, one a line at successive instants:
 //
 //	page S T [OPENER]     a page T, on session S      frame S PARENT T   one of another process
-//	asks S FRAME [HOW]    a page asks for a navigation  starts S FRAME LOADER [TYPE]
+//	starts S FRAME LOADER [by]    by: a worker went there     made T    a worker made it
 //	goes S FRAME LOADER [URL]                         closes S
-//	types T
+//	types T    acts T    ends    the launcher closes the browser
 func told(t *testing.T, d *documents, script string) boottime.Instant {
 	t.Helper()
-	typed := map[string]boottime.Instant{}
+	typed, acted, proven := map[string]boottime.Instant{}, map[string]boottime.Instant{}, map[string]bool{}
 	d.typed = func(target string) boottime.Instant { return typed[target] }
+	d.acted = func(target string) boottime.Instant { return acted[target] }
+	d.made = func(target string) bool { return proven[target] }
+	d.navigated = func(loader string) bool { return proven[loader] }
 	var now boottime.Instant = 100
 	for line := range strings.Lines(script) {
 		w := append(strings.Fields(line), "", "", "", "")
@@ -44,10 +47,21 @@ func told(t *testing.T, d *documents, script string) boottime.Instant {
 		case "worker":
 			e.Session, e.Method = w[2], "Target.attachedToTarget"
 			e.Params = fmt.Appendf(nil, `{"sessionId":%q,"targetInfo":{"targetId":%q,"type":"worker"}}`, w[1], w[3])
-		case "asks":
-			e.Method, e.Params = "Page.frameRequestedNavigation", fmt.Appendf(nil, `{"frameId":%q,"disposition":%q}`, w[2], or(w[3], "currentTab"))
 		case "starts":
-			e.Method, e.Params = "Page.frameStartedNavigating", fmt.Appendf(nil, `{"frameId":%q,"loaderId":%q,"navigationType":%q}`, w[2], w[3], or(w[4], "differentDocument"))
+			e.Method, e.Params = "Page.frameStartedNavigating", fmt.Appendf(nil, `{"frameId":%q,"loaderId":%q,"navigationType":"differentDocument"}`, w[2], w[3])
+			if w[4] == "by" {
+				proven[w[3]] = true
+			}
+		case "made":
+			proven[w[1]] = true
+			now -= 10
+			continue
+		case "ends":
+			d.ending.Store(true)
+			continue
+		case "acts":
+			acted[w[1]] = now
+			continue
 		case "goes":
 			e.Method, e.Params = "Page.frameNavigated", fmt.Appendf(nil, `{"frame":{"id":%q,"loaderId":%q,"url":%q}}`, w[2], w[3], or(w[4], "http://a.example/"))
 		case "closes":
@@ -65,37 +79,36 @@ func told(t *testing.T, d *documents, script string) boottime.Instant {
 
 // TestSinceWhenADocumentIsByItself: acts before that instant cannot be behind it.
 func TestSinceWhenADocumentIsByItself(t *testing.T) {
-	const opened = "page S T\nstarts S T L1\ngoes S T L1\n" // 110, 120, 130
+	const opened = "page S T\nmade T\nstarts S T L1 by\ngoes S T L1\n" // 110, 120, 130
 	for _, tt := range []struct {
 		name, script, loader, frame string
 		want                        boottime.Instant
 	}{
-		{"a page that begins", "page S T\n", "L0", "T", 110},
-		{"another's frame", "page S T\n", "L0", "F", 0},
+		{"a page that was asked for", "page S T\nmade T\n", "L0", "T", 110},
+		{"where it begins", "page S T\nmade T\nstarts S T L1\ngoes S T L1\n", "L1", "T", 110},
+		{"a page that nobody asked for", "page S T\n", "L0", "T", 0},
+		{"where it begins (a click with Ctrl)", "page S T\nstarts S T L1\ngoes S T L1\n", "L1", "T", 0},
+		{"where a worker brings it", "page S T\nstarts S T L1\ngoes S T L1\nstarts S T L2 by\ngoes S T L2\n", "L2", "T", 140},
+		{"another's frame", "page S T\nmade T\n", "L0", "F", 0},
 		{"opened by its URL: when that began", opened, "L1", "T", 120},
 		{"not known", opened, "L9", "T", 0},
-		{"opened again by its URL", opened + "starts S T L2\ngoes S T L2\n", "L2", "T", 140},
-		{"the one before keeps its own", opened + "starts S T L2\ngoes S T L2\n", "L1", "T", 120},
-		{"a link", opened + "asks S T\nstarts S T L2\ngoes S T L2\n", "L2", "T", 120},
-		{"a link, and one more", opened + "asks S T\nstarts S T L2\ngoes S T L2\nasks S T\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
-		{"a link that is told late", opened + "starts S T L2\nasks S T\ngoes S T L2\n", "L2", "T", 120},
-		{"by its URL after a link", opened + "asks S T\nstarts S T L2\ngoes S T L2\nstarts S T L3\ngoes S T L3\n", "L3", "T", 170},
-		{"by its URL instead of a link", opened + "asks S T\nstarts S T L2\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
-		{"a link into a new tab", opened + "asks S T newTab\nstarts S T L2\ngoes S T L2\n", "L2", "T", 150},
-		{"a frame's link", opened + "asks S F\nstarts S T L2\ngoes S T L2\n", "L2", "T", 150},
-		{"back", opened + "starts S T L2 historyDifferentDocument\ngoes S T L2\n", "L2", "T", 120},
-		{"a reload", opened + "starts S T L2 reload\ngoes S T L2\n", "L2", "T", 120},
-		{"a form that is sent again", opened + "starts S T L2 restoreWithPost\ngoes S T L2\n", "L2", "T", 120},
-		{"a kind that is not known yet", opened + "starts S T L2 prophecy\ngoes S T L2\n", "L2", "T", 120},
-		{"back within the document, then by its URL", opened + "starts S T L1 historySameDocument\nstarts S T L2\ngoes S T L2\n", "L2", "T", 150},
+		{"opened again by its URL", opened + "starts S T L2 by\ngoes S T L2\n", "L2", "T", 140},
+		{"the one before keeps its own", opened + "starts S T L2 by\ngoes S T L2\n", "L1", "T", 120},
+		{"a link, history, a reload, a frame's doing", opened + "starts S T L2\ngoes S T L2\n", "L2", "T", 120},
+		{"and one more", opened + "starts S T L2\ngoes S T L2\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
+		{"by its URL after a link", opened + "starts S T L2\ngoes S T L2\nstarts S T L3 by\ngoes S T L3\n", "L3", "T", 160},
+		{"by its URL instead of a link", opened + "starts S T L2\nstarts S T L3 by\ngoes S T L3\n", "L3", "T", 150},
+		{"a link instead of its URL", opened + "starts S T L2 by\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
 		{"a start that nobody saw", opened + "goes S T L2\n", "L2", "T", 120},
 		{"a frame", opened + "starts S F L2\ngoes S F L2\n", "L2", "F", 120},
+		{"a frame that a worker navigates", opened + "starts S F L2 by\ngoes S F L2\n", "L2", "F", 120},
 		{"a frame of another process", opened + "frame S2 S F\nstarts S2 F L2\ngoes S2 F L2\n", "L2", "F", 120},
 		{"a frame in it", opened + "frame S2 S F\nframe S3 S2 G\ngoes S3 G L2\n", "L2", "G", 120},
 		{"a worker", opened + "worker S2 S W\ngoes S2 W L2\n", "L2", "W", 0},
 		{"a popup", opened + "page P Q T\n", "L0", "Q", 120},
+		{"a popup of a page that nobody asked for", "page S T\npage P Q T\n", "L0", "Q", 0},
 		{"where the popup goes first", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 120},
-		{"where a worker brings it", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2\nstarts P Q L3\ngoes P Q L3\n", "L3", "Q", 170},
+		{"where a worker brings the popup", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2\nstarts P Q L3 by\ngoes P Q L3\n", "L3", "Q", 170},
 		{"a popup of who knows whom", opened + "page P Q X\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 0},
 		{"a popup of a page that is gone", opened + "closes S\npage P Q T\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 0},
 		{"a session that is not known", "goes S T L1\n", "L1", "T", 0},
@@ -114,40 +127,46 @@ func TestSinceWhenADocumentIsByItself(t *testing.T) {
 // they send is not seen.
 func TestWhatNobodySaw(t *testing.T) {
 	const opened = "page S T\nstarts S T L1\ngoes S T L1 http://notes.example/7\n"
+	const inFrame = opened + "frame S2 S F\nstarts S2 F L1\ngoes S2 F L1 http://pay.example/\n"
+	const pay = "http://pay.example/"
 	const note = "http://notes.example/7"
 	for _, tt := range []struct {
 		name, script string
 		unseen       []string
-		closed       string
 	}{
-		{"left for its own site", opened + "types T\nstarts S T L2\ngoes S T L2 http://www.notes.example/\n", nil, ""},
-		{"left for another site", opened + "types T\nstarts S T L2\ngoes S T L2 http://other.example/\n", []string{note}, ""},
-		{"left for another scheme", opened + "types T\nstarts S T L2\ngoes S T L2 https://notes.example/\n", []string{note}, ""},
-		{"left for nothing", opened + "types T\nstarts S T L2\ngoes S T L2 about:blank\n", []string{note}, ""},
-		{"left untouched", opened + "starts S T L2\ngoes S T L2 http://other.example/\n", nil, ""},
-		{"typed into the one before", "types T\n" + opened + "starts S T L2\ngoes S T L2 http://other.example/\n", nil, ""},
-		{"typed while it was left", opened + "starts S T L2\ntypes T\ngoes S T L2 http://other.example/\n", []string{note}, ""},
-		{"another page was typed into", opened + "types X\nstarts S T L2\ngoes S T L2 http://other.example/\n", nil, ""},
-		{"a frame was typed into", opened + "frame S2 S F\ntypes F\nstarts S T L2\ngoes S T L2 http://other.example/\n", []string{note}, ""},
-		{"a frame was left", opened + "types T\nstarts S F L2\ngoes S F L2 http://other.example/\n", nil, ""},
-		{"closed", opened + "types T\ncloses S\n", nil, note},
-		{"closed untouched", opened + "closes S\n", nil, ""},
-		{"searched, and closed what was found", opened + "types T\nasks S T\nstarts S T L2\ngoes S T L2 http://notes.example/found\ncloses S\n", nil, ""},
+		{"left for its own site", opened + "types T\nstarts S T L2\ngoes S T L2 http://www.notes.example/\n", nil},
+		{"left for another site", opened + "types T\nstarts S T L2\ngoes S T L2 http://other.example/\n", []string{note}},
+		{"left for another scheme", opened + "types T\nstarts S T L2\ngoes S T L2 https://notes.example/\n", []string{note}},
+		{"left for nothing", opened + "types T\nstarts S T L2\ngoes S T L2 about:blank\n", []string{note}},
+		{"left untouched", opened + "starts S T L2\ngoes S T L2 http://other.example/\n", nil},
+		{"typed into the one before", "types T\n" + opened + "starts S T L2\ngoes S T L2 http://other.example/\n", nil},
+		{"typed while it was left", opened + "starts S T L2\ntypes T\ngoes S T L2 http://other.example/\n", []string{note}},
+		{"another page was typed into", opened + "types X\nstarts S T L2\ngoes S T L2 http://other.example/\n", nil},
+		{"a frame was typed into", opened + "frame S2 S F\ntypes F\nstarts S T L2\ngoes S T L2 http://other.example/\n", []string{note}},
+		{"a frame was left", opened + "types T\nstarts S F L2\ngoes S F L2 http://other.example/\n", nil},
+		{"closed", opened + "types T\ncloses S\n", []string{note}},
+		{"closed untouched", opened + "closes S\n", nil},
+		{"closed after the launcher began to", opened + "types T\nends\ncloses S\n", nil},
+		{"closed before the launcher began to", opened + "types T\ncloses S\nends\n", []string{note}},
+		{"a popup that closes itself", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2 http://notes.example/8\ntypes Q\ncloses P\n", []string{"http://notes.example/8"}},
+		{"a typed frame goes", inFrame + "types F\ncloses S2\n", []string{pay}},
+		{"another frame goes", inFrame + "types X\ncloses S2\n", nil},
+		{"a frame goes, and the page was typed into", inFrame + "types T\ncloses S2\n", nil},
+		{"typed on the page, for a frame that was looked into", inFrame + "acts F\ntypes T\ncloses S2\n", []string{pay}},
+		{"the page goes on in its site, then the frame", inFrame + "types F\nstarts S T L2\ngoes S T L2 http://notes.example/9\ncloses S2\n", []string{pay}},
+		{"the frame, then the page", inFrame + "types F\nstarts S T L2\ncloses S2\ngoes S T L2 http://notes.example/9\n", []string{pay}},
+		{"the frame goes to another site", inFrame + "types F\ngoes S2 F L2 http://other.example/\n", []string{pay}},
+		{"typed in the page before", inFrame + "types F\nstarts S T L2\ngoes S T L2 http://notes.example/9\nframe S3 S F\ncloses S3\n", []string{pay}},
+		{"searched, and closed what was found", opened + "types T\nstarts S T L2\ngoes S T L2 http://notes.example/found\ncloses S\n", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newDocuments()
 			told(t, d, tt.script)
-			if _, other := d.left("another"); other != "" {
-				t.Errorf("of another session: %s", other)
+			if unseen := d.left(); !slices.Equal(unseen, tt.unseen) {
+				t.Errorf("unseen %v, want %v", unseen, tt.unseen)
 			}
-			d = newDocuments()
-			told(t, d, tt.script)
-			unseen, closed := d.left("S")
-			if !slices.Equal(unseen, tt.unseen) || closed != tt.closed {
-				t.Errorf("unseen %v, closed %q, want %v and %q", unseen, closed, tt.unseen, tt.closed)
-			}
-			if unseen, closed := d.left("S"); len(unseen)+len(closed) > 0 {
-				t.Errorf("once more: %v %v", unseen, closed)
+			if unseen := d.left(); len(unseen) > 0 {
+				t.Errorf("once more: %v", unseen)
 			}
 		})
 	}

@@ -386,6 +386,9 @@ func (b *live) close(l *Launcher, profile string, keep keepCookies, log zerolog.
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	b.bound(askTimeout)
+	if b.eyes != nil {
+		b.eyes.documents.ending.Store(true)
+	}
 	begun := time.Now()
 	ask := func(ctx context.Context) error {
 		if b.eyes == nil {

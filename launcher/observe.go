@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +27,7 @@ import (
 // change nothing.
 type eyes struct {
 	observer *cdpproxy.Observer
+	mux      *cdpproxy.Mux
 	// record takes what was seen; the journal.
 	record func(checkpoint.Entry)
 
@@ -36,8 +37,6 @@ type eyes struct {
 	network evidence.Network
 	console evidence.Console
 
-	// acted is when a worker last did something on a page.
-	acted     func() boottime.Instant
 	documents *documents
 	posts     *posts
 	name      string // of its groups
@@ -46,6 +45,7 @@ type eyes struct {
 
 	// told counts what pages sent, recorded what of it sentBy is done with.
 	told, recorded atomic.Int64
+	followed       atomic.Uint64 // the observer's events that were seen to
 
 	mu      sync.Mutex
 	pages   map[string]*page   // by target
@@ -59,6 +59,7 @@ type eyes struct {
 	closes  int    // pages that were asked to close and are still there
 	kept    string // the one page of a warm browser
 	ticks   uint64
+	dropped uint64 // of the mux's own commands; recorded since the last checkpoint
 }
 
 type page struct {
@@ -67,6 +68,7 @@ type page struct {
 	seen    uint64 // when it last did something: the order of pages
 	noted   string // the last URL that was recorded
 	early   bool   // it was recorded before the page's own event of it came
+	framed  bool   // frames may have been recorded of its document
 }
 
 // went is an entry for a page that went to a URL, once. The page's own session tells
@@ -79,6 +81,20 @@ func (pg *page) went(url string, early bool) *checkpoint.Entry {
 	}
 	pg.noted, pg.early = url, early
 	return &checkpoint.Entry{Kind: checkpoint.KindURL, URL: url, Target: pg.TargetID}
+}
+
+// committed is went for a page that has another document, without the frames of the
+// one before: that is said even where the URL is known already.
+func (pg *page) committed(url string) *checkpoint.Entry {
+	entry := pg.went(url, false)
+	if entry == nil && pg.framed {
+		entry = &checkpoint.Entry{Kind: checkpoint.KindURL, URL: url, Target: pg.TargetID}
+	}
+	if entry != nil {
+		entry.Committed = true
+	}
+	pg.framed = false
+	return entry
 }
 
 // watched are the events that the eyes follow.
@@ -122,7 +138,7 @@ func remember[K comparable, V any](m map[K]V, key K, value V) {
 
 func newEyes(record func(checkpoint.Entry)) *eyes {
 	return &eyes{
-		record: record, acted: func() boottime.Instant { return math.MaxInt64 }, name: id.New("g"), documents: newDocuments(), posts: newPosts(),
+		record: record, name: id.New("g"), documents: newDocuments(), posts: newPosts(),
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
 	}
 }
@@ -130,7 +146,8 @@ func newEyes(record func(checkpoint.Entry)) *eyes {
 // attach opens the eyes on a browser.
 func (e *eyes) attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	var err error
-	e.acted, e.documents.typed = mux.Acted, mux.Typed
+	e.mux = mux
+	e.documents.typed, e.documents.acted, e.documents.made, e.documents.navigated = mux.Typed, mux.ActedOn, mux.Made, mux.Navigated
 	if e.observer, err = mux.Listen(ctx, e.hear, heard, watched...); err != nil {
 		return err
 	}
@@ -174,8 +191,11 @@ func (e *eyes) watch(ctx context.Context, sent <-chan cdpproxy.Traffic) {
 		}
 		for _, event := range events {
 			e.see(event)
+			e.followed.Add(1)
 		}
+		e.overlooked()
 	}
+	e.overlooked()
 	close(gone)
 	traffic.Wait()
 }
@@ -195,12 +215,13 @@ func (e *eyes) see(event cdpproxy.Event) {
 			ParentID string `json:"parentId"`
 			URL      string `json:"url"`
 		} `json:"frame"`
-		FrameID string `json:"frameId"`
-		Reason  string `json:"reason"`
-		URL     string `json:"url"`
-		Message string `json:"message"`
-		Type    string `json:"type"`
-		Storage struct {
+		FrameID     string `json:"frameId"`
+		Reason      string `json:"reason"`
+		Disposition string `json:"disposition"`
+		URL         string `json:"url"`
+		Message     string `json:"message"`
+		Type        string `json:"type"`
+		Storage     struct {
 			Origin string `json:"securityOrigin"`
 			Key    string `json:"storageKey"`
 			Local  bool   `json:"isLocalStorage"`
@@ -211,12 +232,13 @@ func (e *eyes) see(event cdpproxy.Event) {
 	}
 	e.mu.Lock()
 	e.ticks++
-	current := e.pages[e.targets[event.Session]]
+	// current is nil on the sessions of others than pages; in is the page of a frame,
+	// too.
+	current, in := e.pages[e.targets[event.Session]], e.pageOf(e.targets[event.Session])
 	if current != nil && event.Method != "Target.targetInfoChanged" {
 		current.seen = e.ticks
 	}
-	var entry *checkpoint.Entry
-	asked := false // to close the page
+	var entry, also *checkpoint.Entry
 	switch event.Method {
 	case "Target.attachedToTarget":
 		e.targets[p.SessionID] = p.TargetInfo.TargetID
@@ -225,7 +247,7 @@ func (e *eyes) see(event cdpproxy.Event) {
 			entry = e.frameIn(e.pageOf(p.TargetInfo.TargetID), p.TargetInfo.URL)
 		}
 		if p.TargetInfo.Type == "page" {
-			e.pages[p.TargetInfo.TargetID] = &page{seen: e.ticks, context: p.TargetInfo.Context, Page: evidence.Page{
+			e.pages[p.TargetInfo.TargetID] = &page{seen: e.ticks, context: p.TargetInfo.Context, framed: worthNoting(p.TargetInfo.URL), Page: evidence.Page{
 				TargetID: p.TargetInfo.TargetID, SessionID: p.SessionID, Type: "page",
 				URL: p.TargetInfo.URL, Title: p.TargetInfo.Title,
 			}}
@@ -236,7 +258,6 @@ func (e *eyes) see(event cdpproxy.Event) {
 		}
 	case "Target.detachedFromTarget":
 		if e.pages[e.targets[p.SessionID]] != nil {
-			asked = e.closes > 0
 			e.closes = max(0, e.closes-1)
 		}
 		delete(e.frames, e.targets[p.SessionID])
@@ -250,25 +271,27 @@ func (e *eyes) see(event cdpproxy.Event) {
 			entry = e.frameIn(e.pageOf(p.TargetInfo.TargetID), p.TargetInfo.URL)
 		}
 	case "Page.frameNavigated":
+		// In its own session the root of another process's frames has no parent.
 		if p.Frame.ParentID == "" && current != nil {
 			current.URL, current.Crashed, current.Dialog = p.Frame.URL, false, ""
-			entry = current.went(p.Frame.URL, false)
-		} else if p.Frame.ParentID != "" {
-			entry = e.frameIn(current, p.Frame.URL)
+			entry = current.committed(p.Frame.URL)
+		} else {
+			entry = e.frameIn(in, p.Frame.URL)
 		}
 	case "Page.navigatedWithinDocument":
 		if current != nil && p.FrameID == current.TargetID {
 			current.URL = p.URL
 			entry = current.went(p.URL, false)
-		} else if current != nil {
-			entry = e.frameIn(current, p.URL)
+		} else {
+			entry = e.frameIn(in, p.URL)
 		}
 	case "Page.frameRequestedNavigation":
 		if method, ok := strings.CutPrefix(p.Reason, "formSubmission"); ok {
-			entry = &checkpoint.Entry{Kind: checkpoint.KindForm, Method: strings.ToUpper(method), URL: p.URL, Target: e.targets[event.Session]}
+			entry = &checkpoint.Entry{Kind: checkpoint.KindForm, Method: strings.ToUpper(method), URL: p.URL, Target: e.targetOf(event.Session, in)}
+			also = elsewhere(*entry, p.Disposition)
 		}
 	case "Page.downloadWillBegin":
-		entry = &checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: e.targets[event.Session]}
+		entry = &checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: e.targetOf(event.Session, in)}
 	case "Page.javascriptDialogOpening":
 		if current != nil {
 			current.Dialog = p.Type + ": " + p.Message
@@ -297,11 +320,33 @@ func (e *eyes) see(event cdpproxy.Event) {
 		e.look(p.SessionID, p.TargetInfo.Type)
 	}
 	if event.Method == "Page.frameNavigated" || event.Method == "Target.detachedFromTarget" {
-		e.missed(p.SessionID, asked)
+		e.missed()
 	}
-	if entry != nil {
-		e.record(*entry)
+	for _, entry := range []*checkpoint.Entry{entry, also} {
+		if entry != nil {
+			e.record(*entry)
+		}
 	}
+}
+
+// targetOf is the page that a session is of, or its own target where that is not
+// known. The caller holds e.mu.
+func (e *eyes) targetOf(session string, in *page) string {
+	if in != nil {
+		return in.TargetID
+	}
+	return e.targets[session]
+}
+
+// elsewhere is the request of a form that is posted into another tab or window, which
+// its worker wanted (a click with Ctrl or Shift): the browser sends it before anybody
+// can look into the tab, so that no session is told of it. Where one is, as of
+// target=_blank, it counts twice, which is as much as once.
+func elsewhere(form checkpoint.Entry, disposition string) *checkpoint.Entry {
+	if form.Method != http.MethodPost || disposition == "currentTab" {
+		return nil
+	}
+	return &checkpoint.Entry{Kind: checkpoint.KindRequest, Method: form.Method, URL: form.URL, Type: "Document", Target: form.Target}
 }
 
 // pageOf is the page that a frame in a process of its own belongs to, at whatever
@@ -325,19 +370,29 @@ func (e *eyes) frameIn(pg *page, url string) *checkpoint.Entry {
 	if pg == nil || !strings.HasPrefix(url, "http") {
 		return nil
 	}
+	pg.framed = true
 	return &checkpoint.Entry{Kind: checkpoint.KindFrame, URL: url, Text: pg.URL, Target: pg.TargetID}
 }
 
-// missed records where pages may have sent something unseen. Those that close with
-// the browser send nothing any more.
-func (e *eyes) missed(session string, asked bool) {
-	unseen, closed := e.documents.left(session)
-	if asked && closed != "" {
-		unseen = append(unseen, closed)
-	}
-	for _, u := range unseen {
+// missed records where pages may have sent something unseen.
+func (e *eyes) missed() {
+	for _, u := range e.documents.left() {
 		e.record(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, URL: u,
 			Text: "typed into, and left for another site or closed: what it sent then is not known"})
+	}
+}
+
+// overlooked records that commands did not reach the browser, because it did not read
+// for long: there may be a page that nobody looked at.
+func (e *eyes) overlooked() {
+	n := e.mux.Dropped()
+	e.mu.Lock()
+	more := n != e.dropped
+	e.dropped = n
+	e.mu.Unlock()
+	if more {
+		e.record(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen,
+			Text: "the browser did not take what turns a page's events on: what it sent is not known"})
 	}
 }
 
@@ -345,10 +400,10 @@ func (e *eyes) missed(session string, asked bool) {
 // get: only the fact of a request matters.
 func (e *eyes) look(session, kind string) {
 	if kind == "page" {
-		e.observer.Post(session, "Page.enable", nil)
 		e.observer.Post(session, "Inspector.enable", nil)
 	}
 	if kind == "page" || kind == "iframe" {
+		e.observer.Post(session, "Page.enable", nil)
 		e.observer.Post(session, "DOMStorage.enable", nil)
 	}
 	e.observer.Post(session, "Log.enable", nil)
@@ -366,10 +421,12 @@ func worthNoting(url string) bool { return url != "" && url != "about:blank" }
 
 // group are requests that are the same to the byte, from the same document.
 type group struct {
-	name       string
-	waiting    []string // ids of those whose answer is not known
-	answered   int      // with success
-	unprompted bool
+	name     string
+	waiting  []string // ids of those whose answer is not known
+	answered int      // with success
+	// prompted says that one came of what a worker did before they were polling, polls
+	// that they were before that.
+	prompted, polls bool
 }
 
 // sentBy records what a page sent, once however many peers were told of it.
@@ -383,8 +440,7 @@ func (e *eyes) sentBy(t cdpproxy.Traffic) {
 	if declared := e.harmless.Load(); declared != nil {
 		entry.Declared = recovery.Declared(*declared, sent)
 	}
-	acted, since := e.acted(), e.documents.since(p.LoaderID, p.FrameID)
-	entry.Unprompted = !p.Gesture && acted < since
+	entry.Unprompted = !p.Gesture && t.Acted < e.documents.since(p.LoaderID, p.FrameID)
 	e.mu.Lock()
 	seen, what := e.sent, [2]string{p.RequestID, sent.Method + " " + sent.URL} // a redirect is a request of its own
 	if sent.Method == checkpoint.Websocket {
@@ -396,15 +452,27 @@ func (e *eyes) sentBy(t cdpproxy.Traffic) {
 		g := e.groups[key]
 		if g == nil {
 			e.grouped++
-			g = &group{name: fmt.Sprint(e.name, "-", e.grouped), unprompted: entry.Unprompted}
+			g = &group{name: fmt.Sprint(e.name, "-", e.grouped)}
 			remember(e.groups, key, g)
 		}
-		entry.Group, entry.Repeat, entry.Unprompted = g.name, g.next(p.RequestID, e.posts), g.unprompted
+		entry.Group = g.name
+		if entry.Unprompted = g.takes(entry); entry.Unprompted {
+			entry.Repeat = g.next(p.RequestID, e.posts)
+			g.polls = g.polls || entry.Repeat >= recovery.PollingFrom
+		}
 	}
 	e.mu.Unlock()
 	if !known {
 		e.record(entry)
 	}
+}
+
+// takes tells whether one more may be polling: a page begins by itself, and what it
+// goes on with after somebody acted is polling only if it was that before.
+func (g *group) takes(e checkpoint.Entry) bool {
+	takes := !e.Gesture && (e.Unprompted && !g.prompted || g.polls)
+	g.prompted = g.prompted || !takes
+	return takes
 }
 
 // next counts one more, and returns how many there are with those that had been
@@ -454,7 +522,7 @@ func (r request) entry(p *posts) (checkpoint.Entry, recovery.Sent) {
 		sent := recovery.Sent{Method: checkpoint.Websocket, URL: p.socket(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
 		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}, sent
 	}
-	sent := recovery.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody}
+	sent := recovery.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody, Form: recovery.IsForm(r.Request.Headers)}
 	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Type: r.Type, Gesture: r.Gesture}
 	if r.Type == "Ping" && r.Request.Headers["Content-Type"] == "text/ping" {
 		e.Name = checkpoint.LinkPing
@@ -476,11 +544,13 @@ func (r request) same() (key [32]byte, ok bool) {
 }
 
 // checkpointed has messages on websockets recorded again that were recorded
-// before: the task named a point, and what comes after it counts anew.
+// before, and that a page may have gone unwatched: the task named a point, and what
+// comes after it counts anew.
 func (e *eyes) checkpointed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	clear(e.sockets)
+	e.dropped = 0
 }
 
 // open returns the pages, the one that did something last first.

@@ -48,6 +48,16 @@ type demand struct {
 	frames map[string]bool
 }
 
+// goOn takes in what a journal has been told before, by a launcher before this one
+// too. It is no reason for a picture.
+func (d *demand) goOn(entries []checkpoint.Entry, sensitiveStep func(checkpoint.Entry) bool) {
+	told := demand{frames: map[string]bool{}}
+	for _, e := range entries {
+		told.note(e, e.Kind == checkpoint.KindStep && sensitiveStep(e))
+	}
+	d.step, d.checkpoint, d.sensitive, d.frames = told.step, told.checkpoint, told.sensitive, told.frames
+}
+
 // note takes in what the journal was told.
 func (d *demand) note(e checkpoint.Entry, sensitiveStep bool) (news bool) {
 	switch e.Kind {
@@ -62,7 +72,9 @@ func (d *demand) note(e checkpoint.Entry, sensitiveStep bool) (news bool) {
 		}
 		d.frames[e.Target] = true
 	case checkpoint.KindURL:
-		delete(d.frames, e.Target)
+		if e.Committed {
+			delete(d.frames, e.Target)
+		}
 	case checkpoint.KindRequest, checkpoint.KindForm, checkpoint.KindDownload:
 	default:
 		return false
@@ -107,7 +119,11 @@ type pictures struct {
 func (s *session) beginPictures() {
 	ctx, stop := context.WithCancel(s.l.ctx)
 	s.pictures.stop, s.pictures.done = stop, make(chan struct{})
-	s.pictures.kept = picturesIn(s.journal.Entries())
+	s.pictures.mu.Lock()
+	entries := s.journal.Entries()
+	s.pictures.demand.goOn(entries, s.sensitiveStep)
+	s.pictures.mu.Unlock()
+	s.pictures.kept = picturesIn(entries)
 	s.l.work.Go(func() {
 		defer close(s.pictures.done)
 		s.takePictures(ctx)
@@ -123,9 +139,13 @@ func (s *session) endPictures() {
 	}
 }
 
+func (s *session) sensitiveStep(e checkpoint.Entry) bool {
+	return recovery.SensitiveStep(e, taskOf(s.manifest, s.granted))
+}
+
 // pictureOf tells what may be worth a picture. It does not wait.
 func (s *session) pictureOf(e checkpoint.Entry) {
-	sensitive := e.Kind == checkpoint.KindStep && recovery.SensitiveStep(e, taskOf(s.manifest, s.granted))
+	sensitive := e.Kind == checkpoint.KindStep && s.sensitiveStep(e)
 	s.pictures.mu.Lock()
 	news := s.pictures.demand.note(e, sensitive)
 	s.pictures.mu.Unlock()
@@ -247,8 +267,9 @@ func (s *session) shoot(ctx context.Context) (url string, image []byte, missing 
 		return page.URL, nil, isSensitive
 	}
 	image, missing = evidence.TakePicture(ctx, e.observer, page)
-	// What it shows may be where the page went meanwhile, which the eyes may not have
-	// read yet: Chrome itself is asked.
+	// What it shows may be where the page, or a frame in it, went meanwhile, which the
+	// eyes may not have read yet: Chrome itself is asked. What the page's process said
+	// before comes before its answer.
 	var now struct {
 		TargetInfo struct {
 			URL string `json:"url"`
@@ -256,13 +277,29 @@ func (s *session) shoot(ctx context.Context) (url string, image []byte, missing 
 	}
 	short, cancel := context.WithTimeout(ctx, pictureAsk)
 	defer cancel()
+	if err := e.observer.Call(short, page.SessionID, "Page.getFrameTree", nil, nil); err != nil {
+		return page.URL, nil, "the page is gone: " + err.Error()
+	}
 	if err := e.observer.Call(short, "", "Target.getTargetInfo", map[string]any{"targetId": page.TargetID}, &now); err != nil {
 		return page.URL, nil, "the page is gone: " + err.Error()
+	}
+	if err := e.catchUp(short); err != nil {
+		return page.URL, nil, "what the page did last is not known: " + err.Error()
 	}
 	if page.URL = now.TargetInfo.URL; sensitive() {
 		return page.URL, nil, isSensitive
 	}
 	return page.URL, image, missing
+}
+
+// catchUp returns when everything is recorded that came before it was called.
+func (e *eyes) catchUp(ctx context.Context) error {
+	for all := e.observer.Queued(); e.followed.Load() < all; {
+		if err := nap(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // drop removes pictures from the store, and those that it did not remove before.

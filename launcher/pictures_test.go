@@ -1,13 +1,23 @@
 package launcher
 
 import (
+	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -112,7 +122,163 @@ func TestFramesOfADemand(t *testing.T) {
 	if !d.frames["a"] || d.frames["b"] {
 		t.Errorf("%v", d.frames)
 	}
-	if d.note(checkpoint.Entry{Kind: checkpoint.KindURL, Target: "a"}, false); d.frames["a"] {
+	if d.note(checkpoint.Entry{Kind: checkpoint.KindURL, Target: "a"}, false); !d.frames["a"] {
+		t.Errorf("the same document: %v", d.frames)
+	}
+	if d.note(checkpoint.Entry{Kind: checkpoint.KindURL, Target: "a", Committed: true}, false); d.frames["a"] {
 		t.Errorf("%v", d.frames)
+	}
+}
+
+// A session that was taken over knows what its journal was told: a step or a frame
+// that is sensitive still is, and is pictured no more than before. It is no news.
+func TestPicturesGoOn(t *testing.T) {
+	step := func(name string, sensitive bool) checkpoint.Entry {
+		return checkpoint.Entry{Kind: checkpoint.KindStep, Name: name, Sensitive: sensitive}
+	}
+	frame := checkpoint.Entry{Kind: checkpoint.KindFrame, Target: "a", URL: "https://shop.example/checkout/card", Sensitive: true}
+	for _, c := range []struct {
+		name              string
+		entries           []checkpoint.Entry
+		sensitive, framed bool
+		step              string
+	}{
+		{name: "nothing"},
+		{"a sensitive step", []checkpoint.Entry{step("read", false), step("fill_in", true), {Kind: checkpoint.KindCheckpoint, Name: "c", Safe: true}}, true, false, "fill_in"},
+		{"a step whose name is", []checkpoint.Entry{step("pay_invoice", false)}, true, false, "pay_invoice"},
+		{"one that is over", []checkpoint.Entry{step("fill_in", true), step("read", false)}, false, false, "read"},
+		{"a frame", []checkpoint.Entry{frame, {Kind: checkpoint.KindURL, Target: "a"}}, false, true, ""},
+		{"one that is gone", []checkpoint.Entry{frame, {Kind: checkpoint.KindURL, Target: "a", Committed: true}}, false, false, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, stop := journaled(t, c.entries)
+			l.beginPictures()
+			d := &l.pictures.demand
+			l.pictures.mu.Lock()
+			if _, due := d.due(); due || d.sensitive != c.sensitive || d.frames["a"] != c.framed || d.step != c.step {
+				t.Errorf("due %v, %+v", due, *d)
+			}
+			l.pictures.mu.Unlock()
+			l.endPictures()
+			stop()
+		})
+	}
+}
+
+// journaled is a session that goes on with a journal.
+func journaled(t *testing.T, entries []checkpoint.Entry) (s *session, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	l := &Launcher{ctx: ctx, o: Options{PictureInterval: time.Second}}
+	s = newSession(l, api.Manifest{}, lease.Record{SessionID: "ses_1"}, "/p", &openProfile{}, "")
+	path := filepath.Join(t.TempDir(), "journal")
+	before, err := checkpoint.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, err := before.Append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := before.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s.journal, err = checkpoint.Open(path); err != nil {
+		t.Fatal(err)
+	}
+	return s, func() {
+		cancel()
+		l.work.Wait()
+		if err := s.journal.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestAFrameThatTurnsSensitiveMeanwhile: what Chrome says of a frame while it draws the
+// picture is known before the picture counts, however late the eyes come to read it.
+func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
+	for frame, want := range map[string]string{"https://shop.example/checkout/card": isSensitive, "https://shop.example/news": ""} {
+		s, stop := journaled(t, nil)
+		var commands, events [2]int
+		for _, p := range []*[2]int{&commands, &events} {
+			if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in, ours, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(commands[1]), "ours"), os.NewFile(uintptr(events[1]), "out")
+		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, func(cdpproxy.Traffic) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked := make(chan struct{}) // the last question
+		var all sync.WaitGroup
+		all.Go(func() {
+			say := func(format string, args ...any) {
+				if _, err := fmt.Fprintf(out, format+"\x00", args...); err != nil {
+					t.Error(err)
+				}
+			}
+			for r := bufio.NewReader(in); ; {
+				msg, err := r.ReadBytes(0)
+				if err != nil {
+					return
+				}
+				var c struct {
+					ID                int64
+					Method, SessionID string
+				}
+				if err := json.Unmarshal(msg[:len(msg)-1], &c); err != nil {
+					t.Error(err)
+					return
+				}
+				result := "{}"
+				switch c.Method {
+				case "Target.attachToBrowserTarget":
+					say(`{"id":%d,"result":{"sessionId":"B"}}`, c.ID)
+					continue
+				case "Page.captureScreenshot":
+					say(`{"method":"Target.attachedToTarget","params":{"sessionId":"S","targetInfo":{"targetId":"T","type":"page"},"waitingForDebugger":false},"sessionId":"B"}`)
+					say(`{"method":"Page.frameNavigated","params":{"frame":{"id":"F","parentId":"T","url":%q}},"sessionId":"S"}`, frame)
+					result = `{"data":"aGk="}`
+				case "Target.getTargetInfo":
+					close(asked)
+					result = `{"targetInfo":{"url":"https://shop.example/cart"}}`
+				case "Page.getFrameTree":
+				default:
+					t.Errorf("asked for %s", c.Method)
+				}
+				say(`{"id":%d,"result":%s,"sessionId":%q}`, c.ID, result, c.SessionID)
+			}
+		})
+		e := newEyes(func(entry checkpoint.Entry) {
+			<-asked
+			time.Sleep(50 * time.Millisecond) // a slow disk
+			if err := s.record(entry); err != nil {
+				t.Error(err)
+			}
+		})
+		e.mux = mux
+		s.open.live = &live{eyes: e}
+		if e.observer, err = mux.Listen(t.Context(), nil, nil, "Page.frameNavigated"); err != nil {
+			t.Fatal(err)
+		}
+		e.targets["S"] = "T"
+		e.pages["T"] = &page{Page: evidence.Page{TargetID: "T", SessionID: "S", Type: "page", URL: "https://shop.example/cart"}}
+		all.Go(func() { e.watch(t.Context(), nil) })
+		url, image, missing := s.shoot(t.Context())
+		if url != "https://shop.example/cart" || missing != want || (string(image) == "hi") != (want == "") {
+			t.Errorf("%s: %s %q %q, want %q", frame, url, image, missing, want)
+		}
+		if err := errors.Join(ours.Close(), out.Close()); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		<-mux.Done()
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+		stop()
 	}
 }

@@ -222,14 +222,27 @@ func local(network profiledir.Fact) recovery.Fact {
 	return f
 }
 
-// journal is that of every run that the case is about, in the order of time.
+// journal is that of every run that the case is about: those of several in the order
+// of time, as far as each one's own order, which no clock that was set can change,
+// lets it be.
 func (c *recoveryCase) journal() []checkpoint.Entry {
-	all := c.entries()
+	left := [][]checkpoint.Entry{c.entries()}
 	for _, run := range c.lost {
-		all = slices.Concat(all, run.entries)
+		left = append(left, run.entries)
 	}
-	slices.SortStableFunc(all, func(a, b checkpoint.Entry) int { return a.At.Compare(b.At) })
-	return all
+	var all []checkpoint.Entry
+	for {
+		next := -1
+		for i, entries := range left {
+			if len(entries) > 0 && (next < 0 || entries[0].At.Before(left[next][0].At)) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return all
+		}
+		all, left[next] = append(all, left[next][0]), left[next][1:]
+	}
 }
 
 func (c *recoveryCase) unseen() bool {

@@ -76,7 +76,7 @@ func (l *Launcher) noteAll(o *openProfile, first *session) func(checkpoint.Entry
 		l.mu.Unlock()
 		switch {
 		case idle != nil:
-			idle.stir(strings.TrimSpace(string(e.Kind) + " " + e.URL))
+			idle.stir(strings.TrimSpace(string(e.Kind) + " " + shownURL(e.URL)))
 			return
 		case len(runs) == 0 && first != nil: // it is just being started
 			runs = []*session{first}

@@ -50,17 +50,29 @@ type look struct {
 	reads   uint64 // how often its pipe brought anything
 	state   byte   // of its main thread, the kernel's letter
 	cpu     uint64 // what its main thread has used, in clock ticks
-	working bool   // another of its threads runs, or waits for a disk
+	working bool   // another of its threads or processes runs, or waits for a disk
+	behind  bool   // it has said something that the launcher has not taken in
+}
+
+// lookAt tells what the browser's process, by its threads, the main one first, and its
+// other processes are at.
+func lookAt(threads, tree []procfs.Process) look {
+	works := func(p procfs.Process) bool { return p.State == 'R' || p.State == 'D' }
+	main := threads[0]
+	tree = slices.DeleteFunc(slices.Clone(tree), func(p procfs.Process) bool { return p.PID == main.PID })
+	return look{asked: true, state: main.State, cpu: main.CPU, working: slices.ContainsFunc(threads[1:], works) || slices.ContainsFunc(tree, works)}
 }
 
 // silence is how long a browser has answered nothing, counted so that a slow
 // machine is not taken for a browser that hangs. The zero value is none.
 //
-// Two kinds of time count. Still is time in which none of the browser's threads ran
-// or could have run: what it waits for is nothing that the machine is late with. Spun
+// Two kinds of time count. Still is time in which none of the browser's threads and
+// processes ran or could have run: what it waits for is nothing that the machine is
+// late with. Spun
 // is processor time that its main thread used without answering: on a machine that
 // gives it none, none is counted. A look that came late counts nothing: then the
-// launcher itself, or the whole machine, stood still.
+// launcher itself, or the whole machine, stood still. Nor does one while the launcher
+// is behind with what the browser says: the answer may be among it.
 type silence struct {
 	last  look
 	still time.Duration
@@ -71,7 +83,7 @@ type silence struct {
 func (s silence) next(l look) silence {
 	gap := l.at.Sub(s.last.at)
 	switch {
-	case !l.asked || !s.last.asked || l.reads != s.last.reads:
+	case !l.asked || !s.last.asked || l.reads != s.last.reads || l.behind || s.last.behind:
 		return silence{last: l}
 	case gap > 2*lookEvery:
 	case l.cpu != s.last.cpu:
@@ -268,13 +280,15 @@ func (v *vitals) look(now boottime.Instant, bound time.Duration, ask func(func()
 		v.silent = silence{}
 		return
 	}
-	l := look{at: now, asked: true, reads: v.mux.Reads()}
+	behind, reads := v.mux.Behind(), v.mux.Reads()
 	threads, err := procfs.Threads(v.browser.PID())
 	if err != nil {
 		return // it ends, which others notice
 	}
-	l.state, l.cpu = threads[0].State, threads[0].CPU
-	l.working = slices.ContainsFunc(threads[1:], func(t procfs.Process) bool { return t.State == 'R' || t.State == 'D' })
+	tree, err := v.browser.Processes()
+	l := lookAt(threads, tree)
+	l.at, l.behind, l.reads = now, behind, reads
+	l.working = l.working || err != nil
 	v.silent = v.silent.next(l)
 	v.fail(v.silent.verdict(bound))
 }

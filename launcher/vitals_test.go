@@ -57,6 +57,11 @@ func TestSilence(t *testing.T) {
 		{"waits", looks{{n: 11, look: waits}}, "no answer for 10s, its main thread waits"},
 		{"answered in between", looks{{n: 10, look: waits}, {look: look{state: 'S'}}, {n: 10, look: waits}}, ""},
 		{"said something in between", looks{{n: 10, look: waits}, {look: waits, heard: true}, {n: 9, look: waits}}, ""},
+		{"the launcher is behind", looks{{n: 100, look: look{asked: true, state: 'S', behind: true}}}, ""},
+		{"the launcher is behind, and it is stopped", looks{{n: 100, look: look{asked: true, state: 'T', behind: true}}}, ""},
+		{"the launcher is behind, and it runs", looks{{n: 100, look: look{asked: true, state: 'R', behind: true}, cpu: 100}}, ""},
+		{"the launcher was behind in between", looks{{n: 10, look: waits}, {look: look{asked: true, state: 'S', behind: true}}, {n: 10, look: waits}}, ""},
+		{"the launcher was behind, long ago", looks{{n: 5, look: look{asked: true, state: 'S', behind: true}}, {n: 12, look: waits}}, "its main thread waits"},
 		{"a thread works", looks{{n: 100, look: look{asked: true, state: 'S', working: true}}}, ""},
 		{"waits for a disk", looks{{n: 100, look: look{asked: true, state: 'D'}}}, ""},
 		{"gets no processor", looks{{n: 100, look: look{asked: true, state: 'R'}}}, ""},
@@ -81,6 +86,30 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// TestLookAt: a browser waits only where no thread and no process of it works.
+func TestLookAt(t *testing.T) {
+	all := func(states string) (ps []procfs.Process) {
+		for i, s := range []byte(states) {
+			ps = append(ps, procfs.Process{PID: 10 + i, State: s, CPU: uint64(i + 3)})
+		}
+		return ps
+	}
+	for _, c := range []struct {
+		threads, tree string // the main one first
+		working       bool
+	}{
+		{"S", "S", false}, {"S", "", false}, {"SSS", "SSSS", false}, {"SSR", "S", true}, {"SDS", "S", true},
+		{"S", "SSR", true}, {"S", "SD", true}, {"S", "SZTt", false}, {"T", "TS", false},
+		{"S", "R", false}, // the main thread, a moment later
+		{"R", "RS", false},
+	} {
+		l := lookAt(all(c.threads), all(c.tree))
+		if !l.asked || l.state != c.threads[0] || l.cpu != 3 || l.working != c.working {
+			t.Errorf("%s %s: %+v", c.threads, c.tree, l)
+		}
+	}
+}
+
 // TestSilenceIsFair: whatever a machine does, a browser is not given up unless it was
 // asked, and either stood still for the bound in looks that came in time, or its main
 // thread ran for that long.
@@ -93,7 +122,7 @@ func TestSilenceIsFair(t *testing.T) {
 		var ran uint64
 		for range rapid.IntRange(1, 60).Draw(t, "looks") {
 			next := look{
-				asked: rapid.IntRange(0, 20).Draw(t, "asked") > 0, working: rapid.Bool().Draw(t, "working"),
+				asked: rapid.IntRange(0, 20).Draw(t, "asked") > 0, working: rapid.Bool().Draw(t, "working"), behind: rapid.IntRange(0, 30).Draw(t, "behind") == 0,
 				state: rapid.SampledFrom([]byte("SSSSTRDtZ")).Draw(t, "state"),
 			}
 			gap := time.Duration(rapid.SampledFrom([]int{900, 1000, 1100, 1900, 2500, 90000}).Draw(t, "gap")) * time.Millisecond
@@ -102,7 +131,7 @@ func TestSilenceIsFair(t *testing.T) {
 			if rapid.IntRange(0, 15).Draw(t, "heard") == 0 {
 				next.reads++
 			}
-			if !next.asked || !now.asked || next.reads != now.reads {
+			if !next.asked || !now.asked || next.reads != now.reads || next.behind || now.behind {
 				still, ran = 0, 0
 			} else if gap <= 2*lookEvery {
 				ran += used

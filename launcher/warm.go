@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/cdpproxy"
+	"leasehold/evidence"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
@@ -242,6 +243,7 @@ func (s *session) staysWarm() bool {
 // as long as there is a page that could ask for it.
 func (s *session) clear(ctx context.Context) error {
 	e := s.open.live.eyes
+	e.documents.ending.Store(true) // until forget
 	var kept struct {
 		TargetID string `json:"targetId"`
 	}
@@ -267,6 +269,9 @@ func (s *session) clear(ctx context.Context) error {
 	}
 	if err := e.caughtUp(ctx, kept.TargetID); err != nil {
 		return err
+	}
+	if e.mux.Dropped() > 0 {
+		return errors.New("the browser did not take all that watches its pages")
 	}
 	e.forget()
 	return os.Truncate(s.l.cases.output(s.open.started), 0) // it is in the evidence
@@ -309,6 +314,14 @@ func (e *eyes) others(ctx context.Context, kept string) (others []targetInfo, th
 	return others, there, nil
 }
 
+// String is for the log: without what a URL may hold of secrets.
+func (t targetInfo) String() string {
+	return fmt.Sprintf("a %s at %s", t.Type, shownURL(t.URL))
+}
+
+// shownURL is a URL as it may stand in a log.
+func shownURL(url string) string { return clip(evidence.RedactURL(url)) }
+
 // closeOthers closes everything but the tab that is kept, and waits until it is
 // gone. No page is asked whether it wants to be left.
 func (e *eyes) closeOthers(ctx context.Context, kept string) error {
@@ -326,7 +339,7 @@ func (e *eyes) closeOthers(ctx context.Context, kept string) error {
 			asked[t.TargetID] = true
 		}
 		if err := nap(ctx); err != nil {
-			return fmt.Errorf("a %s at %s does not close: %w", others[0].Type, clip(others[0].URL), err)
+			return fmt.Errorf("%s does not close: %w", others[0], err)
 		}
 	}
 }
@@ -381,6 +394,7 @@ func (e *eyes) forget() {
 	e.network.Forget()
 	e.console.Forget()
 	e.documents.forget()
+	e.mux.Forget()
 	e.posts.forget()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -400,7 +414,7 @@ func (e *eyes) quiet(ctx context.Context) error {
 	case err != nil:
 		return err
 	case len(others) > 0:
-		return fmt.Errorf("a %s at %s was opened", others[0].Type, clip(others[0].URL))
+		return fmt.Errorf("%s was opened", others[0])
 	case !there:
 		return errors.New("its tab is not as it was left")
 	}

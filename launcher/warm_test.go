@@ -2,11 +2,14 @@ package launcher
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -180,6 +183,28 @@ func TestWhatALauncherLeftWarm(t *testing.T) {
 	} {
 		if got := leftWarm(tt.kept); got != tt.warm {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// What wakes a warm browser is logged: without the secrets of its URL.
+func TestAWarmBrowsersURLsAreRedacted(t *testing.T) {
+	const url = "https://ann:hunter2@shop.example/callback?code=4%2F0AX4XfWh&state=s3cr3tstate#access_token=ya29.topsecret"
+	i := newIdle("p", "/p", "ses_1", time.Now())
+	(&Launcher{}).noteAll(&openProfile{idle: i}, nil)(checkpoint.Entry{Kind: checkpoint.KindURL, URL: url})
+	close(i.taken)
+	said := map[string]string{
+		"stirred": <-i.stirred,
+		"opened":  fmt.Sprint(targetInfo{Type: "page", URL: url, Title: "topsecret"}),
+	}
+	for name, text := range said {
+		if !strings.Contains(text, "shop.example/callback") {
+			t.Errorf("%s: %q does not name the place", name, text)
+		}
+		for _, secret := range []string{"hunter2", "0AX4XfWh", "s3cr3tstate", "topsecret"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s: %q has %s in it", name, text, secret)
+			}
 		}
 	}
 }

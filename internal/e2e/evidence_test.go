@@ -168,6 +168,17 @@ func TestWhatTheBrowserDid(t *testing.T) {
 			c.evaluate(t, session, `document.getElementById("order").submit(); 1`)
 			s.noted(t, "orders", "the order", 1, posted("/order"))
 		}, "manual_review", map[string]string{"forms_submitted": "yes", "unsafe_requests": "yes"}},
+		{"only-asks", "", "/list", func(t *testing.T, c *socket, session string) {
+			// What is declared is a form, sent by a script and by the page.
+			c.evaluate(t, session, `fetch("/api", {method: "POST", body: new URLSearchParams({kind: "read"})}).then(() => {
+				const form = Object.assign(document.createElement("form"), {method: "post", action: "/api"});
+				form.innerHTML = "<input name=kind value=read>";
+				document.body.append(form);
+				form.submit();
+				return 1;
+			})`)
+			s.noted(t, "only-asks", "both", 2, posted("/api"))
+		}, "release", map[string]string{"unsafe_requests": "no", "harmless_requests": "yes"}},
 		{"chats", "&resumable=true", "/list", func(t *testing.T, c *socket, session string) {
 			c.evaluate(t, session, `new Promise(done => { window.w = new WebSocket(location.origin.replace("http", "ws") + "/socket"); w.onopen = () => done(w.send("one")) })`)
 			fits := func(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocket }
@@ -188,6 +199,11 @@ func TestWhatTheBrowserDid(t *testing.T) {
 			"manual_review", map[string]string{"sensitive_page_or_step": "yes"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			if tt.name == "only-asks" {
+				if code := s.call(t, "PUT", "/v1/profiles/"+tt.name, map[string]any{"harmless_requests": []string{"POST " + web.URL + "/api kind=read"}}, nil); code/100 != 2 {
+					t.Fatalf("its declaration: %d", code)
+				}
+			}
 			c := dial(t, s.socket(tt.name, "worker=w&task=t"+tt.query))
 			session, _ := c.page(t, web.URL+tt.page, "")
 			s.noted(t, tt.name, "the page", 1, func(e checkpoint.Entry) bool {

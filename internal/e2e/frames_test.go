@@ -32,11 +32,13 @@ func TestASensitiveFrame(t *testing.T) {
 		profile, frame string
 		manifest       map[string]any
 		state          lease.State
+		pushed         bool // the page calls history.pushState before a safe checkpoint
 		conn           *socket
 	}{
 		{profile: "own-site", frame: web.URL + "/checkout", state: lease.ManualReview},
 		{profile: "widget", frame: other + "/captcha/verify", state: lease.Available},
 		{profile: "named", frame: other + "/widget", manifest: map[string]any{"sensitive_urls": []string{"/widget"}}, state: lease.ManualReview},
+		{profile: "pushed", frame: web.URL + "/checkout", manifest: map[string]any{"resumable": true}, pushed: true, state: lease.ManualReview},
 	}
 	for _, tt := range cases {
 		frames["/in-"+tt.profile] = tt.frame
@@ -55,6 +57,13 @@ func TestASensitiveFrame(t *testing.T) {
 				return e.Kind == checkpoint.KindFrame && e.Sensitive && e.URL == tt.frame && e.Text == ""
 			})
 		}
+		if tt.pushed {
+			tt.conn.evaluate(t, page, "history.pushState({}, '', '/pushed')")
+			s.noted(t, tt.profile, "the new URL", 1, func(e checkpoint.Entry) bool {
+				return e.Kind == checkpoint.KindURL && e.URL == web.URL+"/pushed"
+			})
+			tt.conn.call(t, page, "Lease.checkpoint", map[string]any{"name": "pushed"}, nil)
+		}
 	}
 	for _, tt := range cases {
 		tt.conn.drop()
@@ -64,7 +73,11 @@ func TestASensitiveFrame(t *testing.T) {
 		if r.State != tt.state || tt.state == lease.ManualReview && !strings.Contains(strings.Join(r.Reasons, " "), tt.frame) {
 			t.Errorf("%s is %s: %v", tt.profile, r.State, r.Reasons)
 		}
-		if r.LastKnownURL != web.URL+"/in-"+tt.profile {
+		want := web.URL + "/in-" + tt.profile
+		if tt.pushed {
+			want = web.URL + "/pushed"
+		}
+		if r.LastKnownURL != want {
 			t.Errorf("%s: the last URL is %s", tt.profile, r.LastKnownURL)
 		}
 	}

@@ -54,7 +54,15 @@ type Action struct {
 	Goto  string `yaml:"goto"`  // a path of the site, or a URL; until it is loaded
 	Open  string `yaml:"open"`  // the same, without waiting
 	Click string `yaml:"click"` // a selector
+	Aside string `yaml:"aside"` // a selector, clicked with Ctrl held: into another tab
 	Fill  *Fill  `yaml:"fill"`
+	// Switch goes on in the tab that is open at the path or URL, once one is.
+	Switch string `yaml:"switch"`
+	// Apart goes on in a tab of a browser context of its own, at a path, as
+	// Playwright's newContext does; Dispose ends that context, with all that is open
+	// in it, and goes on in a new tab at the path.
+	Apart   string `yaml:"apart"`
+	Dispose string `yaml:"dispose"`
 	// Close closes the tab, once another one is open at the path or URL.
 	Close string `yaml:"close"`
 	// Scroll turns the wheel until the page shows a text.

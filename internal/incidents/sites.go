@@ -26,6 +26,8 @@ func shop(s *site) http.Handler {
 	r.file("/sw.js", "sw.js", "text/javascript")
 	r.page("token.html", "/catalogue")
 	r.page("cart.html", "/cart")
+	r.page("quick.html", "/quick")
+	r.page("embed.html", "cards.localhost/embed")
 	r.page("checkout.html", "/checkout")
 	r.page("till.html", "/express/checkout")
 	r.page("going.html", "/go/{id}")

@@ -19,6 +19,7 @@ type worker struct {
 	conn   net.Conn
 	page   string // the CDP session of its page
 	target string
+	apart  string // the browser context of its own
 	id     int
 	events []message
 }
@@ -52,12 +53,23 @@ func connect(ctx context.Context, address string) (*worker, error) {
 // tab opens a tab and goes on in it.
 func (w *worker) tab(ctx context.Context) error {
 	w.page = ""
-	var made struct{ TargetID, SessionID string }
-	err := w.call(ctx, "Target.createTarget", map[string]any{"url": "about:blank"}, &made)
-	if err == nil {
-		err = w.call(ctx, "Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+	var made struct{ TargetID string }
+	params := map[string]any{"url": "about:blank"}
+	if w.apart != "" {
+		params["browserContextId"] = w.apart
 	}
-	w.target, w.page = made.TargetID, made.SessionID
+	if err := w.call(ctx, "Target.createTarget", params, &made); err != nil {
+		return err
+	}
+	return w.attach(ctx, made.TargetID)
+}
+
+// attach goes on in a tab.
+func (w *worker) attach(ctx context.Context, target string) error {
+	w.page = ""
+	var made struct{ SessionID string }
+	err := w.call(ctx, "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &made)
+	w.target, w.page = target, made.SessionID
 	for _, method := range []string{"Page.enable", "Network.enable"} {
 		if err == nil {
 			err = w.call(ctx, method, nil, nil)
@@ -67,6 +79,51 @@ func (w *worker) tab(ctx context.Context) error {
 		err = w.call(ctx, "Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil)
 	}
 	return err
+}
+
+// switchTo goes on in the tab at an address, once there is one.
+func (w *worker) switchTo(ctx context.Context, address string) error {
+	w.page = ""
+	for {
+		var open struct {
+			TargetInfos []struct{ TargetID, Type, URL string }
+		}
+		if err := w.call(ctx, "Target.getTargets", nil, &open); err != nil {
+			return err
+		}
+		for _, t := range open.TargetInfos {
+			if t.Type == "page" && t.URL == address {
+				return w.attach(ctx, t.TargetID)
+			}
+		}
+		select {
+		case <-time.After(looking):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a tab at %s: %w", address, ctx.Err())
+		}
+	}
+}
+
+// ownContext goes on in a tab of a browser context of its own.
+func (w *worker) ownContext(ctx context.Context) error {
+	w.page = ""
+	var made struct{ BrowserContextID string }
+	if err := w.call(ctx, "Target.createBrowserContext", nil, &made); err != nil {
+		return err
+	}
+	w.apart = made.BrowserContextID
+	return w.tab(ctx)
+}
+
+// dispose ends that, and goes on in a tab of the profile's.
+func (w *worker) dispose(ctx context.Context) error {
+	w.page = ""
+	ended := w.apart
+	w.apart = ""
+	if err := w.call(ctx, "Target.disposeBrowserContext", map[string]any{"browserContextId": ended}, nil); err != nil {
+		return err
+	}
+	return w.tab(ctx)
 }
 
 // kill ends the worker as a SIGKILL does: its connection ends without a word.
@@ -195,9 +252,12 @@ func (w *worker) until(ctx context.Context, what, expression string) error {
 	}
 }
 
+// ctrl is the modifier of that key.
+const ctrl = 2
+
 // click presses the mouse on the middle of an element. What comes of it is not
 // waited for: a dialog, for one, would hold the answer up.
-func (w *worker) click(ctx context.Context, selector string) error {
+func (w *worker) click(ctx context.Context, selector string, modifiers int) error {
 	quoted, err := json.Marshal(selector)
 	if err != nil {
 		return err
@@ -211,7 +271,7 @@ func (w *worker) click(ctx context.Context, selector string) error {
 		return err
 	}
 	for _, event := range []string{"mousePressed", "mouseReleased"} {
-		if _, err := w.send("Input.dispatchMouseEvent", map[string]any{"type": event, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}); err != nil {
+		if _, err := w.send("Input.dispatchMouseEvent", map[string]any{"type": event, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1, "modifiers": modifiers}); err != nil {
 			return err
 		}
 	}
@@ -232,9 +292,23 @@ func (w *worker) do(ctx context.Context, s *site, a Action) error {
 	case a.Open != "":
 		return w.open(ctx, s.url(a.Open), false)
 	case a.Click != "":
-		return w.click(ctx, a.Click)
+		return w.click(ctx, a.Click, 0)
+	case a.Aside != "":
+		return w.click(ctx, a.Aside, ctrl)
+	case a.Switch != "":
+		return w.switchTo(ctx, s.url(a.Switch))
+	case a.Apart != "":
+		if err := w.ownContext(ctx); err != nil {
+			return err
+		}
+		return w.open(ctx, s.url(a.Apart), true)
+	case a.Dispose != "":
+		if err := w.dispose(ctx); err != nil {
+			return err
+		}
+		return w.open(ctx, s.url(a.Dispose), true)
 	case a.Fill != nil:
-		if err := w.click(ctx, a.Fill.Field); err != nil {
+		if err := w.click(ctx, a.Fill.Field, 0); err != nil {
 			return err
 		}
 		return w.call(ctx, "Input.insertText", map[string]any{"text": a.Fill.Text}, nil)

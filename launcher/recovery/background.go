@@ -9,8 +9,8 @@ import (
 	"leasehold/checkpoint"
 )
 
-// pollingFrom is from how many of the same on requests count as polling.
-const pollingFrom = 3
+// PollingFrom is from how many of the same on requests count as polling.
+const PollingFrom = 3
 
 // background tells which of a session's unsafe requests the pages sent by
 // themselves, so that nobody has to be asked about them:
@@ -23,8 +23,8 @@ const pollingFrom = 3
 //   - what goes to a collector that is known to everybody;
 //   - polling: a POST of a script that the page sent before anybody had done
 //     anything on it, and that it sent again, the same to the byte, although it had
-//     been answered, until there were three. What a worker caused is not among them:
-//     its first is prompted. What is tried until it succeeds is not either.
+//     been answered, until there were three; and those after them, but for what comes
+//     of a gesture. What is tried until it succeeds is not polling.
 //
 // None counts where its URL is sensitive. A request that says less of itself than
 // these rules ask for is no background; nor is a PUT, PATCH or DELETE, a form, or a
@@ -32,7 +32,7 @@ const pollingFrom = 3
 func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	polled := map[string]bool{}
 	for _, e := range sent {
-		if e.Group != "" && e.Repeat >= pollingFrom {
+		if e.Group != "" && e.Unprompted && e.Repeat >= PollingFrom {
 			polled[e.Group] = true
 		}
 	}
@@ -46,7 +46,7 @@ func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 		case "Ping":
 			return e.Unprompted || e.Name == checkpoint.LinkPing || counts(e.URL) || collector(e.URL)
 		case "XHR", "Fetch":
-			return polled[e.Group] && e.Unprompted || collector(e.URL)
+			return polled[e.Group] && e.Unprompted && !e.Gesture || collector(e.URL)
 		}
 		return false
 	}

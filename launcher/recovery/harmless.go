@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -33,7 +34,8 @@ type field struct{ name, value string }
 //
 // In the URL's path * stands for letters, digits, and any of - . _ ~; a query counts
 // like the rest, but "?*" at the end takes any, or none. A body is one JSON object,
-// or a list of them, each with the fields at its top; or a form. Without fields any
+// or a list of them, each with the fields at its top; or a form, which its Content-Type has to
+// say. Without fields any
 // body is covered, but for the bounds of Covers.
 func ParseHarmless(s string) (Harmless, error) {
 	parts := strings.Fields(s)
@@ -82,6 +84,23 @@ type Sent struct {
 	// Whole says that Body is all of it: the browser leaves out what is long, or
 	// a file.
 	Whole bool
+	// Form says that the request's headers declare Body to be a URL-encoded form.
+	Form bool
+}
+
+// IsForm tells whether a request's headers declare a URL-encoded form.
+func IsForm(headers map[string]string) bool {
+	form := false
+	for name, value := range headers {
+		if strings.EqualFold(name, "Content-Type") {
+			kind, _, err := mime.ParseMediaType(value)
+			if err != nil || kind != "application/x-www-form-urlencoded" {
+				return false
+			}
+			form = true
+		}
+	}
+	return form
 }
 
 // Covers tells whether a request is of this kind. It is not, whatever is declared,
@@ -96,10 +115,12 @@ func (h Harmless) Covers(s Sent) bool {
 		return false
 	}
 	if len(h.fields) > 0 {
-		return slices.ContainsFunc([]func(string) []map[string]string{objects, form}, func(read func(string) []map[string]string) bool {
-			found := read(s.Body)
-			return len(found) > 0 && !slices.ContainsFunc(found, func(object map[string]string) bool { return !h.fits(object) })
-		})
+		found := objects(s.Body)
+		// Anything can be read as a form: a text inside JSON may look like fields.
+		if s.Form && !looksLikeJSON(s.Body) {
+			found = form(s.Body)
+		}
+		return len(found) > 0 && !slices.ContainsFunc(found, func(object map[string]string) bool { return !h.fits(object) })
 	}
 	return !isGraphQL(s.URL) || onlyQueries(s.Body)
 }
@@ -223,6 +244,12 @@ func object(raw json.RawMessage) (map[string]string, bool) {
 		return nil, false
 	}
 	return o, true
+}
+
+// looksLikeJSON tells whether a body is JSON, or begins like it.
+func looksLikeJSON(body string) bool {
+	trimmed := strings.TrimLeft(body, "\ufeff \t\r\n")
+	return strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") || json.Valid([]byte(trimmed))
 }
 
 // form returns the fields of a URL-encoded body that stand there once.

@@ -1,0 +1,62 @@
+package launcher
+
+import (
+	"encoding/json"
+	"testing"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+)
+
+// TestWhenADocumentIsAnother: only a page's own event of a navigation says that its
+// frames are gone, and says so even where the browser was faster to tell the URL.
+func TestWhenADocumentIsAnother(t *testing.T) {
+	const (
+		changed = "Target.targetInfoChanged"
+		within  = "Page.navigatedWithinDocument"
+		commit  = "Page.frameNavigated"
+		at      = "https://shop.example"
+	)
+	type event struct{ method, url string }
+	frame := event{commit, at + "/checkout/card"}
+	for _, c := range []struct {
+		name   string
+		events []event
+		open   bool // the frame, in the end
+	}{
+		{"it opens", []event{frame}, true},
+		{"pushState", []event{frame, {within, at + "/pay/2"}}, true},
+		{"pushState, told by the browser first", []event{frame, {changed, at + "/pay/2"}, {within, at + "/pay/2"}}, true},
+		{"pushState, told by the browser last", []event{frame, {within, at + "/pay/2"}, {changed, at + "/pay/2"}}, true},
+		{"the browser alone", []event{frame, {changed, at + "/done"}}, true},
+		{"a navigation", []event{frame, {commit, at + "/done"}}, false},
+		{"a navigation, told by the browser first", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}}, false},
+		{"a reload", []event{frame, {commit, at + "/pay"}}, false},
+		{"and it opens again", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}, frame}, true},
+	} {
+		d := demand{frames: map[string]bool{}}
+		e := newEyes(func(e checkpoint.Entry) { d.note(e, false) })
+		e.targets["s"] = "page"
+		e.pages["page"] = &page{noted: at + "/pay", Page: evidence.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
+		for _, one := range c.events {
+			params := map[string]any{"url": one.url, "frameId": "page"}
+			switch {
+			case one == frame:
+				params["frame"] = map[string]string{"id": "card", "parentId": "page", "url": one.url}
+			case one.method == commit:
+				params["frame"] = map[string]string{"id": "page", "url": one.url}
+			case one.method == changed:
+				params["targetInfo"] = map[string]string{"targetId": "page", "type": "page", "url": one.url}
+			}
+			raw, err := json.Marshal(params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.see(cdpproxy.Event{Method: one.method, Session: "s", Params: raw})
+		}
+		if d.frames["page"] != c.open {
+			t.Errorf("%s: the frame is open: %v", c.name, d.frames["page"])
+		}
+	}
+}

@@ -13,7 +13,7 @@ func TestTheLaunchersOwnEventsWaitForEachOther(t *testing.T) {
 	type reading struct {
 		after    time.Duration // since the last one
 		messages int
-		relayed  bool
+		wanted   bool
 		answered bool
 		want     time.Duration
 	}
@@ -27,6 +27,8 @@ func TestTheLaunchersOwnEventsWaitForEachOther(t *testing.T) {
 		{"a client asked a while ago", 8 * time.Millisecond, []reading{{0, 1, false, false, time.Millisecond}}},
 		{"the client's own events", 80 * time.Millisecond, []reading{{200 * us, 1, true, false, 0}}},
 		{"its answer", 80 * time.Millisecond, []reading{{200 * us, 2, true, true, 0}}},
+		{"an answer to the launcher", 80 * time.Millisecond, []reading{{200 * us, 1, true, false, 0}}},
+		{"a large message on its way", 80 * time.Millisecond, []reading{{200 * us, 0, false, false, 0}, {200 * us, 0, false, false, 0}}},
 		{"they come slowly", 80 * time.Millisecond, []reading{{20 * time.Millisecond, 1, false, false, 0}, {20 * time.Millisecond, 1, false, false, 0}}},
 		{"they end", 80 * time.Millisecond, []reading{{200 * us, 1, false, false, ownRest}, {ownRest, 1, false, false, 0}}},
 	} {
@@ -35,7 +37,7 @@ func TestTheLaunchersOwnEventsWaitForEachOther(t *testing.T) {
 				h := hurry{asked: time.Now().Add(-c.asked), last: time.Now()}
 				for i, r := range c.reads {
 					time.Sleep(r.after)
-					h.read(r.messages, r.answered, r.relayed, 1)
+					h.read(r.messages, r.answered, r.wanted, 1)
 					if got := h.pause(); got != r.want {
 						t.Errorf("%d: a rest of %v, want %v", i, got, r.want)
 					}

@@ -186,8 +186,8 @@ func (l *loop) readPipe() {
 		rest, l.none = nil, 0
 		messages++
 	}
-	l.hurry.read(messages, l.m.answered, l.m.relayed, l.m.awaited.Load())
-	l.m.answered, l.m.relayed = false, false
+	l.hurry.read(messages, l.m.answered, l.m.relayed || l.m.replied, l.m.awaited.Load())
+	l.m.answered, l.m.relayed, l.m.replied = false, false, false
 	switch {
 	case kept:
 		// A connection writes out of the buffer: it is that connection's now.
@@ -335,17 +335,18 @@ type hurry struct {
 	asked time.Time     // when a client's last command was seen
 }
 
-// read notes a read of the pipe: how many messages it brought, and whether there
-// was an answer to a client among them, or anything else for one. A client that waits
-// for an answer before it goes on is not kept waiting. What only the launcher listens
-// to, the requests of a page that loads, is fetched together.
-func (h *hurry) read(messages int, answered, relayed bool, awaited int32) {
+// read notes a read of the pipe: how many messages it brought, whether there was an
+// answer to a client among them, and anything that somebody may wait for: whatever is
+// for a client, and answers to the launcher's own calls. A client that waits for an
+// answer before it goes on is not kept waiting. What only the launcher listens to, the
+// requests of a page that loads, is fetched together; a large message is not that.
+func (h *hurry) read(messages int, answered, wanted bool, awaited int32) {
 	now := time.Now()
 	gap := now.Sub(h.last)
 	fast := gap < hurryGap
 	h.last = now
 	switch {
-	case !relayed && now.Sub(h.asked) > ownPart*hurryPause && (gap < ownRest || h.taken && messages > 1):
+	case !wanted && messages > 0 && now.Sub(h.asked) > ownPart*hurryPause && (gap < ownRest || h.taken && messages > 1):
 		h.fast, h.rest = 0, min(ownRest, now.Sub(h.asked)/ownPart)
 	case answered && awaited < hurryWindow:
 		h.fast, h.rest = 0, 0

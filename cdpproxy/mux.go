@@ -112,6 +112,7 @@ type Mux struct {
 	asked    bool    // a command was sent since it last waited
 	answered bool    // a client was, since it last read the pipe
 	relayed  bool    // anything went to a client, since then
+	replied  bool    // anybody was answered, since then
 	done     chan struct{}
 
 	// waking is held to change what the loop finds when it is woken.
@@ -285,6 +286,7 @@ func (m *Mux) route(msg []byte) bool {
 		return false
 	}
 	a := glance(msg)
+	m.replied = m.replied || a.isReply
 	if len(a.session) == 0 {
 		if a.isReply {
 			m.calls.settle(a.id, msg)

@@ -182,16 +182,15 @@ func (l *Launcher) remember(f caseFile) error {
 		return err
 	}
 	var oldest []caseFile
-	browsers := l.browsersOf()
 	for _, e := range l.ended {
-		if e.Ended != "" && !browsers[e.SessionID] {
+		if e.Ended != "" {
 			oldest = append(oldest, e)
 		}
 	}
 	slices.SortFunc(oldest, func(a, b caseFile) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
 	for _, e := range oldest[:min(len(oldest), keptCases/10)] {
 		if running, ok, err := l.o.Root.Running(e.Manifest.ProfileID); err != nil || ok && running.SessionID == e.SessionID {
-			continue // a browser that the launcher before left may live
+			continue // its files are those of a browser that may live
 		}
 		delete(l.ended, e.SessionID)
 		delete(l.hashes, e.CapabilityHash)

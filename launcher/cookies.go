@@ -56,24 +56,22 @@ func (j cookieJar) export(ctx context.Context, o *cdpproxy.Observer, profile str
 	if _, err := os.Stat(j.path(profile)); err == nil {
 		return nil
 	}
-	session, _, err := cookiesOf(ctx, o)
-	switch {
-	case err != nil:
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
-	case len(session) == 0:
-		return remove(j.path(profile), profile)
-	}
-	return j.save(j.path(profile), profile, session)
+	return j.renew(ctx, o, profile)
 }
 
 // renew is export for a browser that was warm: the file is of its own cookies, as they
 // were when it became so.
 func (j cookieJar) renew(ctx context.Context, o *cdpproxy.Observer, profile string) error {
+	return j.saveSession(ctx, o, profile, j.path(profile))
+}
+
+// saveSession saves the session cookies of a browser in a file.
+func (j cookieJar) saveSession(ctx context.Context, o *cdpproxy.Observer, profile, path string) error {
 	session, _, err := cookiesOf(ctx, o)
 	if err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
-	return j.save(j.path(profile), profile, session)
+	return j.save(path, profile, session)
 }
 
 // hold saves all cookies of a browser that stays open. Chrome writes its own only
@@ -181,11 +179,7 @@ func (j cookieJar) noted(profile string) string { return j.path(profile) + ".not
 
 // note writes down the session cookies of a browser that may end by itself.
 func (j cookieJar) note(ctx context.Context, o *cdpproxy.Observer, profile string) error {
-	session, _, err := cookiesOf(ctx, o)
-	if err != nil {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
-	}
-	return j.save(j.noted(profile), profile, session)
+	return j.saveSession(ctx, o, profile, j.noted(profile))
 }
 
 // keepNoted keeps what was noted last: the browser ended in order, by itself.

@@ -114,10 +114,11 @@ func (s *session) retire(how string) {
 	s.note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: how})
 	s.holding.Stop()
 	last := s.open.closing
-	s.dropNoted()
 	s.mu.Lock()
 	s.over = true
+	ending := s.file
 	s.mu.Unlock()
+	s.l.dropNoted(ending, s.log)
 	s.dropPeers() // of a connection that ended late
 	err := s.journal.Close()
 	if last && !s.open.warm {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
@@ -17,12 +19,10 @@ func (l *Launcher) Hold(ctx context.Context, profileID string, h api.HoldRequest
 	if _, err := l.Profile(ctx, profileID); err != nil {
 		return api.Session{}, err
 	}
-	switch {
-	case h.Holder == "":
+	if h.Holder == "" {
 		return api.Session{}, api.Invalid("holder", "want the name of the person who uses the profile")
-	case h.LockTimeoutSeconds < 0:
-		return api.Session{}, api.Invalid("lock_timeout_seconds", "%v: want a number of seconds", h.LockTimeoutSeconds)
-	case h.LockTimeoutSeconds == 0:
+	}
+	if h.LockTimeoutSeconds == 0 {
 		h.LockTimeoutSeconds = api.DefaultHold.Seconds()
 	}
 	alone, warm := true, false
@@ -81,12 +81,12 @@ func (s *session) quitInOrder() bool {
 	return true
 }
 
-// dropNoted forgets the cookies noted of a hold that is over.
-func (s *session) dropNoted() {
-	if !s.policy.byHand {
+// dropNoted forgets the cookies noted of a session that is over, if it was a hold.
+func (l *Launcher) dropNoted(f caseFile, log zerolog.Logger) {
+	if f.ByHand == nil {
 		return
 	}
-	if err := s.l.jar.dropNoted(s.profile); err != nil {
-		s.log.Warn().Err(err).Msg("noted session cookies not removed")
+	if err := l.jar.dropNoted(f.Manifest.ProfileID); err != nil {
+		log.Warn().Err(err).Msg("noted session cookies not removed")
 	}
 }

@@ -457,11 +457,7 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 	}
 	seen.pass(func(checkpoint.Entry) {})
 	l.settle(r.SessionID)
-	if f.ByHand != nil {
-		if err := l.jar.dropNoted(r.ProfileID); err != nil {
-			log.Warn().Err(err).Msg("noted session cookies not removed")
-		}
-	}
+	l.dropNoted(f, log)
 	// Nobody watched the browser since its launcher died.
 	if browser != nil || f.Rung == "" && f.Reason != reasonUnanswered {
 		f.Unseen = true

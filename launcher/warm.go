@@ -804,18 +804,6 @@ func (l *Launcher) closeWarm(b *live, lock *profiledir.Lock, profile string, log
 	return err
 }
 
-// browsersOf are the sessions that living browsers were started for, whose files
-// are theirs. The caller holds l.mu.
-func (l *Launcher) browsersOf() map[string]bool {
-	started := map[string]bool{}
-	for _, all := range []map[string]*openProfile{l.profiles, l.warm} {
-		for _, o := range all {
-			started[o.started] = true
-		}
-	}
-	return started
-}
-
 // startedFor notes which session's files are the browser's.
 func (l *Launcher) startedFor(o *openProfile, sessionID string) {
 	l.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/lease"
 )
 
 // clientFlags are those of every command that asks a running sidecar.
@@ -131,6 +132,15 @@ func (c *client) ask(ctx context.Context, method string, in any, path ...string)
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.askFor(ctx, method, in, path...)
+}
+
+// record asks for a profile's.
+func (c *client) record(ctx context.Context, profile string) (lease.Record, error) {
+	raw, err := c.ask(ctx, http.MethodGet, nil, "v1", "profiles", profile)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	return read[lease.Record](raw)
 }
 
 // askFor is ask without a limit of its own.

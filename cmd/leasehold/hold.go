@@ -43,12 +43,9 @@ func (c *holdCmd) hold(a *app) error {
 	if err != nil {
 		return err
 	}
-	holder := c.Holder
-	if holder == "" {
-		holder = os.Getenv("USER")
-	}
-	if holder == "" {
-		return exitWith(exitUsage, "who uses the profile? USER is not set: give --holder")
+	holder, err := person(c.Holder, "uses the profile", "--holder")
+	if err != nil {
+		return err
 	}
 	ctx, stop := interruptible()
 	defer stop()
@@ -87,13 +84,20 @@ func (c *holdCmd) hold(a *app) error {
 	return err
 }
 
+// person is who does something: the name given, or the user's.
+func person(given, does, flag string) (string, error) {
+	if given == "" {
+		given = os.Getenv("USER")
+	}
+	if given == "" {
+		return "", exitWith(exitUsage, "who %s? USER is not set: give %s", does, flag)
+	}
+	return given, nil
+}
+
 // seenToken is the profile's token now, which is told to the person.
 func seenToken(ctx context.Context, a *app, sidecar *client, id string) (lease.Token, error) {
-	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id)
-	if err != nil {
-		return 0, err
-	}
-	seen, err := read[lease.Record](raw)
+	seen, err := sidecar.record(ctx, id)
 	if err != nil {
 		return 0, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 
@@ -157,11 +156,7 @@ func (c *removeCloneCmd) record() (lease.Record, error) {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile))
-	if err != nil {
-		return lease.Record{}, err
-	}
-	return read[lease.Record](raw)
+	return sidecar.record(ctx, string(c.Profile))
 }
 
 // change sends a profile's change and prints what came of it.
@@ -454,12 +449,9 @@ func (c *reviewCmd) decide(a *app) error {
 	if err != nil {
 		return err
 	}
-	reviewer := c.Reviewer
-	if reviewer == "" {
-		reviewer = os.Getenv("USER")
-	}
-	if reviewer == "" {
-		return exitWith(exitUsage, "who reviews? USER is not set: give --reviewer")
+	reviewer, err := person(c.Reviewer, "reviews", "--reviewer")
+	if err != nil {
+		return err
 	}
 	ctx, stop := interruptible()
 	defer stop()

@@ -109,9 +109,6 @@ func posted(path string) func(checkpoint.Entry) bool {
 	}
 }
 
-// load is what a page waits for before anything is done on it.
-const load = `new Promise(done => document.readyState == "complete" ? done(1) : addEventListener("load", () => done(1)))`
-
 // inspection returns the answers, and how they were found, by name.
 func (s *sidecar) inspection(t *testing.T, profile string) (answers, how map[string]string) {
 	t.Helper()

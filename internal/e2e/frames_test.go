@@ -49,7 +49,8 @@ func TestASensitiveFrame(t *testing.T) {
 		tt.conn = dial(t, ses.CDPURL)
 		page, _ := tt.conn.page(t, "about:blank", "")
 		tt.conn.call(t, page, "Page.navigate", map[string]any{"url": web.URL + "/in-" + tt.profile}, nil)
-		if loaded := tt.conn.evaluate(t, page, load+".then(() => document.title)"); loaded != `"/in-`+tt.profile+`"` {
+		tt.conn.loaded(t, page, web.URL+"/in-"+tt.profile)
+		if loaded := tt.conn.evaluate(t, page, "document.title"); loaded != `"/in-`+tt.profile+`"` {
 			t.Errorf("%s: the page is %s", tt.profile, loaded)
 		}
 		if tt.state == lease.ManualReview {

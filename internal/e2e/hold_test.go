@@ -91,26 +91,21 @@ func TestAPersonUsesAProfile(t *testing.T) {
 	page, _ = p.visit(t, web.URL+"/orders")
 	p.evaluate(t, page, "document.cookie = 'session=1'")
 	p.drop() // a person's DevTools are no worker: nobody is lost
-	eventually(t, "the session cookie is noted", func() error {
+	isNoted := func() error {
 		b, err := os.ReadFile(noted)
 		if err == nil && !strings.Contains(string(b), `"session"`) {
 			err = fs.ErrNotExist
 		}
 		return err
-	})
+	}
+	eventually(t, "the session cookie is noted", isNoted)
 	kill(syscall.SIGINT) // what closing the last window comes to
 	if r := s.until(t, "acct", lease.Available); r.ByHand != nil || r.Reason != "browser_close_requested" {
 		t.Errorf("handed back: %+v", r)
 	}
 	cmd, out = hold("--for", "10m")
 	s.until(t, "acct", lease.Held)
-	eventually(t, "the cookies of the browser that the person closed", func() error {
-		b, err := os.ReadFile(noted)
-		if err == nil && !strings.Contains(string(b), `"session"`) {
-			err = fs.ErrNotExist
-		}
-		return err
-	})
+	eventually(t, "the cookies of the browser that the person closed", isNoted)
 	kill(syscall.SIGKILL)
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 8 || !strings.Contains(out.String(), "did not end in order") {
 		t.Errorf("hold: %v\n%s", err, out)

@@ -5,7 +5,7 @@ PKGS   ?= ./...
 ARGS   ?=
 
 # Clients that cannot be in one build with the rest.
-CLIENT_MODULES := internal/clients/chromedp014 internal/clients/gorod
+CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 
 # Built from source by the go command and kept in its cache.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -49,10 +49,10 @@ test: deps check ## Check and test everything, with the race detector
 ROUNDS ?= 100
 
 soak: deps ## Leave a profile ROUNDS times in every way and find all it stored: make soak ROUNDS=100
-	LEASEHOLD_ROUNDS=$(ROUNDS) $(GO) test ./internal/e2e -run '^TestNothingIsLost$$' -v -count=1 -timeout 1h
+	LEASEHOLD_ROUNDS=$(ROUNDS) $(GO) test ./internal/test/e2e -run '^TestNothingIsLost$$' -v -count=1 -timeout 1h
 
 chromedp-suite: deps ## Run all of chromedp's own tests through the sidecar, and on a port of the same Chrome
-	LEASEHOLD_CHROMEDP_SUITE=all $(GO) test ./internal/e2e -run '^TestChromedpSuite$$' -v -count=1 -timeout 30m
+	LEASEHOLD_CHROMEDP_SUITE=all $(GO) test ./internal/test/e2e -run '^TestChromedpSuite$$' -v -count=1 -timeout 30m
 
 check: fmt-check
 	$(GO) vet $(PKGS)
@@ -69,7 +69,7 @@ fmt: ## Format the Go files
 	@$(GO) fmt $(PKGS)
 
 demo: deps ## Show a lost worker and its recovery, step by step
-	@$(GO) test ./internal/e2e -run '^TestDemo$$' -v -count=1
+	@$(GO) test ./internal/test/e2e -run '^TestDemo$$' -v -count=1
 
 DURATION ?= 5m
 SEED     ?=
@@ -78,14 +78,14 @@ WITHOUT  ?=
 
 chaos: deps ## Long chaos run: make chaos DURATION=10m SEED=7 NODES=3
 	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) CHAOS_NODES=$(NODES) CHAOS_WITHOUT='$(WITHOUT)' \
-		$(GO) test -race ./internal/chaos -run '^TestChaos$$' -v -count=1 -timeout 24h
+		$(GO) test -race ./internal/test/chaos -run '^TestChaos$$' -v -count=1 -timeout 24h
 
 bench: deps build ## Measure the data path beside Chrome's port: make bench SAVE=file, or COMPARE=file
-	@$(GO) build -o bin/bench ./internal/bench
+	@$(GO) build -o bin/bench ./internal/test/bench
 	@bin/bench -launcher bin/leasehold $(if $(SAVE),-save $(SAVE)) $(if $(COMPARE),-compare $(COMPARE)) $(ARGS)
 
 corpus: chromium modules ## Play all incidents of testdata/incidents, and print how they were decided
-	@LEASEHOLD_CORPUS=all $(GO) test ./internal/incidents -run '^TestCorpus$$' -v -count=1 -timeout 20m
+	@LEASEHOLD_CORPUS=all $(GO) test ./internal/test/incidents -run '^TestCorpus$$' -v -count=1 -timeout 20m
 
 bench-lease: modules ## Measure grants, renewals and ten thousand leases, on one server and on three
 	@$(GO) test ./lease/natskv -run '^$$' -bench 'HeldLeases' -benchtime 1x -timeout 30m

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"leasehold/cdpproxy"
-	"leasehold/internal/testchrome"
+	"leasehold/internal/test/testchrome"
 )
 
 // bits of a frame's first byte.

@@ -12,7 +12,7 @@ import (
 	"github.com/gobwas/ws/wsutil"
 
 	"leasehold/cdpproxy"
-	"leasehold/internal/testchrome"
+	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"leasehold/cdpproxy"
-	"leasehold/internal/testchrome"
+	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 )
 

@@ -22,7 +22,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/internal/boottime"
-	"leasehold/internal/testchrome"
+	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
 

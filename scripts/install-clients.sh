@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the CDP clients of internal/clients that the tests drive, where they
+# Installs the CDP clients of internal/test/clients that the tests drive, where they
 # are missing or older than the lock file. Prints what npm prints only when it
 # fails.
 set -euo pipefail
 
-cd "$(dirname "$0")/../internal/clients"
+cd "$(dirname "$0")/../internal/test/clients"
 
 # npm writes this file last, so it is there only after an install that went well.
 mark=node_modules/.package-lock.json
@@ -25,7 +25,7 @@ trap 'rm -f "$log"' EXIT
 echo "installing the CDP clients (npm ci)"
 # Some packages ask for a newer Node.js than they need; npm only warns of that.
 if ! npm ci --loglevel=error --no-progress >"$log" 2>&1; then
-  echo "npm ci in internal/clients failed:" >&2
+  echo "npm ci in internal/test/clients failed:" >&2
   cat "$log" >&2
   exit 1
 fi

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"leasehold/evidence"
-	"leasehold/internal/s3test"
+	"leasehold/internal/test/s3test"
 )
 
 // patience bounds waits that end by themselves unless something is broken.

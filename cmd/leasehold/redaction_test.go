@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"leasehold/evidence"
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

@@ -19,7 +19,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/s3store"
 	"leasehold/evidence/storetest"
-	"leasehold/internal/s3test"
+	"leasehold/internal/test/s3test"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -23,7 +23,7 @@ import (
 
 	"leasehold/internal/cgroup"
 	"leasehold/internal/procfs"
-	"leasehold/internal/testchrome"
+	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 )

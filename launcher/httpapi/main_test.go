@@ -19,7 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
-	"leasehold/internal/testlog"
+	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )

@@ -18,7 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
-	"leasehold/internal/testlog"
+	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 )
 

@@ -19,8 +19,8 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
-	"leasehold/internal/testlog"
-	"leasehold/internal/testproxy"
+	"leasehold/internal/test/testlog"
+	"leasehold/internal/test/testproxy"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

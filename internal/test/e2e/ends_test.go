@@ -16,7 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

@@ -40,6 +40,9 @@ var never = map[string][]string{
 	"leasehold/launcher":         {"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store"},
 }
 
+// harness is what only tests, and the commands of the Makefile, are made of.
+const harness = "leasehold/internal/test/"
+
 type pkg struct {
 	ImportPath string
 	Doc        string
@@ -82,6 +85,8 @@ func TestImportsPointDown(t *testing.T) {
 			switch {
 			case strings.HasPrefix(i, "github.com/nats-io/") && p.ImportPath == "leasehold/lease":
 				t.Errorf("%s imports %s: lease knows no network", p.ImportPath, i)
+			case strings.HasPrefix(i, harness) && !strings.HasPrefix(p.ImportPath, harness):
+				t.Errorf("%s imports %s: the harness is for tests", p.ImportPath, i)
 			case to < 0 || helper:
 			case to < at:
 				t.Errorf("%s imports %s, which is above it", p.ImportPath, i)

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/launcher/chrome"
 	"leasehold/lease"
 )

@@ -22,7 +22,7 @@ import (
 // corpus reads testdata/incidents.
 func corpus(t *testing.T) []Incident {
 	t.Helper()
-	all, err := Load(os.DirFS("../../testdata/incidents"))
+	all, err := Load(os.DirFS("../../../testdata/incidents"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func main() {
 		return err
 	})
 	flag.StringVar(&o.chrome, "chrome", "/usr/bin/chromium", "the browser")
-	flag.StringVar(&o.clients, "clients", "internal/clients", "the folder with Playwright's node_modules")
+	flag.StringVar(&o.clients, "clients", "internal/test/clients", "the folder with Playwright's node_modules")
 	flag.IntVar(&o.rounds, "rounds", 9, "rounds of each measure; the median counts")
 	flag.StringVar(&o.only, "only", "", "the measures to run, a comma-separated list of parts of their names")
 	flag.IntVar(&o.sessions, "sessions", 200, "sessions with scripted browsers on one launcher; 0 for none")

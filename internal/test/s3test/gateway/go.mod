@@ -1,4 +1,4 @@
-module leasehold/internal/s3test/gateway
+module leasehold/internal/test/s3test/gateway
 
 go 1.26.0
 

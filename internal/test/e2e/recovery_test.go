@@ -19,7 +19,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"go.uber.org/goleak"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/launcher/chrome"
 )
 

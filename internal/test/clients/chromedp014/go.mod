@@ -1,4 +1,4 @@
-module leasehold/internal/clients/chromedp014
+module leasehold/internal/test/clients/chromedp014
 
 go 1.26.0
 

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
-	"leasehold/internal/clients"
-	"leasehold/internal/testproxy"
+	"leasehold/internal/test/clients"
+	"leasehold/internal/test/testproxy"
 	"leasehold/lease"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/launcher/chrome"
 )
 

@@ -1,4 +1,4 @@
-module leasehold/internal/clients/gorod
+module leasehold/internal/test/clients/gorod
 
 go 1.26.0
 

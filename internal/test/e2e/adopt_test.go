@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"leasehold/internal/boottime"
-	"leasehold/internal/clients"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 

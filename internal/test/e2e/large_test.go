@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
-	"leasehold/internal/s3test"
+	"leasehold/internal/test/s3test"
 	"leasehold/lease"
 )
 

@@ -387,17 +387,17 @@ func (b *live) close(l *Launcher, profile string, keep keepCookies, log zerolog.
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	b.bound(askTimeout)
-	if b.eyes != nil {
-		b.eyes.documents.ending.Store(true)
+	if b.monitor != nil {
+		b.monitor.Closing()
 	}
 	begun := time.Now()
 	ask := func(ctx context.Context) error {
-		if b.eyes == nil {
+		if b.monitor == nil {
 			return errors.New("the browser was never driven")
 		}
 		if keep != nil {
 			short, cancel := context.WithTimeout(ctx, cookiesTimeout)
-			if err := keep(short, b.eyes.observer, profile); err != nil {
+			if err := keep(short, b.monitor.Observer(), profile); err != nil {
 				log.Warn().Err(err).Msg("session cookies not kept")
 			}
 			cancel()
@@ -586,12 +586,12 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 			log.Warn().Err(err).Str("part", name).Msg("evidence part missing")
 		}
 	}
-	if c.live != nil && c.live.eyes != nil {
+	if c.live != nil && c.live.monitor != nil {
 		limits := evidence.Limits{LeaveBusy: c.shared}
 		if c.reason == reasonBrowserHangs {
 			limits.Silent = c.live.ailing()
 		}
-		evidence.Capture(ctx, c.live.eyes.observer, c.live.eyes.open(), b, limits)
+		evidence.Capture(ctx, c.live.monitor.Observer(), c.live.monitor.Pages(), b, limits)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}

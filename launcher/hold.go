@@ -52,7 +52,7 @@ const cookiesEvery = 10 * time.Second
 func (s *session) noteCookies() {
 	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
 	defer cancel()
-	if err := s.l.jar.note(ctx, s.open.live.eyes.observer, s.profile); err != nil {
+	if err := s.l.jar.note(ctx, s.open.live.monitor.Observer(), s.profile); err != nil {
 		s.log.Warn().Err(err).Msg("session cookies not noted")
 	}
 }

@@ -33,6 +33,8 @@ const (
 	// maxUndropped bounds what is remembered of pictures that the store did not
 	// remove: retention finds the others.
 	maxUndropped = 16
+	// maxFramedPages bounds how many pages with sensitive frames are remembered.
+	maxFramedPages = 4096
 )
 
 // demand is what is known of a session's next picture.
@@ -67,7 +69,7 @@ func (d *demand) note(e checkpoint.Entry, sensitiveStep bool) (news bool) {
 	case checkpoint.KindStep:
 		d.step, d.sensitive = e.Name, sensitiveStep
 	case checkpoint.KindFrame:
-		if len(d.frames) >= maxKnown {
+		if len(d.frames) >= maxFramedPages {
 			clear(d.frames)
 		}
 		d.frames[e.Target] = true
@@ -252,8 +254,8 @@ const isSensitive = "the page or the step is sensitive: it is pictured only when
 // shoot asks the page that did something last what it shows, unless that is no
 // picture to have lying about.
 func (s *session) shoot(ctx context.Context) (url string, image []byte, missing string) {
-	e := s.open.live.eyes
-	page, ok := e.primary()
+	e := s.open.live.monitor
+	page, ok := e.Primary()
 	if !ok {
 		return "", nil, "no page is open"
 	}
@@ -266,7 +268,7 @@ func (s *session) shoot(ctx context.Context) (url string, image []byte, missing 
 	if sensitive() {
 		return page.URL, nil, isSensitive
 	}
-	image, missing = evidence.TakePicture(ctx, e.observer, page)
+	image, missing = evidence.TakePicture(ctx, e.Observer(), page)
 	// What it shows may be where the page, or a frame in it, went meanwhile, which the
 	// eyes may not have read yet: Chrome itself is asked. What the page's process said
 	// before comes before its answer.
@@ -277,29 +279,19 @@ func (s *session) shoot(ctx context.Context) (url string, image []byte, missing 
 	}
 	short, cancel := context.WithTimeout(ctx, pictureAsk)
 	defer cancel()
-	if err := e.observer.Call(short, page.SessionID, "Page.getFrameTree", nil, nil); err != nil {
+	if err := e.Observer().Call(short, page.SessionID, "Page.getFrameTree", nil, nil); err != nil {
 		return page.URL, nil, "the page is gone: " + err.Error()
 	}
-	if err := e.observer.Call(short, "", "Target.getTargetInfo", map[string]any{"targetId": page.TargetID}, &now); err != nil {
+	if err := e.Observer().Call(short, "", "Target.getTargetInfo", map[string]any{"targetId": page.TargetID}, &now); err != nil {
 		return page.URL, nil, "the page is gone: " + err.Error()
 	}
-	if err := e.catchUp(short); err != nil {
+	if err := e.CatchUp(short); err != nil {
 		return page.URL, nil, "what the page did last is not known: " + err.Error()
 	}
 	if page.URL = now.TargetInfo.URL; sensitive() {
 		return page.URL, nil, isSensitive
 	}
 	return page.URL, image, missing
-}
-
-// catchUp returns when everything is recorded that came before it was called.
-func (e *eyes) catchUp(ctx context.Context) error {
-	for all := e.observer.Queued(); e.followed.Load() < all; {
-		if err := nap(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // drop removes pictures from the store, and those that it did not remove before.

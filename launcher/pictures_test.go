@@ -18,6 +18,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
 	"leasehold/lease"
 )
 
@@ -197,7 +198,7 @@ func journaled(t *testing.T, entries []checkpoint.Entry) (s *session, stop func(
 }
 
 // TestAFrameThatTurnsSensitiveMeanwhile: what Chrome says of a frame while it draws the
-// picture is known before the picture counts, however late the eyes come to read it.
+// picture is known before the picture counts, however late the monitor processes it.
 func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 	for frame, want := range map[string]string{"https://shop.example/checkout/card": isSensitive, "https://shop.example/news": ""} {
 		s, stop := journaled(t, nil)
@@ -208,11 +209,21 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 			}
 		}
 		in, ours, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(commands[1]), "ours"), os.NewFile(uintptr(events[1]), "out")
-		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, func(cdpproxy.Traffic) {})
+		asked := make(chan struct{}) // the last question
+		m := monitor.New(func(entry checkpoint.Entry) {
+			if entry.Kind != checkpoint.KindFrame { // the page's own URL, before
+				return
+			}
+			<-asked
+			time.Sleep(50 * time.Millisecond) // a slow disk
+			if err := s.record(entry); err != nil {
+				t.Error(err)
+			}
+		})
+		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, m.Traffic)
 		if err != nil {
 			t.Fatal(err)
 		}
-		asked := make(chan struct{}) // the last question
 		var all sync.WaitGroup
 		all.Go(func() {
 			say := func(format string, args ...any) {
@@ -238,8 +249,14 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 				case "Target.attachToBrowserTarget":
 					say(`{"id":%d,"result":{"sessionId":"B"}}`, c.ID)
 					continue
+				case "Target.setAutoAttach":
+					if c.SessionID == "B" {
+						say(`{"method":"Target.attachedToTarget","params":{"sessionId":"S","targetInfo":{"targetId":"T","type":"page","url":"https://shop.example/cart"},"waitingForDebugger":false},"sessionId":"B"}`)
+					}
+				case "Target.getTargets":
+					result = `{"targetInfos":[{"targetId":"T","type":"page","url":"https://shop.example/cart"}]}`
+				case "Target.setDiscoverTargets", "Inspector.enable", "Page.enable", "DOMStorage.enable", "Log.enable", "Network.enable", "Runtime.runIfWaitingForDebugger":
 				case "Page.captureScreenshot":
-					say(`{"method":"Target.attachedToTarget","params":{"sessionId":"S","targetInfo":{"targetId":"T","type":"page"},"waitingForDebugger":false},"sessionId":"B"}`)
 					say(`{"method":"Page.frameNavigated","params":{"frame":{"id":"F","parentId":"T","url":%q}},"sessionId":"S"}`, frame)
 					result = `{"data":"aGk="}`
 				case "Target.getTargetInfo":
@@ -252,21 +269,14 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 				say(`{"id":%d,"result":%s,"sessionId":%q}`, c.ID, result, c.SessionID)
 			}
 		})
-		e := newEyes(func(entry checkpoint.Entry) {
-			<-asked
-			time.Sleep(50 * time.Millisecond) // a slow disk
-			if err := s.record(entry); err != nil {
-				t.Error(err)
-			}
-		})
-		e.mux = mux
-		s.open.live = &live{eyes: e}
-		if e.observer, err = mux.Listen(t.Context(), nil, nil, "Page.frameNavigated"); err != nil {
+		if err := m.Attach(t.Context(), mux); err != nil {
 			t.Fatal(err)
 		}
-		e.targets["S"] = "T"
-		e.pages["T"] = &page{Page: evidence.Page{TargetID: "T", SessionID: "S", Type: "page", URL: "https://shop.example/cart"}}
-		all.Go(func() { e.watch(t.Context(), nil) })
+		s.open.live = &live{monitor: m}
+		all.Go(func() { m.Watch(t.Context()) })
+		if err := m.AwaitPages(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		url, image, missing := s.shoot(t.Context())
 		if url != "https://shop.example/cart" || missing != want || (string(image) == "hi") != (want == "") {
 			t.Errorf("%s: %s %q %q, want %q", frame, url, image, missing, want)

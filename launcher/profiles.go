@@ -14,6 +14,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/lease"
@@ -80,15 +81,8 @@ func (l *Launcher) SessionOf(profileID, workerID, taskID string) (api.Session, b
 	return s.show(), true
 }
 
-type targetInfo struct {
-	TargetID string `json:"targetId"`
-	Type     string `json:"type"`
-	Title    string `json:"title"`
-	URL      string `json:"url"`
-}
-
-// eyesOf finds the living session's own view of its browser.
-func (l *Launcher) eyesOf(sessionID string) (*eyes, error) {
+// monitorOf finds the monitor of a living session's browser.
+func (l *Launcher) monitorOf(sessionID string) (*monitor.Monitor, error) {
 	s, err := l.lookup(sessionID)
 	if err != nil {
 		return nil, err
@@ -96,33 +90,29 @@ func (l *Launcher) eyesOf(sessionID string) (*eyes, error) {
 	if s.ending() || s.holding.Fence().Check() != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
 	}
-	return s.open.live.eyes, nil
+	return s.open.live.monitor, nil
 }
 
 // Targets lists what Chrome's own /json/list would.
 func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target, error) {
-	e, err := l.eyesOf(sessionID)
+	e, err := l.monitorOf(sessionID)
 	if err != nil {
 		return nil, err
 	}
-	var r struct {
-		TargetInfos []targetInfo `json:"targetInfos"`
-	}
-	if err := e.observer.Call(ctx, "", "Target.getTargets", nil, &r); err != nil {
+	open, err := e.Targets(ctx)
+	if err != nil {
 		return nil, fmt.Errorf("targets of session %s: %w", sessionID, err)
 	}
 	targets := []api.Target{}
-	for _, t := range r.TargetInfos {
-		if t.Type != "browser_ui" && t.Type != "tab" && t.Type != "browser" {
-			targets = append(targets, api.Target{ID: t.TargetID, Type: t.Type, Title: t.Title, URL: t.URL})
-		}
+	for _, t := range open {
+		targets = append(targets, api.Target{ID: string(t.TargetID), Type: t.Type, Title: t.Title, URL: t.URL})
 	}
 	return targets, nil
 }
 
 // NewTarget opens a tab.
 func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Target, error) {
-	e, err := l.eyesOf(sessionID)
+	e, err := l.monitorOf(sessionID)
 	if err != nil {
 		return api.Target{}, err
 	}
@@ -132,7 +122,7 @@ func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Ta
 	var r struct {
 		TargetID string `json:"targetId"`
 	}
-	if err := e.observer.Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &r); err != nil {
+	if err := e.Observer().Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &r); err != nil {
 		return api.Target{}, api.Invalid("url", "%v", err)
 	}
 	return api.Target{ID: r.TargetID, Type: "page", URL: url}, nil
@@ -152,11 +142,11 @@ func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) 
 }
 
 func (l *Launcher) onTarget(ctx context.Context, sessionID, targetID, method string) error {
-	e, err := l.eyesOf(sessionID)
+	e, err := l.monitorOf(sessionID)
 	if err != nil {
 		return err
 	}
-	if err := e.observer.Call(ctx, "", method, map[string]string{"targetId": targetID}, nil); err != nil {
+	if err := e.Observer().Call(ctx, "", method, map[string]string{"targetId": targetID}, nil); err != nil {
 		return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
 	}
 	return nil

@@ -34,15 +34,13 @@ func (b *live) cookies(ctx context.Context) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var cookies json.RawMessage
-	err := b.eyes.observer.Call(ctx, "", "Storage.getCookies", nil, &cookies)
+	err := b.monitor.Observer().Call(ctx, "", "Storage.getCookies", nil, &cookies)
 	return cookies, err
 }
 
 // observedWith is observed, with the cookies at the grant or why there are none.
 func (s *session) observedWith(cookies json.RawMessage, err error) {
-	e := s.open.live.eyes
-	e.token.Store(uint64(s.token))
-	e.declare(s.granted)
+	s.open.live.monitor.Attribute(s.token, s.granted.HarmlessRequests)
 	content, err := s.l.digests(s.profile, cookies, err)
 	if err == nil {
 		err = os.WriteFile(s.l.cases.digests(s.id), content, 0o600)
@@ -54,7 +52,7 @@ func (s *session) observedWith(cookies json.RawMessage, err error) {
 
 // digests of the account's state, from the result of Storage.getCookies or why
 // there is none. Storage is not read: it takes a page of each origin, and asking
-// one could wake it. The eyes note who changes it.
+// one could wake it. The monitor reports who changes it.
 func (l *Launcher) digests(profile string, cookies json.RawMessage, problem error) ([]byte, error) {
 	d, err := evidence.NewDigests(l.o.Archive.Salt(profile))
 	if err != nil {
@@ -65,7 +63,7 @@ func (l *Launcher) digests(profile string, cookies json.RawMessage, problem erro
 }
 
 // stateChanged tells whether cookies or storage changed since the grant: from the
-// digests that the case's bundle has, and from what the eyes saw pages store.
+// digests that the case's bundle has, and from what the monitor saw pages store.
 func (c *recoveryCase) stateChanged(journal []checkpoint.Entry) recovery.Fact {
 	f := recovery.Fact{Name: recovery.StateChanged}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -128,14 +126,14 @@ func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaTyp
 		err = errors.New("none were made at the grant")
 	}
 	add(digestsBefore, evidence.KindDigests, isJSON, before, err)
-	if c.live == nil || c.live.eyes == nil {
+	if c.live == nil || c.live.monitor == nil {
 		return
 	}
-	add(evidence.NetworkPart, evidence.KindNetwork, isJSON, c.live.eyes.network.Part(), nil)
-	add(evidence.ConsolePart, evidence.KindConsole, isJSON, c.live.eyes.console.Part(), nil)
+	add(evidence.NetworkPart, evidence.KindNetwork, isJSON, c.live.monitor.Network(), nil)
+	add(evidence.ConsolePart, evidence.KindConsole, isJSON, c.live.monitor.Console(), nil)
 	var cookies json.RawMessage
 	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
-	asked := c.live.eyes.observer.Call(asking, "", "Storage.getCookies", nil, &cookies)
+	asked := c.live.monitor.Observer().Call(asking, "", "Storage.getCookies", nil, &cookies)
 	cancel()
 	var digest []byte
 	if err = asked; err == nil {
@@ -154,16 +152,4 @@ func taskOf(m api.Manifest, r lease.Record) recovery.Task {
 		SensitiveWords: recovery.Words(r.SensitiveWords, m.SensitiveWords),
 		Harmless:       r.HarmlessRequests,
 	}
-}
-
-// declare says which requests the profile's owner declares harmless. One that is
-// declared later, or is not any more when it is decided, counts.
-func (e *eyes) declare(r lease.Record) {
-	var list []recovery.Harmless
-	for _, text := range r.HarmlessRequests {
-		if h, err := recovery.ParseHarmless(text); err == nil { // PutProfile takes no other
-			list = append(list, h)
-		}
-	}
-	e.harmless.Store(&list)
 }

@@ -63,7 +63,7 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 	case err != nil:
 	case b == nil:
 		err = errors.New("its browser is gone")
-	case b.eyes == nil:
+	case b.monitor == nil:
 		err = errors.New("its browser cannot be driven")
 	case b.ledger == nil:
 		err = errors.New("it is not known what its clients left open")
@@ -87,7 +87,9 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 			}
 		}
 	}
-	if err := b.eyes.askOwn(l.ctx); err != nil {
+	asking, cancel := context.WithTimeout(l.ctx, askTimeout)
+	defer cancel()
+	if err := b.monitor.LearnContext(asking); err != nil {
 		s.log.Warn().Err(err).Msg("it is not known which pages are the profile's own")
 	}
 	b.bound(0)
@@ -163,8 +165,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 	if running, ok, err := l.o.Root.Running(r.ProfileID); err == nil && ok {
 		l.startedFor(o, running.SessionID)
 	}
-	b.eyes.token.Store(uint64(s.token))
-	b.eyes.declare(s.granted)
+	b.monitor.Attribute(s.token, s.granted.HarmlessRequests)
 	for token, peers := range b.mux.Left() {
 		if token == s.token {
 			// A person's DevTools may not come back: nothing waits for them.
@@ -202,25 +203,6 @@ func factsLeft(f caseFile, entries []checkpoint.Entry, now time.Time) facts {
 	left.endedAt, left.dropped = now, open > 0 || last != "closed"
 	left.left = left.dropped
 	return left
-}
-
-// askOwn asks which browser context is the profile's own: the page that was seen
-// first may be in one that a client made.
-func (e *eyes) askOwn(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	var r struct {
-		Default string `json:"defaultBrowserContextId"`
-	}
-	if err := e.observer.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
-		return err
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if r.Default != "" {
-		e.own = r.Default
-	}
-	return nil
 }
 
 // learn keeps the secret that a worker showed, for a session of a launcher before:

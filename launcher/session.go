@@ -21,6 +21,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/lease"
@@ -66,14 +67,14 @@ type session struct {
 	done     chan struct{}    // closed when the session is over
 }
 
-// live is a browser that is driven: the process, its pipe, and the launcher's
-// eyes on it.
+// live is a browser that is driven: the process, its pipe, and the monitor of its
+// pages.
 type live struct {
 	browser  *chrome.Browser
 	mux      *cdpproxy.Mux
 	ledger   *cdpproxy.Ledger
 	dumps    string // the folder of its minidumps; empty: not known
-	eyes     *eyes
+	monitor  *monitor.Monitor
 	vitals   *vitals // nil: it was never driven
 	stop     context.CancelFunc
 	recorded chan struct{} // closed when all that was seen is in the journal
@@ -216,7 +217,7 @@ func (s *session) start(ctx context.Context) error {
 	if s.manifest.SessionCookies == api.CookiesDrop {
 		err = s.l.jar.drop(s.profile)
 	} else {
-		err = s.l.jar.restore(ctx, s.open.live.eyes.observer, s.profile)
+		err = s.l.jar.restore(ctx, s.open.live.monitor.Observer(), s.profile)
 	}
 	if err == nil {
 		err = s.openDedicated()
@@ -250,26 +251,9 @@ func (s *session) openDedicated() error {
 // returns the browser all the same, for the caller to close.
 func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *cdpproxy.Ledger, dumps string, record func(checkpoint.Entry)) (*live, error) {
 	b := &live{browser: browser, ledger: ledger, dumps: dumps, stop: func() {}, recorded: make(chan struct{})}
-	sent := make(chan cdpproxy.Traffic, 1024)
-	var lost time.Time
 	var err error
-	e := newEyes(record)
-	b.mux, err = openMux(browser, ledger, func(t cdpproxy.Traffic) {
-		if slices.Contains(evidence.ConsoleEvents, t.Method) {
-			e.printed(t)
-			return
-		}
-		e.told.Add(1)
-		select {
-		case sent <- t:
-		default:
-			e.told.Add(-1)
-			if time.Since(lost) > time.Second { // one unsafe request is as good as many
-				lost = time.Now()
-				record(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
-			}
-		}
-	})
+	m := monitor.New(record)
+	b.mux, err = openMux(browser, ledger, m.Traffic)
 	if err != nil {
 		close(b.recorded)
 		return b, err
@@ -280,20 +264,20 @@ func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *c
 			p.Fence()
 		}
 	}
-	if err = e.attach(ctx, b.mux); err != nil {
+	if err = m.Attach(ctx, b.mux); err != nil {
 		close(b.recorded)
 		return b, browser.StartFailure(err)
 	}
-	b.eyes = e
+	b.monitor = m
 	watching, cancel := context.WithCancel(l.ctx)
 	b.vitals = newVitals(watching, browser, b.mux, dumps)
 	forget := l.drivenBy(b.vitals)
 	b.stop = func() { forget(); cancel() }
 	l.work.Go(func() {
 		defer close(b.recorded)
-		b.eyes.watch(watching, sent)
+		b.monitor.Watch(watching)
 	})
-	return b, b.eyes.settle(ctx)
+	return b, b.monitor.AwaitPages(ctx)
 }
 
 // openMux takes over a browser's pipe.
@@ -325,7 +309,7 @@ func (s *session) record(e checkpoint.Entry) error {
 		e.Sensitive = e.Sensitive || recovery.SensitiveURL(e.URL, taskOf(s.manifest, s.granted))
 		e.URL = evidence.RedactURL(e.URL)
 	}
-	e.URL, e.Name, e.Action, e.Text = clip(e.URL), clip(e.Name), clip(e.Action), clip(e.Text)
+	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
 	if _, err := s.journal.Append(e); err != nil {
 		s.mu.Lock()
 		over := s.over
@@ -347,7 +331,7 @@ func (s *session) record(e checkpoint.Entry) error {
 	case checkpoint.KindStep:
 		p.LastKnownStep = e.Name
 	case checkpoint.KindCheckpoint:
-		s.open.live.eyes.checkpointed()
+		s.open.live.monitor.Checkpointed()
 		if e.Safe {
 			p.LastSafeCheckpoint = e.Name
 		}
@@ -356,17 +340,6 @@ func (s *session) record(e checkpoint.Entry) error {
 	}
 	s.holding.Note(p)
 	return nil
-}
-
-// maxText is the longest text, in bytes, that a journal entry or a record keeps
-// of what pages and workers say: a record has to fit into one message.
-const maxText = 2048
-
-func clip(s string) string {
-	if len(s) > maxText {
-		return strings.ToValidUTF8(s[:maxText], "")
-	}
-	return s
 }
 
 // note is record for what the launcher itself saw: the error is logged.
@@ -675,12 +648,12 @@ const keepOpenTimeout = 2 * time.Second
 // ClosingPage opens an empty tab where the worker closes the last one: with it
 // Chrome would drop the profile's session cookies.
 func (s *session) ClosingPage() {
-	if s.open.live.eyes.closing() {
+	if s.open.live.monitor.PageCloses() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.l.ctx, keepOpenTimeout)
 	defer cancel()
-	if err := s.open.live.eyes.observer.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
+	if err := s.open.live.monitor.Observer().Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
 		s.log.Warn().Err(err).Msg("no tab to keep the profile open: session cookies may be lost")
 	}
 }

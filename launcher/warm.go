@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
@@ -32,11 +33,6 @@ import (
 const (
 	// clearTimeout bounds how long a session's pages may take to go.
 	clearTimeout = 5 * time.Second
-	// clearPoll is the time between two looks at what is still open.
-	clearPoll = 5 * time.Millisecond
-	// peersAfter is when the session's own connections are given up for pages
-	// that do not go, which they may hold.
-	peersAfter = time.Second
 	// quietTimeout bounds how long a warm browser may take to show, before a
 	// grant, that it is as it was left.
 	quietTimeout = 2 * time.Second
@@ -226,7 +222,7 @@ func (s *session) staysWarm() bool {
 	err := s.clear(ctx)
 	if err == nil {
 		// A browser that crashes while nobody uses it may not cost a login.
-		err = s.l.jar.hold(ctx, s.open.live.eyes.observer, s.profile)
+		err = s.l.jar.hold(ctx, s.open.live.monitor.Observer(), s.profile)
 	}
 	if err != nil {
 		s.log.Warn().AnErr("problem", errors.Join(err, s.l.jar.drop(s.profile))).Msg("the browser cannot be handed on: it is closed")
@@ -238,44 +234,31 @@ func (s *session) staysWarm() bool {
 }
 
 // clear closes everything that the session has open in the browser but one empty
-// tab, which it opens first: with the last one Chrome would drop the session
-// cookies. The worker's connections go last: what they intercepted is failed for
-// as long as there is a page that could ask for it.
+// tab.
 func (s *session) clear(ctx context.Context) error {
-	e := s.open.live.eyes
-	e.documents.ending.Store(true) // until forget
-	var kept struct {
-		TargetID string `json:"targetId"`
-	}
-	if err := e.observer.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, &kept); err != nil {
+	if err := s.open.live.monitor.Clear(ctx, clients{s}); err != nil {
 		return err
 	}
-	for s.connected() {
-		if err := nap(ctx); err != nil {
-			return fmt.Errorf("connections do not end: %w", err)
-		}
-	}
-	early, cancel := context.WithTimeout(ctx, peersAfter)
-	defer cancel()
-	if err := e.closeOthers(early, kept.TargetID); err != nil && ctx.Err() != nil {
-		return err
-	}
-	s.dropPeers()
-	if err := e.disposeContexts(ctx); err != nil {
-		return err
-	}
-	if err := e.closeOthers(ctx, kept.TargetID); err != nil {
-		return err
-	}
-	if err := e.caughtUp(ctx, kept.TargetID); err != nil {
-		return err
-	}
-	if e.mux.Dropped() > 0 {
-		return errors.New("the browser did not take all that watches its pages")
-	}
-	e.forget()
 	return os.Truncate(s.l.cases.output(s.open.started), 0) // it is in the evidence
 }
+
+// clients are the session's connections, for the monitor.
+type clients struct{ s *session }
+
+// AwaitEnd waits on the facts, which run does not look at any more.
+func (c clients) AwaitEnd(ctx context.Context) error {
+	for c.s.connected() {
+		select {
+		case <-c.s.woken:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Detach ends the browser sessions of the connections.
+func (c clients) Detach() { c.s.dropPeers() }
 
 // connected tells whether a connection's end is still to be told.
 func (s *session) connected() bool {
@@ -284,142 +267,8 @@ func (s *session) connected() bool {
 	return len(s.conns) > 0
 }
 
-// nap is the pause between two looks, or the context's error.
-func nap(ctx context.Context) error {
-	select {
-	case <-time.After(clearPoll):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// others lists what is open in the browser besides the tab that is kept, and
-// tells whether that is there, empty. The browser's own surfaces do not count.
-func (e *eyes) others(ctx context.Context, kept string) (others []targetInfo, there bool, err error) {
-	var r struct {
-		TargetInfos []targetInfo `json:"targetInfos"`
-	}
-	if err := e.observer.Call(ctx, "", "Target.getTargets", nil, &r); err != nil {
-		return nil, false, err
-	}
-	for _, t := range r.TargetInfos {
-		switch {
-		case t.TargetID == kept:
-			there = t.URL == "about:blank"
-		case t.Type != "browser" && t.Type != "tab" && t.Type != "browser_ui":
-			others = append(others, t)
-		}
-	}
-	return others, there, nil
-}
-
-// String is for the log: without what a URL may hold of secrets.
-func (t targetInfo) String() string {
-	return fmt.Sprintf("a %s at %s", t.Type, shownURL(t.URL))
-}
-
 // shownURL is a URL as it may stand in a log.
-func shownURL(url string) string { return clip(evidence.RedactURL(url)) }
-
-// closeOthers closes everything but the tab that is kept, and waits until it is
-// gone. No page is asked whether it wants to be left.
-func (e *eyes) closeOthers(ctx context.Context, kept string) error {
-	asked := map[string]bool{}
-	for {
-		others, _, err := e.others(ctx, kept)
-		if err != nil || len(others) == 0 {
-			return err
-		}
-		for _, t := range others {
-			// Frames and dedicated workers go with their pages.
-			if !asked[t.TargetID] && t.Type != "iframe" && t.Type != "worker" {
-				e.observer.Post("", "Target.closeTarget", map[string]string{"targetId": t.TargetID})
-			}
-			asked[t.TargetID] = true
-		}
-		if err := nap(ctx); err != nil {
-			return fmt.Errorf("%s does not close: %w", others[0], err)
-		}
-	}
-}
-
-// disposeContexts ends every browser context but the profile's own.
-func (e *eyes) disposeContexts(ctx context.Context) error {
-	var r struct {
-		Contexts []string `json:"browserContextIds"`
-	}
-	if err := e.observer.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
-		return err
-	}
-	for _, c := range r.Contexts {
-		// One may be going already, with the connection that made it.
-		_ = e.observer.Call(ctx, "", "Target.disposeBrowserContext", map[string]string{"browserContextId": c}, nil)
-	}
-	for len(r.Contexts) > 0 {
-		if err := nap(ctx); err != nil {
-			return fmt.Errorf("a browser context stays: %w", err)
-		}
-		r.Contexts = nil
-		if err := e.observer.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// caughtUp waits until the eyes are on the tab that is kept and on nothing else,
-// and everything that they were told of the pages is recorded.
-func (e *eyes) caughtUp(ctx context.Context, kept string) error {
-	for {
-		e.mu.Lock()
-		ready := len(e.pages) == 1 && e.pages[kept] != nil
-		if ready {
-			e.kept = kept
-		}
-		e.mu.Unlock()
-		// What was told comes after what was recorded: else one may be under way.
-		recorded := e.recorded.Load()
-		if told := e.told.Load(); ready && told == recorded {
-			return nil
-		}
-		if err := nap(ctx); err != nil {
-			return fmt.Errorf("the pages' ends were not all seen: %w", err)
-		}
-	}
-}
-
-// forget lets go of what the eyes know of a session that is over.
-func (e *eyes) forget() {
-	e.network.Forget()
-	e.console.Forget()
-	e.documents.forget()
-	e.mux.Forget()
-	e.posts.forget()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.closes = 0
-	clear(e.sent)
-	clear(e.sockets)
-	clear(e.groups)
-}
-
-// quiet tells whether the browser is as clear left it.
-func (e *eyes) quiet(ctx context.Context) error {
-	e.mu.Lock()
-	kept := e.kept
-	e.mu.Unlock()
-	others, there, err := e.others(ctx, kept)
-	switch {
-	case err != nil:
-		return err
-	case len(others) > 0:
-		return fmt.Errorf("%s was opened", others[0])
-	case !there:
-		return errors.New("its tab is not as it was left")
-	}
-	return nil
-}
+func shownURL(url string) string { return checkpoint.Clip(evidence.RedactURL(url)) }
 
 // park makes the browser of a session that is over a warm one, and gives the
 // profile up.
@@ -684,7 +533,7 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 	defer asked.Wait()
 	looking, cancelLook := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
 	defer cancelLook()
-	before.Go(func() { unfit = o.live.eyes.quiet(looking) })
+	before.Go(func() { unfit = o.live.monitor.Quiet(looking) })
 	before.Go(func() { opened = s.openJournal() })
 	asked.Go(func() { cookies, unknown = o.live.cookies(looking) })
 	persisted := l.cases.begin(s.file)

@@ -157,7 +157,7 @@ func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release)
 		return api.Session{}, l.problem(err)
 	}
 	shown := s.show()
-	r.Outcome, r.Reason = clip(r.Outcome), clip(r.Reason)
+	r.Outcome, r.Reason = checkpoint.Clip(r.Outcome), checkpoint.Clip(r.Reason)
 	s.update(func(f *facts) { f.released = &r })
 	select {
 	case <-s.done:
@@ -184,7 +184,7 @@ func longest(params json.RawMessage) (name string) {
 			name = m
 		}
 	}
-	return clip(name)
+	return checkpoint.Clip(name)
 }
 
 // invalidParams is CDP's code for parameters that are wrong.
@@ -238,7 +238,7 @@ func (s *session) domain(ctx context.Context, method string, params json.RawMess
 			if r.Outcome == "" {
 				err = api.Invalid("outcome", "want how the task ended, such as succeeded or failed")
 			} else if _, err = s.l.writable(ctx, s.id, r.Token, "release"); err == nil {
-				r.Outcome, r.Reason = clip(r.Outcome), clip(r.Reason)
+				r.Outcome, r.Reason = checkpoint.Clip(r.Outcome), checkpoint.Clip(r.Reason)
 				// The answer goes out before the connection is closed.
 				result = cdpproxy.Last{Result: result, Then: func() { s.update(func(f *facts) { f.released = &r }) }}
 			}

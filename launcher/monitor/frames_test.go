@@ -1,4 +1,4 @@
-package launcher
+package monitor
 
 import (
 	"encoding/json"
@@ -9,9 +9,9 @@ import (
 	"leasehold/evidence"
 )
 
-// TestWhenADocumentIsAnother: only a page's own event of a navigation says that its
-// frames are gone, and says so even where the browser was faster to tell the URL.
-func TestWhenADocumentIsAnother(t *testing.T) {
+// TestWhenAPageHasAnotherDocument: only the page's own event of a navigation says that
+// its frames are gone. It says so even where the browser's session told the URL before.
+func TestWhenAPageHasAnotherDocument(t *testing.T) {
 	const (
 		changed = "Target.targetInfoChanged"
 		within  = "Page.navigatedWithinDocument"
@@ -35,10 +35,17 @@ func TestWhenADocumentIsAnother(t *testing.T) {
 		{"a reload", []event{frame, {commit, at + "/pay"}}, false},
 		{"and it opens again", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}, frame}, true},
 	} {
-		d := demand{frames: map[string]bool{}}
-		e := newEyes(func(e checkpoint.Entry) { d.note(e, false) })
-		e.targets["s"] = "page"
-		e.pages["page"] = &page{noted: at + "/pay", Page: evidence.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
+		open := false
+		m := New(func(e checkpoint.Entry) {
+			switch {
+			case e.Kind == checkpoint.KindFrame:
+				open = true
+			case e.Kind == checkpoint.KindURL && e.Committed:
+				open = false
+			}
+		})
+		m.targets["s"] = "page"
+		m.pages["page"] = &page{noted: at + "/pay", Page: evidence.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
 		for _, one := range c.events {
 			params := map[string]any{"url": one.url, "frameId": "page"}
 			switch {
@@ -53,10 +60,10 @@ func TestWhenADocumentIsAnother(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.see(cdpproxy.Event{Method: one.method, Session: "s", Params: raw})
+			m.see(cdpproxy.Event{Method: one.method, Session: "s", Params: raw})
 		}
-		if d.frames["page"] != c.open {
-			t.Errorf("%s: the frame is open: %v", c.name, d.frames["page"])
+		if open != c.open {
+			t.Errorf("%s: the frame is open: %v", c.name, open)
 		}
 	}
 }

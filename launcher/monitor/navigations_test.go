@@ -1,4 +1,4 @@
-package launcher
+package monitor
 
 import (
 	"fmt"
@@ -10,19 +10,19 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// told makes the events of a script, one a line at successive instants:
+// play makes the events of a script, one a line, at successive instants:
 //
 //	page S T [OPENER]     a page T, on session S      frame S PARENT T   one of another process
 //	starts S FRAME LOADER [by]    by: a worker went there     made T    a worker made it
 //	goes S FRAME LOADER [URL]                         closes S
 //	types T    acts T    ends    the launcher closes the browser
-func told(t *testing.T, d *documents, script string) boottime.Instant {
+func play(t *testing.T, n *navigations, script string) boottime.Instant {
 	t.Helper()
 	typed, acted, proven := map[string]boottime.Instant{}, map[string]boottime.Instant{}, map[string]bool{}
-	d.typed = func(target string) boottime.Instant { return typed[target] }
-	d.acted = func(target string) boottime.Instant { return acted[target] }
-	d.made = func(target string) bool { return proven[target] }
-	d.navigated = func(loader string) bool { return proven[loader] }
+	n.typed = func(target string) boottime.Instant { return typed[target] }
+	n.acted = func(target string) boottime.Instant { return acted[target] }
+	n.made = func(target string) bool { return proven[target] }
+	n.loaded = func(loader string) bool { return proven[loader] }
 	var now boottime.Instant = 100
 	for line := range strings.Lines(script) {
 		w := append(strings.Fields(line), "", "", "", "")
@@ -57,7 +57,7 @@ func told(t *testing.T, d *documents, script string) boottime.Instant {
 			now -= 10
 			continue
 		case "ends":
-			d.ending.Store(true)
+			n.closing.Store(true)
 			continue
 		case "acts":
 			acted[w[1]] = now
@@ -72,13 +72,14 @@ func told(t *testing.T, d *documents, script string) boottime.Instant {
 		default:
 			t.Fatalf("%q is no event", line)
 		}
-		d.hear(e, now)
+		n.see(e, now)
 	}
 	return now
 }
 
-// TestSinceWhenADocumentIsByItself: acts before that instant cannot be behind it.
-func TestSinceWhenADocumentIsByItself(t *testing.T) {
+// TestSinceWhenADocumentActsByItself: no act before that instant can be the cause of
+// what it sends.
+func TestSinceWhenADocumentActsByItself(t *testing.T) {
 	const opened = "page S T\nmade T\nstarts S T L1 by\ngoes S T L1\n" // 110, 120, 130
 	for _, tt := range []struct {
 		name, script, loader, frame string
@@ -114,17 +115,17 @@ func TestSinceWhenADocumentIsByItself(t *testing.T) {
 		{"a session that is not known", "goes S T L1\n", "L1", "T", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := newDocuments()
-			told(t, d, tt.script)
-			if got := d.since(tt.loader, tt.frame); got != tt.want {
+			n := newNavigations()
+			play(t, n, tt.script)
+			if got := n.selfSince(tt.loader, tt.frame); got != tt.want {
 				t.Errorf("since %d, want %d", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestWhatNobodySaw: documents that were typed into, and left in a way in which what
-// they send is not seen.
+// TestWhatNobodySaw: documents that were typed into, and left in a way that hides what
+// they send then.
 func TestWhatNobodySaw(t *testing.T) {
 	const opened = "page S T\nstarts S T L1\ngoes S T L1 http://notes.example/7\n"
 	const inFrame = opened + "frame S2 S F\nstarts S2 F L1\ngoes S2 F L1 http://pay.example/\n"
@@ -160,12 +161,12 @@ func TestWhatNobodySaw(t *testing.T) {
 		{"searched, and closed what was found", opened + "types T\nstarts S T L2\ngoes S T L2 http://notes.example/found\ncloses S\n", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := newDocuments()
-			told(t, d, tt.script)
-			if unseen := d.left(); !slices.Equal(unseen, tt.unseen) {
+			n := newNavigations()
+			play(t, n, tt.script)
+			if unseen := n.takeUnseen(); !slices.Equal(unseen, tt.unseen) {
 				t.Errorf("unseen %v, want %v", unseen, tt.unseen)
 			}
-			if unseen := d.left(); len(unseen) > 0 {
+			if unseen := n.takeUnseen(); len(unseen) > 0 {
 				t.Errorf("once more: %v", unseen)
 			}
 		})
@@ -196,43 +197,5 @@ func TestSiteOf(t *testing.T) {
 		if siteOf(a) == siteOf(b) {
 			t.Errorf("%s and %s are one site: %s", a, b, siteOf(a))
 		}
-	}
-}
-
-// TestPostsThatWereAnswered: of the same on requests, the repetitions after success
-// count, not those until it.
-func TestPostsThatWereAnswered(t *testing.T) {
-	p := newPosts()
-	sent := func(id, method string) {
-		p.hear(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: fmt.Appendf(nil, `{"requestId":%q,"request":{"url":"http://a/","method":%q}}`, id, method)})
-	}
-	answered := func(id string, status int) {
-		p.hear(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":%d}}`, id, status)})
-	}
-	var polls, tries group
-	for i, want := range []int{1, 2, 3, 4} {
-		id := fmt.Sprint("p", i)
-		sent(id, "POST")
-		if got := polls.next(id, p); got != want {
-			t.Errorf("poll %d counts as %d, want %d", i, got, want)
-		}
-		answered(id, 200)
-	}
-	for i, status := range []int{503, 0, 409, 302, 200} {
-		id := fmt.Sprint("t", i)
-		sent(id, "POST")
-		if got := tries.next(id, p); got != 1 {
-			t.Errorf("try %d counts as %d", i, got)
-		}
-		answered(id, status)
-	}
-	sent("g", "GET")
-	answered("g", 200)
-	if _, known := p.answer("g"); known {
-		t.Error("a GET is remembered")
-	}
-	p.hear(cdpproxy.Event{Method: "Network.webSocketCreated", Params: []byte(`{"requestId":"s","url":"ws://a/"}`)})
-	if p.socket("s") != "ws://a/" || p.socket("x") != "" {
-		t.Errorf("sockets %q %q", p.socket("s"), p.socket("x"))
 	}
 }

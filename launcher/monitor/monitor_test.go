@@ -1,8 +1,12 @@
-package launcher
+package monitor
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"leasehold/cdpproxy"
@@ -10,9 +14,10 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// What a page's own session and the browser's tell of the same navigation is one
-// entry, whichever comes first, and also where the page's own never comes.
-func TestWhereAPageWentIsNotedOnce(t *testing.T) {
+// TestANavigationIsReportedOnce: a page's own session and the browser's session both
+// tell of a navigation. That gives one entry, whichever comes first, and also where
+// the page's own never comes.
+func TestANavigationIsReportedOnce(t *testing.T) {
 	type told struct {
 		url   string
 		early bool
@@ -33,7 +38,7 @@ func TestWhereAPageWentIsNotedOnce(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			pg := &page{}
 			for i, told := range c.tells {
-				entry := pg.went(told.url, told.early)
+				entry := pg.navigated(told.url, told.early)
 				if (entry != nil) != told.want || entry != nil && entry.URL != told.url {
 					t.Errorf("%d: %+v gave %+v", i, told, entry)
 				}
@@ -42,7 +47,8 @@ func TestWhereAPageWentIsNotedOnce(t *testing.T) {
 	}
 }
 
-// TestFormsIntoOtherTabs: what is posted there no session tells of.
+// TestFormsIntoOtherTabs: no session is told of a form that is posted into another
+// tab, so the monitor reports its request from the form alone.
 func TestFormsIntoOtherTabs(t *testing.T) {
 	for _, tt := range []struct {
 		session, reason, disposition string
@@ -57,10 +63,10 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 		{"S2", "formSubmissionPost", "newTab", 1}, // of a frame
 	} {
 		var got []checkpoint.Entry
-		e := newEyes(func(entry checkpoint.Entry) { got = append(got, entry) })
-		e.pages["T"], e.targets["S"], e.targets["S2"], e.frames["F"] = &page{}, "T", "F", "T"
-		e.pages["T"].TargetID = "T"
-		e.see(cdpproxy.Event{Session: tt.session, Method: "Page.frameRequestedNavigation",
+		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
+		m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
+		m.pages["T"].TargetID = "T"
+		m.see(cdpproxy.Event{Session: tt.session, Method: "Page.frameRequestedNavigation",
 			Params: fmt.Appendf(nil, `{"frameId":"T","reason":%q,"url":"http://a/buy","disposition":%q}`, tt.reason, tt.disposition)})
 		requests := 0
 		for _, entry := range got {
@@ -77,29 +83,29 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 	}
 }
 
-// TestFramesOfOtherProcesses: they are frames of their page, and the page stays where
-// it is.
+// TestFramesOfOtherProcesses: what happens in them is reported as of frames of their
+// page, and does not change where the page is.
 func TestFramesOfOtherProcesses(t *testing.T) {
 	var got []checkpoint.Entry
-	e := newEyes(func(entry checkpoint.Entry) { got = append(got, entry) })
-	e.pages["T"], e.targets["S"], e.targets["S2"], e.frames["F"] = &page{}, "T", "F", "T"
-	e.pages["T"].TargetID, e.pages["T"].URL = "T", "http://shop/"
+	m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
+	m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
+	m.pages["T"].TargetID, m.pages["T"].URL = "T", "http://shop/"
 	for _, frame := range []string{`{"id":"F","url":"http://pay/"}`, `{"id":"G","parentId":"F","url":"http://pay/checkout"}`} {
-		e.see(cdpproxy.Event{Session: "S2", Method: "Page.frameNavigated", Params: []byte(`{"frame":` + frame + `}`)})
+		m.see(cdpproxy.Event{Session: "S2", Method: "Page.frameNavigated", Params: []byte(`{"frame":` + frame + `}`)})
 	}
-	e.see(cdpproxy.Event{Session: "S2", Method: "Page.navigatedWithinDocument", Params: []byte(`{"frameId":"G","url":"http://pay/#paid"}`)})
+	m.see(cdpproxy.Event{Session: "S2", Method: "Page.navigatedWithinDocument", Params: []byte(`{"frameId":"G","url":"http://pay/#paid"}`)})
 	for i, url := range []string{"http://pay/", "http://pay/checkout", "http://pay/#paid"} {
 		if len(got) != 3 || got[i].Kind != checkpoint.KindFrame || got[i].URL != url || got[i].Text != "http://shop/" {
 			t.Fatalf("%+v", got)
 		}
 	}
-	if e.pages["T"].URL != "http://shop/" {
-		t.Errorf("the page went to %s", e.pages["T"].URL)
+	if m.pages["T"].URL != "http://shop/" {
+		t.Errorf("the page went to %s", m.pages["T"].URL)
 	}
 }
 
-// TestPollingBeginsByItself: only what a page sent before anybody acted makes requests
-// polling; of those after, what comes of a gesture is none.
+// TestPollingBeginsByItself: requests are polling only where a page began them before
+// anybody acted; and one that follows from a gesture never is.
 func TestPollingBeginsByItself(t *testing.T) {
 	type sent struct{ acted, gesture, want bool }
 	alone, after, clicked := sent{want: true}, sent{acted: true}, sent{acted: true, gesture: true}
@@ -115,8 +121,8 @@ func TestPollingBeginsByItself(t *testing.T) {
 		"a gesture among the first": {alone, {gesture: true}, {}, {}},
 	} {
 		var got []checkpoint.Entry
-		e := newEyes(func(entry checkpoint.Entry) { got = append(got, entry) })
-		told(t, e.documents, "page S T\nmade T\nstarts S T L by\ngoes S T L\n")
+		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
+		play(t, m.navigations, "page S T\nmade T\nstarts S T L by\ngoes S T L\n")
 		for i, s := range script {
 			id := fmt.Sprint("r", i)
 			acted := boottime.Instant(0)
@@ -124,9 +130,9 @@ func TestPollingBeginsByItself(t *testing.T) {
 				acted = 1000
 			}
 			params := fmt.Appendf(nil, `{"requestId":%q,"loaderId":"L","frameId":"T","type":"Fetch","hasUserGesture":%t,"request":{"url":"http://a/","method":"POST","postData":"x","hasPostData":true}}`, id, s.gesture)
-			e.hear(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: params})
-			e.sentBy(cdpproxy.Traffic{Method: "Network.requestWillBeSent", Params: json.RawMessage(params), Acted: acted})
-			e.hear(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":200}}`, id)})
+			m.readerEvent(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: params})
+			m.requestSent(cdpproxy.Traffic{Method: "Network.requestWillBeSent", Params: json.RawMessage(params), Acted: acted})
+			m.readerEvent(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":200}}`, id)})
 			if got[i].Unprompted != s.want {
 				t.Errorf("%s: %d: %+v", name, i, got[i])
 			}
@@ -134,5 +140,57 @@ func TestPollingBeginsByItself(t *testing.T) {
 				t.Errorf("%s: %d counts towards polling: %+v", name, i, got[i])
 			}
 		}
+	}
+}
+
+// TestTargetsAreNamedWithoutSecrets: errors and logs name what is open by its URL.
+func TestTargetsAreNamedWithoutSecrets(t *testing.T) {
+	text := describe("page", "https://ann:hunter2@shop.example/callback?code=4%2F0AX4XfWh&state=s3cr3tstate#access_token=ya29.topsecret")
+	if !strings.Contains(text, "a page at ") || !strings.Contains(text, "shop.example/callback") {
+		t.Errorf("%q does not name the page", text)
+	}
+	for _, secret := range []string{"hunter2", "0AX4XfWh", "s3cr3tstate", "topsecret"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q has %s in it", text, secret)
+		}
+	}
+}
+
+// TestAwaitSeesEveryChange: a change between the look at the condition and the wait is
+// not missed, and nobody waits past the context's end.
+func TestAwaitSeesEveryChange(t *testing.T) {
+	m := New(func(checkpoint.Entry) {})
+	var reached atomic.Bool
+	err := m.await(t.Context(), func() bool {
+		if !reached.Load() {
+			reached.Store(true) // after the look that says no
+			m.progress.signal()
+			return false
+		}
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.await(ctx, func() bool { return false }); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestTooMuchTrafficIsReported: what does not fit into the backlog counts as an unsafe
+// request that was seen, once in a while.
+func TestTooMuchTrafficIsReported(t *testing.T) {
+	var got []checkpoint.Entry
+	m := New(func(e checkpoint.Entry) { got = append(got, e) })
+	for range trafficBacklog + 10 { // nobody processes it
+		m.Traffic(cdpproxy.Traffic{Method: eventRequest})
+	}
+	if len(got) != 1 || got[0].Method != "MANY" || got[0].Kind != checkpoint.KindRequest {
+		t.Errorf("%+v", got)
+	}
+	if n := m.pending.Load(); n != trafficBacklog {
+		t.Errorf("%d pending, want %d", n, trafficBacklog)
 	}
 }

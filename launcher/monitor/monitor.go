@@ -1,0 +1,335 @@
+// Package monitor watches what the pages of one browser do: where they go, what
+// they send, store, print and ask, and which of them are open. It reports what
+// belongs into a session's journal, and changes nothing in the pages.
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/internal/id"
+	"leasehold/launcher/recovery"
+	"leasehold/lease"
+)
+
+// Monitor is the launcher's own view of one browser. Its methods may be called
+// by several goroutines.
+type Monitor struct {
+	observer *cdpproxy.Observer
+	mux      *cdpproxy.Mux
+	sink     func(checkpoint.Entry)
+
+	// What the evidence gets of the network and the console.
+	token   atomic.Uint64 // of the newest run, which it is filed under
+	network evidence.Network
+	console evidence.Console
+
+	navigations *navigations
+	outcomes    *outcomes
+	groupPrefix string // of the names of request groups
+	// harmless are the requests that the profile's owner declared harmless.
+	harmless atomic.Pointer[[]recovery.Harmless]
+
+	traffic      chan cdpproxy.Traffic // what pages sent, until it is processed
+	pending      atomic.Int64          // of it
+	lastOverflow time.Time             // of traffic; used by the pipe's reader alone
+	processed    atomic.Uint64         // the observer's events that were processed
+	progress     broadcast             // something was processed
+
+	mu      sync.Mutex
+	pages   map[string]*page   // by target
+	targets map[string]string  // target by CDP session
+	frames  map[string]string  // for each frame in a process of its own, the target it is in
+	sent    map[[2]string]bool // requests that were reported, by id and URL
+	sockets map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
+	groups  map[[32]byte]*group
+	grouped int    // groups that there ever were
+	own     string // the profile's own browser context: that of the first page
+	closing int    // pages that were asked to close and are still open
+	kept    string // the one page of a warm browser
+	ticks   uint64 // counts events, to order pages by their last one
+	dropped uint64 // commands that the mux dropped and that were reported since the last checkpoint
+}
+
+// trafficBacklog is how many requests of pages may wait to be processed.
+const trafficBacklog = 1024
+
+// maxKnown bounds what is remembered of documents, requests and groups. What was
+// forgotten is never taken for harmless.
+const maxKnown = 4096
+
+// New returns a monitor that reports to sink, which several goroutines call. It
+// sees nothing until Attach.
+func New(sink func(checkpoint.Entry)) *Monitor {
+	return &Monitor{
+		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(),
+		traffic: make(chan cdpproxy.Traffic, trafficBacklog),
+		pages:   map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
+		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
+	}
+}
+
+// watchedEvents are the events that the monitor processes in its own goroutine.
+var watchedEvents = []string{
+	eventAttached, eventDetached, eventInfoChanged, eventDestroyed,
+	eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDownload,
+	eventDialogOpening, eventDialogClosed, eventCrashed,
+	eventStorageAdded, eventStorageUpdated, eventStorageRemoved, eventStorageCleared,
+}
+
+// readerEvents are the events that the pipe's reader hands over at once: those for
+// the recorders, and those that tell what a request comes from. Runtime is not
+// among the domains that the monitor enables, since pages can detect that.
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated}, navigationEvents, evidence.NetworkEvents)
+
+// Attach begins to observe the browser behind the mux. It is called once, before
+// Watch.
+func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
+	m.mux = mux
+	m.navigations.follow(mux)
+	var err error
+	if m.observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
+		return err
+	}
+	if err := m.observer.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
+		return err
+	}
+	return m.observer.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
+}
+
+// autoAttach holds each new target until enable has turned on its events: what a
+// form sends into a new tab would be missed otherwise.
+var autoAttach = map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true}
+
+// Observer makes CDP calls of the launcher's own. It is nil before Attach.
+func (m *Monitor) Observer() *cdpproxy.Observer { return m.observer }
+
+// Attribute names the run that what is seen from now on is filed under, and the
+// requests that the profile's owner declares harmless. A request is judged by the
+// declarations at the time when it was sent.
+func (m *Monitor) Attribute(token lease.Token, harmless []string) {
+	m.token.Store(uint64(token))
+	var list []recovery.Harmless
+	for _, text := range harmless {
+		if h, err := recovery.ParseHarmless(text); err == nil { // a profile's settings take no other
+			list = append(list, h)
+		}
+	}
+	m.harmless.Store(&list)
+}
+
+// Network is the part of a bundle about the network.
+func (m *Monitor) Network() []byte { return m.network.Part() }
+
+// Console is the part of a bundle about the console.
+func (m *Monitor) Console() []byte { return m.console.Part() }
+
+// Traffic takes what a page sent or printed. The pipe's reader calls it, so it
+// never blocks.
+func (m *Monitor) Traffic(t cdpproxy.Traffic) {
+	if slices.Contains(evidence.ConsoleEvents, t.Method) {
+		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
+		return
+	}
+	m.pending.Add(1)
+	select {
+	case m.traffic <- t:
+	default:
+		m.pending.Add(-1)
+		if time.Since(m.lastOverflow) > time.Second { // one unsafe request counts as much as many
+			m.lastOverflow = time.Now()
+			m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
+		}
+	}
+}
+
+// readerEvent takes one of readerEvents. The pipe's reader calls it.
+func (m *Monitor) readerEvent(event cdpproxy.Event) {
+	if slices.Contains(navigationEvents, event.Method) {
+		m.navigations.see(event, boottime.Now())
+		return
+	}
+	if m.outcomes.see(event); event.Method == eventWebSocketCreated {
+		return
+	}
+	now, token := time.Now(), m.token.Load()
+	m.network.See(now, token, event.Session, event.Method, event.Params)
+	m.console.See(now, token, event.Method, event.Params)
+}
+
+// Watch processes events and traffic until the browser is gone and all of it is
+// processed, or the context ends.
+func (m *Monitor) Watch(ctx context.Context) {
+	var traffic sync.WaitGroup
+	gone := make(chan struct{})
+	traffic.Go(func() { m.processTraffic(gone) })
+	for {
+		events, err := m.observer.Next(ctx)
+		if err != nil {
+			break
+		}
+		for _, event := range events {
+			m.see(event)
+			m.processed.Add(1)
+			m.progress.signal()
+		}
+		m.reportDropped()
+	}
+	m.reportDropped()
+	close(gone)
+	traffic.Wait()
+}
+
+// processTraffic reports what pages sent, until gone is closed and nothing waits
+// any more.
+func (m *Monitor) processTraffic(gone <-chan struct{}) {
+	process := func(t cdpproxy.Traffic) {
+		m.requestSent(t)
+		m.pending.Add(-1)
+		m.progress.signal()
+	}
+	for {
+		select {
+		case t := <-m.traffic:
+			process(t)
+		case <-gone:
+			for {
+				select {
+				case t := <-m.traffic:
+					process(t)
+				default:
+					return
+				}
+			}
+		}
+	}
+}
+
+// CatchUp returns when every event is processed that came before it was called.
+func (m *Monitor) CatchUp(ctx context.Context) error {
+	all := m.observer.Queued()
+	return m.await(ctx, func() bool { return m.processed.Load() >= all })
+}
+
+// await returns when reached is true, or the context ends. It asks again after each
+// event and each request that was processed.
+func (m *Monitor) await(ctx context.Context, reached func() bool) error {
+	for {
+		changed := m.progress.next()
+		if reached() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// reportUnseen reports the documents that may have sent something that nobody saw.
+func (m *Monitor) reportUnseen() {
+	for _, u := range m.navigations.takeUnseen() {
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, URL: u,
+			Text: "typed into, and left for another site or closed: what it sent then is not known"})
+	}
+}
+
+// reportDropped reports commands that did not reach the browser because it did not
+// read for long: there may be a page whose events were never turned on.
+func (m *Monitor) reportDropped() {
+	n := m.mux.Dropped()
+	m.mu.Lock()
+	more := n != m.dropped
+	m.dropped = n
+	m.mu.Unlock()
+	if more {
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen,
+			Text: "the browser did not take what turns a page's events on: what it sent is not known"})
+	}
+}
+
+// Checkpointed says that the task named a checkpoint. What comes after it counts
+// anew, so messages on websockets that were reported before are reported again, and
+// so is a page that may go unwatched.
+func (m *Monitor) Checkpointed() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.sockets)
+	m.dropped = 0
+}
+
+// Closing says that the launcher itself closes the pages from now on: with the
+// browser, when they send nothing any more, or after a release, which nobody judges.
+func (m *Monitor) Closing() { m.navigations.closing.Store(true) }
+
+// LearnContext asks the browser which context is the profile's own. Attach takes
+// that of the first page, which in a browser that was taken over may be a client's.
+func (m *Monitor) LearnContext(ctx context.Context) error {
+	var r struct {
+		Default string `json:"defaultBrowserContextId"`
+	}
+	if err := m.observer.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.Default != "" {
+		m.own = r.Default
+	}
+	return nil
+}
+
+// remember puts an entry into a map, which it empties first when it is full.
+func remember[K comparable, V any](known map[K]V, key K, value V) {
+	if len(known) >= maxKnown {
+		clear(known)
+	}
+	known[key] = value
+}
+
+// decode reads an event's parameters, and tells whether they could be read.
+func decode(event cdpproxy.Event, params any) bool {
+	return json.Unmarshal(event.Params, params) == nil
+}
+
+// broadcast wakes everybody who waits for the next signal. The zero value is ready.
+type broadcast struct{ waiting atomic.Pointer[chan struct{}] }
+
+// next returns a channel that the next signal closes.
+func (b *broadcast) next() <-chan struct{} {
+	for {
+		if c := b.waiting.Load(); c != nil {
+			return *c
+		}
+		c := make(chan struct{})
+		if b.waiting.CompareAndSwap(nil, &c) {
+			return c
+		}
+	}
+}
+
+// signal costs next to nothing while nobody waits.
+func (b *broadcast) signal() {
+	if b.waiting.Load() == nil {
+		return
+	}
+	if c := b.waiting.Swap(nil); c != nil {
+		close(*c)
+	}
+}
+
+// describe names a target for errors and logs, without what a URL may hold of
+// secrets.
+func describe(kind, url string) string {
+	return fmt.Sprintf("a %s at %s", kind, checkpoint.Clip(evidence.RedactURL(url)))
+}

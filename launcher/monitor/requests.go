@@ -1,0 +1,149 @@
+package monitor
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/launcher/recovery"
+)
+
+// requestSent reports what a page sent. It is reported once, however many client
+// sessions were told of it.
+func (m *Monitor) requestSent(t cdpproxy.Traffic) {
+	var r request
+	if json.Unmarshal(t.Params, &r) != nil {
+		return
+	}
+	entry, sent := r.entry(m.outcomes)
+	if declared := m.harmless.Load(); declared != nil {
+		entry.Declared = recovery.Declared(*declared, sent)
+	}
+	entry.Unprompted = !r.Gesture && t.Acted < m.navigations.selfSince(r.LoaderID, r.FrameID)
+	m.mu.Lock()
+	reported, key := m.sent, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect is a request of its own
+	if sent.Method == checkpoint.Websocket {
+		reported, key[1] = m.sockets, entry.Declared
+	}
+	known := reported[key]
+	remember(reported, key, true)
+	if key, ok := r.groupKey(); ok && !known {
+		m.group(key).add(r, &entry, m.outcomes)
+	}
+	m.mu.Unlock()
+	if !known {
+		m.sink(entry)
+	}
+}
+
+// group returns the group of the requests with a key. The caller holds m.mu.
+func (m *Monitor) group(key [32]byte) *group {
+	g := m.groups[key]
+	if g == nil {
+		m.grouped++
+		g = &group{name: fmt.Sprint(m.groupPrefix, "-", m.grouped)}
+		remember(m.groups, key, g)
+	}
+	return g
+}
+
+// group are requests that are the same to the byte, from the same document.
+type group struct {
+	name       string
+	unanswered []string // ids of those whose answer is not known
+	succeeded  int      // how many were answered with success
+	// prompted says that one of them followed from what a worker did, before they
+	// were polling; polls that they were polling before that.
+	prompted, polls bool
+}
+
+// add counts one more request, and completes its entry with what the group tells.
+func (g *group) add(r request, entry *checkpoint.Entry, outcomes *outcomes) {
+	entry.Group = g.name
+	if entry.Unprompted = g.mayPoll(*entry); entry.Unprompted {
+		entry.Repeat = g.repetition(r.RequestID, outcomes)
+		g.polls = g.polls || entry.Repeat >= recovery.PollingFrom
+	}
+}
+
+// mayPoll tells whether one more request may be polling. A page starts polling by
+// itself. Requests that it repeats after somebody acted are polling only where they
+// were that before.
+func (g *group) mayPoll(e checkpoint.Entry) bool {
+	may := !e.Gesture && (e.Unprompted && !g.prompted || g.polls)
+	g.prompted = g.prompted || !may
+	return may
+}
+
+// repetition counts one more request, and returns how many there are with those that
+// were answered with success before it.
+func (g *group) repetition(id string, outcomes *outcomes) int {
+	g.unanswered = slices.DeleteFunc(g.unanswered, func(id string) bool {
+		success, known := outcomes.of(id)
+		if success {
+			g.succeeded++
+		}
+		return known
+	})
+	if len(g.unanswered) < maxUnanswered {
+		g.unanswered = append(g.unanswered, id)
+	}
+	return g.succeeded + 1
+}
+
+// maxUnanswered bounds how many requests of a group are asked after.
+const maxUnanswered = 16
+
+// request is what is read of Network.requestWillBeSent, and of
+// Network.webSocketFrameSent. These come with all traffic, so no more of them is
+// decoded than is needed.
+type request struct {
+	RequestID string `json:"requestId"`
+	LoaderID  string `json:"loaderId"`
+	FrameID   string `json:"frameId"`
+	Type      string `json:"type"`
+	Gesture   bool   `json:"hasUserGesture"`
+	Request   struct {
+		URL     string            `json:"url"`
+		Method  string            `json:"method"`
+		Headers map[string]string `json:"headers"`
+		Body    string            `json:"postData"`
+		HasBody bool              `json:"hasPostData"`
+	} `json:"request"`
+	Message *struct {
+		Opcode int    `json:"opcode"`
+		Data   string `json:"payloadData"`
+	} `json:"response"`
+}
+
+// entry returns what is reported of the request, and what it is judged by, which
+// stays in memory.
+func (r request) entry(outcomes *outcomes) (checkpoint.Entry, recovery.Sent) {
+	if r.Message != nil {
+		sent := recovery.Sent{Method: checkpoint.Websocket, URL: outcomes.socketURL(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
+		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}, sent
+	}
+	sent := recovery.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody, Form: recovery.IsForm(r.Request.Headers)}
+	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Type: r.Type, Gesture: r.Gesture}
+	if r.Type == "Ping" && r.Request.Headers["Content-Type"] == "text/ping" {
+		e.Name = checkpoint.LinkPing
+	}
+	return e, sent
+}
+
+// textMessage is the opcode of a websocket's text message.
+const textMessage = 1
+
+// groupKey is equal for requests of scripts that are the same, from one document. It
+// is false for other requests, and where not all of the request is known. It stays in
+// memory.
+func (r request) groupKey() (key [32]byte, ok bool) {
+	if r.Type != "XHR" && r.Type != "Fetch" || r.Request.Body == "" && r.Request.HasBody || r.LoaderID == "" {
+		return key, false
+	}
+	b, err := json.Marshal([]string{r.LoaderID, r.Type, r.Request.Method, r.Request.URL, r.Request.Body})
+	return sha256.Sum256(b), err == nil
+}

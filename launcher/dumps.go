@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"leasehold/internal/durable"
+	"leasehold/launcher/sessionfile"
 )
 
 // Minidumps of crashed processes hold what those had in memory, secrets too. They
@@ -48,18 +49,6 @@ const (
 	dumpSuffix   = ".dmp"
 	dumpsRemoved = "removed" // ours: names of dumps that were not kept, one file each
 )
-
-// dumps is the folder of the session's minidumps.
-func (c cases) dumps(sessionID string) string { return filepath.Join(c.dir, sessionID+".dumps") }
-
-// makeDumps makes the folder of a session's minidumps.
-func (c cases) makeDumps(sessionID string) (string, error) {
-	dir := c.dumps(sessionID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("folder of crash dumps: %w", err)
-	}
-	return dir, nil
-}
 
 // dumpsIn lists the dumps of a folder, the oldest first; none where there is no such
 // folder.
@@ -174,18 +163,18 @@ func (l *Launcher) tidyDumps() error {
 	for v := range l.driven {
 		inUse[v.dumps] = true
 	}
-	var over []caseFile
+	var over []sessionfile.File
 	for _, f := range l.ended {
 		if f.Ended != "" && f.Evidence.EvidenceID != "" {
 			over = append(over, f)
 		}
 	}
 	l.mu.Unlock()
-	slices.SortFunc(over, func(a, b caseFile) int { return b.AcquiredAt.Compare(a.AcquiredAt) })
+	slices.SortFunc(over, func(a, b sessionfile.File) int { return b.AcquiredAt.Compare(a.AcquiredAt) })
 	var total int64
 	var errs error
 	for _, f := range over { // the newest first
-		dir := l.cases.dumps(f.SessionID)
+		dir := l.cases.Dumps(f.SessionID)
 		if _, err := os.Stat(dir); err != nil || inUse[dir] {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"leasehold/internal/boottime"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -117,10 +118,10 @@ func TestOverflowing(t *testing.T) {
 
 // TestDumpsGoWithTheirEvidenceOnly: what is removed of sessions that are over.
 func TestDumpsGoWithTheirEvidenceOnly(t *testing.T) {
-	l := &Launcher{cases: cases{t.TempDir()}, ended: map[string]caseFile{}, driven: map[*vitals]bool{}, bootID: boottime.ID()}
+	l := &Launcher{cases: sessionfile.NewDir(t.TempDir()), ended: map[string]sessionfile.File{}, driven: map[*vitals]bool{}, bootID: boottime.ID()}
 	session := func(id string, age time.Duration, ended string, evidence string, size int) string {
-		l.ended[id] = caseFile{SessionID: id, Ended: ended, Evidence: lease.Sealed{EvidenceID: evidence}, AcquiredAt: time.Now().Add(-age)}
-		dir, err := l.cases.makeDumps(id)
+		l.ended[id] = sessionfile.File{SessionID: id, Ended: ended, Evidence: lease.Sealed{EvidenceID: evidence}, AcquiredAt: time.Now().Add(-age)}
+		dir, err := l.cases.MakeDumps(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +150,7 @@ func TestDumpsGoWithTheirEvidenceOnly(t *testing.T) {
 			t.Errorf("%s: %v, want it kept: %v", filepath.Base(dir), err, want)
 		}
 	}
-	if err := l.cases.remove("newest"); err != nil {
+	if err := l.cases.Remove("newest"); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(newest); err == nil {

@@ -18,6 +18,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -261,8 +262,8 @@ func (s *session) recovery(sealed lease.Sealed, reason string) *recoveryCase {
 			if s.open.live == nil { // it never started
 				return chrome.RungAlreadyExited, nil
 			}
-			if s.file.Rung != "" {
-				return chrome.Rung(s.file.Rung), nil
+			if s.file.CloseMethod != "" {
+				return chrome.Rung(s.file.CloseMethod), nil
 			}
 			return s.closeBrowser()
 		},
@@ -344,7 +345,7 @@ func (s *session) closeBrowser() (chrome.Rung, error) {
 	rung, err := s.open.live.close(s.l, s.profile, s.l.keeping(s.manifest), s.log)
 	err = errors.Join(err, s.open.lock.ClearRunning())
 	s.mu.Lock()
-	s.file.Rung = string(rung)
+	s.file.CloseMethod = string(rung)
 	s.mu.Unlock()
 	return rung, err
 }
@@ -372,7 +373,7 @@ func (b *live) bound(d time.Duration) {
 }
 
 // keepCookies keeps the session cookies of a browser that is about to close.
-type keepCookies func(ctx context.Context, o *cdpproxy.Observer, profile string) error
+type keepCookies func(ctx context.Context, browser sessionfile.Caller, profile string) error
 
 // keeping is how the session cookies of a manifest's session are kept, nil where they
 // are dropped.
@@ -380,7 +381,7 @@ func (l *Launcher) keeping(m api.Manifest) keepCookies {
 	if m.SessionCookies == api.CookiesDrop {
 		return nil
 	}
-	return l.jar.export
+	return l.jar.Keep
 }
 
 func (b *live) close(l *Launcher, profile string, keep keepCookies, log zerolog.Logger) (chrome.Rung, error) {
@@ -489,7 +490,7 @@ func (s *session) startFailed(ctx context.Context, cause error) error {
 	}
 	if s.journal == nil {
 		var err error
-		if s.journal, err = checkpoint.Open(s.l.cases.journal(s.id)); err != nil {
+		if s.journal, err = checkpoint.Open(s.l.cases.Journal(s.id)); err != nil {
 			s.holding.Stop()
 			return errors.Join(p, err, s.open.lock.Unlock())
 		}

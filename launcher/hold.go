@@ -9,6 +9,7 @@ import (
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -52,7 +53,7 @@ const cookiesEvery = 10 * time.Second
 func (s *session) noteCookies() {
 	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
 	defer cancel()
-	if err := s.l.jar.note(ctx, s.open.live.monitor.Observer(), s.profile); err != nil {
+	if err := s.l.jar.Note(ctx, s.open.live.monitor.Observer(), s.profile); err != nil {
 		s.log.Warn().Err(err).Msg("session cookies not noted")
 	}
 }
@@ -74,7 +75,7 @@ func (s *session) quitInOrder() bool {
 		return false
 	}
 	if s.manifest.SessionCookies != api.CookiesDrop {
-		if err := s.l.jar.keepNoted(s.profile); err != nil {
+		if err := s.l.jar.KeepNoted(s.profile); err != nil {
 			s.log.Warn().Err(err).Msg("session cookies not kept")
 		}
 	}
@@ -82,11 +83,11 @@ func (s *session) quitInOrder() bool {
 }
 
 // dropNoted forgets the cookies noted of a session that is over, if it was a hold.
-func (l *Launcher) dropNoted(f caseFile, log zerolog.Logger) {
+func (l *Launcher) dropNoted(f sessionfile.File, log zerolog.Logger) {
 	if f.ByHand == nil {
 		return
 	}
-	if err := l.jar.dropNoted(f.Manifest.ProfileID); err != nil {
+	if err := l.jar.DropNoted(f.Manifest.ProfileID); err != nil {
 		log.Warn().Err(err).Msg("noted session cookies not removed")
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -91,8 +92,8 @@ type Options struct {
 // Launcher owns the sessions of one host. It implements api.Service.
 type Launcher struct {
 	o        Options
-	cases    cases
-	jar      cookieJar
+	cases    sessionfile.Dir
+	jar      sessionfile.Jar
 	presence *presence
 	bootID   string
 	metrics  *metrics
@@ -106,18 +107,18 @@ type Launcher struct {
 
 	mu       sync.Mutex
 	draining bool
-	sessions map[string]*session       // by id, living
-	profiles map[string]*openProfile   // what this host is at work on
-	warm     map[string]*openProfile   // browsers that wait for the next task, and are in no other map
-	places   places                    // who may start a browser here, and who waits
-	ended    map[string]caseFile       // by id
-	hashes   map[string]string         // session id by hash of capability
-	changed  chan struct{}             // closed and replaced whenever a profile may have become free
-	others   map[string]lease.Presence // the launchers that the store knows
-	late     map[string]bool           // sessions whose worker wrote after its end
-	protocol *protocolAsk              // Chrome's own description, once asked for
-	driven   map[*vitals]bool          // the browsers that are looked at
-	pending  map[string]chan struct{}  // sessions of the launcher before, by id; closed when it is known what becomes of them
+	sessions map[string]*session         // by id, living
+	profiles map[string]*openProfile     // what this host is at work on
+	warm     map[string]*openProfile     // browsers that wait for the next task, and are in no other map
+	places   places                      // who may start a browser here, and who waits
+	ended    map[string]sessionfile.File // by id
+	hashes   map[string]string           // session id by hash of capability
+	changed  chan struct{}               // closed and replaced whenever a profile may have become free
+	others   map[string]lease.Presence   // the launchers that the store knows
+	late     map[string]bool             // sessions whose worker wrote after its end
+	protocol *protocolAsk                // Chrome's own description, once asked for
+	driven   map[*vitals]bool            // the browsers that are looked at
+	pending  map[string]chan struct{}    // sessions of the launcher before, by id; closed when it is known what becomes of them
 }
 
 var _ api.Service = (*Launcher)(nil)
@@ -129,16 +130,16 @@ func New(o Options) (*Launcher, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &Launcher{
-		o: o, cases: cases{sessionsDir(o.DataDir)}, jar: cookieJar{cookiesDir(o.DataDir)},
+		o: o, cases: sessionfile.NewDir(o.DataDir), jar: sessionfile.NewJar(o.DataDir),
 		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
-		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, warm: map[string]*openProfile{}, ended: map[string]caseFile{},
+		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, warm: map[string]*openProfile{}, ended: map[string]sessionfile.File{},
 		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
 		late: map[string]bool{}, driven: map[*vitals]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
 		picturing: make(chan struct{}, picturesAtOnce),
 	}
 	o.Metrics.MustRegister(l.hostMetrics()...)
 	l.presence = &presence{l: l, steady: boottime.Now()}
-	known, err := l.cases.load()
+	known, err := l.cases.Load()
 	if err != nil {
 		cancel()
 		return nil, err
@@ -305,7 +306,7 @@ func (l *Launcher) lookup(sessionID string) (*session, error) {
 	return nil, api.Refuse(api.CodeUnknownSession, "no session %s is known here", sessionID)
 }
 
-func endedProblem(f caseFile) *api.Problem {
+func endedProblem(f sessionfile.File) *api.Problem {
 	how := f.Ended
 	if how == "" {
 		how = "the launcher that served it is gone"

@@ -16,6 +16,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -56,7 +57,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	}
 	deadline := boottime.Now().Add(o.Timeout)
 	for {
-		left, err := orphans(o.Root, cases{sessionsDir(o.DataDir)})
+		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return err // the directory itself is gone
@@ -80,7 +81,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 
 // orphans lists the profiles whose browser a launcher of these sessions started,
 // and that lives while no launcher has it.
-func orphans(root *profiledir.Root, c cases) ([]string, error) {
+func orphans(root *profiledir.Root, c sessionfile.Dir) ([]string, error) {
 	ids, err := root.List()
 	if err != nil {
 		return nil, err
@@ -91,7 +92,7 @@ func orphans(root *profiledir.Root, c cases) ([]string, error) {
 		if err != nil || !ok || running.BootID != boottime.ID() {
 			continue
 		}
-		if _, err := c.one(running.SessionID); err != nil {
+		if _, err := c.Read(running.SessionID); err != nil {
 			continue // another launcher's, on the same folder
 		}
 		p, err := procfs.Read(running.PID)
@@ -115,7 +116,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 	// A launcher without lease and workers: what it does needs neither.
 	l := &Launcher{
 		o:     Options{ID: o.ID, DataDir: o.DataDir, Root: o.Root, Archive: archive, Log: o.Log},
-		cases: cases{sessionsDir(o.DataDir)}, jar: cookieJar{cookiesDir(o.DataDir)},
+		cases: sessionfile.NewDir(o.DataDir), jar: sessionfile.NewJar(o.DataDir),
 		bootID: boottime.ID(), metrics: newMetrics(prometheus.NewRegistry()), ctx: ctx, cancel: cancel,
 	}
 	defer l.work.Wait()
@@ -167,7 +168,7 @@ func (l *Launcher) endOrphan(profile string) error {
 	}
 	f := files[0]
 	if f.Evidence.EvidenceID == "" {
-		entries, err := checkpoint.Read(l.cases.journal(f.SessionID))
+		entries, err := checkpoint.Read(l.cases.Journal(f.SessionID))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			log.Warn().Err(err).Msg("the journal cannot be read")
 		}
@@ -186,8 +187,8 @@ func (l *Launcher) endOrphan(profile string) error {
 			if file.Reason == "" {
 				file.Reason = reasonOrphaned
 			}
-			file.Unseen, file.Evidence, file.Rung = true, f.Evidence, rung
-			errs = errors.Join(errs, l.cases.save(file))
+			file.Unseen, file.Evidence, file.CloseMethod = true, f.Evidence, rung
+			errs = errors.Join(errs, l.cases.Save(file))
 		}
 		return errs
 	}
@@ -204,18 +205,18 @@ func (l *Launcher) endOrphan(profile string) error {
 
 // runsOf reads the files of every run of a browser, that of the record's session
 // first.
-func (l *Launcher) runsOf(r lease.Record, started string) ([]caseFile, error) {
+func (l *Launcher) runsOf(r lease.Record, started string) ([]sessionfile.File, error) {
 	sessions := []string{r.SessionID, started}
 	for _, run := range r.Runs {
 		sessions = append(sessions, run.SessionID)
 	}
-	var files []caseFile
+	var files []sessionfile.File
 	var errs error
 	for i, id := range sessions {
 		if id == "" || slices.Contains(sessions[:i], id) {
 			continue
 		}
-		f, err := l.cases.one(id)
+		f, err := l.cases.Read(id)
 		if err != nil {
 			errs = errors.Join(errs, err)
 			continue

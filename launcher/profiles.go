@@ -17,6 +17,7 @@ import (
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -58,7 +59,7 @@ func (l *Launcher) Session(sessionID string) (api.Session, error) {
 // SessionByCapability finds a session by the secret in a path.
 func (l *Launcher) SessionByCapability(capability string) (api.Session, error) {
 	l.mu.Lock()
-	sessionID, ok := l.hashes[hashCapability(capability)]
+	sessionID, ok := l.hashes[sessionfile.HashCapability(capability)]
 	l.mu.Unlock()
 	if !ok {
 		return api.Session{}, api.Refuse(api.CodeUnknownSession, "no session has this capability")

@@ -18,16 +18,9 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
-
-// proxyUse is what a browser was started with, as its session's file keeps it.
-type proxyUse struct {
-	ID     string `json:"proxy_id"`
-	Server string `json:"server"`
-	// Sum tells the server and its user name from another's.
-	Sum string `json:"sha256"`
-}
 
 // proxyCheckTimeout bounds how long a proxy may take to answer before a grant.
 const proxyCheckTimeout = 10 * time.Second
@@ -111,7 +104,7 @@ func (l *Launcher) unknownProxy(id string) *api.Problem {
 // use sets the proxy of the profile's next browser.
 func (o *openProfile) use(p *proxies.Proxy) {
 	if o.server = p; p != nil {
-		o.proxy = &proxyUse{ID: p.ID(), Server: p.Server(), Sum: p.Sum()}
+		o.proxy = &sessionfile.ProxyUse{ID: p.ID(), Server: p.Server(), Sum: p.Sum()}
 	}
 }
 
@@ -210,7 +203,7 @@ func (l *Launcher) sameProxy(o *openProfile, r lease.Record) error {
 	return nil
 }
 
-func proxyFact(r lease.Record, asked string, used *proxyUse, now *proxies.Proxy, labels bool) recovery.Fact {
+func proxyFact(r lease.Record, asked string, used *sessionfile.ProxyUse, now *proxies.Proxy, labels bool) recovery.Fact {
 	f := recovery.Fact{Name: recovery.ProxyUnchanged, Answer: recovery.No}
 	switch {
 	case asked != "" && asked != r.ProxyID:

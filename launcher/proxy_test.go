@@ -11,6 +11,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -34,7 +35,7 @@ func proxySet(t *testing.T, servers ...string) *proxies.Set {
 func TestProxyFact(t *testing.T) {
 	set := proxySet(t, "http://one:1", "http://two:2")
 	one, two := set.Find("p0"), set.Find("p1")
-	with := func(p *proxies.Proxy) *proxyUse {
+	with := func(p *proxies.Proxy) *sessionfile.ProxyUse {
 		var o openProfile
 		o.use(p)
 		return o.proxy
@@ -43,7 +44,7 @@ func TestProxyFact(t *testing.T) {
 	moved.Sum = two.Sum()
 	for name, tt := range map[string]struct {
 		record, asked string
-		used          *proxyUse
+		used          *sessionfile.ProxyUse
 		now           *proxies.Proxy
 		labels        bool
 		want          recovery.Answer

@@ -43,7 +43,7 @@ func (s *session) observedWith(cookies json.RawMessage, err error) {
 	s.open.live.monitor.Attribute(s.token, s.granted.HarmlessRequests)
 	content, err := s.l.digests(s.profile, cookies, err)
 	if err == nil {
-		err = os.WriteFile(s.l.cases.digests(s.id), content, 0o600)
+		err = os.WriteFile(s.l.cases.Digests(s.id), content, 0o600)
 	}
 	if err != nil {
 		s.log.Warn().Err(err).Msg("no digests of the account's state: whether it changes cannot be told")
@@ -121,7 +121,7 @@ func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaTyp
 		err = errors.New("the launcher that carried them is gone")
 	}
 	add(evidence.CommandsPart, evidence.KindCommands, isJSON, c.commands, err)
-	before, err := os.ReadFile(c.l.cases.digests(c.record.SessionID))
+	before, err := os.ReadFile(c.l.cases.Digests(c.record.SessionID))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("none were made at the grant")
 	}

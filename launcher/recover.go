@@ -22,6 +22,7 @@ import (
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -30,7 +31,7 @@ import (
 // part may be with some process that is not.
 type recoveryCase struct {
 	l       *Launcher
-	file    caseFile
+	file    sessionfile.File
 	profile string
 	path    string
 	lock    *profiledir.Lock
@@ -58,7 +59,7 @@ func (c *recoveryCase) run() (string, error) {
 		return "", errors.Join(err, errNoEvidence)
 	}
 	rung, closeErr := c.close()
-	c.file.Rung = string(rung)
+	c.file.CloseMethod = string(rung)
 	if err != nil {
 		return "", errors.Join(err, closeErr)
 	}
@@ -173,7 +174,7 @@ func (c *recoveryCase) inspect(r lease.Record, closeProblem error) recovery.Insp
 		facts = append(facts, recovery.Fact{Name: recovery.BrowserGone, Answer: recovery.Is(len(users) == 0), How: closeProblem.Error()})
 	default:
 		facts = append(facts, recovery.Fact{Name: recovery.BrowserGone, Answer: recovery.Is(len(users) == 0),
-			How: fmt.Sprintf("%d processes name the directory; it ended by %s", len(users), orUnknown(c.file.Rung))})
+			How: fmt.Sprintf("%d processes name the directory; it ended by %s", len(users), orUnknown(c.file.CloseMethod))})
 	}
 	facts = append(facts, unlocked(c.lock.Retake(), dir.Singleton))
 	if err != nil {
@@ -459,7 +460,7 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 	l.settle(r.SessionID)
 	l.dropNoted(f, log)
 	// Nobody watched the browser since its launcher died.
-	if browser != nil || f.Rung == "" && f.Reason != reasonUnanswered {
+	if browser != nil || f.CloseMethod == "" && f.Reason != reasonUnanswered {
 		f.Unseen = true
 	}
 	if f.Evidence.EvidenceID == "" {
@@ -481,7 +482,7 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 	}
 	c.close = func() (chrome.Rung, error) {
 		if browser == nil {
-			return chrome.Rung(f.Rung), nil
+			return chrome.Rung(f.CloseMethod), nil
 		}
 		rung, err := browser.close(l, r.ProfileID, l.keeping(f.Manifest), log)
 		// The browser had its part of the lock; with it gone, that is ours.
@@ -548,7 +549,7 @@ func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
 		if sealed.EvidenceID == "" {
 			return errors.Join(errors.New("no evidence of a browser that outlived its lease: it stays open"), browser.letGo(), lock.Unlock())
 		}
-		if _, err := browser.close(l, r.ProfileID, l.jar.export, log); err != nil {
+		if _, err := browser.close(l, r.ProfileID, l.jar.Keep, log); err != nil {
 			return errors.Join(err, lock.Unlock())
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, storeTimeout)
@@ -584,17 +585,17 @@ func (l *Launcher) leftRun(r lease.Record, run lease.Run) (lostRun, error) {
 	f, known := l.ended[run.SessionID]
 	l.mu.Unlock()
 	// The guard of the launcher before may have come between.
-	if disk, err := l.cases.one(run.SessionID); err == nil && known && f.Reason == "" {
+	if disk, err := l.cases.Read(run.SessionID); err == nil && known && f.Reason == "" {
 		f = disk
 	}
 	if !known {
-		f = caseFile{SessionID: run.SessionID, Token: run.Token, Unseen: true, SeenAt: r.HeartbeatAt}
+		f = sessionfile.File{SessionID: run.SessionID, Token: run.Token, Unseen: true, SeenAt: r.HeartbeatAt}
 		f.Manifest = api.Manifest{ProfileID: r.ProfileID, WorkerID: run.OwnerWorkerID, TaskID: run.TaskID}
 	}
 	if f.Reason == "" {
 		f.Reason, f.Unseen = reasonLauncherRestart, true
 	}
-	entries, err := checkpoint.Read(l.cases.journal(run.SessionID))
+	entries, err := checkpoint.Read(l.cases.Journal(run.SessionID))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}

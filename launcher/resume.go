@@ -12,6 +12,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -107,7 +108,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 	f := l.ended[r.SessionID]
 	l.mu.Unlock()
 	f.Manifest.OneShot, f.Manifest.ByHand = f.OneShot, f.ByHand
-	entries, err := checkpoint.Read(l.cases.journal(f.SessionID))
+	entries, err := checkpoint.Read(l.cases.Journal(f.SessionID))
 	if err != nil {
 		return nil, err
 	}
@@ -141,12 +142,12 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 	}
 	if _, kept, err := l.o.Root.Kept(r.ProfileID); err == nil && leftWarm(kept) {
 		// It was killed over a handover: what the browser has is not to be set again.
-		if err := l.jar.drop(r.ProfileID); err != nil {
+		if err := l.jar.Drop(r.ProfileID); err != nil {
 			return nil, err
 		}
 	}
 	s.hold(k)
-	if s.journal, err = checkpoint.Open(l.cases.journal(s.id)); err == nil {
+	if s.journal, err = checkpoint.Open(l.cases.Journal(s.id)); err == nil {
 		if err = s.record(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: nameOver}); err == nil {
 			err = errors.Join(lock.Keep(s.granted), s.holding.Fence().Check())
 		}
@@ -180,7 +181,7 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 
 // factsLeft is what is known of a session's worker when its launcher has ended:
 // the launcher ended the connections that were open, not the worker.
-func factsLeft(f caseFile, entries []checkpoint.Entry, now time.Time) facts {
+func factsLeft(f sessionfile.File, entries []checkpoint.Entry, now time.Time) facts {
 	left := facts{startedAt: f.AcquiredAt, seenAt: now}
 	open, last := 0, ""
 	for _, e := range entries {
@@ -210,7 +211,7 @@ func factsLeft(f caseFile, entries []checkpoint.Entry, now time.Time) facts {
 func (s *session) learn(capability string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.capability == "" && hashCapability(capability) == s.file.CapabilityHash {
+	if s.capability == "" && sessionfile.HashCapability(capability) == s.file.CapabilityHash {
 		s.capability = capability
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/sessionfile"
 )
 
 func TestFactsLeft(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	f := caseFile{AcquiredAt: now.Add(-time.Hour)}
+	f := sessionfile.File{AcquiredAt: now.Add(-time.Hour)}
 	for _, tt := range []struct {
 		name               string
 		connections        []string

@@ -15,6 +15,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -36,7 +37,7 @@ type openProfile struct {
 	// server is the profile's proxy, if it has one, proxy what its sessions'
 	// files say of it, relay the way to it that Chrome cannot go by itself.
 	server *proxies.Proxy
-	proxy  *proxyUse
+	proxy  *sessionfile.ProxyUse
 	relay  *proxies.Relay
 	// lost are the runs that were lost while others went on.
 	lost []lostRun
@@ -60,7 +61,7 @@ type openProfile struct {
 
 // lostRun is what recovery has to know of a run whose evidence is stored.
 type lostRun struct {
-	file    caseFile
+	file    sessionfile.File
 	entries []checkpoint.Entry
 }
 

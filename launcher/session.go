@@ -24,6 +24,7 @@ import (
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -55,7 +56,7 @@ type session struct {
 	left bool
 
 	mu       sync.Mutex
-	file     caseFile
+	file     sessionfile.File
 	facts    facts
 	commands evidence.Commands // of connections that ended
 	conns    map[*cdpproxy.Conn]bool
@@ -88,8 +89,8 @@ func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *ope
 		policy: policyOf(m, l.o.Timing.TTL, l.o.ReconnectGrace),
 		facts:  facts{startedAt: now, seenAt: now},
 		woken:  make(chan struct{}, 1), done: make(chan struct{}),
-		file: caseFile{
-			SessionID: r.SessionID, CapabilityHash: hashCapability(capability), Token: r.Token,
+		file: sessionfile.File{
+			SessionID: r.SessionID, CapabilityHash: sessionfile.HashCapability(capability), Token: r.Token,
 			Manifest: m, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: o.proxy,
 		},
 	}
@@ -125,12 +126,12 @@ func (s *session) persist() error {
 	f := s.file
 	f.SeenAt = s.facts.seenAt.UTC()
 	s.mu.Unlock()
-	return s.l.cases.save(f)
+	return s.l.cases.Save(f)
 }
 
 // forget removes what a grant that did not happen left behind.
 func (s *session) forget() {
-	if err := s.l.cases.remove(s.id); err != nil {
+	if err := s.l.cases.Remove(s.id); err != nil {
 		s.log.Warn().Err(err).Msg("session file not removed")
 	}
 }
@@ -143,7 +144,7 @@ func (s *session) hold(k *lease.Keeper) {
 
 func (s *session) openJournal() error {
 	var err error
-	if s.journal, err = checkpoint.Open(s.l.cases.journal(s.id)); err != nil {
+	if s.journal, err = checkpoint.Open(s.l.cases.Journal(s.id)); err != nil {
 		return err
 	}
 	s.note(checkpoint.Entry{Kind: checkpoint.KindStart, Name: s.manifest.TaskID, Text: s.manifest.WorkerID})
@@ -165,7 +166,7 @@ func (s *session) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dumps, err := s.l.cases.makeDumps(s.id)
+	dumps, err := s.l.cases.MakeDumps(s.id)
 	if err != nil {
 		return err
 	}
@@ -176,7 +177,7 @@ func (s *session) start(ctx context.Context) error {
 	}
 	browser, err := chrome.Start(ctx, chrome.Options{
 		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: s.l.headless(s.manifest), Proxy: proxy, Group: group, DumpDir: dumps,
-		ExtraArgs: s.manifest.ChromeArgs, Lock: lock.File(), OutputFile: s.l.cases.output(s.id),
+		ExtraArgs: s.manifest.ChromeArgs, Lock: lock.File(), OutputFile: s.l.cases.Output(s.id),
 	})
 	if err != nil {
 		if group != nil {
@@ -188,19 +189,19 @@ func (s *session) start(ctx context.Context) error {
 	for _, w := range browser.Warnings() {
 		s.log.Warn().Msg(w)
 	}
-	ledger, err := cdpproxy.CreateLedger(s.l.cases.ledger(s.id))
+	ledger, err := cdpproxy.CreateLedger(s.l.cases.Ledger(s.id))
 	if err != nil { // the session is recovered then, if the launcher is killed
 		s.log.Warn().Err(err).Msg("a restart of the launcher will end the session")
 	}
 	running := profiledir.Running{
 		PID: identity.PID, StartTime: identity.StartTime, BootID: identity.BootID, SessionID: s.id, Token: s.token,
-		TempDir: browser.TempDir(), OutputFile: s.l.cases.output(s.id), Dumps: dumps,
+		TempDir: browser.TempDir(), OutputFile: s.l.cases.Output(s.id), Dumps: dumps,
 	}
 	if group != nil {
 		running.Group = group.Dir()
 	}
 	if ledger != nil {
-		running.Ledger = s.l.cases.ledger(s.id)
+		running.Ledger = s.l.cases.Ledger(s.id)
 	}
 	if err := lock.SetRunning(running); err != nil {
 		s.open.live = &live{browser: browser, ledger: ledger, stop: func() {}}
@@ -215,9 +216,9 @@ func (s *session) start(ctx context.Context) error {
 	s.open.live.vitals.bound(limit)
 	s.l.metrics.starts.Observe(time.Since(begun).Seconds())
 	if s.manifest.SessionCookies == api.CookiesDrop {
-		err = s.l.jar.drop(s.profile)
+		err = s.l.jar.Drop(s.profile)
 	} else {
-		err = s.l.jar.restore(ctx, s.open.live.monitor.Observer(), s.profile)
+		err = s.l.jar.Restore(ctx, s.open.live.monitor.Observer(), s.profile)
 	}
 	if err == nil {
 		err = s.openDedicated()

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
-	"leasehold/internal/durable"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
@@ -65,7 +63,7 @@ func (l *Launcher) CloneProfile(ctx context.Context, profileID string, req api.P
 		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
 	}
 	return l.copyProfile(ctx, req.To, path, "profile_id", set, func(lock *profiledir.Lock) error {
-		return errors.Join(lock.MarkClone(profileID), l.jar.copy(profileID, req.To))
+		return errors.Join(lock.MarkClone(profileID), l.jar.Copy(profileID, req.To))
 	})
 }
 
@@ -87,7 +85,7 @@ func (l *Launcher) RemoveClone(ctx context.Context, profileID string, req api.Pr
 	}
 	of, err := lock.RemoveClone()
 	if err == nil {
-		err = l.jar.drop(profileID)
+		err = l.jar.Drop(profileID)
 	}
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, profiledir.ErrNoClone) {
@@ -236,19 +234,4 @@ func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field strin
 	}
 	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Msg("profile copied")
 	return r, nil
-}
-
-// copy gives one profile the session cookies that another keeps.
-func (j cookieJar) copy(from, to string) error {
-	b, err := os.ReadFile(j.path(from))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = durable.Replace(j.path(to), b)
-	}
-	if err != nil {
-		return fmt.Errorf("session cookies of %s: %w", from, err)
-	}
-	return nil
 }

@@ -222,10 +222,10 @@ func (s *session) staysWarm() bool {
 	err := s.clear(ctx)
 	if err == nil {
 		// A browser that crashes while nobody uses it may not cost a login.
-		err = s.l.jar.hold(ctx, s.open.live.monitor.Observer(), s.profile)
+		err = s.l.jar.KeepAll(ctx, s.open.live.monitor.Observer(), s.profile)
 	}
 	if err != nil {
-		s.log.Warn().AnErr("problem", errors.Join(err, s.l.jar.drop(s.profile))).Msg("the browser cannot be handed on: it is closed")
+		s.log.Warn().AnErr("problem", errors.Join(err, s.l.jar.Drop(s.profile))).Msg("the browser cannot be handed on: it is closed")
 		return false
 	}
 	s.open.live.bound(0)
@@ -239,7 +239,7 @@ func (s *session) clear(ctx context.Context) error {
 	if err := s.open.live.monitor.Clear(ctx, clients{s}); err != nil {
 		return err
 	}
-	return os.Truncate(s.l.cases.output(s.open.started), 0) // it is in the evidence
+	return os.Truncate(s.l.cases.Output(s.open.started), 0) // it is in the evidence
 }
 
 // clients are the session's connections, for the monitor.
@@ -536,7 +536,7 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 	before.Go(func() { unfit = o.live.monitor.Quiet(looking) })
 	before.Go(func() { opened = s.openJournal() })
 	asked.Go(func() { cookies, unknown = o.live.cookies(looking) })
-	persisted := l.cases.begin(s.file)
+	persisted := l.cases.Begin(s.file)
 	before.Wait()
 	persisted = errors.Join(persisted, opened)
 	if unfit != nil {
@@ -575,10 +575,10 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
 	}
 	// Before the floor: it tells the next launcher that this was done.
-	err = errors.Join(err, l.jar.drop(s.profile))
+	err = errors.Join(err, l.jar.Drop(s.profile))
 	// Nobody is served before all of this is on disk; it goes there side by side.
 	var rest sync.WaitGroup
-	rest.Go(func() { persisted = l.cases.sync(s.id) })
+	rest.Go(func() { persisted = l.cases.Sync(s.id) })
 	rest.Go(func() {
 		asked.Wait()
 		s.observedWith(cookies, unknown)
@@ -642,13 +642,13 @@ func (l *Launcher) closeLeftWarm(r lease.Record, b *live, lock *profiledir.Lock,
 // closeWarm closes a browser that no session has. Only one that says that it ended
 // cleanly has kept all that it keeps.
 func (l *Launcher) closeWarm(b *live, lock *profiledir.Lock, profile string, log zerolog.Logger) error {
-	if _, err := b.close(l, profile, l.jar.renew, log); err != nil {
+	if _, err := b.close(l, profile, l.jar.KeepOfWarm, log); err != nil {
 		return err
 	}
 	err := lock.ClearRunning()
 	dir, unknown := l.o.Root.Inspect(profile)
 	if err == nil && unknown == nil && dir.ClosedCleanly.Answer == profiledir.Yes {
-		err = l.jar.settled(profile)
+		err = l.jar.ClosedInOrder(profile)
 	}
 	return err
 }

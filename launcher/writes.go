@@ -10,6 +10,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -37,7 +38,7 @@ func (l *Launcher) lateOrEnded(ctx context.Context, sessionID string, token leas
 	l.mu.Lock()
 	f, known := l.ended[sessionID]
 	if s := l.sessions[sessionID]; s != nil {
-		f, known = caseFile{SessionID: s.id, Token: s.token, Manifest: s.manifest}, true
+		f, known = sessionfile.File{SessionID: s.id, Token: s.token, Manifest: s.manifest}, true
 	}
 	l.mu.Unlock()
 	if !known {

@@ -23,6 +23,7 @@ var order = []string{
 	"leasehold/launcher/profiledir",
 	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery",
+	"leasehold/launcher/sessionfile",
 	"leasehold/launcher/api",
 	"leasehold/cdpproxy",
 	"leasehold/lease/natskv",

@@ -1,0 +1,193 @@
+// Package sessionfile keeps on disk what has to be known of a session after its
+// launcher: the session's file, journal, ledger and the other files beside it, and
+// the session cookies that one session of a profile leaves to the next.
+package sessionfile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/internal/durable"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// File is what is kept of a session: enough for the next launcher to go on with it
+// or to recover it, and to tell a worker that comes late how it ended. The capability
+// itself is not in it. A newer launcher reads the files of an older one.
+type File struct {
+	SessionID      string       `json:"session_id"`
+	CapabilityHash string       `json:"capability_sha256"`
+	Token          lease.Token  `json:"lease_token"`
+	Manifest       api.Manifest `json:"manifest"`
+	AcquiredAt     time.Time    `json:"acquired_at"`
+	SeenAt         time.Time    `json:"seen_at"`
+	// Proxy is what the browser was started with; nil: with none.
+	Proxy *ProxyUse `json:"proxy,omitempty"`
+	// Reason is why the session ends, once it does.
+	Reason string `json:"reason,omitempty"`
+	// Evidence names the bundle, once one is stored.
+	Evidence lease.Sealed `json:"evidence"`
+	// Unseen says that there was a time during which nobody watched what the
+	// pages sent.
+	Unseen bool `json:"unseen,omitempty"`
+	// InOrder says that the evidence is stored and the browser closed as the
+	// worker wished, so that only the release may be missing. Outcome is what the
+	// worker said of its task.
+	InOrder bool   `json:"in_order,omitempty"`
+	Outcome string `json:"outcome,omitempty"`
+	// CloseMethod is how the browser ended, once it did.
+	CloseMethod string `json:"rung,omitempty"`
+	// Ended is how the session ended, in words; empty: it has not.
+	Ended string `json:"ended,omitempty"`
+	// OneShot and ByHand are the manifest's, which leaves them out of its JSON.
+	OneShot bool        `json:"one_shot,omitempty"`
+	ByHand  *api.ByHand `json:"by_hand,omitempty"`
+	// Resume is what a resumed task was told.
+	Resume *api.Resume `json:"resume,omitempty"`
+	// Dedicated is the address of the session's own port, if it has one.
+	Dedicated string `json:"dedicated,omitempty"`
+}
+
+// ProxyUse is the proxy that a browser was started with.
+type ProxyUse struct {
+	ID     string `json:"proxy_id"`
+	Server string `json:"server"`
+	// Sum tells the server and its user name from another's.
+	Sum string `json:"sha256"`
+}
+
+// HashCapability is the form in which a capability is kept.
+func HashCapability(capability string) string {
+	sum := sha256.Sum256([]byte(capability))
+	return hex.EncodeToString(sum[:])
+}
+
+// Dir is the folder of the sessions of one launcher.
+type Dir struct{ path string }
+
+// NewDir returns the folder in a launcher's data directory. Load makes it.
+func NewDir(dataDir string) Dir { return Dir{filepath.Join(dataDir, "sessions")} }
+
+func (d Dir) file(sessionID string) string { return filepath.Join(d.path, sessionID+".json") }
+
+// Journal is the path of a session's journal.
+func (d Dir) Journal(sessionID string) string { return filepath.Join(d.path, sessionID+".journal") }
+
+// Output is the path of what a session's browser printed.
+func (d Dir) Output(sessionID string) string { return filepath.Join(d.path, sessionID+".chrome.log") }
+
+// Ledger is the path of the list of what is open on the pipe of a session's browser.
+func (d Dir) Ledger(sessionID string) string { return filepath.Join(d.path, sessionID+".ledger") }
+
+// Digests is the path of the digests of the account's state at a session's grant.
+func (d Dir) Digests(sessionID string) string { return filepath.Join(d.path, sessionID+".digests") }
+
+// Dumps is the folder of the minidumps of a session's browser.
+func (d Dir) Dumps(sessionID string) string { return filepath.Join(d.path, sessionID+".dumps") }
+
+// MakeDumps makes the folder of a session's minidumps.
+func (d Dir) MakeDumps(sessionID string) (string, error) {
+	dir := d.Dumps(sessionID)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("folder of crash dumps: %w", err)
+	}
+	return dir, nil
+}
+
+// Save replaces the file of a session, synced.
+func (d Dir) Save(f File) error {
+	b, err := json.Marshal(f)
+	if err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	if err := durable.Replace(d.file(f.SessionID), b); err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	return nil
+}
+
+// Begin writes the file of a new session. It survives the launcher from then on, and
+// a crash of the host after Sync.
+func (d Dir) Begin(f File) error {
+	b, err := json.Marshal(f)
+	if err == nil {
+		err = os.WriteFile(d.file(f.SessionID), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	return nil
+}
+
+// Sync puts the file of a session that was begun on disk.
+func (d Dir) Sync(sessionID string) error {
+	if err := errors.Join(durable.Sync(d.file(sessionID)), durable.Sync(d.path)); err != nil {
+		return fmt.Errorf("session file: %w", err)
+	}
+	return nil
+}
+
+// Read reads the file of a session.
+func (d Dir) Read(sessionID string) (File, error) {
+	var f File
+	b, err := os.ReadFile(d.file(sessionID))
+	if err == nil {
+		err = json.Unmarshal(b, &f)
+	}
+	if err == nil && f.SessionID != sessionID {
+		err = fmt.Errorf("it is that of %q", f.SessionID)
+	}
+	if err != nil {
+		return File{}, fmt.Errorf("session file of %s: %w", sessionID, err)
+	}
+	return f, nil
+}
+
+// Load reads all files, the oldest first, and makes the folder where it is missing.
+func (d Dir) Load() ([]File, error) {
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		return nil, fmt.Errorf("sessions folder: %w", err)
+	}
+	names, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, fmt.Errorf("sessions folder: %w", err)
+	}
+	var all []File
+	for _, n := range names {
+		if !strings.HasSuffix(n.Name(), ".json") {
+			continue
+		}
+		var f File
+		b, err := os.ReadFile(filepath.Join(d.path, n.Name()))
+		if err != nil || json.Unmarshal(b, &f) != nil || d.file(f.SessionID) != filepath.Join(d.path, n.Name()) {
+			continue // foreign or unreadable: without it the profile goes to a person
+		}
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b File) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
+	return all, nil
+}
+
+// Remove deletes everything that is kept of a session.
+func (d Dir) Remove(sessionID string) error {
+	var errs error
+	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
+		}
+	}
+	if err := os.RemoveAll(d.Dumps(sessionID)); err != nil {
+		errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
+	}
+	return errs
+}

@@ -439,7 +439,7 @@ func (l *Launcher) storeGrant(ctx context.Context, s *session, entry lease.Entry
 	case err != nil:
 		// It may have been granted: whoever sees the record later recovers a
 		// session that touched nothing.
-		s.file.Reason = reasonUnanswered
+		s.file.Reason = api.ReasonUnanswered
 		return errors.Join(err, l.remember(s.file))
 	}
 	l.metrics.grants.Inc()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -13,12 +12,11 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
-	"leasehold/internal/cgroup"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -54,7 +52,7 @@ func (s *session) finish(r ruling, bundle *evidence.Bundle) {
 		how, err = s.recover(r, bundle)
 	}
 	if errors.Is(err, errNoEvidence) && s.open.live != nil {
-		err = errors.Join(err, s.open.live.letGo())
+		err = errors.Join(err, s.open.live.Detach())
 	}
 	if err != nil {
 		s.log.Error().Err(err).Msg("the session's end is not complete: it is tried again")
@@ -79,7 +77,7 @@ func (s *session) leave(bundle *evidence.Bundle) {
 	}
 	last := s.leaves()
 	if last {
-		err = errors.Join(err, s.open.live.letGo())
+		err = errors.Join(err, s.open.live.Detach())
 	}
 	err = errors.Join(err, s.persist(), s.journal.Close())
 	if last {
@@ -152,18 +150,18 @@ func (s *session) endInOrder(r ruling) (string, error) {
 	sealed := s.save(s.capture(r.reason, r.outcome))
 	if sealed.EvidenceID == "" {
 		s.holding.Stop()
-		return s.recovery(sealed, reasonNoEvidence).run()
+		return s.recovery(sealed, api.ReasonNoEvidence).run()
 	}
 	if len(s.open.lost) > 0 {
 		s.holding.Stop()
-		return s.recovery(sealed, reasonRunLost).run()
+		return s.recovery(sealed, api.ReasonRunLost).run()
 	}
 	warm := s.staysWarm()
 	if !warm {
 		if rung, err := s.closeBrowser(); err != nil || rung.Killed() {
 			s.log.Error().Err(err).Str("rung", string(rung)).Msg("the browser did not close in order: the profile goes through recovery")
 			s.holding.Stop()
-			return s.recovery(sealed, reasonNotClosed).run()
+			return s.recovery(sealed, api.ReasonNotClosed).run()
 		}
 	}
 	s.holding.Stop()
@@ -281,15 +279,15 @@ func (s *session) closeCode(r ruling) (int, string) {
 		return cdpproxy.CloseFenced, fenced.Error()
 	case cause != nil:
 		return cdpproxy.CloseExpired, cause.Error()
-	case r.reason == reasonBrowserCrashed:
+	case r.reason == api.ReasonBrowserCrashed:
 		select { // the pipe ends before the process can be asked how
-		case <-s.open.live.browser.Exited():
+		case <-s.open.live.Exited():
 		case <-time.After(exitTimeout):
 		}
-		return cdpproxy.CloseCrashed, "the browser crashed: " + s.open.live.browser.ExitStatus()
-	case r.reason == reasonBrowserHangs, r.reason == reasonBrowserMemory:
-		return cdpproxy.CloseCrashed, s.open.live.ailing()
-	case r.reason == reasonShutdown:
+		return cdpproxy.CloseCrashed, "the browser crashed: " + s.open.live.ExitStatus()
+	case r.reason == api.ReasonBrowserHangs, r.reason == api.ReasonBrowserMemory:
+		return cdpproxy.CloseCrashed, s.open.live.Failure().Detail
+	case r.reason == api.ReasonShutdown:
 		return cdpproxy.CloseShuttingDown, "the launcher is shutting down"
 	default:
 		return cdpproxy.CloseQuarantined, "profile quarantined: " + r.reason
@@ -342,7 +340,7 @@ func (l *Launcher) save(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
 // closeBrowser ends the browser by the ladder, and waits until no process names
 // the profile directory.
 func (s *session) closeBrowser() (chrome.Rung, error) {
-	rung, err := s.open.live.close(s.l, s.profile, s.l.keeping(s.manifest), s.log)
+	rung, err := s.open.live.Close(s.profile, s.l.keeping(s.manifest), s.log)
 	err = errors.Join(err, s.open.lock.ClearRunning())
 	s.mu.Lock()
 	s.file.CloseMethod = string(rung)
@@ -350,133 +348,13 @@ func (s *session) closeBrowser() (chrome.Rung, error) {
 	return rung, err
 }
 
-// letGo leaves the browser open, for whoever takes it over next.
-func (b *live) letGo() error {
-	b.stop()
-	if b.mux != nil {
-		b.mux.Stop()
-		<-b.mux.Done()
-	}
-	return errors.Join(b.ledger.Close(), b.browser.Detach())
-}
-
-// bound ends writes to a browser that does not read: it must not hold up the end
-// of its session. Zero takes the bound away.
-func (b *live) bound(d time.Duration) {
-	var at time.Time
-	if d > 0 {
-		at = time.Now().Add(d)
-	}
-	if commands := b.browser.Commands(); commands != nil {
-		_ = commands.SetWriteDeadline(at) // pipes have deadlines
-	}
-}
-
-// keepCookies keeps the session cookies of a browser that is about to close.
-type keepCookies func(ctx context.Context, browser sessionfile.Caller, profile string) error
-
 // keeping is how the session cookies of a manifest's session are kept, nil where they
 // are dropped.
-func (l *Launcher) keeping(m api.Manifest) keepCookies {
+func (l *Launcher) keeping(m api.Manifest) browser.KeepCookies {
 	if m.SessionCookies == api.CookiesDrop {
 		return nil
 	}
 	return l.jar.Keep
-}
-
-func (b *live) close(l *Launcher, profile string, keep keepCookies, log zerolog.Logger) (chrome.Rung, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	b.bound(askTimeout)
-	if b.monitor != nil {
-		b.monitor.Closing()
-	}
-	begun := time.Now()
-	ask := func(ctx context.Context) error {
-		if b.monitor == nil {
-			return errors.New("the browser was never driven")
-		}
-		if keep != nil {
-			short, cancel := context.WithTimeout(ctx, cookiesTimeout)
-			if err := keep(short, b.monitor.Observer(), profile); err != nil {
-				log.Warn().Err(err).Msg("session cookies not kept")
-			}
-			cancel()
-		}
-		return b.mux.Call(ctx, "Browser.close", nil, nil)
-	}
-	rung, err := b.browser.Close(ctx, ask, chrome.Bounds{})
-	if b.mux != nil {
-		// What the pages did last is in the journal when this returns.
-		for _, ended := range []<-chan struct{}{b.mux.Done(), b.recorded} {
-			select {
-			case <-ended:
-			case <-ctx.Done():
-				err = errors.Join(err, errors.New("the browser's pipe did not end"))
-			}
-		}
-	}
-	b.stop()
-	err = errors.Join(err, b.ledger.Remove())
-	if g := b.browser.Group(); g != nil && rung != "" {
-		if err := g.Remove(groupTimeout); err != nil {
-			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
-		}
-	}
-	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
-	defer cancelWait()
-	err = errors.Join(err, l.o.Root.WaitUnused(waiting, profile))
-	l.metrics.closes.WithLabelValues(string(rung)).Inc()
-	log.Info().Str("rung", string(rung)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
-	return rung, err
-}
-
-// browserState is the part of a bundle about the browser's process.
-type browserState struct {
-	PID int `json:"pid"`
-	// ExitStatus is how it ended; empty while it runs.
-	ExitStatus string `json:"exit_status,omitempty"`
-	// Ailment is why it had to be given up while it ran.
-	Ailment string       `json:"ailment,omitempty"`
-	Memory  *memoryShown `json:"memory,omitempty"`
-	// Group is its control group, and what happened there.
-	Group *cgroup.Usage `json:"cgroup,omitempty"`
-	// Dumps are the minidumps of its processes that crashed, in DumpDir on the
-	// launcher's host.
-	DumpDir string `json:"dump_dir,omitempty"`
-	Dumps   []dump `json:"dumps,omitempty"`
-	// DumpsMissing says why they could not be listed.
-	DumpsMissing string `json:"dumps_missing,omitempty"`
-	// DumpsSent says that Chrome may send them to its maker, as its user agreed.
-	DumpsSent bool `json:"dumps_may_be_sent,omitempty"`
-}
-
-// state is of a session that began at since: dumps of an earlier one are not its own.
-func (b *live) state(ctx context.Context, since time.Time) browserState {
-	st := browserState{PID: b.browser.PID(), ExitStatus: b.browser.ExitStatus(), Ailment: b.ailing()}
-	if b.vitals != nil {
-		if b.vitals.limited() > 0 {
-			m := b.vitals.seen()
-			st.Memory = &m
-		}
-	}
-	if g := b.browser.Group(); g != nil {
-		u := g.Usage()
-		st.Group = &u
-	}
-	if b.dumps == "" {
-		st.DumpsMissing = "the launcher before did not say where they are"
-		return st
-	}
-	var err error
-	if st.Dumps, err = waitDumps(ctx, b.dumps); err != nil {
-		st.DumpsMissing = err.Error()
-	}
-	st.Dumps = slices.DeleteFunc(st.Dumps, func(d dump) bool { return d.At.Before(since) })
-	if len(st.Dumps) > 0 {
-		st.DumpDir, st.DumpsSent = b.dumps, uploadsDumps(b.dumps)
-	}
-	return st
 }
 
 // startFailed undoes a grant whose browser did not start: nothing was done on
@@ -496,23 +374,23 @@ func (s *session) startFailed(ctx context.Context, cause error) error {
 		}
 	}
 	s.holding.Fence().Shut(cause)
-	sealed := s.save(s.capture(reasonStartFailed, ""))
+	sealed := s.save(s.capture(api.ReasonStartFailed, ""))
 	s.holding.Stop()
 	var closing error
 	if s.open.live != nil {
 		_, closing = s.closeBrowser()
 	}
-	how := reasonStartFailed
+	how := api.ReasonStartFailed
 	var err error
 	if closing != nil || sealed.EvidenceID == "" {
 		s.log.Error().Err(closing).Msg("the browser that did not start is not proved gone, or its evidence is not stored: the profile goes through recovery")
-		how, err = s.recovery(sealed, reasonStartFailed).run()
+		how, err = s.recovery(sealed, api.ReasonStartFailed).run()
 	} else {
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
 		var released lease.Entry
 		released, err = s.change(storing, func(r lease.Record) (lease.Record, error) {
-			return r.Release(reasonStartFailed, "", sealed, time.Now())
+			return r.Release(api.ReasonStartFailed, "", sealed, time.Now())
 		})
 		if err == nil {
 			err = s.open.lock.Keep(released.Record)
@@ -522,7 +400,7 @@ func (s *session) startFailed(ctx context.Context, cause error) error {
 		s.log.Error().Err(err).Msg("lease not released: it is recovered later")
 	}
 	s.mu.Lock()
-	s.file.Reason, s.file.Ended = reasonStartFailed, how
+	s.file.Reason, s.file.Ended = api.ReasonStartFailed, how
 	f := s.file
 	s.mu.Unlock()
 	if err := errors.Join(s.l.remember(f), s.journal.Close(), s.open.lock.Unlock()); err != nil {
@@ -553,9 +431,9 @@ type captureCase struct {
 	outcome   string // what the worker said of its task, if it did
 	seen, now time.Time
 	entries   []checkpoint.Entry
-	commands  []byte // the part; nil: nobody kept them
-	live      *live  // nil: no browser to ask
-	shared    bool   // other runs are using the browser
+	commands  []byte           // the part; nil: nobody kept them
+	live      *browser.Browser // nil: no browser to ask
+	shared    bool             // other runs are using the browser
 }
 
 // take fills a bundle. What cannot be had is named in it; a bundle that cannot be
@@ -587,12 +465,12 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 			log.Warn().Err(err).Str("part", name).Msg("evidence part missing")
 		}
 	}
-	if c.live != nil && c.live.monitor != nil {
+	if c.live.Driven() {
 		limits := evidence.Limits{LeaveBusy: c.shared}
-		if c.reason == reasonBrowserHangs {
-			limits.Silent = c.live.ailing()
+		if c.reason == api.ReasonBrowserHangs {
+			limits.Silent = c.live.Failure().Detail
 		}
-		evidence.Capture(ctx, c.live.monitor.Observer(), c.live.monitor.Pages(), b, limits)
+		evidence.Capture(ctx, c.live.Monitor().Observer(), c.live.Monitor().Pages(), b, limits)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}
@@ -605,9 +483,9 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 	lock, marshalErr := json.Marshal(inspection)
 	add("lock.json", "lock", "application/json", lock, errors.Join(err, marshalErr))
 	if c.live != nil {
-		state, err := json.Marshal(c.live.state(ctx, c.record.AcquiredAt))
+		state, err := json.Marshal(c.live.State(ctx, c.record.AcquiredAt))
 		add("browser.json", evidence.KindBrowser, "application/json", state, err)
-		add("chrome-output.txt", "output", "text/plain", []byte(c.live.browser.OutputTail(64<<10)), nil)
+		add("chrome-output.txt", "output", "text/plain", []byte(c.live.OutputTail(64<<10)), nil)
 	}
 	return b
 }

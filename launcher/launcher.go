@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/internal/cgroup"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
@@ -63,7 +64,7 @@ type Options struct {
 	// such browsers; zero: memory is not watched.
 	KeepWarmMinMemory uint64
 	// HangTimeout is how long a browser may answer nothing before it is given up;
-	// zero: for ever. What counts is in silence.
+	// zero: for ever.
 	HangTimeout time.Duration
 	// BrowserMemory is the most, in bytes, that one browser may have in memory;
 	// zero: no bound. A profile's record may lower it.
@@ -94,6 +95,7 @@ type Launcher struct {
 	o        Options
 	cases    sessionfile.Dir
 	jar      sessionfile.Jar
+	driver   *browser.Driver
 	presence *presence
 	bootID   string
 	metrics  *metrics
@@ -117,7 +119,6 @@ type Launcher struct {
 	others   map[string]lease.Presence   // the launchers that the store knows
 	late     map[string]bool             // sessions whose worker wrote after its end
 	protocol *protocolAsk                // Chrome's own description, once asked for
-	driven   map[*vitals]bool            // the browsers that are looked at
 	pending  map[string]chan struct{}    // sessions of the launcher before, by id; closed when it is known what becomes of them
 }
 
@@ -134,9 +135,13 @@ func New(o Options) (*Launcher, error) {
 		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
 		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, warm: map[string]*openProfile{}, ended: map[string]sessionfile.File{},
 		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
-		late: map[string]bool{}, driven: map[*vitals]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
+		late: map[string]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
 		picturing: make(chan struct{}, picturesAtOnce),
 	}
+	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{
+		Binary: o.Chrome, Files: l.cases, Root: o.Root, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory, CPUWeight: o.CPUWeight, Groups: o.Groups,
+		Log: o.Log, Metrics: o.Metrics,
+	})
 	o.Metrics.MustRegister(l.hostMetrics()...)
 	l.presence = &presence{l: l, steady: boottime.Now()}
 	known, err := l.cases.Load()
@@ -202,7 +207,7 @@ func (l *Launcher) Start() {
 	l.work.Go(l.uploads)
 	l.work.Go(l.watchDisk)
 	l.work.Go(l.watchMemory)
-	l.work.Go(l.watchBrowsers)
+	l.work.Go(l.driver.Watch)
 }
 
 // Stop drains: no new sessions; each living one gets its evidence and ends, or is
@@ -369,7 +374,7 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
 	var said struct{ Revision, JSVersion string }
-	if err := running.open.live.mux.Call(ctx, "Browser.getVersion", nil, &said); err != nil {
+	if err := running.open.live.Mux().Call(ctx, "Browser.getVersion", nil, &said); err != nil {
 		l.o.Log.Debug().Err(err).Msg("the browser's revision is not known yet")
 		return v, nil
 	}

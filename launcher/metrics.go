@@ -16,8 +16,6 @@ type metrics struct {
 	adoptions   prometheus.Counter
 	evidence    prometheus.Histogram
 	pictures    *prometheus.CounterVec // by what became of them
-	starts      prometheus.Histogram
-	closes      *prometheus.CounterVec // by rung
 	handovers   prometheus.Histogram
 	warmCloses  *prometheus.CounterVec // by reason
 }
@@ -35,11 +33,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		adoptions:   prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_adoptions_total", Help: "Sessions of the launcher before that went on in this one."}),
 		evidence:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_evidence_seconds", Help: "Time to capture and store a bundle.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 12)}),
 		pictures:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_pictures_total", Help: "Pictures of living sessions, by what became of them."}, []string{"how"}),
-		starts:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_browser_start_seconds", Help: "Time from the start of Chrome to its first answer.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 10)}),
-		closes:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_browser_closes_total", Help: "Browsers that ended, by the rung of the close ladder."}, []string{"rung"}),
 		handovers:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_warm_handover_seconds", Help: "Time to grant a warm browser to the next task, from its request's turn.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
 		warmCloses:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_warm_closes_total", Help: "Warm browsers that were closed, by why."}, []string{"why"}),
 	}
-	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.recoveries, m.lateWrites, m.heals, m.adoptions, m.evidence, m.pictures, m.starts, m.closes, m.handovers, m.warmCloses)
+	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.recoveries, m.lateWrites, m.heals, m.adoptions, m.evidence, m.pictures, m.handovers, m.warmCloses)
 	return m
 }

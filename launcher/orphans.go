@@ -15,6 +15,8 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -119,6 +121,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 		cases: sessionfile.NewDir(o.DataDir), jar: sessionfile.NewJar(o.DataDir),
 		bootID: boottime.ID(), metrics: newMetrics(prometheus.NewRegistry()), ctx: ctx, cancel: cancel,
 	}
+	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{Files: l.cases, Root: o.Root, Log: o.Log, Metrics: prometheus.NewRegistry()})
 	defer l.work.Wait()
 	defer cancel()
 	var errs error
@@ -164,7 +167,7 @@ func (l *Launcher) endOrphan(profile string) error {
 	}
 	files, err := l.runsOf(record, running.SessionID)
 	if err != nil {
-		return errors.Join(err, b.letGo(), lock.Unlock())
+		return errors.Join(err, b.Detach(), lock.Unlock())
 	}
 	f := files[0]
 	if f.Evidence.EvidenceID == "" {
@@ -173,19 +176,19 @@ func (l *Launcher) endOrphan(profile string) error {
 			log.Warn().Err(err).Msg("the journal cannot be read")
 		}
 		c := captureCase{
-			l: l, record: record, path: path, token: f.Token, reason: reasonOrphaned, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: b,
+			l: l, record: record, path: path, token: f.Token, reason: api.ReasonOrphaned, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: b,
 		}
 		bundle := c.take(log)
 		bundle.SetPictures(picturesIn(entries))
 		f.Evidence = l.save(bundle, log)
 	}
 	if f.Evidence.EvidenceID == "" {
-		return errors.Join(errNoEvidence, b.letGo(), lock.Unlock())
+		return errors.Join(errNoEvidence, b.Detach(), lock.Unlock())
 	}
 	tell := func(rung string) (errs error) {
 		for _, file := range files {
 			if file.Reason == "" {
-				file.Reason = reasonOrphaned
+				file.Reason = api.ReasonOrphaned
 			}
 			file.Unseen, file.Evidence, file.CloseMethod = true, f.Evidence, rung
 			errs = errors.Join(errs, l.cases.Save(file))
@@ -193,9 +196,9 @@ func (l *Launcher) endOrphan(profile string) error {
 		return errs
 	}
 	if err := tell(""); err != nil {
-		return errors.Join(err, b.letGo(), lock.Unlock())
+		return errors.Join(err, b.Detach(), lock.Unlock())
 	}
-	rung, err := b.close(l, profile, l.keeping(f.Manifest), log)
+	rung, err := b.Close(profile, l.keeping(f.Manifest), log)
 	if err == nil {
 		err = lock.ClearRunning()
 	}

@@ -10,6 +10,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/launcher/monitor"
 	"leasehold/launcher/recovery"
 )
 
@@ -193,7 +194,7 @@ func (s *session) picture(ctx context.Context) {
 	s.pictures.demand.asked, s.pictures.demand.changed, s.pictures.demand.last = false, time.Time{}, now
 	s.pictures.mu.Unlock()
 
-	url, image, missing := s.shoot(ctx)
+	url, image, missing := s.shoot(ctx, s.open.live.Monitor())
 	if missing != "" && missing != isSensitive {
 		s.again(now)
 	}
@@ -253,9 +254,8 @@ const isSensitive = "the page or the step is sensitive: it is pictured only when
 
 // shoot asks the page that did something last what it shows, unless that is no
 // picture to have lying about.
-func (s *session) shoot(ctx context.Context) (url string, image []byte, missing string) {
-	e := s.open.live.monitor
-	page, ok := e.Primary()
+func (s *session) shoot(ctx context.Context, m *monitor.Monitor) (url string, image []byte, missing string) {
+	page, ok := m.Primary()
 	if !ok {
 		return "", nil, "no page is open"
 	}
@@ -268,7 +268,7 @@ func (s *session) shoot(ctx context.Context) (url string, image []byte, missing 
 	if sensitive() {
 		return page.URL, nil, isSensitive
 	}
-	image, missing = evidence.TakePicture(ctx, e.Observer(), page)
+	image, missing = evidence.TakePicture(ctx, m.Observer(), page)
 	// What it shows may be where the page, or a frame in it, went meanwhile, which the
 	// eyes may not have read yet: Chrome itself is asked. What the page's process said
 	// before comes before its answer.
@@ -279,13 +279,13 @@ func (s *session) shoot(ctx context.Context) (url string, image []byte, missing 
 	}
 	short, cancel := context.WithTimeout(ctx, pictureAsk)
 	defer cancel()
-	if err := e.Observer().Call(short, page.SessionID, "Page.getFrameTree", nil, nil); err != nil {
+	if err := m.Observer().Call(short, page.SessionID, "Page.getFrameTree", nil, nil); err != nil {
 		return page.URL, nil, "the page is gone: " + err.Error()
 	}
-	if err := e.Observer().Call(short, "", "Target.getTargetInfo", map[string]any{"targetId": page.TargetID}, &now); err != nil {
+	if err := m.Observer().Call(short, "", "Target.getTargetInfo", map[string]any{"targetId": page.TargetID}, &now); err != nil {
 		return page.URL, nil, "the page is gone: " + err.Error()
 	}
-	if err := e.CatchUp(short); err != nil {
+	if err := m.CatchUp(short); err != nil {
 		return page.URL, nil, "what the page did last is not known: " + err.Error()
 	}
 	if page.URL = now.TargetInfo.URL; sensitive() {

@@ -272,12 +272,11 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 		if err := m.Attach(t.Context(), mux); err != nil {
 			t.Fatal(err)
 		}
-		s.open.live = &live{monitor: m}
 		all.Go(func() { m.Watch(t.Context()) })
 		if err := m.AwaitPages(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		url, image, missing := s.shoot(t.Context())
+		url, image, missing := s.shoot(t.Context(), m)
 		if url != "https://shop.example/cart" || missing != want || (string(image) == "hi") != (want == "") {
 			t.Errorf("%s: %s %q %q, want %q", frame, url, image, missing, want)
 		}

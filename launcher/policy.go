@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 )
 
 // policy is what a session's manifest and the launcher's settings say about when
@@ -36,8 +37,8 @@ type facts struct {
 	released    *api.Release // the worker asked for the end
 	closing     bool         // the worker sent Browser.close
 	browserGone bool
-	browserQuit bool     // it ended by itself, in order
-	ill         *ailment // the browser lives and has to be given up
+	browserQuit bool            // it ended by itself, in order
+	failure     browser.Failure // the browser lives and has to be given up
 	leaseLost   error
 	draining    bool
 	leaving     bool // the browser is left to the next launcher
@@ -61,31 +62,6 @@ type ruling struct {
 	outcome string
 }
 
-// Reasons why a session ended, as records and events have them.
-const (
-	reasonReleased        = "released"
-	reasonClosed          = "connection_closed"
-	reasonBrowserClosed   = "browser_close_requested"
-	reasonNeverConnected  = "never_connected"
-	reasonDropReleases    = "connection_dropped"
-	reasonConnectionLost  = "connection_lost"
-	reasonHeartbeat       = "heartbeat_timeout"
-	reasonLockTimeout     = "lock_timeout"
-	reasonLeaseLost       = "lease_lost"
-	reasonBrowserCrashed  = "browser_crashed"
-	reasonBrowserHangs    = "browser_hangs"
-	reasonBrowserMemory   = "browser_memory"
-	reasonShutdown        = "launcher_shutdown"
-	reasonLauncherRestart = "launcher_restarted"
-	reasonOrphaned        = "launcher_gone"
-	reasonObserved        = "lease_expired"
-	reasonStartFailed     = "browser_start_failed"
-	reasonUnanswered      = "grant_unanswered"
-	reasonNotClosed       = "browser_not_closed"
-	reasonNoEvidence      = "evidence_not_stored"
-	reasonRunLost         = "run_lost"
-)
-
 // rule derives the verdict from the facts, and when to look again if nothing
 // happens before (zero: never).
 func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
@@ -93,27 +69,27 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 	timeout := f.startedAt.Add(p.lockTimeout)
 	switch {
 	case f.leaseLost != nil:
-		return ruling{verdict: lose, reason: reasonLeaseLost}, time.Time{}
+		return ruling{verdict: lose, reason: api.ReasonLeaseLost}, time.Time{}
 	case f.released != nil:
 		reason := f.released.Reason
 		if reason == "" {
-			reason = reasonReleased
+			reason = api.ReasonReleased
 		}
 		return ruling{endInOrder, reason, f.released.Outcome}, time.Time{}
 	case f.closing:
-		return ruling{verdict: endInOrder, reason: reasonBrowserClosed}, time.Time{}
+		return ruling{verdict: endInOrder, reason: api.ReasonBrowserClosed}, time.Time{}
 	case f.browserGone && f.browserQuit && p.byHand:
-		return ruling{verdict: endInOrder, reason: reasonBrowserClosed}, time.Time{}
+		return ruling{verdict: endInOrder, reason: api.ReasonBrowserClosed}, time.Time{}
 	case f.browserGone:
-		return ruling{verdict: lose, reason: reasonBrowserCrashed}, time.Time{}
-	case f.ill != nil:
-		return ruling{verdict: lose, reason: f.ill.reason}, time.Time{}
+		return ruling{verdict: lose, reason: api.ReasonBrowserCrashed}, time.Time{}
+	case f.failure != (browser.Failure{}):
+		return ruling{verdict: lose, reason: f.failure.Reason}, time.Time{}
 	case f.leaving:
-		return ruling{verdict: leave, reason: reasonShutdown}, time.Time{}
+		return ruling{verdict: leave, reason: api.ReasonShutdown}, time.Time{}
 	case f.draining:
-		return ruling{verdict: lose, reason: reasonShutdown}, time.Time{}
+		return ruling{verdict: lose, reason: api.ReasonShutdown}, time.Time{}
 	case p.lockTimeout > 0 && !now.Before(timeout):
-		return ruling{verdict: lose, reason: reasonLockTimeout}, time.Time{}
+		return ruling{verdict: lose, reason: api.ReasonLockTimeout}, time.Time{}
 	}
 	var next time.Time
 	sooner := func(t time.Time) {
@@ -128,32 +104,32 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 		return ruling{verdict: stay}, next
 	}
 	if f.connections == 0 && f.connected {
-		lost := reasonConnectionLost
+		lost := api.ReasonConnectionLost
 		if f.left {
-			lost = reasonLauncherRestart
+			lost = api.ReasonLauncherRestart
 		}
 		switch {
 		case f.dropped && !f.left && p.onDrop == api.OnDropRelease:
-			return ruling{verdict: endInOrder, reason: reasonDropReleases}, time.Time{}
+			return ruling{verdict: endInOrder, reason: api.ReasonDropReleases}, time.Time{}
 		case f.dropped && !now.Before(f.endedAt.Add(p.grace)):
 			return ruling{verdict: lose, reason: lost}, time.Time{}
 		case f.dropped:
 			sooner(f.endedAt.Add(p.grace))
 			return ruling{verdict: interrupted, reason: lost}, next
 		case p.onClose == api.OnCloseRelease:
-			return ruling{verdict: endInOrder, reason: reasonClosed}, time.Time{}
+			return ruling{verdict: endInOrder, reason: api.ReasonClosed}, time.Time{}
 		}
 	}
 	if f.connections == 0 && !f.connected && p.oneShot {
 		if never := f.startedAt.Add(p.silence); now.Before(never) {
 			sooner(never)
 		} else {
-			return ruling{verdict: endInOrder, reason: reasonNeverConnected}, time.Time{}
+			return ruling{verdict: endInOrder, reason: api.ReasonNeverConnected}, time.Time{}
 		}
 	}
 	if f.connections == 0 || p.heartbeat == api.HeartbeatExplicit {
 		if !now.Before(quiet) {
-			return ruling{verdict: lose, reason: reasonHeartbeat}, time.Time{}
+			return ruling{verdict: lose, reason: api.ReasonHeartbeat}, time.Time{}
 		}
 		sooner(quiet)
 	}

@@ -91,7 +91,7 @@ func (l *Launcher) monitorOf(sessionID string) (*monitor.Monitor, error) {
 	if s.ending() || s.holding.Fence().Check() != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
 	}
-	return s.open.live.monitor, nil
+	return s.open.live.Monitor(), nil
 }
 
 // Targets lists what Chrome's own /json/list would.
@@ -219,9 +219,9 @@ func (l *Launcher) shown(r lease.Record) lease.Record {
 		if r.State == lease.Available && r.Home == l.o.ID {
 			_, missing := l.o.Root.Path(r.ProfileID)
 			if at, err := l.o.Root.Archived(r.ProfileID); err == nil && at != "" {
-				r.Reason = reasonArchived
+				r.Reason = api.ReasonArchived
 			} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
-				r.Reason = reasonRemoved
+				r.Reason = api.ReasonRemoved
 			}
 			r.WarmSince = l.warmSince(r.ProfileID)
 		}

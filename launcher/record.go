@@ -25,22 +25,15 @@ const digestsBefore = "digests_before.json"
 // observed says that from now on what is seen of the browser is of this run, too,
 // and keeps digests of the account's state, for the bundle.
 func (s *session) observed(ctx context.Context) {
-	cookies, err := s.open.live.cookies(ctx)
-	s.observedWith(cookies, err)
-}
-
-// cookies asks for those of the profile's own context.
-func (b *live) cookies(ctx context.Context) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	var cookies json.RawMessage
-	err := b.monitor.Observer().Call(ctx, "", "Storage.getCookies", nil, &cookies)
-	return cookies, err
+	cookies, err := s.open.live.Cookies(asking)
+	s.observedWith(cookies, err)
 }
 
 // observedWith is observed, with the cookies at the grant or why there are none.
 func (s *session) observedWith(cookies json.RawMessage, err error) {
-	s.open.live.monitor.Attribute(s.token, s.granted.HarmlessRequests)
+	s.open.live.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
 	content, err := s.l.digests(s.profile, cookies, err)
 	if err == nil {
 		err = os.WriteFile(s.l.cases.Digests(s.id), content, 0o600)
@@ -126,14 +119,13 @@ func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaTyp
 		err = errors.New("none were made at the grant")
 	}
 	add(digestsBefore, evidence.KindDigests, isJSON, before, err)
-	if c.live == nil || c.live.monitor == nil {
+	if !c.live.Driven() {
 		return
 	}
-	add(evidence.NetworkPart, evidence.KindNetwork, isJSON, c.live.monitor.Network(), nil)
-	add(evidence.ConsolePart, evidence.KindConsole, isJSON, c.live.monitor.Console(), nil)
-	var cookies json.RawMessage
+	add(evidence.NetworkPart, evidence.KindNetwork, isJSON, c.live.Monitor().Network(), nil)
+	add(evidence.ConsolePart, evidence.KindConsole, isJSON, c.live.Monitor().Console(), nil)
 	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
-	asked := c.live.monitor.Observer().Call(asking, "", "Storage.getCookies", nil, &cookies)
+	cookies, asked := c.live.Cookies(asking)
 	cancel()
 	var digest []byte
 	if err = asked; err == nil {

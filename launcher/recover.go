@@ -14,11 +14,11 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/durable"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
@@ -159,7 +159,7 @@ func (c *recoveryCase) judge(closeProblem error) (string, error) {
 // inspect answers every question of an inspection, once the browser is closed.
 func (c *recoveryCase) inspect(r lease.Record, closeProblem error) recovery.Inspection {
 	facts := recovery.Inspection{
-		{Name: recovery.LeaseExpired, Answer: recovery.Is(c.file.Reason == reasonLeaseLost || c.file.Reason == reasonObserved), How: "the session ended with " + c.file.Reason},
+		{Name: recovery.LeaseExpired, Answer: recovery.Is(c.file.Reason == api.ReasonLeaseLost || c.file.Reason == api.ReasonObserved), How: "the session ended with " + c.file.Reason},
 		{Name: recovery.ChangedBySwap, Answer: recovery.Yes, How: "each state was stored over the revision before it"},
 		{Name: recovery.TokenAdvanced, Answer: recovery.Is(r.Token > c.file.Token), How: fmt.Sprintf("token %d, the worker had %d", r.Token, c.file.Token)},
 		{Name: recovery.WorkerSilent, Answer: recovery.Yes, How: "its connections are ended and its capability is dead"},
@@ -432,11 +432,11 @@ func (l *Launcher) adopt(r lease.Record) {
 // that still lives; or it goes on with the session, where that can be.
 func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logger) (resumed bool, err error) {
 	run := lease.Run{SessionID: r.SessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID}
-	left, err := l.leftRun(r, run)
+	own, err := l.leftRun(r, run)
 	if err != nil {
 		return false, err
 	}
-	f, entries := left.file, left.entries
+	f, entries := own.file, own.entries
 	lost, err := l.leftRuns(r)
 	if err != nil {
 		return false, err
@@ -449,23 +449,23 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 		return false, err
 	}
 	seen := &sightings{}
-	lock, browser, err := l.seize(r, path, seen.record, log)
+	lock, left, err := l.seize(r, path, seen.record, log)
 	if err != nil {
 		return false, err
 	}
-	if l.resume(o, r, path, lock, browser, seen, log) {
+	if l.resume(o, r, path, lock, left, seen, log) {
 		return true, nil
 	}
 	seen.pass(func(checkpoint.Entry) {})
 	l.settle(r.SessionID)
 	l.dropNoted(f, log)
 	// Nobody watched the browser since its launcher died.
-	if browser != nil || f.CloseMethod == "" && f.Reason != reasonUnanswered {
+	if left != nil || f.CloseMethod == "" && f.Reason != api.ReasonUnanswered {
 		f.Unseen = true
 	}
 	if f.Evidence.EvidenceID == "" {
 		c := captureCase{
-			l: l, record: r, path: path, token: f.Token, reason: f.Reason, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: browser,
+			l: l, record: r, path: path, token: f.Token, reason: f.Reason, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: left,
 		}
 		bundle := c.take(log)
 		bundle.SetPictures(picturesIn(entries))
@@ -481,15 +481,15 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 		seen: func(r lease.Record) lease.Record { return latest(r, entries) },
 	}
 	c.close = func() (chrome.Rung, error) {
-		if browser == nil {
+		if left == nil {
 			return chrome.Rung(f.CloseMethod), nil
 		}
-		rung, err := browser.close(l, r.ProfileID, l.keeping(f.Manifest), log)
+		rung, err := left.Close(r.ProfileID, l.keeping(f.Manifest), log)
 		// The browser had its part of the lock; with it gone, that is ours.
 		return rung, errors.Join(err, lock.Retake())
 	}
 	var how string
-	if f.InOrder && r.State == lease.Held && r.Token == f.Token && len(lost) == 0 && browser == nil && lock.Retake() == nil {
+	if f.InOrder && r.State == lease.Held && r.Token == f.Token && len(lost) == 0 && left == nil && lock.Retake() == nil {
 		// Only the release itself could not be stored.
 		how = "released: " + f.Reason
 		if r, err = c.swap(func(r lease.Record) (lease.Record, error) {
@@ -501,8 +501,8 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 		how, err = c.run()
 	}
 	if errors.Is(err, errNoEvidence) {
-		if browser != nil {
-			err = errors.Join(err, browser.letGo())
+		if left != nil {
+			err = errors.Join(err, left.Detach())
 		}
 		return false, errors.Join(err, lock.Unlock())
 	}
@@ -527,29 +527,29 @@ func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
 	if err != nil {
 		return err
 	}
-	lock, browser, err := l.seize(r, path, func(checkpoint.Entry) {}, log)
+	lock, left, err := l.seize(r, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
 	}
 	_, kept, err := l.o.Root.Kept(r.ProfileID)
 	if err != nil {
-		if browser != nil {
-			err = errors.Join(err, browser.letGo())
+		if left != nil {
+			err = errors.Join(err, left.Detach())
 		}
 		return errors.Join(err, lock.Unlock())
 	}
-	if browser != nil && leftWarm(kept) && kept.Token == r.Token {
-		return l.closeLeftWarm(r, browser, lock, log)
+	if left != nil && leftWarm(kept) && kept.Token == r.Token {
+		return l.closeLeftWarm(r, left, lock, log)
 	}
-	if browser != nil {
+	if left != nil {
 		c := captureCase{
-			l: l, record: r, path: path, token: r.Token, reason: reasonLauncherRestart, seen: r.HeartbeatAt, now: time.Now().UTC(), live: browser,
+			l: l, record: r, path: path, token: r.Token, reason: api.ReasonLauncherRestart, seen: r.HeartbeatAt, now: time.Now().UTC(), live: left,
 		}
 		sealed := l.save(c.take(log), log)
 		if sealed.EvidenceID == "" {
-			return errors.Join(errors.New("no evidence of a browser that outlived its lease: it stays open"), browser.letGo(), lock.Unlock())
+			return errors.Join(errors.New("no evidence of a browser that outlived its lease: it stays open"), left.Detach(), lock.Unlock())
 		}
-		if _, err := browser.close(l, r.ProfileID, l.jar.Keep, log); err != nil {
+		if _, err := left.Close(r.ProfileID, l.jar.Keep, log); err != nil {
 			return errors.Join(err, lock.Unlock())
 		}
 		ctx, cancel := context.WithTimeout(l.ctx, storeTimeout)
@@ -593,7 +593,7 @@ func (l *Launcher) leftRun(r lease.Record, run lease.Run) (lostRun, error) {
 		f.Manifest = api.Manifest{ProfileID: r.ProfileID, WorkerID: run.OwnerWorkerID, TaskID: run.TaskID}
 	}
 	if f.Reason == "" {
-		f.Reason, f.Unseen = reasonLauncherRestart, true
+		f.Reason, f.Unseen = api.ReasonLauncherRestart, true
 	}
 	entries, err := checkpoint.Read(l.cases.Journal(run.SessionID))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -608,7 +608,7 @@ const seizeWait = 5 * time.Second
 // seize takes the profile's lock, and with it the browser of the launcher before,
 // if that still lives. The lock stays incomplete where some other process has
 // Chrome's part of it.
-func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *live, error) {
+func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
 	lock, err := l.o.Root.Lock(r.ProfileID)
 	if !errors.Is(err, profiledir.ErrLocked) {
 		return lock, nil, err
@@ -621,7 +621,7 @@ func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Ent
 	case err != nil:
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
 	case ok:
-		if b := l.takeOver(running, path, record, log); b != nil {
+		if b := l.driver.TakeOver(running, path, record, log); b != nil {
 			l.countPlace(r.ProfileID)
 			l.reopenRelay(r, running.PID, path, log)
 			return lock, b, nil
@@ -638,42 +638,4 @@ func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Ent
 		}
 	}
 	return lock, nil, nil
-}
-
-// takeOver adopts a browser whose launcher died, or is nil where it is gone. One
-// that cannot be driven can still be closed.
-func (l *Launcher) takeOver(running profiledir.Running, path string, record func(checkpoint.Entry), log zerolog.Logger) *live {
-	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
-	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
-	browser, err := chrome.Adopt(identity, options)
-	var other *chrome.NotSameError
-	if errors.As(err, &other) {
-		log.Warn().Err(err).Msg("the browser of the launcher before is gone")
-		return nil
-	}
-	if err != nil {
-		log.Warn().Err(err).Msg("the browser's pipe cannot be had: it is closed by signals")
-		if browser, err = chrome.Attach(identity, options); err != nil {
-			log.Warn().Err(err).Msg("the browser cannot be taken over")
-			return nil
-		}
-		return &live{browser: browser, dumps: running.Dumps, stop: func() {}}
-	}
-	log.Info().Int("pid", running.PID).Msg("found the browser of the launcher before")
-	for _, w := range browser.Warnings() {
-		log.Warn().Msg(w)
-	}
-	var ledger *cdpproxy.Ledger
-	if running.Ledger != "" {
-		if ledger, err = cdpproxy.OpenLedger(running.Ledger); err != nil {
-			log.Warn().Err(err).Msg("what is open on the browser's pipe is not known")
-		}
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, startTimeout)
-	defer cancel()
-	b, err := l.drive(ctx, browser, ledger, running.Dumps, record)
-	if err != nil {
-		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")
-	}
-	return b
 }

@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"errors"
+	"maps"
 	"slices"
 
 	"leasehold/launcher/sessionfile"
@@ -38,4 +39,12 @@ func (l *Launcher) remember(f sessionfile.File) error {
 		err = errors.Join(err, l.cases.Remove(e.SessionID))
 	}
 	return err
+}
+
+// tidyDumps bounds the crash dumps of sessions that are over.
+func (l *Launcher) tidyDumps() error {
+	l.mu.Lock()
+	ended := slices.Collect(maps.Values(l.ended))
+	l.mu.Unlock()
+	return l.driver.TidyDumps(ended)
 }

@@ -11,6 +11,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -58,15 +59,15 @@ func (l *Launcher) resumable(r lease.Record) error {
 // resume goes on with the session of the record, if it may and its browser can be
 // driven. Otherwise nothing was changed but the lease's presence, and the session
 // has to be recovered.
-func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *live, seen *sightings, log zerolog.Logger) bool {
+func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser, seen *sightings, log zerolog.Logger) bool {
 	err := l.resumable(r)
 	switch {
 	case err != nil:
 	case b == nil:
 		err = errors.New("its browser is gone")
-	case b.monitor == nil:
+	case !b.Driven():
 		err = errors.New("its browser cannot be driven")
-	case b.ledger == nil:
+	case !b.HasLedger():
 		err = errors.New("it is not known what its clients left open")
 	default:
 		err = l.sameProxy(o, r)
@@ -81,7 +82,7 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 	}
 	seen.pass(l.noteAll(o, s))
 	// The launcher before held new pages until it saw them; this one does.
-	for token, peers := range b.mux.Left() {
+	for token, peers := range b.Mux().Left() {
 		for _, p := range peers {
 			if token != s.token {
 				s.closePeer(l.ctx, p)
@@ -90,12 +91,12 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 	}
 	asking, cancel := context.WithTimeout(l.ctx, askTimeout)
 	defer cancel()
-	if err := b.monitor.LearnContext(asking); err != nil {
+	if err := b.Monitor().LearnContext(asking); err != nil {
 		s.log.Warn().Err(err).Msg("it is not known which pages are the profile's own")
 	}
-	b.bound(0)
+	b.LimitWrites(0)
 	l.metrics.adoptions.Inc()
-	s.log.Info().Int("pid", b.browser.PID()).Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Dur("grace", s.policy.grace).
+	s.log.Info().Int("pid", b.PID()).Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Dur("grace", s.policy.grace).
 		Msg("session taken over: its worker may reconnect")
 	l.enter(s)
 	l.settle(s.id)
@@ -103,7 +104,7 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 }
 
 // goOn takes the lease over and makes a session of what is on disk.
-func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *live) (*session, error) {
+func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser) (*session, error) {
 	l.mu.Lock()
 	f := l.ended[r.SessionID]
 	l.mu.Unlock()
@@ -161,13 +162,13 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 		return nil, err
 	}
 	o.lock, o.live = lock, b
-	b.vitals.bound(memoryLimit(l.o.BrowserMemory, s.granted.BrowserMemory))
+	b.LimitMemory(s.granted.BrowserMemory)
 	o.proxy = f.Proxy
 	if running, ok, err := l.o.Root.Running(r.ProfileID); err == nil && ok {
 		l.startedFor(o, running.SessionID)
 	}
-	b.monitor.Attribute(s.token, s.granted.HarmlessRequests)
-	for token, peers := range b.mux.Left() {
+	b.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	for token, peers := range b.Mux().Left() {
 		if token == s.token {
 			// A person's DevTools may not come back: nothing waits for them.
 			s.peers, s.left = peers, !s.policy.byHand

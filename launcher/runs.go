@@ -13,6 +13,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/sessionfile"
@@ -30,7 +31,7 @@ type openProfile struct {
 	// closing says that the last run's end has begun: nobody joins any more.
 	closing bool
 	lock    *profiledir.Lock
-	live    *live
+	live    *browser.Browser
 	// placed is since when the browser takes a place on this host; zero: it does
 	// not.
 	placed time.Time
@@ -198,9 +199,9 @@ func (s *session) joinFailed(ctx context.Context, cause error) error {
 	s.holding.Fence().Shut(cause)
 	s.holding.Stop()
 	_, err := s.change(ctx, func(r lease.Record) (lease.Record, error) {
-		return r.EndRun(s.token, false, reasonStartFailed, "", lease.Sealed{}, time.Now())
+		return r.EndRun(s.token, false, api.ReasonStartFailed, "", lease.Sealed{}, time.Now())
 	})
-	s.file.Reason, s.file.Ended = reasonStartFailed, reasonStartFailed
+	s.file.Reason, s.file.Ended = api.ReasonStartFailed, api.ReasonStartFailed
 	if s.journal != nil {
 		err = errors.Join(err, s.journal.Close())
 	}
@@ -227,7 +228,7 @@ func (s *session) endRun(r ruling, bundle *evidence.Bundle) (string, error) {
 	sealed := s.save(bundle)
 	s.holding.Stop()
 	s.dropPeers()
-	s.open.live.bound(0)
+	s.open.live.LimitWrites(0)
 	lost = lost || sealed.EvidenceID == ""
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()

@@ -13,16 +13,13 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
-	"leasehold/launcher/chrome"
-	"leasehold/launcher/monitor"
-	"leasehold/launcher/profiledir"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -66,19 +63,6 @@ type session struct {
 	over     bool             // the journal is closed: what connections say now is too late
 	woken    chan struct{}    // one place: the facts changed
 	done     chan struct{}    // closed when the session is over
-}
-
-// live is a browser that is driven: the process, its pipe, and the monitor of its
-// pages.
-type live struct {
-	browser  *chrome.Browser
-	mux      *cdpproxy.Mux
-	ledger   *cdpproxy.Ledger
-	dumps    string // the folder of its minidumps; empty: not known
-	monitor  *monitor.Monitor
-	vitals   *vitals // nil: it was never driven
-	stop     context.CancelFunc
-	recorded chan struct{} // closed when all that was seen is in the journal
 }
 
 func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *openProfile, capability string) *session {
@@ -166,59 +150,20 @@ func (s *session) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dumps, err := s.l.cases.MakeDumps(s.id)
-	if err != nil {
-		return err
-	}
-	limit := memoryLimit(s.l.o.BrowserMemory, s.granted.BrowserMemory)
-	group, err := s.l.group(s.id, limit)
-	if err != nil { // the launcher's own readings hold it all the same
-		s.log.Warn().Err(err).Msg("the browser gets no control group")
-	}
-	browser, err := chrome.Start(ctx, chrome.Options{
-		Binary: s.l.o.Chrome, ProfileDir: s.path, Headless: s.l.headless(s.manifest), Proxy: proxy, Group: group, DumpDir: dumps,
-		ExtraArgs: s.manifest.ChromeArgs, Lock: lock.File(), OutputFile: s.l.cases.Output(s.id),
+	s.open.live, err = s.l.driver.Start(ctx, browser.Start{
+		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.l.headless(s.manifest), Proxy: proxy,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, Sink: s.l.noteAll(s.open, s), Log: s.log,
 	})
 	if err != nil {
-		if group != nil {
-			err = errors.Join(err, group.Remove(groupTimeout))
-		}
-		return err
-	}
-	identity := browser.Identity()
-	for _, w := range browser.Warnings() {
-		s.log.Warn().Msg(w)
-	}
-	ledger, err := cdpproxy.CreateLedger(s.l.cases.Ledger(s.id))
-	if err != nil { // the session is recovered then, if the launcher is killed
-		s.log.Warn().Err(err).Msg("a restart of the launcher will end the session")
-	}
-	running := profiledir.Running{
-		PID: identity.PID, StartTime: identity.StartTime, BootID: identity.BootID, SessionID: s.id, Token: s.token,
-		TempDir: browser.TempDir(), OutputFile: s.l.cases.Output(s.id), Dumps: dumps,
-	}
-	if group != nil {
-		running.Group = group.Dir()
-	}
-	if ledger != nil {
-		running.Ledger = s.l.cases.Ledger(s.id)
-	}
-	if err := lock.SetRunning(running); err != nil {
-		s.open.live = &live{browser: browser, ledger: ledger, stop: func() {}}
-		return err
-	}
-	if s.open.live, err = s.l.drive(ctx, browser, ledger, dumps, s.l.noteAll(s.open, s)); err != nil {
 		return err
 	}
 	started := s.l.fitOf(s.manifest, s.granted, s.open.server)
 	s.l.startedFor(s.open, s.id)
 	s.open.fit = &started
-	s.open.live.vitals.bound(limit)
-	s.l.metrics.starts.Observe(time.Since(begun).Seconds())
 	if s.manifest.SessionCookies == api.CookiesDrop {
 		err = s.l.jar.Drop(s.profile)
 	} else {
-		err = s.l.jar.Restore(ctx, s.open.live.monitor.Observer(), s.profile)
+		err = s.l.jar.Restore(ctx, s.open.live.Monitor().Observer(), s.profile)
 	}
 	if err == nil {
 		err = s.openDedicated()
@@ -227,7 +172,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	s.observed(ctx)
-	s.log.Info().Int("pid", identity.PID).Dur("took", time.Since(begun)).Msg("browser started")
+	s.log.Info().Int("pid", s.open.live.PID()).Dur("took", time.Since(begun)).Msg("browser started")
 	return nil
 }
 
@@ -246,52 +191,6 @@ func (s *session) openDedicated() error {
 	s.file.Dedicated = strings.TrimPrefix(url, "http://")
 	s.mu.Unlock()
 	return s.persist()
-}
-
-// drive opens the launcher's own session on a browser's pipe. On an error it
-// returns the browser all the same, for the caller to close.
-func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *cdpproxy.Ledger, dumps string, record func(checkpoint.Entry)) (*live, error) {
-	b := &live{browser: browser, ledger: ledger, dumps: dumps, stop: func() {}, recorded: make(chan struct{})}
-	var err error
-	m := monitor.New(record)
-	b.mux, err = openMux(browser, ledger, m.Traffic)
-	if err != nil {
-		close(b.recorded)
-		return b, err
-	}
-	// What the clients of a launcher before had paused is not to be sent.
-	for _, peers := range b.mux.Left() {
-		for _, p := range peers {
-			p.Fence()
-		}
-	}
-	if err = m.Attach(ctx, b.mux); err != nil {
-		close(b.recorded)
-		return b, browser.StartFailure(err)
-	}
-	b.monitor = m
-	watching, cancel := context.WithCancel(l.ctx)
-	b.vitals = newVitals(watching, browser, b.mux, dumps)
-	forget := l.drivenBy(b.vitals)
-	b.stop = func() { forget(); cancel() }
-	l.work.Go(func() {
-		defer close(b.recorded)
-		b.monitor.Watch(watching)
-	})
-	return b, b.monitor.AwaitPages(ctx)
-}
-
-// openMux takes over a browser's pipe.
-func openMux(browser *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
-	events, err := browser.TakeEvents()
-	if err != nil {
-		return nil, err
-	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: browser.Commands(), Ledger: ledger}, traffic)
-	if err != nil {
-		return nil, errors.Join(err, unix.Close(events))
-	}
-	return m, nil
 }
 
 // record puts an entry into the journal, and what the lease record shows of it
@@ -332,7 +231,7 @@ func (s *session) record(e checkpoint.Entry) error {
 	case checkpoint.KindStep:
 		p.LastKnownStep = e.Name
 	case checkpoint.KindCheckpoint:
-		s.open.live.monitor.Checkpointed()
+		s.open.live.Monitor().Checkpointed()
 		if e.Safe {
 			p.LastSafeCheckpoint = e.Name
 		}
@@ -424,7 +323,7 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 		case interrupted:
 			if bundle == nil {
 				s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
-				s.open.live.bound(cutTimeout)
+				s.open.live.LimitWrites(cutTimeout)
 				s.fencePeers()
 				bundle = s.capture(r.reason, "")
 			}
@@ -433,7 +332,7 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 			case bundle != nil || s.left && f.connections > 0:
 				s.log.Info().Msg("the worker came back")
 				s.left = false
-				s.open.live.bound(0)
+				s.open.live.LimitWrites(0)
 				s.freePeers()
 				if bundle == nil {
 					break
@@ -458,12 +357,12 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 			s.update(func(f *facts) { f.leaseLost = cause })
 		case <-cookies:
 			s.noteCookies()
-		case <-s.open.live.browser.Exited():
+		case <-s.open.live.Exited():
 			s.lostBrowser()
-		case <-s.open.live.mux.Done():
+		case <-s.open.live.Mux().Done():
 			s.lostBrowser()
-		case <-s.open.live.vitals.sick:
-			s.update(func(f *facts) { f.ill = s.open.live.vitals.ill })
+		case <-s.open.live.Failed():
+			s.update(func(f *facts) { f.failure = s.open.live.Failure() })
 		}
 	}
 }
@@ -519,7 +418,7 @@ func (s *session) closePeer(ctx context.Context, p *cdpproxy.Peer) {
 // returns, no message of the worker can reach the browser any more.
 func (s *session) cutOff(cause error, code int, reason string) {
 	s.holding.Fence().Shut(cause)
-	s.open.live.bound(cutTimeout)
+	s.open.live.LimitWrites(cutTimeout)
 	for _, c := range s.connections() {
 		if code != cdpproxy.CloseNormal {
 			c.Notify("Lease.leaseLost", map[string]any{"lease_token": s.token, "reason": reason})
@@ -527,7 +426,7 @@ func (s *session) cutOff(cause error, code int, reason string) {
 		c.Cut(code, reason)
 		c.Peer().Fence()
 	}
-	s.open.live.mux.Barrier()
+	s.open.live.Mux().Barrier()
 	s.fencePeers()
 }
 
@@ -549,7 +448,7 @@ func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string) (api
 	if err := s.holding.Fence().Check(); err != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is over: %v", s.id, err).With("session_id", s.id)
 	}
-	conn, err := s.open.live.mux.Connect(ctx, targetID, s.holding.Fence(), s)
+	conn, err := s.open.live.Mux().Connect(ctx, targetID, s.holding.Fence(), s)
 	if err != nil {
 		var refused *cdpproxy.Error
 		if errors.As(err, &refused) && targetID != "" {
@@ -649,12 +548,12 @@ const keepOpenTimeout = 2 * time.Second
 // ClosingPage opens an empty tab where the worker closes the last one: with it
 // Chrome would drop the profile's session cookies.
 func (s *session) ClosingPage() {
-	if s.open.live.monitor.PageCloses() {
+	if s.open.live.Monitor().PageCloses() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.l.ctx, keepOpenTimeout)
 	defer cancel()
-	if err := s.open.live.monitor.Observer().Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
+	if err := s.open.live.Monitor().Observer().Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
 		s.log.Warn().Err(err).Msg("no tab to keep the profile open: session cookies may be lost")
 	}
 }

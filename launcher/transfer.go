@@ -15,12 +15,6 @@ import (
 	"leasehold/lease"
 )
 
-// What a record is shown with whose directory was put aside, or is not there.
-const (
-	reasonArchived = "archived"
-	reasonRemoved  = "removed"
-)
-
 // checkDir refuses a profile directory that is not this launcher's own.
 func checkDir(profile, path string) error {
 	if err := profiledir.CheckMine(path); err != nil {

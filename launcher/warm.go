@@ -18,6 +18,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/lease"
@@ -134,7 +135,7 @@ type fit struct {
 
 // fitOf is what the manifest's task wants of a browser on the record's profile.
 func (l *Launcher) fitOf(m api.Manifest, r lease.Record, server *proxies.Proxy) fit {
-	f := fit{headless: l.headless(m), args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memoryLimit(l.o.BrowserMemory, r.BrowserMemory)}
+	f := fit{headless: l.headless(m), args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: l.driver.MemoryLimit(r.BrowserMemory)}
 	if f.account == "" {
 		f.account = m.AccountID
 	}
@@ -222,21 +223,21 @@ func (s *session) staysWarm() bool {
 	err := s.clear(ctx)
 	if err == nil {
 		// A browser that crashes while nobody uses it may not cost a login.
-		err = s.l.jar.KeepAll(ctx, s.open.live.monitor.Observer(), s.profile)
+		err = s.l.jar.KeepAll(ctx, s.open.live.Monitor().Observer(), s.profile)
 	}
 	if err != nil {
 		s.log.Warn().AnErr("problem", errors.Join(err, s.l.jar.Drop(s.profile))).Msg("the browser cannot be handed on: it is closed")
 		return false
 	}
-	s.open.live.bound(0)
-	s.log.Info().Int("pid", s.open.live.browser.PID()).Dur("took", time.Since(begun)).Msg("browser stays open for the next task")
+	s.open.live.LimitWrites(0)
+	s.log.Info().Int("pid", s.open.live.PID()).Dur("took", time.Since(begun)).Msg("browser stays open for the next task")
 	return true
 }
 
 // clear closes everything that the session has open in the browser but one empty
 // tab.
 func (s *session) clear(ctx context.Context) error {
-	if err := s.open.live.monitor.Clear(ctx, clients{s}); err != nil {
+	if err := s.open.live.Monitor().Clear(ctx, clients{s}); err != nil {
 		return err
 	}
 	return os.Truncate(s.l.cases.Output(s.open.started), 0) // it is in the evidence
@@ -299,19 +300,19 @@ func (l *Launcher) rest(o *openProfile) {
 		gone := make(chan struct{})
 		l.work.Go(func() {
 			select {
-			case <-b.browser.Exited():
+			case <-b.Exited():
 				close(gone)
-			case <-b.mux.Done():
+			case <-b.Mux().Done():
 				close(gone)
-			case <-b.vitals.sick:
-				i.stir(b.vitals.ill.told)
+			case <-b.Failed():
+				i.stir(b.Failure().Detail)
 			case <-i.taken:
 			}
 		})
 		why, detail := i.watch(l.o.KeepWarmIdle, gone, func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), pulseTimeout)
 			defer cancel()
-			return b.mux.Call(ctx, "Browser.getVersion", nil, nil)
+			return b.Ping(ctx)
 		})
 		if why == "" {
 			return
@@ -379,7 +380,7 @@ func (l *Launcher) cool(o *openProfile, why, detail string) {
 	if detail != "" {
 		event = log.Warn().Str("detail", detail)
 	}
-	event.Dur("idle", time.Since(i.since)).Int("pid", o.live.browser.PID()).Msg("warm browser is closed")
+	event.Dur("idle", time.Since(i.since)).Int("pid", o.live.PID()).Msg("warm browser is closed")
 	if err := errors.Join(l.closeWarm(o.live, o.lock, i.profile, log), o.lock.Unlock()); err != nil {
 		log.Error().Err(err).Msg("warm browser not closed cleanly")
 	}
@@ -533,9 +534,9 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 	defer asked.Wait()
 	looking, cancelLook := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
 	defer cancelLook()
-	before.Go(func() { unfit = o.live.monitor.Quiet(looking) })
+	before.Go(func() { unfit = o.live.Monitor().Quiet(looking) })
 	before.Go(func() { opened = s.openJournal() })
-	asked.Go(func() { cookies, unknown = o.live.cookies(looking) })
+	asked.Go(func() { cookies, unknown = o.live.Cookies(looking) })
 	persisted := l.cases.Begin(s.file)
 	before.Wait()
 	persisted = errors.Join(persisted, opened)
@@ -550,8 +551,8 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 	}
 	was := o.idle
 	select {
-	case <-o.live.vitals.sick:
-		was.stir(o.live.vitals.ill.told)
+	case <-o.live.Failed():
+		was.stir(o.live.Failure().Detail)
 	default:
 	}
 	if what := was.stirredBy(); what != "" {
@@ -595,7 +596,7 @@ func (l *Launcher) handOver(ctx context.Context, m api.Manifest, entry lease.Ent
 		return nil, s.startFailed(ctx, err)
 	}
 	l.metrics.handovers.Observe(time.Since(begun).Seconds())
-	s.log.Info().Int("pid", o.live.browser.PID()).Dur("idle", begun.Sub(was.since)).Dur("took", time.Since(begun)).Msg("took over the warm browser")
+	s.log.Info().Int("pid", o.live.PID()).Dur("idle", begun.Sub(was.since)).Dur("took", time.Since(begun)).Msg("took over the warm browser")
 	s.begin()
 	l.enter(s)
 	return s, nil
@@ -634,15 +635,15 @@ func leftWarm(kept lease.Record) bool {
 
 // closeLeftWarm closes the warm browser of a launcher that ended. Its evidence is
 // that of the release.
-func (l *Launcher) closeLeftWarm(r lease.Record, b *live, lock *profiledir.Lock, log zerolog.Logger) error {
+func (l *Launcher) closeLeftWarm(r lease.Record, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher left a warm browser: it is closed")
 	return errors.Join(l.closeWarm(b, lock, r.ProfileID, log), lock.Unlock())
 }
 
 // closeWarm closes a browser that no session has. Only one that says that it ended
 // cleanly has kept all that it keeps.
-func (l *Launcher) closeWarm(b *live, lock *profiledir.Lock, profile string, log zerolog.Logger) error {
-	if _, err := b.close(l, profile, l.jar.KeepOfWarm, log); err != nil {
+func (l *Launcher) closeWarm(b *browser.Browser, lock *profiledir.Lock, profile string, log zerolog.Logger) error {
+	if _, err := b.Close(profile, l.jar.KeepOfWarm, log); err != nil {
 		return err
 	}
 	err := lock.ClearRunning()

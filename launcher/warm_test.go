@@ -3,13 +3,17 @@ package launcher
 import (
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/lease"
 )
 
@@ -47,7 +51,7 @@ func TestWhichBrowsersStayWarm(t *testing.T) {
 }
 
 func TestWhatFitsTheNextTask(t *testing.T) {
-	l := &Launcher{o: Options{Headless: true}}
+	l := &Launcher{o: Options{Headless: true}, driver: browser.NewDriver(t.Context(), &sync.WaitGroup{}, browser.Options{Metrics: prometheus.NewRegistry()})}
 	was := l.fitOf(api.Manifest{ChromeArgs: []string{"--lang=de", "--mute-audio"}}, lease.Record{AccountID: "a"}, nil)
 	for _, tt := range []struct {
 		name string

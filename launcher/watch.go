@@ -193,7 +193,7 @@ func (l *Launcher) observe(ctx context.Context, e lease.Entry, step lease.Step) 
 	var err error
 	switch step.Fact {
 	case lease.Suspected:
-		next, err = r.Suspect(reasonObserved, lease.Sealed{}, time.Now())
+		next, err = r.Suspect(api.ReasonObserved, lease.Sealed{}, time.Now())
 	case lease.Fenced:
 		next, err = r.Quarantine(0, time.Now())
 	case lease.Abandoned:

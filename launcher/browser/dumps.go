@@ -1,4 +1,4 @@
-package launcher
+package browser
 
 import (
 	"cmp"
@@ -33,8 +33,8 @@ const (
 	dumpPatience = 2 * time.Second
 )
 
-// dump is one minidump, as the bundle names it.
-type dump struct {
+// Dump is one minidump, as the bundle names it.
+type Dump struct {
 	File  string    `json:"file"` // in the session's folder
 	Bytes int64     `json:"bytes"`
 	At    time.Time `json:"at"`
@@ -52,8 +52,8 @@ const (
 
 // dumpsIn lists the dumps of a folder, the oldest first; none where there is no such
 // folder.
-func dumpsIn(dir string) ([]dump, error) {
-	var found []dump
+func dumpsIn(dir string) ([]Dump, error) {
+	var found []Dump
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, dumpSuffix) {
 			return err
@@ -66,7 +66,7 @@ func dumpsIn(dir string) ([]dump, error) {
 		if err != nil || filepath.Dir(file) == dumpsBegun {
 			return err // not whole
 		}
-		one := dump{File: file, Bytes: fi.Size(), At: fi.ModTime().UTC()}
+		one := Dump{File: file, Bytes: fi.Size(), At: fi.ModTime().UTC()}
 		if filepath.Dir(file) == dumpsRemoved {
 			one.File, one.Removed = filepath.Base(file), true
 		}
@@ -76,13 +76,12 @@ func dumpsIn(dir string) ([]dump, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil // no folder, or one moved on meanwhile, which the next look finds
 	}
-	slices.SortFunc(found, func(a, b dump) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.File, b.File)) })
+	slices.SortFunc(found, func(a, b Dump) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.File, b.File)) })
 	return found, err
 }
 
-// waitDumps lists the dumps once none is being written any more, or the patience is
-// at its end.
-func waitDumps(ctx context.Context, dir string) ([]dump, error) {
+// awaitDumps lists the dumps once none is being written any more, or after dumpPatience.
+func awaitDumps(ctx context.Context, dir string) ([]Dump, error) {
 	ctx, cancel := context.WithTimeout(ctx, dumpPatience)
 	defer cancel()
 	for {
@@ -99,8 +98,8 @@ func waitDumps(ctx context.Context, dir string) ([]dump, error) {
 
 // overflowing returns which of a session's dumps are too many: the first ones say
 // most about what went wrong.
-func overflowing(found []dump) []dump {
-	var over []dump
+func overflowing(found []Dump) []Dump {
+	var over []Dump
 	n, bytes := 0, int64(0)
 	for _, d := range found {
 		if d.Removed {
@@ -146,7 +145,7 @@ func trimDumps(dir string) error {
 	return durable.Sync(aside)
 }
 
-// uploads tells whether Chrome's crash handler may send the dumps to its maker: the
+// uploadsDumps tells whether Chrome's crash handler may send the dumps to its maker: the
 // user of a Google Chrome agreed to that. A Chromium knows no address to send to.
 func uploadsDumps(dir string) bool {
 	// Crashpad's settings: a magic word, a version, and options, whose first bit it
@@ -155,34 +154,29 @@ func uploadsDumps(dir string) bool {
 	return err == nil && len(b) > 8 && b[8]&1 != 0
 }
 
-// tidyDumps keeps the dumps of sessions that are over within their bound. Only those
-// go whose session's evidence is stored, which names them.
-func (l *Launcher) tidyDumps() error {
-	l.mu.Lock()
+// TidyDumps keeps the dumps of sessions that are over within their bound, together.
+// Only those of sessions are removed whose evidence is stored, which names them.
+func (d *Driver) TidyDumps(ended []sessionfile.File) error {
+	d.mu.Lock()
 	inUse := map[string]bool{} // several sessions share a browser, and its folder
-	for v := range l.driven {
-		inUse[v.dumps] = true
+	for b := range d.driven {
+		inUse[b.dumps] = true
 	}
-	var over []sessionfile.File
-	for _, f := range l.ended {
-		if f.Ended != "" && f.Evidence.EvidenceID != "" {
-			over = append(over, f)
-		}
-	}
-	l.mu.Unlock()
-	slices.SortFunc(over, func(a, b sessionfile.File) int { return b.AcquiredAt.Compare(a.AcquiredAt) })
+	d.mu.Unlock()
+	ended = slices.DeleteFunc(slices.Clone(ended), func(f sessionfile.File) bool { return f.Ended == "" || f.Evidence.EvidenceID == "" })
+	slices.SortFunc(ended, func(a, b sessionfile.File) int { return b.AcquiredAt.Compare(a.AcquiredAt) })
 	var total int64
 	var errs error
-	for _, f := range over { // the newest first
-		dir := l.cases.Dumps(f.SessionID)
+	for _, f := range ended { // the newest first
+		dir := d.o.Files.Dumps(f.SessionID)
 		if _, err := os.Stat(dir); err != nil || inUse[dir] {
 			continue
 		}
 		found, err := dumpsIn(dir)
 		var bytes int64
-		for _, d := range found {
-			if !d.Removed {
-				bytes += d.Bytes
+		for _, one := range found {
+			if !one.Removed {
+				bytes += one.Bytes
 			}
 		}
 		total += bytes

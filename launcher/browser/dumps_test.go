@@ -1,4 +1,4 @@
-package launcher
+package browser
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
-	"leasehold/internal/boottime"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -75,7 +75,7 @@ func TestDumpsAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if found, err := waitDumps(t.Context(), dir); err != nil || len(found) != crashes+1 {
+	if found, err := awaitDumps(t.Context(), dir); err != nil || len(found) != crashes+1 {
 		t.Errorf("the one that was being written: %d, %v", len(found), err)
 	}
 	handler.Wait()
@@ -83,11 +83,11 @@ func TestDumpsAreBounded(t *testing.T) {
 
 func TestOverflowing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var found []dump
+		var found []Dump
 		for range rapid.IntRange(0, 60).Draw(t, "dumps") {
-			found = append(found, dump{Bytes: rapid.Int64Range(0, 40<<20).Draw(t, "bytes"), Removed: rapid.IntRange(0, 5).Draw(t, "removed") == 0})
+			found = append(found, Dump{Bytes: rapid.Int64Range(0, 40<<20).Draw(t, "bytes"), Removed: rapid.IntRange(0, 5).Draw(t, "removed") == 0})
 		}
-		over := map[dump]int{}
+		over := map[Dump]int{}
 		for _, d := range overflowing(found) {
 			if d.Removed {
 				t.Fatal("removed twice")
@@ -116,12 +116,14 @@ func TestOverflowing(t *testing.T) {
 	})
 }
 
-// TestDumpsGoWithTheirEvidenceOnly: what is removed of sessions that are over.
-func TestDumpsGoWithTheirEvidenceOnly(t *testing.T) {
-	l := &Launcher{cases: sessionfile.NewDir(t.TempDir()), ended: map[string]sessionfile.File{}, driven: map[*vitals]bool{}, bootID: boottime.ID()}
+// TestDumpsAreRemovedOnceTheirEvidenceNamesThem: and only where there are too many.
+func TestDumpsAreRemovedOnceTheirEvidenceNamesThem(t *testing.T) {
+	files := sessionfile.NewDir(t.TempDir())
+	d := NewDriver(t.Context(), &sync.WaitGroup{}, Options{Files: files, Metrics: prometheus.NewRegistry()})
+	var all []sessionfile.File
 	session := func(id string, age time.Duration, ended string, evidence string, size int) string {
-		l.ended[id] = sessionfile.File{SessionID: id, Ended: ended, Evidence: lease.Sealed{EvidenceID: evidence}, AcquiredAt: time.Now().Add(-age)}
-		dir, err := l.cases.MakeDumps(id)
+		all = append(all, sessionfile.File{SessionID: id, Ended: ended, Evidence: lease.Sealed{EvidenceID: evidence}, AcquiredAt: time.Now().Add(-age)})
+		dir, err := files.MakeDumps(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,12 +139,12 @@ func TestDumpsGoWithTheirEvidenceOnly(t *testing.T) {
 	newest := session("newest", time.Minute, "released", "ev1", half)
 	living := session("living", 2*time.Minute, "", "", half)
 	shared := session("shared", 3*time.Minute, "released", "ev2", 0)
-	l.driven[&vitals{dumps: shared}] = true
+	d.driven[d.undriven(nil, nil, shared)] = true
 	unstored := session("unstored", 4*time.Minute, "recovering", "", half)
 	older := session("older", 5*time.Minute, "released", "ev3", half)
 	small := session("small", 6*time.Minute, "released", "ev4", 1000)
 	empty := session("empty", 7*time.Minute, "released", "ev5", 0)
-	if err := l.tidyDumps(); err != nil {
+	if err := d.TidyDumps(all); err != nil {
 		t.Fatal(err)
 	}
 	for dir, want := range map[string]bool{newest: true, living: true, shared: true, unstored: true, older: false, small: true, empty: false} {
@@ -150,7 +152,7 @@ func TestDumpsGoWithTheirEvidenceOnly(t *testing.T) {
 			t.Errorf("%s: %v, want it kept: %v", filepath.Base(dir), err, want)
 		}
 	}
-	if err := l.cases.Remove("newest"); err != nil {
+	if err := files.Remove("newest"); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(newest); err == nil {

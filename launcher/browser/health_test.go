@@ -1,93 +1,96 @@
-package launcher
+package browser
 
 import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
 	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
+	"leasehold/launcher/api"
 )
 
-// looks are a browser's looks, one a second unless after says otherwise.
-type looks []struct {
+// probes are readings of a browser, one a second unless after says otherwise.
+type probes []struct {
 	n     int           // how often it is the same
 	after time.Duration // since the one before; zero: a second
-	look  look
+	probe probe
 	cpu   uint64 // used since the one before
 	heard bool   // its pipe brought something since
 }
 
-func (all looks) silence() silence {
-	var s silence
-	var now look
+func (all probes) hang() hang {
+	var h hang
+	var now probe
 	for _, l := range all {
 		for range max(l.n, 1) {
 			gap := l.after
 			if gap == 0 {
 				gap = time.Second
 			}
-			next := l.look
+			next := l.probe
 			next.at, next.cpu, next.reads = now.at.Add(gap), now.cpu+l.cpu, now.reads
 			if l.heard {
 				next.reads++
 			}
 			now = next
-			s = s.next(now)
+			h = h.next(now)
 		}
 	}
-	return s
+	return h
 }
 
-func TestSilence(t *testing.T) {
+func TestHang(t *testing.T) {
 	const bound = 10 * time.Second
-	waits, stopped := look{asked: true, state: 'S'}, look{asked: true, state: 'T'}
+	waits, stopped := probe{asked: true, state: 'S'}, probe{asked: true, state: 'T'}
 	for _, c := range []struct {
-		name  string
-		looks looks
-		want  string // a part of what is told; empty: nothing
+		name   string
+		probes probes
+		want   string // a part of what is told; empty: nothing
 	}{
-		{"nothing asked", looks{{n: 100, look: look{state: 'S'}}}, ""},
-		{"stopped", looks{{n: 11, look: stopped}}, "no answer for 10s, its process is stopped"},
-		{"stopped, not long enough", looks{{n: 10, look: stopped}}, ""},
-		{"waits", looks{{n: 11, look: waits}}, "no answer for 10s, its main thread waits"},
-		{"answered in between", looks{{n: 10, look: waits}, {look: look{state: 'S'}}, {n: 10, look: waits}}, ""},
-		{"said something in between", looks{{n: 10, look: waits}, {look: waits, heard: true}, {n: 9, look: waits}}, ""},
-		{"the launcher is behind", looks{{n: 100, look: look{asked: true, state: 'S', behind: true}}}, ""},
-		{"the launcher is behind, and it is stopped", looks{{n: 100, look: look{asked: true, state: 'T', behind: true}}}, ""},
-		{"the launcher is behind, and it runs", looks{{n: 100, look: look{asked: true, state: 'R', behind: true}, cpu: 100}}, ""},
-		{"the launcher was behind in between", looks{{n: 10, look: waits}, {look: look{asked: true, state: 'S', behind: true}}, {n: 10, look: waits}}, ""},
-		{"the launcher was behind, long ago", looks{{n: 5, look: look{asked: true, state: 'S', behind: true}}, {n: 12, look: waits}}, "its main thread waits"},
-		{"a thread works", looks{{n: 100, look: look{asked: true, state: 'S', working: true}}}, ""},
-		{"waits for a disk", looks{{n: 100, look: look{asked: true, state: 'D'}}}, ""},
-		{"gets no processor", looks{{n: 100, look: look{asked: true, state: 'R'}}}, ""},
-		{"gets little of it", looks{{n: 100, look: look{asked: true, state: 'R'}, cpu: 5}}, ""},
-		{"runs and runs", looks{{n: 11, look: look{asked: true, state: 'R'}, cpu: 100}}, "no answer while its main thread ran for 10s"},
-		{"a debugger has it", looks{{n: 100, look: look{asked: true, state: 't'}}}, ""},
-		{"the launcher stood still", looks{{n: 9, look: stopped}, {after: time.Hour, look: stopped}}, ""},
-		{"the launcher stood still and it ran", looks{{n: 2, look: waits}, {after: time.Hour, look: waits, cpu: 200000}, {n: 5, look: waits}}, ""},
-		{"everything is slow", looks{{n: 100, after: 3 * time.Second, look: stopped}}, ""},
-		{"still and busy do not add up", looks{{n: 9, look: waits}, {n: 9, look: look{asked: true, state: 'R'}, cpu: 100}}, ""},
+		{"nothing asked", probes{{n: 100, probe: probe{state: 'S'}}}, ""},
+		{"stopped", probes{{n: 11, probe: stopped}}, "no answer for 10s, its process is stopped"},
+		{"stopped, not long enough", probes{{n: 10, probe: stopped}}, ""},
+		{"waits", probes{{n: 11, probe: waits}}, "no answer for 10s, its main thread waits"},
+		{"answered in between", probes{{n: 10, probe: waits}, {probe: probe{state: 'S'}}, {n: 10, probe: waits}}, ""},
+		{"said something in between", probes{{n: 10, probe: waits}, {probe: waits, heard: true}, {n: 9, probe: waits}}, ""},
+		{"the launcher is behind", probes{{n: 100, probe: probe{asked: true, state: 'S', behind: true}}}, ""},
+		{"the launcher is behind, and it is stopped", probes{{n: 100, probe: probe{asked: true, state: 'T', behind: true}}}, ""},
+		{"the launcher is behind, and it runs", probes{{n: 100, probe: probe{asked: true, state: 'R', behind: true}, cpu: 100}}, ""},
+		{"the launcher was behind in between", probes{{n: 10, probe: waits}, {probe: probe{asked: true, state: 'S', behind: true}}, {n: 10, probe: waits}}, ""},
+		{"the launcher was behind, long ago", probes{{n: 5, probe: probe{asked: true, state: 'S', behind: true}}, {n: 12, probe: waits}}, "its main thread waits"},
+		{"a thread works", probes{{n: 100, probe: probe{asked: true, state: 'S', working: true}}}, ""},
+		{"waits for a disk", probes{{n: 100, probe: probe{asked: true, state: 'D'}}}, ""},
+		{"gets no processor", probes{{n: 100, probe: probe{asked: true, state: 'R'}}}, ""},
+		{"gets little of it", probes{{n: 100, probe: probe{asked: true, state: 'R'}, cpu: 5}}, ""},
+		{"runs and runs", probes{{n: 11, probe: probe{asked: true, state: 'R'}, cpu: 100}}, "no answer while its main thread ran for 10s"},
+		{"a debugger has it", probes{{n: 100, probe: probe{asked: true, state: 't'}}}, ""},
+		{"the launcher stood still", probes{{n: 9, probe: stopped}, {after: time.Hour, probe: stopped}}, ""},
+		{"the launcher stood still and it ran", probes{{n: 2, probe: waits}, {after: time.Hour, probe: waits, cpu: 200000}, {n: 5, probe: waits}}, ""},
+		{"everything is slow", probes{{n: 100, after: 3 * time.Second, probe: stopped}}, ""},
+		{"still and busy do not add up", probes{{n: 9, probe: waits}, {n: 9, probe: probe{asked: true, state: 'R'}, cpu: 100}}, ""},
 	} {
-		ill := c.looks.silence().verdict(bound)
+		f, failed := c.probes.hang().verdict(bound)
 		switch {
-		case ill == nil && c.want != "":
+		case !failed && c.want != "":
 			t.Errorf("%s: not noticed", c.name)
-		case ill != nil && (c.want == "" || !strings.Contains(ill.told, c.want) || len(ill.told) > 123 || ill.reason != reasonBrowserHangs):
-			t.Errorf("%s: %+v", c.name, ill)
+		case failed && (c.want == "" || !strings.Contains(f.Detail, c.want) || len(f.Detail) > 123 || f.Reason != api.ReasonBrowserHangs):
+			t.Errorf("%s: %+v", c.name, f)
 		}
 	}
-	if ill := (looks{{n: 1000, look: stopped}}).silence().verdict(0); ill != nil {
-		t.Errorf("without a bound: %+v", ill)
+	if f, failed := (probes{{n: 1000, probe: stopped}}).hang().verdict(0); failed {
+		t.Errorf("without a bound: %+v", f)
 	}
 }
 
-// TestLookAt: a browser waits only where no thread and no process of it works.
-func TestLookAt(t *testing.T) {
+// TestProbeOf: a browser waits only where no thread and no process of it works.
+func TestProbeOf(t *testing.T) {
 	all := func(states string) (ps []procfs.Process) {
 		for i, s := range []byte(states) {
 			ps = append(ps, procfs.Process{PID: 10 + i, State: s, CPU: uint64(i + 3)})
@@ -103,25 +106,25 @@ func TestLookAt(t *testing.T) {
 		{"S", "R", false}, // the main thread, a moment later
 		{"R", "RS", false},
 	} {
-		l := lookAt(all(c.threads), all(c.tree))
+		l := probeOf(all(c.threads), all(c.tree))
 		if !l.asked || l.state != c.threads[0] || l.cpu != 3 || l.working != c.working {
 			t.Errorf("%s %s: %+v", c.threads, c.tree, l)
 		}
 	}
 }
 
-// TestSilenceIsFair: whatever a machine does, a browser is not given up unless it was
-// asked, and either stood still for the bound in looks that came in time, or its main
-// thread ran for that long.
-func TestSilenceIsFair(t *testing.T) {
+// TestSlowMachinesAreNoHang: whatever a machine does, a browser is given up only where it
+// was asked, and either stood still for the bound in readings that came in time, or its
+// main thread ran for that long.
+func TestSlowMachinesAreNoHang(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const bound = 5 * time.Second
-		var s silence
-		now := look{at: boottime.Instant(rapid.Int64Range(0, 1e15).Draw(t, "at"))}
+		var h hang
+		now := probe{at: boottime.Instant(rapid.Int64Range(0, 1e15).Draw(t, "at"))}
 		var still time.Duration // since the last sign of life, in the test's own way
 		var ran uint64
-		for range rapid.IntRange(1, 60).Draw(t, "looks") {
-			next := look{
+		for range rapid.IntRange(1, 60).Draw(t, "probes") {
+			next := probe{
 				asked: rapid.IntRange(0, 20).Draw(t, "asked") > 0, working: rapid.Bool().Draw(t, "working"), behind: rapid.IntRange(0, 30).Draw(t, "behind") == 0,
 				state: rapid.SampledFrom([]byte("SSSSTRDtZ")).Draw(t, "state"),
 			}
@@ -133,19 +136,20 @@ func TestSilenceIsFair(t *testing.T) {
 			}
 			if !next.asked || !now.asked || next.reads != now.reads || next.behind || now.behind {
 				still, ran = 0, 0
-			} else if gap <= 2*lookEvery {
+			} else if gap <= 2*probeEvery {
 				ran += used
 				if used == 0 && (next.state == 'T' || next.state == 'S' && !next.working) {
 					still += gap
 				}
 			}
 			now = next
-			s = s.next(now)
+			h = h.next(now)
 			wanted := still >= bound || procfs.Ticks(ran) >= bound
-			if ill := s.verdict(bound); (ill != nil) != wanted {
-				t.Fatalf("still %v, ran %d: %+v", still, ran, ill)
+			f, failed := h.verdict(bound)
+			if failed != wanted {
+				t.Fatalf("still %v, ran %d: %+v", still, ran, f)
 			}
-			if s.verdict(bound) != nil {
+			if failed {
 				return // it is given up once
 			}
 		}
@@ -176,25 +180,23 @@ func TestExcess(t *testing.T) {
 		for _, one := range c.all {
 			e = e.next(c.limit, reading{boottime.Instant(0).Add(time.Duration(one.second) * time.Second), one.used})
 		}
-		ill := e.verdict(c.limit)
-		if (ill != nil) != c.want || ill != nil && (!strings.Contains(ill.told, "1.0 GiB") || len(ill.told) > 123) {
-			t.Errorf("%s: %+v", c.name, ill)
+		f, failed := e.verdict(c.limit)
+		if failed != c.want || failed && (!strings.Contains(f.Detail, "1.0 GiB") || len(f.Detail) > 123) {
+			t.Errorf("%s: %+v", c.name, f)
 		}
 	}
-	if l := memoryLimit(0, 5); l != 5 {
-		t.Errorf("the profile's own: %d", l)
+	if f := oomKilled(limit); f.Reason != api.ReasonBrowserMemory || len(f.Detail) > 123 || !strings.Contains(f.Detail, "1.0 GiB") {
+		t.Errorf("%+v", f)
 	}
-	if l := memoryLimit(3, 5); l != 3 {
-		t.Errorf("a profile may not have more: %d", l)
-	}
-	if l := memoryLimit(5, 3); l != 3 {
-		t.Errorf("a profile may have less: %d", l)
-	}
-	if l := memoryLimit(5, 0); l != 5 {
-		t.Errorf("the host's: %d", l)
-	}
-	if ill := oomKilled(limit); ill.reason != reasonBrowserMemory || len(ill.told) > 123 || !strings.Contains(ill.told, "1.0 GiB") {
-		t.Errorf("%+v", ill)
+}
+
+// TestMemoryLimit: a profile may lower the host's limit, and not raise it.
+func TestMemoryLimit(t *testing.T) {
+	for _, c := range []struct{ host, profile, want uint64 }{{0, 0, 0}, {0, 5, 5}, {3, 5, 3}, {5, 3, 3}, {5, 0, 5}} {
+		d := NewDriver(t.Context(), &sync.WaitGroup{}, Options{Memory: c.host, Metrics: prometheus.NewRegistry()})
+		if got := d.MemoryLimit(c.profile); got != c.want {
+			t.Errorf("host %d, profile %d: %d, want %d", c.host, c.profile, got, c.want)
+		}
 	}
 }
 

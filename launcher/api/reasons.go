@@ -1,0 +1,32 @@
+package api
+
+// Reasons why a session ended, as records, events and evidence have them.
+const (
+	ReasonReleased        = "released"
+	ReasonClosed          = "connection_closed"
+	ReasonBrowserClosed   = "browser_close_requested"
+	ReasonNeverConnected  = "never_connected"
+	ReasonDropReleases    = "connection_dropped" // with on_drop=release
+	ReasonConnectionLost  = "connection_lost"
+	ReasonHeartbeat       = "heartbeat_timeout"
+	ReasonLockTimeout     = "lock_timeout"
+	ReasonLeaseLost       = "lease_lost"
+	ReasonBrowserCrashed  = "browser_crashed"
+	ReasonBrowserHangs    = "browser_hangs"
+	ReasonBrowserMemory   = "browser_memory"
+	ReasonShutdown        = "launcher_shutdown"
+	ReasonLauncherRestart = "launcher_restarted"
+	ReasonOrphaned        = "launcher_gone" // the guard ended the browser
+	ReasonObserved        = "lease_expired" // another launcher saw it
+	ReasonStartFailed     = "browser_start_failed"
+	ReasonUnanswered      = "grant_unanswered" // the store did not say whether it was stored
+	ReasonNotClosed       = "browser_not_closed"
+	ReasonNoEvidence      = "evidence_not_stored"
+	ReasonRunLost         = "run_lost" // another run of the profile was
+)
+
+// Reasons that a free profile is shown with whose directory is not there.
+const (
+	ReasonArchived = "archived"
+	ReasonRemoved  = "removed"
+)

@@ -1,0 +1,223 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/cdpproxy"
+	"leasehold/internal/cgroup"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/sessionfile"
+)
+
+// Browser is a Chrome that a Driver started or took over. It is given up by Close or
+// Detach.
+type Browser struct {
+	driver  *Driver
+	process *chrome.Browser
+	ledger  *cdpproxy.Ledger // nil: none is kept
+	dumps   string           // the folder of its minidumps; empty: not known
+	stop    context.CancelFunc
+	// reported is closed when everything that the monitor saw went to its sink.
+	reported <-chan struct{}
+
+	// nil where it is not driven:
+	mux     *cdpproxy.Mux
+	monitor *monitor.Monitor
+	health  *health
+}
+
+// Bounds of the steps that close a browser.
+const (
+	closeTimeout   = 30 * time.Second
+	askTimeout     = 10 * time.Second
+	cookiesTimeout = 3 * time.Second
+	unusedTimeout  = 10 * time.Second
+)
+
+// Driven tells whether the browser's pipe is open and its pages are watched. What is
+// not driven can only be closed or detached from; Mux and Monitor are nil then.
+func (b *Browser) Driven() bool { return b != nil && b.monitor != nil }
+
+// Mux carries connections on the browser's pipe.
+func (b *Browser) Mux() *cdpproxy.Mux { return b.mux }
+
+// Monitor watches the browser's pages.
+func (b *Browser) Monitor() *monitor.Monitor { return b.monitor }
+
+// PID is the process id of the browser's main process.
+func (b *Browser) PID() int { return b.process.PID() }
+
+// Exited is closed when the browser's main process has ended.
+func (b *Browser) Exited() <-chan struct{} { return b.process.Exited() }
+
+// ExitStatus is how it ended; empty while it runs.
+func (b *Browser) ExitStatus() string { return b.process.ExitStatus() }
+
+// OutputTail returns the last n bytes that the browser printed.
+func (b *Browser) OutputTail(n int) string { return b.process.OutputTail(n) }
+
+// HasLedger tells whether it is known what clients have open on the browser's pipe,
+// so that a session on it can go on in another launcher.
+func (b *Browser) HasLedger() bool { return b.ledger != nil }
+
+// Ping asks the browser for an answer.
+func (b *Browser) Ping(ctx context.Context) error {
+	return b.mux.Call(ctx, "Browser.getVersion", nil, nil)
+}
+
+// Cookies are those of the profile's own context, as Storage.getCookies tells them.
+func (b *Browser) Cookies(ctx context.Context) (json.RawMessage, error) {
+	var cookies json.RawMessage
+	err := b.monitor.Observer().Call(ctx, "", "Storage.getCookies", nil, &cookies)
+	return cookies, err
+}
+
+// LimitWrites makes writes to the browser fail from d on: one that does not read must
+// not hold up the end of its session. Zero takes the limit away.
+func (b *Browser) LimitWrites(d time.Duration) {
+	var at time.Time
+	if d > 0 {
+		at = time.Now().Add(d)
+	}
+	if commands := b.process.Commands(); commands != nil {
+		_ = commands.SetWriteDeadline(at) // pipes have deadlines
+	}
+}
+
+// LimitMemory sets the limit of the profile's own record, in bytes; zero: the host's
+// alone counts.
+func (b *Browser) LimitMemory(profile uint64) { b.health.setLimit(b.driver.MemoryLimit(profile)) }
+
+// Failed is closed when the browser has to be given up although it runs.
+func (b *Browser) Failed() <-chan struct{} { return b.health.failed }
+
+// Failure is why the browser has to be given up; the zero value where it has not.
+func (b *Browser) Failure() Failure {
+	if b.health == nil {
+		return Failure{}
+	}
+	select {
+	case <-b.health.failed:
+		return b.health.failure
+	default:
+		return Failure{}
+	}
+}
+
+// Detach leaves the browser open, for whoever takes it over next.
+func (b *Browser) Detach() error {
+	b.stop()
+	if b.mux != nil {
+		b.mux.Stop()
+		<-b.mux.Done()
+	}
+	return errors.Join(b.ledger.Close(), b.process.Detach())
+}
+
+// KeepCookies keeps the session cookies of a profile's browser that is about to close.
+type KeepCookies func(ctx context.Context, browser sessionfile.Caller, profile string) error
+
+// Close ends the browser: through CDP, else by signals. It returns how it ended, once
+// no process names the profile's directory and everything that its pages did last is
+// reported. keep is nil where the session cookies are to be dropped.
+func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.Rung, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	b.LimitWrites(askTimeout)
+	if b.monitor != nil {
+		b.monitor.Closing()
+	}
+	begun := time.Now()
+	rung, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, chrome.Bounds{})
+	if b.mux != nil {
+		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
+			select {
+			case <-ended:
+			case <-ctx.Done():
+				err = errors.Join(err, errors.New("the browser's pipe did not end"))
+			}
+		}
+	}
+	b.stop()
+	err = errors.Join(err, b.ledger.Remove())
+	if g := b.process.Group(); g != nil && rung != "" {
+		if err := g.Remove(groupTimeout); err != nil {
+			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
+		}
+	}
+	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
+	defer cancelWait()
+	err = errors.Join(err, b.driver.o.Root.WaitUnused(waiting, profile))
+	b.driver.closes.WithLabelValues(string(rung)).Inc()
+	log.Info().Str("rung", string(rung)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
+	return rung, err
+}
+
+// askToClose keeps the session cookies and asks the browser to end.
+func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCookies, log zerolog.Logger) error {
+	if b.monitor == nil {
+		return errors.New("the browser was never driven")
+	}
+	if keep != nil {
+		short, cancel := context.WithTimeout(ctx, cookiesTimeout)
+		if err := keep(short, b.monitor.Observer(), profile); err != nil {
+			log.Warn().Err(err).Msg("session cookies not kept")
+		}
+		cancel()
+	}
+	return b.mux.Call(ctx, "Browser.close", nil, nil)
+}
+
+// State is the part of a bundle about the browser's process, in JSON.
+type State struct {
+	PID int `json:"pid"`
+	// ExitStatus is how it ended; empty while it runs.
+	ExitStatus string `json:"exit_status,omitempty"`
+	// Failure is why it had to be given up while it ran.
+	Failure string  `json:"ailment,omitempty"`
+	Memory  *Memory `json:"memory,omitempty"`
+	// Group is its control group, and what happened there.
+	Group *cgroup.Usage `json:"cgroup,omitempty"`
+	// Dumps are the minidumps of its processes that crashed, in DumpDir on the
+	// launcher's host.
+	DumpDir string `json:"dump_dir,omitempty"`
+	Dumps   []Dump `json:"dumps,omitempty"`
+	// DumpsMissing says why they could not be listed.
+	DumpsMissing string `json:"dumps_missing,omitempty"`
+	// DumpsSent says that Chrome may send them to its maker, as its user agreed.
+	DumpsSent bool `json:"dumps_may_be_sent,omitempty"`
+}
+
+// State describes the browser for the evidence of a session that began at since. Dumps
+// of an earlier session on the same browser are left out.
+func (b *Browser) State(ctx context.Context, since time.Time) State {
+	st := State{PID: b.process.PID(), ExitStatus: b.process.ExitStatus(), Failure: b.Failure().Detail}
+	if b.health != nil && b.health.limited() > 0 {
+		m := b.health.lastReading()
+		st.Memory = &m
+	}
+	if g := b.process.Group(); g != nil {
+		u := g.Usage()
+		st.Group = &u
+	}
+	if b.dumps == "" {
+		st.DumpsMissing = "the launcher before did not say where they are"
+		return st
+	}
+	var err error
+	if st.Dumps, err = awaitDumps(ctx, b.dumps); err != nil {
+		st.DumpsMissing = err.Error()
+	}
+	st.Dumps = slices.DeleteFunc(st.Dumps, func(d Dump) bool { return d.At.Before(since) })
+	if len(st.Dumps) > 0 {
+		st.DumpDir, st.DumpsSent = b.dumps, uploadsDumps(b.dumps)
+	}
+	return st
+}

@@ -1,0 +1,265 @@
+// Package browser drives the Chromes of one host: it starts them, or takes over
+// those of an earlier launcher, watches their health and their crash dumps, and
+// closes them or detaches from them.
+package browser
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/internal/cgroup"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+// Options are what a Driver works with.
+type Options struct {
+	Binary string // path of the browser binary
+	Files  sessionfile.Dir
+	Root   *profiledir.Root
+
+	// HangTimeout is how long a browser may answer nothing before it is given up;
+	// zero: for ever. See hang for what counts.
+	HangTimeout time.Duration
+	// Memory is the most, in bytes, that one browser may have in memory; zero: no
+	// bound. A profile's record may lower it.
+	Memory uint64
+	// CPUWeight is a browser's share of the processors, for Groups; zero: as usual.
+	CPUWeight int
+	// Groups is where browsers get control groups, so that the kernel holds them to
+	// their limits; nil: nowhere.
+	Groups *cgroup.Tree
+
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Driver drives the browsers of one host. Its methods may be called concurrently.
+type Driver struct {
+	o      Options
+	ctx    context.Context // of everything that is driven
+	work   *sync.WaitGroup // who waits for that
+	starts prometheus.Histogram
+	closes *prometheus.CounterVec // by close method
+
+	mu     sync.Mutex
+	driven map[*Browser]bool
+}
+
+// NewDriver returns a driver whose goroutines run until ctx ends, counted in work.
+func NewDriver(ctx context.Context, work *sync.WaitGroup, o Options) *Driver {
+	d := &Driver{
+		o: o, ctx: ctx, work: work, driven: map[*Browser]bool{},
+		starts: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_browser_start_seconds", Help: "Time from the start of Chrome to its first answer.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 10)}),
+		closes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_browser_closes_total", Help: "Browsers that ended, by the rung of the close ladder."}, []string{"rung"}),
+	}
+	o.Metrics.MustRegister(d.starts, d.closes)
+	return d
+}
+
+// Start describes a browser to start for a session.
+type Start struct {
+	SessionID string
+	Token     lease.Token
+	Lock      *profiledir.Lock // of the profile; Chrome inherits its part of it
+	Path      string           // of the profile's directory
+	Headless  bool
+	Proxy     string // what Chrome is told; empty: none
+	Args      []string
+	Memory    uint64 // the profile's own limit in bytes; zero: none
+	// Sink takes what the browser's monitor reports.
+	Sink func(checkpoint.Entry)
+	Log  zerolog.Logger
+}
+
+// Start starts a browser and drives it. With an error it returns the browser too
+// where a process was started, for the caller to close.
+func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
+	begun := time.Now()
+	dumps, err := d.o.Files.MakeDumps(s.SessionID)
+	if err != nil {
+		return nil, err
+	}
+	group, err := d.group(s.SessionID, d.MemoryLimit(s.Memory))
+	if err != nil { // the launcher's own readings hold the limit all the same
+		s.Log.Warn().Err(err).Msg("the browser gets no control group")
+	}
+	output := d.o.Files.Output(s.SessionID)
+	process, err := chrome.Start(ctx, chrome.Options{
+		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, Group: group, DumpDir: dumps,
+		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output,
+	})
+	if err != nil {
+		if group != nil {
+			err = errors.Join(err, group.Remove(groupTimeout))
+		}
+		return nil, err
+	}
+	for _, w := range process.Warnings() {
+		s.Log.Warn().Msg(w)
+	}
+	ledger, err := cdpproxy.CreateLedger(d.o.Files.Ledger(s.SessionID))
+	if err != nil { // the session is recovered then, if the launcher is killed
+		s.Log.Warn().Err(err).Msg("a restart of the launcher will end the session")
+	}
+	identity := process.Identity()
+	running := profiledir.Running{
+		PID: identity.PID, StartTime: identity.StartTime, BootID: identity.BootID, SessionID: s.SessionID, Token: s.Token,
+		TempDir: process.TempDir(), OutputFile: output, Dumps: dumps,
+	}
+	if group != nil {
+		running.Group = group.Dir()
+	}
+	if ledger != nil {
+		running.Ledger = d.o.Files.Ledger(s.SessionID)
+	}
+	if err := s.Lock.SetRunning(running); err != nil {
+		return d.undriven(process, ledger, dumps), err
+	}
+	b, err := d.drive(ctx, process, ledger, dumps, s.Sink)
+	if err != nil {
+		return b, err
+	}
+	b.LimitMemory(s.Memory)
+	d.starts.Observe(time.Since(begun).Seconds())
+	return b, nil
+}
+
+// TakeOver drives a browser whose launcher has ended; nil where it is gone. One that
+// cannot be driven can still be closed.
+func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
+	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
+	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
+	process, err := chrome.Adopt(identity, options)
+	var other *chrome.NotSameError
+	if errors.As(err, &other) {
+		log.Warn().Err(err).Msg("the browser of the launcher before is gone")
+		return nil
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("the browser's pipe cannot be had: it is closed by signals")
+		if process, err = chrome.Attach(identity, options); err != nil {
+			log.Warn().Err(err).Msg("the browser cannot be taken over")
+			return nil
+		}
+		return d.undriven(process, nil, running.Dumps)
+	}
+	log.Info().Int("pid", running.PID).Msg("found the browser of the launcher before")
+	for _, w := range process.Warnings() {
+		log.Warn().Msg(w)
+	}
+	var ledger *cdpproxy.Ledger
+	if running.Ledger != "" {
+		if ledger, err = cdpproxy.OpenLedger(running.Ledger); err != nil {
+			log.Warn().Err(err).Msg("what is open on the browser's pipe is not known")
+		}
+	}
+	ctx, cancel := context.WithTimeout(d.ctx, takeOverTimeout)
+	defer cancel()
+	b, err := d.drive(ctx, process, ledger, running.Dumps, sink)
+	if err != nil {
+		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")
+	}
+	return b
+}
+
+// takeOverTimeout bounds how long a browser of an earlier launcher may take to
+// answer.
+const takeOverTimeout = 60 * time.Second
+
+// drive opens the launcher's own session on a browser's pipe. With an error it
+// returns the browser too, for the caller to close.
+func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdpproxy.Ledger, dumps string, sink func(checkpoint.Entry)) (*Browser, error) {
+	b := d.undriven(process, ledger, dumps)
+	m := monitor.New(sink)
+	var err error
+	if b.mux, err = openMux(process, ledger, m.Traffic); err != nil {
+		return b, err
+	}
+	// What the clients of an earlier launcher had paused must not be sent.
+	for _, clients := range b.mux.Left() {
+		for _, c := range clients {
+			c.Fence()
+		}
+	}
+	if err = m.Attach(ctx, b.mux); err != nil {
+		return b, process.StartFailure(err)
+	}
+	b.monitor = m
+	watching, cancel := context.WithCancel(d.ctx)
+	b.health = newHealth(watching, process, b.mux)
+	d.mu.Lock()
+	d.driven[b] = true
+	d.mu.Unlock()
+	b.stop = func() {
+		d.mu.Lock()
+		delete(d.driven, b)
+		d.mu.Unlock()
+		cancel()
+	}
+	reported := make(chan struct{})
+	b.reported = reported
+	d.work.Go(func() {
+		defer close(reported)
+		m.Watch(watching)
+	})
+	return b, m.AwaitPages(ctx)
+}
+
+// undriven is a browser that can be closed, and nothing else.
+func (d *Driver) undriven(process *chrome.Browser, ledger *cdpproxy.Ledger, dumps string) *Browser {
+	reported := make(chan struct{})
+	close(reported)
+	return &Browser{driver: d, process: process, ledger: ledger, dumps: dumps, stop: func() {}, reported: reported}
+}
+
+// openMux takes over a browser's pipe.
+func openMux(process *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
+	events, err := process.TakeEvents()
+	if err != nil {
+		return nil, err
+	}
+	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: process.Commands(), Ledger: ledger}, traffic)
+	if err != nil {
+		return nil, errors.Join(err, unix.Close(events))
+	}
+	return m, nil
+}
+
+// MemoryLimit is the limit of a profile's browser in bytes: the host's, which the
+// profile's own may lower. Zero: none.
+func (d *Driver) MemoryLimit(profile uint64) uint64 {
+	if d.o.Memory == 0 || profile == 0 {
+		return max(d.o.Memory, profile)
+	}
+	return min(d.o.Memory, profile)
+}
+
+const (
+	// maxProcesses is how many processes and threads a browser's control group may
+	// have: far more than forty tabs take, and less than a host falls over from.
+	maxProcesses = 8192
+	// groupTimeout bounds how long the crash handlers of a browser that has ended may
+	// take.
+	groupTimeout = 3 * time.Second
+)
+
+// group makes the control group of a session's browser; nil where there are none, or
+// nothing is to be limited.
+func (d *Driver) group(sessionID string, limit uint64) (*cgroup.Group, error) {
+	if d.o.Groups == nil || limit == 0 && d.o.CPUWeight == 0 {
+		return nil, nil
+	}
+	return d.o.Groups.Create(sessionID, cgroup.Limits{Memory: limit, Processes: maxProcesses, Weight: d.o.CPUWeight})
+}

@@ -23,7 +23,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -51,7 +51,7 @@ type Options struct {
 	Timing         lease.Timing
 	ReconnectGrace time.Duration
 	Cooldown       time.Duration
-	ReviewWhen     []recovery.Caution // more that goes to a person
+	ReviewWhen     []decision.Caution // more that goes to a person
 	MaxBrowsers    int                // zero: no limit
 	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
 	// no bound.

@@ -11,7 +11,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/launcher/monitor"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 )
 
 // While a session lives its pages are pictured now and then, straight into the
@@ -143,7 +143,7 @@ func (s *session) endPictures() {
 }
 
 func (s *session) sensitiveStep(e checkpoint.Entry) bool {
-	return recovery.SensitiveStep(e, taskOf(s.manifest, s.granted))
+	return decision.SensitiveStep(e, taskOf(s.manifest, s.granted))
 }
 
 // pictureOf tells what may be worth a picture. It does not wait.
@@ -263,7 +263,7 @@ func (s *session) shoot(ctx context.Context, m *monitor.Monitor) (url string, im
 	sensitive := func() bool {
 		s.pictures.mu.Lock()
 		defer s.pictures.mu.Unlock()
-		return s.pictures.demand.sensitive || s.pictures.demand.frames[page.TargetID] || recovery.SensitiveURL(page.URL, task)
+		return s.pictures.demand.sensitive || s.pictures.demand.frames[page.TargetID] || decision.SensitiveURL(page.URL, task)
 	}
 	if sensitive() {
 		return page.URL, nil, isSensitive

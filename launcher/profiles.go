@@ -16,7 +16,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -338,11 +338,11 @@ func checkHarmless(list *[]string) error {
 		return nil
 	}
 	for _, text := range *list {
-		h, err := recovery.ParseHarmless(text)
+		h, err := decision.ParseHarmless(text)
 		if err != nil {
 			return api.Invalid("harmless_requests", "%v", err)
 		}
-		if recovery.SensitiveURL(h.URL(), recovery.Task{}) {
+		if decision.SensitiveURL(h.URL(), decision.Task{}) {
 			return api.Invalid("harmless_requests", "%q: its URL is a sensitive one: requests to it count, whatever is declared", text)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/proxies"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -47,24 +47,24 @@ func TestProxyFact(t *testing.T) {
 		used          *sessionfile.ProxyUse
 		now           *proxies.Proxy
 		labels        bool
-		want          recovery.Answer
+		want          decision.Answer
 	}{
-		"none":                     {"", "", with(nil), nil, false, recovery.Yes},
-		"the same":                 {"p0", "", with(one), one, false, recovery.Yes},
-		"the same, asked for":      {"p0", "p0", with(one), one, false, recovery.Yes},
-		"asked for another":        {"p0", "p1", with(one), one, false, recovery.No},
-		"asked for, and none":      {"", "p1", nil, nil, false, recovery.No},
-		"the record changed":       {"p1", "", with(one), two, false, recovery.No},
-		"the record lost it":       {"", "", with(one), nil, false, recovery.No},
-		"the configuration moved":  {"p0", "", moved, one, false, recovery.No},
-		"the configuration has no": {"p0", "", with(one), nil, false, recovery.Unknown},
-		"nothing known":            {"p0", "", nil, one, false, recovery.Unknown},
-		"a label":                  {"p0", "p0", nil, nil, true, recovery.Yes},
-		"another label":            {"p0", "p1", nil, nil, true, recovery.No},
-		"a label, not a proxy":     {"p0", "", with(one), nil, true, recovery.Unknown},
+		"none":                     {"", "", with(nil), nil, false, decision.Yes},
+		"the same":                 {"p0", "", with(one), one, false, decision.Yes},
+		"the same, asked for":      {"p0", "p0", with(one), one, false, decision.Yes},
+		"asked for another":        {"p0", "p1", with(one), one, false, decision.No},
+		"asked for, and none":      {"", "p1", nil, nil, false, decision.No},
+		"the record changed":       {"p1", "", with(one), two, false, decision.No},
+		"the record lost it":       {"", "", with(one), nil, false, decision.No},
+		"the configuration moved":  {"p0", "", moved, one, false, decision.No},
+		"the configuration has no": {"p0", "", with(one), nil, false, decision.Unknown},
+		"nothing known":            {"p0", "", nil, one, false, decision.Unknown},
+		"a label":                  {"p0", "p0", nil, nil, true, decision.Yes},
+		"another label":            {"p0", "p1", nil, nil, true, decision.No},
+		"a label, not a proxy":     {"p0", "", with(one), nil, true, decision.Unknown},
 	} {
 		f := proxyFact(lease.Record{ProxyID: tt.record}, tt.asked, tt.used, tt.now, tt.labels)
-		if f.Answer != tt.want || f.How == "" || f.Name != recovery.ProxyUnchanged {
+		if f.Answer != tt.want || f.How == "" || f.Name != decision.ProxyUnchanged {
 			t.Errorf("%s: %+v, want %s", name, f, tt.want)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
 
@@ -57,8 +57,8 @@ func (l *Launcher) digests(profile string, cookies json.RawMessage, problem erro
 
 // stateChanged tells whether cookies or storage changed since the grant: from the
 // digests that the case's bundle has, and from what the monitor saw pages store.
-func (c *recoveryCase) stateChanged(journal []checkpoint.Entry) recovery.Fact {
-	f := recovery.Fact{Name: recovery.StateChanged}
+func (c *recoveryCase) stateChanged(journal []checkpoint.Entry) decision.Fact {
+	f := decision.Fact{Name: decision.StateChanged}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	var parts [2][]byte
@@ -67,17 +67,17 @@ func (c *recoveryCase) stateChanged(journal []checkpoint.Entry) recovery.Fact {
 		parts[i], _ = c.l.o.Archive.Part(ctx, c.file.Evidence.EvidenceID, name)
 	}
 	answer, how := evidence.Changed(parts[0], parts[1])
-	f.Answer, f.How = recovery.Answer(answer), how
+	f.Answer, f.How = decision.Answer(answer), how
 	for _, e := range journal {
 		if e.Kind == checkpoint.KindStorage {
-			f.Answer, f.How = recovery.Yes, fmt.Sprintf("%s storage of %s; cookies: %s (%s)", e.Name, e.URL, answer, how)
+			f.Answer, f.How = decision.Yes, fmt.Sprintf("%s storage of %s; cookies: %s (%s)", e.Name, e.URL, answer, how)
 			break
 		}
 	}
-	if f.Answer == recovery.No {
+	if f.Answer == decision.No {
 		f.How = "no page changed local or session storage, and " + f.How + "; databases of pages are not watched"
 		if c.unseen() {
-			f.Answer, f.How = recovery.Unknown, "nobody watched the pages' storage while the launcher was away; cookies: "+how
+			f.Answer, f.How = decision.Unknown, "nobody watched the pages' storage while the launcher was away; cookies: "+how
 		}
 	}
 	return f
@@ -137,11 +137,11 @@ func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaTyp
 }
 
 // taskOf is what a manifest, and the profile that it is for, say of a task.
-func taskOf(m api.Manifest, r lease.Record) recovery.Task {
-	return recovery.Task{
+func taskOf(m api.Manifest, r lease.Record) decision.Task {
+	return decision.Task{
 		Resumable: m.Resumable, ExpectedDomains: m.ExpectedDomains,
 		SensitiveURLs:  slices.Concat(r.SensitiveURLs, m.SensitiveURLs),
-		SensitiveWords: recovery.Words(r.SensitiveWords, m.SensitiveWords),
+		SensitiveWords: decision.Words(r.SensitiveWords, m.SensitiveWords),
 		Harmless:       r.HarmlessRequests,
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -135,12 +135,12 @@ func (c *recoveryCase) judge(closeProblem error) (string, error) {
 		return "", err
 	}
 	found := c.inspect(r, closeProblem)
-	decision := recovery.Decide(found, c.l.o.ReviewWhen...)
-	if err := c.l.saveInspection(c.profile, found, decision); err != nil {
+	decided := decision.Decide(found, c.l.o.ReviewWhen...)
+	if err := c.l.saveInspection(c.profile, found, decided); err != nil {
 		c.log.Error().Err(err).Msg("inspection not kept")
 	}
-	verdict := lease.Verdict{Decision: decision.Outcome, Reasons: decision.Reasons, Version: recovery.Version, Cooldown: c.l.o.Cooldown}
-	if decision.Outcome == recovery.Resume {
+	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: c.l.o.Cooldown}
+	if decided.Outcome == decision.Resume {
 		sum := checkpoint.Summarize(c.journal())
 		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
 	}
@@ -151,73 +151,73 @@ func (c *recoveryCase) judge(closeProblem error) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	c.l.metrics.recoveries.WithLabelValues(decision.Outcome).Inc()
-	c.log.Info().Str("decision", decision.Outcome).Strs("reasons", decision.Reasons).Str("state", string(r.State)).Msg("recovery decided")
-	return fmt.Sprintf("lost (%s), recovered: %s", c.file.Reason, decision.Outcome), nil
+	c.l.metrics.recoveries.WithLabelValues(decided.Outcome).Inc()
+	c.log.Info().Str("decision", decided.Outcome).Strs("reasons", decided.Reasons).Str("state", string(r.State)).Msg("recovery decided")
+	return fmt.Sprintf("lost (%s), recovered: %s", c.file.Reason, decided.Outcome), nil
 }
 
 // inspect answers every question of an inspection, once the browser is closed.
-func (c *recoveryCase) inspect(r lease.Record, closeProblem error) recovery.Inspection {
-	facts := recovery.Inspection{
-		{Name: recovery.LeaseExpired, Answer: recovery.Is(c.file.Reason == api.ReasonLeaseLost || c.file.Reason == api.ReasonObserved), How: "the session ended with " + c.file.Reason},
-		{Name: recovery.ChangedBySwap, Answer: recovery.Yes, How: "each state was stored over the revision before it"},
-		{Name: recovery.TokenAdvanced, Answer: recovery.Is(r.Token > c.file.Token), How: fmt.Sprintf("token %d, the worker had %d", r.Token, c.file.Token)},
-		{Name: recovery.WorkerSilent, Answer: recovery.Yes, How: "its connections are ended and its capability is dead"},
-		{Name: recovery.LateHeartbeat, Answer: recovery.Is(c.l.wroteLate(c.file.SessionID)), How: "writes with the old token, which are refused"},
+func (c *recoveryCase) inspect(r lease.Record, closeProblem error) decision.Inspection {
+	facts := decision.Inspection{
+		{Name: decision.LeaseExpired, Answer: decision.Is(c.file.Reason == api.ReasonLeaseLost || c.file.Reason == api.ReasonObserved), How: "the session ended with " + c.file.Reason},
+		{Name: decision.ChangedBySwap, Answer: decision.Yes, How: "each state was stored over the revision before it"},
+		{Name: decision.TokenAdvanced, Answer: decision.Is(r.Token > c.file.Token), How: fmt.Sprintf("token %d, the worker had %d", r.Token, c.file.Token)},
+		{Name: decision.WorkerSilent, Answer: decision.Yes, How: "its connections are ended and its capability is dead"},
+		{Name: decision.LateHeartbeat, Answer: decision.Is(c.l.wroteLate(c.file.SessionID)), How: "writes with the old token, which are refused"},
 	}
 	dir, err := c.l.o.Root.Inspect(c.profile)
 	users, usersErr := profiledir.Processes(c.path)
 	switch {
 	case usersErr != nil:
-		facts = append(facts, recovery.Fact{Name: recovery.BrowserGone, Answer: recovery.Unknown, How: usersErr.Error()})
+		facts = append(facts, decision.Fact{Name: decision.BrowserGone, Answer: decision.Unknown, How: usersErr.Error()})
 	case closeProblem != nil:
-		facts = append(facts, recovery.Fact{Name: recovery.BrowserGone, Answer: recovery.Is(len(users) == 0), How: closeProblem.Error()})
+		facts = append(facts, decision.Fact{Name: decision.BrowserGone, Answer: decision.Is(len(users) == 0), How: closeProblem.Error()})
 	default:
-		facts = append(facts, recovery.Fact{Name: recovery.BrowserGone, Answer: recovery.Is(len(users) == 0),
+		facts = append(facts, decision.Fact{Name: decision.BrowserGone, Answer: decision.Is(len(users) == 0),
 			How: fmt.Sprintf("%d processes name the directory; it ended by %s", len(users), orUnknown(c.file.CloseMethod))})
 	}
 	facts = append(facts, unlocked(c.lock.Retake(), dir.Singleton))
 	if err != nil {
-		facts = append(facts, recovery.Fact{Name: recovery.DirectoryPresent, Answer: recovery.Unknown, How: err.Error()})
+		facts = append(facts, decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Unknown, How: err.Error()})
 	} else {
 		facts = append(facts,
-			recovery.Fact{Name: recovery.ClosedCleanly, Answer: recovery.Answer(dir.ClosedCleanly.Answer), How: dir.ClosedCleanly.How},
-			recovery.Fact{Name: recovery.DirectoryPresent, Answer: recovery.Answer(dir.DirectoryPresent.Answer), How: dir.DirectoryPresent.How},
+			decision.Fact{Name: decision.ClosedCleanly, Answer: decision.Answer(dir.ClosedCleanly.Answer), How: dir.ClosedCleanly.How},
+			decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Answer(dir.DirectoryPresent.Answer), How: dir.DirectoryPresent.How},
 			local(dir.NetworkFilesystem),
-			recovery.Fact{Name: recovery.SessionState, Answer: recovery.Answer(dir.SessionStatePresent.Answer), How: dir.SessionStatePresent.How},
+			decision.Fact{Name: decision.SessionState, Answer: decision.Answer(dir.SessionStatePresent.Answer), How: dir.SessionStatePresent.How},
 		)
 	}
-	facts = append(facts, recovery.InspectTask(checkpoint.Summarize(c.journal()), c.task(r))...)
-	seen := recovery.Fact{Name: recovery.TrafficSeen, Answer: recovery.Yes, How: "the launcher watched every page from the grant to the close"}
+	facts = append(facts, decision.InspectTask(checkpoint.Summarize(c.journal()), c.task(r))...)
+	seen := decision.Fact{Name: decision.TrafficSeen, Answer: decision.Yes, How: "the launcher watched every page from the grant to the close"}
 	if c.unseen() {
-		seen.Answer, seen.How = recovery.Unknown, "nobody watched while the launcher was away"
+		seen.Answer, seen.How = decision.Unknown, "nobody watched while the launcher was away"
 	}
 	return append(facts, seen,
 		c.stateChanged(c.journal()),
-		recovery.Fact{Name: recovery.EvidenceStored, Answer: recovery.Is(c.file.Evidence.EvidenceID != ""), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
-		recovery.Fact{Name: recovery.ScreenshotKnown, Answer: recovery.Is(c.l.hasScreenshot(c.file.Evidence.EvidenceID)), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
+		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(c.file.Evidence.EvidenceID != ""), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
+		decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.Is(c.l.hasScreenshot(c.file.Evidence.EvidenceID)), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
 		c.proxyUnchanged(r),
 		reviewFlag(r),
 	)
 }
 
 // reviewFlag: what a person did by hand, no table can judge.
-func reviewFlag(r lease.Record) recovery.Fact {
+func reviewFlag(r lease.Record) decision.Fact {
 	if r.ByHand != nil {
-		return recovery.Fact{Name: recovery.ReviewFlag, Answer: recovery.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
+		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
 	}
-	return recovery.Fact{Name: recovery.ReviewFlag, Answer: recovery.No, How: "no review is pending on the record"}
+	return decision.Fact{Name: decision.ReviewFlag, Answer: decision.No, How: "no review is pending on the record"}
 }
 
 // local tells whether the kernel's lock and the floor prove what they do on this
 // host's own disk.
-func local(network profiledir.Fact) recovery.Fact {
-	f := recovery.Fact{Name: recovery.DirectoryLocal, Answer: recovery.Unknown, How: network.How}
+func local(network profiledir.Fact) decision.Fact {
+	f := decision.Fact{Name: decision.DirectoryLocal, Answer: decision.Unknown, How: network.How}
 	switch network.Answer {
 	case profiledir.No:
-		f.Answer = recovery.Yes
+		f.Answer = decision.Yes
 	case profiledir.Yes:
-		f.Answer = recovery.No
+		f.Answer = decision.No
 		f.How += ": locks of other hosts may not show here"
 	}
 	return f
@@ -252,7 +252,7 @@ func (c *recoveryCase) unseen() bool {
 
 // task is what is known of the tasks that the case is about. Several cannot be
 // resumed: the profile goes on with one.
-func (c *recoveryCase) task(r lease.Record) recovery.Task {
+func (c *recoveryCase) task(r lease.Record) decision.Task {
 	t := taskOf(c.file.Manifest, r)
 	t.Resumable = t.Resumable && len(c.lost) == 0
 	for _, run := range c.lost {
@@ -269,16 +269,16 @@ func (c *recoveryCase) task(r lease.Record) recovery.Task {
 
 // unlocked tells whether anybody could still be on the directory: the kernel's
 // lock first, then Chrome's own, which a kill leaves behind.
-func unlocked(kernel error, own profiledir.Singleton) recovery.Fact {
-	f := recovery.Fact{Name: recovery.DirectoryUnlocked, Answer: recovery.Yes, How: "the kernel's lock is the launcher's own"}
+func unlocked(kernel error, own profiledir.Singleton) decision.Fact {
+	f := decision.Fact{Name: decision.DirectoryUnlocked, Answer: decision.Yes, How: "the kernel's lock is the launcher's own"}
 	switch {
 	case kernel != nil:
-		f.Answer, f.How = recovery.No, kernel.Error()
+		f.Answer, f.How = decision.No, kernel.Error()
 	case own.Present.Answer == profiledir.No:
 	case own.OwnerAlive.Answer == profiledir.No:
 		f.How += "; Chrome's SingletonLock is left over: " + own.OwnerAlive.How
 	default:
-		f.Answer, f.How = recovery.Unknown, "Chrome's SingletonLock is there: "+own.OwnerAlive.How
+		f.Answer, f.How = decision.Unknown, "Chrome's SingletonLock is there: "+own.OwnerAlive.How
 	}
 	return f
 }
@@ -309,8 +309,8 @@ func (l *Launcher) inspectionPath(profile string) string {
 	return filepath.Join(l.o.DataDir, "inspections", lease.Key(profile)+".json")
 }
 
-func (l *Launcher) saveInspection(profile string, found recovery.Inspection, d recovery.Decision) error {
-	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: recovery.Version}
+func (l *Launcher) saveInspection(profile string, found decision.Inspection, d decision.Decision) error {
+	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version}
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
 
@@ -193,10 +193,10 @@ func (c RunConfig) validate() error {
 	return nil
 }
 
-func (c RunConfig) cautions() ([]recovery.Caution, error) {
-	var all []recovery.Caution
+func (c RunConfig) cautions() ([]decision.Caution, error) {
+	var all []decision.Caution
 	for _, s := range c.ReviewWhen {
-		one, err := recovery.ParseCaution(s)
+		one, err := decision.ParseCaution(s)
 		if err != nil {
 			return nil, fmt.Errorf("--review-when: %w", err)
 		}

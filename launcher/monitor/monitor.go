@@ -17,7 +17,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
 
@@ -37,7 +37,7 @@ type Monitor struct {
 	outcomes    *outcomes
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
-	harmless atomic.Pointer[[]recovery.Harmless]
+	harmless atomic.Pointer[[]decision.Harmless]
 
 	traffic      chan cdpproxy.Traffic // what pages sent, until it is processed
 	pending      atomic.Int64          // of it
@@ -118,9 +118,9 @@ func (m *Monitor) Observer() *cdpproxy.Observer { return m.observer }
 // declarations at the time when it was sent.
 func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.token.Store(uint64(token))
-	var list []recovery.Harmless
+	var list []decision.Harmless
 	for _, text := range harmless {
-		if h, err := recovery.ParseHarmless(text); err == nil { // a profile's settings take no other
+		if h, err := decision.ParseHarmless(text); err == nil { // a profile's settings take no other
 			list = append(list, h)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 )
 
 // requestSent reports what a page sent. It is reported once, however many client
@@ -20,7 +20,7 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	}
 	entry, sent := r.entry(m.outcomes)
 	if declared := m.harmless.Load(); declared != nil {
-		entry.Declared = recovery.Declared(*declared, sent)
+		entry.Declared = decision.Declared(*declared, sent)
 	}
 	entry.Unprompted = !r.Gesture && t.Acted < m.navigations.selfSince(r.LoaderID, r.FrameID)
 	m.mu.Lock()
@@ -65,7 +65,7 @@ func (g *group) add(r request, entry *checkpoint.Entry, outcomes *outcomes) {
 	entry.Group = g.name
 	if entry.Unprompted = g.mayPoll(*entry); entry.Unprompted {
 		entry.Repeat = g.repetition(r.RequestID, outcomes)
-		g.polls = g.polls || entry.Repeat >= recovery.PollingFrom
+		g.polls = g.polls || entry.Repeat >= decision.PollingFrom
 	}
 }
 
@@ -121,12 +121,12 @@ type request struct {
 
 // entry returns what is reported of the request, and what it is judged by, which
 // stays in memory.
-func (r request) entry(outcomes *outcomes) (checkpoint.Entry, recovery.Sent) {
+func (r request) entry(outcomes *outcomes) (checkpoint.Entry, decision.Sent) {
 	if r.Message != nil {
-		sent := recovery.Sent{Method: checkpoint.Websocket, URL: outcomes.socketURL(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
+		sent := decision.Sent{Method: checkpoint.Websocket, URL: outcomes.socketURL(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
 		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}, sent
 	}
-	sent := recovery.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody, Form: recovery.IsForm(r.Request.Headers)}
+	sent := decision.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody, Form: decision.IsForm(r.Request.Headers)}
 	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Type: r.Type, Gesture: r.Gesture}
 	if r.Type == "Ping" && r.Request.Headers["Content-Type"] == "text/ping" {
 		e.Name = checkpoint.LinkPing

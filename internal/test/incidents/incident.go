@@ -12,7 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 )
 
 // Incident is one worker's session on a site, up to the moment at which the worker
@@ -102,7 +102,7 @@ type Checkpoint struct {
 }
 
 // Safe tells whether an expert would not ask a person.
-func (i Incident) Safe() bool { return i.Expect != recovery.ManualReview }
+func (i Incident) Safe() bool { return i.Expect != decision.ManualReview }
 
 // file is what a file of the corpus has: the incidents of one site.
 type file struct {
@@ -176,7 +176,7 @@ func (i Incident) check() error {
 		return errors.New("script: want at least one action")
 	}
 	for _, text := range i.Profile.HarmlessRequests {
-		if _, err := recovery.ParseHarmless(text); err != nil {
+		if _, err := decision.ParseHarmless(text); err != nil {
 			return fmt.Errorf("harmless_requests: %w", err)
 		}
 	}
@@ -235,4 +235,4 @@ func isRequest(parts []string) bool {
 }
 
 // outcomes are the decisions, in the order of the table.
-var outcomes = []string{recovery.Release, recovery.Retry, recovery.Resume, recovery.ManualReview}
+var outcomes = []string{decision.Release, decision.Retry, decision.Resume, decision.ManualReview}

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
 
@@ -33,11 +33,11 @@ type Result struct {
 
 // Unsafe tells whether the account was let go on where it should not.
 func (r Result) Unsafe() bool {
-	return r.Decided != recovery.ManualReview && (!r.Incident.Safe() || len(r.Changed) > 0)
+	return r.Decided != decision.ManualReview && (!r.Incident.Safe() || len(r.Changed) > 0)
 }
 
 // Asked tells whether a person was asked for nothing.
-func (r Result) Asked() bool { return r.Decided == recovery.ManualReview && r.Incident.Safe() }
+func (r Result) Asked() bool { return r.Decided == decision.ManualReview && r.Incident.Safe() }
 
 // patience bounds one incident, which takes a few seconds.
 const patience = 60 * time.Second
@@ -109,7 +109,7 @@ func playOut(ctx context.Context, sidecar string, i Incident) (result Result, _ 
 	truth := s.truth()
 	for n, e := range truth {
 		result.Touched = append(result.Touched, e.What)
-		if r.Decision != recovery.Resume || n >= checkpointed && !(idempotent && e.Again) {
+		if r.Decision != decision.Resume || n >= checkpointed && !(idempotent && e.Again) {
 			result.Changed = append(result.Changed, e.What)
 		}
 	}

@@ -23,7 +23,7 @@ var order = []string{
 	"leasehold/launcher/chrome",
 	"leasehold/launcher/profiledir",
 	"leasehold/launcher/proxies",
-	"leasehold/launcher/recovery",
+	"leasehold/launcher/recovery/decision",
 	"leasehold/launcher/sessionfile",
 	"leasehold/launcher/api",
 	"leasehold/cdpproxy",

@@ -1,4 +1,4 @@
-package recovery
+package decision
 
 import (
 	"net/http"

@@ -1,8 +1,8 @@
-// Package recovery judges a profile whose worker was lost: the facts of an
+// Package decision judges a profile whose worker was lost: the facts of an
 // inspection, each yes, no or unknown, and the decision that follows from them.
 // Everything here is a pure function; the launcher gathers the facts and carries
 // the decision out.
-package recovery
+package decision
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package recovery
+package decision
 
 import (
 	"fmt"
@@ -221,7 +221,7 @@ func TestEveryQuestionIsKnown(t *testing.T) {
 
 // TestPeopleReadTheTable holds docs/recovery.md to the table.
 func TestPeopleReadTheTable(t *testing.T) {
-	b, err := os.ReadFile("../../docs/recovery.md")
+	b, err := os.ReadFile("../../../docs/recovery.md")
 	if err != nil {
 		t.Fatal(err)
 	}

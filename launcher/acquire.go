@@ -197,7 +197,7 @@ func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, erro
 		return e, nil // it is refused as busy
 	}
 	defer l.vacate(r.ProfileID)
-	if _, err := l.heal(ctx, r.ProfileID); err != nil {
+	if _, err := l.recoverer.Heal(ctx, r.ProfileID); err != nil {
 		return e, err
 	}
 	return l.o.Store.Get(ctx, r.ProfileID)

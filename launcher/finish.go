@@ -2,33 +2,28 @@ package launcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
-	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
-	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
 // Bounds of the steps that end a session.
 const (
-	captureTimeout = 15 * time.Second
-	storeTimeout   = 10 * time.Second
-	closeTimeout   = 30 * time.Second
-	unusedTimeout  = 10 * time.Second
-	askTimeout     = 10 * time.Second
-	cutTimeout     = 20 * time.Second
-	exitTimeout    = time.Second
+	storeTimeout  = 10 * time.Second
+	closeTimeout  = 30 * time.Second
+	unusedTimeout = 10 * time.Second
+	askTimeout    = 10 * time.Second
+	cutTimeout    = 20 * time.Second
+	exitTimeout   = time.Second
 )
 
 // finish carries out the end of a session: in order, or through recovery.
@@ -40,29 +35,82 @@ func (s *session) finish(r ruling, bundle *evidence.Bundle) {
 	if err := s.persist(); err != nil {
 		s.log.Error().Err(err).Msg("session file not written")
 	}
-	var how string
-	var err error
+	if bundle != nil && r.verdict == endInOrder { // it says that the worker was lost
+		if err := bundle.Discard(); err != nil {
+			s.log.Warn().Err(err).Msg("unused evidence not removed")
+		}
+		bundle = nil
+	}
+	c := s.caseOf(r, bundle)
+	code, reason := s.closeCode(r)
+	cause := errSessionOver
 	if !s.leaves() {
-		how, err = s.endRun(r, bundle)
+		s.runEnds(&c)
+		cause = s.lossCause(reason)
 	} else if r.verdict == endInOrder {
 		s.l.metrics.ends.WithLabelValues("released").Inc()
-		how, err = s.endInOrder(r)
+		c.Goal = recovery.Release
 	} else {
 		s.l.metrics.ends.WithLabelValues("recovered").Inc()
-		how, err = s.recover(r, bundle)
+		cause = s.lossCause(reason)
 	}
-	if errors.Is(err, errNoEvidence) && s.open.live != nil {
-		err = errors.Join(err, s.open.live.Detach())
-	}
+	s.cutOff(cause, code, reason)
+	ended, err := s.l.recoverer.Run(c)
+	how := ended.How
 	if err != nil {
 		s.log.Error().Err(err).Msg("the session's end is not complete: it is tried again")
 		how = "ended, and its recovery goes on: " + r.reason
 	}
 	s.mu.Lock()
+	s.file.Reason, s.file.Evidence, s.file.CloseMethod = ended.File.Reason, ended.File.Evidence, ended.File.CloseMethod
+	s.file.InOrder, s.file.Outcome = ended.File.InOrder, ended.File.Outcome
+	s.open.warm = ended.LeftOpen
 	told := s.file.Evidence.EvidenceID != ""
+	if ended.Lost {
+		s.open.lost = append(s.open.lost, recovery.LostRun{File: s.file, Journal: s.journal.Entries()})
+	}
 	s.mu.Unlock()
 	s.forgetPictures(r.verdict == endInOrder && told)
 	s.retire(how)
+}
+
+// caseOf is the end of the session as it is now. The bundle is what was captured at
+// the loss, if anything was.
+func (s *session) caseOf(r ruling, bundle *evidence.Bundle) recovery.Case {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.file
+	if f.Outcome = ""; r.verdict == endInOrder {
+		f.Outcome = r.outcome
+	}
+	return recovery.Case{
+		File: f, Profile: s.profile, Path: s.path, Lock: s.open.lock, Browser: s.open.live, Keep: s.l.keeping(s.manifest),
+		Journal: s.journal.Entries, Lost: s.open.lost, Latest: s.latest, Log: s.log,
+		InOrder: r.verdict == endInOrder,
+		Bundle: func() *evidence.Bundle {
+			if bundle == nil {
+				bundle = s.capture(r.reason, f.Outcome)
+			}
+			if r.verdict != endInOrder {
+				bundle.SetPictures(s.pictures.kept)
+			}
+			return bundle
+		},
+		Sealed:       s.sealed,
+		StopRenewing: s.holding.Stop,
+		LeaveOpen:    s.staysWarm,
+	}
+}
+
+// sealed keeps the name of the session's evidence.
+func (s *session) sealed(f sessionfile.File) error {
+	s.mu.Lock()
+	s.file.Evidence = f.Evidence
+	s.mu.Unlock()
+	if err := s.persist(); err != nil {
+		s.log.Error().Err(err).Msg("session file not written")
+	}
+	return nil
 }
 
 // leave lets go of a session whose browser stays: the next launcher finds the
@@ -143,101 +191,15 @@ func (s *session) retire(how string) {
 	s.log.Info().Str("how", how).Msg("session over")
 }
 
-// endInOrder is a worker's proper goodbye: evidence, close, release. Where one of
-// these fails, the profile goes through recovery. It returns how it ended.
-func (s *session) endInOrder(r ruling) (string, error) {
-	s.cutOff(errSessionOver, cdpproxy.CloseNormal, "the session ended: "+r.reason)
-	sealed := s.save(s.capture(r.reason, r.outcome))
-	if sealed.EvidenceID == "" {
-		s.holding.Stop()
-		return s.recovery(sealed, api.ReasonNoEvidence).run()
-	}
-	if len(s.open.lost) > 0 {
-		s.holding.Stop()
-		return s.recovery(sealed, api.ReasonRunLost).run()
-	}
-	warm := s.staysWarm()
-	if !warm {
-		if rung, err := s.closeBrowser(); err != nil || rung.Killed() {
-			s.log.Error().Err(err).Str("rung", string(rung)).Msg("the browser did not close in order: the profile goes through recovery")
-			s.holding.Stop()
-			return s.recovery(sealed, api.ReasonNotClosed).run()
-		}
-	}
-	s.holding.Stop()
-	s.mu.Lock()
-	s.file.InOrder, s.file.Outcome = true, r.outcome
-	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	released, err := s.change(ctx, func(rec lease.Record) (lease.Record, error) {
-		return rec.Release(r.reason, r.outcome, sealed, time.Now())
-	})
-	if err == nil {
-		err = s.open.lock.Keep(released.Record)
-	}
-	if err != nil {
-		err = fmt.Errorf("release: %w", err)
-		if warm { // only who has released may leave it open
-			_, closeErr := s.closeBrowser()
-			err = errors.Join(err, closeErr)
-		}
-		return "", err
-	}
-	if s.open.warm = warm; warm {
-		if err := s.open.lock.PrepareKeep(); err != nil {
-			s.log.Warn().Err(err).Msg("the next grant takes longer")
-		}
-	}
-	s.log.Info().Str("outcome", r.outcome).Msg("lease released")
-	return "released: " + r.reason, nil
-}
-
 var errSessionOver = errors.New("the session is over")
-
-// change makes a transition of this session's lease, whatever else was written
-// to the record meanwhile, as long as the token is still the session's.
-func (s *session) change(ctx context.Context, fn func(lease.Record) (lease.Record, error)) (lease.Entry, error) {
-	return lease.Change(ctx, s.l.o.Store, s.profile, func(e lease.Entry) (lease.Record, error) {
-		if standing := e.Record.Standing(s.token); standing != lease.Current && standing != lease.Doubted || e.Record.LauncherID != s.l.o.ID {
-			return e.Record, &lease.FencedError{Profile: s.profile, Token: s.token, Current: e.Record.Token}
-		}
-		return fn(s.latest(e.Record))
-	})
-}
 
 // latest brings the record's last URL, step and checkpoint up to the journal's.
 func (s *session) latest(r lease.Record) lease.Record {
-	r = latest(r, s.journal.Entries())
+	if s.journal != nil { // it began
+		r = recovery.Latest(r, s.journal.Entries())
+	}
 	r.HeartbeatAt = s.seenAt().UTC()
 	return r
-}
-
-func latest(r lease.Record, entries []checkpoint.Entry) lease.Record {
-	sum := checkpoint.Summarize(entries)
-	if sum.LastURL != "" {
-		r.LastKnownURL = sum.LastURL
-	}
-	if sum.LastStep != "" {
-		r.LastKnownStep = sum.LastStep
-	}
-	if sum.LastSafe != nil {
-		r.LastSafeCheckpoint = sum.LastSafe.Name
-	}
-	return r
-}
-
-// recover walks a lost session to its decision, and returns how it ended.
-func (s *session) recover(r ruling, bundle *evidence.Bundle) (string, error) {
-	code, reason := s.closeCode(r)
-	s.cutOff(s.lossCause(reason), code, reason)
-	if bundle == nil {
-		bundle = s.capture(r.reason, "")
-	}
-	bundle.SetPictures(s.pictures.kept)
-	sealed := s.save(bundle)
-	s.holding.Stop()
-	return s.recovery(sealed, r.reason).run()
 }
 
 // lossCause is what the fence is shut with.
@@ -246,26 +208,6 @@ func (s *session) lossCause(reason string) error {
 		return cause
 	}
 	return errors.New(reason)
-}
-
-// recovery is the case of a session whose browser may still be open.
-func (s *session) recovery(sealed lease.Sealed, reason string) *recoveryCase {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.file.Reason, s.file.Evidence = reason, sealed
-	return &recoveryCase{
-		l: s.l, file: s.file, profile: s.profile, path: s.path, lock: s.open.lock, log: s.log,
-		entries: s.journal.Entries, lost: s.open.lost, seen: s.latest,
-		close: func() (chrome.Rung, error) {
-			if s.open.live == nil { // it never started
-				return chrome.RungAlreadyExited, nil
-			}
-			if s.file.CloseMethod != "" {
-				return chrome.Rung(s.file.CloseMethod), nil
-			}
-			return s.closeBrowser()
-		},
-	}
 }
 
 // closeCode is what connections that are still there are told.
@@ -294,58 +236,15 @@ func (s *session) closeCode(r ruling) (int, string) {
 	}
 }
 
-// capture takes the picture of a session as it is now, before anything changes.
+// capture takes the evidence of a session as it is now, before anything changes.
 func (s *session) capture(reason, outcome string) *evidence.Bundle {
-	now := time.Now().UTC()
 	s.mu.Lock()
-	seen := s.facts.seenAt.UTC()
+	seen := s.facts.seenAt
 	s.mu.Unlock()
-	c := captureCase{
-		l: s.l, record: s.granted, path: s.path, token: s.token, reason: reason, outcome: outcome, seen: seen, now: now, entries: s.journal.Entries(), live: s.open.live,
-		shared: s.shares(), commands: s.sentCommands(),
-	}
-	return c.take(s.log)
-}
-
-// save seals a bundle and stores it; where the store is away it waits in the
-// spool, and counts as stored.
-func (s *session) save(b *evidence.Bundle) lease.Sealed {
-	sealed := s.l.save(b, s.log)
-	s.mu.Lock()
-	s.file.Evidence = sealed
-	s.mu.Unlock()
-	if err := s.persist(); err != nil {
-		s.log.Error().Err(err).Msg("session file not written")
-	}
-	return sealed
-}
-
-func (l *Launcher) save(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
-	if b == nil {
-		return lease.Sealed{}
-	}
-	begun := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	m, sum, err := l.o.Archive.Save(ctx, b)
-	if err != nil {
-		log.Error().Err(err).Msg("evidence not stored")
-		return lease.Sealed{}
-	}
-	l.metrics.evidence.Observe(time.Since(begun).Seconds())
-	log.Info().Str("evidence", m.EvidenceID).Int("parts", len(m.Parts)).Str("reason", m.RecoveryReason).Msg("evidence stored")
-	return lease.Sealed{EvidenceID: m.EvidenceID, SHA256: sum}
-}
-
-// closeBrowser ends the browser by the ladder, and waits until no process names
-// the profile directory.
-func (s *session) closeBrowser() (chrome.Rung, error) {
-	rung, err := s.open.live.Close(s.profile, s.l.keeping(s.manifest), s.log)
-	err = errors.Join(err, s.open.lock.ClearRunning())
-	s.mu.Lock()
-	s.file.CloseMethod = string(rung)
-	s.mu.Unlock()
-	return rung, err
+	return s.l.recoverer.Capture(recovery.Capture{
+		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: seen, Journal: s.journal.Entries(),
+		Commands: s.sentCommands(), Browser: s.open.live, Shared: s.shares(),
+	}, s.log)
 }
 
 // keeping is how the session cookies of a manifest's session are kept, nil where they
@@ -374,33 +273,18 @@ func (s *session) startFailed(ctx context.Context, cause error) error {
 		}
 	}
 	s.holding.Fence().Shut(cause)
-	sealed := s.save(s.capture(api.ReasonStartFailed, ""))
-	s.holding.Stop()
-	var closing error
-	if s.open.live != nil {
-		_, closing = s.closeBrowser()
+	c := s.caseOf(ruling{verdict: endInOrder, reason: api.ReasonStartFailed}, nil)
+	c.Goal, c.NeverServed, c.LeaveOpen = recovery.Release, true, nil
+	c.File.Reason = api.ReasonStartFailed
+	if c.Browser == nil {
+		c.File.CloseMethod = string(chrome.RungAlreadyExited)
 	}
-	how := api.ReasonStartFailed
-	var err error
-	if closing != nil || sealed.EvidenceID == "" {
-		s.log.Error().Err(closing).Msg("the browser that did not start is not proved gone, or its evidence is not stored: the profile goes through recovery")
-		how, err = s.recovery(sealed, api.ReasonStartFailed).run()
-	} else {
-		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
-		defer cancel()
-		var released lease.Entry
-		released, err = s.change(storing, func(r lease.Record) (lease.Record, error) {
-			return r.Release(api.ReasonStartFailed, "", sealed, time.Now())
-		})
-		if err == nil {
-			err = s.open.lock.Keep(released.Record)
-		}
-	}
+	ended, err := s.l.recoverer.Run(c)
 	if err != nil {
 		s.log.Error().Err(err).Msg("lease not released: it is recovered later")
 	}
 	s.mu.Lock()
-	s.file.Reason, s.file.Ended = api.ReasonStartFailed, how
+	s.file.Reason, s.file.Ended, s.file.Evidence, s.file.CloseMethod = api.ReasonStartFailed, ended.How, ended.File.Evidence, ended.File.CloseMethod
 	f := s.file
 	s.mu.Unlock()
 	if err := errors.Join(s.l.remember(f), s.journal.Close(), s.open.lock.Unlock()); err != nil {
@@ -408,84 +292,4 @@ func (s *session) startFailed(ctx context.Context, cause error) error {
 	}
 	close(s.done)
 	return p
-}
-
-// manifest begins the manifest of a new bundle with what the lease says of it.
-func (l *Launcher) manifest(r lease.Record, now time.Time) evidence.Manifest {
-	return evidence.Manifest{
-		EvidenceID: id.New("ev"), ProfileID: r.ProfileID, SessionID: r.SessionID, AccountID: r.AccountID, LauncherID: l.o.ID, At: now,
-		OldWorkerID: r.OwnerWorkerID, OldTaskID: r.TaskID, ProxyID: r.ProxyID,
-		PreviousEvidenceID: r.EvidenceID, PreviousManifestSHA256: r.EvidenceSHA256,
-	}
-}
-
-// captureCase is everything that a bundle is made from.
-type captureCase struct {
-	l *Launcher
-	// record is the lease as it was granted, or is found: it names the bundle
-	// before this one.
-	record    lease.Record
-	path      string
-	token     lease.Token // the lost worker's
-	reason    string
-	outcome   string // what the worker said of its task, if it did
-	seen, now time.Time
-	entries   []checkpoint.Entry
-	commands  []byte           // the part; nil: nobody kept them
-	live      *browser.Browser // nil: no browser to ask
-	shared    bool             // other runs are using the browser
-}
-
-// take fills a bundle. What cannot be had is named in it; a bundle that cannot be
-// written at all is nil, and logged.
-func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
-	sum := checkpoint.Summarize(c.entries)
-	m := c.l.manifest(c.record, c.now)
-	m.LeaseToken, m.LastHeartbeatAt, m.DetectedStaleAt = uint64(c.token), c.seen, c.now
-	m.LastKnownStep, m.LastKnownURL = sum.LastStep, sum.LastURL
-	m.ProfileDir, m.RecoveryReason, m.Outcome = c.path, c.reason, c.outcome
-	ctx, cancel := context.WithTimeout(context.Background(), captureTimeout)
-	defer cancel()
-	b, err := c.l.o.Archive.New(m)
-	if err != nil {
-		log.Error().Err(err).Msg("evidence cannot be written")
-		return nil
-	}
-	add := func(name, kind, mediaType string, content []byte, err error) {
-		if err == nil && len(content) > 0 {
-			err = b.Add(name, kind, mediaType, content)
-		} else {
-			why := "empty"
-			if err != nil {
-				why = err.Error()
-			}
-			b.AddMissing(name, kind, why)
-		}
-		if err != nil {
-			log.Warn().Err(err).Str("part", name).Msg("evidence part missing")
-		}
-	}
-	if c.live.Driven() {
-		limits := evidence.Limits{LeaveBusy: c.shared}
-		if c.reason == api.ReasonBrowserHangs {
-			limits.Silent = c.live.Failure().Detail
-		}
-		evidence.Capture(ctx, c.live.Monitor().Observer(), c.live.Monitor().Pages(), b, limits)
-	} else {
-		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
-	}
-	c.recorded(ctx, add)
-	add("journal.jsonl", "journal", "application/x-ndjson", checkpoint.Encode(c.entries), nil)
-	users, err := profiledir.Processes(c.path)
-	processes, marshalErr := json.Marshal(users)
-	add("processes.json", "processes", "application/json", processes, errors.Join(err, marshalErr))
-	inspection, err := c.l.o.Root.Inspect(c.record.ProfileID)
-	lock, marshalErr := json.Marshal(inspection)
-	add("lock.json", "lock", "application/json", lock, errors.Join(err, marshalErr))
-	if c.live != nil {
-		state, err := json.Marshal(c.live.State(ctx, c.record.AcquiredAt))
-		add("browser.json", evidence.KindBrowser, "application/json", state, err)
-		add("chrome-output.txt", "output", "text/plain", []byte(c.live.OutputTail(64<<10)), nil)
-	}
-	return b
 }

@@ -23,6 +23,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -92,14 +93,15 @@ type Options struct {
 
 // Launcher owns the sessions of one host. It implements api.Service.
 type Launcher struct {
-	o        Options
-	cases    sessionfile.Dir
-	jar      sessionfile.Jar
-	driver   *browser.Driver
-	presence *presence
-	bootID   string
-	metrics  *metrics
-	version  api.BrowserVersion
+	o         Options
+	cases     sessionfile.Dir
+	jar       sessionfile.Jar
+	driver    *browser.Driver
+	recoverer *recovery.Recoverer
+	presence  *presence
+	bootID    string
+	metrics   *metrics
+	version   api.BrowserVersion
 
 	picturing chan struct{} // has room for those that are taken at a time
 
@@ -141,6 +143,10 @@ func New(o Options) (*Launcher, error) {
 	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: l.cases, Root: o.Root, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory, CPUWeight: o.CPUWeight, Groups: o.Groups,
 		Log: o.Log, Metrics: o.Metrics,
+	})
+	l.recoverer = recovery.New(recovery.Options{
+		LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: l.cases, Archive: o.Archive, Store: o.Store,
+		Proxies: o.Proxies, ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.wroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
 	o.Metrics.MustRegister(l.hostMetrics()...)
 	l.presence = &presence{l: l, steady: boottime.Now()}

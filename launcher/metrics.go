@@ -12,9 +12,7 @@ type metrics struct {
 	ends        *prometheus.CounterVec // by reason
 	recoveries  *prometheus.CounterVec // by decision
 	lateWrites  prometheus.Counter
-	heals       prometheus.Counter
 	adoptions   prometheus.Counter
-	evidence    prometheus.Histogram
 	pictures    *prometheus.CounterVec // by what became of them
 	handovers   prometheus.Histogram
 	warmCloses  *prometheus.CounterVec // by reason
@@ -27,15 +25,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		sessions:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_sessions", Help: "Sessions alive, those in recovery included."}),
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_connections", Help: "Websocket connections of workers."}),
 		ends:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_session_ends_total", Help: "Sessions that ended, by how."}, []string{"how"}),
-		recoveries:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_recoveries_total", Help: "Recoveries that ended, by decision."}, []string{"decision"}),
 		lateWrites:  prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_late_writes_total", Help: "Writes refused for a stale token."}),
-		heals:       prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_heals_total", Help: "Profiles restored after the lease store forgot them."}),
 		adoptions:   prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_adoptions_total", Help: "Sessions of the launcher before that went on in this one."}),
-		evidence:    prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_evidence_seconds", Help: "Time to capture and store a bundle.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 12)}),
 		pictures:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_pictures_total", Help: "Pictures of living sessions, by what became of them."}, []string{"how"}),
 		handovers:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_warm_handover_seconds", Help: "Time to grant a warm browser to the next task, from its request's turn.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
 		warmCloses:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_warm_closes_total", Help: "Warm browsers that were closed, by why."}, []string{"why"}),
 	}
-	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.recoveries, m.lateWrites, m.heals, m.adoptions, m.evidence, m.pictures, m.handovers, m.warmCloses)
+	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.lateWrites, m.adoptions, m.pictures, m.handovers, m.warmCloses)
 	return m
 }

@@ -18,6 +18,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -122,6 +123,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 		bootID: boottime.ID(), metrics: newMetrics(prometheus.NewRegistry()), ctx: ctx, cancel: cancel,
 	}
 	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{Files: l.cases, Root: o.Root, Log: o.Log, Metrics: prometheus.NewRegistry()})
+	l.recoverer = recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: l.cases, Archive: archive, Log: o.Log, Metrics: prometheus.NewRegistry()})
 	defer l.work.Wait()
 	defer cancel()
 	var errs error
@@ -170,40 +172,37 @@ func (l *Launcher) endOrphan(profile string) error {
 		return errors.Join(err, b.Detach(), lock.Unlock())
 	}
 	f := files[0]
-	if f.Evidence.EvidenceID == "" {
-		entries, err := checkpoint.Read(l.cases.Journal(f.SessionID))
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			log.Warn().Err(err).Msg("the journal cannot be read")
-		}
-		c := captureCase{
-			l: l, record: record, path: path, token: f.Token, reason: api.ReasonOrphaned, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: b,
-		}
-		bundle := c.take(log)
-		bundle.SetPictures(picturesIn(entries))
-		f.Evidence = l.save(bundle, log)
-	}
-	if f.Evidence.EvidenceID == "" {
-		return errors.Join(errNoEvidence, b.Detach(), lock.Unlock())
-	}
-	tell := func(rung string) (errs error) {
+	f.CloseMethod = "" // of an earlier try
+	save := func(of sessionfile.File) (errs error) {
 		for _, file := range files {
 			if file.Reason == "" {
 				file.Reason = api.ReasonOrphaned
 			}
-			file.Unseen, file.Evidence, file.CloseMethod = true, f.Evidence, rung
+			file.Unseen, file.Evidence, file.CloseMethod = true, of.Evidence, of.CloseMethod
 			errs = errors.Join(errs, l.cases.Save(file))
 		}
 		return errs
 	}
-	if err := tell(""); err != nil {
-		return errors.Join(err, b.Detach(), lock.Unlock())
+	entries, err := checkpoint.Read(l.cases.Journal(f.SessionID))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warn().Err(err).Msg("the journal cannot be read")
 	}
-	rung, err := b.Close(profile, l.keeping(f.Manifest), log)
-	if err == nil {
-		err = lock.ClearRunning()
+	ended, err := l.recoverer.Run(recovery.Case{
+		Goal: recovery.CloseOnly, File: f, Profile: profile, Path: path, Lock: lock, Browser: b, Keep: l.keeping(f.Manifest), Log: log,
+		Bundle: func() *evidence.Bundle {
+			bundle := l.recoverer.Capture(recovery.Capture{
+				Record: record, Path: path, Token: f.Token, Reason: api.ReasonOrphaned, SeenAt: f.SeenAt, Journal: entries, Browser: b,
+			}, log)
+			bundle.SetPictures(picturesIn(entries))
+			return bundle
+		},
+		Sealed: save,
+	})
+	if ended.File.CloseMethod == "" {
+		return errors.Join(err, lock.Unlock()) // it lives
 	}
-	log.Warn().Str("rung", string(rung)).Str("evidence", f.Evidence.EvidenceID).AnErr("problem", err).Msg("no launcher came back: the browser is closed")
-	return errors.Join(err, tell(string(rung)), lock.Unlock())
+	log.Warn().Str("rung", ended.File.CloseMethod).Str("evidence", ended.File.Evidence.EvidenceID).AnErr("problem", err).Msg("no launcher came back: the browser is closed")
+	return errors.Join(err, save(ended.File), lock.Unlock())
 }
 
 // runsOf reads the files of every run of a browser, that of the record's session

@@ -11,6 +11,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -143,7 +144,7 @@ func (s *session) endPictures() {
 }
 
 func (s *session) sensitiveStep(e checkpoint.Entry) bool {
-	return decision.SensitiveStep(e, taskOf(s.manifest, s.granted))
+	return decision.SensitiveStep(e, recovery.TaskOf(s.manifest, s.granted))
 }
 
 // pictureOf tells what may be worth a picture. It does not wait.
@@ -203,7 +204,7 @@ func (s *session) picture(ctx context.Context) {
 		s.log.Debug().Str("why", missing).Msg("no picture was taken")
 		return
 	}
-	m := s.l.manifest(s.granted, now.UTC())
+	m := s.l.recoverer.Manifest(s.granted, now.UTC())
 	m.SessionID, m.OldWorkerID, m.OldTaskID, m.LeaseToken = s.id, s.manifest.WorkerID, s.manifest.TaskID, uint64(s.token)
 	m.LastKnownURL, m.LastKnownStep, m.ProfileDir = url, d.step, s.path
 	if d.asked {
@@ -259,7 +260,7 @@ func (s *session) shoot(ctx context.Context, m *monitor.Monitor) (url string, im
 	if !ok {
 		return "", nil, "no page is open"
 	}
-	task := taskOf(s.manifest, s.granted)
+	task := recovery.TaskOf(s.manifest, s.granted)
 	sensitive := func() bool {
 		s.pictures.mu.Lock()
 		defer s.pictures.mu.Unlock()

@@ -400,7 +400,7 @@ func accepted(manifests []evidence.Manifest, r lease.Record) []evidence.Manifest
 		}
 	}
 	return slices.DeleteFunc(manifests, func(m evidence.Manifest) bool {
-		return m.IsPicture() && !named[m.EvidenceID] && (!unfinished(r) || !slices.Contains(r.Sessions(), m.SessionID))
+		return m.IsPicture() && !named[m.EvidenceID] && (!r.Unfinished() || !slices.Contains(r.Sessions(), m.SessionID))
 	})
 }
 
@@ -494,4 +494,12 @@ func (l *Launcher) Review(ctx context.Context, profileID string, req api.ReviewR
 	l.wake()
 	l.mu.Unlock()
 	return entry.Record.Public(), nil
+}
+
+// Inspection returns what the profile's last recovery found.
+func (l *Launcher) Inspection(ctx context.Context, profileID string) (api.Inspection, error) {
+	if _, err := l.Profile(ctx, profileID); err != nil {
+		return api.Inspection{}, err
+	}
+	return l.recoverer.Inspection(profileID)
 }

@@ -17,6 +17,7 @@ import (
 	"leasehold/internal/procfs"
 	"leasehold/launcher/api"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -180,12 +181,6 @@ func (l *Launcher) closeRelay(profile string) {
 	}
 }
 
-// proxyUnchanged tells whether what the browser went out through is what the
-// record and the configuration say.
-func (c *recoveryCase) proxyUnchanged(r lease.Record) decision.Fact {
-	return proxyFact(r, c.file.Manifest.ProxyID, c.file.Proxy, c.l.o.Proxies.Find(r.ProxyID), c.l.labels())
-}
-
 // sameProxy says why the browser of an earlier launcher's session does not go out
 // through the proxy that its profile has, or nil.
 func (l *Launcher) sameProxy(o *openProfile, r lease.Record) error {
@@ -194,36 +189,13 @@ func (l *Launcher) sameProxy(o *openProfile, r lease.Record) error {
 	relay := o.relay
 	l.mu.Unlock()
 	now := l.o.Proxies.Find(r.ProxyID)
-	if fact := proxyFact(r, f.Manifest.ProxyID, f.Proxy, now, l.labels()); fact.Answer != decision.Yes {
+	if fact := recovery.ProxyFact(r, f.Manifest.ProxyID, f.Proxy, now, l.labels()); fact.Answer != decision.Yes {
 		return errors.New(fact.How)
 	}
 	if now != nil && now.NeedsRelay() && relay == nil {
 		return fmt.Errorf("the way to proxy %s could not be opened again", r.ProxyID)
 	}
 	return nil
-}
-
-func proxyFact(r lease.Record, asked string, used *sessionfile.ProxyUse, now *proxies.Proxy, labels bool) decision.Fact {
-	f := decision.Fact{Name: decision.ProxyUnchanged, Answer: decision.No}
-	switch {
-	case asked != "" && asked != r.ProxyID:
-		f.How = fmt.Sprintf("the task was granted with proxy %q, the record has %q", asked, r.ProxyID)
-	case used == nil && r.ProxyID == "":
-		f.Answer, f.How = decision.Yes, "the record has no proxy, and the browser had none"
-	case used == nil && labels:
-		f.Answer, f.How = decision.Yes, fmt.Sprintf("the record has proxy %s, a label: no proxies are configured (--proxies)", r.ProxyID)
-	case used == nil:
-		f.Answer, f.How = decision.Unknown, fmt.Sprintf("the record has proxy %s; what the browser was started with is not known", r.ProxyID)
-	case used.ID != r.ProxyID:
-		f.How = fmt.Sprintf("the browser was started with proxy %s, the record has %q", used.ID, r.ProxyID)
-	case now == nil:
-		f.Answer, f.How = decision.Unknown, fmt.Sprintf("the browser was started with proxy %s, which the configuration does not have any more", used.ID)
-	case now.Sum() != used.Sum:
-		f.How = fmt.Sprintf("proxy %s was %s when the browser was started, and is %s, or another user's, now", used.ID, used.Server, now.Server())
-	default:
-		f.Answer, f.How = decision.Yes, fmt.Sprintf("proxy %s, %s, in the record, the browser and the configuration", used.ID, used.Server)
-	}
-	return f
 }
 
 // checkProxySetting refuses a proxy that a profile cannot be given.

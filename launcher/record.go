@@ -3,24 +3,12 @@ package launcher
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"slices"
 	"time"
 
 	"leasehold/cdpproxy"
-	"leasehold/checkpoint"
 	"leasehold/evidence"
-	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
-	"leasehold/lease"
 )
-
-// digestsBefore is the part with the account's state at the grant; that of the
-// capture is evidence.DigestsPart.
-const digestsBefore = "digests_before.json"
 
 // observed says that from now on what is seen of the browser is of this run, too,
 // and keeps digests of the account's state, for the bundle.
@@ -34,53 +22,13 @@ func (s *session) observed(ctx context.Context) {
 // observedWith is observed, with the cookies at the grant or why there are none.
 func (s *session) observedWith(cookies json.RawMessage, err error) {
 	s.open.live.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
-	content, err := s.l.digests(s.profile, cookies, err)
+	content, err := s.l.recoverer.Digests(s.profile, cookies, err)
 	if err == nil {
 		err = os.WriteFile(s.l.cases.Digests(s.id), content, 0o600)
 	}
 	if err != nil {
 		s.log.Warn().Err(err).Msg("no digests of the account's state: whether it changes cannot be told")
 	}
-}
-
-// digests of the account's state, from the result of Storage.getCookies or why
-// there is none. Storage is not read: it takes a page of each origin, and asking
-// one could wake it. The monitor reports who changes it.
-func (l *Launcher) digests(profile string, cookies json.RawMessage, problem error) ([]byte, error) {
-	d, err := evidence.NewDigests(l.o.Archive.Salt(profile))
-	if err != nil {
-		return nil, err
-	}
-	d.SetCookies(cookies, problem)
-	return d.Part()
-}
-
-// stateChanged tells whether cookies or storage changed since the grant: from the
-// digests that the case's bundle has, and from what the monitor saw pages store.
-func (c *recoveryCase) stateChanged(journal []checkpoint.Entry) decision.Fact {
-	f := decision.Fact{Name: decision.StateChanged}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	var parts [2][]byte
-	for i, name := range []string{digestsBefore, evidence.DigestsPart} {
-		// Where it cannot be read, the answer is unknown.
-		parts[i], _ = c.l.o.Archive.Part(ctx, c.file.Evidence.EvidenceID, name)
-	}
-	answer, how := evidence.Changed(parts[0], parts[1])
-	f.Answer, f.How = decision.Answer(answer), how
-	for _, e := range journal {
-		if e.Kind == checkpoint.KindStorage {
-			f.Answer, f.How = decision.Yes, fmt.Sprintf("%s storage of %s; cookies: %s (%s)", e.Name, e.URL, answer, how)
-			break
-		}
-	}
-	if f.Answer == decision.No {
-		f.How = "no page changed local or session storage, and " + f.How + "; databases of pages are not watched"
-		if c.unseen() {
-			f.Answer, f.How = decision.Unknown, "nobody watched the pages' storage while the launcher was away; cookies: "+how
-		}
-	}
-	return f
 }
 
 // keepCommands takes over what a peer's connection sent since it was last asked.
@@ -105,43 +53,3 @@ func (s *session) sentCommands() []byte {
 
 // cookiesTimeout bounds each question for cookies.
 const cookiesTimeout = 3 * time.Second
-
-// recorded adds what was recorded on the way to the bundle.
-func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaType string, content []byte, err error)) {
-	const isJSON = "application/json"
-	var err error
-	if c.commands == nil {
-		err = errors.New("the launcher that carried them is gone")
-	}
-	add(evidence.CommandsPart, evidence.KindCommands, isJSON, c.commands, err)
-	before, err := os.ReadFile(c.l.cases.Digests(c.record.SessionID))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = errors.New("none were made at the grant")
-	}
-	add(digestsBefore, evidence.KindDigests, isJSON, before, err)
-	if !c.live.Driven() {
-		return
-	}
-	add(evidence.NetworkPart, evidence.KindNetwork, isJSON, c.live.Monitor().Network(), nil)
-	add(evidence.ConsolePart, evidence.KindConsole, isJSON, c.live.Monitor().Console(), nil)
-	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
-	cookies, asked := c.live.Cookies(asking)
-	cancel()
-	var digest []byte
-	if err = asked; err == nil {
-		digest, err = evidence.CookieDigest(cookies, c.l.o.Archive.Salt(c.record.ProfileID))
-	}
-	add(evidence.CookiesDigestName, evidence.KindCookiesDigest, isJSON, digest, err)
-	digest, err = c.l.digests(c.record.ProfileID, cookies, asked)
-	add(evidence.DigestsPart, evidence.KindDigests, isJSON, digest, err)
-}
-
-// taskOf is what a manifest, and the profile that it is for, say of a task.
-func taskOf(m api.Manifest, r lease.Record) decision.Task {
-	return decision.Task{
-		Resumable: m.Resumable, ExpectedDomains: m.ExpectedDomains,
-		SensitiveURLs:  slices.Concat(r.SensitiveURLs, m.SensitiveURLs),
-		SensitiveWords: decision.Words(r.SensitiveWords, m.SensitiveWords),
-		Harmless:       r.HarmlessRequests,
-	}
-}

@@ -1,14 +1,9 @@
 package launcher
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,335 +11,13 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
-	"leasehold/internal/durable"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
-	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
-
-// recoveryCase is one profile on its way from a lost worker to a decision. The
-// evidence is stored already. The launcher's part of the lock is ours; Chrome's
-// part may be with some process that is not.
-type recoveryCase struct {
-	l       *Launcher
-	file    sessionfile.File
-	profile string
-	path    string
-	lock    *profiledir.Lock
-	log     zerolog.Logger
-	entries func() []checkpoint.Entry
-	// lost are further runs of the profile that were lost.
-	lost []lostRun
-	// seen brings a record up to what the journal knows.
-	seen func(lease.Record) lease.Record
-	// close ends the browser, if it is still there.
-	close func() (chrome.Rung, error)
-}
-
-// run makes the transitions, each one compare-and-swap, and returns how the
-// session ended. Where the store cannot be reached the browser is closed all the
-// same, and the reconciler goes on from there.
-func (c *recoveryCase) run() (string, error) {
-	err := c.quarantine()
-	if errors.Is(err, errNotOurs) {
-		// Somebody else's token: the browser goes, the record is theirs.
-		_, closeErr := c.close()
-		return "fenced: " + err.Error(), closeErr
-	}
-	if c.file.Evidence.EvidenceID == "" {
-		return "", errors.Join(err, errNoEvidence)
-	}
-	rung, closeErr := c.close()
-	c.file.CloseMethod = string(rung)
-	if err != nil {
-		return "", errors.Join(err, closeErr)
-	}
-	return c.judge(closeErr)
-}
-
-// errNoEvidence says that nothing is sealed: the browser stays open, fenced, with
-// what it shows, and the profile quarantined, until something can be.
-var errNoEvidence = errors.New("no evidence can be stored: the profile waits, quarantined and its browser open; is the disk full?")
-
-var errNotOurs = errors.New("the lease has another token by now")
-
-// swap makes one transition of the case. The record is the case's as long as its
-// token is the session's, or the one that our quarantine raised.
-func (c *recoveryCase) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	entry, err := lease.Change(ctx, c.l.o.Store, c.profile, func(e lease.Entry) (lease.Record, error) {
-		if e.Record.SessionID != c.file.SessionID {
-			return e.Record, fmt.Errorf("%w: session %s has the profile", errNotOurs, e.Record.SessionID)
-		}
-		return fn(e.Record)
-	})
-	if err == nil {
-		c.log.Info().Str("state", string(entry.Record.State)).Str("reason", entry.Record.Reason).Msg("recovery")
-	}
-	return entry.Record, err
-}
-
-// errAlready says that a transition was made before, by an earlier try or
-// another launcher.
-var errAlready = errors.New("already made")
-
-// quarantine fences the old token for good: held, suspected_stale, quarantined.
-func (c *recoveryCase) quarantine() error {
-	_, err := c.swap(func(r lease.Record) (lease.Record, error) {
-		if r.State != lease.Held {
-			return r, errAlready
-		}
-		return c.seen(r).Suspect(c.file.Reason, c.file.Evidence, time.Now())
-	})
-	if err != nil && !errors.Is(err, errAlready) {
-		return err
-	}
-	floor, err := c.l.o.Root.Floor(c.profile)
-	if err != nil {
-		return err
-	}
-	_, err = c.swap(func(r lease.Record) (lease.Record, error) {
-		if r.State != lease.SuspectedStale {
-			return r, errAlready
-		}
-		return r.Quarantine(floor, time.Now())
-	})
-	if err != nil && !errors.Is(err, errAlready) {
-		return err
-	}
-	return nil
-}
-
-// judge gathers the facts, decides, and says so.
-func (c *recoveryCase) judge(closeProblem error) (string, error) {
-	r, err := c.swap(func(r lease.Record) (lease.Record, error) {
-		if r.State == lease.Inspected {
-			return r, errAlready
-		}
-		return r.Inspect(c.file.Evidence, time.Now())
-	})
-	if err != nil && !errors.Is(err, errAlready) {
-		return "", err
-	}
-	if err := c.lock.Keep(r); err != nil {
-		return "", err
-	}
-	found := c.inspect(r, closeProblem)
-	decided := decision.Decide(found, c.l.o.ReviewWhen...)
-	if err := c.l.saveInspection(c.profile, found, decided); err != nil {
-		c.log.Error().Err(err).Msg("inspection not kept")
-	}
-	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: c.l.o.Cooldown}
-	if decided.Outcome == decision.Resume {
-		sum := checkpoint.Summarize(c.journal())
-		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
-	}
-	r, err = c.swap(func(r lease.Record) (lease.Record, error) { return r.Settle(verdict, time.Now()) })
-	if err == nil {
-		err = c.lock.Keep(r)
-	}
-	if err != nil {
-		return "", err
-	}
-	c.l.metrics.recoveries.WithLabelValues(decided.Outcome).Inc()
-	c.log.Info().Str("decision", decided.Outcome).Strs("reasons", decided.Reasons).Str("state", string(r.State)).Msg("recovery decided")
-	return fmt.Sprintf("lost (%s), recovered: %s", c.file.Reason, decided.Outcome), nil
-}
-
-// inspect answers every question of an inspection, once the browser is closed.
-func (c *recoveryCase) inspect(r lease.Record, closeProblem error) decision.Inspection {
-	facts := decision.Inspection{
-		{Name: decision.LeaseExpired, Answer: decision.Is(c.file.Reason == api.ReasonLeaseLost || c.file.Reason == api.ReasonObserved), How: "the session ended with " + c.file.Reason},
-		{Name: decision.ChangedBySwap, Answer: decision.Yes, How: "each state was stored over the revision before it"},
-		{Name: decision.TokenAdvanced, Answer: decision.Is(r.Token > c.file.Token), How: fmt.Sprintf("token %d, the worker had %d", r.Token, c.file.Token)},
-		{Name: decision.WorkerSilent, Answer: decision.Yes, How: "its connections are ended and its capability is dead"},
-		{Name: decision.LateHeartbeat, Answer: decision.Is(c.l.wroteLate(c.file.SessionID)), How: "writes with the old token, which are refused"},
-	}
-	dir, err := c.l.o.Root.Inspect(c.profile)
-	users, usersErr := profiledir.Processes(c.path)
-	switch {
-	case usersErr != nil:
-		facts = append(facts, decision.Fact{Name: decision.BrowserGone, Answer: decision.Unknown, How: usersErr.Error()})
-	case closeProblem != nil:
-		facts = append(facts, decision.Fact{Name: decision.BrowserGone, Answer: decision.Is(len(users) == 0), How: closeProblem.Error()})
-	default:
-		facts = append(facts, decision.Fact{Name: decision.BrowserGone, Answer: decision.Is(len(users) == 0),
-			How: fmt.Sprintf("%d processes name the directory; it ended by %s", len(users), orUnknown(c.file.CloseMethod))})
-	}
-	facts = append(facts, unlocked(c.lock.Retake(), dir.Singleton))
-	if err != nil {
-		facts = append(facts, decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Unknown, How: err.Error()})
-	} else {
-		facts = append(facts,
-			decision.Fact{Name: decision.ClosedCleanly, Answer: decision.Answer(dir.ClosedCleanly.Answer), How: dir.ClosedCleanly.How},
-			decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Answer(dir.DirectoryPresent.Answer), How: dir.DirectoryPresent.How},
-			local(dir.NetworkFilesystem),
-			decision.Fact{Name: decision.SessionState, Answer: decision.Answer(dir.SessionStatePresent.Answer), How: dir.SessionStatePresent.How},
-		)
-	}
-	facts = append(facts, decision.InspectTask(checkpoint.Summarize(c.journal()), c.task(r))...)
-	seen := decision.Fact{Name: decision.TrafficSeen, Answer: decision.Yes, How: "the launcher watched every page from the grant to the close"}
-	if c.unseen() {
-		seen.Answer, seen.How = decision.Unknown, "nobody watched while the launcher was away"
-	}
-	return append(facts, seen,
-		c.stateChanged(c.journal()),
-		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(c.file.Evidence.EvidenceID != ""), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
-		decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.Is(c.l.hasScreenshot(c.file.Evidence.EvidenceID)), How: "evidence " + orUnknown(c.file.Evidence.EvidenceID)},
-		c.proxyUnchanged(r),
-		reviewFlag(r),
-	)
-}
-
-// reviewFlag: what a person did by hand, no table can judge.
-func reviewFlag(r lease.Record) decision.Fact {
-	if r.ByHand != nil {
-		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
-	}
-	return decision.Fact{Name: decision.ReviewFlag, Answer: decision.No, How: "no review is pending on the record"}
-}
-
-// local tells whether the kernel's lock and the floor prove what they do on this
-// host's own disk.
-func local(network profiledir.Fact) decision.Fact {
-	f := decision.Fact{Name: decision.DirectoryLocal, Answer: decision.Unknown, How: network.How}
-	switch network.Answer {
-	case profiledir.No:
-		f.Answer = decision.Yes
-	case profiledir.Yes:
-		f.Answer = decision.No
-		f.How += ": locks of other hosts may not show here"
-	}
-	return f
-}
-
-// journal is that of every run that the case is about: those of several in the order
-// of time, as far as each one's own order, which no clock that was set can change,
-// lets it be.
-func (c *recoveryCase) journal() []checkpoint.Entry {
-	left := [][]checkpoint.Entry{c.entries()}
-	for _, run := range c.lost {
-		left = append(left, run.entries)
-	}
-	var all []checkpoint.Entry
-	for {
-		next := -1
-		for i, entries := range left {
-			if len(entries) > 0 && (next < 0 || entries[0].At.Before(left[next][0].At)) {
-				next = i
-			}
-		}
-		if next < 0 {
-			return all
-		}
-		all, left[next] = append(all, left[next][0]), left[next][1:]
-	}
-}
-
-func (c *recoveryCase) unseen() bool {
-	return c.file.Unseen || slices.ContainsFunc(c.lost, func(run lostRun) bool { return run.file.Unseen })
-}
-
-// task is what is known of the tasks that the case is about. Several cannot be
-// resumed: the profile goes on with one.
-func (c *recoveryCase) task(r lease.Record) decision.Task {
-	t := taskOf(c.file.Manifest, r)
-	t.Resumable = t.Resumable && len(c.lost) == 0
-	for _, run := range c.lost {
-		other := taskOf(run.file.Manifest, lease.Record{})
-		t.ExpectedDomains = slices.Concat(t.ExpectedDomains, other.ExpectedDomains)
-		t.SensitiveURLs = slices.Concat(t.SensitiveURLs, other.SensitiveURLs)
-		t.SensitiveWords = slices.Concat(t.SensitiveWords, other.SensitiveWords)
-	}
-	if len(t.ExpectedDomains) == 0 {
-		t.ExpectedDomains = r.ExpectedDomains
-	}
-	return t
-}
-
-// unlocked tells whether anybody could still be on the directory: the kernel's
-// lock first, then Chrome's own, which a kill leaves behind.
-func unlocked(kernel error, own profiledir.Singleton) decision.Fact {
-	f := decision.Fact{Name: decision.DirectoryUnlocked, Answer: decision.Yes, How: "the kernel's lock is the launcher's own"}
-	switch {
-	case kernel != nil:
-		f.Answer, f.How = decision.No, kernel.Error()
-	case own.Present.Answer == profiledir.No:
-	case own.OwnerAlive.Answer == profiledir.No:
-		f.How += "; Chrome's SingletonLock is left over: " + own.OwnerAlive.How
-	default:
-		f.Answer, f.How = decision.Unknown, "Chrome's SingletonLock is there: "+own.OwnerAlive.How
-	}
-	return f
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
-
-func (l *Launcher) hasScreenshot(evidenceID string) bool {
-	if evidenceID == "" {
-		return false
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	b, err := l.o.Archive.Manifest(ctx, evidenceID)
-	if err != nil {
-		return false
-	}
-	var m evidence.Manifest
-	return json.Unmarshal(b, &m) == nil && (m.LastScreenshot != "" || slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.Missing == "" }))
-}
-
-// The inspection of a profile's last recovery is kept beside the sessions.
-func (l *Launcher) inspectionPath(profile string) string {
-	return filepath.Join(l.o.DataDir, "inspections", lease.Key(profile)+".json")
-}
-
-func (l *Launcher) saveInspection(profile string, found decision.Inspection, d decision.Decision) error {
-	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version}
-	for _, f := range found {
-		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
-	}
-	b, err := json.Marshal(i)
-	if err != nil {
-		return fmt.Errorf("inspection: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(l.inspectionPath(profile)), 0o700); err != nil {
-		return fmt.Errorf("inspection: %w", err)
-	}
-	if err := durable.Replace(l.inspectionPath(profile), b); err != nil {
-		return fmt.Errorf("inspection: %w", err)
-	}
-	return nil
-}
-
-// Inspection returns what the profile's last recovery found.
-func (l *Launcher) Inspection(ctx context.Context, profileID string) (api.Inspection, error) {
-	if _, err := l.Profile(ctx, profileID); err != nil {
-		return api.Inspection{}, err
-	}
-	b, err := os.ReadFile(l.inspectionPath(profileID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return api.Inspection{Facts: []api.Fact{}, Reasons: []string{}}, nil
-	}
-	var i api.Inspection
-	if err == nil {
-		err = json.Unmarshal(b, &i)
-	}
-	if err != nil {
-		return i, fmt.Errorf("inspection of %s: %w", profileID, err)
-	}
-	return i, nil
-}
 
 // uploads carries evidence to the store again and again, until the launcher ends.
 func (l *Launcher) uploads() {
@@ -381,7 +54,7 @@ func (l *Launcher) adopt(r lease.Record) {
 		return
 	}
 	l.mu.Lock()
-	if !unfinished(r) { // who wants it may have it in a moment
+	if !r.Unfinished() { // who wants it may have it in a moment
 		o.cooling = make(chan struct{})
 	}
 	l.mu.Unlock()
@@ -403,19 +76,19 @@ func (l *Launcher) adopt(r lease.Record) {
 			return
 		}
 		now.Record.ProfileID = r.ProfileID
-		forgotten, err := l.forgot(now.Record)
+		forgotten, err := l.recoverer.Forgot(now.Record)
 		if err == nil && forgotten {
 			if path, missing := l.o.Root.Path(r.ProfileID); missing == nil && l.presence.sharedReady(path) != nil {
 				return // whoever holds it may not have said so yet
 			}
-			now.Record, err = l.heal(l.ctx, r.ProfileID)
+			now.Record, err = l.recoverer.Heal(l.ctx, r.ProfileID)
 		}
-		if err == nil && o.idle != nil && (forgotten || unfinished(now.Record)) {
+		if err == nil && o.idle != nil && (forgotten || now.Record.Unfinished()) {
 			l.cool(o, warmWanted, "")
 		}
 		switch {
 		case err != nil, o.idle != nil: // it is warm, as it should be
-		case unfinished(now.Record):
+		case now.Record.Unfinished():
 			resumed, err = l.recoverLeft(o, now.Record, log)
 		case l.leftOpen(r.ProfileID):
 			err = l.closeLeft(now.Record, log)
@@ -436,7 +109,7 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 	if err != nil {
 		return false, err
 	}
-	f, entries := own.file, own.entries
+	f, entries := own.File, own.Journal
 	lost, err := l.leftRuns(r)
 	if err != nil {
 		return false, err
@@ -463,57 +136,43 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 	if left != nil || f.CloseMethod == "" && f.Reason != api.ReasonUnanswered {
 		f.Unseen = true
 	}
-	if f.Evidence.EvidenceID == "" {
-		c := captureCase{
-			l: l, record: r, path: path, token: f.Token, reason: f.Reason, seen: f.SeenAt, now: time.Now().UTC(), entries: entries, live: left,
-		}
-		bundle := c.take(log)
-		bundle.SetPictures(picturesIn(entries))
-		f.Evidence = l.save(bundle, log)
-		// Another try goes on from here, with this bundle.
-		if err := l.remember(f); err != nil {
-			log.Error().Err(err).Msg("session file not written")
-		}
+	c := recovery.Case{
+		File: f, Profile: r.ProfileID, Path: path, Lock: lock, Browser: left, Keep: l.keeping(f.Manifest),
+		Journal: func() []checkpoint.Entry { return entries }, Lost: lost, Log: log,
+		Latest: func(r lease.Record) lease.Record { return recovery.Latest(r, entries) },
+		Bundle: func() *evidence.Bundle {
+			bundle := l.recoverer.Capture(recovery.Capture{
+				Record: r, Path: path, Token: f.Token, Reason: f.Reason, SeenAt: f.SeenAt, Journal: entries, Browser: left,
+			}, log)
+			bundle.SetPictures(picturesIn(entries))
+			return bundle
+		},
+		Sealed: func(sealed sessionfile.File) error { // another try goes on from here, with this bundle
+			if f.Evidence.EvidenceID == "" {
+				if err := l.remember(sealed); err != nil {
+					log.Error().Err(err).Msg("session file not written")
+				}
+			}
+			return nil
+		},
 	}
-	c := &recoveryCase{
-		l: l, file: f, profile: r.ProfileID, path: path, lock: lock, log: log,
-		entries: func() []checkpoint.Entry { return entries }, lost: lost,
-		seen: func(r lease.Record) lease.Record { return latest(r, entries) },
-	}
-	c.close = func() (chrome.Rung, error) {
-		if left == nil {
-			return chrome.Rung(f.CloseMethod), nil
-		}
-		rung, err := left.Close(r.ProfileID, l.keeping(f.Manifest), log)
-		// The browser had its part of the lock; with it gone, that is ours.
-		return rung, errors.Join(err, lock.Retake())
-	}
-	var how string
 	if f.InOrder && r.State == lease.Held && r.Token == f.Token && len(lost) == 0 && left == nil && lock.Retake() == nil {
-		// Only the release itself could not be stored.
-		how = "released: " + f.Reason
-		if r, err = c.swap(func(r lease.Record) (lease.Record, error) {
-			return r.Release(f.Reason, f.Outcome, f.Evidence, time.Now())
-		}); err == nil {
-			err = lock.Keep(r)
-		}
-	} else {
-		how, err = c.run()
+		c.Goal = recovery.Release // only the release itself could not be stored
 	}
-	if errors.Is(err, errNoEvidence) {
-		if left != nil {
-			err = errors.Join(err, left.Detach())
-		}
+	ended, err := l.recoverer.Run(c)
+	if errors.Is(err, recovery.ErrNoEvidence) {
 		return false, errors.Join(err, lock.Unlock())
 	}
 	err = errors.Join(err, lock.ClearRunning(), lock.Unlock())
 	if err != nil {
 		return false, err
 	}
+	how := ended.How
+	f = ended.File
 	for _, run := range lost {
-		if run.file.Ended == "" {
-			run.file.Ended = how
-			err = errors.Join(err, l.remember(run.file))
+		if run.File.Ended == "" {
+			run.File.Ended = how
+			err = errors.Join(err, l.remember(run.File))
 		}
 	}
 	f.Ended = how
@@ -542,32 +201,26 @@ func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
 		return l.closeLeftWarm(r, left, lock, log)
 	}
 	if left != nil {
-		c := captureCase{
-			l: l, record: r, path: path, token: r.Token, reason: api.ReasonLauncherRestart, seen: r.HeartbeatAt, now: time.Now().UTC(), live: left,
-		}
-		sealed := l.save(c.take(log), log)
-		if sealed.EvidenceID == "" {
-			return errors.Join(errors.New("no evidence of a browser that outlived its lease: it stays open"), left.Detach(), lock.Unlock())
-		}
-		if _, err := left.Close(r.ProfileID, l.jar.Keep, log); err != nil {
+		_, err = l.recoverer.Run(recovery.Case{
+			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: left, Keep: l.jar.Keep, Log: log,
+			Bundle: func() *evidence.Bundle {
+				return l.recoverer.Capture(recovery.Capture{
+					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: left,
+				}, log)
+			},
+		})
+		if err != nil {
 			return errors.Join(err, lock.Unlock())
 		}
-		ctx, cancel := context.WithTimeout(l.ctx, storeTimeout)
-		defer cancel()
-		_, err = lease.Change(ctx, l.o.Store, r.ProfileID, func(e lease.Entry) (lease.Record, error) {
-			next := e.Record
-			next.EvidenceID, next.EvidenceSHA256 = sealed.EvidenceID, sealed.SHA256
-			return next, nil
-		})
 	}
-	return errors.Join(err, lock.ClearRunning(), lock.Unlock())
+	return errors.Join(lock.ClearRunning(), lock.Unlock())
 }
 
 // leftRuns are the runs of the profile besides its latest.
-func (l *Launcher) leftRuns(r lease.Record) ([]lostRun, error) {
-	var left []lostRun
+func (l *Launcher) leftRuns(r lease.Record) ([]recovery.LostRun, error) {
+	var left []recovery.LostRun
 	for _, run := range slices.Concat(r.LostRuns, r.Runs) {
-		if run.SessionID == r.SessionID || slices.ContainsFunc(left, func(o lostRun) bool { return o.file.SessionID == run.SessionID }) {
+		if run.SessionID == r.SessionID || slices.ContainsFunc(left, func(o recovery.LostRun) bool { return o.File.SessionID == run.SessionID }) {
 			continue
 		}
 		one, err := l.leftRun(r, run)
@@ -580,7 +233,7 @@ func (l *Launcher) leftRuns(r lease.Record) ([]lostRun, error) {
 }
 
 // leftRun is what is on disk of a run that no session is behind any more.
-func (l *Launcher) leftRun(r lease.Record, run lease.Run) (lostRun, error) {
+func (l *Launcher) leftRun(r lease.Record, run lease.Run) (recovery.LostRun, error) {
 	l.mu.Lock()
 	f, known := l.ended[run.SessionID]
 	l.mu.Unlock()
@@ -599,7 +252,7 @@ func (l *Launcher) leftRun(r lease.Record, run lease.Run) (lostRun, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return lostRun{f, entries}, err
+	return recovery.LostRun{File: f, Journal: entries}, err
 }
 
 // seizeWait is how long a browser that ends by itself may keep its lock.

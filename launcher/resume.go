@@ -317,7 +317,7 @@ func (l *Launcher) settlePending(v *view) {
 	var over []string
 	for id := range l.pending {
 		profile := l.ended[id].Manifest.ProfileID
-		if e, ok := v.records[profile]; l.profiles[profile] == nil && (!ok || e.Record.SessionID != id || !unfinished(e.Record)) {
+		if e, ok := v.records[profile]; l.profiles[profile] == nil && (!ok || e.Record.SessionID != id || !e.Record.Unfinished()) {
 			over = append(over, id)
 		}
 	}

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -41,7 +41,7 @@ type openProfile struct {
 	proxy  *sessionfile.ProxyUse
 	relay  *proxies.Relay
 	// lost are the runs that were lost while others went on.
-	lost []lostRun
+	lost []recovery.LostRun
 
 	// fit is what the browser was started with; nil: that is not known here.
 	// started is the session it was started for, whose output and ledger are its.
@@ -58,12 +58,6 @@ type openProfile struct {
 	// cooling is closed when a warm browser was closed and the profile is vacated;
 	// nil: nobody does that. Guarded by the launcher's mutex.
 	cooling chan struct{}
-}
-
-// lostRun is what recovery has to know of a run whose evidence is stored.
-type lostRun struct {
-	file    sessionfile.File
-	entries []checkpoint.Entry
 }
 
 // noteAll puts what was seen in the browser into the journal of every run: which of
@@ -197,10 +191,10 @@ func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, 
 // joinFailed undoes the grant of a run that never began.
 func (s *session) joinFailed(ctx context.Context, cause error) error {
 	s.holding.Fence().Shut(cause)
-	s.holding.Stop()
-	_, err := s.change(ctx, func(r lease.Record) (lease.Record, error) {
-		return r.EndRun(s.token, false, api.ReasonStartFailed, "", lease.Sealed{}, time.Now())
-	})
+	c := s.caseOf(ruling{verdict: endInOrder}, nil)
+	s.runEnds(&c)
+	c.File.Reason, c.NeverServed, c.Bundle, c.Sealed = api.ReasonStartFailed, true, nil, nil
+	_, err := s.l.recoverer.Run(c)
 	s.file.Reason, s.file.Ended = api.ReasonStartFailed, api.ReasonStartFailed
 	if s.journal != nil {
 		err = errors.Join(err, s.journal.Close())
@@ -212,39 +206,11 @@ func (s *session) joinFailed(ctx context.Context, cause error) error {
 	return fmt.Errorf("joining profile %s: %w", s.profile, cause)
 }
 
-// endRun ends one of several runs: its connections and what they left in the
-// browser go, its evidence is stored, and the others do not notice. The gate is
-// held. It returns how the run ended.
-func (s *session) endRun(r ruling, bundle *evidence.Bundle) (string, error) {
-	lost := r.verdict != endInOrder
-	code, reason := s.closeCode(r)
-	s.cutOff(s.lossCause(reason), code, reason)
-	if bundle == nil {
-		bundle = s.capture(r.reason, r.outcome)
-	}
-	if lost {
-		bundle.SetPictures(s.pictures.kept)
-	}
-	sealed := s.save(bundle)
-	s.holding.Stop()
-	s.dropPeers()
-	s.open.live.LimitWrites(0)
-	lost = lost || sealed.EvidenceID == ""
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	_, err := s.change(ctx, func(rec lease.Record) (lease.Record, error) {
-		return rec.EndRun(s.token, lost, r.reason, r.outcome, sealed, time.Now())
-	})
-	if lost || err != nil { // where the record still names it, too, whoever ends last has it inspected
-		s.mu.Lock()
-		f := s.file
-		s.mu.Unlock()
-		s.open.lost = append(s.open.lost, lostRun{f, s.journal.Entries()})
-	}
-	if lost {
-		return "lost (" + r.reason + "): inspected when the other runs of the profile end", err
-	}
-	return "released: " + r.reason, err
+// runEnds makes the session's end that of one of several runs: its connections and
+// what they left in the browser go, its evidence is stored, and the others do not
+// notice.
+func (s *session) runEnds(c *recovery.Case) {
+	c.Goal, c.DetachClients = recovery.EndRun, s.dropPeers
 }
 
 // dropPeers closes what the run's connections left in the browser.

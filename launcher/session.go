@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -200,13 +201,13 @@ func (s *session) openDedicated() error {
 func (s *session) record(e checkpoint.Entry) error {
 	e.At, e.Token = time.Now().UTC(), uint64(s.token)
 	if e.Kind == checkpoint.KindFrame {
-		if !decision.SensitiveFrame(e.URL, e.Text, taskOf(s.manifest, s.granted)) {
+		if !decision.SensitiveFrame(e.URL, e.Text, recovery.TaskOf(s.manifest, s.granted)) {
 			return nil // pages have them by the dozen
 		}
 		e.Sensitive, e.Text = true, ""
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
-		e.Sensitive = e.Sensitive || decision.SensitiveURL(e.URL, taskOf(s.manifest, s.granted))
+		e.Sensitive = e.Sensitive || decision.SensitiveURL(e.URL, recovery.TaskOf(s.manifest, s.granted))
 		e.URL = evidence.RedactURL(e.URL)
 	}
 	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)

@@ -2,8 +2,6 @@ package launcher
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -81,19 +79,15 @@ func (l *Launcher) look(r lease.Record) {
 	if told := l.tell(r); told || r.Home != "" && r.Home != l.o.ID {
 		return
 	}
-	forgotten, err := l.forgot(r)
+	forgotten, err := l.recoverer.Forgot(r)
 	if err != nil {
 		l.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("token floor cannot be read")
 		return
 	}
-	if forgotten || r.Home == l.o.ID && (unfinished(r) || l.leftOpen(r.ProfileID) && l.warmSince(r.ProfileID).IsZero()) {
+	if forgotten || r.Home == l.o.ID && (r.Unfinished() || l.leftOpen(r.ProfileID) && l.warmSince(r.ProfileID).IsZero()) {
 		l.adopt(r)
 	}
 }
-
-// unfinished tells whether a profile that no session is behind has to be
-// recovered.
-func unfinished(r lease.Record) bool { return !r.State.Free() && r.State != lease.ManualReview }
 
 // leftOpen tells whether a browser was started on the profile and not closed by a
 // launcher.
@@ -158,7 +152,7 @@ func (l *Launcher) patrol(v *view) {
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case l.o.ID, "":
-			if (unfinished(r) || l.leftOpen(r.ProfileID)) && !l.serves(r) {
+			if (r.Unfinished() || l.leftOpen(r.ProfileID)) && !l.serves(r) {
 				l.look(r)
 			}
 		default:
@@ -215,7 +209,7 @@ func (l *Launcher) observe(ctx context.Context, e lease.Entry, step lease.Step) 
 // that the session had stored, and says that nothing else could be had.
 func (l *Launcher) nothingLeft(r lease.Record) lease.Sealed {
 	log := l.o.Log.With().Str("profile", r.ProfileID).Logger()
-	m := l.manifest(r, time.Now().UTC())
+	m := l.recoverer.Manifest(r, time.Now().UTC())
 	m.LeaseToken, m.LastHeartbeatAt, m.DetectedStaleAt = uint64(r.Token), r.HeartbeatAt, r.SuspectedAt
 	m.LastKnownStep, m.LastKnownURL, m.RecoveryReason = r.LastKnownStep, r.LastKnownURL, r.Reason
 	b, err := l.o.Archive.New(m)
@@ -236,41 +230,7 @@ func (l *Launcher) nothingLeft(r lease.Record) lease.Sealed {
 		b.AddMissing("pictures", "pictures", err.Error())
 	}
 	b.SetPictures(pictures)
-	return l.save(b, log)
-}
-
-// forgot tells whether the store knows less of the profile than this host does.
-// Another launcher on the same folder answers for its own profiles.
-func (l *Launcher) forgot(r lease.Record) (bool, error) {
-	floor, own, err := l.o.Root.Kept(r.ProfileID)
-	return r.Token < floor && (own.Home == "" || own.Home == l.o.ID), err
-}
-
-// heal restates a profile that the store forgot, from the record that this host
-// kept beside it. The profile is occupied.
-func (l *Launcher) heal(ctx context.Context, profile string) (lease.Record, error) {
-	floor, own, err := l.o.Root.Kept(profile)
-	if err != nil {
-		return lease.Record{}, err
-	}
-	entry, err := lease.Change(ctx, l.o.Store, profile, func(e lease.Entry) (lease.Record, error) {
-		r := e.Record
-		if r.Token >= floor {
-			return r, errAlready
-		}
-		r.Home = l.o.ID
-		return r.Heal(own, floor, time.Now())
-	})
-	if errors.Is(err, errAlready) {
-		return entry.Record, nil
-	}
-	if err != nil {
-		return entry.Record, fmt.Errorf("the lease store forgot profile %s, token %d: %w", profile, floor, err)
-	}
-	l.metrics.heals.Inc()
-	l.o.Log.Warn().Str("profile", profile).Uint64("floor", uint64(floor)).Uint64("token", uint64(entry.Record.Token)).Str("state", string(entry.Record.State)).
-		Msg("the lease store had forgotten the profile: it is restored from this host's own record")
-	return entry.Record, nil
+	return l.recoverer.Seal(b, log)
 }
 
 // elsewhere refuses a profile whose home is another launcher, and says where that

@@ -18,6 +18,7 @@ var order = []string{
 	"leasehold/launcher/httpapi",
 	"leasehold/launcher/console",
 	"leasehold/launcher",
+	"leasehold/launcher/recovery",
 	"leasehold/launcher/browser",
 	"leasehold/launcher/monitor",
 	"leasehold/launcher/chrome",

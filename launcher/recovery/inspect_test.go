@@ -1,4 +1,4 @@
-package launcher
+package recovery
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"leasehold/checkpoint"
 )
 
-// TestJournalOfACase: a clock that was set back moves nothing to before the checkpoint
-// that it came after.
-func TestJournalOfACase(t *testing.T) {
+// TestJournalsAreMerged: a clock that was set back moves no entry to before the
+// checkpoint that it came after.
+func TestJournalsAreMerged(t *testing.T) {
 	noon := time.Date(2026, 6, 18, 12, 0, 0, 0, time.UTC)
 	entry := func(kind checkpoint.Kind, second int, name string) checkpoint.Entry {
 		return checkpoint.Entry{Kind: kind, At: noon.Add(time.Duration(second) * time.Second), Name: name, Safe: kind == checkpoint.KindCheckpoint}
@@ -28,12 +28,12 @@ func TestJournalOfACase(t *testing.T) {
 		{"one that saw nothing", [][]checkpoint.Entry{nil}, "abc"},
 	} {
 		entries := slices.Clone(own)
-		c := recoveryCase{entries: func() []checkpoint.Entry { return entries }}
+		c := steps{Case: Case{Journal: func() []checkpoint.Entry { return entries }}}
 		for _, run := range tt.lost {
-			c.lost = append(c.lost, lostRun{entries: run})
+			c.Lost = append(c.Lost, LostRun{Journal: run})
 		}
 		got := ""
-		all := c.journal()
+		all := c.journals()
 		for _, e := range all {
 			got += e.Name
 		}

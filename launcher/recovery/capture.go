@@ -1,0 +1,157 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// Bounds of a capture.
+const (
+	captureTimeout = 15 * time.Second
+	cookiesTimeout = 3 * time.Second
+)
+
+// maxOutput is how many bytes of what Chrome printed go into a bundle.
+const maxOutput = 64 << 10
+
+// digestsBefore is the part with the account's state at the grant; the one with that
+// at the capture is evidence.DigestsPart.
+const digestsBefore = "digests_before.json"
+
+// Capture is everything that a bundle is made from.
+type Capture struct {
+	// Record is the lease as it was granted, or is found: it names the bundle
+	// before this one.
+	Record  lease.Record
+	Path    string      // of the profile's directory
+	Token   lease.Token // the worker's
+	Reason  string
+	Outcome string    // what the worker said of its task, if it did
+	SeenAt  time.Time // the worker's last sign of life
+	Journal []checkpoint.Entry
+	// Commands is the part with the last CDP commands; nil: nobody has them.
+	Commands []byte
+	Browser  *browser.Browser // nil: there is none to ask
+	Shared   bool             // other runs are using the browser
+}
+
+// Capture fills a bundle with everything as it is now, before anything changes. What
+// cannot be had is named in the bundle. A bundle that cannot be written at all is nil,
+// and logged.
+func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
+	now := time.Now().UTC()
+	sum := checkpoint.Summarize(c.Journal)
+	m := r.Manifest(c.Record, now)
+	m.LeaseToken, m.LastHeartbeatAt, m.DetectedStaleAt = uint64(c.Token), c.SeenAt.UTC(), now
+	m.LastKnownStep, m.LastKnownURL = sum.LastStep, sum.LastURL
+	m.ProfileDir, m.RecoveryReason, m.Outcome = c.Path, c.Reason, c.Outcome
+	ctx, cancel := context.WithTimeout(context.Background(), captureTimeout)
+	defer cancel()
+	b, err := r.o.Archive.New(m)
+	if err != nil {
+		log.Error().Err(err).Msg("evidence cannot be written")
+		return nil
+	}
+	p := parts{b, log}
+	if c.Browser.Driven() {
+		limits := evidence.Limits{LeaveBusy: c.Shared}
+		if c.Reason == api.ReasonBrowserHangs {
+			limits.Silent = c.Browser.Failure().Detail
+		}
+		evidence.Capture(ctx, c.Browser.Monitor().Observer(), c.Browser.Monitor().Pages(), b, limits)
+	} else {
+		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
+	}
+	r.addRecorded(ctx, c, p)
+	p.add("journal.jsonl", "journal", "application/x-ndjson", checkpoint.Encode(c.Journal), nil)
+	users, err := profiledir.Processes(c.Path)
+	p.addJSON("processes.json", "processes", users, err)
+	inspection, err := r.o.Root.Inspect(c.Record.ProfileID)
+	p.addJSON("lock.json", "lock", inspection, err)
+	if c.Browser != nil {
+		p.addJSON("browser.json", evidence.KindBrowser, c.Browser.State(ctx, c.Record.AcquiredAt), nil)
+		p.add("chrome-output.txt", "output", "text/plain", []byte(c.Browser.OutputTail(maxOutput)), nil)
+	}
+	return b
+}
+
+// parts adds parts to a bundle, or why they are missing.
+type parts struct {
+	bundle *evidence.Bundle
+	log    zerolog.Logger
+}
+
+func (p parts) add(name, kind, mediaType string, content []byte, err error) {
+	switch {
+	case err != nil:
+		p.bundle.AddMissing(name, kind, err.Error())
+	case len(content) == 0:
+		p.bundle.AddMissing(name, kind, "empty")
+	default:
+		err = p.bundle.Add(name, kind, mediaType, content)
+	}
+	if err != nil {
+		p.log.Warn().Err(err).Str("part", name).Msg("evidence part missing")
+	}
+}
+
+const mediaJSON = "application/json"
+
+func (p parts) addJSON(name, kind string, content any, err error) {
+	b, marshalErr := json.Marshal(content)
+	p.add(name, kind, mediaJSON, b, errors.Join(err, marshalErr))
+}
+
+// addRecorded adds what was recorded while the session lived.
+func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
+	var err error
+	if c.Commands == nil {
+		err = errors.New("the launcher that carried them is gone")
+	}
+	p.add(evidence.CommandsPart, evidence.KindCommands, mediaJSON, c.Commands, err)
+	before, err := os.ReadFile(r.o.Files.Digests(c.Record.SessionID))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = errors.New("none were made at the grant")
+	}
+	p.add(digestsBefore, evidence.KindDigests, mediaJSON, before, err)
+	if !c.Browser.Driven() {
+		return
+	}
+	p.add(evidence.NetworkPart, evidence.KindNetwork, mediaJSON, c.Browser.Monitor().Network(), nil)
+	p.add(evidence.ConsolePart, evidence.KindConsole, mediaJSON, c.Browser.Monitor().Console(), nil)
+	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
+	cookies, asked := c.Browser.Cookies(asking)
+	cancel()
+	var digest []byte
+	if err = asked; err == nil {
+		digest, err = evidence.CookieDigest(cookies, r.o.Archive.Salt(c.Record.ProfileID))
+	}
+	p.add(evidence.CookiesDigestName, evidence.KindCookiesDigest, mediaJSON, digest, err)
+	digest, err = r.Digests(c.Record.ProfileID, cookies, asked)
+	p.add(evidence.DigestsPart, evidence.KindDigests, mediaJSON, digest, err)
+}
+
+// Digests of the account's state, from the result of Storage.getCookies or why there
+// is none. Storage is not read: that takes a page of each origin, and asking one could
+// wake it. The monitor reports who changes it.
+func (r *Recoverer) Digests(profile string, cookies json.RawMessage, problem error) ([]byte, error) {
+	d, err := evidence.NewDigests(r.o.Archive.Salt(profile))
+	if err != nil {
+		return nil, err
+	}
+	d.SetCookies(cookies, problem)
+	return d.Part()
+}

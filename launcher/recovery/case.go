@@ -1,0 +1,353 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+// Goal is how a case is to end.
+type Goal int
+
+// The goals. Every one begins with evidence.
+const (
+	// Recover is for a worker that was lost: quarantine, close, inspect, decide.
+	Recover Goal = iota
+	// Release is a worker's proper end: close, or leave the browser open for the next
+	// task, and release. Where one of these fails, the profile is recovered.
+	Release
+	// EndRun ends one of several runs on a browser, which stays for the others.
+	EndRun
+	// CloseOnly closes a browser whose profile was decided about already, or is decided
+	// about by a later launcher. Only the name of the evidence goes into the record.
+	CloseOnly
+)
+
+// Case is something that ends on a profile. Whoever has it occupies the profile, and
+// no message of the worker reaches the browser any more.
+type Case struct {
+	Goal Goal
+	// File is the session's: why it ends, what the worker said of its task, and the
+	// evidence where an earlier try has sealed it.
+	File    sessionfile.File
+	Profile string
+	Path    string // of its directory
+	// Lock is the launcher's part of the lock. Chrome's part may be with some process
+	// that is not the browser.
+	Lock    *profiledir.Lock
+	Browser *browser.Browser // nil: there is none
+	Keep    browser.KeepCookies
+	Journal func() []checkpoint.Entry
+	Lost    []LostRun // further runs of the profile that were lost
+	// Bundle captures the evidence, or returns what was captured at the loss; nil for a
+	// run that never served, which has none.
+	Bundle func() *evidence.Bundle
+	// Latest brings a record up to what the journal knows.
+	Latest func(lease.Record) lease.Record
+	// Sealed takes the session's file once it names the evidence, before anything is
+	// closed; nil: nobody does. Its error ends the case.
+	Sealed func(sessionfile.File) error
+	// StopRenewing ends the renewals of the lease. It comes before the first transition.
+	StopRenewing func()
+	// LeaveOpen decides, for Release, whether the browser stays open; nil: it does not.
+	LeaveOpen func() bool
+	// DetachClients ends, for EndRun, what the run's connections left in the browser.
+	DetachClients func()
+	// InOrder says, for EndRun, that it is a worker's proper end.
+	InOrder bool
+	// NeverServed says that no worker ever reached the browser: nothing was done, so a
+	// browser that had to be killed is no reason for a recovery.
+	NeverServed bool
+
+	Log zerolog.Logger
+}
+
+// LostRun is what is known of a run that was lost, and whose evidence is stored.
+type LostRun struct {
+	File    sessionfile.File
+	Journal []checkpoint.Entry
+}
+
+// Ended is how a case ended.
+type Ended struct {
+	// How it ended, in words; empty with an error: it goes on later.
+	How string
+	// File is the case's, with what was done.
+	File sessionfile.File
+	// LeftOpen says that the browser stays open for the next task.
+	LeftOpen bool
+	// Lost says that the run counts as lost.
+	Lost bool
+}
+
+// ErrNoEvidence says that nothing could be sealed. The browser is left open, fenced,
+// with what it shows, and nothing is decided until something can be sealed.
+var ErrNoEvidence = errors.New("no evidence can be stored: the profile waits, quarantined and its browser open; is the disk full?")
+
+var (
+	errNotKept    = errors.New("the evidence could not be noted in the session's file")
+	errOtherToken = errors.New("the lease has another token by now")
+	// errAlready says that a transition was made before, by an earlier try or
+	// another launcher.
+	errAlready = errors.New("already made")
+)
+
+// Run carries a case out. With an error it is not complete, and a later try, here or
+// by the next launcher, goes on from what is stored.
+func (r *Recoverer) Run(c Case) (Ended, error) {
+	s := &steps{Case: c, r: r}
+	how, err := s.run()
+	if (errors.Is(err, ErrNoEvidence) || errors.Is(err, errNotKept)) && s.Browser != nil {
+		err = errors.Join(err, s.Browser.Detach())
+	}
+	return Ended{How: how, File: s.File, LeftOpen: s.leftOpen, Lost: s.lost}, err
+}
+
+// steps are the steps of one case.
+type steps struct {
+	Case
+	r        *Recoverer
+	closed   bool
+	leftOpen bool
+	lost     bool
+}
+
+// run goes through the steps in their order, which is the same for every goal. Each
+// transition is one compare-and-swap.
+func (s *steps) run() (string, error) {
+	// 1. Evidence.
+	if err := s.seal(); err != nil {
+		return "", err
+	}
+	switch s.Goal {
+	case EndRun:
+		return s.endRun()
+	case CloseOnly:
+		return "", s.closeOnly()
+	case Release:
+		if s.closeInOrder() {
+			return s.release()
+		}
+	}
+	// 2. Quarantine: the old token is fenced for good. Where the store cannot be
+	// reached the browser is closed all the same, and a later try goes on from there.
+	s.stopRenewing()
+	err := s.quarantine()
+	if !s.sealed() {
+		return "", errors.Join(err, ErrNoEvidence)
+	}
+	// 3. Close.
+	closeErr := s.close()
+	if errors.Is(err, errOtherToken) { // the record is another session's
+		return "fenced: " + err.Error(), closeErr
+	}
+	if err != nil {
+		return "", errors.Join(err, closeErr)
+	}
+	// 4. Inspect. 5. Decide.
+	return s.inspectAndDecide(closeErr)
+}
+
+func (s *steps) sealed() bool { return s.File.Evidence.EvidenceID != "" }
+
+// seal captures and stores the evidence, where no earlier try has.
+func (s *steps) seal() error {
+	if !s.sealed() && s.Bundle != nil {
+		s.File.Evidence = s.r.Seal(s.Bundle(), s.Log)
+	}
+	if s.Sealed == nil || !s.sealed() {
+		return nil
+	}
+	if err := s.Sealed(s.File); err != nil {
+		return fmt.Errorf("%w: %w", errNotKept, err)
+	}
+	return nil
+}
+
+func (s *steps) stopRenewing() {
+	if s.StopRenewing != nil {
+		s.StopRenewing()
+	}
+}
+
+// close ends the browser, if it is still there.
+func (s *steps) close() error {
+	if s.Browser == nil || s.closed {
+		return nil
+	}
+	rung, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
+	s.File.CloseMethod, s.closed = string(rung), rung != ""
+	if err == nil {
+		err = s.Lock.ClearRunning()
+	}
+	return err
+}
+
+// closeInOrder closes the browser of a worker's proper end, or leaves it open, and
+// tells whether the lease may be released. Where it may not, the file says why.
+func (s *steps) closeInOrder() bool {
+	switch {
+	case !s.sealed():
+		s.recoverBecause(api.ReasonNoEvidence)
+		return false
+	case len(s.Lost) > 0:
+		s.recoverBecause(api.ReasonRunLost)
+		return false
+	}
+	if s.LeaveOpen != nil && s.LeaveOpen() {
+		s.leftOpen = true
+		return true
+	}
+	err := s.close()
+	if err != nil || chrome.Rung(s.File.CloseMethod).Killed() && !s.NeverServed {
+		s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
+		s.recoverBecause(api.ReasonNotClosed)
+		return false
+	}
+	return true
+}
+
+// recoverBecause names why a proper end becomes a recovery. A start that failed keeps
+// that reason.
+func (s *steps) recoverBecause(reason string) {
+	if !s.NeverServed {
+		s.File.Reason = reason
+	}
+}
+
+// release makes the transition of a worker's proper end.
+func (s *steps) release() (string, error) {
+	s.stopRenewing()
+	s.File.InOrder = !s.NeverServed
+	released, err := s.change(func(r lease.Record) (lease.Record, error) {
+		return r.Release(s.File.Reason, s.File.Outcome, s.File.Evidence, time.Now())
+	})
+	if err == nil {
+		err = s.Lock.Keep(released)
+	}
+	if err != nil {
+		err = fmt.Errorf("release: %w", err)
+		if s.leftOpen { // only who has released may leave it open
+			s.leftOpen = false
+			err = errors.Join(err, s.close())
+		}
+		return "", err
+	}
+	if s.leftOpen {
+		if err := s.Lock.PrepareKeep(); err != nil {
+			s.Log.Warn().Err(err).Msg("the next grant takes longer")
+		}
+	}
+	if s.NeverServed {
+		return s.File.Reason, nil
+	}
+	s.Log.Info().Str("outcome", s.File.Outcome).Msg("lease released")
+	return "released: " + s.File.Reason, nil
+}
+
+// endRun makes the transition of one of several runs.
+func (s *steps) endRun() (string, error) {
+	s.stopRenewing()
+	if s.DetachClients != nil {
+		s.DetachClients()
+	}
+	s.Browser.LimitWrites(0)
+	s.lost = !s.InOrder || !s.sealed() && !s.NeverServed
+	_, err := s.change(func(r lease.Record) (lease.Record, error) {
+		return r.EndRun(s.File.Token, s.lost, s.File.Reason, s.File.Outcome, s.File.Evidence, time.Now())
+	})
+	if s.lost {
+		return "lost (" + s.File.Reason + "): inspected when the other runs of the profile end", err
+	}
+	// Where the record still names it, whoever ends last has it inspected too.
+	s.lost = err != nil
+	return "released: " + s.File.Reason, err
+}
+
+// closeOnly closes the browser, and names its evidence in the record.
+func (s *steps) closeOnly() error {
+	if !s.sealed() {
+		return fmt.Errorf("a browser that outlived its lease stays open: %w", ErrNoEvidence)
+	}
+	if err := s.close(); err != nil || s.r.o.Store == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	_, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
+		next := e.Record
+		next.EvidenceID, next.EvidenceSHA256 = s.File.Evidence.EvidenceID, s.File.Evidence.SHA256
+		return next, nil
+	})
+	return err
+}
+
+// change makes a transition of the session's lease, whatever else was written to the
+// record meanwhile, as long as the token is still the session's.
+func (s *steps) change(fn func(lease.Record) (lease.Record, error)) (lease.Record, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	entry, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
+		if standing := e.Record.Standing(s.File.Token); standing != lease.Current && standing != lease.Doubted || e.Record.LauncherID != s.r.o.LauncherID {
+			return e.Record, &lease.FencedError{Profile: s.Profile, Token: s.File.Token, Current: e.Record.Token}
+		}
+		return fn(s.Latest(e.Record))
+	})
+	return entry.Record, err
+}
+
+// swap makes one transition of a recovery. The record is the case's as long as it is
+// of the case's session: with its token, or with the one that the quarantine raised.
+func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	entry, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
+		if e.Record.SessionID != s.File.SessionID {
+			return e.Record, fmt.Errorf("%w: session %s has the profile", errOtherToken, e.Record.SessionID)
+		}
+		return fn(e.Record)
+	})
+	if err == nil {
+		s.Log.Info().Str("state", string(entry.Record.State)).Str("reason", entry.Record.Reason).Msg("recovery")
+	}
+	return entry.Record, err
+}
+
+// quarantine fences the old token for good: held, suspected_stale, quarantined.
+func (s *steps) quarantine() error {
+	_, err := s.swap(func(r lease.Record) (lease.Record, error) {
+		if r.State != lease.Held {
+			return r, errAlready
+		}
+		return s.Latest(r).Suspect(s.File.Reason, s.File.Evidence, time.Now())
+	})
+	if err != nil && !errors.Is(err, errAlready) {
+		return err
+	}
+	floor, err := s.r.o.Root.Floor(s.Profile)
+	if err != nil {
+		return err
+	}
+	_, err = s.swap(func(r lease.Record) (lease.Record, error) {
+		if r.State != lease.SuspectedStale {
+			return r, errAlready
+		}
+		return r.Quarantine(floor, time.Now())
+	})
+	if err != nil && !errors.Is(err, errAlready) {
+		return err
+	}
+	return nil
+}

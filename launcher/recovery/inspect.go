@@ -1,0 +1,300 @@
+package recovery
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/durable"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/lease"
+)
+
+// inspectAndDecide gathers the facts, decides, and says so in the record. closeProblem
+// is why the browser was not closed in order, or nil.
+func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
+	r, err := s.swap(func(r lease.Record) (lease.Record, error) {
+		if r.State == lease.Inspected {
+			return r, errAlready
+		}
+		return r.Inspect(s.File.Evidence, time.Now())
+	})
+	if err != nil && !errors.Is(err, errAlready) {
+		return "", err
+	}
+	if err := s.Lock.Keep(r); err != nil {
+		return "", err
+	}
+	found := s.inspect(r, closeProblem)
+	decided := decision.Decide(found, s.r.o.ReviewWhen...)
+	if err := s.r.saveInspection(s.Profile, found, decided); err != nil {
+		s.Log.Error().Err(err).Msg("inspection not kept")
+	}
+	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: s.r.o.Cooldown}
+	if decided.Outcome == decision.Resume {
+		sum := checkpoint.Summarize(s.journals())
+		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
+	}
+	r, err = s.swap(func(r lease.Record) (lease.Record, error) { return r.Settle(verdict, time.Now()) })
+	if err == nil {
+		err = s.Lock.Keep(r)
+	}
+	if err != nil {
+		return "", err
+	}
+	s.r.recoveries.WithLabelValues(decided.Outcome).Inc()
+	s.Log.Info().Str("decision", decided.Outcome).Strs("reasons", decided.Reasons).Str("state", string(r.State)).Msg("recovery decided")
+	return fmt.Sprintf("lost (%s), recovered: %s", s.File.Reason, decided.Outcome), nil
+}
+
+// inspect answers every question of an inspection, once the browser is closed.
+func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection {
+	facts := s.leaseFacts(r)
+	facts = append(facts, s.directoryFacts(closeProblem)...)
+	facts = append(facts, decision.InspectTask(checkpoint.Summarize(s.journals()), s.task(r))...)
+	seen := decision.Fact{Name: decision.TrafficSeen, Answer: decision.Yes, How: "the launcher watched every page from the grant to the close"}
+	if s.unseen() {
+		seen.Answer, seen.How = decision.Unknown, "nobody watched while the launcher was away"
+	}
+	return append(facts, seen,
+		s.stateChanged(s.journals()),
+		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
+		decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.Is(s.r.hasScreenshot(s.File.Evidence.EvidenceID)), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
+		ProxyFact(r, s.File.Manifest.ProxyID, s.File.Proxy, s.r.o.Proxies.Find(r.ProxyID), s.r.o.Proxies == nil),
+		reviewFlag(r),
+	)
+}
+
+// leaseFacts are those about the lease and its worker.
+func (s *steps) leaseFacts(r lease.Record) decision.Inspection {
+	return decision.Inspection{
+		{Name: decision.LeaseExpired, Answer: decision.Is(s.File.Reason == api.ReasonLeaseLost || s.File.Reason == api.ReasonObserved), How: "the session ended with " + s.File.Reason},
+		{Name: decision.ChangedBySwap, Answer: decision.Yes, How: "each state was stored over the revision before it"},
+		{Name: decision.TokenAdvanced, Answer: decision.Is(r.Token > s.File.Token), How: fmt.Sprintf("token %d, the worker had %d", r.Token, s.File.Token)},
+		{Name: decision.WorkerSilent, Answer: decision.Yes, How: "its connections are ended and its capability is dead"},
+		{Name: decision.LateHeartbeat, Answer: decision.Is(s.r.o.WroteLate(s.File.SessionID)), How: "writes with the old token, which are refused"},
+	}
+}
+
+// directoryFacts are those about the browser's processes and the profile's directory.
+func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
+	gone := decision.Fact{Name: decision.BrowserGone}
+	dir, err := s.r.o.Root.Inspect(s.Profile)
+	users, usersErr := profiledir.Processes(s.Path)
+	switch {
+	case usersErr != nil:
+		gone.Answer, gone.How = decision.Unknown, usersErr.Error()
+	case closeProblem != nil:
+		gone.Answer, gone.How = decision.Is(len(users) == 0), closeProblem.Error()
+	default:
+		gone.Answer = decision.Is(len(users) == 0)
+		gone.How = fmt.Sprintf("%d processes name the directory; it ended by %s", len(users), orUnknown(s.File.CloseMethod))
+	}
+	facts := decision.Inspection{gone, unlocked(s.Lock.Retake(), dir.Singleton)}
+	if err != nil {
+		return append(facts, decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Unknown, How: err.Error()})
+	}
+	return append(facts,
+		decision.Fact{Name: decision.ClosedCleanly, Answer: decision.Answer(dir.ClosedCleanly.Answer), How: dir.ClosedCleanly.How},
+		decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Answer(dir.DirectoryPresent.Answer), How: dir.DirectoryPresent.How},
+		local(dir.NetworkFilesystem),
+		decision.Fact{Name: decision.SessionState, Answer: decision.Answer(dir.SessionStatePresent.Answer), How: dir.SessionStatePresent.How},
+	)
+}
+
+// reviewFlag says that a person used the profile: what a person did, no table can judge.
+func reviewFlag(r lease.Record) decision.Fact {
+	if r.ByHand != nil {
+		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
+	}
+	return decision.Fact{Name: decision.ReviewFlag, Answer: decision.No, How: "no review is pending on the record"}
+}
+
+// local tells whether the directory is on this host's own disk, where the kernel's lock
+// and the floor prove that nobody else is on it.
+func local(network profiledir.Fact) decision.Fact {
+	f := decision.Fact{Name: decision.DirectoryLocal, Answer: decision.Unknown, How: network.How}
+	switch network.Answer {
+	case profiledir.No:
+		f.Answer = decision.Yes
+	case profiledir.Yes:
+		f.Answer = decision.No
+		f.How += ": locks of other hosts may not show here"
+	}
+	return f
+}
+
+// unlocked tells whether anybody could still be on the directory: by the kernel's lock
+// first, then by Chrome's own, which a kill leaves behind.
+func unlocked(kernel error, own profiledir.Singleton) decision.Fact {
+	f := decision.Fact{Name: decision.DirectoryUnlocked, Answer: decision.Yes, How: "the kernel's lock is the launcher's own"}
+	switch {
+	case kernel != nil:
+		f.Answer, f.How = decision.No, kernel.Error()
+	case own.Present.Answer == profiledir.No:
+	case own.OwnerAlive.Answer == profiledir.No:
+		f.How += "; Chrome's SingletonLock is left over: " + own.OwnerAlive.How
+	default:
+		f.Answer, f.How = decision.Unknown, "Chrome's SingletonLock is there: "+own.OwnerAlive.How
+	}
+	return f
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// journals are the entries of all runs that the case is about, merged by time. Each
+// run's own order is kept, even where the clock was set back.
+func (s *steps) journals() []checkpoint.Entry {
+	runs := [][]checkpoint.Entry{s.Journal()}
+	for _, run := range s.Lost {
+		runs = append(runs, run.Journal)
+	}
+	return merge(runs)
+}
+
+func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {
+	var all []checkpoint.Entry
+	for {
+		next := -1
+		for i, entries := range runs {
+			if len(entries) > 0 && (next < 0 || entries[0].At.Before(runs[next][0].At)) {
+				next = i
+			}
+		}
+		if next < 0 {
+			return all
+		}
+		all, runs[next] = append(all, runs[next][0]), runs[next][1:]
+	}
+}
+
+// unseen tells whether there was a time in which nobody watched the pages.
+func (s *steps) unseen() bool {
+	return s.File.Unseen || slices.ContainsFunc(s.Lost, func(run LostRun) bool { return run.File.Unseen })
+}
+
+// task is what is known of the tasks that the case is about. Several cannot be resumed,
+// since the profile goes on with one.
+func (s *steps) task(r lease.Record) decision.Task {
+	t := TaskOf(s.File.Manifest, r)
+	t.Resumable = t.Resumable && len(s.Lost) == 0
+	for _, run := range s.Lost {
+		other := TaskOf(run.File.Manifest, lease.Record{})
+		t.ExpectedDomains = slices.Concat(t.ExpectedDomains, other.ExpectedDomains)
+		t.SensitiveURLs = slices.Concat(t.SensitiveURLs, other.SensitiveURLs)
+		t.SensitiveWords = slices.Concat(t.SensitiveWords, other.SensitiveWords)
+	}
+	if len(t.ExpectedDomains) == 0 {
+		t.ExpectedDomains = r.ExpectedDomains
+	}
+	return t
+}
+
+// TaskOf is what a manifest, and the profile that it is for, say of a task.
+func TaskOf(m api.Manifest, r lease.Record) decision.Task {
+	return decision.Task{
+		Resumable: m.Resumable, ExpectedDomains: m.ExpectedDomains,
+		SensitiveURLs:  slices.Concat(r.SensitiveURLs, m.SensitiveURLs),
+		SensitiveWords: decision.Words(r.SensitiveWords, m.SensitiveWords),
+		Harmless:       r.HarmlessRequests,
+	}
+}
+
+// stateChanged tells whether cookies or storage changed since the grant: from the
+// digests in the case's bundle, and from what the monitor saw pages store.
+func (s *steps) stateChanged(journal []checkpoint.Entry) decision.Fact {
+	f := decision.Fact{Name: decision.StateChanged}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	var parts [2][]byte
+	for i, name := range []string{digestsBefore, evidence.DigestsPart} {
+		// Where it cannot be read, the answer is unknown.
+		parts[i], _ = s.r.o.Archive.Part(ctx, s.File.Evidence.EvidenceID, name)
+	}
+	answer, how := evidence.Changed(parts[0], parts[1])
+	f.Answer, f.How = decision.Answer(answer), how
+	for _, e := range journal {
+		if e.Kind == checkpoint.KindStorage {
+			f.Answer, f.How = decision.Yes, fmt.Sprintf("%s storage of %s; cookies: %s (%s)", e.Name, e.URL, answer, how)
+			break
+		}
+	}
+	if f.Answer == decision.No {
+		f.How = "no page changed local or session storage, and " + f.How + "; databases of pages are not watched"
+		if s.unseen() {
+			f.Answer, f.How = decision.Unknown, "nobody watched the pages' storage while the launcher was away; cookies: "+how
+		}
+	}
+	return f
+}
+
+func (r *Recoverer) hasScreenshot(evidenceID string) bool {
+	if evidenceID == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	b, err := r.o.Archive.Manifest(ctx, evidenceID)
+	if err != nil {
+		return false
+	}
+	var m evidence.Manifest
+	return json.Unmarshal(b, &m) == nil && (m.LastScreenshot != "" || slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.Missing == "" }))
+}
+
+// inspectionPath is where the inspection of a profile's last recovery is kept.
+func (r *Recoverer) inspectionPath(profile string) string {
+	return filepath.Join(r.o.DataDir, "inspections", lease.Key(profile)+".json")
+}
+
+func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision) error {
+	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version}
+	for _, f := range found {
+		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
+	}
+	b, err := json.Marshal(i)
+	path := r.inspectionPath(profile)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o700)
+	}
+	if err == nil {
+		err = durable.Replace(path, b)
+	}
+	if err != nil {
+		return fmt.Errorf("inspection: %w", err)
+	}
+	return nil
+}
+
+// Inspection returns what a profile's last recovery found; without facts where there
+// was none.
+func (r *Recoverer) Inspection(profile string) (api.Inspection, error) {
+	b, err := os.ReadFile(r.inspectionPath(profile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return api.Inspection{Facts: []api.Fact{}, Reasons: []string{}}, nil
+	}
+	var i api.Inspection
+	if err == nil {
+		err = json.Unmarshal(b, &i)
+	}
+	if err != nil {
+		return i, fmt.Errorf("inspection of %s: %w", profile, err)
+	}
+	return i, nil
+}

@@ -1,0 +1,36 @@
+package recovery
+
+import (
+	"fmt"
+
+	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+// ProxyFact tells whether the proxy that a browser went out through is what the record and
+// the configuration say. asked is the task's, used the browser's, and now what the
+// configuration has for the record's; labels says that no proxies are configured.
+func ProxyFact(r lease.Record, asked string, used *sessionfile.ProxyUse, now *proxies.Proxy, labels bool) decision.Fact {
+	f := decision.Fact{Name: decision.ProxyUnchanged, Answer: decision.No}
+	switch {
+	case asked != "" && asked != r.ProxyID:
+		f.How = fmt.Sprintf("the task was granted with proxy %q, the record has %q", asked, r.ProxyID)
+	case used == nil && r.ProxyID == "":
+		f.Answer, f.How = decision.Yes, "the record has no proxy, and the browser had none"
+	case used == nil && labels:
+		f.Answer, f.How = decision.Yes, fmt.Sprintf("the record has proxy %s, a label: no proxies are configured (--proxies)", r.ProxyID)
+	case used == nil:
+		f.Answer, f.How = decision.Unknown, fmt.Sprintf("the record has proxy %s; what the browser was started with is not known", r.ProxyID)
+	case used.ID != r.ProxyID:
+		f.How = fmt.Sprintf("the browser was started with proxy %s, the record has %q", used.ID, r.ProxyID)
+	case now == nil:
+		f.Answer, f.How = decision.Unknown, fmt.Sprintf("the browser was started with proxy %s, which the configuration does not have any more", used.ID)
+	case now.Sum() != used.Sum:
+		f.How = fmt.Sprintf("proxy %s was %s when the browser was started, and is %s, or another user's, now", used.ID, used.Server, now.Server())
+	default:
+		f.Answer, f.How = decision.Yes, fmt.Sprintf("proxy %s, %s, in the record, the browser and the configuration", used.ID, used.Server)
+	}
+	return f
+}

@@ -1,0 +1,111 @@
+// Package recovery ends what runs on a profile, in one order for all ways of
+// ending: evidence, quarantine, close, inspect, decide. The decision itself is
+// package decision's; the effects are here.
+package recovery
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/id"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+// Options are what a Recoverer works with.
+type Options struct {
+	LauncherID string
+	DataDir    string // for the inspections that are kept
+	Root       *profiledir.Root
+	Files      sessionfile.Dir
+	Archive    *evidence.Archive
+	// Store has the records; nil for the guard, which makes no transitions.
+	Store lease.Store
+	// Proxies are what proxy ids stand for; nil: none are configured, and proxy ids
+	// are labels.
+	Proxies    *proxies.Set
+	ReviewWhen []decision.Caution // more that goes to a person
+	Cooldown   time.Duration      // after a recovery
+	// WroteLate tells whether the worker of a session wrote after it was fenced.
+	WroteLate func(sessionID string) bool
+
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Recoverer ends what runs on the profiles of one host. Its methods may be called
+// concurrently, but for one profile at a time, by whoever occupies it.
+type Recoverer struct {
+	o          Options
+	evidence   prometheus.Histogram
+	recoveries *prometheus.CounterVec // by decision
+	heals      prometheus.Counter
+}
+
+// New returns a recoverer.
+func New(o Options) *Recoverer {
+	r := &Recoverer{
+		o:          o,
+		evidence:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_evidence_seconds", Help: "Time to capture and store a bundle.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 12)}),
+		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_recoveries_total", Help: "Recoveries that ended, by decision."}, []string{"decision"}),
+		heals:      prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_heals_total", Help: "Profiles restored after the lease store forgot them."}),
+	}
+	o.Metrics.MustRegister(r.evidence, r.recoveries, r.heals)
+	return r
+}
+
+// storeTimeout bounds each write to the lease store and to the evidence store.
+const storeTimeout = 10 * time.Second
+
+// Manifest begins the manifest of a new bundle with what the lease says of it. The
+// record names the bundle before this one.
+func (r *Recoverer) Manifest(rec lease.Record, now time.Time) evidence.Manifest {
+	return evidence.Manifest{
+		EvidenceID: id.New("ev"), ProfileID: rec.ProfileID, SessionID: rec.SessionID, AccountID: rec.AccountID, LauncherID: r.o.LauncherID, At: now,
+		OldWorkerID: rec.OwnerWorkerID, OldTaskID: rec.TaskID, ProxyID: rec.ProxyID,
+		PreviousEvidenceID: rec.EvidenceID, PreviousManifestSHA256: rec.EvidenceSHA256,
+	}
+}
+
+// Seal seals a bundle and stores it. Where the store cannot be reached the bundle
+// waits in the spool, and counts as stored. The result is the zero value where there
+// is no bundle, or it cannot be sealed, which is logged.
+func (r *Recoverer) Seal(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
+	if b == nil {
+		return lease.Sealed{}
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	m, sum, err := r.o.Archive.Save(ctx, b)
+	if err != nil {
+		log.Error().Err(err).Msg("evidence not stored")
+		return lease.Sealed{}
+	}
+	r.evidence.Observe(time.Since(begun).Seconds())
+	log.Info().Str("evidence", m.EvidenceID).Int("parts", len(m.Parts)).Str("reason", m.RecoveryReason).Msg("evidence stored")
+	return lease.Sealed{EvidenceID: m.EvidenceID, SHA256: sum}
+}
+
+// Latest brings a record's last URL, step and checkpoint up to a journal's.
+func Latest(r lease.Record, entries []checkpoint.Entry) lease.Record {
+	sum := checkpoint.Summarize(entries)
+	if sum.LastURL != "" {
+		r.LastKnownURL = sum.LastURL
+	}
+	if sum.LastStep != "" {
+		r.LastKnownStep = sum.LastStep
+	}
+	if sum.LastSafe != nil {
+		r.LastSafeCheckpoint = sum.LastSafe.Name
+	}
+	return r
+}

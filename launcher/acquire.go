@@ -13,6 +13,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -54,13 +55,11 @@ const pollEvery = 500 * time.Millisecond
 func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session, error) {
 	deadline := time.Now().Add(time.Duration(m.Wait))
 	announced := false
-	var turn ticket
-	defer l.leaveQueue(&turn)
+	var turn slots.Waiter
+	defer l.slots.LeaveQueue(&turn)
 	for {
-		l.mu.Lock()
-		changed, draining := l.changed, l.draining
-		l.mu.Unlock()
-		if draining {
+		changed := l.slots.Changed()
+		if l.slots.Draining() {
 			return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 		}
 		if m.OneShot {
@@ -92,7 +91,7 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session, error
 			}
 			return nil, timeout
 		}
-		if p := l.queueUp(&turn, p); p != nil {
+		if p := l.slots.QueueUp(&turn, p); p != nil {
 			return nil, p
 		}
 		select {
@@ -108,12 +107,8 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session, error
 func (l *Launcher) sessionOf(profile, worker, task string) *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.profiles[profile]
-	if o == nil {
-		return nil
-	}
-	for _, s := range o.sessions {
-		if s.manifest.WorkerID == worker && s.manifest.TaskID == task && !s.ending() {
+	for _, s := range l.sessions {
+		if s.profile == profile && s.manifest.WorkerID == worker && s.manifest.TaskID == task && !s.ending() {
 			return s
 		}
 	}
@@ -122,7 +117,7 @@ func (l *Launcher) sessionOf(profile, worker, task string) *session {
 
 // try makes one attempt: it either returns a session that serves, or leaves
 // everything as it was.
-func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *ticket) (*session, error) {
+func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*session, error) {
 	entry, err := l.o.Store.Get(ctx, m.ProfileID)
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
@@ -158,13 +153,13 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *ticket) (*sess
 	if l.joinable(entry.Record, m) {
 		return l.join(ctx, m, entry, path)
 	}
-	o := l.occupyNext(ctx, m.ProfileID)
+	o := l.slots.OccupyNext(ctx, m.ProfileID)
 	if o == nil {
 		return nil, l.busyHere(entry.Record, m)
 	}
 	s, err := l.grant(ctx, m, entry, path, o, turn)
 	if err != nil {
-		l.vacate(m.ProfileID)
+		o.Vacate()
 		return nil, err
 	}
 	return s, nil
@@ -193,10 +188,11 @@ func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, erro
 	if again, err := l.o.Store.Get(ctx, r.ProfileID); err == nil && again.Record.Token >= floor {
 		return again, nil
 	}
-	if l.occupyCold(r.ProfileID) == nil {
+	slot := l.slots.OccupyCold(r.ProfileID)
+	if slot == nil {
 		return e, nil // it is refused as busy
 	}
-	defer l.vacate(r.ProfileID)
+	defer slot.Vacate()
 	if _, err := l.recoverer.Heal(ctx, r.ProfileID); err != nil {
 		return e, err
 	}
@@ -267,15 +263,14 @@ func (l *Launcher) conflict(r lease.Record, m api.Manifest) *api.Problem {
 // busyHere refuses a profile whose record is free but which this launcher is
 // still, or already, at work on.
 func (l *Launcher) busyHere(r lease.Record, m api.Manifest) *api.Problem {
-	l.mu.Lock()
-	o, draining := l.profiles[r.ProfileID], l.draining
-	var s *session
-	if o != nil && len(o.sessions) > 0 {
-		s = o.sessions[0]
-	}
-	l.mu.Unlock()
-	if draining {
+	if l.slots.Draining() {
 		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
+	}
+	var s *session
+	for _, living := range l.living() {
+		if living.profile == r.ProfileID && (s == nil || living.token < s.token) {
+			s = living
+		}
 	}
 	if s != nil {
 		r.OwnerWorkerID, r.TaskID, r.Token = s.manifest.WorkerID, s.manifest.TaskID, s.token
@@ -334,8 +329,8 @@ func (l *Launcher) request(m api.Manifest, sessionID string, k *lease.Keeper, fl
 
 // grant takes the kernel's lock, then the lease, then starts the browser. The
 // profile is occupied already.
-func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, o *openProfile, turn *ticket) (*session, error) {
-	if p := l.takePlace(o, turn); p != nil {
+func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, o *slots.Slot, turn *slots.Waiter) (*session, error) {
+	if p := o.TakePlace(turn); p != nil {
 		return nil, p
 	}
 	k, err := l.presence.current()
@@ -350,14 +345,14 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 		return nil, err
 	}
 	switch {
-	case o.idle != nil && m.ByHand != nil:
-		l.cool(o, warmWanted, "")
-	case o.idle != nil:
+	case m.ByHand != nil:
+		o.Cool(slots.WarmWanted, "")
+	case o.IsWarm():
 		if s, err := l.handOver(ctx, m, entry, path, o, k, server); s != nil || err != nil {
 			return s, err
 		}
 	}
-	o.use(server)
+	o.UseProxy(server)
 	lock, err := l.o.Root.Lock(m.ProfileID)
 	if err != nil {
 		return nil, l.lockProblem(err, entry.Record, m, path)
@@ -382,7 +377,7 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 	if err != nil {
 		return nil, unlock(l.notGranted(err, entry.Record, m))
 	}
-	o.lock = lock
+	o.Locked(lock)
 	s := newSession(l, m, next, path, o, id.Secret())
 	if entry.Record.State == lease.ResumePending {
 		s.file.Resume = &api.Resume{From: entry.Record.ResumeFrom, Checkpoint: entry.Record.LastSafeCheckpoint}

@@ -44,7 +44,8 @@ func (s *session) finish(r ruling, bundle *evidence.Bundle) {
 	c := s.caseOf(r, bundle)
 	code, reason := s.closeCode(r)
 	cause := errSessionOver
-	if !s.leaves() {
+	last := s.open.Leave(s)
+	if !last {
 		s.runEnds(&c)
 		cause = s.lossCause(reason)
 	} else if r.verdict == endInOrder {
@@ -64,14 +65,14 @@ func (s *session) finish(r ruling, bundle *evidence.Bundle) {
 	s.mu.Lock()
 	s.file.Reason, s.file.Evidence, s.file.CloseMethod = ended.File.Reason, ended.File.Evidence, ended.File.CloseMethod
 	s.file.InOrder, s.file.Outcome = ended.File.InOrder, ended.File.Outcome
-	s.open.warm = ended.LeftOpen
-	told := s.file.Evidence.EvidenceID != ""
-	if ended.Lost {
-		s.open.lost = append(s.open.lost, recovery.LostRun{File: s.file, Journal: s.journal.Entries()})
-	}
+	f := s.file
 	s.mu.Unlock()
+	told := f.Evidence.EvidenceID != ""
+	if ended.Lost {
+		s.open.Lose(sessionfile.LostRun{File: f, Journal: s.journal.Entries()})
+	}
 	s.forgetPictures(r.verdict == endInOrder && told)
-	s.retire(how)
+	s.retire(how, last, ended.LeftOpen)
 }
 
 // caseOf is the end of the session as it is now. The bundle is what was captured at
@@ -84,8 +85,8 @@ func (s *session) caseOf(r ruling, bundle *evidence.Bundle) recovery.Case {
 		f.Outcome = r.outcome
 	}
 	return recovery.Case{
-		File: f, Profile: s.profile, Path: s.path, Lock: s.open.lock, Browser: s.open.live, Keep: s.l.keeping(s.manifest),
-		Journal: s.journal.Entries, Lost: s.open.lost, Latest: s.latest, Log: s.log,
+		File: f, Profile: s.profile, Path: s.path, Lock: s.open.Lock(), Browser: s.browser, Keep: s.l.keeping(s.manifest),
+		Journal: s.journal.Entries, Lost: s.open.Lost(), Latest: s.latest, Log: s.log,
 		InOrder: r.verdict == endInOrder,
 		Bundle: func() *evidence.Bundle {
 			if bundle == nil {
@@ -123,44 +124,39 @@ func (s *session) leave(bundle *evidence.Bundle) {
 	if bundle != nil {
 		err = bundle.Discard()
 	}
-	last := s.leaves()
+	last := s.open.Leave(s)
 	if last {
-		err = errors.Join(err, s.open.live.Detach())
+		err = errors.Join(err, s.browser.Detach())
 	}
 	err = errors.Join(err, s.persist(), s.journal.Close())
 	if last {
-		err = errors.Join(err, s.open.lock.Unlock())
+		err = errors.Join(err, s.open.Lock().Unlock())
 	}
 	if err != nil {
 		s.log.Error().Err(err).Msg("session not left cleanly")
 	}
-	s.gone(last)
+	s.gone(last, false)
 	s.log.Info().Msg("browser left for the next launcher")
 }
 
 // gone takes a session that is over out of the living ones, and the profile with
 // the last.
-func (s *session) gone(last bool) {
+func (s *session) gone(last, warm bool) {
 	s.l.mu.Lock()
 	delete(s.l.sessions, s.id)
-	warm := last && s.open.warm
-	if last && !warm {
-		s.open.sessions = nil
-	}
 	s.l.mu.Unlock()
 	switch {
 	case warm:
-		s.l.park(s)
+		s.open.Park(s.id)
 	case last:
-		s.l.vacate(s.profile)
+		s.open.End()
 	}
 }
 
 // retire takes a session that is over out of the living ones.
-func (s *session) retire(how string) {
-	s.note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: how})
+func (s *session) retire(how string, last, warm bool) {
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: how})
 	s.holding.Stop()
-	last := s.open.closing
 	s.mu.Lock()
 	s.over = true
 	ending := s.file
@@ -168,8 +164,8 @@ func (s *session) retire(how string) {
 	s.l.dropNoted(ending, s.log)
 	s.dropPeers() // of a connection that ended late
 	err := s.journal.Close()
-	if last && !s.open.warm {
-		err = errors.Join(err, s.open.lock.Unlock())
+	if last && !warm {
+		err = errors.Join(err, s.open.Lock().Unlock())
 	}
 	if err != nil {
 		s.log.Error().Err(err).Msg("session not cleaned up")
@@ -187,7 +183,7 @@ func (s *session) retire(how string) {
 			s.log.Warn().Err(err).Msg("crash dumps are not bounded")
 		}
 	}
-	s.gone(last)
+	s.gone(last, warm)
 	s.log.Info().Str("how", how).Msg("session over")
 }
 
@@ -223,12 +219,12 @@ func (s *session) closeCode(r ruling) (int, string) {
 		return cdpproxy.CloseExpired, cause.Error()
 	case r.reason == api.ReasonBrowserCrashed:
 		select { // the pipe ends before the process can be asked how
-		case <-s.open.live.Exited():
+		case <-s.browser.Exited():
 		case <-time.After(exitTimeout):
 		}
-		return cdpproxy.CloseCrashed, "the browser crashed: " + s.open.live.ExitStatus()
+		return cdpproxy.CloseCrashed, "the browser crashed: " + s.browser.ExitStatus()
 	case r.reason == api.ReasonBrowserHangs, r.reason == api.ReasonBrowserMemory:
-		return cdpproxy.CloseCrashed, s.open.live.Failure().Detail
+		return cdpproxy.CloseCrashed, s.browser.Failure().Detail
 	case r.reason == api.ReasonShutdown:
 		return cdpproxy.CloseShuttingDown, "the launcher is shutting down"
 	default:
@@ -243,7 +239,7 @@ func (s *session) capture(reason, outcome string) *evidence.Bundle {
 	s.mu.Unlock()
 	return s.l.recoverer.Capture(recovery.Capture{
 		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: seen, Journal: s.journal.Entries(),
-		Commands: s.sentCommands(), Browser: s.open.live, Shared: s.shares(),
+		Commands: s.sentCommands(), Browser: s.browser, Shared: s.open.Shared(s),
 	}, s.log)
 }
 
@@ -269,7 +265,7 @@ func (s *session) startFailed(ctx context.Context, cause error) error {
 		var err error
 		if s.journal, err = checkpoint.Open(s.l.cases.Journal(s.id)); err != nil {
 			s.holding.Stop()
-			return errors.Join(p, err, s.open.lock.Unlock())
+			return errors.Join(p, err, s.open.Lock().Unlock())
 		}
 	}
 	s.holding.Fence().Shut(cause)
@@ -287,7 +283,7 @@ func (s *session) startFailed(ctx context.Context, cause error) error {
 	s.file.Reason, s.file.Ended, s.file.Evidence, s.file.CloseMethod = api.ReasonStartFailed, ended.How, ended.File.Evidence, ended.File.CloseMethod
 	f := s.file
 	s.mu.Unlock()
-	if err := errors.Join(s.l.remember(f), s.journal.Close(), s.open.lock.Unlock()); err != nil {
+	if err := errors.Join(s.l.remember(f), s.journal.Close(), s.open.Lock().Unlock()); err != nil {
 		s.log.Error().Err(err).Msg("session not cleaned up")
 	}
 	close(s.done)

@@ -53,7 +53,7 @@ const cookiesEvery = 10 * time.Second
 func (s *session) noteCookies() {
 	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
 	defer cancel()
-	if err := s.l.jar.Note(ctx, s.open.live.Monitor().Observer(), s.profile); err != nil {
+	if err := s.l.jar.Note(ctx, s.browser.Monitor().Observer(), s.profile); err != nil {
 		s.log.Warn().Err(err).Msg("session cookies not noted")
 	}
 }
@@ -65,7 +65,7 @@ func (s *session) quitInOrder() bool {
 		return false
 	}
 	select { // the pipe ends before the process
-	case <-s.open.live.Exited():
+	case <-s.browser.Exited():
 	case <-time.After(unusedTimeout):
 		return false
 	}

@@ -26,6 +26,7 @@ import (
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -98,6 +99,7 @@ type Launcher struct {
 	jar       sessionfile.Jar
 	driver    *browser.Driver
 	recoverer *recovery.Recoverer
+	slots     *slots.Table
 	presence  *presence
 	bootID    string
 	metrics   *metrics
@@ -112,12 +114,8 @@ type Launcher struct {
 	mu       sync.Mutex
 	draining bool
 	sessions map[string]*session         // by id, living
-	profiles map[string]*openProfile     // what this host is at work on
-	warm     map[string]*openProfile     // browsers that wait for the next task, and are in no other map
-	places   places                      // who may start a browser here, and who waits
 	ended    map[string]sessionfile.File // by id
 	hashes   map[string]string           // session id by hash of capability
-	changed  chan struct{}               // closed and replaced whenever a profile may have become free
 	others   map[string]lease.Presence   // the launchers that the store knows
 	late     map[string]bool             // sessions whose worker wrote after its end
 	protocol *protocolAsk                // Chrome's own description, once asked for
@@ -135,9 +133,9 @@ func New(o Options) (*Launcher, error) {
 	l := &Launcher{
 		o: o, cases: sessionfile.NewDir(o.DataDir), jar: sessionfile.NewJar(o.DataDir),
 		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
-		sessions: map[string]*session{}, profiles: map[string]*openProfile{}, warm: map[string]*openProfile{}, ended: map[string]sessionfile.File{},
-		hashes: map[string]string{}, changed: make(chan struct{}), others: map[string]lease.Presence{},
-		late: map[string]bool{}, pending: map[string]chan struct{}{}, places: places{max: o.MaxBrowsers},
+		sessions: map[string]*session{}, ended: map[string]sessionfile.File{},
+		hashes: map[string]string{}, others: map[string]lease.Presence{},
+		late: map[string]bool{}, pending: map[string]chan struct{}{},
 		picturing: make(chan struct{}, picturesAtOnce),
 	}
 	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{
@@ -148,7 +146,10 @@ func New(o Options) (*Launcher, error) {
 		LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: l.cases, Archive: o.Archive, Store: o.Store,
 		Proxies: o.Proxies, ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.wroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
-	o.Metrics.MustRegister(l.hostMetrics()...)
+	l.slots = slots.NewTable(ctx, &l.work, slots.Options{
+		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
+		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
+	})
 	l.presence = &presence{l: l, steady: boottime.Now()}
 	known, err := l.cases.Load()
 	if err != nil {
@@ -211,8 +212,8 @@ func (l *Launcher) Start() {
 	<-opened
 	l.work.Go(l.tend)
 	l.work.Go(l.uploads)
-	l.work.Go(l.watchDisk)
-	l.work.Go(l.watchMemory)
+	l.work.Go(l.slots.WatchDisk)
+	l.work.Go(l.slots.WatchMemory)
 	l.work.Go(l.driver.Watch)
 }
 
@@ -222,12 +223,9 @@ func (l *Launcher) Start() {
 func (l *Launcher) Stop(ctx context.Context) error {
 	var late error
 	for late == nil {
+		busy, changed := l.slots.Drain()
 		l.mu.Lock()
 		l.draining = true
-		for _, o := range l.warm {
-			l.closeLater(o, warmShutdown, "")
-		}
-		busy, changed := len(l.profiles), l.changed
 		for _, s := range l.sessions {
 			s.update(func(f *facts) { f.draining, f.leaving = true, l.o.LeaveOnExit })
 		}
@@ -244,57 +242,6 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	l.cancel()
 	l.work.Wait()
 	return late
-}
-
-// occupy reserves the profile on this host for a session or for recovery; never
-// while the launcher drains. It is nil where somebody else has it. A warm browser
-// comes with it: then idle is not nil.
-func (l *Launcher) occupy(profile string) *openProfile {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.draining || l.profiles[profile] != nil {
-		return nil
-	}
-	if o := l.warm[profile]; o != nil {
-		l.take(o)
-		return o
-	}
-	o := &openProfile{gate: make(chan struct{}, 1)}
-	l.profiles[profile] = o
-	return o
-}
-
-// vacate gives the profile up and wakes those who wait for it. A warm browser that
-// came with it, and was neither used nor closed, stays warm.
-func (l *Launcher) vacate(profile string) {
-	l.mu.Lock()
-	if o := l.profiles[profile]; o != nil && o.idle != nil {
-		i := o.idle
-		o.idle = newIdle(i.profile, i.path, i.session, i.since)
-		o.idle.stirred = i.stirred
-		o.settle()
-		l.rest(o)
-		l.mu.Unlock()
-		return
-	}
-	l.mu.Unlock()
-	l.closeRelay(profile)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if o := l.profiles[profile]; o != nil {
-		o.settle()
-	}
-	if o := l.profiles[profile]; o != nil && o.live != nil && !o.placed.IsZero() {
-		l.places.observe(time.Since(o.placed))
-	}
-	delete(l.profiles, profile)
-	l.wake()
-}
-
-// wake lets those who wait for a profile look again. The caller holds l.mu.
-func (l *Launcher) wake() {
-	close(l.changed)
-	l.changed = make(chan struct{})
 }
 
 // lookup finds a living session, or says how it ended. One of the launcher before
@@ -380,7 +327,7 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
 	var said struct{ Revision, JSVersion string }
-	if err := running.open.live.Mux().Call(ctx, "Browser.getVersion", nil, &said); err != nil {
+	if err := running.browser.Mux().Call(ctx, "Browser.getVersion", nil, &said); err != nil {
 		l.o.Log.Debug().Err(err).Msg("the browser's revision is not known yet")
 		return v, nil
 	}

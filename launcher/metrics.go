@@ -10,12 +10,10 @@ type metrics struct {
 	sessions    prometheus.Gauge
 	connections prometheus.Gauge
 	ends        *prometheus.CounterVec // by reason
-	recoveries  *prometheus.CounterVec // by decision
 	lateWrites  prometheus.Counter
 	adoptions   prometheus.Counter
 	pictures    *prometheus.CounterVec // by what became of them
 	handovers   prometheus.Histogram
-	warmCloses  *prometheus.CounterVec // by reason
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -29,8 +27,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		adoptions:   prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_adoptions_total", Help: "Sessions of the launcher before that went on in this one."}),
 		pictures:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_pictures_total", Help: "Pictures of living sessions, by what became of them."}, []string{"how"}),
 		handovers:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_warm_handover_seconds", Help: "Time to grant a warm browser to the next task, from its request's turn.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
-		warmCloses:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_warm_closes_total", Help: "Warm browsers that were closed, by why."}, []string{"why"}),
 	}
-	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.lateWrites, m.adoptions, m.pictures, m.handovers, m.warmCloses)
+	r.MustRegister(m.grants, m.refusals, m.sessions, m.connections, m.ends, m.lateWrites, m.adoptions, m.pictures, m.handovers)
 	return m
 }

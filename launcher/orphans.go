@@ -157,7 +157,7 @@ func (l *Launcher) endOrphan(profile string) error {
 		return err
 	}
 	log := l.o.Log.With().Str("profile", profile).Uint64("token", uint64(record.Token)).Str("session", running.SessionID).Logger()
-	lock, b, err := l.seize(record, path, func(checkpoint.Entry) {}, log)
+	lock, b, err := l.seize(nil, record, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
 	}

@@ -195,7 +195,7 @@ func (s *session) picture(ctx context.Context) {
 	s.pictures.demand.asked, s.pictures.demand.changed, s.pictures.demand.last = false, time.Time{}, now
 	s.pictures.mu.Unlock()
 
-	url, image, missing := s.shoot(ctx, s.open.live.Monitor())
+	url, image, missing := s.shoot(ctx, s.browser.Monitor())
 	if missing != "" && missing != isSensitive {
 		s.again(now)
 	}

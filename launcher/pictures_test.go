@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"leasehold/cdpproxy"
@@ -19,6 +20,8 @@ import (
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -170,8 +173,13 @@ func TestPicturesGoOn(t *testing.T) {
 func journaled(t *testing.T, entries []checkpoint.Entry) (s *session, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
+	root, err := profiledir.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	l := &Launcher{ctx: ctx, o: Options{PictureInterval: time.Second}}
-	s = newSession(l, api.Manifest{}, lease.Record{SessionID: "ses_1"}, "/p", &openProfile{}, "")
+	l.slots = slots.NewTable(ctx, &l.work, slots.Options{Root: root, Metrics: prometheus.NewRegistry()})
+	s = newSession(l, api.Manifest{}, lease.Record{SessionID: "ses_1"}, "/p", l.slots.Occupy("p"), "")
 	path := filepath.Join(t.TempDir(), "journal")
 	before, err := checkpoint.Open(path)
 	if err != nil {

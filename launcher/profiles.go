@@ -18,6 +18,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -91,7 +92,7 @@ func (l *Launcher) monitorOf(sessionID string) (*monitor.Monitor, error) {
 	if s.ending() || s.holding.Fence().Check() != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
 	}
-	return s.open.live.Monitor(), nil
+	return s.browser.Monitor(), nil
 }
 
 // Targets lists what Chrome's own /json/list would.
@@ -223,7 +224,7 @@ func (l *Launcher) shown(r lease.Record) lease.Record {
 			} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
 				r.Reason = api.ReasonRemoved
 			}
-			r.WarmSince = l.warmSince(r.ProfileID)
+			r.WarmSince = l.slots.WarmSince(r.ProfileID)
 		}
 		return r.Live(other)
 	}
@@ -327,7 +328,7 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		return lease.Record{}, l.problem(err)
 	}
 	if set.KeepWarm != nil && !*set.KeepWarm {
-		l.coolProfile(profileID, warmSetting)
+		l.slots.CoolProfile(profileID, slots.WarmSetting)
 	}
 	return l.shown(entry.Record).Public(), nil
 }
@@ -490,9 +491,7 @@ func (l *Launcher) Review(ctx context.Context, profileID string, req api.ReviewR
 		return lease.Record{}, l.problem(err)
 	}
 	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Msg("reviewed")
-	l.mu.Lock()
-	l.wake()
-	l.mu.Unlock()
+	l.slots.Wake()
 	return entry.Record.Public(), nil
 }
 

@@ -4,31 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"leasehold/internal/durable"
-	"leasehold/internal/procfs"
 	"leasehold/launcher/api"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
-	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
 // proxyCheckTimeout bounds how long a proxy may take to answer before a grant.
 const proxyCheckTimeout = 10 * time.Second
-
-// proxyMark is a file in a profile's directory, which goes wherever that goes: it
-// names the proxy that a browser on it was started with last.
-const proxyMark = "leasehold_proxy"
 
 // labels says that there is no configuration of proxies: proxy ids are labels then,
 // which are compared, of what somebody else arranges.
@@ -83,15 +72,12 @@ func (l *Launcher) chooseProxy(ctx context.Context, r lease.Record, m api.Manife
 // proxyForgotten refuses a profile that was behind a proxy, where none are
 // configured any more.
 func proxyForgotten(r lease.Record, path string) error {
-	was, err := os.ReadFile(filepath.Join(path, proxyMark))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	was, err := slots.LastProxy(path)
+	if err != nil || was == "" {
 		return err
 	}
 	return api.Refuse(api.CodeBrowserStartFailed, "profile %s was opened through proxy %s, and no proxies are configured: start the sidecar with the file that has it (--proxies); without its proxy the profile is not opened", r.ProfileID, was).
-		With("proxy_id", string(was))
+		With("proxy_id", was)
 }
 
 func (l *Launcher) unknownProxy(id string) *api.Problem {
@@ -102,97 +88,17 @@ func (l *Launcher) unknownProxy(id string) *api.Problem {
 	return api.Invalid("proxy_id", "the configuration has no proxy %q: %s (--proxies)", id, known)
 }
 
-// use sets the proxy of the profile's next browser.
-func (o *openProfile) use(p *proxies.Proxy) {
-	if o.server = p; p != nil {
-		o.proxy = &sessionfile.ProxyUse{ID: p.ID(), Server: p.Server(), Sum: p.Sum()}
-	}
-}
-
-// openProxy returns what Chrome is told of the profile's proxy: the server itself
-// or, where that wants credentials, a relay to it that ends with the browser.
-func (s *session) openProxy() (string, error) {
-	p := s.open.server
-	if p == nil {
-		return "", nil
-	}
-	if err := durable.Replace(filepath.Join(s.path, proxyMark), []byte(p.ID())); err != nil {
-		return "", err
-	}
-	if !p.NeedsRelay() {
-		return p.Server(), nil
-	}
-	relay, err := proxies.Open(p, s.path, s.log)
-	if err != nil {
-		return "", err
-	}
-	s.open.relay = relay
-	return relay.URL(), nil
-}
-
-// reopenRelay gives a browser that outlived its launcher its way out again. Where
-// that cannot be had the browser stays offline: it goes out another way never.
-func (l *Launcher) reopenRelay(r lease.Record, pid int, path string, log zerolog.Logger) {
-	p := l.o.Proxies.Find(r.ProxyID)
-	if r.ProxyID == "" || p != nil && !p.NeedsRelay() {
-		return
-	}
-	relay, err := func() (*proxies.Relay, error) {
-		if p == nil {
-			return nil, fmt.Errorf("the configuration has no proxy %q", r.ProxyID)
-		}
-		line, err := procfs.CommandLine(pid)
-		if err != nil {
-			return nil, err
-		}
-		return proxies.Reopen(p, argument(line, "--proxy-server="), path, log)
-	}()
-	if err != nil {
-		log.Warn().Err(err).Msg("the browser of the launcher before has no proxy any more: it is offline")
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.profiles[r.ProfileID].relay = relay
-}
-
-// argument is the value of a command line's last argument with the prefix.
-func argument(line []byte, prefix string) string {
-	value := ""
-	for arg := range strings.SplitSeq(string(line), "\x00") {
-		if v, ok := strings.CutPrefix(arg, prefix); ok {
-			value = v
-		}
-	}
-	return value
-}
-
-// closeRelay ends the profile's relay, if it has one. Whoever occupies the profile
-// calls it, once the browser is closed or let go.
-func (l *Launcher) closeRelay(profile string) {
-	l.mu.Lock()
-	o := l.profiles[profile]
-	l.mu.Unlock()
-	if o == nil {
-		return
-	}
-	if err := o.relay.Close(); err != nil {
-		l.o.Log.Error().Err(err).Str("profile", profile).Msg("relay not closed cleanly")
-	}
-}
-
 // sameProxy says why the browser of an earlier launcher's session does not go out
 // through the proxy that its profile has, or nil.
-func (l *Launcher) sameProxy(o *openProfile, r lease.Record) error {
+func (l *Launcher) sameProxy(o *slots.Slot, r lease.Record) error {
 	l.mu.Lock()
 	f := l.ended[r.SessionID]
-	relay := o.relay
 	l.mu.Unlock()
 	now := l.o.Proxies.Find(r.ProxyID)
 	if fact := recovery.ProxyFact(r, f.Manifest.ProxyID, f.Proxy, now, l.labels()); fact.Answer != decision.Yes {
 		return errors.New(fact.How)
 	}
-	if now != nil && now.NeedsRelay() && relay == nil {
+	if now != nil && now.NeedsRelay() && !o.HasRelay() {
 		return fmt.Errorf("the way to proxy %s could not be opened again", r.ProxyID)
 	}
 	return nil

@@ -48,21 +48,11 @@ func TestAProxyIsNotForgotten(t *testing.T) {
 	if err := proxyForgotten(r, dir); err != nil {
 		t.Errorf("a label: %v", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, proxyMark), []byte("p0"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "leasehold_proxy"), []byte("p0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var p *api.Problem
 	if err := proxyForgotten(r, dir); !errors.As(err, &p) || p.Code != api.CodeBrowserStartFailed || p.More["proxy_id"] != "p0" {
 		t.Errorf("a proxy: %v", err)
-	}
-}
-
-func TestArgument(t *testing.T) {
-	line := []byte("chrome\x00--proxy-server=a\x00--x=--proxy-server=b\x00--proxy-server=c\x00")
-	if got := argument(line, "--proxy-server="); got != "c" {
-		t.Errorf("got %q: Chrome takes the last", got)
-	}
-	if got := argument(line, "--none="); got != "" {
-		t.Errorf("got %q", got)
 	}
 }

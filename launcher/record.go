@@ -15,13 +15,13 @@ import (
 func (s *session) observed(ctx context.Context) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	cookies, err := s.open.live.Cookies(asking)
+	cookies, err := s.browser.Cookies(asking)
 	s.observedWith(cookies, err)
 }
 
 // observedWith is observed, with the cookies at the grant or why there are none.
 func (s *session) observedWith(cookies json.RawMessage, err error) {
-	s.open.live.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
 	content, err := s.l.recoverer.Digests(s.profile, cookies, err)
 	if err == nil {
 		err = os.WriteFile(s.l.cases.Digests(s.id), content, 0o600)

@@ -16,6 +16,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -49,25 +50,21 @@ func (l *Launcher) upload() {
 // adopt recovers a profile of this host that no session here is behind: its
 // launcher was killed, its end could not be stored, or the store forgot it.
 func (l *Launcher) adopt(r lease.Record) {
-	o := l.occupy(r.ProfileID)
+	o := l.slots.Occupy(r.ProfileID)
 	if o == nil {
 		return
 	}
-	l.mu.Lock()
-	if !r.Unfinished() { // who wants it may have it in a moment
-		o.cooling = make(chan struct{})
+	if r.Unfinished() {
+		o.Recovers()
+	} else { // who wants it may have it in a moment
+		o.Cools()
 	}
-	l.mu.Unlock()
 	l.work.Go(func() {
 		resumed := false
 		defer func() {
 			if !resumed {
-				l.vacate(r.ProfileID)
-				return
+				o.Vacate()
 			}
-			l.mu.Lock()
-			o.settle()
-			l.mu.Unlock()
 		}()
 		log := l.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
 		// What was seen may be older than the end of a session that was here.
@@ -83,15 +80,15 @@ func (l *Launcher) adopt(r lease.Record) {
 			}
 			now.Record, err = l.recoverer.Heal(l.ctx, r.ProfileID)
 		}
-		if err == nil && o.idle != nil && (forgotten || now.Record.Unfinished()) {
-			l.cool(o, warmWanted, "")
+		if err == nil && (forgotten || now.Record.Unfinished()) {
+			o.Cool(slots.WarmWanted, "")
 		}
 		switch {
-		case err != nil, o.idle != nil: // it is warm, as it should be
+		case err != nil, o.IsWarm(): // it is warm, as it should be
 		case now.Record.Unfinished():
 			resumed, err = l.recoverLeft(o, now.Record, log)
 		case l.leftOpen(r.ProfileID):
-			err = l.closeLeft(now.Record, log)
+			err = l.closeLeft(o, now.Record, log)
 		}
 		if err == nil {
 			l.settleProfile(r.ProfileID)
@@ -103,7 +100,7 @@ func (l *Launcher) adopt(r lease.Record) {
 
 // recoverLeft recovers a profile from what is on disk, and from the browser if
 // that still lives; or it goes on with the session, where that can be.
-func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logger) (resumed bool, err error) {
+func (l *Launcher) recoverLeft(o *slots.Slot, r lease.Record, log zerolog.Logger) (resumed bool, err error) {
 	run := lease.Run{SessionID: r.SessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID}
 	own, err := l.leftRun(r, run)
 	if err != nil {
@@ -122,7 +119,7 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 		return false, err
 	}
 	seen := &sightings{}
-	lock, left, err := l.seize(r, path, seen.record, log)
+	lock, left, err := l.seize(o, r, path, seen.record, log)
 	if err != nil {
 		return false, err
 	}
@@ -181,12 +178,12 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 
 // closeLeft closes a browser whose profile was decided about while its host was
 // away. What it shows goes into a bundle first, which the record then names.
-func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
+func (l *Launcher) closeLeft(o *slots.Slot, r lease.Record, log zerolog.Logger) error {
 	path, err := l.o.Root.Path(r.ProfileID)
 	if err != nil {
 		return err
 	}
-	lock, left, err := l.seize(r, path, func(checkpoint.Entry) {}, log)
+	lock, left, err := l.seize(o, r, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
 	}
@@ -217,10 +214,10 @@ func (l *Launcher) closeLeft(r lease.Record, log zerolog.Logger) error {
 }
 
 // leftRuns are the runs of the profile besides its latest.
-func (l *Launcher) leftRuns(r lease.Record) ([]recovery.LostRun, error) {
-	var left []recovery.LostRun
+func (l *Launcher) leftRuns(r lease.Record) ([]sessionfile.LostRun, error) {
+	var left []sessionfile.LostRun
 	for _, run := range slices.Concat(r.LostRuns, r.Runs) {
-		if run.SessionID == r.SessionID || slices.ContainsFunc(left, func(o recovery.LostRun) bool { return o.File.SessionID == run.SessionID }) {
+		if run.SessionID == r.SessionID || slices.ContainsFunc(left, func(o sessionfile.LostRun) bool { return o.File.SessionID == run.SessionID }) {
 			continue
 		}
 		one, err := l.leftRun(r, run)
@@ -233,7 +230,7 @@ func (l *Launcher) leftRuns(r lease.Record) ([]recovery.LostRun, error) {
 }
 
 // leftRun is what is on disk of a run that no session is behind any more.
-func (l *Launcher) leftRun(r lease.Record, run lease.Run) (recovery.LostRun, error) {
+func (l *Launcher) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, error) {
 	l.mu.Lock()
 	f, known := l.ended[run.SessionID]
 	l.mu.Unlock()
@@ -252,7 +249,7 @@ func (l *Launcher) leftRun(r lease.Record, run lease.Run) (recovery.LostRun, err
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	return recovery.LostRun{File: f, Journal: entries}, err
+	return sessionfile.LostRun{File: f, Journal: entries}, err
 }
 
 // seizeWait is how long a browser that ends by itself may keep its lock.
@@ -261,7 +258,7 @@ const seizeWait = 5 * time.Second
 // seize takes the profile's lock, and with it the browser of the launcher before,
 // if that still lives. The lock stays incomplete where some other process has
 // Chrome's part of it.
-func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
+func (l *Launcher) seize(o *slots.Slot, r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
 	lock, err := l.o.Root.Lock(r.ProfileID)
 	if !errors.Is(err, profiledir.ErrLocked) {
 		return lock, nil, err
@@ -275,8 +272,10 @@ func (l *Launcher) seize(r lease.Record, path string, record func(checkpoint.Ent
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
 	case ok:
 		if b := l.driver.TakeOver(running, path, record, log); b != nil {
-			l.countPlace(r.ProfileID)
-			l.reopenRelay(r, running.PID, path, log)
+			if o != nil { // the guard has none
+				o.Place()
+				o.ReopenRelay(l.o.Proxies.Find(r.ProxyID), r.ProxyID, running.PID, path, log)
+			}
 			return lock, b, nil
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -59,7 +60,7 @@ func (l *Launcher) resumable(r lease.Record) error {
 // resume goes on with the session of the record, if it may and its browser can be
 // driven. Otherwise nothing was changed but the lease's presence, and the session
 // has to be recovered.
-func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser, seen *sightings, log zerolog.Logger) bool {
+func (l *Launcher) resume(o *slots.Slot, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser, seen *sightings, log zerolog.Logger) bool {
 	err := l.resumable(r)
 	switch {
 	case err != nil:
@@ -80,7 +81,8 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 		log.Info().AnErr("why", err).Msg("the session does not go on: it is recovered")
 		return false
 	}
-	seen.pass(l.noteAll(o, s))
+	o.Starting(s)
+	seen.pass(o.Note)
 	// The launcher before held new pages until it saw them; this one does.
 	for token, peers := range b.Mux().Left() {
 		for _, p := range peers {
@@ -104,7 +106,7 @@ func (l *Launcher) resume(o *openProfile, r lease.Record, path string, lock *pro
 }
 
 // goOn takes the lease over and makes a session of what is on disk.
-func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser) (*session, error) {
+func (l *Launcher) goOn(o *slots.Slot, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser) (*session, error) {
 	l.mu.Lock()
 	f := l.ended[r.SessionID]
 	l.mu.Unlock()
@@ -161,12 +163,15 @@ func (l *Launcher) goOn(o *openProfile, r lease.Record, path string, lock *profi
 		s.holding.Stop()
 		return nil, err
 	}
-	o.lock, o.live = lock, b
+	s.browser = b
 	b.LimitMemory(s.granted.BrowserMemory)
-	o.proxy = f.Proxy
+	o.Locked(lock)
+	o.UseProxy(l.o.Proxies.Find(r.ProxyID)) // it is the same, see sameProxy
+	startedFor := ""
 	if running, ok, err := l.o.Root.Running(r.ProfileID); err == nil && ok {
-		l.startedFor(o, running.SessionID)
+		startedFor = running.SessionID
 	}
+	o.Opened(b, startedFor, nil)
 	b.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
 	for token, peers := range b.Mux().Left() {
 		if token == s.token {
@@ -317,7 +322,7 @@ func (l *Launcher) settlePending(v *view) {
 	var over []string
 	for id := range l.pending {
 		profile := l.ended[id].Manifest.ProfileID
-		if e, ok := v.records[profile]; l.profiles[profile] == nil && (!ok || e.Record.SessionID != id || !e.Record.Unfinished()) {
+		if e, ok := v.records[profile]; l.slots.Find(profile) == nil && (!ok || e.Record.SessionID != id || !e.Record.Unfinished()) {
 			over = append(over, id)
 		}
 	}

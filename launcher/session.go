@@ -23,6 +23,7 @@ import (
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -42,8 +43,9 @@ type session struct {
 	dedicated  *string
 	log        zerolog.Logger
 
-	// open is the profile's browser and lock, which several runs may share.
-	open    *openProfile
+	// open is the profile's slot, which several runs may share.
+	open    *slots.Slot
+	browser *browser.Browser // nil before it is started
 	journal *checkpoint.Journal
 	holding *lease.Holding
 
@@ -66,17 +68,17 @@ type session struct {
 	done     chan struct{}    // closed when the session is over
 }
 
-func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *openProfile, capability string) *session {
+func newSession(l *Launcher, m api.Manifest, r lease.Record, path string, o *slots.Slot, capability string) *session {
 	now := time.Now()
 	s := &session{
 		l: l, id: r.SessionID, capability: capability, manifest: m, profile: r.ProfileID, path: path,
-		token: r.Token, granted: r, open: o, conns: map[*cdpproxy.Conn]bool{},
+		token: r.Token, granted: r, open: o, browser: o.Browser(), conns: map[*cdpproxy.Conn]bool{},
 		policy: policyOf(m, l.o.Timing.TTL, l.o.ReconnectGrace),
 		facts:  facts{startedAt: now, seenAt: now},
 		woken:  make(chan struct{}, 1), done: make(chan struct{}),
 		file: sessionfile.File{
 			SessionID: r.SessionID, CapabilityHash: sessionfile.HashCapability(capability), Token: r.Token,
-			Manifest: m, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: o.proxy,
+			Manifest: m, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: o.ProxyUse(),
 		},
 	}
 	s.pictures.woken = make(chan struct{}, 1)
@@ -132,13 +134,13 @@ func (s *session) openJournal() error {
 	if s.journal, err = checkpoint.Open(s.l.cases.Journal(s.id)); err != nil {
 		return err
 	}
-	s.note(checkpoint.Entry{Kind: checkpoint.KindStart, Name: s.manifest.TaskID, Text: s.manifest.WorkerID})
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindStart, Name: s.manifest.TaskID, Text: s.manifest.WorkerID})
 	return nil
 }
 
 // start raises the floor and starts the browser.
 func (s *session) start(ctx context.Context) error {
-	lock := s.open.lock
+	lock := s.open.Lock()
 	if err := errors.Join(lock.Keep(s.granted), s.openJournal()); err != nil {
 		return err
 	}
@@ -147,24 +149,24 @@ func (s *session) start(ctx context.Context) error {
 	if err := s.holding.Fence().Check(); err != nil {
 		return err
 	}
-	proxy, err := s.openProxy()
+	proxy, err := s.open.OpenProxy(s.path, s.log)
 	if err != nil {
 		return err
 	}
-	s.open.live, err = s.l.driver.Start(ctx, browser.Start{
+	s.open.Starting(s)
+	s.browser, err = s.l.driver.Start(ctx, browser.Start{
 		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.l.headless(s.manifest), Proxy: proxy,
-		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, Sink: s.l.noteAll(s.open, s), Log: s.log,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, Sink: s.open.Note, Log: s.log,
 	})
+	fit := s.l.fitOf(s.manifest, s.granted, s.open.Proxy())
+	s.open.Opened(s.browser, s.id, &fit)
 	if err != nil {
 		return err
 	}
-	started := s.l.fitOf(s.manifest, s.granted, s.open.server)
-	s.l.startedFor(s.open, s.id)
-	s.open.fit = &started
 	if s.manifest.SessionCookies == api.CookiesDrop {
 		err = s.l.jar.Drop(s.profile)
 	} else {
-		err = s.l.jar.Restore(ctx, s.open.live.Monitor().Observer(), s.profile)
+		err = s.l.jar.Restore(ctx, s.browser.Monitor().Observer(), s.profile)
 	}
 	if err == nil {
 		err = s.openDedicated()
@@ -173,7 +175,7 @@ func (s *session) start(ctx context.Context) error {
 		return err
 	}
 	s.observed(ctx)
-	s.log.Info().Int("pid", s.open.live.PID()).Dur("took", time.Since(begun)).Msg("browser started")
+	s.log.Info().Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("browser started")
 	return nil
 }
 
@@ -232,7 +234,7 @@ func (s *session) record(e checkpoint.Entry) error {
 	case checkpoint.KindStep:
 		p.LastKnownStep = e.Name
 	case checkpoint.KindCheckpoint:
-		s.open.live.Monitor().Checkpointed()
+		s.browser.Monitor().Checkpointed()
 		if e.Safe {
 			p.LastSafeCheckpoint = e.Name
 		}
@@ -243,8 +245,14 @@ func (s *session) record(e checkpoint.Entry) error {
 	return nil
 }
 
-// note is record for what the launcher itself saw: the error is logged.
-func (s *session) note(e checkpoint.Entry) { _ = s.record(e) }
+// Note is record for what the launcher itself saw: the error is logged.
+func (s *session) Note(e checkpoint.Entry) { _ = s.record(e) }
+
+// See takes in what the store shows of the profile's lease.
+func (s *session) See(r lease.Record) { s.holding.See(r) }
+
+// Token is the session's lease token.
+func (s *session) Token() lease.Token { return s.token }
 
 func (s *session) seenAt() time.Time {
 	s.mu.Lock()
@@ -292,8 +300,8 @@ func (s *session) run() {
 	s.refusing = true
 	s.mu.Unlock()
 	s.endPictures()
-	s.open.gate <- struct{}{}
-	defer func() { <-s.open.gate }()
+	s.open.EnterGate()
+	defer s.open.LeaveGate()
 	if r.verdict == leave {
 		s.leave(bundle)
 		return
@@ -324,7 +332,7 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 		case interrupted:
 			if bundle == nil {
 				s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
-				s.open.live.LimitWrites(cutTimeout)
+				s.browser.LimitWrites(cutTimeout)
 				s.fencePeers()
 				bundle = s.capture(r.reason, "")
 			}
@@ -333,7 +341,7 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 			case bundle != nil || s.left && f.connections > 0:
 				s.log.Info().Msg("the worker came back")
 				s.left = false
-				s.open.live.LimitWrites(0)
+				s.browser.LimitWrites(0)
 				s.freePeers()
 				if bundle == nil {
 					break
@@ -358,12 +366,12 @@ func (s *session) serve() (ruling, *evidence.Bundle) {
 			s.update(func(f *facts) { f.leaseLost = cause })
 		case <-cookies:
 			s.noteCookies()
-		case <-s.open.live.Exited():
+		case <-s.browser.Exited():
 			s.lostBrowser()
-		case <-s.open.live.Mux().Done():
+		case <-s.browser.Mux().Done():
 			s.lostBrowser()
-		case <-s.open.live.Failed():
-			s.update(func(f *facts) { f.failure = s.open.live.Failure() })
+		case <-s.browser.Failed():
+			s.update(func(f *facts) { f.failure = s.browser.Failure() })
 		}
 	}
 }
@@ -419,7 +427,7 @@ func (s *session) closePeer(ctx context.Context, p *cdpproxy.Peer) {
 // returns, no message of the worker can reach the browser any more.
 func (s *session) cutOff(cause error, code int, reason string) {
 	s.holding.Fence().Shut(cause)
-	s.open.live.LimitWrites(cutTimeout)
+	s.browser.LimitWrites(cutTimeout)
 	for _, c := range s.connections() {
 		if code != cdpproxy.CloseNormal {
 			c.Notify("Lease.leaseLost", map[string]any{"lease_token": s.token, "reason": reason})
@@ -427,7 +435,7 @@ func (s *session) cutOff(cause error, code int, reason string) {
 		c.Cut(code, reason)
 		c.Peer().Fence()
 	}
-	s.open.live.Mux().Barrier()
+	s.browser.Mux().Barrier()
 	s.fencePeers()
 }
 
@@ -449,7 +457,7 @@ func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string) (api
 	if err := s.holding.Fence().Check(); err != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is over: %v", s.id, err).With("session_id", s.id)
 	}
-	conn, err := s.open.live.Mux().Connect(ctx, targetID, s.holding.Fence(), s)
+	conn, err := s.browser.Mux().Connect(ctx, targetID, s.holding.Fence(), s)
 	if err != nil {
 		var refused *cdpproxy.Error
 		if errors.As(err, &refused) && targetID != "" {
@@ -480,7 +488,7 @@ func (c *connection) Serve(nc net.Conn, buffered *bufio.Reader) {
 	c.s.l.metrics.connections.Inc()
 	defer c.s.l.metrics.connections.Dec()
 	c.s.log.Info().Str("worker", c.s.manifest.WorkerID).Stringer("peer", nc.RemoteAddr()).Msg("connected")
-	c.s.note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: "opened"})
+	c.s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: "opened"})
 	c.over(c.conn.Serve(c.s.l.ctx, nc, buffered))
 }
 
@@ -498,7 +506,7 @@ func (c *connection) over(end cdpproxy.End) {
 		name = "closed"
 	}
 	s.keepCommands(c.conn.Peer())
-	s.note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
 	s.log.Info().AnErr("cause", end.Err).Str("how", name).Msg("disconnected")
 	// In one step: run closes the peers that a living session goes on without,
 	// and must not take this one for such while its end is unknown.
@@ -549,12 +557,12 @@ const keepOpenTimeout = 2 * time.Second
 // ClosingPage opens an empty tab where the worker closes the last one: with it
 // Chrome would drop the profile's session cookies.
 func (s *session) ClosingPage() {
-	if s.open.live.Monitor().PageCloses() {
+	if s.browser.Monitor().PageCloses() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.l.ctx, keepOpenTimeout)
 	defer cancel()
-	if err := s.open.live.Monitor().Observer().Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
+	if err := s.browser.Monitor().Observer().Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
 		s.log.Warn().Err(err).Msg("no tab to keep the profile open: session cookies may be lost")
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -138,10 +139,11 @@ func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record
 	if err := free(r); err != nil {
 		return r, nil, err
 	}
-	if l.occupyCold(profileID) == nil {
+	slot := l.slots.OccupyCold(profileID)
+	if slot == nil {
 		return r, nil, l.busyHere(r, api.Manifest{ProfileID: profileID})
 	}
-	done = func() { l.vacate(profileID) }
+	done = slot.Vacate
 	// It may have been granted, and be over again, meanwhile.
 	if r, err = l.Profile(ctx, profileID); err == nil {
 		err = free(r)
@@ -194,15 +196,16 @@ func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field strin
 	if err != nil {
 		return lease.Record{}, api.Invalid(field, "%v", err)
 	}
-	if free, err := freeDisk(l.o.Root.Dir()); err == nil && free < size+l.o.MinFreeDisk {
+	if free, err := slots.FreeDisk(l.o.Root.Dir()); err == nil && free < size+l.o.MinFreeDisk {
 		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
 			humanize.IBytes(size), l.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(l.o.MinFreeDisk)).
 			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", l.o.MinFreeDisk+size)
 	}
-	if l.occupyCold(profileID) == nil {
+	slot := l.slots.OccupyCold(profileID)
+	if slot == nil {
 		return lease.Record{}, l.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
 	}
-	defer l.vacate(profileID)
+	defer slot.Vacate()
 	lock, err := l.lockUnused(profileID)
 	if err != nil {
 		return lease.Record{}, err

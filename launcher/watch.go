@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"leasehold/internal/boottime"
@@ -67,16 +66,14 @@ func (l *Launcher) see(v *view, s lease.Sight) {
 	default:
 		v.records[s.Entry.Record.ProfileID] = s.Entry
 		l.look(s.Entry.Record)
-		l.mu.Lock()
-		l.wake()
-		l.mu.Unlock()
+		l.slots.Wake()
 	}
 }
 
 // look tells the sessions on a profile what the store shows of it, and looks
 // after a profile of this host that has none.
 func (l *Launcher) look(r lease.Record) {
-	if told := l.tell(r); told || r.Home != "" && r.Home != l.o.ID {
+	if told := l.slots.Tell(r); told || r.Home != "" && r.Home != l.o.ID {
 		return
 	}
 	forgotten, err := l.recoverer.Forgot(r)
@@ -84,7 +81,7 @@ func (l *Launcher) look(r lease.Record) {
 		l.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("token floor cannot be read")
 		return
 	}
-	if forgotten || r.Home == l.o.ID && (r.Unfinished() || l.leftOpen(r.ProfileID) && l.warmSince(r.ProfileID).IsZero()) {
+	if forgotten || r.Home == l.o.ID && (r.Unfinished() || l.leftOpen(r.ProfileID) && l.slots.WarmSince(r.ProfileID).IsZero()) {
 		l.adopt(r)
 	}
 }
@@ -94,28 +91,6 @@ func (l *Launcher) look(r lease.Record) {
 func (l *Launcher) leftOpen(profile string) bool {
 	_, ok, err := l.o.Root.Running(profile)
 	return ok && err == nil
-}
-
-// tell passes a record on to the sessions of its profile here.
-func (l *Launcher) tell(r lease.Record) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	o := l.profiles[r.ProfileID]
-	if o == nil || len(o.sessions) == 0 {
-		return false
-	}
-	for _, s := range o.sessions {
-		s.holding.See(r)
-	}
-	return true
-}
-
-// serves tells whether sessions here have the profile, and the record agrees.
-func (l *Launcher) serves(r lease.Record) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	o := l.profiles[r.ProfileID]
-	return o != nil && len(o.sessions) > 0 && !slices.ContainsFunc(o.sessions, func(s *session) bool { return r.Standing(s.token) != lease.Current })
 }
 
 // restate goes through the profiles of this host that the store does not know:
@@ -152,7 +127,7 @@ func (l *Launcher) patrol(v *view) {
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case l.o.ID, "":
-			if (r.Unfinished() || l.leftOpen(r.ProfileID)) && !l.serves(r) {
+			if (r.Unfinished() || l.leftOpen(r.ProfileID)) && !l.slots.Serves(r) {
 				l.look(r)
 			}
 		default:

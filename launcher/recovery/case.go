@@ -50,7 +50,7 @@ type Case struct {
 	Browser *browser.Browser // nil: there is none
 	Keep    browser.KeepCookies
 	Journal func() []checkpoint.Entry
-	Lost    []LostRun // further runs of the profile that were lost
+	Lost    []sessionfile.LostRun // further runs of the profile that were lost
 	// Bundle captures the evidence, or returns what was captured at the loss; nil for a
 	// run that never served, which has none.
 	Bundle func() *evidence.Bundle
@@ -72,12 +72,6 @@ type Case struct {
 	NeverServed bool
 
 	Log zerolog.Logger
-}
-
-// LostRun is what is known of a run that was lost, and whose evidence is stored.
-type LostRun struct {
-	File    sessionfile.File
-	Journal []checkpoint.Entry
 }
 
 // Ended is how a case ended.

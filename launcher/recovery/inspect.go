@@ -18,6 +18,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -186,7 +187,7 @@ func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {
 
 // unseen tells whether there was a time in which nobody watched the pages.
 func (s *steps) unseen() bool {
-	return s.File.Unseen || slices.ContainsFunc(s.Lost, func(run LostRun) bool { return run.File.Unseen })
+	return s.File.Unseen || slices.ContainsFunc(s.Lost, func(run sessionfile.LostRun) bool { return run.File.Unseen })
 }
 
 // task is what is known of the tasks that the case is about. Several cannot be resumed,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/sessionfile"
 )
 
 // TestJournalsAreMerged: a clock that was set back moves no entry to before the
@@ -30,7 +31,7 @@ func TestJournalsAreMerged(t *testing.T) {
 		entries := slices.Clone(own)
 		c := steps{Case: Case{Journal: func() []checkpoint.Entry { return entries }}}
 		for _, run := range tt.lost {
-			c.Lost = append(c.Lost, LostRun{Journal: run})
+			c.Lost = append(c.Lost, sessionfile.LostRun{Journal: run})
 		}
 		got := ""
 		all := c.journals()

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold/checkpoint"
 	"leasehold/internal/durable"
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -64,6 +65,12 @@ type ProxyUse struct {
 	Server string `json:"server"`
 	// Sum tells the server and its user name from another's.
 	Sum string `json:"sha256"`
+}
+
+// LostRun is what is known of a run that was lost, and whose evidence is stored.
+type LostRun struct {
+	File    File
+	Journal []checkpoint.Entry
 }
 
 // HashCapability is the form in which a capability is kept.

@@ -19,6 +19,7 @@ var order = []string{
 	"leasehold/launcher/console",
 	"leasehold/launcher",
 	"leasehold/launcher/recovery",
+	"leasehold/launcher/slots",
 	"leasehold/launcher/browser",
 	"leasehold/launcher/monitor",
 	"leasehold/launcher/chrome",

@@ -1,4 +1,4 @@
-package launcher
+package slots
 
 import (
 	"testing"
@@ -7,18 +7,18 @@ import (
 
 func TestPlacesAreTakenInTurn(t *testing.T) {
 	q := places{max: 2}
-	var first, second, third, newcomer ticket
-	check := func(when string, used int, may map[*ticket]bool) {
+	var first, second, third, newcomer Waiter
+	check := func(when string, used int, may map[*Waiter]bool) {
 		t.Helper()
-		for ticket, want := range may {
-			if got := q.free(ticket, used); got != want {
-				t.Errorf("%s, %d used: ticket %d ahead of it may: %v, want %v", when, used, q.ahead(ticket), got, want)
+		for waiter, want := range may {
+			if got := q.free(waiter, used); got != want {
+				t.Errorf("%s, %d used: waiter %d ahead of it may: %v, want %v", when, used, q.ahead(waiter), got, want)
 			}
 		}
 	}
-	check("nobody waits", 1, map[*ticket]bool{&newcomer: true})
-	check("nobody waits", 2, map[*ticket]bool{&newcomer: false})
-	for _, one := range []*ticket{&first, &second, &third} {
+	check("nobody waits", 1, map[*Waiter]bool{&newcomer: true})
+	check("nobody waits", 2, map[*Waiter]bool{&newcomer: false})
+	for _, one := range []*Waiter{&first, &second, &third} {
 		if q.wait(one); !q.wait(one) { // twice is once
 			t.Fatal("the queue is full")
 		}
@@ -26,22 +26,22 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	if len(q.queue) != 3 {
 		t.Fatalf("%d wait", len(q.queue))
 	}
-	check("three wait", 1, map[*ticket]bool{&first: true, &second: false, &third: false, &newcomer: false})
-	check("three wait", 0, map[*ticket]bool{&first: true, &second: true, &third: false, &newcomer: false})
+	check("three wait", 1, map[*Waiter]bool{&first: true, &second: false, &third: false, &newcomer: false})
+	check("three wait", 0, map[*Waiter]bool{&first: true, &second: true, &third: false, &newcomer: false})
 	first.ready = false // its profile is in use: it holds up nobody
-	check("the first is not ready", 1, map[*ticket]bool{&second: true, &third: false, &newcomer: false})
+	check("the first is not ready", 1, map[*Waiter]bool{&second: true, &third: false, &newcomer: false})
 	q.wait(&first)
-	check("the first is ready again", 1, map[*ticket]bool{&first: true, &second: false})
+	check("the first is ready again", 1, map[*Waiter]bool{&first: true, &second: false})
 	if !q.leave(&first) || q.leave(&first) || q.leave(&newcomer) {
 		t.Error("who waits behind is not told once, or is told of somebody who did not wait")
 	}
-	check("the first left", 1, map[*ticket]bool{&second: true, &third: false})
+	check("the first left", 1, map[*Waiter]bool{&second: true, &third: false})
 	q.leave(&second)
 	q.leave(&third)
-	check("all left", 1, map[*ticket]bool{&newcomer: true})
+	check("all left", 1, map[*Waiter]bool{&newcomer: true})
 
 	for range maxQueue {
-		q.wait(&ticket{})
+		q.wait(&Waiter{})
 	}
 	if q.wait(&newcomer) {
 		t.Error("the queue has no bound")
@@ -68,7 +68,7 @@ func TestEstimate(t *testing.T) {
 		{"two places, two before it", 10 * minute, []time.Duration{4 * minute, 9 * minute}, 2, 11 * minute, true},
 		{"late", 10 * minute, []time.Duration{20 * minute}, 0, time.Second, true},
 	} {
-		q := places{max: len(tt.since), held: tt.held}
+		q := places{max: len(tt.since), usual: tt.held}
 		if got, known := q.estimate(tt.since, tt.ahead); got != tt.want || known != tt.known {
 			t.Errorf("%s: %v %v, want %v %v", tt.name, got, known, tt.want, tt.known)
 		}
@@ -76,10 +76,10 @@ func TestEstimate(t *testing.T) {
 	var q places
 	q.observe(8 * time.Second)
 	q.observe(16 * time.Second)
-	if q.held != 9*time.Second {
-		t.Errorf("sessions of 8 s and 16 s: %v", q.held)
+	if q.usual != 9*time.Second {
+		t.Errorf("sessions of 8 s and 16 s: %v", q.usual)
 	}
-	p := (&places{max: 1, held: minute}).full(&ticket{}, []time.Duration{20 * time.Second})
+	p := (&places{max: 1, usual: minute}).full(&Waiter{}, []time.Duration{20 * time.Second})
 	if p.More["queue_position"] != 1 || p.More["estimated_wait_seconds"] != 40 || p.RetryAfter != 40 || p.Status != 429 {
 		t.Errorf("%+v", p)
 	}

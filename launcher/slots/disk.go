@@ -1,0 +1,97 @@
+package slots
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"leasehold/launcher/api"
+)
+
+// FreeDisk is how many bytes an unprivileged process may still write at path.
+func FreeDisk(path string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", path, err)
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// diskRetry is when, in seconds, a host without space is to be asked again.
+const diskRetry = 30
+
+// diskProblem refuses a browser while there is less space than it may need: a
+// profile on a full disk loses what it should keep.
+func (t *Table) diskProblem() *api.Problem {
+	if t.o.MinFreeDisk == 0 {
+		return nil
+	}
+	for _, dir := range []string{t.o.Root.Dir(), t.o.DataDir} {
+		free, err := FreeDisk(dir)
+		if err != nil {
+			t.o.Log.Error().Err(err).Msg("disk not watched")
+			continue
+		}
+		if free < t.o.MinFreeDisk {
+			p := api.Refuse(api.CodeHostFull, "the disk of %s has %s left, and no browser is started below %s (--min-free-disk): make room", dir, humanize.IBytes(free), humanize.IBytes(t.o.MinFreeDisk)).
+				With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", t.o.MinFreeDisk)
+			p.RetryAfter = diskRetry
+			return p
+		}
+	}
+	return nil
+}
+
+// diskEvery is how often the disk is looked at while nobody asks.
+const diskEvery = 15 * time.Second
+
+// WatchDisk logs when the disk runs short, and when it does not any more, until the
+// table's context ends: the browsers that run go on writing.
+func (t *Table) WatchDisk() {
+	every := time.NewTicker(diskEvery)
+	defer every.Stop()
+	short := false
+	for {
+		p := t.diskProblem()
+		switch {
+		case p != nil && !short:
+			t.o.Log.Warn().Msg(p.Detail)
+		case p == nil && short:
+			t.o.Log.Info().Msg("there is room on the disk again")
+			t.Wake()
+		}
+		short = p != nil
+		select {
+		case <-every.C:
+		case <-t.ctx.Done():
+			return
+		}
+	}
+}
+
+// gauges are read when they are asked for.
+func (t *Table) gauges() []prometheus.Collector {
+	counted := func(name, help string, count func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			return float64(count())
+		})
+	}
+	return []prometheus.Collector{
+		counted("leasehold_browsers_warm", "Browsers that wait, without a session, for the next task of their profile.", t.countWarm),
+		counted("leasehold_browsers", "Browsers that take a place on this host.", func() int { return len(t.placeAges(time.Now())) }),
+		counted("leasehold_queue", "Requests that wait for a place on this host.", func() int { return len(t.places.queue) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "leasehold_disk_free_bytes", Help: "Space left where the profiles are."}, func() float64 {
+			free, err := FreeDisk(t.o.Root.Dir())
+			if err != nil {
+				return math.NaN()
+			}
+			return float64(free)
+		}),
+	}
+}

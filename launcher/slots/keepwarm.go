@@ -1,0 +1,84 @@
+package slots
+
+import (
+	"strings"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
+	"leasehold/lease"
+)
+
+// KeepWarm are the facts that say whether a browser stays open after a release.
+type KeepWarm struct {
+	Profile, Manifest *bool  // keep_warm of each; nil: it says nothing
+	Cookies           string // api.Cookies...
+	Started           bool   // by this launcher, so that it is known with what
+	shared            string // why another host could open the directory; empty: it could not
+	short             string // of memory, why
+	idle              time.Duration
+	limit             int
+	draining          bool
+}
+
+// Against says why the browser of the profile's directory is not kept warm; empty: it
+// is.
+func (t *Table) Against(k KeepWarm, path string) string {
+	k.idle, k.limit, k.draining = t.o.KeepWarmIdle, t.o.KeepWarmMax, t.Draining()
+	if network := profiledir.NetworkFilesystem(path); network.Answer != profiledir.No {
+		k.shared = network.How
+	}
+	if m, err := readMemory(); err == nil {
+		k.short = m.short(t.o.KeepWarmMinMemory)
+	}
+	return k.against()
+}
+
+func (k KeepWarm) against() string {
+	asked := k.Profile
+	if asked == nil || *asked {
+		// A task may narrow what the profile says, and decides where that says nothing.
+		if k.Manifest != nil {
+			asked = k.Manifest
+		}
+	}
+	switch {
+	case asked == nil || !*asked:
+		return "keep_warm is not set"
+	case k.idle <= 0 || k.limit <= 0:
+		return "this launcher keeps no browser warm (--keep-warm-idle, --keep-warm-max)"
+	case k.Cookies == api.CookiesDrop:
+		return "its session cookies are to be dropped"
+	case k.draining:
+		return "the launcher is shutting down"
+	case !k.Started:
+		return "a launcher before started it"
+	case k.shared != "":
+		return "the profile's directory may be open on another host: " + k.shared
+	case k.short != "":
+		return k.short
+	}
+	return ""
+}
+
+// Fit is what a browser was started with, as far as a task may want another.
+type Fit struct {
+	headless bool
+	args     string
+	proxy    string // its sum; empty: none
+	account  string
+	memory   uint64 // its limit
+}
+
+// FitOf is what the manifest's task wants of a browser on the record's profile.
+func FitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy, headless bool, memory uint64) Fit {
+	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory}
+	if f.account == "" {
+		f.account = m.AccountID
+	}
+	if proxy != nil {
+		f.proxy = proxy.ID() + " " + proxy.Sum()
+	}
+	return f
+}

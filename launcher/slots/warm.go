@@ -1,0 +1,339 @@
+package slots
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+)
+
+// A slot is warm while no session has its browser: the last one was released in order,
+// with its evidence stored, everything that it had open was closed, and one empty tab
+// was left, which keeps the session cookies. The launcher keeps the kernel's lock, and
+// the lease is free. The next task's grant takes the browser under a new token; everybody
+// else who wants the profile closes it first.
+
+// Why a warm browser was closed, as metrics and logs have it.
+const (
+	WarmIdle      = "idle"
+	WarmSurplus   = "limit"
+	WarmPlace     = "place_needed"
+	WarmMemory    = "memory"
+	WarmMismatch  = "mismatch"
+	WarmGone      = "browser_gone"
+	WarmHung      = "hung"
+	WarmDisturbed = "stirred"
+	WarmSetting   = "setting"
+	WarmWanted    = "profile_wanted"
+	WarmShutdown  = "shutdown"
+)
+
+const (
+	// pingEvery is how often a warm browser is asked whether it still answers,
+	// pingTimeout how long it has for that.
+	pingEvery   = 10 * time.Second
+	pingTimeout = 10 * time.Second
+	// memoryEvery is how often the host's memory is looked at.
+	memoryEvery = 2 * time.Second
+)
+
+// warm is what is known of a browser while it is warm.
+type warm struct {
+	session string // the last one, for the log
+	since   time.Time
+	// taken is closed when somebody takes the browser, to use or to close it.
+	taken chan struct{}
+	// disturbance has room for what was seen in the browser, where nothing should be.
+	disturbance chan string
+}
+
+func newWarm(session string, since time.Time) *warm {
+	return &warm{session: session, since: since, taken: make(chan struct{}), disturbance: make(chan string, 1)}
+}
+
+// again is warm for a browser that was taken, and neither used nor closed.
+func (w *warm) again() *warm {
+	return &warm{session: w.session, since: w.since, taken: make(chan struct{}), disturbance: w.disturbance}
+}
+
+// disturb says that something happened in the browser.
+func (w *warm) disturb(what string) {
+	select {
+	case w.disturbance <- what:
+	default: // one is as good as many
+	}
+}
+
+// disturbed is what was seen in the browser; empty: nothing.
+func (w *warm) disturbed() string {
+	select {
+	case what := <-w.disturbance:
+		return what
+	default:
+		return ""
+	}
+}
+
+// watch waits until somebody takes the browser, and returns "" then, or the reason to
+// close it, with details.
+func (w *warm) watch(bound time.Duration, gone <-chan struct{}, ping func() error) (why, detail string) {
+	end := time.NewTimer(time.Until(w.since.Add(bound)))
+	defer end.Stop()
+	every := time.NewTicker(pingEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-w.taken:
+			return "", ""
+		case <-end.C:
+			return WarmIdle, ""
+		case <-gone:
+			return WarmGone, ""
+		case what := <-w.disturbance:
+			select {
+			case <-w.taken: // who took it wants to know
+				w.disturb(what)
+				return "", ""
+			default:
+			}
+			return WarmDisturbed, what
+		case <-every.C:
+			if err := ping(); err != nil {
+				return WarmHung, err.Error()
+			}
+		}
+	}
+}
+
+// Park keeps the browser of a session that is over warm, and gives the profile up.
+func (s *Slot) Park(sessionID string) {
+	t := s.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !s.placed.IsZero() {
+		t.places.observe(time.Since(s.placed))
+	}
+	s.runs, s.starting = nil, nil
+	s.warm = newWarm(sessionID, time.Now())
+	s.enter(Warm)
+	if t.countWarm() > t.o.KeepWarmMax {
+		t.coolLater(t.longestWarm(), WarmSurplus, "")
+	}
+}
+
+// HandOver says that a session has the warm browser from now on, and returns what was
+// seen in the browser until then; empty: nothing.
+func (s *Slot) HandOver() string {
+	s.t.mu.Lock()
+	w := s.warm
+	s.placed = time.Now()
+	s.warm, s.lost = nil, nil
+	s.t.mu.Unlock()
+	return w.disturbed()
+}
+
+// IsWarm tells whether the slot came with a warm browser that is still there.
+func (s *Slot) IsWarm() bool {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	return s.warm != nil
+}
+
+// WarmSince is since when the browser has been warm; zero: it is not.
+func (s *Slot) WarmSince() time.Time {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	if s.warm == nil {
+		return time.Time{}
+	}
+	return s.warm.since
+}
+
+// Disturbed is what was seen in the warm browser since it was last asked, where nothing
+// should be: empty: nothing. A browser that has to be given up counts.
+func (s *Slot) Disturbed() string {
+	s.t.mu.Lock()
+	w, b := s.warm, s.browser
+	s.t.mu.Unlock()
+	if w == nil {
+		return ""
+	}
+	select {
+	case <-b.Failed():
+		w.disturb(b.Failure().Detail)
+	default:
+	}
+	return w.disturbed()
+}
+
+// watchWarm closes a warm browser once there is a reason to. The caller holds t.mu.
+func (t *Table) watchWarm(s *Slot) {
+	w, b := s.warm, s.browser
+	t.work.Go(func() {
+		gone := make(chan struct{})
+		t.work.Go(func() {
+			select {
+			case <-b.Exited():
+				close(gone)
+			case <-b.Mux().Done():
+				close(gone)
+			case <-b.Failed():
+				w.disturb(b.Failure().Detail)
+			case <-w.taken:
+			}
+		})
+		why, detail := w.watch(t.o.KeepWarmIdle, gone, func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
+			defer cancel()
+			return b.Ping(ctx)
+		})
+		if why == "" {
+			return
+		}
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if s.warm == w && s.state == Warm {
+			t.coolLater(s, why, detail)
+		}
+	})
+}
+
+// coolLater takes a warm browser and closes it in the background. The caller holds
+// t.mu.
+func (t *Table) coolLater(s *Slot, why, detail string) {
+	close(s.warm.taken)
+	s.enter(Cooling)
+	t.work.Go(func() {
+		s.Cool(why, detail)
+		s.Vacate()
+	})
+}
+
+// Cool closes the warm browser of an occupied profile in order, if it has one, and
+// gives up the lock. Its evidence is that of its last session.
+func (s *Slot) Cool(why, detail string) {
+	s.t.mu.Lock()
+	w, b, lock := s.warm, s.browser, s.lock
+	s.t.mu.Unlock()
+	if w == nil {
+		return
+	}
+	log := s.t.o.Log.With().Str("profile", s.profile).Str("session", w.session).Str("why", why).Logger()
+	event := log.Info()
+	if detail != "" {
+		event = log.Warn().Str("detail", detail)
+	}
+	event.Dur("idle", time.Since(w.since)).Int("pid", b.PID()).Msg("warm browser is closed")
+	if err := errors.Join(CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, log), lock.Unlock()); err != nil {
+		log.Error().Err(err).Msg("warm browser not closed cleanly")
+	}
+	s.t.warmCloses.WithLabelValues(why).Inc()
+	s.closeRelay()
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.warm, s.browser, s.lock, s.fit, s.startedFor, s.proxy = nil, nil, nil, nil, "", nil
+}
+
+// CloseWarm closes a browser that no session has. Only one that says that it ended
+// cleanly has kept all that it keeps.
+func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, log zerolog.Logger) error {
+	profile := lock.Profile()
+	if _, err := b.Close(profile, jar.KeepOfWarm, log); err != nil {
+		return err
+	}
+	err := lock.ClearRunning()
+	dir, unknown := root.Inspect(profile)
+	if err == nil && unknown == nil && dir.ClosedCleanly.Answer == profiledir.Yes {
+		err = jar.ClosedInOrder(profile)
+	}
+	return err
+}
+
+// CoolProfile closes the profile's warm browser, if it has one.
+func (t *Table) CoolProfile(profile, why string) {
+	t.mu.Lock()
+	s := t.slots[profile]
+	if s == nil || s.state != Warm {
+		t.mu.Unlock()
+		return
+	}
+	close(s.warm.taken)
+	s.enter(Cooling)
+	t.mu.Unlock()
+	s.Cool(why, "")
+	s.Vacate()
+}
+
+// WarmSince is since when the profile's browser waits for the next task; zero: there is
+// none, or somebody has it.
+func (t *Table) WarmSince(profile string) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.slots[profile]; s != nil && s.state == Warm {
+		return s.warm.since.UTC()
+	}
+	return time.Time{}
+}
+
+// longestWarm is the slot that has been warm for the longest time, or nil. The caller
+// holds t.mu.
+func (t *Table) longestWarm() *Slot {
+	var longest *Slot
+	for _, s := range t.slots {
+		if s.state == Warm && (longest == nil || s.warm.since.Before(longest.warm.since)) {
+			longest = s
+		}
+	}
+	return longest
+}
+
+// countWarm counts the warm slots. The caller holds t.mu.
+func (t *Table) countWarm() int {
+	n := 0
+	for _, s := range t.slots {
+		if s.state == Warm {
+			n++
+		}
+	}
+	return n
+}
+
+// WatchMemory closes warm browsers, the longest idle first, while the host is short of
+// memory, until the table's context ends.
+func (t *Table) WatchMemory() {
+	every := time.NewTicker(memoryEvery)
+	defer every.Stop()
+	told := false
+	for {
+		select {
+		case <-every.C:
+		case <-t.ctx.Done():
+			return
+		}
+		t.mu.Lock()
+		none := t.countWarm() == 0
+		t.mu.Unlock()
+		if none {
+			continue
+		}
+		m, err := readMemory()
+		if err != nil {
+			if !told {
+				told = true
+				t.o.Log.Error().Err(err).Msg("memory is not watched: warm browsers stay")
+			}
+			continue
+		}
+		why := m.short(t.o.KeepWarmMinMemory)
+		t.mu.Lock()
+		if s := t.longestWarm(); s != nil && why != "" {
+			t.coolLater(s, WarmMemory, why)
+		}
+		t.mu.Unlock()
+	}
+}

@@ -2,14 +2,9 @@ package launcher
 
 import (
 	"context"
-	"time"
-
-	"github.com/rs/zerolog"
 
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
-	"leasehold/launcher/profiledir"
-	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -42,52 +37,5 @@ func (l *Launcher) outdated(ctx context.Context, r lease.Record, m api.Manifest)
 	if m.ByHand.TokenSeen == 0 {
 		return api.Invalid("lease_token", "want the token that the person saw: it is %d now", r.Token)
 	}
-	return l.stale(ctx, r.ProfileID, r.SessionID, m.ByHand.TokenSeen, r.Token, "hold")
-}
-
-// cookiesEvery is how often the session cookies of a browser are noted that a
-// person may close at any time.
-const cookiesEvery = 10 * time.Second
-
-// noteCookies keeps what a person's browser would take with it.
-func (s *session) noteCookies() {
-	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
-	defer cancel()
-	if err := s.l.jar.Note(ctx, s.browser.Monitor().Observer(), s.profile); err != nil {
-		s.log.Warn().Err(err).Msg("session cookies not noted")
-	}
-}
-
-// quitInOrder tells whether a browser that is gone was closed by the person who
-// used it, and keeps its session cookies.
-func (s *session) quitInOrder() bool {
-	if !s.policy.byHand {
-		return false
-	}
-	select { // the pipe ends before the process
-	case <-s.browser.Exited():
-	case <-time.After(unusedTimeout):
-		return false
-	}
-	in, err := s.l.o.Root.Inspect(s.profile)
-	if err != nil || in.ClosedCleanly.Answer != profiledir.Yes {
-		s.log.Warn().Err(err).Str("how", in.ClosedCleanly.How).Msg("the person's browser did not end in order")
-		return false
-	}
-	if s.manifest.SessionCookies != api.CookiesDrop {
-		if err := s.l.jar.KeepNoted(s.profile); err != nil {
-			s.log.Warn().Err(err).Msg("session cookies not kept")
-		}
-	}
-	return true
-}
-
-// dropNoted forgets the cookies noted of a session that is over, if it was a hold.
-func (l *Launcher) dropNoted(f sessionfile.File, log zerolog.Logger) {
-	if f.ByHand == nil {
-		return
-	}
-	if err := l.jar.DropNoted(f.Manifest.ProfileID); err != nil {
-		log.Warn().Err(err).Msg("noted session cookies not removed")
-	}
+	return l.announcer.Stale(ctx, r.ProfileID, r.SessionID, m.ByHand.TokenSeen, r.Token, "hold")
 }

@@ -1,7 +1,10 @@
-// Package launcher is the sidecar's heart: sessions, from the grant of a lease
-// over the browser that it starts and the connections that it carries, to the
-// release or the recovery. Everything that has effects on a profile goes through
-// here, in this order and no other: evidence, quarantine, close, inspect, decide.
+// Package launcher is the sidecar's service: it wires the rooms below it, grants
+// leases, and answers what the surfaces ask.
+//
+// The rooms, from the top: cluster and adopt look after what other launchers do and
+// left; session is one worker's stay; recovery is how everything ends; slots are what
+// the host is at work on; browser drives a Chrome; monitor watches its pages;
+// sessionfile is what is kept on disk.
 package launcher
 
 import (
@@ -19,12 +22,15 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/cgroup"
+	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/cluster"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -94,32 +100,25 @@ type Options struct {
 
 // Launcher owns the sessions of one host. It implements api.Service.
 type Launcher struct {
-	o         Options
-	cases     sessionfile.Dir
-	jar       sessionfile.Jar
-	driver    *browser.Driver
-	recoverer *recovery.Recoverer
-	slots     *slots.Table
-	presence  *presence
-	bootID    string
-	metrics   *metrics
-	version   api.BrowserVersion
+	o       Options
+	metrics metrics
 
-	picturing chan struct{} // has room for those that are taken at a time
+	jar       sessionfile.Jar
+	slots     *slots.Table
+	announcer *session.Announcer
+	recoverer *recovery.Recoverer
+	sessions  *session.Host
+	presence  *cluster.Presence
+	patrol    *cluster.Patrol
+	driver    *browser.Driver
 
 	ctx    context.Context // of everything the launcher runs by itself
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
-	draining bool
-	sessions map[string]*session         // by id, living
-	ended    map[string]sessionfile.File // by id
-	hashes   map[string]string           // session id by hash of capability
-	others   map[string]lease.Presence   // the launchers that the store knows
-	late     map[string]bool             // sessions whose worker wrote after its end
-	protocol *protocolAsk                // Chrome's own description, once asked for
-	pending  map[string]chan struct{}    // sessions of the launcher before, by id; closed when it is known what becomes of them
+	version  api.BrowserVersion
+	protocol *protocolAsk // Chrome's own description, once asked for
 }
 
 var _ api.Service = (*Launcher)(nil)
@@ -130,44 +129,130 @@ func New(o Options) (*Launcher, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Launcher{
-		o: o, cases: sessionfile.NewDir(o.DataDir), jar: sessionfile.NewJar(o.DataDir),
-		bootID: boottime.ID(), metrics: newMetrics(o.Metrics), ctx: ctx, cancel: cancel,
-		sessions: map[string]*session{}, ended: map[string]sessionfile.File{},
-		hashes: map[string]string{}, others: map[string]lease.Presence{},
-		late: map[string]bool{}, pending: map[string]chan struct{}{},
-		picturing: make(chan struct{}, picturesAtOnce),
+	l := &Launcher{o: o, ctx: ctx, cancel: cancel, jar: sessionfile.NewJar(o.DataDir), metrics: newMetrics(o.Metrics)}
+	err := l.wire()
+	if err == nil {
+		l.version, err = browserVersion(ctx, o.Chrome, o.Headless)
 	}
-	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{
-		Binary: o.Chrome, Files: l.cases, Root: o.Root, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory, CPUWeight: o.CPUWeight, Groups: o.Groups,
-		Log: o.Log, Metrics: o.Metrics,
-	})
-	l.recoverer = recovery.New(recovery.Options{
-		LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: l.cases, Archive: o.Archive, Store: o.Store,
-		Proxies: o.Proxies, ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.wroteLate, Log: o.Log, Metrics: o.Metrics,
-	})
-	l.slots = slots.NewTable(ctx, &l.work, slots.Options{
-		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
-		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
-	})
-	l.presence = &presence{l: l, steady: boottime.Now()}
-	known, err := l.cases.Load()
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	for _, f := range known {
-		l.ended[f.SessionID] = f
-		l.hashes[f.CapabilityHash] = f.SessionID
-		if f.Reason == "" && f.Ended == "" {
-			l.pending[f.SessionID] = make(chan struct{})
+	return l, nil
+}
+
+// wire makes the rooms, from the bottom up.
+func (l *Launcher) wire() (err error) {
+	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir), boottime.ID()
+	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
+		Binary: o.Chrome, Files: files, Root: o.Root, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
+		CPUWeight: o.CPUWeight, Groups: o.Groups, Log: o.Log, Metrics: o.Metrics,
+	})
+	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
+		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
+		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
+	})
+	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
+	l.recoverer = recovery.New(recovery.Options{
+		LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: files, Archive: o.Archive, Store: o.Store, Proxies: o.Proxies,
+		ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
+	})
+	l.sessions, err = session.NewHost(l.ctx, &l.work, session.Options{
+		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PictureInterval: o.PictureInterval,
+		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
+		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Log: o.Log, Metrics: o.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
+		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Timing: o.Timing, Store: o.Store,
+		LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Log: o.Log,
+	})
+	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
+		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
+		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Log: o.Log, Metrics: o.Metrics,
+	})
+	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
+		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
+		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Log: o.Log,
+	})
+	return nil
+}
+
+// Start opens the launcher's presence, recovers what an earlier launcher left, and
+// watches the leases of others, until Stop. It returns when the presence is open, or
+// could not be opened at once.
+func (l *Launcher) Start() {
+	opened := make(chan struct{})
+	l.work.Go(func() { l.presence.Keep(opened) })
+	<-opened
+	l.work.Go(l.patrol.Run)
+	l.work.Go(l.uploads)
+	l.work.Go(l.slots.WatchDisk)
+	l.work.Go(l.slots.WatchMemory)
+	l.work.Go(l.driver.Watch)
+}
+
+// Stop drains: no new sessions; each living one gets its evidence and ends, or is left
+// for the next launcher. It returns when everything that the launcher runs has ended,
+// or with the context's error.
+func (l *Launcher) Stop(ctx context.Context) error {
+	var late error
+	for late == nil {
+		busy, changed := l.slots.Drain()
+		l.sessions.Drain()
+		if busy == 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			late = fmt.Errorf("%d profiles are still being closed: %w", busy, ctx.Err())
 		}
 	}
-	if l.version, err = browserVersion(ctx, o.Chrome, o.Headless); err != nil {
-		cancel()
-		return nil, err
+	l.cancel()
+	l.work.Wait()
+	return late
+}
+
+// expiring warns every worker that the leases could not be renewed for a while.
+func (l *Launcher) expiring(left time.Duration) {
+	l.o.Log.Warn().Dur("left", left).Msg("the leases could not be renewed: they will expire")
+	for _, s := range l.sessions.Living() {
+		s.Expiring(left)
 	}
-	return l, nil
+}
+
+// Ready tells whether a lease could be granted now.
+func (l *Launcher) Ready(ctx context.Context) error {
+	if l.slots.Draining() {
+		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if err := l.o.Ping(ctx); err != nil {
+		return l.problem(err)
+	}
+	_, err := l.presence.Current()
+	return err
+}
+
+// problem turns an error of the layers below into a refusal.
+func (l *Launcher) problem(err error) error {
+	var p *api.Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, lease.ErrUnavailable):
+		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted until it answers", err)
+		q.RetryAfter = 2
+		return q
+	default:
+		return err
+	}
 }
 
 // webKit is the version of it that each Chrome names, and will.
@@ -203,137 +288,30 @@ func browserVersion(ctx context.Context, binary string, headless bool) (api.Brow
 	}, nil
 }
 
-// Start opens the launcher's presence, recovers what an earlier launcher left,
-// and watches the leases of others, until Stop. It returns when the presence is
-// open, or could not be opened at once.
-func (l *Launcher) Start() {
-	opened := make(chan struct{})
-	l.work.Go(func() { l.presence.attend(opened) })
-	<-opened
-	l.work.Go(l.tend)
-	l.work.Go(l.uploads)
-	l.work.Go(l.slots.WatchDisk)
-	l.work.Go(l.slots.WatchMemory)
-	l.work.Go(l.driver.Watch)
-}
-
-// Stop drains: no new sessions; each living one gets its evidence and ends, or is
-// left for the next launcher. It returns when everything that the launcher runs
-// has ended, or with the context's error.
-func (l *Launcher) Stop(ctx context.Context) error {
-	var late error
-	for late == nil {
-		busy, changed := l.slots.Drain()
-		l.mu.Lock()
-		l.draining = true
-		for _, s := range l.sessions {
-			s.update(func(f *facts) { f.draining, f.leaving = true, l.o.LeaveOnExit })
-		}
-		l.mu.Unlock()
-		if busy == 0 {
-			break
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			late = fmt.Errorf("%d profiles are still being closed: %w", busy, ctx.Err())
-		}
-	}
-	l.cancel()
-	l.work.Wait()
-	return late
-}
-
-// lookup finds a living session, or says how it ended. One of the launcher before
-// is waited for until it is known what becomes of it.
-func (l *Launcher) lookup(sessionID string) (*session, error) {
-	if err := l.await(sessionID); err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s := l.sessions[sessionID]; s != nil {
-		return s, nil
-	}
-	if f, ok := l.ended[sessionID]; ok {
-		return nil, endedProblem(f)
-	}
-	if l.draining { // it may have been left to the next launcher
-		return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask for session %s when it is back", sessionID)
-	}
-	return nil, api.Refuse(api.CodeUnknownSession, "no session %s is known here", sessionID)
-}
-
-func endedProblem(f sessionfile.File) *api.Problem {
-	how := f.Ended
-	if how == "" {
-		how = "the launcher that served it is gone"
-	}
-	return api.Refuse(api.CodeSessionEnded, "session %s is over: %s", f.SessionID, how).
-		With("session_id", f.SessionID).With("ended", how)
-}
-
-// Ready tells whether a lease could be granted now.
-func (l *Launcher) Ready(ctx context.Context) error {
-	l.mu.Lock()
-	draining := l.draining
-	l.mu.Unlock()
-	if draining {
-		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if err := l.o.Ping(ctx); err != nil {
-		return l.problem(err)
-	}
-	_, err := l.presence.current()
-	return err
-}
-
-// problem turns an error of the layers below into a refusal.
-func (l *Launcher) problem(err error) error {
-	var p *api.Problem
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &p):
-		return p
-	case errors.Is(err, lease.ErrUnavailable):
-		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted until it answers", err)
-		q.RetryAfter = 2
-		return q
-	default:
-		return err
-	}
-}
-
 // revisionTimeout bounds how long a browser may take to say its revision.
 const revisionTimeout = 5 * time.Second
 
-// Version describes the browser: what the binary says, and the revisions that
-// only a browser that runs can say, as soon as there was one. chromedriver
-// connects to none without.
+// Version describes the browser: what the binary says, and the revisions that only a
+// browser that runs can say, as soon as there was one. chromedriver connects to none
+// without.
 func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 	l.mu.Lock()
 	v := l.version
-	var running *session
-	for _, running = range l.sessions {
-		break
-	}
 	l.mu.Unlock()
-	if v.V8Version != "" || running == nil {
+	living := l.sessions.Living()
+	if v.V8Version != "" || len(living) == 0 {
 		return v, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
 	var said struct{ Revision, JSVersion string }
-	if err := running.browser.Mux().Call(ctx, "Browser.getVersion", nil, &said); err != nil {
+	if err := living[0].Browser().Mux().Call(ctx, "Browser.getVersion", nil, &said); err != nil {
 		l.o.Log.Debug().Err(err).Msg("the browser's revision is not known yet")
 		return v, nil
 	}
 	v.V8Version, v.WebKitVersion = said.JSVersion, fmt.Sprintf("%s (%s)", webKit, said.Revision)
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.version = v
-	l.mu.Unlock()
 	return v, nil
 }

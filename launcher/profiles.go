@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,145 +13,11 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/launcher/api"
-	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
-	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
-
-// Sessions returns the living sessions, oldest first.
-func (l *Launcher) Sessions() []api.Session {
-	living := l.living()
-	shown := make([]api.Session, len(living))
-	for i, s := range living {
-		shown[i] = s.show()
-	}
-	slices.SortFunc(shown, func(a, b api.Session) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
-	return shown
-}
-
-func (l *Launcher) living() []*session {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Values(l.sessions))
-}
-
-// Session returns a session, living or over.
-func (l *Launcher) Session(sessionID string) (api.Session, error) {
-	s, err := l.lookup(sessionID)
-	if err == nil {
-		return s.show(), nil
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f, ok := l.ended[sessionID]
-	if _, later := l.pending[sessionID]; !ok || later {
-		return api.Session{}, err
-	}
-	return api.Session{
-		SessionID: f.SessionID, ProfileID: f.Manifest.ProfileID, Token: f.Token, WorkerID: f.Manifest.WorkerID,
-		TaskID: f.Manifest.TaskID, State: api.SessionEnded, AcquiredAt: f.AcquiredAt, ExpiresAt: f.SeenAt, Ended: f.Ended,
-	}, nil
-}
-
-// SessionByCapability finds a session by the secret in a path.
-func (l *Launcher) SessionByCapability(capability string) (api.Session, error) {
-	l.mu.Lock()
-	sessionID, ok := l.hashes[sessionfile.HashCapability(capability)]
-	l.mu.Unlock()
-	if !ok {
-		return api.Session{}, api.Refuse(api.CodeUnknownSession, "no session has this capability")
-	}
-	s, err := l.lookup(sessionID)
-	if err != nil {
-		return api.Session{}, err
-	}
-	s.learn(capability)
-	return s.show(), nil
-}
-
-// SessionOf finds the living session of a profile, worker and task.
-func (l *Launcher) SessionOf(profileID, workerID, taskID string) (api.Session, bool) {
-	l.awaitTask(profileID, workerID, taskID)
-	s := l.sessionOf(profileID, workerID, taskID)
-	if s == nil {
-		return api.Session{}, false
-	}
-	return s.show(), true
-}
-
-// monitorOf finds the monitor of a living session's browser.
-func (l *Launcher) monitorOf(sessionID string) (*monitor.Monitor, error) {
-	s, err := l.lookup(sessionID)
-	if err != nil {
-		return nil, err
-	}
-	if s.ending() || s.holding.Fence().Check() != nil {
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
-	}
-	return s.browser.Monitor(), nil
-}
-
-// Targets lists what Chrome's own /json/list would.
-func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target, error) {
-	e, err := l.monitorOf(sessionID)
-	if err != nil {
-		return nil, err
-	}
-	open, err := e.Targets(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("targets of session %s: %w", sessionID, err)
-	}
-	targets := []api.Target{}
-	for _, t := range open {
-		targets = append(targets, api.Target{ID: string(t.TargetID), Type: t.Type, Title: t.Title, URL: t.URL})
-	}
-	return targets, nil
-}
-
-// NewTarget opens a tab.
-func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Target, error) {
-	e, err := l.monitorOf(sessionID)
-	if err != nil {
-		return api.Target{}, err
-	}
-	if url == "" {
-		url = "about:blank"
-	}
-	var r struct {
-		TargetID string `json:"targetId"`
-	}
-	if err := e.Observer().Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &r); err != nil {
-		return api.Target{}, api.Invalid("url", "%v", err)
-	}
-	return api.Target{ID: r.TargetID, Type: "page", URL: url}, nil
-}
-
-// ActivateTarget brings a tab to the front.
-func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID string) error {
-	return l.onTarget(ctx, sessionID, targetID, "Target.activateTarget")
-}
-
-// CloseTarget closes a tab.
-func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) error {
-	if s, err := l.lookup(sessionID); err == nil {
-		s.ClosingPage()
-	}
-	return l.onTarget(ctx, sessionID, targetID, "Target.closeTarget")
-}
-
-func (l *Launcher) onTarget(ctx context.Context, sessionID, targetID, method string) error {
-	e, err := l.monitorOf(sessionID)
-	if err != nil {
-		return err
-	}
-	if err := e.Observer().Call(ctx, "", method, map[string]string{"targetId": targetID}, nil); err != nil {
-		return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
-	}
-	return nil
-}
 
 // Profiles lists every profile that has a record or a directory here.
 func (l *Launcher) Profiles(ctx context.Context) ([]lease.Record, error) {
@@ -213,9 +78,7 @@ func (l *Launcher) Profile(ctx context.Context, profileID string) (lease.Record,
 // shown is a held record with what its living session knows before the record
 // does, or with the heartbeat of the launcher that it hangs on.
 func (l *Launcher) shown(r lease.Record) lease.Record {
-	l.mu.Lock()
-	s, other := l.sessions[r.SessionID], l.others[r.LauncherID]
-	l.mu.Unlock()
+	s, other := l.sessions.ByID(r.SessionID), l.patrol.Other(r.LauncherID)
 	if s == nil || r.State != lease.Held {
 		if r.State == lease.Available && r.Home == l.o.ID {
 			_, missing := l.o.Root.Path(r.ProfileID)
@@ -228,8 +91,8 @@ func (l *Launcher) shown(r lease.Record) lease.Record {
 		}
 		return r.Live(other)
 	}
-	r = s.latest(r)
-	r.ExpiresAt = s.show().ExpiresAt
+	r = s.Latest(r)
+	r.ExpiresAt = s.Show().ExpiresAt
 	return r
 }
 
@@ -280,12 +143,12 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		}
 		switch {
 		case set.Token != 0 && set.Token != r.Token:
-			return r, l.stale(ctx, profileID, r.SessionID, set.Token, r.Token, "settings")
+			return r, l.announcer.Stale(ctx, profileID, r.SessionID, set.Token, r.Token, "settings")
 		case set.Token == 0 && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: its settings change with the current lease_token only", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
 		case r.Home != "" && r.Home != l.o.ID:
-			return r, l.elsewhere(r)
+			return r, l.patrol.Home(r)
 		case set.MaxActiveRuns != nil && *set.MaxActiveRuns != r.MaxActiveRuns && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: max_active_runs changes when nobody uses it", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
@@ -485,7 +348,7 @@ func (l *Launcher) Review(ctx context.Context, profileID string, req api.ReviewR
 	})
 	var fenced *lease.FencedError
 	if errors.As(err, &fenced) {
-		return lease.Record{}, l.stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
+		return lease.Record{}, l.announcer.Stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
 	}
 	if err != nil {
 		return lease.Record{}, l.problem(err)

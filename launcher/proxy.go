@@ -2,16 +2,12 @@ package launcher
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/proxies"
-	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
@@ -86,22 +82,6 @@ func (l *Launcher) unknownProxy(id string) *api.Problem {
 		known = "it has " + strings.Join(ids[:min(len(ids), 20)], ", ")
 	}
 	return api.Invalid("proxy_id", "the configuration has no proxy %q: %s (--proxies)", id, known)
-}
-
-// sameProxy says why the browser of an earlier launcher's session does not go out
-// through the proxy that its profile has, or nil.
-func (l *Launcher) sameProxy(o *slots.Slot, r lease.Record) error {
-	l.mu.Lock()
-	f := l.ended[r.SessionID]
-	l.mu.Unlock()
-	now := l.o.Proxies.Find(r.ProxyID)
-	if fact := recovery.ProxyFact(r, f.Manifest.ProxyID, f.Proxy, now, l.labels()); fact.Answer != decision.Yes {
-		return errors.New(fact.How)
-	}
-	if now != nil && now.NeedsRelay() && !o.HasRelay() {
-		return fmt.Errorf("the way to proxy %s could not be opened again", r.ProxyID)
-	}
-	return nil
 }
 
 // checkProxySetting refuses a proxy that a profile cannot be given.

@@ -72,7 +72,7 @@ func (l *Launcher) RemoveClone(ctx context.Context, profileID string, req api.Pr
 	}
 	defer done()
 	if req.Token != r.Token {
-		return api.Removed{}, l.stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
+		return api.Removed{}, l.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
 	}
 	lock, err := l.lockUnused(profileID)
 	if err != nil {
@@ -101,7 +101,7 @@ func (l *Launcher) ArchiveProfile(ctx context.Context, profileID string, req api
 	}
 	defer done()
 	if req.Token != 0 && req.Token != r.Token {
-		return api.Archived{}, l.stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
+		return api.Archived{}, l.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
 	}
 	lock, err := l.lockUnused(profileID)
 	if err != nil {
@@ -129,7 +129,7 @@ func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record
 	free := func(r lease.Record) error {
 		switch {
 		case r.Home != "" && r.Home != l.o.ID:
-			return l.elsewhere(r)
+			return l.patrol.Home(r)
 		case r.State != lease.Available:
 			return api.Refuse(api.CodeConflict, "profile %s is %s: want one that nobody uses", profileID, r.State).With("state", r.State).
 				With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)

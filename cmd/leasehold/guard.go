@@ -13,12 +13,12 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
-	"leasehold/launcher"
+	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
 )
 
 // guardCmd is the process beside a sidecar that bounds the life of its browsers:
-// see launcher.Guard. The sidecar starts it, with a pipe as its standard input
+// see adopt.Guard. The sidecar starts it, with a pipe as its standard input
 // that ends with the sidecar.
 type guardCmd struct {
 	DataDir     string        `required:"" type:"path"`
@@ -39,7 +39,7 @@ func (c *guardCmd) Run() error {
 		defer close(gone)
 		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, it has ended
 	}()
-	return launcher.Guard(context.Background(), launcher.GuardOptions{
+	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
 			spool, err := evidence.OpenSpool(filepath.Join(c.DataDir, spoolDir))

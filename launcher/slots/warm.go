@@ -127,13 +127,18 @@ func (s *Slot) Park(sessionID string) {
 }
 
 // HandOver says that a session has the warm browser from now on, and returns what was
-// seen in the browser until then; empty: nothing.
+// seen in the browser until then; empty: nothing, or it was handed over before.
 func (s *Slot) HandOver() string {
 	s.t.mu.Lock()
 	w := s.warm
-	s.placed = time.Now()
-	s.warm, s.lost = nil, nil
+	if w != nil {
+		s.placed = time.Now()
+		s.warm, s.lost = nil, nil
+	}
 	s.t.mu.Unlock()
+	if w == nil {
+		return ""
+	}
 	return w.disturbed()
 }
 

@@ -1,4 +1,4 @@
-package launcher
+package cluster
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"leasehold/internal/boottime"
 	"leasehold/internal/durable"
 	"leasehold/launcher/api"
@@ -19,29 +21,50 @@ import (
 	"leasehold/lease"
 )
 
-// presence is this launcher's proof of life in the store: opened, kept, and
-// opened again after it was lost.
-type presence struct {
-	l *Launcher
+// PresenceOptions are what a Presence works with.
+type PresenceOptions struct {
+	LauncherID, BootID string
+	// AdvertiseURL is where workers of other hosts reach this launcher, if they do.
+	AdvertiseURL string
+	DataDir      string
+	Timing       lease.Timing
+	Store        lease.Store
+	// LeaveOnExit leaves browsers to the next launcher.
+	LeaveOnExit bool
+	// Expiring is told that the leases could not be renewed for a while, and how long
+	// they have left.
+	Expiring func(left time.Duration)
+	Log      zerolog.Logger
+}
+
+// Presence is this launcher's proof of life in the store: opened, kept, and opened
+// again after it was lost. All leases of the launcher hang on it.
+type Presence struct {
+	o   PresenceOptions
+	ctx context.Context
 
 	mu     sync.Mutex
 	keeper *lease.Keeper // nil while there is none
 	// dead says why there will be none any more.
 	dead error
-	// before is what is known of the stay of the launcher before this one.
+	// before is what is known of the presence of the launcher before this one.
 	before lastStay
 	// steady is since when the store is known to have forgotten nothing.
 	steady boottime.Instant
 }
 
+// NewPresence returns a presence that is kept until ctx ends, by Keep.
+func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
+	return &Presence{o: o, ctx: ctx, steady: boottime.Now()}
+}
+
 // reopenPause is the time between two tries to open a presence.
 const reopenPause = 500 * time.Millisecond
 
-// attend keeps a presence open until the launcher ends. opened is closed when the
-// first one is, or cannot be had at once.
-func (p *presence) attend(opened chan<- struct{}) {
-	l := p.l
-	own := lease.Presence{LauncherID: l.o.ID, AdvertiseURL: l.o.AdvertiseURL, BootID: l.bootID}
+// Keep keeps a presence open until the launcher ends. opened is closed when the first one
+// is open, or cannot be opened at once.
+func (p *Presence) Keep(opened chan<- struct{}) {
+	own := lease.Presence{LauncherID: p.o.LauncherID, AdvertiseURL: p.o.AdvertiseURL, BootID: p.o.BootID}
 	epoch := p.lastEpoch()
 	tried := sync.OnceFunc(func() { close(opened) })
 	before := p.lastStay()
@@ -49,38 +72,38 @@ func (p *presence) attend(opened chan<- struct{}) {
 	p.before = before
 	p.mu.Unlock()
 	for quiet := false; ; {
-		k, err := lease.Keep(l.ctx, own, epoch, lease.KeeperOptions{
-			Store: l.o.Store, Timing: l.o.Timing, Clock: boottime.Now, Expiring: l.expiring,
+		k, err := lease.Keep(p.ctx, own, epoch, lease.KeeperOptions{
+			Store: p.o.Store, Timing: p.o.Timing, Clock: boottime.Now, Expiring: p.o.Expiring,
 		})
 		if err != nil {
 			tried()
-			if l.ctx.Err() != nil {
+			if p.ctx.Err() != nil {
 				return
 			}
 			if !quiet {
 				quiet = true
-				l.o.Log.Warn().Err(err).Msg("no presence in the lease store: nothing is granted")
+				p.o.Log.Warn().Err(err).Msg("no presence in the lease store: nothing is granted")
 			}
 			select {
 			case <-time.After(reopenPause):
 				continue
-			case <-l.ctx.Done():
+			case <-p.ctx.Done():
 				return
 			}
 		}
 		quiet, epoch = false, k.Epoch()
 		if err := durable.Replace(p.epochFile(), fmt.Appendf(nil, "%d\n", epoch)); err != nil {
-			l.o.Log.Error().Err(err).Msg("the epoch is not kept: a store that goes back may make it a used one")
+			p.o.Log.Error().Err(err).Msg("the epoch is not kept: a store that goes back may make it a used one")
 		}
 		p.set(k, nil)
 		tried()
-		l.o.Log.Info().Uint64("epoch", epoch).Msg("presence opened")
+		p.o.Log.Info().Uint64("epoch", epoch).Msg("presence opened")
 		if p.follow(k) {
 			p.close(k)
 			return
 		}
 		err = context.Cause(k.Context())
-		l.o.Log.Error().Err(err).Uint64("epoch", epoch).Msg("presence lost: every lease of this launcher is")
+		p.o.Log.Error().Err(err).Uint64("epoch", epoch).Msg("presence lost: every lease of this launcher is")
 		k.Stop()
 		if errors.Is(err, lease.ErrSuperseded) {
 			p.set(nil, err)
@@ -90,7 +113,7 @@ func (p *presence) attend(opened chan<- struct{}) {
 	}
 }
 
-// lastStay is what the next launcher has to know of this one's stay: until when its
+// lastStay is what the next launcher has to know of this one's presence: until when its
 // leases count, on the boot-time clock. It survives the launcher, not the host.
 type lastStay struct {
 	BootID   string           `json:"boot_id"`
@@ -98,33 +121,33 @@ type lastStay struct {
 	Deadline boottime.Instant `json:"deadline"`
 }
 
-func (p *presence) stayFile() string { return filepath.Join(p.l.o.DataDir, "presence-stay.json") }
+func (p *Presence) stayFile() string { return filepath.Join(p.o.DataDir, "presence-stay.json") }
 
 // follow keeps the deadline on disk while the presence lives. It is true where the
 // launcher ends first.
-func (p *presence) follow(k *lease.Keeper) (ends bool) {
-	every := time.NewTicker(p.l.o.Timing.Renewal() / 2)
+func (p *Presence) follow(k *lease.Keeper) (ends bool) {
+	every := time.NewTicker(p.o.Timing.Renewal() / 2)
 	defer every.Stop()
 	var kept boottime.Instant
 	for {
 		if at := k.Deadline(); at != kept {
 			kept = at
-			if err := p.keepStay(lastStay{p.l.bootID, k.Epoch(), at}); err != nil {
-				p.l.o.Log.Warn().Err(err).Msg("the deadline is not kept: a restart of the launcher may end its sessions")
+			if err := p.keepStay(lastStay{p.o.BootID, k.Epoch(), at}); err != nil {
+				p.o.Log.Warn().Err(err).Msg("the deadline is not kept: a restart of the launcher may end its sessions")
 			}
 		}
 		select {
 		case <-every.C:
 		case <-k.Context().Done():
 			return false
-		case <-p.l.ctx.Done():
+		case <-p.ctx.Done():
 			return true
 		}
 	}
 }
 
 // keepStay is not synced: with the host, its browsers end.
-func (p *presence) keepStay(s lastStay) error {
+func (p *Presence) keepStay(s lastStay) error {
 	b, err := json.Marshal(s)
 	next := p.stayFile() + ".new"
 	if err == nil {
@@ -137,39 +160,39 @@ func (p *presence) keepStay(s lastStay) error {
 }
 
 // lastStay is that of the launcher before; the zero one where nothing is known.
-func (p *presence) lastStay() lastStay {
+func (p *Presence) lastStay() lastStay {
 	var s lastStay
 	b, err := os.ReadFile(p.stayFile())
-	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID == "" || s.BootID != p.l.bootID {
+	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID == "" || s.BootID != p.o.BootID {
 		return lastStay{}
 	}
 	return s
 }
 
-// continues tells whether a lease that was granted in the epoch has not expired
+// Continues tells whether a lease that was granted in the epoch has not expired
 // since the launcher before ended.
-func (p *presence) continues(epoch uint64) bool {
+func (p *Presence) Continues(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.before.BootID != "" && p.before.Epoch == epoch && boottime.Now() < p.before.Deadline
 }
 
-func (p *presence) epochFile() string { return filepath.Join(p.l.o.DataDir, "presence-epoch") }
+func (p *Presence) epochFile() string { return filepath.Join(p.o.DataDir, "presence-epoch") }
 
 // lastEpoch is the highest that this launcher opened, as far as is known.
-func (p *presence) lastEpoch() uint64 {
+func (p *Presence) lastEpoch() uint64 {
 	b, err := os.ReadFile(p.epochFile())
 	if err != nil {
 		return 0
 	}
 	epoch, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
-		p.l.o.Log.Warn().Err(err).Msg("the epoch that was kept cannot be read: the store's counts")
+		p.o.Log.Warn().Err(err).Msg("the epoch that was kept cannot be read: the store's counts")
 	}
 	return epoch
 }
 
-func (p *presence) set(k *lease.Keeper, dead error) {
+func (p *Presence) set(k *lease.Keeper, dead error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keeper, p.dead = k, dead
@@ -177,21 +200,21 @@ func (p *presence) set(k *lease.Keeper, dead error) {
 
 // close ends the presence with the launcher. Where browsers are left for the next
 // one it stays, silent, so that nobody takes their leases at once.
-func (p *presence) close(k *lease.Keeper) {
+func (p *Presence) close(k *lease.Keeper) {
 	p.set(nil, nil)
-	if p.l.o.LeaveOnExit {
+	if p.o.LeaveOnExit {
 		k.Stop()
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	if err := k.Leave(ctx); err != nil {
-		p.l.o.Log.Warn().Err(err).Msg("presence not closed: others wait until it expires")
+		p.o.Log.Warn().Err(err).Msg("presence not closed: others wait until it expires")
 	}
 }
 
-// current returns the keeper under which a lease may be granted now.
-func (p *presence) current() (*lease.Keeper, error) {
+// Current returns the keeper under which a lease may be granted now.
+func (p *Presence) Current() (*lease.Keeper, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -205,8 +228,8 @@ func (p *presence) current() (*lease.Keeper, error) {
 	return p.keeper, nil
 }
 
-// unsettled notes that the store was away, lost, or went back.
-func (p *presence) unsettled() {
+// StoreReset notes that the store was away, lost, or went back.
+func (p *Presence) StoreReset() {
 	p.mu.Lock()
 	p.steady = boottime.Now()
 	k := p.keeper
@@ -216,16 +239,16 @@ func (p *presence) unsettled() {
 	}
 }
 
-// sharedReady refuses a profile whose directory another host could open, until
+// SharedReady refuses a profile whose directory another host could open, until
 // every holder that the store may have forgotten had the time to say so. On this
 // host's own disk the kernel's lock and the floor prove more.
-func (p *presence) sharedReady(path string) *api.Problem {
+func (p *Presence) SharedReady(path string) *api.Problem {
 	network := profiledir.NetworkFilesystem(path)
 	if network.Answer == profiledir.No {
 		return nil
 	}
 	p.mu.Lock()
-	left := p.l.o.Timing.Grace() - boottime.Now().Sub(p.steady)
+	left := p.o.Timing.Grace() - boottime.Now().Sub(p.steady)
 	p.mu.Unlock()
 	if left <= 0 {
 		return nil
@@ -234,14 +257,4 @@ func (p *presence) sharedReady(path string) *api.Problem {
 		"the profile's directory may be open on another host (%s), and the lease store has been watched for too short a time: ask again in %v", network.How, left.Round(time.Second))
 	q.RetryAfter = int(left.Seconds()) + 1
 	return q
-}
-
-// expiring warns every worker that the leases could not be renewed for a while.
-func (l *Launcher) expiring(left time.Duration) {
-	l.o.Log.Warn().Dur("left", left).Msg("the leases could not be renewed: they will expire")
-	for _, s := range l.living() {
-		for _, c := range s.connections() {
-			c.Notify("Lease.leaseExpiring", map[string]any{"lease_token": s.token, "seconds": left.Seconds()})
-		}
-	}
 }

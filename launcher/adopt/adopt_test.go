@@ -1,9 +1,10 @@
-package launcher
+package adopt
 
 import (
 	"testing"
 	"time"
 
+	"leasehold/checkpoint"
 	"leasehold/lease"
 )
 
@@ -34,5 +35,17 @@ func TestWhatALauncherLeftWarm(t *testing.T) {
 		if got := leftWarm(tt.kept); got != tt.warm {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+func TestEntriesArePassedOn(t *testing.T) {
+	var b entryBuffer
+	b.add(checkpoint.Entry{Seq: 1})
+	b.add(checkpoint.Entry{Seq: 2})
+	var got []uint64
+	b.passTo(func(e checkpoint.Entry) { got = append(got, e.Seq) })
+	b.add(checkpoint.Entry{Seq: 3})
+	if len(got) != 3 || got[0] != 1 || got[1] != 2 || got[2] != 3 {
+		t.Errorf("passed on: %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package launcher
+package session
 
 import (
 	"time"
@@ -20,6 +20,27 @@ type policy struct {
 	lockTimeout time.Duration // longest life of the session; zero: none
 }
 
+// policyOf fills in the defaults of a manifest.
+func policyOf(m api.Manifest, ttl, grace time.Duration) policy {
+	p := policy{
+		oneShot: m.OneShot, byHand: m.ByHand != nil, heartbeat: m.Heartbeat, onClose: m.OnClose, onDrop: m.OnDrop,
+		silence: ttl, grace: grace, lockTimeout: time.Duration(m.LockTimeoutSeconds * float64(time.Second)),
+	}
+	if p.heartbeat == "" {
+		p.heartbeat = api.HeartbeatConnection
+	}
+	if p.onClose == "" {
+		p.onClose = api.OnCloseKeep
+		if m.OneShot {
+			p.onClose = api.OnCloseRelease
+		}
+	}
+	if p.onDrop == "" {
+		p.onDrop = api.OnDropLost
+	}
+	return p
+}
+
 // facts are what is known about a session's worker, on this host's clock.
 type facts struct {
 	startedAt time.Time
@@ -31,7 +52,7 @@ type facts struct {
 	// without a close handshake.
 	endedAt time.Time
 	dropped bool
-	// left says that a launcher before was the one that dropped it.
+	// left says that it was an earlier launcher that dropped it.
 	left bool
 
 	released    *api.Release // the worker asked for the end

@@ -1,4 +1,4 @@
-package launcher
+package session
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/launcher/monitor"
-	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -52,18 +51,19 @@ type demand struct {
 	frames map[string]bool
 }
 
-// goOn takes in what a journal has been told before, by a launcher before this one
-// too. It is no reason for a picture.
-func (d *demand) goOn(entries []checkpoint.Entry, sensitiveStep func(checkpoint.Entry) bool) {
-	told := demand{frames: map[string]bool{}}
+// replay takes in the entries that a journal has already, from an earlier launcher too.
+// They are no reason for a picture.
+func (d *demand) replay(entries []checkpoint.Entry, sensitiveStep func(checkpoint.Entry) bool) {
+	past := demand{frames: map[string]bool{}}
 	for _, e := range entries {
-		told.note(e, e.Kind == checkpoint.KindStep && sensitiveStep(e))
+		past.note(e, e.Kind == checkpoint.KindStep && sensitiveStep(e))
 	}
-	d.step, d.checkpoint, d.sensitive, d.frames = told.step, told.checkpoint, told.sensitive, told.frames
+	d.step, d.checkpoint, d.sensitive, d.frames = past.step, past.checkpoint, past.sensitive, past.frames
 }
 
-// note takes in what the journal was told.
-func (d *demand) note(e checkpoint.Entry, sensitiveStep bool) (news bool) {
+// note takes in a new entry, and tells whether that changes when the next picture is
+// taken.
+func (d *demand) note(e checkpoint.Entry, sensitiveStep bool) (changed bool) {
 	switch e.Kind {
 	case checkpoint.KindCheckpoint:
 		d.checkpoint, d.asked = e.Name, true
@@ -105,8 +105,9 @@ func (d demand) due() (at time.Time, ok bool) {
 	return at, true
 }
 
-// pictures are those of one session.
+// pictures takes and keeps the pictures of one session.
 type pictures struct {
+	s     *Session
 	woken chan struct{} // one place: demand changed
 	stop  context.CancelFunc
 	done  chan struct{} // closed when none is taken any more; nil: none ever was
@@ -114,97 +115,101 @@ type pictures struct {
 	mu     sync.Mutex
 	demand demand
 
-	// Of the one who takes them; after done, of the session's end:
+	// Used by the goroutine that takes them, and after done at the session's end:
 	kept      []evidence.Picture // in the store, the oldest first
 	undropped []evidence.Picture // in the store, or in part, for no use
 }
 
-// beginPictures takes pictures until endPictures.
-func (s *session) beginPictures() {
-	ctx, stop := context.WithCancel(s.l.ctx)
-	s.pictures.stop, s.pictures.done = stop, make(chan struct{})
-	s.pictures.mu.Lock()
-	entries := s.journal.Entries()
-	s.pictures.demand.goOn(entries, s.sensitiveStep)
-	s.pictures.mu.Unlock()
-	s.pictures.kept = picturesIn(entries)
-	s.l.work.Go(func() {
-		defer close(s.pictures.done)
-		s.takePictures(ctx)
+func newPictures(s *Session, interval time.Duration) *pictures {
+	return &pictures{s: s, woken: make(chan struct{}, 1), demand: demand{interval: interval, frames: map[string]bool{}}}
+}
+
+// begin takes pictures until end. entries are what the session's journal has already.
+func (p *pictures) begin(entries []checkpoint.Entry) {
+	ctx, stop := context.WithCancel(p.s.h.ctx)
+	p.stop, p.done = stop, make(chan struct{})
+	p.mu.Lock()
+	p.demand.replay(entries, p.sensitiveStep)
+	p.mu.Unlock()
+	p.kept = PicturesIn(entries)
+	p.s.h.work.Go(func() {
+		defer close(p.done)
+		p.run(ctx)
 	})
 }
 
-// endPictures returns when none is taken any more: one that is under way is given
-// up.
-func (s *session) endPictures() {
-	if s.pictures.done != nil {
-		s.pictures.stop()
-		<-s.pictures.done
+// end returns when no picture is taken any more: one that is under way is given up.
+func (p *pictures) end() {
+	if p.done != nil {
+		p.stop()
+		<-p.done
 	}
 }
 
-func (s *session) sensitiveStep(e checkpoint.Entry) bool {
-	return decision.SensitiveStep(e, recovery.TaskOf(s.manifest, s.granted))
+func (p *pictures) sensitiveStep(e checkpoint.Entry) bool {
+	return decision.SensitiveStep(e, p.s.task())
 }
 
-// pictureOf tells what may be worth a picture. It does not wait.
-func (s *session) pictureOf(e checkpoint.Entry) {
-	sensitive := e.Kind == checkpoint.KindStep && s.sensitiveStep(e)
-	s.pictures.mu.Lock()
-	news := s.pictures.demand.note(e, sensitive)
-	s.pictures.mu.Unlock()
-	if news {
+// note takes in what may be worth a picture. It does not wait.
+func (p *pictures) note(e checkpoint.Entry) {
+	sensitive := e.Kind == checkpoint.KindStep && p.sensitiveStep(e)
+	p.mu.Lock()
+	changed := p.demand.note(e, sensitive)
+	p.mu.Unlock()
+	if changed {
 		select {
-		case s.pictures.woken <- struct{}{}:
+		case p.woken <- struct{}{}:
 		default:
 		}
 	}
 }
 
-func (s *session) takePictures(ctx context.Context) {
+// run takes a picture whenever one is due.
+func (p *pictures) run(ctx context.Context) {
 	for {
-		s.pictures.mu.Lock()
-		at, due := s.pictures.demand.due()
-		s.pictures.mu.Unlock()
+		p.mu.Lock()
+		at, due := p.demand.due()
+		p.mu.Unlock()
 		var timer <-chan time.Time
 		if due {
 			timer = time.After(time.Until(at))
 		}
 		select {
-		case <-s.pictures.woken:
+		case <-p.woken:
 			continue
 		case <-timer:
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case s.l.picturing <- struct{}{}:
+		case p.s.h.picturing <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
-		s.picture(ctx)
-		<-s.l.picturing
+		p.take(ctx)
+		<-p.s.h.picturing
 	}
 }
 
-// picture takes one, and stores it if the lease is still the session's.
-func (s *session) picture(ctx context.Context) {
-	s.pictures.mu.Lock()
-	d := s.pictures.demand
+// take takes one picture, and stores it if the lease is still the session's.
+func (p *pictures) take(ctx context.Context) {
+	s := p.s
+	p.mu.Lock()
+	d := p.demand
 	now := time.Now()
-	s.pictures.demand.asked, s.pictures.demand.changed, s.pictures.demand.last = false, time.Time{}, now
-	s.pictures.mu.Unlock()
+	p.demand.asked, p.demand.changed, p.demand.last = false, time.Time{}, now
+	p.mu.Unlock()
 
-	url, image, missing := s.shoot(ctx, s.browser.Monitor())
+	url, image, missing := p.shoot(ctx, s.browser.Monitor())
 	if missing != "" && missing != isSensitive {
-		s.again(now)
+		p.retry(now)
 	}
 	if missing != "" && !d.asked || ctx.Err() != nil {
-		s.l.metrics.pictures.WithLabelValues("missing").Inc()
+		s.h.metrics.pictures.WithLabelValues("missing").Inc()
 		s.log.Debug().Str("why", missing).Msg("no picture was taken")
 		return
 	}
-	m := s.l.recoverer.Manifest(s.granted, now.UTC())
+	m := s.h.o.Recoverer.Manifest(s.granted, now.UTC())
 	m.SessionID, m.OldWorkerID, m.OldTaskID, m.LeaseToken = s.id, s.manifest.WorkerID, s.manifest.TaskID, uint64(s.token)
 	m.LastKnownURL, m.LastKnownStep, m.ProfileDir = url, d.step, s.path
 	if d.asked {
@@ -213,39 +218,38 @@ func (s *session) picture(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, pictureStore)
 	defer cancel()
 	defer context.AfterFunc(s.holding.Context(), cancel)()
-	err := s.holding.Fence().Check()
-	if err != nil {
+	if s.Fence().Check() != nil {
 		return // its session is about to end
 	}
-	p, err := s.l.o.Archive.PutPicture(ctx, m, image, missing)
+	picture, err := s.h.o.Archive.PutPicture(ctx, m, image, missing)
 	// A picture that was on its way when the lease was lost does not count.
-	if err = errors.Join(err, s.holding.Fence().Check()); err != nil {
-		s.l.metrics.pictures.WithLabelValues("not_stored").Inc()
+	if err = errors.Join(err, s.Fence().Check()); err != nil {
+		s.h.metrics.pictures.WithLabelValues("not_stored").Inc()
 		s.log.Warn().Err(err).Msg("picture not stored")
-		s.pictures.undropped = lastOf(append(s.pictures.undropped, p))
-		s.again(now)
+		p.undropped = lastOf(append(p.undropped, picture))
+		p.retry(now)
 		return
 	}
-	s.l.metrics.pictures.WithLabelValues("stored").Inc()
-	s.log.Debug().Str("evidence", p.EvidenceID).Int("bytes", len(image)).Str("checkpoint", m.Checkpoint).Dur("took", time.Since(now)).Msg("picture stored")
-	named, err := json.Marshal(p)
+	s.h.metrics.pictures.WithLabelValues("stored").Inc()
+	s.log.Debug().Str("evidence", picture.EvidenceID).Int("bytes", len(image)).Str("checkpoint", m.Checkpoint).Dur("took", time.Since(now)).Msg("picture stored")
+	named, err := json.Marshal(picture)
 	if err == nil {
 		err = s.record(checkpoint.Entry{Kind: checkpoint.KindPicture, Name: m.Checkpoint, Data: named})
 	}
 	if err != nil { // record has said so
-		s.drop(ctx, p)
+		p.drop(ctx, picture)
 		return
 	}
 	var rest []evidence.Picture
-	s.pictures.kept, rest = evidence.SplitPictures(append(s.pictures.kept, p))
-	s.drop(ctx, rest...)
+	p.kept, rest = evidence.SplitPictures(append(p.kept, picture))
+	p.drop(ctx, rest...)
 }
 
-// again has what could not be pictured tried with the next change's picture.
-func (s *session) again(now time.Time) {
-	s.pictures.mu.Lock()
-	defer s.pictures.mu.Unlock()
-	if d := &s.pictures.demand; d.interval > 0 && d.changed.IsZero() {
+// retry has what could not be pictured tried with the next change's picture.
+func (p *pictures) retry(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if d := &p.demand; d.interval > 0 && d.changed.IsZero() {
 		d.changed = now
 	}
 }
@@ -255,24 +259,24 @@ const isSensitive = "the page or the step is sensitive: it is pictured only when
 
 // shoot asks the page that did something last what it shows, unless that is no
 // picture to have lying about.
-func (s *session) shoot(ctx context.Context, m *monitor.Monitor) (url string, image []byte, missing string) {
+func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, image []byte, missing string) {
 	page, ok := m.Primary()
 	if !ok {
 		return "", nil, "no page is open"
 	}
-	task := recovery.TaskOf(s.manifest, s.granted)
+	task := p.s.task()
 	sensitive := func() bool {
-		s.pictures.mu.Lock()
-		defer s.pictures.mu.Unlock()
-		return s.pictures.demand.sensitive || s.pictures.demand.frames[page.TargetID] || decision.SensitiveURL(page.URL, task)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.demand.sensitive || p.demand.frames[page.TargetID] || decision.SensitiveURL(page.URL, task)
 	}
 	if sensitive() {
 		return page.URL, nil, isSensitive
 	}
 	image, missing = evidence.TakePicture(ctx, m.Observer(), page)
-	// What it shows may be where the page, or a frame in it, went meanwhile, which the
-	// eyes may not have read yet: Chrome itself is asked. What the page's process said
-	// before comes before its answer.
+	// The picture may show where the page, or a frame in it, went meanwhile, which the
+	// monitor may not have processed yet. So Chrome itself is asked: what the page's
+	// process said before comes before its answer.
 	var now struct {
 		TargetInfo struct {
 			URL string `json:"url"`
@@ -296,17 +300,17 @@ func (s *session) shoot(ctx context.Context, m *monitor.Monitor) (url string, im
 }
 
 // drop removes pictures from the store, and those that it did not remove before.
-func (s *session) drop(ctx context.Context, pictures ...evidence.Picture) {
-	all := slices.Concat(s.pictures.undropped, pictures)
+func (p *pictures) drop(ctx context.Context, pictures ...evidence.Picture) {
+	all := slices.Concat(p.undropped, pictures)
 	if len(all) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, pictureStore)
 	defer cancel()
-	s.pictures.undropped = nil
-	if err := s.l.o.Archive.DropPictures(ctx, s.profile, all...); err != nil {
-		s.log.Debug().Err(err).Msg("pictures not removed yet")
-		s.pictures.undropped = lastOf(all)
+	p.undropped = nil
+	if err := p.s.h.o.Archive.DropPictures(ctx, p.s.profile, all...); err != nil {
+		p.s.log.Debug().Err(err).Msg("pictures not removed yet")
+		p.undropped = lastOf(all)
 	}
 }
 
@@ -314,19 +318,18 @@ func lastOf(pictures []evidence.Picture) []evidence.Picture {
 	return pictures[max(0, len(pictures)-maxUndropped):]
 }
 
-// forgetPictures removes what the session has in the store for no use: everything
-// where it ended in order, since its bundle shows how. It comes after endPictures, and
-// nobody waits for it.
-func (s *session) forgetPictures(inOrder bool) {
+// forget removes what the session has in the store for no use: everything where it ended
+// in order, since its bundle shows how. It comes after end, and nobody waits for it.
+func (p *pictures) forget(inOrder bool) {
 	var all []evidence.Picture
 	if inOrder {
-		all = s.pictures.kept
+		all = p.kept
 	}
-	s.l.work.Go(func() { s.drop(context.Background(), all...) })
+	p.s.h.work.Go(func() { p.drop(context.Background(), all...) })
 }
 
-// picturesIn are the pictures that a journal knows and that are kept.
-func picturesIn(entries []checkpoint.Entry) []evidence.Picture {
+// PicturesIn are the pictures that a journal knows and that are kept.
+func PicturesIn(entries []checkpoint.Entry) []evidence.Picture {
 	var all []evidence.Picture
 	for _, e := range entries {
 		var p evidence.Picture

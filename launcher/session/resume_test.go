@@ -1,4 +1,4 @@
-package launcher
+package session
 
 import (
 	"testing"
@@ -23,9 +23,9 @@ func TestFactsLeft(t *testing.T) {
 		{"both closed", []string{"opened", "opened", "closed", "closed"}, true, false},
 		{"dropped, in the grace", []string{"opened", "dropped"}, true, true},
 		{"left by the launcher", []string{"opened", "cut"}, true, true},
-		{"back at another launcher, and closed there", []string{"opened", nameOver, "opened", "closed"}, true, false},
-		{"back at another launcher", []string{"opened", nameOver, "opened"}, true, true},
-		{"not back yet at another launcher", []string{"opened", nameOver}, true, true},
+		{"back at another launcher, and closed there", []string{"opened", connectionsOver, "opened", "closed"}, true, false},
+		{"back at another launcher", []string{"opened", connectionsOver, "opened"}, true, true},
+		{"not back yet at another launcher", []string{"opened", connectionsOver}, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			entries := []checkpoint.Entry{{Kind: checkpoint.KindStart}, {Kind: checkpoint.KindURL, Name: "opened"}}
@@ -37,17 +37,5 @@ func TestFactsLeft(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
-	}
-}
-
-func TestRelay(t *testing.T) {
-	var r sightings
-	r.record(checkpoint.Entry{Seq: 1})
-	r.record(checkpoint.Entry{Seq: 2})
-	var got []uint64
-	r.pass(func(e checkpoint.Entry) { got = append(got, e.Seq) })
-	r.record(checkpoint.Entry{Seq: 3})
-	if len(got) != 3 || got[0] != 1 || got[1] != 2 || got[2] != 3 {
-		t.Errorf("passed on: %v", got)
 	}
 }

@@ -1,4 +1,4 @@
-package launcher
+package session
 
 import (
 	"bufio"
@@ -21,6 +21,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
@@ -79,42 +80,12 @@ func TestPicturesOfAJournal(t *testing.T) {
 	}
 	entries = append(entries, checkpoint.Entry{Kind: checkpoint.KindPicture, Data: json.RawMessage(`{}`)}, checkpoint.Entry{Kind: checkpoint.KindPicture})
 	got := ""
-	for _, p := range picturesIn(entries) {
+	for _, p := range PicturesIn(entries) {
 		got += p.EvidenceID + " "
 	}
 	// The newest three show nothing: the newest that does is kept, too.
 	if want := "pic_1 pic_3 pic_4 pic_5 "; got != want {
 		t.Errorf("kept %s, want %s", got, want)
-	}
-}
-
-// What a holder that was fenced stored too late counts for nothing.
-func TestAcceptedPictures(t *testing.T) {
-	bundle := evidence.Manifest{EvidenceID: "ev", SessionID: "ses_1", Pictures: []evidence.Picture{{EvidenceID: "named"}}}
-	picture := func(id, session string) evidence.Manifest {
-		return evidence.Manifest{EvidenceID: id, SessionID: session, RecoveryReason: evidence.PictureReason}
-	}
-	for _, c := range []struct {
-		state lease.State
-		want  string
-	}{
-		{lease.Held, "ev named living run"},
-		{lease.SuspectedStale, "ev named living run"},
-		{lease.Quarantined, "ev named living run"},
-		{lease.ManualReview, "ev named"},
-		{lease.Available, "ev named"},
-		{lease.ResumePending, "ev named"},
-	} {
-		r := lease.Record{State: c.state, SessionID: "ses_2", Runs: []lease.Run{{SessionID: "ses_3"}}}
-		got := ""
-		for _, m := range accepted([]evidence.Manifest{
-			bundle, picture("named", "ses_1"), picture("late", "ses_1"), picture("living", "ses_2"), picture("run", "ses_3"),
-		}, r) {
-			got += m.EvidenceID + " "
-		}
-		if got != c.want+" " {
-			t.Errorf("%s: %s, want %s", c.state, got, c.want)
-		}
 	}
 }
 
@@ -155,31 +126,35 @@ func TestPicturesGoOn(t *testing.T) {
 		{"one that is gone", []checkpoint.Entry{frame, {Kind: checkpoint.KindURL, Target: "a", Committed: true}}, false, false, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			l, stop := journaled(t, c.entries)
-			l.beginPictures()
-			d := &l.pictures.demand
-			l.pictures.mu.Lock()
+			s, stop := journaled(t, c.entries)
+			s.pictures.begin(s.journal.Entries())
+			d := &s.pictures.demand
+			s.pictures.mu.Lock()
 			if _, due := d.due(); due || d.sensitive != c.sensitive || d.frames["a"] != c.framed || d.step != c.step {
 				t.Errorf("due %v, %+v", due, *d)
 			}
-			l.pictures.mu.Unlock()
-			l.endPictures()
+			s.pictures.mu.Unlock()
+			s.pictures.end()
 			stop()
 		})
 	}
 }
 
 // journaled is a session that goes on with a journal.
-func journaled(t *testing.T, entries []checkpoint.Entry) (s *session, stop func()) {
+func journaled(t *testing.T, entries []checkpoint.Entry) (s *Session, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	root, err := profiledir.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Launcher{ctx: ctx, o: Options{PictureInterval: time.Second}}
-	l.slots = slots.NewTable(ctx, &l.work, slots.Options{Root: root, Metrics: prometheus.NewRegistry()})
-	s = newSession(l, api.Manifest{}, lease.Record{SessionID: "ses_1"}, "/p", l.slots.Occupy("p"), "")
+	var work sync.WaitGroup
+	table := slots.NewTable(ctx, &work, slots.Options{Root: root, Metrics: prometheus.NewRegistry()})
+	h, err := NewHost(ctx, &work, Options{PictureInterval: time.Second, Files: sessionfile.NewDir(t.TempDir()), Slots: table, Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s = h.New(api.Manifest{}, lease.Record{SessionID: "ses_1"}, "/p", table.Occupy("p"), "")
 	path := filepath.Join(t.TempDir(), "journal")
 	before, err := checkpoint.Open(path)
 	if err != nil {
@@ -198,7 +173,7 @@ func journaled(t *testing.T, entries []checkpoint.Entry) (s *session, stop func(
 	}
 	return s, func() {
 		cancel()
-		l.work.Wait()
+		work.Wait()
 		if err := s.journal.Close(); err != nil {
 			t.Error(err)
 		}
@@ -284,7 +259,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 		if err := m.AwaitPages(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		url, image, missing := s.shoot(t.Context(), m)
+		url, image, missing := s.pictures.shoot(t.Context(), m)
 		if url != "https://shop.example/cart" || missing != want || (string(image) == "hi") != (want == "") {
 			t.Errorf("%s: %s %q %q, want %q", frame, url, image, missing, want)
 		}

@@ -1,4 +1,4 @@
-package launcher
+package adopt
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +20,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -116,19 +118,20 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	// A launcher without lease and workers: what it does needs neither.
-	l := &Launcher{
-		o:     Options{ID: o.ID, DataDir: o.DataDir, Root: o.Root, Archive: archive, Log: o.Log},
-		cases: sessionfile.NewDir(o.DataDir), jar: sessionfile.NewJar(o.DataDir),
-		bootID: boottime.ID(), metrics: newMetrics(prometheus.NewRegistry()), ctx: ctx, cancel: cancel,
-	}
-	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{Files: l.cases, Root: o.Root, Log: o.Log, Metrics: prometheus.NewRegistry()})
-	l.recoverer = recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: l.cases, Archive: archive, Log: o.Log, Metrics: prometheus.NewRegistry()})
-	defer l.work.Wait()
+	var work sync.WaitGroup
+	files, metrics := sessionfile.NewDir(o.DataDir), prometheus.NewRegistry()
+	// What is done here needs no lease and no workers.
+	a := New(ctx, &work, Options{
+		Root: o.Root, Files: files, Jar: sessionfile.NewJar(o.DataDir),
+		Driver:    browser.NewDriver(ctx, &work, browser.Options{Files: files, Root: o.Root, Log: o.Log, Metrics: metrics}),
+		Recoverer: recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: files, Archive: archive, Log: o.Log, Metrics: metrics}),
+		Log:       o.Log, Metrics: metrics,
+	})
+	defer work.Wait()
 	defer cancel()
 	var errs error
 	for _, profile := range profiles {
-		err := l.endOrphan(profile)
+		err := a.endOrphan(profile)
 		if errors.Is(err, profiledir.ErrLocked) {
 			continue // a launcher has it after all
 		}
@@ -142,22 +145,22 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 // endOrphan takes the evidence of a browser and closes it. The lease's record, the
 // inspection and the decision are the next launcher's, which finds the bundle and
 // the rung in the session's file.
-func (l *Launcher) endOrphan(profile string) error {
-	path, err := l.o.Root.Path(profile)
+func (a *Adopter) endOrphan(profile string) error {
+	path, err := a.o.Root.Path(profile)
 	if err != nil {
 		return err
 	}
-	_, record, err := l.o.Root.Kept(profile)
+	_, record, err := a.o.Root.Kept(profile)
 	if err != nil {
 		return err
 	}
 	record.ProfileID = profile
-	running, ok, err := l.o.Root.Running(profile)
+	running, ok, err := a.o.Root.Running(profile)
 	if err != nil || !ok {
 		return err
 	}
-	log := l.o.Log.With().Str("profile", profile).Uint64("token", uint64(record.Token)).Str("session", running.SessionID).Logger()
-	lock, b, err := l.seize(nil, record, path, func(checkpoint.Entry) {}, log)
+	log := a.o.Log.With().Str("profile", profile).Uint64("token", uint64(record.Token)).Str("session", running.SessionID).Logger()
+	lock, b, err := a.takeOver(nil, record, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
 	}
@@ -165,9 +168,9 @@ func (l *Launcher) endOrphan(profile string) error {
 		return lock.Unlock()
 	}
 	if leftWarm(record) {
-		return l.closeLeftWarm(record, b, lock, log)
+		return closeLeftWarm(b, lock, a.o.Root, a.o.Jar, log)
 	}
-	files, err := l.runsOf(record, running.SessionID)
+	files, err := a.runsOf(record, running.SessionID)
 	if err != nil {
 		return errors.Join(err, b.Detach(), lock.Unlock())
 	}
@@ -179,21 +182,21 @@ func (l *Launcher) endOrphan(profile string) error {
 				file.Reason = api.ReasonOrphaned
 			}
 			file.Unseen, file.Evidence, file.CloseMethod = true, of.Evidence, of.CloseMethod
-			errs = errors.Join(errs, l.cases.Save(file))
+			errs = errors.Join(errs, a.o.Files.Save(file))
 		}
 		return errs
 	}
-	entries, err := checkpoint.Read(l.cases.Journal(f.SessionID))
+	entries, err := checkpoint.Read(a.o.Files.Journal(f.SessionID))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn().Err(err).Msg("the journal cannot be read")
 	}
-	ended, err := l.recoverer.Run(recovery.Case{
-		Goal: recovery.CloseOnly, File: f, Profile: profile, Path: path, Lock: lock, Browser: b, Keep: l.keeping(f.Manifest), Log: log,
+	ended, err := a.o.Recoverer.Run(recovery.Case{
+		Goal: recovery.CloseOnly, File: f, Profile: profile, Path: path, Lock: lock, Browser: b, Keep: session.Keeping(a.o.Jar, f.Manifest), Log: log,
 		Bundle: func() *evidence.Bundle {
-			bundle := l.recoverer.Capture(recovery.Capture{
+			bundle := a.o.Recoverer.Capture(recovery.Capture{
 				Record: record, Path: path, Token: f.Token, Reason: api.ReasonOrphaned, SeenAt: f.SeenAt, Journal: entries, Browser: b,
 			}, log)
-			bundle.SetPictures(picturesIn(entries))
+			bundle.SetPictures(session.PicturesIn(entries))
 			return bundle
 		},
 		Sealed: save,
@@ -207,7 +210,7 @@ func (l *Launcher) endOrphan(profile string) error {
 
 // runsOf reads the files of every run of a browser, that of the record's session
 // first.
-func (l *Launcher) runsOf(r lease.Record, started string) ([]sessionfile.File, error) {
+func (a *Adopter) runsOf(r lease.Record, started string) ([]sessionfile.File, error) {
 	sessions := []string{r.SessionID, started}
 	for _, run := range r.Runs {
 		sessions = append(sessions, run.SessionID)
@@ -218,7 +221,7 @@ func (l *Launcher) runsOf(r lease.Record, started string) ([]sessionfile.File, e
 		if id == "" || slices.Contains(sessions[:i], id) {
 			continue
 		}
-		f, err := l.cases.Read(id)
+		f, err := a.o.Files.Read(id)
 		if err != nil {
 			errs = errors.Join(errs, err)
 			continue

@@ -1,0 +1,348 @@
+// Package adopt looks after what an earlier launcher left on this host: sessions that
+// go on, profiles that have to be recovered, browsers that have to be closed. Its Guard
+// is the process beside the sidecar that does so where no launcher comes back.
+package adopt
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery"
+	"leasehold/launcher/session"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// Presence is this launcher's, under which leases are granted.
+type Presence interface {
+	// Current is the keeper under which a lease may be taken over now.
+	Current() (*lease.Keeper, error)
+	// Continues tells whether a lease of an earlier launcher's epoch has not expired.
+	Continues(epoch uint64) bool
+	// SharedReady refuses a directory that another host could have open.
+	SharedReady(path string) *api.Problem
+}
+
+// Options are what an Adopter works with.
+type Options struct {
+	Store     lease.Store
+	Root      *profiledir.Root
+	Files     sessionfile.Dir
+	Jar       sessionfile.Jar
+	Proxies   *proxies.Set // nil: none are configured
+	Slots     *slots.Table
+	Driver    *browser.Driver
+	Recoverer *recovery.Recoverer
+	Sessions  *session.Host
+	Presence  Presence
+
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Adopter looks after profiles of this host that no session here is behind.
+type Adopter struct {
+	o         Options
+	ctx       context.Context
+	work      *sync.WaitGroup
+	adoptions prometheus.Counter
+}
+
+// New returns an adopter whose goroutines run until ctx ends, counted in work.
+func New(ctx context.Context, work *sync.WaitGroup, o Options) *Adopter {
+	a := &Adopter{
+		o: o, ctx: ctx, work: work,
+		adoptions: prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_adoptions_total", Help: "Sessions of the launcher before that went on in this one."}),
+	}
+	o.Metrics.MustRegister(a.adoptions)
+	return a
+}
+
+// Adopt looks after a profile of this host that no session here is behind: its launcher
+// was killed, its end could not be stored, or the store forgot it. It does so in the
+// background, unless somebody has the profile.
+func (a *Adopter) Adopt(r lease.Record) {
+	slot := a.o.Slots.Occupy(r.ProfileID)
+	if slot == nil {
+		return
+	}
+	if r.Unfinished() {
+		slot.Recovers()
+	} else { // who wants it may have it in a moment
+		slot.Cools()
+	}
+	a.work.Go(func() {
+		log := a.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
+		resumed, err := a.adopt(slot, r.ProfileID, log)
+		switch {
+		case err == nil:
+			a.o.Sessions.KnownWhere(func(f sessionfile.File) bool { return f.Manifest.ProfileID == r.ProfileID })
+		case !errors.Is(err, errLater) && a.ctx.Err() == nil:
+			log.Error().Err(err).Msg("recovery is not complete: it is tried again")
+		}
+		if !resumed {
+			slot.Vacate()
+		}
+	})
+}
+
+// errLater says that nothing can be done yet, which is no failure.
+var errLater = errors.New("later")
+
+// adopt looks after an occupied profile. resumed says that its session goes on.
+func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (resumed bool, err error) {
+	// What was seen may be older than the end of a session that was here.
+	now, err := a.o.Store.Get(a.ctx, profile)
+	if err != nil && !errors.Is(err, lease.ErrNotFound) {
+		return false, errLater
+	}
+	r := now.Record
+	r.ProfileID = profile
+	forgotten, err := a.o.Recoverer.Forgot(r)
+	if err != nil {
+		return false, err
+	}
+	if forgotten {
+		if path, missing := a.o.Root.Path(profile); missing == nil {
+			if a.o.Presence.SharedReady(path) != nil {
+				return false, errLater // whoever holds it may not have said so yet
+			}
+		}
+		if r, err = a.o.Recoverer.Heal(a.ctx, profile); err != nil {
+			return false, err
+		}
+	}
+	if forgotten || r.Unfinished() {
+		slot.Cool(slots.WarmWanted, "")
+	}
+	switch {
+	case slot.IsWarm(): // as it should be
+	case r.Unfinished():
+		return a.recoverLeft(slot, r, log)
+	default:
+		if _, open, err := a.o.Root.Running(profile); err == nil && open {
+			return false, a.closeLeft(slot, r, log)
+		}
+	}
+	return false, nil
+}
+
+// recoverLeft recovers a profile from what is on disk, and from the browser if
+// that still lives; or it goes on with the session, where that can be.
+func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger) (resumed bool, err error) {
+	run := lease.Run{SessionID: r.SessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID}
+	own, err := a.leftRun(r, run)
+	if err != nil {
+		return false, err
+	}
+	f, entries := own.File, own.Journal
+	lost, err := a.leftRuns(r)
+	if err != nil {
+		return false, err
+	}
+	path, err := a.o.Root.Path(r.ProfileID)
+	if err != nil && !errors.Is(err, profiledir.ErrNoProfile) {
+		return false, err
+	}
+	if err := a.resumable(r); err != nil && errors.Is(err, errNotYet) {
+		return false, err
+	}
+	seen := &entryBuffer{}
+	lock, left, err := a.takeOver(slot, r, path, seen.add, log)
+	if err != nil {
+		return false, err
+	}
+	if a.resume(slot, r, path, lock, left, seen, log) {
+		return true, nil
+	}
+	seen.passTo(func(checkpoint.Entry) {})
+	a.o.Sessions.Known(r.SessionID)
+	a.o.Sessions.DropNotedCookies(f, log)
+	// Nobody watched the browser since its launcher died.
+	if left != nil || f.CloseMethod == "" && f.Reason != api.ReasonUnanswered {
+		f.Unseen = true
+	}
+	c := recovery.Case{
+		File: f, Profile: r.ProfileID, Path: path, Lock: lock, Browser: left, Keep: session.Keeping(a.o.Jar, f.Manifest),
+		Journal: func() []checkpoint.Entry { return entries }, Lost: lost, Log: log,
+		Latest: func(r lease.Record) lease.Record { return recovery.Latest(r, entries) },
+		Bundle: func() *evidence.Bundle {
+			bundle := a.o.Recoverer.Capture(recovery.Capture{
+				Record: r, Path: path, Token: f.Token, Reason: f.Reason, SeenAt: f.SeenAt, Journal: entries, Browser: left,
+			}, log)
+			bundle.SetPictures(session.PicturesIn(entries))
+			return bundle
+		},
+		Sealed: func(sealed sessionfile.File) error { // another try goes on from here, with this bundle
+			if f.Evidence.EvidenceID == "" {
+				if err := a.o.Sessions.Remember(sealed); err != nil {
+					log.Error().Err(err).Msg("session file not written")
+				}
+			}
+			return nil
+		},
+	}
+	if f.InOrder && r.State == lease.Held && r.Token == f.Token && len(lost) == 0 && left == nil && lock.Retake() == nil {
+		c.Goal = recovery.Release // only the release itself could not be stored
+	}
+	ended, err := a.o.Recoverer.Run(c)
+	if errors.Is(err, recovery.ErrNoEvidence) {
+		return false, errors.Join(err, lock.Unlock())
+	}
+	err = errors.Join(err, lock.ClearRunning(), lock.Unlock())
+	if err != nil {
+		return false, err
+	}
+	how := ended.How
+	f = ended.File
+	for _, run := range lost {
+		if run.File.Ended == "" {
+			run.File.Ended = how
+			err = errors.Join(err, a.o.Sessions.Remember(run.File))
+		}
+	}
+	f.Ended = how
+	return false, errors.Join(err, a.o.Sessions.Remember(f))
+}
+
+// closeLeft closes a browser whose profile was decided about while its host was
+// away. What it shows goes into a bundle first, which the record then names.
+func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger) error {
+	path, err := a.o.Root.Path(r.ProfileID)
+	if err != nil {
+		return err
+	}
+	lock, left, err := a.takeOver(slot, r, path, func(checkpoint.Entry) {}, log)
+	if err != nil {
+		return err
+	}
+	_, kept, err := a.o.Root.Kept(r.ProfileID)
+	if err != nil {
+		if left != nil {
+			err = errors.Join(err, left.Detach())
+		}
+		return errors.Join(err, lock.Unlock())
+	}
+	if left != nil && leftWarm(kept) && kept.Token == r.Token {
+		return closeLeftWarm(left, lock, a.o.Root, a.o.Jar, log)
+	}
+	if left != nil {
+		_, err = a.o.Recoverer.Run(recovery.Case{
+			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: left, Keep: a.o.Jar.Keep, Log: log,
+			Bundle: func() *evidence.Bundle {
+				return a.o.Recoverer.Capture(recovery.Capture{
+					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: left,
+				}, log)
+			},
+		})
+		if err != nil {
+			return errors.Join(err, lock.Unlock())
+		}
+	}
+	return errors.Join(lock.ClearRunning(), lock.Unlock())
+}
+
+// leftRuns are the runs of the profile besides its latest.
+func (a *Adopter) leftRuns(r lease.Record) ([]sessionfile.LostRun, error) {
+	var left []sessionfile.LostRun
+	for _, run := range slices.Concat(r.LostRuns, r.Runs) {
+		if run.SessionID == r.SessionID || slices.ContainsFunc(left, func(o sessionfile.LostRun) bool { return o.File.SessionID == run.SessionID }) {
+			continue
+		}
+		one, err := a.leftRun(r, run)
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, one)
+	}
+	return left, nil
+}
+
+// leftRun is what is on disk of a run that no session is behind any more.
+func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, error) {
+	f, known := a.o.Sessions.File(run.SessionID)
+	// The guard of the launcher before may have come between.
+	if disk, err := a.o.Files.Read(run.SessionID); err == nil && known && f.Reason == "" {
+		f = disk
+	}
+	if !known {
+		f = sessionfile.File{SessionID: run.SessionID, Token: run.Token, Unseen: true, SeenAt: r.HeartbeatAt}
+		f.Manifest = api.Manifest{ProfileID: r.ProfileID, WorkerID: run.OwnerWorkerID, TaskID: run.TaskID}
+	}
+	if f.Reason == "" {
+		f.Reason, f.Unseen = api.ReasonLauncherRestart, true
+	}
+	entries, err := checkpoint.Read(a.o.Files.Journal(run.SessionID))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return sessionfile.LostRun{File: f, Journal: entries}, err
+}
+
+// takeOverWait is how long a browser that ends by itself may keep its lock.
+const takeOverWait = 5 * time.Second
+
+// takeOver takes the profile's lock, and with it the browser of the launcher before,
+// if that still lives. The lock stays incomplete where some other process has
+// Chrome's part of it.
+func (a *Adopter) takeOver(slot *slots.Slot, r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
+	lock, err := a.o.Root.Lock(r.ProfileID)
+	if !errors.Is(err, profiledir.ErrLocked) {
+		return lock, nil, err
+	}
+	if lock, err = a.o.Root.Adopt(r.ProfileID); err != nil {
+		return nil, nil, err
+	}
+	running, ok, err := a.o.Root.Running(r.ProfileID)
+	switch {
+	case err != nil:
+		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
+	case ok:
+		if b := a.o.Driver.TakeOver(running, path, record, log); b != nil {
+			if slot != nil { // the guard has none
+				slot.Place()
+				slot.ReopenRelay(a.o.Proxies.Find(r.ProxyID), r.ProxyID, running.PID, path, log)
+			}
+			return lock, b, nil
+		}
+	}
+	for deadline := time.Now().Add(takeOverWait); time.Now().Before(deadline); {
+		if lock.Retake() == nil {
+			break
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-a.ctx.Done():
+			return nil, nil, errors.Join(a.ctx.Err(), lock.Unlock())
+		}
+	}
+	return lock, nil, nil
+}
+
+// leftWarm tells whether the browser that was left on a profile is a warm one, of
+// a launcher that ended: what this host kept of the profile last is a release, and
+// that comes after the evidence, and after all but an empty tab was closed.
+func leftWarm(kept lease.Record) bool {
+	return kept.State == lease.Available && kept.EvidenceID != "" && len(kept.Runs) == 0
+}
+
+// closeLeftWarm closes the warm browser of a launcher that ended. Its evidence is that of
+// the release.
+func closeLeftWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, log zerolog.Logger) error {
+	log.Info().Msg("a launcher left a warm browser: it is closed")
+	return errors.Join(slots.CloseWarm(b, lock, root, jar, log), lock.Unlock())
+}

@@ -1,0 +1,283 @@
+// Package cluster is this launcher among others on the same lease store: its presence,
+// what it sees of their leases, and where a profile lives.
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
+	"leasehold/launcher/session"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// PatrolOptions are what a Patrol works with.
+type PatrolOptions struct {
+	LauncherID string
+	Timing     lease.Timing
+	// HomeTimeout is how long a quarantined profile waits for its home before it goes
+	// to a person.
+	HomeTimeout time.Duration
+	Store       lease.Store
+	Root        *profiledir.Root
+	Archive     *evidence.Archive
+	Slots       *slots.Table
+	Recoverer   *recovery.Recoverer
+	Sessions    *session.Host
+	Presence    *Presence
+	// Adopt looks after a profile of this host that no session here is behind.
+	Adopt func(lease.Record)
+	Log   zerolog.Logger
+}
+
+// Patrol watches the lease store: it tells sessions what becomes of their leases, has
+// the profiles of this host looked after that no session is behind, and takes the
+// leases of launchers that went silent further.
+type Patrol struct {
+	o    PatrolOptions
+	ctx  context.Context
+	work *sync.WaitGroup
+
+	mu     sync.Mutex
+	others map[string]lease.Presence // the launchers that the store knows, by id
+}
+
+// NewPatrol returns a patrol whose Run lasts until ctx ends; its goroutines are counted
+// in work.
+func NewPatrol(ctx context.Context, work *sync.WaitGroup, o PatrolOptions) *Patrol {
+	return &Patrol{o: o, ctx: ctx, work: work, others: map[string]lease.Presence{}}
+}
+
+// view is what the patrol sees in the store: hints, for what to look into. Run alone
+// uses it.
+type view struct {
+	records  map[string]lease.Entry
+	complete bool // every record is among them
+	observer *lease.Observer
+}
+
+// Run patrols until the context ends.
+func (p *Patrol) Run() {
+	sights := make(chan lease.Sight)
+	p.work.Go(func() {
+		if err := p.o.Store.Watch(p.ctx, func(s lease.Sight) {
+			select {
+			case sights <- s:
+			case <-p.ctx.Done():
+			}
+		}); err != nil {
+			p.o.Log.Error().Err(err).Msg("the lease store cannot be watched: leases that are lost are not seen")
+		}
+	})
+	v := &view{records: map[string]lease.Entry{}, observer: lease.NewObserver(p.o.LauncherID, p.o.HomeTimeout)}
+	every := time.NewTicker(max(p.o.Timing.Renewal(), 250*time.Millisecond))
+	defer every.Stop()
+	for {
+		select {
+		case s := <-sights:
+			p.see(v, s)
+		case <-every.C:
+			p.lookAround(v)
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// see takes in one sight.
+func (p *Patrol) see(v *view, s lease.Sight) {
+	switch {
+	case s.Fresh:
+		if s.Stepped {
+			p.o.Log.Warn().Msg("the lease store was lost or went back: holders say again what they hold")
+		}
+		// A restart may have lost just the renewal that nobody saw.
+		v.observer.Start(boottime.Now())
+		clear(v.records)
+		v.complete = false
+		p.o.Presence.StoreReset()
+	case s.Complete:
+		v.complete = true
+		p.lookAround(v)
+		p.o.Sessions.KnownWhere(func(f sessionfile.File) bool { // nobody has to take these over
+			e, ok := v.records[f.Manifest.ProfileID]
+			return p.o.Slots.Find(f.Manifest.ProfileID) == nil && (!ok || e.Record.SessionID != f.SessionID || !e.Record.Unfinished())
+		})
+	default:
+		v.records[s.Entry.Record.ProfileID] = s.Entry
+		p.look(s.Entry.Record)
+		p.o.Slots.Wake()
+	}
+}
+
+// look tells the sessions on a profile what the store shows of it, and looks
+// after a profile of this host that has none.
+func (p *Patrol) look(r lease.Record) {
+	if told := p.o.Slots.Tell(r); told || r.Home != "" && r.Home != p.o.LauncherID {
+		return
+	}
+	forgotten, err := p.o.Recoverer.Forgot(r)
+	if err != nil {
+		p.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("token floor cannot be read")
+		return
+	}
+	if forgotten || r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen(r.ProfileID) && p.o.Slots.WarmSince(r.ProfileID).IsZero()) {
+		p.o.Adopt(r)
+	}
+}
+
+// storeTimeout bounds each round over the store.
+const storeTimeout = 10 * time.Second
+
+// leftOpen tells whether a browser was started on the profile and not closed by a
+// launcher.
+func (p *Patrol) leftOpen(profile string) bool {
+	_, ok, err := p.o.Root.Running(profile)
+	return ok && err == nil
+}
+
+// lookAtUnknown goes through the profiles of this host that the store does not know:
+// it lost them, or they never had a lease.
+func (p *Patrol) lookAtUnknown(v *view) {
+	ids, err := p.o.Root.List()
+	if err != nil {
+		p.o.Log.Error().Err(err).Msg("profiles cannot be listed")
+		return
+	}
+	for _, profile := range ids {
+		if _, known := v.records[profile]; !known {
+			p.look(lease.Record{ProfileID: profile})
+		}
+	}
+}
+
+// lookAround looks at everything that needs time, or could not be done before.
+func (p *Patrol) lookAround(v *view) {
+	if v.complete {
+		p.lookAtUnknown(v)
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
+	defer cancel()
+	all, err := p.o.Store.Presences(ctx)
+	if err != nil {
+		if p.ctx.Err() == nil {
+			p.o.Log.Warn().Err(err).Msg("launchers cannot be listed")
+		}
+		return
+	}
+	v.observer.Presences(all, boottime.Now())
+	p.learn(all)
+	for _, e := range v.records {
+		switch r := e.Record; r.Home {
+		case p.o.LauncherID, "":
+			if (r.Unfinished() || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
+				p.look(r)
+			}
+		default:
+			p.observe(ctx, e, v.observer.Lease(e, boottime.Now()))
+		}
+	}
+}
+
+// learn keeps the addresses of the other launchers, for workers at the wrong one.
+func (p *Patrol) learn(all []lease.PresenceEntry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.others)
+	for _, e := range all {
+		p.others[e.Presence.LauncherID] = e.Presence
+	}
+}
+
+// observe takes one step with a lease of another launcher.
+func (p *Patrol) observe(ctx context.Context, e lease.Entry, step lease.Step) {
+	r := e.Record
+	log := p.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("home", r.Home).Logger()
+	if step.Close != nil {
+		if _, err := p.o.Store.SwapPresence(ctx, step.Prev, *step.Close); err != nil {
+			log.Info().Err(err).Msg("a silent launcher's presence was not closed")
+			return
+		}
+		log.Warn().Uint64("epoch", step.Close.Epoch).Msg("a launcher went silent: its presence is closed")
+		return
+	}
+	var next lease.Record
+	var err error
+	switch step.Fact {
+	case lease.Suspected:
+		next, err = r.Suspect(api.ReasonObserved, lease.Sealed{}, time.Now())
+	case lease.Fenced:
+		next, err = r.Quarantine(0, time.Now())
+	case lease.Abandoned:
+		next, err = r.Abandon([]string{"its home did not come back to inspect it"}, p.nothingLeft(r), time.Now())
+	default:
+		return
+	}
+	if err == nil {
+		_, err = p.o.Store.Swap(ctx, e, next)
+	}
+	if err != nil {
+		log.Info().Err(err).Msg("a silent lease was not taken further")
+		return
+	}
+	log.Warn().Str("state", string(next.State)).Msg("a lease of another launcher went silent")
+}
+
+// nothingLeft is the bundle of a profile whose home is gone: it names the pictures
+// that the session had stored, and says that nothing else could be had.
+func (p *Patrol) nothingLeft(r lease.Record) lease.Sealed {
+	log := p.o.Log.With().Str("profile", r.ProfileID).Logger()
+	m := p.o.Recoverer.Manifest(r, time.Now().UTC())
+	m.LeaseToken, m.LastHeartbeatAt, m.DetectedStaleAt = uint64(r.Token), r.HeartbeatAt, r.SuspectedAt
+	m.LastKnownStep, m.LastKnownURL, m.RecoveryReason = r.LastKnownStep, r.LastKnownURL, r.Reason
+	b, err := p.o.Archive.New(m)
+	if err != nil {
+		log.Error().Err(err).Msg("evidence cannot be written")
+		return lease.Sealed{}
+	}
+	for _, part := range []struct{ name, kind string }{
+		{"screenshot-1.jpg", "screenshot"}, {"journal.jsonl", "journal"}, {"processes.json", "processes"}, {"lock.json", "lock"},
+	} {
+		b.AddMissing(part.name, part.kind, "the host of launcher "+r.Home+" did not come back")
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
+	defer cancel()
+	pictures, err := p.o.Archive.Pictures(ctx, r.ProfileID, r.Sessions()...)
+	if err != nil {
+		log.Warn().Err(err).Msg("the pictures of a session whose home is gone cannot be had")
+		b.AddMissing("pictures", "pictures", err.Error())
+	}
+	b.SetPictures(pictures)
+	return p.o.Recoverer.Seal(b, log)
+}
+
+// Other is another launcher, as the store last showed it; the zero value where it is not
+// known.
+func (p *Patrol) Other(launcherID string) lease.Presence {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.others[launcherID]
+}
+
+// Home refuses a profile whose home is another launcher, and says where that is.
+func (p *Patrol) Home(r lease.Record) *api.Problem {
+	home := p.Other(r.Home)
+	problem := api.Refuse(api.CodeWrongHome, "profile %s lives on the host of launcher %s", r.ProfileID, r.Home).With("home_launcher", r.Home)
+	switch {
+	case home.LauncherID == "" || home.Closed:
+		problem.Detail += ", which is not there now"
+	case home.AdvertiseURL != "":
+		problem.Detail += ": " + home.AdvertiseURL
+		problem = problem.With("location", home.AdvertiseURL)
+	}
+	return problem
+}

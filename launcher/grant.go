@@ -1,0 +1,242 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold/internal/id"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/session"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// startTimeout bounds everything between the grant and the browser's first answer.
+const startTimeout = 60 * time.Second
+
+// grant grants the profile of the entry to the manifest's task. Cold, warm and joined
+// grants differ in how the browser is had, which is start.
+func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start) (*session.Session, error) {
+	// 1. The presence that the lease hangs on.
+	k, err := l.presence.Current()
+	if err != nil {
+		return nil, err
+	}
+	// 2. The floor: the highest token that was ever used on the directory.
+	floor, err := l.o.Root.Floor(m.ProfileID)
+	if err != nil {
+		return nil, err
+	}
+	// 3. The rule: may the record be granted, and with which token.
+	sessionID := id.New("ses")
+	next, err := entry.Record.Grant(l.sessions.Request(m, sessionID, k, floor), time.Now())
+	if err != nil {
+		return nil, l.notGranted(err, entry.Record, m)
+	}
+	// 4. The session's file: the next launcher knows what to recover.
+	s := l.sessions.New(m, next, path, slot, id.Secret())
+	if entry.Record.State == lease.ResumePending {
+		s.SetResume(&api.Resume{From: entry.Record.ResumeFrom, Checkpoint: entry.Record.LastSafeCheckpoint})
+	}
+	if err := start.Prepare(ctx, s); err != nil {
+		s.Unmade()
+		return nil, err
+	}
+	// 5. The swap: one compare-and-swap on the revision that was read.
+	if err := l.swap(ctx, s, entry, next); err != nil {
+		return nil, err
+	}
+	// From here on a caller who goes away does not stop the start: the session ends by
+	// its own rules.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	// 6. The renewals.
+	s.Hold(k)
+	// 7. The browser, and the floor raised to the token.
+	err = l.stillReady(path)
+	if err == nil {
+		err = start.Open(ctx, s)
+	}
+	// 8. The fence: neither the deadline has passed nor the store was lost meanwhile.
+	if err = errors.Join(err, l.stillReady(path), s.Fence().Check()); err != nil {
+		return nil, &abandonedError{s, err}
+	}
+	// 9. Serve.
+	l.sessions.Enter(s)
+	return s, nil
+}
+
+// abandonedError says that a lease was granted, and its session could not begin.
+type abandonedError struct {
+	session *session.Session
+	cause   error
+}
+
+func (e *abandonedError) Error() string { return e.cause.Error() }
+
+func (e *abandonedError) Unwrap() error { return e.cause }
+
+// stillReady refuses a directory that another host could have open, where the store was
+// lost during a grant.
+func (l *Launcher) stillReady(path string) error {
+	if p := l.presence.SharedReady(path); p != nil {
+		return p
+	}
+	return nil
+}
+
+// swap stores a grant.
+func (l *Launcher) swap(ctx context.Context, s *session.Session, entry lease.Entry, next lease.Record) error {
+	_, err := l.o.Store.Swap(ctx, entry, next)
+	var moved *lease.MovedError
+	switch {
+	case errors.As(err, &moved):
+		current := entry.Record
+		if moved.Current != nil {
+			current = moved.Current.Record
+		}
+		s.Unmade()
+		if err := l.refusal(current, s.Manifest(), time.Now()); err != nil {
+			return err
+		}
+		return l.conflict(current, s.Manifest())
+	case err != nil: // it may have been granted
+		return errors.Join(err, s.Unanswered())
+	}
+	l.metrics.grants.Inc()
+	s.Granted()
+	return nil
+}
+
+// open grants an occupied profile, with the warm browser that came with it or with a new
+// one.
+func (l *Launcher) open(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, turn *slots.Waiter) (*session.Session, error) {
+	if p := slot.TakePlace(turn); p != nil {
+		return nil, p
+	}
+	if _, err := l.presence.Current(); err != nil {
+		return nil, err
+	}
+	if err := l.stillReady(path); err != nil {
+		return nil, err
+	}
+	proxy, err := l.chooseProxy(ctx, entry.Record, m, path)
+	if err != nil {
+		return nil, err
+	}
+	if m.ByHand != nil {
+		slot.Cool(slots.WarmWanted, "")
+	}
+	if slot.IsWarm() {
+		// The session before may not have left it yet, and nobody joins meanwhile.
+		slot.EnterGate()
+		s, err := l.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy))
+		slot.LeaveGate()
+		var unfit *session.UnfitError
+		if !errors.As(err, &unfit) {
+			return s, abandon(err)
+		}
+		slot.Cool(unfit.Why, unfit.Detail)
+	}
+	slot.UseProxy(proxy)
+	lock, err := l.lockFree(m, entry.Record, path)
+	if err != nil {
+		return nil, err
+	}
+	slot.Locked(lock)
+	s, err := l.grant(ctx, m, entry, path, slot, session.Cold{})
+	var abandoned *abandonedError
+	if err != nil && !errors.As(err, &abandoned) {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	return s, abandon(err)
+}
+
+// abandon ends the session of a grant whose session could not begin.
+func abandon(err error) error {
+	var abandoned *abandonedError
+	if errors.As(err, &abandoned) {
+		return abandoned.session.Abandon(abandoned.cause)
+	}
+	return err
+}
+
+// gateTimeout bounds how long a run that wants to join waits for one that ends.
+const gateTimeout = time.Second
+
+// joinable tells whether the record is of a profile that the task may share here.
+func (l *Launcher) joinable(r lease.Record, m api.Manifest) bool {
+	return r.State == lease.Held && r.LauncherID == l.o.ID && r.MaxActiveRuns > 1 && r.Shut(m.Exclusive()) == ""
+}
+
+// join grants one more run on a profile whose browser is open here.
+func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string) (*session.Session, error) {
+	slot := l.slots.Find(m.ProfileID)
+	if slot == nil || !slot.TryGate(gateTimeout) {
+		return nil, l.conflict(entry.Record, m)
+	}
+	defer slot.LeaveGate()
+	if !slot.Joinable() {
+		return nil, l.conflict(entry.Record, m)
+	}
+	s, err := l.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()})
+	var abandoned *abandonedError
+	if errors.As(err, &abandoned) {
+		abandoned.session.AbandonRun(abandoned.cause)
+		return nil, fmt.Errorf("joining profile %s: %w", m.ProfileID, abandoned.cause)
+	}
+	return s, err
+}
+
+// lockFree takes the kernel's lock of a profile that no browser is on.
+func (l *Launcher) lockFree(m api.Manifest, r lease.Record, path string) (*profiledir.Lock, error) {
+	lock, err := l.o.Root.Lock(m.ProfileID)
+	if err != nil {
+		return nil, l.lockProblem(err, r, m, path)
+	}
+	users, err := profiledir.Processes(path)
+	if err == nil && len(users) > 0 {
+		err = l.lockProblem(profiledir.ErrLocked, r, m, path)
+	}
+	if err == nil {
+		// One that was started on the directory by another name. What cannot be seen of
+		// it, Chrome itself refuses.
+		if u, unseen := profiledir.FindUser(path); unseen == nil && u != nil {
+			err = l.lockProblem(profiledir.ErrLocked, r, m, path)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
+	return lock, nil
+}
+
+// notGranted turns a refusal of the lease's own rules into one for the caller.
+func (l *Launcher) notGranted(err error, r lease.Record, m api.Manifest) error {
+	var runs *lease.RunsError
+	var table *lease.TransitionError
+	var floor *lease.FloorError // another session came and went since the record was read
+	if errors.As(err, &runs) || errors.As(err, &table) || errors.As(err, &floor) {
+		held := l.conflict(r, m)
+		held.Detail = err.Error()
+		return held
+	}
+	return err
+}
+
+// lockProblem names who is on the directory although the lease is free.
+func (l *Launcher) lockProblem(err error, r lease.Record, m api.Manifest, path string) error {
+	if !errors.Is(err, profiledir.ErrLocked) {
+		return err
+	}
+	held := l.conflict(r, m)
+	held.Detail = fmt.Sprintf("profile %s is locked by a process that holds no lease", r.ProfileID)
+	if u, err := profiledir.FindUser(path); err == nil && u != nil {
+		held.Detail = fmt.Sprintf("profile %s is in use by %s, without a lease: close it", r.ProfileID, u)
+		held.Problem = held.With("pid", u.PID).With("since", u.Since)
+	}
+	return held
+}

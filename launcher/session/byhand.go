@@ -1,0 +1,67 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+)
+
+// A person who uses a profile by hand may close the browser at any time. Then the session
+// ends in order, and keeps the session cookies that were noted last.
+
+const (
+	// cookiesEvery is how often the session cookies of a person's browser are noted.
+	cookiesEvery   = 10 * time.Second
+	cookiesTimeout = 3 * time.Second
+	// quitTimeout bounds how long a browser whose pipe ended may take to exit.
+	quitTimeout = 10 * time.Second
+)
+
+// noteCookies keeps what a person's browser would take with it.
+func (s *Session) noteCookies() {
+	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
+	defer cancel()
+	if err := s.h.o.Jar.Note(ctx, s.browser.Monitor().Observer(), s.profile); err != nil {
+		s.log.Warn().Err(err).Msg("session cookies not noted")
+	}
+}
+
+// quitInOrder tells whether a browser that is gone was closed by the person who used it,
+// and keeps its session cookies.
+func (s *Session) quitInOrder() bool {
+	if !s.policy.byHand {
+		return false
+	}
+	select { // the pipe ends before the process
+	case <-s.browser.Exited():
+	case <-time.After(quitTimeout):
+		return false
+	}
+	in, err := s.h.o.Root.Inspect(s.profile)
+	if err != nil || in.ClosedCleanly.Answer != profiledir.Yes {
+		s.log.Warn().Err(err).Str("how", in.ClosedCleanly.How).Msg("the person's browser did not end in order")
+		return false
+	}
+	if s.manifest.SessionCookies != api.CookiesDrop {
+		if err := s.h.o.Jar.KeepNoted(s.profile); err != nil {
+			s.log.Warn().Err(err).Msg("session cookies not kept")
+		}
+	}
+	return true
+}
+
+// DropNotedCookies forgets the cookies noted of a session that is over, if it was a
+// person's.
+func (h *Host) DropNotedCookies(f sessionfile.File, log zerolog.Logger) {
+	if f.ByHand == nil {
+		return
+	}
+	if err := h.o.Jar.DropNoted(f.Manifest.ProfileID); err != nil {
+		log.Warn().Err(err).Msg("noted session cookies not removed")
+	}
+}

@@ -1,0 +1,306 @@
+package session
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// clients are the connections of a session, and what those that ended left open in the
+// browser.
+type clients struct {
+	token lease.Token
+	log   zerolog.Logger
+
+	// mu is held where a connection's end and the session's facts change together. It
+	// comes before the session's mutex.
+	mu    sync.Mutex
+	conns map[*cdpproxy.Conn]bool
+	// ended are the client sessions of connections that ended, returned those of whose
+	// worker came back: their browser contexts stay.
+	ended, returned []*cdpproxy.Peer
+	commands        evidence.Commands // of connections that ended
+	changed         chan struct{}     // one place: a connection ended
+}
+
+func newClients(token lease.Token, log zerolog.Logger) *clients {
+	return &clients{token: token, log: log, conns: map[*cdpproxy.Conn]bool{}, changed: make(chan struct{}, 1)}
+}
+
+// inherit takes over the client sessions of an earlier launcher's connections.
+func (c *clients) inherit(left []*cdpproxy.Peer) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = left
+}
+
+// add counts a connection among those that are open.
+func (c *clients) add(conn *cdpproxy.Conn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conns[conn] = true
+}
+
+// remove takes in a connection's end. facts states it, in the same step: run closes what
+// ended connections left where the session goes on without them, and must not take this
+// one for such before its end is stated.
+func (c *clients) remove(conn *cdpproxy.Conn, facts func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keepCommands(conn.Peer())
+	delete(c.conns, conn)
+	c.ended = append(c.ended, conn.Peer())
+	facts()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// snapshot returns the client sessions of connections that ended, and calls facts in the
+// same step.
+func (c *clients) snapshot(facts func()) []*cdpproxy.Peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	facts()
+	return slices.Clone(c.ended)
+}
+
+// connected are the connections that are open.
+func (c *clients) connected() []*cdpproxy.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conns := make([]*cdpproxy.Conn, 0, len(c.conns))
+	for conn := range c.conns {
+		conns = append(conns, conn)
+	}
+	return conns
+}
+
+// fence fails what vanished clients had paused. Their client sessions stay open.
+func (c *clients) fence() {
+	c.mu.Lock()
+	all := slices.Concat(c.ended, c.returned)
+	c.mu.Unlock()
+	for _, p := range all {
+		p.Fence()
+	}
+}
+
+// release ends what vanished clients stood in the way with. Their client sessions stay
+// open, since their browser contexts would end with them.
+func (c *clients) release() {
+	c.mu.Lock()
+	ended := c.ended
+	c.ended, c.returned = nil, append(c.returned, ended...)
+	c.mu.Unlock()
+	for _, p := range ended {
+		p.Free()
+	}
+}
+
+// close ends client sessions that a living session goes on without.
+func (c *clients) close(ctx context.Context, ended []*cdpproxy.Peer) {
+	c.mu.Lock()
+	c.ended = slices.DeleteFunc(c.ended, func(p *cdpproxy.Peer) bool { return slices.Contains(ended, p) })
+	c.mu.Unlock()
+	for _, p := range ended {
+		p.Fence()
+		c.closeOne(ctx, p)
+	}
+}
+
+// Detach ends all that the session's connections left in the browser.
+func (c *clients) Detach() {
+	c.mu.Lock()
+	all := slices.Concat(c.ended, c.returned)
+	c.ended, c.returned = nil, nil
+	c.mu.Unlock()
+	for _, p := range all {
+		c.closeOne(context.Background(), p)
+	}
+}
+
+func (c *clients) closeOne(ctx context.Context, p *cdpproxy.Peer) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if err := p.Close(ctx); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
+		c.log.Warn().Err(err).Msg("an ended connection's browser session stays")
+	}
+}
+
+// AwaitEnd returns when the end of every connection was stated.
+func (c *clients) AwaitEnd(ctx context.Context) error {
+	for len(c.connected()) > 0 {
+		select {
+		case <-c.changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// keepCommands takes over what a connection sent since it was last asked. The caller
+// holds c.mu.
+func (c *clients) keepCommands(p *cdpproxy.Peer) {
+	sent, missed := p.Commands()
+	entries := make([]evidence.CommandEntry, len(sent))
+	for i, cmd := range sent {
+		entries[i] = evidence.CommandEntry{At: cmd.At, LeaseToken: uint64(c.token), Target: cmd.Target, Session: cmd.Session, Method: cmd.Method}
+	}
+	c.commands.Record(missed, entries...)
+}
+
+// sent is the part of a bundle with the last commands of all connections.
+func (c *clients) sent() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.conns {
+		c.keepCommands(conn.Peer())
+	}
+	return c.commands.Part()
+}
+
+// connection carries one websocket for the surfaces.
+type connection struct {
+	s    *Session
+	conn *cdpproxy.Conn
+}
+
+// Connect opens a connection to the session: to its browser, or to one target.
+func (s *Session) Connect(ctx context.Context, targetID string) (api.Connection, error) {
+	if s.Ending() {
+		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+	}
+	if err := s.Fence().Check(); err != nil {
+		return nil, api.Refuse(api.CodeSessionEnded, "session %s is over: %v", s.id, err).With("session_id", s.id)
+	}
+	conn, err := s.browser.Mux().Connect(ctx, targetID, s.Fence(), handler{s})
+	if err != nil {
+		var refused *cdpproxy.Error
+		if errors.As(err, &refused) && targetID != "" {
+			return nil, api.Refuse(api.CodeNotFound, "session %s has no target %s", s.id, targetID)
+		}
+		return nil, fmt.Errorf("connecting to session %s: %w", s.id, err)
+	}
+	s.update(func(f *facts) {
+		f.connections++
+		f.connected, f.left = true, false
+		if s.policy.heartbeat == api.HeartbeatConnection {
+			f.seenAt = time.Now()
+		}
+	})
+	s.clients.add(conn)
+	if s.Ending() { // the end came in between, and may not have seen this one
+		conn.Cut(cdpproxy.CloseNormal, "the session ended")
+	}
+	return &connection{s, conn}, nil
+}
+
+func (c *connection) Session() api.Session { return c.s.Show() }
+
+func (c *connection) Serve(nc net.Conn, buffered *bufio.Reader) {
+	c.s.h.metrics.connections.Inc()
+	defer c.s.h.metrics.connections.Dec()
+	c.s.log.Info().Str("worker", c.s.manifest.WorkerID).Stringer("peer", nc.RemoteAddr()).Msg("connected")
+	c.s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionOpened})
+	c.ended(c.conn.Serve(c.s.h.ctx, nc, buffered))
+}
+
+func (c *connection) Cancel() {
+	c.ended(cdpproxy.End{Err: errors.New("the client left before the upgrade")})
+}
+
+// Names of the journal's entries about connections.
+const (
+	connectionOpened  = "opened"
+	connectionClosed  = "closed"  // with a close handshake
+	connectionDropped = "dropped" // without
+	connectionCut     = "cut"     // by the launcher
+	// connectionsOver stands for the end of all connections with their launcher.
+	connectionsOver = "launcher_restarted"
+)
+
+// ended states the end of the connection.
+func (c *connection) ended(end cdpproxy.End) {
+	s := c.s
+	name := connectionDropped
+	switch {
+	case end.Cut:
+		name = connectionCut
+	case end.Clean:
+		name = connectionClosed
+	}
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
+	s.log.Info().AnErr("cause", end.Err).Str("how", name).Msg("disconnected")
+	s.clients.remove(c.conn, func() {
+		s.update(func(f *facts) {
+			f.connections--
+			if f.connections == 0 {
+				f.endedAt, f.dropped = time.Now(), !end.Clean
+			}
+			if s.policy.heartbeat == api.HeartbeatConnection {
+				f.seenAt = time.Now()
+			}
+		})
+	})
+	s.mu.Lock()
+	over := s.over
+	s.mu.Unlock()
+	if over { // too late for the session to close it: the browser may have another one
+		s.clients.Detach()
+	}
+}
+
+// keepOpenTimeout bounds how long a closing page waits for the one that is to stay.
+const keepOpenTimeout = 2 * time.Second
+
+// handler answers what a session's connections do not pass on to the browser. It
+// implements cdpproxy.Handler.
+type handler struct{ s *Session }
+
+// Lease answers the Lease domain.
+func (h handler) Lease(ctx context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
+	return h.s.domain(ctx, method, params)
+}
+
+// ClosingPage is told that the worker closes a page.
+func (h handler) ClosingPage() { h.s.PageCloses() }
+
+// CloseBrowser is told of a worker's Browser.close: the session ends in order.
+func (h handler) CloseBrowser() { h.s.update(func(f *facts) { f.closing = true }) }
+
+// Refused is told of a command that came too late.
+func (h handler) Refused(method string) {
+	s := h.s
+	s.h.o.Announcer.LateCommand(s.h.ctx, s.profile, s.id, s.token, method)
+}
+
+// PageCloses opens an empty tab where the worker closes the last one: with it Chrome
+// would drop the profile's session cookies.
+func (s *Session) PageCloses() {
+	m := s.browser.Monitor()
+	if m.PageCloses() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.h.ctx, keepOpenTimeout)
+	defer cancel()
+	if err := m.Observer().Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
+		s.log.Warn().Err(err).Msg("no tab to keep the profile open: session cookies may be lost")
+	}
+}

@@ -1,0 +1,127 @@
+// Package session is one worker's stay on a profile: from the grant of a lease over
+// the connections that it carries to its end, in order or through recovery. A Host
+// has the sessions of this host, living and over.
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// Options are what the sessions of one host share.
+type Options struct {
+	LauncherID string
+	BootID     string
+	Timing     lease.Timing
+	// ReconnectGrace is how long a worker has to come back after its last connection
+	// was lost.
+	ReconnectGrace time.Duration
+	// PictureInterval is the least time between two pictures of a session that no
+	// checkpoint asks for; zero: none is taken.
+	PictureInterval time.Duration
+	Headless        bool // unless a manifest says otherwise
+	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
+	LeaveOnExit bool
+	// Dedicated serves a session's own port, where manifests ask for one: a free one,
+	// or addr where it is not empty.
+	Dedicated func(sessionID, addr string) (url string, closer func(), err error)
+
+	Store     lease.Store
+	Root      *profiledir.Root
+	Archive   *evidence.Archive
+	Files     sessionfile.Dir
+	Jar       sessionfile.Jar
+	Slots     *slots.Table
+	Driver    *browser.Driver
+	Recoverer *recovery.Recoverer
+	Announcer *Announcer
+
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Host has the sessions of one host: the living ones, those of an earlier launcher of
+// which it is not known yet what becomes of them, and those that are over. Its methods
+// may be called concurrently.
+type Host struct {
+	o         Options
+	ctx       context.Context // of everything that sessions run by themselves
+	work      *sync.WaitGroup
+	metrics   metrics
+	picturing chan struct{} // has room for the pictures that are taken at a time
+
+	mu       sync.Mutex
+	draining bool
+	living   map[string]*Session         // by id
+	ended    map[string]sessionfile.File // by id; those that are pending, too
+	hashes   map[string]string           // session id by hash of capability
+	pending  map[string]chan struct{}    // by id; closed when it is known what becomes of the session
+}
+
+// NewHost reads the files of earlier sessions. Goroutines run until ctx ends, counted
+// in work.
+func NewHost(ctx context.Context, work *sync.WaitGroup, o Options) (*Host, error) {
+	h := &Host{
+		o: o, ctx: ctx, work: work, metrics: newMetrics(o.Metrics), picturing: make(chan struct{}, picturesAtOnce),
+		living: map[string]*Session{}, ended: map[string]sessionfile.File{}, hashes: map[string]string{}, pending: map[string]chan struct{}{},
+	}
+	known, err := o.Files.Load()
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range known {
+		h.ended[f.SessionID] = f
+		h.hashes[f.CapabilityHash] = f.SessionID
+		if f.Reason == "" && f.Ended == "" {
+			h.pending[f.SessionID] = make(chan struct{})
+		}
+	}
+	return h, nil
+}
+
+// Request is what a grant to the manifest's task is made from.
+func (h *Host) Request(m api.Manifest, sessionID string, k *lease.Keeper, floor lease.Token) lease.Request {
+	var byHand *lease.ByHand
+	if m.ByHand != nil {
+		byHand = &lease.ByHand{Holder: m.ByHand.Holder, Note: m.ByHand.Note}
+	}
+	return lease.Request{
+		ByHand:    byHand,
+		SessionID: sessionID, WorkerID: m.WorkerID, TaskID: m.TaskID, AccountID: m.AccountID, ProxyID: m.ProxyID,
+		LauncherID: h.o.LauncherID, BootID: h.o.BootID, PresenceEpoch: k.Epoch(), TTL: h.o.Timing.TTL, Floor: floor, Exclusive: m.Exclusive(),
+	}
+}
+
+// metrics are what sessions count.
+type metrics struct {
+	sessions    prometheus.Gauge
+	connections prometheus.Gauge
+	ends        *prometheus.CounterVec // by how
+	pictures    *prometheus.CounterVec // by what became of them
+	handovers   prometheus.Histogram
+}
+
+func newMetrics(r prometheus.Registerer) metrics {
+	m := metrics{
+		sessions:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_sessions", Help: "Sessions alive, those in recovery included."}),
+		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_connections", Help: "Websocket connections of workers."}),
+		ends:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_session_ends_total", Help: "Sessions that ended, by how."}, []string{"how"}),
+		pictures:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_pictures_total", Help: "Pictures of living sessions, by what became of them."}, []string{"how"}),
+		handovers:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_warm_handover_seconds", Help: "Time to grant a warm browser to the next task, from its request's turn.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
+	}
+	r.MustRegister(m.sessions, m.connections, m.ends, m.pictures, m.handovers)
+	return m
+}

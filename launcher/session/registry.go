@@ -1,0 +1,265 @@
+package session
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/sessionfile"
+)
+
+// maxEnded is how many sessions that are over are remembered.
+const maxEnded = 2000
+
+// takeoverWait bounds how long a request waits until it is known what becomes of a
+// session of an earlier launcher.
+const takeoverWait = 20 * time.Second
+
+// Lookup finds a living session, or says how it ended. One of an earlier launcher is
+// waited for until it is known what becomes of it.
+func (h *Host) Lookup(sessionID string) (*Session, error) {
+	if err := h.awaitTakeover(sessionID); err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.living[sessionID]; s != nil {
+		return s, nil
+	}
+	if f, ok := h.ended[sessionID]; ok {
+		return nil, endedProblem(f)
+	}
+	if h.draining { // it may have been left to the next launcher
+		return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask for session %s when it is back", sessionID)
+	}
+	return nil, api.Refuse(api.CodeUnknownSession, "no session %s is known here", sessionID)
+}
+
+func endedProblem(f sessionfile.File) *api.Problem {
+	how := f.Ended
+	if how == "" {
+		how = "the launcher that served it is gone"
+	}
+	return api.Refuse(api.CodeSessionEnded, "session %s is over: %s", f.SessionID, how).
+		With("session_id", f.SessionID).With("ended", how)
+}
+
+// Show describes a session, living or over.
+func (h *Host) Show(sessionID string) (api.Session, error) {
+	s, err := h.Lookup(sessionID)
+	if err == nil {
+		return s.Show(), nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f, ok := h.ended[sessionID]
+	if _, later := h.pending[sessionID]; !ok || later {
+		return api.Session{}, err
+	}
+	return api.Session{
+		SessionID: f.SessionID, ProfileID: f.Manifest.ProfileID, Token: f.Token, WorkerID: f.Manifest.WorkerID,
+		TaskID: f.Manifest.TaskID, State: api.SessionEnded, AcquiredAt: f.AcquiredAt, ExpiresAt: f.SeenAt, Ended: f.Ended,
+	}, nil
+}
+
+// ByCapability finds a living session by the secret in a path.
+func (h *Host) ByCapability(capability string) (*Session, error) {
+	h.mu.Lock()
+	sessionID, ok := h.hashes[sessionfile.HashCapability(capability)]
+	h.mu.Unlock()
+	if !ok {
+		return nil, api.Refuse(api.CodeUnknownSession, "no session has this capability")
+	}
+	s, err := h.Lookup(sessionID)
+	if err == nil {
+		s.learnCapability(capability)
+	}
+	return s, err
+}
+
+// Of finds the living session of a profile, worker and task that has not begun to end;
+// nil: there is none. Sessions of an earlier launcher are waited for.
+func (h *Host) Of(profile, worker, task string) *Session {
+	h.mu.Lock()
+	var pending []string
+	for id := range h.pending {
+		if m := h.ended[id].Manifest; m.ProfileID == profile && m.WorkerID == worker && m.TaskID == task {
+			pending = append(pending, id)
+		}
+	}
+	h.mu.Unlock()
+	for _, id := range pending {
+		_ = h.awaitTakeover(id) // the search tells
+	}
+	for _, s := range h.Living() {
+		if s.profile == profile && s.manifest.WorkerID == worker && s.manifest.TaskID == task && !s.Ending() {
+			return s
+		}
+	}
+	return nil
+}
+
+// OnProfile finds the living session with the lowest token on a profile; nil: there is
+// none.
+func (h *Host) OnProfile(profile string) *Session {
+	var first *Session
+	for _, s := range h.Living() {
+		if s.profile == profile && (first == nil || s.token < first.token) {
+			first = s
+		}
+	}
+	return first
+}
+
+// ByID finds a living session; nil: it is not one.
+func (h *Host) ByID(sessionID string) *Session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.living[sessionID]
+}
+
+// Living are the living sessions.
+func (h *Host) Living() []*Session {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.living))
+}
+
+// File is what is known of a session that is over, or is pending.
+func (h *Host) File(sessionID string) (sessionfile.File, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f, ok := h.ended[sessionID]
+	return f, ok
+}
+
+// Identify tells which profile and token a session has, or had.
+func (h *Host) Identify(sessionID string) (f sessionfile.File, known bool) {
+	if s := h.ByID(sessionID); s != nil {
+		return sessionfile.File{SessionID: s.id, Token: s.token, Manifest: s.manifest}, true
+	}
+	return h.File(sessionID)
+}
+
+// Drain has every session end as the launcher does. It may be called again.
+func (h *Host) Drain() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.draining = true
+	for _, s := range h.living {
+		s.update(h.drains)
+	}
+}
+
+func (h *Host) drains(f *facts) { f.draining, f.leaving = true, h.o.LeaveOnExit }
+
+// Draining tells whether Drain was called.
+func (h *Host) Draining() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.draining
+}
+
+// Enter counts a session that was granted among the living ones, and serves it until
+// its end.
+func (h *Host) Enter(s *Session) {
+	s.slot.Enter(s)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.living[s.id] = s
+	h.hashes[s.file.CapabilityHash] = s.id
+	delete(h.ended, s.id)
+	if h.draining {
+		s.update(h.drains)
+	}
+	h.metrics.sessions.Inc()
+	s.pictures.begin(s.journal.Entries())
+	h.work.Go(s.run)
+}
+
+// leave takes a session out of the living ones.
+func (h *Host) leave(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.living, s.id)
+}
+
+// Remember keeps what is to be known of a session that is over, and forgets the oldest
+// ones where there are too many.
+func (h *Host) Remember(f sessionfile.File) error {
+	err := h.o.Files.Save(f)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ended[f.SessionID] = f
+	h.hashes[f.CapabilityHash] = f.SessionID
+	if len(h.ended) <= maxEnded {
+		return err
+	}
+	var oldest []sessionfile.File
+	for _, e := range h.ended {
+		if e.Ended != "" {
+			oldest = append(oldest, e)
+		}
+	}
+	slices.SortFunc(oldest, func(a, b sessionfile.File) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
+	for _, e := range oldest[:min(len(oldest), maxEnded/10)] {
+		if running, ok, err := h.o.Root.Running(e.Manifest.ProfileID); err != nil || ok && running.SessionID == e.SessionID {
+			continue // its files are those of a browser that may live
+		}
+		delete(h.ended, e.SessionID)
+		delete(h.hashes, e.CapabilityHash)
+		h.o.Announcer.forget(e.SessionID)
+		err = errors.Join(err, h.o.Files.Remove(e.SessionID))
+	}
+	return err
+}
+
+// tidyDumps bounds the crash dumps of sessions that are over.
+func (h *Host) tidyDumps() error {
+	h.mu.Lock()
+	ended := slices.Collect(maps.Values(h.ended))
+	h.mu.Unlock()
+	return h.o.Driver.TidyDumps(ended)
+}
+
+// awaitTakeover returns when it is known what becomes of a session of an earlier
+// launcher.
+func (h *Host) awaitTakeover(sessionID string) error {
+	h.mu.Lock()
+	known := h.pending[sessionID]
+	h.mu.Unlock()
+	if known == nil {
+		return nil
+	}
+	late := time.NewTimer(takeoverWait)
+	defer late.Stop()
+	select {
+	case <-known:
+		return nil
+	case <-late.C:
+	case <-h.ctx.Done():
+	}
+	p := api.Refuse(api.CodeStoreUnavailable, "session %s of the launcher before is not taken over yet: ask again", sessionID).With("session_id", sessionID)
+	p.RetryAfter = 1
+	return p
+}
+
+// Known says that it is known what becomes of a session of an earlier launcher.
+func (h *Host) Known(sessionID string) {
+	h.KnownWhere(func(f sessionfile.File) bool { return f.SessionID == sessionID })
+}
+
+// KnownWhere says that it is known what becomes of the sessions of an earlier launcher
+// that match.
+func (h *Host) KnownWhere(match func(sessionfile.File) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, known := range h.pending {
+		if match(h.ended[id]) {
+			delete(h.pending, id)
+			close(known)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// A session of an earlier launcher that was killed, or that left its browsers, goes on
+// in this one: same id, same token, same capability. What is left of its clients in the
+// browser is fenced, and stays as it was until the worker is back.
+
+// storeTimeout bounds the transition by which a lease is taken over.
+const storeTimeout = 10 * time.Second
+
+// Takeover is what a session of an earlier launcher goes on with. The caller occupies
+// the profile.
+type Takeover struct {
+	Record  lease.Record // as it was found
+	Path    string
+	Slot    *slots.Slot
+	Lock    *profiledir.Lock
+	Browser *browser.Browser
+	// StartedFor is the session that the browser was started for.
+	StartedFor string
+	Keeper     *lease.Keeper // of the presence that the lease is to hang on
+	Request    lease.Request // by which it is taken over
+	// Continues tells whether the lease has not expired since the earlier launcher ended.
+	Continues func() bool
+	// DropCookies says that the session cookies that are kept on disk are in the browser
+	// already.
+	DropCookies bool
+}
+
+// Resume takes the lease over and makes a session of what is on disk. Enter begins to
+// serve it.
+func (h *Host) Resume(t Takeover) (*Session, error) {
+	f, _ := h.File(t.Record.SessionID)
+	f.Manifest.OneShot, f.Manifest.ByHand = f.OneShot, f.ByHand
+	entries, err := checkpoint.Read(h.o.Files.Journal(f.SessionID))
+	if err != nil {
+		return nil, err
+	}
+	s := h.New(f.Manifest, t.Record, t.Path, t.Slot, "")
+	s.file, s.facts, s.resume = f, factsLeft(f, entries, time.Now()), f.Resume
+	s.file.Unseen = true // while there was no launcher
+	if v, _ := s.policy.rule(s.facts, time.Now()); v.verdict != stay && v.verdict != interrupted {
+		return nil, fmt.Errorf("it would end at once: %s", v.reason)
+	}
+	// What nobody saw has to be known before anything else can happen.
+	if err := s.persist(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(h.ctx, storeTimeout)
+	defer cancel()
+	held, err := lease.Change(ctx, h.o.Store, s.profile, func(e lease.Entry) (lease.Record, error) {
+		if !t.Continues() {
+			return e.Record, lease.ErrExpired
+		}
+		return e.Record.Continue(s.token, t.Request, time.Now())
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.granted = held.Record; s.granted.SessionID != s.id {
+		return nil, fmt.Errorf("the lease is that of session %s", s.granted.SessionID)
+	}
+	if t.DropCookies {
+		if err := h.o.Jar.Drop(s.profile); err != nil {
+			return nil, err
+		}
+	}
+	s.Hold(t.Keeper)
+	if s.journal, err = checkpoint.Open(h.o.Files.Journal(s.id)); err == nil {
+		if err = s.record(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionsOver}); err == nil {
+			err = errors.Join(t.Lock.Keep(s.granted), s.Fence().Check())
+		}
+		if err != nil {
+			err = errors.Join(err, s.journal.Close())
+		}
+	}
+	if err != nil {
+		s.Fence().Shut(err)
+		s.holding.Stop()
+		return nil, err
+	}
+	s.takeBrowser(t)
+	if err := s.openDedicated(); err != nil {
+		s.log.Warn().Err(err).Msg("the session's own port is gone")
+	}
+	return s, nil
+}
+
+// takeBrowser gives the session, and its slot, the browser of the earlier launcher.
+func (s *Session) takeBrowser(t Takeover) {
+	s.browser = t.Browser
+	t.Slot.Locked(t.Lock)
+	t.Slot.Opened(t.Browser, t.StartedFor, nil)
+	t.Slot.Starting(s)
+	t.Browser.LimitMemory(s.granted.BrowserMemory)
+	t.Browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	for token, left := range t.Browser.Mux().Left() {
+		if token == s.token {
+			// A person's DevTools may not come back: nothing waits for them.
+			s.clients.inherit(left)
+			s.inherited = !s.policy.byHand
+		}
+	}
+}
+
+// Resumed ends what other sessions' clients left in the browser, and begins to serve.
+// The earlier launcher held new pages until it saw them; this one does.
+func (s *Session) Resumed() {
+	for token, left := range s.browser.Mux().Left() {
+		if token != s.token {
+			for _, p := range left {
+				s.clients.closeOne(s.h.ctx, p)
+			}
+		}
+	}
+	asking, cancel := context.WithTimeout(s.h.ctx, askTimeout)
+	defer cancel()
+	if err := s.browser.Monitor().LearnContext(asking); err != nil {
+		s.log.Warn().Err(err).Msg("it is not known which pages are the profile's own")
+	}
+	s.browser.LimitWrites(0)
+	s.log.Info().Int("pid", s.browser.PID()).Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Dur("grace", s.policy.grace).
+		Msg("session taken over: its worker may reconnect")
+	s.h.Enter(s)
+}
+
+// factsLeft is what is known of a session's worker when its launcher has ended:
+// the launcher ended the connections that were open, not the worker.
+func factsLeft(f sessionfile.File, entries []checkpoint.Entry, now time.Time) facts {
+	left := facts{startedAt: f.AcquiredAt, seenAt: now}
+	open, last := 0, ""
+	for _, e := range entries {
+		if e.Kind != checkpoint.KindConnection {
+			continue
+		}
+		last = e.Name
+		switch e.Name {
+		case connectionOpened:
+			open++
+		case connectionsOver:
+			open = 0
+		default:
+			open--
+		}
+	}
+	if left.connected = last != ""; !left.connected {
+		return left
+	}
+	left.endedAt, left.dropped = now, open > 0 || last != connectionClosed
+	left.left = left.dropped
+	return left
+}

@@ -1,0 +1,332 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/proxies"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// A session gets its browser in one of three ways, which are the same for a grant but
+// for the two steps of a Start.
+
+// Start is how a session gets its browser.
+type Start interface {
+	// Prepare comes before the lease is granted. It writes the session's file: whatever
+	// happens next, the next launcher knows what to recover. A session that is not
+	// granted then is forgotten.
+	Prepare(ctx context.Context, s *Session) error
+	// Open comes when the lease is granted and renewed. It puts the lease's record with
+	// its token beside the profile, synced, and returns when the browser can serve the
+	// session. The caller checks the fence after it.
+	Open(ctx context.Context, s *Session) error
+}
+
+// UnfitError says that a warm browser is none for the task, or not as it was left.
+type UnfitError struct {
+	Why    string // slots.Warm...
+	Detail string
+}
+
+func (e *UnfitError) Error() string {
+	return "the warm browser cannot be used: " + e.Why + " " + e.Detail
+}
+
+// Unmade forgets a session that was not granted.
+func (s *Session) Unmade() {
+	if s.journal != nil {
+		if err := s.journal.Close(); err != nil {
+			s.log.Warn().Err(err).Msg("journal not closed")
+		}
+	}
+	if err := s.h.o.Files.Remove(s.id); err != nil {
+		s.log.Warn().Err(err).Msg("session file not removed")
+	}
+}
+
+// Unanswered keeps a session of which the store did not say whether its lease was
+// granted: whoever sees the record later recovers a session that touched nothing.
+func (s *Session) Unanswered() error {
+	s.file.Reason = api.ReasonUnanswered
+	err := s.h.Remember(s.file)
+	if s.journal != nil {
+		err = errors.Join(err, s.journal.Close())
+	}
+	return err
+}
+
+// Granted says that the store has the session's lease.
+func (s *Session) Granted() {
+	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Msg("lease granted")
+}
+
+func notRecorded(err error) error {
+	if err == nil {
+		return nil
+	}
+	return api.Refuse(api.CodeBrowserStartFailed, "the session cannot be recorded, so it is not begun: %v", err)
+}
+
+// headless tells whether the manifest's task wants a browser without windows.
+func (h *Host) headless(m api.Manifest) bool {
+	if m.Headless != nil {
+		return *m.Headless
+	}
+	return h.o.Headless
+}
+
+// fitOf is what the manifest's task wants of a browser on the record's profile.
+func (h *Host) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) slots.Fit {
+	return slots.FitOf(m, r, proxy, h.headless(m), h.o.Driver.MemoryLimit(r.BrowserMemory))
+}
+
+// Cold starts a browser.
+type Cold struct{}
+
+// Prepare writes the session's file, synced.
+func (Cold) Prepare(_ context.Context, s *Session) error { return notRecorded(s.persist()) }
+
+// Open starts the browser.
+func (Cold) Open(ctx context.Context, s *Session) error {
+	lock := s.slot.Lock()
+	if err := errors.Join(lock.Keep(s.granted), s.openJournal()); err != nil {
+		return err
+	}
+	begun := time.Now()
+	// The deadline may have passed while the disk was slow.
+	if err := s.Fence().Check(); err != nil {
+		return err
+	}
+	proxy, err := s.slot.OpenProxy(s.path, s.log)
+	if err != nil {
+		return err
+	}
+	s.slot.Starting(s)
+	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
+		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, Sink: s.slot.Note, Log: s.log,
+	})
+	fit := s.h.fitOf(s.manifest, s.granted, s.slot.Proxy())
+	s.slot.Opened(s.browser, s.id, &fit)
+	if err != nil {
+		return err
+	}
+	if s.manifest.SessionCookies == api.CookiesDrop {
+		err = s.h.o.Jar.Drop(s.profile)
+	} else {
+		err = s.h.o.Jar.Restore(ctx, s.browser.Monitor().Observer(), s.profile)
+	}
+	if err == nil {
+		err = s.openDedicated()
+	}
+	if err != nil {
+		return err
+	}
+	s.noteState(ctx)
+	s.log.Info().Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("browser started")
+	return nil
+}
+
+// Join uses the browser that other runs of the profile have open.
+type Join struct{ Begun time.Time }
+
+// Prepare writes the session's file, synced.
+func (Join) Prepare(_ context.Context, s *Session) error { return notRecorded(s.persist()) }
+
+// Open joins the others.
+func (j Join) Open(ctx context.Context, s *Session) error {
+	err := errors.Join(s.slot.Lock().Keep(s.granted), s.openJournal(), s.Fence().Check())
+	if err == nil {
+		err = s.openDedicated()
+	}
+	if err != nil {
+		return err
+	}
+	s.noteState(ctx)
+	s.log.Info().Dur("took", time.Since(j.Begun)).Msg("joined the browser of the profile")
+	return nil
+}
+
+// quietTimeout bounds how long a warm browser may take to show, before a grant, that it
+// is as it was left.
+const quietTimeout = 2 * time.Second
+
+// Warm uses the browser that the profile's last session left open. What can be done side
+// by side is: it is what the worker waits for.
+type Warm struct {
+	record lease.Record // before the grant
+	proxy  *proxies.Proxy
+	begun  time.Time
+	idle   time.Duration // for how long the browser was warm
+
+	cookies chan cookiesAtGrant // one place
+}
+
+// cookiesAtGrant is the account's state at the grant, or why it is not known.
+type cookiesAtGrant struct {
+	cookies json.RawMessage
+	err     error
+}
+
+// NewWarm returns the start of a session whose profile has the record and the proxy.
+func NewWarm(record lease.Record, proxy *proxies.Proxy) *Warm {
+	return &Warm{record: record, proxy: proxy, begun: time.Now(), cookies: make(chan cookiesAtGrant, 1)}
+}
+
+// Prepare begins the session's file while the browser shows that it is fit, and what
+// state the account is in: as long as the browser is quiet, that stays so. It returns an
+// *UnfitError where the browser has to be closed.
+func (w *Warm) Prepare(ctx context.Context, s *Session) error {
+	r := w.record
+	if wanted := s.h.fitOf(s.manifest, r, w.proxy); wanted != *s.slot.Fit() || s.manifest.SessionCookies == api.CookiesDrop ||
+		r.KeepWarm != nil && !*r.KeepWarm || r.State != lease.Available {
+		return &UnfitError{Why: slots.WarmMismatch}
+	}
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
+	var unfit, opened error
+	var before sync.WaitGroup
+	before.Go(func() { unfit = s.browser.Monitor().Quiet(looking) })
+	before.Go(func() { opened = s.openJournal() })
+	s.h.work.Go(func() {
+		defer cancel()
+		cookies, err := s.browser.Cookies(looking)
+		w.cookies <- cookiesAtGrant{cookies, err}
+	})
+	persisted := s.h.o.Files.Begin(s.file)
+	before.Wait()
+	if unfit != nil {
+		return &UnfitError{Why: whyUnfit(unfit), Detail: unfit.Error()}
+	}
+	if err := errors.Join(persisted, opened); err != nil {
+		return notRecorded(err)
+	}
+	if what := s.slot.Disturbed(); what != "" {
+		return &UnfitError{Why: slots.WarmDisturbed, Detail: what}
+	}
+	w.idle = w.begun.Sub(s.slot.WarmSince())
+	return nil
+}
+
+// whyUnfit is the reason to close a browser that is not as it was left.
+func whyUnfit(err error) string {
+	switch {
+	case errors.Is(err, cdpproxy.ErrBrowserGone):
+		return slots.WarmGone
+	case errors.Is(err, context.DeadlineExceeded):
+		return slots.WarmHung
+	}
+	return slots.WarmDisturbed
+}
+
+// Open takes the browser over. Nobody is served before all of it is on disk.
+func (w *Warm) Open(_ context.Context, s *Session) error {
+	s.slot.Starting(s)
+	var err error
+	if what := s.slot.HandOver(); what != "" {
+		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
+	}
+	// Before the floor: it tells the next launcher that this was done.
+	err = errors.Join(err, s.h.o.Jar.Drop(s.profile))
+	var synced error
+	var rest sync.WaitGroup
+	rest.Go(func() { synced = s.h.o.Files.Sync(s.id) })
+	rest.Go(func() {
+		at := <-w.cookies
+		s.noteStateOf(at.cookies, at.err)
+	})
+	err = errors.Join(err, s.slot.Lock().Keep(s.granted))
+	rest.Wait()
+	if err = errors.Join(err, synced); err == nil {
+		err = s.openDedicated() // it writes the file again
+	}
+	if err != nil {
+		return err
+	}
+	s.h.metrics.handovers.Observe(time.Since(w.begun).Seconds())
+	s.log.Info().Int("pid", s.browser.PID()).Dur("idle", w.idle).Dur("took", time.Since(w.begun)).Msg("took over the warm browser")
+	return nil
+}
+
+// openDedicated gives the session a port of its own, if it asked for one.
+func (s *Session) openDedicated() error {
+	if !s.manifest.DedicatedPort {
+		return nil
+	}
+	url, closer, err := s.h.o.Dedicated(s.id, s.file.Dedicated)
+	if err != nil {
+		return err
+	}
+	s.dedicated = &url
+	s.h.work.Go(func() { <-s.done; closer() })
+	s.mu.Lock()
+	s.file.Dedicated = strings.TrimPrefix(url, "http://")
+	s.mu.Unlock()
+	return s.persist()
+}
+
+// noteState keeps digests of the account's state at the grant, for the bundle. From now
+// on what is seen in the browser is filed under this session.
+func (s *Session) noteState(ctx context.Context) {
+	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s.noteStateOf(s.browser.Cookies(asking))
+}
+
+func (s *Session) noteStateOf(cookies json.RawMessage, err error) {
+	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	content, err := s.h.o.Recoverer.Digests(s.profile, cookies, err)
+	if err == nil {
+		err = os.WriteFile(s.h.o.Files.Digests(s.id), content, 0o600)
+	}
+	if err != nil {
+		s.log.Warn().Err(err).Msg("no digests of the account's state: whether it changes cannot be told")
+	}
+}
+
+// clearTimeout bounds how long a session's pages may take to close.
+const clearTimeout = 5 * time.Second
+
+// staysWarm leaves the browser of a session that ends in order open, as the next task may
+// have it, or tells that it is to be closed. The evidence is stored, the fence shut.
+func (s *Session) staysWarm() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
+	defer cancel()
+	keep := slots.KeepWarm{
+		Manifest: s.manifest.KeepWarm, Profile: s.granted.KeepWarm, Cookies: s.manifest.SessionCookies, Started: s.slot.Fit() != nil,
+	}
+	if now, err := s.h.o.Store.Get(ctx, s.profile); err == nil {
+		keep.Profile = now.Record.KeepWarm // it may have been changed meanwhile
+	}
+	if why := s.h.o.Slots.Against(keep, s.path); why != "" {
+		s.log.Debug().Str("why", why).Msg("the browser does not stay warm")
+		return false
+	}
+	begun := time.Now()
+	m := s.browser.Monitor()
+	err := m.Clear(ctx, s.clients)
+	if err == nil {
+		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence
+	}
+	if err == nil {
+		// A browser that crashes while nobody uses it may not cost a login.
+		err = s.h.o.Jar.KeepAll(ctx, m.Observer(), s.profile)
+	}
+	if err != nil {
+		s.log.Warn().AnErr("problem", errors.Join(err, s.h.o.Jar.Drop(s.profile))).Msg("the browser cannot be handed on: it is closed")
+		return false
+	}
+	s.browser.LimitWrites(0)
+	s.log.Info().Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("browser stays open for the next task")
+	return true
+}

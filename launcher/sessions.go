@@ -1,0 +1,173 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/session"
+	"leasehold/lease"
+)
+
+// Sessions returns the living sessions, oldest first.
+func (l *Launcher) Sessions() []api.Session {
+	shown := []api.Session{}
+	for _, s := range l.sessions.Living() {
+		shown = append(shown, s.Show())
+	}
+	slices.SortFunc(shown, func(a, b api.Session) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
+	return shown
+}
+
+// Session returns a session, living or over.
+func (l *Launcher) Session(sessionID string) (api.Session, error) { return l.sessions.Show(sessionID) }
+
+// SessionByCapability finds a session by the secret in a path.
+func (l *Launcher) SessionByCapability(capability string) (api.Session, error) {
+	s, err := l.sessions.ByCapability(capability)
+	if err != nil {
+		return api.Session{}, err
+	}
+	return s.Show(), nil
+}
+
+// SessionOf finds the living session of a profile, worker and task.
+func (l *Launcher) SessionOf(profileID, workerID, taskID string) (api.Session, bool) {
+	s := l.sessions.Of(profileID, workerID, taskID)
+	if s == nil {
+		return api.Session{}, false
+	}
+	return s.Show(), true
+}
+
+// Connect opens a connection to a session: to its browser, or to one target.
+func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string) (api.Connection, error) {
+	s, err := l.sessions.Lookup(sessionID)
+	if err != nil {
+		return nil, err
+	}
+	return s.Connect(ctx, targetID)
+}
+
+// writable finds the session for a write that carries a token.
+func (l *Launcher) writable(ctx context.Context, sessionID string, token lease.Token, write string) (*session.Session, error) {
+	s, err := l.sessions.ForWrite(ctx, sessionID, token, write)
+	return s, l.problem(err)
+}
+
+// Heartbeat says that the worker lives.
+func (l *Launcher) Heartbeat(ctx context.Context, sessionID string, h api.Heartbeat) (api.Session, error) {
+	s, err := l.writable(ctx, sessionID, h.Token, "heartbeat")
+	if err != nil {
+		return api.Session{}, err
+	}
+	err = s.Heartbeat(h)
+	return s.Show(), err
+}
+
+// Step names what the worker does now.
+func (l *Launcher) Step(ctx context.Context, sessionID string, st api.Step) error {
+	s, err := l.writable(ctx, sessionID, st.Token, "step")
+	if err != nil {
+		return err
+	}
+	return s.Step(st)
+}
+
+// Checkpoint names a point of the task.
+func (l *Launcher) Checkpoint(ctx context.Context, sessionID string, c api.Checkpoint) error {
+	s, err := l.writable(ctx, sessionID, c.Token, "checkpoint")
+	if err != nil {
+		return err
+	}
+	return s.Checkpoint(c)
+}
+
+// Event puts what the task reports into the journal.
+func (l *Launcher) Event(ctx context.Context, sessionID string, e api.TaskEvent) error {
+	s, err := l.writable(ctx, sessionID, e.Token, "event")
+	if err != nil {
+		return err
+	}
+	return s.Event(e)
+}
+
+// Release ends the session in order and returns when the profile is free.
+func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release) (api.Session, error) {
+	s, err := l.writable(ctx, sessionID, r.Token, "release")
+	if err != nil {
+		return api.Session{}, err
+	}
+	return s.Release(ctx, r)
+}
+
+// monitorOf finds the monitor of a living session's browser.
+func (l *Launcher) monitorOf(sessionID string) (*session.Session, *monitor.Monitor, error) {
+	s, err := l.sessions.Lookup(sessionID)
+	if err != nil {
+		return nil, nil, err
+	}
+	m, err := s.Monitor()
+	return s, m, err
+}
+
+// Targets lists what Chrome's own /json/list would.
+func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target, error) {
+	_, m, err := l.monitorOf(sessionID)
+	if err != nil {
+		return nil, err
+	}
+	open, err := m.Targets(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("targets of session %s: %w", sessionID, err)
+	}
+	targets := []api.Target{}
+	for _, t := range open {
+		targets = append(targets, api.Target{ID: string(t.TargetID), Type: t.Type, Title: t.Title, URL: t.URL})
+	}
+	return targets, nil
+}
+
+// NewTarget opens a tab.
+func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Target, error) {
+	_, m, err := l.monitorOf(sessionID)
+	if err != nil {
+		return api.Target{}, err
+	}
+	if url == "" {
+		url = "about:blank"
+	}
+	var r struct {
+		TargetID string `json:"targetId"`
+	}
+	if err := m.Observer().Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &r); err != nil {
+		return api.Target{}, api.Invalid("url", "%v", err)
+	}
+	return api.Target{ID: r.TargetID, Type: "page", URL: url}, nil
+}
+
+// ActivateTarget brings a tab to the front.
+func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID string) error {
+	return l.onTarget(ctx, sessionID, targetID, "Target.activateTarget")
+}
+
+// CloseTarget closes a tab.
+func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) error {
+	if s, err := l.sessions.Lookup(sessionID); err == nil {
+		s.PageCloses()
+	}
+	return l.onTarget(ctx, sessionID, targetID, "Target.closeTarget")
+}
+
+func (l *Launcher) onTarget(ctx context.Context, sessionID, targetID, method string) error {
+	_, m, err := l.monitorOf(sessionID)
+	if err != nil {
+		return err
+	}
+	if err := m.Observer().Call(ctx, "", method, map[string]string{"targetId": targetID}, nil); err != nil {
+		return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// RunsError says that a held profile takes no further run.
+type RunsError struct {
+	Profile string
+	Why     string
+}
+
+func (e *RunsError) Error() string {
+	return fmt.Sprintf("profile %s takes no further run: %s", e.Profile, e.Why)
+}
+
+// join adds a run to a profile that is held already.
+func (r Record) join(q Request, now time.Time) (Record, error) {
+	if why := r.Shut(q.Exclusive); why != "" {
+		return r, &RunsError{Profile: r.ProfileID, Why: why}
+	}
+	if q.LauncherID != r.LauncherID || q.PresenceEpoch != r.PresenceEpoch {
+		return r, &RunsError{Profile: r.ProfileID, Why: "another stay of a launcher holds it"}
+	}
+	r.Token++
+	r.SessionID, r.OwnerWorkerID, r.TaskID = q.SessionID, q.WorkerID, q.TaskID
+	r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.Add(q.TTL).UTC()
+	r.Runs = append(slices.Clone(r.Runs), q.run(r.Token, now))
+	return r.step(Granted, Held, now, EventGranted)
+}
+
+// Shut says why a held profile takes no further run, or is empty.
+func (r Record) Shut(exclusive bool) string {
+	switch {
+	case len(r.LostRuns) > 0:
+		return "a run was lost, and the profile is inspected when the others end"
+	case exclusive:
+		return "the task wants it for itself, and it is in use"
+	case slices.ContainsFunc(r.Runs, func(run Run) bool { return run.Exclusive }):
+		return "the task that has it wants it for itself"
+	case len(r.Runs) >= max(r.MaxActiveRuns, 1):
+		return fmt.Sprintf("%d of %d runs are active", len(r.Runs), max(r.MaxActiveRuns, 1))
+	}
+	return ""
+}
+
+// EndRun takes one of several runs out of a profile that goes on: released, or
+// lost with its evidence. The last run ends by Release or Suspect.
+func (r Record) EndRun(t Token, lost bool, reason, outcome string, ev Sealed, now time.Time) (Record, error) {
+	i := slices.IndexFunc(r.Runs, func(run Run) bool { return run.Token == t })
+	if i < 0 {
+		return r, &FencedError{Profile: r.ProfileID, Token: t, Current: r.Token}
+	}
+	if len(r.Runs) == 1 {
+		return r, &RunsError{Profile: r.ProfileID, Why: "the last run ends the lease"}
+	}
+	r = r.Clone()
+	run := r.Runs[i]
+	run.Reason, run.EvidenceID = reason, ev.EvidenceID
+	r.Runs = slices.Delete(r.Runs, i, i+1)
+	r = r.sealed(ev)
+	kept := r.Reason
+	r.Reason, r.Outcome = reason, outcome
+	fact, event := RunEnded, EventReleased
+	if lost {
+		fact, event = RunLost, EventExpired
+		r.LostRuns = append(r.LostRuns, run)
+	}
+	next, err := r.step(fact, Held, now, event)
+	if err != nil {
+		return r, err
+	}
+	next = next.of(run)
+	next.Reason, next.Outcome = kept, ""
+	if last := next.Runs[len(next.Runs)-1]; next.SessionID == run.SessionID {
+		next.SessionID, next.OwnerWorkerID, next.TaskID = last.SessionID, last.OwnerWorkerID, last.TaskID
+	}
+	return next, nil
+}

@@ -1,0 +1,163 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Fact is something that happens to a lease, and moves it from state to state.
+type Fact string
+
+// The facts.
+const (
+	Created      Fact = "created"       // a profile got settings before its first lease
+	Granted      Fact = "granted"       // to a task, or to one more task of a shared profile
+	RunEnded     Fact = "run_ended"     // one of several runs was released
+	RunLost      Fact = "run_lost"      // one of several runs was lost
+	Released     Fact = "released"      // the last run ended in order
+	Suspected    Fact = "suspected"     // its worker or its launcher was lost
+	Reasserted   Fact = "reasserted"    // the holder lives after all
+	Fenced       Fact = "fenced"        // the token was raised above the holder's
+	Examined     Fact = "examined"      // the facts about the profile were gathered
+	FoundSafe    Fact = "found_safe"    // decided: release or retry
+	FoundResume  Fact = "found_resume"  // decided: resume
+	FoundUnclear Fact = "found_unclear" // decided: a person has to look
+	Abandoned    Fact = "abandoned"     // the home did not come back to inspect and decide
+	Approved     Fact = "approved"      // by a person
+	Kept         Fact = "kept"          // by a person, in review
+	TakenByHand  Fact = "taken_by_hand" // by a person who uses the profile
+	HandedBack   Fact = "handed_back"   // by that person, into the review that was open
+	Restored     Fact = "restored"      // the store forgot: the home's own copy counts
+	Forgotten    Fact = "forgotten"     // the store forgot, and the home cannot vouch for the profile
+)
+
+// Actor is who may state a fact.
+type Actor string
+
+// The actors.
+const (
+	Holder      Actor = "the launcher that holds the lease"
+	AnyLauncher Actor = "any launcher"
+	Home        Actor = "the launcher whose disk has the profile"
+	Person      Actor = "a person"
+)
+
+// Transition is one row of the table.
+type Transition struct {
+	From State // empty: the profile has no record
+	Fact Fact
+	To   State
+	By   Actor
+}
+
+// Table is the whole of it: what is not in it is refused. Renewals and settings
+// leave the state as it is and are not transitions.
+var Table = []Transition{
+	{"", Created, Available, Home},
+	{"", Granted, Held, Home},
+	{Available, Granted, Held, Home},
+	{ResumePending, Granted, Held, Home},
+	{Held, Granted, Held, Holder},
+	{Held, RunEnded, Held, Holder},
+	{Held, RunLost, Held, Holder},
+	{Held, Released, Available, Holder},
+
+	{Held, Suspected, SuspectedStale, AnyLauncher},
+	{SuspectedStale, Reasserted, Held, Holder},
+	{SuspectedStale, Fenced, Quarantined, AnyLauncher},
+	{Quarantined, Examined, Inspected, Home},
+	{Quarantined, Abandoned, ManualReview, AnyLauncher},
+	{Inspected, FoundSafe, Available, Home},
+	{Inspected, FoundResume, ResumePending, Home},
+	{Inspected, FoundUnclear, ManualReview, Home},
+	{Inspected, Abandoned, ManualReview, AnyLauncher},
+	{ManualReview, Approved, Available, Person},
+	{ManualReview, Kept, ManualReview, Person},
+
+	{"", TakenByHand, Held, Person},
+	{Available, TakenByHand, Held, Person},
+	{ManualReview, TakenByHand, Held, Person},
+	{Held, HandedBack, ManualReview, Person},
+}
+
+// States lists them all, in the order of a recovery.
+var States = []State{Held, SuspectedStale, Quarantined, Inspected, Available, ResumePending, ManualReview}
+
+// A store that lost a record, or went back to an old one, says nothing reliable
+// of the profile: its home may restate it from whatever the store now says.
+func init() {
+	for _, from := range append([]State{""}, States...) {
+		for _, to := range []State{Available, ResumePending, ManualReview} {
+			Table = append(Table, Transition{from, Restored, to, Home})
+		}
+		Table = append(Table, Transition{from, Forgotten, Quarantined, Home})
+	}
+}
+
+// CanBecome tells whether some fact leads from the state to next.
+func (s State) CanBecome(next State) bool {
+	return slices.ContainsFunc(Table, func(t Transition) bool { return t.From == s && t.To == next })
+}
+
+// Free tells whether a profile in this state may be granted to somebody.
+func (s State) Free() bool { return s == "" || s == Available || s == ResumePending }
+
+// TransitionError says that a step is not in the table.
+type TransitionError struct {
+	Profile string
+	From    State
+	Fact    Fact
+}
+
+func (e *TransitionError) Error() string {
+	from := e.From
+	if from == "" {
+		from = "no lease"
+	}
+	return fmt.Sprintf("lease of %s: %s cannot be %s", e.Profile, from, e.Fact)
+}
+
+// step makes the transition of the table that the fact stands for, and writes its
+// events into the outbox.
+func (r Record) step(fact Fact, to State, now time.Time, events ...string) (Record, error) {
+	if !slices.ContainsFunc(Table, func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
+		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
+	}
+	r = r.Clone()
+	r.State = to
+	for _, name := range events {
+		r = r.emit(name, now)
+	}
+	return r, nil
+}
+
+func (r Record) emit(name string, now time.Time) Record {
+	r.Sequence++
+	e := Event{
+		Event: name, ProfileID: r.ProfileID, Token: r.Token, Sequence: r.Sequence,
+		At: now.UTC(), State: r.State, Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons,
+		EvidenceID: r.EvidenceID, SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID,
+		TaskID: r.TaskID, LauncherID: r.LauncherID, LastKnownURL: r.LastKnownURL,
+		LastKnownStep: r.LastKnownStep, ResumeFrom: r.ResumeFrom, Outcome: r.Outcome, DecisionVersion: r.DecisionVersion,
+	}
+	if r.State == ResumePending {
+		e.LastSafeCheckpoint = r.LastSafeCheckpoint
+	}
+	if r.Review != nil {
+		e.Reviewer = r.Review.Reviewer
+	}
+	r.Outbox = append(r.Outbox, e)
+	return r
+}
+
+// of makes the last event in the outbox one of the run, and not of the profile's
+// latest.
+func (r Record) of(run Run) Record {
+	e := &r.Outbox[len(r.Outbox)-1]
+	e.SessionID, e.OwnerWorkerID, e.TaskID = run.SessionID, run.OwnerWorkerID, run.TaskID
+	if run.Token != e.Token {
+		e.RunToken = run.Token
+	}
+	return r
+}

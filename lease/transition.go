@@ -51,9 +51,9 @@ type Transition struct {
 	By   Actor
 }
 
-// Table is the whole of it: what is not in it is refused. Renewals and settings
-// leave the state as it is and are not transitions.
-var Table = []Transition{
+// transitions is the whole table: a step that is not in it is refused. Renewals and
+// changes of settings leave the state as it is and are not transitions.
+var transitions = [...]Transition{
 	{"", Created, Available, Home},
 	{"", Granted, Held, Home},
 	{Available, Granted, Held, Home},
@@ -79,26 +79,46 @@ var Table = []Transition{
 	{Available, TakenByHand, Held, Person},
 	{ManualReview, TakenByHand, Held, Person},
 	{Held, HandedBack, ManualReview, Person},
+
+	// A store that lost a record, or went back to an old copy, says nothing
+	// reliable about the profile. The profile's home may therefore replace the
+	// record, whatever state the store shows.
+	{"", Restored, Available, Home},
+	{"", Restored, ResumePending, Home},
+	{"", Restored, ManualReview, Home},
+	{"", Forgotten, Quarantined, Home},
+	{Held, Restored, Available, Home},
+	{Held, Restored, ResumePending, Home},
+	{Held, Restored, ManualReview, Home},
+	{Held, Forgotten, Quarantined, Home},
+	{SuspectedStale, Restored, Available, Home},
+	{SuspectedStale, Restored, ResumePending, Home},
+	{SuspectedStale, Restored, ManualReview, Home},
+	{SuspectedStale, Forgotten, Quarantined, Home},
+	{Quarantined, Restored, Available, Home},
+	{Quarantined, Restored, ResumePending, Home},
+	{Quarantined, Restored, ManualReview, Home},
+	{Quarantined, Forgotten, Quarantined, Home},
+	{Inspected, Restored, Available, Home},
+	{Inspected, Restored, ResumePending, Home},
+	{Inspected, Restored, ManualReview, Home},
+	{Inspected, Forgotten, Quarantined, Home},
+	{Available, Restored, Available, Home},
+	{Available, Restored, ResumePending, Home},
+	{Available, Restored, ManualReview, Home},
+	{Available, Forgotten, Quarantined, Home},
+	{ResumePending, Restored, Available, Home},
+	{ResumePending, Restored, ResumePending, Home},
+	{ResumePending, Restored, ManualReview, Home},
+	{ResumePending, Forgotten, Quarantined, Home},
+	{ManualReview, Restored, Available, Home},
+	{ManualReview, Restored, ResumePending, Home},
+	{ManualReview, Restored, ManualReview, Home},
+	{ManualReview, Forgotten, Quarantined, Home},
 }
 
-// States lists them all, in the order of a recovery.
-var States = []State{Held, SuspectedStale, Quarantined, Inspected, Available, ResumePending, ManualReview}
-
-// A store that lost a record, or went back to an old one, says nothing reliable
-// of the profile: its home may restate it from whatever the store now says.
-func init() {
-	for _, from := range append([]State{""}, States...) {
-		for _, to := range []State{Available, ResumePending, ManualReview} {
-			Table = append(Table, Transition{from, Restored, to, Home})
-		}
-		Table = append(Table, Transition{from, Forgotten, Quarantined, Home})
-	}
-}
-
-// CanBecome tells whether some fact leads from the state to next.
-func (s State) CanBecome(next State) bool {
-	return slices.ContainsFunc(Table, func(t Transition) bool { return t.From == s && t.To == next })
-}
+// Table returns a copy of all transitions, in a fixed order.
+func Table() []Transition { return slices.Clone(transitions[:]) }
 
 // Free tells whether a profile in this state may be granted to somebody.
 func (s State) Free() bool { return s == "" || s == Available || s == ResumePending }
@@ -121,7 +141,7 @@ func (e *TransitionError) Error() string {
 // step makes the transition of the table that the fact stands for, and writes its
 // events into the outbox.
 func (r Record) step(fact Fact, to State, now time.Time, events ...string) (Record, error) {
-	if !slices.ContainsFunc(Table, func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
+	if !slices.ContainsFunc(transitions[:], func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
 		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
 	}
 	r = r.Clone()

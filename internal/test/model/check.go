@@ -27,10 +27,11 @@ const (
 // checker sees everything at once, and so knows what no launcher can.
 type checker struct {
 	w       *World
-	applied map[string]fate // by nonce
-	forgot  int64           // when the store forgot last
-	losses  int             // how often the store forgot
-	sealed  map[string]bool // bundles that are stored
+	table   []lease.Transition // all that the rules allow
+	applied map[string]fate    // by nonce
+	forgot  int64              // when the store forgot last
+	losses  int                // how often the store forgot
+	sealed  map[string]bool    // bundles that are stored
 	truths  map[string]*truth
 	closed  map[string]uint64 // the last epoch of a launcher that others closed
 	swaps   []*Swap
@@ -55,7 +56,7 @@ type truth struct {
 
 func newChecker(w *World) checker {
 	return checker{
-		w: w, applied: map[string]fate{}, forgot: -1e18, sealed: map[string]bool{}, truths: map[string]*truth{}, closed: map[string]uint64{},
+		w: w, table: lease.Table(), applied: map[string]fate{}, forgot: -1e18, sealed: map[string]bool{}, truths: map[string]*truth{}, closed: map[string]uint64{},
 	}
 }
 
@@ -169,7 +170,7 @@ func (c *checker) record(writer string, prev, next version[lease.Record]) lease.
 		if !c.recounting() && (p.State != n.State || p.Token != n.Token || len(p.Runs) != len(n.Runs)) {
 			c.w.broken(NothingLost, "%s of %s, token %d, became %s, token %d, without an event", p.State, n.ProfileID, p.Token, n.State, n.Token)
 		}
-	case !slices.ContainsFunc(lease.Table, func(row lease.Transition) bool {
+	case !slices.ContainsFunc(c.table, func(row lease.Transition) bool {
 		return row.From == p.State && row.To == n.State && may(row.By, writer, p, n)
 	}):
 		c.w.broken(TheTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(p.State, "nothing"), n.ProfileID)

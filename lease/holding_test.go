@@ -11,7 +11,7 @@ import (
 // holding runs a test on a lease that was just granted.
 func holding(t *testing.T, test func(b *bench, h *Holding)) {
 	keeping(t, func(b *bench) {
-		h := b.hold(Record{ProfileID: "p", MaxActiveRuns: 3})
+		h := b.hold(Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: 3}})
 		defer h.Stop()
 		test(b, h)
 	})

@@ -89,11 +89,10 @@ type Record struct {
 	// of the profile names it, so that a removed bundle shows.
 	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
 	// Outcome is what the worker said of its task when it released.
-	Outcome string  `json:"outcome,omitempty"`
-	Review  *Review `json:"review,omitempty"`
-	// ByHand says which person has the profile, or had it during the review
-	// that is open.
-	ByHand *ByHand `json:"by_hand,omitempty"`
+	Outcome string `json:"outcome,omitempty"`
+
+	HumanReview
+
 	// Runs are the tasks on the profile's Chrome now, in the order of their
 	// grants.
 	Runs []Run `json:"runs"`
@@ -101,23 +100,11 @@ type Record struct {
 	// more, and the profile goes through recovery when the last run ends.
 	LostRuns []Run `json:"lost_runs,omitempty"`
 
-	// Settings of the profile.
-	MaxActiveRuns   int      `json:"max_active_runs"`
-	ExpectedDomains []string `json:"expected_domains,omitempty"`
-	SensitiveURLs   []string `json:"sensitive_urls,omitempty"`
-	SensitiveWords  []string `json:"sensitive_words,omitempty"`
-	// KeepWarm says whether the browser stays open after a release; nil leaves it
-	// to the tasks.
-	KeepWarm *bool `json:"keep_warm,omitempty"`
+	Settings
 
-	// WarmSince is since when the browser is open without a session, as its
-	// launcher shows it. It is never stored.
+	// WarmSince is when the browser was left open without a session, as the
+	// launcher that has it shows the record to clients. It is never stored.
 	WarmSince time.Time `json:"warm_since,omitzero"`
-	// BrowserMemory is the most, in bytes, that its browser may have in memory, where
-	// that is less than the host's own limit; zero: that one.
-	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
-	// HarmlessRequests are kinds of requests that change nothing of the account.
-	HarmlessRequests []string `json:"harmless_requests,omitempty"`
 
 	// Sequence counts the profile's events; each transition adds one or more.
 	Sequence uint64 `json:"sequence"`
@@ -128,6 +115,34 @@ type Record struct {
 	// the event stream. The write that makes a transition carries its event, so
 	// the two cannot come apart.
 	Outbox []Event `json:"outbox,omitempty"`
+}
+
+// Settings are what the profile's owner sets for all its tasks. The account and the
+// proxy are settings too; they stand at the beginning of a Record.
+type Settings struct {
+	// MaxActiveRuns is how many tasks may share the profile's browser at a time.
+	MaxActiveRuns   int      `json:"max_active_runs"`
+	ExpectedDomains []string `json:"expected_domains,omitempty"`
+	SensitiveURLs   []string `json:"sensitive_urls,omitempty"`
+	SensitiveWords  []string `json:"sensitive_words,omitempty"`
+	// KeepWarm tells whether the browser stays open after a release; nil leaves
+	// that to the tasks.
+	KeepWarm *bool `json:"keep_warm,omitempty"`
+	// BrowserMemory is how much memory the browser may use, in bytes, where that
+	// is less than the limit of the host; zero means the limit of the host.
+	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
+	// HarmlessRequests describe requests that change nothing in the account.
+	HarmlessRequests []string `json:"harmless_requests,omitempty"`
+}
+
+// HumanReview is the part that people have in a Record.
+type HumanReview struct {
+	// Review is the last decision that a person made about the profile; nil where
+	// there is none since the last grant.
+	Review *Review `json:"review,omitempty"`
+	// ByHand names the person who uses the profile by hand now, or who used it
+	// during the review that is open; nil where nobody does or did.
+	ByHand *ByHand `json:"by_hand,omitempty"`
 }
 
 // Run is one task on the profile's Chrome, with a token of its own.
@@ -213,20 +228,25 @@ func (r Record) Clone() Record {
 	r.Reasons = slices.Clone(r.Reasons)
 	r.Runs = slices.Clone(r.Runs)
 	r.LostRuns = slices.Clone(r.LostRuns)
-	r.ExpectedDomains = slices.Clone(r.ExpectedDomains)
-	r.SensitiveURLs = slices.Clone(r.SensitiveURLs)
-	r.SensitiveWords = slices.Clone(r.SensitiveWords)
-	r.HarmlessRequests = slices.Clone(r.HarmlessRequests)
+	r.Settings = r.Settings.clone()
 	r.Outbox = slices.Clone(r.Outbox)
 	if r.Review != nil {
 		review := *r.Review
 		r.Review = &review
 	}
-	if r.KeepWarm != nil {
-		warm := *r.KeepWarm
-		r.KeepWarm = &warm
-	}
 	return r
+}
+
+func (s Settings) clone() Settings {
+	s.ExpectedDomains = slices.Clone(s.ExpectedDomains)
+	s.SensitiveURLs = slices.Clone(s.SensitiveURLs)
+	s.SensitiveWords = slices.Clone(s.SensitiveWords)
+	s.HarmlessRequests = slices.Clone(s.HarmlessRequests)
+	if s.KeepWarm != nil {
+		warm := *s.KeepWarm
+		s.KeepWarm = &warm
+	}
+	return s
 }
 
 // Sessions are those that the record names: the latest, the living and the lost.

@@ -23,7 +23,7 @@ var states = []State{Held, SuspectedStale, Quarantined, Inspected, Available, Re
 func in(s State) Record {
 	r := Record{
 		ProfileID: "p", State: s, Token: 7, Sequence: 20, SessionID: "s7", OwnerWorkerID: "w7", TaskID: "t7",
-		LauncherID: "home", Home: "home", PresenceEpoch: 3, MaxActiveRuns: 3, TTLSeconds: 30,
+		LauncherID: "home", Home: "home", PresenceEpoch: 3, TTLSeconds: 30, Settings: Settings{MaxActiveRuns: 3},
 	}
 	if s == "" {
 		return Record{ProfileID: "p"}
@@ -225,7 +225,7 @@ func TestAPersonHandsAReviewBack(t *testing.T) {
 	incident := Record{
 		ProfileID: "p", State: ManualReview, Token: 9, Sequence: 4, SessionID: "s9", OwnerWorkerID: "w9", TaskID: "t9", Reason: "heartbeat_timeout",
 		Decision: DecisionManualReview, Reasons: []string{"a POST"}, DecisionVersion: 2, EvidenceID: "incident", LastKnownURL: "https://shop/pay",
-		LastKnownStep: "pay", LastSafeCheckpoint: "cart", SuspectedAt: noon, RecoveryStartedAt: noon, Review: &Review{Decision: ReviewKeep, Reviewer: "bob"},
+		LastKnownStep: "pay", LastSafeCheckpoint: "cart", SuspectedAt: noon, RecoveryStartedAt: noon, HumanReview: HumanReview{Review: &Review{Decision: ReviewKeep, Reviewer: "bob"}},
 	}
 	r := incident
 	for round := range 2 { // also the second time it is the first incident's review
@@ -353,7 +353,7 @@ func TestHeal(t *testing.T) {
 // grants makes a record with runs 1, 2, ... of up to most at once.
 func grants(t *testing.T, most, n int) Record {
 	t.Helper()
-	r := Record{ProfileID: "p", MaxActiveRuns: most}
+	r := Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: most}}
 	for i := range n {
 		var err error
 		if r, err = r.Grant(Request{SessionID: fmt.Sprintf("s%d", i+1), TaskID: fmt.Sprintf("t%d", i+1), LauncherID: "home", PresenceEpoch: 3, TTL: time.Second}, noon); err != nil {
@@ -369,7 +369,7 @@ func TestWhoMayJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exclusive, err := Record{ProfileID: "p", MaxActiveRuns: 3}.Grant(Request{LauncherID: "home", PresenceEpoch: 3, Exclusive: true}, noon)
+	exclusive, err := Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: 3}}.Grant(Request{LauncherID: "home", PresenceEpoch: 3, Exclusive: true}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +517,7 @@ func TestProfileIDs(t *testing.T) {
 // run that was granted ends by exactly one event.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := Record{ProfileID: "p", MaxActiveRuns: rapid.IntRange(1, 3).Draw(t, "runs")}
+		r := Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: rapid.IntRange(1, 3).Draw(t, "runs")}}
 		var published []Event
 		own, floor := r, Token(0)
 		pick := func(name string) Token { return Token(rapid.Uint64Range(0, uint64(floor)+1).Draw(t, name)) }

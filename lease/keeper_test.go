@@ -1,8 +1,11 @@
 package lease
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold/internal/boottime"
@@ -333,6 +336,59 @@ func TestDeadlineIsCountedFromTheSend(t *testing.T) {
 	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 3}, now-1); !errors.Is(err, ErrExpired) || stay.Deadline() != sent+hold {
 		t.Fatalf("an answer at the deadline: %v, deadline %v", err, stay.Deadline())
 	}
+}
+
+// slowStore is a store whose requests take a while on their way, and whose answers
+// do too.
+type slowStore struct {
+	*memory
+	clock boottime.Clock
+	// sends counts the calls of SwapPresence; sentAt is when the last one began.
+	sends, sentAt atomic.Int64
+}
+
+const slowness = 2 * time.Second
+
+func (s *slowStore) SwapPresence(ctx context.Context, prev PresenceEntry, next Presence) (PresenceEntry, error) {
+	s.sentAt.Store(int64(s.clock()))
+	s.sends.Add(1)
+	time.Sleep(slowness)
+	stored, err := s.memory.SwapPresence(ctx, prev, next)
+	time.Sleep(slowness)
+	return stored, err
+}
+
+// Others count their wait from when the store applied a write, which can be right
+// after it was sent. A keeper therefore counts its deadline from before the send,
+// never from the answer: when it opens its presence, and at every renewal.
+func TestKeeperCountsFromBeforeTheSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, s: newMemory(), start: time.Now()}
+		store := &slowStore{memory: b.s, clock: b.clock}
+		options := b.options()
+		options.Store = store
+		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, 0, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Stop()
+		want := func(writes int64, what string) {
+			t.Helper()
+			latest := boottime.Instant(store.sentAt.Load()).Add(timing.TTL - timing.Margin())
+			if n := store.sends.Load(); n != writes {
+				t.Fatalf("%s: %d writes were sent, want %d", what, n, writes)
+			}
+			if k.Deadline() != latest {
+				t.Errorf("%s: the deadline is %v later than one that is counted from before the send", what, k.Deadline().Sub(latest))
+			}
+		}
+		want(1, "opened")
+		for n := range int64(3) {
+			time.Sleep(timing.Renewal() + 2*slowness)
+			synctest.Wait()
+			want(n+2, "renewed")
+		}
+	})
 }
 
 func TestTimings(t *testing.T) {

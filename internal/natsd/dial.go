@@ -27,27 +27,13 @@ const (
 // cannot be reached now is an error that names the URL, without its password.
 // The server is tried until ctx ends, at most five seconds per address.
 func Dial(ctx context.Context, rawURL, credsFile string, log zerolog.Logger) (*nats.Conn, error) {
-	var opts []nats.Option
+	opts := connOptions(log)
 	if credsFile != "" {
 		if _, err := os.Stat(credsFile); err != nil {
 			return nil, fmt.Errorf("nats credentials: %w: check --nats-creds", err)
 		}
 		opts = append(opts, nats.UserCredentials(credsFile))
 	}
-	return dial(ctx, rawURL, log, opts...)
-}
-
-// DialAdmin connects to the embedded server that another process of this host
-// runs in dir, with all permissions.
-func DialAdmin(ctx context.Context, dir string, log zerolog.Logger) (*nats.Conn, error) {
-	b, err := os.ReadFile(AdminURLFile(dir))
-	if err != nil {
-		return nil, fmt.Errorf("nats credentials: %w: is a launcher with an embedded server running on this data directory?", err)
-	}
-	return dial(ctx, strings.TrimSpace(string(b)), log, adminInbox())
-}
-
-func dial(ctx context.Context, rawURL string, log zerolog.Logger, opts ...nats.Option) (*nats.Conn, error) {
 	wait := dialTime
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline))
@@ -55,7 +41,7 @@ func dial(ctx context.Context, rawURL string, log zerolog.Logger, opts ...nats.O
 	if err := ctx.Err(); err != nil || wait <= 0 {
 		return nil, fmt.Errorf("nats server %s: no time left to connect: %w", Redact(rawURL), context.Cause(ctx))
 	}
-	nc, err := nats.Connect(rawURL, append(append(connOptions(log), nats.Timeout(wait)), opts...)...)
+	nc, err := nats.Connect(rawURL, append(opts, nats.Timeout(wait))...)
 	switch {
 	case err == nil:
 		return nc, nil

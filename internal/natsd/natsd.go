@@ -1,6 +1,6 @@
 // Package natsd is a launcher's side of NATS: the embedded server that a launcher
 // runs when it was not pointed at one (Start), and the connection with the
-// options that leases need (Server.Connect, Dial, DialAdmin).
+// options that leases need (Server.Connect, Dial).
 //
 // What is promised of the embedded server: JetStream writes are on the disk
 // before they are acknowledged, one process at a time uses a directory, and a

@@ -31,14 +31,6 @@ func (s *Store) Flush(ctx context.Context) error {
 	}
 }
 
-// Republish looks through the outboxes of all records for events that their
-// launchers did not publish, publishes them, and waits for that. Open and every
-// reconnect do the same in the background.
-func (s *Store) Republish(ctx context.Context) error {
-	s.pub.sweep()
-	return s.Flush(ctx)
-}
-
 // Announce is part of lease.Store. The event is stored when Announce returns nil;
 // after lease.ErrUnavailable it may be.
 func (s *Store) Announce(ctx context.Context, e lease.Event) error {

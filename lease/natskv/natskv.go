@@ -142,9 +142,6 @@ func (s *Store) Close() {
 	})
 }
 
-// Connected tells whether there is a connection to a server at this moment.
-func (s *Store) Connected() bool { return s.nc.IsConnected() }
-
 // Ping asks the leader of the bucket for a sign of life. lease.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)

@@ -466,17 +466,15 @@ func TestOutboxOfACrashedLauncher(t *testing.T) {
 		wg.Go(func() { flushed(t, other) })
 	}
 	wg.Go(func() {
-		if err := s.Republish(t.Context()); err != nil {
-			t.Error(err)
-		}
+		s.pub.sweep()
+		flushed(t, s)
 	})
 	wg.Wait()
 	for i := range n {
 		wantHistory(t, s, "p"+strconv.Itoa(i), "granted/1/1", "suspected_stale/1/2", "quarantined/2/3", "expired/2/4")
 	}
-	if err := s.Republish(t.Context()); err != nil {
-		t.Error(err)
-	}
+	s.pub.sweep()
+	flushed(t, s)
 	wantHistory(t, s, "p0", "granted/1/1", "suspected_stale/1/2", "quarantined/2/3", "expired/2/4")
 }
 
@@ -545,7 +543,7 @@ func TestServerRestart(t *testing.T) {
 	s := open(t, dialVia(t, dir, addr))
 	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
 	flushed(t, s)
-	if err := s.Ping(t.Context()); err != nil || !s.Connected() {
+	if err := s.Ping(t.Context()); err != nil || !s.nc.IsConnected() {
 		t.Errorf("ping: %v", err)
 	}
 	away := s.nc.StatusChanged(nats.RECONNECTING)
@@ -566,7 +564,7 @@ func TestServerRestart(t *testing.T) {
 			t.Errorf("%s without a server: %v", name, err)
 		}
 	}
-	if s.Connected() {
+	if s.nc.IsConnected() {
 		t.Error("connected to nothing")
 	}
 

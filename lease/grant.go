@@ -16,13 +16,14 @@ type Request struct {
 	Floor Token
 	// Exclusive says that the task shares the profile with nobody.
 	Exclusive bool
-	// ByHand is set where it is a person who asks, who may have a profile in
-	// review too.
+	// ByHand is set where a person asks for the profile, and nil where a task
+	// does. A person may also take a profile that is in manual review.
 	ByHand *ByHand
 }
 
-// FloorError says that the store offers a token that was used before: it lost
-// records, or went back to an old copy. The floor has to heal the record first.
+// FloorError says that the next token by the stored record was used before: the
+// store lost records, or went back to an old copy. Record.Heal has to repair the
+// record before the profile can be granted.
 type FloorError struct {
 	Profile        string
 	Offered, Floor Token
@@ -32,9 +33,10 @@ func (e *FloorError) Error() string {
 	return fmt.Sprintf("lease of %s: the store offers token %d, but %d was used before: it forgot", e.Profile, e.Offered, e.Floor)
 }
 
-// Grant gives the profile to the request's task under a new token. What the last
-// session left in the record (reason, decision, step) makes room; its URL and
-// evidence stay until they are replaced. A FloorError where the store forgot.
+// Grant gives the profile to the task of the request under a new token. It clears
+// what describes the end of the last session (reason, decision, step) and keeps that
+// session's URL and evidence until others replace them. A profile that is held gets
+// one more run. Errors: *FloorError, *RunsError, *TransitionError.
 func (r Record) Grant(q Request, now time.Time) (Record, error) {
 	if r.Token < q.Floor {
 		return r, &FloorError{Profile: r.ProfileID, Offered: r.Token + 1, Floor: q.Floor}
@@ -74,22 +76,24 @@ func (r Record) Grant(q Request, now time.Time) (Record, error) {
 		r.LastSafeCheckpoint, r.ResumeFrom = "", ""
 	}
 	r.Runs = []Run{q.run(r.Token, now)}
-	return r.step(fact, Held, now, EventGranted)
+	return r.transition(fact, Held, now, EventGranted)
 }
 
 func (q Request) run(t Token, now time.Time) Run {
 	return Run{SessionID: q.SessionID, Token: t, OwnerWorkerID: q.WorkerID, TaskID: q.TaskID, Exclusive: q.Exclusive, AcquiredAt: now.UTC()}
 }
 
-// Sealed names a bundle that was stored.
+// Sealed names an evidence bundle that is stored, with the hash of its manifest. The
+// zero Sealed is no bundle.
 type Sealed struct {
 	EvidenceID string
 	SHA256     string
 }
 
-// Release ends a held lease in order. The caller has proved that Chrome is gone
-// and has stored the evidence. A review that was open before a person took the
-// profile by hand is open again.
+// Release ends a held lease in order. The caller has proved that Chrome is gone,
+// and has stored the evidence. If a person took the profile out of a review, that
+// review is open again afterwards. Errors: *RunsError while other runs are active or
+// after one was lost, *TransitionError.
 func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Record, error) {
 	if len(r.LostRuns) > 0 {
 		return r, &RunsError{Profile: r.ProfileID, Why: "a run was lost: the profile has to be inspected, not released"}
@@ -99,19 +103,19 @@ func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Recor
 	}
 	runs := r.Runs
 	r.Reason, r.Outcome = reason, outcome
-	r = r.sealed(ev)
+	r = r.withEvidence(ev)
 	r.ReleasedAt, r.Runs = now.UTC(), nil
 	reviewed := r.ByHand != nil && r.ByHand.Review != nil
 	fact, to := Released, Available
 	if reviewed {
 		fact, to = HandedBack, ManualReview
 	}
-	r, err := r.step(fact, to, now, EventReleased)
+	r, err := r.transition(fact, to, now, EventReleased)
 	if err != nil {
 		return r, err
 	}
 	if len(runs) == 1 {
-		r = r.of(runs[0])
+		r = r.aboutRun(runs[0])
 	}
 	if !reviewed {
 		r.ByHand = nil
@@ -120,7 +124,8 @@ func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Recor
 	return r.reopen().emit(string(ManualReview), now), nil
 }
 
-func (r Record) sealed(ev Sealed) Record {
+// withEvidence makes ev the newest bundle of the profile, if there is one.
+func (r Record) withEvidence(ev Sealed) Record {
 	if ev.EvidenceID != "" {
 		r.EvidenceID, r.EvidenceSHA256 = ev.EvidenceID, ev.SHA256
 	}

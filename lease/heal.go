@@ -4,15 +4,16 @@ import (
 	"time"
 )
 
-// ReasonRecordLost is the reason of a profile whose record the store forgot while
-// it was in use or in recovery.
+// ReasonRecordLost is the reason in the record of a profile whose record the store
+// lost while the profile was in use or in recovery.
 const ReasonRecordLost = "record_lost"
 
-// Heal replaces a record that the store forgot, or has only an old copy of, by
-// what the profile's home knows: own is the last record that the home wrote, and
-// floor the highest token that it used. Where own stands at the floor and was
-// free or with a person, that is restored; else nobody can say what happened
-// since, and the profile goes through recovery.
+// Heal repairs a record that the store lost, or has only an old copy of, from what
+// the profile's home knows: own is the last record that the home kept, and floor the
+// highest token that was used on the profile directory. A record whose token is not
+// below the floor is returned as it is. If own has the token of the floor and was
+// free or with a person, it is restored. Otherwise nobody can say what happened since
+// own was written, and the profile is quarantined under a new token.
 func (r Record) Heal(own Record, floor Token, now time.Time) (Record, error) {
 	if r.Token >= floor {
 		return r, nil
@@ -27,9 +28,9 @@ func (r Record) Heal(own Record, floor Token, now time.Time) (Record, error) {
 	if own.Token == floor {
 		switch own.State {
 		case Available, ResumePending, ManualReview:
-			return r.step(Restored, own.State, now, string(own.State))
+			return r.transition(Restored, own.State, now, string(own.State))
 		}
 	}
 	r.Reason = ReasonRecordLost
-	return r.fence(Forgotten, r.Runs, floor, now)
+	return r.quarantine(Forgotten, r.Runs, floor, now)
 }

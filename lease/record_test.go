@@ -38,7 +38,7 @@ func TestRecordAsJSON(t *testing.T) {
 	}
 }
 
-// Whoever changes a clone does not change the original.
+// A change to a clone leaves the original as it is.
 func TestCloneSharesNothing(t *testing.T) {
 	warm := true
 	r := Record{

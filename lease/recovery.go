@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Decisions that end a recovery, as the record names them.
+// The decisions that end a recovery, as the record names them.
 const (
 	DecisionRelease      = "release"
 	DecisionResume       = "resume"
@@ -14,71 +14,76 @@ const (
 	DecisionManualReview = "manual_review"
 )
 
-// Suspect marks a held lease whose worker or holder was lost.
+// Suspect marks a held lease whose worker or launcher was lost. ev is the evidence
+// that was stored before.
 func (r Record) Suspect(reason string, ev Sealed, now time.Time) (Record, error) {
 	r.Reason, r.SuspectedAt = reason, now.UTC()
-	r = r.sealed(ev)
-	return r.step(Suspected, SuspectedStale, now, string(SuspectedStale))
+	r = r.withEvidence(ev)
+	return r.transition(Suspected, SuspectedStale, now, string(SuspectedStale))
 }
 
-// Reassert takes a suspicion back: the holder is alive and was within its
-// deadline all the time.
+// Reassert takes a suspicion back: the holder is alive, and its deadline never
+// passed. Each run is announced again by an event.
 func (r Record) Reassert(now time.Time) (Record, error) {
 	r.Reason, r.SuspectedAt = "reasserted", time.Time{}
 	r.HeartbeatAt = now.UTC()
-	r, err := r.step(Reasserted, Held, now)
+	r, err := r.transition(Reasserted, Held, now)
 	if err != nil {
 		return r, err
 	}
 	for _, run := range r.Runs {
-		r = r.emit(EventGranted, now).of(run)
+		r = r.emit(EventGranted, now).aboutRun(run)
 	}
 	return r, nil
 }
 
-// Quarantine closes the profile to everybody but its recovery, and raises the
-// token above everything the old owner could hold. Every run of it is reported as
-// expired too: it ended without a release.
+// Quarantine closes the profile to everybody but its recovery, and raises the token
+// above floor and above every token that the old holder could have. Each run gets an
+// event that it expired, since it ended without a release.
 func (r Record) Quarantine(floor Token, now time.Time) (Record, error) {
-	return r.fence(Fenced, r.Runs, floor, now)
+	return r.quarantine(Fenced, r.Runs, floor, now)
 }
 
-func (r Record) fence(fact Fact, runs []Run, floor Token, now time.Time) (Record, error) {
+// quarantine is Quarantine by one of the two facts that lead to that state. runs are
+// those that have ended with it.
+func (r Record) quarantine(fact Fact, runs []Run, floor Token, now time.Time) (Record, error) {
 	r.Token = max(r.Token, floor) + 1
 	r.RecoveryStartedAt, r.Runs = now.UTC(), nil
 	if len(r.LostRuns)+len(runs) > 1 {
 		r.LostRuns = slices.Concat(r.LostRuns, runs)
 	}
-	r, err := r.step(fact, Quarantined, now, string(Quarantined))
+	r, err := r.transition(fact, Quarantined, now, string(Quarantined))
 	if err != nil {
 		return r, err
 	}
 	for _, run := range runs {
-		r = r.emit(EventExpired, now).of(run)
+		r = r.emit(EventExpired, now).aboutRun(run)
 	}
 	return r, nil
 }
 
-// Inspect records that the facts were gathered. ev replaces the bundle where the
-// inspection stored one of its own.
+// Inspect records that the inspection is complete. ev is the bundle that the
+// inspection itself stored, if it did.
 func (r Record) Inspect(ev Sealed, now time.Time) (Record, error) {
-	r = r.sealed(ev)
-	return r.step(Examined, Inspected, now, string(Inspected))
+	r = r.withEvidence(ev)
+	return r.transition(Examined, Inspected, now, string(Inspected))
 }
 
-// Verdict is the end of a recovery.
+// Verdict is what ends a recovery: the decision, and what comes with it.
 type Verdict struct {
 	Decision string
 	Reasons  []string
-	// Version is that of the table that decided.
+	// Version is the version of the decision table that was used.
 	Version int
-	// Of a resume: the step to go on from, and the last safe checkpoint.
+	// ResumeFrom is the step from which a task may resume, and Checkpoint the last
+	// safe checkpoint. Both belong to the decision to resume.
 	ResumeFrom, Checkpoint string
-	// Cooldown is how long nobody gets the profile, from now.
+	// Cooldown is for how long, from now, nobody gets the profile.
 	Cooldown time.Duration
 }
 
-// Settle ends a recovery with the verdict's decision.
+// Settle ends a recovery by the decision of the verdict. The error names a decision
+// that does not exist, or is a *TransitionError.
 func (r Record) Settle(v Verdict, now time.Time) (Record, error) {
 	r.Decision, r.Reasons, r.DecisionVersion = v.Decision, slices.Clone(v.Reasons), v.Version
 	fact, to := FoundUnclear, ManualReview
@@ -95,13 +100,13 @@ func (r Record) Settle(v Verdict, now time.Time) (Record, error) {
 		return r, fmt.Errorf("decision %q: want release, resume, retry or manual_review", v.Decision)
 	}
 	r.LostRuns = nil
-	return r.step(fact, to, now, string(to))
+	return r.transition(fact, to, now, string(to))
 }
 
-// Abandon hands a profile in recovery whose home did not come back to a person.
-// ev is the bundle that says what could not be had.
+// Abandon gives a profile in recovery to a person, because its home did not come back
+// to inspect it. ev is the bundle that says what evidence is missing.
 func (r Record) Abandon(reasons []string, ev Sealed, now time.Time) (Record, error) {
 	r.Decision, r.Reasons, r.DecisionVersion = DecisionManualReview, slices.Clone(reasons), 0
-	r = r.sealed(ev)
-	return r.step(Abandoned, ManualReview, now, string(ManualReview))
+	r = r.withEvidence(ev)
+	return r.transition(Abandoned, ManualReview, now, string(ManualReview))
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// RunsError says that a held profile takes no further run.
+// RunsError says that what was asked does not fit the runs of a held profile: it
+// takes no further run, or cannot be released or go on without this one.
 type RunsError struct {
 	Profile string
 	Why     string
@@ -16,7 +17,8 @@ func (e *RunsError) Error() string {
 	return fmt.Sprintf("profile %s takes no further run: %s", e.Profile, e.Why)
 }
 
-// join adds a run to a profile that is held already.
+// join adds a run to a profile that is held already. A *RunsError where it takes no
+// further run.
 func (r Record) join(q Request, now time.Time) (Record, error) {
 	if why := r.Shut(q.Exclusive); why != "" {
 		return r, &RunsError{Profile: r.ProfileID, Why: why}
@@ -28,10 +30,11 @@ func (r Record) join(q Request, now time.Time) (Record, error) {
 	r.SessionID, r.OwnerWorkerID, r.TaskID = q.SessionID, q.WorkerID, q.TaskID
 	r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.Add(q.TTL).UTC()
 	r.Runs = append(slices.Clone(r.Runs), q.run(r.Token, now))
-	return r.step(Granted, Held, now, EventGranted)
+	return r.transition(Granted, Held, now, EventGranted)
 }
 
-// Shut says why a held profile takes no further run, or is empty.
+// Shut says why a held profile takes no further run; it is empty where one may join.
+// exclusive says that the run wants the profile for itself.
 func (r Record) Shut(exclusive bool) string {
 	switch {
 	case len(r.LostRuns) > 0:
@@ -46,8 +49,9 @@ func (r Record) Shut(exclusive bool) string {
 	return ""
 }
 
-// EndRun takes one of several runs out of a profile that goes on: released, or
-// lost with its evidence. The last run ends by Release or Suspect.
+// EndRun ends one of several runs, while the others go on. lost says that it did not
+// end in order. The last run of a profile ends by Release or Suspect instead. Errors:
+// *FencedError where no run has the token, *RunsError where it is the last one.
 func (r Record) EndRun(t Token, lost bool, reason, outcome string, ev Sealed, now time.Time) (Record, error) {
 	i := slices.IndexFunc(r.Runs, func(run Run) bool { return run.Token == t })
 	if i < 0 {
@@ -60,20 +64,21 @@ func (r Record) EndRun(t Token, lost bool, reason, outcome string, ev Sealed, no
 	run := r.Runs[i]
 	run.Reason, run.EvidenceID = reason, ev.EvidenceID
 	r.Runs = slices.Delete(r.Runs, i, i+1)
-	r = r.sealed(ev)
-	kept := r.Reason
+	r = r.withEvidence(ev)
+	reasonOfLease := r.Reason
 	r.Reason, r.Outcome = reason, outcome
 	fact, event := RunEnded, EventReleased
 	if lost {
 		fact, event = RunLost, EventExpired
 		r.LostRuns = append(r.LostRuns, run)
 	}
-	next, err := r.step(fact, Held, now, event)
+	next, err := r.transition(fact, Held, now, event)
 	if err != nil {
 		return r, err
 	}
-	next = next.of(run)
-	next.Reason, next.Outcome = kept, ""
+	next = next.aboutRun(run)
+	// Reason and outcome were for the event: the lease itself goes on.
+	next.Reason, next.Outcome = reasonOfLease, ""
 	if last := next.Runs[len(next.Runs)-1]; next.SessionID == run.SessionID {
 		next.SessionID, next.OwnerWorkerID, next.TaskID = last.SessionID, last.OwnerWorkerID, last.TaskID
 	}

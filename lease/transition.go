@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// Fact is something that happens to a lease, and moves it from state to state.
+// Fact is an event in the life of a lease that takes it from one state to another.
 type Fact string
 
 // The facts.
 const (
-	Created      Fact = "created"       // a profile got settings before its first lease
-	Granted      Fact = "granted"       // to a task, or to one more task of a shared profile
+	Created      Fact = "created"       // the profile got settings before its first lease
+	Granted      Fact = "granted"       // a task got the profile, alone or beside others
 	RunEnded     Fact = "run_ended"     // one of several runs was released
 	RunLost      Fact = "run_lost"      // one of several runs was lost
 	Released     Fact = "released"      // the last run ended in order
-	Suspected    Fact = "suspected"     // its worker or its launcher was lost
-	Reasserted   Fact = "reasserted"    // the holder lives after all
+	Suspected    Fact = "suspected"     // the worker or the launcher was lost
+	Reasserted   Fact = "reasserted"    // the holder was suspected and is alive
 	Fenced       Fact = "fenced"        // the token was raised above the holder's
-	Examined     Fact = "examined"      // the facts about the profile were gathered
-	FoundSafe    Fact = "found_safe"    // decided: release or retry
-	FoundResume  Fact = "found_resume"  // decided: resume
-	FoundUnclear Fact = "found_unclear" // decided: a person has to look
+	Examined     Fact = "examined"      // the inspection of the profile is complete
+	FoundSafe    Fact = "found_safe"    // decision: release or retry
+	FoundResume  Fact = "found_resume"  // decision: resume
+	FoundUnclear Fact = "found_unclear" // decision: a person has to look
 	Abandoned    Fact = "abandoned"     // the home did not come back to inspect and decide
-	Approved     Fact = "approved"      // by a person
-	Kept         Fact = "kept"          // by a person, in review
-	TakenByHand  Fact = "taken_by_hand" // by a person who uses the profile
-	HandedBack   Fact = "handed_back"   // by that person, into the review that was open
-	Restored     Fact = "restored"      // the store forgot: the home's own copy counts
-	Forgotten    Fact = "forgotten"     // the store forgot, and the home cannot vouch for the profile
+	Approved     Fact = "approved"      // a person made the profile available
+	Kept         Fact = "kept"          // a person left the profile in review
+	TakenByHand  Fact = "taken_by_hand" // a person began to use the profile
+	HandedBack   Fact = "handed_back"   // that person is done, and the earlier review is open again
+	Restored     Fact = "restored"      // the store forgot the record; the home's own copy replaces it
+	Forgotten    Fact = "forgotten"     // the store forgot the record, and the home cannot vouch for the profile
 )
 
 // Actor is who may state a fact.
@@ -43,7 +43,7 @@ const (
 	Person      Actor = "a person"
 )
 
-// Transition is one row of the table.
+// Transition is one row of the table of transitions.
 type Transition struct {
 	From State // empty: the profile has no record
 	Fact Fact
@@ -123,7 +123,8 @@ func Table() []Transition { return slices.Clone(transitions[:]) }
 // Free tells whether a profile in this state may be granted to somebody.
 func (s State) Free() bool { return s == "" || s == Available || s == ResumePending }
 
-// TransitionError says that a step is not in the table.
+// TransitionError says that a fact was stated in a state for which the table has no
+// such transition.
 type TransitionError struct {
 	Profile string
 	From    State
@@ -138,9 +139,10 @@ func (e *TransitionError) Error() string {
 	return fmt.Sprintf("lease of %s: %s cannot be %s", e.Profile, from, e.Fact)
 }
 
-// step makes the transition of the table that the fact stands for, and writes its
-// events into the outbox.
-func (r Record) step(fact Fact, to State, now time.Time, events ...string) (Record, error) {
+// transition returns the record in the state to, with the events added to its outbox,
+// each under the next sequence number. A *TransitionError where the table does not
+// have this transition.
+func (r Record) transition(fact Fact, to State, now time.Time, events ...string) (Record, error) {
 	if !slices.ContainsFunc(transitions[:], func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
 		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
 	}
@@ -152,6 +154,7 @@ func (r Record) step(fact Fact, to State, now time.Time, events ...string) (Reco
 	return r, nil
 }
 
+// emit adds an event about the record as it is to the outbox.
 func (r Record) emit(name string, now time.Time) Record {
 	r.Sequence++
 	e := Event{
@@ -171,9 +174,9 @@ func (r Record) emit(name string, now time.Time) Record {
 	return r
 }
 
-// of makes the last event in the outbox one of the run, and not of the profile's
-// latest.
-func (r Record) of(run Run) Record {
+// aboutRun makes the last event of the outbox one about this run. Without it an event
+// names the run that was granted last.
+func (r Record) aboutRun(run Run) Record {
 	e := &r.Outbox[len(r.Outbox)-1]
 	e.SessionID, e.OwnerWorkerID, e.TaskID = run.SessionID, run.OwnerWorkerID, run.TaskID
 	if run.Token != e.Token {

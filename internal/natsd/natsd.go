@@ -200,7 +200,7 @@ func serverOptions(dir, host string, port int, password string) (*server.Options
 	launchers, subscribers := account(opts, launchersAccount), account(opts, subscribersAccount)
 	opts.Users = []*server.User{{Username: adminUser, Password: string(hash), Account: launchers}}
 	if loopback(host) {
-		// The anonymous user is one with a key, because for one with an empty password
+		// The anonymous user is one with a key, because for one with a password
 		// the server would warn that the password is no hash. Nobody keeps the private
 		// half of the key.
 		pair, err := nkeys.CreateUser()

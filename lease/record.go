@@ -34,13 +34,13 @@ type State string
 
 // The states of a lease.
 const (
-	Held           State = "held"
-	SuspectedStale State = "suspected_stale"
-	Quarantined    State = "quarantined"
-	Inspected      State = "inspected"
-	Available      State = "available"
-	ResumePending  State = "resume_pending"
-	ManualReview   State = "manual_review"
+	Held           State = "held"            // a task or a person has the profile
+	SuspectedStale State = "suspected_stale" // the worker or the launcher that has it seems to be lost
+	Quarantined    State = "quarantined"     // only the recovery may use the profile
+	Inspected      State = "inspected"       // the facts for the decision are known
+	Available      State = "available"       // the profile may be granted
+	ResumePending  State = "resume_pending"  // it may be granted to the task that is to resume
+	ManualReview   State = "manual_review"   // a person has to decide
 )
 
 // Record is the lease of one profile, as it is stored and as clients see it. It is

@@ -160,7 +160,7 @@ func (c *checker) record(writer string, prev, next version[lease.Record]) lease.
 	t := c.of(n.ProfileID)
 	rewritten := published == 0 && n.State == lease.Held && n.Token > p.Token && writer == n.LauncherID
 	if rewritten {
-		c.w.counts["leases stated again"]++
+		c.w.counts["leases written again"]++
 	}
 	if n.Token < p.Token && !c.recounting() {
 		c.w.broken(TokensGrow, "%s stores token %d of %s over %d", writer, n.Token, n.ProfileID, p.Token)

@@ -16,13 +16,6 @@ type Fence struct {
 	cause    atomic.Pointer[error]
 }
 
-// NewFence returns an open fence for the token that shuts at the deadline.
-func NewFence(token Token, deadline boottime.Instant, clock boottime.Clock) *Fence {
-	var at atomic.Int64
-	at.Store(int64(deadline))
-	return &Fence{token: token, clock: clock, deadline: &at}
-}
-
 // Token is the token that the fence guards.
 func (f *Fence) Token() Token { return f.token }
 

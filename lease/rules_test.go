@@ -87,7 +87,7 @@ var makes = map[Fact]func(Record) (Record, error){
 
 func TestEveryFactInEveryState(t *testing.T) {
 	rows := map[Fact]bool{Created: true}
-	for _, row := range transitions {
+	for _, row := range Table() {
 		rows[row.Fact] = true
 	}
 	for fact := range rows {
@@ -101,7 +101,7 @@ func TestEveryFactInEveryState(t *testing.T) {
 				before := in(from)
 				got, err := do(before)
 				var want []State
-				for _, row := range transitions {
+				for _, row := range Table() {
 					if row.From == from && row.Fact == fact {
 						want = append(want, row.To)
 					}
@@ -148,12 +148,12 @@ func TestArchitectureShowsTheTable(t *testing.T) {
 func printTable() string {
 	var s strings.Builder
 	s.WriteString("| from | fact | to | stated by |\n| --- | --- | --- | --- |\n")
-	for _, row := range transitions {
+	for _, row := range Table() {
 		if row.Fact != Restored && row.Fact != Forgotten {
 			fmt.Fprintf(&s, "| %s | %s | %s | %s |\n", cmp.Or(row.From, "no record"), row.Fact, row.To, row.By)
 		}
 	}
-	for _, row := range transitions {
+	for _, row := range Table() {
 		if row.From == "" && (row.Fact == Restored || row.Fact == Forgotten) {
 			fmt.Fprintf(&s, "| any, or no record | %s | %s | %s |\n", row.Fact, row.To, row.By)
 		}
@@ -164,7 +164,7 @@ func printTable() string {
 func TestTheStoreMayForgetInEveryState(t *testing.T) {
 	for _, from := range append([]State{""}, states...) {
 		for _, fact := range []Fact{Restored, Forgotten} {
-			if !slices.ContainsFunc(transitions[:], func(row Transition) bool { return row.From == from && row.Fact == fact && row.By == Home }) {
+			if !slices.ContainsFunc(Table(), func(row Transition) bool { return row.From == from && row.Fact == fact && row.By == Home }) {
 				t.Errorf("from %q nothing can be %s by its home", from, fact)
 			}
 		}

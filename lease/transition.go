@@ -51,74 +51,74 @@ type Transition struct {
 	By   Actor
 }
 
-// transitions is the whole table: a step that is not in it is refused. Renewals and
-// changes of settings leave the state as it is and are not transitions.
-var transitions = [...]Transition{
-	{"", Created, Available, Home},
-	{"", Granted, Held, Home},
-	{Available, Granted, Held, Home},
-	{ResumePending, Granted, Held, Home},
-	{Held, Granted, Held, Holder},
-	{Held, RunEnded, Held, Holder},
-	{Held, RunLost, Held, Holder},
-	{Held, Released, Available, Holder},
+// Table returns the whole table of transitions: one that is not in it is refused. Renewals
+// and changes of settings leave the state as it is and are not transitions. The slice is
+// the caller's own.
+func Table() []Transition {
+	return []Transition{
+		{"", Created, Available, Home},
+		{"", Granted, Held, Home},
+		{Available, Granted, Held, Home},
+		{ResumePending, Granted, Held, Home},
+		{Held, Granted, Held, Holder},
+		{Held, RunEnded, Held, Holder},
+		{Held, RunLost, Held, Holder},
+		{Held, Released, Available, Holder},
 
-	{Held, Suspected, SuspectedStale, AnyLauncher},
-	{SuspectedStale, Reasserted, Held, Holder},
-	{SuspectedStale, Fenced, Quarantined, AnyLauncher},
-	{Quarantined, Examined, Inspected, Home},
-	{Quarantined, Abandoned, ManualReview, AnyLauncher},
-	{Inspected, FoundSafe, Available, Home},
-	{Inspected, FoundResume, ResumePending, Home},
-	{Inspected, FoundUnclear, ManualReview, Home},
-	{Inspected, Abandoned, ManualReview, AnyLauncher},
-	{ManualReview, Approved, Available, Person},
-	{ManualReview, Kept, ManualReview, Person},
+		{Held, Suspected, SuspectedStale, AnyLauncher},
+		{SuspectedStale, Reasserted, Held, Holder},
+		{SuspectedStale, Fenced, Quarantined, AnyLauncher},
+		{Quarantined, Examined, Inspected, Home},
+		{Quarantined, Abandoned, ManualReview, AnyLauncher},
+		{Inspected, FoundSafe, Available, Home},
+		{Inspected, FoundResume, ResumePending, Home},
+		{Inspected, FoundUnclear, ManualReview, Home},
+		{Inspected, Abandoned, ManualReview, AnyLauncher},
+		{ManualReview, Approved, Available, Person},
+		{ManualReview, Kept, ManualReview, Person},
 
-	{"", TakenByHand, Held, Person},
-	{Available, TakenByHand, Held, Person},
-	{ManualReview, TakenByHand, Held, Person},
-	{Held, HandedBack, ManualReview, Person},
+		{"", TakenByHand, Held, Person},
+		{Available, TakenByHand, Held, Person},
+		{ManualReview, TakenByHand, Held, Person},
+		{Held, HandedBack, ManualReview, Person},
 
-	// A store that lost a record, or went back to an old copy, says nothing
-	// reliable about the profile. The profile's home may therefore replace the
-	// record, whatever state the store shows.
-	{"", Restored, Available, Home},
-	{"", Restored, ResumePending, Home},
-	{"", Restored, ManualReview, Home},
-	{"", Forgotten, Quarantined, Home},
-	{Held, Restored, Available, Home},
-	{Held, Restored, ResumePending, Home},
-	{Held, Restored, ManualReview, Home},
-	{Held, Forgotten, Quarantined, Home},
-	{SuspectedStale, Restored, Available, Home},
-	{SuspectedStale, Restored, ResumePending, Home},
-	{SuspectedStale, Restored, ManualReview, Home},
-	{SuspectedStale, Forgotten, Quarantined, Home},
-	{Quarantined, Restored, Available, Home},
-	{Quarantined, Restored, ResumePending, Home},
-	{Quarantined, Restored, ManualReview, Home},
-	{Quarantined, Forgotten, Quarantined, Home},
-	{Inspected, Restored, Available, Home},
-	{Inspected, Restored, ResumePending, Home},
-	{Inspected, Restored, ManualReview, Home},
-	{Inspected, Forgotten, Quarantined, Home},
-	{Available, Restored, Available, Home},
-	{Available, Restored, ResumePending, Home},
-	{Available, Restored, ManualReview, Home},
-	{Available, Forgotten, Quarantined, Home},
-	{ResumePending, Restored, Available, Home},
-	{ResumePending, Restored, ResumePending, Home},
-	{ResumePending, Restored, ManualReview, Home},
-	{ResumePending, Forgotten, Quarantined, Home},
-	{ManualReview, Restored, Available, Home},
-	{ManualReview, Restored, ResumePending, Home},
-	{ManualReview, Restored, ManualReview, Home},
-	{ManualReview, Forgotten, Quarantined, Home},
+		// A store that lost a record, or went back to an old copy, says nothing
+		// reliable about the profile. The profile's home may therefore replace the
+		// record, whatever state the store shows.
+		{"", Restored, Available, Home},
+		{"", Restored, ResumePending, Home},
+		{"", Restored, ManualReview, Home},
+		{"", Forgotten, Quarantined, Home},
+		{Held, Restored, Available, Home},
+		{Held, Restored, ResumePending, Home},
+		{Held, Restored, ManualReview, Home},
+		{Held, Forgotten, Quarantined, Home},
+		{SuspectedStale, Restored, Available, Home},
+		{SuspectedStale, Restored, ResumePending, Home},
+		{SuspectedStale, Restored, ManualReview, Home},
+		{SuspectedStale, Forgotten, Quarantined, Home},
+		{Quarantined, Restored, Available, Home},
+		{Quarantined, Restored, ResumePending, Home},
+		{Quarantined, Restored, ManualReview, Home},
+		{Quarantined, Forgotten, Quarantined, Home},
+		{Inspected, Restored, Available, Home},
+		{Inspected, Restored, ResumePending, Home},
+		{Inspected, Restored, ManualReview, Home},
+		{Inspected, Forgotten, Quarantined, Home},
+		{Available, Restored, Available, Home},
+		{Available, Restored, ResumePending, Home},
+		{Available, Restored, ManualReview, Home},
+		{Available, Forgotten, Quarantined, Home},
+		{ResumePending, Restored, Available, Home},
+		{ResumePending, Restored, ResumePending, Home},
+		{ResumePending, Restored, ManualReview, Home},
+		{ResumePending, Forgotten, Quarantined, Home},
+		{ManualReview, Restored, Available, Home},
+		{ManualReview, Restored, ResumePending, Home},
+		{ManualReview, Restored, ManualReview, Home},
+		{ManualReview, Forgotten, Quarantined, Home},
+	}
 }
-
-// Table returns a copy of all transitions, in a fixed order.
-func Table() []Transition { return slices.Clone(transitions[:]) }
 
 // Free tells whether a profile in this state may be granted to somebody.
 func (s State) Free() bool { return s == "" || s == Available || s == ResumePending }
@@ -143,7 +143,7 @@ func (e *TransitionError) Error() string {
 // each under the next sequence number. A *TransitionError where the table does not
 // have this transition.
 func (r Record) transition(fact Fact, to State, now time.Time, events ...string) (Record, error) {
-	if !slices.ContainsFunc(transitions[:], func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
+	if !slices.ContainsFunc(Table(), func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
 		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
 	}
 	r = r.Clone()

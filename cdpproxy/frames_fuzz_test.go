@@ -48,7 +48,7 @@ func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end En
 	p := &Peer{mux: b.mux, session: "S", base: "S"}
 	b.mux.peers["S"] = p
 	c := &Conn{
-		peer: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: -1, ended: make(chan End, 1),
+		peer: p, fence: lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1), fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
 	}
 	c.handler = noHandler{}

@@ -165,7 +165,7 @@ func (c *client) page(url string) (target, session string) {
 }
 
 func open() *lease.Fence {
-	return lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now)
+	return lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
 }
 
 func TestConnectionsAreKeptApart(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package checkpoint keeps a session's journal: what the launcher saw the pages
-// do and what the task said of itself. It is an append-only file beside nothing
-// else, one JSON entry a line, so that it outlives the launcher; a torn last line
-// is what a crash leaves and is passed over.
+// Package checkpoint keeps the journal of a session: what the launcher saw the pages do,
+// and what the task reported about itself. The journal is a file of its own to which
+// entries are appended, one JSON object a line, so that it outlives the launcher. A crash
+// may leave a torn last line, which readers skip.
 package checkpoint
 
 import (
@@ -17,42 +17,42 @@ import (
 	"time"
 )
 
-// Kind is what an entry is about.
+// Kind says what an entry is about.
 type Kind string
 
 // The kinds of entries.
 const (
 	KindStart      Kind = "start"      // the session began
-	KindURL        Kind = "url"        // a page went somewhere
-	KindFrame      Kind = "frame"      // a frame inside a page went to a sensitive place
-	KindStep       Kind = "step"       // the task named what it does
-	KindCheckpoint Kind = "checkpoint" // the task named a point
-	KindEvent      Kind = "event"      // the task reported something
-	KindRequest    Kind = "request"    // a page sent something unsafe
+	KindURL        Kind = "url"        // a page navigated
+	KindFrame      Kind = "frame"      // a frame inside a page navigated to a sensitive URL
+	KindStep       Kind = "step"       // the task named the step that it is at
+	KindCheckpoint Kind = "checkpoint" // the task named a checkpoint
+	KindEvent      Kind = "event"      // the task reported an event
+	KindRequest    Kind = "request"    // a page sent an unsafe request
 	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
 	KindDownload   Kind = "download"   // a page began a download
 	KindDialog     Kind = "dialog"     // a page opened a dialog
-	KindStorage    Kind = "storage"    // a page changed what its origin stores: local or session storage
+	KindStorage    Kind = "storage"    // a page changed the local or session storage of its origin
 	KindCrash      Kind = "crash"      // a page crashed
 	KindConnection Kind = "connection" // a worker's connection came or went
-	KindPicture    Kind = "picture"    // a picture was stored; Data names it
-	KindEnd        Kind = "end"        // the session is over
+	KindPicture    Kind = "picture"    // a picture was stored, which Data names
+	KindEnd        Kind = "end"        // the session ended
 )
 
-// Websocket is the Method of a request entry that stands for messages on a
-// websocket: one entry for each that was used since the last checkpoint.
+// Websocket is the Method of a request entry that stands for messages on a websocket. There
+// is one entry for each websocket that was used since the last checkpoint.
 const Websocket = "WEBSOCKET"
 
-// Unseen is the Method of a request entry that stands for what a page may have sent
-// at its end, which nobody could see.
+// Unseen is the Method of a request entry that stands for requests that a page may have sent
+// when it ended, and that the launcher could not see.
 const Unseen = "UNSEEN"
 
-// LinkPing is the Name of a request that tells of a link that was followed
+// LinkPing is the Name of a request entry for the ping of a link that was followed
 // (<a ping>).
 const LinkPing = "link_ping"
 
-// Entry is one line of a journal. At is the launcher's wall clock; Token is the
-// lease token that was valid. Fields that the kind does not use are left out.
+// Entry is one line of a journal. At is the time by the launcher's wall clock, and Token the
+// lease token that was valid then. JSON leaves out the fields that the kind does not use.
 type Entry struct {
 	Seq   uint64    `json:"seq"`
 	At    time.Time `json:"at"`
@@ -64,34 +64,36 @@ type Entry struct {
 	Method string `json:"method,omitempty"`
 	Name   string `json:"name,omitempty"`
 	Action string `json:"action,omitempty"`
-	// Sensitive is what a step says of itself, and of an entry with a URL that
-	// its URL is sensitive, as it was before it was redacted.
+	// Sensitive says of a step that the task called it sensitive, and of an entry with a
+	// URL that the URL, as it was before redaction, is sensitive.
 	Sensitive  bool            `json:"sensitive,omitempty"`
 	Safe       bool            `json:"safe,omitempty"`
 	Idempotent bool            `json:"idempotent,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
 	Text       string          `json:"text,omitempty"`
 
-	// Committed says of a page that went somewhere that it is another document now:
-	// what frames it had are gone. Without it they may still be there.
+	// Committed says of a navigation that the page has another document now, so that
+	// the frames of the document before are gone. Without it they may still be there.
 	Committed bool `json:"committed,omitempty"`
 
-	// Of a request: Chrome's type of it (Document, XHR, Fetch, Ping, ...), and
-	// whether a person's or a worker's input was just before it.
+	// Type is Chrome's type of a request (Document, XHR, Fetch, Ping, ...). Gesture says
+	// that a person's or a worker's input came just before the request.
 	Type    string `json:"type,omitempty"`
 	Gesture bool   `json:"user_gesture,omitempty"`
-	// Requests of one Group are the same, to the byte, from the same document;
-	// Repeat is one more than how many of them had been answered with success
-	// before. Unprompted says that this one, and the first of its group, came
-	// before anybody had done anything on the document, or on the one that led to it.
+	// Group is the same for requests of one document that are equal byte for byte.
+	// Repeat is one more than the number of earlier requests of the group that were
+	// answered with success. Unprompted says that this request and the first of its
+	// group were sent before there was any input on the document, or on the one that
+	// led to it.
 	Group      string `json:"group,omitempty"`
 	Repeat     int    `json:"repeat,omitempty"`
 	Unprompted bool   `json:"unprompted,omitempty"`
-	// Declared is the text by which the profile's owner declares it harmless.
+	// Declared is the text by which the owner of the profile declared the request
+	// harmless.
 	Declared string `json:"declared,omitempty"`
 }
 
-// Journal is open for one session. Its methods may be called concurrently.
+// Journal is the open journal of one session. Its methods may be called concurrently.
 type Journal struct {
 	path string
 
@@ -100,7 +102,8 @@ type Journal struct {
 	entries []Entry
 }
 
-// Open creates the journal file, or goes on with the one that is there.
+// Open opens the journal file at path for appending, and creates it and its directory if
+// they are missing.
 func Open(path string) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("journal directory: %w", err)
@@ -113,7 +116,7 @@ func Open(path string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	// Ends a line that a crash tore.
+	// This ends a line that a crash may have torn.
 	if len(entries) > 0 {
 		if _, err := file.WriteString("\n"); err != nil {
 			return nil, errors.Join(fmt.Errorf("journal: %w", err), file.Close())
@@ -122,8 +125,9 @@ func Open(path string) (*Journal, error) {
 	return &Journal{path: path, file: file, entries: entries}, nil
 }
 
-// Append numbers the entry and writes it. A checkpoint is on disk when Append
-// returns; other kinds survive the launcher, not the host.
+// Append gives the entry the next Seq, writes it and returns it. A checkpoint is synced to
+// the disk when Append returns. Entries of other kinds survive a crash of the launcher, but
+// may be lost in a crash of the host.
 func (j *Journal) Append(e Entry) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -147,7 +151,7 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	return e, nil
 }
 
-// Entries returns what was appended, oldest first.
+// Entries returns all entries of the journal, oldest first. The caller must not change them.
 func (j *Journal) Entries() []Entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -164,8 +168,8 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// Read returns the entries of a journal file. Lines that are no entry are passed
-// over: a crash may have torn them.
+// Read returns the entries of the journal file at path. It skips lines that are no entries,
+// since a crash may have torn them.
 func Read(path string) ([]Entry, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -187,13 +191,13 @@ func parse(b []byte) []Entry {
 	return entries
 }
 
-// Encode writes entries as a journal file has them.
+// Encode returns the entries in the format of a journal file.
 func Encode(entries []Entry) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, e := range entries {
-		// An Entry has nothing that cannot be written as JSON but a Data
-		// that is no JSON, and Append refuses that.
+		// Only Data can make an Entry fail to encode, if it is not JSON, and
+		// Append refuses such an Entry.
 		_ = enc.Encode(e)
 	}
 	return b.Bytes()

@@ -20,7 +20,7 @@ func TestJournalOutlivesItsWriter(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The writer is killed in the middle of a line.
+	// The writer was killed in the middle of a line.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -63,13 +63,13 @@ func TestSummary(t *testing.T) {
 	if s.LastURL != "b" || s.LastStep != "two" || s.LastSafe.Name != "c1" || len(s.Unsafe) != 1 || len(s.UnsafeSince) != 0 || len(s.StepsSince) != 1 {
 		t.Errorf("%+v", s)
 	}
-	// The page that was open at the checkpoint is one that came since.
+	// The page that was open at the checkpoint counts as one after it.
 	if len(s.PagesSince) != 3 || s.PagesSince[0].URL != "a" || len(s.Pages) != 2 || len(s.Did) != 1 || len(s.DidSince) != 1 {
 		t.Errorf("since %+v, all %+v", s.PagesSince, s.Pages)
 	}
 }
 
-// A frame is open until its page has another document.
+// A frame is open as long as its page has the same document.
 func TestFramesOfASummary(t *testing.T) {
 	frame := Entry{Kind: KindFrame, Target: "a", URL: "/checkout/card", Sensitive: true}
 	safe := Entry{Kind: KindCheckpoint, Name: "c", Safe: true}
@@ -82,7 +82,7 @@ func TestFramesOfASummary(t *testing.T) {
 		{"the same document", []Entry{{Kind: KindURL, Target: "a", URL: "/pay#2"}}, true},
 		{"another page's document", []Entry{{Kind: KindURL, Target: "b", URL: "/", Committed: true}}, true},
 		{"another document", []Entry{{Kind: KindURL, Target: "a", URL: "/done", Committed: true}}, false},
-		{"another document, told twice", []Entry{{Kind: KindURL, Target: "a", URL: "/done"}, {Kind: KindURL, Target: "a", URL: "/done", Committed: true}}, false},
+		{"another document, reported twice", []Entry{{Kind: KindURL, Target: "a", URL: "/done"}, {Kind: KindURL, Target: "a", URL: "/done", Committed: true}}, false},
 	} {
 		s := Summarize(slices.Concat([]Entry{{Kind: KindURL, Target: "a", URL: "/pay", Committed: true}, frame}, c.between, []Entry{safe}))
 		if open := slices.ContainsFunc(s.PagesSince, func(e Entry) bool { return e.Kind == KindFrame }); open != c.open {
@@ -95,7 +95,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("{\"seq\":1,\"kind\":\"url\"}\n\n{"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if entries := parse(b); len(parse(Encode(entries))) != len(entries) {
-			t.Fatalf("%q does not come back", b)
+			t.Fatalf("the entries of %q are not the same after encoding", b)
 		}
 	})
 }

@@ -2,38 +2,39 @@ package checkpoint
 
 import "slices"
 
-// Summary is what a journal says in the end: a pure fold over its entries.
+// Summary is what is known about a session from the entries of its journal. If no checkpoint
+// was declared safe, the fields of what came since have everything.
 type Summary struct {
 	LastURL  string
 	LastStep string
-	// Pages are the pages seen, in order, without repetition in a row, and the
-	// sensitive frames in them.
+	// Pages has the navigations of pages, in order and without immediate repetitions,
+	// and those of the sensitive frames in them.
 	Pages []Entry
-	// Steps are the steps named, in order.
+	// Steps has the steps, in order.
 	Steps []Entry
-	// LastSafe is the last checkpoint declared safe, if any.
+	// LastSafe is the last checkpoint that was declared safe; nil if none was.
 	LastSafe *Entry
-	// SafeStep is the step that was on when LastSafe was named.
+	// SafeStep is the step at which LastSafe was named.
 	SafeStep string
-	// Unsafe are the unsafe requests of the whole session; UnsafeSince those
-	// after LastSafe.
+	// Unsafe has the unsafe requests of the session, and UnsafeSince those after
+	// LastSafe.
 	Unsafe, UnsafeSince []Entry
-	// StepsSince and PagesSince are what came after LastSafe, with the page
-	// that was open then, and the sensitive frames in pages.
+	// StepsSince has the steps after LastSafe. PagesSince has the navigations after it,
+	// and before them the page and the sensitive frames that were open at LastSafe.
 	StepsSince []Entry
 	PagesSince []Entry
-	// Did is what pages did besides: forms, downloads, dialogs, changes of what
-	// they store. DidSince came after LastSafe.
+	// Did has what else pages did: forms, downloads, dialogs and changes of storage.
+	// DidSince has what of that came after LastSafe.
 	Did, DidSince []Entry
 	// Crashed says that a page crashed.
 	Crashed bool
 }
 
-// Summarize folds a journal.
+// Summarize returns the summary of a journal. It is a pure function of the entries.
 func Summarize(entries []Entry) Summary {
 	var s Summary
 	var last Entry
-	var frames []Entry // of the pages that are open
+	var frames []Entry // the sensitive frames that are open
 	for _, e := range entries {
 		switch e.Kind {
 		case KindFrame:

@@ -54,7 +54,7 @@ func (l *Launcher) blank(profile string) (lease.Record, error) {
 	if err != nil {
 		return lease.Record{}, err
 	}
-	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: l.o.ID, MaxActiveRuns: 1}.Public(), nil
+	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: l.o.ID, Settings: lease.Settings{MaxActiveRuns: 1}}.Public(), nil
 }
 
 // Profile returns the record of a profile.

@@ -7,112 +7,43 @@ import (
 	"time"
 )
 
-// Progress is what a session tells the record between transitions. Empty fields
-// leave the record's as they are.
-type Progress struct {
-	LastKnownURL, LastKnownStep, LastSafeCheckpoint string
-}
-
-func (p Progress) over(q Progress) Progress {
-	if p.LastKnownURL == "" {
-		p.LastKnownURL = q.LastKnownURL
-	}
-	if p.LastKnownStep == "" {
-		p.LastKnownStep = q.LastKnownStep
-	}
-	if p.LastSafeCheckpoint == "" {
-		p.LastSafeCheckpoint = q.LastSafeCheckpoint
-	}
-	return p
-}
-
-func (p Progress) apply(r Record) Record {
-	q := p.over(Progress{r.LastKnownURL, r.LastKnownStep, r.LastSafeCheckpoint})
-	r.LastKnownURL, r.LastKnownStep, r.LastSafeCheckpoint = q.LastKnownURL, q.LastKnownStep, q.LastSafeCheckpoint
-	return r
-}
-
-// Uphold is what the holder of the token writes over r: its progress, and the
-// lease where the store doubts or forgot it. own is the record as the holder last
-// wrote or saw it. A *FencedError where the lease is over.
-func (r Record) Uphold(own Record, t Token, p Progress, now time.Time) (Record, error) {
-	switch r.standing(own, t) {
-	case Over:
-		return r, &FencedError{Profile: own.ProfileID, Token: t, Current: r.Token}
-	case Doubted:
-		return p.apply(r).Reassert(now)
-	case Behind:
-		own = own.Clone()
-		own.Sequence = max(own.Sequence, r.Sequence)
-		return p.apply(own), nil
-	}
-	return p.apply(r), nil
-}
-
-// standing is Standing, for a holder who remembers its own grant: on a directory
-// that two hosts can open, a store that forgot may have granted the same token
-// to the other.
-func (r Record) standing(own Record, t Token) Standing {
-	s := r.Standing(t)
-	if (s == Current || s == Doubted) && (r.LauncherID != own.LauncherID || r.PresenceEpoch != own.PresenceEpoch) {
-		return Over
-	}
-	return s
-}
-
-// Continue takes the lease with the token over into a later stay of the launcher
-// that holds it: q's presence and boot. The token stays, since nothing was granted.
-// The caller has proved that the holder before has ended, before its deadline, so
-// that nobody else could act. A *FencedError where the record is not that of one
-// run, held by this launcher in an earlier stay of the same boot.
-func (r Record) Continue(t Token, q Request, now time.Time) (Record, error) {
-	one := len(r.Runs) == 1 && len(r.LostRuns) == 0 && r.Runs[0].Token == t && r.Token == t
-	if r.State != Held || !one || r.LauncherID != q.LauncherID || r.PresenceEpoch >= q.PresenceEpoch || r.BootID != q.BootID || q.BootID == "" {
-		return r, &FencedError{Profile: r.ProfileID, Token: t, Current: r.Token}
-	}
-	r = r.Clone()
-	r.PresenceEpoch = q.PresenceEpoch
-	r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.Add(q.TTL).UTC()
-	r.TTLSeconds = q.TTL.Seconds()
-	return r, nil
-}
-
-// Holding is one lease of a launcher: its fence, its place in the record, and
-// what the record shows of the session between transitions.
+// Holding is one lease that a launcher holds: its fence, and the writes that keep the
+// record up to date between transitions. It writes the session's progress, and writes
+// the lease again where another launcher suspected it or the store forgot it.
 type Holding struct {
 	store  Store
 	keeper *Keeper
 	token  Token
 	every  time.Duration
 
-	fence *Fence
-	ctx   context.Context
-	lose  context.CancelCauseFunc
-	stop  context.CancelFunc
-	notes chan Progress
-	done  chan struct{}
+	fence    *Fence
+	ctx      context.Context
+	lose     context.CancelCauseFunc
+	stop     context.CancelFunc
+	progress chan Progress
+	done     chan struct{}
 
-	mu    sync.Mutex
-	shown Record // what See was last told, until run took it
-	seen  chan struct{}
-	// own is the record as this lease last wrote or saw it. It is run's.
+	mu   sync.Mutex
+	seen Record        // the argument of the last See
+	wake chan struct{} // has an element while run has not looked at seen
+	// own is the record as this lease last wrote or saw it. Only run uses it.
 	own Record
 }
 
 const (
-	// progressDelay is how long progress waits for more of it, at the first
-	// time; after that it is written once per renewal of the presence at most.
+	// progressDelay is how long the first progress waits for more before it is
+	// written. Later progress is written at most once per Timing.Renewal.
 	progressDelay = 500 * time.Millisecond
-	// writeTime bounds one write of a progress or of a lease that was forgotten.
+	// writeTime limits one write of the record.
 	writeTime = 5 * time.Second
 )
 
-// Hold begins the holding of a lease that was just granted under the keeper's
-// presence. The caller calls Stop, once, whatever happens.
+// Hold returns the holding of a lease that was just granted under the presence of the
+// keeper k. The caller has to call Stop once, also after the lease was lost.
 func Hold(ctx context.Context, granted Record, token Token, store Store, k *Keeper) *Holding {
 	h := &Holding{
 		store: store, keeper: k, token: token, every: k.o.Timing.Renewal(), fence: k.Fence(token), own: granted,
-		notes: make(chan Progress), done: make(chan struct{}), seen: make(chan struct{}, 1),
+		progress: make(chan Progress), done: make(chan struct{}), wake: make(chan struct{}, 1),
 	}
 	h.ctx, h.lose = context.WithCancelCause(ctx)
 	running, stop := context.WithCancel(ctx)
@@ -121,36 +52,37 @@ func Hold(ctx context.Context, granted Record, token Token, store Store, k *Keep
 	return h
 }
 
-// Fence is the gate for everything written under this lease.
+// Fence returns the fence that everything written under this lease has to pass.
 func (h *Holding) Fence() *Fence { return h.fence }
 
-// Context ends, with the cause, when the lease is lost: ErrExpired or a
-// *FencedError.
+// Context ends when the lease is lost. Its cause is then ErrExpired or a *FencedError.
 func (h *Holding) Context() context.Context { return h.ctx }
 
-// Note passes progress on to the record, with its next write.
+// Note puts progress into the next write of the record.
 func (h *Holding) Note(p Progress) {
 	select {
-	case h.notes <- p:
+	case h.progress <- p:
 	case <-h.done:
 	}
 }
 
-// See tells what the store shows of the profile now; a record without a state is
-// a missing one. Where the store forgot, the holder says it again.
-// It does not wait; only the last of what it is told counts.
+// See passes on what the store shows of the profile now; a record without a state
+// stands for none. If the lease is over by that record, it is lost; if the lease is
+// suspected or forgotten, it is written again. See does not block, and a later call
+// replaces one that was not looked at yet.
 func (h *Holding) See(r Record) {
 	h.mu.Lock()
-	h.shown = r
+	h.seen = r
 	h.mu.Unlock()
 	select {
-	case h.seen <- struct{}{}:
+	case h.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Stop ends the writes and waits. One that was under way may have been applied:
-// transitions that follow use Change. The fence is not shut by Stop.
+// Stop ends the writes and waits until they have ended. One that was under way may
+// have been stored, so the caller makes later transitions by Change. Stop does not
+// shut the fence.
 func (h *Holding) Stop() {
 	h.stop()
 	<-h.done
@@ -161,7 +93,7 @@ func (h *Holding) run(ctx context.Context) {
 	var progress Progress
 	var soon <-chan time.Time
 	delay := progressDelay
-	restate := false
+	rewrite := false // the lease has to be written again
 	for {
 		select {
 		case <-ctx.Done():
@@ -169,16 +101,16 @@ func (h *Holding) run(ctx context.Context) {
 		case <-h.keeper.Context().Done():
 			h.end(context.Cause(h.keeper.Context()))
 			return
-		case p := <-h.notes:
-			if progress = p.over(progress); soon == nil {
+		case p := <-h.progress:
+			if progress = p.or(progress); soon == nil {
 				soon = time.After(delay)
 			}
 			continue
-		case <-h.seen:
+		case <-h.wake:
 			h.mu.Lock()
-			r := h.shown
+			r := h.seen
 			h.mu.Unlock()
-			switch r.standing(h.own, h.token) {
+			switch r.standingFor(h.own, h.token) {
 			case Over:
 				h.end(&FencedError{Profile: h.own.ProfileID, Token: h.token, Current: r.Token})
 				return
@@ -188,7 +120,7 @@ func (h *Holding) run(ctx context.Context) {
 				}
 				continue
 			}
-			restate = true
+			rewrite = true
 		case <-soon:
 		}
 		soon, delay = nil, h.every
@@ -197,8 +129,8 @@ func (h *Holding) run(ctx context.Context) {
 			h.end(err)
 			return
 		case done:
-			progress, restate = Progress{}, false
-		case restate || progress != (Progress{}):
+			progress, rewrite = Progress{}, false
+		case rewrite || progress != (Progress{}):
 			soon = time.After(progressDelay)
 		}
 	}
@@ -209,8 +141,8 @@ func (h *Holding) end(cause error) {
 	h.lose(cause)
 }
 
-// write brings the record up to the progress, and to this lease where the store
-// doubts or forgot it. Not done means later; an error, that the lease is lost.
+// write stores the progress, and the lease itself where it is suspected or forgotten.
+// done is false where it has to be tried again; lost is why the lease is lost, if it is.
 func (h *Holding) write(ctx context.Context, p Progress) (done bool, lost error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -231,7 +163,7 @@ func (h *Holding) write(ctx context.Context, p Progress) (done bool, lost error)
 	case errors.Is(err, ErrUnavailable):
 		return false, nil
 	}
-	// The store refuses the record for what it holds: the lease matters more
-	// than the progress.
+	// The store refuses the record because of what it holds. The progress is
+	// dropped, since the lease matters more.
 	return true, nil
 }

@@ -11,13 +11,13 @@ import (
 // holding runs a test on a lease that was just granted.
 func holding(t *testing.T, test func(b *bench, h *Holding)) {
 	keeping(t, func(b *bench) {
-		h := b.hold(Record{ProfileID: "p", MaxActiveRuns: 3})
+		h := b.hold(Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: 3}})
 		defer h.Stop()
 		test(b, h)
 	})
 }
 
-// hold grants one more run.
+// hold grants one more run of the record, and holds its lease.
 func (b *bench) hold(r Record) *Holding {
 	b.Helper()
 	next, err := r.Grant(Request{SessionID: "s", LauncherID: "l", PresenceEpoch: b.k.Epoch(), TTL: ttl}, time.Now())
@@ -34,7 +34,7 @@ func (b *bench) hold(r Record) *Holding {
 	return Hold(b.Context(), stored.Record, next.Token, b.s, b.k)
 }
 
-// ended waits for the end of the holding and returns its cause.
+// ended waits until the lease is lost, and returns the cause.
 func (b *bench) ended(h *Holding) error {
 	b.Helper()
 	select {
@@ -97,7 +97,7 @@ func TestHoldingIsFencedByAHigherToken(t *testing.T) {
 		}
 		return r.Quarantine(98, noon)
 	}
-	for name, tell := range map[string]func(b *bench, h *Holding){
+	for name, show := range map[string]func(b *bench, h *Holding){
 		"shown":             func(b *bench, h *Holding) { h.See(b.s.record()) },
 		"found at a write":  func(_ *bench, h *Holding) { h.Note(Progress{LastKnownURL: "http://b/"}) },
 		"shown with others": func(b *bench, h *Holding) { h.See(Record{ProfileID: "p"}); h.See(b.s.record()) },
@@ -105,7 +105,7 @@ func TestHoldingIsFencedByAHigherToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			holding(t, func(b *bench, h *Holding) {
 				b.s.change(t, fence)
-				tell(b, h)
+				show(b, h)
 				var fenced *FencedError
 				if err := b.ended(h); !errors.As(err, &fenced) || fenced.Current != 99 || fenced.Token != 1 {
 					t.Fatalf("lost by %v, want token 99", err)
@@ -132,7 +132,7 @@ func TestHoldingTakesASuspicionBack(t *testing.T) {
 	})
 }
 
-func TestHoldingStatesAgainWhatTheStoreForgot(t *testing.T) {
+func TestHoldingWritesAgainWhatTheStoreForgot(t *testing.T) {
 	for name, forget := range map[string]func(b *bench) func(){
 		"wiped": (*bench).wiped,
 		"set back to before the grant": func(b *bench) func() {
@@ -160,9 +160,9 @@ func TestHoldingStatesAgainWhatTheStoreForgot(t *testing.T) {
 	}
 }
 
-// The store forgot, and cannot be written to for a while: the holder goes on
-// trying, not only once.
-func TestHoldingStatesAgainAfterAnOutage(t *testing.T) {
+// The store forgot, and cannot be written to for a while: the holder tries more than
+// once.
+func TestHoldingWritesAgainAfterAnOutage(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		b.s.set(func(s *memory) { clear(s.records); s.away = true })
 		h.See(Record{ProfileID: "p"})
@@ -175,9 +175,9 @@ func TestHoldingStatesAgainAfterAnOutage(t *testing.T) {
 	})
 }
 
-// Two runs of one Chrome; the store goes back to before the second, or the first.
+// Two runs share a Chrome, and the store goes back to before the second grant.
 func TestHoldingsOfSeveralRuns(t *testing.T) {
-	for name, first := range map[string]bool{"the older is told first": true, "the newer is told first": false} {
+	for name, first := range map[string]bool{"the older is shown first": true, "the newer is shown first": false} {
 		t.Run(name, func(t *testing.T) {
 			holding(t, func(b *bench, h *Holding) {
 				back := b.s.back()
@@ -186,11 +186,11 @@ func TestHoldingsOfSeveralRuns(t *testing.T) {
 				h.See(b.s.record())
 				time.Sleep(time.Second)
 				back()
-				told := []*Holding{h, second}
+				holdings := []*Holding{h, second}
 				if !first {
-					slices.Reverse(told)
+					slices.Reverse(holdings)
 				}
-				for _, h := range told {
+				for _, h := range holdings {
 					h.See(b.s.record())
 					time.Sleep(time.Second)
 				}
@@ -222,8 +222,8 @@ func TestHoldingEndsWithThePresence(t *testing.T) {
 	})
 }
 
-// After a pause past the deadline nothing is written: not progress, and not a
-// lease that the store forgot.
+// After a pause past the deadline nothing is written, neither progress nor a lease that
+// the store forgot.
 func TestHoldingWritesNothingAfterAPause(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		b.s.set(func(s *memory) { clear(s.records) })
@@ -298,9 +298,9 @@ func TestContinue(t *testing.T) {
 			if next.State != Held || next.Token != 42 || next.PresenceEpoch != q.PresenceEpoch || !next.ExpiresAt.After(r.ExpiresAt) || len(next.Outbox) != 0 || next.Sequence != r.Sequence {
 				t.Errorf("%+v", next)
 			}
-			// Whoever held it in the stay before writes nothing more.
+			// The holder of the earlier stay can write nothing more.
 			if _, err := next.Uphold(held, 42, Progress{}, at); err == nil {
-				t.Error("the stay before still holds the lease")
+				t.Error("the earlier stay still holds the lease")
 			}
 		})
 	}

@@ -9,14 +9,14 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Keeper renews a launcher's presence, and with it every lease that hangs on it.
-// Its context is alive, and the fences of its leases are open, only while the
-// launcher may act: it stops the launcher, by the launcher's own clock, before
-// anybody else may.
+// Keeper renews the presence of a launcher, and with it every lease that depends on
+// it. Only while the launcher may act is the Keeper's context alive and are the fences
+// of its leases open: both end, by the launcher's own clock, before any other launcher
+// may act.
 type Keeper struct {
 	o KeeperOptions
-	// stay is run's until done is closed, but for what is safe to ask of it
-	// always: its epoch, deadline and fences.
+	// stay belongs to run until done is closed. Only its epoch, deadline and fences
+	// may be asked for at any time.
 	stay *Stay
 
 	ctx  context.Context
@@ -26,18 +26,19 @@ type Keeper struct {
 	done chan struct{}
 }
 
-// KeeperOptions are what a Keeper works with. All fields are needed.
+// KeeperOptions are what a Keeper works with. No field may be left out.
 type KeeperOptions struct {
 	Store  Store
 	Timing Timing
 	Clock  boottime.Clock
-	// Expiring is called when half of the time passed without a renewal.
+	// Expiring is called when a renewal has taken half of the time that remained
+	// before the deadline; left is the other half.
 	Expiring func(left time.Duration)
 }
 
-// Keep opens a presence of the launcher that own describes, above epoch, and
-// renews it until Stop, which the caller calls once, whatever happens. The error
-// is ErrUnavailable.
+// Keep opens a presence of the launcher that own describes, with an epoch above epoch,
+// and renews it until Stop. Stop or Leave has to be called once, also after the
+// presence was lost. The error is ErrUnavailable.
 func Keep(ctx context.Context, own Presence, epoch uint64, o KeeperOptions) (*Keeper, error) {
 	own.TTLSeconds = o.Timing.TTL.Seconds()
 	prev, err := o.Store.Presence(ctx, own.LauncherID)
@@ -73,20 +74,20 @@ func keep(ctx context.Context, opened PresenceEntry, sent boottime.Instant, o Ke
 	return k
 }
 
-// Epoch names the stay; leases carry it.
+// Epoch is the number of the stay. Its leases name it.
 func (k *Keeper) Epoch() uint64 { return k.stay.Epoch() }
 
-// Deadline is when the launcher stops, unless a renewal moves it.
+// Deadline is when the launcher has to have stopped, unless a renewal moves it.
 func (k *Keeper) Deadline() boottime.Instant { return k.stay.Deadline() }
 
-// Fence returns an open fence for a lease that hangs on this presence.
+// Fence returns a fence, not shut yet, for a lease that depends on this presence.
 func (k *Keeper) Fence(t Token) *Fence { return k.stay.Fence(t) }
 
-// Context ends, with ErrExpired as its cause, when the presence is lost.
+// Context ends when the presence is lost. Its cause is then an ErrExpired.
 func (k *Keeper) Context() context.Context { return k.ctx }
 
-// Hurry renews at once: after the store was lost or went back, the presence has
-// to be stated again.
+// Hurry renews at once. After the store was lost or went back, that writes the
+// presence again.
 func (k *Keeper) Hurry() {
 	select {
 	case k.wake <- struct{}{}:
@@ -94,25 +95,25 @@ func (k *Keeper) Hurry() {
 	}
 }
 
-// Stop ends the renewals and waits. The presence stays as it is: leases of it that
-// are still held are seen as silent in time.
+// Stop ends the renewals and waits until they have ended. It leaves the presence in the
+// store as it is: leases of it that are still held are suspected after a while.
 func (k *Keeper) Stop() {
 	k.stop()
 	<-k.done
 }
 
-// Leave stops, shuts the fences, and says in the store that the stay is over, so
-// that nobody waits for it.
+// Leave stops, shuts the fences, and closes the presence in the store, so that others
+// need not wait before they act. The error says that it could not be closed.
 func (k *Keeper) Leave(ctx context.Context) error {
 	k.Stop()
-	k.stay.End() // others may act as soon as it is said
+	k.stay.End() // others may act as soon as the presence is closed
 	prev, next, due := k.stay.Closed(time.Now())
 	if !due {
 		return nil
 	}
 	_, err := k.o.Store.SwapPresence(ctx, prev, next)
 	var moved *PresenceMovedError
-	if errors.As(err, &moved) { // silence will tell
+	if errors.As(err, &moved) { // others will see that it is not renewed
 		return nil
 	}
 	return err
@@ -134,7 +135,7 @@ func (k *Keeper) run(ctx context.Context) {
 			return
 		}
 		if err != nil {
-			// Nothing that is sent from now on may count as a holder's.
+			// Nothing may be written as a holder from now on.
 			k.stay.End()
 			k.lose(err)
 			return
@@ -143,16 +144,16 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-// renew writes until the write is applied, the stay is known to be over, or the
-// deadline passes.
+// renew writes until a renewal is stored, the stay is known to be over, or the deadline
+// passes.
 func (k *Keeper) renew(ctx context.Context) error {
-	left := k.Deadline().Sub(k.o.Clock())
-	if left <= 0 {
+	remaining := k.Deadline().Sub(k.o.Clock())
+	if remaining <= 0 {
 		return ErrExpired
 	}
-	ctx, cancel := context.WithTimeout(ctx, left)
+	ctx, cancel := context.WithTimeout(ctx, remaining)
 	defer cancel()
-	half := time.AfterFunc(left/2, func() { k.o.Expiring(left / 2) })
+	half := time.AfterFunc(remaining/2, func() { k.o.Expiring(remaining / 2) })
 	defer half.Stop()
 	for {
 		prev, next, err := k.stay.Next(time.Now())
@@ -174,8 +175,9 @@ func (k *Keeper) renew(ctx context.Context) error {
 			}
 			k.stay.Shown(current)
 		default:
-			// Swap tries until its context ends: the deadline is here, or the
-			// store refuses, and time is needed to close everything.
+			// SwapPresence tries until its context ends. So either the deadline has
+			// come, or the store refuses the write; in that case the time that
+			// remains is needed to close everything.
 			return fmt.Errorf("%w: %w", ErrExpired, err)
 		}
 	}

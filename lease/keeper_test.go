@@ -1,8 +1,11 @@
 package lease
 
 import (
+	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold/internal/boottime"
@@ -45,8 +48,8 @@ func TestKeeperStopsBeforeOthersMayAct(t *testing.T) {
 	})
 }
 
-// The store applies what it is sent, and no answer arrives: what cannot be known
-// to be renewed is not.
+// The store applies what it is sent, but no answer arrives. A renewal that is not known
+// to be stored does not count.
 func TestKeeperOnAHalfOpenConnection(t *testing.T) {
 	keeping(t, func(b *bench) {
 		f := b.k.Fence(1)
@@ -77,13 +80,13 @@ func TestKeeperSurvivesAShortOutage(t *testing.T) {
 	})
 }
 
-// An answer that is under way while the deadline passes counts for nothing, even
-// if the timer that gives up fires late.
+// An answer that arrives after the deadline does not count, even if the timer that
+// ends the renewal fires late.
 func TestKeeperAnswerAfterTheDeadline(t *testing.T) {
 	keeping(t, func(b *bench) {
 		f := b.k.Fence(1)
 		b.s.set(func(s *memory) { s.silent = true })
-		time.Sleep(timing.Renewal() + time.Second) // a renewal is applied and not answered
+		time.Sleep(timing.Renewal() + time.Second) // a renewal is applied but not answered
 		b.ahead.Add(int64(ttl))
 		if f.Check() == nil {
 			t.Fatal("the fence is open after the deadline")
@@ -98,8 +101,8 @@ func TestKeeperAnswerAfterTheDeadline(t *testing.T) {
 	})
 }
 
-// The host sleeps, or the process is stopped: the boot-time clock goes on, and
-// timers fire late. The fence refuses before anything else has noticed.
+// While the host sleeps or the process is stopped, the boot-time clock goes on, and
+// timers fire late. The fence refuses writes before anything else has noticed.
 func TestFenceAfterAPause(t *testing.T) {
 	for name, pause := range map[string]time.Duration{"just past the deadline": ttl - timing.Margin(), "for an hour": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -172,13 +175,13 @@ func TestKeeperOpenedAgainByAnotherProcess(t *testing.T) {
 	})
 }
 
-// Somebody touches the presence without ending the stay; the refusal may or may
-// not say what stands there.
+// Somebody writes the presence without ending the stay. The refusal of the next renewal
+// may or may not have the current entry.
 func TestKeeperMoved(t *testing.T) {
-	for _, mute := range []bool{false, true} {
+	for _, noCurrent := range []bool{false, true} {
 		keeping(t, func(b *bench) {
 			b.s.set(func(s *memory) {
-				s.mute = mute
+				s.noCurrent = noCurrent
 				s.revision++
 				e := s.presences["l"]
 				e.Revision = s.revision
@@ -187,7 +190,7 @@ func TestKeeperMoved(t *testing.T) {
 			before := b.s.presence().HeartbeatAt
 			time.Sleep(2 * timing.Renewal())
 			if b.k.Context().Err() != nil || !b.s.presence().HeartbeatAt.After(before) {
-				t.Fatalf("mute %v: not renewed over the other write", mute)
+				t.Fatalf("without the current entry %v: not renewed over the other write", noCurrent)
 			}
 		})
 	}
@@ -212,7 +215,7 @@ func TestKeeperStoreGoesBack(t *testing.T) {
 				time.Sleep(time.Second)
 				p := b.s.presence()
 				if f.Check() != nil || p.Epoch != b.k.Epoch() || p.HeartbeatAt.Before(before) {
-					t.Fatalf("fence %v, presence %+v: want the stay stated again at once", f.Check(), p)
+					t.Fatalf("fence %v, presence %+v: want the presence written again at once", f.Check(), p)
 				}
 			})
 		})
@@ -223,8 +226,8 @@ func (b *bench) wiped() func() {
 	return func() { b.s.set(func(s *memory) { clear(s.presences); clear(s.records) }) }
 }
 
-// A store that went back to before the launcher's last restart shows an epoch
-// that it left: a new stay is above both.
+// A store that went back to before the launcher's last restart has an earlier epoch
+// than the launcher remembers. The next stay has a higher one than both.
 func TestKeepRemembersItsEpoch(t *testing.T) {
 	keeping(t, func(b *bench) {
 		b.k.Stop()
@@ -242,7 +245,7 @@ func TestKeepRemembersItsEpoch(t *testing.T) {
 
 func TestKeepWithoutAStore(t *testing.T) {
 	keeping(t, func(b *bench) {
-		b.s.set(func(s *memory) { s.reads = true })
+		b.s.set(func(s *memory) { s.noReads = true })
 		if _, err := Keep(t.Context(), Presence{LauncherID: "m"}, 0, b.options()); !errors.Is(err, ErrUnavailable) {
 			t.Fatalf("%v, want ErrUnavailable", err)
 		}
@@ -254,7 +257,7 @@ func TestLeave(t *testing.T) {
 		f := b.k.Fence(1)
 		b.s.applied = func() {
 			if f.Check() == nil {
-				t.Error("the store says that the stay is over, and the fence is open")
+				t.Error("the presence is closed in the store, and the fence is open")
 			}
 		}
 		if err := b.k.Leave(t.Context()); err != nil {
@@ -306,33 +309,85 @@ func TestFenceNeverOpensAgain(t *testing.T) {
 	if !errors.As(untouched.Check(), &fenced) || fenced.Current != 5 {
 		t.Fatalf("%v: want the first cause", untouched.Check())
 	}
-	alone := NewFence(9, 10, clock)
-	if alone.Deadline() != 10 || alone.Check() == nil && now >= 10 {
-		t.Fatal("a fence of its own has another deadline")
+	if f.Deadline() != stay.Deadline() {
+		t.Fatalf("the fence shuts at %v, the stay ends at %v", f.Deadline(), stay.Deadline())
 	}
 }
 
-// The deadline is counted from before the send, whenever the answer comes.
+// The deadline is counted from before the send, however late the answer comes.
 func TestDeadlineIsCountedFromTheSend(t *testing.T) {
 	now := boottime.Instant(0)
 	stay := Begin(PresenceEntry{Presence: Presence{LauncherID: "l", Epoch: 1}}, now, timing, func() boottime.Instant { return now })
-	hold := boottime.Instant(ttl - timing.Margin())
-	if stay.Deadline() != hold {
+	lifetime := boottime.Instant(ttl - timing.Margin())
+	if stay.Deadline() != lifetime {
 		t.Fatalf("deadline %v", stay.Deadline())
 	}
 	sent := boottime.Instant(5 * time.Second)
-	now = hold - 1
+	now = lifetime - 1
 	prev, next, err := stay.Next(noon)
 	if err != nil || prev.Presence.Epoch != next.Epoch {
 		t.Fatal(err)
 	}
-	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 2}, sent); err != nil || stay.Deadline() != sent+hold {
-		t.Fatalf("%v, deadline %v, want %v", err, stay.Deadline(), sent+hold)
+	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 2}, sent); err != nil || stay.Deadline() != sent+lifetime {
+		t.Fatalf("%v, deadline %v, want %v", err, stay.Deadline(), sent+lifetime)
 	}
-	now = sent + hold
-	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 3}, now-1); !errors.Is(err, ErrExpired) || stay.Deadline() != sent+hold {
+	now = sent + lifetime
+	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 3}, now-1); !errors.Is(err, ErrExpired) || stay.Deadline() != sent+lifetime {
 		t.Fatalf("an answer at the deadline: %v, deadline %v", err, stay.Deadline())
 	}
+}
+
+// slowStore is a store whose requests take a while on their way, and whose answers
+// do too.
+type slowStore struct {
+	*memory
+	clock boottime.Clock
+	// sends counts the calls of SwapPresence; sentAt is when the last one began.
+	sends, sentAt atomic.Int64
+}
+
+const slowness = 2 * time.Second
+
+func (s *slowStore) SwapPresence(ctx context.Context, prev PresenceEntry, next Presence) (PresenceEntry, error) {
+	s.sentAt.Store(int64(s.clock()))
+	s.sends.Add(1)
+	time.Sleep(slowness)
+	stored, err := s.memory.SwapPresence(ctx, prev, next)
+	time.Sleep(slowness)
+	return stored, err
+}
+
+// Others count their wait from when the store applied a write, which can be right
+// after it was sent. A keeper therefore counts its deadline from before the send,
+// never from the answer: when it opens its presence, and at every renewal.
+func TestKeeperCountsFromBeforeTheSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{T: t, s: newMemory(), start: time.Now()}
+		store := &slowStore{memory: b.s, clock: b.clock}
+		options := b.options()
+		options.Store = store
+		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, 0, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Stop()
+		want := func(writes int64, what string) {
+			t.Helper()
+			latest := boottime.Instant(store.sentAt.Load()).Add(timing.TTL - timing.Margin())
+			if n := store.sends.Load(); n != writes {
+				t.Fatalf("%s: %d writes were sent, want %d", what, n, writes)
+			}
+			if k.Deadline() != latest {
+				t.Errorf("%s: the deadline is %v later than one that is counted from before the send", what, k.Deadline().Sub(latest))
+			}
+		}
+		want(1, "opened")
+		for n := range int64(3) {
+			time.Sleep(timing.Renewal() + 2*slowness)
+			synctest.Wait()
+			want(n+2, "renewed")
+		}
+	})
 }
 
 func TestTimings(t *testing.T) {

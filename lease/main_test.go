@@ -21,10 +21,10 @@ const ttl = 30 * time.Second
 
 var timing = Timing{TTL: ttl}
 
-// memory is a store in memory that can be cut off, half-open, or set back.
-// What keepers and holders have no business with panics.
+// memory is a store in memory that can be cut off, lose answers, or go back. It has
+// only the methods that keepers and holdings call.
 type memory struct {
-	Store // nil: anything else panics
+	Store // nil, so that any other method panics
 
 	mu        sync.Mutex
 	revision  uint64
@@ -33,19 +33,20 @@ type memory struct {
 	writes    int
 	// away loses requests; silent applies them and loses the answers.
 	away, silent bool
-	// reads answers Get and Presence with ErrUnavailable.
-	reads bool
-	// applied is called with each applied write, before its answer.
+	// noReads answers Get and Presence with ErrUnavailable.
+	noReads bool
+	// applied, if set, is called after each applied write, before its answer.
 	applied func()
-	// mute makes refusals leave out what stands there now.
-	mute bool
+	// noCurrent leaves the current entry out of refusals.
+	noCurrent bool
 }
 
 func newMemory() *memory {
 	return &memory{records: map[string]Entry{}, presences: map[string]PresenceEntry{}}
 }
 
-// reachable waits until requests arrive, or ctx ends.
+// reachable waits until blocked is false, and then returns with mu locked. It returns
+// ErrUnavailable, without the lock, if ctx ends first.
 func (s *memory) reachable(ctx context.Context, blocked func() bool) error {
 	for {
 		s.mu.Lock()
@@ -67,7 +68,7 @@ func (s *memory) isSilent() bool { return s.silent }
 func (s *memory) Get(context.Context, string) (Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reads {
+	if s.noReads {
 		return Entry{}, ErrUnavailable
 	}
 	e, ok := s.records["p"]
@@ -84,7 +85,7 @@ func (s *memory) Swap(ctx context.Context, prev Entry, next Record) (Entry, erro
 	current := s.records[next.ProfileID]
 	if prev.Revision != current.Revision {
 		defer s.mu.Unlock()
-		if s.mute {
+		if s.noCurrent {
 			return Entry{}, &MovedError{Profile: next.ProfileID}
 		}
 		return Entry{}, &MovedError{Profile: next.ProfileID, Current: &current}
@@ -98,7 +99,7 @@ func (s *memory) Swap(ctx context.Context, prev Entry, next Record) (Entry, erro
 func (s *memory) Presence(_ context.Context, launcher string) (PresenceEntry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reads {
+	if s.noReads {
 		return PresenceEntry{}, ErrUnavailable
 	}
 	return s.presences[launcher], nil
@@ -111,7 +112,7 @@ func (s *memory) SwapPresence(ctx context.Context, prev PresenceEntry, next Pres
 	current := s.presences[next.LauncherID]
 	if prev.Revision != current.Revision {
 		defer s.mu.Unlock()
-		if s.mute {
+		if s.noCurrent {
 			return PresenceEntry{}, &PresenceMovedError{Launcher: next.LauncherID}
 		}
 		return PresenceEntry{}, &PresenceMovedError{Launcher: next.LauncherID, Current: &current}
@@ -122,7 +123,7 @@ func (s *memory) SwapPresence(ctx context.Context, prev PresenceEntry, next Pres
 	return stored, s.answer(ctx)
 }
 
-// answer counts an applied write and unlocks.
+// answer counts an applied write, unlocks, and waits until answers get through.
 func (s *memory) answer(ctx context.Context) error {
 	s.writes++
 	if s.applied != nil {
@@ -142,7 +143,7 @@ func (s *memory) set(change func(*memory)) {
 	change(s)
 }
 
-// back returns what sets the store back to what it is now.
+// back returns a function that sets the store back to what it is now.
 func (s *memory) back() func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,7 @@ func (s *memory) presence() Presence {
 	return s.presences["l"].Presence
 }
 
-// change writes to the record as some other launcher does.
+// change writes the record as another launcher would.
 func (s *memory) change(t *testing.T, fn func(Record) (Record, error)) {
 	t.Helper()
 	if _, err := Change(t.Context(), s, "p", func(e Entry) (Record, error) { return fn(e.Record) }); err != nil {
@@ -174,7 +175,7 @@ func (s *memory) change(t *testing.T, fn func(Record) (Record, error)) {
 	}
 }
 
-// closeBy closes the launcher's presence as an observer does.
+// closeBy closes the launcher's presence as the observer of another launcher would.
 func (s *memory) closeBy(t *testing.T, by string) {
 	t.Helper()
 	s.mu.Lock()
@@ -185,17 +186,17 @@ func (s *memory) closeBy(t *testing.T, by string) {
 	}
 }
 
-// bench is a keeper at work, in virtual time.
+// bench is a keeper at work, in the virtual time of a synctest bubble.
 type bench struct {
 	*testing.T
 	s *memory
 	k *Keeper
-	// ahead is how far the boot-time clock is ahead of the timers: the host
-	// slept, or the process was stopped.
+	// ahead is how far the boot-time clock is ahead of the timers, as after the host
+	// slept or the process was stopped.
 	ahead    atomic.Int64
 	start    time.Time
 	expiring atomic.Int32
-	// sent is when the store last applied a renewal: not before it was sent.
+	// sent is when the store last applied a renewal. The renewal was not sent later.
 	sent atomic.Int64
 }
 
@@ -203,7 +204,7 @@ func (b *bench) clock() boottime.Instant {
 	return boottime.Instant(time.Since(b.start)) + boottime.Instant(b.ahead.Load())
 }
 
-// latest is when the launcher has to have stopped, at the latest.
+// latest is the last moment at which the launcher has to have stopped.
 func (b *bench) latest() boottime.Instant {
 	return boottime.Instant(b.sent.Load()).Add(timing.TTL - timing.Margin())
 }
@@ -227,7 +228,7 @@ func keeping(t *testing.T, test func(b *bench)) {
 	})
 }
 
-// lost waits for the loss of the presence and returns its cause.
+// lost waits until the presence is lost, and returns the cause.
 func (b *bench) lost() error {
 	b.Helper()
 	select {

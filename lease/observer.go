@@ -6,85 +6,90 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Observer tells, for one launcher, which others went silent and what to do about
-// their leases. It knows only what was shown to it, and counts on this host's
-// clock alone, since it first saw the very thing that has not changed.
+// Observer decides, for one launcher, which other launchers have gone silent and what
+// to do about their leases. It knows only what it was shown. It measures time on this
+// host's clock alone, from when it first saw the very entry that has not changed since.
 type Observer struct {
-	own   string
-	bound time.Duration
+	own          string
+	abandonAfter time.Duration
 
-	presences map[string]watched[PresenceEntry]
-	waiting   map[string]watched[uint64] // profiles in recovery, by revision
+	presences  map[string]unchanged[PresenceEntry] // by launcher
+	recoveries map[string]unchanged[uint64]        // revisions of records in recovery, by profile
 }
 
-// watched is something that has not changed since a moment.
-type watched[T any] struct {
-	what  T
+// unchanged is a value that has been the same since an instant.
+type unchanged[T any] struct {
+	value T
 	since boottime.Instant
 }
 
-// NewObserver returns the observer of the launcher own, which gives a profile in
-// recovery whose home is gone to a person after bound.
-func NewObserver(own string, bound time.Duration) *Observer {
-	return &Observer{own: own, bound: bound, presences: map[string]watched[PresenceEntry]{}, waiting: map[string]watched[uint64]{}}
+// NewObserver returns the observer of the launcher own. After abandonAfter it abandons
+// the recovery of a profile whose home is gone.
+func NewObserver(own string, abandonAfter time.Duration) *Observer {
+	return &Observer{own: own, abandonAfter: abandonAfter, presences: map[string]unchanged[PresenceEntry]{}, recoveries: map[string]unchanged[uint64]{}}
 }
 
-// Presences shows what the store says of all launchers now. Any change of one
-// starts the wait for it again: a renewal, and a step back as well.
+// Presences shows the observer the presences that the store has at now. Whenever a
+// presence is another than before, be it newer or older, the wait for its launcher
+// starts again.
 func (o *Observer) Presences(all []PresenceEntry, now boottime.Instant) {
 	shown := map[string]bool{}
 	for _, p := range all {
 		shown[p.Presence.LauncherID] = true
-		o.see(p.Presence.LauncherID, p, now)
+		o.notice(p.Presence.LauncherID, p, now)
 	}
 	for launcher := range o.presences {
 		if !shown[launcher] {
-			o.see(launcher, PresenceEntry{}, now)
+			o.notice(launcher, PresenceEntry{}, now)
 		}
 	}
 }
 
-func (o *Observer) see(launcher string, p PresenceEntry, now boottime.Instant) {
+// notice keeps the entry of the launcher, with now as its time if it is another one.
+func (o *Observer) notice(launcher string, p PresenceEntry, now boottime.Instant) {
 	before, known := o.presences[launcher]
-	if !known || before.what.Revision != p.Revision || before.what.Presence.Nonce != p.Presence.Nonce {
-		o.presences[launcher] = watched[PresenceEntry]{p, now}
+	if !known || before.value.Revision != p.Revision || before.value.Presence.Nonce != p.Presence.Nonce {
+		o.presences[launcher] = unchanged[PresenceEntry]{p, now}
 	}
 }
 
-// Of returns what was last shown of a launcher.
-func (o *Observer) Of(launcher string) Presence { return o.presences[launcher].what.Presence }
+// Of returns the presence of the launcher that was shown last; the zero Presence where
+// there was none.
+func (o *Observer) Of(launcher string) Presence { return o.presences[launcher].value.Presence }
 
-// Start forgets all waits: the store went back, and everybody has to be given the
-// time to say again what it forgot.
+// Start starts all waits again at now. It is called after the store went back, because
+// every holder then needs the time to write again what the store forgot.
 func (o *Observer) Start(now boottime.Instant) {
 	for launcher, w := range o.presences {
 		w.since = now
 		o.presences[launcher] = w
 	}
-	clear(o.waiting)
+	clear(o.recoveries)
 }
 
-// Step is what an observer may do about a lease.
+// Step is what an observer may do about a lease. The zero Step is nothing.
 type Step struct {
-	// Fact is Suspected, Fenced or Abandoned; empty for nothing.
+	// Fact is the transition to make: Suspected, Fenced or Abandoned.
 	Fact Fact
-	// Close, with no fact, is the presence to close first: it is Prev's
-	// successor.
+	// Close, where Fact is empty, is a presence to store in place of Prev: it
+	// closes the stay of a launcher that went silent.
 	Close *Presence
 	Prev  PresenceEntry
 }
 
-// Lease says what is due about a lease of another launcher.
+// Lease returns what is to be done about a lease of another launcher:
 //
-//   - held, and the presence that carries it has not changed for longer than its
-//     holder may go without a renewal: close the presence;
-//   - held, and its presence is closed: suspect it, then fence it;
-//   - quarantined or inspected, and its home is not there for the bound: abandon
-//     it.
+//   - If it is held, and the presence that it depends on has not changed for longer
+//     than its holder may go without a renewal: close the presence.
+//   - If it is held, and that presence is closed: suspect it, then fence it.
+//   - If it is quarantined or inspected, and its home has been gone for the time that
+//     was given to NewObserver: abandon the recovery.
+//
+// A launcher recovers the profiles whose home it is itself; they get the zero Step.
 func (o *Observer) Lease(e Entry, now boottime.Instant) Step {
 	r := e.Record
 	if r.State != Quarantined && r.State != Inspected {
-		delete(o.waiting, r.ProfileID)
+		delete(o.recoveries, r.ProfileID)
 	}
 	switch {
 	case r.Home == o.own:
@@ -100,42 +105,43 @@ func (o *Observer) Lease(e Entry, now boottime.Instant) Step {
 func (o *Observer) held(r Record, now boottime.Instant) Step {
 	w, known := o.presences[r.LauncherID]
 	if !known {
-		o.see(r.LauncherID, PresenceEntry{}, now)
+		o.notice(r.LauncherID, PresenceEntry{}, now)
 		return Step{}
 	}
-	p := w.what.Presence
+	p := w.value.Presence
 	switch {
 	case p.Epoch >= r.PresenceEpoch && p.Closed && r.State == Held:
 		return Step{Fact: Suspected}
 	case p.Epoch >= r.PresenceEpoch && p.Closed:
 		return Step{Fact: Fenced}
 	}
-	// Live, missing, or older than the lease: silent or not, by its own TTL. One
-	// that came back recovers its own, unless it goes silent before that.
+	// The presence is live, missing, or of an earlier stay. It counts as silent by
+	// the longer of the two TTLs. If the launcher came back in a later stay, it
+	// recovers its own leases, unless it goes silent again before that.
 	ttl := max(p.TTL(), time.Duration(r.TTLSeconds*float64(time.Second)))
 	if now.Sub(w.since) < (Timing{TTL: ttl}).ObserverWait() {
 		return Step{}
 	}
 	next := p.Close(r.LauncherID, o.own, r.PresenceEpoch, time.Now())
-	return Step{Close: &next, Prev: w.what}
+	return Step{Close: &next, Prev: w.value}
 }
 
 func (o *Observer) recovering(e Entry, now boottime.Instant) Step {
 	r := e.Record
 	home, known := o.presences[r.Home]
 	if !known {
-		o.see(r.Home, PresenceEntry{}, now)
+		o.notice(r.Home, PresenceEntry{}, now)
 		return Step{}
 	}
-	p := home.what.Presence
+	p := home.value.Presence
 	gone := p.Closed || now.Sub(home.since) >= (Timing{TTL: max(p.TTL(), time.Duration(r.TTLSeconds*float64(time.Second)))}).ObserverWait()
-	w, waits := o.waiting[r.ProfileID]
+	w, waits := o.recoveries[r.ProfileID]
 	switch {
 	case !gone:
-		delete(o.waiting, r.ProfileID)
-	case !waits || w.what != e.Revision:
-		o.waiting[r.ProfileID] = watched[uint64]{e.Revision, now}
-	case now.Sub(w.since) >= o.bound:
+		delete(o.recoveries, r.ProfileID)
+	case !waits || w.value != e.Revision:
+		o.recoveries[r.ProfileID] = unchanged[uint64]{e.Revision, now}
+	case now.Sub(w.since) >= o.abandonAfter:
 		return Step{Fact: Abandoned}
 	}
 	return Step{}

@@ -7,21 +7,21 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// watching is the observer of launcher "o", and what it is shown.
-type watching struct {
+// observing is the observer of launcher "o", with the time at which it is asked.
+type observing struct {
 	*Observer
 	now boottime.Instant
 }
 
-const bound = 10 * time.Minute
+const abandonAfter = 10 * time.Minute
 
-func watch() *watching { return &watching{Observer: NewObserver("o", bound), now: 1000} }
+func observe() *observing { return &observing{Observer: NewObserver("o", abandonAfter), now: 1000} }
 
-func (w *watching) after(d time.Duration) { w.now = w.now.Add(d) }
+func (w *observing) after(d time.Duration) { w.now = w.now.Add(d) }
 
-func (w *watching) see(all ...PresenceEntry) { w.Presences(all, w.now) }
+func (w *observing) see(all ...PresenceEntry) { w.Presences(all, w.now) }
 
-func (w *watching) lease(r Record) Step { return w.Lease(Entry{Record: r, Revision: 5}, w.now) }
+func (w *observing) lease(r Record) Step { return w.Lease(Entry{Record: r, Revision: 5}, w.now) }
 
 func live(revision uint64, epoch uint64, nonce string) PresenceEntry {
 	return PresenceEntry{Presence: Presence{LauncherID: "l", Epoch: epoch, TTLSeconds: 30, Nonce: nonce}, Revision: revision}
@@ -49,7 +49,7 @@ func TestObserverWaitsItsWholeTime(t *testing.T) {
 		"live": {live(1, 3, "a")}, "missing": nil, "set back": {live(1, 2, "a")}, "came back, and silent again": {live(1, 4, "a")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := watch()
+			w := observe()
 			w.see(shown...)
 			if s := w.lease(held()); !nothing(s) {
 				t.Fatalf("at first sight: %+v", s)
@@ -77,7 +77,7 @@ func TestObserverStartsAgainWithEveryChange(t *testing.T) {
 		"opened again": {live(10, 4, "b")}, "gone": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := watch()
+			w := observe()
 			w.see(live(9, 3, "a"))
 			w.after(timing.ObserverWait() - 1)
 			w.see(changed...)
@@ -95,12 +95,12 @@ func TestObserverStartsAgainWithEveryChange(t *testing.T) {
 }
 
 func TestObserverStartsAgainWhenTheStoreWentBack(t *testing.T) {
-	w := watch()
+	w := observe()
 	w.see(live(9, 3, "a"))
 	w.after(timing.ObserverWait())
 	w.Start(w.now)
 	if s := w.lease(held()); !nothing(s) {
-		t.Fatalf("%+v: the holder had no time to say again what the store forgot", s)
+		t.Fatalf("%+v: the holder had no time to write again what the store forgot", s)
 	}
 	w.after(timing.ObserverWait())
 	if s := w.lease(held()); s.Close == nil {
@@ -108,9 +108,9 @@ func TestObserverStartsAgainWhenTheStoreWentBack(t *testing.T) {
 	}
 }
 
-// A launcher of which nobody was told before its lease was.
+// The observer sees a lease before it has seen anything of its launcher.
 func TestObserverOfAnUnknownLauncher(t *testing.T) {
-	w := watch()
+	w := observe()
 	if s := w.lease(held()); !nothing(s) {
 		t.Fatalf("at first sight: %+v", s)
 	}
@@ -120,10 +120,10 @@ func TestObserverOfAnUnknownLauncher(t *testing.T) {
 	}
 }
 
-// The longer of two TTLs counts: the launcher's of now, and that of the grant.
+// The longer of two TTLs counts: that of the presence, and that of the lease.
 func TestObserverWaitsForTheLongerTTL(t *testing.T) {
 	for _, c := range []struct{ presence, lease float64 }{{60, 30}, {30, 60}} {
-		w := watch()
+		w := observe()
 		p := live(1, 3, "a")
 		p.Presence.TTLSeconds = c.presence
 		r := held()
@@ -161,7 +161,7 @@ func TestObserverSteps(t *testing.T) {
 		"its own home's, whatever it looks like": {closed(live(1, 3, "a")), func() Record { r := held(); r.Home = "o"; return r }(), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := watch()
+			w := observe()
 			w.see(c.shown)
 			if s := w.lease(c.r); s.Fact != c.want || s.Close != nil {
 				t.Fatalf("%+v, want %q", s, c.want)
@@ -174,15 +174,15 @@ func TestObserverAbandons(t *testing.T) {
 	for _, state := range []State{Quarantined, Inspected} {
 		for name, shown := range map[string][]PresenceEntry{"closed": {closed(live(1, 3, "a"))}, "missing": nil, "silent": {live(1, 3, "a")}} {
 			t.Run(string(state)+"/"+name, func(t *testing.T) {
-				w := watch()
+				w := observe()
 				w.see(shown...)
 				w.lease(at(state))
 				w.after(timing.ObserverWait())
-				w.lease(at(state)) // from here on it waits, at the latest
-				w.after(bound - 1)
+				w.lease(at(state)) // the home is gone by now, so the wait has begun
+				w.after(abandonAfter - 1)
 				if name != "closed" {
 					if s := w.lease(at(state)); !nothing(s) {
-						t.Fatalf("before its bound: %+v", s)
+						t.Fatalf("before its time: %+v", s)
 					}
 				}
 				w.after(1)
@@ -194,25 +194,25 @@ func TestObserverAbandons(t *testing.T) {
 	}
 }
 
-func TestObserverGivesTheHomeItsWholeBound(t *testing.T) {
-	w := watch()
+func TestObserverGivesTheHomeItsWholeTime(t *testing.T) {
+	w := observe()
 	w.see(closed(live(1, 3, "a")))
 	w.lease(at(Quarantined))
-	w.after(bound - 1)
+	w.after(abandonAfter - 1)
 	w.see(live(4, 4, "b")) // it came back
 	if s := w.lease(at(Quarantined)); !nothing(s) {
 		t.Fatalf("%+v: its home is there", s)
 	}
 	w.see(closed(live(4, 4, "b")))
 	w.lease(at(Quarantined))
-	w.after(bound - 1)
+	w.after(abandonAfter - 1)
 	if s := w.lease(at(Quarantined)); !nothing(s) {
-		t.Fatalf("%+v: the bound did not start again", s)
+		t.Fatalf("%+v: the wait did not start again", s)
 	}
 	if s := w.Lease(Entry{Record: at(Quarantined), Revision: 6}, w.now.Add(1)); !nothing(s) {
-		t.Fatalf("%+v: something was written, the bound starts again", s)
+		t.Fatalf("%+v: the record was written, so the wait starts again", s)
 	}
-	w.after(1 + bound)
+	w.after(1 + abandonAfter)
 	if s := w.Lease(Entry{Record: at(Quarantined), Revision: 6}, w.now); s.Fact != Abandoned {
 		t.Fatalf("%+v: it waits for ever", s)
 	}
@@ -223,7 +223,7 @@ func TestObserverGivesTheHomeItsWholeBound(t *testing.T) {
 }
 
 func TestObserverOf(t *testing.T) {
-	w := watch()
+	w := observe()
 	w.see(live(1, 3, "a"))
 	if w.Of("l").Epoch != 3 || w.Of("nobody").Epoch != 0 {
 		t.Fatalf("%+v", w.Of("l"))

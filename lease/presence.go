@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// Presence is the proof that a launcher is there. Its held leases hang on it, so
-// that one write renews them all. Times are UTC and for people.
+// Presence is the stored proof that a launcher is alive. The leases that the launcher
+// holds depend on it, so that one write renews them all. Times are UTC and for people.
 type Presence struct {
 	LauncherID string `json:"launcher_id"`
-	// Epoch numbers the launcher's stays: it rises each time that a launcher
-	// opens its presence, and leases name the one they were granted in.
+	// Epoch is the number of the launcher's stay. A stay begins when a launcher
+	// opens its presence, and lasts until that is closed or opened again, each time
+	// under a higher epoch. Each lease names the epoch in which it was granted.
 	Epoch uint64 `json:"epoch"`
-	// Closed says that the stay is over: by the launcher itself, or by another
-	// that saw it silent for too long. It never opens again.
+	// Closed says that the stay is over. The launcher itself ended it, or another
+	// one that saw no renewal for too long. A stay never goes on after that.
 	Closed bool `json:"closed,omitempty"`
 	// AdvertiseURL is where workers of other hosts reach the launcher.
 	AdvertiseURL string  `json:"advertise_url,omitempty"`
@@ -24,52 +25,55 @@ type Presence struct {
 	HeartbeatAt time.Time `json:"heartbeat_at"`
 	ExpiresAt   time.Time `json:"expires_at"`
 	ClosedAt    time.Time `json:"closed_at,omitzero"`
-	// ClosedBy is the launcher that closed it.
+	// ClosedBy is the id of the launcher that closed it.
 	ClosedBy string `json:"closed_by,omitempty"`
 
 	// Nonce is unique to the write that stored this presence.
 	Nonce string `json:"nonce,omitempty"`
 }
 
-// PresenceEntry is a presence with the revision of the write that stored it; zero
-// is no presence.
+// PresenceEntry is a presence with the revision of the write that stored it. The zero
+// entry stands for no presence.
 type PresenceEntry struct {
 	Presence Presence
 	Revision uint64
 }
 
-// TTL is how long the presence lives without a renewal.
+// TTL is how long the presence is valid without a renewal.
 func (p Presence) TTL() time.Duration { return time.Duration(p.TTLSeconds * float64(time.Second)) }
 
-// Open begins a stay of the launcher that own describes, over whatever stay of
-// the same id was there before. epoch is the highest that the launcher itself
-// remembers, for a store that went back.
+// Open returns the presence that begins a stay of the launcher that own describes, in
+// place of p, the last one stored under the same id. epoch is the highest epoch that
+// the launcher itself remembers: a store that went back may know a lower one only.
 func (p Presence) Open(own Presence, epoch uint64, now time.Time) Presence {
 	own.Epoch = max(p.Epoch, epoch) + 1
 	own.OpenedAt = now.UTC()
 	return own.renew(now)
 }
 
+// renew returns the presence with a heartbeat at now.
 func (p Presence) renew(now time.Time) Presence {
 	p.HeartbeatAt, p.ExpiresAt = now.UTC(), now.Add(p.TTL()).UTC()
 	return p
 }
 
-// Close ends the stay. epoch is the one of a lease that hangs on it, for a store
-// that lost the presence or went back.
+// Close returns the presence that ends the launcher's stay, as closed by the launcher
+// by. epoch is that of a lease of the stay: where the store lost the presence or went
+// back, p has a lower epoch or is empty.
 func (p Presence) Close(launcher, by string, epoch uint64, now time.Time) Presence {
 	p.LauncherID, p.Epoch = launcher, max(p.Epoch, epoch)
 	p.Closed, p.ClosedAt, p.ClosedBy = true, now.UTC(), by
 	return p
 }
 
-// Carries tells whether a held lease still hangs on this presence.
+// Carries tells whether the held lease r depends on this presence and is kept alive by
+// it.
 func (p Presence) Carries(r Record) bool {
 	return !p.Closed && p.LauncherID == r.LauncherID && p.Epoch == r.PresenceEpoch
 }
 
-// Live returns a held record with the heartbeat and end of the presence that
-// carries it: what a reader is shown.
+// Live returns a held record as readers are shown it: with the heartbeat and the
+// expiry of the presence that it depends on.
 func (r Record) Live(p Presence) Record {
 	if r.State == Held && p.Carries(r) && p.HeartbeatAt.After(r.HeartbeatAt) {
 		r.HeartbeatAt, r.ExpiresAt = p.HeartbeatAt, p.ExpiresAt
@@ -77,14 +81,14 @@ func (r Record) Live(p Presence) Record {
 	return r
 }
 
-// against tells whether the stay that own stands for may go on, where the store
-// holds p.
-func (p Presence) against(own Presence) error {
+// allows returns nil if the stay of own may go on where the store holds p. Otherwise
+// it returns an ErrExpired that says why not.
+func (p Presence) allows(own Presence) error {
 	switch {
 	case p.Epoch > own.Epoch:
 		return fmt.Errorf("%w: %w: %s, epoch %d after %d", ErrExpired, ErrSuperseded, own.LauncherID, p.Epoch, own.Epoch)
 	case p.Epoch == own.Epoch && p.Closed:
 		return fmt.Errorf("%w: launcher %s saw no renewal for too long", ErrExpired, p.ClosedBy)
 	}
-	return nil // missing, or older: the store went back, and the stay is stated again
+	return nil // the same; or missing or older: the store forgot, and the next renewal restores it
 }

@@ -13,13 +13,13 @@ func TestOpenIsAboveEverythingKnown(t *testing.T) {
 		remembered uint64
 		want       uint64
 	}{
-		"for the first time":      {Presence{}, 0, 1},
-		"over an older stay":      {Presence{LauncherID: "l", Epoch: 4}, 4, 5},
-		"over a closed one":       {Presence{LauncherID: "l", Epoch: 4, Closed: true, ClosedBy: "o"}, 4, 5},
-		"over one of another":     {Presence{LauncherID: "l", Epoch: 9}, 4, 10},
-		"the store went back":     {Presence{LauncherID: "l", Epoch: 2}, 4, 5},
-		"the store was lost":      {Presence{}, 4, 5},
-		"the disk's memory is no": {Presence{LauncherID: "l", Epoch: 4}, 0, 5},
+		"for the first time":  {Presence{}, 0, 1},
+		"over an older stay":  {Presence{LauncherID: "l", Epoch: 4}, 4, 5},
+		"over a closed one":   {Presence{LauncherID: "l", Epoch: 4, Closed: true, ClosedBy: "o"}, 4, 5},
+		"over one of another": {Presence{LauncherID: "l", Epoch: 9}, 4, 10},
+		"the store went back": {Presence{LauncherID: "l", Epoch: 2}, 4, 5},
+		"the store was lost":  {Presence{}, 4, 5},
+		"nothing remembered":  {Presence{LauncherID: "l", Epoch: 4}, 0, 5},
 	} {
 		p := c.stored.Open(own, c.remembered, noon)
 		if p.Epoch != c.want || p.Closed || p.ClosedBy != "" || p.LauncherID != "l" || p.AdvertiseURL != "http://h" ||
@@ -48,7 +48,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// What a launcher may do with its stay, for everything that the store may show.
+// Whether a stay may go on, and be closed, for everything that the store may show.
 func TestStayAgainstTheStore(t *testing.T) {
 	own := Presence{LauncherID: "l", Epoch: 4, TTLSeconds: 30}
 	for name, c := range map[string]struct {

@@ -1,16 +1,20 @@
-// Package lease holds the ownership of browser profiles: the record, the fencing
-// token, the states and the transitions between them (pure functions of a record
-// and a time); the presence of a launcher, on which its leases hang, the keeper
-// that renews it, and the observer that tells when another's went silent; the
-// fence that guards what a holder does.
+// Package lease holds the rules of who owns a browser profile:
 //
-// The package knows no network. A Store keeps records somewhere and changes them
-// by compare-and-swap only; lease/natskv is the one in use.
+//   - Record, the lease of one profile, with its Token and its State, and the
+//     transitions between states, which are pure functions of a record and a time.
+//   - Presence, the proof that a launcher is alive, on which its leases depend.
+//   - Keeper, which renews the presence of this launcher, and Observer, which decides
+//     when that of another one went silent.
+//   - Holding, which keeps the record of a lease up to date, and Fence, which every
+//     write of its holder has to pass.
 //
-// What is promised: tokens only grow; a transition that is not in the table is
-// refused; a holder whose renewals stop is stopped by its own clock, before
-// anybody else may act. What is not: a record that was read is never proof of
-// anything. Decide by Swap.
+// The package knows no network. A Store keeps the records somewhere and changes them by
+// compare-and-swap only; the one in use is lease/natskv.
+//
+// What is promised: tokens only grow; a transition that is not in the table is refused;
+// a holder whose renewals stop is stopped by its own clock, before anybody else may
+// act. What is not promised: that a record which was read is still current. Only a
+// successful Swap proves that.
 package lease
 
 import (
@@ -21,28 +25,27 @@ import (
 	"time"
 )
 
-// Token is the fencing token: fixed when a lease is granted, raised at every
-// grant and at quarantine, and never lowered for a profile. It is not the
-// store's revision.
+// Token is the fencing token of a lease. Each grant and each quarantine of a profile
+// raises it, and nothing ever lowers it. It is not the revision of the store.
 type Token uint64
 
-// State is where a profile's lease stands. The values are what outsiders see.
+// State is the state of a profile's lease. Clients see these very values.
 type State string
 
 // The states of a lease.
 const (
-	Held           State = "held"
-	SuspectedStale State = "suspected_stale"
-	Quarantined    State = "quarantined"
-	Inspected      State = "inspected"
-	Available      State = "available"
-	ResumePending  State = "resume_pending"
-	ManualReview   State = "manual_review"
+	Held           State = "held"            // a task or a person has the profile
+	SuspectedStale State = "suspected_stale" // the worker or the launcher that has it seems to be lost
+	Quarantined    State = "quarantined"     // only the recovery may use the profile
+	Inspected      State = "inspected"       // the facts for the decision are known
+	Available      State = "available"       // the profile may be granted
+	ResumePending  State = "resume_pending"  // it may be granted to the task that is to resume
+	ManualReview   State = "manual_review"   // a person has to decide
 )
 
-// Record is the lease of one profile, as stored and as shown. It never vanishes:
-// a release is a state. Times are UTC and for people; no rule compares them with
-// a clock of another host.
+// Record is the lease of one profile, as it is stored and as clients see it. It is
+// never deleted; a release is a state. Times are UTC and for people: no rule compares
+// them with the clock of another host.
 type Record struct {
 	ProfileID string `json:"profile_id"`
 	AccountID string `json:"account_id"`
@@ -57,10 +60,10 @@ type Record struct {
 	LauncherID    string `json:"launcher_id"`
 	// Home is the launcher whose disk holds the profile directory.
 	Home string `json:"home"`
-	// BootID is the boot of the home host during which Chrome was started.
+	// BootID names the boot of the home host during which Chrome was started.
 	BootID string `json:"boot_id,omitempty"`
-	// PresenceEpoch names the stay of LauncherID that the lease hangs on: a held
-	// lease lives as long as that presence does.
+	// PresenceEpoch is the epoch of the launcher's presence in which the lease was
+	// granted. A held lease is valid as long as that presence is.
 	PresenceEpoch uint64 `json:"presence_epoch,omitempty"`
 
 	AcquiredAt  time.Time `json:"acquired_at,omitzero"`
@@ -81,56 +84,74 @@ type Record struct {
 	Reason   string   `json:"reason"`
 	Decision string   `json:"decision"`
 	Reasons  []string `json:"reasons,omitempty"`
-	// DecisionVersion is that of the table that Decision was made with; zero
-	// where a person decided, or nobody could.
-	DecisionVersion int    `json:"decision_version,omitempty"`
-	EvidenceID      string `json:"evidence_id"`
-	// EvidenceSHA256 is the hash of the manifest of EvidenceID; the next bundle
-	// of the profile names it, so that a removed bundle shows.
+	// DecisionVersion is the version of the table that Decision was made with; zero
+	// where a person decided, or where nobody could.
+	DecisionVersion int `json:"decision_version,omitempty"`
+	// EvidenceID is the newest bundle of the profile.
+	EvidenceID string `json:"evidence_id"`
+	// EvidenceSHA256 is the hash of the manifest of that bundle, in hexadecimal. The
+	// next bundle names it, so that it shows when a bundle is removed.
 	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
-	// Outcome is what the worker said of its task when it released.
-	Outcome string  `json:"outcome,omitempty"`
-	Review  *Review `json:"review,omitempty"`
-	// ByHand says which person has the profile, or had it during the review
-	// that is open.
-	ByHand *ByHand `json:"by_hand,omitempty"`
-	// Runs are the tasks on the profile's Chrome now, in the order of their
+	// Outcome is how the task ended, as its worker said at the release.
+	Outcome string `json:"outcome,omitempty"`
+
+	HumanReview
+
+	// Runs are the tasks that use the profile's Chrome now, in the order of their
 	// grants.
 	Runs []Run `json:"runs"`
-	// LostRuns are those that were lost while others went on. Nobody joins any
-	// more, and the profile goes through recovery when the last run ends.
+	// LostRuns are the runs that were lost while others went on. While there are
+	// any, no task can join, and the profile is recovered when the last run ends.
 	LostRuns []Run `json:"lost_runs,omitempty"`
 
-	// Settings of the profile.
+	Settings
+
+	// WarmSince is since when the browser has been open without a session; zero
+	// where it is not. The launcher that has the browser sets it in the records that
+	// it shows to clients (GET /v1/profiles). It is never stored.
+	WarmSince time.Time `json:"warm_since,omitzero"`
+
+	// Sequence is the number of the profile's last event. Each transition adds one
+	// or more.
+	Sequence uint64 `json:"sequence"`
+	// Nonce is unique to the write that stored this record. By it a writer that got
+	// no answer recognises its own write.
+	Nonce string `json:"nonce,omitempty"`
+	// Outbox holds the events of the last transitions until they are known to be on
+	// the event stream. A transition and its event are one write, so neither can be
+	// stored without the other.
+	Outbox []Event `json:"outbox,omitempty"`
+}
+
+// Settings are what the profile's owner sets for all its tasks. The account and the
+// proxy are settings too; they stand at the beginning of a Record.
+type Settings struct {
+	// MaxActiveRuns is how many tasks may share the profile's browser at a time.
 	MaxActiveRuns   int      `json:"max_active_runs"`
 	ExpectedDomains []string `json:"expected_domains,omitempty"`
 	SensitiveURLs   []string `json:"sensitive_urls,omitempty"`
 	SensitiveWords  []string `json:"sensitive_words,omitempty"`
-	// KeepWarm says whether the browser stays open after a release; nil leaves it
-	// to the tasks.
+	// KeepWarm tells whether the browser stays open after a release; nil leaves
+	// that to the tasks.
 	KeepWarm *bool `json:"keep_warm,omitempty"`
-
-	// WarmSince is since when the browser is open without a session, as its
-	// launcher shows it. It is never stored.
-	WarmSince time.Time `json:"warm_since,omitzero"`
-	// BrowserMemory is the most, in bytes, that its browser may have in memory, where
-	// that is less than the host's own limit; zero: that one.
+	// BrowserMemory is how much memory the browser may use, in bytes, where that
+	// is less than the limit of the host; zero means the limit of the host.
 	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
-	// HarmlessRequests are kinds of requests that change nothing of the account.
+	// HarmlessRequests describe requests that change nothing in the account.
 	HarmlessRequests []string `json:"harmless_requests,omitempty"`
-
-	// Sequence counts the profile's events; each transition adds one or more.
-	Sequence uint64 `json:"sequence"`
-	// Nonce is unique to the write that stored this record: how a writer that
-	// got no answer recognises its own write.
-	Nonce string `json:"nonce,omitempty"`
-	// Outbox holds events of the last transitions until they are known to be on
-	// the event stream. The write that makes a transition carries its event, so
-	// the two cannot come apart.
-	Outbox []Event `json:"outbox,omitempty"`
 }
 
-// Run is one task on the profile's Chrome, with a token of its own.
+// HumanReview is the part that people have in a Record.
+type HumanReview struct {
+	// Review is the last decision that a person made about the profile; nil where
+	// there is none since the last grant.
+	Review *Review `json:"review,omitempty"`
+	// ByHand names the person who uses the profile by hand now, or who used it
+	// during the review that is open; nil where nobody does or did.
+	ByHand *ByHand `json:"by_hand,omitempty"`
+}
+
+// Run is one task that uses the profile's Chrome, with a token of its own.
 type Run struct {
 	SessionID     string `json:"session_id"`
 	Token         Token  `json:"lease_token"`
@@ -139,22 +160,23 @@ type Run struct {
 	// Exclusive says that the task shares the profile with nobody.
 	Exclusive  bool      `json:"exclusive,omitempty"`
 	AcquiredAt time.Time `json:"acquired_at,omitzero"`
-	// EvidenceID is of a lost run.
+	// EvidenceID and Reason are set for a lost run.
 	EvidenceID string `json:"evidence_id,omitempty"`
 	Reason     string `json:"reason,omitempty"`
 }
 
-// ByHand is a person's use of a profile.
+// ByHand says that a person uses a profile by hand.
 type ByHand struct {
 	Holder string    `json:"holder"`
 	Note   string    `json:"note,omitempty"`
 	Since  time.Time `json:"since"`
-	// Review is the review that was open before. It is open again when the
-	// person is done.
+	// Review is the review that was open when the person took the profile; nil where
+	// none was. It is open again when the person is done.
 	Review *OpenReview `json:"review,omitempty"`
 }
 
-// OpenReview is what a record shows of an incident that waits for a person.
+// OpenReview holds the members of a Record that describe an incident, while a person
+// who took the profile out of its review uses it.
 type OpenReview struct {
 	SessionID       string   `json:"session_id"`
 	OwnerWorkerID   string   `json:"owner_worker_id"`
@@ -163,7 +185,7 @@ type OpenReview struct {
 	Decision        string   `json:"decision"`
 	Reasons         []string `json:"reasons,omitempty"`
 	DecisionVersion int      `json:"decision_version,omitempty"`
-	// EvidenceID is the incident's bundle.
+	// EvidenceID is the bundle of the incident.
 	EvidenceID         string    `json:"evidence_id"`
 	LastKnownURL       string    `json:"last_known_url"`
 	LastKnownStep      string    `json:"last_known_step"`
@@ -175,88 +197,21 @@ type OpenReview struct {
 
 // Review is what a person decided about a profile in manual review.
 type Review struct {
-	Decision  string    `json:"decision"`
-	Reviewer  string    `json:"reviewer"`
-	Note      string    `json:"note,omitempty"`
+	// Decision is ReviewApprove or ReviewKeep.
+	Decision string `json:"decision"`
+	Reviewer string `json:"reviewer"`
+	Note     string `json:"note,omitempty"`
+	// TokenSeen is the token of the record that the reviewer looked at.
 	TokenSeen Token     `json:"lease_token"`
 	At        time.Time `json:"at"`
 }
 
-// Event is one thing that happened to a profile, as published. Fields that do
-// not apply are left out.
-type Event struct {
-	Event     string `json:"event"`
-	ProfileID string `json:"profile_id"`
-	Token     Token  `json:"lease_token,omitempty"`
-	// Sequence numbers the profile's transitions without gaps. Events that are
-	// not transitions (conflict, late_write) have none.
-	Sequence uint64 `json:"sequence,omitempty"`
-	// RunToken is the token of the run that ended, where the profile's own is
-	// another: because others go on, or because quarantine raised it.
-	RunToken Token     `json:"run_token,omitempty"`
-	At       time.Time `json:"at"`
-	State    State     `json:"state,omitempty"`
-	Reason   string    `json:"reason,omitempty"`
-	Decision string    `json:"decision,omitempty"`
-	Reasons  []string  `json:"reasons,omitempty"`
-	// DecisionVersion is that of the table that Decision was made with.
-	DecisionVersion int `json:"decision_version,omitempty"`
-
-	EvidenceID    string `json:"evidence_id,omitempty"`
-	SessionID     string `json:"session_id,omitempty"`
-	OwnerWorkerID string `json:"owner_worker_id,omitempty"`
-	TaskID        string `json:"task_id,omitempty"`
-	LauncherID    string `json:"launcher_id,omitempty"`
-	LastKnownURL  string `json:"last_known_url,omitempty"`
-	LastKnownStep string `json:"last_known_step,omitempty"`
-	ResumeFrom    string `json:"resume_from,omitempty"`
-	// LastSafeCheckpoint is where the task may resume.
-	LastSafeCheckpoint string `json:"last_safe_checkpoint,omitempty"`
-	Outcome            string `json:"outcome,omitempty"`
-	Reviewer           string `json:"reviewer,omitempty"`
-
-	// Of a conflict.
-	BlockedTaskID    string `json:"blocked_task_id,omitempty"`
-	BlockedWorkerID  string `json:"blocked_worker_id,omitempty"`
-	CurrentTaskID    string `json:"current_task_id,omitempty"`
-	CurrentWorkerID  string `json:"current_worker_id,omitempty"`
-	NextCheckSeconds int    `json:"next_check_seconds,omitempty"`
-
-	// Of a late write: the token that was valid, and what was refused.
-	CurrentToken Token  `json:"current_token,omitempty"`
-	Write        string `json:"write,omitempty"`
-}
-
-// The names of events that are not states.
-const (
-	EventGranted   = "granted"
-	EventReleased  = "released"
-	EventExpired   = "expired"
-	EventConflict  = "profile_lock_conflict"
-	EventLateWrite = "late_write"
-)
-
-// Subject returns the NATS subject that the event belongs on.
-func (e Event) Subject() string {
-	p := Key(e.ProfileID)
-	switch e.Event {
-	case EventGranted, EventReleased, EventExpired:
-		return "leasehold.lease." + p + "." + e.Event
-	case EventConflict:
-		return "leasehold.conflict." + p
-	case EventLateWrite:
-		return "leasehold.late_write." + p
-	default:
-		return "leasehold.recovery." + p + "." + e.Event
-	}
-}
-
-// profileID is section 1 of the design: it keeps an id inside one path element,
-// one KV key and one subject token.
+// profileID is the form of a profile id: it fits into one path element, one KV key and
+// one token of a NATS subject.
 var profileID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
-// CheckProfileID returns an error that says what a profile id has to look like,
-// if id does not.
+// CheckProfileID returns nil if id has the form of a profile id, else an error that
+// describes that form.
 func CheckProfileID(id string) error {
 	if !profileID.MatchString(id) {
 		return fmt.Errorf("profile id %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", clip(id))
@@ -271,34 +226,41 @@ func clip(s string) string {
 	return s
 }
 
-// Key returns the profile's name in keys and subjects, where a dot separates.
+// Key returns the profile id as it stands in KV keys and NATS subjects. A dot, which
+// separates the parts of those, becomes "=2E".
 func Key(profile string) string { return strings.ReplaceAll(profile, ".", "=2E") }
 
 // ProfileOfKey is the inverse of Key.
 func ProfileOfKey(key string) string { return strings.ReplaceAll(key, "=2E", ".") }
 
-// Clone returns a copy that shares nothing with r.
+// Clone returns a copy that shares nothing with r but ByHand, which nobody changes.
 func (r Record) Clone() Record {
 	r.Reasons = slices.Clone(r.Reasons)
 	r.Runs = slices.Clone(r.Runs)
 	r.LostRuns = slices.Clone(r.LostRuns)
-	r.ExpectedDomains = slices.Clone(r.ExpectedDomains)
-	r.SensitiveURLs = slices.Clone(r.SensitiveURLs)
-	r.SensitiveWords = slices.Clone(r.SensitiveWords)
-	r.HarmlessRequests = slices.Clone(r.HarmlessRequests)
+	r.Settings = r.Settings.clone()
 	r.Outbox = slices.Clone(r.Outbox)
 	if r.Review != nil {
 		review := *r.Review
 		r.Review = &review
 	}
-	if r.KeepWarm != nil {
-		warm := *r.KeepWarm
-		r.KeepWarm = &warm
-	}
 	return r
 }
 
-// Sessions are those that the record names: the latest, the living and the lost.
+func (s Settings) clone() Settings {
+	s.ExpectedDomains = slices.Clone(s.ExpectedDomains)
+	s.SensitiveURLs = slices.Clone(s.SensitiveURLs)
+	s.SensitiveWords = slices.Clone(s.SensitiveWords)
+	s.HarmlessRequests = slices.Clone(s.HarmlessRequests)
+	if s.KeepWarm != nil {
+		warm := *s.KeepWarm
+		s.KeepWarm = &warm
+	}
+	return s
+}
+
+// Sessions returns the ids of all sessions that the record names: the latest, those of
+// the runs, and those of the lost runs.
 func (r Record) Sessions() []string {
 	sessions := []string{r.SessionID}
 	for _, run := range slices.Concat(r.Runs, r.LostRuns) {
@@ -309,8 +271,8 @@ func (r Record) Sessions() []string {
 	return sessions
 }
 
-// Public returns the record as outsiders see it: without what only the protocol
-// needs.
+// Public returns the record as clients see it: without the nonce and the outbox, which
+// only launchers need.
 func (r Record) Public() Record {
 	r.Nonce, r.Outbox = "", nil
 	if r.Runs == nil {

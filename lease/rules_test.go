@@ -16,11 +16,15 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// in returns a record that stands in the state, with what its rules read.
+// states lists all states, in the order of a recovery.
+var states = []State{Held, SuspectedStale, Quarantined, Inspected, Available, ResumePending, ManualReview}
+
+// in returns a record in the state, with all that the rules read. A held one has two
+// runs.
 func in(s State) Record {
 	r := Record{
 		ProfileID: "p", State: s, Token: 7, Sequence: 20, SessionID: "s7", OwnerWorkerID: "w7", TaskID: "t7",
-		LauncherID: "home", Home: "home", PresenceEpoch: 3, MaxActiveRuns: 3, TTLSeconds: 30,
+		LauncherID: "home", Home: "home", PresenceEpoch: 3, TTLSeconds: 30, Settings: Settings{MaxActiveRuns: 3},
 	}
 	if s == "" {
 		return Record{ProfileID: "p"}
@@ -31,7 +35,7 @@ func in(s State) Record {
 	return r
 }
 
-// alone is the record with one run only.
+// alone returns the record with one run only.
 func alone(r Record) Record {
 	r = r.Clone()
 	if len(r.Runs) > 1 {
@@ -40,7 +44,8 @@ func alone(r Record) Record {
 	return r
 }
 
-// makes does each fact. Created is not among them: settings make that record.
+// makes has, for each fact, the call that states it. Created is missing, since the
+// launcher makes that record from settings.
 var makes = map[Fact]func(Record) (Record, error){
 	Granted: func(r Record) (Record, error) {
 		return r.Grant(Request{SessionID: "s8", LauncherID: "home", PresenceEpoch: 3, TTL: 30 * time.Second}, noon)
@@ -82,7 +87,7 @@ var makes = map[Fact]func(Record) (Record, error){
 
 func TestEveryFactInEveryState(t *testing.T) {
 	rows := map[Fact]bool{Created: true}
-	for _, row := range Table {
+	for _, row := range Table() {
 		rows[row.Fact] = true
 	}
 	for fact := range rows {
@@ -91,12 +96,12 @@ func TestEveryFactInEveryState(t *testing.T) {
 		}
 	}
 	for fact, do := range makes {
-		for _, from := range append([]State{""}, States...) {
+		for _, from := range append([]State{""}, states...) {
 			t.Run(fmt.Sprintf("%s/%s", cmp.Or(from, "none"), fact), func(t *testing.T) {
 				before := in(from)
 				got, err := do(before)
 				var want []State
-				for _, row := range Table {
+				for _, row := range Table() {
 					if row.From == from && row.Fact == fact {
 						want = append(want, row.To)
 					}
@@ -105,7 +110,7 @@ func TestEveryFactInEveryState(t *testing.T) {
 				var ended *FencedError
 				switch {
 				case len(want) == 0 && errors.As(err, &refused) && refused.From == from && refused.Fact == fact:
-				case len(want) == 0 && (fact == RunEnded || fact == RunLost) && errors.As(err, &ended): // there is no such run
+				case len(want) == 0 && (fact == RunEnded || fact == RunLost) && errors.As(err, &ended): // a record in that state has no runs
 				case len(want) == 0:
 					t.Fatalf("made %s of it, %v: want a refusal that names the step", got.State, err)
 				case err != nil:
@@ -120,32 +125,35 @@ func TestEveryFactInEveryState(t *testing.T) {
 	}
 }
 
-// TestThePictureIsTheTable holds ARCHITECTURE.md to the table.
-func TestThePictureIsTheTable(t *testing.T) {
+// TestArchitectureShowsTheTable compares the table in ARCHITECTURE.md with the one that
+// the code uses.
+func TestArchitectureShowsTheTable(t *testing.T) {
 	b, err := os.ReadFile("../ARCHITECTURE.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const begin, end = "<!-- lease.Table -->\n", "<!-- end of lease.Table -->"
 	_, rest, found := strings.Cut(string(b), begin)
-	picture, _, ended := strings.Cut(rest, end)
+	shown, _, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		t.Fatalf("ARCHITECTURE.md has no picture between %q and %q", begin, end)
+		t.Fatalf("ARCHITECTURE.md has no table between %q and %q", begin, end)
 	}
-	if want := drawTable(); picture != want {
-		t.Errorf("the picture in ARCHITECTURE.md is not lease.Table: put this between the markers\n%s", want)
+	if want := printTable(); shown != want {
+		t.Errorf("the table in ARCHITECTURE.md is not lease.Table: put this between the markers\n%s", want)
 	}
 }
 
-func drawTable() string {
+// printTable returns the table in Markdown. The rows that are the same for every state
+// are printed once.
+func printTable() string {
 	var s strings.Builder
 	s.WriteString("| from | fact | to | stated by |\n| --- | --- | --- | --- |\n")
-	for _, row := range Table {
+	for _, row := range Table() {
 		if row.Fact != Restored && row.Fact != Forgotten {
 			fmt.Fprintf(&s, "| %s | %s | %s | %s |\n", cmp.Or(row.From, "no record"), row.Fact, row.To, row.By)
 		}
 	}
-	for _, row := range Table {
+	for _, row := range Table() {
 		if row.From == "" && (row.Fact == Restored || row.Fact == Forgotten) {
 			fmt.Fprintf(&s, "| any, or no record | %s | %s | %s |\n", row.Fact, row.To, row.By)
 		}
@@ -154,9 +162,9 @@ func drawTable() string {
 }
 
 func TestTheStoreMayForgetInEveryState(t *testing.T) {
-	for _, from := range append([]State{""}, States...) {
+	for _, from := range append([]State{""}, states...) {
 		for _, fact := range []Fact{Restored, Forgotten} {
-			if !slices.ContainsFunc(Table, func(row Transition) bool { return row.From == from && row.Fact == fact && row.By == Home }) {
+			if !slices.ContainsFunc(Table(), func(row Transition) bool { return row.From == from && row.Fact == fact && row.By == Home }) {
 				t.Errorf("from %q nothing can be %s by its home", from, fact)
 			}
 		}
@@ -205,7 +213,7 @@ func TestWholeRecovery(t *testing.T) {
 		r = next
 	}
 	if r.EvidenceID != "ev" || r.OwnerWorkerID != "w1" || r.Reason != "review_approved" {
-		t.Errorf("what was known is lost: %+v", r)
+		t.Errorf("what the record knew is lost: %+v", r)
 	}
 }
 
@@ -222,10 +230,10 @@ func TestAPersonHandsAReviewBack(t *testing.T) {
 	incident := Record{
 		ProfileID: "p", State: ManualReview, Token: 9, Sequence: 4, SessionID: "s9", OwnerWorkerID: "w9", TaskID: "t9", Reason: "heartbeat_timeout",
 		Decision: DecisionManualReview, Reasons: []string{"a POST"}, DecisionVersion: 2, EvidenceID: "incident", LastKnownURL: "https://shop/pay",
-		LastKnownStep: "pay", LastSafeCheckpoint: "cart", SuspectedAt: noon, RecoveryStartedAt: noon, Review: &Review{Decision: ReviewKeep, Reviewer: "bob"},
+		LastKnownStep: "pay", LastSafeCheckpoint: "cart", SuspectedAt: noon, RecoveryStartedAt: noon, HumanReview: HumanReview{Review: &Review{Decision: ReviewKeep, Reviewer: "bob"}},
 	}
 	r := incident
-	for round := range 2 { // also the second time it is the first incident's review
+	for round := range 2 { // the second time, too, the review is that of the first incident
 		held, err := r.Grant(Request{SessionID: "s10", WorkerID: "ann", TaskID: "by-hand", LauncherID: "home", TTL: time.Minute, ByHand: &ByHand{Holder: "ann", Note: "look"}}, noon)
 		if err != nil {
 			t.Fatal(err)
@@ -244,7 +252,7 @@ func TestAPersonHandsAReviewBack(t *testing.T) {
 		}
 		want := incident.Clone()
 		want.Token, want.EvidenceID = held.Token, fmt.Sprint("hold", round)
-		// What is said of the lease itself, and of the hold.
+		// These members describe the last lease, which was the person's.
 		want.Sequence, want.Outbox, want.LauncherID, want.Home, want.MaxActiveRuns = back.Sequence, back.Outbox, "home", "home", 1
 		want.AcquiredAt, want.HeartbeatAt, want.ExpiresAt, want.TTLSeconds, want.ByHand = noon, noon, noon.Add(time.Minute), 60, back.ByHand
 		if !reflect.DeepEqual(back, want) {
@@ -271,11 +279,10 @@ func TestGrantBelowTheFloor(t *testing.T) {
 	}
 }
 
-// Heal in every constellation of what the store says, what the home kept, and the
-// floor.
+// Heal for every combination of the stored record, the home's own record, and the floor.
 func TestHeal(t *testing.T) {
-	store := append([]State{""}, States...)
-	kept := append([]State{""}, States...)
+	store := append([]State{""}, states...)
+	kept := append([]State{""}, states...)
 	for _, s := range store {
 		for _, o := range kept {
 			for _, c := range []struct {
@@ -294,7 +301,7 @@ func TestHeal(t *testing.T) {
 					if s != "" {
 						r.Token = c.stored
 					} else if c.stored >= c.floor {
-						return // nothing stored has no token
+						return // a record that is missing has no token
 					}
 					if o != "" {
 						own.Token, own.Sequence = c.kept, 30
@@ -323,7 +330,7 @@ func TestHeal(t *testing.T) {
 					case !restored && (got.State != Quarantined || got.Token <= c.floor || got.Reason != ReasonRecordLost || len(got.Runs) > 0):
 						t.Fatalf("%s token %d (%s), runs %v: want a quarantine above the floor", got.State, got.Token, got.Reason, got.Runs)
 					}
-					// What is known to have been held is reported as expired, once.
+					// Each run that is known to have been held is reported as expired, once.
 					known := before.Runs
 					if o != "" && own.Token >= before.Token {
 						known = own.Runs
@@ -347,10 +354,11 @@ func TestHeal(t *testing.T) {
 	}
 }
 
-// grants makes a record with runs 1, 2, ... of up to most at once.
+// grants returns a record with n runs, with the tokens 1 to n. At most most runs may
+// share the profile.
 func grants(t *testing.T, most, n int) Record {
 	t.Helper()
-	r := Record{ProfileID: "p", MaxActiveRuns: most}
+	r := Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: most}}
 	for i := range n {
 		var err error
 		if r, err = r.Grant(Request{SessionID: fmt.Sprintf("s%d", i+1), TaskID: fmt.Sprintf("t%d", i+1), LauncherID: "home", PresenceEpoch: 3, TTL: time.Second}, noon); err != nil {
@@ -366,7 +374,7 @@ func TestWhoMayJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exclusive, err := Record{ProfileID: "p", MaxActiveRuns: 3}.Grant(Request{LauncherID: "home", PresenceEpoch: 3, Exclusive: true}, noon)
+	exclusive, err := Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: 3}}.Grant(Request{LauncherID: "home", PresenceEpoch: 3, Exclusive: true}, noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -405,11 +413,11 @@ func TestStandingOfRuns(t *testing.T) {
 			t.Errorf("token %d stands as %d, want %d", token, got, want)
 		}
 	}
-	// Somebody raised the token and left the run as it was.
+	// The token was raised, and the run is still listed.
 	raised := grants(t, 1, 1)
 	raised.Token++
 	if raised.Standing(1) != Over {
-		t.Error("the one run of a profile stands below the token")
+		t.Error("the only run of a profile is not over although its token is not the current one")
 	}
 	ended, err := r.EndRun(3, false, "done", "", Sealed{}, noon)
 	if err != nil {
@@ -509,12 +517,12 @@ func TestProfileIDs(t *testing.T) {
 	}
 }
 
-// TestAnyHistory takes random steps, lawful or not, on a store that forgets now
-// and then: tokens that were granted only rise, sequences have no gap, and every
-// run that was granted ends by exactly one event.
+// TestAnyHistory takes random steps, allowed ones and others, on a store that forgets
+// now and then. Granted tokens have to rise, sequences may have no gap, and each run
+// that was granted has to end by exactly one event.
 func TestAnyHistory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := Record{ProfileID: "p", MaxActiveRuns: rapid.IntRange(1, 3).Draw(t, "runs")}
+		r := Record{ProfileID: "p", Settings: Settings{MaxActiveRuns: rapid.IntRange(1, 3).Draw(t, "runs")}}
 		var published []Event
 		own, floor := r, Token(0)
 		pick := func(name string) Token { return Token(rapid.Uint64Range(0, uint64(floor)+1).Draw(t, name)) }

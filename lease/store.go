@@ -12,72 +12,76 @@ type Entry struct {
 	Revision uint64
 }
 
-// Store keeps one record per profile and one presence per launcher, and changes
-// them by compare-and-swap. Every call is bounded by its context, or by some
-// seconds where that has no deadline.
+// Store keeps one record per profile and one presence per launcher, and changes them
+// by compare-and-swap. Every call ends with its context, or after some seconds where
+// the context has no deadline.
+//
+// A store may forget: it may lose entries that it had acknowledged, or go back to an
+// old copy of them. The launchers that remember repair what it forgot.
 type Store interface {
-	// Get returns what the store last said of the profile. It is a hint: only
-	// a successful Swap proves that it was current. ErrNotFound,
-	// ErrUnavailable.
+	// Get returns the record of the profile. It is a hint, since the answer may be
+	// an old one: only a successful Swap proves that it was current. Errors:
+	// ErrNotFound, ErrUnavailable.
 	Get(ctx context.Context, profile string) (Entry, error)
-	// List returns every record, in no order; hints, as with Get.
+	// List returns all records, in no order; each is a hint, as with Get.
 	List(ctx context.Context) ([]Entry, error)
-	// Swap stores next over the revision of prev (zero: the profile has no
-	// record yet) and returns it as stored. The events in next's outbox are
-	// published, in order. A write that got no answer is settled before Swap
-	// returns, or reported as ErrUnavailable and then has to be treated as
-	// either. ErrMoved with the current entry where known.
+	// Swap stores next if the record still has the revision of prev, and returns it
+	// as stored; revision zero means that the profile has no record yet. The events
+	// in next's outbox are published, in order. If a write gets no answer, Swap finds
+	// out whether it was stored; where it cannot, the error is ErrUnavailable, and
+	// the write may or may not have been stored. A *MovedError, with the current
+	// entry where it is known, says that another write came first.
 	Swap(ctx context.Context, prev Entry, next Record) (Entry, error)
-	// Presence returns what the store last said of the launcher, as Get does;
-	// the zero entry where it has none. ErrUnavailable.
+	// Presence returns the presence of the launcher, or the zero entry where it has
+	// none; a hint, as with Get. The error is ErrUnavailable.
 	Presence(ctx context.Context, launcher string) (PresenceEntry, error)
-	// Presences returns every presence, in no order.
+	// Presences returns all presences, in no order.
 	Presences(ctx context.Context) ([]PresenceEntry, error)
-	// SwapPresence stores next over the revision of prev, as Swap does.
-	// *PresenceMovedError with the current entry.
+	// SwapPresence does with presences what Swap does with records. A
+	// *PresenceMovedError, with the current entry where it is known, says that
+	// another write came first.
 	SwapPresence(ctx context.Context, prev PresenceEntry, next Presence) (PresenceEntry, error)
-	// Watch calls see with what it sees, in order, until ctx ends: every record
-	// once, then every change. It never says that nothing happened: a watch can
-	// be blind for seconds, and may miss records between two that it sees.
+	// Watch calls see, one call at a time, until ctx ends: first with every record,
+	// then with every change. Silence is no proof that nothing changed: a watch may
+	// see nothing for seconds, and of several writes to a record only the last.
 	Watch(ctx context.Context, see func(Sight)) error
-	// Announce publishes an event that is no transition.
+	// Announce publishes an event that belongs to no transition.
 	Announce(ctx context.Context, e Event) error
 	// History returns the profile's events, oldest first.
 	History(ctx context.Context, profile string) ([]Event, error)
 }
 
-// Sight is one thing that a watch sees.
+// Sight is one thing that a watch reports: a record, or a mark with Fresh or Complete.
 type Sight struct {
-	// Entry is a record as it was stored. Its Record's ProfileID is empty where
-	// Fresh or Complete is said.
+	// Entry is a record as it was stored. In a mark its ProfileID is empty.
 	Entry Entry
-	// Fresh says that the watch begins anew, and every record follows: the
-	// server was away, the watch was blind, or the store was lost or went back.
-	// What was seen before counts no more.
+	// Fresh says that the watch starts over, and that every record follows. The
+	// server was away, the watch missed something, or the store forgot. What was
+	// reported before no longer counts.
 	Fresh bool
-	// Stepped, with Fresh, says that the store is not the one that was watched
-	// before, or went back to an old copy of it.
+	// Stepped is set only together with Fresh. It says that the store is another one
+	// than before, or went back to an old copy.
 	Stepped bool
-	// Complete says that every record has been seen since Fresh.
+	// Complete says that every record was reported since Fresh.
 	Complete bool
 }
 
 // Errors of a Store and of those who hold leases.
 var (
 	ErrNotFound = errors.New("the profile has no lease record")
-	// ErrUnavailable says that the store cannot be reached. Nothing is known
-	// of what was asked.
+	// ErrUnavailable says that the store cannot be reached. What was asked for may
+	// or may not have happened.
 	ErrUnavailable = errors.New("the lease store cannot be reached")
 	// ErrExpired says that the holder could not renew in time.
 	ErrExpired = errors.New("lease expired: it could not be renewed in time")
-	// ErrSuperseded says that a launcher was opened under the id of this one.
+	// ErrSuperseded says that another launcher opened a presence under the same id.
 	ErrSuperseded = errors.New("another launcher runs under the same id: give each one its own")
 )
 
-// MovedError says that the record is not the one that was read.
+// MovedError says that the record no longer has the revision that was expected.
 type MovedError struct {
 	Profile string
-	// Current is the entry that stands there now, if it could be read.
+	// Current is the entry that the store has now; nil where it could not be read.
 	Current *Entry
 }
 
@@ -85,10 +89,11 @@ func (e *MovedError) Error() string {
 	return fmt.Sprintf("lease of %s: another write came first", e.Profile)
 }
 
-// PresenceMovedError says that the presence is not the one that was read.
+// PresenceMovedError says that the presence no longer has the revision that was
+// expected.
 type PresenceMovedError struct {
 	Launcher string
-	// Current is what stands there now, if it could be read.
+	// Current is the entry that the store has now; nil where it could not be read.
 	Current *PresenceEntry
 }
 
@@ -96,8 +101,8 @@ func (e *PresenceMovedError) Error() string {
 	return fmt.Sprintf("presence of launcher %s: another write came first", e.Launcher)
 }
 
-// FencedError says that a higher token was granted: the holder of Token may
-// write nothing more.
+// FencedError says that the lease with Token is over, mostly because a higher one was
+// granted: its holder may write nothing more.
 type FencedError struct {
 	Profile string
 	Token   Token
@@ -108,9 +113,10 @@ func (e *FencedError) Error() string {
 	return fmt.Sprintf("token %d superseded by %d", e.Token, e.Current)
 }
 
-// Change reads the profile's record, applies fn and swaps the result in, again
-// from the start for as long as other writes come first. A profile without a
-// record is passed to fn as the zero Entry. An error of fn ends it.
+// Change reads the record of the profile, applies fn and swaps the result in. It starts
+// again whenever another write came first. If the profile has no record, fn gets a
+// record with nothing but the profile's id, at revision zero. An error of fn ends
+// Change, which then returns that error and the entry that fn was given.
 func Change(ctx context.Context, s Store, profile string, fn func(Entry) (Record, error)) (Entry, error) {
 	entry, err := s.Get(ctx, profile)
 	if errors.Is(err, ErrNotFound) {

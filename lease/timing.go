@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Timing is how long a lease lives without a renewal, and what follows from it.
+// Timing is how long a lease is valid without a renewal, and what follows from that.
 type Timing struct {
 	TTL time.Duration
 }
 
 const (
-	// driftBound is how far the rates of two hosts' clocks may differ: twice
-	// what NTP may slew (5e-4).
+	// driftBound is how far the clock rates of two hosts may differ: twice the
+	// rate at which NTP may slew a clock (5e-4).
 	driftBound = 1e-3
 	// timerSlack covers timers that fire late.
 	timerSlack = time.Second
@@ -31,24 +31,24 @@ func (t Timing) Validate() error {
 	return nil
 }
 
-// Renewal is the time between two renewals: a lease survives several that fail.
+// Renewal is the time between two renewals. Several of them may fail before a lease
+// expires.
 func (t Timing) Renewal() time.Duration { return t.TTL / 6 }
 
-// Margin is how long before the end of the lease the holder stops: the time it
-// has to close its connections and its Chrome.
+// Margin is how long before the end of the lease its holder stops. In that time it
+// closes its connections and its Chrome.
 func (t Timing) Margin() time.Duration { return min(t.TTL/6, 5*time.Second) }
 
-// ObserverWait is how long another launcher watches one revision, on its own
-// clock, before it may suspect the lease: longer than the TTL and twice the
-// drift bound.
+// ObserverWait is how long another launcher, by its own clock, has to see no change
+// before it may suspect a lease: longer than the TTL and twice the drift bound.
 func (t Timing) ObserverWait() time.Duration {
 	return time.Duration(float64(t.TTL)*(1+driftBound)/(1-driftBound)) + timerSlack
 }
 
-// Grace is how long, after a start or a step back of the store, no profile is
-// granted whose directory another host could open too: the time in which holders
-// that the store forgot say again what they hold, or stop. It exceeds
-// ObserverWait by one more drift.
+// Grace is how long nothing is granted on profile directories that another host could
+// open too, after a launcher started or the store went back. In that time a holder
+// that the store forgot either writes its lease again or stops. It is longer than
+// ObserverWait by one more drift bound.
 func (t Timing) Grace() time.Duration {
 	return t.ObserverWait() + time.Duration(float64(t.TTL)*2*driftBound)
 }

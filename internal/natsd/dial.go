@@ -16,38 +16,23 @@ import (
 const (
 	dialTime      = 5 * time.Second
 	reconnectWait = 250 * time.Millisecond
-	// pingInterval times two is how long a connection that died without a sign
-	// is still believed in.
+	// pingInterval is the time between two pings. A connection that was lost without
+	// notice is detected after twice that time.
 	pingInterval = 5 * time.Second
 )
 
-// Dial connects to a NATS server, or to one of a comma-separated list, with the
-// options that leases need: a write is never kept for later, and a lost
-// connection is sought again for ever. credsFile may be empty. A server that
-// cannot be reached now is an error that names the URL, without its password.
-// The server is tried until ctx ends, at most five seconds per address.
+// Dial connects to a NATS server, or to one of a comma-separated list, with the options
+// that leases need: a write is never kept for later, and a lost connection is retried
+// without end. credsFile may be empty. Dial tries each address until ctx ends, for at most
+// five seconds. The error names the URL without its password.
 func Dial(ctx context.Context, rawURL, credsFile string, log zerolog.Logger) (*nats.Conn, error) {
-	var opts []nats.Option
+	opts := connOptions(log)
 	if credsFile != "" {
 		if _, err := os.Stat(credsFile); err != nil {
 			return nil, fmt.Errorf("nats credentials: %w: check --nats-creds", err)
 		}
 		opts = append(opts, nats.UserCredentials(credsFile))
 	}
-	return dial(ctx, rawURL, log, opts...)
-}
-
-// DialAdmin connects to the embedded server that another process of this host
-// runs in dir, with all permissions.
-func DialAdmin(ctx context.Context, dir string, log zerolog.Logger) (*nats.Conn, error) {
-	b, err := os.ReadFile(AdminURLFile(dir))
-	if err != nil {
-		return nil, fmt.Errorf("nats credentials: %w: is a launcher with an embedded server running on this data directory?", err)
-	}
-	return dial(ctx, strings.TrimSpace(string(b)), log, adminInbox())
-}
-
-func dial(ctx context.Context, rawURL string, log zerolog.Logger, opts ...nats.Option) (*nats.Conn, error) {
 	wait := dialTime
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline))
@@ -55,7 +40,7 @@ func dial(ctx context.Context, rawURL string, log zerolog.Logger, opts ...nats.O
 	if err := ctx.Err(); err != nil || wait <= 0 {
 		return nil, fmt.Errorf("nats server %s: no time left to connect: %w", Redact(rawURL), context.Cause(ctx))
 	}
-	nc, err := nats.Connect(rawURL, append(append(connOptions(log), nats.Timeout(wait)), opts...)...)
+	nc, err := nats.Connect(rawURL, append(opts, nats.Timeout(wait))...)
 	switch {
 	case err == nil:
 		return nc, nil
@@ -71,13 +56,13 @@ func connOptions(log zerolog.Logger) []nats.Option {
 	log = log.With().Str("component", "nats").Logger()
 	return []nats.Option{
 		nats.Name("leasehold"),
-		// A write that is buffered while the server is away would be applied
-		// when its sender has long given up: none is.
+		// No write is buffered while the server is away: it would be stored long
+		// after its sender has given up.
 		nats.ReconnectBufSize(-1),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait),
 		nats.ReconnectJitter(reconnectWait, reconnectWait),
-		// Credentials may be rotated at the server first.
+		// The server may get new credentials before the clients do.
 		nats.IgnoreAuthErrorAbort(),
 		nats.PingInterval(pingInterval),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -98,9 +83,9 @@ func connOptions(log zerolog.Logger) []nats.Option {
 	}
 }
 
-// adminInbox keeps the answers to the admin out of the subjects that anonymous
-// subscribers may listen and publish on: a forged acknowledgement would make a
-// launcher believe in a lease that it does not have.
+// adminInbox keeps answers to launchers off the subjects on which anonymous subscribers may
+// listen and publish. A forged acknowledgement would make a launcher believe that it has a
+// lease.
 func adminInbox() nats.Option { return nats.CustomInboxPrefix("_LEASEHOLD_INBOX") }
 
 // Redact returns the URL, or the comma-separated URLs, without passwords and
@@ -113,11 +98,11 @@ func Redact(rawURL string) string {
 	return strings.Join(urls, ",")
 }
 
+// redactOne is Redact for one URL.
 func redactOne(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Host == "" {
-		// Not a URL with a scheme: all that stands before the last @ could be
-		// a secret.
+		// Without a scheme, all that stands before the last @ could be a secret.
 		if i := strings.LastIndexByte(s, '@'); i >= 0 {
 			return "***" + s[i:]
 		}
@@ -133,9 +118,10 @@ func redactOne(s string) string {
 	return strings.ReplaceAll(u.String(), "%2A", "*")
 }
 
-// errNotURL stands for a parse error, which quotes what may be a password.
+// errNotURL replaces a parse error, which quotes what could be a password.
 var errNotURL = errors.New("not a URL of the form nats://host:port")
 
+// redactErr returns err, or errNotURL in place of a parse error.
 func redactErr(err error) error {
 	var parse *url.Error
 	if errors.As(err, &parse) {

@@ -19,12 +19,13 @@ const (
 	lockFile  = "server.lock"
 )
 
-// AdminURLFile is the path of the file, readable by its owner only, that holds
-// the URL with which another launcher of this host connects to the server of dir.
+// AdminURLFile returns the path of the file with the URL, including the password, by which
+// other launchers of this host connect to the server of dir. Only its owner can read it.
 func AdminURLFile(dir string) string { return filepath.Join(dir, adminFile) }
 
-// lockDir makes the directory and takes it for this process: nats-server itself
-// would let two servers write to the same files.
+// lockDir makes the directory if it is missing, and locks it for this process, because
+// nats-server would let two servers write to the same files. A *DirInUseError where another
+// process has the lock. Closing the file releases it.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("nats directory %s: %w: make it writable, or choose another --data-dir", dir, err)
@@ -44,8 +45,9 @@ func lockDir(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("nats directory %s: lock %s: %w", dir, lockFile, err)
 }
 
-// adminPassword returns the password of the last start, so that launchers which
-// are connected come back after a restart, or else a new one.
+// adminPassword returns the password of the last start, so that launchers which were
+// connected can connect again after a restart. If there is none that can be trusted, it
+// returns a new one.
 func adminPassword(dir string) (string, error) {
 	path := AdminURLFile(dir)
 	info, err := os.Lstat(path)
@@ -55,7 +57,7 @@ func adminPassword(dir string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("nats credentials: %w", err)
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
-		// Others could read or plant it.
+		// Others could have read or planted the password.
 		return id.Secret(), nil
 	}
 	b, err := os.ReadFile(path)
@@ -72,8 +74,8 @@ func adminPassword(dir string) (string, error) {
 	return id.Secret(), nil
 }
 
-// writeAdminURL replaces the credentials file; without a URL there is nothing to
-// connect to, and no file.
+// writeAdminURL replaces the file with the admin URL. If clientURL is empty, nobody can
+// connect, and the file is removed.
 func writeAdminURL(dir, clientURL, password string) error {
 	path := AdminURLFile(dir)
 	if clientURL == "" {

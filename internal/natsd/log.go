@@ -10,13 +10,14 @@ import (
 
 var _ server.Logger = (*logBridge)(nil)
 
-// logBridge passes the server's log on. What the server calls fatal it only
-// logs, and expects the logger to end the process: this one remembers it.
+// logBridge writes the server's log to a zerolog.Logger. The server expects its logger to
+// end the process at a fatal message. This one goes on, and remembers the first.
 type logBridge struct {
 	log   zerolog.Logger
 	first atomic.Pointer[string]
 }
 
+// fatal returns the first fatal message, or "" if there was none.
 func (b *logBridge) fatal() string {
 	if s := b.first.Load(); s != nil {
 		return *s
@@ -33,7 +34,7 @@ func (b *logBridge) Warnf(format string, v ...any) { b.log.Warn().Msgf(format, v
 // Errorf is part of server.Logger.
 func (b *logBridge) Errorf(format string, v ...any) { b.log.Warn().Msgf(format, v...) }
 
-// Fatalf is part of server.Logger. It returns.
+// Fatalf is part of server.Logger. It does not end the process.
 func (b *logBridge) Fatalf(format string, v ...any) {
 	s := fmt.Sprintf(format, v...)
 	b.first.CompareAndSwap(nil, &s)

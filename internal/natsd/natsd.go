@@ -1,20 +1,20 @@
-// Package natsd is a launcher's side of NATS: the embedded server that a launcher
-// runs when it was not pointed at one (Start), and the connection with the
-// options that leases need (Server.Connect, Dial, DialAdmin).
+// Package natsd is a launcher's side of NATS: the embedded server that a launcher runs if
+// it was not given the URL of one (Start), and connections with the options that leases
+// need (Server.Connect, Dial).
 //
-// What is promised of the embedded server: JetStream writes are on the disk
-// before they are acknowledged, one process at a time uses a directory, and a
-// server that cannot start says why instead of ending the process. Subscribers on
-// a loopback address need no credentials. They are in an account of their own, with
-// the event stream and nothing else: NATS does not check where an answer goes, so
-// any client may have the server itself publish on a subject that the client may
-// not (the reply of a request, the deliver subject of a consumer), and between
-// accounts nothing goes.
+// What is promised of the embedded server: JetStream writes are on the disk before they
+// are acknowledged; only one process at a time uses a directory; a server that cannot
+// start says why instead of ending the process. Subscribers on a loopback address need no
+// credentials. They are in an account of their own, which has the event stream and nothing
+// else. One account would not be enough: NATS does not check where an answer goes, so any
+// client can have the server publish on a subject on which the client itself may not (by
+// the reply subject of a request, or the deliver subject of a consumer). Nothing passes
+// between accounts.
 //
-// What is not: a hostile process of this host can still, by the same means, put
-// messages on the event stream that are no events, and delete other subscribers'
-// consumers. Readers can tell: lease/natskv takes what is no event for none. Listen on
-// nothing where local users are not trusted.
+// What is not promised: by the same means a hostile process of this host can put messages
+// on the event stream that are no events, and can delete the consumers of other
+// subscribers. Readers can recognise such messages; lease/natskv ignores them. Where local
+// users are not trusted, the server should not listen at all.
 package natsd
 
 import (
@@ -37,13 +37,13 @@ import (
 
 // Options of an embedded server.
 type Options struct {
-	// Dir holds the server's files: the streams, and admin.url. It is made if
-	// it is missing.
+	// Dir is the directory of the server's files: the streams, and admin.url. It is
+	// made if it is missing.
 	Dir string
-	// Listen is the host:port where subscribers connect; port 0 takes a free
-	// one. Empty: only this process can connect. Anonymous subscribers are
-	// let in on loopback addresses only; elsewhere admin.url is needed, and
-	// EventsAPI for what is more than a plain subscription.
+	// Listen is the host:port where subscribers connect; port 0 means a free one. If
+	// it is empty, only this process can connect. Subscribers without credentials are
+	// let in on loopback addresses only. Others connect with the URL in admin.url, and
+	// need EventsAPI for anything but plain subscriptions.
 	Listen string
 	Log    zerolog.Logger
 }
@@ -57,7 +57,7 @@ type Server struct {
 	lock     *os.File
 }
 
-// ListenError says that the server cannot listen on its address.
+// ListenError says that the server cannot listen on the address Addr.
 type ListenError struct {
 	Addr string
 	Err  error
@@ -82,26 +82,26 @@ func (e *DirInUseError) Error() string {
 
 const (
 	adminUser = "leasehold"
-	// serverName tells launchers that they are connected to an embedded server.
+	// serverName is the name by which launchers recognise an embedded server.
 	serverName = "leasehold_embedded"
 
-	// launchersAccount has the leases and the evidence, subscribersAccount the
-	// event stream. Launchers publish events into it as if it were their own, and
-	// reach its JetStream below eventsAPI.
+	// launchersAccount has the leases and the evidence, and subscribersAccount the
+	// event stream. Launchers publish events into the latter as if it were their own
+	// account, and reach its JetStream below eventsAPI.
 	launchersAccount, subscribersAccount = "LAUNCHERS", "SUBSCRIBERS"
 	eventsAPI                            = "$JS.leasehold_events.API"
 
-	// startTime bounds the start; it has to cover the recovery of the streams
-	// after a crash, which reads them.
+	// startTime limits the start. It has to be enough for the server to read its
+	// streams again after a crash.
 	startTime = time.Minute
-	// maxStore is more than any disk holds. Left to itself the server reserves
-	// a part of what is free, and refuses renewals when that is used up.
+	// maxStore, in bytes, is more than any disk has. Without it the server would
+	// reserve a part of the free space, and refuse renewals once that is used up.
 	maxStore = 1 << 50
 )
 
-// Start starts a server and waits until it accepts connections. The caller ends
-// it with Shutdown. Errors: *ListenError, *DirInUseError, and what else keeps a
-// server from its directory.
+// Start starts a server and waits until it accepts connections. The caller ends it with
+// Shutdown. Errors: *ListenError, *DirInUseError, and others that say why the server cannot
+// use its directory.
 func Start(o Options) (_ *Server, err error) {
 	host, port, err := splitListen(o.Listen)
 	if err != nil {
@@ -116,7 +116,7 @@ func Start(o Options) (_ *Server, err error) {
 			_ = lock.Close()
 		}
 	}()
-	// The server only logs that it cannot listen, so that is found out first.
+	// The server only logs that it cannot listen, so that is tried before.
 	if err := probeListen(o.Listen); err != nil {
 		return nil, err
 	}
@@ -153,8 +153,8 @@ func Start(o Options) (_ *Server, err error) {
 	return s, nil
 }
 
-// started returns why the server did not start, or does not keep what it
-// acknowledges.
+// started waits until the server accepts connections. The error says why the server did
+// not start, or that it does not sync what it acknowledges.
 func (s *Server) started(o Options, bridge *logBridge) error {
 	if fatal := bridge.fatal(); fatal != "" {
 		if err := probeListen(o.Listen); err != nil && s.srv.Addr() == nil {
@@ -176,8 +176,8 @@ func (s *Server) started(o Options, bridge *logBridge) error {
 }
 
 func serverOptions(dir, host string, port int, password string) (*server.Options, error) {
-	// The password has 256 random bits: the cost of guessing does not hang on
-	// the cost of the hash, and each connection pays for it.
+	// The password has 256 random bits, so an expensive hash would not make it harder
+	// to guess, but would slow down each connection.
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
 	if err != nil {
 		return nil, fmt.Errorf("nats admin password: %w", err)
@@ -200,8 +200,9 @@ func serverOptions(dir, host string, port int, password string) (*server.Options
 	launchers, subscribers := account(opts, launchersAccount), account(opts, subscribersAccount)
 	opts.Users = []*server.User{{Username: adminUser, Password: string(hash), Account: launchers}}
 	if loopback(host) {
-		// A user by key: of one by password, the server would warn that the
-		// password is no hash. Nobody keeps the private half.
+		// The anonymous user is one with a key, because for one with a password
+		// the server would warn that the password is no hash. Nobody keeps the private
+		// half of the key.
 		pair, err := nkeys.CreateUser()
 		if err != nil {
 			return nil, fmt.Errorf("nats anonymous user: %w", err)
@@ -217,8 +218,8 @@ func serverOptions(dir, host string, port int, password string) (*server.Options
 	return opts, nil
 }
 
-// accounts is the part of a server's configuration that keeps subscribers and
-// launchers apart. An answer to a launcher may be several messages.
+// accounts returns the part of the server's configuration that keeps subscribers and
+// launchers apart. "response: stream" lets an answer to a launcher be several messages.
 func accounts() string {
 	imports, exports := "", ""
 	for _, subject := range []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*"} {
@@ -237,8 +238,8 @@ func account(o *server.Options, name string) *server.Account {
 	return o.Accounts[slices.IndexFunc(o.Accounts, func(a *server.Account) bool { return a.Name == name })]
 }
 
-// EventsAPI is the API prefix under which a launcher with this connection reaches
-// the JetStream of the event stream.
+// EventsAPI returns the API prefix under which a launcher with this connection reaches the
+// JetStream of the event stream.
 func EventsAPI(nc *nats.Conn) string {
 	if nc.ConnectedServerName() == serverName {
 		return eventsAPI
@@ -246,7 +247,7 @@ func EventsAPI(nc *nats.Conn) string {
 	return "$JS.API"
 }
 
-// readOnly is what an anonymous subscriber may do: what clients need to read the
+// readOnly returns the permissions of anonymous subscribers: what clients need to read the
 // event stream, and nothing that changes it.
 func readOnly() *server.Permissions {
 	return &server.Permissions{
@@ -261,12 +262,12 @@ func readOnly() *server.Permissions {
 	}
 }
 
-// ClientURL is where subscribers connect, without credentials; empty if the
+// ClientURL is the URL where subscribers connect, without credentials. It is empty if the
 // server does not listen.
 func (s *Server) ClientURL() string { return s.url }
 
-// Connect opens a connection inside the process, with all permissions and the
-// options of Dial. It survives nothing but the server itself: it ends with it.
+// Connect opens a connection inside the process, with all permissions and the options of
+// Dial. The connection ends with the server.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	all := append(connOptions(s.log), adminInbox(),
 		nats.InProcessServer(s.srv), nats.UserInfo(adminUser, s.password))
@@ -277,14 +278,15 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// Shutdown stops the server and waits until its files are closed. Connections
-// are to be closed first. It may be called more than once.
+// Shutdown stops the server and waits until its files are closed. The caller closes all
+// connections before. Shutdown may be called more than once.
 func (s *Server) Shutdown() {
 	s.srv.Shutdown()
 	s.srv.WaitForShutdown()
 	_ = s.lock.Close()
 }
 
+// splitListen returns the host and the port of Options.Listen, as the server wants them.
 func splitListen(listen string) (host string, port int, err error) {
 	if listen == "" {
 		return "", 0, nil
@@ -306,13 +308,14 @@ func splitListen(listen string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// loopback tells whether only this host can reach the host name. A name other
-// than localhost may come to mean something else, so it does not count.
+// loopback tells whether host can be reached from this host only. A name other than
+// localhost does not count, since it may come to stand for another address.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
+// probeListen returns a *ListenError if the address cannot be listened on now.
 func probeListen(listen string) error {
 	if listen == "" {
 		return nil

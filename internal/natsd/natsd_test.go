@@ -64,6 +64,14 @@ func bucket(t *testing.T, js jetstream.JetStream, name string) jetstream.KeyValu
 	return must(t, kv, err)
 }
 
+// dialAdmin connects to the server in dir as another launcher of this host may: with
+// the URL in admin.url.
+func dialAdmin(t *testing.T, dir string) (*nats.Conn, error) {
+	t.Helper()
+	b, err := os.ReadFile(AdminURLFile(dir))
+	return Dial(t.Context(), strings.TrimSpace(string(must(t, b, err))), "", zerolog.Nop())
+}
+
 func TestInProcessServerKeepsItsData(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "nats")
 	for restart := range 2 {
@@ -118,8 +126,8 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-// The port may be taken between the probe and the server's own listen: the
-// server then logs what it calls fatal.
+// The port may be taken between the probe and the server's own attempt to listen. The
+// server then logs a fatal message.
 func TestFatalIsNoExit(t *testing.T) {
 	b := &logBridge{log: zerolog.Nop()}
 	b.Fatalf("cannot listen on %d", 1)
@@ -138,8 +146,7 @@ func TestDirErrors(t *testing.T) {
 			t.Errorf("directory %s: %v", bad, err)
 		}
 	}
-	// What the server itself cannot use is its message, not the end of the
-	// process.
+	// What the server itself finds unusable is an error, and does not end the process.
 	must(t, 0, os.WriteFile(filepath.Join(dir, "jetstream"), nil, 0o600))
 	if _, err := Start(Options{Dir: dir, Log: zerolog.Nop()}); err == nil || !strings.Contains(err.Error(), dir) {
 		t.Errorf("a file where the store should be: %v", err)
@@ -166,13 +173,13 @@ func TestAdminURL(t *testing.T) {
 	if must(t, u, err); u.Scheme != "nats" || u.User.Username() != "leasehold" || "nats://"+u.Host != s.ClientURL() {
 		t.Errorf("admin.url of %s holds %s", s.ClientURL(), u.Redacted())
 	}
-	nc, err := DialAdmin(t.Context(), dir, zerolog.Nop())
+	nc, err := dialAdmin(t, dir)
 	bucket(t, jets(t, connected(t, nc, err)), "by_admin")
 	nc.Close()
 	s.Shutdown()
 
-	// The next start takes over the password, so a connected launcher comes
-	// back; not from a file that others can read.
+	// The next start keeps the password, so that connected launchers come back, but
+	// not if others can read the file.
 	s = start(t, dir, u.Host)
 	nc, err = Dial(t.Context(), first, "", zerolog.Nop())
 	connected(t, nc, err).Close()
@@ -186,8 +193,9 @@ func TestAdminURL(t *testing.T) {
 	}
 }
 
-// anonymous starts a server with a bucket, an object and the event stream, and
-// returns an admin's connection and one without credentials over TCP.
+// anonymous starts a server with a bucket, an object and the event stream. It returns a
+// connection with all permissions and one without credentials, over TCP; denied waits for
+// the next refusal on the latter.
 func anonymous(t *testing.T) (admin, anon *nats.Conn, denied func() error) {
 	t.Helper()
 	s := start(t, t.TempDir(), "127.0.0.1:0")
@@ -227,15 +235,15 @@ func anonymous(t *testing.T) (admin, anon *nats.Conn, denied func() error) {
 	}
 }
 
-// eventsOf is how a launcher reaches the event stream.
+// eventsOf returns the JetStream of the event stream as a launcher reaches it.
 func eventsOf(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.NewWithAPIPrefix(nc, EventsAPI(nc))
 	return must(t, js, err)
 }
 
-// Whatever a client library does to read the event stream works without
-// credentials, and with the launcher's.
+// All that client libraries do to read the event stream works without credentials, and with
+// those of a launcher.
 func TestEventsAreRead(t *testing.T) {
 	admin, anon, _ := anonymous(t)
 	for name, tt := range map[string]struct {
@@ -288,7 +296,7 @@ func TestEventsAreRead(t *testing.T) {
 		})
 	}
 
-	// What acknowledges, and what is pushed, as anonymous subscribers do it.
+	// A durable consumer with acknowledgements, and a push consumer, without credentials.
 	durable, err := jets(t, anon).CreateConsumer(t.Context(), "leasehold_events", jetstream.ConsumerConfig{Durable: "mine", AckPolicy: jetstream.AckExplicitPolicy})
 	must(t, durable, err)
 	for _, want := range []string{"quarantined", "inspected"} {
@@ -308,8 +316,8 @@ func TestEventsAreRead(t *testing.T) {
 	}
 }
 
-// A client may have the server publish for it, on subjects that it may not publish
-// on itself: not on those of the leases.
+// A client can have the server publish on subjects on which it may not publish itself, but
+// not on those of the leases.
 func TestAnonymousDoesNotReachLeases(t *testing.T) {
 	admin, anon, _ := anonymous(t)
 	const lease = "$KV.leasehold_leases.p1"
@@ -325,7 +333,7 @@ func TestAnonymousDoesNotReachLeases(t *testing.T) {
 	if must(t, answer, err); strings.Contains(string(answer.Data), `"error"`) {
 		t.Fatalf("the server refuses what the test is about: %s", answer.Data)
 	}
-	// It has delivered by then.
+	// By the end of these requests the consumer has delivered.
 	evil, err := js.PushConsumer(t.Context(), "leasehold_events", "evil")
 	must(t, evil, err)
 	for range 20 {
@@ -392,7 +400,7 @@ func TestAnonymousChangesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
-			// What nats.go says of it differs; the server's word counts.
+			// The errors of nats.go differ; what counts is that the server refuses.
 			_ = try(ctx)
 			if err := denied(); !errors.Is(err, nats.ErrPermissionViolation) {
 				t.Errorf("want a permission violation, got %v", err)
@@ -453,17 +461,14 @@ func TestDial(t *testing.T) {
 			}
 		})
 	}
-	if _, err := DialAdmin(t.Context(), t.TempDir(), zerolog.Nop()); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("admin of an empty directory: %v", err)
-	}
 }
 
-// A write that is refused while the server is away must not be applied when it
-// is back; the connection itself comes back.
+// A write that is refused while the server is away must not be stored when it is back. The
+// connection itself comes back.
 func TestConnectionKeepsNothingForLater(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir, "127.0.0.1:0")
-	nc, err := DialAdmin(t.Context(), dir, zerolog.Nop())
+	nc, err := dialAdmin(t, dir)
 	connected(t, nc, err)
 	kv := bucket(t, jets(t, nc), "b")
 	changes := nc.StatusChanged(nats.RECONNECTING, nats.CONNECTED)

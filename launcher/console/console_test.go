@@ -190,7 +190,7 @@ func picture() image.Image {
 
 func records() []lease.Record {
 	now := time.Now().UTC()
-	base := lease.Record{TTLSeconds: 30, MaxActiveRuns: 1, Home: "host-1", Runs: []lease.Run{}}
+	base := lease.Record{TTLSeconds: 30, Settings: lease.Settings{MaxActiveRuns: 1}, Home: "host-1", Runs: []lease.Run{}}
 	with := func(change func(*lease.Record)) lease.Record { r := base; change(&r); return r }
 	return []lease.Record{
 		with(func(r *lease.Record) {

@@ -17,7 +17,7 @@ import (
 
 var record = lease.Record{
 	ProfileID: "store.18", AccountID: "acc", State: lease.ManualReview, Token: 42, OwnerWorkerID: "worker-7", TaskID: "task_101",
-	AcquiredAt: when, MaxActiveRuns: 1, Sequence: 9, Nonce: "secret-nonce", Outbox: []lease.Event{{Event: "held"}},
+	AcquiredAt: when, Settings: lease.Settings{MaxActiveRuns: 1}, Sequence: 9, Nonce: "secret-nonce", Outbox: []lease.Event{{Event: "held"}},
 }
 
 const (

@@ -11,20 +11,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// errTooMany says that there are more keys than one answer of the server takes.
+// errTooMany says that there are more keys than one answer of the server can have.
 var errTooMany = errors.New("more keys than fit into one answer")
 
-// lasts returns the last message of every key, markers among them, by one request
-// to any replica: cheaper than a consumer, which a cluster has to agree on.
-// errTooMany above a thousand keys.
-func (s *Store) lasts(ctx context.Context, b bucket) ([]message, error) {
+// lastOfEach returns the last message of every key, including markers of deleted values.
+// It sends one request, which any replica may answer. That is cheaper than a consumer,
+// on which a cluster has to agree. errTooMany if there are more than a thousand keys.
+func (s *Store) lastOfEach(ctx context.Context, b bucket) ([]message, error) {
 	for {
-		messages, err := s.lastsOnce(ctx, b)
+		messages, err := s.lastOfEachOnce(ctx, b)
 		if err == nil || errors.Is(err, errTooMany) {
 			return messages, err
 		}
 		if ctx.Err() == nil && isMissing(err) {
-			_, _ = s.look(ctx, b.stream)
+			_, _ = s.refresh(ctx, b.stream)
 		}
 		if pause(ctx, retryWait); ctx.Err() != nil || judge(err) == gone {
 			return nil, unavailable(err)
@@ -32,7 +32,7 @@ func (s *Store) lasts(ctx context.Context, b bucket) ([]message, error) {
 	}
 }
 
-func (s *Store) lastsOnce(ctx context.Context, b bucket) ([]message, error) {
+func (s *Store) lastOfEachOnce(ctx context.Context, b bucket) ([]message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
 	body, err := json.Marshal(map[string]any{"multi_last": []string{b.subject(">")}})
@@ -61,7 +61,7 @@ func (s *Store) lastsOnce(ctx context.Context, b bucket) ([]message, error) {
 			}
 			b.saw(seq)
 			messages = append(messages, message{Subject: m.Header.Get(jetstream.SubjectHeader), Seq: seq, Header: m.Header, Data: m.Data})
-		case "204", "404": // the end; nothing there
+		case "204", "404": // the end of the messages, and that there are none
 			return messages, nil
 		case "413":
 			return nil, errTooMany

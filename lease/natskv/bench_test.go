@@ -18,11 +18,12 @@ import (
 	"leasehold/lease"
 )
 
-// patience replaces the bound of a call: a machine that is shared may be slow.
+// patience is the time limit of a call in place of callTime, since a shared machine may be
+// slow.
 const patience = time.Minute
 
-// benchStores opens a store on an embedded server, and one on three that replicate,
-// all in this process and synced at every write.
+// benchStores runs the benchmark on an embedded server, and on three servers that replicate.
+// All are in this process and sync every write.
 func benchStores(b *testing.B, run func(b *testing.B, s *Store)) {
 	for name, connect := range map[string]func(b *testing.B) (*nats.Conn, int){
 		"embedded": func(b *testing.B) (*nats.Conn, int) {
@@ -64,8 +65,8 @@ func request(task string) lease.Request {
 	return lease.Request{SessionID: "session", WorkerID: "worker-7", TaskID: task, LauncherID: "launcher", BootID: "boot", PresenceEpoch: 1, TTL: 30 * time.Second}
 }
 
-// BenchmarkGrant is what stands between a worker and its lease in the store: read,
-// and swap in the grant.
+// BenchmarkGrant measures what a grant needs from the store: to read the record, and to swap
+// in the granted one.
 func BenchmarkGrant(b *testing.B) {
 	benchStores(b, func(b *testing.B, s *Store) {
 		i := 0
@@ -79,7 +80,7 @@ func BenchmarkGrant(b *testing.B) {
 	})
 }
 
-// BenchmarkRenewal is one renewal of a presence.
+// BenchmarkRenewal measures one renewal of a presence.
 func BenchmarkRenewal(b *testing.B) {
 	benchStores(b, func(b *testing.B, s *Store) {
 		p := lease.PresenceEntry{}
@@ -94,7 +95,7 @@ func BenchmarkRenewal(b *testing.B) {
 	})
 }
 
-// BenchmarkPresences is one look at all presences, of a hundred launchers.
+// BenchmarkPresences measures one read of the presences of a hundred launchers.
 func BenchmarkPresences(b *testing.B) {
 	benchStores(b, func(b *testing.B, s *Store) {
 		each(b, 100, 8, func(i int) error {
@@ -109,7 +110,7 @@ func BenchmarkPresences(b *testing.B) {
 	})
 }
 
-// BenchmarkTransition is a grant or a release, with its event on the stream.
+// BenchmarkTransition measures a grant or a release, until its event is on the stream.
 func BenchmarkTransition(b *testing.B) {
 	benchStores(b, func(b *testing.B, s *Store) {
 		entry := none("p")
@@ -131,12 +132,12 @@ func BenchmarkTransition(b *testing.B) {
 	})
 }
 
-// BenchmarkHeldLeases compares, for one launcher with 10 000 leases held at a TTL of
-// 30 s, the renewal of its presence every 5 s with the renewal of every lease every
-// 5 s. It runs for ten seconds each, in real time: -benchtime 1x. Reported are writes
-// per second, what share of one core client and server (one process) use, how many of
-// the two rounds took longer than 5 s, and how many writes per second the store takes
-// when it is not paced, with what each costs in time of a core.
+// BenchmarkHeldLeases compares two ways to renew the 10 000 leases of one launcher every 5 s,
+// which a TTL of 30 s needs: by its presence, and each by itself. Each takes ten seconds in
+// real time, so it is run with -benchtime 1x. It reports the writes per second, the share of
+// one core that client and server use together, and how many of the two rounds took longer
+// than 5 s. "sustained" reports how many writes per second the store takes without pauses,
+// and how much processor time each costs.
 func BenchmarkHeldLeases(b *testing.B) {
 	const leases, every, rounds = 10_000, 5 * time.Second, 2
 	benchStores(b, func(b *testing.B, s *Store) {
@@ -147,7 +148,7 @@ func BenchmarkHeldLeases(b *testing.B) {
 			p := "p" + strconv.Itoa(i)
 			r, err := lease.Record{ProfileID: p}.Grant(request("task"), time.Now())
 			if err == nil {
-				r.Outbox = nil // long published
+				r.Outbox = nil // as if its events were published
 				entries[i], err = s.Swap(ctx, none(p), r)
 			}
 			return err
@@ -208,7 +209,7 @@ func BenchmarkHeldLeases(b *testing.B) {
 	})
 }
 
-// each calls do for 0 to n-1, by some workers.
+// each calls do with 0 to n-1, in several goroutines.
 func each(b *testing.B, n, workers int, do func(i int) error) {
 	b.Helper()
 	var next atomic.Int64
@@ -229,7 +230,7 @@ func each(b *testing.B, n, workers int, do func(i int) error) {
 	}
 }
 
-// cpu is the time that this process has computed.
+// cpu returns the processor time that this process has used.
 func cpu(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

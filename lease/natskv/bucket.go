@@ -11,18 +11,20 @@ import (
 // bucket is one of the two KV buckets.
 type bucket struct {
 	*stream
-	// nonce returns the nonce in a value of the key, if a Store wrote it.
-	nonce func(key string, data []byte) (string, bool)
+	// nonce returns the nonce in a value of the key. ok is false where no Store wrote
+	// that value.
+	nonce func(key string, data []byte) (nonce string, ok bool)
 }
 
+// subject returns the subject on which values of the key are published.
 func (b bucket) subject(key string) string { return keyPrefix(b.stream) + key }
 
-// keyPrefix is what the subjects of the bucket on a stream begin with.
+// keyPrefix returns the part of a subject that stands before the key.
 func keyPrefix(s *stream) string { return "$KV." + s.name[len("KV_"):] + "." }
 
-// decodeRecord returns the record in a value of the key, if a Store wrote it.
-// Anything else that stands there (a server can be made to publish its answers on
-// any subject) is not a record and changes nothing.
+// decodeRecord returns the record in a value of the key. It returns false for anything
+// that no Store wrote, which is ignored: a client can have the server publish an answer
+// on any subject.
 func decodeRecord(key string, data []byte) (lease.Record, bool) {
 	var r lease.Record
 	if json.Unmarshal(data, &r) != nil || r.Nonce == "" || lease.Key(r.ProfileID) != key {
@@ -50,10 +52,11 @@ func presenceNonce(key string, data []byte) (string, bool) {
 	return p.Nonce, ok
 }
 
-// launcherKey is the launcher's name in keys, encoded as those of profiles are.
+// launcherKey returns the launcher's id as it stands in keys, encoded as profile ids are.
 func launcherKey(launcher string) string { return lease.Key(launcher) }
 
-// launcherID has the form of a profile id, so that it is one token of a subject.
+// launcherID is the form of a launcher id. It is that of a profile id, so that an id is
+// one token of a subject.
 var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
 func checkLauncherID(id string) error {

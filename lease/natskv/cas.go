@@ -12,37 +12,38 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// verdict is what an answer to a conditional write says of it.
+// verdict is what the answer to one try of a conditional write says about it.
 type verdict int
 
 const (
 	stored verdict = iota
-	// moved: not stored, the expected revision is not the last one. Or it was
-	// stored by an earlier try.
+	// moved: this try was not stored, because the expected revision is not the last
+	// one. An earlier try of the same write may be what moved it.
 	moved
-	// inFlight: not stored, another write to the key, or an earlier try of this
-	// one, is under way; the expected revision may well be right.
+	// inFlight: this try was not stored, because another write to the key, or an
+	// earlier try of this one, is under way. The expected revision may be right.
 	inFlight
-	// notSent: not stored: nobody was there to take it, or had room for it.
+	// notSent: this try was not stored, because no server took it or had room for it.
 	notSent
-	// unknown: stored or not.
+	// unknown: this try may or may not have been stored.
 	unknown
-	// refused: not stored, and the same bytes never will be.
+	// refused: this try was not stored, and the same bytes never will be.
 	refused
 	// gone: the connection was closed for good.
 	gone
 )
 
 const (
-	// codeInFlight is what replicated streams answer while another write to the
+	// codeInFlight is the answer of a replicated stream while another write to the
 	// subject is under way.
 	codeInFlight = jetstream.JSErrCodeStreamWrongLastSequenceConstant
-	// codeTwice is the same for an earlier try with the same message id.
+	// codeTwice is its answer while an earlier try with the same message id is.
 	codeTwice jetstream.ErrorCode = 10158
-	// codeFull is the answer of a stream that is at its limit.
+	// codeFull is the answer of a stream that has reached its limit.
 	codeFull jetstream.ErrorCode = 10077
 )
 
+// judge returns what err, the result of a conditional write, says about that write.
 func judge(err error) verdict {
 	var api *jetstream.APIError
 	switch {
@@ -70,7 +71,7 @@ func judge(err error) verdict {
 	return unknown
 }
 
-// wait is how long at most to wait before the same bytes are sent again.
+// wait returns how long to wait, at most, before the same bytes are sent again.
 func (v verdict) wait() time.Duration {
 	switch v {
 	case notSent:
@@ -82,50 +83,51 @@ func (v verdict) wait() time.Duration {
 	}
 }
 
-// write is one compare-and-swap under way: bytes that do not change from try to
-// try.
+// write is one compare-and-swap under way. Each try sends the same bytes.
 type write struct {
 	bucket bucket
 	key    string
 	data   []byte
 	nonce  string
-	// created: the caller knows of nothing at the key.
-	created  bool
+	// create says that the caller expects nothing at the key. expected is the
+	// revision that has to be the last one of the key.
+	create   bool
 	expected uint64
-	// ambiguous: an earlier try may have been stored.
+	// ambiguous says that a try may have been stored.
 	ambiguous bool
-	// losses of the bucket before the first try.
+	// losses is the bucket's count of losses before the first try.
 	losses uint64
-	// before returns the bytes of what the caller knows to stand at expected,
-	// under a nonce of their own.
+	// before returns the value of the key at the expected revision, as the caller
+	// knows it, with a new nonce.
 	before func() ([]byte, error)
 }
 
 // movedError says that the expected revision is not the last one.
 type movedError struct {
-	// now is what stands at the key, its Seq zero where nothing does; nil where
-	// it could not be read.
+	// now is the last message of the key, with Seq zero where the key has no value;
+	// nil where it could not be read.
 	now *message
 }
 
 func (*movedError) Error() string { return "another write came first" }
 
-// newWrite makes the write of value, which carries nonce.
+// newWrite returns a write of value, which contains nonce, over the expected revision.
+// before returns the value that the key has at that revision, with a new nonce.
 func newWrite(b bucket, key string, expected uint64, nonce string, value any, before func() any) (*write, error) {
 	data, err := json.Marshal(value)
 	if err != nil {
 		return nil, err
 	}
 	return &write{
-		bucket: b, key: key, data: data, nonce: nonce, created: expected == 0, expected: expected,
+		bucket: b, key: key, data: data, nonce: nonce, create: expected == 0, expected: expected,
 		before: func() ([]byte, error) { return json.Marshal(before()) },
 	}, nil
 }
 
-// cas carries the write out and returns its revision. One try takes at most two
-// seconds, and the call as long as ctx allows. A key whose value was deleted is
-// treated as one that never had any. A write that may still be applied when cas
-// gives up goes to the settler. *movedError, lease.ErrUnavailable.
+// cas carries the write out and returns its revision. One try takes at most two seconds,
+// and the call as long as ctx allows. A key whose value was deleted is treated as one
+// that never had any. A write that may still be stored when cas gives up is handed to
+// the settler. Errors: *movedError, lease.ErrUnavailable, and why the store refuses it.
 func (s *Store) cas(ctx context.Context, w *write) (uint64, error) {
 	w.losses = w.bucket.lossCount()
 	revision, err := s.tryCAS(ctx, w)
@@ -148,14 +150,14 @@ func (s *Store) tryCAS(ctx context.Context, w *write) (uint64, error) {
 				return revision, err
 			}
 		case refused:
-			// A try before this one may have been stored all the same.
+			// An earlier try may have been stored all the same.
 			if !w.ambiguous {
 				return 0, fmt.Errorf("the store refuses the %d bytes: %w", len(w.data), err)
 			}
 		case gone:
 			return 0, unavailable(err)
 		case notSent:
-			_, _ = s.look(ctx, w.bucket.stream)
+			_, _ = s.refresh(ctx, w.bucket.stream)
 		case unknown:
 			w.ambiguous = true
 		}
@@ -169,81 +171,86 @@ func (s *Store) send(ctx context.Context, w *write) (*jetstream.PubAck, error) {
 	return s.sendIf(ctx, w.bucket, &nats.Msg{Subject: w.bucket.subject(w.key), Data: w.data}, w.expected)
 }
 
-// sendIf publishes on condition that the last message of the subject is expected.
+// sendIf publishes m on condition that the last message of its subject has the sequence
+// expected.
 func (s *Store) sendIf(ctx context.Context, b bucket, m *nats.Msg, expected uint64) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
 	return b.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(expected), jetstream.WithRetryAttempts(0))
 }
 
-// resolve finds out what a refusal because of the revision means. done says that
-// the write is over; otherwise the same bytes are to be sent again.
+// resolve finds out what it means that the write was refused because of its revision. done
+// says that the write has ended, with this result; otherwise the same bytes have to be
+// sent again.
 func (s *Store) resolve(ctx context.Context, w *write) (revision uint64, done bool, _ error) {
 	if w.ambiguous {
 		m, err := s.successor(ctx, w)
 		switch {
-		case errors.Is(err, errForgotten):
-			w.ambiguous = false // it cannot be stored any more
+		case errors.Is(err, errUntraceable):
+			w.ambiguous = false // it can no longer be stored
 			return 0, true, unavailable(err)
 		case errors.Is(err, errNoMessage) && s.wasLost(ctx, w):
-			// Whatever was stored went with the bucket.
+			// If it was stored, it was lost with the bucket.
 		case err != nil:
-			// The reader may lag behind the server that refused.
-			return 0, false, nil //nolint:nilerr // asked again
+			// The server that was read from may lag behind the one that refused.
+			return 0, false, nil //nolint:nilerr // the caller asks again
 		case w.isIn(m):
 			return m.Seq, true, nil
 		}
-		w.ambiguous = false // it was not stored, and cannot be any more
+		w.ambiguous = false // it was not stored, and no longer can be
 	}
 	m, err := s.last(ctx, w.bucket, w.key)
 	switch {
 	case errors.Is(err, errNoMessage) && w.expected == 0, err == nil && m.Seq == w.expected:
-		// The reader lags behind the server that refused.
+		// The server that was read from lags behind the one that refused.
 		return 0, false, nil
 	case errors.Is(err, errNoMessage):
 		return 0, true, &movedError{now: &message{}}
 	case err != nil:
 		return 0, true, &movedError{}
-	case m.deleted() && w.created:
+	case m.deleted() && w.create:
 		w.expected = m.Seq
 		return 0, false, nil
 	case m.deleted():
 		return 0, true, &movedError{now: &message{}}
 	}
-	if m, err = s.sound(ctx, w.bucket, w.key, m); err != nil {
+	if m, err = s.newestValid(ctx, w.bucket, w.key, m); err != nil {
 		return 0, true, &movedError{}
 	}
 	return 0, true, &movedError{now: &m}
 }
 
+// wasLost tells whether the bucket was lost or went back since the first try of the write.
 func (s *Store) wasLost(ctx context.Context, w *write) bool {
-	_, _ = s.look(ctx, w.bucket.stream)
+	_, _ = s.refresh(ctx, w.bucket.stream)
 	return w.bucket.lossCount() != w.losses
 }
 
-// errForgotten says that a write can no longer be found because of those that
-// followed it.
-var errForgotten = errors.New("too many writes came after one that was not answered: it cannot be known whether it was stored")
+// errUntraceable says that a write cannot be found any more, if it was stored, because
+// the bucket has dropped the older writes of its key.
+var errUntraceable = errors.New("too many writes came after one that was not answered: it cannot be known whether it was stored")
 
-// successor returns what followed the expected revision. If a try of the write was
-// stored, it is that one, whatever was written later: unless the bucket, which
-// keeps a number of writes of each key, has dropped it.
+// successor returns the message of the key that followed the expected revision. If a try
+// of the write was stored, it is that one, whatever was written later. errUntraceable if
+// the bucket, which keeps only a number of writes of each key, may have dropped it.
 func (s *Store) successor(ctx context.Context, w *write) (message, error) {
 	m, err := s.read(ctx, w.bucket.stream, getRequest{Seq: w.expected + 1, NextFor: w.bucket.subject(w.key)})
 	if err != nil || w.isIn(m) || m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == strconv.FormatUint(w.expected, 10) {
 		return m, err
 	}
-	// A write without a condition. The oldest are dropped first, so nothing is
-	// missing after a revision that is still there.
+	// Either m was written without a condition, or the successor was dropped and m
+	// is a later one. The bucket drops the oldest messages first, so none was dropped
+	// as long as the expected revision is still there.
 	if w.expected > 0 {
 		_, err = s.read(ctx, w.bucket.stream, getRequest{Seq: w.expected})
 	}
 	if w.expected == 0 || errors.Is(err, errNoMessage) {
-		return message{}, errForgotten
+		return message{}, errUntraceable
 	}
 	return m, err
 }
 
+// isIn tells whether m is a try of the write that was stored.
 func (w *write) isIn(m message) bool {
 	nonce, ok := w.bucket.nonce(w.key, m.Data)
 	return ok && nonce == w.nonce

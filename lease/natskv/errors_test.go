@@ -11,7 +11,7 @@ import (
 	"leasehold/lease"
 )
 
-// kindOf is what a caller that knows only lease can tell of an error.
+// kindOf returns what a caller that knows only package lease can tell about an error.
 func kindOf(err error) string {
 	var moved *lease.MovedError
 	var presence *lease.PresenceMovedError
@@ -32,9 +32,9 @@ func apiError(kind string, status, code int) string {
 	return fmt.Sprintf(`{"type":"io.nats.jetstream.api.v1.%s_response","error":{"code":%d,"err_code":%d,"description":"forged"}}`, kind, status, code)
 }
 
-// Every error of NATS, as the answer to every call, once and always: none reaches a
-// caller as anything but what lease names. The server behind is a real one; its
-// answers are replaced on the way.
+// Each call gets each error of NATS as its answer, once and then always. Callers only ever
+// see the errors that package lease names. The server is a real one; the proxy replaces its
+// answers.
 func TestErrorsAreThoseOfLease(t *testing.T) {
 	const noResponders = "NATS/1.0 503\r\n\r\n"
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 		calls        map[string]func(context.Context) error
 		once, always string
 	}{
-		{"wrong last sequence", apiError(published, 400, 10071), writes, "ok", ""}, // always: a lie
+		{"wrong last sequence", apiError(published, 400, 10071), writes, "ok", ""}, // as every answer it would be untrue
 		{"another write is in flight", apiError(published, 400, 10164), writes, "ok", "unavailable"},
 		{"an earlier try is in flight", apiError(published, 409, 10158), writes, "ok", "unavailable"},
 		{"message too large", apiError(published, 400, 10054), writes, "refused", "refused"},
@@ -104,7 +104,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 
 		{"no responders", noResponders, batches, "ok", "unavailable"},
 		{"bad request", "NATS/1.0 408 Bad Request\r\n\r\n", batches, "ok", "unavailable"},
-		{"too many keys", "NATS/1.0 413 Too Many Results\r\n\r\n", batches, "ok", ""}, // never so few
+		{"too many keys", "NATS/1.0 413 Too Many Results\r\n\r\n", batches, "ok", ""}, // as every answer it would be untrue
 		{"no answer of NATS", "what?", batches, "ok", "unavailable"},
 
 		{"stream not found", apiError(created, 404, 10059), lists, "ok", "unavailable"},
@@ -115,7 +115,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 	} {
 		for call, do := range tt.calls {
 			if call == "announce" && (strings.Contains(tt.answer, "10071") || strings.Contains(tt.answer, "10164")) {
-				continue // it has no condition
+				continue // Announce writes without a condition
 			}
 			for _, n := range []struct {
 				times int
@@ -126,7 +126,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 					continue
 				}
 				flushed(t, s) // the settler writes too
-				// A request whose caller gave up may still be under way.
+				// Wait for requests whose callers gave up.
 				if err := s.nc.FlushTimeout(20 * time.Second); err != nil {
 					t.Fatal(err)
 				}
@@ -169,7 +169,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 	}
 }
 
-// subjectOf is what the request that a call hangs on is published on.
+// subjectOf returns the prefix of the subject of the request that is decisive for a call.
 func subjectOf(call string) string {
 	switch call {
 	case "swap", "swap presence":

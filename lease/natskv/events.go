@@ -11,36 +11,28 @@ import (
 	"leasehold/lease"
 )
 
-// Flush waits until every write whose outcome was left open is settled, and every
-// event that this store knows of is on the stream. lease.ErrUnavailable when ctx
-// ends first; no event is lost then.
+// Flush waits until every write whose outcome was unknown is settled, and until every
+// event that this Store knows of is on the stream. If ctx ends first, the error is
+// lease.ErrUnavailable; no event is lost by that.
 func (s *Store) Flush(ctx context.Context) error {
-	n, settled := s.settler.left()
+	n, settled := s.settler.unsettled()
 	select {
 	case <-settled:
 	case <-ctx.Done():
 		return fmt.Errorf("%d writes not settled: %w", n, unavailable(ctx.Err()))
 	}
-	_, idle := s.pub.left()
+	_, idle := s.pub.queued()
 	select {
 	case <-idle:
 		return nil
 	case <-ctx.Done():
-		n, _ := s.pub.left()
+		n, _ := s.pub.queued()
 		return fmt.Errorf("%d events not published: %w", n, unavailable(ctx.Err()))
 	}
 }
 
-// Republish looks through the outboxes of all records for events that their
-// launchers did not publish, publishes them, and waits for that. Open and every
-// reconnect do the same in the background.
-func (s *Store) Republish(ctx context.Context) error {
-	s.pub.sweep()
-	return s.Flush(ctx)
-}
-
-// Announce is part of lease.Store. The event is stored when Announce returns nil;
-// after lease.ErrUnavailable it may be.
+// Announce is part of lease.Store. The event is stored when Announce returns nil, and may
+// or may not be stored after lease.ErrUnavailable.
 func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	if err := lease.CheckProfileID(e.ProfileID); err != nil {
 		return err
@@ -52,7 +44,7 @@ func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	for {
 		err := s.announceOnce(ctx, msg)
@@ -65,7 +57,7 @@ func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 		case gone:
 			return fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, unavailable(err))
 		case notSent:
-			_, _ = s.look(ctx, s.events)
+			_, _ = s.refresh(ctx, s.events)
 		}
 		if pause(ctx, v.wait()); ctx.Err() != nil {
 			return fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, unavailable(err))
@@ -80,13 +72,13 @@ func (s *Store) announceOnce(ctx context.Context, msg *nats.Msg) error {
 	return err
 }
 
-// History is part of lease.Store: the events of the last 90 days, conflicts and
-// late writes among them, as far as they were published when it was called.
+// History is part of lease.Store. It returns the events of the last 90 days, including
+// conflicts and late writes, that were published when it was called.
 func (s *Store) History(ctx context.Context, profile string) ([]lease.Event, error) {
 	if err := lease.CheckProfileID(profile); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	events, err := s.history(ctx, profile)
 	if err != nil {
@@ -99,7 +91,7 @@ func (s *Store) history(ctx context.Context, profile string) ([]lease.Event, err
 	key := lease.Key(profile)
 	subjects := []string{transitionsOf(profile), "leasehold.conflict." + key, "leasehold.late_write." + key}
 	var events []lease.Event
-	err := s.standing(ctx, s.events, subjects, jetstream.DeliverAllPolicy,
+	err := s.snapshot(ctx, s.events, subjects, jetstream.DeliverAllPolicy,
 		func() { events = []lease.Event{} },
 		func(m message) {
 			if e, ok := decodeEvent(m.Subject, m.Data); ok {

@@ -16,28 +16,29 @@ import (
 const (
 	// pullSize is how many messages are asked for at once.
 	pullSize = 256
-	// abandoned is how long the server keeps the consumer of a reader that went
-	// away without a word.
-	abandoned = time.Minute
+	// inactiveTime is how long the server keeps a consumer whose reader went away
+	// without deleting it.
+	inactiveTime = time.Minute
 )
 
-// follower reads a bucket in order, through a consumer of its own: what stands
-// there, and then what is written. It asks for messages and takes them in its
-// caller's time, so nothing piles up, and has no goroutine.
+// follower reads a stream in order through a consumer of its own: first the messages that
+// are there, then those that are written. It has no goroutine: it requests messages when
+// its caller asks for the next one, so they do not pile up.
 type follower struct {
 	s    *Store
 	st   *stream
 	name string
 	sub  *nats.Subscription
-	// reconnects of the connection when it began: messages that were on their
-	// way when it broke are lost.
+	// reconnects is the connection's count of reconnects when the follower began. A
+	// reconnect loses the messages that were on their way.
 	reconnects uint64
-	// left is how many messages there were after the last one.
-	left uint64
-	// last is the consumer's number of it.
+	// remaining is how many messages the stream had after the last one that was read.
+	remaining uint64
+	// last is the number that the consumer gave to the last message that was read.
 	last uint64
-	// asked is how many may still come of those that were asked for last, until
-	// when; pulls counts the requests, each with a reply of its own below inbox.
+	// asked is how many messages of the last request may still come, and until is
+	// when that request ends. pulls counts the requests, each of which has a reply
+	// subject of its own below inbox.
 	asked int
 	until time.Time
 	pulls int
@@ -45,32 +46,33 @@ type follower struct {
 }
 
 var (
-	// errQuiet says that nothing came in the time that the caller gave.
+	// errQuiet says that no message came in the time that the caller gave.
 	errQuiet = errors.New("nothing new")
-	// errBroken says that messages may be missing: one has to begin anew.
+	// errBroken says that messages may be missing, so that the reader has to start over.
 	errBroken = errors.New("the reader was cut off")
 )
 
-// follow begins to read the messages of some subjects: the last of each, or all.
+// follow returns a follower of the messages on some subjects: the last of each or all of
+// them, as from says.
 func (s *Store) follow(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy) (*follower, error) {
 	f := &follower{s: s, st: st, reconnects: s.nc.Stats().Reconnects, inbox: s.nc.NewInbox()}
 	asking, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
 	consumer, err := st.js.CreateConsumer(asking, st.name, jetstream.ConsumerConfig{
 		FilterSubjects: subjects, DeliverPolicy: from, AckPolicy: jetstream.AckNonePolicy,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: abandoned,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: inactiveTime,
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.name, f.left = consumer.CachedInfo().Name, consumer.CachedInfo().NumPending
+	f.name, f.remaining = consumer.CachedInfo().Name, consumer.CachedInfo().NumPending
 	if f.sub, err = s.nc.SubscribeSync(f.inbox + ".*"); err != nil {
 		return nil, err
 	}
 	return f, nil
 }
 
-// stop ends the follower, at the server too unless that is away.
+// stop ends the follower, and deletes its consumer unless the server is away.
 func (f *follower) stop(ctx context.Context) {
 	_ = f.sub.Unsubscribe()
 	if !f.s.nc.IsConnected() {
@@ -81,7 +83,8 @@ func (f *follower) stop(ctx context.Context) {
 	_ = f.st.js.DeleteConsumer(ctx, f.st.name, f.name)
 }
 
-// next returns the next message, or errQuiet when none came within wait.
+// next returns the next message. errQuiet if none came within wait; errBroken if messages
+// may be missing.
 func (f *follower) next(ctx context.Context, wait time.Duration) (message, error) {
 	deadline := time.Now().Add(wait)
 	for {
@@ -105,11 +108,12 @@ func (f *follower) next(ctx context.Context, wait time.Duration) (message, error
 		case status != "404" && status != "408":
 			return message{}, fmt.Errorf("%w: %s %s", errBroken, status, m.Header.Get("Description"))
 		case m.Subject == f.reply():
-			f.asked = 0 // nothing came in the time that was asked for
+			f.asked = 0 // the last request ended without a further message
 		}
 	}
 }
 
+// take returns the next message from the server, be it one of the stream or a status.
 func (f *follower) take(ctx context.Context, deadline time.Time) (*nats.Msg, error) {
 	waiting, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -125,7 +129,7 @@ func (f *follower) take(ctx context.Context, deadline time.Time) (*nats.Msg, err
 	return nil, fmt.Errorf("%w: %w", errBroken, err)
 }
 
-// pull asks for the next messages, which the server may take wait to send.
+// pull requests the next messages. The request ends after wait.
 func (f *follower) pull(wait time.Duration) error {
 	body, err := json.Marshal(map[string]any{"batch": pullSize, "expires": wait.Nanoseconds()})
 	if err != nil {
@@ -139,8 +143,10 @@ func (f *follower) pull(wait time.Duration) error {
 	return nil
 }
 
+// reply is the reply subject of the last request.
 func (f *follower) reply() string { return f.inbox + "." + strconv.Itoa(f.pulls) }
 
+// accept returns a message of the stream. errBroken if it is not the one after the last.
 func (f *follower) accept(m *nats.Msg) (message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -149,22 +155,22 @@ func (f *follower) accept(m *nats.Msg) (message, error) {
 	if meta.Sequence.Consumer != f.last+1 {
 		return message{}, fmt.Errorf("%w: message %d came after %d", errBroken, meta.Sequence.Consumer, f.last)
 	}
-	f.last, f.left = meta.Sequence.Consumer, meta.NumPending
+	f.last, f.remaining = meta.Sequence.Consumer, meta.NumPending
 	f.st.saw(meta.Sequence.Stream)
 	return message{Subject: m.Subject, Seq: meta.Sequence.Stream, Header: m.Header, Data: m.Data}, nil
 }
 
-// standing calls take with what stands on the stream under the subjects now: the
-// last message of each, or all. It calls begin first, and begins again where it is
-// cut off, until ctx ends. lease.ErrUnavailable.
-func (s *Store) standing(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy, begin func(), take func(message)) error {
+// snapshot calls take with each message that the stream has on the subjects now: the last
+// of each or all of them, as from says. It calls begin first. If it is cut off, it starts
+// over with begin, until ctx ends; then the error is lease.ErrUnavailable.
+func (s *Store) snapshot(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy, begin func(), take func(message)) error {
 	for {
-		err := s.standingOnce(ctx, st, subjects, from, begin, take)
+		err := s.snapshotOnce(ctx, st, subjects, from, begin, take)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() == nil && isMissing(err) {
-			_, _ = s.look(ctx, st)
+			_, _ = s.refresh(ctx, st)
 		}
 		if pause(ctx, retryWait); ctx.Err() != nil || judge(err) == gone {
 			return unavailable(err)
@@ -172,14 +178,14 @@ func (s *Store) standing(ctx context.Context, st *stream, subjects []string, fro
 	}
 }
 
-func (s *Store) standingOnce(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy, begin func(), take func(message)) error {
+func (s *Store) snapshotOnce(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy, begin func(), take func(message)) error {
 	f, err := s.follow(ctx, st, subjects, from)
 	if err != nil {
 		return err
 	}
 	defer f.stop(ctx)
 	begin()
-	for f.left > 0 {
+	for f.remaining > 0 {
 		m, err := f.next(ctx, s.tryTime)
 		if err != nil {
 			return err

@@ -17,8 +17,8 @@ import (
 	"leasehold/lease"
 )
 
-// A swap as porcupine sees it: a compare-and-swap from the revision and value that
-// were read to a value of the client's own.
+// casInput is a swap as porcupine sees it: from the revision and the value that were read
+// to a value that only this client writes.
 type casInput struct {
 	from     uint64
 	was, now string
@@ -32,21 +32,22 @@ const (
 	casUnknown
 )
 
-// casResult has the revision of a swap that was stored.
+// casResult is the outcome of a swap, with its revision if it was stored.
 type casResult struct {
 	casOutcome
 	revision uint64
 }
 
-// cell is what stands in the store; its revision is anybody's guess after a swap
-// whose outcome its client never learnt.
+// cell is the content of the store. guess says that its revision is not known, because it
+// was written by a swap whose outcome the client never learnt.
 type cell struct {
 	value    string
 	revision uint64
 	guess    bool
 }
 
-// is tells whether the cell may be, and may not be, what the swap expects.
+// is tells whether the cell can be what the swap expects, and whether it can be something
+// else.
 func (c cell) is(in casInput) (can, cannot bool) {
 	switch {
 	case in.was != c.value:
@@ -59,9 +60,9 @@ func (c cell) is(in casInput) (can, cannot bool) {
 	return c.revision == in.from, c.revision != in.from
 }
 
-// casRegister is one key. A swap whose outcome its client never learnt may have
-// happened at any time since, or not, or its revision was used up by writing the
-// same value again.
+// casRegister is the model of one key. A swap whose outcome the client never learnt may
+// have happened at any time since, or never, or its revision was used up by a write of the
+// same value.
 func casRegister() porcupine.Model {
 	return (&porcupine.NondeterministicModel{
 		Init: func() []any { return []any{cell{}} },
@@ -103,7 +104,7 @@ func (h *historyOf) swap(client int, in casInput, do func() (uint64, error)) {
 	case errors.As(err, &moved), errors.As(err, &presence):
 		op.Output = casResult{casOutcome: casMoved}
 	default:
-		// It may still be on its way: it ends when the test does.
+		// It may still be on its way, so it ends only with the test.
 		op.Output, op.Return = casResult{casOutcome: casUnknown}, int64(1<<62)
 	}
 	h.mu.Lock()
@@ -113,8 +114,8 @@ func (h *historyOf) swap(client int, in casInput, do func() (uint64, error)) {
 
 func (h *historyOf) check(t *testing.T) (unknown int) {
 	t.Helper()
-	// A client has one operation at a time; one that never learnt its outcome
-	// is a client of its own.
+	// A client has one operation at a time. An operation whose outcome is unknown
+	// therefore gets a client of its own.
 	for i := range h.ops {
 		if h.ops[i].Output.(casResult).casOutcome == casUnknown {
 			unknown++
@@ -127,12 +128,12 @@ func (h *historyOf) check(t *testing.T) (unknown int) {
 	return unknown
 }
 
-// believed is a client's view of a key.
+// believed is what a client believes about a key.
 type believed interface {
-	// at is the revision and the value that the client believes in.
+	// at returns the revision and the value of the key, as the client believes.
 	at() (uint64, string)
-	// swap writes a value over it, and believes what is stored or what the
-	// refusal names.
+	// swap writes a value over that. After it, the client believes in the entry that
+	// was stored, or in the one that the refusal has.
 	swap(ctx context.Context, s *Store, value string) (uint64, error)
 	read(ctx context.Context, s *Store) error
 }
@@ -183,8 +184,7 @@ func (b *believedPresence) read(ctx context.Context, s *Store) (err error) {
 	return err
 }
 
-// swapper writes to a key until it has tried n times, from whatever it believes to
-// stand there.
+// swapper tries n swaps of a key, each from what it believes about the key.
 func swapper(ctx context.Context, t *testing.T, h *historyOf, s *Store, b believed, client, n int, limit func() time.Duration) {
 	for i := range n {
 		revision, value := b.at()
@@ -205,9 +205,9 @@ func swapper(ctx context.Context, t *testing.T, h *historyOf, s *Store, b believ
 	}
 }
 
-// Several launchers, some of whose requests and answers get lost: what Swap says
-// is always what a single register would have said. Half of the calls have the
-// time to settle what they do not know, the other half give up.
+// Several launchers lose some of their requests and answers. The results of Swap are always
+// those that a single register would have given. Half of the calls have the time to settle
+// their writes, the others give up.
 func TestSwapsAreLinearizable(t *testing.T) {
 	t.Run("record", func(t *testing.T) {
 		testLinearizable(t, func() believed { return &believedRecord{none("p")} })
@@ -259,8 +259,8 @@ func testLinearizable(t *testing.T, nothing func() believed) {
 	t.Logf("%d swaps, %d unknown, %d messages lost", len(h.ops), unknown, lost)
 }
 
-// Three replicated servers: writes right after one another meet "another write is
-// in flight", leaders change, and still nothing is lost or granted twice.
+// On three replicated servers, where writes in quick succession are refused because another
+// write is in flight, and where leaders change, nothing is lost or granted twice.
 func TestCluster(t *testing.T) {
 	servers := startCluster(t)
 	h := &historyOf{start: time.Now()}
@@ -306,8 +306,8 @@ func TestCluster(t *testing.T) {
 	}
 	t.Logf("%d swaps, %d unknown, %d leaders stepped down", len(h.ops), unknown, stepdowns)
 
-	// A chain of transitions, each right after the other, by alternating
-	// launchers: all their events arrive, once and in order.
+	// Launchers make transitions in turn, each right after the other. All their events
+	// arrive, once and in order.
 	entry := none("chain")
 	want := []string{}
 	for i := range 40 {

@@ -3,24 +3,31 @@
 // leasehold_hosts, one key per launcher; the events in the stream
 // leasehold_events.
 //
-// What is promised. A record or presence changes by compare-and-swap only, and an
-// unanswered write is settled by sending the same bytes again and comparing a
-// nonce. A write whose sender gave up before it was settled is settled in the
-// background, by using up the revision that it expects: it was applied, or it
-// never is. The event of a transition lies in the outbox of the record that made
-// it, so neither can be had without the other; it reaches the stream exactly once,
-// and the events of one profile in the order of their transitions, whichever
-// launchers publish them and whenever they crash. A bucket or stream that was
-// deleted is made again by whoever notices.
+// What is promised:
 //
-// What is not. No read is proof: a server that was cut off from its cluster goes
-// on answering old values for seconds. Servers that do not sync every write lose
-// acknowledged records at a power cut; JetStream has no way to ask a server that
-// is not embedded whether it does. A bucket that was lost or restored from an old
-// copy is seen as it is (a watch says so): token floors beside the profiles guard
-// against that. The background ends with Close and with the process: a write that
-// is still held up in the network then may be applied later, if nothing else is
-// written to the key before.
+//   - A record or presence changes by compare-and-swap only. A write that got no answer
+//     is settled, which means that its sender finds out whether it was stored: it sends
+//     the same bytes again and compares a nonce.
+//   - If the sender gives up before that, the write is settled in the background, by
+//     another write on condition of the same revision. Then the write was either stored
+//     by that time, or it never will be.
+//   - The event of a transition is in the outbox of the record that made the transition,
+//     so neither is ever stored without the other. The event reaches the stream exactly
+//     once, and the events of one profile in the order of their transitions, whichever
+//     launchers publish them and whenever they crash.
+//   - A bucket or stream that was deleted is made again by whoever notices.
+//
+// What is not promised:
+//
+//   - No read is proof. A server that was cut off from its cluster answers with old
+//     values for seconds.
+//   - Servers that do not sync every write lose acknowledged records at a power cut.
+//     JetStream has no way to ask a server that is not embedded whether it syncs.
+//   - A bucket that was lost, or restored from an old copy, is used as it is, although a
+//     watch reports it. The token floors beside the profiles guard against that.
+//   - The background work ends with Close and with the process. A write that is still
+//     delayed in the network at that time may be stored later, if nothing else is
+//     written to the key before.
 package natskv
 
 import (
@@ -49,28 +56,27 @@ const (
 )
 
 const (
-	// tryTime bounds one request, callTime a call whose context has no
-	// deadline.
+	// tryTime limits one request, callTime a call whose context has no deadline.
 	tryTime  = 2 * time.Second
 	callTime = 5 * time.Second
 	// retryWait is about how long a read waits before it asks again.
 	retryWait = 100 * time.Millisecond
 	// api is the API prefix of JetStream.
 	api = "$JS.API"
-	// closeTime bounds what Close still settles and publishes.
+	// closeTime limits how long Close settles writes and publishes events.
 	closeTime = 2 * time.Second
 )
 
 // Options of a Store.
 type Options struct {
-	// Replicas of the buckets and the stream when they are made: 1 (also if
-	// zero) for a single server, 3 or 5 for a cluster.
+	// Replicas is how many replicas the buckets and the stream get when they are
+	// made: 1 for a single server, 3 or 5 for a cluster. Zero means 1.
 	Replicas int
 	Log      zerolog.Logger
 	// LauncherID names this launcher in the log.
 	LauncherID string
 
-	// tryTime replaces the constant in tests, which lose many answers.
+	// tryTime replaces the constant in tests in which many answers get lost.
 	tryTime time.Duration
 }
 
@@ -85,7 +91,7 @@ type Store struct {
 
 	pub     *publisher
 	settler *settler
-	// tryTime bounds one request.
+	// tryTime limits one request.
 	tryTime time.Duration
 
 	closing sync.Once
@@ -93,11 +99,12 @@ type Store struct {
 
 var _ lease.Store = (*Store)(nil)
 
-// Open returns a Store on the connection, which has to have ReconnectBufSize(-1)
-// (natsd.Connect and natsd.Dial make such) and stays the caller's. It makes the
-// buckets and the stream if they are missing, and refuses ones that were
-// configured so that records or events would vanish. Events that a crashed
-// launcher left unpublished are published in the background from then on.
+// Open returns a Store on the connection, which the caller closes after the Store. The
+// connection has to have the option ReconnectBufSize(-1), as those of natsd.Dial and
+// natsd.Server.Connect have. Open makes the buckets and the stream if they are missing.
+// A *DriftError says that one of them is configured so that records or events could
+// vanish. In the background, the Store then publishes events that launchers left in the
+// outboxes of their records when they crashed.
 func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	if nc.Opts.ReconnectBufSize >= 0 {
 		return nil, errors.New("nats connection keeps writes while the server is away, and sends them later: want nats.ReconnectBufSize(-1)")
@@ -105,7 +112,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	if err := checkVersion(nc.ConnectedServerVersion()); err != nil {
 		return nil, err
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	s := &Store{
 		nc: nc, tryTime: cmp.Or(o.tryTime, tryTime), replicas: max(o.Replicas, 1),
@@ -128,8 +135,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close settles and publishes what can still be within two seconds, and stops.
-// Events that are left stay in the records' outboxes, for the next Open by anybody.
+// Close settles writes and publishes events for up to two seconds, and then ends the
+// background work. Events that are not published by then stay in the outboxes of their
+// records, for whoever calls Open next.
 func (s *Store) Close() {
 	s.closing.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
@@ -142,10 +150,8 @@ func (s *Store) Close() {
 	})
 }
 
-// Connected tells whether there is a connection to a server at this moment.
-func (s *Store) Connected() bool { return s.nc.IsConnected() }
-
-// Ping asks the leader of the bucket for a sign of life. lease.ErrUnavailable.
+// Ping returns nil if the leader of the bucket of records answers, else
+// lease.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
@@ -155,14 +161,15 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
-// bounded gives a context without a deadline one.
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// withDeadline gives a context that has no deadline one after callTime.
+func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, callTime)
 }
 
+// unavailable returns a lease.ErrUnavailable with the cause.
 func unavailable(cause error) error {
 	if errors.Is(cause, lease.ErrUnavailable) {
 		return cause

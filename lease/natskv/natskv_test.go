@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// start runs a server for the test; listen as in natsd.Options.
+// start runs a server for the test. listen is that of natsd.Options.
 func start(t *testing.T, dir, listen string) *natsd.Server {
 	t.Helper()
 	s, err := natsd.Start(natsd.Options{Dir: dir, Listen: listen, Log: zerolog.Nop()})
@@ -46,7 +46,7 @@ func inProcess(t *testing.T, s *natsd.Server) *nats.Conn {
 	return nc
 }
 
-// dialVia connects with the credentials of the server in dir to another address.
+// dialVia connects to the address with the credentials of the server in dir.
 func dialVia(t *testing.T, dir, address string) *nats.Conn {
 	t.Helper()
 	b, err := os.ReadFile(natsd.AdminURLFile(dir))
@@ -76,7 +76,7 @@ func open(t *testing.T, nc *nats.Conn) *Store {
 	return s
 }
 
-// single is a store on a server of its own.
+// single returns a store on a server of its own.
 func single(t *testing.T) *Store {
 	t.Helper()
 	return open(t, inProcess(t, start(t, t.TempDir(), "")))
@@ -113,7 +113,8 @@ func flushed(t *testing.T, s *Store) {
 	}
 }
 
-// wantHistory compares the profile's events, as "name/token/sequence".
+// wantHistory compares the events of the profile with want, where each stands as
+// "name/token/sequence".
 func wantHistory(t *testing.T, s *Store, profile string, want ...string) {
 	t.Helper()
 	events, err := s.History(t.Context(), profile)
@@ -131,7 +132,7 @@ func wantHistory(t *testing.T, s *Store, profile string, want ...string) {
 
 func leaseSubject(key string) string { return "$KV." + Bucket + "." + key }
 
-// bucketOf is what an operator's tool sees of a bucket.
+// bucketOf returns a bucket as the tool of an operator sees it.
 func bucketOf(t *testing.T, s *Store, name string) jetstream.KeyValue {
 	t.Helper()
 	kv, err := s.leases.js.KeyValue(t.Context(), name)
@@ -141,7 +142,8 @@ func bucketOf(t *testing.T, s *Store, name string) jetstream.KeyValue {
 	return kv
 }
 
-// rawPut writes a record as a launcher would that crashed right after.
+// rawPut writes a record and publishes none of its events, as a launcher does that crashes
+// right after the write.
 func rawPut(t *testing.T, s *Store, r lease.Record) {
 	t.Helper()
 	if r.Nonce == "" {
@@ -176,7 +178,7 @@ func TestSwapAndGet(t *testing.T) {
 		t.Errorf("second swap: %+v after %+v", second, first)
 	}
 
-	// Over what is no longer there.
+	// Swaps over an entry that is not the current one.
 	for name, prev := range map[string]lease.Entry{"older revision": first, "no record": none(p)} {
 		_, err := s.Swap(ctx, prev, granted(t, none(p), "late"))
 		var moved *lease.MovedError
@@ -184,7 +186,7 @@ func TestSwapAndGet(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Over a revision that the profile never had.
+	// A swap over a revision that the profile never had.
 	_, err = s.Swap(ctx, lease.Entry{Record: lease.Record{ProfileID: "p2"}, Revision: 99}, granted(t, none("p2"), "x"))
 	var moved *lease.MovedError
 	if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision != 0 || moved.Current.Record.ProfileID != "p2" {
@@ -290,7 +292,7 @@ func TestDeletedRecord(t *testing.T) {
 	if _, err := s.Get(t.Context(), "p"); !errors.Is(err, lease.ErrNotFound) {
 		t.Errorf("get: %v", err)
 	}
-	// The holder learns that there is nothing, and can write over that.
+	// The holder learns that there is no record, and can write one.
 	_, err := s.Swap(t.Context(), held, held.Record)
 	var moved *lease.MovedError
 	if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision != 0 || moved.Current.Record.ProfileID != "p" {
@@ -308,8 +310,8 @@ func TestDeletedRecord(t *testing.T) {
 	wantHistory(t, s, "p", "granted/1/1", "quarantined/2/2", "expired/2/3")
 }
 
-// A client may have the server write its answers over a record: that is no
-// record, and takes nothing away.
+// A client can have the server write an answer over a record. That is no record, and the
+// one below it still counts.
 func TestForeignValueIsNoRecord(t *testing.T) {
 	s := single(t)
 	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
@@ -348,12 +350,12 @@ func TestForeignValueIsNoRecord(t *testing.T) {
 	flushed(t, s)
 	wantHistory(t, s, "p", "granted/1/1", "released/1/2")
 
-	// An event's own bytes are no record either.
+	// The bytes of an event are no record either.
 	b, err := json.Marshal(released.Outbox[0])
 	if _, ok := decodeRecord("p", b); err != nil || ok {
 		t.Errorf("an event taken for a record (%v)", err)
 	}
-	// Once all history is foreign, the profile is for a person.
+	// Where all values that are kept are foreign, a person has to repair the key.
 	for range history + 1 {
 		if _, err := bucketOf(t, s, Bucket).Put(t.Context(), "p", []byte("{}")); err != nil {
 			t.Fatal(err)
@@ -429,8 +431,8 @@ func TestEventsOfTransitions(t *testing.T) {
 	}
 }
 
-// A launcher that crashes between the swap and the publication leaves the events
-// in the record; whoever comes next, and however many, they appear once.
+// A launcher that crashes between the swap and the publication leaves the events in the
+// record. However many launchers publish them afterwards, each event appears once.
 func TestOutboxOfACrashedLauncher(t *testing.T) {
 	srv := start(t, t.TempDir(), "")
 	s := open(t, inProcess(t, srv))
@@ -449,7 +451,7 @@ func TestOutboxOfACrashedLauncher(t *testing.T) {
 	for i := range n {
 		r := crashed("p" + strconv.Itoa(i))
 		rawPut(t, s, r)
-		// Of some, the first events had got out.
+		// Some had published their first events before.
 		for _, e := range r.Outbox[:i%len(r.Outbox)] {
 			b, err := json.Marshal(e)
 			if err != nil {
@@ -466,23 +468,21 @@ func TestOutboxOfACrashedLauncher(t *testing.T) {
 		wg.Go(func() { flushed(t, other) })
 	}
 	wg.Go(func() {
-		if err := s.Republish(t.Context()); err != nil {
-			t.Error(err)
-		}
+		s.pub.sweep()
+		flushed(t, s)
 	})
 	wg.Wait()
 	for i := range n {
 		wantHistory(t, s, "p"+strconv.Itoa(i), "granted/1/1", "suspected_stale/1/2", "quarantined/2/3", "expired/2/4")
 	}
-	if err := s.Republish(t.Context()); err != nil {
-		t.Error(err)
-	}
+	s.pub.sweep()
+	flushed(t, s)
 	wantHistory(t, s, "p0", "granted/1/1", "suspected_stale/1/2", "quarantined/2/3", "expired/2/4")
 }
 
-// What another launcher left behind while this one was away is completed when it
-// is back.
-func TestReconnectLooksForLeftEvents(t *testing.T) {
+// Events that another launcher left unpublished while this one was away are published when
+// this one is back.
+func TestReconnectPublishesWhatOthersDidNot(t *testing.T) {
 	dir := t.TempDir()
 	srv := start(t, dir, "127.0.0.1:0")
 	p := startProxy(t, srv.ClientURL())
@@ -510,8 +510,7 @@ func TestReconnectLooksForLeftEvents(t *testing.T) {
 	}
 }
 
-// A launcher that was away comes back with an event that another has published
-// meanwhile, and a later one after it.
+// A launcher comes back with events of which another launcher has published some meanwhile.
 func TestLatePublisherAddsNothing(t *testing.T) {
 	late := single(t)
 	first := swapped(t, late, none("p"), granted(t, none("p"), "t"))
@@ -522,7 +521,7 @@ func TestLatePublisherAddsNothing(t *testing.T) {
 	}
 	again := granted(t, lease.Entry{Record: released}, "t2")
 	for _, e := range again.Outbox[1:] {
-		// So long ago that the server itself no longer knows the message id.
+		// Without a message id, as if the server had forgotten it long ago.
 		b, err := json.Marshal(e)
 		if err != nil {
 			t.Fatal(err)
@@ -545,14 +544,14 @@ func TestServerRestart(t *testing.T) {
 	s := open(t, dialVia(t, dir, addr))
 	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
 	flushed(t, s)
-	if err := s.Ping(t.Context()); err != nil || !s.Connected() {
+	if err := s.Ping(t.Context()); err != nil || !s.nc.IsConnected() {
 		t.Errorf("ping: %v", err)
 	}
 	away := s.nc.StatusChanged(nats.RECONNECTING)
 	srv.Shutdown()
 	<-away
 
-	// What is given up while the server is away never happens.
+	// A call that gives up while the server is away never takes effect.
 	short, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
 	defer cancel()
 	if _, err := s.Swap(short, none("given_up"), granted(t, none("given_up"), "t")); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, nats.ErrReconnectBufExceeded) {
@@ -566,11 +565,11 @@ func TestServerRestart(t *testing.T) {
 			t.Errorf("%s without a server: %v", name, err)
 		}
 	}
-	if s.Connected() {
+	if s.nc.IsConnected() {
 		t.Error("connected to nothing")
 	}
 
-	// What waits is done when it is back, and its events follow.
+	// A call that waits is carried out when the server is back, and its events follow.
 	released, err := held.Record.Release("done", "ok", lease.Sealed{}, t0)
 	if err != nil {
 		t.Fatal(err)
@@ -591,7 +590,7 @@ func TestServerRestart(t *testing.T) {
 	}
 }
 
-func TestFlushSaysWhatIsLeft(t *testing.T) {
+func TestFlushSaysWhatIsNotPublished(t *testing.T) {
 	dir := t.TempDir()
 	srv := start(t, dir, "127.0.0.1:0")
 	p := startProxy(t, srv.ClientURL())
@@ -604,7 +603,7 @@ func TestFlushSaysWhatIsLeft(t *testing.T) {
 	if err := s.Flush(ctx); !errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "1 events") {
 		t.Errorf("flush: %v", err)
 	}
-	s.Close() // gives up after its bound
+	s.Close() // it gives up after closeTime
 	if len(held.Record.Outbox) != 1 {
 		t.Fatalf("outbox: %v", held.Record.Outbox)
 	}
@@ -616,7 +615,8 @@ func TestFlushSaysWhatIsLeft(t *testing.T) {
 func TestUnansweredSwapIsSettled(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lose func(p *proxy)
-		// over: another write follows the lost one before it is asked again.
+		// over says that another write follows the one whose answer is lost, before
+		// its sender asks again.
 		over bool
 	}{
 		"request lost":              {lose: func(p *proxy) { p.loseRequest = times(1, leaseSubject("")) }},
@@ -639,7 +639,7 @@ func TestUnansweredSwapIsSettled(t *testing.T) {
 			if tt.over {
 				p.set(func(p *proxy) {
 					p.onLost = func() {
-						// In the store now, though its writer does not know.
+						// The write is stored by now, though its sender does not know.
 						e, err := other.Get(t.Context(), "p")
 						if err == nil {
 							over, err = other.Swap(t.Context(), e, granted(t, e, "t2"))
@@ -672,9 +672,9 @@ func TestUnansweredSwapIsSettled(t *testing.T) {
 	}
 }
 
-// The bucket keeps a number of writes of each key: once it dropped the one in
-// question, Swap does not guess.
-func TestUnansweredSwapThatWasForgotten(t *testing.T) {
+// The bucket keeps only a number of writes of each key. If it dropped the write in question,
+// Swap does not guess.
+func TestUnansweredSwapThatWasDropped(t *testing.T) {
 	for name, first := range map[string]bool{"first record": true, "later record": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -700,15 +700,15 @@ func TestUnansweredSwapThatWasForgotten(t *testing.T) {
 			})
 			next := prev.Record
 			next.Token++
-			if _, err := s.Swap(t.Context(), prev, next); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, errForgotten) {
+			if _, err := s.Swap(t.Context(), prev, next); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, errUntraceable) {
 				t.Errorf("swap: %v", err)
 			}
 		})
 	}
 }
 
-// A swap whose answer is lost and whose time ends is reported as unknown; its
-// event is published all the same.
+// A swap whose answer is lost, and whose time ends, is reported as unknown. Its event is
+// published all the same.
 func TestUnknownSwapKeepsItsEvent(t *testing.T) {
 	dir := t.TempDir()
 	srv := start(t, dir, "127.0.0.1:0")
@@ -730,7 +730,7 @@ func TestUnknownSwapKeepsItsEvent(t *testing.T) {
 	}
 	flushed(t, s)
 	wantHistory(t, s, "p", "granted/1/1")
-	// Whoever asks sees what happened.
+	// The record shows that it was stored.
 	if e, err := s.Get(t.Context(), "p"); err != nil || e.Record.State != lease.Held {
 		t.Errorf("get: %+v, %v", e, err)
 	}
@@ -783,7 +783,7 @@ func TestOpenHardensAndIsRepeatable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A bucket as another tool makes it.
+	// A bucket as other tools make it.
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: Bucket, History: 64})
 	if err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func TestPresence(t *testing.T) {
 		}
 	}
 
-	// What is no presence changes nothing, as with records.
+	// A value that is no presence changes nothing, as with records.
 	if err := s.nc.PublishRequest("$JS.API.INFO", "$KV."+Hosts+"."+launcherKey(l), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestPresence(t *testing.T) {
 	}
 }
 
-// More launchers than one answer of the server takes.
+// There are more launchers than one answer of the server can have.
 func TestManyPresences(t *testing.T) {
 	s := single(t)
 	const n = 1100
@@ -103,7 +103,7 @@ func TestManyPresences(t *testing.T) {
 		}
 		want[l.LauncherID] = stored.Revision
 	}
-	if _, err := s.lasts(t.Context(), s.hosts); !errors.Is(err, errTooMany) {
+	if _, err := s.lastOfEach(t.Context(), s.hosts); !errors.Is(err, errTooMany) {
 		t.Errorf("in one answer: %v", err)
 	}
 	all, err := s.Presences(t.Context())
@@ -117,8 +117,8 @@ func TestManyPresences(t *testing.T) {
 	}
 }
 
-// Many see a launcher silent at once, and close its stay, while it renews after all:
-// one of them is first, and everybody else learns what stands there.
+// Several launchers close the presence of one that seems silent, while that one renews it
+// after all. One write is stored, and all others learn the current entry.
 func TestClosersOfAPresence(t *testing.T) {
 	srv := start(t, t.TempDir(), "")
 	var stores []*Store
@@ -163,7 +163,7 @@ func TestClosersOfAPresence(t *testing.T) {
 	}
 }
 
-// The keeper of lease on the real store: it renews, and learns that it was closed.
+// A lease.Keeper on the real store renews its presence, and learns when it was closed.
 func TestKeeperOnTheStore(t *testing.T) {
 	s := single(t)
 	start := time.Now()
@@ -186,7 +186,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The store loses it, and it is stated again under the same epoch.
+	// The store loses the presence, and the keeper writes it again with the same epoch.
 	deleteStream(t, s.hosts.stream)
 	k.Hurry()
 	for again := (lease.PresenceEntry{}); again.Revision == 0; {
@@ -196,7 +196,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 		renewed = again
 	}
 	if renewed.Presence.Epoch != opened.Presence.Epoch {
-		t.Errorf("stated again: %+v", renewed)
+		t.Errorf("written again: %+v", renewed)
 	}
 	for {
 		_, err = s.SwapPresence(t.Context(), renewed, renewed.Presence.Close("l", "other", renewed.Presence.Epoch, time.Now()))

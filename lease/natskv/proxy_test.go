@@ -13,15 +13,14 @@ import (
 	"testing"
 )
 
-// frame is one protocol unit between nats.go and its server.
+// frame is one unit of the protocol between nats.go and its server.
 type frame struct {
 	op, subject string
 	reply       string
 	raw         []byte
 }
 
-// readFrame reads one frame of either direction. What it does not know is an
-// error, not a guess.
+// readFrame reads one frame of either direction. A line that it does not know is an error.
 func readFrame(r *bufio.Reader) (frame, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
@@ -66,13 +65,14 @@ func readFrame(r *bufio.Reader) (frame, error) {
 	return f, nil
 }
 
-// held is a request on its way to a server.
-type held struct {
+// delayed is a request that the proxy has not passed on to the server yet.
+type delayed struct {
 	to net.Conn
 	f  frame
 }
 
-// proxy stands between nats.go and a server and loses what it is told to.
+// proxy stands between nats.go and a server. It loses, delays and forges the messages that
+// its functions choose.
 type proxy struct {
 	t      *testing.T
 	l      net.Listener
@@ -81,19 +81,20 @@ type proxy struct {
 	mu    sync.Mutex
 	conns []net.Conn
 	down  bool
-	// loseRequest and loseAnswer decide on a request by its subject. onLost, if
-	// set, is called once a lost answer was there, so the request was done.
+	// loseRequest and loseAnswer choose requests by their subjects. onLost, if set, is
+	// called when an answer is lost: the request was carried out by then.
 	loseRequest, loseAnswer func(subject string) bool
 	onLost                  func()
 	lost                    int
-	pending                 map[string]bool // replies whose answer gets lost
-	// hold decides on a request that is kept back until deliver, even when its
-	// client has left. answered is closed once the last of them got an answer.
-	hold     func(subject string) bool
-	held     []held
+	pending                 map[string]bool // reply subjects whose answers are to be lost
+	// delay chooses requests that are kept until deliver is called, even if their
+	// client has disconnected. answered has a channel for each reply subject that
+	// deliver waits for, which is closed when the answer comes.
+	delay    func(subject string) bool
+	delayed  []delayed
 	answered map[string]chan struct{}
-	// forge answers a request, which the server does not get, with what it
-	// returns, if anything: a status line with headers, or a body.
+	// forge returns the answer to a request, which the server then does not get: a
+	// status line with headers, or a body. If it is empty, the server answers.
 	forge  func(subject string) string
 	forged map[string]string
 
@@ -107,7 +108,7 @@ func startProxy(t *testing.T, serverURL string) *proxy {
 		t.Fatal(err)
 	}
 	never := func(string) bool { return false }
-	p := &proxy{t: t, l: l, server: strings.TrimPrefix(serverURL, "nats://"), loseRequest: never, loseAnswer: never, hold: never, pending: map[string]bool{}, answered: map[string]chan struct{}{}, forge: func(string) string { return "" }, forged: map[string]string{}}
+	p := &proxy{t: t, l: l, server: strings.TrimPrefix(serverURL, "nats://"), loseRequest: never, loseAnswer: never, delay: never, pending: map[string]bool{}, answered: map[string]chan struct{}{}, forge: func(string) string { return "" }, forged: map[string]string{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -129,8 +130,8 @@ func (p *proxy) set(change func(*proxy)) {
 	change(p)
 }
 
-// cut ends all connections and lets none be made until the function that it
-// returns is called.
+// cut closes all connections, and refuses new ones until the function that it returns is
+// called.
 func (p *proxy) cut() (mend func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,8 +143,8 @@ func (p *proxy) cut() (mend func()) {
 	return func() { p.set(func(p *proxy) { p.down = false }) }
 }
 
-// leave ends all connections from clients: the server does not learn of it where a
-// request is held.
+// leave closes all connections to clients. The server does not learn that where a request
+// is delayed.
 func (p *proxy) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,21 +153,21 @@ func (p *proxy) leave() {
 	}
 }
 
-// deliver passes on what is held, and waits for the answers.
+// deliver passes the delayed requests on, and waits for their answers.
 func (p *proxy) deliver() {
 	p.mu.Lock()
-	all := p.held
-	p.held = nil
+	all := p.delayed
+	p.delayed = nil
 	p.mu.Unlock()
 	if len(all) == 0 {
-		p.t.Error("proxy: nothing is held")
+		p.t.Error("proxy: no request is delayed")
 	}
-	for _, h := range all {
+	for _, d := range all {
 		p.mu.Lock()
 		answered := make(chan struct{})
-		p.answered[h.f.reply] = answered
+		p.answered[d.f.reply] = answered
 		p.mu.Unlock()
-		if _, err := h.to.Write(h.f.raw); err != nil {
+		if _, err := d.to.Write(d.f.raw); err != nil {
 			p.t.Errorf("proxy: deliver late: %v", err)
 			return
 		}
@@ -174,13 +175,15 @@ func (p *proxy) deliver() {
 	}
 }
 
-func (p *proxy) holds(c net.Conn) bool {
+// delays tells whether a request to the connection is delayed.
+func (p *proxy) delays(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.ContainsFunc(p.held, func(h held) bool { return h.to == c })
+	return slices.ContainsFunc(p.delayed, func(d delayed) bool { return d.to == c })
 }
 
-// admit takes over a pair of connections, unless the proxy is cut.
+// admit adds a pair of connections to those of the proxy, or closes it while the proxy is
+// cut.
 func (p *proxy) admit(client, server net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,7 +223,7 @@ func (p *proxy) accept() {
 func (p *proxy) pump(from, to net.Conn, keep func(*frame, net.Conn) bool) {
 	defer func() {
 		for _, c := range []net.Conn{from, to} {
-			if !p.holds(c) {
+			if !p.delays(c) {
 				_ = c.Close()
 			}
 		}
@@ -249,8 +252,8 @@ func (p *proxy) fromClient(f *frame, to net.Conn) bool {
 	switch {
 	case f.op != "PUB" && f.op != "HPUB":
 		return true
-	case p.hold(f.subject):
-		p.held = append(p.held, held{to, *f})
+	case p.delay(f.subject):
+		p.delayed = append(p.delayed, delayed{to, *f})
 		return false
 	case p.loseRequest(f.subject):
 		p.lost++
@@ -292,7 +295,7 @@ func (p *proxy) fromServer(f *frame, _ net.Conn) bool {
 	return !lose
 }
 
-// forgery is the message with another content.
+// forgery returns the message with another content.
 func forgery(f frame, answer string) []byte {
 	fields := strings.Fields(string(f.raw[:bytes.IndexByte(f.raw, '\n')]))
 	if strings.HasPrefix(answer, "NATS/1.0") {
@@ -301,7 +304,8 @@ func forgery(f frame, answer string) []byte {
 	return fmt.Appendf(nil, "MSG %s %s %d\r\n%s\r\n", fields[1], fields[2], len(answer), answer)
 }
 
-// times returns a decision that is yes for the first n requests with the prefix.
+// times returns a function that chooses the first n requests on subjects with the prefix;
+// all of them if n is negative.
 func times(n int, prefix string) func(string) bool {
 	return func(subject string) bool {
 		if !strings.HasPrefix(subject, prefix) || n == 0 {

@@ -23,8 +23,8 @@ const (
 	minBackoff, maxBackoff = 50 * time.Millisecond, 2 * time.Second
 )
 
-// position orders the transitions of a profile: tokens never fall, and where a
-// record was lost and its sequence starts again, the token is a higher one.
+// position is the place of an event in the order of its profile's transitions. Tokens never
+// fall; where a record was lost and its sequence starts again, the token is a higher one.
 type position struct {
 	token    lease.Token
 	sequence uint64
@@ -39,18 +39,18 @@ func (p position) after(q position) bool {
 	return p.sequence > q.sequence
 }
 
-// tail is the last transition of a profile on the event stream, and the sequence
-// of the stream at which it, or what was published over it, stands. The zero tail
-// is that of a profile without events.
+// tail is the position of a profile's last transition on the event stream, with the
+// sequence in the stream of that event, or of what was published after it on the same
+// subjects. The zero tail belongs to a profile without events.
 type tail struct {
 	position
 	seq uint64
 }
 
-// publisher brings the outboxes of records to the event stream: one goroutine, in
-// order per profile. An event is published on condition that the profile's last
-// event is the one that this publisher knows of, so several launchers with the
-// same event in hand, at any delay, store it once and never behind a later one.
+// publisher publishes the outboxes of records on the event stream, by one goroutine and in
+// order for each profile. It publishes an event on condition that the last event of the
+// profile is the one that it knows of. So when several launchers publish the same event,
+// however late, it is stored once, and never after a later one.
 type publisher struct {
 	s      *Store
 	cancel context.CancelFunc
@@ -59,12 +59,12 @@ type publisher struct {
 	status chan nats.Status
 
 	mu    sync.Mutex
-	queue map[string][]lease.Event // not yet known to be on the stream, in order
-	order []string                 // the profiles in queue, longest waiting first
-	tails map[string]tail
-	// sweeping says that the outboxes of all records are to be looked through.
+	queue map[string][]lease.Event // by profile, in order: not known to be on the stream
+	order []string                 // the profiles in queue, the one that waits longest first
+	tails map[string]tail          // by profile, as far as they are known
+	// sweeping says that the outboxes of all records have to be read.
 	sweeping bool
-	// idle is closed when nothing is left to do, and made anew when there is.
+	// idle is closed while there is nothing to do. A new one is made when there is.
 	idle chan struct{}
 }
 
@@ -102,7 +102,7 @@ func (p *publisher) run(ctx context.Context) {
 			if backoff == minBackoff {
 				p.s.log.Warn().Err(err).Msg("events wait to be published")
 			}
-			// New events must not hurry a server that is away.
+			// New events must not cause requests to a server that is away.
 			wake, retry = nil, time.After(backoff)
 			backoff = min(2*backoff, maxBackoff)
 		}
@@ -110,8 +110,8 @@ func (p *publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.status:
-			// Writes whose answer was lost with the connection may have left
-			// events in outboxes.
+			// Writes whose answers were lost with the connection may have put
+			// events into outboxes.
 			p.sweep()
 		case <-retry:
 		case <-wake:
@@ -119,7 +119,7 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
-// pass publishes what it can, and returns why something is left.
+// pass publishes what it can, and returns why some events could not be published.
 func (p *publisher) pass(ctx context.Context) error {
 	if p.startSweep() {
 		if err := p.collect(ctx); err != nil {
@@ -144,14 +144,14 @@ func (p *publisher) pass(ctx context.Context) error {
 			p.pop(profile)
 		}
 	}
-	p.settleIdle()
+	p.closeIfIdle()
 	return errors.Join(errs...)
 }
 
-// collect enqueues the outboxes of all records. The event stream is looked at
-// first: what is remembered of one that was lost must not keep events back.
+// collect enqueues the outboxes of all records. It refreshes the event stream first: if
+// that was lost, what is remembered about it must not hold events back.
 func (p *publisher) collect(ctx context.Context) error {
-	if _, err := p.s.look(ctx, p.s.events); err != nil {
+	if _, err := p.s.refresh(ctx, p.s.events); err != nil {
 		return unavailable(err)
 	}
 	entries, err := p.s.List(ctx)
@@ -164,20 +164,21 @@ func (p *publisher) collect(ctx context.Context) error {
 	return nil
 }
 
+// startSweep tells whether a sweep is due, and takes it over if so.
 func (p *publisher) startSweep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	due := p.sweeping
 	if due {
-		// Not idle before what is found is published.
+		// The publisher is not idle before what the sweep finds is published.
 		p.busy()
 	}
 	p.sweeping = false
 	return due
 }
 
-// restart forgets what is known to be on the event stream, which was lost or went
-// back, and looks for what can be published again.
+// restart forgets what was on the event stream, after that was lost or went back, and asks
+// for a sweep, which finds the events that can be published again.
 func (p *publisher) restart() {
 	p.mu.Lock()
 	clear(p.tails)
@@ -185,7 +186,7 @@ func (p *publisher) restart() {
 	p.sweep()
 }
 
-// sweep asks for a look through the outboxes of all records.
+// sweep asks the goroutine to read the outboxes of all records.
 func (p *publisher) sweep() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,8 +194,8 @@ func (p *publisher) sweep() {
 	p.busy()
 }
 
-// enqueue takes over the events of an outbox that are neither published nor
-// waiting.
+// enqueue adds the events of an outbox to the queue, except for those that are published or
+// in the queue already.
 func (p *publisher) enqueue(profile string, outbox []lease.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,7 +228,7 @@ func (p *publisher) unpublished(profile string, outbox []lease.Event) []lease.Ev
 	return slices.DeleteFunc(outbox, func(e lease.Event) bool { return !positionOf(e).after(published) })
 }
 
-// busy wakes the goroutine. The caller holds mu.
+// busy ends the idle state and wakes the goroutine. The caller holds mu.
 func (p *publisher) busy() {
 	select {
 	case <-p.idle:
@@ -240,7 +241,8 @@ func (p *publisher) busy() {
 	}
 }
 
-func (p *publisher) settleIdle() {
+// closeIfIdle closes idle if there is nothing to do.
+func (p *publisher) closeIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sweeping || len(p.queue) > 0 {
@@ -253,8 +255,9 @@ func (p *publisher) settleIdle() {
 	}
 }
 
-// left returns how many events wait, and a channel that is closed when none does.
-func (p *publisher) left() (int, <-chan struct{}) {
+// queued returns how many events are in the queue, and a channel that is closed when there
+// is nothing to do.
+func (p *publisher) queued() (int, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := 0
@@ -264,12 +267,14 @@ func (p *publisher) left() (int, <-chan struct{}) {
 	return n, p.idle
 }
 
+// waiting returns the profiles that have events in the queue.
 func (p *publisher) waiting() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.order)
 }
 
+// head returns the next event of the profile to publish, if there is one.
 func (p *publisher) head(profile string) (lease.Event, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -279,6 +284,7 @@ func (p *publisher) head(profile string) (lease.Event, bool) {
 	return lease.Event{}, false
 }
 
+// pop removes the first event of the profile from the queue.
 func (p *publisher) pop(profile string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -298,7 +304,7 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 	}
 	transitions := transitionsOf(e.ProfileID)
 	for {
-		era := p.s.events.lossCount()
+		losses := p.s.events.lossCount()
 		last, err := p.tail(ctx, e.ProfileID)
 		if err != nil {
 			return err
@@ -310,17 +316,17 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 		v := judge(err)
 		if v == stored && !ack.Duplicate {
 			p.s.events.saw(ack.Sequence)
-			p.setTail(e.ProfileID, tail{positionOf(e), ack.Sequence}, era)
+			p.setTail(e.ProfileID, tail{positionOf(e), ack.Sequence}, losses)
 			return nil
 		}
 		p.forgetTail(e.ProfileID)
 		switch v {
-		case stored: // an earlier try was
+		case stored: // by an earlier try, which the server recognised
 			return nil
 		case refused:
 			return err
 		case notSent, unknown, gone:
-			_, _ = p.s.look(ctx, p.s.events)
+			_, _ = p.s.refresh(ctx, p.s.events)
 			return unavailable(err)
 		}
 		if pause(ctx, v.wait()); ctx.Err() != nil {
@@ -335,8 +341,8 @@ func (p *publisher) send(ctx context.Context, msg *nats.Msg, last uint64, subjec
 	return p.s.events.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequenceForSubject(last, subjects), jetstream.WithRetryAttempts(0))
 }
 
-// tail returns the profile's last transition on the stream, as remembered, or
-// else as the stream has it.
+// tail returns the tail of the profile: the one that is remembered, or else the one that
+// the stream has.
 func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 	p.mu.Lock()
 	known, ok := p.tails[profile]
@@ -346,7 +352,7 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.s.tryTime)
 	defer cancel()
-	era := p.s.events.lossCount()
+	losses := p.s.events.lossCount()
 	m, err := p.s.read(ctx, p.s.events, getRequest{LastFor: transitionsOf(profile)})
 	t := tail{seq: m.Seq}
 	switch {
@@ -358,7 +364,7 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 			t.position = positionOf(e)
 			break
 		}
-		// Something that is no event stands above the last one.
+		// Something that is no event was published after the last one.
 		events, err := p.s.history(ctx, profile)
 		if err != nil {
 			return tail{}, err
@@ -369,16 +375,16 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 			}
 		}
 	}
-	p.setTail(profile, t, era)
+	p.setTail(profile, t, losses)
 	return t, nil
 }
 
-// setTail remembers a tail, unless the stream that it was seen on, as of era, was
-// lost since.
-func (p *publisher) setTail(profile string, t tail, era uint64) {
+// setTail remembers a tail, unless the stream was lost since its count of losses was the
+// given one.
+func (p *publisher) setTail(profile string, t tail, losses uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.s.events.lossCount() == era {
+	if p.s.events.lossCount() == losses {
 		p.tails[profile] = t
 	}
 }
@@ -389,12 +395,12 @@ func (p *publisher) forgetTail(profile string) {
 	delete(p.tails, profile)
 }
 
-// transitionsOf matches the subjects of a profile's transitions, and not those of
-// its conflicts and late writes, which have no place in the order.
+// transitionsOf returns the pattern of the subjects of a profile's transitions. It does not
+// match its conflicts and late writes, which have no place in the order.
 func transitionsOf(profile string) string { return "leasehold.*." + lease.Key(profile) + ".*" }
 
-// eventMessage is the event as published. The id makes the server itself drop a
-// message that it got shortly before.
+// eventMessage returns the message of an event. By msgID the server recognises a message
+// that it got a short while before, and drops the second one.
 func eventMessage(e lease.Event, msgID string) (*nats.Msg, error) {
 	data, err := json.Marshal(e)
 	if err != nil {
@@ -407,7 +413,8 @@ func eventMessage(e lease.Event, msgID string) (*nats.Msg, error) {
 	return m, nil
 }
 
-// decodeEvent returns the event in a message of the stream, if it is one.
+// decodeEvent returns the event in a message of the event stream. It returns false for
+// anything else that was published there.
 func decodeEvent(subject string, data []byte) (lease.Event, bool) {
 	var e lease.Event
 	if json.Unmarshal(data, &e) != nil || e.Event == "" || e.Subject() != subject {

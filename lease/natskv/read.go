@@ -13,8 +13,8 @@ import (
 	"leasehold/lease"
 )
 
-// getRequest asks the leader of a stream for one message. nats.go asks any
-// replica, however late it is.
+// getRequest asks the leader of a stream for one message. The calls of nats.go ask any
+// replica, however far it lags behind.
 type getRequest struct {
 	Seq     uint64 `json:"seq,omitempty"`
 	LastFor string `json:"last_by_subj,omitempty"`
@@ -29,18 +29,18 @@ type message struct {
 	Data    []byte
 }
 
-// operationHeader is the header of a marker that stands for a deleted value.
+// operationHeader is the header of a marker, the message that deletes a value.
 const operationHeader = "KV-Operation"
 
-// deleted tells whether the message is a KV marker: the value was deleted.
+// deleted tells whether the message is a marker: the value of its key was deleted.
 func (m message) deleted() bool {
 	return m.Header.Get(operationHeader) != "" || m.Header.Get("Nats-Marker-Reason") != ""
 }
 
 var errNoMessage = errors.New("no such message")
 
-// read returns the message, or errNoMessage. It asks again while the server is
-// away, until ctx ends: then lease.ErrUnavailable.
+// read returns the message that q asks for, or errNoMessage. While the server is away it
+// asks again until ctx ends, and then returns lease.ErrUnavailable.
 func (s *Store) read(ctx context.Context, st *stream, q getRequest) (message, error) {
 	body, err := json.Marshal(q)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *Store) read(ctx context.Context, st *stream, q getRequest) (message, er
 		case errors.Is(err, errNoMessage):
 			return m, err
 		case isMissing(err):
-			_, _ = s.look(ctx, st)
+			_, _ = s.refresh(ctx, st)
 		case errors.As(err, &api) && api.Code < 500, judge(err) == gone:
 			return message{}, unavailable(fmt.Errorf("read stream %s: %w", st.name, err))
 		}
@@ -101,12 +101,13 @@ func (s *Store) readOnce(ctx context.Context, st *stream, body []byte) (message,
 	return m, nil
 }
 
-// last returns what was written last to the key.
+// last returns the last message of the key, which may be a marker.
 func (s *Store) last(ctx context.Context, b bucket, key string) (message, error) {
 	return s.read(ctx, b.stream, getRequest{LastFor: b.subject(key)})
 }
 
-// current is last, or errNoMessage where the value was deleted, and sound.
+// current returns the value of the key as newestValid does, or errNoMessage where it was
+// deleted or never written.
 func (s *Store) current(ctx context.Context, b bucket, key string) (message, error) {
 	m, err := s.last(ctx, b, key)
 	switch {
@@ -115,17 +116,18 @@ func (s *Store) current(ctx context.Context, b bucket, key string) (message, err
 	case m.deleted():
 		return message{}, errNoMessage
 	}
-	return s.sound(ctx, b, key, m)
+	return s.newestValid(ctx, b, key, m)
 }
 
-// sound returns the message, which is the last of its key and no marker, with the
-// newest value below it that a Store wrote, if it is none itself.
-func (s *Store) sound(ctx context.Context, b bucket, key string, m message) (message, error) {
+// newestValid returns m, the last message of the key and no marker. If no Store wrote its
+// value, it is returned with the newest value below it that a Store wrote. A
+// *foreignError where there is none.
+func (s *Store) newestValid(ctx context.Context, b bucket, key string, m message) (message, error) {
 	if _, ok := b.nonce(key, m.Data); ok {
 		return m, nil
 	}
 	var below *message
-	err := s.standing(ctx, b.stream, []string{b.subject(key)}, jetstream.DeliverAllPolicy,
+	err := s.snapshot(ctx, b.stream, []string{b.subject(key)}, jetstream.DeliverAllPolicy,
 		func() { below = nil },
 		func(older message) {
 			if older.deleted() {
@@ -146,7 +148,7 @@ func (s *Store) sound(ctx context.Context, b bucket, key string, m message) (mes
 	return m, nil
 }
 
-// foreignError says that nothing at a key was written by a Store.
+// foreignError says that no Store wrote any of the values that are kept of a key.
 type foreignError struct {
 	bucket   string
 	revision uint64
@@ -156,14 +158,14 @@ func (e *foreignError) Error() string {
 	return fmt.Sprintf("revision %d of stream %s and those below hold nothing that a launcher wrote: put a value back, or delete the key, so that its launcher starts from what it knows", e.revision, e.bucket)
 }
 
-// Get is part of lease.Store. It asks the leader, which is late less often than
-// other replicas, and still a hint. Where something that is no record was written
-// over one, it returns the record with the revision of what is above it.
+// Get is part of lease.Store. It asks the leader, whose answer is old less often than that
+// of other replicas, but is still only a hint. If something that is no record was written
+// over a record, Get returns the record with the revision of what was written over it.
 func (s *Store) Get(ctx context.Context, profile string) (lease.Entry, error) {
 	if err := lease.CheckProfileID(profile); err != nil {
 		return lease.Entry{}, err
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	m, err := s.current(ctx, s.leases, lease.Key(profile))
 	switch {
@@ -175,27 +177,27 @@ func (s *Store) Get(ctx context.Context, profile string) (lease.Entry, error) {
 	return recordEntry(m), nil
 }
 
-// recordEntry is the record in a sound message.
+// recordEntry returns the record in a message of newestValid.
 func recordEntry(m message) lease.Entry {
 	r, _ := decodeRecord(keyOf(m), m.Data)
 	return lease.Entry{Record: r, Revision: m.Seq}
 }
 
-// presenceEntry is the presence in a sound message.
+// presenceEntry returns the presence in a message of newestValid.
 func presenceEntry(m message) lease.PresenceEntry {
 	p, _ := decodePresence(keyOf(m), m.Data)
 	return lease.PresenceEntry{Presence: p, Revision: m.Seq}
 }
 
-// keyOf is the key of a message in a bucket.
+// keyOf returns the key of a message in a bucket.
 func keyOf(m message) string { return strings.SplitN(m.Subject, ".", 3)[2] }
 
-// Presence is part of lease.Store, and to presences what Get is to records.
+// Presence is part of lease.Store. It does with presences what Get does with records.
 func (s *Store) Presence(ctx context.Context, launcher string) (lease.PresenceEntry, error) {
 	if err := checkLauncherID(launcher); err != nil {
 		return lease.PresenceEntry{}, err
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	m, err := s.current(ctx, s.hosts, launcherKey(launcher))
 	switch {
@@ -207,34 +209,36 @@ func (s *Store) Presence(ctx context.Context, launcher string) (lease.PresenceEn
 	return presenceEntry(m), nil
 }
 
-// List is part of lease.Store: one pass over the last values of all keys.
+// List is part of lease.Store. It reads the last values of all keys once.
 func (s *Store) List(ctx context.Context) ([]lease.Entry, error) {
-	return list(ctx, s, s.leases, s.standingLasts, recordEntry)
+	return list(ctx, s, s.leases, s.lastOfEachByConsumer, recordEntry)
 }
 
-// Presences is part of lease.Store, and to presences what List is to records. It is
-// cheap, and asks any replica.
+// Presences is part of lease.Store. It does with presences what List does with records,
+// but by one cheap request that any replica may answer.
 func (s *Store) Presences(ctx context.Context) ([]lease.PresenceEntry, error) {
 	return list(ctx, s, s.hosts, func(ctx context.Context, b bucket) ([]message, error) {
-		messages, err := s.lasts(ctx, b)
+		messages, err := s.lastOfEach(ctx, b)
 		if errors.Is(err, errTooMany) {
-			return s.standingLasts(ctx, b)
+			return s.lastOfEachByConsumer(ctx, b)
 		}
 		return messages, err
 	}, presenceEntry)
 }
 
-// standingLasts is lasts for any number of keys.
-func (s *Store) standingLasts(ctx context.Context, b bucket) ([]message, error) {
+// lastOfEachByConsumer is lastOfEach for any number of keys.
+func (s *Store) lastOfEachByConsumer(ctx context.Context, b bucket) ([]message, error) {
 	var messages []message
-	err := s.standing(ctx, b.stream, []string{b.subject(">")}, jetstream.DeliverLastPerSubjectPolicy,
+	err := s.snapshot(ctx, b.stream, []string{b.subject(">")}, jetstream.DeliverLastPerSubjectPolicy,
 		func() { messages = nil },
 		func(m message) { messages = append(messages, m) })
 	return messages, err
 }
 
+// list returns the entries in the messages of lasts. It leaves out keys that were deleted,
+// and logs those with no value that a Store wrote.
 func list[T any](ctx context.Context, s *Store, b bucket, lasts func(context.Context, bucket) ([]message, error), entry func(message) T) ([]T, error) {
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	messages, err := lasts(ctx, b)
 	if err != nil {
@@ -245,12 +249,12 @@ func list[T any](ctx context.Context, s *Store, b bucket, lasts func(context.Con
 		if m.deleted() {
 			continue
 		}
-		m, err := s.sound(ctx, b, keyOf(m), m)
+		m, err := s.newestValid(ctx, b, keyOf(m), m)
 		switch {
 		case errors.Is(err, lease.ErrUnavailable):
 			return nil, fmt.Errorf("list stream %s: %w", b.name, err)
 		case err != nil:
-			// One key must not hide all others.
+			// One bad key must not hide all others.
 			s.log.Warn().Err(err).Msg("not listed")
 		default:
 			entries = append(entries, entry(m))

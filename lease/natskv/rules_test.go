@@ -66,8 +66,8 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// A stream that ends below what was seen went back; a replicated one only when it
-// goes on to for longer than a new or a lonely leader does.
+// A stream that ends below what was seen went back. A replicated one counts as having gone
+// back only when it does so for longer than a new leader, or one that was cut off.
 func TestCompare(t *testing.T) {
 	made := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	type answer struct {

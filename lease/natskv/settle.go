@@ -8,14 +8,13 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// maxUnsettled is how many writes may be left to the settler before the store
-// takes no more.
+// maxUnsettled is how many writes the settler may have before Swap refuses further ones.
 const maxUnsettled = 1000
 
-// settler makes an end of writes that their senders gave up while they might still
-// be applied: one goroutine, which writes what stood there before once more, on
-// condition of the same revision. Whichever of the two is applied, the other never
-// can be.
+// settler decides the fate of writes whose senders gave up while the write might still be
+// stored. Its goroutine writes the value that the key had before once more, on condition
+// of the same revision. Only one of the two writes can be stored: once either is, the
+// other never can be.
 type settler struct {
 	s      *Store
 	cancel context.CancelFunc
@@ -24,7 +23,7 @@ type settler struct {
 
 	mu      sync.Mutex
 	pending []*write
-	// idle is closed when nothing is pending, and made anew when something is.
+	// idle is closed while nothing is pending. A new one is made when something is.
 	idle chan struct{}
 }
 
@@ -39,7 +38,7 @@ func startSettler(s *Store) *settler {
 func (t *settler) stop() {
 	t.cancel()
 	<-t.done
-	if n, _ := t.left(); n > 0 {
+	if n, _ := t.unsettled(); n > 0 {
 		t.s.log.Warn().Int("writes", n).Msg("given up before it was known whether they are applied")
 	}
 }
@@ -58,7 +57,7 @@ func (t *settler) run(ctx context.Context) {
 	}
 }
 
-// pass tries each pending write once, and tells whether none is left.
+// pass tries to settle each pending write once, and tells whether all are settled.
 func (t *settler) pass(ctx context.Context) bool {
 	t.mu.Lock()
 	writes := t.pending
@@ -71,14 +70,14 @@ func (t *settler) pass(ctx context.Context) bool {
 			t.remove(w)
 		}
 	}
-	n, _ := t.left()
+	n, _ := t.unsettled()
 	return n == 0
 }
 
-// settle tries to use up the revision that the write expects, and tells whether it
-// is.
+// settle tries to use up the revision that the write expects, and tells whether the
+// revision is used up now.
 func (t *settler) settle(ctx context.Context, w *write) bool {
-	m, err := w.burning()
+	m, err := w.replacement()
 	if err != nil {
 		t.s.log.Error().Err(err).Msg("a write that was not answered cannot be settled")
 		return true
@@ -90,22 +89,23 @@ func (t *settler) settle(ctx context.Context, w *write) bool {
 		t.s.log.Info().Str("key", w.key).Uint64("revision", ack.Sequence).Msg("a write that was not answered was not applied, and never will be")
 		return true
 	case moved:
-		// By the write itself, this one's earlier try, or another.
+		// The revision was used by the write itself, by an earlier try to settle it,
+		// or by another write.
 		if w.bucket.stream == t.s.leases.stream {
 			t.s.pub.sweep()
 		}
 		return true
 	case notSent:
-		_, _ = t.s.look(ctx, w.bucket.stream)
+		_, _ = t.s.refresh(ctx, w.bucket.stream)
 	}
 	return false
 }
 
-// burning is the message that takes the place of the write: what stood at the key
-// before, or that nothing does.
-func (w *write) burning() (*nats.Msg, error) {
+// replacement returns the message that uses up the revision which the write expects: the
+// value that the key had before, or a marker that it has none.
+func (w *write) replacement() (*nats.Msg, error) {
 	m := nats.NewMsg(w.bucket.subject(w.key))
-	if w.created {
+	if w.create {
 		m.Header.Set(operationHeader, "DEL")
 		return m, nil
 	}
@@ -114,13 +114,14 @@ func (w *write) burning() (*nats.Msg, error) {
 	return m, err
 }
 
+// add gives the settler a write that may still be stored.
 func (t *settler) add(w *write) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if slices.ContainsFunc(t.pending, func(p *write) bool {
 		return p.bucket.stream == w.bucket.stream && p.key == w.key && p.expected == w.expected
 	}) {
-		return // the same revision is used up for both
+		return // settling one of them settles both
 	}
 	if len(t.pending) == 0 {
 		t.idle = make(chan struct{})
@@ -135,7 +136,7 @@ func (t *settler) add(w *write) {
 func (t *settler) remove(w *write) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	// A new slice: pass goes through the old one.
+	// It has to be a new slice, since pass goes through the old one.
 	t.pending = slices.DeleteFunc(slices.Clone(t.pending), func(p *write) bool { return p == w })
 	if len(t.pending) == 0 {
 		close(t.idle)
@@ -143,13 +144,13 @@ func (t *settler) remove(w *write) {
 }
 
 func (t *settler) full() bool {
-	n, _ := t.left()
+	n, _ := t.unsettled()
 	return n >= maxUnsettled
 }
 
-// left returns how many writes are pending, and a channel that is closed when none
+// unsettled returns how many writes are pending, and a channel that is closed when none
 // is.
-func (t *settler) left() (int, <-chan struct{}) {
+func (t *settler) unsettled() (int, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.pending), t.idle

@@ -13,12 +13,13 @@ import (
 	"leasehold/lease"
 )
 
-// A request that is held up in the network, past the moment at which its sender
-// gave up, is applied by then or never.
+// A request is delayed in the network until after its sender gave up. It must not be stored
+// when it arrives.
 func TestGivenUpWriteNeverComesLate(t *testing.T) {
 	for name, tt := range map[string]struct {
 		subject string
-		// first writes what stands there before, write what is held up.
+		// first writes the value that the key has before, and write sends the request
+		// that is delayed.
 		first, write func(ctx context.Context, s *Store) error
 		read         func(s *Store) (state, error)
 		want         state
@@ -42,11 +43,11 @@ func TestGivenUpWriteNeverComesLate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p.set(func(p *proxy) { p.hold = times(1, tt.subject) })
+			p.set(func(p *proxy) { p.delay = times(1, tt.subject) })
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			if err := tt.write(ctx, s); !errors.Is(err, lease.ErrUnavailable) {
-				t.Fatalf("the write that is held up: %v", err)
+				t.Fatalf("the write that is delayed: %v", err)
 			}
 			if tt.reconnect {
 				changes := s.nc.StatusChanged(nats.CONNECTED)
@@ -96,7 +97,7 @@ func presenceOf(boot string) func(context.Context, *Store) error {
 	}
 }
 
-// state is what stands at a key.
+// state is the revision and the content of a key.
 type state struct {
 	revision uint64
 	what     string
@@ -115,8 +116,7 @@ func presenceState(s *Store) (state, error) {
 	return state{p.Revision, p.Presence.BootID}, err
 }
 
-// While too many writes wait to be settled, no more are taken: each of them has to
-// come to an end.
+// While too many writes are unsettled, further ones are refused.
 func TestTooManyUnsettledWrites(t *testing.T) {
 	dir := t.TempDir()
 	srv := start(t, dir, "127.0.0.1:0")
@@ -126,9 +126,9 @@ func TestTooManyUnsettledWrites(t *testing.T) {
 	mend := p.cut()
 	<-away
 	for i := range 2 * maxUnsettled {
-		s.settler.add(&write{bucket: s.leases, key: "p" + strconv.Itoa(i/2), created: true})
+		s.settler.add(&write{bucket: s.leases, key: "p" + strconv.Itoa(i/2), create: true})
 	}
-	if n, _ := s.settler.left(); n != maxUnsettled {
+	if n, _ := s.settler.unsettled(); n != maxUnsettled {
 		t.Errorf("%d writes to settle, want one of each revision: %d", n, maxUnsettled)
 	}
 	_, err := s.Swap(t.Context(), none("q"), granted(t, none("q"), "t"))

@@ -9,10 +9,10 @@ import (
 	"leasehold/lease"
 )
 
-// Swap is part of lease.Store. One try takes at most two seconds, and the call as
-// long as its context allows, or five seconds. A key whose record was deleted is
-// treated as one that never had a record. Where the outcome is unknown, Flush waits
-// until it is settled.
+// Swap is part of lease.Store. One try takes at most two seconds; the call takes as long
+// as its context allows, or five seconds where that has no deadline. A key whose record
+// was deleted is treated as one that never had a record. After lease.ErrUnavailable,
+// Flush waits until the write is settled.
 func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
 	profile := next.ProfileID
 	if err := lease.CheckProfileID(profile); err != nil {
@@ -24,7 +24,7 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 	if s.settler.full() {
 		return lease.Entry{}, fmt.Errorf("lease of %s: %w: too many writes that were not answered are still to be settled", profile, lease.ErrUnavailable)
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 
 	next = next.Clone()
@@ -53,14 +53,14 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 			}
 		}
 		return lease.Entry{}, lost
-	case errors.Is(err, errForgotten):
-		// If it was stored after all, its events are still to be published.
+	case errors.Is(err, errUntraceable):
+		// If it was stored after all, its events have to be published.
 		s.pub.sweep()
 	}
 	return lease.Entry{}, fmt.Errorf("lease of %s: %w", profile, err)
 }
 
-// SwapPresence is part of lease.Store, and to presences what Swap is to records.
+// SwapPresence is part of lease.Store. It does with presences what Swap does with records.
 func (s *Store) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next lease.Presence) (lease.PresenceEntry, error) {
 	launcher := next.LauncherID
 	if err := checkLauncherID(launcher); err != nil {
@@ -69,7 +69,7 @@ func (s *Store) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next
 	if prev.Revision != 0 && prev.Presence.LauncherID != launcher {
 		return lease.PresenceEntry{}, fmt.Errorf("presence of launcher %s: cannot replace the one of %s", launcher, prev.Presence.LauncherID)
 	}
-	ctx, cancel := bounded(ctx)
+	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 
 	next.Nonce = id.New("write")

@@ -13,43 +13,46 @@ import (
 	"leasehold/lease"
 )
 
-// pollTime is how often at least a watch compares what it saw with what the stream
-// says of itself; it varies by half, so that launchers do not ask in step.
+// pollTime is the shortest time between two polls of a watch, in which it compares what it
+// saw with what the stream says about itself. The longest is twice that: the time is
+// random, so that launchers do not all ask at the same moment.
 const pollTime = time.Second
 
-// watch is one Watch under way.
+// watch is one call of Watch.
 type watch struct {
 	s   *Store
 	see func(lease.Sight)
-	// losses of the bucket that see was told of.
+	// losses is the bucket's count of losses that was reported to see.
 	losses uint64
-	// shown is the last write to each profile that see was shown.
+	// shown has the last write of each profile that was reported to see.
 	shown map[string]version
-	// at is the sequence of the bucket up to which everything was seen.
+	// at is the sequence of the bucket up to which the watch has seen everything.
 	at uint64
-	// missing are the profiles shown before the watch began anew, and not since.
+	// missing has the profiles that were reported before the watch started over, and
+	// not since.
 	missing map[string]struct{}
 }
 
-// version names a write: revisions alone are used again by a bucket that went back.
+// version identifies a write. The revision alone does not, since a bucket that went back
+// uses revisions again.
 type version struct {
 	revision uint64
 	nonce    string
 }
 
-// Watch is part of lease.Store: it calls see in its own goroutine, as slowly as see
-// takes, and returns nil when ctx ends. The only error is that of a connection that
-// was closed for good; everything else it gets over, and begins anew. A record that
-// was deleted, or lost with the bucket, is shown as one without a state.
+// Watch is part of lease.Store. It calls see in the goroutine of its caller, however long
+// see takes, and returns nil when ctx ends. After any other fault it starts over, unless
+// the connection was closed for good; that is the only error. A record that was deleted,
+// or lost with the bucket, is reported as one without a state.
 func (s *Store) Watch(ctx context.Context, see func(lease.Sight)) error {
 	w := watch{s: s, see: see, losses: s.leases.lossCount(), shown: map[string]version{}}
 	backoff := minBackoff
 	for {
 		began := time.Now()
-		err := w.life(ctx)
+		err := w.once(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // it was told to end
+			return nil //nolint:nilerr // the caller ended it
 		case s.nc.IsClosed():
 			return fmt.Errorf("watch leases: %w", unavailable(nats.ErrConnectionClosed))
 		case time.Since(began) > maxBackoff:
@@ -61,9 +64,9 @@ func (s *Store) Watch(ctx context.Context, see func(lease.Sight)) error {
 	}
 }
 
-// life is a watch from Fresh until it cannot be relied on any more; it returns why.
-func (w *watch) life(ctx context.Context) error {
-	info, err := w.s.look(ctx, w.s.leases.stream)
+// once watches from Fresh until the watch is no longer reliable, and returns why it is not.
+func (w *watch) once(ctx context.Context) error {
+	info, err := w.s.refresh(ctx, w.s.leases.stream)
 	if err != nil {
 		return err
 	}
@@ -78,7 +81,7 @@ func (w *watch) life(ctx context.Context) error {
 	return w.changes(ctx, f)
 }
 
-// begin shows every record.
+// begin reports every record. last is the last sequence of the bucket.
 func (w *watch) begin(ctx context.Context, f *follower, last uint64) error {
 	w.at = 0
 	losses := w.s.leases.lossCount()
@@ -93,7 +96,7 @@ func (w *watch) begin(ctx context.Context, f *follower, last uint64) error {
 		clear(w.shown)
 	}
 	w.losses = losses
-	for f.left > 0 {
+	for f.remaining > 0 {
 		m, err := f.next(ctx, w.s.tryTime)
 		if err == nil {
 			err = w.show(ctx, m)
@@ -112,9 +115,9 @@ func (w *watch) begin(ctx context.Context, f *follower, last uint64) error {
 	return nil
 }
 
-// changes shows every change.
+// changes reports every change, until the watch is no longer reliable.
 func (w *watch) changes(ctx context.Context, f *follower) error {
-	var polled, at uint64 // where the bucket and the watch were at the last poll
+	var polled, at uint64 // the sequences of the bucket and of the watch at the last poll
 	for {
 		poll := time.Now().Add(pollTime + rand.N(pollTime))
 		for wait := time.Until(poll); wait > 0; wait = time.Until(poll) {
@@ -140,15 +143,15 @@ func (w *watch) changes(ctx context.Context, f *follower) error {
 	}
 }
 
-// poll asks for the streams, which makes those that are missing, and returns the
-// last sequence of the bucket.
+// poll refreshes the streams, which makes those that are missing, and returns the last
+// sequence of the bucket.
 func (w *watch) poll(ctx context.Context) (last uint64, _ error) {
 	for _, st := range []*stream{w.s.hosts.stream, w.s.events} {
-		if _, err := w.s.look(ctx, st); err != nil {
+		if _, err := w.s.refresh(ctx, st); err != nil {
 			return 0, err
 		}
 	}
-	info, err := w.s.look(ctx, w.s.leases.stream)
+	info, err := w.s.refresh(ctx, w.s.leases.stream)
 	switch {
 	case err != nil:
 		return 0, err
@@ -158,17 +161,18 @@ func (w *watch) poll(ctx context.Context) (last uint64, _ error) {
 	return info.State.LastSeq, nil
 }
 
+// show reports the record in m.
 func (w *watch) show(ctx context.Context, m message) error {
 	w.at = m.Seq
 	key := keyOf(m)
 	profile := lease.ProfileOfKey(key)
 	if lease.CheckProfileID(profile) != nil || lease.Key(profile) != key {
-		return nil //nolint:nilerr // no profile's key
+		return nil //nolint:nilerr // it is not the key of a profile
 	}
 	delete(w.missing, profile)
 	entry := lease.Entry{Record: lease.Record{ProfileID: profile}, Revision: m.Seq}
 	if !m.deleted() {
-		m, err := w.s.sound(ctx, w.s.leases, key, m)
+		m, err := w.s.newestValid(ctx, w.s.leases, key, m)
 		var foreign *foreignError
 		switch {
 		case errors.As(err, &foreign):
@@ -181,7 +185,7 @@ func (w *watch) show(ctx context.Context, m message) error {
 	}
 	now, before := version{m.Seq, entry.Record.Nonce}, w.shown[profile]
 	if now.revision < before.revision || now.revision == before.revision && now.nonce != before.nonce {
-		if err := w.doubt(ctx, key, before); err != nil {
+		if err := w.checkWentBack(ctx, key, before); err != nil {
 			return err
 		}
 		return fmt.Errorf("%w: revision %d of %s after %d", errBroken, now.revision, profile, before.revision)
@@ -191,20 +195,22 @@ func (w *watch) show(ctx context.Context, m message) error {
 	return nil
 }
 
-// doubt finds out, where a key is shown with an older write than before, whether the
-// bucket went back, and notes it. Otherwise it is a replica that lags.
-func (w *watch) doubt(ctx context.Context, key string, before version) error {
+// checkWentBack finds out whether the bucket went back, after a key was read with an older
+// write than before, and counts a loss if it did. Otherwise the read came from a replica
+// that lags behind.
+func (w *watch) checkWentBack(ctx context.Context, key string, before version) error {
 	leases := w.s.leases
-	info, err := w.s.look(ctx, leases.stream)
+	info, err := w.s.refresh(ctx, leases.stream)
 	if err != nil || leases.lossCount() != w.losses || info.State.LastSeq < before.revision {
-		return err // known by then, or to be told by the next polls
+		return err // the loss is counted already, or the next polls will notice it
 	}
 	asking, cancel := context.WithTimeout(ctx, w.s.tryTime)
 	defer cancel()
 	lost := false
 	m, err := w.s.read(asking, leases.stream, getRequest{Seq: before.revision})
 	if errors.Is(err, errNoMessage) {
-		// The last of a key is never dropped: there has to be a later one.
+		// The bucket never drops the last message of a key: if it did not go back,
+		// there is a later one.
 		m, err = w.s.last(asking, leases, key)
 		if lost = errors.Is(err, errNoMessage) || err == nil && m.Seq < before.revision; lost {
 			err = nil

@@ -19,20 +19,21 @@ import (
 	"leasehold/lease"
 )
 
-// watching collects what a watch sees.
+// watching collects what a watch reports.
 type watching struct {
 	t  *testing.T
 	mu sync.Mutex
-	// sights are "fresh", "stepped", "complete" and "profile/state/token".
+	// sights has what was reported, as "fresh", "stepped", "complete" or
+	// "profile/state/token".
 	sights  []string
 	changed chan struct{}
-	// hold, if set, is called with each sight.
-	hold func(lease.Sight)
+	// onSight, if set, is called with each sight before it is collected.
+	onSight func(lease.Sight)
 }
 
-func watchOf(t *testing.T, s *Store, hold func(lease.Sight)) *watching {
+func watchOf(t *testing.T, s *Store, onSight func(lease.Sight)) *watching {
 	t.Helper()
-	w := &watching{t: t, changed: make(chan struct{}), hold: hold}
+	w := &watching{t: t, changed: make(chan struct{}), onSight: onSight}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Watch(ctx, w.see) }()
@@ -55,8 +56,8 @@ func (w *watching) see(s lease.Sight) {
 	case s.Complete:
 		name = "complete"
 	}
-	if w.hold != nil {
-		w.hold(s)
+	if w.onSight != nil {
+		w.onSight(s)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,20 +66,20 @@ func (w *watching) see(s lease.Sight) {
 	w.changed = make(chan struct{})
 }
 
-// await waits until want was seen, in this order with anything in between, and
-// forgets everything up to it.
+// await waits until the sights of want were reported in this order, possibly with others in
+// between, and drops everything up to the last of them.
 func (w *watching) await(want ...string) {
 	w.t.Helper()
 	deadline := time.After(60 * time.Second)
 	for {
 		w.mu.Lock()
-		at, left := 0, want
+		at, missing := 0, want
 		for i, s := range w.sights {
-			if len(left) > 0 && s == left[0] {
-				at, left = i+1, left[1:]
+			if len(missing) > 0 && s == missing[0] {
+				at, missing = i+1, missing[1:]
 			}
 		}
-		if len(left) == 0 {
+		if len(missing) == 0 {
 			w.sights = w.sights[at:]
 			w.mu.Unlock()
 			return
@@ -116,7 +117,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// copyDir copies the files of a server that is not running.
+// copyDir replaces the directory to by a copy of from. The server must not run.
 func copyDir(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.RemoveAll(to); err != nil {
@@ -136,8 +137,8 @@ func released(t *testing.T, e lease.Entry) lease.Record {
 	return r
 }
 
-// Whatever happens to the server and to what it keeps, a watch that runs sees it,
-// and goes on to see changes; and what the store has to hold is there again.
+// Whatever happens to the server and its files, a watch reports it and then goes on to
+// report changes, and the streams are there again.
 func TestWatchGetsOver(t *testing.T) {
 	type world struct {
 		dir, old, addr string
@@ -146,7 +147,7 @@ func TestWatchGetsOver(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		fault func(t *testing.T, w *world, s *Store)
-		// want is what the watch sees of p.1, which was released since old was
+		// want is what the watch reports about p.1, which was released after old was
 		// copied.
 		want []string
 	}{
@@ -240,13 +241,13 @@ func TestWatchGetsOver(t *testing.T) {
 			watch := watchOf(t, s, nil)
 			watch.await("fresh", "p.1/held/1", "complete")
 			swapped(t, s, held, released(t, held))
-			swapped(t, s, none("other"), granted(t, none("other"), "t")) // so that the copy is older than one key
+			swapped(t, s, none("other"), granted(t, none("other"), "t")) // a key that the old copy does not have
 			watch.await("other/held/1")
 			flushed(t, s)
 			tt.fault(t, w, s)
 			watch.await(tt.want...)
 
-			// Nobody did anything else, and all is there again.
+			// Without anything else being done, all streams are there again.
 			grantedLater(t, s, "later")
 			watch.await("later/held/1")
 			if err := presenceOf("boot")(t.Context(), s); err != nil {
@@ -284,7 +285,7 @@ func deleteStream(t *testing.T, st *stream) {
 	}
 }
 
-// A stream that was deleted while nobody watches is made again by the next call.
+// A stream that was deleted, while no watch runs, is made again by the next call.
 func TestCallsMakeStreamsAgain(t *testing.T) {
 	for name, call := range map[string]func(t *testing.T, s *Store, held lease.Entry) error{
 		"get": func(t *testing.T, s *Store, _ lease.Entry) error {
@@ -336,29 +337,28 @@ func TestCallsMakeStreamsAgain(t *testing.T) {
 	}
 }
 
-// Events that are still in an outbox get out when the event stream is lost,
-// although the publisher had seen them on it; and later ones do.
+// After the event stream was lost, the events that are still in outboxes are published
+// again, and later ones are published as well.
 func TestLostEventStream(t *testing.T) {
 	s := single(t)
 	p := swapped(t, s, none("p"), granted(t, none("p"), "t"))
 	grantedLater(t, s, "q")
 	flushed(t, s)
 	deleteStream(t, s.events)
-	swapped(t, s, p, released(t, p)) // the grant is known to be published, and not in the outbox any more
+	swapped(t, s, p, released(t, p)) // the grant was published, and is no longer in the outbox
 	flushed(t, s)
 	wantHistory(t, s, "p", "released/1/2")
 	wantHistory(t, s, "q", "granted/1/1")
 }
 
-// A watch whose reader is slow holds up nobody, loses nothing that stands, and ends
-// when it is told to.
+// A watch whose callback is slow delays no other call, and misses no record.
 func TestWatchSlowly(t *testing.T) {
 	s := single(t)
-	entered, hold := make(chan struct{}), make(chan struct{})
+	entered, resume := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	w := watchOf(t, s, func(lease.Sight) {
 		once.Do(func() { close(entered) })
-		<-hold
+		<-resume
 	})
 	<-entered
 	entry := none("p")
@@ -369,12 +369,12 @@ func TestWatchSlowly(t *testing.T) {
 		entry = swapped(t, s, entry, entry.Record)
 	}
 	if got, err := s.Get(t.Context(), "p"); err != nil || got.Revision != entry.Revision {
-		t.Errorf("get while the watch is held up: %+v, %v", got, err)
+		t.Errorf("get while the watch is blocked: %+v, %v", got, err)
 	}
 	if _, err := s.List(t.Context()); err != nil {
-		t.Errorf("list while the watch is held up: %v", err)
+		t.Errorf("list while the watch is blocked: %v", err)
 	}
-	close(hold)
+	close(resume)
 	want := []string{"fresh"}
 	for i := range n {
 		want = append(want, "p"+strconv.Itoa(i)+"/held/1")

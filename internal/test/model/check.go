@@ -10,7 +10,7 @@ import (
 	"leasehold/lease"
 )
 
-// The rules that are checked, by the promise of DESIGN.md that they stand for.
+// The rules that are checked, with the number of the promise that each belongs to.
 const (
 	OneChrome     = "P1 one Chrome per directory"
 	TokensGrow    = "P2 granted tokens only grow"
@@ -24,38 +24,41 @@ const (
 	HonestSwap    = "a swap says what it did"
 )
 
-// checker sees everything at once, and so knows what no launcher can.
+// checker checks the rules. It sees the whole world at once, which no launcher can.
 type checker struct {
 	w       *World
-	applied map[string]fate // by nonce
-	forgot  int64           // when the store forgot last
-	losses  int             // how often the store forgot
-	sealed  map[string]bool // bundles that are stored
-	truths  map[string]*truth
-	closed  map[string]uint64 // the last epoch of a launcher that others closed
+	table   []lease.Transition // all transitions that the rules allow
+	applied map[string]fate    // what became of writes, by nonce
+	forgot  int64              // when the store forgot last
+	losses  int                // how often the store forgot
+	sealed  map[string]bool    // the bundles that are stored
+	truths  map[string]*truth  // by profile
+	closed  map[string]uint64  // by launcher: its last epoch that others closed
 	swaps   []*Swap
 }
 
-// truth is what is known of a profile.
+// truth is what really happened to a profile.
 type truth struct {
-	highest lease.Token // granted
-	// generation is the first token of the last grant that opened the profile.
+	highest lease.Token // the highest token that was granted
+	// generation is the token of the last grant that opened the profile, as opposed to
+	// one that joined others.
 	generation lease.Token
-	done       map[lease.Token]bool // runs that ended
-	// unsettled: a browser was on it since it was last found in order.
-	unsettled bool
-	stream    []lease.Event // the last events
-	last      uint64        // sequence
-	most      uint64        // of all sequences
-	losses    int           // when the last was published
-	// open and over are the runs that were granted, and those that have ended
-	// since, with how often the store had forgotten at the grant.
+	done       map[lease.Token]bool // runs of this generation that ended
+	// uninspected says that a browser was on the directory since it was last found to
+	// be in order.
+	uninspected bool
+	stream      []lease.Event // the last events
+	last        uint64        // the sequence of the last event
+	most        uint64        // the highest of all sequences
+	losses      int           // checker.losses when the last event was published
+	// open has the runs that were granted, and over those that have ended since. The
+	// value is checker.losses at the grant.
 	open, over map[lease.Token]int
 }
 
 func newChecker(w *World) checker {
 	return checker{
-		w: w, applied: map[string]fate{}, forgot: -1e18, sealed: map[string]bool{}, truths: map[string]*truth{}, closed: map[string]uint64{},
+		w: w, table: lease.Table(), applied: map[string]fate{}, forgot: -1e18, sealed: map[string]bool{}, truths: map[string]*truth{}, closed: map[string]uint64{},
 	}
 }
 
@@ -68,7 +71,7 @@ func (c *checker) of(profile string) *truth {
 	return t
 }
 
-// started is a browser that was started.
+// started checks the start of a browser.
 func (c *checker) started(b *chrome) {
 	c.w.counts["browsers started"]++
 	t := c.of(b.d.profile)
@@ -76,13 +79,13 @@ func (c *checker) started(b *chrome) {
 		c.w.broken(OneChrome, "%d browsers on %s: token %d on %s, token %d on %s", n, b.d.profile,
 			b.d.chrome[0].token, b.d.chrome[0].host.id, b.token, b.host.id)
 	}
-	if t.unsettled {
+	if t.uninspected {
 		c.w.broken(Inspected, "token %d opens %s, and nobody inspected it since a browser was on it", b.token, b.d.profile)
 	}
-	t.unsettled = true
+	t.uninspected = true
 }
 
-// granted is a token that a launcher has won and written to its disk.
+// granted checks a token that was granted to a launcher, which has written it to its disk.
 func (c *checker) granted(d *directory, token lease.Token, joined bool) {
 	c.w.counts["grants"]++
 	t := c.of(d.profile)
@@ -96,9 +99,10 @@ func (c *checker) granted(d *directory, token lease.Token, joined bool) {
 	}
 }
 
+// ended remembers that a run ended.
 func (c *checker) ended(d *directory, token lease.Token) { c.of(d.profile).done[token] = true }
 
-// write is a message that reached a browser.
+// write checks a message that reached a browser.
 func (c *checker) write(b *chrome, token lease.Token) {
 	c.w.counts["writes"]++
 	t := c.of(b.d.profile)
@@ -110,7 +114,8 @@ func (c *checker) write(b *chrome, token lease.Token) {
 	}
 }
 
-// stopped checks that a launcher's stay holds nothing any more.
+// stopped checks that the launcher's stay with that epoch, and those before, hold nothing any
+// more.
 func (c *checker) stopped(launcher string, epoch uint64, what string) {
 	w := c.w
 	for _, h := range w.hosts {
@@ -133,7 +138,7 @@ func (c *checker) stopped(launcher string, epoch uint64, what string) {
 	}
 }
 
-// presence is a presence that is stored.
+// presence checks a presence that is stored, and returns it.
 func (c *checker) presence(writer string, prev, next version[lease.Presence]) lease.Presence {
 	c.w.counts["presences written"]++
 	p, n := prev.value, next.value
@@ -146,35 +151,35 @@ func (c *checker) presence(writer string, prev, next version[lease.Presence]) le
 	return n
 }
 
-// record is a record that is stored. It returns it as it stands then: its events
-// are on the stream.
+// record checks a record that is stored. It publishes its events, and returns the record
+// without them.
 func (c *checker) record(writer string, prev, next version[lease.Record]) lease.Record {
 	c.w.counts["records written"]++
 	p, n := prev.value, next.value
 	published := c.publish(n)
 	t := c.of(n.ProfileID)
-	restated := published == 0 && n.State == lease.Held && n.Token > p.Token && writer == n.LauncherID
-	if restated {
-		c.w.counts["leases stated again"]++
+	rewritten := published == 0 && n.State == lease.Held && n.Token > p.Token && writer == n.LauncherID
+	if rewritten {
+		c.w.counts["leases written again"]++
 	}
 	if n.Token < p.Token && !c.recounting() {
 		c.w.broken(TokensGrow, "%s stores token %d of %s over %d", writer, n.Token, n.ProfileID, p.Token)
 	}
-	// The events of this write: on the stream by now, perhaps since a try before
-	// the store went back.
+	// Does the write have events? They are on the stream by now, perhaps since a try
+	// from before the store went back.
 	events := slices.ContainsFunc(n.Outbox, func(e lease.Event) bool { return e.Sequence > p.Sequence })
 	switch {
-	case restated:
+	case rewritten:
 	case !events:
 		if !c.recounting() && (p.State != n.State || p.Token != n.Token || len(p.Runs) != len(n.Runs)) {
 			c.w.broken(NothingLost, "%s of %s, token %d, became %s, token %d, without an event", p.State, n.ProfileID, p.Token, n.State, n.Token)
 		}
-	case !slices.ContainsFunc(lease.Table, func(row lease.Transition) bool {
+	case !slices.ContainsFunc(c.table, func(row lease.Transition) bool {
 		return row.From == p.State && row.To == n.State && may(row.By, writer, p, n)
 	}):
 		c.w.broken(TheTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(p.State, "nothing"), n.ProfileID)
 	}
-	if events && !restated {
+	if events && !rewritten {
 		c.w.counts["transitions"]++
 		c.moved(writer, t, p, n)
 	}
@@ -182,7 +187,7 @@ func (c *checker) record(writer string, prev, next version[lease.Record]) lease.
 	return n
 }
 
-// may tells whether the writer is an actor of that kind.
+// may tells whether the writer, who replaced p by n, is such an actor.
 func may(by lease.Actor, writer string, p, n lease.Record) bool {
 	switch by {
 	case lease.Holder:
@@ -196,7 +201,7 @@ func may(by lease.Actor, writer string, p, n lease.Record) bool {
 	}
 }
 
-// moved checks what a transition has to respect.
+// moved checks a transition from p to n.
 func (c *checker) moved(writer string, t *truth, p, n lease.Record) {
 	if n.State == lease.Quarantined && p.State != lease.Quarantined {
 		if n.Token <= p.Token {
@@ -206,23 +211,23 @@ func (c *checker) moved(writer string, t *truth, p, n lease.Record) {
 			c.stopped(p.LauncherID, p.PresenceEpoch, fmt.Sprintf("%s fences %s", writer, n.ProfileID))
 		}
 	}
-	settled := n.Token == p.Token && (n.State == lease.Available || n.State == lease.ResumePending)
+	decided := n.Token == p.Token && (n.State == lease.Available || n.State == lease.ResumePending)
 	examined := n.State == lease.Inspected && p.State == lease.Quarantined
 	abandoned := n.State == lease.ManualReview && p.State == lease.Quarantined && n.Token == p.Token
-	if (settled && p.State != lease.ManualReview || examined || abandoned) && !c.sealed[n.EvidenceID] {
+	if (decided && p.State != lease.ManualReview || examined || abandoned) && !c.sealed[n.EvidenceID] {
 		c.w.broken(EvidenceFirst, "%s of %s became %s, and its bundle %q is not stored", p.State, n.ProfileID, n.State, n.EvidenceID)
 	}
-	if settled || n.State == lease.ManualReview && p.State == lease.Inspected {
+	if decided || n.State == lease.ManualReview && p.State == lease.Inspected {
 		if want := bundleOf(n.ProfileID, n.SessionID); n.EvidenceID != want && p.State != lease.ManualReview {
 			c.w.broken(EvidenceFirst, "%s of %s became %s with bundle %q, want %q", p.State, n.ProfileID, n.State, n.EvidenceID, want)
 		}
 	}
-	if settled {
-		t.unsettled = false
+	if decided {
+		t.uninspected = false
 	}
 }
 
-// inspected is a look into a directory.
+// inspected checks the inspection of a directory.
 func (c *checker) inspected(p *process, d *directory) {
 	c.w.counts["inspections"]++
 	if home := c.w.server.records.last(d.profile).value.Home; home != "" && home != p.host.id {
@@ -235,15 +240,15 @@ func (c *checker) inspected(p *process, d *directory) {
 
 func bundleOf(profile, session string) string { return "ev-" + profile + "-" + session }
 
-// seal stores a bundle of the session.
+// seal stores the bundle of the session.
 func (c *checker) seal(profile, session string) lease.Sealed {
 	id := bundleOf(profile, session)
 	c.sealed[id] = !c.w.mutant("no bundle stored")
 	return lease.Sealed{EvidenceID: id}
 }
 
-// publish puts the events of a record that are not there yet on the stream, and
-// tells how many those were.
+// publish publishes the events of the record that are not on the stream yet, and returns how
+// many those were.
 func (c *checker) publish(r lease.Record) (published int) {
 	t := c.of(r.ProfileID)
 	for _, e := range r.Outbox {
@@ -253,8 +258,8 @@ func (c *checker) publish(r lease.Record) (published int) {
 			continue
 		}
 		published++
-		// A store that forgot counts from an old record, until somebody who
-		// remembers writes.
+		// After the store forgot, sequences count from an old record, until somebody
+		// who remembers the newer one writes it.
 		forgot := c.losses > t.losses || t.last < t.most
 		if e.Sequence != t.last+1 && !forgot {
 			c.w.broken(NothingLost, "event %s of %s has sequence %d after %d", e.Event, r.ProfileID, e.Sequence, t.last)
@@ -270,7 +275,7 @@ func (c *checker) publish(r lease.Record) (published int) {
 	return published
 }
 
-// runs checks that what was granted ends once.
+// runs checks that each run that was granted ends once.
 func (c *checker) runs(t *truth, e lease.Event) {
 	run := cmp.Or(e.RunToken, e.Token)
 	switch e.Event {
@@ -279,7 +284,7 @@ func (c *checker) runs(t *truth, e lease.Event) {
 			t.open[run] = c.losses
 		}
 	case lease.EventReleased, lease.EventExpired:
-		// Where the store forgot since the grant, the end may be said again.
+		// If the store forgot since the grant, the end may be published again.
 		granted, open := t.open[run]
 		if !open {
 			var over bool
@@ -298,19 +303,19 @@ func (c *checker) runs(t *truth, e lease.Event) {
 	}
 }
 
-// Swap is one compare-and-swap as its writer saw it, in virtual nanoseconds.
+// Swap is one compare-and-swap as its writer saw it.
 type Swap struct {
 	Key string
-	// Expected is the revision that it was to replace, and Wrote the one that
-	// the store gave it, if it ever did.
+	// Expected is the revision that it was to replace. Wrote is its own revision; zero
+	// if it was never stored.
 	Expected, Wrote uint64
-	Call, Return    int64
+	Call, Return    int64 // when it began and ended, in virtual nanoseconds
 	Outcome         Outcome
 
 	nonce string
 }
 
-// Outcome is what a writer learnt of its write.
+// Outcome is what a writer learnt about its write.
 type Outcome int
 
 // The outcomes.
@@ -330,12 +335,11 @@ const (
 	refused               // its writer was told that it was not stored
 )
 
-// recounting: the store went back not long ago, and a revision that it counts again
-// may be the one that an older write expects. The floor guards against what comes
-// of that.
+// recounting tells whether the store went back not long ago. Then it gives revisions a second
+// time, and an older write may expect one of them. The floor guards against the consequences.
 func (c *checker) recounting() bool { return c.w.now-c.forgot < int64(2*time.Minute) }
 
-// stored is a write that is applied.
+// stored checks a write that is stored.
 func (c *checker) stored(op *Swap, revision uint64) {
 	if !c.w.o.Keep && c.applied[op.nonce] == refused && !c.recounting() {
 		c.w.broken(HonestSwap, "a write of %s is stored after its writer was told that it was not", op.Key)
@@ -343,6 +347,7 @@ func (c *checker) stored(op *Swap, revision uint64) {
 	c.applied[op.nonce], op.Wrote = stands, revision
 }
 
+// begin returns a Swap that begins now.
 func (c *checker) begin(key string, expected uint64, nonce string) *Swap {
 	op := &Swap{Key: key, Expected: expected, nonce: nonce, Call: c.w.now}
 	if c.w.o.Keep {
@@ -351,7 +356,7 @@ func (c *checker) begin(key string, expected uint64, nonce string) *Swap {
 	return op
 }
 
-// end checks what a writer believes against what happened.
+// end compares what a writer believes about its swap with what happened.
 func (c *checker) end(s *Swap, stored uint64, err error) {
 	s.Return = c.w.now
 	c.w.counts["swaps"]++

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// engine is virtual time: events in order, and tasks that wait in it.
+// engine is the virtual time: it carries out events in order, some of which wake tasks.
 type engine struct {
 	rng   *rand.Rand
 	now   int64 // nanoseconds since the world began
@@ -41,12 +41,13 @@ func (q *events) Pop() any {
 	return e
 }
 
+// after lets do happen after d.
 func (e *engine) after(d time.Duration, do func()) {
 	e.count++
 	heap.Push(&e.queue, event{e.now + int64(max(d, 0)), e.count, do})
 }
 
-// run carries out events until there were so many steps, or a rule was broken.
+// run carries out events until there were that many steps or a rule was broken.
 func (e *engine) run(steps int) {
 	for e.steps < steps && e.found == nil && len(e.queue) > 0 {
 		next := heap.Pop(&e.queue).(event)
@@ -56,10 +57,11 @@ func (e *engine) run(steps int) {
 	}
 }
 
-// chance is true in p of all cases.
+// chance is true with the probability p.
 func (e *engine) chance(p float64) bool { return p > 0 && e.rng.Float64() < p }
 
-// upTo is a time up to d: often next to nothing, sometimes nearly all of it.
+// upTo returns a random time up to d. In a quarter of all cases it is next to nothing, and in
+// another quarter nearly all of d.
 func (e *engine) upTo(d time.Duration) time.Duration {
 	x := e.rng.Float64()
 	switch e.rng.IntN(4) {
@@ -71,35 +73,36 @@ func (e *engine) upTo(d time.Duration) time.Duration {
 	return time.Duration(x * float64(d))
 }
 
-func (e *engine) note(format string, args ...any) { e.trace.add(entry{e.now, format, args}) }
+// logf adds an entry to the trace.
+func (e *engine) logf(format string, args ...any) { e.trace.add(entry{e.now, format, args}) }
 
-// broken ends the run with a counter-example.
+// broken ends the run, as one in which the rule was broken.
 func (e *engine) broken(rule, format string, args ...any) {
 	if e.found != nil {
 		return
 	}
 	why := fmt.Sprintf(format, args...)
-	e.note("BROKEN: %s: %s", rule, why)
+	e.logf("BROKEN: %s: %s", rule, why)
 	e.found = &Violation{Rule: rule, Why: why, Step: e.steps, At: time.Duration(e.now), Trace: e.trace.lines()}
 }
 
-// task is a thread of a process: it runs until it waits.
+// task is a thread of a process. It runs until it waits.
 type task struct {
-	p       *process
-	resume  func() (struct{}, bool)
-	abandon func()
-	yield   func(struct{}) bool
-	// waits counts the waits: a wake-up that comes for an earlier one is late.
+	p      *process
+	resume func() (struct{}, bool)
+	kill   func()
+	yield  func(struct{}) bool
+	// waits counts the waits, so that a wake-up for an earlier one is ignored.
 	waits uint64
 	over  bool
 }
 
 type killed struct{}
 
-// spawn starts a task of the process at once.
+// spawn starts a task of the process, which runs body at once.
 func (p *process) spawn(body func(t *task)) {
 	t := &task{p: p}
-	t.resume, t.abandon = iter.Pull(func(yield func(struct{}) bool) {
+	t.resume, t.kill = iter.Pull(func(yield func(struct{}) bool) {
 		defer func() {
 			t.over = true
 			if r := recover(); r != nil && r != (killed{}) {
@@ -113,21 +116,21 @@ func (p *process) spawn(body func(t *task)) {
 	p.w.after(0, func() { t.wake(0) })
 }
 
-// wait parks the task; the one that wakes it names this wait.
+// wait parks the task until wake is called with the number of this wait.
 func (t *task) wait() {
 	if !t.yield(struct{}{}) {
 		panic(killed{})
 	}
 }
 
-// await begins a wait and returns its name.
+// await begins a wait and returns its number.
 func (t *task) await() uint64 {
 	t.waits++
 	return t.waits
 }
 
-// wake goes on with the task if it still waits for this, as soon as its process
-// runs.
+// wake resumes the task if it is still in the wait with that number. If the process is
+// stopped, that happens as soon as it runs again.
 func (t *task) wake(wait uint64) {
 	if t.over || t.p.dead || wait != t.waits {
 		return
@@ -141,8 +144,8 @@ func (t *task) wake(wait uint64) {
 	}
 }
 
-// sleep is a timer of the process: by its host's clock, and late when the process
-// or the host stood still.
+// sleep waits for d by the clock of the host. It ends late if the process or the host was
+// stopped meanwhile.
 func (t *task) sleep(d time.Duration) {
 	wait := t.await()
 	w := t.p.w
@@ -154,7 +157,7 @@ func (t *task) sleep(d time.Duration) {
 	t.wait()
 }
 
-// ring keeps what happened last.
+// ring has the last entries of the trace.
 type ring struct {
 	all  [traceLength]entry
 	next int
@@ -181,7 +184,7 @@ func (r *ring) lines() (lines []string) {
 	return lines
 }
 
-// Violation is a rule that was broken, and what led to it.
+// Violation is a rule that was broken, with the trace of what led to it.
 type Violation struct {
 	Rule, Why string
 	Step      int

@@ -21,10 +21,10 @@ const (
 	Storm     Fault = "bad network"
 )
 
-// AllFaults lists them.
+// AllFaults lists all faults.
 var AllFaults = []Fault{Crash, Reboot, Pause, Freeze, WallJump, Partition, Away, Restart, Lost, Back, Wiped, Storm}
 
-// plan lets each kind of fault happen again and again.
+// plan schedules the first fault of each kind.
 func (w *World) plan() {
 	for _, f := range AllFaults {
 		if mean := w.o.Faults[f]; mean > 0 {
@@ -33,6 +33,7 @@ func (w *World) plan() {
 	}
 }
 
+// next schedules the next fault of the kind, and the ones after it.
 func (w *World) next(f Fault, mean time.Duration) {
 	w.after(time.Duration(w.rng.ExpFloat64()*float64(mean)), func() {
 		w.strike(f, w.hosts[w.rng.IntN(len(w.hosts))])
@@ -40,8 +41,8 @@ func (w *World) next(f Fault, mean time.Duration) {
 	})
 }
 
-// soon lets one or two faults happen to the host at a bad moment: right after
-// something that matters.
+// soon lets, with the given probability, one or two faults happen to the host very soon. It is
+// called at moments at which a fault is especially dangerous.
 func (w *World) soon(h *host, chance float64) {
 	if !w.chance(chance) {
 		return
@@ -62,6 +63,7 @@ func (w *World) soon(h *host, chance float64) {
 	}
 }
 
+// strike lets the fault happen to the host, or to the store.
 func (w *World) strike(f Fault, h *host) {
 	s := &w.server
 	w.counts[string(f)]++
@@ -70,7 +72,7 @@ func (w *World) strike(f Fault, h *host) {
 		if h.p == nil {
 			return
 		}
-		w.note("%s: %s", h.id, f)
+		w.logf("%s: %s", h.id, f)
 		h.p.die()
 		h.p = nil
 		if f == Reboot {
@@ -87,25 +89,25 @@ func (w *World) strike(f Fault, h *host) {
 	case Pause:
 		if h.p != nil {
 			d := w.upTo(3 * w.o.TTL)
-			w.note("%s: launcher paused for %v", h.id, d)
+			w.logf("%s: launcher paused for %v", h.id, d)
 			h.p.paused = w.now + int64(d)
 		}
 	case Freeze:
 		d := w.upTo(3 * w.o.TTL)
-		w.note("%s: frozen for %v", h.id, d)
+		w.logf("%s: frozen for %v", h.id, d)
 		h.frozen = w.now + int64(d)
 	case WallJump:
 		h.wall += w.upTo(4*time.Hour) - 2*time.Hour
-		w.note("%s: wall clock jumps to %v off", h.id, h.wall)
+		w.logf("%s: wall clock jumps to %v off", h.id, h.wall)
 	case Partition:
 		if h.cutOff {
 			return
 		}
 		d := w.o.Cuts[0] + w.upTo(w.o.Cuts[1]-w.o.Cuts[0])
-		w.note("%s: cut off for %v", h.id, d)
+		w.logf("%s: cut off for %v", h.id, d)
 		h.cutOff = true
 		w.after(d, func() {
-			w.note("%s: connected again", h.id)
+			w.logf("%s: connected again", h.id)
 			h.cutOff = false
 		})
 	case Away:
@@ -113,29 +115,29 @@ func (w *World) strike(f Fault, h *host) {
 			return
 		}
 		d := w.upTo(2 * w.o.TTL)
-		w.note("store: away for %v", d)
+		w.logf("store: away for %v", d)
 		s.away = true
 		w.after(d, func() {
-			w.note("store: back")
+			w.logf("store: back")
 			s.away = false
 			w.restart()
 		})
 	case Restart:
-		w.note("store: restarted")
+		w.logf("store: restarted")
 		w.restart()
 	case Lost:
 		n := 1 + w.rng.Uint64N(4)*w.rng.Uint64N(2)
-		w.note("store: restarted, and the last %d writes are lost", n)
+		w.logf("store: restarted, and the last %d writes are lost", n)
 		w.goBack(n, false)
 	case Back:
 		n := w.rng.Uint64N(200)
-		w.note("store: rolled back by %d writes", n)
+		w.logf("store: rolled back by %d writes", n)
 		w.goBack(n, false)
 	case Wiped:
-		w.note("store: wiped")
+		w.logf("store: wiped")
 		w.goBack(0, true)
 	case Storm:
 		h.storm = w.now + int64(w.upTo(2*time.Minute))
-		w.note("%s: bad network until %.1fs", h.id, float64(h.storm)/1e9)
+		w.logf("%s: bad network until %.1fs", h.id, float64(h.storm)/1e9)
 	}
 }

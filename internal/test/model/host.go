@@ -10,26 +10,27 @@ import (
 // host is one machine: its clocks, and the launcher on it.
 type host struct {
 	id   string
-	rate float64 // of its clocks, against true time
-	// started is when it was booted, in true time; wall is how wrong its wall
-	// clock is.
+	rate float64 // the rate of its clocks against true time
+	// started is when it was booted, in true time; wall is by how much its wall
+	// clock is wrong.
 	started int64
 	wall    time.Duration
-	// frozen: nothing on it runs until then.
+	// frozen is until when nothing on the host runs.
 	frozen int64
 	cutOff bool
-	// storm: its network is bad until then.
+	// storm is until when its network is bad.
 	storm int64
 	p     *process // nil while no launcher runs
-	// epoch is what the launcher remembers on its disk.
+	// epoch is the last epoch of the launcher, which its disk remembers.
 	epoch uint64
 }
 
+// boottime is the boot-time clock of the host.
 func (h *host) boottime(now int64) boottime.Instant {
 	return boottime.Instant(float64(now-h.started) * h.rate)
 }
 
-// clock is what leases are counted on, and wallclock what people read.
+// clock is the clock by which deadlines are counted.
 func (p *process) clock() boottime.Instant {
 	if p.w.mutant("the wall clock for the deadline") {
 		return boottime.Instant(p.wallclock().UnixNano())
@@ -37,24 +38,25 @@ func (p *process) clock() boottime.Instant {
 	return p.host.boottime(p.w.now)
 }
 
+// wallclock is the clock whose times are for people.
 func (p *process) wallclock() time.Time {
 	return epochOfTheWorld.Add(time.Duration(float64(p.w.now)*p.host.rate) + p.host.wall)
 }
 
 var epochOfTheWorld = time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
 
-// directory is a profile's, with what the launcher keeps beside it.
+// directory is the directory of a profile, with what the launcher keeps beside it.
 type directory struct {
 	profile string
-	// hosts that can open it: one, or two where it is on a network file system
+	// hosts are those that can open it: one, or two if it is on a network file system
 	// without locks.
 	hosts  []*host
 	locks  map[*host]*lock
-	chrome []*chrome // those that are alive
+	chrome []*chrome // the browsers on it that are alive
 	kept   lease.Record
 	floor  lease.Token
-	// wasFloor and wasKept are what a network file system may still show to
-	// hosts other than the one that changed it.
+	// wasKept and wasFloor are the values before the last change. A network file
+	// system may go on to show them to other hosts than changedBy for a while.
 	wasKept   lease.Record
 	wasFloor  lease.Token
 	changed   int64
@@ -63,8 +65,8 @@ type directory struct {
 
 func (d *directory) shared() bool { return len(d.hosts) > 1 }
 
-// lock is the kernel's, of one host: with a process, with the browser that
-// inherited it, or with both.
+// lock is the kernel's lock on one host. A process has it, or the browser that inherited it,
+// or both.
 type lock struct {
 	p *process
 	c *chrome
@@ -80,11 +82,11 @@ type chrome struct {
 	host  *host
 	token lease.Token
 	alive bool
-	// epoch is of the stay that its lease was granted in.
+	// epoch is that of the presence in which its lease was granted.
 	epoch uint64
 }
 
-// take takes the kernel's lock, or does not.
+// take takes the kernel's lock for the process, if nobody else has it.
 func (d *directory) take(p *process) bool {
 	if p.w.mutant("no kernel lock") {
 		return true
@@ -99,7 +101,8 @@ func (d *directory) take(p *process) bool {
 	return true
 }
 
-// adopt takes the launcher's part of the lock while a browser has its own.
+// adopt takes the launcher's part of the lock, if a browser has the other part and no
+// launcher lives that has this one. It returns the browser, or nil.
 func (d *directory) adopt(p *process) *chrome {
 	if l := d.locks[p.host]; l != nil && l.c != nil && l.c.alive && (l.p == nil || l.p.dead) {
 		l.p = p
@@ -108,13 +111,15 @@ func (d *directory) adopt(p *process) *chrome {
 	return nil
 }
 
+// release gives up the process's part of the lock.
 func (d *directory) release(p *process) {
 	if l := d.locks[p.host]; l != nil && l.p == p {
 		l.p = nil
 	}
 }
 
-// keep writes the floor and the record beside it, as launcher/profiledir does.
+// keep writes the floor and the copy of the record, as launcher/profiledir does. It refuses
+// a record below the floor.
 func (d *directory) keep(p *process, r lease.Record) bool {
 	if r.Token < d.floor && !p.w.mutant("no token floor") {
 		return false
@@ -124,10 +129,10 @@ func (d *directory) keep(p *process, r lease.Record) bool {
 	return true
 }
 
-// attributeTime is how long a network file system may show what was there before.
+// attributeTime is how long a network file system may show an old content.
 const attributeTime = 3 * time.Second
 
-// read returns the floor and the record beside it, as the launcher sees them.
+// read returns the floor and the copy of the record, as the launcher sees them.
 func (d *directory) read(p *process) (lease.Token, lease.Record) {
 	if p.w.mutant("no token floor") {
 		return 0, lease.Record{}
@@ -138,7 +143,7 @@ func (d *directory) read(p *process) (lease.Token, lease.Record) {
 	return d.floor, d.kept
 }
 
-// start starts a browser; it inherits the lock.
+// start starts a browser, which inherits the lock.
 func (d *directory) start(p *process, r *run) *chrome {
 	c := &chrome{d: d, host: p.host, token: r.token, epoch: r.stay.Epoch(), alive: true}
 	if l := d.locks[p.host]; l != nil && l.p == p {
@@ -149,6 +154,7 @@ func (d *directory) start(p *process, r *run) *chrome {
 	return c
 }
 
+// end ends the browser.
 func (c *chrome) end() {
 	if !c.alive {
 		return

@@ -10,7 +10,7 @@ import (
 	"leasehold/lease"
 )
 
-// process is one life of a host's launcher.
+// process is one process of a host's launcher, from its start to its end.
 type process struct {
 	w      *World
 	host   *host
@@ -18,14 +18,15 @@ type process struct {
 	paused int64
 	tasks  map[*task]bool
 
-	// boot is the store's that its connection is to, created and seen what it
-	// knows of it.
+	// boot, created and seen are the server's boot, created and seq, as the process
+	// knows them from its connection.
 	boot, created, seen uint64
 
 	stay *lease.Stay // nil while it has no presence
 	// hurry asks for a renewal at once.
 	hurry bool
-	// patrolling waits, as idle, for the next look.
+	// patrolling is the task of patrol, and idle the number of its wait for the next
+	// round.
 	patrolling *task
 	idle       uint64
 	// steady is since when the store is known to have forgotten nothing.
@@ -34,12 +35,12 @@ type process struct {
 	profiles map[string]*open
 }
 
-// open is a profile that the launcher is at work on.
+// open is a profile that the launcher works on.
 type open struct {
 	d      *directory
 	chrome *chrome
 	runs   []*run
-	// gate: a run comes or goes.
+	// gate says that a run is being added or removed.
 	gate, closing bool
 }
 
@@ -50,14 +51,14 @@ type run struct {
 	token   lease.Token
 	fence   *lease.Fence
 	stay    *lease.Stay
-	// own is the record as this run last wrote or saw it; doubted says that
-	// the store may have forgotten it.
+	// own is the record as this run last wrote or saw it; recheck says that the
+	// store may have forgotten it.
 	own     lease.Record
-	doubted bool
+	recheck bool
 	lost    error
 }
 
-// limits of the launcher's calls.
+// Time limits of the launcher.
 const (
 	callTime  = 5 * time.Second
 	storeTime = 10 * time.Second
@@ -75,7 +76,7 @@ func (w *World) launch(h *host) {
 	}
 	p := &process{w: w, host: h, tasks: map[*task]bool{}, profiles: map[string]*open{}, boot: w.server.boot, created: w.server.created, seen: w.server.seq}
 	h.p = p
-	w.note("%s: launcher starts", h.id)
+	w.logf("%s: launcher starts", h.id)
 	p.observer = lease.NewObserver(h.id, homeBound)
 	p.steady = p.host.boottime(w.now)
 	p.spawn(p.attend)
@@ -91,27 +92,28 @@ func (w *World) launch(h *host) {
 	p.spawn(p.people)
 }
 
-// die ends everything of the process at once; browsers live on.
+// die ends the process at once. Browsers live on.
 func (p *process) die() {
 	p.dead = true
 	for t := range p.tasks {
-		t.abandon()
+		t.kill()
 	}
 }
 
-// stopped is until when the process does not run.
+// stopped returns until when the process does not run.
 func (p *process) stopped() int64 { return max(p.paused, p.host.frozen) }
 
+// store returns the store for calls that take up to limit.
 func (p *process) store(t *task, limit time.Duration) client {
 	return client{t: t, until: p.w.now + int64(float64(limit)/p.host.rate), writer: p.host.id}
 }
 
-// reconnect makes the connection anew. What was seen before counts no more.
+// reconnect makes a new connection. What was seen before no longer counts.
 func (p *process) reconnect() {
 	s := &p.w.server
 	stepped := s.created != p.created || s.seq < p.seen
 	p.boot, p.created, p.seen = s.boot, s.created, s.seq
-	p.w.note("%s: connected anew, stepped back %v", p.host.id, stepped)
+	p.w.logf("%s: connected anew, stepped back %v", p.host.id, stepped)
 	p.steady = p.host.boottime(p.w.now)
 	if !p.w.mutant("the observer goes on where it was after a restart of the store") || stepped {
 		p.observer.Start(p.observed())
@@ -119,7 +121,7 @@ func (p *process) reconnect() {
 	p.hurry = true
 	for _, name := range keys(p.profiles) {
 		for _, r := range p.profiles[name].runs {
-			r.doubted = true
+			r.recheck = true
 		}
 	}
 }
@@ -135,7 +137,7 @@ func (p *process) attend(t *task) {
 		p.host.epoch = opened.Presence.Epoch
 		p.stay = lease.Begin(opened, sent, p.w.timing(), p.clock)
 		stay := p.stay
-		p.w.note("%s: presence opened, epoch %d", p.host.id, stay.Epoch())
+		p.w.logf("%s: presence opened, epoch %d", p.host.id, stay.Epoch())
 		for {
 			for pause := p.w.timing().Renewal(); pause > 0 && !p.hurry; pause -= time.Second {
 				t.sleep(min(pause, time.Second))
@@ -147,7 +149,7 @@ func (p *process) attend(t *task) {
 		}
 		stay.End()
 		p.stay = nil
-		p.w.note("%s: presence lost, epoch %d: %v", p.host.id, stay.Epoch(), err)
+		p.w.logf("%s: presence lost, epoch %d: %v", p.host.id, stay.Epoch(), err)
 		for _, name := range keys(p.profiles) {
 			for _, r := range p.profiles[name].runs {
 				if r.stay == stay {
@@ -176,7 +178,7 @@ func (p *process) openPresence(t *task) (lease.PresenceEntry, boottime.Instant, 
 	}
 }
 
-// counted is what the deadline is counted from.
+// counted returns the moment from which the deadline is counted.
 func (p *process) counted(sent boottime.Instant) boottime.Instant {
 	if p.w.mutant("the deadline counted from the answer") {
 		return p.clock()
@@ -184,8 +186,8 @@ func (p *process) counted(sent boottime.Instant) boottime.Instant {
 	return sent
 }
 
-// renew writes until the write is applied, the stay is over, or the deadline is
-// here: lease.Keeper.renew, on a lease.Stay.
+// renew writes until the write is stored, the stay is over, or the deadline has come, as
+// lease.Keeper does.
 func (p *process) renew(t *task, stay *lease.Stay) error {
 	for {
 		left := stay.Deadline().Sub(p.clock())
@@ -213,9 +215,10 @@ func (p *process) renew(t *task, stay *lease.Stay) error {
 	}
 }
 
-// uphold brings the record up to the run: lease.Holding.write.
+// uphold writes the run's progress, and the lease again where that is needed, as
+// lease.Holding does.
 func (p *process) uphold(t *task, r *run, progress lease.Progress) {
-	r.doubted = false
+	r.recheck = false
 	boot := p.boot
 	limit := min(callTime, r.stay.Deadline().Sub(p.clock()))
 	stored, err := lease.Change(never, p.store(t, limit), r.o.d.profile, func(e lease.Entry) (lease.Record, error) {
@@ -228,16 +231,16 @@ func (p *process) uphold(t *task, r *run, progress lease.Progress) {
 	switch {
 	case err == nil:
 		r.own = stored.Record
-		r.doubted = r.doubted || p.boot != boot
+		r.recheck = r.recheck || p.boot != boot
 	case errors.As(err, &fenced), errors.Is(err, lease.ErrExpired):
 		p.lose(r, err)
 	default:
-		r.doubted = true
+		r.recheck = true
 	}
 }
 
-// lose ends a run by its cause. Where nothing but time guards the directory, the
-// browser goes at once: evidence is taken of what is left.
+// lose shuts the fence of a run, with the cause. If only waiting times guard the directory,
+// the browser is closed at once, even though the evidence then has to do without it.
 func (p *process) lose(r *run, cause error) {
 	if r.lost != nil {
 		return
@@ -249,12 +252,12 @@ func (p *process) lose(r *run, cause error) {
 	}
 }
 
-// patrol looks at everything that the store shows: launcher/watch.go.
+// patrol reads everything that the store has, and acts on it, as launcher/watch.go does.
 func (p *process) patrol(t *task) {
 	for {
 		p.idle = t.await()
 		p.patrolling = t
-		p.look(p.w.o.Patrol/2 + p.w.upTo(p.w.o.Patrol))
+		p.patrolAfter(p.w.o.Patrol/2 + p.w.upTo(p.w.o.Patrol))
 		t.wait()
 		s := p.store(t, callTime)
 		all, err := s.List(never)
@@ -282,7 +285,7 @@ func (p *process) patrol(t *task) {
 							run.own = r
 						}
 					default:
-						run.doubted = true
+						run.recheck = true
 					}
 				}
 				continue
@@ -298,14 +301,14 @@ func (p *process) patrol(t *task) {
 	}
 }
 
-// look lets the patrol look at the store after d.
-func (p *process) look(d time.Duration) {
+// patrolAfter lets the next round of the patrol begin after d.
+func (p *process) patrolAfter(d time.Duration) {
 	t, wait := p.patrolling, p.idle
 	p.w.after(d, func() { t.wake(wait) })
 }
 
-// sharp shows a change of a presence to all others, and lets them look again when
-// they have waited long enough since.
+// sharp makes all other launchers notice the change of a presence, and look again when they
+// have waited long enough since.
 func (w *World) sharp(launcher string, revision uint64) {
 	wait := w.timing().ObserverWait()
 	if w.mutant("observers wait for the TTL, without drift and slack") {
@@ -317,19 +320,19 @@ func (w *World) sharp(launcher string, revision uint64) {
 			continue
 		}
 		sight := w.upTo(5 * time.Millisecond)
-		p.look(sight)
-		for range 3 { // it saw the change some milliseconds later
+		p.patrolAfter(sight)
+		for range 3 { // the launcher sees the change some milliseconds later
 			w.after(time.Duration(float64(wait)/h.rate)+sight+w.upTo(30*time.Millisecond), func() {
 				if !p.dead && w.server.presences.last(launcher).revision == revision {
-					p.look(0)
+					p.patrolAfter(0)
 				}
 			})
 		}
 	}
 }
 
-// observed is the time that the observer is told. Where the mutant waits only for
-// the TTL, its clock goes faster by as much.
+// observed returns the time that the observer is given. For the mutant that waits only for
+// the TTL, this clock is faster by that factor.
 func (p *process) observed() boottime.Instant {
 	now := p.host.boottime(p.w.now)
 	if p.w.mutant("observers wait for the TTL, without drift and slack") {
@@ -338,8 +341,8 @@ func (p *process) observed() boottime.Instant {
 	return now
 }
 
-// watched is what the observer is shown. The mutant sees no change in a presence
-// as long as it lives.
+// watched returns the presences that the observer is shown. The mutant sees no change in a
+// presence until that is closed.
 func (p *process) watched(all []lease.PresenceEntry) []lease.PresenceEntry {
 	if !p.w.mutant("the observer's timer not started again by a renewal") {
 		return all
@@ -352,7 +355,7 @@ func (p *process) watched(all []lease.PresenceEntry) []lease.PresenceEntry {
 	return all
 }
 
-// observe takes one step with a lease of another launcher.
+// observe does what the observer decided about a lease of another launcher.
 func (p *process) observe(t *task, e lease.Entry, step lease.Step) {
 	w, r := p.w, e.Record
 	s := p.store(t, callTime)
@@ -364,7 +367,7 @@ func (p *process) observe(t *task, e lease.Entry, step lease.Step) {
 		next := *step.Close
 		next.ClosedAt = p.wallclock()
 		if _, err := s.SwapPresence(never, prev, next); err == nil {
-			w.note("%s: closed the silent presence of %s, epoch %d", p.host.id, r.LauncherID, next.Epoch)
+			w.logf("%s: closed the silent presence of %s, epoch %d", p.host.id, r.LauncherID, next.Epoch)
 		}
 		return
 	}
@@ -383,9 +386,10 @@ func (p *process) observe(t *task, e lease.Entry, step lease.Step) {
 	if err == nil {
 		_, err = s.Swap(never, e, next)
 	}
-	w.note("%s: %s of %s, token %d, is %s: %v", p.host.id, r.ProfileID, r.LauncherID, r.Token, step.Fact, err)
+	w.logf("%s: %s of %s, token %d, is %s: %v", p.host.id, r.ProfileID, r.LauncherID, r.Token, step.Fact, err)
 }
 
+// quarantine is Record.Quarantine, or its mutant.
 func (p *process) quarantine(r lease.Record, floor lease.Token) (lease.Record, error) {
 	before := r.Token
 	next, err := r.Quarantine(floor, p.wallclock())
@@ -398,7 +402,7 @@ func (p *process) quarantine(r lease.Record, floor lease.Token) (lease.Record, e
 	return next, err
 }
 
-// work asks for the profile again and again, as workers do.
+// work acquires the profile again and again, as workers do.
 func (p *process) work(t *task, d *directory) {
 	for {
 		t.sleep(p.w.upTo(40 * time.Second))
@@ -406,7 +410,7 @@ func (p *process) work(t *task, d *directory) {
 	}
 }
 
-// people approve what waits for them, at any launcher.
+// people approves profiles in review, as people do at any launcher.
 func (p *process) people(t *task) {
 	for {
 		t.sleep(p.w.upTo(3 * time.Minute))
@@ -421,7 +425,7 @@ func (p *process) people(t *task) {
 			_, err = lease.Change(never, s, profile, func(e lease.Entry) (lease.Record, error) {
 				return e.Record.Reviewed(lease.Review{Decision: lease.ReviewApprove, Reviewer: "ann", TokenSeen: seen}, 0, p.wallclock())
 			})
-			p.w.note("a person approves %s, token %d: %v", profile, seen, err)
+			p.w.logf("a person approves %s, token %d: %v", profile, seen, err)
 		}
 	}
 }

@@ -16,22 +16,23 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scenario is a kind of world, and how many steps of it the unmutated rules have
-// to stand.
+// scenario is a kind of world. The rules have to hold in it for so many steps altogether, and
+// in each world for so many.
 type scenario struct {
 	steps, each int
 	world       func(o *Options)
 }
 
 var scenarios = map[string]scenario{
-	// Each profile on one host's own disk: the kernel's lock and the floor guard it.
+	// Each profile is on the disk of one host. The kernel's lock and the floor guard it.
 	"local": {600_000, 50_000, func(*Options) {}},
-	// Directories that all hosts see, without locks: only waits guard them. A
-	// launcher that is killed or paused leaves a browser that no wait can end,
-	// and is not promised anything; a host that dies takes its browsers along.
+	// Directories that two hosts share, without locks: only waiting times guard them.
+	// A launcher that is killed or paused leaves a browser behind that no waiting time
+	// ends, and nothing is promised for that case. A host that dies takes its browsers
+	// along.
 	"shared": {300_000, 50_000, share},
-	// The same at the edge: clocks at both ends of their bound, observers that
-	// act the moment that they may.
+	// The same at its limits: clock rates at both ends of what is allowed, and observers
+	// that act as soon as they may.
 	"sharp": {500_000, 50_000, func(o *Options) { sharpen(o, map[Fault]time.Duration{Partition: 50 * time.Second}) }},
 	// The same, and answers that come late or never.
 	"stormy": {800_000, 50_000, func(o *Options) {
@@ -42,13 +43,13 @@ var scenarios = map[string]scenario{
 		o.Hosts, o.Profiles, o.Cuts = 2, 2, [2]time.Duration{5 * time.Second, 30 * time.Second}
 		o.Faults = map[Fault]time.Duration{Partition: 30 * time.Second, Lost: 2 * time.Minute}
 	}},
-	// Profiles of two hosts that never had a lease, and a store that is wiped.
+	// Shared profiles that never had a lease, and a store that is wiped.
 	"first": {300_000, 3_000, func(o *Options) {
 		share(o)
 		o.Profiles = 20
 		o.Faults[Wiped], o.Faults[Lost] = 30*time.Second, 30*time.Second
 	}},
-	// The same, all at once, and wiped in the middle of it.
+	// The same, with first grants on both hosts at once while the store is wiped.
 	"race": {1_000_000, 2_000, func(o *Options) {
 		share(o)
 		o.Hosts, o.Profiles = 2, 30
@@ -69,7 +70,7 @@ func sharpen(o *Options, faults map[Fault]time.Duration) {
 	o.Faults, o.Cuts = faults, [2]time.Duration{o.TTL, 2 * o.TTL}
 }
 
-// world is the nth of a scenario. MODEL_SEED shifts all seeds.
+// world returns the nth world of a scenario. MODEL_SEED is added to all seeds.
 func world(t *testing.T, name string, n int) Options {
 	shift, err := strconv.ParseUint("0"+os.Getenv("MODEL_SEED"), 10, 63)
 	if err != nil {
@@ -88,10 +89,10 @@ func world(t *testing.T, name string, n int) Options {
 	return o
 }
 
-// slower is how many times fewer steps there are.
+// slower is by what factor fewer steps are run.
 var slower = 1
 
-// budget is the steps of a scenario, times MODEL_TIMES for a long run.
+// budget returns the number of steps of a scenario. MODEL_TIMES multiplies it for a long run.
 func budget(t *testing.T, name string) int {
 	times := 1
 	if s := os.Getenv("MODEL_TIMES"); s != "" {
@@ -136,7 +137,7 @@ func TestTheRulesHold(t *testing.T) {
 	}
 }
 
-// explain shows the smallest world that breaks the same rule.
+// explain describes the smallest world that breaks the same rule.
 func explain(o Options, v *Violation) string {
 	small, found := Shrink(o, v.Rule)
 	if found == nil {
@@ -146,8 +147,8 @@ func explain(o Options, v *Violation) string {
 		v.Step, v.Rule, v.Why, small.Seed, small.Hosts, small.Profiles, small.Kinds(), found.Step, found.Why, strings.Join(found.Trace[max(0, len(found.Trace)-60):], "\n"))
 }
 
-// mutants are the rules, each left out once. Each has to be caught by a check of
-// its kind, in a world that the whole rules stand.
+// mutants leave out one rule each. A check of one of the given rules has to catch each of
+// them, in a world in which nothing is broken with all rules in place.
 var mutants = []struct {
 	name, scenario string
 	within         int // steps
@@ -196,7 +197,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 					t.Errorf("caught by %q, want one of %q", v.Rule, m.by)
 				}
 				if whole := world(t, m.scenario, n); Run(whole).Violation != nil {
-					t.Errorf("seed %d: the whole rules do not stand this world either", whole.Seed)
+					t.Errorf("seed %d: a rule is broken in this world without the mutant, too", whole.Seed)
 				}
 				return
 			}
@@ -205,7 +206,7 @@ func TestEveryMutantIsCaught(t *testing.T) {
 	}
 }
 
-// A seed is a world: what it found once it finds again.
+// A seed determines a world: what happened once happens again.
 func TestSeedsRepeat(t *testing.T) {
 	o := world(t, "local", 0)
 	o.Mutant = "no kernel lock"
@@ -221,8 +222,8 @@ func TestSeedsRepeat(t *testing.T) {
 	t.Logf("%d kinds of faults and %d steps became %d and %d: %v", len(o.Kinds()), first.Violation.Step, len(small.Kinds()), v.Step, small.Kinds())
 }
 
-// What writers believe of their swaps is what a register would have told them, as
-// long as the store forgets nothing; without the nonce it is not.
+// As long as the store forgets nothing, what writers believe about their swaps is what a
+// register would have told them. Without the nonce it is not.
 func TestSwapsAreThoseOfARegister(t *testing.T) {
 	for mutant, want := range map[string]porcupine.CheckResult{
 		"":                                  porcupine.Ok,
@@ -245,7 +246,7 @@ func TestSwapsAreThoseOfARegister(t *testing.T) {
 				op := porcupine.Operation{ClientId: i, Input: *s, Call: s.Call, Return: s.Return}
 				if s.Outcome == Unknown {
 					if s.Wrote == 0 {
-						continue // nobody saw it
+						continue // it was never stored
 					}
 					op.Return = 1 << 62
 				}
@@ -269,7 +270,7 @@ func TestSwapsAreThoseOfARegister(t *testing.T) {
 	}
 }
 
-// register is one key: its state is the revision that stands.
+// register is the model of one key. Its state is the current revision.
 var register = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{uint64(0)} },
 	Step: func(state, input, _ any) []any {

@@ -2,6 +2,6 @@
 
 package model
 
-// The race detector makes a step ten times slower: there are a third of them, and
+// The race detector makes a step ten times slower, so a third of the steps are run, which is
 // still more than a million.
 func init() { slower = 3 }

@@ -8,8 +8,8 @@ import (
 	"leasehold/lease"
 )
 
-// acquire grants the profile to a task and serves it: launcher/acquire.go and
-// launcher/runs.go.
+// acquire grants the profile to a task and serves it, as launcher/acquire.go and
+// launcher/runs.go do.
 func (p *process) acquire(t *task, d *directory) {
 	e, err := p.store(t, callTime).Get(never, d.profile)
 	if errors.Is(err, lease.ErrNotFound) {
@@ -33,8 +33,8 @@ func (p *process) acquire(t *task, d *directory) {
 	}
 }
 
-// grant takes the lock, the lease and the browser; false leaves everything as it
-// was.
+// grant takes the lock and the lease, and starts the browser. If it returns false, nothing
+// is held.
 func (p *process) grant(t *task, o *open, e lease.Entry) bool {
 	w, d := p.w, o.d
 	stay := p.stay
@@ -67,26 +67,26 @@ func (p *process) grant(t *task, o *open, e lease.Entry) bool {
 		_, err = p.store(t, callTime).Swap(never, e, next)
 	}
 	if err != nil {
-		w.note("%s: %s not granted: %v", p.host.id, d.profile, err)
+		w.logf("%s: %s not granted: %v", p.host.id, d.profile, err)
 		d.release(p)
 		return false
 	}
 	w.soon(p.host, 0.03)
 	if !p.mayTouch(d) && !w.mutant("the grace not looked at again after the grant") {
-		// The store went back while the grant was under way: it may have
-		// forgotten another's.
-		w.note("%s: %s granted, and not used: the store was restarted meanwhile", p.host.id, d.profile)
+		// The store went back while the grant was under way, and may have forgotten
+		// the lease of another.
+		w.logf("%s: %s granted, and not used: the store was restarted meanwhile", p.host.id, d.profile)
 		d.release(p)
 		return false
 	}
 	t.sleep(w.upTo(30 * time.Millisecond)) // the disk
 	if !d.keep(p, next) {
-		w.note("%s: token %d of %s is below the floor", p.host.id, next.Token, d.profile)
+		w.logf("%s: token %d of %s is below the floor", p.host.id, next.Token, d.profile)
 		d.release(p)
 		return false
 	}
-	r := p.hold(o, session, next, stay)
-	w.note("%s: %s granted to %s, token %d, epoch %d", p.host.id, d.profile, session, r.token, stay.Epoch())
+	r := p.newRun(o, session, next, stay)
+	w.logf("%s: %s granted to %s, token %d, epoch %d", p.host.id, d.profile, session, r.token, stay.Epoch())
 	w.check.granted(d, r.token, false)
 	t.sleep(w.upTo(time.Second))
 	if r.fence.Check() == nil {
@@ -98,6 +98,7 @@ func (p *process) grant(t *task, o *open, e lease.Entry) bool {
 	return true
 }
 
+// request returns the request for a grant.
 func (p *process) request(session string, stay *lease.Stay, floor lease.Token) lease.Request {
 	return lease.Request{
 		SessionID: session, TaskID: session, WorkerID: session, LauncherID: p.host.id, PresenceEpoch: stay.Epoch(),
@@ -105,14 +106,15 @@ func (p *process) request(session string, stay *lease.Stay, floor lease.Token) l
 	}
 }
 
-func (p *process) hold(o *open, session string, granted lease.Record, stay *lease.Stay) *run {
+// newRun adds the run of a lease that was just granted.
+func (p *process) newRun(o *open, session string, granted lease.Record, stay *lease.Stay) *run {
 	r := &run{o: o, session: session, token: granted.Token, fence: stay.Fence(granted.Token), stay: stay, own: granted}
 	o.runs = append(o.runs, r)
 	return r
 }
 
-// mayTouch refuses a directory that another host could open too, until every
-// holder that the store forgot had the time to say so.
+// mayTouch is false for a directory that another host could open too, until every holder
+// that the store forgot has had the time to write its lease again.
 func (p *process) mayTouch(d *directory) bool {
 	if !d.shared() || p.w.mutant("no grace on shared directories") {
 		return true
@@ -120,8 +122,8 @@ func (p *process) mayTouch(d *directory) bool {
 	return p.host.boottime(p.w.now).Sub(p.steady) >= p.w.timing().Grace()
 }
 
-// heal restates a profile that the store forgot. Only the home that the kept
-// record names does.
+// heal repairs the record of a profile that the store forgot. Only the home that the kept
+// record names may do that.
 func (p *process) heal(t *task, d *directory, floor lease.Token, own lease.Record) {
 	if own.Home != p.host.id && !p.w.mutant("any launcher that sees the directory heals") {
 		return
@@ -134,7 +136,7 @@ func (p *process) heal(t *task, d *directory, floor lease.Token, own lease.Recor
 		return e.Record.Heal(own, floor, p.wallclock())
 	})
 	p.w.counts["records healed"]++
-	p.w.note("%s: %s healed from %s, token %d, floor %d: %v", p.host.id, d.profile, own.State, own.Token, floor, err)
+	p.w.logf("%s: %s healed from %s, token %d, floor %d: %v", p.host.id, d.profile, own.State, own.Token, floor, err)
 }
 
 var errAlready = errors.New("already made")
@@ -163,14 +165,14 @@ func (p *process) join(t *task, o *open, e lease.Entry) {
 		return
 	}
 	w.soon(p.host, 0.03)
-	r := p.hold(o, session, next, stay)
-	w.note("%s: %s joined by %s, token %d", p.host.id, o.d.profile, session, r.token)
+	r := p.newRun(o, session, next, stay)
+	w.logf("%s: %s joined by %s, token %d", p.host.id, o.d.profile, session, r.token)
 	w.check.granted(o.d, r.token, true)
 	w.counts["runs joined"]++
 	p.spawn(func(t *task) { p.serve(t, r) })
 }
 
-// serve is a session: launcher/session.go. What the worker sends passes the fence.
+// serve is a session, as in launcher/session.go. What the worker sends passes the fence.
 func (p *process) serve(t *task, r *run) {
 	w, o := p.w, r.o
 	ends := w.now + int64(w.upTo(3*time.Minute))
@@ -182,12 +184,12 @@ func (p *process) serve(t *task, r *run) {
 			lost = lost || r.lost != nil || o.chrome == nil || !o.chrome.alive
 			p.finish(t, r, lost)
 			return
-		case r.doubted:
+		case r.recheck:
 			p.uphold(t, r, lease.Progress{})
 		case w.chance(0.05):
 			p.uphold(t, r, lease.Progress{LastKnownStep: fmt.Sprint(w.now)})
 		case w.chance(0.002):
-			w.note("%s: the browser of %s crashes", p.host.id, o.d.profile)
+			w.logf("%s: the browser of %s crashes", p.host.id, o.d.profile)
 			o.chrome.end()
 		default:
 			if r.fence.Check() == nil || w.mutant("no fence in front of the browser") {
@@ -197,7 +199,7 @@ func (p *process) serve(t *task, r *run) {
 	}
 }
 
-// finish ends a run: launcher/finish.go.
+// finish ends a run, as launcher/finish.go does.
 func (p *process) finish(t *task, r *run, lost bool) {
 	w, o := p.w, r.o
 	for o.gate {
@@ -212,7 +214,7 @@ func (p *process) finish(t *task, r *run, lost bool) {
 		_, err := p.change(t, o, r, func(rec lease.Record) (lease.Record, error) {
 			return rec.EndRun(r.token, lost, "ended", "", sealed, p.wallclock())
 		})
-		w.note("%s: %s leaves %s, lost %v: %v", p.host.id, r.session, o.d.profile, lost, err)
+		w.logf("%s: %s leaves %s, lost %v: %v", p.host.id, r.session, o.d.profile, lost, err)
 		w.check.ended(o.d, r.token)
 		o.gate = false
 		return
@@ -225,7 +227,7 @@ func (p *process) finish(t *task, r *run, lost bool) {
 		stored, err := p.change(t, o, r, func(rec lease.Record) (lease.Record, error) {
 			return rec.Release("done", "ok", sealed, p.wallclock())
 		})
-		w.note("%s: %s releases %s, token %d: %v", p.host.id, r.session, o.d.profile, stored.Record.Token, err)
+		w.logf("%s: %s releases %s, token %d: %v", p.host.id, r.session, o.d.profile, stored.Record.Token, err)
 		if err == nil {
 			t.sleep(w.upTo(30 * time.Millisecond))
 			o.d.keep(p, stored.Record)
@@ -246,8 +248,8 @@ func without(all []*run, r *run) (rest []*run) {
 	return rest
 }
 
-// change makes a transition of the run's lease, as long as it is the run's and the
-// store did not forget what came after it.
+// change makes a transition of the run's lease, unless that is over or the store forgot
+// something about it.
 func (p *process) change(t *task, o *open, r *run, fn func(lease.Record) (lease.Record, error)) (lease.Entry, error) {
 	return lease.Change(never, p.store(t, storeTime), o.d.profile, func(e lease.Entry) (lease.Record, error) {
 		floor, _ := o.d.read(p)
@@ -258,6 +260,7 @@ func (p *process) change(t *task, o *open, r *run, fn func(lease.Record) (lease.
 	})
 }
 
+// close ends the browser, some time up to within from now.
 func (p *process) close(t *task, o *open, within time.Duration) {
 	if o.chrome != nil && o.chrome.alive {
 		t.sleep(p.w.upTo(within))
@@ -265,7 +268,7 @@ func (p *process) close(t *task, o *open, within time.Duration) {
 	}
 }
 
-// adopt recovers a profile of this host that no session here is behind.
+// adopt recovers a profile of this host that no session of this process has.
 func (p *process) adopt(r lease.Record) {
 	d := p.w.dirs[r.ProfileID]
 	if p.profiles[r.ProfileID] != nil {
@@ -275,13 +278,13 @@ func (p *process) adopt(r lease.Record) {
 	p.profiles[r.ProfileID] = o
 	p.spawn(func(t *task) {
 		defer delete(p.profiles, r.ProfileID)
-		p.recoverLeft(t, o)
+		p.recoverFromDisk(t, o)
 	})
 }
 
-// recoverLeft recovers a profile from what is on the disk, and closes the browser
-// that a launcher before left.
-func (p *process) recoverLeft(t *task, o *open) {
+// recoverFromDisk recovers a profile from what is on the disk, and closes the browser of an
+// earlier launcher, if one runs.
+func (p *process) recoverFromDisk(t *task, o *open) {
 	d := o.d
 	if !p.mayTouch(d) {
 		return
@@ -300,13 +303,14 @@ func (p *process) recoverLeft(t *task, o *open) {
 			return
 		}
 	}
-	p.w.note("%s: recovers %s, %s token %d of %s", p.host.id, d.profile, e.Record.State, e.Record.Token, e.Record.SessionID)
+	p.w.logf("%s: recovers %s, %s token %d of %s", p.host.id, d.profile, e.Record.State, e.Record.Token, e.Record.SessionID)
 	t.sleep(p.w.upTo(time.Second))
 	p.recover(t, o, e.Record.SessionID, p.w.check.seal(d.profile, e.Record.SessionID))
 	d.release(p)
 }
 
-// recover walks a lost session to its decision: launcher/recover.go.
+// recover takes a lost session through all steps to its decision, as launcher/recover.go
+// does.
 func (p *process) recover(t *task, o *open, session string, sealed lease.Sealed) {
 	w, d := p.w, o.d
 	step := func(fn func(lease.Record) (lease.Record, error)) (lease.Record, error) {
@@ -336,7 +340,7 @@ func (p *process) recover(t *task, o *open, session string, sealed lease.Sealed)
 	}
 	p.close(t, o, 2*time.Second)
 	if err != nil && !errors.Is(err, errAlready) {
-		w.note("%s: %s of %s not quarantined: %v", p.host.id, d.profile, session, err)
+		w.logf("%s: %s of %s not quarantined: %v", p.host.id, d.profile, session, err)
 		return
 	}
 	r, err := step(func(r lease.Record) (lease.Record, error) {
@@ -346,7 +350,7 @@ func (p *process) recover(t *task, o *open, session string, sealed lease.Sealed)
 		return r.Inspect(sealed, p.wallclock())
 	})
 	if err != nil && !errors.Is(err, errAlready) {
-		w.note("%s: %s of %s not inspected: %v", p.host.id, d.profile, session, err)
+		w.logf("%s: %s of %s not inspected: %v", p.host.id, d.profile, session, err)
 		return
 	}
 	w.check.inspected(p, d)
@@ -358,7 +362,7 @@ func (p *process) recover(t *task, o *open, session string, sealed lease.Sealed)
 	r, err = step(func(r lease.Record) (lease.Record, error) {
 		return r.Settle(lease.Verdict{Decision: decision, ResumeFrom: "x"}, p.wallclock())
 	})
-	w.note("%s: %s of %s is decided, %s: %v", p.host.id, d.profile, session, decision, err)
+	w.logf("%s: %s of %s is decided, %s: %v", p.host.id, d.profile, session, decision, err)
 	if err == nil {
 		d.keep(p, r)
 		w.counts["recoveries decided"]++

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Shrink looks for a smaller world in which the same rule is broken: fewer kinds of
-// faults, hosts and profiles, and fewer steps.
+// Shrink looks for a smaller world in which the same rule is broken, with fewer kinds of
+// faults, hosts, profiles and steps. The violation is nil if the rule is not broken again.
 func Shrink(o Options, rule string) (Options, *Violation) {
 	smallest, found := again(o, rule)
 	if found == nil {
@@ -39,8 +39,8 @@ func Shrink(o Options, rule string) (Options, *Violation) {
 	return smallest, found
 }
 
-// again runs worlds like this one until one of them breaks the rule, and returns
-// the shortest of some.
+// again runs some worlds that differ in their seeds, and returns the one that breaks the rule
+// in the fewest steps.
 func again(o Options, rule string) (Options, *Violation) {
 	const worlds = 12
 	shortest, found := o, (*Violation)(nil)
@@ -58,7 +58,7 @@ func again(o Options, rule string) (Options, *Violation) {
 	return shortest, found
 }
 
-// Kinds lists the faults that a world has.
+// Kinds returns the faults that can happen in a world.
 func (o Options) Kinds() (kinds map[Fault]time.Duration) {
 	kinds = maps.Clone(o.Faults)
 	maps.DeleteFunc(kinds, func(_ Fault, mean time.Duration) bool { return mean <= 0 })

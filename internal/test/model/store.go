@@ -10,21 +10,21 @@ import (
 	"leasehold/lease"
 )
 
-// server is the store: two buckets with one count of revisions, which starts
-// again where it was when the store goes back.
+// server is the store: two buckets that count revisions together. When the store goes back,
+// the count goes back with it.
 type server struct {
 	seq uint64
-	// boot changes when the server starts again: connections end, and what is
-	// on its way in them is gone.
+	// boot changes when the server restarts. Connections end then, and what is on its
+	// way in them is lost.
 	boot uint64
-	// created changes when the store was made anew.
+	// created changes when the store is made anew.
 	created   uint64
 	away      bool
 	records   bucket[lease.Record]
 	presences bucket[lease.Presence]
 }
 
-// bucket keeps the last versions of each key, newest last.
+// bucket has the last versions of each key, the newest last.
 type bucket[T any] map[string][]version[T]
 
 type version[T any] struct {
@@ -43,8 +43,8 @@ func (b bucket[T]) last(key string) version[T] {
 	return version[T]{}
 }
 
-// stale is what a read may return: mostly the last version, sometimes one that a
-// server which was cut off still had some seconds ago.
+// stale returns what a read may return: mostly the last version, and sometimes an older one,
+// as a server that was cut off some seconds ago has it.
 func (b bucket[T]) stale(w *World, key string) version[T] {
 	all := b[key]
 	if len(all) == 0 || !w.chance(w.o.StaleReads) {
@@ -58,7 +58,7 @@ func (b bucket[T]) stale(w *World, key string) version[T] {
 	return all[i]
 }
 
-// back drops what was written after seq.
+// back drops what was written after seq, and calls dropped with the nonces of that.
 func (b bucket[T]) back(seq uint64, dropped func(nonce string)) {
 	for _, key := range keys(b) {
 		all := b[key]
@@ -83,7 +83,7 @@ func keys[T any](m map[string]T) []string {
 	return all
 }
 
-// goBack sets the store back by so many writes, or to nothing.
+// goBack sets the store back by a number of writes, or empties it.
 func (w *World) goBack(writes uint64, wiped bool) {
 	s := &w.server
 	if wiped {
@@ -93,7 +93,7 @@ func (w *World) goBack(writes uint64, wiped bool) {
 	}
 	w.check.losses++
 	w.check.forgot = w.now
-	clear(w.check.closed) // epochs count again too
+	clear(w.check.closed) // epochs may be counted again, too
 	dropped := func(nonce string) { w.check.applied[nonce] = forgotten }
 	s.records.back(s.seq, dropped)
 	s.presences.back(s.seq, dropped)
@@ -103,12 +103,12 @@ func (w *World) goBack(writes uint64, wiped bool) {
 // restart ends all connections.
 func (w *World) restart() { w.server.boot++ }
 
-// tryTime bounds one request.
+// tryTime limits one request.
 const tryTime = 2 * time.Second
 
-// ask sends a request and waits for its answer; at is carried out where and when
-// it arrives, perhaps later than anybody waits, perhaps twice. False where no
-// answer came: then it may have arrived.
+// ask sends a request and waits for its answer. The server calls at when the request
+// arrives, which may be after everybody has stopped waiting, and may happen twice. ok is
+// false if no answer came; the request may have arrived all the same.
 func ask[T any](t *task, within time.Duration, at func() T) (answer T, ok bool) {
 	w, p := t.p.w, t.p
 	if p.boot != w.server.boot && !w.server.away && !p.host.cutOff {
@@ -148,7 +148,7 @@ func ask[T any](t *task, within time.Duration, at func() T) (answer T, ok bool) 
 	return answer, ok
 }
 
-// loss and delay are the network's, worse in a storm.
+// loss is the probability that a message from or to the host is lost.
 func (w *World) loss(h *host) float64 {
 	if w.now < h.storm {
 		return 0.3
@@ -156,6 +156,7 @@ func (w *World) loss(h *host) float64 {
 	return w.o.Loss
 }
 
+// delay returns how long a message from or to the host takes.
 func (w *World) delay(h *host) time.Duration {
 	switch {
 	case w.now < h.storm:
@@ -166,28 +167,27 @@ func (w *World) delay(h *host) time.Duration {
 	return w.upTo(20 * time.Millisecond)
 }
 
-// client is the store as one task of a launcher reaches it: a lease.Store, whose
-// calls take virtual time.
+// client is the lease.Store of one task of a launcher. Its calls take virtual time.
 type client struct {
-	lease.Store // nil: nothing else is asked of it
+	lease.Store // nil, so that any other method panics
 	t           *task
-	// until bounds its calls, as the launcher's contexts do.
+	// until is when its calls end, as by the launcher's contexts.
 	until int64
-	// writer is who writes: the launcher, or a person.
+	// writer is who writes: the id of the launcher, or person.
 	writer string
 }
 
 func (c client) w() *World { return c.t.p.w }
 
-// left is how long the next request may take.
-func (c client) left() time.Duration {
+// timeout is how long the next request may take.
+func (c client) timeout() time.Duration {
 	return min(tryTime, time.Duration(c.until-c.w().now))
 }
 
-// read asks until there is an answer.
+// read asks until there is an answer, or the client's time ends.
 func read[T any](c client, at func() T) (T, error) {
 	for {
-		if v, ok := ask(c.t, c.left(), at); ok {
+		if v, ok := ask(c.t, c.timeout(), at); ok {
 			return v, nil
 		}
 		if c.w().now >= c.until {
@@ -274,14 +274,16 @@ func (c client) SwapPresence(_ context.Context, prev lease.PresenceEntry, next l
 
 var errMoved = errors.New("moved")
 
-// written is the answer to one try.
+// written is the answer to one try of a swap.
 type written[T any] struct {
 	stored  bool
 	current version[T]
 }
 
-// swap stores a value over the expected revision by the rule of lease/natskv: the
-// same bytes until there is an answer, and a nonce to recognise them by.
+// swap stores a value over the expected revision by the rule of lease/natskv: it sends the
+// same bytes until there is an answer, and recognises them by a nonce. checked is called
+// with what is stored and returns it as it stands then. errMoved comes with the current
+// version.
 func swap[T any](c client, b bucket[T], key string, expected uint64, value func(nonce string) T, checked func(writer string, prev, next version[T]) T) (stored uint64, current version[T], err error) {
 	w := c.w()
 	w.nonces++
@@ -291,7 +293,7 @@ func swap[T any](c client, b bucket[T], key string, expected uint64, value func(
 	defer func() { w.check.end(op, stored, err) }()
 	ambiguous := false
 	for {
-		answer, ok := ask(c.t, c.left(), func() written[T] {
+		answer, ok := ask(c.t, c.timeout(), func() written[T] {
 			prev := b.last(key)
 			if prev.revision != expected && !w.mutant("act on a read without compare-and-swap") {
 				return written[T]{current: prev}
@@ -312,8 +314,8 @@ func swap[T any](c client, b bucket[T], key string, expected uint64, value func(
 		case ok && !ambiguous, ok && w.mutant("no nonce: a refusal after a time-out is a loss"):
 			return 0, answer.current, errMoved
 		case ok:
-			// An earlier try may be the one that moved it.
-			own, known := ask(c.t, c.left(), func() version[T] { return after(b, key, expected) })
+			// An earlier try of this write may be what changed the revision.
+			own, known := ask(c.t, c.timeout(), func() version[T] { return after(b, key, expected) })
 			switch {
 			case known && own.nonce == nonce:
 				w.counts["unanswered writes that were stored"]++
@@ -335,7 +337,7 @@ func swap[T any](c client, b bucket[T], key string, expected uint64, value func(
 	}
 }
 
-// after is the write that followed a revision of the key.
+// after returns the write that followed the revision of the key.
 func after[T any](b bucket[T], key string, revision uint64) version[T] {
 	for _, v := range b[key] {
 		if v.revision > revision {

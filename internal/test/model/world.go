@@ -12,30 +12,32 @@ import (
 type Options struct {
 	Seed  uint64
 	Steps int
-	// Hosts, each with one launcher, and Profiles, each with its directory.
+	// Hosts is the number of hosts, each with one launcher, and Profiles that of the
+	// profiles, each with its directory.
 	Hosts, Profiles int
-	// Shared puts the directories on a file system that all hosts see, and that
-	// has no locks that work between them.
+	// Shared puts each directory on a file system that two hosts share, and on which
+	// locks do not work between them.
 	Shared bool
 	TTL    time.Duration
-	// Patrol is how often, about, launchers look at what the others do.
+	// Patrol is about the time between two reads of a launcher in which it looks at
+	// what the others do.
 	Patrol time.Duration
-	// Sharp makes them look at once when a presence changes, and again at the
+	// Sharp makes launchers look at once when a presence changes, and again at the
 	// very moment when they have waited long enough.
 	Sharp bool
-	// Drift is how far the rate of each host's clock is off, either way.
+	// Drift is by how much the clock rate of a host is wrong, in either direction.
 	Drift float64
-	// Loss, StaleReads and Late are how often a message is lost, a read is old,
-	// and a request arrives (again) long after it was sent.
+	// Loss, StaleReads and Late are the probabilities that a message is lost, that a
+	// read returns an old value, and that a request arrives (again) long after it was
+	// sent.
 	Loss, StaleReads, Late float64
-	// Faults are how often each kind happens: the mean time between two.
+	// Faults is the mean time between two faults of each kind.
 	Faults map[Fault]time.Duration
-	// Cuts are between how long a host can be cut off at a time.
+	// Cuts is the shortest and the longest time for which a host is cut off.
 	Cuts [2]time.Duration
-	// Mutant names the one rule that is left out, empty for none.
+	// Mutant names the one rule that is left out; empty for none.
 	Mutant string
-	// Keep keeps every compare-and-swap for Result.Swaps, and leaves it to the
-	// reader to judge them.
+	// Keep collects every compare-and-swap in Result.Swaps, and does not check them.
 	Keep bool
 }
 
@@ -49,22 +51,23 @@ type World struct {
 	check    checker
 	nonces   uint64
 	sessions uint64
-	counts   map[string]int // of what happened, by kind
+	counts   map[string]int // how often things happened, by kind
 }
 
+// mutant tells whether the rule of that name is left out.
 func (w *World) mutant(name string) bool { return w.o.Mutant == name }
 
-// Result is what a run came to.
+// Result is the result of a run.
 type Result struct {
-	Violation *Violation
+	Violation *Violation // nil if no rule was broken
 	Steps     int
-	Virtual   time.Duration
-	// Counts says how much happened, by kind.
+	Virtual   time.Duration // how much virtual time passed
+	// Counts is how often things happened, by kind.
 	Counts map[string]int
 	Swaps  []*Swap
 }
 
-// Run runs a world until its steps are done or a rule is broken.
+// Run runs a world until it has taken its steps or a rule is broken.
 func Run(o Options) Result {
 	w := &World{
 		engine: engine{rng: rand.New(rand.NewPCG(o.Seed, 20261120))}, o: o,

@@ -11,31 +11,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// stream is one of the three JetStream streams, and what is remembered of it to
-// notice that it was lost or went back to an old copy.
+// stream is one of the three JetStream streams, with what is remembered about it, so that
+// it is noticed when the stream was lost or went back to an old copy.
 type stream struct {
 	name string
-	// js is the JetStream that has it, api its prefix.
-	js     jetstream.JetStream
-	api    string
+	// js is the JetStream that has the stream, api the prefix of its API.
+	js  jetstream.JetStream
+	api string
+	// config returns the configuration with which the stream is made; drift returns a
+	// *DriftError for one with which it could not keep what it has to.
 	config func() jetstream.StreamConfig
 	drift  func(jetstream.StreamConfig) error
 
-	// asking is full while the server is asked, so that answers do not overtake
-	// each other.
+	// asking is full while the server is asked about the stream, so that an answer
+	// cannot overtake an earlier one.
 	asking chan struct{}
 
 	mu      sync.Mutex
 	created time.Time
-	highest uint64 // sequence ever seen
-	losses  uint64 // how often it was lost or went back
-	// lower is since when it says that it ends below the highest; zero is not.
-	lower time.Time
+	highest uint64 // the highest sequence seen since the last loss
+	losses  uint64 // how often the stream was lost or went back
+	// lowerSince is since when the stream has ended below highest; zero where it
+	// does not.
+	lowerSince time.Time
 }
 
-// doubtTime is how long a replicated stream has to end below what was seen before it
-// counts as gone back: a new leader says so until it has applied everything, and one
-// that was cut off for up to 13 s (measured).
+// doubtTime is for how long a replicated stream has to end below what was seen, before it
+// counts as having gone back. A new leader ends below that until it has applied
+// everything, and a leader that was cut off did so for up to 13 s (measured).
 const doubtTime = 15 * time.Second
 
 func newStream(nc *nats.Conn, api string, config func() jetstream.StreamConfig, drift func(jetstream.StreamConfig) error) (*stream, error) {
@@ -46,35 +49,38 @@ func newStream(nc *nats.Conn, api string, config func() jetstream.StreamConfig, 
 	return &stream{name: config().Name, js: js, api: api, config: config, drift: drift, asking: make(chan struct{}, 1)}, nil
 }
 
-// saw notes a sequence that a message of the stream has.
+// saw remembers the sequence of a message of the stream.
 func (st *stream) saw(seq uint64) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	st.highest = max(st.highest, seq)
 }
 
-func (st *stream) seen() uint64 {
+// highestSeen returns the highest sequence that is remembered.
+func (st *stream) highestSeen() uint64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.highest
 }
 
+// lossCount returns how often the stream was lost or went back, as far as is known.
 func (st *stream) lossCount() uint64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.losses
 }
 
-// wentBack notes that messages of the stream show that it went back.
+// wentBack counts a loss that the messages of the stream have shown.
 func (st *stream) wentBack() {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.highest, st.lower = 0, time.Time{}
+	st.highest, st.lowerSince = 0, time.Time{}
 	st.losses++
 }
 
-// compare holds what the stream says of itself against what is remembered; seen is
-// the highest sequence that was known before it was asked.
+// compare compares the information about the stream with what is remembered of it, and
+// tells whether the stream was lost or went back. seen is the highest sequence that was
+// known before the server was asked.
 func (st *stream) compare(info *jetstream.StreamInfo, seen uint64, now time.Time) (lost bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -85,15 +91,15 @@ func (st *stream) compare(info *jetstream.StreamInfo, seen uint64, now time.Time
 		lost = true
 	case last < seen && info.Config.Replicas <= 1:
 		lost = true
-	case last < seen && st.lower.IsZero():
-		st.lower = now
+	case last < seen && st.lowerSince.IsZero():
+		st.lowerSince = now
 		return false
-	case last < seen && now.Sub(st.lower) < doubtTime:
+	case last < seen && now.Sub(st.lowerSince) < doubtTime:
 		return false
 	case last < seen:
 		lost = true
 	}
-	st.created, st.lower, st.highest = info.Created, time.Time{}, max(st.highest, last)
+	st.created, st.lowerSince, st.highest = info.Created, time.Time{}, max(st.highest, last)
 	if lost {
 		st.highest = last
 		st.losses++
@@ -101,16 +107,17 @@ func (st *stream) compare(info *jetstream.StreamInfo, seen uint64, now time.Time
 	return lost
 }
 
-// look asks for the stream, and makes it where it is missing. A stream that was
-// lost, or went back, is one that publishes and watches have to begin anew with.
-func (s *Store) look(ctx context.Context, st *stream) (*jetstream.StreamInfo, error) {
+// refresh asks the server about the stream, and makes the stream where it is missing. It
+// counts a loss if the stream was lost or went back; the publisher and the watches then
+// start over.
+func (s *Store) refresh(ctx context.Context, st *stream) (*jetstream.StreamInfo, error) {
 	select {
 	case st.asking <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("stream %s: %w", st.name, ctx.Err())
 	}
 	defer func() { <-st.asking }()
-	seen := st.seen()
+	seen := st.highestSeen()
 	info, err := s.infoOf(ctx, st)
 	if err != nil {
 		return nil, fmt.Errorf("stream %s: %w", st.name, err)
@@ -125,6 +132,7 @@ func (s *Store) look(ctx context.Context, st *stream) (*jetstream.StreamInfo, er
 	return info, nil
 }
 
+// infoOf returns what the server says about the stream, which it makes where it is missing.
 func (s *Store) infoOf(ctx context.Context, st *stream) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
@@ -134,7 +142,7 @@ func (s *Store) infoOf(ctx context.Context, st *stream) (*jetstream.StreamInfo, 
 		want.Replicas = s.replicas
 		have, err = st.js.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			// Another launcher was first, with other settings.
+			// Another launcher was first, and made it with another configuration.
 			have, err = st.js.Stream(ctx, st.name)
 		}
 	}
@@ -144,7 +152,7 @@ func (s *Store) infoOf(ctx context.Context, st *stream) (*jetstream.StreamInfo, 
 	return have.CachedInfo(), nil
 }
 
-// isMissing tells whether an answer says, or may say, that the stream is gone.
+// isMissing tells whether the error says, or could mean, that the stream is missing.
 func isMissing(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound || judge(err) == notSent

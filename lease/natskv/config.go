@@ -11,17 +11,19 @@ import (
 )
 
 const (
-	// history is how many writes of a profile's key are kept: enough to find the
-	// last record below writes that are none, and our own write below later ones.
+	// history is how many writes of a profile's key are kept. That is enough to find
+	// the last record below values that no Store wrote, and a write below later ones.
 	history = 16
-	// hostHistory is the same for a launcher's key, minHistory the least of both.
+	// hostHistory is the same for a launcher's key. minHistory is the least that both
+	// buckets may be configured with.
 	hostHistory, minHistory = 8, 8
-	// maxValue bounds a record.
+	// maxValue is the largest size of a record, in bytes.
 	maxValue = 64 << 10
-	// eventAge is how long a subscriber may stay away without missing events.
+	// eventAge is how long a subscriber may be away without missing events.
 	eventAge = 90 * 24 * time.Hour
-	// duplicates is how long the server itself recognises an event that is
-	// published again. Order and exactly once do not hang on it.
+	// duplicates is how long the server itself recognises an event that is published
+	// again, and minDuplicates the least that it may be configured with. The order of
+	// events, and that each is stored once, do not depend on it.
 	duplicates, minDuplicates = 10 * time.Minute, 2 * time.Minute
 )
 
@@ -29,8 +31,8 @@ func eventSubjects() []string {
 	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*"}
 }
 
-// bucketConfig is that of a KV bucket, hardened: nobody can purge or roll up
-// records, nothing expires, and no limit makes a renewal fail.
+// bucketConfig is the configuration of a KV bucket in which nobody can purge or roll up
+// values, nothing expires, and no limit makes a renewal fail.
 func bucketConfig(name, description string, history int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              "KV_" + name,
@@ -74,7 +76,7 @@ func eventsConfig() jetstream.StreamConfig {
 	}
 }
 
-// prepare makes the streams or checks them.
+// prepare makes the streams that are missing, and checks the others.
 func (s *Store) prepare(ctx context.Context) error {
 	for _, st := range []*stream{s.leases.stream, s.hosts.stream, s.events} {
 		if err := s.ensure(ctx, st); err != nil {
@@ -84,11 +86,11 @@ func (s *Store) prepare(ctx context.Context) error {
 	return nil
 }
 
-// ensure waits for the stream, checks and hardens it. A cluster that is just
-// electing answers late or with 503, so it is asked again until ctx ends.
+// ensure waits for the stream, checks it and hardens it. A cluster that is electing a
+// leader answers late, or with 503, so it is asked again until ctx ends.
 func (s *Store) ensure(ctx context.Context, st *stream) error {
 	for {
-		info, err := s.look(ctx, st)
+		info, err := s.refresh(ctx, st)
 		if err == nil {
 			return s.harden(ctx, st, info.Config)
 		}
@@ -105,6 +107,8 @@ func (s *Store) ensure(ctx context.Context, st *stream) error {
 	}
 }
 
+// harden refuses a configuration that has drifted, and forbids purges and roll-ups where
+// they are still allowed.
 func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamConfig) error {
 	if err := st.drift(have); err != nil {
 		return err
@@ -123,11 +127,11 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 	return nil
 }
 
-// DriftError says that a bucket or stream is configured so that the promises of
-// this package could not be kept.
+// DriftError says that a bucket or stream is configured so that the promises of this
+// package could not be kept.
 type DriftError struct {
-	// Setting is its name in the stream's configuration; Have and Want are its
-	// values.
+	// Setting is the name of the setting in the stream's configuration. Have is its
+	// value, and Want the one that it should have.
 	Setting    string
 	Have, Want any
 	Why        string
@@ -137,7 +141,7 @@ func (e *DriftError) Error() string {
 	return fmt.Sprintf("its %s is %v, want %v: %s: change it at the NATS server", e.Setting, e.Have, e.Want, e.Why)
 }
 
-// commonDrift is what would break the bucket and the event stream alike.
+// commonDrift returns the drift that would break the buckets and the event stream alike.
 func commonDrift(c jetstream.StreamConfig) error {
 	switch {
 	case c.Storage != jetstream.FileStorage:
@@ -199,8 +203,8 @@ func eventsDrift(c jetstream.StreamConfig) error {
 	return commonDrift(c)
 }
 
-// checkVersion refuses servers that do not know the condition under which events
-// are published.
+// checkVersion refuses servers that do not know the condition on which events are
+// published.
 func checkVersion(version string) error {
 	const wantMajor, wantMinor = 2, 12
 	var major, minor int

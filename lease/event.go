@@ -1,0 +1,76 @@
+package lease
+
+import (
+	"time"
+)
+
+// Event is one thing that happened to a profile, as it is published. JSON leaves out
+// the fields that do not apply.
+type Event struct {
+	Event     string `json:"event"`
+	ProfileID string `json:"profile_id"`
+	Token     Token  `json:"lease_token,omitempty"`
+	// Sequence is the number of the event among those of the profile's transitions,
+	// without gaps. Events of no transition (conflict, late_write) have none.
+	Sequence uint64 `json:"sequence,omitempty"`
+	// RunToken is the token of the run that the event is about, where it is not
+	// Token: other runs go on, or a quarantine raised the token of the profile.
+	RunToken Token     `json:"run_token,omitempty"`
+	At       time.Time `json:"at"`
+	State    State     `json:"state,omitempty"`
+	Reason   string    `json:"reason,omitempty"`
+	Decision string    `json:"decision,omitempty"`
+	Reasons  []string  `json:"reasons,omitempty"`
+	// DecisionVersion is the version of the table that Decision was made with.
+	DecisionVersion int `json:"decision_version,omitempty"`
+
+	EvidenceID    string `json:"evidence_id,omitempty"`
+	SessionID     string `json:"session_id,omitempty"`
+	OwnerWorkerID string `json:"owner_worker_id,omitempty"`
+	TaskID        string `json:"task_id,omitempty"`
+	LauncherID    string `json:"launcher_id,omitempty"`
+	LastKnownURL  string `json:"last_known_url,omitempty"`
+	LastKnownStep string `json:"last_known_step,omitempty"`
+	ResumeFrom    string `json:"resume_from,omitempty"`
+	// LastSafeCheckpoint is the checkpoint from which the task may resume.
+	LastSafeCheckpoint string `json:"last_safe_checkpoint,omitempty"`
+	Outcome            string `json:"outcome,omitempty"`
+	Reviewer           string `json:"reviewer,omitempty"`
+
+	// The task that was refused in a conflict, the one that has the profile, and
+	// after how many seconds to ask again.
+	BlockedTaskID    string `json:"blocked_task_id,omitempty"`
+	BlockedWorkerID  string `json:"blocked_worker_id,omitempty"`
+	CurrentTaskID    string `json:"current_task_id,omitempty"`
+	CurrentWorkerID  string `json:"current_worker_id,omitempty"`
+	NextCheckSeconds int    `json:"next_check_seconds,omitempty"`
+
+	// The token that was valid when a late write was refused, and what the write was.
+	CurrentToken Token  `json:"current_token,omitempty"`
+	Write        string `json:"write,omitempty"`
+}
+
+// The names of events. An event that reports a new state has the name of that state
+// instead.
+const (
+	EventGranted   = "granted"
+	EventReleased  = "released"
+	EventExpired   = "expired"
+	EventConflict  = "profile_lock_conflict"
+	EventLateWrite = "late_write"
+)
+
+// Subject returns the NATS subject on which the event is published.
+func (e Event) Subject() string {
+	p := Key(e.ProfileID)
+	switch e.Event {
+	case EventGranted, EventReleased, EventExpired:
+		return "leasehold.lease." + p + "." + e.Event
+	case EventConflict:
+		return "leasehold.conflict." + p
+	case EventLateWrite:
+		return "leasehold.late_write." + p
+	default:
+		return "leasehold.recovery." + p + "." + e.Event
+	}
+}

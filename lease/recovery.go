@@ -1,0 +1,112 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The decisions that end a recovery, as the record names them.
+const (
+	DecisionRelease      = "release"
+	DecisionResume       = "resume"
+	DecisionRetry        = "retry"
+	DecisionManualReview = "manual_review"
+)
+
+// Suspect marks a held lease whose worker or launcher was lost. ev is the evidence
+// that was stored before.
+func (r Record) Suspect(reason string, ev Sealed, now time.Time) (Record, error) {
+	r.Reason, r.SuspectedAt = reason, now.UTC()
+	r = r.withEvidence(ev)
+	return r.transition(Suspected, SuspectedStale, now, string(SuspectedStale))
+}
+
+// Reassert takes a suspicion back: the holder is alive, and its deadline never
+// passed. Each run is announced again by an event.
+func (r Record) Reassert(now time.Time) (Record, error) {
+	r.Reason, r.SuspectedAt = "reasserted", time.Time{}
+	r.HeartbeatAt = now.UTC()
+	r, err := r.transition(Reasserted, Held, now)
+	if err != nil {
+		return r, err
+	}
+	for _, run := range r.Runs {
+		r = r.emit(EventGranted, now).aboutRun(run)
+	}
+	return r, nil
+}
+
+// Quarantine closes the profile to everybody but its recovery, and raises the token
+// above floor and above every token that the old holder could have. Each run gets an
+// event that it expired, since it ended without a release.
+func (r Record) Quarantine(floor Token, now time.Time) (Record, error) {
+	return r.quarantine(Fenced, r.Runs, floor, now)
+}
+
+// quarantine is Quarantine by one of the two facts that lead to that state. runs are
+// those that have ended with it.
+func (r Record) quarantine(fact Fact, runs []Run, floor Token, now time.Time) (Record, error) {
+	r.Token = max(r.Token, floor) + 1
+	r.RecoveryStartedAt, r.Runs = now.UTC(), nil
+	if len(r.LostRuns)+len(runs) > 1 {
+		r.LostRuns = slices.Concat(r.LostRuns, runs)
+	}
+	r, err := r.transition(fact, Quarantined, now, string(Quarantined))
+	if err != nil {
+		return r, err
+	}
+	for _, run := range runs {
+		r = r.emit(EventExpired, now).aboutRun(run)
+	}
+	return r, nil
+}
+
+// Inspect records that the inspection is complete. ev is the bundle that the
+// inspection itself stored, if it did.
+func (r Record) Inspect(ev Sealed, now time.Time) (Record, error) {
+	r = r.withEvidence(ev)
+	return r.transition(Examined, Inspected, now, string(Inspected))
+}
+
+// Verdict is what ends a recovery: the decision, and what comes with it.
+type Verdict struct {
+	Decision string
+	Reasons  []string
+	// Version is the version of the decision table that was used.
+	Version int
+	// ResumeFrom is the step from which a task may resume, and Checkpoint the last
+	// safe checkpoint. Both belong to the decision to resume.
+	ResumeFrom, Checkpoint string
+	// Cooldown is for how long, from now, nobody gets the profile.
+	Cooldown time.Duration
+}
+
+// Settle ends a recovery by the decision of the verdict. The error names a decision
+// that does not exist, or is a *TransitionError.
+func (r Record) Settle(v Verdict, now time.Time) (Record, error) {
+	r.Decision, r.Reasons, r.DecisionVersion = v.Decision, slices.Clone(v.Reasons), v.Version
+	fact, to := FoundUnclear, ManualReview
+	switch v.Decision {
+	case DecisionRelease, DecisionRetry:
+		fact, to, r.ReleasedAt = FoundSafe, Available, now.UTC()
+		r.AvailableAfter = now.Add(v.Cooldown).UTC()
+	case DecisionResume:
+		fact, to, r.ResumeFrom = FoundResume, ResumePending, v.ResumeFrom
+		r.LastSafeCheckpoint = v.Checkpoint
+		r.AvailableAfter = now.Add(v.Cooldown).UTC()
+	case DecisionManualReview:
+	default:
+		return r, fmt.Errorf("decision %q: want release, resume, retry or manual_review", v.Decision)
+	}
+	r.LostRuns = nil
+	return r.transition(fact, to, now, string(to))
+}
+
+// Abandon gives a profile in recovery to a person, because its home did not come back
+// to inspect it. ev is the bundle that says what evidence is missing.
+func (r Record) Abandon(reasons []string, ev Sealed, now time.Time) (Record, error) {
+	r.Decision, r.Reasons, r.DecisionVersion = DecisionManualReview, slices.Clone(reasons), 0
+	r = r.withEvidence(ev)
+	return r.transition(Abandoned, ManualReview, now, string(ManualReview))
+}

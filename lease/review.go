@@ -1,0 +1,73 @@
+package lease
+
+import (
+	"fmt"
+	"time"
+)
+
+// ReasonByHand is the reason in the record of a lease that a person has.
+const ReasonByHand = "held_by_hand"
+
+// openReview returns what has to be known again when a person who takes the profile
+// out of manual review hands it back; nil where the profile is not in review.
+func (r Record) openReview() *OpenReview {
+	if r.State != ManualReview {
+		return nil
+	}
+	return &OpenReview{
+		SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID,
+		Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons, DecisionVersion: r.DecisionVersion, EvidenceID: r.reviewedEvidence(),
+		LastKnownURL: r.LastKnownURL, LastKnownStep: r.LastKnownStep, LastSafeCheckpoint: r.LastSafeCheckpoint,
+		SuspectedAt: r.SuspectedAt, RecoveryStartedAt: r.RecoveryStartedAt, Review: r.Review,
+	}
+}
+
+// reviewedEvidence is the bundle of the incident that the review is about. After a
+// person used the profile by hand, EvidenceID names that person's session instead.
+func (r Record) reviewedEvidence() string {
+	if r.ByHand != nil && r.ByHand.Review != nil {
+		return r.ByHand.Review.EvidenceID
+	}
+	return r.EvidenceID
+}
+
+// reopen puts back the review that was open before a person took the profile by
+// hand. EvidenceID stays the newest bundle, that of the person's session; each bundle
+// names the one before it, so the incident's can be found from there.
+func (r Record) reopen() Record {
+	v := r.ByHand.Review
+	r.SessionID, r.OwnerWorkerID, r.TaskID = v.SessionID, v.OwnerWorkerID, v.TaskID
+	r.Reason, r.Decision, r.Reasons, r.DecisionVersion = v.Reason, v.Decision, v.Reasons, v.DecisionVersion
+	r.LastKnownURL, r.LastKnownStep, r.LastSafeCheckpoint = v.LastKnownURL, v.LastKnownStep, v.LastSafeCheckpoint
+	r.SuspectedAt, r.RecoveryStartedAt, r.ReleasedAt, r.Review = v.SuspectedAt, v.RecoveryStartedAt, time.Time{}, v.Review
+	r.Outcome = ""
+	return r
+}
+
+// The decisions of a review.
+const (
+	ReviewApprove = "approve"
+	ReviewKeep    = "keep"
+)
+
+// Reviewed applies a person's decision. ReviewApprove makes the profile available
+// after the cooldown; ReviewKeep leaves it in review, with the note. A *FencedError
+// where the person decided on a token that is no longer the current one.
+func (r Record) Reviewed(v Review, cooldown time.Duration, now time.Time) (Record, error) {
+	if v.TokenSeen != r.Token {
+		return r, &FencedError{Profile: r.ProfileID, Token: v.TokenSeen, Current: r.Token}
+	}
+	v.At = now.UTC()
+	r.Review = &v
+	switch v.Decision {
+	case ReviewApprove:
+		r.Reason, r.Decision, r.Reasons = "review_approved", DecisionRelease, []string{"approved by " + v.Reviewer}
+		r.DecisionVersion, r.ByHand = 0, nil
+		r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()
+		return r.transition(Approved, Available, now, string(Available))
+	case ReviewKeep:
+		return r.transition(Kept, ManualReview, now, string(ManualReview))
+	default:
+		return r, fmt.Errorf("review decision %q: want approve or keep", v.Decision)
+	}
+}

@@ -1,0 +1,186 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Fact is an event in the life of a lease that takes it from one state to another.
+type Fact string
+
+// The facts.
+const (
+	Created      Fact = "created"       // the profile got settings before its first lease
+	Granted      Fact = "granted"       // a task got the profile, alone or beside others
+	RunEnded     Fact = "run_ended"     // one of several runs was released
+	RunLost      Fact = "run_lost"      // one of several runs was lost
+	Released     Fact = "released"      // the last run ended in order
+	Suspected    Fact = "suspected"     // the worker or the launcher was lost
+	Reasserted   Fact = "reasserted"    // the holder was suspected and is alive
+	Fenced       Fact = "fenced"        // the token was raised above the holder's
+	Examined     Fact = "examined"      // the inspection of the profile is complete
+	FoundSafe    Fact = "found_safe"    // decision: release or retry
+	FoundResume  Fact = "found_resume"  // decision: resume
+	FoundUnclear Fact = "found_unclear" // decision: a person has to look
+	Abandoned    Fact = "abandoned"     // the home did not come back to inspect and decide
+	Approved     Fact = "approved"      // a person made the profile available
+	Kept         Fact = "kept"          // a person left the profile in review
+	TakenByHand  Fact = "taken_by_hand" // a person began to use the profile
+	HandedBack   Fact = "handed_back"   // that person is done, and the earlier review is open again
+	Restored     Fact = "restored"      // the store forgot the record; the home's own copy replaces it
+	Forgotten    Fact = "forgotten"     // the store forgot the record, and the home cannot vouch for the profile
+)
+
+// Actor is who may state a fact.
+type Actor string
+
+// The actors.
+const (
+	Holder      Actor = "the launcher that holds the lease"
+	AnyLauncher Actor = "any launcher"
+	Home        Actor = "the launcher whose disk has the profile"
+	Person      Actor = "a person"
+)
+
+// Transition is one row of the table of transitions.
+type Transition struct {
+	From State // empty: the profile has no record
+	Fact Fact
+	To   State
+	By   Actor
+}
+
+// Table returns the whole table of transitions: one that is not in it is refused. Renewals
+// and changes of settings leave the state as it is and are not transitions. The slice is
+// the caller's own.
+func Table() []Transition {
+	return []Transition{
+		{"", Created, Available, Home},
+		{"", Granted, Held, Home},
+		{Available, Granted, Held, Home},
+		{ResumePending, Granted, Held, Home},
+		{Held, Granted, Held, Holder},
+		{Held, RunEnded, Held, Holder},
+		{Held, RunLost, Held, Holder},
+		{Held, Released, Available, Holder},
+
+		{Held, Suspected, SuspectedStale, AnyLauncher},
+		{SuspectedStale, Reasserted, Held, Holder},
+		{SuspectedStale, Fenced, Quarantined, AnyLauncher},
+		{Quarantined, Examined, Inspected, Home},
+		{Quarantined, Abandoned, ManualReview, AnyLauncher},
+		{Inspected, FoundSafe, Available, Home},
+		{Inspected, FoundResume, ResumePending, Home},
+		{Inspected, FoundUnclear, ManualReview, Home},
+		{Inspected, Abandoned, ManualReview, AnyLauncher},
+		{ManualReview, Approved, Available, Person},
+		{ManualReview, Kept, ManualReview, Person},
+
+		{"", TakenByHand, Held, Person},
+		{Available, TakenByHand, Held, Person},
+		{ManualReview, TakenByHand, Held, Person},
+		{Held, HandedBack, ManualReview, Person},
+
+		// A store that lost a record, or went back to an old copy, says nothing
+		// reliable about the profile. The profile's home may therefore replace the
+		// record, whatever state the store shows.
+		{"", Restored, Available, Home},
+		{"", Restored, ResumePending, Home},
+		{"", Restored, ManualReview, Home},
+		{"", Forgotten, Quarantined, Home},
+		{Held, Restored, Available, Home},
+		{Held, Restored, ResumePending, Home},
+		{Held, Restored, ManualReview, Home},
+		{Held, Forgotten, Quarantined, Home},
+		{SuspectedStale, Restored, Available, Home},
+		{SuspectedStale, Restored, ResumePending, Home},
+		{SuspectedStale, Restored, ManualReview, Home},
+		{SuspectedStale, Forgotten, Quarantined, Home},
+		{Quarantined, Restored, Available, Home},
+		{Quarantined, Restored, ResumePending, Home},
+		{Quarantined, Restored, ManualReview, Home},
+		{Quarantined, Forgotten, Quarantined, Home},
+		{Inspected, Restored, Available, Home},
+		{Inspected, Restored, ResumePending, Home},
+		{Inspected, Restored, ManualReview, Home},
+		{Inspected, Forgotten, Quarantined, Home},
+		{Available, Restored, Available, Home},
+		{Available, Restored, ResumePending, Home},
+		{Available, Restored, ManualReview, Home},
+		{Available, Forgotten, Quarantined, Home},
+		{ResumePending, Restored, Available, Home},
+		{ResumePending, Restored, ResumePending, Home},
+		{ResumePending, Restored, ManualReview, Home},
+		{ResumePending, Forgotten, Quarantined, Home},
+		{ManualReview, Restored, Available, Home},
+		{ManualReview, Restored, ResumePending, Home},
+		{ManualReview, Restored, ManualReview, Home},
+		{ManualReview, Forgotten, Quarantined, Home},
+	}
+}
+
+// Free tells whether a profile in this state may be granted to somebody.
+func (s State) Free() bool { return s == "" || s == Available || s == ResumePending }
+
+// TransitionError says that a fact was stated in a state for which the table has no
+// such transition.
+type TransitionError struct {
+	Profile string
+	From    State
+	Fact    Fact
+}
+
+func (e *TransitionError) Error() string {
+	from := e.From
+	if from == "" {
+		from = "no lease"
+	}
+	return fmt.Sprintf("lease of %s: %s cannot be %s", e.Profile, from, e.Fact)
+}
+
+// transition returns the record in the state to, with the events added to its outbox,
+// each under the next sequence number. A *TransitionError where the table does not
+// have this transition.
+func (r Record) transition(fact Fact, to State, now time.Time, events ...string) (Record, error) {
+	if !slices.ContainsFunc(Table(), func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
+		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
+	}
+	r = r.Clone()
+	r.State = to
+	for _, name := range events {
+		r = r.emit(name, now)
+	}
+	return r, nil
+}
+
+// emit adds an event about the record as it is to the outbox.
+func (r Record) emit(name string, now time.Time) Record {
+	r.Sequence++
+	e := Event{
+		Event: name, ProfileID: r.ProfileID, Token: r.Token, Sequence: r.Sequence,
+		At: now.UTC(), State: r.State, Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons,
+		EvidenceID: r.EvidenceID, SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID,
+		TaskID: r.TaskID, LauncherID: r.LauncherID, LastKnownURL: r.LastKnownURL,
+		LastKnownStep: r.LastKnownStep, ResumeFrom: r.ResumeFrom, Outcome: r.Outcome, DecisionVersion: r.DecisionVersion,
+	}
+	if r.State == ResumePending {
+		e.LastSafeCheckpoint = r.LastSafeCheckpoint
+	}
+	if r.Review != nil {
+		e.Reviewer = r.Review.Reviewer
+	}
+	r.Outbox = append(r.Outbox, e)
+	return r
+}
+
+// aboutRun makes the last event of the outbox one about this run. Without it an event
+// names the run that was granted last.
+func (r Record) aboutRun(run Run) Record {
+	e := &r.Outbox[len(r.Outbox)-1]
+	e.SessionID, e.OwnerWorkerID, e.TaskID = run.SessionID, run.OwnerWorkerID, run.TaskID
+	if run.Token != e.Token {
+		e.RunToken = run.Token
+	}
+	return r
+}

@@ -1,8 +1,15 @@
 package cdpproxy
 
 import (
+	"errors"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/boottime"
+	"leasehold/lease"
 )
 
 func BenchmarkScan(b *testing.B) {
@@ -29,5 +36,59 @@ func BenchmarkUnmask(b *testing.B) {
 	b.SetBytes(int64(len(payload)))
 	for b.Loop() {
 		unmask(payload, [4]byte{1, 2, 3, 4})
+	}
+}
+
+// roundTrip returns a function that takes one command from a client's frame to the
+// pipe, and an event and the reply from the pipe's buffer to the client's socket.
+func roundTrip(tb testing.TB) func() {
+	tb.Helper()
+	m := newOffline(tb)
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = errors.Join(unix.Close(sockets[0]), unix.Close(sockets[1])) })
+	p := newPeer(m.mux, "S", 1)
+	c := &Conn{
+		peer: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
+		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: []byte(`,"sessionId":"S"}`),
+	}
+	p.conn = c
+	m.mux.peers["S"], m.mux.peers["P"] = p, p
+	frame := clientFrame(0x81, `{"id":7,"method":"Runtime.evaluate","params":{"expression":"1+1"},"sessionId":"P"}`)
+	event := `{"method":"Network.requestWillBeSent","params":{"request":{"url":"http://a/","method":"GET"}},"sessionId":"P"}`
+	reply := `{"id":7,"result":{"result":{"type":"number","value":2}},"sessionId":"P"}`
+	const header = 2 // bytes of a short frame to the client
+	in, out := make([]byte, 0, 1<<10), make([]byte, 1<<10)
+	return func() {
+		c.take(append(in[:0], frame...), false)
+		if n, err := unix.Read(m.commands, out); err != nil || n < len(reply) {
+			tb.Fatalf("the browser got %q, %v", out[:max(n, 0)], err)
+		}
+		m.mux.route(append(in[:0], event...))
+		m.mux.route(append(in[:0], reply...))
+		m.mux.flush()
+		if n, err := unix.Read(sockets[1], out); err != nil || n != header+len(event)+header+len(reply) {
+			tb.Fatalf("the client got %q, %v", out[:max(n, 0)], err)
+		}
+	}
+}
+
+func TestARoundTripAllocatesNothing(t *testing.T) {
+	one := roundTrip(t)
+	for range 2 * trailLength { // until the trail has its full length
+		one()
+	}
+	if n := testing.AllocsPerRun(1000, one); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	one := roundTrip(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		one()
 	}
 }

@@ -1,0 +1,181 @@
+package cdpproxy
+
+import (
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/gobwas/ws"
+	"golang.org/x/sys/unix"
+)
+
+// interest is what the loop has to wait for.
+func (c *Conn) interest() unix.PollFd {
+	p := unix.PollFd{Fd: -1}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blocked {
+		p.Events |= unix.POLLOUT
+	}
+	if c.phase <= discarding && !c.busy.Load() {
+		p.Events |= unix.POLLIN
+	}
+	if p.Events != 0 {
+		p.Fd = int32(c.fd)
+	}
+	return p
+}
+
+// due is when the loop has to look again without being woken.
+func (c *Conn) due() (time.Time, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deadline, !c.deadline.IsZero() && !c.busy.Load()
+}
+
+// turn reads the client if there is something to read, and ends what is to end.
+func (c *Conn) turn(l *loop, readable bool) {
+	if c.busy.Load() {
+		return
+	}
+	if c.unread {
+		c.unread = false
+		c.take(c.in, true)
+	}
+	if readable && c.phase <= discarding && !c.busy.Load() {
+		c.read(l.in)
+	}
+	if c.busy.Load() {
+		return
+	}
+	c.mu.Lock()
+	broken, waits := c.broken, c.out.size > 0
+	late := !c.deadline.IsZero() && !time.Now().Before(c.deadline)
+	c.mu.Unlock()
+	switch {
+	case broken != nil:
+		c.leave(over, End{Err: broken})
+	case late:
+		c.leave(over, End{Err: os.ErrDeadlineExceeded})
+	case c.phase == draining && !waits:
+		c.leave(over, End{})
+	case c.phase == discarding && !waits && !c.shut:
+		// The client sees the end, and that it should close too.
+		c.shut = true
+		_ = unix.Shutdown(c.fd, unix.SHUT_WR) // of what may be closed already
+	}
+	if c.phase == over {
+		c.ended <- c.end
+	}
+}
+
+// read takes what the client sent, by way of shared where nothing waits for more.
+func (c *Conn) read(shared []byte) {
+	into := shared
+	owned := len(c.in) > 0 && c.phase == reading
+	if owned {
+		const least = 4 << 10
+		c.in = slices.Grow(c.in, max(least, c.want-len(c.in)))
+		into = c.in[len(c.in):cap(c.in)]
+	}
+	n, err := unix.Read(c.fd, into)
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+		return
+	case err != nil:
+		c.leave(draining, End{Err: os.NewSyscallError("read", err)})
+	case n == 0:
+		c.leave(draining, End{Err: io.EOF})
+	case c.phase == discarding:
+		c.mu.Lock()
+		if now := time.Now(); now.Before(c.refused.Add(refuseGrace - cutGrace)) {
+			c.deadline = now.Add(cutGrace)
+		}
+		c.mu.Unlock()
+	case owned:
+		c.take(c.in[:len(c.in)+n], true)
+	default:
+		c.take(into[:n], false)
+	}
+}
+
+// take handles the whole frames that b begins with, and keeps what is left. b is
+// the connection's own, or good only until take returns.
+func (c *Conn) take(b []byte, owned bool) {
+	c.want = 0
+	for c.phase == reading && !c.busy.Load() {
+		f, whole, bad := parseFrame(b, c.fragments())
+		if bad != nil {
+			c.refuse(bad)
+		}
+		if !whole {
+			break
+		}
+		if length := f.size + f.length; len(b) < length {
+			c.want = length
+			break
+		}
+		payload := b[f.size : f.size+f.length]
+		b = b[f.size+f.length:]
+		unmask(payload, f.mask)
+		switch {
+		case f.op == ws.OpClose:
+			c.closed(payload)
+		case f.op == ws.OpPing:
+			c.push(ws.OpPong, payload)
+			c.flush()
+		case f.op == ws.OpPong:
+		case f.fin && !c.partial:
+			c.command(payload, owned)
+		default:
+			c.parts, c.partial = append(c.parts, payload...), true
+			if f.fin {
+				msg := c.parts
+				c.parts, c.partial = nil, false
+				c.command(msg, true)
+			}
+		}
+	}
+	c.commit()
+	c.unread = len(b) > 0 && c.busy.Load()
+	switch {
+	case len(b) == 0 || c.phase != reading:
+		c.in = nil
+	case owned && (cap(b) <= largestRead || c.want > readChunk):
+		c.in = b
+	default:
+		c.in = append(make([]byte, 0, max(c.want, 2*len(b))), b...)
+	}
+}
+
+// fragments is how much of a message came in fragments so far; -1 where none did.
+func (c *Conn) fragments() int {
+	if !c.partial {
+		return -1
+	}
+	return len(c.parts)
+}
+
+// closed answers the client's close frame.
+func (c *Conn) closed(payload []byte) {
+	answer, bad := closeAnswer(payload)
+	if bad != nil {
+		c.refuse(bad)
+		return
+	}
+	c.push(ws.OpClose, answer)
+	c.flush()
+	c.leave(draining, End{Clean: true})
+}
+
+// refuse closes the connection of a client that broke the protocol. What it sends
+// until it closes too is read: closed with bytes unread, the socket would be
+// reset, and the client never read the reason.
+func (c *Conn) refuse(v *violation) {
+	c.push(ws.OpClose, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))
+	c.flush()
+	c.refused = time.Now()
+	c.leave(discarding, End{Err: v})
+}

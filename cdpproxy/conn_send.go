@@ -1,0 +1,159 @@
+package cdpproxy
+
+import (
+	"errors"
+	"slices"
+)
+
+// staged is a command that is about to be sent.
+type staged struct {
+	command
+	way
+}
+
+// way is what has to be taken back where a command does not reach the browser.
+type way struct {
+	ids      map[int64]*disposal
+	disposes *disposal
+}
+
+// stage has the client's command go out with the next commit. It is false where
+// somebody else's message is in the way.
+func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
+	m := c.peer.mux
+	if len(c.staged) == 0 {
+		if !m.writing.TryLock() {
+			return false
+		}
+		m.scratch = m.scratch[:0]
+	}
+	w, ok := c.register(cmd)
+	if !ok {
+		if len(c.staged) == 0 {
+			m.writing.Unlock()
+		}
+		return true
+	}
+	c.staged = append(c.staged, staged{cmd, w})
+	head, tail := c.parted(cmd, msg)
+	if len(head) > smallMessage {
+		c.commitLarge(head, append(tail, 0), owned)
+		return true
+	}
+	m.scratch = append(append(append(m.scratch, head...), tail...), 0)
+	if len(m.scratch) > smallMessage {
+		c.commit()
+	}
+	return true
+}
+
+// register notes that a command is in flight. It is false after a cut.
+func (c *Conn) register(cmd command) (way, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return way{}, false
+	}
+	session := c.peer.base
+	ids := c.pending[""]
+	if cmd.inSession {
+		if ids = c.pending[string(cmd.session)]; ids == nil {
+			ids = map[int64]*disposal{}
+			c.pending[string(cmd.session)] = ids
+		}
+	}
+	w := way{ids: ids}
+	if cmd.tracked() {
+		if cmd.inSession {
+			session = string(cmd.session)
+		}
+		w.disposes = c.peer.clientCommand(cmd, session)
+	}
+	if _, again := ids[cmd.id]; !again {
+		c.peer.mux.awaited.Add(1)
+	}
+	ids[cmd.id] = w.disposes
+	c.peer.trail.add(cmd.session, cmd.method)
+	return w, true
+}
+
+// parted is the message as the browser is to get it, in two parts.
+func (c *Conn) parted(cmd command, msg []byte) (head, tail []byte) {
+	if cmd.inSession {
+		return msg, nil
+	}
+	return msg[:cmd.end], c.tail
+}
+
+// commit sends what is staged.
+func (c *Conn) commit() { c.commitLarge(nil, nil, true) }
+
+// commitLarge sends what is staged, the last message of it as head and tail.
+func (c *Conn) commitLarge(head, tail []byte, owned bool) {
+	if len(c.staged) == 0 {
+		return
+	}
+	m := c.peer.mux
+	rest, err := m.begin(c.fence, head, tail)
+	if err == nil {
+		c.peer.trail.stamp(len(c.staged), m.passed)
+		m.noteActs(m.passed, c.staged...)
+	}
+	if err != nil || len(rest) == 0 {
+		m.writing.Unlock()
+	}
+	if err == nil && len(rest) == 0 {
+		m.asked = true
+		c.staged = c.staged[:0]
+		return
+	}
+	list := c.staged
+	c.staged = nil
+	for i := range list {
+		list[i].command = list[i].clone()
+	}
+	if err != nil {
+		c.aside(func() { c.sent(err, list...) })
+		return
+	}
+	// The pipe is full, and whoever waits for it to empty goes on holding the
+	// lock, and with it what is in scratch.
+	if !owned {
+		for i := range rest {
+			rest[i] = slices.Clone(rest[i])
+		}
+	}
+	c.aside(func() { c.sent(m.finish(rest), list...) })
+}
+
+// sent takes back what could not be sent, and tells the client.
+func (c *Conn) sent(err error, list ...staged) {
+	if err == nil {
+		return
+	}
+	for _, s := range list {
+		c.mu.Lock()
+		if _, ok := s.ids[s.id]; ok {
+			delete(s.ids, s.id)
+			if c.pending != nil {
+				c.peer.mux.awaited.Add(-1)
+			}
+		}
+		c.mu.Unlock()
+		c.peer.restore(s.disposes)
+		if !errors.Is(err, ErrBrowserGone) {
+			c.handler.Refused(string(s.method))
+		}
+		c.answer(s.command, nil, &Error{codeServer, err.Error()})
+	}
+}
+
+// forgetPending forgets what is in flight. c.mu is held.
+func (c *Conn) forgetPending() {
+	n := 0
+	for _, ids := range c.pending {
+		n += len(ids)
+	}
+	c.pending = nil
+	c.peer.mux.awaited.Add(int32(-n))
+}

@@ -1,23 +1,11 @@
 package cdpproxy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"runtime"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
-
-const (
-	// readChunk is the least room for one read of the pipe, and what is read of
-	// a client at once.
-	readChunk = 64 << 10
-	// largestRead is how far the pipe's buffer grows before a message needs it:
-	// what a pipe holds.
-	largestRead = 1 << 20
 )
 
 // loop is the one reader of a browser's pipe and of the sockets of its
@@ -149,84 +137,6 @@ func (l *loop) turn() {
 	l.conns = left
 }
 
-// readPipe takes what the browser wrote, and routes every whole message.
-func (l *loop) readPipe() {
-	if free := cap(l.pipe) - len(l.pipe); free < readChunk {
-		l.pipe = append(make([]byte, 0, 2*cap(l.pipe)), l.pipe...)
-	}
-	n, err := unix.Read(l.m.events, l.pipe[len(l.pipe):cap(l.pipe)])
-	switch {
-	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
-		return
-	case err != nil || n == 0:
-		l.m.waking.Lock()
-		l.pipeEnded()
-		l.m.waking.Unlock()
-		return
-	}
-	l.m.reads.Add(1)
-	full := len(l.pipe)+n == cap(l.pipe)
-	l.pipe = l.pipe[:len(l.pipe)+n]
-	rest := l.pipe
-	kept, messages := false, 0
-	for {
-		end := bytes.IndexByte(rest[l.none:], 0)
-		if end < 0 {
-			l.none = len(rest)
-			break
-		}
-		if l.none+end > 0 {
-			kept = l.m.route(rest[:l.none+end]) || kept
-			messages++
-		}
-		rest, l.none = rest[l.none+end+1:], 0
-	}
-	if l.early = whole(rest); l.early {
-		_ = l.m.route(rest) // too small to be kept
-		rest, l.none = nil, 0
-		messages++
-	}
-	l.hurry.read(messages, l.m.answered, l.m.relayed || l.m.replied, l.m.awaited.Load())
-	l.m.answered, l.m.relayed, l.m.replied = false, false, false
-	switch {
-	case kept:
-		// A connection writes out of the buffer: it is that connection's now.
-		l.pipe = append(make([]byte, 0, max(readChunk, len(rest))), rest...)
-	case len(rest) < len(l.pipe):
-		l.pipe = l.pipe[:copy(l.pipe[:cap(l.pipe)], rest)]
-		if cap(l.pipe) > 4*largestRead && len(l.pipe) < readChunk {
-			l.pipe = append(make([]byte, 0, readChunk), l.pipe...)
-		}
-	}
-	// A browser that fills the buffer gets a larger one: fewer wake-ups.
-	if full && cap(l.pipe) < largestRead {
-		l.pipe = append(make([]byte, 0, 2*cap(l.pipe)), l.pipe...)
-	}
-}
-
-// earlyMessage is up to which size, in bytes, a message is looked at before its end
-// is marked.
-const earlyMessage = 16 << 10
-
-// whole tells whether b is a message that only lacks the zero byte behind it.
-// Chrome writes that by itself, later: waiting for it would cost a second wake-up
-// for each message. No JSON object is the beginning of another.
-func whole(b []byte) bool {
-	return len(b) > 1 && len(b) <= earlyMessage && b[len(b)-1] == '}' && value(b, 0) == len(b)
-}
-
-// pipeEnded refuses what comes now. m.waking is held.
-func (l *loop) pipeEnded() {
-	m := l.m
-	if m.events < 0 {
-		return
-	}
-	_ = unix.Close(m.events)
-	m.events = -1
-	l.pipe = nil
-	m.end(ErrBrowserGone)
-}
-
 // wake has the loop look around. It begins another where the last one ended.
 func (m *Mux) wake(joining ...*Conn) error {
 	m.waking.Lock()
@@ -261,116 +171,4 @@ func newWakeup() (int, error) {
 func (m *Mux) drainWakeup() {
 	var count [8]byte
 	_, _ = unix.Read(m.wakeup, count[:])
-}
-
-// How long a loop asks again and again before it lets the kernel wake it. That
-// is only worth it while an answer is awaited, and only if answers do come that
-// fast: after spins in vain, most are left out.
-const (
-	spinFor     = 400 * time.Microsecond
-	spinAwaited = 2 // with more in flight, throughput counts
-	spinTrust   = 8
-	spinProbe   = 16
-)
-
-// spinning is how many loops of this process spin, of at most maxSpinning: with
-// more the browsers would not get a processor.
-var spinning atomic.Int32
-
-var maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)-1))
-
-type spinner struct {
-	trust   int // up to spinTrust; spins in vain lower it
-	skipped int
-}
-
-// wait spins if that may be worth it, and tells whether something is ready.
-func (s *spinner) wait(fds []unix.PollFd) bool {
-	if s.trust <= 0 {
-		if s.skipped++; s.skipped < spinProbe {
-			return false
-		}
-		s.skipped = 0
-	}
-	defer spinning.Add(-1)
-	if spinning.Add(1) > maxSpinning {
-		return false
-	}
-	for begun := time.Now(); ; {
-		if pollNow(fds) {
-			s.trust = min(s.trust+1, spinTrust)
-			return true
-		}
-		// Chrome may need this processor for the answer.
-		yield()
-		if time.Since(begun) > spinFor {
-			s.trust = max(s.trust-2, 0)
-			return false
-		}
-	}
-}
-
-// A browser that writes many messages one by one pays for waking its reader each
-// time, and so do the reader and the client. Where they come that fast, the pipe
-// is left alone between reads.
-const (
-	hurryGap    = 300 * time.Microsecond // between reads, at most, to count as fast
-	hurryReads  = 16                     // fast reads in a row
-	hurryPause  = 150 * time.Microsecond // at first; it doubles while it is worth it
-	longestRest = time.Millisecond
-	hurryWindow = 16 // commands in flight from which on answers may wait as well
-	// The launcher's own events wait for each other for ownRest at most, and where a
-	// client awaits an answer, for no more than a part of what it has waited.
-	ownRest = 2 * time.Millisecond
-	ownPart = 8
-)
-
-// hurry tells when the browser's messages come fast.
-type hurry struct {
-	last  time.Time
-	fast  int           // reads in a row
-	rest  time.Duration // before each read; 0: none
-	due   bool          // a rest is, before the next read
-	taken bool          // it was
-	asked time.Time     // when a client's last command was seen
-}
-
-// read notes a read of the pipe: how many messages it brought, whether there was an
-// answer to a client among them, and anything that somebody may wait for: whatever is
-// for a client, and answers to the launcher's own calls. A client that waits for an
-// answer before it goes on is not kept waiting. What only the launcher listens to, the
-// requests of a page that loads, is fetched together; a large message is not that.
-func (h *hurry) read(messages int, answered, wanted bool, awaited int32) {
-	now := time.Now()
-	gap := now.Sub(h.last)
-	fast := gap < hurryGap
-	h.last = now
-	switch {
-	case !wanted && messages > 0 && now.Sub(h.asked) > ownPart*hurryPause && (gap < ownRest || h.taken && messages > 1):
-		h.fast, h.rest = 0, min(ownRest, now.Sub(h.asked)/ownPart)
-	case answered && awaited < hurryWindow:
-		h.fast, h.rest = 0, 0
-	case h.taken && messages < 2:
-		h.fast, h.rest = 0, 0
-	case h.taken && !answered:
-		h.rest = min(2*h.rest, longestRest)
-	case h.rest > 0:
-		h.rest = hurryPause
-	case fast:
-		if h.fast++; h.fast >= hurryReads {
-			h.rest = hurryPause
-		}
-	default:
-		h.fast = 0
-	}
-	h.due, h.taken = h.rest > 0, false
-}
-
-// pause returns, once after each read, for how long the pipe is to be left alone.
-func (h *hurry) pause() time.Duration {
-	if !h.due {
-		return 0
-	}
-	h.due, h.taken = false, true
-	return h.rest
 }

@@ -1,0 +1,224 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math/bits"
+)
+
+// maxDepth is how deep arrays and objects may nest: what Chrome's own parser
+// takes.
+const maxDepth = 300
+
+// space returns the index of the first byte from i on that is no white space.
+func space(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// str returns the index behind the string that starts at i, or -1.
+func str(b []byte, i int) int {
+	if i >= len(b) || b[i] != '"' {
+		return -1
+	}
+	for i++; i < len(b); i++ {
+		i = plain(b, i)
+		if i == len(b) {
+			break
+		}
+		switch c := b[i]; {
+		case c == '"':
+			return i + 1
+		case c < ' ':
+			return -1
+		case c == '\\':
+			i++
+			if i >= len(b) {
+				return -1
+			}
+			switch b[i] {
+			case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+			case 'u':
+				if i+4 >= len(b) {
+					return -1
+				}
+				for _, h := range b[i+1 : i+5] {
+					if !isHex(h) {
+						return -1
+					}
+				}
+				i += 4
+			default:
+				return -1
+			}
+		}
+	}
+	return -1
+}
+
+// plain returns the index of the first byte from i on that a string may not simply
+// hold. It looks at eight bytes in one step.
+func plain(b []byte, i int) int {
+	const (
+		ones = 0x0101010101010101
+		tops = 0x8080808080808080
+	)
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		quote, escape := w^(ones*'"'), w^(ones*'\\')
+		// A byte is zero, or less than a space, where borrowing sets its top bit.
+		// What borrows go on to set above it is wrong, but the lowest is right.
+		if hit := ((quote-ones)&^quote | (escape-ones)&^escape | (w-ones*' ')&^w) & tops; hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
+		}
+	}
+	for ; i < len(b); i++ {
+		if c := b[i]; c == '"' || c == '\\' || c < ' ' {
+			break
+		}
+	}
+	return i
+}
+
+func isHex(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
+}
+
+// number returns the index behind the number that starts at i, or -1.
+func number(b []byte, i int) int {
+	digits := func() bool {
+		start := i
+		for i < len(b) && b[i] >= '0' && b[i] <= '9' {
+			i++
+		}
+		return i > start
+	}
+	if i < len(b) && b[i] == '-' {
+		i++
+	}
+	if i < len(b) && b[i] == '0' {
+		i++
+	} else if !digits() {
+		return -1
+	}
+	if i < len(b) && b[i] == '.' {
+		i++
+		if !digits() {
+			return -1
+		}
+	}
+	if i < len(b) && (b[i] == 'e' || b[i] == 'E') {
+		i++
+		if i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		if !digits() {
+			return -1
+		}
+	}
+	return i
+}
+
+// value returns the index behind the JSON value that starts at i, or -1.
+func value(b []byte, i int) int {
+	var open [maxDepth]byte // the closing brackets that are awaited
+	depth := 0
+	for {
+		// A value starts at i.
+		if i >= len(b) {
+			return -1
+		}
+		switch c := b[i]; {
+		case c == '"':
+			i = str(b, i)
+		case c == '{' || c == '[':
+			if depth == maxDepth {
+				return -1
+			}
+			open[depth] = c + 2 // '{' and '}' stand two apart, as do '[' and ']'
+			depth++
+			i = space(b, i+1)
+			if i < len(b) && b[i] == open[depth-1] {
+				depth--
+				i++
+				break
+			}
+			if c == '{' {
+				if i = member(b, i); i < 0 {
+					return -1
+				}
+			}
+			continue
+		case bytes.HasPrefix(b[i:], []byte("true")), bytes.HasPrefix(b[i:], []byte("null")):
+			i += 4
+		case bytes.HasPrefix(b[i:], []byte("false")):
+			i += 5
+		default:
+			i = number(b, i)
+		}
+		// A value ends before i: close what closes, or go to the next.
+		for {
+			if i < 0 {
+				return -1
+			}
+			if depth == 0 {
+				return i
+			}
+			i = space(b, i)
+			if i >= len(b) {
+				return -1
+			}
+			if b[i] == open[depth-1] {
+				depth--
+				i++
+				continue
+			}
+			if b[i] != ',' {
+				return -1
+			}
+			i = space(b, i+1)
+			if open[depth-1] == '}' {
+				if i = member(b, i); i < 0 {
+					return -1
+				}
+			}
+			break
+		}
+	}
+}
+
+// member returns the index of the value whose key starts at i, or -1.
+func member(b []byte, i int) int {
+	if i = str(b, i); i < 0 {
+		return -1
+	}
+	if i = space(b, i); i >= len(b) || b[i] != ':' {
+		return -1
+	}
+	return space(b, i+1)
+}
+
+// unquote returns what the JSON string means; without escapes that is part of
+// it.
+func unquote(quoted []byte) []byte {
+	inside := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(inside, '\\') < 0 {
+		return inside
+	}
+	return unescape(inside)
+}
+
+// unescape decodes the inside of a JSON string that has escapes: rare, since no
+// client escapes what needs none.
+func unescape(inside []byte) []byte {
+	quoted := make([]byte, 0, len(inside)+2)
+	quoted = append(append(append(quoted, '"'), inside...), '"')
+	var s string
+	if err := json.Unmarshal(quoted, &s); err != nil {
+		return inside
+	}
+	return []byte(s)
+}

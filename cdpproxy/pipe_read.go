@@ -1,0 +1,95 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// readChunk is the least room for one read of the pipe, and what is read of
+	// a client at once.
+	readChunk = 64 << 10
+	// largestRead is how far the pipe's buffer grows before a message needs it:
+	// what a pipe holds.
+	largestRead = 1 << 20
+)
+
+// readPipe takes what the browser wrote, and routes every whole message.
+func (l *loop) readPipe() {
+	if free := cap(l.pipe) - len(l.pipe); free < readChunk {
+		l.pipe = append(make([]byte, 0, 2*cap(l.pipe)), l.pipe...)
+	}
+	n, err := unix.Read(l.m.events, l.pipe[len(l.pipe):cap(l.pipe)])
+	switch {
+	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
+		return
+	case err != nil || n == 0:
+		l.m.waking.Lock()
+		l.pipeEnded()
+		l.m.waking.Unlock()
+		return
+	}
+	l.m.reads.Add(1)
+	full := len(l.pipe)+n == cap(l.pipe)
+	l.pipe = l.pipe[:len(l.pipe)+n]
+	rest := l.pipe
+	kept, messages := false, 0
+	for {
+		end := bytes.IndexByte(rest[l.none:], 0)
+		if end < 0 {
+			l.none = len(rest)
+			break
+		}
+		if l.none+end > 0 {
+			kept = l.m.route(rest[:l.none+end]) || kept
+			messages++
+		}
+		rest, l.none = rest[l.none+end+1:], 0
+	}
+	if l.early = whole(rest); l.early {
+		_ = l.m.route(rest) // too small to be kept
+		rest, l.none = nil, 0
+		messages++
+	}
+	l.hurry.read(messages, l.m.answered, l.m.relayed || l.m.replied, l.m.awaited.Load())
+	l.m.answered, l.m.relayed, l.m.replied = false, false, false
+	switch {
+	case kept:
+		// A connection writes out of the buffer: it is that connection's now.
+		l.pipe = append(make([]byte, 0, max(readChunk, len(rest))), rest...)
+	case len(rest) < len(l.pipe):
+		l.pipe = l.pipe[:copy(l.pipe[:cap(l.pipe)], rest)]
+		if cap(l.pipe) > 4*largestRead && len(l.pipe) < readChunk {
+			l.pipe = append(make([]byte, 0, readChunk), l.pipe...)
+		}
+	}
+	// A browser that fills the buffer gets a larger one: fewer wake-ups.
+	if full && cap(l.pipe) < largestRead {
+		l.pipe = append(make([]byte, 0, 2*cap(l.pipe)), l.pipe...)
+	}
+}
+
+// earlyMessage is up to which size, in bytes, a message is looked at before its end
+// is marked.
+const earlyMessage = 16 << 10
+
+// whole tells whether b is a message that only lacks the zero byte behind it.
+// Chrome writes that by itself, later: waiting for it would cost a second wake-up
+// for each message. No JSON object is the beginning of another.
+func whole(b []byte) bool {
+	return len(b) > 1 && len(b) <= earlyMessage && b[len(b)-1] == '}' && value(b, 0) == len(b)
+}
+
+// pipeEnded refuses what comes now. m.waking is held.
+func (l *loop) pipeEnded() {
+	m := l.m
+	if m.events < 0 {
+		return
+	}
+	_ = unix.Close(m.events)
+	m.events = -1
+	l.pipe = nil
+	m.end(ErrBrowserGone)
+}

@@ -1,0 +1,108 @@
+package cdpproxy
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/lease"
+)
+
+// smallMessage is up to which size, in bytes, messages are copied so that they go
+// out in one piece: each write may wake the browser.
+const smallMessage = 32 << 10
+
+// send writes one message, of up to two parts, to the pipe, and waits where that
+// is full. With a fence, it passes only while that is open: the check and the
+// write are one step.
+func (m *Mux) send(fence *lease.Fence, head, tail []byte) error {
+	m.writing.Lock()
+	m.scratch = m.scratch[:0]
+	if len(head) <= smallMessage {
+		m.scratch = append(append(append(m.scratch, head...), tail...), 0)
+		head, tail = nil, nil
+	} else {
+		tail = append(tail, 0)
+	}
+	rest, err := m.begin(fence, head, tail)
+	if err != nil || len(rest) == 0 {
+		m.writing.Unlock()
+		return err
+	}
+	return m.finish(rest)
+}
+
+// begin checks the fence and writes what the pipe takes at once of what is in
+// scratch, and of head and tail after it. It returns the rest, for finish: until
+// then nobody else writes. m.writing is held.
+func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err error) {
+	if fence != nil {
+		if m.passed, err = fence.CheckAt(); err != nil {
+			return nil, err
+		}
+	}
+	m.parts, m.written, m.failed = [...][]byte{m.scratch, head, tail}, 0, nil
+	defer func() { m.parts = [3][]byte{} }()
+	if err := errors.Join(m.raw.Write(m.once), m.failed); err != nil {
+		return nil, pipeError(err)
+	}
+	n := m.written
+	for _, part := range m.parts {
+		if n >= len(part) {
+			n -= len(part)
+			continue
+		}
+		rest = append(rest, part[n:])
+		n = 0
+	}
+	return rest, nil
+}
+
+func (m *Mux) writeOnce(fd uintptr) bool {
+	m.written, m.failed = writeParts(int(fd), m.parts[:]...)
+	return true
+}
+
+// finish writes the rest of a message, and lets others write.
+func (m *Mux) finish(rest [][]byte) error {
+	defer m.writing.Unlock()
+	for _, part := range rest {
+		if _, err := m.commands.Write(part); err != nil {
+			return pipeError(err)
+		}
+	}
+	return nil
+}
+
+// writeParts writes what can be written at once, in one system call.
+func writeParts(fd int, parts ...[]byte) (n int, err error) {
+	only, several := parts[0], false
+	for _, part := range parts[1:] {
+		if len(part) > 0 {
+			several = several || len(only) > 0
+			only = part
+		}
+	}
+	for {
+		if several {
+			n, err = unix.Writev(fd, parts)
+		} else {
+			n, err = unix.Write(fd, only)
+		}
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return 0, nil
+		default:
+			return max(n, 0), err
+		}
+	}
+}
+
+func pipeError(err error) error {
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrBrowserGone, err)
+	}
+	return nil
+}

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+
+	"leasehold/lease"
 )
 
 type reply struct {
@@ -48,12 +50,13 @@ func (c *calls) settle(id int64, msg []byte) {
 
 // Call sends a command on the root session and waits for its result.
 func (m *Mux) Call(ctx context.Context, method string, params, result any) error {
-	return m.call(ctx, "", method, params, result, &m.calls)
+	return m.call(ctx, nil, "", method, params, result, &m.calls)
 }
 
-// call sends a command of the Mux's own on a session ("" is the root) and waits
-// for the answer, which comes in where calls of that session are.
-func (m *Mux) call(ctx context.Context, session, method string, params, result any, on *calls) error {
+// call sends a command of the Mux's own on a session ("" is the root), through the
+// fence unless that is nil, and waits for the reply. on are the calls that wait for
+// replies of that session.
+func (m *Mux) call(ctx context.Context, fence *lease.Fence, session, method string, params, result any, on *calls) error {
 	if params == nil {
 		params = struct{}{}
 	}
@@ -76,7 +79,7 @@ func (m *Mux) call(ctx context.Context, session, method string, params, result a
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
-	if err := m.send(nil, msg, nil); err != nil {
+	if err := m.send(fence, msg, nil); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	select {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"sync"
+
+	"leasehold/lease"
 )
 
 // Event is a CDP event that an observer asked for.
@@ -84,10 +86,24 @@ func (o *Observer) deliver(a answer, msg []byte) {
 // Call sends a command on one of the observer's sessions ("" is its browser
 // session) and waits for the result, which may be nil.
 func (o *Observer) Call(ctx context.Context, session, method string, params, result any) error {
+	return o.call(ctx, nil, session, method, params, result)
+}
+
+// CallFenced is Call for what is done in the name of a lease: like a client's
+// command, the call is sent only while the fence is open. The check and the write
+// are one step, so nothing is sent after the fence was shut or its deadline has
+// passed, however long the caller was held up after a check of its own. What is
+// refused returns an error that wraps the fence's cause, and the browser has not
+// seen it. The fence must not be nil.
+func (o *Observer) CallFenced(ctx context.Context, fence *lease.Fence, session, method string, params, result any) error {
+	return o.call(ctx, fence, session, method, params, result)
+}
+
+func (o *Observer) call(ctx context.Context, fence *lease.Fence, session, method string, params, result any) error {
 	if session == "" {
 		session = o.peer.session
 	}
-	return o.peer.mux.call(ctx, session, method, params, result, &o.calls)
+	return o.peer.mux.call(ctx, fence, session, method, params, result, &o.calls)
 }
 
 // Post sends a command whose answer nobody needs, without waiting.

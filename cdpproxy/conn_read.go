@@ -101,11 +101,24 @@ func (c *Conn) read(shared []byte) {
 	}
 }
 
-// take handles the whole frames that b begins with, and keeps what is left. b is
-// the connection's own, or good only until take returns.
+// take handles the whole frames that b begins with, and keeps the bytes behind them.
+// b is the connection's own, or good only until take returns.
 func (c *Conn) take(b []byte, owned bool) {
+	rest, held := c.takeFrames(b, owned)
+	c.commit()
+	c.keep(rest, owned, held)
+}
+
+// takeFrames handles the whole frames that b begins with, and returns the bytes
+// behind them. held says that these may begin with a whole frame all the same, since
+// the connection became busy. Whether it still is says nothing about that: the work
+// may be over by now.
+func (c *Conn) takeFrames(b []byte, owned bool) (rest []byte, held bool) {
 	c.want = 0
-	for c.phase == reading && !c.busy.Load() {
+	for c.phase == reading {
+		if c.busy.Load() {
+			return b, true
+		}
 		f, whole, bad := parseFrame(b, c.fragments())
 		if bad != nil {
 			c.refuse(bad)
@@ -138,8 +151,12 @@ func (c *Conn) take(b []byte, owned bool) {
 			}
 		}
 	}
-	c.commit()
-	c.unread = len(b) > 0 && c.busy.Load()
+	return b, false
+}
+
+// keep keeps the bytes that takeFrames left.
+func (c *Conn) keep(b []byte, owned, held bool) {
+	c.unread = held && len(b) > 0
 	switch {
 	case len(b) == 0 || c.phase != reading:
 		c.in = nil

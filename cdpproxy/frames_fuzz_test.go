@@ -42,16 +42,20 @@ func newOffline(t testing.TB) *offline {
 	return &offline{mux: m, commands: p[0]}
 }
 
+// conn is a fresh connection.
+func (b *offline) conn() *Conn {
+	p := &Peer{mux: b.mux, session: "S", base: "S"}
+	b.mux.peers["S"] = p
+	return &Conn{
+		peer: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
+		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
+	}
+}
+
 // feed gives the bytes to a fresh connection, in pieces that end where cuts says,
 // and returns what goes to the client and to the browser.
 func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end End, done phase) {
-	p := &Peer{mux: b.mux, session: "S", base: "S"}
-	b.mux.peers["S"] = p
-	c := &Conn{
-		peer: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
-	}
-	c.handler = noHandler{}
+	c := b.conn()
 	for i := 0; len(send) > 0 && c.phase == reading; i++ {
 		n := len(send)
 		if i < len(cuts) {

@@ -1,0 +1,19 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"testing"
+)
+
+// TestFramesBehindAHandledCommandAreNotForgotten: a command that the handler answers
+// stops the reading, and may be answered before the bytes behind it are put away.
+// They are read all the same, without waiting for the client to send more.
+func TestFramesBehindAHandledCommandAreNotForgotten(t *testing.T) {
+	c := newOffline(t).conn()
+	rest, held := c.takeFrames(bytes.Join([][]byte{clientFrame(0x81, `{"id":1,"method":"Lease.a"}`), clientFrame(0x81, `{"id":2,"method":"m"}`)}, nil), false)
+	c.work.Wait()
+	c.keep(rest, false, held)
+	if !c.unread || len(c.in) == 0 {
+		t.Errorf("unread is %v, with %d bytes kept", c.unread, len(c.in))
+	}
+}

@@ -65,24 +65,21 @@ func types(method []byte) bool {
 	return bytes.HasPrefix(method, inputs) && (bytes.HasSuffix(method, []byte(".insertText")) || bytes.HasSuffix(method, []byte(".dispatchKeyEvent")) || bytes.HasSuffix(method, []byte(".imeSetComposition")))
 }
 
-// noteActs notes when clients acted on pages, and typed into them.
+// noteActs notes when clients acted on pages, and typed into them. Connections may
+// come out of order: a later time stays.
 func (m *Mux) noteActs(at boottime.Instant, sent ...staged) {
-	acted := false
 	for i := range sent {
 		if !acts(sent[i].method) && !runsScript(sent[i].method, sent[i].params) {
 			continue
 		}
-		acted = true
 		m.mu.Lock()
+		m.acted.Store(max(m.acted.Load(), int64(at)))
 		target := m.attached[string(sent[i].session)]
 		note(&m.actedOn, target, at)
 		if types(sent[i].method) {
 			note(&m.typed, target, at)
 		}
 		m.mu.Unlock()
-	}
-	if acted {
-		m.acted.Store(int64(at))
 	}
 }
 
@@ -99,7 +96,7 @@ func note(m *map[string]boottime.Instant, target string, at boottime.Instant) {
 			target = ""
 		}
 	}
-	(*m)[target] = at
+	(*m)[target] = max((*m)[target], at)
 }
 
 // How Chrome's answers to Target.createTarget and Page.navigate begin, after their

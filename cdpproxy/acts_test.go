@@ -47,6 +47,18 @@ func TestWhatActsOnAPage(t *testing.T) {
 	}
 }
 
+// TestALateNoteDoesNotTurnTimeBack: connections note what they sent on their own, so
+// that a later command may be noted first.
+func TestALateNoteDoesNotTurnTimeBack(t *testing.T) {
+	m := &Mux{attached: map[string]string{"S": "T"}}
+	for _, at := range []boottime.Instant{9, 5} {
+		m.noteActs(at, staged{command: command{method: []byte("Input.insertText"), session: []byte("S")}})
+	}
+	if m.Acted() != 9 || m.ActedOn("T") != 9 || m.Typed("T") != 9 {
+		t.Errorf("acted at %d, on the target at %d, typed at %d, want 9", m.Acted(), m.ActedOn("T"), m.Typed("T"))
+	}
+}
+
 // TestWhatClientsOpened: only Chrome's own answers prove it.
 func TestWhatClientsOpened(t *testing.T) {
 	m := &Mux{typed: map[string]boottime.Instant{"T": 1}}

@@ -27,7 +27,7 @@ type Peer struct {
 	fenced  bool                   // pause nothing more: fail it
 	freeing bool                   // let go of targets that wait
 
-	trail trail
+	log commandLog
 }
 
 func newPeer(m *Mux, session string, token lease.Token) *Peer {

@@ -58,9 +58,9 @@ func (c *Conn) handle(msg []byte) {
 	case bytes.HasPrefix(cmd.method, leaseDomain):
 		c.mu.Lock()
 		c.asked[string(cmd.session)] = true
-		c.peer.trail.add(cmd.session, cmd.method)
+		c.peer.log.add(cmd.session, cmd.method)
 		c.mu.Unlock()
-		c.peer.trail.stamp(1, boottime.Now())
+		c.peer.log.stamp(1, boottime.Now())
 		result, err := c.handler.Lease(c.ctx, method, cmd.params)
 		last, ends := result.(Last)
 		if ends {
@@ -75,9 +75,9 @@ func (c *Conn) handle(msg []byte) {
 		c.answer(cmd, struct{}{}, nil)
 		c.mu.Lock()
 		c.closing = true
-		c.peer.trail.add(cmd.session, cmd.method)
+		c.peer.log.add(cmd.session, cmd.method)
 		c.mu.Unlock()
-		c.peer.trail.stamp(1, boottime.Now())
+		c.peer.log.stamp(1, boottime.Now())
 		c.handler.CloseBrowser()
 		return
 	case method == "Target.closeTarget" || method == "Page.close":
@@ -90,7 +90,7 @@ func (c *Conn) handle(msg []byte) {
 		err := c.peer.mux.send(c.fence, head, tail)
 		if err == nil {
 			now := boottime.Now()
-			c.peer.trail.stamp(1, now)
+			c.peer.log.stamp(1, now)
 			c.peer.mux.noteActs(now, staged{cmd, w})
 		}
 		c.sent(err, staged{cmd, w})

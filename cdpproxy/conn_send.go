@@ -73,7 +73,7 @@ func (c *Conn) register(cmd command) (way, bool) {
 		c.peer.mux.awaited.Add(1)
 	}
 	ids[cmd.id] = w.disposes
-	c.peer.trail.add(cmd.session, cmd.method)
+	c.peer.log.add(cmd.session, cmd.method)
 	return w, true
 }
 
@@ -96,7 +96,7 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	m := c.peer.mux
 	rest, err := m.begin(c.fence, head, tail)
 	if err == nil {
-		c.peer.trail.stamp(len(c.staged), m.passed)
+		c.peer.log.stamp(len(c.staged), m.passed)
 		m.noteActs(m.passed, c.staged...)
 	}
 	if err != nil || len(rest) == 0 {

@@ -104,7 +104,7 @@ func (m *Mux) watch(p *Peer, a answer, msg []byte) {
 		}
 		m.mu.Unlock()
 		m.ledger.note(lineAttached, p.session, e.Params.SessionID)
-		p.trail.attached(e.Params.SessionID, e.Params.TargetInfo.TargetID)
+		p.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
 		p.childAttached(e.Params.SessionID, e.Params.Waiting)
 	case bytes.HasPrefix(msg, paused), bytes.HasPrefix(msg, authRequired):
 		var e struct {

@@ -19,52 +19,52 @@ type Command struct {
 }
 
 // trailLength is how many commands a trail remembers.
-const trailLength = 256
+const commandLogLength = 256
 
 // trail remembers the last commands of a peer's connection. It is written on the
 // data path, so it takes no lock, reads no clock and allocates nothing there: add
 // is called with the connection's mutex held anyway, and stamp is given the time
 // that the fence read.
-type trail struct {
-	steps []step // grows to trailLength, and is a ring from then on
-	added int    // ever; taken is how many of those were taken
+type commandLog struct {
+	ring  []loggedCommand // grows to trailLength, and is a ring from then on
+	added int             // ever; taken is how many of those were taken
 	taken int
 
 	mu      sync.Mutex
 	targets map[string]string // by session, also of those that are detached
 }
 
-type step struct {
+type loggedCommand struct {
 	// at is zero until the command went out. It is accessed atomically.
-	at                  int64
-	sessionLen, nameLen uint8
-	session             [32]byte // as long as Chrome's are
-	name                [54]byte
+	at                    int64
+	sessionLen, methodLen uint8
+	session               [32]byte // as long as Chrome's are
+	method                [54]byte
 }
 
 // add notes a command that is about to be sent. The connection's mutex is held.
-func (t *trail) add(session, method []byte) {
-	if len(t.steps) < trailLength {
-		t.steps = append(t.steps, step{})
+func (t *commandLog) add(session, method []byte) {
+	if len(t.ring) < commandLogLength {
+		t.ring = append(t.ring, loggedCommand{})
 	}
-	s := &t.steps[t.added%trailLength]
+	s := &t.ring[t.added%commandLogLength]
 	atomic.StoreInt64(&s.at, 0)
 	s.sessionLen = uint8(copy(s.session[:], session))
-	s.nameLen = uint8(copy(s.name[:], method))
+	s.methodLen = uint8(copy(s.method[:], method))
 	t.added++
 }
 
 // stamp says when the last n that were added went out. Whoever adds calls it.
-func (t *trail) stamp(n int, at boottime.Instant) {
-	for i := max(0, t.added-min(n, trailLength)); i < t.added; i++ {
-		atomic.StoreInt64(&t.steps[i%trailLength].at, int64(at))
+func (t *commandLog) stamp(n int, at boottime.Instant) {
+	for i := max(0, t.added-min(n, commandLogLength)); i < t.added; i++ {
+		atomic.StoreInt64(&t.ring[i%commandLogLength].at, int64(at))
 	}
 }
 
 // maxTargets bounds how many sessions a trail knows the targets of.
 const maxTargets = 2048
 
-func (t *trail) attached(session, target string) {
+func (t *commandLog) setTarget(session, target string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.targets == nil || len(t.targets) >= maxTargets {
@@ -75,21 +75,21 @@ func (t *trail) attached(session, target string) {
 
 // take returns what was added since the last take and went out, oldest first, and
 // how many more there were. The connection's mutex is held, or it is gone.
-func (t *trail) take() (commands []Command, missed int) {
+func (t *commandLog) drain() (commands []Command, missed int) {
 	now, wall := boottime.Now(), time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	from := max(t.taken, t.added-trailLength)
+	from := max(t.taken, t.added-commandLogLength)
 	missed = from - t.taken
 	for i := from; i < t.added; i++ {
-		s := &t.steps[i%trailLength]
+		s := &t.ring[i%commandLogLength]
 		at := boottime.Instant(atomic.LoadInt64(&s.at))
 		if at == 0 {
 			continue
 		}
 		session := string(s.session[:s.sessionLen])
 		commands = append(commands, Command{
-			At: wall.Add(at.Sub(now)), Session: session, Target: t.targets[session], Method: string(s.name[:s.nameLen]),
+			At: wall.Add(at.Sub(now)), Session: session, Target: t.targets[session], Method: string(s.method[:s.methodLen]),
 		})
 	}
 	t.taken = t.added
@@ -109,15 +109,15 @@ func (p *Peer) Commands() (commands []Command, missed int) {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 	}
-	commands, missed = p.trail.take()
+	commands, missed = p.log.drain()
 	if base == "" {
 		return commands, missed
 	}
-	p.trail.mu.Lock()
-	defer p.trail.mu.Unlock()
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
 	for i := range commands { // a page's own socket names no session
 		if commands[i].Session == "" {
-			commands[i].Session, commands[i].Target = base, p.trail.targets[base]
+			commands[i].Session, commands[i].Target = base, p.log.targets[base]
 		}
 	}
 	return commands, missed

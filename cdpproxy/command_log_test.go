@@ -9,17 +9,17 @@ import (
 	"leasehold/internal/boottime"
 )
 
-func TestTrail(t *testing.T) {
-	var tr trail
-	tr.attached("S1", "T1")
+func TestCommandLog(t *testing.T) {
+	var log commandLog
+	log.setTarget("S1", "T1")
 	long := strings.Repeat("m", 100)
 	for _, c := range [][2]string{{"", "Browser.getVersion"}, {"S1", "Page.navigate"}, {strings.Repeat("s", 100), long}} {
-		tr.add([]byte(c[0]), []byte(c[1]))
+		log.add([]byte(c[0]), []byte(c[1]))
 	}
 	at := boottime.Now()
-	tr.stamp(3, at)
-	tr.add(nil, []byte("Never.sent"))
-	got, missed := tr.take()
+	log.stamp(3, at)
+	log.add(nil, []byte("Never.sent"))
+	got, missed := log.drain()
 	if len(got) != 3 || missed != 0 {
 		t.Fatalf("%+v, %d missed", got, missed)
 	}
@@ -32,28 +32,28 @@ func TestTrail(t *testing.T) {
 	if !strings.HasPrefix(long, got[2].Method) || len(got[2].Session) != 32 {
 		t.Errorf("%+v", got[2])
 	}
-	if again, missed := tr.take(); len(again) != 0 || missed != 0 {
+	if again, missed := log.drain(); len(again) != 0 || missed != 0 {
 		t.Errorf("taken twice: %+v, %d", again, missed)
 	}
-	for i := range 3 * trailLength {
-		tr.add(nil, fmt.Append(nil, "A.", i))
+	for i := range 3 * commandLogLength {
+		log.add(nil, fmt.Append(nil, "A.", i))
 	}
-	tr.stamp(3*trailLength, at)
-	got, missed = tr.take()
-	if len(got) != trailLength || missed != 2*trailLength || got[0].Method != fmt.Sprint("A.", 2*trailLength) || got[trailLength-1].Method != fmt.Sprint("A.", 3*trailLength-1) {
+	log.stamp(3*commandLogLength, at)
+	got, missed = log.drain()
+	if len(got) != commandLogLength || missed != 2*commandLogLength || got[0].Method != fmt.Sprint("A.", 2*commandLogLength) || got[commandLogLength-1].Method != fmt.Sprint("A.", 3*commandLogLength-1) {
 		t.Errorf("%d, %d missed, from %v", len(got), missed, got[0])
 	}
 }
 
 // A command is remembered at no cost that shows: no allocation, lock or clock.
-func TestTrailAllocatesNothing(t *testing.T) {
-	var tr trail
+func TestCommandLogAllocatesNothing(t *testing.T) {
+	var log commandLog
 	session, method, at := []byte("0123456789ABCDEF0123456789ABCDEF"), []byte("Runtime.evaluate"), boottime.Now()
 	one := func() {
-		tr.add(session, method)
-		tr.stamp(1, at)
+		log.add(session, method)
+		log.stamp(1, at)
 	}
-	for range trailLength {
+	for range commandLogLength {
 		one()
 	}
 	if n := testing.AllocsPerRun(1000, one); n != 0 {
@@ -61,13 +61,13 @@ func TestTrailAllocatesNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkTrail(b *testing.B) {
-	var tr trail
+func BenchmarkCommandLog(b *testing.B) {
+	var log commandLog
 	session, method, at := []byte("0123456789ABCDEF0123456789ABCDEF"), []byte("Runtime.evaluate"), boottime.Now()
 	b.ReportAllocs()
 	for b.Loop() {
-		tr.add(session, method)
-		tr.stamp(1, at)
+		log.add(session, method)
+		log.stamp(1, at)
 	}
 }
 

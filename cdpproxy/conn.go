@@ -67,21 +67,21 @@ type Conn struct {
 
 	staged []staged // commands that go out with the next commit
 
-	work sync.WaitGroup
-	busy atomic.Bool // a goroutine has the last message in hand: nothing is read
+	offloading sync.WaitGroup
+	busy       atomic.Bool // a goroutine has the last message in hand: nothing is read
 
-	mu       sync.Mutex
-	todo     []func() // for that goroutine
-	fd       int      // -1 while it is not served
-	out      outbox
-	blocked  bool // the socket takes no more: the loop waits for it
-	broken   error
-	dirty    bool // on the loop's list of what to flush
-	cut      bool
-	deadline time.Time                      // zero: none
-	closing  bool                           // the client sent Browser.close
-	pending  map[string]map[int64]*disposal // ids in flight by session; "" is the connection's own
-	asked    map[string]bool                // sessions that used the Lease domain
+	mu        sync.Mutex
+	offloaded []func() // for that goroutine
+	fd        int      // -1 while it is not served
+	out       outbox
+	blocked   bool // the socket takes no more: the loop waits for it
+	broken    error
+	dirty     bool // on the loop's list of what to flush
+	cut       bool
+	deadline  time.Time                      // zero: none
+	closing   bool                           // the client sent Browser.close
+	pending   map[string]map[int64]*disposal // ids in flight by session; "" is the connection's own
+	asked     map[string]bool                // sessions that used the Lease domain
 }
 
 // phase is how far a connection is.
@@ -157,7 +157,7 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 		return End{Err: err}
 	}
 	end := <-c.ended
-	c.work.Wait()
+	c.offloading.Wait()
 	c.unserve()
 	return end
 }

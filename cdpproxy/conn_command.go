@@ -38,7 +38,7 @@ func (c *Conn) command(msg []byte, owned bool) {
 			msg = slices.Clone(msg)
 		}
 		c.commit()
-		c.aside(func() { c.handle(msg) })
+		c.offload(func() { c.handle(msg) })
 	}
 }
 
@@ -120,26 +120,26 @@ func (c *Conn) answer(cmd command, result any, problem *Error) {
 }
 
 // aside runs what may block, in order. The connection is not read in the meantime.
-func (c *Conn) aside(f func()) {
+func (c *Conn) offload(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.todo = append(c.todo, f)
+	c.offloaded = append(c.offloaded, f)
 	if !c.busy.Swap(true) {
-		c.work.Go(c.doAside)
+		c.offloading.Go(c.runOffloaded)
 	}
 }
 
-func (c *Conn) doAside() {
+func (c *Conn) runOffloaded() {
 	for {
 		c.mu.Lock()
-		if len(c.todo) == 0 {
+		if len(c.offloaded) == 0 {
 			c.busy.Store(false)
 			c.mu.Unlock()
 			_ = c.peer.mux.wake() // fails for joining connections only
 			return
 		}
-		f := c.todo[0]
-		c.todo = c.todo[1:]
+		f := c.offloaded[0]
+		c.offloaded = c.offloaded[1:]
 		c.mu.Unlock()
 		f()
 	}

@@ -11,7 +11,7 @@ import (
 func TestFramesBehindAHandledCommandAreNotForgotten(t *testing.T) {
 	c := newOffline(t).conn()
 	rest, held := c.takeFrames(bytes.Join([][]byte{clientFrame(0x81, `{"id":1,"method":"Lease.a"}`), clientFrame(0x81, `{"id":2,"method":"m"}`)}, nil), false)
-	c.work.Wait()
+	c.offloading.Wait()
 	c.keep(rest, false, held)
 	if !c.unread || len(c.in) == 0 {
 		t.Errorf("unread is %v, with %d bytes kept", c.unread, len(c.in))

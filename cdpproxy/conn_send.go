@@ -113,7 +113,7 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 		list[i].command = list[i].clone()
 	}
 	if err != nil {
-		c.aside(func() { c.sent(err, list...) })
+		c.offload(func() { c.sent(err, list...) })
 		return
 	}
 	// The pipe is full, and whoever waits for it to empty goes on holding the
@@ -123,7 +123,7 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 			rest[i] = slices.Clone(rest[i])
 		}
 	}
-	c.aside(func() { c.sent(m.finish(rest), list...) })
+	c.offload(func() { c.sent(m.finish(rest), list...) })
 }
 
 // sent takes back what could not be sent, and tells the client.

@@ -316,14 +316,14 @@ func checkGlance(t interface{ Fatalf(string, ...any) }, msg []byte) {
 		return
 	}
 	valid := json.Valid(msg) && msg[0] == '{' && msg[len(msg)-1] == '}'
-	if whole(msg) != (valid && len(msg) <= earlyMessage && depth(msg) <= maxDepth) {
-		t.Fatalf("%.300q: whole: %v", msg, whole(msg))
+	if isWholeMessage(msg) != (valid && len(msg) <= maxEarlyMessage && depth(msg) <= maxDepth) {
+		t.Fatalf("%.300q: whole: %v", msg, isWholeMessage(msg))
 	}
 	if !valid {
 		return // not from Chrome: what matters is that nothing breaks
 	}
 	for i := range msg {
-		if whole(msg[:i]) {
+		if isWholeMessage(msg[:i]) {
 			t.Fatalf("%.300q: its beginning %.300q is taken for a message", msg, msg[:i])
 		}
 	}

@@ -69,7 +69,7 @@ func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end En
 			c.take(piece, false)
 			clear(piece) // good only until then
 		}
-		for c.work.Wait(); c.unread && c.phase == reading; c.work.Wait() {
+		for c.offloading.Wait(); c.unread && c.phase == reading; c.offloading.Wait() {
 			c.unread = false
 			c.take(c.in, true)
 		}

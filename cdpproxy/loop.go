@@ -17,14 +17,14 @@ type loop struct {
 	conns []*Conn
 	fds   []unix.PollFd // the wake-up, the pipe, and then the conns'
 
-	in   []byte // what a client sent
-	pipe []byte // what the browser sent; it begins with a message
-	none int    // bytes of pipe that are known to hold no end of a message
+	in      []byte // what a client sent
+	pipe    []byte // what the browser sent; it begins with a message
+	scanned int    // bytes of pipe that are known to hold no end of a message
 	// early says that the zero byte of the last message is still to come.
-	early bool
+	endPending bool
 
 	spin  spinner
-	hurry hurry
+	pacer readPacer
 }
 
 // run serves until the pipe has ended and the last connection with it. Another
@@ -38,7 +38,7 @@ func (m *Mux) run() {
 }
 
 // fixed are the descriptors that come before the connections'.
-const fixed = 2
+const fixedDescriptors = 2
 
 // gather makes the list of what to wait for. It is false when there is nothing
 // left and the loop has ended.
@@ -74,12 +74,12 @@ func (l *loop) wait() {
 	asked := m.asked
 	m.asked = false
 	if asked {
-		l.hurry.asked = time.Now()
+		l.pacer.lastCommand = time.Now()
 	}
 	if asked && awaited > 0 && awaited <= spinAwaited && l.spin.wait(l.fds) {
 		return
 	}
-	if rest := l.hurry.pause(); rest > 0 && m.events >= 0 {
+	if rest := l.pacer.nextDelay(); rest > 0 && m.events >= 0 {
 		l.fds[1].Fd = -1 // the pipe fills for a moment
 		pause := unix.NsecToTimespec(int64(rest))
 		if n, err := unix.Ppoll(l.fds, &pause, nil); n == 0 && err == nil {
@@ -87,9 +87,9 @@ func (l *loop) wait() {
 		}
 		return
 	}
-	if l.early {
+	if l.endPending {
 		// Its writer may only need this processor: a sleep would be a short one.
-		l.early = false
+		l.endPending = false
 		if yield(); pollNow(l.fds) {
 			return
 		}
@@ -124,7 +124,7 @@ func (l *loop) turn() {
 	}
 	left := l.conns[:0]
 	for i, c := range l.conns {
-		events := l.fds[fixed+i].Revents
+		events := l.fds[fixedDescriptors+i].Revents
 		if events&(unix.POLLOUT|unix.POLLHUP|unix.POLLERR) != 0 {
 			c.writable()
 		}

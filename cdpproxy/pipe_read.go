@@ -37,23 +37,23 @@ func (l *loop) readPipe() {
 	rest := l.pipe
 	kept, messages := false, 0
 	for {
-		end := bytes.IndexByte(rest[l.none:], 0)
+		end := bytes.IndexByte(rest[l.scanned:], 0)
 		if end < 0 {
-			l.none = len(rest)
+			l.scanned = len(rest)
 			break
 		}
-		if l.none+end > 0 {
-			kept = l.m.route(rest[:l.none+end]) || kept
+		if l.scanned+end > 0 {
+			kept = l.m.route(rest[:l.scanned+end]) || kept
 			messages++
 		}
-		rest, l.none = rest[l.none+end+1:], 0
+		rest, l.scanned = rest[l.scanned+end+1:], 0
 	}
-	if l.early = whole(rest); l.early {
+	if l.endPending = isWholeMessage(rest); l.endPending {
 		_ = l.m.route(rest) // too small to be kept
-		rest, l.none = nil, 0
+		rest, l.scanned = nil, 0
 		messages++
 	}
-	l.hurry.read(messages, l.m.answered, l.m.relayed || l.m.replied, l.m.awaited.Load())
+	l.pacer.afterRead(messages, l.m.answered, l.m.relayed || l.m.replied, l.m.awaited.Load())
 	l.m.answered, l.m.relayed, l.m.replied = false, false, false
 	switch {
 	case kept:
@@ -73,13 +73,13 @@ func (l *loop) readPipe() {
 
 // earlyMessage is up to which size, in bytes, a message is looked at before its end
 // is marked.
-const earlyMessage = 16 << 10
+const maxEarlyMessage = 16 << 10
 
 // whole tells whether b is a message that only lacks the zero byte behind it.
 // Chrome writes that by itself, later: waiting for it would cost a second wake-up
 // for each message. No JSON object is the beginning of another.
-func whole(b []byte) bool {
-	return len(b) > 1 && len(b) <= earlyMessage && b[len(b)-1] == '}' && value(b, 0) == len(b)
+func isWholeMessage(b []byte) bool {
+	return len(b) > 1 && len(b) <= maxEarlyMessage && b[len(b)-1] == '}' && value(b, 0) == len(b)
 }
 
 // pipeEnded refuses what comes now. m.waking is held.

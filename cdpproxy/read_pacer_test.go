@@ -22,7 +22,7 @@ func TestTheLaunchersOwnEventsWaitForEachOther(t *testing.T) {
 		asked time.Duration // before the first
 		reads []reading
 	}{
-		{"a page loads while a client waits for it", 80 * time.Millisecond, []reading{{200 * us, 1, false, false, ownRest}, {ownRest, 8, false, false, ownRest}}},
+		{"a page loads while a client waits for it", 80 * time.Millisecond, []reading{{200 * us, 1, false, false, launcherDelay}, {launcherDelay, 8, false, false, launcherDelay}}},
 		{"a client asked just now", 100 * us, []reading{{200 * us, 1, false, false, 0}, {200 * us, 1, false, false, 0}}},
 		{"a client asked a while ago", 8 * time.Millisecond, []reading{{0, 1, false, false, time.Millisecond}}},
 		{"the client's own events", 80 * time.Millisecond, []reading{{200 * us, 1, true, false, 0}}},
@@ -30,15 +30,15 @@ func TestTheLaunchersOwnEventsWaitForEachOther(t *testing.T) {
 		{"an answer to the launcher", 80 * time.Millisecond, []reading{{200 * us, 1, true, false, 0}}},
 		{"a large message on its way", 80 * time.Millisecond, []reading{{200 * us, 0, false, false, 0}, {200 * us, 0, false, false, 0}}},
 		{"they come slowly", 80 * time.Millisecond, []reading{{20 * time.Millisecond, 1, false, false, 0}, {20 * time.Millisecond, 1, false, false, 0}}},
-		{"they end", 80 * time.Millisecond, []reading{{200 * us, 1, false, false, ownRest}, {ownRest, 1, false, false, 0}}},
+		{"they end", 80 * time.Millisecond, []reading{{200 * us, 1, false, false, launcherDelay}, {launcherDelay, 1, false, false, 0}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := hurry{asked: time.Now().Add(-c.asked), last: time.Now()}
+				h := readPacer{lastCommand: time.Now().Add(-c.asked), lastRead: time.Now()}
 				for i, r := range c.reads {
 					time.Sleep(r.after)
-					h.read(r.messages, r.answered, r.wanted, 1)
-					if got := h.pause(); got != r.want {
+					h.afterRead(r.messages, r.answered, r.wanted, 1)
+					if got := h.nextDelay(); got != r.want {
 						t.Errorf("%d: a rest of %v, want %v", i, got, r.want)
 					}
 				}

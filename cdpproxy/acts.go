@@ -67,14 +67,14 @@ func types(method []byte) bool {
 
 // noteActs notes when clients acted on pages, and typed into them. Connections may
 // come out of order: a later time stays.
-func (m *Mux) noteActs(at boottime.Instant, sent ...staged) {
+func (m *Mux) noteActs(at boottime.Instant, sent ...stagedCommand) {
 	for i := range sent {
 		if !acts(sent[i].method) && !runsScript(sent[i].method, sent[i].params) {
 			continue
 		}
 		m.mu.Lock()
 		m.acted.Store(max(m.acted.Load(), int64(at)))
-		target := m.attached[string(sent[i].session)]
+		target := m.clientTargets[string(sent[i].session)]
 		note(&m.actedOn, target, at)
 		if types(sent[i].method) {
 			note(&m.typed, target, at)

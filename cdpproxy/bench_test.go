@@ -49,13 +49,13 @@ func roundTrip(tb testing.TB) func() {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = errors.Join(unix.Close(sockets[0]), unix.Close(sockets[1])) })
-	p := newPeer(m.mux, "S", 1)
+	p := newClientSession(m.mux, "S", 1)
 	c := &Conn{
-		peer: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
-		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: []byte(`,"sessionId":"S"}`),
+		session: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
+		pending: map[string]map[int64]*continuedRequest{"": {}}, asked: map[string]bool{}, tail: []byte(`,"sessionId":"S"}`),
 	}
 	p.conn = c
-	m.mux.peers["S"], m.mux.peers["P"] = p, p
+	m.mux.owners["S"], m.mux.owners["P"] = p, p
 	frame := clientFrame(0x81, `{"id":7,"method":"Runtime.evaluate","params":{"expression":"1+1"},"sessionId":"P"}`)
 	event := `{"method":"Network.requestWillBeSent","params":{"request":{"url":"http://a/","method":"GET"}},"sessionId":"P"}`
 	reply := `{"id":7,"result":{"result":{"type":"number","value":2}},"sessionId":"P"}`

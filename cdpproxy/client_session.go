@@ -13,42 +13,42 @@ import (
 // until the peer is closed, since closing it would send the requests that the
 // client had paused and drop its contexts.
 type Peer struct {
-	mux     *Mux
-	session string // the browser session
-	base    string // where messages without a session go: session, or one page's
-	token   lease.Token
-	left    bool // a launcher before opened it
+	mux       *Mux
+	id        string // the browser session
+	defaultID string // where messages without a session go: session, or one page's
+	token     lease.Token
+	inherited bool // a launcher before opened it
 
-	mu      sync.Mutex
-	conn    *Conn
-	watcher *Observer
-	paused  map[pausedRequest]bool // by request; true where it waits for credentials
-	waiting map[string]bool        // sessions whose target waits for a debugger
-	fenced  bool                   // pause nothing more: fail it
-	freeing bool                   // let go of targets that wait
+	mu                 sync.Mutex
+	conn               *Conn
+	observer           *Observer
+	paused             map[pausedRequest]bool // by request; true where it waits for credentials
+	waitingForDebugger map[string]bool        // sessions whose target waits for a debugger
+	fenced             bool                   // pause nothing more: fail it
+	freed              bool                   // let go of targets that wait
 
 	log commandLog
 }
 
-func newPeer(m *Mux, session string, token lease.Token) *Peer {
-	return &Peer{mux: m, session: session, base: session, token: token, paused: map[pausedRequest]bool{}, waiting: map[string]bool{}}
+func newClientSession(m *Mux, session string, token lease.Token) *Peer {
+	return &Peer{mux: m, id: session, defaultID: session, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}}
 }
 
 // takeUp registers what a launcher before left open, before anything is read: the
 // pipe may still hold what Chrome said of it meanwhile.
-func (m *Mux) takeUp() {
+func (m *Mux) inheritSessions() {
 	if m.ledger == nil {
 		return
 	}
-	for _, was := range m.ledger.left {
-		p := newPeer(m, was.session, was.token)
-		p.left, p.paused = true, was.paused
-		m.peers[was.session] = p
+	for _, was := range m.ledger.inherited {
+		p := newClientSession(m, was.id, was.token)
+		p.inherited, p.paused = true, was.paused
+		m.owners[was.id] = p
 		for _, child := range was.children {
-			m.peers[child] = p
-			p.waiting[child] = true // it may be; to be let go does no harm
+			m.owners[child] = p
+			p.waitingForDebugger[child] = true // it may be; to be let go does no harm
 		}
-		m.left = append(m.left, p)
+		m.inherited = append(m.inherited, p)
 	}
 }
 
@@ -57,7 +57,7 @@ func (m *Mux) takeUp() {
 // Fence what they left before anything else.
 func (m *Mux) Left() map[lease.Token][]*Peer {
 	left := map[lease.Token][]*Peer{}
-	for _, p := range m.left {
+	for _, p := range m.inherited {
 		left[p.token] = append(left[p.token], p)
 	}
 	return left
@@ -65,7 +65,7 @@ func (m *Mux) Left() map[lease.Token][]*Peer {
 
 func (p *Peer) deliver(a answer, msg []byte) (kept bool) {
 	p.mu.Lock()
-	conn, watcher := p.conn, p.watcher
+	conn, watcher := p.conn, p.observer
 	p.mu.Unlock()
 	switch {
 	case conn != nil:
@@ -78,10 +78,10 @@ func (p *Peer) deliver(a answer, msg []byte) (kept bool) {
 }
 
 // observes tells whether the peer is the launcher's own.
-func (p *Peer) observes() bool {
+func (p *Peer) hasObserver() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.watcher != nil
+	return p.observer != nil
 }
 
 func (p *Peer) childAttached(session string, waiting bool) {
@@ -89,18 +89,18 @@ func (p *Peer) childAttached(session string, waiting bool) {
 		return
 	}
 	p.mu.Lock()
-	p.waiting[session] = true
-	free := p.freeing
+	p.waitingForDebugger[session] = true
+	free := p.freed
 	p.mu.Unlock()
 	if free {
 		p.mux.post(quiet(session, "Runtime.runIfWaitingForDebugger", nil))
 	}
 }
 
-func (p *Peer) forget(session string) {
+func (p *Peer) childDetached(session string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.waiting, session)
+	delete(p.waitingForDebugger, session)
 	for r := range p.paused {
 		if r.session == session {
 			delete(p.paused, r)
@@ -118,7 +118,7 @@ func (p *Peer) Fence() {
 	p.mu.Unlock()
 	for r, auth := range pending {
 		_ = p.mux.send(nil, failing(r, auth), nil) // a browser that is gone sends nothing
-		p.mux.ledger.note(lineSettled, r.session, r.request)
+		p.mux.ledger.append(lineSettled, r.session, r.request)
 	}
 }
 
@@ -128,42 +128,42 @@ func (p *Peer) Fence() {
 // made stay, and their pages with them.
 func (p *Peer) Free() {
 	p.mu.Lock()
-	p.freeing = true
-	waiting := p.waiting
-	p.waiting = map[string]bool{}
+	p.freed = true
+	waiting := p.waitingForDebugger
+	p.waitingForDebugger = map[string]bool{}
 	p.mu.Unlock()
-	p.mux.post(quiet(p.session, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
+	p.mux.post(quiet(p.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
 	for session := range waiting {
 		p.mux.post(quiet(session, "Runtime.runIfWaitingForDebugger", nil))
 	}
 	p.mux.mu.Lock()
 	var children []string
-	for session, owner := range p.mux.peers {
-		if owner == p && session != p.session {
+	for session, owner := range p.mux.owners {
+		if owner == p && session != p.id {
 			children = append(children, session)
 		}
 	}
 	p.mux.mu.Unlock()
 	for _, session := range children {
-		p.mux.post(quiet(p.session, "Target.detachFromTarget", map[string]string{"sessionId": session}))
+		p.mux.post(quiet(p.id, "Target.detachFromTarget", map[string]string{"sessionId": session}))
 	}
 }
 
 // Close detaches the peer's session in Chrome: contexts that its client made for
 // itself end, and requests that are still paused are sent.
 func (p *Peer) Close(ctx context.Context) error {
-	err := p.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": p.session}, nil)
+	err := p.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": p.id}, nil)
 	p.mux.mu.Lock()
-	for s, owner := range p.mux.peers {
+	for s, owner := range p.mux.owners {
 		if owner == p {
-			delete(p.mux.peers, s)
-			delete(p.mux.attached, s)
+			delete(p.mux.owners, s)
+			delete(p.mux.clientTargets, s)
 		}
 	}
 	p.mux.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("closing a peer: %w", err)
 	}
-	p.mux.ledger.note(lineClosed, p.session)
+	p.mux.ledger.append(lineClosed, p.id)
 	return nil
 }

@@ -100,8 +100,8 @@ func (t *commandLog) drain() (commands []Command, missed int) {
 // oldest first, and how many came before those that are remembered.
 func (p *Peer) Commands() (commands []Command, missed int) {
 	p.mu.Lock()
-	conn, base := p.conn, p.base
-	if base == p.session {
+	conn, base := p.conn, p.defaultID
+	if base == p.id {
 		base = ""
 	}
 	p.mu.Unlock()

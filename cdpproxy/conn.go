@@ -48,7 +48,7 @@ type Last struct {
 // Conn is one websocket connection of a session. The Mux's loop reads it, and is
 // alone with the fields that stand before mu; whoever holds mu may write to it.
 type Conn struct {
-	peer    *Peer
+	session *Peer
 	fence   *lease.Fence
 	handler Handler
 	ctx     context.Context // of Serve
@@ -65,7 +65,7 @@ type Conn struct {
 	end     End
 	ended   chan End // one place
 
-	staged []staged // commands that go out with the next commit
+	staged []stagedCommand // commands that go out with the next commit
 
 	offloading sync.WaitGroup
 	busy       atomic.Bool // a goroutine has the last message in hand: nothing is read
@@ -78,10 +78,10 @@ type Conn struct {
 	broken    error
 	dirty     bool // on the loop's list of what to flush
 	cut       bool
-	deadline  time.Time                      // zero: none
-	closing   bool                           // the client sent Browser.close
-	pending   map[string]map[int64]*disposal // ids in flight by session; "" is the connection's own
-	asked     map[string]bool                // sessions that used the Lease domain
+	deadline  time.Time                              // zero: none
+	closing   bool                                   // the client sent Browser.close
+	pending   map[string]map[int64]*continuedRequest // ids in flight by session; "" is the connection's own
+	asked     map[string]bool                        // sessions that used the Lease domain
 }
 
 // phase is how far a connection is.
@@ -102,32 +102,32 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 		return nil, err
 	}
 	c := &Conn{
-		peer: p, fence: fence, handler: h, fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{},
+		session: p, fence: fence, handler: h, fd: -1, ended: make(chan End, 1),
+		pending: map[string]map[int64]*continuedRequest{"": {}}, asked: map[string]bool{},
 	}
 	if target != "" {
 		var r struct {
 			SessionID string `json:"sessionId"`
 		}
 		params := map[string]any{"targetId": target, "flatten": true}
-		attaching := &Observer{peer: p}
+		attaching := &Observer{session: p}
 		p.mu.Lock()
-		p.watcher = attaching
+		p.observer = attaching
 		p.mu.Unlock()
 		if err := attaching.Call(ctx, "", "Target.attachToTarget", params, &r); err != nil {
 			return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
 		}
-		p.base = r.SessionID
+		p.defaultID = r.SessionID
 	}
-	c.tail = append(append(append(make([]byte, 0, 64), sessionKey...), p.base...), '"', '}')
+	c.tail = append(append(append(make([]byte, 0, 64), sessionKey...), p.defaultID...), '"', '}')
 	p.mu.Lock()
-	p.conn, p.watcher = c, nil
+	p.conn, p.observer = c, nil
 	p.mu.Unlock()
 	return c, nil
 }
 
 // Peer is what the connection leaves behind when it ends.
-func (c *Conn) Peer() *Peer { return c.peer }
+func (c *Conn) Peer() *Peer { return c.session }
 
 // Serve carries messages until either side ends, and closes conn. buffered holds
 // what was read of conn already.
@@ -152,7 +152,7 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 	}
 	c.mu.Unlock()
 	c.flush()
-	if err := c.peer.mux.wake(c); err != nil {
+	if err := c.session.mux.wake(c); err != nil {
 		c.unserve()
 		return End{Err: err}
 	}
@@ -171,9 +171,9 @@ func (c *Conn) unserve() {
 
 // retire leaves the peer without its connection.
 func (c *Conn) retire() {
-	c.peer.mu.Lock()
-	c.peer.conn = nil
-	c.peer.mu.Unlock()
+	c.session.mu.Lock()
+	c.session.conn = nil
+	c.session.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.cut = true

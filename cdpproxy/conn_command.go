@@ -29,7 +29,7 @@ func (c *Conn) command(msg []byte, owned bool) {
 		c.refuse(errNotUTF8)
 	case bad != nil:
 		c.answer(cmd, nil, bad)
-	case cmd.inSession && !c.peer.mux.owns(c.peer, cmd.session):
+	case cmd.inSession && !c.session.mux.owns(c.session, cmd.session):
 		c.answer(cmd, nil, errSessionGone)
 	case refusals[string(cmd.method)] != "":
 		c.answer(cmd, nil, &Error{codeServer, "leasehold refuses " + string(cmd.method) + ": it " + refusals[string(cmd.method)]})
@@ -58,9 +58,9 @@ func (c *Conn) handle(msg []byte) {
 	case bytes.HasPrefix(cmd.method, leaseDomain):
 		c.mu.Lock()
 		c.asked[string(cmd.session)] = true
-		c.peer.log.add(cmd.session, cmd.method)
+		c.session.log.add(cmd.session, cmd.method)
 		c.mu.Unlock()
-		c.peer.log.stamp(1, boottime.Now())
+		c.session.log.stamp(1, boottime.Now())
 		result, err := c.handler.Lease(c.ctx, method, cmd.params)
 		last, ends := result.(Last)
 		if ends {
@@ -75,9 +75,9 @@ func (c *Conn) handle(msg []byte) {
 		c.answer(cmd, struct{}{}, nil)
 		c.mu.Lock()
 		c.closing = true
-		c.peer.log.add(cmd.session, cmd.method)
+		c.session.log.add(cmd.session, cmd.method)
 		c.mu.Unlock()
-		c.peer.log.stamp(1, boottime.Now())
+		c.session.log.stamp(1, boottime.Now())
 		c.handler.CloseBrowser()
 		return
 	case method == "Target.closeTarget" || method == "Page.close":
@@ -86,14 +86,14 @@ func (c *Conn) handle(msg []byte) {
 	if w, ok := c.register(cmd); ok {
 		head, tail := c.parted(cmd, msg)
 		// Before, too: what comes of it may be told before the write returns.
-		c.peer.mux.noteActs(boottime.Now(), staged{cmd, w})
-		err := c.peer.mux.send(c.fence, head, tail)
+		c.session.mux.noteActs(boottime.Now(), stagedCommand{cmd, w})
+		err := c.session.mux.send(c.fence, head, tail)
 		if err == nil {
 			now := boottime.Now()
-			c.peer.log.stamp(1, now)
-			c.peer.mux.noteActs(now, staged{cmd, w})
+			c.session.log.stamp(1, now)
+			c.session.mux.noteActs(now, stagedCommand{cmd, w})
 		}
-		c.sent(err, staged{cmd, w})
+		c.sent(err, stagedCommand{cmd, w})
 	}
 }
 
@@ -135,7 +135,7 @@ func (c *Conn) runOffloaded() {
 		if len(c.offloaded) == 0 {
 			c.busy.Store(false)
 			c.mu.Unlock()
-			_ = c.peer.mux.wake() // fails for joining connections only
+			_ = c.session.mux.wake() // fails for joining connections only
 			return
 		}
 		f := c.offloaded[0]

@@ -15,7 +15,7 @@ const largeMessage = 128 << 10
 // deliver queues a message from Chrome; the loop calls it, and flushes when it has
 // no more at hand. It is true where the connection keeps msg.
 func (c *Conn) deliver(a answer, msg []byte) (kept bool) {
-	own := string(a.session) == c.peer.base
+	own := string(a.session) == c.session.defaultID
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
@@ -31,13 +31,13 @@ func (c *Conn) deliver(a answer, msg []byte) (kept bool) {
 			return false // the answer to a command of ours
 		}
 		delete(ids, a.id)
-		c.peer.mux.awaited.Add(-1)
-		c.peer.mux.answered = true
+		c.session.mux.awaited.Add(-1)
+		c.session.mux.answered = true
 		switch {
 		case disposes != nil && a.isError:
-			c.peer.restore(disposes)
+			c.session.restorePaused(disposes)
 		case disposes != nil:
-			c.peer.mux.ledger.note(lineSettled, disposes.request.session, disposes.request.request)
+			c.session.mux.ledger.append(lineSettled, disposes.request.session, disposes.request.request)
 		}
 	}
 	if c.tooSlow() {
@@ -48,7 +48,7 @@ func (c *Conn) deliver(a answer, msg []byte) (kept bool) {
 		msg = msg[:a.strip+1]
 	}
 	if !a.isReply {
-		msg = c.peer.mux.hideEyes(msg)
+		msg = c.session.mux.hideEyes(msg)
 	}
 	if len(msg) >= largeMessage && c.out.size == 0 && c.fd >= 0 {
 		return c.deliverLarge(msg)
@@ -56,7 +56,7 @@ func (c *Conn) deliver(a answer, msg []byte) (kept bool) {
 	c.out.add(ws.OpText, msg)
 	if !c.dirty {
 		c.dirty = true
-		c.peer.mux.dirty = append(c.peer.mux.dirty, c)
+		c.session.mux.dirty = append(c.session.mux.dirty, c)
 	}
 	return false
 }
@@ -124,7 +124,7 @@ func (c *Conn) flush() {
 		return
 	}
 	if c.writeOut(); c.blocked {
-		_ = c.peer.mux.wake() // fails for joining connections only
+		_ = c.session.mux.wake() // fails for joining connections only
 	}
 }
 
@@ -154,5 +154,5 @@ func (c *Conn) writeOut() {
 func (c *Conn) fail(err error) {
 	c.broken = os.NewSyscallError("write", err)
 	c.out, c.blocked = outbox{}, false
-	_ = c.peer.mux.wake() // fails for joining connections only
+	_ = c.session.mux.wake() // fails for joining connections only
 }

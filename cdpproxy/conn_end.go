@@ -71,7 +71,7 @@ func (c *Conn) cutLocked(code int, reason string) {
 	c.cut = true
 	if c.fd >= 0 {
 		c.linger()
-		_ = c.peer.mux.wake() // for the deadline; fails for joining connections only
+		_ = c.session.mux.wake() // for the deadline; fails for joining connections only
 	}
 }
 

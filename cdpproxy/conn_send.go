@@ -6,21 +6,21 @@ import (
 )
 
 // staged is a command that is about to be sent.
-type staged struct {
+type stagedCommand struct {
 	command
-	way
+	undo
 }
 
 // way is what has to be taken back where a command does not reach the browser.
-type way struct {
-	ids      map[int64]*disposal
-	disposes *disposal
+type undo struct {
+	ids       map[int64]*continuedRequest
+	continued *continuedRequest
 }
 
 // stage has the client's command go out with the next commit. It is false where
 // somebody else's message is in the way.
 func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
-	m := c.peer.mux
+	m := c.session.mux
 	if len(c.staged) == 0 {
 		if !m.writing.TryLock() {
 			return false
@@ -34,7 +34,7 @@ func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
 		}
 		return true
 	}
-	c.staged = append(c.staged, staged{cmd, w})
+	c.staged = append(c.staged, stagedCommand{cmd, w})
 	head, tail := c.parted(cmd, msg)
 	if len(head) > smallMessage {
 		c.commitLarge(head, append(tail, 0), owned)
@@ -48,32 +48,32 @@ func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
 }
 
 // register notes that a command is in flight. It is false after a cut.
-func (c *Conn) register(cmd command) (way, bool) {
+func (c *Conn) register(cmd command) (undo, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
-		return way{}, false
+		return undo{}, false
 	}
-	session := c.peer.base
+	session := c.session.defaultID
 	ids := c.pending[""]
 	if cmd.inSession {
 		if ids = c.pending[string(cmd.session)]; ids == nil {
-			ids = map[int64]*disposal{}
+			ids = map[int64]*continuedRequest{}
 			c.pending[string(cmd.session)] = ids
 		}
 	}
-	w := way{ids: ids}
+	w := undo{ids: ids}
 	if cmd.tracked() {
 		if cmd.inSession {
 			session = string(cmd.session)
 		}
-		w.disposes = c.peer.clientCommand(cmd, session)
+		w.continued = c.session.trackCommand(cmd, session)
 	}
 	if _, again := ids[cmd.id]; !again {
-		c.peer.mux.awaited.Add(1)
+		c.session.mux.awaited.Add(1)
 	}
-	ids[cmd.id] = w.disposes
-	c.peer.log.add(cmd.session, cmd.method)
+	ids[cmd.id] = w.continued
+	c.session.log.add(cmd.session, cmd.method)
 	return w, true
 }
 
@@ -93,10 +93,10 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	if len(c.staged) == 0 {
 		return
 	}
-	m := c.peer.mux
+	m := c.session.mux
 	rest, err := m.begin(c.fence, head, tail)
 	if err == nil {
-		c.peer.log.stamp(len(c.staged), m.passed)
+		c.session.log.stamp(len(c.staged), m.passed)
 		m.noteActs(m.passed, c.staged...)
 	}
 	if err != nil || len(rest) == 0 {
@@ -127,7 +127,7 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 }
 
 // sent takes back what could not be sent, and tells the client.
-func (c *Conn) sent(err error, list ...staged) {
+func (c *Conn) sent(err error, list ...stagedCommand) {
 	if err == nil {
 		return
 	}
@@ -136,11 +136,11 @@ func (c *Conn) sent(err error, list ...staged) {
 		if _, ok := s.ids[s.id]; ok {
 			delete(s.ids, s.id)
 			if c.pending != nil {
-				c.peer.mux.awaited.Add(-1)
+				c.session.mux.awaited.Add(-1)
 			}
 		}
 		c.mu.Unlock()
-		c.peer.restore(s.disposes)
+		c.session.restorePaused(s.continued)
 		if !errors.Is(err, ErrBrowserGone) {
 			c.handler.Refused(string(s.method))
 		}
@@ -155,5 +155,5 @@ func (c *Conn) forgetPending() {
 		n += len(ids)
 	}
 	c.pending = nil
-	c.peer.mux.awaited.Add(int32(-n))
+	c.session.mux.awaited.Add(int32(-n))
 }

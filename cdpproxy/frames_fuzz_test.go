@@ -37,18 +37,18 @@ func newOffline(t testing.TB) *offline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mux{commands: out, raw: raw, wakeup: -1, events: -1, peers: map[string]*Peer{}}
+	m := &Mux{commands: out, raw: raw, wakeup: -1, events: -1, owners: map[string]*Peer{}}
 	m.once = m.writeOnce
 	return &offline{mux: m, commands: p[0]}
 }
 
 // conn is a fresh connection.
 func (b *offline) conn() *Conn {
-	p := &Peer{mux: b.mux, session: "S", base: "S"}
-	b.mux.peers["S"] = p
+	p := &Peer{mux: b.mux, id: "S", defaultID: "S"}
+	b.mux.owners["S"] = p
 	return &Conn{
-		peer: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
+		session: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
+		pending: map[string]map[int64]*continuedRequest{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
 	}
 }
 

@@ -25,12 +25,12 @@ type Ledger struct {
 	// size is that of the file, limit from which on it is written anew.
 	size, limit int
 
-	left []left // what OpenLedger found
+	inherited []inheritedSession // what OpenLedger found
 }
 
 // left is a browser session that a launcher before opened and did not close.
-type left struct {
-	session  string
+type inheritedSession struct {
+	id       string
 	token    lease.Token // of the client's lease; 0: the launcher's own
 	children []string
 	paused   map[pausedRequest]bool
@@ -59,7 +59,7 @@ func OpenLedger(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ledger of the browser's sessions: %w", err)
 	}
-	l := &Ledger{path: path, file: file, left: replay(b)}
+	l := &Ledger{path: path, file: file, inherited: replay(b)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.compact(b)
@@ -105,7 +105,7 @@ const (
 
 // note writes a line. A ledger that cannot be written, or that would say something
 // else than it was told, is removed: better none than a wrong one.
-func (l *Ledger) note(words ...string) {
+func (l *Ledger) append(words ...string) {
 	if l == nil {
 		return
 	}
@@ -116,25 +116,25 @@ func (l *Ledger) note(words ...string) {
 	}
 	line := strings.Join(words, " ") + "\n"
 	if len(strings.Fields(line)) != len(words) {
-		l.broken()
+		l.giveUp()
 		return
 	}
 	n, err := l.file.WriteString(line)
 	if l.size += n; err != nil {
-		l.broken()
+		l.giveUp()
 		return
 	}
 	if l.size > l.limit {
 		b, err := os.ReadFile(l.path)
 		if err != nil {
-			l.broken()
+			l.giveUp()
 			return
 		}
 		l.compact(b)
 	}
 }
 
-func (l *Ledger) broken() {
+func (l *Ledger) giveUp() {
 	_ = errors.Join(os.Remove(l.path), l.file.Close()) // there is nothing more to be done
 	l.file = nil
 }
@@ -143,9 +143,9 @@ func (l *Ledger) broken() {
 func (l *Ledger) compact(b []byte) {
 	var short bytes.Buffer
 	for _, p := range replay(b) {
-		fmt.Fprintln(&short, lineOpened, p.session, p.token)
+		fmt.Fprintln(&short, lineOpened, p.id, p.token)
 		for _, child := range p.children {
-			fmt.Fprintln(&short, lineAttached, p.session, child)
+			fmt.Fprintln(&short, lineAttached, p.id, child)
 		}
 		for r, auth := range p.paused {
 			fmt.Fprintln(&short, linePaused, r.session, r.request, kindOfPause(auth))
@@ -162,7 +162,7 @@ func (l *Ledger) compact(b []byte) {
 		}
 	}
 	if err != nil {
-		l.broken()
+		l.giveUp()
 		return
 	}
 	_ = l.file.Close() // it is the old one
@@ -177,9 +177,9 @@ func kindOfPause(auth bool) string {
 }
 
 // replay reads the lines of a ledger. The last one counts if it is whole.
-func replay(b []byte) []left {
-	var peers []*left
-	of := map[string]*left{} // by session, children too
+func replay(b []byte) []inheritedSession {
+	var peers []*inheritedSession
+	of := map[string]*inheritedSession{} // by session, children too
 	for line := range bytes.Lines(b) {
 		words := strings.Fields(string(line))
 		if len(words) < 2 || line[len(line)-1] != '\n' {
@@ -192,8 +192,8 @@ func replay(b []byte) []left {
 			if err != nil {
 				continue
 			}
-			p = &left{session: words[1], token: lease.Token(token), paused: map[pausedRequest]bool{}}
-			peers, of[p.session] = append(peers, p), p
+			p = &inheritedSession{id: words[1], token: lease.Token(token), paused: map[pausedRequest]bool{}}
+			peers, of[p.id] = append(peers, p), p
 		case p == nil:
 		case word == lineClosed:
 			for session, owner := range of {
@@ -216,13 +216,13 @@ func replay(b []byte) []left {
 			delete(p.paused, pausedRequest{words[1], words[2]})
 		}
 	}
-	var open []left
+	var open []inheritedSession
 	for _, p := range peers {
-		if of[p.session] != p {
+		if of[p.id] != p {
 			continue
 		}
 		for session, owner := range of {
-			if owner == p && session != p.session {
+			if owner == p && session != p.id {
 				p.children = append(p.children, session)
 			}
 		}

@@ -9,11 +9,11 @@ import (
 )
 
 // picture is what was left, in an order of its own.
-func picture(all []left) []string {
+func picture(all []inheritedSession) []string {
 	shown := []string{}
 	for _, p := range all {
 		slices.Sort(p.children)
-		shown = append(shown, fmt.Sprint(p.session, p.token, p.children, p.paused))
+		shown = append(shown, fmt.Sprint(p.id, p.token, p.children, p.paused))
 	}
 	return shown
 }

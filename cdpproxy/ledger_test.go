@@ -10,7 +10,7 @@ import (
 )
 
 // said is what a ledger says, in a line for each browser session.
-func said(open []left) []string {
+func said(open []inheritedSession) []string {
 	var lines []string
 	for _, p := range open {
 		slices.Sort(p.children)
@@ -19,7 +19,7 @@ func said(open []left) []string {
 			paused = append(paused, fmt.Sprintf("%s/%s/%s", r.session, r.request, kindOfPause(auth)))
 		}
 		slices.Sort(paused)
-		lines = append(lines, fmt.Sprintf("%s %d %v %v", p.session, p.token, p.children, paused))
+		lines = append(lines, fmt.Sprintf("%s %d %v %v", p.id, p.token, p.children, paused))
 	}
 	return lines
 }
@@ -54,15 +54,15 @@ func TestALedgerStaysShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.note(lineOpened, "A", "7")
-	l.note(lineAttached, "A", "c")
-	l.note(linePaused, "c", "first", "auth")
+	l.append(lineOpened, "A", "7")
+	l.append(lineAttached, "A", "c")
+	l.append(linePaused, "c", "first", "auth")
 	for i := range 60_000 {
 		r := fmt.Sprintf("interception-job-%d.0", i)
-		l.note(linePaused, "c", r, "plain")
-		l.note(lineSettled, "c", r)
+		l.append(linePaused, "c", r, "plain")
+		l.append(lineSettled, "c", r)
 	}
-	l.note(linePaused, "c", "last", "plain")
+	l.append(linePaused, "c", "last", "plain")
 	if fi, err := os.Stat(path); err != nil || fi.Size() > 2*largestLedger || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", fi, err)
 	}
@@ -74,11 +74,11 @@ func TestALedgerStaysShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := said(next.left), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
+		if got, want := said(next.inherited), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		next.note(lineOpened, "B", "8")
-		next.note(lineClosed, "B")
+		next.append(lineOpened, "B", "8")
+		next.append(lineClosed, "B")
 		if err := next.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -110,8 +110,8 @@ func TestABrokenLedgerIsNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.sabotage(l)
-			l.note(lineOpened, tt.id, "7")
-			l.note(lineOpened, "B", "7")
+			l.append(lineOpened, tt.id, "7")
+			l.append(lineOpened, "B", "7")
 			if b, err := os.ReadFile(path); !os.IsNotExist(err) {
 				t.Errorf("it says %q, %v", strings.TrimSpace(string(b)), err)
 			}
@@ -121,7 +121,7 @@ func TestABrokenLedgerIsNone(t *testing.T) {
 		})
 	}
 	var none *Ledger
-	none.note(lineOpened, "A", "7")
+	none.append(lineOpened, "A", "7")
 	if none.Close() != nil || none.Remove() != nil {
 		t.Error("no ledger is one that does nothing")
 	}

@@ -72,15 +72,15 @@ type Mux struct {
 
 	calls calls // on the root session
 
-	mu    sync.Mutex
-	peers map[string]*Peer // by CDP session: the peer's own and its children
+	mu     sync.Mutex
+	owners map[string]*Peer // by CDP session: the peer's own and its children
 	// attached are the targets of clients' sessions, by session.
-	attached map[string]string
-	typed    map[string]boottime.Instant // by target, see Typed
-	actedOn  map[string]boottime.Instant // the same, see ActedOn
+	clientTargets map[string]string
+	typed         map[string]boottime.Instant // by target, see Typed
+	actedOn       map[string]boottime.Instant // the same, see ActedOn
 	// made are targets, navigated documents by loader: see Made and Navigated.
 	made, navigated map[string]bool
-	left            []*Peer // of a launcher before
+	inherited       []*Peer // of a launcher before
 	lastID          int64
 	gone            error
 	posts           chan []byte // see post
@@ -116,13 +116,13 @@ func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 	}
 	m := &Mux{
 		commands: pipe.Commands, raw: raw, events: pipe.Events, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
-		peers: map[string]*Peer{}, attached: map[string]string{}, done: make(chan struct{}),
+		owners: map[string]*Peer{}, clientTargets: map[string]string{}, done: make(chan struct{}),
 		// An adopted browser may still answer the launcher before.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),
 	}
 	m.once = m.writeOnce
-	m.takeUp()
+	m.inheritSessions()
 	go func() {
 		defer close(m.done)
 		m.sendPosts()
@@ -195,10 +195,10 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*Peer, error) {
 	if err := m.Call(ctx, "Target.attachToBrowserTarget", nil, &r); err != nil {
 		return nil, err
 	}
-	p := newPeer(m, r.SessionID, token)
-	m.ledger.note(lineOpened, p.session, fmt.Sprint(token))
+	p := newClientSession(m, r.SessionID, token)
+	m.ledger.append(lineOpened, p.id, fmt.Sprint(token))
 	m.mu.Lock()
-	m.peers[r.SessionID] = p
+	m.owners[r.SessionID] = p
 	m.mu.Unlock()
 	return p, nil
 }
@@ -207,5 +207,5 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*Peer, error) {
 func (m *Mux) owns(p *Peer, session []byte) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.peers[string(session)] == p
+	return m.owners[string(session)] == p
 }

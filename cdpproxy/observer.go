@@ -18,11 +18,11 @@ type Event struct {
 
 // Observer is a peer that Go code talks on: the launcher's own eyes.
 type Observer struct {
-	peer  *Peer
-	want  map[string]bool
-	hear  func(Event)
-	heard map[string]bool
-	calls calls
+	session *Peer
+	want    map[string]bool
+	hear    func(Event)
+	heard   map[string]bool
+	calls   calls
 
 	mu    sync.Mutex
 	queue []Event
@@ -43,7 +43,7 @@ func (m *Mux) Listen(ctx context.Context, hear func(Event), heard []string, want
 	if err != nil {
 		return nil, err
 	}
-	o := &Observer{peer: p, want: map[string]bool{}, hear: hear, heard: map[string]bool{}, ready: make(chan struct{}, 1)}
+	o := &Observer{session: p, want: map[string]bool{}, hear: hear, heard: map[string]bool{}, ready: make(chan struct{}, 1)}
 	for _, method := range heard {
 		o.heard[method] = true
 	}
@@ -51,7 +51,7 @@ func (m *Mux) Listen(ctx context.Context, hear func(Event), heard []string, want
 		o.want[method] = true
 	}
 	p.mu.Lock()
-	p.watcher = o
+	p.observer = o
 	p.mu.Unlock()
 	return o, nil
 }
@@ -101,17 +101,17 @@ func (o *Observer) CallFenced(ctx context.Context, fence *lease.Fence, session, 
 
 func (o *Observer) call(ctx context.Context, fence *lease.Fence, session, method string, params, result any) error {
 	if session == "" {
-		session = o.peer.session
+		session = o.session.id
 	}
-	return o.peer.mux.call(ctx, fence, session, method, params, result, &o.calls)
+	return o.session.mux.call(ctx, fence, session, method, params, result, &o.calls)
 }
 
 // Post sends a command whose answer nobody needs, without waiting.
 func (o *Observer) Post(session, method string, params any) {
 	if session == "" {
-		session = o.peer.session
+		session = o.session.id
 	}
-	o.peer.mux.post(quiet(session, method, params))
+	o.session.mux.post(quiet(session, method, params))
 }
 
 // Queued is how many events Next has had to give, ever. Those that came before the
@@ -135,7 +135,7 @@ func (o *Observer) Next(ctx context.Context) ([]Event, error) {
 		}
 		select {
 		case <-o.ready:
-		case <-o.peer.mux.done:
+		case <-o.session.mux.done:
 			o.mu.Lock()
 			events, o.queue = o.queue, nil
 			o.mu.Unlock()

@@ -8,7 +8,7 @@ type pausedRequest struct{ session, request string }
 
 // disposal is a paused request that a command in flight lets go of. It counts as
 // paused again where the command is refused.
-type disposal struct {
+type continuedRequest struct {
 	request pausedRequest
 	auth    bool
 }
@@ -24,11 +24,11 @@ func (p *Peer) requestPaused(r pausedRequest, auth bool) {
 		p.mux.post(failing(r, auth))
 		return
 	}
-	p.mux.ledger.note(linePaused, r.session, r.request, kindOfPause(auth))
+	p.mux.ledger.append(linePaused, r.session, r.request, kindOfPause(auth))
 }
 
 // clientCommand keeps the tables that follow from what the client says.
-func (p *Peer) clientCommand(c command, session string) *disposal {
+func (p *Peer) trackCommand(c command, session string) *continuedRequest {
 	switch string(c.method) {
 	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
 		var params struct {
@@ -40,19 +40,19 @@ func (p *Peer) clientCommand(c command, session string) *disposal {
 			defer p.mu.Unlock()
 			if auth, ok := p.paused[r]; ok {
 				delete(p.paused, r)
-				return &disposal{r, auth}
+				return &continuedRequest{r, auth}
 			}
 		}
 	case "Runtime.runIfWaitingForDebugger":
 		p.mu.Lock()
-		delete(p.waiting, session)
+		delete(p.waitingForDebugger, session)
 		p.mu.Unlock()
 	}
 	return nil
 }
 
 // restore takes back what a refused command would have disposed of.
-func (p *Peer) restore(d *disposal) {
+func (p *Peer) restorePaused(d *continuedRequest) {
 	if d != nil {
 		p.requestPaused(d.request, d.auth)
 	}

@@ -58,7 +58,7 @@ func (m *Mux) route(msg []byte) bool {
 		return false
 	}
 	m.mu.Lock()
-	p := m.peers[string(a.session)]
+	p := m.owners[string(a.session)]
 	m.mu.Unlock()
 	if p == nil {
 		return false
@@ -90,20 +90,20 @@ func (m *Mux) watch(p *Peer, a answer, msg []byte) {
 		}
 		if bytes.HasPrefix(msg, detached) {
 			m.mu.Lock()
-			delete(m.peers, e.Params.SessionID)
-			delete(m.attached, e.Params.SessionID)
+			delete(m.owners, e.Params.SessionID)
+			delete(m.clientTargets, e.Params.SessionID)
 			m.mu.Unlock()
-			m.ledger.note(lineDetached, e.Params.SessionID)
-			p.forget(e.Params.SessionID)
+			m.ledger.append(lineDetached, e.Params.SessionID)
+			p.childDetached(e.Params.SessionID)
 			return
 		}
 		m.mu.Lock()
-		m.peers[e.Params.SessionID] = p
-		if !p.observes() && !p.left {
-			m.attached[e.Params.SessionID] = e.Params.TargetInfo.TargetID
+		m.owners[e.Params.SessionID] = p
+		if !p.hasObserver() && !p.inherited {
+			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
 		}
 		m.mu.Unlock()
-		m.ledger.note(lineAttached, p.session, e.Params.SessionID)
+		m.ledger.append(lineAttached, p.id, e.Params.SessionID)
 		p.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
 		p.childAttached(e.Params.SessionID, e.Params.Waiting)
 	case bytes.HasPrefix(msg, paused), bytes.HasPrefix(msg, authRequired):
@@ -154,7 +154,7 @@ func (m *Mux) hideEyes(msg []byte) []byte {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, target := range m.attached {
+	for _, target := range m.clientTargets {
 		if target == e.Params.TargetInfo.TargetID {
 			return msg
 		}

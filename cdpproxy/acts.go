@@ -74,7 +74,7 @@ func (m *Mux) noteActs(at boottime.Instant, sent ...stagedCommand) {
 		}
 		m.mu.Lock()
 		m.acted.Store(max(m.acted.Load(), int64(at)))
-		target := m.clientTargets[string(sent[i].session)]
+		target := m.clientTargets[string(sent[i].sessionID)]
 		note(&m.actedOn, target, at)
 		if types(sent[i].method) {
 			note(&m.typed, target, at)

@@ -35,7 +35,7 @@ func TestWhatActsOnAPage(t *testing.T) {
 		{"Prophecy.tell", ``, true, false},
 	} {
 		m := &Mux{clientTargets: map[string]string{"S": "T"}}
-		m.noteActs(5, stagedCommand{command: command{method: []byte(tt.method), params: []byte(tt.params), session: []byte("S")}})
+		m.noteActs(5, stagedCommand{command: command{method: []byte(tt.method), params: []byte(tt.params), sessionID: []byte("S")}})
 		if (m.Acted() == 5) != tt.acts || (m.Typed("T") == 5) != tt.types || m.Typed("other") != 0 || (m.ActedOn("T") == 5) != tt.acts || m.ActedOn("other") != 0 {
 			t.Errorf("%s %s: acted at %d, typed at %d and into another at %d", tt.method, tt.params, m.Acted(), m.Typed("T"), m.Typed("other"))
 		}
@@ -52,7 +52,7 @@ func TestWhatActsOnAPage(t *testing.T) {
 func TestALateNoteDoesNotTurnTimeBack(t *testing.T) {
 	m := &Mux{clientTargets: map[string]string{"S": "T"}}
 	for _, at := range []boottime.Instant{9, 5} {
-		m.noteActs(at, stagedCommand{command: command{method: []byte("Input.insertText"), session: []byte("S")}})
+		m.noteActs(at, stagedCommand{command: command{method: []byte("Input.insertText"), sessionID: []byte("S")}})
 	}
 	if m.Acted() != 9 || m.ActedOn("T") != 9 || m.Typed("T") != 9 {
 		t.Errorf("acted at %d, on the target at %d, typed at %d, want 9", m.Acted(), m.ActedOn("T"), m.Typed("T"))

@@ -16,23 +16,23 @@ type reply struct {
 }
 
 // calls are the commands of ours that wait for their answers on one session.
-type calls struct {
+type pendingCalls struct {
 	mu      sync.Mutex
 	waiting map[int64]chan<- []byte
 }
 
 // add registers a call. What it returns takes the call back.
-func (c *calls) add(id int64, answer chan<- []byte) (remove func()) {
+func (c *pendingCalls) add(id int64, answer chan<- []byte) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting == nil {
 		c.waiting = map[int64]chan<- []byte{}
 	}
 	c.waiting[id] = answer
-	return func() { c.take(id) }
+	return func() { c.remove(id) }
 }
 
-func (c *calls) take(id int64) chan<- []byte {
+func (c *pendingCalls) remove(id int64) chan<- []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	answer := c.waiting[id]
@@ -42,8 +42,8 @@ func (c *calls) take(id int64) chan<- []byte {
 
 // settle gives an answer to the call that waits for it, if one does. Whoever called
 // parses it: a screenshot would hold up the pipe's reader.
-func (c *calls) settle(id int64, msg []byte) {
-	if answer := c.take(id); answer != nil {
+func (c *pendingCalls) complete(id int64, msg []byte) {
+	if answer := c.remove(id); answer != nil {
 		answer <- bytes.Clone(msg)
 	}
 }
@@ -56,7 +56,7 @@ func (m *Mux) Call(ctx context.Context, method string, params, result any) error
 // call sends a command of the Mux's own on a session ("" is the root), through the
 // fence unless that is nil, and waits for the reply. on are the calls that wait for
 // replies of that session.
-func (m *Mux) call(ctx context.Context, fence *lease.Fence, session, method string, params, result any, on *calls) error {
+func (m *Mux) call(ctx context.Context, fence *lease.Fence, session, method string, params, result any, on *pendingCalls) error {
 	if params == nil {
 		params = struct{}{}
 	}

@@ -63,7 +63,7 @@ func (m *Mux) Left() map[lease.Token][]*Peer {
 	return left
 }
 
-func (p *Peer) deliver(a answer, msg []byte) (kept bool) {
+func (p *Peer) deliver(a browserMessage, msg []byte) (kept bool) {
 	p.mu.Lock()
 	conn, watcher := p.conn, p.observer
 	p.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *Peer) childDetached(session string) {
 	defer p.mu.Unlock()
 	delete(p.waitingForDebugger, session)
 	for r := range p.paused {
-		if r.session == session {
+		if r.sessionID == session {
 			delete(p.paused, r)
 		}
 	}
@@ -118,7 +118,7 @@ func (p *Peer) Fence() {
 	p.mu.Unlock()
 	for r, auth := range pending {
 		_ = p.mux.send(nil, failing(r, auth), nil) // a browser that is gone sends nothing
-		p.mux.ledger.append(lineSettled, r.session, r.request)
+		p.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
 	}
 }
 

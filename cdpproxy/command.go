@@ -9,13 +9,13 @@ import (
 // command is the envelope of a message from a client. The slices point into the
 // message.
 type command struct {
-	id        int64
-	hasID     bool
-	method    []byte
-	params    []byte // a JSON value, or empty
-	session   []byte // as written, between its quotes
-	inSession bool
-	end       int // where the message's last brace stands
+	id         int64
+	hasID      bool
+	method     []byte
+	params     []byte // a JSON value, or empty
+	sessionID  []byte // as written, between its quotes
+	hasSession bool
+	lastBrace  int // where the message's last brace stands
 }
 
 // tracked tells whether the command changes what is known of its peer.
@@ -27,7 +27,7 @@ var fetchDomain = []byte("Fetch.")
 
 // clone is what an answer of ours needs of the command, in memory of its own.
 func (c command) clone() command {
-	c.method, c.session, c.params = bytes.Clone(c.method), bytes.Clone(c.session), nil
+	c.method, c.sessionID, c.params = bytes.Clone(c.method), bytes.Clone(c.sessionID), nil
 	return c
 }
 
@@ -48,15 +48,15 @@ const (
 )
 
 var (
-	errNotJSON     = &Error{codeParse, "JSON: the message is not one valid JSON object"}
-	errBadUTF8     = &Error{codeParse, "JSON: the message is not UTF-8"}
-	errNoID        = &Error{codeInvalidRequest, "Message must have integer 'id' property"}
-	errNoMethod    = &Error{codeInvalidRequest, "Message must have string 'method' property"}
-	errBadSession  = &Error{codeInvalidRequest, "Message may have string 'sessionId' property"}
-	errBadParams   = &Error{codeInvalidRequest, "Message may have object 'params' property"}
-	errOther       = &Error{codeInvalidRequest, "Message has property other than 'id', 'method', 'params', 'sessionId'"}
-	errTwice       = &Error{codeInvalidRequest, "Message has a property twice"}
-	errSessionGone = &Error{codeNoSession, "Session with given id not found."}
+	errNotJSON       = &Error{codeParse, "JSON: the message is not one valid JSON object"}
+	errBadUTF8       = &Error{codeParse, "JSON: the message is not UTF-8"}
+	errNoID          = &Error{codeInvalidRequest, "Message must have integer 'id' property"}
+	errNoMethod      = &Error{codeInvalidRequest, "Message must have string 'method' property"}
+	errBadSession    = &Error{codeInvalidRequest, "Message may have string 'sessionId' property"}
+	errBadParams     = &Error{codeInvalidRequest, "Message may have object 'params' property"}
+	errUnknownMember = &Error{codeInvalidRequest, "Message has property other than 'id', 'method', 'params', 'sessionId'"}
+	errDuplicate     = &Error{codeInvalidRequest, "Message has a property twice"}
+	errSessionGone   = &Error{codeNoSession, "Session with given id not found."}
 )
 
 // scan reads the envelope of one message and checks that the whole of it is
@@ -67,7 +67,7 @@ func scan(msg []byte) (c command, err *Error) {
 	if !utf8.Valid(msg) {
 		return c, errBadUTF8
 	}
-	i := space(msg, 0)
+	i := skipSpace(msg, 0)
 	if i == len(msg) || msg[i] != '{' {
 		return c, errNotJSON
 	}
@@ -78,7 +78,7 @@ func scan(msg []byte) (c command, err *Error) {
 		}
 	}
 	var seenParams, seenMethod bool
-	i = space(msg, i+1)
+	i = skipSpace(msg, i+1)
 	for first := true; ; first = false {
 		if i >= len(msg) {
 			return c, errNotJSON
@@ -86,17 +86,17 @@ func scan(msg []byte) (c command, err *Error) {
 		if msg[i] == '}' && first {
 			break
 		}
-		end := str(msg, i)
+		end := skipString(msg, i)
 		if end < 0 {
 			return c, errNotJSON
 		}
 		key := unquote(msg[i:end])
-		i = space(msg, end)
+		i = skipSpace(msg, end)
 		if i >= len(msg) || msg[i] != ':' {
 			return c, errNotJSON
 		}
-		i = space(msg, i+1)
-		end = value(msg, i)
+		i = skipSpace(msg, i+1)
+		end = skipValue(msg, i)
 		if end < 0 {
 			return c, errNotJSON
 		}
@@ -106,7 +106,7 @@ func scan(msg []byte) (c command, err *Error) {
 			n, e := strconv.ParseInt(string(v), 10, 32)
 			switch {
 			case c.hasID:
-				note(errTwice)
+				note(errDuplicate)
 			case e != nil:
 				note(errNoID)
 			default:
@@ -115,7 +115,7 @@ func scan(msg []byte) (c command, err *Error) {
 		case "method":
 			switch {
 			case seenMethod:
-				note(errTwice)
+				note(errDuplicate)
 			case v[0] != '"':
 				note(errNoMethod)
 			default:
@@ -125,7 +125,7 @@ func scan(msg []byte) (c command, err *Error) {
 		case "params":
 			switch {
 			case seenParams:
-				note(errTwice)
+				note(errDuplicate)
 			case v[0] != '{' && v[0] != 'n':
 				note(errBadParams)
 			default:
@@ -134,18 +134,18 @@ func scan(msg []byte) (c command, err *Error) {
 			seenParams = true
 		case "sessionId":
 			switch {
-			case c.inSession:
-				note(errTwice)
+			case c.hasSession:
+				note(errDuplicate)
 			case v[0] != '"':
 				note(errBadSession)
 			default:
-				c.session = v[1 : len(v)-1]
+				c.sessionID = v[1 : len(v)-1]
 			}
-			c.inSession = true
+			c.hasSession = true
 		default:
-			note(errOther)
+			note(errUnknownMember)
 		}
-		i = space(msg, end)
+		i = skipSpace(msg, end)
 		if i >= len(msg) {
 			return c, errNotJSON
 		}
@@ -155,10 +155,10 @@ func scan(msg []byte) (c command, err *Error) {
 		if msg[i] != ',' {
 			return c, errNotJSON
 		}
-		i = space(msg, i+1)
+		i = skipSpace(msg, i+1)
 	}
-	c.end = i
-	if space(msg, i+1) != len(msg) {
+	c.lastBrace = i
+	if skipSpace(msg, i+1) != len(msg) {
 		return c, errNotJSON
 	}
 	if !c.hasID {

@@ -80,7 +80,7 @@ func TestCutEvent(t *testing.T) {
 		{`{"id":1,"result":{}}`, "", ""},
 		{`{"method":"A.b}`, "", ""},
 	} {
-		method, params := cutEvent([]byte(c.msg), glance([]byte(c.msg)))
+		method, params := splitEvent([]byte(c.msg), parseBrowserMessage([]byte(c.msg)))
 		if string(method) != c.method || !strings.HasPrefix(string(params), c.params) || c.params != "" && string(params) != c.params {
 			t.Errorf("%s: %q %q", c.msg, method, params)
 		}

@@ -28,11 +28,11 @@ func (c *Conn) command(msg []byte, owned bool) {
 	case bad == errBadUTF8:
 		c.refuse(errNotUTF8)
 	case bad != nil:
-		c.answer(cmd, nil, bad)
-	case cmd.inSession && !c.session.mux.owns(c.session, cmd.session):
-		c.answer(cmd, nil, errSessionGone)
+		c.reply(cmd, nil, bad)
+	case cmd.hasSession && !c.session.mux.owns(c.session, cmd.sessionID):
+		c.reply(cmd, nil, errSessionGone)
 	case refusals[string(cmd.method)] != "":
-		c.answer(cmd, nil, &Error{codeServer, "leasehold refuses " + string(cmd.method) + ": it " + refusals[string(cmd.method)]})
+		c.reply(cmd, nil, &Error{codeServer, "leasehold refuses " + string(cmd.method) + ": it " + refusals[string(cmd.method)]})
 	case handled(cmd.method) || !c.stage(cmd, msg, owned):
 		if !owned {
 			msg = slices.Clone(msg)
@@ -57,8 +57,8 @@ func (c *Conn) handle(msg []byte) {
 	switch method := string(cmd.method); {
 	case bytes.HasPrefix(cmd.method, leaseDomain):
 		c.mu.Lock()
-		c.asked[string(cmd.session)] = true
-		c.session.log.add(cmd.session, cmd.method)
+		c.asked[string(cmd.sessionID)] = true
+		c.session.log.add(cmd.sessionID, cmd.method)
 		c.mu.Unlock()
 		c.session.log.stamp(1, boottime.Now())
 		result, err := c.handler.Lease(c.ctx, method, cmd.params)
@@ -66,16 +66,16 @@ func (c *Conn) handle(msg []byte) {
 		if ends {
 			result = last.Result
 		}
-		c.answer(cmd, result, err)
+		c.reply(cmd, result, err)
 		if ends {
 			last.Then()
 		}
 		return
 	case method == "Browser.close":
-		c.answer(cmd, struct{}{}, nil)
+		c.reply(cmd, struct{}{}, nil)
 		c.mu.Lock()
 		c.closing = true
-		c.session.log.add(cmd.session, cmd.method)
+		c.session.log.add(cmd.sessionID, cmd.method)
 		c.mu.Unlock()
 		c.session.log.stamp(1, boottime.Now())
 		c.handler.CloseBrowser()
@@ -98,7 +98,7 @@ func (c *Conn) handle(msg []byte) {
 }
 
 // answer gives the client an answer of ours.
-func (c *Conn) answer(cmd command, result any, problem *Error) {
+func (c *Conn) reply(cmd command, result any, problem *Error) {
 	m := map[string]any{}
 	if cmd.hasID {
 		m["id"] = cmd.id
@@ -108,8 +108,8 @@ func (c *Conn) answer(cmd command, result any, problem *Error) {
 	} else {
 		m["result"] = result
 	}
-	if cmd.inSession && problem != errBadSession {
-		m["sessionId"] = string(cmd.session)
+	if cmd.hasSession && problem != errBadSession {
+		m["sessionId"] = string(cmd.sessionID)
 	}
 	msg, err := json.Marshal(m)
 	if err != nil {

@@ -14,15 +14,15 @@ const largeMessage = 128 << 10
 
 // deliver queues a message from Chrome; the loop calls it, and flushes when it has
 // no more at hand. It is true where the connection keeps msg.
-func (c *Conn) deliver(a answer, msg []byte) (kept bool) {
-	own := string(a.session) == c.session.defaultID
+func (c *Conn) deliver(a browserMessage, msg []byte) (kept bool) {
+	own := string(a.sessionID) == c.session.defaultID
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
 		return false
 	}
 	if a.isReply {
-		ids := c.pending[string(a.session)]
+		ids := c.pending[string(a.sessionID)]
 		if own {
 			ids = c.pending[""]
 		}
@@ -37,15 +37,15 @@ func (c *Conn) deliver(a answer, msg []byte) (kept bool) {
 		case disposes != nil && a.isError:
 			c.session.restorePaused(disposes)
 		case disposes != nil:
-			c.session.mux.ledger.append(lineSettled, disposes.request.session, disposes.request.request)
+			c.session.mux.ledger.append(lineSettled, disposes.request.sessionID, disposes.request.requestID)
 		}
 	}
 	if c.tooSlow() {
 		return false
 	}
 	if own {
-		msg[a.strip] = '}'
-		msg = msg[:a.strip+1]
+		msg[a.bodyEnd] = '}'
+		msg = msg[:a.bodyEnd+1]
 	}
 	if !a.isReply {
 		msg = c.session.mux.hideEyes(msg)

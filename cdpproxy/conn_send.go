@@ -56,16 +56,16 @@ func (c *Conn) register(cmd command) (undo, bool) {
 	}
 	session := c.session.defaultID
 	ids := c.pending[""]
-	if cmd.inSession {
-		if ids = c.pending[string(cmd.session)]; ids == nil {
+	if cmd.hasSession {
+		if ids = c.pending[string(cmd.sessionID)]; ids == nil {
 			ids = map[int64]*continuedRequest{}
-			c.pending[string(cmd.session)] = ids
+			c.pending[string(cmd.sessionID)] = ids
 		}
 	}
 	w := undo{ids: ids}
 	if cmd.tracked() {
-		if cmd.inSession {
-			session = string(cmd.session)
+		if cmd.hasSession {
+			session = string(cmd.sessionID)
 		}
 		w.continued = c.session.trackCommand(cmd, session)
 	}
@@ -73,16 +73,16 @@ func (c *Conn) register(cmd command) (undo, bool) {
 		c.session.mux.awaited.Add(1)
 	}
 	ids[cmd.id] = w.continued
-	c.session.log.add(cmd.session, cmd.method)
+	c.session.log.add(cmd.sessionID, cmd.method)
 	return w, true
 }
 
 // parted is the message as the browser is to get it, in two parts.
 func (c *Conn) parted(cmd command, msg []byte) (head, tail []byte) {
-	if cmd.inSession {
+	if cmd.hasSession {
 		return msg, nil
 	}
-	return msg[:cmd.end], c.tail
+	return msg[:cmd.lastBrace], c.tail
 }
 
 // commit sends what is staged.
@@ -144,7 +144,7 @@ func (c *Conn) sent(err error, list ...stagedCommand) {
 		if !errors.Is(err, ErrBrowserGone) {
 			c.handler.Refused(string(s.method))
 		}
-		c.answer(s.command, nil, &Error{codeServer, err.Error()})
+		c.reply(s.command, nil, &Error{codeServer, err.Error()})
 	}
 }
 

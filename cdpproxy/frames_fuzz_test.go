@@ -201,11 +201,11 @@ func reference(send []byte) (browser []byte, code ws.StatusCode) {
 		}
 		c, bad := expected(parts)
 		switch {
-		case bad != nil, c.inSession && string(c.session) != "S", refusals[string(c.method)] != "", handled(c.method) && string(c.method)[0] != 'T' && string(c.method)[0] != 'P':
-		case c.inSession:
+		case bad != nil, c.hasSession && string(c.sessionID) != "S", refusals[string(c.method)] != "", handled(c.method) && string(c.method)[0] != 'T' && string(c.method)[0] != 'P':
+		case c.hasSession:
 			browser = append(append(browser, parts...), 0)
 		default:
-			browser = append(append(browser, parts[:c.end]...), `,"sessionId":"S"}`+"\x00"...)
+			browser = append(append(browser, parts[:c.lastBrace]...), `,"sessionId":"S"}`+"\x00"...)
 		}
 		parts = nil
 	}

@@ -12,7 +12,7 @@ import (
 const maxDepth = 300
 
 // space returns the index of the first byte from i on that is no white space.
-func space(b []byte, i int) int {
+func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++
 	}
@@ -20,12 +20,12 @@ func space(b []byte, i int) int {
 }
 
 // str returns the index behind the string that starts at i, or -1.
-func str(b []byte, i int) int {
+func skipString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
 	}
 	for i++; i < len(b); i++ {
-		i = plain(b, i)
+		i = skipPlain(b, i)
 		if i == len(b) {
 			break
 		}
@@ -61,7 +61,7 @@ func str(b []byte, i int) int {
 
 // plain returns the index of the first byte from i on that a string may not simply
 // hold. It looks at eight bytes in one step.
-func plain(b []byte, i int) int {
+func skipPlain(b []byte, i int) int {
 	const (
 		ones = 0x0101010101010101
 		tops = 0x8080808080808080
@@ -88,7 +88,7 @@ func isHex(c byte) bool {
 }
 
 // number returns the index behind the number that starts at i, or -1.
-func number(b []byte, i int) int {
+func skipNumber(b []byte, i int) int {
 	digits := func() bool {
 		start := i
 		for i < len(b) && b[i] >= '0' && b[i] <= '9' {
@@ -123,7 +123,7 @@ func number(b []byte, i int) int {
 }
 
 // value returns the index behind the JSON value that starts at i, or -1.
-func value(b []byte, i int) int {
+func skipValue(b []byte, i int) int {
 	var open [maxDepth]byte // the closing brackets that are awaited
 	depth := 0
 	for {
@@ -133,21 +133,21 @@ func value(b []byte, i int) int {
 		}
 		switch c := b[i]; {
 		case c == '"':
-			i = str(b, i)
+			i = skipString(b, i)
 		case c == '{' || c == '[':
 			if depth == maxDepth {
 				return -1
 			}
 			open[depth] = c + 2 // '{' and '}' stand two apart, as do '[' and ']'
 			depth++
-			i = space(b, i+1)
+			i = skipSpace(b, i+1)
 			if i < len(b) && b[i] == open[depth-1] {
 				depth--
 				i++
 				break
 			}
 			if c == '{' {
-				if i = member(b, i); i < 0 {
+				if i = skipKey(b, i); i < 0 {
 					return -1
 				}
 			}
@@ -157,7 +157,7 @@ func value(b []byte, i int) int {
 		case bytes.HasPrefix(b[i:], []byte("false")):
 			i += 5
 		default:
-			i = number(b, i)
+			i = skipNumber(b, i)
 		}
 		// A value ends before i: close what closes, or go to the next.
 		for {
@@ -167,7 +167,7 @@ func value(b []byte, i int) int {
 			if depth == 0 {
 				return i
 			}
-			i = space(b, i)
+			i = skipSpace(b, i)
 			if i >= len(b) {
 				return -1
 			}
@@ -179,9 +179,9 @@ func value(b []byte, i int) int {
 			if b[i] != ',' {
 				return -1
 			}
-			i = space(b, i+1)
+			i = skipSpace(b, i+1)
 			if open[depth-1] == '}' {
-				if i = member(b, i); i < 0 {
+				if i = skipKey(b, i); i < 0 {
 					return -1
 				}
 			}
@@ -191,14 +191,14 @@ func value(b []byte, i int) int {
 }
 
 // member returns the index of the value whose key starts at i, or -1.
-func member(b []byte, i int) int {
-	if i = str(b, i); i < 0 {
+func skipKey(b []byte, i int) int {
+	if i = skipString(b, i); i < 0 {
 		return -1
 	}
-	if i = space(b, i); i >= len(b) || b[i] != ':' {
+	if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
 		return -1
 	}
-	return space(b, i+1)
+	return skipSpace(b, i+1)
 }
 
 // unquote returns what the JSON string means; without escapes that is part of

@@ -148,7 +148,7 @@ func (l *Ledger) compact(b []byte) {
 			fmt.Fprintln(&short, lineAttached, p.id, child)
 		}
 		for r, auth := range p.paused {
-			fmt.Fprintln(&short, linePaused, r.session, r.request, kindOfPause(auth))
+			fmt.Fprintln(&short, linePaused, r.sessionID, r.requestID, kindOfPause(auth))
 		}
 	}
 	next := l.path + ".new"
@@ -206,7 +206,7 @@ func replay(b []byte) []inheritedSession {
 		case word == lineDetached:
 			delete(of, words[1])
 			for r := range p.paused {
-				if r.session == words[1] {
+				if r.sessionID == words[1] {
 					delete(p.paused, r)
 				}
 			}

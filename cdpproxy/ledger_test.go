@@ -16,7 +16,7 @@ func said(open []inheritedSession) []string {
 		slices.Sort(p.children)
 		var paused []string
 		for r, auth := range p.paused {
-			paused = append(paused, fmt.Sprintf("%s/%s/%s", r.session, r.request, kindOfPause(auth)))
+			paused = append(paused, fmt.Sprintf("%s/%s/%s", r.sessionID, r.requestID, kindOfPause(auth)))
 		}
 		slices.Sort(paused)
 		lines = append(lines, fmt.Sprintf("%s %d %v %v", p.id, p.token, p.children, paused))

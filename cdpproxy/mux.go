@@ -70,7 +70,7 @@ type Mux struct {
 	reads   atomic.Uint64
 	routing atomic.Bool // the loop reads the pipe, or passes on what it read
 
-	calls calls // on the root session
+	calls pendingCalls // on the root session
 
 	mu     sync.Mutex
 	owners map[string]*Peer // by CDP session: the peer's own and its children

@@ -22,7 +22,7 @@ type Observer struct {
 	want    map[string]bool
 	hear    func(Event)
 	heard   map[string]bool
-	calls   calls
+	calls   pendingCalls
 
 	mu    sync.Mutex
 	queue []Event
@@ -56,17 +56,17 @@ func (m *Mux) Listen(ctx context.Context, hear func(Event), heard []string, want
 	return o, nil
 }
 
-func (o *Observer) deliver(a answer, msg []byte) {
+func (o *Observer) deliver(a browserMessage, msg []byte) {
 	if a.isReply {
-		o.calls.settle(a.id, msg)
+		o.calls.complete(a.id, msg)
 		return
 	}
-	method, params := cutEvent(msg, a)
+	method, params := splitEvent(msg, a)
 	wanted, heard := o.want[string(method)], o.heard[string(method)]
 	if !wanted && !heard {
 		return
 	}
-	e := Event{Session: string(a.session), Method: string(method), Params: bytes.Clone(params)}
+	e := Event{Session: string(a.sessionID), Method: string(method), Params: bytes.Clone(params)}
 	if heard {
 		o.hear(e)
 	}

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 )
 
-type pausedRequest struct{ session, request string }
+type pausedRequest struct{ sessionID, requestID string }
 
 // disposal is a paused request that a command in flight lets go of. It counts as
 // paused again where the command is refused.
@@ -24,7 +24,7 @@ func (p *Peer) requestPaused(r pausedRequest, auth bool) {
 		p.mux.post(failing(r, auth))
 		return
 	}
-	p.mux.ledger.append(linePaused, r.session, r.request, kindOfPause(auth))
+	p.mux.ledger.append(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
 }
 
 // clientCommand keeps the tables that follow from what the client says.
@@ -62,9 +62,9 @@ func (p *Peer) restorePaused(d *continuedRequest) {
 // else does: closing the target, the session or the browser sends it.
 func failing(r pausedRequest, auth bool) []byte {
 	if auth {
-		return quiet(r.session, "Fetch.continueWithAuth", map[string]any{
-			"requestId": r.request, "authChallengeResponse": map[string]string{"response": "CancelAuth"},
+		return quiet(r.sessionID, "Fetch.continueWithAuth", map[string]any{
+			"requestId": r.requestID, "authChallengeResponse": map[string]string{"response": "CancelAuth"},
 		})
 	}
-	return quiet(r.session, "Fetch.failRequest", map[string]string{"requestId": r.request, "errorReason": "Aborted"})
+	return quiet(r.sessionID, "Fetch.failRequest", map[string]string{"requestId": r.requestID, "errorReason": "Aborted"})
 }

@@ -79,7 +79,7 @@ const maxEarlyMessage = 16 << 10
 // Chrome writes that by itself, later: waiting for it would cost a second wake-up
 // for each message. No JSON object is the beginning of another.
 func isWholeMessage(b []byte) bool {
-	return len(b) > 1 && len(b) <= maxEarlyMessage && b[len(b)-1] == '}' && value(b, 0) == len(b)
+	return len(b) > 1 && len(b) <= maxEarlyMessage && b[len(b)-1] == '}' && skipValue(b, 0) == len(b)
 }
 
 // pipeEnded refuses what comes now. m.waking is held.

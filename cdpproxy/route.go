@@ -49,16 +49,16 @@ func (m *Mux) route(msg []byte) bool {
 	if len(msg) < 2 || msg[len(msg)-1] != '}' {
 		return false
 	}
-	a := glance(msg)
+	a := parseBrowserMessage(msg)
 	m.replied = m.replied || a.isReply
-	if len(a.session) == 0 {
+	if len(a.sessionID) == 0 {
 		if a.isReply {
-			m.calls.settle(a.id, msg)
+			m.calls.complete(a.id, msg)
 		}
 		return false
 	}
 	m.mu.Lock()
-	p := m.owners[string(a.session)]
+	p := m.owners[string(a.sessionID)]
 	m.mu.Unlock()
 	if p == nil {
 		return false
@@ -73,7 +73,7 @@ func (m *Mux) route(msg []byte) bool {
 
 // watch keeps the tables that follow from what Chrome says: children, paused
 // requests, and what pages send.
-func (m *Mux) watch(p *Peer, a answer, msg []byte) {
+func (m *Mux) watch(p *Peer, a browserMessage, msg []byte) {
 	switch {
 	case bytes.HasPrefix(msg, attached), bytes.HasPrefix(msg, detached):
 		var e struct {
@@ -113,7 +113,7 @@ func (m *Mux) watch(p *Peer, a answer, msg []byte) {
 			} `json:"params"`
 		}
 		if json.Unmarshal(msg, &e) == nil {
-			p.requestPaused(pausedRequest{string(a.session), e.Params.RequestID}, bytes.HasPrefix(msg, authRequired))
+			p.requestPaused(pausedRequest{string(a.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authRequired))
 		}
 	case bytes.HasPrefix(msg, requestSent):
 		if unsafeRequest(msg) {
@@ -123,7 +123,7 @@ func (m *Mux) watch(p *Peer, a answer, msg []byte) {
 		m.report("Network.webSocketFrameSent", msg)
 	case bytes.HasPrefix(msg, consoleEvent), bytes.HasPrefix(msg, exception):
 		// They come by the thousand: nothing is parsed.
-		method, params := cutEvent(msg, a)
+		method, params := splitEvent(msg, a)
 		if len(params) > MaxPrinted {
 			params = nil
 		}

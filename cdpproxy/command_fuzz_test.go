@@ -42,7 +42,7 @@ func expected(msg []byte) (c command, want *Error) {
 		name := key.(string)
 		// An id that was none may come again; nothing else.
 		if seen[name] && (name != "id" || c.hasID) && isMember(name) {
-			note(errTwice)
+			note(errDuplicate)
 			continue
 		}
 		seen[name] = true
@@ -67,16 +67,16 @@ func expected(msg []byte) (c command, want *Error) {
 				c.params = v
 			}
 		case "sessionId":
-			if c.inSession = true; v[0] != '"' {
+			if c.hasSession = true; v[0] != '"' {
 				note(errBadSession)
 			} else {
-				c.session = v[1 : len(v)-1]
+				c.sessionID = v[1 : len(v)-1]
 			}
 		default:
-			note(errOther)
+			note(errUnknownMember)
 		}
 	}
-	c.end = bytes.LastIndexByte(msg, '}')
+	c.lastBrace = bytes.LastIndexByte(msg, '}')
 	switch {
 	case !c.hasID:
 		want = errNoID
@@ -123,8 +123,8 @@ func checkScan(t interface{ Fatalf(string, ...any) }, msg []byte) {
 	if err == errBadUTF8 || err == errNotJSON {
 		return
 	}
-	if c.hasID != want.hasID || c.id != want.id || c.inSession != want.inSession || !bytes.Equal(c.session, want.session) ||
-		!bytes.Equal(c.method, want.method) || !bytes.Equal(c.params, want.params) || c.end != want.end {
+	if c.hasID != want.hasID || c.id != want.id || c.hasSession != want.hasSession || !bytes.Equal(c.sessionID, want.sessionID) ||
+		!bytes.Equal(c.method, want.method) || !bytes.Equal(c.params, want.params) || c.lastBrace != want.lastBrace {
 		t.Fatalf("%.300q: %+v, want %+v", msg, c, want)
 	}
 	if err == nil && bytes.IndexByte(msg, 0) >= 0 {
@@ -291,8 +291,8 @@ func TestScanAtItsBounds(t *testing.T) {
 	}
 	big = append(big, tail...)
 	c, err := scan(big)
-	if err != nil || c.id != 7 || string(c.session) != "S" || string(c.method) != "m" || len(c.params) != len(big)-len(head)-len(tail)+len(`{"a":""}`) || c.end != len(big)-1 {
-		t.Errorf("%d bytes: id %d method %q session %q, %d bytes of params, end %d, %v", len(big), c.id, c.method, c.session, len(c.params), c.end, err)
+	if err != nil || c.id != 7 || string(c.sessionID) != "S" || string(c.method) != "m" || len(c.params) != len(big)-len(head)-len(tail)+len(`{"a":""}`) || c.lastBrace != len(big)-1 {
+		t.Errorf("%d bytes: id %d method %q session %q, %d bytes of params, end %d, %v", len(big), c.id, c.method, c.sessionID, len(c.params), c.lastBrace, err)
 	}
 	for _, at := range []int{len(head), len(big) / 2, len(big) - len(tail) - 1} {
 		for b, want := range map[byte]*Error{0: errNotJSON, 0x1f: errNotJSON, '"': errNotJSON, 0xff: errBadUTF8} {
@@ -308,10 +308,10 @@ func TestScanAtItsBounds(t *testing.T) {
 // checkGlance: for a message as Chrome writes it, the shortcut finds what a full
 // parse does; for any other, it may find no session, but never a wrong one.
 func checkGlance(t interface{ Fatalf(string, ...any) }, msg []byte) {
-	a := glance(msg)
-	if len(msg) == 0 || a.strip < -1 || a.strip >= len(msg) {
+	a := parseBrowserMessage(msg)
+	if len(msg) == 0 || a.bodyEnd < -1 || a.bodyEnd >= len(msg) {
 		if len(msg) > 0 {
-			t.Fatalf("%.300q: strip %d", msg, a.strip)
+			t.Fatalf("%.300q: strip %d", msg, a.bodyEnd)
 		}
 		return
 	}
@@ -347,11 +347,11 @@ func checkGlance(t interface{ Fatalf(string, ...any) }, msg []byte) {
 		}
 		lastValue = v
 	}
-	if len(a.session) > 0 && (last != "sessionId" || string(lastValue) != `"`+string(a.session)+`"`) {
-		t.Fatalf("%.300q: session %q is not its own", msg, a.session)
+	if len(a.sessionID) > 0 && (last != "sessionId" || string(lastValue) != `"`+string(a.sessionID)+`"`) {
+		t.Fatalf("%.300q: session %q is not its own", msg, a.sessionID)
 	}
-	if len(a.session) > 0 && !json.Valid(append(bytes.Clone(msg[:a.strip]), '}')) {
-		t.Fatalf("%.300q: without its session: %.300q", msg, msg[:a.strip])
+	if len(a.sessionID) > 0 && !json.Valid(append(bytes.Clone(msg[:a.bodyEnd]), '}')) {
+		t.Fatalf("%.300q: without its session: %.300q", msg, msg[:a.bodyEnd])
 	}
 	if a.isReply && (first != "id" || !bytes.HasPrefix(firstValue, strconv.AppendInt(nil, a.id, 10))) {
 		t.Fatalf("%.300q: id %d is not its own", msg, a.id)
@@ -389,8 +389,8 @@ func TestGlanceIsEncodingJSON(t *testing.T) {
 		if session != "" {
 			msg = bare + `,"sessionId":"` + session + `"}`
 		}
-		a := glance([]byte(msg))
-		if string(a.session) != session || msg[:a.strip] != bare || a.isReply != reply || reply && a.id != int64(id) {
+		a := parseBrowserMessage([]byte(msg))
+		if string(a.sessionID) != session || msg[:a.bodyEnd] != bare || a.isReply != reply || reply && a.id != int64(id) {
 			t.Fatalf("%s: %+v", msg, a)
 		}
 	})

@@ -67,17 +67,17 @@ func types(method []byte) bool {
 
 // noteActs notes when clients acted on pages, and typed into them. Connections may
 // come out of order: a later time stays.
-func (m *Mux) noteActs(at boottime.Instant, sent ...stagedCommand) {
+func (m *Mux) noteActivity(at boottime.Instant, sent ...stagedCommand) {
 	for i := range sent {
 		if !acts(sent[i].method) && !runsScript(sent[i].method, sent[i].params) {
 			continue
 		}
 		m.mu.Lock()
-		m.acted.Store(max(m.acted.Load(), int64(at)))
+		m.lastActed.Store(max(m.lastActed.Load(), int64(at)))
 		target := m.clientTargets[string(sent[i].sessionID)]
-		note(&m.actedOn, target, at)
+		noteTime(&m.actedAt, target, at)
 		if types(sent[i].method) {
-			note(&m.typed, target, at)
+			noteTime(&m.typedAt, target, at)
 		}
 		m.mu.Unlock()
 	}
@@ -88,7 +88,7 @@ func (m *Mux) noteActs(at boottime.Instant, sent ...stagedCommand) {
 const maxNoted = 4096
 
 // note notes when something was done on a target; "" is one that cannot be told.
-func note(m *map[string]boottime.Instant, target string, at boottime.Instant) {
+func noteTime(m *map[string]boottime.Instant, target string, at boottime.Instant) {
 	if *m == nil || len(*m) >= maxNoted {
 		full := *m != nil
 		*m = map[string]boottime.Instant{}
@@ -161,19 +161,19 @@ func (m *Mux) Navigated(loader string) bool {
 func (m *Mux) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.typed, m.actedOn, m.made, m.navigated = nil, nil, nil, nil
+	m.typedAt, m.actedAt, m.made, m.navigated = nil, nil, nil, nil
 }
 
 // Acted is when a client last sent a command by which it could have made a page do
 // something: input, script, anything but loading and looking. Zero is never.
-func (m *Mux) Acted() boottime.Instant { return boottime.Instant(m.acted.Load()) }
+func (m *Mux) Acted() boottime.Instant { return boottime.Instant(m.lastActed.Load()) }
 
 // Typed is when a client last entered text into a page, or into one that cannot be
 // told. Zero is never.
 func (m *Mux) Typed(target string) boottime.Instant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return max(m.typed[target], m.typed[""])
+	return max(m.typedAt[target], m.typedAt[""])
 }
 
 // ActedOn is when a client last did something on a target, or on one that cannot be
@@ -181,5 +181,5 @@ func (m *Mux) Typed(target string) boottime.Instant {
 func (m *Mux) ActedOn(target string) boottime.Instant {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return max(m.actedOn[target], m.actedOn[""])
+	return max(m.actedAt[target], m.actedAt[""])
 }

@@ -35,13 +35,13 @@ func TestWhatActsOnAPage(t *testing.T) {
 		{"Prophecy.tell", ``, true, false},
 	} {
 		m := &Mux{clientTargets: map[string]string{"S": "T"}}
-		m.noteActs(5, stagedCommand{command: command{method: []byte(tt.method), params: []byte(tt.params), sessionID: []byte("S")}})
+		m.noteActivity(5, stagedCommand{command: command{method: []byte(tt.method), params: []byte(tt.params), sessionID: []byte("S")}})
 		if (m.Acted() == 5) != tt.acts || (m.Typed("T") == 5) != tt.types || m.Typed("other") != 0 || (m.ActedOn("T") == 5) != tt.acts || m.ActedOn("other") != 0 {
 			t.Errorf("%s %s: acted at %d, typed at %d and into another at %d", tt.method, tt.params, m.Acted(), m.Typed("T"), m.Typed("other"))
 		}
 	}
 	m := &Mux{}
-	m.noteActs(7, stagedCommand{command: command{method: []byte("Input.insertText")}})
+	m.noteActivity(7, stagedCommand{command: command{method: []byte("Input.insertText")}})
 	if m.Typed("any") != boottime.Instant(7) {
 		t.Error("typing into a page that is not known is typing into each")
 	}
@@ -52,7 +52,7 @@ func TestWhatActsOnAPage(t *testing.T) {
 func TestALateNoteDoesNotTurnTimeBack(t *testing.T) {
 	m := &Mux{clientTargets: map[string]string{"S": "T"}}
 	for _, at := range []boottime.Instant{9, 5} {
-		m.noteActs(at, stagedCommand{command: command{method: []byte("Input.insertText"), sessionID: []byte("S")}})
+		m.noteActivity(at, stagedCommand{command: command{method: []byte("Input.insertText"), sessionID: []byte("S")}})
 	}
 	if m.Acted() != 9 || m.ActedOn("T") != 9 || m.Typed("T") != 9 {
 		t.Errorf("acted at %d, on the target at %d, typed at %d, want 9", m.Acted(), m.ActedOn("T"), m.Typed("T"))
@@ -61,7 +61,7 @@ func TestALateNoteDoesNotTurnTimeBack(t *testing.T) {
 
 // TestWhatClientsOpened: only Chrome's own answers prove it.
 func TestWhatClientsOpened(t *testing.T) {
-	m := &Mux{typed: map[string]boottime.Instant{"T": 1}}
+	m := &Mux{typedAt: map[string]boottime.Instant{"T": 1}}
 	for _, msg := range []string{
 		`{"id":1073741824,"result":{"targetId":"T"},"sessionId":"S"}`,
 		`{"id":2,"result":{"frameId":"F","loaderId":"L"},"sessionId":"S"}`,
@@ -83,10 +83,10 @@ func TestWhatClientsOpened(t *testing.T) {
 func TestWhatIsForgottenIsTrueOfAll(t *testing.T) {
 	noted := map[string]boottime.Instant{}
 	for i := range maxNoted {
-		note(&noted, fmt.Sprint(i), 1)
+		noteTime(&noted, fmt.Sprint(i), 1)
 	}
-	note(&noted, "T", 2)
-	if m := (&Mux{typed: noted}); m.Typed("any") != 2 || len(noted) != 1 {
+	noteTime(&noted, "T", 2)
+	if m := (&Mux{typedAt: noted}); m.Typed("any") != 2 || len(noted) != 1 {
 		t.Errorf("typed at %d, %d noted", m.Typed("any"), len(noted))
 	}
 }

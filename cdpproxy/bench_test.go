@@ -52,7 +52,7 @@ func roundTrip(tb testing.TB) func() {
 	p := newClientSession(m.mux, "S", 1)
 	c := &Conn{
 		session: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
-		pending: map[string]map[int64]*continuedRequest{"": {}}, asked: map[string]bool{}, tail: []byte(`,"sessionId":"S"}`),
+		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: []byte(`,"sessionId":"S"}`),
 	}
 	p.conn = c
 	m.mux.owners["S"], m.mux.owners["P"] = p, p
@@ -62,7 +62,7 @@ func roundTrip(tb testing.TB) func() {
 	const header = 2 // bytes of a short frame to the client
 	in, out := make([]byte, 0, 1<<10), make([]byte, 1<<10)
 	return func() {
-		c.take(append(in[:0], frame...), false)
+		c.handleInput(append(in[:0], frame...), false)
 		if n, err := unix.Read(m.commands, out); err != nil || n < len(reply) {
 			tb.Fatalf("the browser got %q, %v", out[:max(n, 0)], err)
 		}

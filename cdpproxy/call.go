@@ -62,9 +62,9 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, session, method stri
 	}
 	c := make(chan []byte, 1)
 	m.mu.Lock()
-	if m.gone != nil {
+	if m.endCause != nil {
 		m.mu.Unlock()
-		return fmt.Errorf("%s: %w", method, m.gone)
+		return fmt.Errorf("%s: %w", method, m.endCause)
 	}
 	m.lastID = m.lastID%(1<<30) + 1
 	id := m.lastID
@@ -105,7 +105,7 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, session, method stri
 }
 
 // quiet is a command whose answer nobody needs.
-func quiet(session, method string, params any) []byte {
+func oneWay(session, method string, params any) []byte {
 	// Strings in maps always marshal.
 	msg, _ := json.Marshal(struct {
 		ID        int64  `json:"id"`
@@ -125,7 +125,7 @@ const maxPosts = 4096
 func (m *Mux) post(msg []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.gone != nil {
+	if m.endCause != nil {
 		return
 	}
 	select {

@@ -69,7 +69,7 @@ func (p *Peer) deliver(a browserMessage, msg []byte) (kept bool) {
 	p.mu.Unlock()
 	switch {
 	case conn != nil:
-		p.mux.relayed = true
+		p.mux.sentToClient = true
 		return conn.deliver(a, msg)
 	case watcher != nil:
 		watcher.deliver(a, msg)
@@ -93,7 +93,7 @@ func (p *Peer) childAttached(session string, waiting bool) {
 	free := p.freed
 	p.mu.Unlock()
 	if free {
-		p.mux.post(quiet(session, "Runtime.runIfWaitingForDebugger", nil))
+		p.mux.post(oneWay(session, "Runtime.runIfWaitingForDebugger", nil))
 	}
 }
 
@@ -132,9 +132,9 @@ func (p *Peer) Free() {
 	waiting := p.waitingForDebugger
 	p.waitingForDebugger = map[string]bool{}
 	p.mu.Unlock()
-	p.mux.post(quiet(p.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
+	p.mux.post(oneWay(p.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
 	for session := range waiting {
-		p.mux.post(quiet(session, "Runtime.runIfWaitingForDebugger", nil))
+		p.mux.post(oneWay(session, "Runtime.runIfWaitingForDebugger", nil))
 	}
 	p.mux.mu.Lock()
 	var children []string
@@ -145,7 +145,7 @@ func (p *Peer) Free() {
 	}
 	p.mux.mu.Unlock()
 	for _, session := range children {
-		p.mux.post(quiet(p.id, "Target.detachFromTarget", map[string]string{"sessionId": session}))
+		p.mux.post(oneWay(p.id, "Target.detachFromTarget", map[string]string{"sessionId": session}))
 	}
 }
 

@@ -52,36 +52,36 @@ type Conn struct {
 	fence   *lease.Fence
 	handler Handler
 	ctx     context.Context // of Serve
-	tail    []byte          // what ends a message that has no session of its own
+	suffix  []byte          // what ends a message that has no session of its own
 
-	phase   phase
-	shut    bool // no more is written
-	refused time.Time
-	in      []byte // bytes of the client that are not a whole frame, or had to wait
-	unread  bool   // in may hold whole frames all the same
-	want    int    // length of the frame that in begins with, if that is known
-	parts   []byte // of a message in fragments
-	partial bool   // a message in fragments has begun
-	end     End
-	ended   chan End // one place
+	phase       phase
+	writeShut   bool // no more is written
+	refusedAt   time.Time
+	in          []byte // bytes of the client that are not a whole frame, or had to wait
+	unread      bool   // in may hold whole frames all the same
+	frameLen    int    // length of the frame that in begins with, if that is known
+	fragments   []byte // of a message in fragments
+	inFragments bool   // a message in fragments has begun
+	end         End
+	ended       chan End // one place
 
 	staged []stagedCommand // commands that go out with the next commit
 
 	offloading sync.WaitGroup
 	busy       atomic.Bool // a goroutine has the last message in hand: nothing is read
 
-	mu        sync.Mutex
-	offloaded []func() // for that goroutine
-	fd        int      // -1 while it is not served
-	out       outbox
-	blocked   bool // the socket takes no more: the loop waits for it
-	broken    error
-	dirty     bool // on the loop's list of what to flush
-	cut       bool
-	deadline  time.Time                              // zero: none
-	closing   bool                                   // the client sent Browser.close
-	pending   map[string]map[int64]*continuedRequest // ids in flight by session; "" is the connection's own
-	asked     map[string]bool                        // sessions that used the Lease domain
+	mu             sync.Mutex
+	offloaded      []func() // for that goroutine
+	fd             int      // -1 while it is not served
+	out            outbox
+	blocked        bool // the socket takes no more: the loop waits for it
+	writeErr       error
+	queuedForFlush bool // on the loop's list of what to flush
+	cut            bool
+	deadline       time.Time                              // zero: none
+	closingBrowser bool                                   // the client sent Browser.close
+	pending        map[string]map[int64]*continuedRequest // ids in flight by session; "" is the connection's own
+	leaseSessions  map[string]bool                        // sessions that used the Lease domain
 }
 
 // phase is how far a connection is.
@@ -103,7 +103,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	}
 	c := &Conn{
 		session: p, fence: fence, handler: h, fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*continuedRequest{"": {}}, asked: map[string]bool{},
+		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{},
 	}
 	if target != "" {
 		var r struct {
@@ -119,7 +119,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 		}
 		p.defaultID = r.SessionID
 	}
-	c.tail = append(append(append(make([]byte, 0, 64), sessionKey...), p.defaultID...), '"', '}')
+	c.suffix = append(append(append(make([]byte, 0, 64), sessionKey...), p.defaultID...), '"', '}')
 	p.mu.Lock()
 	p.conn, p.observer = c, nil
 	p.mu.Unlock()
@@ -148,22 +148,22 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 	c.mu.Lock()
 	c.fd = s.fd
 	if c.cut { // before it was served
-		c.linger()
+		c.startEndTimeout()
 	}
 	c.mu.Unlock()
 	c.flush()
 	if err := c.session.mux.wake(c); err != nil {
-		c.unserve()
+		c.dropSocket()
 		return End{Err: err}
 	}
 	end := <-c.ended
 	c.offloading.Wait()
-	c.unserve()
+	c.dropSocket()
 	return end
 }
 
 // unserve has nobody write to the socket any more.
-func (c *Conn) unserve() {
+func (c *Conn) dropSocket() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fd = -1

@@ -33,7 +33,7 @@ func (c *Conn) command(msg []byte, owned bool) {
 		c.reply(cmd, nil, errSessionGone)
 	case refusals[string(cmd.method)] != "":
 		c.reply(cmd, nil, &Error{codeServer, "leasehold refuses " + string(cmd.method) + ": it " + refusals[string(cmd.method)]})
-	case handled(cmd.method) || !c.stage(cmd, msg, owned):
+	case needsHandler(cmd.method) || !c.stage(cmd, msg, owned):
 		if !owned {
 			msg = slices.Clone(msg)
 		}
@@ -43,7 +43,7 @@ func (c *Conn) command(msg []byte, owned bool) {
 }
 
 // handled tells which commands the handler is asked about, which may take time.
-func handled(method []byte) bool {
+func needsHandler(method []byte) bool {
 	switch string(method) {
 	case "Browser.close", "Target.closeTarget", "Page.close":
 		return true
@@ -57,7 +57,7 @@ func (c *Conn) handle(msg []byte) {
 	switch method := string(cmd.method); {
 	case bytes.HasPrefix(cmd.method, leaseDomain):
 		c.mu.Lock()
-		c.asked[string(cmd.sessionID)] = true
+		c.leaseSessions[string(cmd.sessionID)] = true
 		c.session.log.add(cmd.sessionID, cmd.method)
 		c.mu.Unlock()
 		c.session.log.stamp(1, boottime.Now())
@@ -74,7 +74,7 @@ func (c *Conn) handle(msg []byte) {
 	case method == "Browser.close":
 		c.reply(cmd, struct{}{}, nil)
 		c.mu.Lock()
-		c.closing = true
+		c.closingBrowser = true
 		c.session.log.add(cmd.sessionID, cmd.method)
 		c.mu.Unlock()
 		c.session.log.stamp(1, boottime.Now())
@@ -84,16 +84,16 @@ func (c *Conn) handle(msg []byte) {
 		c.handler.ClosingPage()
 	}
 	if w, ok := c.register(cmd); ok {
-		head, tail := c.parted(cmd, msg)
+		head, tail := c.browserParts(cmd, msg)
 		// Before, too: what comes of it may be told before the write returns.
-		c.session.mux.noteActs(boottime.Now(), stagedCommand{cmd, w})
+		c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, w})
 		err := c.session.mux.send(c.fence, head, tail)
 		if err == nil {
 			now := boottime.Now()
 			c.session.log.stamp(1, now)
-			c.session.mux.noteActs(now, stagedCommand{cmd, w})
+			c.session.mux.noteActivity(now, stagedCommand{cmd, w})
 		}
-		c.sent(err, stagedCommand{cmd, w})
+		c.failUnsent(err, stagedCommand{cmd, w})
 	}
 }
 

@@ -31,8 +31,8 @@ func (c *Conn) deliver(a browserMessage, msg []byte) (kept bool) {
 			return false // the answer to a command of ours
 		}
 		delete(ids, a.id)
-		c.session.mux.awaited.Add(-1)
-		c.session.mux.answered = true
+		c.session.mux.inFlight.Add(-1)
+		c.session.mux.repliedToClient = true
 		switch {
 		case disposes != nil && a.isError:
 			c.session.restorePaused(disposes)
@@ -48,15 +48,15 @@ func (c *Conn) deliver(a browserMessage, msg []byte) (kept bool) {
 		msg = msg[:a.bodyEnd+1]
 	}
 	if !a.isReply {
-		msg = c.session.mux.hideEyes(msg)
+		msg = c.session.mux.hideObserver(msg)
 	}
 	if len(msg) >= largeMessage && c.out.size == 0 && c.fd >= 0 {
 		return c.deliverLarge(msg)
 	}
 	c.out.add(ws.OpText, msg)
-	if !c.dirty {
-		c.dirty = true
-		c.session.mux.dirty = append(c.session.mux.dirty, c)
+	if !c.queuedForFlush {
+		c.queuedForFlush = true
+		c.session.mux.unflushed = append(c.session.mux.unflushed, c)
 	}
 	return false
 }
@@ -68,18 +68,18 @@ func (c *Conn) deliverLarge(msg []byte) (kept bool) {
 	header := appendHeader(space[:0], ws.OpText, len(msg))
 	n, err := writeParts(c.fd, header, msg)
 	if err != nil {
-		c.fail(err)
+		c.dropOutput(err)
 		return false
 	}
 	if n < len(header) {
-		c.out.keep(slices.Clone(header[n:]))
+		c.out.addShared(slices.Clone(header[n:]))
 		n = len(header)
 	}
 	msg = msg[n-len(header):]
 	if kept = len(msg) >= largeMessage; !kept {
 		msg = slices.Clone(msg)
 	}
-	c.out.keep(msg)
+	c.out.addShared(msg)
 	c.blocked = c.out.size > 0
 	return kept
 }
@@ -96,8 +96,8 @@ func (c *Conn) push(op ws.OpCode, payload []byte) {
 // domain: others would not know it.
 func (c *Conn) Notify(method string, params any) {
 	c.mu.Lock()
-	sessions := make([]string, 0, len(c.asked))
-	for s := range c.asked {
+	sessions := make([]string, 0, len(c.leaseSessions))
+	for s := range c.leaseSessions {
 		sessions = append(sessions, s)
 	}
 	c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *Conn) Notify(method string, params any) {
 func (c *Conn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.dirty = false
+	c.queuedForFlush = false
 	if c.blocked {
 		return
 	}
@@ -143,7 +143,7 @@ func (c *Conn) writeOut() {
 		return
 	}
 	if err := c.out.write(c.fd); err != nil {
-		c.fail(err)
+		c.dropOutput(err)
 		return
 	}
 	c.blocked = c.out.size > 0
@@ -151,8 +151,8 @@ func (c *Conn) writeOut() {
 
 // fail gives up what waits for a client that is gone. The loop ends the
 // connection. c.mu is held.
-func (c *Conn) fail(err error) {
-	c.broken = os.NewSyscallError("write", err)
+func (c *Conn) dropOutput(err error) {
+	c.writeErr = os.NewSyscallError("write", err)
 	c.out, c.blocked = outbox{}, false
 	_ = c.session.mux.wake() // fails for joining connections only
 }

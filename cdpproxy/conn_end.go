@@ -53,7 +53,7 @@ func (c *Conn) cutLocked(code int, reason string) {
 		return
 	}
 	for session, ids := range c.pending {
-		if c.closing {
+		if c.closingBrowser {
 			break // it asked for the end: Chrome too leaves its commands unanswered
 		}
 		for id := range ids {
@@ -70,7 +70,7 @@ func (c *Conn) cutLocked(code int, reason string) {
 	c.out.add(ws.OpClose, ws.NewCloseFrameBody(ws.StatusCode(code), clipReason(reason)))
 	c.cut = true
 	if c.fd >= 0 {
-		c.linger()
+		c.startEndTimeout()
 		_ = c.session.mux.wake() // for the deadline; fails for joining connections only
 	}
 }
@@ -85,7 +85,7 @@ func (c *Conn) tooSlow() bool {
 }
 
 // linger bounds what is left of a connection that was cut.
-func (c *Conn) linger() {
+func (c *Conn) startEndTimeout() {
 	if c.deadline.IsZero() {
 		c.deadline = time.Now().Add(cutGrace)
 	}
@@ -101,14 +101,14 @@ func clipReason(s string) string {
 }
 
 // leave goes on to a later phase. The end that is given first counts.
-func (c *Conn) leave(to phase, end End) {
+func (c *Conn) enter(to phase, end End) {
 	c.mu.Lock()
 	if c.phase == reading {
 		c.end = end
 		c.end.Cut = c.cut
 		c.cut = true
 		c.forgetPending()
-		c.linger()
+		c.startEndTimeout()
 	}
 	c.mu.Unlock()
 	c.phase = to

@@ -42,7 +42,7 @@ func (c *Conn) turn(l *loop, readable bool) {
 	}
 	if c.unread {
 		c.unread = false
-		c.take(c.in, true)
+		c.handleInput(c.in, true)
 	}
 	if readable && c.phase <= discarding && !c.busy.Load() {
 		c.read(l.in)
@@ -51,19 +51,19 @@ func (c *Conn) turn(l *loop, readable bool) {
 		return
 	}
 	c.mu.Lock()
-	broken, waits := c.broken, c.out.size > 0
+	broken, waits := c.writeErr, c.out.size > 0
 	late := !c.deadline.IsZero() && !time.Now().Before(c.deadline)
 	c.mu.Unlock()
 	switch {
 	case broken != nil:
-		c.leave(over, End{Err: broken})
+		c.enter(over, End{Err: broken})
 	case late:
-		c.leave(over, End{Err: os.ErrDeadlineExceeded})
+		c.enter(over, End{Err: os.ErrDeadlineExceeded})
 	case c.phase == draining && !waits:
-		c.leave(over, End{})
-	case c.phase == discarding && !waits && !c.shut:
+		c.enter(over, End{})
+	case c.phase == discarding && !waits && !c.writeShut:
 		// The client sees the end, and that it should close too.
-		c.shut = true
+		c.writeShut = true
 		_ = unix.Shutdown(c.fd, unix.SHUT_WR) // of what may be closed already
 	}
 	if c.phase == over {
@@ -77,7 +77,7 @@ func (c *Conn) read(shared []byte) {
 	owned := len(c.in) > 0 && c.phase == reading
 	if owned {
 		const least = 4 << 10
-		c.in = slices.Grow(c.in, max(least, c.want-len(c.in)))
+		c.in = slices.Grow(c.in, max(least, c.frameLen-len(c.in)))
 		into = c.in[len(c.in):cap(c.in)]
 	}
 	n, err := unix.Read(c.fd, into)
@@ -85,41 +85,41 @@ func (c *Conn) read(shared []byte) {
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
 		return
 	case err != nil:
-		c.leave(draining, End{Err: os.NewSyscallError("read", err)})
+		c.enter(draining, End{Err: os.NewSyscallError("read", err)})
 	case n == 0:
-		c.leave(draining, End{Err: io.EOF})
+		c.enter(draining, End{Err: io.EOF})
 	case c.phase == discarding:
 		c.mu.Lock()
-		if now := time.Now(); now.Before(c.refused.Add(refuseGrace - cutGrace)) {
+		if now := time.Now(); now.Before(c.refusedAt.Add(refuseGrace - cutGrace)) {
 			c.deadline = now.Add(cutGrace)
 		}
 		c.mu.Unlock()
 	case owned:
-		c.take(c.in[:len(c.in)+n], true)
+		c.handleInput(c.in[:len(c.in)+n], true)
 	default:
-		c.take(into[:n], false)
+		c.handleInput(into[:n], false)
 	}
 }
 
 // take handles the whole frames that b begins with, and keeps the bytes behind them.
 // b is the connection's own, or good only until take returns.
-func (c *Conn) take(b []byte, owned bool) {
-	rest, held := c.takeFrames(b, owned)
+func (c *Conn) handleInput(b []byte, owned bool) {
+	rest, held := c.handleFrames(b, owned)
 	c.commit()
-	c.keep(rest, owned, held)
+	c.keepRest(rest, owned, held)
 }
 
 // takeFrames handles the whole frames that b begins with, and returns the bytes
 // behind them. held says that these may begin with a whole frame all the same, since
 // the connection became busy. Whether it still is says nothing about that: the work
 // may be over by now.
-func (c *Conn) takeFrames(b []byte, owned bool) (rest []byte, held bool) {
-	c.want = 0
+func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, held bool) {
+	c.frameLen = 0
 	for c.phase == reading {
 		if c.busy.Load() {
 			return b, true
 		}
-		f, whole, bad := parseFrame(b, c.fragments())
+		f, whole, bad := parseFrame(b, c.fragmentsLen())
 		if bad != nil {
 			c.refuse(bad)
 		}
@@ -127,7 +127,7 @@ func (c *Conn) takeFrames(b []byte, owned bool) (rest []byte, held bool) {
 			break
 		}
 		if length := f.size + f.length; len(b) < length {
-			c.want = length
+			c.frameLen = length
 			break
 		}
 		payload := b[f.size : f.size+f.length]
@@ -135,18 +135,18 @@ func (c *Conn) takeFrames(b []byte, owned bool) (rest []byte, held bool) {
 		unmask(payload, f.mask)
 		switch {
 		case f.op == ws.OpClose:
-			c.closed(payload)
+			c.handleClose(payload)
 		case f.op == ws.OpPing:
 			c.push(ws.OpPong, payload)
 			c.flush()
 		case f.op == ws.OpPong:
-		case f.fin && !c.partial:
+		case f.fin && !c.inFragments:
 			c.command(payload, owned)
 		default:
-			c.parts, c.partial = append(c.parts, payload...), true
+			c.fragments, c.inFragments = append(c.fragments, payload...), true
 			if f.fin {
-				msg := c.parts
-				c.parts, c.partial = nil, false
+				msg := c.fragments
+				c.fragments, c.inFragments = nil, false
 				c.command(msg, true)
 			}
 		}
@@ -155,28 +155,28 @@ func (c *Conn) takeFrames(b []byte, owned bool) (rest []byte, held bool) {
 }
 
 // keep keeps the bytes that takeFrames left.
-func (c *Conn) keep(b []byte, owned, held bool) {
+func (c *Conn) keepRest(b []byte, owned, held bool) {
 	c.unread = held && len(b) > 0
 	switch {
 	case len(b) == 0 || c.phase != reading:
 		c.in = nil
-	case owned && (cap(b) <= largestRead || c.want > readChunk):
+	case owned && (cap(b) <= largestRead || c.frameLen > readChunk):
 		c.in = b
 	default:
-		c.in = append(make([]byte, 0, max(c.want, 2*len(b))), b...)
+		c.in = append(make([]byte, 0, max(c.frameLen, 2*len(b))), b...)
 	}
 }
 
 // fragments is how much of a message came in fragments so far; -1 where none did.
-func (c *Conn) fragments() int {
-	if !c.partial {
+func (c *Conn) fragmentsLen() int {
+	if !c.inFragments {
 		return -1
 	}
-	return len(c.parts)
+	return len(c.fragments)
 }
 
 // closed answers the client's close frame.
-func (c *Conn) closed(payload []byte) {
+func (c *Conn) handleClose(payload []byte) {
 	answer, bad := closeAnswer(payload)
 	if bad != nil {
 		c.refuse(bad)
@@ -184,7 +184,7 @@ func (c *Conn) closed(payload []byte) {
 	}
 	c.push(ws.OpClose, answer)
 	c.flush()
-	c.leave(draining, End{Clean: true})
+	c.enter(draining, End{Clean: true})
 }
 
 // refuse closes the connection of a client that broke the protocol. What it sends
@@ -193,6 +193,6 @@ func (c *Conn) closed(payload []byte) {
 func (c *Conn) refuse(v *violation) {
 	c.push(ws.OpClose, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))
 	c.flush()
-	c.refused = time.Now()
-	c.leave(discarding, End{Err: v})
+	c.refusedAt = time.Now()
+	c.enter(discarding, End{Err: v})
 }

@@ -10,9 +10,9 @@ import (
 // They are read all the same, without waiting for the client to send more.
 func TestFramesBehindAHandledCommandAreNotForgotten(t *testing.T) {
 	c := newOffline(t).conn()
-	rest, held := c.takeFrames(bytes.Join([][]byte{clientFrame(0x81, `{"id":1,"method":"Lease.a"}`), clientFrame(0x81, `{"id":2,"method":"m"}`)}, nil), false)
+	rest, held := c.handleFrames(bytes.Join([][]byte{clientFrame(0x81, `{"id":1,"method":"Lease.a"}`), clientFrame(0x81, `{"id":2,"method":"m"}`)}, nil), false)
 	c.offloading.Wait()
-	c.keep(rest, false, held)
+	c.keepRest(rest, false, held)
 	if !c.unread || len(c.in) == 0 {
 		t.Errorf("unread is %v, with %d bytes kept", c.unread, len(c.in))
 	}

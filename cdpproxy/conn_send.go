@@ -35,7 +35,7 @@ func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
 		return true
 	}
 	c.staged = append(c.staged, stagedCommand{cmd, w})
-	head, tail := c.parted(cmd, msg)
+	head, tail := c.browserParts(cmd, msg)
 	if len(head) > smallMessage {
 		c.commitLarge(head, append(tail, 0), owned)
 		return true
@@ -70,7 +70,7 @@ func (c *Conn) register(cmd command) (undo, bool) {
 		w.continued = c.session.trackCommand(cmd, session)
 	}
 	if _, again := ids[cmd.id]; !again {
-		c.session.mux.awaited.Add(1)
+		c.session.mux.inFlight.Add(1)
 	}
 	ids[cmd.id] = w.continued
 	c.session.log.add(cmd.sessionID, cmd.method)
@@ -78,11 +78,11 @@ func (c *Conn) register(cmd command) (undo, bool) {
 }
 
 // parted is the message as the browser is to get it, in two parts.
-func (c *Conn) parted(cmd command, msg []byte) (head, tail []byte) {
+func (c *Conn) browserParts(cmd command, msg []byte) (head, tail []byte) {
 	if cmd.hasSession {
 		return msg, nil
 	}
-	return msg[:cmd.lastBrace], c.tail
+	return msg[:cmd.lastBrace], c.suffix
 }
 
 // commit sends what is staged.
@@ -96,14 +96,14 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	m := c.session.mux
 	rest, err := m.begin(c.fence, head, tail)
 	if err == nil {
-		c.session.log.stamp(len(c.staged), m.passed)
-		m.noteActs(m.passed, c.staged...)
+		c.session.log.stamp(len(c.staged), m.passedAt)
+		m.noteActivity(m.passedAt, c.staged...)
 	}
 	if err != nil || len(rest) == 0 {
 		m.writing.Unlock()
 	}
 	if err == nil && len(rest) == 0 {
-		m.asked = true
+		m.commandSent = true
 		c.staged = c.staged[:0]
 		return
 	}
@@ -113,7 +113,7 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 		list[i].command = list[i].clone()
 	}
 	if err != nil {
-		c.offload(func() { c.sent(err, list...) })
+		c.offload(func() { c.failUnsent(err, list...) })
 		return
 	}
 	// The pipe is full, and whoever waits for it to empty goes on holding the
@@ -123,11 +123,11 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 			rest[i] = slices.Clone(rest[i])
 		}
 	}
-	c.offload(func() { c.sent(m.finish(rest), list...) })
+	c.offload(func() { c.failUnsent(m.finish(rest), list...) })
 }
 
 // sent takes back what could not be sent, and tells the client.
-func (c *Conn) sent(err error, list ...stagedCommand) {
+func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 	if err == nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (c *Conn) sent(err error, list ...stagedCommand) {
 		if _, ok := s.ids[s.id]; ok {
 			delete(s.ids, s.id)
 			if c.pending != nil {
-				c.session.mux.awaited.Add(-1)
+				c.session.mux.inFlight.Add(-1)
 			}
 		}
 		c.mu.Unlock()
@@ -155,5 +155,5 @@ func (c *Conn) forgetPending() {
 		n += len(ids)
 	}
 	c.pending = nil
-	c.session.mux.awaited.Add(int32(-n))
+	c.session.mux.inFlight.Add(int32(-n))
 }

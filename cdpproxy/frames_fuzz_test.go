@@ -37,8 +37,8 @@ func newOffline(t testing.TB) *offline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mux{commands: out, raw: raw, wakeup: -1, events: -1, owners: map[string]*Peer{}}
-	m.once = m.writeOnce
+	m := &Mux{commands: out, rawCommands: raw, wakeup: -1, events: -1, owners: map[string]*Peer{}}
+	m.onWritable = m.writeOnce
 	return &offline{mux: m, commands: p[0]}
 }
 
@@ -48,7 +48,7 @@ func (b *offline) conn() *Conn {
 	b.mux.owners["S"] = p
 	return &Conn{
 		session: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*continuedRequest{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
+		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: append(append([]byte(nil), sessionKey...), `S"}`...),
 	}
 }
 
@@ -64,14 +64,14 @@ func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end En
 		piece := bytes.Clone(send[:n])
 		send = send[n:]
 		if len(c.in) > 0 {
-			c.take(append(c.in, piece...), true)
+			c.handleInput(append(c.in, piece...), true)
 		} else {
-			c.take(piece, false)
+			c.handleInput(piece, false)
 			clear(piece) // good only until then
 		}
 		for c.offloading.Wait(); c.unread && c.phase == reading; c.offloading.Wait() {
 			c.unread = false
-			c.take(c.in, true)
+			c.handleInput(c.in, true)
 		}
 		for buf := make([]byte, 64<<10); ; {
 			n, err := unix.Read(b.commands, buf)
@@ -201,7 +201,7 @@ func reference(send []byte) (browser []byte, code ws.StatusCode) {
 		}
 		c, bad := expected(parts)
 		switch {
-		case bad != nil, c.hasSession && string(c.sessionID) != "S", refusals[string(c.method)] != "", handled(c.method) && string(c.method)[0] != 'T' && string(c.method)[0] != 'P':
+		case bad != nil, c.hasSession && string(c.sessionID) != "S", refusals[string(c.method)] != "", needsHandler(c.method) && string(c.method)[0] != 'T' && string(c.method)[0] != 'P':
 		case c.hasSession:
 			browser = append(append(browser, parts...), 0)
 		default:

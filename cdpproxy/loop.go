@@ -70,9 +70,9 @@ func (l *loop) gather() bool {
 // wait returns when something is ready or due.
 func (l *loop) wait() {
 	m := l.m
-	awaited := m.awaited.Load()
-	asked := m.asked
-	m.asked = false
+	awaited := m.inFlight.Load()
+	asked := m.commandSent
+	m.commandSent = false
 	if asked {
 		l.pacer.lastCommand = time.Now()
 	}

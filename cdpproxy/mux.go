@@ -51,24 +51,24 @@ var ErrBrowserGone = errors.New("the browser is gone: its pipe ended")
 
 // Mux is the one reader and the one writer of a browser's pipe.
 type Mux struct {
-	commands *os.File
-	raw      syscall.RawConn // of commands
-	traffic  func(Traffic)
-	ledger   *Ledger // nil: none is kept
+	commands    *os.File
+	rawCommands syscall.RawConn // of commands
+	traffic     func(Traffic)
+	ledger      *Ledger // nil: none is kept
 
 	writing sync.Mutex // held for each message to the pipe, until it is whole
 	// Of whoever holds writing:
-	scratch []byte             // small messages, put together
-	parts   [3][]byte          // what to write
-	once    func(uintptr) bool // writes parts, once
-	written int
-	failed  error
-	passed  boottime.Instant // when the fence let the last message through
+	scratch    []byte             // small messages, put together
+	parts      [3][]byte          // what to write
+	onWritable func(uintptr) bool // writes parts, once
+	written    int
+	failed     error
+	passedAt   boottime.Instant // when the fence let the last message through
 
-	awaited atomic.Int32 // commands of clients in flight
-	acted   atomic.Int64 // see Acted
-	reads   atomic.Uint64
-	routing atomic.Bool // the loop reads the pipe, or passes on what it read
+	inFlight  atomic.Int32 // commands of clients in flight
+	lastActed atomic.Int64 // see Acted
+	reads     atomic.Uint64
+	routing   atomic.Bool // the loop reads the pipe, or passes on what it read
 
 	calls pendingCalls // on the root session
 
@@ -76,23 +76,23 @@ type Mux struct {
 	owners map[string]*Peer // by CDP session: the peer's own and its children
 	// attached are the targets of clients' sessions, by session.
 	clientTargets map[string]string
-	typed         map[string]boottime.Instant // by target, see Typed
-	actedOn       map[string]boottime.Instant // the same, see ActedOn
+	typedAt       map[string]boottime.Instant // by target, see Typed
+	actedAt       map[string]boottime.Instant // the same, see ActedOn
 	// made are targets, navigated documents by loader: see Made and Navigated.
 	made, navigated map[string]bool
 	inherited       []*Peer // of a launcher before
 	lastID          int64
-	gone            error
+	endCause        error
 	posts           chan []byte // see post
 	dropped         atomic.Uint64
 
 	// The loop's:
-	dirty    []*Conn // with something to flush
-	asked    bool    // a command was sent since it last waited
-	answered bool    // a client was, since it last read the pipe
-	relayed  bool    // anything went to a client, since then
-	replied  bool    // anybody was answered, since then
-	done     chan struct{}
+	unflushed       []*Conn // with something to flush
+	commandSent     bool    // a command was sent since it last waited
+	repliedToClient bool    // a client was, since it last read the pipe
+	sentToClient    bool    // anything went to a client, since then
+	replySeen       bool    // anybody was answered, since then
+	done            chan struct{}
 
 	// waking is held to change what the loop finds when it is woken.
 	waking  sync.Mutex
@@ -115,13 +115,13 @@ func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 		return nil, err
 	}
 	m := &Mux{
-		commands: pipe.Commands, raw: raw, events: pipe.Events, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
+		commands: pipe.Commands, rawCommands: raw, events: pipe.Events, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
 		owners: map[string]*Peer{}, clientTargets: map[string]string{}, done: make(chan struct{}),
 		// An adopted browser may still answer the launcher before.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),
 	}
-	m.once = m.writeOnce
+	m.onWritable = m.writeOnce
 	m.inheritSessions()
 	go func() {
 		defer close(m.done)
@@ -167,17 +167,17 @@ func (m *Mux) Barrier() {
 }
 
 func (m *Mux) flush() {
-	for _, c := range m.dirty {
+	for _, c := range m.unflushed {
 		c.flush()
 	}
-	m.dirty = m.dirty[:0]
+	m.unflushed = m.unflushed[:0]
 }
 
 // end refuses what comes now. Calls that wait learn of the end by done.
 func (m *Mux) end(cause error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.gone = cause
+	m.endCause = cause
 	close(m.posts)
 }
 

@@ -19,14 +19,14 @@ type Event struct {
 // Observer is a peer that Go code talks on: the launcher's own eyes.
 type Observer struct {
 	session *Peer
-	want    map[string]bool
-	hear    func(Event)
-	heard   map[string]bool
+	queued  map[string]bool
+	handle  func(Event)
+	handled map[string]bool
 	calls   pendingCalls
 
 	mu    sync.Mutex
 	queue []Event
-	ever  uint64 // events that were ever in the queue
+	total uint64 // events that were ever in the queue
 	ready chan struct{}
 }
 
@@ -43,12 +43,12 @@ func (m *Mux) Listen(ctx context.Context, hear func(Event), heard []string, want
 	if err != nil {
 		return nil, err
 	}
-	o := &Observer{session: p, want: map[string]bool{}, hear: hear, heard: map[string]bool{}, ready: make(chan struct{}, 1)}
+	o := &Observer{session: p, queued: map[string]bool{}, handle: hear, handled: map[string]bool{}, ready: make(chan struct{}, 1)}
 	for _, method := range heard {
-		o.heard[method] = true
+		o.handled[method] = true
 	}
 	for _, method := range want {
-		o.want[method] = true
+		o.queued[method] = true
 	}
 	p.mu.Lock()
 	p.observer = o
@@ -62,20 +62,20 @@ func (o *Observer) deliver(a browserMessage, msg []byte) {
 		return
 	}
 	method, params := splitEvent(msg, a)
-	wanted, heard := o.want[string(method)], o.heard[string(method)]
+	wanted, heard := o.queued[string(method)], o.handled[string(method)]
 	if !wanted && !heard {
 		return
 	}
 	e := Event{Session: string(a.sessionID), Method: string(method), Params: bytes.Clone(params)}
 	if heard {
-		o.hear(e)
+		o.handle(e)
 	}
 	if !wanted {
 		return
 	}
 	o.mu.Lock()
 	o.queue = append(o.queue, e)
-	o.ever++
+	o.total++
 	o.mu.Unlock()
 	select {
 	case o.ready <- struct{}{}:
@@ -111,7 +111,7 @@ func (o *Observer) Post(session, method string, params any) {
 	if session == "" {
 		session = o.session.id
 	}
-	o.session.mux.post(quiet(session, method, params))
+	o.session.mux.post(oneWay(session, method, params))
 }
 
 // Queued is how many events Next has had to give, ever. Those that came before the
@@ -119,7 +119,7 @@ func (o *Observer) Post(session, method string, params any) {
 func (o *Observer) Queued() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.ever
+	return o.total
 }
 
 // Next returns the events that came since, and waits for the first. It returns

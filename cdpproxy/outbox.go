@@ -8,7 +8,7 @@ import (
 // as they do: what is added is never moved again.
 type outbox struct {
 	chunks  [][]byte  // none is empty
-	list    [1][]byte // where chunks begins again
+	space   [1][]byte // where chunks begins again
 	spare   []byte    // an empty chunk to begin again with
 	written int       // bytes of the first chunk
 	size    int       // bytes that wait
@@ -39,7 +39,7 @@ func (o *outbox) add(op ws.OpCode, payload []byte) {
 }
 
 // keep appends bytes without copying them.
-func (o *outbox) keep(b []byte) {
+func (o *outbox) addShared(b []byte) {
 	if len(b) > 0 {
 		o.chunks, o.size = append(o.chunks, b[:len(b):len(b)]), o.size+len(b)
 	}
@@ -59,7 +59,7 @@ func (o *outbox) write(fd int) error {
 		if err != nil {
 			return err
 		}
-		o.drop(n)
+		o.discard(n)
 		if n < wanted {
 			return nil
 		}
@@ -68,7 +68,7 @@ func (o *outbox) write(fd int) error {
 }
 
 // drop forgets n bytes that were written.
-func (o *outbox) drop(n int) {
+func (o *outbox) discard(n int) {
 	o.size -= n
 	o.written += n
 	for len(o.chunks) > 0 && o.written >= len(o.chunks[0]) {
@@ -80,6 +80,6 @@ func (o *outbox) drop(n int) {
 		o.chunks = o.chunks[1:]
 	}
 	if len(o.chunks) == 0 {
-		o.chunks = o.list[:0]
+		o.chunks = o.space[:0]
 	}
 }

@@ -62,9 +62,9 @@ func (p *Peer) restorePaused(d *continuedRequest) {
 // else does: closing the target, the session or the browser sends it.
 func failing(r pausedRequest, auth bool) []byte {
 	if auth {
-		return quiet(r.sessionID, "Fetch.continueWithAuth", map[string]any{
+		return oneWay(r.sessionID, "Fetch.continueWithAuth", map[string]any{
 			"requestId": r.requestID, "authChallengeResponse": map[string]string{"response": "CancelAuth"},
 		})
 	}
-	return quiet(r.sessionID, "Fetch.failRequest", map[string]string{"requestId": r.requestID, "errorReason": "Aborted"})
+	return oneWay(r.sessionID, "Fetch.failRequest", map[string]string{"requestId": r.requestID, "errorReason": "Aborted"})
 }

@@ -53,8 +53,8 @@ func (l *loop) readPipe() {
 		rest, l.scanned = nil, 0
 		messages++
 	}
-	l.pacer.afterRead(messages, l.m.answered, l.m.relayed || l.m.replied, l.m.awaited.Load())
-	l.m.answered, l.m.relayed, l.m.replied = false, false, false
+	l.pacer.afterRead(messages, l.m.repliedToClient, l.m.sentToClient || l.m.replySeen, l.m.inFlight.Load())
+	l.m.repliedToClient, l.m.sentToClient, l.m.replySeen = false, false, false
 	switch {
 	case kept:
 		// A connection writes out of the buffer: it is that connection's now.

@@ -38,13 +38,13 @@ func (m *Mux) send(fence *lease.Fence, head, tail []byte) error {
 // then nobody else writes. m.writing is held.
 func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err error) {
 	if fence != nil {
-		if m.passed, err = fence.CheckAt(); err != nil {
+		if m.passedAt, err = fence.CheckAt(); err != nil {
 			return nil, err
 		}
 	}
 	m.parts, m.written, m.failed = [...][]byte{m.scratch, head, tail}, 0, nil
 	defer func() { m.parts = [3][]byte{} }()
-	if err := errors.Join(m.raw.Write(m.once), m.failed); err != nil {
+	if err := errors.Join(m.rawCommands.Write(m.onWritable), m.failed); err != nil {
 		return nil, pipeError(err)
 	}
 	n := m.written

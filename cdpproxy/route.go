@@ -27,20 +27,20 @@ type Traffic struct {
 const MaxPrinted = 16 << 10
 
 var (
-	attached     = []byte(`{"method":"Target.attachedToTarget",`)
-	detached     = []byte(`{"method":"Target.detachedFromTarget",`)
-	paused       = []byte(`{"method":"Fetch.requestPaused",`)
-	authRequired = []byte(`{"method":"Fetch.authRequired",`)
-	requestSent  = []byte(`{"method":"Network.requestWillBeSent",`)
-	frameSent    = []byte(`{"method":"Network.webSocketFrameSent",`)
-	methodMember = []byte(`"method":"`)
-	consoleEvent = []byte(`{"method":"Runtime.consoleAPICalled",`)
-	exception    = []byte(`{"method":"Runtime.exceptionThrown",`)
+	attachedEvent  = []byte(`{"method":"Target.attachedToTarget",`)
+	detachedEvent  = []byte(`{"method":"Target.detachedFromTarget",`)
+	pausedEvent    = []byte(`{"method":"Fetch.requestPaused",`)
+	authEvent      = []byte(`{"method":"Fetch.authRequired",`)
+	requestEvent   = []byte(`{"method":"Network.requestWillBeSent",`)
+	frameSentEvent = []byte(`{"method":"Network.webSocketFrameSent",`)
+	methodMember   = []byte(`"method":"`)
+	consoleEvent   = []byte(`{"method":"Runtime.consoleAPICalled",`)
+	exceptionEvent = []byte(`{"method":"Runtime.exceptionThrown",`)
 
-	targetCreated = []byte(`{"method":"Target.targetCreated",`)
-	targetChanged = []byte(`{"method":"Target.targetInfoChanged",`)
-	isAttached    = []byte(`"attached":true`)
-	notAttached   = []byte(`"attached":false`)
+	targetCreatedEvent = []byte(`{"method":"Target.targetCreated",`)
+	targetChangedEvent = []byte(`{"method":"Target.targetInfoChanged",`)
+	attachedTrue       = []byte(`"attached":true`)
+	attachedFalse      = []byte(`"attached":false`)
 )
 
 // route hands one message from Chrome to the peer that it belongs to. It is true
@@ -50,7 +50,7 @@ func (m *Mux) route(msg []byte) bool {
 		return false
 	}
 	a := parseBrowserMessage(msg)
-	m.replied = m.replied || a.isReply
+	m.replySeen = m.replySeen || a.isReply
 	if len(a.sessionID) == 0 {
 		if a.isReply {
 			m.calls.complete(a.id, msg)
@@ -66,16 +66,16 @@ func (m *Mux) route(msg []byte) bool {
 	if a.isReply {
 		m.noteOpened(msg)
 	} else {
-		m.watch(p, a, msg)
+		m.trackEvent(p, a, msg)
 	}
 	return p.deliver(a, msg)
 }
 
 // watch keeps the tables that follow from what Chrome says: children, paused
 // requests, and what pages send.
-func (m *Mux) watch(p *Peer, a browserMessage, msg []byte) {
+func (m *Mux) trackEvent(p *Peer, a browserMessage, msg []byte) {
 	switch {
-	case bytes.HasPrefix(msg, attached), bytes.HasPrefix(msg, detached):
+	case bytes.HasPrefix(msg, attachedEvent), bytes.HasPrefix(msg, detachedEvent):
 		var e struct {
 			Params struct {
 				SessionID  string `json:"sessionId"`
@@ -88,7 +88,7 @@ func (m *Mux) watch(p *Peer, a browserMessage, msg []byte) {
 		if json.Unmarshal(msg, &e) != nil || e.Params.SessionID == "" {
 			return
 		}
-		if bytes.HasPrefix(msg, detached) {
+		if bytes.HasPrefix(msg, detachedEvent) {
 			m.mu.Lock()
 			delete(m.owners, e.Params.SessionID)
 			delete(m.clientTargets, e.Params.SessionID)
@@ -106,22 +106,22 @@ func (m *Mux) watch(p *Peer, a browserMessage, msg []byte) {
 		m.ledger.append(lineAttached, p.id, e.Params.SessionID)
 		p.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
 		p.childAttached(e.Params.SessionID, e.Params.Waiting)
-	case bytes.HasPrefix(msg, paused), bytes.HasPrefix(msg, authRequired):
+	case bytes.HasPrefix(msg, pausedEvent), bytes.HasPrefix(msg, authEvent):
 		var e struct {
 			Params struct {
 				RequestID string `json:"requestId"`
 			} `json:"params"`
 		}
 		if json.Unmarshal(msg, &e) == nil {
-			p.requestPaused(pausedRequest{string(a.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authRequired))
+			p.requestPaused(pausedRequest{string(a.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authEvent))
 		}
-	case bytes.HasPrefix(msg, requestSent):
+	case bytes.HasPrefix(msg, requestEvent):
 		if unsafeRequest(msg) {
-			m.report("Network.requestWillBeSent", msg)
+			m.reportTraffic("Network.requestWillBeSent", msg)
 		}
-	case bytes.HasPrefix(msg, frameSent):
-		m.report("Network.webSocketFrameSent", msg)
-	case bytes.HasPrefix(msg, consoleEvent), bytes.HasPrefix(msg, exception):
+	case bytes.HasPrefix(msg, frameSentEvent):
+		m.reportTraffic("Network.webSocketFrameSent", msg)
+	case bytes.HasPrefix(msg, consoleEvent), bytes.HasPrefix(msg, exceptionEvent):
 		// They come by the thousand: nothing is parsed.
 		method, params := splitEvent(msg, a)
 		if len(params) > MaxPrinted {
@@ -134,12 +134,12 @@ func (m *Mux) watch(p *Peer, a browserMessage, msg []byte) {
 // hideEyes takes the launcher's own attachment out of what a client is told of a
 // target: with the eyes on every page none would look free, and a client that
 // waits for one would wait for ever.
-func (m *Mux) hideEyes(msg []byte) []byte {
-	if !bytes.HasPrefix(msg, targetCreated) && !bytes.HasPrefix(msg, targetChanged) {
+func (m *Mux) hideObserver(msg []byte) []byte {
+	if !bytes.HasPrefix(msg, targetCreatedEvent) && !bytes.HasPrefix(msg, targetChangedEvent) {
 		return msg
 	}
 	// Quotes inside a title or URL are escaped, so this is the member.
-	at := bytes.LastIndex(msg, isAttached)
+	at := bytes.LastIndex(msg, attachedTrue)
 	var e struct {
 		Params struct {
 			TargetInfo struct {
@@ -159,14 +159,14 @@ func (m *Mux) hideEyes(msg []byte) []byte {
 			return msg
 		}
 	}
-	return slices.Concat(msg[:at], notAttached, msg[at+len(isAttached):])
+	return slices.Concat(msg[:at], attachedFalse, msg[at+len(attachedTrue):])
 }
 
 // unsafeRequest tells whether a requestWillBeSent is of a method that may change
 // something. The request's own method is the second member of that name, and the
 // quotes of one in a URL would be escaped.
 func unsafeRequest(msg []byte) bool {
-	rest := msg[len(requestSent):]
+	rest := msg[len(requestEvent):]
 	i := bytes.Index(rest, methodMember)
 	if i < 0 {
 		return true
@@ -180,7 +180,7 @@ func unsafeRequest(msg []byte) bool {
 	return true
 }
 
-func (m *Mux) report(method string, msg []byte) {
+func (m *Mux) reportTraffic(method string, msg []byte) {
 	var e struct {
 		Params json.RawMessage `json:"params"`
 	}

@@ -17,10 +17,10 @@ import (
 type socket struct {
 	fd int
 
-	conn   net.Conn // what had to be bridged, or nil
-	bridge net.Conn // our other end
-	copies sync.WaitGroup
-	drain  chan struct{} // closed when all that was written has reached conn
+	conn    net.Conn // what had to be bridged, or nil
+	bridge  net.Conn // our other end
+	copies  sync.WaitGroup
+	drained chan struct{} // closed when all that was written has reached conn
 }
 
 // takeSocket takes a connection over, and closes it on an error. A TCP connection
@@ -62,13 +62,13 @@ func bridged(conn net.Conn) (*socket, error) {
 		_ = conn.Close()
 		return nil, errors.Join(fmt.Errorf("a socket pair for the client's connection: %w", err), unix.Close(pair[0]))
 	}
-	s := &socket{fd: pair[0], conn: conn, bridge: far, drain: make(chan struct{})}
+	s := &socket{fd: pair[0], conn: conn, bridge: far, drained: make(chan struct{})}
 	s.copies.Go(func() {
 		_, _ = io.Copy(far, conn) // how it ended, the other end shows
 		_ = far.(*net.UnixConn).CloseWrite()
 	})
 	s.copies.Go(func() {
-		defer close(s.drain)
+		defer close(s.drained)
 		if _, err := io.Copy(conn, far); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 			_ = far.Close() // the client takes no more: the loop learns of it
 		}
@@ -83,7 +83,7 @@ func (s *socket) close() {
 		return
 	}
 	_ = s.conn.SetWriteDeadline(time.Now().Add(cutGrace))
-	<-s.drain
+	<-s.drained
 	_ = s.conn.Close()
 	_ = s.bridge.Close()
 	s.copies.Wait()

@@ -15,73 +15,77 @@ import (
 )
 
 const (
-	// MaxCommand is the longest message taken from a client, in bytes: 100 MiB
-	// and more would kill Chrome's pipe for good.
+	// MaxCommand is the longest message taken from a client, in bytes. A message of
+	// 100 MiB would end Chrome's pipe for good.
 	MaxCommand = 100<<20 - 4096
-	// MaxQueued is how many bytes may wait for a client, before the next message
-	// for it cuts it off.
+	// MaxQueued is how many bytes may wait for a client. The next message for a
+	// client for which more than that waits cuts it off.
 	MaxQueued = 256 << 20
 )
 
-// Handler answers what the proxy does not pass on to the browser. Its methods
-// are called by the connection's reader: while one runs, the client's next
-// message waits.
+// Handler answers the commands that the proxy does not pass on to the browser. Its
+// methods may block: the connection's next message is not read before they return.
 type Handler interface {
-	// Lease answers a command of the Lease domain with its result, or with Last.
+	// Lease answers a command of the Lease domain with its result, which may be a
+	// Last, or with an error.
 	Lease(ctx context.Context, method string, params json.RawMessage) (any, *Error)
-	// ClosingPage is told before a command that closes a page is passed on.
+	// ClosingPage is called before a command that closes a page is passed on.
 	ClosingPage()
-	// CloseBrowser is told that the client wants the browser closed. The
+	// CloseBrowser is called when the client wants the browser closed, after the
 	// client was answered.
 	CloseBrowser()
-	// Refused is told of a command that came after the fence was shut.
+	// Refused is called for each command that came after the fence was shut.
 	Refused(method string)
 }
 
-// Last is a result after which the connection may be cut: Then is called once it
-// is on its way.
+// Last is a result after which the connection may be cut. Then is called once the
+// result is on its way to the client.
 type Last struct {
 	Result any
 	Then   func()
 }
 
-// Conn is one websocket connection of a session. The Mux's loop reads it, and is
-// alone with the fields that stand before mu; whoever holds mu may write to it.
+// Conn is one websocket connection of a worker's session. The Mux's loop reads it,
+// and runs the commands that may block on a goroutine (see offload).
 type Conn struct {
 	session *Peer
 	fence   *lease.Fence
 	handler Handler
 	ctx     context.Context // of Serve
-	suffix  []byte          // what ends a message that has no session of its own
+	suffix  []byte          // replaces the last brace of a message that names no session
 
+	// Only the loop uses these.
 	phase       phase
-	writeShut   bool // no more is written
-	refusedAt   time.Time
-	in          []byte // bytes of the client that are not a whole frame, or had to wait
-	unread      bool   // in may hold whole frames all the same
-	frameLen    int    // length of the frame that in begins with, if that is known
-	fragments   []byte // of a message in fragments
-	inFragments bool   // a message in fragments has begun
+	writeShut   bool      // our direction of the socket is shut down
+	refusedAt   time.Time // when the client had broken the protocol
+	in          []byte    // received, and not handled yet
+	unread      bool      // in may begin with a whole frame
+	frameLen    int       // length of the frame that in begins with; 0: not known
+	inFragments bool      // a message in fragments has begun
+	fragments   []byte    // what there is of it
+	staged      []stagedCommand
 	end         End
-	ended       chan End // one place
+	ended       chan End // has room for one
 
-	staged []stagedCommand // commands that go out with the next commit
-
+	// busy says that the goroutine of offload is at work. Until it is done the loop
+	// does not read the client.
+	busy       atomic.Bool
 	offloading sync.WaitGroup
-	busy       atomic.Bool // a goroutine has the last message in hand: nothing is read
 
-	mu             sync.Mutex
-	offloaded      []func() // for that goroutine
-	fd             int      // -1 while it is not served
+	mu             sync.Mutex // whoever holds it may write to the socket
+	offloaded      []func()   // what the goroutine has to do
+	fd             int        // -1 while the connection is not served
 	out            outbox
-	blocked        bool // the socket takes no more: the loop waits for it
-	writeErr       error
-	queuedForFlush bool // on the loop's list of what to flush
-	cut            bool
-	deadline       time.Time                              // zero: none
-	closingBrowser bool                                   // the client sent Browser.close
-	pending        map[string]map[int64]*continuedRequest // ids in flight by session; "" is the connection's own
-	leaseSessions  map[string]bool                        // sessions that used the Lease domain
+	blocked        bool  // the socket takes no more now: the loop waits for it
+	writeErr       error // why nothing more can be written
+	queuedForFlush bool  // the connection is in Mux.unflushed
+	cut            bool  // nothing more is queued for the client
+	deadline       time.Time
+	closingBrowser bool // the client sent Browser.close
+	// pending are the commands in flight, by CDP session ("" is the connection's own)
+	// and id. A value is not nil if the command continues a paused request.
+	pending       map[string]map[int64]*continuedRequest
+	leaseSessions map[string]bool // CDP sessions on which the client used the Lease domain
 }
 
 // phase is how far a connection is.
@@ -89,20 +93,21 @@ type phase int
 
 const (
 	reading    phase = iota
-	discarding       // the client broke the protocol: it may still read why
+	discarding       // the client broke the protocol, and may still read why
 	draining         // only what is queued still goes out
 	over
 )
 
-// Connect opens a browser session for a client, or one on a target where its id
-// is given. The caller serves the connection or closes its peer.
+// Connect opens a browser session for a client or, if target is not empty, one whose
+// messages go to the target with that id. The caller serves the connection, or closes
+// what Peer returns.
 func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h Handler) (*Conn, error) {
-	p, err := m.attach(ctx, fence.Token())
+	s, err := m.attach(ctx, fence.Token())
 	if err != nil {
 		return nil, err
 	}
 	c := &Conn{
-		session: p, fence: fence, handler: h, fd: -1, ended: make(chan End, 1),
+		session: s, fence: fence, handler: h, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{},
 	}
 	if target != "" {
@@ -110,27 +115,27 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 			SessionID string `json:"sessionId"`
 		}
 		params := map[string]any{"targetId": target, "flatten": true}
-		attaching := &Observer{session: p}
-		p.mu.Lock()
-		p.observer = attaching
-		p.mu.Unlock()
+		attaching := &Observer{session: s}
+		s.mu.Lock()
+		s.observer = attaching
+		s.mu.Unlock()
 		if err := attaching.Call(ctx, "", "Target.attachToTarget", params, &r); err != nil {
-			return nil, errors.Join(err, p.Close(context.WithoutCancel(ctx)))
+			return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 		}
-		p.defaultID = r.SessionID
+		s.defaultID = r.SessionID
 	}
-	c.suffix = append(append(append(make([]byte, 0, 64), sessionKey...), p.defaultID...), '"', '}')
-	p.mu.Lock()
-	p.conn, p.observer = c, nil
-	p.mu.Unlock()
+	c.suffix = append(append(append(make([]byte, 0, 64), sessionKey...), s.defaultID...), '"', '}')
+	s.mu.Lock()
+	s.conn, s.observer = c, nil
+	s.mu.Unlock()
 	return c, nil
 }
 
-// Peer is what the connection leaves behind when it ends.
+// Peer returns the connection's browser session, which outlives it.
 func (c *Conn) Peer() *Peer { return c.session }
 
-// Serve carries messages until either side ends, and closes conn. buffered holds
-// what was read of conn already.
+// Serve carries messages until either side ends, and closes conn. buffered holds what
+// was already read from conn.
 func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader) End {
 	defer c.retire()
 	ctx, cancel := context.WithCancel(ctx)
@@ -141,13 +146,13 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 	}
 	defer s.close()
 	if n := buffered.Buffered(); n > 0 {
-		b, _ := buffered.Peek(n) // it has them
+		b, _ := buffered.Peek(n) // cannot fail: it has so many
 		c.in, c.unread = slices.Clone(b), true
 	}
 	c.ctx = ctx
 	c.mu.Lock()
 	c.fd = s.fd
-	if c.cut { // before it was served
+	if c.cut { // the connection was cut before it was served
 		c.startEndTimeout()
 	}
 	c.mu.Unlock()
@@ -162,14 +167,14 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 	return end
 }
 
-// unserve has nobody write to the socket any more.
+// dropSocket makes sure that nobody writes to the socket any more.
 func (c *Conn) dropSocket() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.fd = -1
 }
 
-// retire leaves the peer without its connection.
+// retire separates the client session from its connection.
 func (c *Conn) retire() {
 	c.session.mu.Lock()
 	c.session.conn = nil

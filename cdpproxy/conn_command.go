@@ -10,7 +10,7 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// refusals are the commands that would break a promise, and why.
+// refusals are the commands that would break a promise, and the reasons.
 var refusals = map[string]string{
 	"Browser.crash":                 "would end the browser without its evidence: release the lease instead",
 	"Browser.crashGpuProcess":       "would end the browser without its evidence: release the lease instead",
@@ -20,9 +20,10 @@ var refusals = map[string]string{
 
 var leaseDomain = []byte("Lease.")
 
-// command handles one message of the client, which is the connection's own or good
-// only until take returns.
-func (c *Conn) command(msg []byte, owned bool) {
+// dispatch decides what happens to one message of the client: it is refused, handled on
+// the goroutine of offload, or staged for the browser. msg is the connection's own if
+// owned is set; else it is valid only until handleInput returns.
+func (c *Conn) dispatch(msg []byte, owned bool) {
 	cmd, bad := scan(msg)
 	switch {
 	case bad == errBadUTF8:
@@ -38,11 +39,11 @@ func (c *Conn) command(msg []byte, owned bool) {
 			msg = slices.Clone(msg)
 		}
 		c.commit()
-		c.offload(func() { c.handle(msg) })
+		c.offload(func() { c.handleOffloaded(msg) })
 	}
 }
 
-// handled tells which commands the handler is asked about, which may take time.
+// needsHandler tells whether the handler is called for a command, which may take time.
 func needsHandler(method []byte) bool {
 	switch string(method) {
 	case "Browser.close", "Target.closeTarget", "Page.close":
@@ -51,9 +52,10 @@ func needsHandler(method []byte) bool {
 	return bytes.HasPrefix(method, leaseDomain)
 }
 
-// handle is command for a message that may have to wait.
-func (c *Conn) handle(msg []byte) {
-	cmd, _ := scan(msg) // it was right before
+// handleOffloaded handles a message for which the handler is called, or which could not
+// be staged because another message was being written. It may block.
+func (c *Conn) handleOffloaded(msg []byte) {
+	cmd, _ := scan(msg) // dispatch found no error in it
 	switch method := string(cmd.method); {
 	case bytes.HasPrefix(cmd.method, leaseDomain):
 		c.mu.Lock()
@@ -83,21 +85,22 @@ func (c *Conn) handle(msg []byte) {
 	case method == "Target.closeTarget" || method == "Page.close":
 		c.handler.ClosingPage()
 	}
-	if w, ok := c.register(cmd); ok {
+	if u, ok := c.register(cmd); ok {
 		head, tail := c.browserParts(cmd, msg)
-		// Before, too: what comes of it may be told before the write returns.
-		c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, w})
+		// It is noted before the write as well: the browser may report what comes of
+		// the command before the write returns.
+		c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
 		err := c.session.mux.send(c.fence, head, tail)
 		if err == nil {
 			now := boottime.Now()
 			c.session.log.stamp(1, now)
-			c.session.mux.noteActivity(now, stagedCommand{cmd, w})
+			c.session.mux.noteActivity(now, stagedCommand{cmd, u})
 		}
-		c.failUnsent(err, stagedCommand{cmd, w})
+		c.failUnsent(err, stagedCommand{cmd, u})
 	}
 }
 
-// answer gives the client an answer of ours.
+// reply queues and flushes a reply of the launcher's own to the client.
 func (c *Conn) reply(cmd command, result any, problem *Error) {
 	m := map[string]any{}
 	if cmd.hasID {
@@ -119,7 +122,8 @@ func (c *Conn) reply(cmd command, result any, problem *Error) {
 	c.flush()
 }
 
-// aside runs what may block, in order. The connection is not read in the meantime.
+// offload runs work that may block on a goroutine, in order. The client is not read
+// before all of it is done.
 func (c *Conn) offload(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,13 +133,14 @@ func (c *Conn) offload(f func()) {
 	}
 }
 
+// runOffloaded is the goroutine of offload. It ends when nothing is left to do.
 func (c *Conn) runOffloaded() {
 	for {
 		c.mu.Lock()
 		if len(c.offloaded) == 0 {
 			c.busy.Store(false)
 			c.mu.Unlock()
-			_ = c.session.mux.wake() // fails for joining connections only
+			_ = c.session.mux.wake() // can only fail for a connection that joins
 			return
 		}
 		f := c.offloaded[0]

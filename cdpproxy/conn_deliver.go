@@ -8,46 +8,46 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// largeMessage is from which size, in bytes, a message is written from where it
-// was read.
+// largeMessage is the smallest message, in bytes, that is written from the buffer that
+// it was read into, without a copy.
 const largeMessage = 128 << 10
 
-// deliver queues a message from Chrome; the loop calls it, and flushes when it has
-// no more at hand. It is true where the connection keeps msg.
-func (c *Conn) deliver(a browserMessage, msg []byte) (kept bool) {
-	own := string(a.sessionID) == c.session.defaultID
+// deliver queues a message of the browser. The loop calls it, and calls flush when it
+// has no more messages. deliver returns true if the connection keeps msg.
+func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
+	own := string(parsed.sessionID) == c.session.defaultID
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
 		return false
 	}
-	if a.isReply {
-		ids := c.pending[string(a.sessionID)]
+	if parsed.isReply {
+		ids := c.pending[string(parsed.sessionID)]
 		if own {
 			ids = c.pending[""]
 		}
-		disposes, ok := ids[a.id]
+		continued, ok := ids[parsed.id]
 		if !ok {
-			return false // the answer to a command of ours
+			return false // the reply to a command of the launcher's own
 		}
-		delete(ids, a.id)
+		delete(ids, parsed.id)
 		c.session.mux.inFlight.Add(-1)
 		c.session.mux.repliedToClient = true
 		switch {
-		case disposes != nil && a.isError:
-			c.session.restorePaused(disposes)
-		case disposes != nil:
-			c.session.mux.ledger.append(lineSettled, disposes.request.sessionID, disposes.request.requestID)
+		case continued != nil && parsed.isError:
+			c.session.restorePaused(continued)
+		case continued != nil:
+			c.session.mux.ledger.append(lineSettled, continued.request.sessionID, continued.request.requestID)
 		}
 	}
 	if c.tooSlow() {
 		return false
 	}
 	if own {
-		msg[a.bodyEnd] = '}'
-		msg = msg[:a.bodyEnd+1]
+		msg[parsed.bodyEnd] = '}'
+		msg = msg[:parsed.bodyEnd+1]
 	}
-	if !a.isReply {
+	if !parsed.isReply {
 		msg = c.session.mux.hideObserver(msg)
 	}
 	if len(msg) >= largeMessage && c.out.size == 0 && c.fd >= 0 {
@@ -61,8 +61,8 @@ func (c *Conn) deliver(a browserMessage, msg []byte) (kept bool) {
 	return false
 }
 
-// deliverLarge writes what the socket takes at once, and keeps the rest without a
-// copy where it is large. c.mu is held.
+// deliverLarge writes what the socket takes at once. It keeps the rest, without a copy
+// if that is large, and tells whether it did so. c.mu is held.
 func (c *Conn) deliverLarge(msg []byte) (kept bool) {
 	var space [maxHeader]byte
 	header := appendHeader(space[:0], ws.OpText, len(msg))
@@ -84,6 +84,7 @@ func (c *Conn) deliverLarge(msg []byte) (kept bool) {
 	return kept
 }
 
+// push queues a frame of the launcher's own. flush has to follow.
 func (c *Conn) push(op ws.OpCode, payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,8 +93,8 @@ func (c *Conn) push(op ws.OpCode, payload []byte) {
 	}
 }
 
-// Notify sends a CDP event to every session of the client that used the Lease
-// domain: others would not know it.
+// Notify sends a CDP event on every CDP session on which the client used the Lease
+// domain. On others it would not expect the event.
 func (c *Conn) Notify(method string, params any) {
 	c.mu.Lock()
 	sessions := make([]string, 0, len(c.leaseSessions))
@@ -114,8 +115,7 @@ func (c *Conn) Notify(method string, params any) {
 	c.flush()
 }
 
-// flush writes what waits if that can be done without blocking, and leaves the
-// rest to the loop.
+// flush writes what the socket takes of what is queued, and leaves the rest to the loop.
 func (c *Conn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,11 +124,11 @@ func (c *Conn) flush() {
 		return
 	}
 	if c.writeOut(); c.blocked {
-		_ = c.session.mux.wake() // fails for joining connections only
+		_ = c.session.mux.wake() // can only fail for a connection that joins
 	}
 }
 
-// writable goes on where the socket had taken no more.
+// writable goes on writing after the socket had taken no more.
 func (c *Conn) writable() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,7 +137,7 @@ func (c *Conn) writable() {
 	}
 }
 
-// writeOut writes what the socket takes. c.mu is held.
+// writeOut writes what the socket takes of what is queued. c.mu is held.
 func (c *Conn) writeOut() {
 	if c.fd < 0 || c.out.size == 0 {
 		return
@@ -149,10 +149,10 @@ func (c *Conn) writeOut() {
 	c.blocked = c.out.size > 0
 }
 
-// fail gives up what waits for a client that is gone. The loop ends the
+// dropOutput gives up what is queued for a client that is gone. The loop then ends the
 // connection. c.mu is held.
 func (c *Conn) dropOutput(err error) {
 	c.writeErr = os.NewSyscallError("write", err)
 	c.out, c.blocked = outbox{}, false
-	_ = c.session.mux.wake() // fails for joining connections only
+	_ = c.session.mux.wake() // can only fail for a connection that joins
 }

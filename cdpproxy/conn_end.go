@@ -9,7 +9,7 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// The close codes of the outside contract.
+// The close codes of the public contract.
 const (
 	CloseNormal       = 1000
 	CloseBadData      = 1003
@@ -23,10 +23,11 @@ const (
 )
 
 const (
-	// cutGrace is how long a client that was cut off may take to read the
-	// reason and to answer the close frame. One that was refused in the middle
-	// of what it says may take it again after each part, up to refuseGrace.
-	cutGrace    = 2 * time.Second
+	// cutGrace is how long a client that was cut off may take to read the reason and
+	// to answer the close frame.
+	cutGrace = 2 * time.Second
+	// refuseGrace is for a client that was refused while it was still sending. Each
+	// time that it sends more it gets another cutGrace, until this has passed.
 	refuseGrace = 10 * time.Second
 )
 
@@ -36,11 +37,14 @@ type End struct {
 	Clean bool
 	// Cut says that the launcher ended it.
 	Cut bool
+	// Err is why it ended otherwise: the client broke the protocol or left without
+	// the handshake, or the connection could not be served.
 	Err error
 }
 
-// Cut ends the connection from our side: each command in flight gets one error
-// with the reason, and the close frame follows at once.
+// Cut ends the connection from the launcher's side: each command in flight gets one
+// error with the reason, and the close frame follows at once. code is one of the close
+// codes. Of the reason the client gets at most 123 bytes.
 func (c *Conn) Cut(code int, reason string) {
 	c.mu.Lock()
 	c.cutLocked(code, reason)
@@ -48,18 +52,19 @@ func (c *Conn) Cut(code int, reason string) {
 	c.flush()
 }
 
+// cutLocked is Cut without the flush. c.mu is held.
 func (c *Conn) cutLocked(code int, reason string) {
 	if c.cut {
 		return
 	}
-	for session, ids := range c.pending {
+	for sessionID, ids := range c.pending {
 		if c.closingBrowser {
-			break // it asked for the end: Chrome too leaves its commands unanswered
+			break // the client asked for the end: Chrome would not answer these either
 		}
 		for id := range ids {
 			m := map[string]any{"id": id, "error": &Error{codeServer, "leasehold: " + reason}}
-			if session != "" {
-				m["sessionId"] = session
+			if sessionID != "" {
+				m["sessionId"] = sessionID
 			}
 			if msg, err := json.Marshal(m); err == nil {
 				c.out.add(ws.OpText, msg)
@@ -71,11 +76,11 @@ func (c *Conn) cutLocked(code int, reason string) {
 	c.cut = true
 	if c.fd >= 0 {
 		c.startEndTimeout()
-		_ = c.session.mux.wake() // for the deadline; fails for joining connections only
+		_ = c.session.mux.wake() // for the deadline; can only fail for a connection that joins
 	}
 }
 
-// tooSlow cuts off a client for which too much waits already.
+// tooSlow cuts off a client for which more than MaxQueued waits. c.mu is held.
 func (c *Conn) tooSlow() bool {
 	if c.out.size <= MaxQueued {
 		return false
@@ -84,14 +89,15 @@ func (c *Conn) tooSlow() bool {
 	return true
 }
 
-// linger bounds what is left of a connection that was cut.
+// startEndTimeout limits how long the rest of a connection may take that was cut or is
+// ending. c.mu is held.
 func (c *Conn) startEndTimeout() {
 	if c.deadline.IsZero() {
 		c.deadline = time.Now().Add(cutGrace)
 	}
 }
 
-// clipReason keeps a close reason within what a close frame holds.
+// clipReason shortens a close reason to what a close frame holds.
 func clipReason(s string) string {
 	const longest = 123
 	if len(s) > longest {
@@ -100,7 +106,7 @@ func clipReason(s string) string {
 	return s
 }
 
-// leave goes on to a later phase. The end that is given first counts.
+// enter goes on to a later phase. Of several ends the first counts.
 func (c *Conn) enter(to phase, end End) {
 	c.mu.Lock()
 	if c.phase == reading {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// interest is what the loop has to wait for.
+// interest returns what the loop has to wait for on the socket.
 func (c *Conn) interest() unix.PollFd {
 	p := unix.PollFd{Fd: -1}
 	c.mu.Lock()
@@ -28,14 +28,15 @@ func (c *Conn) interest() unix.PollFd {
 	return p
 }
 
-// due is when the loop has to look again without being woken.
+// due returns when the loop has to look at the connection even if nothing is ready.
 func (c *Conn) due() (time.Time, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.deadline, !c.deadline.IsZero() && !c.busy.Load()
 }
 
-// turn reads the client if there is something to read, and ends what is to end.
+// turn is the connection's part in one turn of the loop: it reads what the client
+// sent, and ends the connection when that is due.
 func (c *Conn) turn(l *loop, readable bool) {
 	if c.busy.Load() {
 		return
@@ -51,27 +52,28 @@ func (c *Conn) turn(l *loop, readable bool) {
 		return
 	}
 	c.mu.Lock()
-	broken, waits := c.writeErr, c.out.size > 0
+	writeErr, queued := c.writeErr, c.out.size > 0
 	late := !c.deadline.IsZero() && !time.Now().Before(c.deadline)
 	c.mu.Unlock()
 	switch {
-	case broken != nil:
-		c.enter(over, End{Err: broken})
+	case writeErr != nil:
+		c.enter(over, End{Err: writeErr})
 	case late:
 		c.enter(over, End{Err: os.ErrDeadlineExceeded})
-	case c.phase == draining && !waits:
+	case c.phase == draining && !queued:
 		c.enter(over, End{})
-	case c.phase == discarding && !waits && !c.writeShut:
-		// The client sees the end, and that it should close too.
+	case c.phase == discarding && !queued && !c.writeShut:
+		// It shows the client that nothing more comes, so that it closes too.
 		c.writeShut = true
-		_ = unix.Shutdown(c.fd, unix.SHUT_WR) // of what may be closed already
+		_ = unix.Shutdown(c.fd, unix.SHUT_WR) // fails if the client is gone already
 	}
 	if c.phase == over {
 		c.ended <- c.end
 	}
 }
 
-// read takes what the client sent, by way of shared where nothing waits for more.
+// read reads what the client sent and handles it. It reads into shared, unless c.in
+// holds the beginning of a frame.
 func (c *Conn) read(shared []byte) {
 	into := shared
 	owned := len(c.in) > 0 && c.phase == reading
@@ -101,18 +103,19 @@ func (c *Conn) read(shared []byte) {
 	}
 }
 
-// take handles the whole frames that b begins with, and keeps the bytes behind them.
-// b is the connection's own, or good only until take returns.
+// handleInput handles the whole frames that b begins with, and keeps the bytes behind
+// them. b is the connection's own if owned is set; else it is valid only until
+// handleInput returns.
 func (c *Conn) handleInput(b []byte, owned bool) {
 	rest, held := c.handleFrames(b, owned)
 	c.commit()
 	c.keepRest(rest, owned, held)
 }
 
-// takeFrames handles the whole frames that b begins with, and returns the bytes
-// behind them. held says that these may begin with a whole frame all the same, since
-// the connection became busy. Whether it still is says nothing about that: the work
-// may be over by now.
+// handleFrames handles the whole frames that b begins with, and returns the bytes
+// behind them. held says that it stopped because the connection had become busy, so
+// that these may begin with a whole frame. The caller must not ask busy for that: the
+// work may be done by then.
 func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, held bool) {
 	c.frameLen = 0
 	for c.phase == reading {
@@ -141,20 +144,20 @@ func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, held bool) {
 			c.flush()
 		case f.op == ws.OpPong:
 		case f.fin && !c.inFragments:
-			c.command(payload, owned)
+			c.dispatch(payload, owned)
 		default:
 			c.fragments, c.inFragments = append(c.fragments, payload...), true
 			if f.fin {
 				msg := c.fragments
 				c.fragments, c.inFragments = nil, false
-				c.command(msg, true)
+				c.dispatch(msg, true)
 			}
 		}
 	}
 	return b, false
 }
 
-// keep keeps the bytes that takeFrames left.
+// keepRest keeps the bytes that handleFrames left.
 func (c *Conn) keepRest(b []byte, owned, held bool) {
 	c.unread = held && len(b) > 0
 	switch {
@@ -167,7 +170,8 @@ func (c *Conn) keepRest(b []byte, owned, held bool) {
 	}
 }
 
-// fragments is how much of a message came in fragments so far; -1 where none did.
+// fragmentsLen returns how many bytes of a message in fragments have come; -1 if no
+// such message has begun.
 func (c *Conn) fragmentsLen() int {
 	if !c.inFragments {
 		return -1
@@ -175,7 +179,7 @@ func (c *Conn) fragmentsLen() int {
 	return len(c.fragments)
 }
 
-// closed answers the client's close frame.
+// handleClose answers the client's close frame.
 func (c *Conn) handleClose(payload []byte) {
 	answer, bad := closeAnswer(payload)
 	if bad != nil {
@@ -187,9 +191,9 @@ func (c *Conn) handleClose(payload []byte) {
 	c.enter(draining, End{Clean: true})
 }
 
-// refuse closes the connection of a client that broke the protocol. What it sends
-// until it closes too is read: closed with bytes unread, the socket would be
-// reset, and the client never read the reason.
+// refuse closes the connection of a client that broke the protocol. What the client
+// sends until it closes too is still read, and discarded: if the socket were closed
+// with unread bytes, it would be reset, and the client could not read the reason.
 func (c *Conn) refuse(v *violation) {
 	c.push(ws.OpClose, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))
 	c.flush()

@@ -5,20 +5,21 @@ import (
 	"slices"
 )
 
-// staged is a command that is about to be sent.
+// stagedCommand is a command that is about to be sent.
 type stagedCommand struct {
 	command
 	undo
 }
 
-// way is what has to be taken back where a command does not reach the browser.
+// undo is what has to be undone if a command does not reach the browser.
 type undo struct {
-	ids       map[int64]*continuedRequest
-	continued *continuedRequest
+	ids       map[int64]*continuedRequest // the command's id is among these
+	continued *continuedRequest           // nil: the command continues none
 }
 
-// stage has the client's command go out with the next commit. It is false where
-// somebody else's message is in the way.
+// stage adds the client's command to what the next commit sends. From the first staged
+// command until the commit the connection holds Mux.writing. stage returns false if
+// another message is being written.
 func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
 	m := c.session.mux
 	if len(c.staged) == 0 {
@@ -27,14 +28,14 @@ func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
 		}
 		m.scratch = m.scratch[:0]
 	}
-	w, ok := c.register(cmd)
+	u, ok := c.register(cmd)
 	if !ok {
 		if len(c.staged) == 0 {
 			m.writing.Unlock()
 		}
 		return true
 	}
-	c.staged = append(c.staged, stagedCommand{cmd, w})
+	c.staged = append(c.staged, stagedCommand{cmd, u})
 	head, tail := c.browserParts(cmd, msg)
 	if len(head) > smallMessage {
 		c.commitLarge(head, append(tail, 0), owned)
@@ -47,14 +48,14 @@ func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
 	return true
 }
 
-// register notes that a command is in flight. It is false after a cut.
+// register makes a command one that is in flight. It returns false after a cut.
 func (c *Conn) register(cmd command) (undo, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
 		return undo{}, false
 	}
-	session := c.session.defaultID
+	sessionID := c.session.defaultID
 	ids := c.pending[""]
 	if cmd.hasSession {
 		if ids = c.pending[string(cmd.sessionID)]; ids == nil {
@@ -62,22 +63,23 @@ func (c *Conn) register(cmd command) (undo, bool) {
 			c.pending[string(cmd.sessionID)] = ids
 		}
 	}
-	w := undo{ids: ids}
+	u := undo{ids: ids}
 	if cmd.tracked() {
 		if cmd.hasSession {
-			session = string(cmd.sessionID)
+			sessionID = string(cmd.sessionID)
 		}
-		w.continued = c.session.trackCommand(cmd, session)
+		u.continued = c.session.trackCommand(cmd, sessionID)
 	}
 	if _, again := ids[cmd.id]; !again {
 		c.session.mux.inFlight.Add(1)
 	}
-	ids[cmd.id] = w.continued
+	ids[cmd.id] = u.continued
 	c.session.log.add(cmd.sessionID, cmd.method)
-	return w, true
+	return u, true
 }
 
-// parted is the message as the browser is to get it, in two parts.
+// browserParts returns the message as the browser is to get it, in two parts. A message
+// that names no session gets the connection's.
 func (c *Conn) browserParts(cmd command, msg []byte) (head, tail []byte) {
 	if cmd.hasSession {
 		return msg, nil
@@ -85,10 +87,11 @@ func (c *Conn) browserParts(cmd command, msg []byte) (head, tail []byte) {
 	return msg[:cmd.lastBrace], c.suffix
 }
 
-// commit sends what is staged.
+// commit sends what is staged, if anything is.
 func (c *Conn) commit() { c.commitLarge(nil, nil, true) }
 
-// commitLarge sends what is staged, the last message of it as head and tail.
+// commitLarge sends what is staged. head and tail are the last message of it, unless
+// they are empty: a large message is not copied to Mux.scratch like the others.
 func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	if len(c.staged) == 0 {
 		return
@@ -116,8 +119,8 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 		c.offload(func() { c.failUnsent(err, list...) })
 		return
 	}
-	// The pipe is full, and whoever waits for it to empty goes on holding the
-	// lock, and with it what is in scratch.
+	// The pipe is full. The goroutine that waits for it goes on holding Mux.writing,
+	// and so may use what is in scratch.
 	if !owned {
 		for i := range rest {
 			rest[i] = slices.Clone(rest[i])
@@ -126,7 +129,8 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	c.offload(func() { c.failUnsent(m.finish(rest), list...) })
 }
 
-// sent takes back what could not be sent, and tells the client.
+// failUnsent undoes what was noted of commands that could not be sent, and answers each
+// with the error. It does nothing if err is nil.
 func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 	if err == nil {
 		return
@@ -148,7 +152,7 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 	}
 }
 
-// forgetPending forgets what is in flight. c.mu is held.
+// forgetPending forgets the commands in flight. c.mu is held.
 func (c *Conn) forgetPending() {
 	n := 0
 	for _, ids := range c.pending {

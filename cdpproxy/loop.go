@@ -8,27 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is the one reader of a browser's pipe and of the sockets of its
-// connections: a thread that waits for all of them. Passing a message on takes no
-// other, and so no wake-up but the kernel's. Nothing here may block: what does is
-// left to a goroutine, while the connection that it belongs to is not read.
+// loop is the one reader of a browser's pipe and of the sockets of its connections: a
+// thread that waits for all of them. No other thread takes part in passing a message
+// on, so that the kernel's wake-up is the only one. Nothing here may block. What may
+// is left to a goroutine (see Conn.offload), and until that is done the connection
+// that it belongs to is not read.
 type loop struct {
 	m     *Mux
 	conns []*Conn
-	fds   []unix.PollFd // the wake-up, the pipe, and then the conns'
+	fds   []unix.PollFd // the wake-up, the pipe, and then one for each of conns
 
-	in      []byte // what a client sent
-	pipe    []byte // what the browser sent; it begins with a message
-	scanned int    // bytes of pipe that are known to hold no end of a message
-	// early says that the zero byte of the last message is still to come.
-	endPending bool
+	in         []byte // room for what is read from a client
+	pipe       []byte // what the browser wrote; it begins with a message
+	scanned    int    // bytes of pipe that were searched for a message's end in vain
+	endPending bool   // the zero byte of the last message is still to come
 
 	spin  spinner
 	pacer readPacer
 }
 
-// run serves until the pipe has ended and the last connection with it. Another
-// run begins where a connection is served after that.
+// run serves until the pipe and the last connection have ended. Another run begins
+// when a connection is served after that (see wake).
 func (m *Mux) run() {
 	l := &loop{m: m, in: make([]byte, readChunk), pipe: make([]byte, 0, readChunk)}
 	for l.gather() {
@@ -37,11 +37,11 @@ func (m *Mux) run() {
 	}
 }
 
-// fixed are the descriptors that come before the connections'.
+// fixedDescriptors is how many come before those of the connections.
 const fixedDescriptors = 2
 
-// gather makes the list of what to wait for. It is false when there is nothing
-// left and the loop has ended.
+// gather lists what to wait for. It returns false when nothing is left and the loop
+// has ended.
 func (l *loop) gather() bool {
 	m := l.m
 	m.waking.Lock()
@@ -59,7 +59,7 @@ func (l *loop) gather() bool {
 	if over {
 		return false
 	}
-	// A negative descriptor is not waited for.
+	// The kernel ignores a negative descriptor.
 	l.fds = append(l.fds[:0], unix.PollFd{Fd: int32(m.wakeup), Events: unix.POLLIN}, unix.PollFd{Fd: int32(m.events), Events: unix.POLLIN})
 	for _, c := range l.conns {
 		l.fds = append(l.fds, c.interest())
@@ -70,25 +70,26 @@ func (l *loop) gather() bool {
 // wait returns when something is ready or due.
 func (l *loop) wait() {
 	m := l.m
-	awaited := m.inFlight.Load()
-	asked := m.commandSent
+	inFlight := m.inFlight.Load()
+	commandSent := m.commandSent
 	m.commandSent = false
-	if asked {
+	if commandSent {
 		l.pacer.lastCommand = time.Now()
 	}
-	if asked && awaited > 0 && awaited <= spinAwaited && l.spin.wait(l.fds) {
+	if commandSent && inFlight > 0 && inFlight <= spinInFlight && l.spin.wait(l.fds) {
 		return
 	}
-	if rest := l.pacer.nextDelay(); rest > 0 && m.events >= 0 {
-		l.fds[1].Fd = -1 // the pipe fills for a moment
-		pause := unix.NsecToTimespec(int64(rest))
-		if n, err := unix.Ppoll(l.fds, &pause, nil); n == 0 && err == nil {
-			l.fds[1].Revents = unix.POLLIN // it is tried
+	if delay := l.pacer.nextDelay(); delay > 0 && m.events >= 0 {
+		l.fds[1].Fd = -1 // the pipe fills in the meantime
+		timeout := unix.NsecToTimespec(int64(delay))
+		if n, err := unix.Ppoll(l.fds, &timeout, nil); n == 0 && err == nil {
+			l.fds[1].Revents = unix.POLLIN // a read that finds nothing does no harm
 		}
 		return
 	}
 	if l.endPending {
-		// Its writer may only need this processor: a sleep would be a short one.
+		// The browser may only need this processor to write the zero byte: to sleep
+		// would not be worth it.
 		l.endPending = false
 		if yield(); pollNow(l.fds) {
 			return
@@ -98,19 +99,19 @@ func (l *loop) wait() {
 	now := time.Now()
 	for _, c := range l.conns {
 		if at, ok := c.due(); ok {
-			left := max(0, int(at.Sub(now)/time.Millisecond)+1)
-			if timeout < 0 || left < timeout {
-				timeout = left
+			ms := max(0, int(at.Sub(now)/time.Millisecond)+1)
+			if timeout < 0 || ms < timeout {
+				timeout = ms
 			}
 		}
 	}
 	if _, err := unix.Poll(l.fds, timeout); err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
-		// Out of memory: nothing is lost, and it is tried again.
+		// The kernel is out of memory. Nothing is lost, and it is tried again.
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// turn serves what is ready.
+// turn serves what is ready, and drops the connections that have ended.
 func (l *loop) turn() {
 	const readable = unix.POLLIN | unix.POLLHUP | unix.POLLERR | unix.POLLNVAL
 	if l.fds[0].Revents != 0 {
@@ -122,7 +123,7 @@ func (l *loop) turn() {
 		l.m.flush()
 		l.m.routing.Store(false)
 	}
-	left := l.conns[:0]
+	living := l.conns[:0]
 	for i, c := range l.conns {
 		events := l.fds[fixedDescriptors+i].Revents
 		if events&(unix.POLLOUT|unix.POLLHUP|unix.POLLERR) != 0 {
@@ -130,14 +131,15 @@ func (l *loop) turn() {
 		}
 		c.turn(l, events&readable != 0)
 		if c.phase != over {
-			left = append(left, c)
+			living = append(living, c)
 		}
 	}
-	clear(l.conns[len(left):])
-	l.conns = left
+	clear(l.conns[len(living):])
+	l.conns = living
 }
 
-// wake has the loop look around. It begins another where the last one ended.
+// wake makes the loop look at everything again, and hands it the connections that
+// join. If the loop has ended, those start another. It can fail only for them.
 func (m *Mux) wake(joining ...*Conn) error {
 	m.waking.Lock()
 	defer m.waking.Unlock()
@@ -155,7 +157,7 @@ func (m *Mux) wake(joining ...*Conn) error {
 		go m.run()
 		return nil
 	}
-	// A counter that is full wakes as well.
+	// The write fails if the counter is full, which wakes the loop as well.
 	_, _ = unix.Write(m.wakeup, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	return nil
 }

@@ -1,16 +1,31 @@
-// Package cdpproxy carries the CDP traffic of many connections over the one pipe
-// of a browser, each in a browser session of its own, and lets a message pass
-// only while the lease it belongs to is live.
+// Package cdpproxy carries the CDP traffic of many websocket connections over the
+// one pipe of a browser. Each connection has a browser session of its own in Chrome,
+// and a command passes only while the lease that it belongs to is live.
 //
-// A Mux owns the pipe. A Peer is one browser session in Chrome: Chrome keeps the
-// peers apart as it keeps connections to a port apart, and the Mux makes sure
-// that a peer uses only the sessions that were opened under it. A Conn serves a
-// websocket on a peer; an Observer makes calls from Go. Ids need no translation,
-// since Chrome answers with the session that was asked.
+// A Mux owns the pipe. A Peer is one browser session in Chrome with everything that
+// was opened under it. Chrome keeps these apart as it keeps the connections to a
+// debugging port apart, and the Mux makes sure that each uses only the CDP sessions
+// that were opened under it. A Conn serves a websocket on one; an Observer makes
+// calls from Go on another. Message ids need no translation, since Chrome names the
+// session in its reply.
 //
-// What is bounded: messages from a client (MaxCommand), the bytes that wait for a
-// client that does not read (MaxQueued); a client over either is cut off. What is
-// not: how many commands a client may have in flight.
+// A command of a client goes through these files:
+//
+//	loop.go          one thread waits for the pipe and for every client's socket
+//	conn_read.go     the client's bytes become websocket frames (frames.go), and those become messages
+//	conn_command.go  the message is parsed (command.go, json.go): refused, left to the handler, or passed on
+//	conn_send.go     commands that are passed on are staged, and sent together
+//	pipe_write.go    the fence is checked and the pipe is written, under one lock
+//
+// A reply or an event of the browser comes back through these:
+//
+//	pipe_read.go     the pipe's bytes become messages
+//	route.go         the client session that a message belongs to is found (browser_message.go)
+//	conn_deliver.go  the message is queued (outbox.go), and written to the client's socket
+//
+// Bounded are the size of a message from a client (MaxCommand) and the bytes that
+// wait for a client that does not read (MaxQueued): a client over either is cut off.
+// The number of commands that a client may have in flight is not bounded.
 package cdpproxy
 
 import (
@@ -30,19 +45,19 @@ import (
 	"leasehold/lease"
 )
 
-// Pipe is the launcher's two ends of a browser's pipe: messages that end with a
-// zero byte, both ways.
+// Pipe is the launcher's two ends of a browser's pipe. Both ways it carries messages
+// that end with a zero byte.
 type Pipe struct {
 	// Events is the descriptor that the browser's messages are read from. It
-	// does not block, nothing else reads or watches it, and the Mux closes it.
+	// must be non-blocking, and nothing else may read or poll it. The Mux closes it.
 	Events int
-	// Commands is where the browser's commands go. It does not block either, so
-	// that its write deadlines work, which bound how long a browser that does
-	// not read may hold up a write. Its owner closes it.
+	// Commands is where the browser's commands are written. It must be
+	// non-blocking too, so that its write deadlines work: they bound how long a
+	// browser that does not read may hold up a write. Its owner closes it.
 	Commands *os.File
-	// Ledger, where it is given, is told what is open on the pipe. One that
-	// was kept by a launcher before says what is open already: see Left. The
-	// owner of the pipe closes or removes it.
+	// Ledger, unless it is nil, records what is open on the pipe. A ledger that
+	// an earlier launcher kept says what is open already: see Left. The owner of
+	// the pipe closes or removes it.
 	Ledger *Ledger
 }
 
@@ -55,56 +70,58 @@ type Mux struct {
 	rawCommands syscall.RawConn // of commands
 	traffic     func(Traffic)
 	ledger      *Ledger // nil: none is kept
+	inherited   []*Peer // opened by an earlier launcher; set by New
 
-	writing sync.Mutex // held for each message to the pipe, until it is whole
-	// Of whoever holds writing:
-	scratch    []byte             // small messages, put together
-	parts      [3][]byte          // what to write
-	onWritable func(uintptr) bool // writes parts, once
-	written    int
-	failed     error
-	passedAt   boottime.Instant // when the fence let the last message through
-
-	inFlight  atomic.Int32 // commands of clients in flight
-	lastActed atomic.Int64 // see Acted
+	inFlight  atomic.Int32 // commands of clients that wait for their replies
+	lastActed atomic.Int64 // see Acted; written with mu held
 	reads     atomic.Uint64
-	routing   atomic.Bool // the loop reads the pipe, or passes on what it read
+	routing   atomic.Bool // the loop is reading the pipe, or passing on what it read
+	dropped   atomic.Uint64
 
 	calls pendingCalls // on the root session
 
-	mu     sync.Mutex
-	owners map[string]*Peer // by CDP session: the peer's own and its children
-	// attached are the targets of clients' sessions, by session.
-	clientTargets map[string]string
+	// writing is held from a message's check at the fence until the whole message
+	// is in the pipe. It guards what follows.
+	writing    sync.Mutex
+	scratch    []byte             // small messages, put together
+	parts      [3][]byte          // what onWritable is to write
+	onWritable func(uintptr) bool // makes one attempt to write parts; set by New
+	written    int                // bytes that the attempt wrote
+	failed     error              // why the attempt failed
+	passedAt   boottime.Instant   // when the fence let the last message through
+
+	mu            sync.Mutex
+	owners        map[string]*Peer            // by CDP session: a browser session, or one opened under it
+	clientTargets map[string]string           // targets that clients are attached to, by CDP session
 	typedAt       map[string]boottime.Instant // by target, see Typed
-	actedAt       map[string]boottime.Instant // the same, see ActedOn
-	// made are targets, navigated documents by loader: see Made and Navigated.
-	made, navigated map[string]bool
-	inherited       []*Peer // of a launcher before
-	lastID          int64
-	endCause        error
-	posts           chan []byte // see post
-	dropped         atomic.Uint64
+	actedAt       map[string]boottime.Instant // by target, see ActedOn
+	made          map[string]bool             // by target, see Made
+	navigated     map[string]bool             // by loader, see Navigated
+	lastID        int64                       // of a call of the launcher's
+	endCause      error                       // nil while the pipe lives
+	posts         chan []byte                 // see post; closed at the end
 
-	// The loop's:
-	unflushed       []*Conn // with something to flush
-	commandSent     bool    // a command was sent since it last waited
-	repliedToClient bool    // a client was, since it last read the pipe
-	sentToClient    bool    // anything went to a client, since then
-	replySeen       bool    // anybody was answered, since then
-	done            chan struct{}
+	// Only the loop uses these.
+	unflushed       []*Conn // connections with something queued since the last flush
+	commandSent     bool    // a client's command was sent since the loop last waited
+	repliedToClient bool    // a reply went to a client since the pipe was last read
+	sentToClient    bool    // any message went to a client since then
+	replySeen       bool    // a reply to anybody was read since then
 
-	// waking is held to change what the loop finds when it is woken.
+	done chan struct{}
+
+	// waking is held to change what the loop looks at when it is woken.
 	waking  sync.Mutex
-	wakeup  int // an eventfd; -1 where no loop runs
-	events  int // -1 once the pipe has ended; written by the loop
+	wakeup  int // an eventfd; -1 while no loop runs
+	events  int // -1 once the pipe has ended; only the loop writes it
 	joining []*Conn
 	stopped bool
 }
 
-// New starts to read the pipe. traffic is told of everything unsafe that pages
-// send, and of what they print, by the reader: it must not block. The Mux ends when the pipe does, or by
-// Stop. On an error the descriptors are as they were.
+// New starts to read the pipe. traffic is called, by the reader of the pipe, with
+// everything unsafe that pages send and with what they print: it must not block. The
+// Mux ends when the pipe does, or by Stop. On an error the descriptors are left as
+// they were.
 func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 	raw, err := pipe.Commands.SyscallConn()
 	if err != nil {
@@ -117,7 +134,7 @@ func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 	m := &Mux{
 		commands: pipe.Commands, rawCommands: raw, events: pipe.Events, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
 		owners: map[string]*Peer{}, clientTargets: map[string]string{}, done: make(chan struct{}),
-		// An adopted browser may still answer the launcher before.
+		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),
 	}
@@ -131,24 +148,26 @@ func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 	return m, nil
 }
 
-// Stop has the Mux end as if its pipe had, while the browser lives on.
+// Stop ends the Mux as if its pipe had ended. The browser lives on.
 func (m *Mux) Stop() {
 	m.waking.Lock()
 	m.stopped = true
 	m.waking.Unlock()
-	_ = m.wake() // fails for joining connections only
+	_ = m.wake() // can only fail for a connection that joins
 }
 
-// Done is closed when the pipe has ended and every connection was told.
+// Done is closed when the pipe has ended and nothing more is written to it.
+// Connections outlive it until their owner cuts them or their clients leave.
 func (m *Mux) Done() <-chan struct{} { return m.done }
 
-// Reads counts the reads of the pipe that brought something: a browser of which it
-// grows lives.
+// Reads counts the reads of the pipe that brought bytes. While it grows, the browser
+// is alive.
 func (m *Mux) Reads() uint64 { return m.reads.Load() }
 
-// Behind tells whether the browser has said something that is not passed on yet: it
-// lies in the pipe, or the reader is at work on it, which may have to wait for a
-// disk. Ask it before Reads: what is read in between then shows in one of them.
+// Behind tells whether the browser has written something that is not passed on yet:
+// it is still in the pipe, or the reader is working on it, which may take as long as
+// a disk needs. Call it before Reads: what is read between the two calls then shows
+// in one of them.
 func (m *Mux) Behind() bool {
 	m.waking.Lock()
 	defer m.waking.Unlock()
@@ -166,6 +185,7 @@ func (m *Mux) Barrier() {
 	defer m.writing.Unlock()
 }
 
+// flush writes to their sockets what was queued for connections.
 func (m *Mux) flush() {
 	for _, c := range m.unflushed {
 		c.flush()
@@ -173,7 +193,7 @@ func (m *Mux) flush() {
 	m.unflushed = m.unflushed[:0]
 }
 
-// end refuses what comes now. Calls that wait learn of the end by done.
+// end refuses further calls and posts. Calls that wait return when done is closed.
 func (m *Mux) end(cause error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,8 +204,8 @@ func (m *Mux) end(cause error) {
 // attachTimeout bounds how long Chrome may take to open a browser session.
 const attachTimeout = 20 * time.Second
 
-// attach opens a browser session in Chrome for a new peer, of a client's lease or,
-// with token 0, of the launcher itself.
+// attach opens a browser session in Chrome: for a client's lease or, with token 0,
+// for the launcher itself.
 func (m *Mux) attach(ctx context.Context, token lease.Token) (*Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
@@ -195,17 +215,17 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*Peer, error) {
 	if err := m.Call(ctx, "Target.attachToBrowserTarget", nil, &r); err != nil {
 		return nil, err
 	}
-	p := newClientSession(m, r.SessionID, token)
-	m.ledger.append(lineOpened, p.id, fmt.Sprint(token))
+	s := newClientSession(m, r.SessionID, token)
+	m.ledger.append(lineOpened, s.id, fmt.Sprint(token))
 	m.mu.Lock()
-	m.owners[r.SessionID] = p
+	m.owners[s.id] = s
 	m.mu.Unlock()
-	return p, nil
+	return s, nil
 }
 
-// owns tells whether the session was opened under the peer.
-func (m *Mux) owns(p *Peer, session []byte) bool {
+// owns tells whether the CDP session was opened under the client session.
+func (m *Mux) owns(s *Peer, sessionID []byte) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.owners[string(session)] == p
+	return m.owners[string(sessionID)] == s
 }

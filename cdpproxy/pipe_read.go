@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// readChunk is the least room for one read of the pipe, and what is read of
-	// a client at once.
+	// readChunk is the least room for one read of the pipe, and the most that is
+	// read from a client at once, in bytes.
 	readChunk = 64 << 10
-	// largestRead is how far the pipe's buffer grows before a message needs it:
-	// what a pipe holds.
+	// largestRead is up to which size, in bytes, the pipe's buffer grows without a
+	// message that needs the room. It is what a pipe holds.
 	largestRead = 1 << 20
 )
 
-// readPipe takes what the browser wrote, and routes every whole message.
+// readPipe reads what the browser wrote, and routes every whole message.
 func (l *loop) readPipe() {
 	if free := cap(l.pipe) - len(l.pipe); free < readChunk {
 		l.pipe = append(make([]byte, 0, 2*cap(l.pipe)), l.pipe...)
@@ -49,7 +49,7 @@ func (l *loop) readPipe() {
 		rest, l.scanned = rest[l.scanned+end+1:], 0
 	}
 	if l.endPending = isWholeMessage(rest); l.endPending {
-		_ = l.m.route(rest) // too small to be kept
+		_ = l.m.route(rest) // it is too small to be kept
 		rest, l.scanned = nil, 0
 		messages++
 	}
@@ -57,7 +57,7 @@ func (l *loop) readPipe() {
 	l.m.repliedToClient, l.m.sentToClient, l.m.replySeen = false, false, false
 	switch {
 	case kept:
-		// A connection writes out of the buffer: it is that connection's now.
+		// A connection writes from the buffer, which belongs to it from now on.
 		l.pipe = append(make([]byte, 0, max(readChunk, len(rest))), rest...)
 	case len(rest) < len(l.pipe):
 		l.pipe = l.pipe[:copy(l.pipe[:cap(l.pipe)], rest)]
@@ -65,24 +65,25 @@ func (l *loop) readPipe() {
 			l.pipe = append(make([]byte, 0, readChunk), l.pipe...)
 		}
 	}
-	// A browser that fills the buffer gets a larger one: fewer wake-ups.
+	// A browser that fills the buffer gets a larger one, to save wake-ups.
 	if full && cap(l.pipe) < largestRead {
 		l.pipe = append(make([]byte, 0, 2*cap(l.pipe)), l.pipe...)
 	}
 }
 
-// earlyMessage is up to which size, in bytes, a message is looked at before its end
-// is marked.
+// maxEarlyMessage is the largest message, in bytes, that may be routed before its zero
+// byte has come.
 const maxEarlyMessage = 16 << 10
 
-// whole tells whether b is a message that only lacks the zero byte behind it.
-// Chrome writes that by itself, later: waiting for it would cost a second wake-up
-// for each message. No JSON object is the beginning of another.
+// isWholeMessage tells whether b is a message that only lacks its zero byte. Chrome
+// writes that byte separately, a moment later, and to wait for it would cost a second
+// wake-up for each message. A whole JSON object cannot be the beginning of another.
 func isWholeMessage(b []byte) bool {
 	return len(b) > 1 && len(b) <= maxEarlyMessage && b[len(b)-1] == '}' && skipValue(b, 0) == len(b)
 }
 
-// pipeEnded refuses what comes now. m.waking is held.
+// pipeEnded closes the launcher's end of the pipe, and refuses further calls. m.waking
+// is held.
 func (l *loop) pipeEnded() {
 	m := l.m
 	if m.events < 0 {

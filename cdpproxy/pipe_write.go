@@ -9,13 +9,13 @@ import (
 	"leasehold/lease"
 )
 
-// smallMessage is up to which size, in bytes, messages are copied so that they go
-// out in one piece: each write may wake the browser.
+// smallMessage is the largest message, in bytes, that is copied so that it goes out in
+// one write together with others: each write may wake the browser.
 const smallMessage = 32 << 10
 
-// send writes one message, of up to two parts, to the pipe, and waits where that
-// is full. With a fence, it passes only while that is open: the check and the
-// write are one step.
+// send writes one message, of up to two parts, to the pipe, and blocks while the pipe
+// is full. If there is a fence, the message is written only while that is open: the
+// check and the write are one step.
 func (m *Mux) send(fence *lease.Fence, head, tail []byte) error {
 	m.writing.Lock()
 	m.scratch = m.scratch[:0]
@@ -33,9 +33,9 @@ func (m *Mux) send(fence *lease.Fence, head, tail []byte) error {
 	return m.finish(rest)
 }
 
-// begin checks the fence and writes what the pipe takes at once of what is in
-// scratch, and of head and tail after it. It returns the rest, for finish: until
-// then nobody else writes. m.writing is held.
+// begin checks the fence, if there is one, and writes scratch, head and tail as far as
+// the pipe takes them at once. It returns the rest for finish; until that is called
+// nobody else may write. m.writing is held.
 func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err error) {
 	if fence != nil {
 		if m.passedAt, err = fence.CheckAt(); err != nil {
@@ -59,12 +59,13 @@ func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err e
 	return rest, nil
 }
 
+// writeOnce makes one attempt to write m.parts. It is m.onWritable.
 func (m *Mux) writeOnce(fd uintptr) bool {
 	m.written, m.failed = writeParts(int(fd), m.parts[:]...)
 	return true
 }
 
-// finish writes the rest of a message, and lets others write.
+// finish writes the rest of a message, however long that takes, and lets others write.
 func (m *Mux) finish(rest [][]byte) error {
 	defer m.writing.Unlock()
 	for _, part := range rest {
@@ -75,7 +76,8 @@ func (m *Mux) finish(rest [][]byte) error {
 	return nil
 }
 
-// writeParts writes what can be written at once, in one system call.
+// writeParts writes what the descriptor takes at once, in one system call. n is 0
+// where it takes nothing now.
 func writeParts(fd int, parts ...[]byte) (n int, err error) {
 	only, several := parts[0], false
 	for _, part := range parts[1:] {

@@ -1,70 +1,73 @@
 package cdpproxy
 
-import (
-	"time"
-)
+import "time"
 
-// A browser that writes many messages one by one pays for waking its reader each
-// time, and so do the reader and the client. Where they come that fast, the pipe
-// is left alone between reads.
+// A browser that writes many messages one by one pays for waking the loop each time,
+// and so do the loop and the client. While messages come that fast, the loop waits for
+// a moment before each read of the pipe, and reads several at once.
 const (
-	fastGap         = 300 * time.Microsecond // between reads, at most, to count as fast
-	fastReadsInARow = 16                     // fast reads in a row
-	firstDelay      = 150 * time.Microsecond // at first; it doubles while it is worth it
+	fastGap         = 300 * time.Microsecond // a read counts as fast if it follows the last one within this
+	fastReadsInARow = 16                     // after so many fast reads the delay begins
+	firstDelay      = 150 * time.Microsecond // it doubles while several messages come together
 	longestDelay    = time.Millisecond
-	manyInFlight    = 16 // commands in flight from which on answers may wait as well
-	// The launcher's own events wait for each other for ownRest at most, and where a
-	// client awaits an answer, for no more than a part of what it has waited.
+	manyInFlight    = 16 // with so many commands of clients in flight, replies may be delayed as well
+
+	// Reads that only bring events for the launcher are delayed by launcherDelay at
+	// most, and by no more than one part in launcherShare of the time since a client's
+	// last command, since its reply may come next.
 	launcherDelay = 2 * time.Millisecond
 	launcherShare = 8
 )
 
-// hurry tells when the browser's messages come fast.
+// readPacer decides how long the pipe is left alone before the next read.
 type readPacer struct {
 	lastRead    time.Time
-	fastReads   int           // reads in a row
+	fastReads   int           // fast reads in a row
 	delay       time.Duration // before each read; 0: none
-	delayDue    bool          // a rest is, before the next read
-	delayTaken  bool          // it was
-	lastCommand time.Time     // when a client's last command was seen
+	delayDue    bool          // the next read is to be delayed
+	delayTaken  bool          // the next read was delayed
+	lastCommand time.Time     // when the loop last saw that a client's command was sent
 }
 
-// read notes a read of the pipe: how many messages it brought, whether there was an
-// answer to a client among them, and anything that somebody may wait for: whatever is
-// for a client, and answers to the launcher's own calls. A client that waits for an
-// answer before it goes on is not kept waiting. What only the launcher listens to, the
-// requests of a page that loads, is fetched together; a large message is not that.
-func (h *readPacer) afterRead(messages int, answered, wanted bool, awaited int32) {
+// afterRead is told of each read of the pipe: how many messages it brought, whether a
+// reply to a client was among them (replied), whether anything was that somebody may
+// wait for (wanted: whatever is for a client, and replies to the launcher's own calls),
+// and how many commands of clients are in flight. A client that waits for a reply
+// before it goes on is not delayed. What only the launcher listens to, such as the
+// requests of a page that loads, is read together. A read in the middle of a large
+// message brings none, and does not count as that.
+func (p *readPacer) afterRead(messages int, replied, wanted bool, inFlight int32) {
 	now := time.Now()
-	gap := now.Sub(h.lastRead)
+	gap := now.Sub(p.lastRead)
 	fast := gap < fastGap
-	h.lastRead = now
+	p.lastRead = now
 	switch {
-	case !wanted && messages > 0 && now.Sub(h.lastCommand) > launcherShare*firstDelay && (gap < launcherDelay || h.delayTaken && messages > 1):
-		h.fastReads, h.delay = 0, min(launcherDelay, now.Sub(h.lastCommand)/launcherShare)
-	case answered && awaited < manyInFlight:
-		h.fastReads, h.delay = 0, 0
-	case h.delayTaken && messages < 2:
-		h.fastReads, h.delay = 0, 0
-	case h.delayTaken && !answered:
-		h.delay = min(2*h.delay, longestDelay)
-	case h.delay > 0:
-		h.delay = firstDelay
+	case !wanted && messages > 0 && now.Sub(p.lastCommand) > launcherShare*firstDelay && (gap < launcherDelay || p.delayTaken && messages > 1):
+		p.fastReads, p.delay = 0, min(launcherDelay, now.Sub(p.lastCommand)/launcherShare)
+	case replied && inFlight < manyInFlight:
+		p.fastReads, p.delay = 0, 0
+	case p.delayTaken && messages < 2:
+		p.fastReads, p.delay = 0, 0
+	case p.delayTaken && !replied:
+		p.delay = min(2*p.delay, longestDelay)
+	case p.delay > 0:
+		p.delay = firstDelay
 	case fast:
-		if h.fastReads++; h.fastReads >= fastReadsInARow {
-			h.delay = firstDelay
+		if p.fastReads++; p.fastReads >= fastReadsInARow {
+			p.delay = firstDelay
 		}
 	default:
-		h.fastReads = 0
+		p.fastReads = 0
 	}
-	h.delayDue, h.delayTaken = h.delay > 0, false
+	p.delayDue, p.delayTaken = p.delay > 0, false
 }
 
-// pause returns, once after each read, for how long the pipe is to be left alone.
-func (h *readPacer) nextDelay() time.Duration {
-	if !h.delayDue {
+// nextDelay returns for how long the pipe is to be left alone before the next read. It
+// returns 0 when it is called again before that.
+func (p *readPacer) nextDelay() time.Duration {
+	if !p.delayDue {
 		return 0
 	}
-	h.delayDue, h.delayTaken = false, true
-	return h.delay
+	p.delayDue, p.delayTaken = false, true
+	return p.delay
 }

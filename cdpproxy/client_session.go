@@ -8,162 +8,167 @@ import (
 	"leasehold/lease"
 )
 
-// Peer is one browser session in Chrome and everything opened under it. It
-// outlives its connection: what a vanished client had opened stays as it was
-// until the peer is closed, since closing it would send the requests that the
-// client had paused and drop its contexts.
+// Peer is one browser session in Chrome, with everything that was opened under it. It
+// belongs to a Conn or to an Observer, and outlives its connection: what a vanished
+// client had opened stays as it was until Close, which would send the requests that
+// the client had paused and dispose of its contexts.
 type Peer struct {
 	mux       *Mux
-	id        string // the browser session
-	defaultID string // where messages without a session go: session, or one page's
-	token     lease.Token
-	inherited bool // a launcher before opened it
+	id        string      // of the browser session
+	defaultID string      // session of the messages that name none: id, or that of one page
+	token     lease.Token // of the lease that it was opened under; 0: the launcher's own
+	inherited bool        // an earlier launcher opened it
 
 	mu                 sync.Mutex
-	conn               *Conn
-	observer           *Observer
-	paused             map[pausedRequest]bool // by request; true where it waits for credentials
-	waitingForDebugger map[string]bool        // sessions whose target waits for a debugger
-	fenced             bool                   // pause nothing more: fail it
-	freed              bool                   // let go of targets that wait
+	conn               *Conn                  // nil: not connected yet, or no more
+	observer           *Observer              // nil, unless it is the launcher's own
+	paused             map[pausedRequest]bool // true: the request waits for credentials
+	waitingForDebugger map[string]bool        // CDP sessions whose target waits for a debugger
+	fenced             bool                   // see Fence: requests that pause are failed
+	freed              bool                   // see Free: targets that wait are resumed
 
 	log commandLog
 }
 
-func newClientSession(m *Mux, session string, token lease.Token) *Peer {
-	return &Peer{mux: m, id: session, defaultID: session, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}}
+func newClientSession(m *Mux, id string, token lease.Token) *Peer {
+	return &Peer{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}}
 }
 
-// takeUp registers what a launcher before left open, before anything is read: the
-// pipe may still hold what Chrome said of it meanwhile.
+// inheritSessions registers what an earlier launcher left open. It comes before the
+// first read, since the pipe may hold what Chrome has reported of it in the meantime.
 func (m *Mux) inheritSessions() {
 	if m.ledger == nil {
 		return
 	}
-	for _, was := range m.ledger.inherited {
-		p := newClientSession(m, was.id, was.token)
-		p.inherited, p.paused = true, was.paused
-		m.owners[was.id] = p
-		for _, child := range was.children {
-			m.owners[child] = p
-			p.waitingForDebugger[child] = true // it may be; to be let go does no harm
+	for _, found := range m.ledger.inherited {
+		s := newClientSession(m, found.id, found.token)
+		s.inherited, s.paused = true, found.paused
+		m.owners[s.id] = s
+		for _, child := range found.children {
+			m.owners[child] = s
+			s.waitingForDebugger[child] = true // it may be so; to resume one that is not does no harm
 		}
-		m.inherited = append(m.inherited, p)
+		m.inherited = append(m.inherited, s)
 	}
 }
 
-// Left returns what the launcher before left open, by the token of the lease that
-// it was opened under; 0 stands for that launcher itself. The clients are gone:
-// Fence what they left before anything else.
+// Left returns the sessions that an earlier launcher left open, by the token of the
+// lease that they were opened under; 0 stands for that launcher itself. Their clients
+// are gone: call Fence on each before anything else.
 func (m *Mux) Left() map[lease.Token][]*Peer {
-	left := map[lease.Token][]*Peer{}
-	for _, p := range m.inherited {
-		left[p.token] = append(left[p.token], p)
+	byToken := map[lease.Token][]*Peer{}
+	for _, s := range m.inherited {
+		byToken[s.token] = append(byToken[s.token], s)
 	}
-	return left
+	return byToken
 }
 
-func (p *Peer) deliver(a browserMessage, msg []byte) (kept bool) {
-	p.mu.Lock()
-	conn, watcher := p.conn, p.observer
-	p.mu.Unlock()
+// deliver hands a message of the browser to the connection or the observer. It returns
+// true if msg is kept.
+func (s *Peer) deliver(parsed browserMessage, msg []byte) (kept bool) {
+	s.mu.Lock()
+	conn, observer := s.conn, s.observer
+	s.mu.Unlock()
 	switch {
 	case conn != nil:
-		p.mux.sentToClient = true
-		return conn.deliver(a, msg)
-	case watcher != nil:
-		watcher.deliver(a, msg)
+		s.mux.sentToClient = true
+		return conn.deliver(parsed, msg)
+	case observer != nil:
+		observer.deliver(parsed, msg)
 	}
 	return false
 }
 
-// observes tells whether the peer is the launcher's own.
-func (p *Peer) hasObserver() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.observer != nil
+// hasObserver tells whether the session is the launcher's own.
+func (s *Peer) hasObserver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.observer != nil
 }
 
-func (p *Peer) childAttached(session string, waiting bool) {
+// childAttached is called when a CDP session was opened under this one.
+func (s *Peer) childAttached(sessionID string, waiting bool) {
 	if !waiting {
 		return
 	}
-	p.mu.Lock()
-	p.waitingForDebugger[session] = true
-	free := p.freed
-	p.mu.Unlock()
-	if free {
-		p.mux.post(oneWay(session, "Runtime.runIfWaitingForDebugger", nil))
+	s.mu.Lock()
+	s.waitingForDebugger[sessionID] = true
+	freed := s.freed
+	s.mu.Unlock()
+	if freed {
+		s.mux.post(oneWay(sessionID, "Runtime.runIfWaitingForDebugger", nil))
 	}
 }
 
-func (p *Peer) childDetached(session string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.waitingForDebugger, session)
-	for r := range p.paused {
-		if r.sessionID == session {
-			delete(p.paused, r)
+// childDetached is called when a CDP session that was opened under this one has ended.
+func (s *Peer) childDetached(sessionID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waitingForDebugger, sessionID)
+	for r := range s.paused {
+		if r.sessionID == sessionID {
+			delete(s.paused, r)
 		}
 	}
 }
 
-// Fence ends what the peer's client could still cause: every request it had
-// paused, and every one that pauses from now on, is failed. The peer stays open.
-func (p *Peer) Fence() {
-	p.mu.Lock()
-	p.fenced = true
-	pending := p.paused
-	p.paused = map[pausedRequest]bool{}
-	p.mu.Unlock()
-	for r, auth := range pending {
-		_ = p.mux.send(nil, failing(r, auth), nil) // a browser that is gone sends nothing
-		p.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
+// Fence ends what the session's client could still cause: every request that it had
+// paused is failed, and so is every one that pauses from now on. The session stays
+// open.
+func (s *Peer) Fence() {
+	s.mu.Lock()
+	s.fenced = true
+	paused := s.paused
+	s.paused = map[pausedRequest]bool{}
+	s.mu.Unlock()
+	for r, auth := range paused {
+		_ = s.mux.send(nil, failCommand(r, auth), nil) // fails if the browser is gone, which then sends nothing
+		s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
 	}
 }
 
-// Free lets go of everything that a vanished client could stand in the way with,
-// for the client that took its place: targets that wait for its debugger, and
-// the sessions on which it intercepts. Fence comes first. The contexts that it
-// made stay, and their pages with them.
-func (p *Peer) Free() {
-	p.mu.Lock()
-	p.freed = true
-	waiting := p.waitingForDebugger
-	p.waitingForDebugger = map[string]bool{}
-	p.mu.Unlock()
-	p.mux.post(oneWay(p.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
-	for session := range waiting {
-		p.mux.post(oneWay(session, "Runtime.runIfWaitingForDebugger", nil))
+// Free removes what a vanished client left in the way of the client that took its
+// place: targets that wait for its debugger are resumed, and the sessions on which it
+// intercepts requests are detached. Fence has to come first. The contexts that the
+// client made stay, and their pages with them.
+func (s *Peer) Free() {
+	s.mu.Lock()
+	s.freed = true
+	waiting := s.waitingForDebugger
+	s.waitingForDebugger = map[string]bool{}
+	s.mu.Unlock()
+	s.mux.post(oneWay(s.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
+	for sessionID := range waiting {
+		s.mux.post(oneWay(sessionID, "Runtime.runIfWaitingForDebugger", nil))
 	}
-	p.mux.mu.Lock()
+	s.mux.mu.Lock()
 	var children []string
-	for session, owner := range p.mux.owners {
-		if owner == p && session != p.id {
-			children = append(children, session)
+	for sessionID, owner := range s.mux.owners {
+		if owner == s && sessionID != s.id {
+			children = append(children, sessionID)
 		}
 	}
-	p.mux.mu.Unlock()
-	for _, session := range children {
-		p.mux.post(oneWay(p.id, "Target.detachFromTarget", map[string]string{"sessionId": session}))
+	s.mux.mu.Unlock()
+	for _, sessionID := range children {
+		s.mux.post(oneWay(s.id, "Target.detachFromTarget", map[string]string{"sessionId": sessionID}))
 	}
 }
 
-// Close detaches the peer's session in Chrome: contexts that its client made for
-// itself end, and requests that are still paused are sent.
-func (p *Peer) Close(ctx context.Context) error {
-	err := p.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": p.id}, nil)
-	p.mux.mu.Lock()
-	for s, owner := range p.mux.owners {
-		if owner == p {
-			delete(p.mux.owners, s)
-			delete(p.mux.clientTargets, s)
+// Close detaches the session in Chrome: contexts that its client had made to end with
+// it are disposed of, and requests that are still paused are sent.
+func (s *Peer) Close(ctx context.Context) error {
+	err := s.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": s.id}, nil)
+	s.mux.mu.Lock()
+	for sessionID, owner := range s.mux.owners {
+		if owner == s {
+			delete(s.mux.owners, sessionID)
+			delete(s.mux.clientTargets, sessionID)
 		}
 	}
-	p.mux.mu.Unlock()
+	s.mux.mu.Unlock()
 	if err != nil {
 		return fmt.Errorf("closing a peer: %w", err)
 	}
-	p.mux.ledger.append(lineClosed, p.id)
+	s.mux.ledger.append(lineClosed, s.id)
 	return nil
 }

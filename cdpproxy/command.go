@@ -6,32 +6,33 @@ import (
 	"unicode/utf8"
 )
 
-// command is the envelope of a message from a client. The slices point into the
+// command is the envelope of a message from a client. Its slices are parts of the
 // message.
 type command struct {
 	id         int64
 	hasID      bool
 	method     []byte
 	params     []byte // a JSON value, or empty
-	sessionID  []byte // as written, between its quotes
+	sessionID  []byte // as the client wrote it, without the quotes
 	hasSession bool
-	lastBrace  int // where the message's last brace stands
+	lastBrace  int // index of the message's last brace
 }
 
-// tracked tells whether the command changes what is known of its peer.
+// tracked tells whether trackCommand has to see the command.
 func (c command) tracked() bool {
 	return bytes.HasPrefix(c.method, fetchDomain) || string(c.method) == "Runtime.runIfWaitingForDebugger"
 }
 
 var fetchDomain = []byte("Fetch.")
 
-// clone is what an answer of ours needs of the command, in memory of its own.
+// clone returns what a reply of the launcher's own needs of the command, in memory of
+// its own.
 func (c command) clone() command {
 	c.method, c.sessionID, c.params = bytes.Clone(c.method), bytes.Clone(c.sessionID), nil
 	return c
 }
 
-// Error is a CDP error answer.
+// Error is the error of a CDP reply.
 type Error struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -59,10 +60,10 @@ var (
 	errSessionGone   = &Error{codeNoSession, "Session with given id not found."}
 )
 
-// scan reads the envelope of one message and checks that the whole of it is
-// strict JSON: what follows the first byte that Chrome would understand
-// differently (a NUL ends a message on the pipe) must never reach it. The id is
-// set, where there is one, also when an error is returned.
+// scan reads the envelope of one message, and checks that the whole of it is strict
+// JSON. Chrome must never get a message that it would read differently than scan does:
+// a zero byte, for one, would end it on the pipe, and what follows would be another
+// message. If there is an id, it is set also when an error is returned.
 func scan(msg []byte) (c command, err *Error) {
 	if !utf8.Valid(msg) {
 		return c, errBadUTF8
@@ -72,7 +73,7 @@ func scan(msg []byte) (c command, err *Error) {
 		return c, errNotJSON
 	}
 	var problem *Error
-	note := func(e *Error) {
+	fail := func(e *Error) { // the first one counts
 		if problem == nil {
 			problem = e
 		}
@@ -106,18 +107,18 @@ func scan(msg []byte) (c command, err *Error) {
 			n, e := strconv.ParseInt(string(v), 10, 32)
 			switch {
 			case c.hasID:
-				note(errDuplicate)
+				fail(errDuplicate)
 			case e != nil:
-				note(errNoID)
+				fail(errNoID)
 			default:
 				c.id, c.hasID = n, true
 			}
 		case "method":
 			switch {
 			case seenMethod:
-				note(errDuplicate)
+				fail(errDuplicate)
 			case v[0] != '"':
-				note(errNoMethod)
+				fail(errNoMethod)
 			default:
 				c.method = unquote(v)
 			}
@@ -125,9 +126,9 @@ func scan(msg []byte) (c command, err *Error) {
 		case "params":
 			switch {
 			case seenParams:
-				note(errDuplicate)
+				fail(errDuplicate)
 			case v[0] != '{' && v[0] != 'n':
-				note(errBadParams)
+				fail(errBadParams)
 			default:
 				c.params = v
 			}
@@ -135,15 +136,15 @@ func scan(msg []byte) (c command, err *Error) {
 		case "sessionId":
 			switch {
 			case c.hasSession:
-				note(errDuplicate)
+				fail(errDuplicate)
 			case v[0] != '"':
-				note(errBadSession)
+				fail(errBadSession)
 			default:
 				c.sessionID = v[1 : len(v)-1]
 			}
 			c.hasSession = true
 		default:
-			note(errUnknownMember)
+			fail(errUnknownMember)
 		}
 		i = skipSpace(msg, end)
 		if i >= len(msg) {

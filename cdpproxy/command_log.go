@@ -8,116 +8,121 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Command is one that a client sent and that passed the fence. There is nothing in
-// it of the command's parameters.
+// Command is one that a client sent and that passed the fence. It holds nothing of the
+// command's parameters.
 type Command struct {
+	// At is when it passed the fence, by the wall clock.
 	At time.Time
-	// Session is the CDP session, Target what that was attached to; both are
-	// empty for the browser's own.
+	// Session is the CDP session that the command was for, and Target the id of what
+	// that was attached to. Both are empty for the connection's browser session.
 	Session, Target string
 	Method          string
 }
 
-// trailLength is how many commands a trail remembers.
+// commandLogLength is how many commands a log holds.
 const commandLogLength = 256
 
-// trail remembers the last commands of a peer's connection. It is written on the
-// data path, so it takes no lock, reads no clock and allocates nothing there: add
-// is called with the connection's mutex held anyway, and stamp is given the time
-// that the fence read.
+// commandLog holds the last commands of a connection. It is written on the data path,
+// so there it takes no lock, reads no clock and allocates nothing: add is called with
+// the connection's mutex held anyway, and stamp is given the time that the fence read.
 type commandLog struct {
-	ring  []loggedCommand // grows to trailLength, and is a ring from then on
-	added int             // ever; taken is how many of those were taken
-	taken int
+	ring    []loggedCommand // grows to commandLogLength, and is a ring from then on
+	added   int             // commands that were ever added
+	drained int             // of those, how many drain has seen
 
 	mu      sync.Mutex
-	targets map[string]string // by session, also of those that are detached
+	targets map[string]string // by CDP session, also of sessions that have ended
 }
 
+// loggedCommand cuts off what it has no room for.
 type loggedCommand struct {
-	// at is zero until the command went out. It is accessed atomically.
+	// at is zero until the command has passed the fence. It is accessed atomically.
 	at                    int64
 	sessionLen, methodLen uint8
-	session               [32]byte // as long as Chrome's are
+	session               [32]byte // as long as Chrome's session ids are
 	method                [54]byte
 }
 
-// add notes a command that is about to be sent. The connection's mutex is held.
-func (t *commandLog) add(session, method []byte) {
-	if len(t.ring) < commandLogLength {
-		t.ring = append(t.ring, loggedCommand{})
+// add adds a command that is about to be sent. The connection's mutex is held.
+func (l *commandLog) add(sessionID, method []byte) {
+	if len(l.ring) < commandLogLength {
+		l.ring = append(l.ring, loggedCommand{})
 	}
-	s := &t.ring[t.added%commandLogLength]
-	atomic.StoreInt64(&s.at, 0)
-	s.sessionLen = uint8(copy(s.session[:], session))
-	s.methodLen = uint8(copy(s.method[:], method))
-	t.added++
+	c := &l.ring[l.added%commandLogLength]
+	atomic.StoreInt64(&c.at, 0)
+	c.sessionLen = uint8(copy(c.session[:], sessionID))
+	c.methodLen = uint8(copy(c.method[:], method))
+	l.added++
 }
 
-// stamp says when the last n that were added went out. Whoever adds calls it.
-func (t *commandLog) stamp(n int, at boottime.Instant) {
-	for i := max(0, t.added-min(n, commandLogLength)); i < t.added; i++ {
-		atomic.StoreInt64(&t.ring[i%commandLogLength].at, int64(at))
+// stamp sets when the last n commands that were added passed the fence. Only the
+// goroutine that adds may call it.
+func (l *commandLog) stamp(n int, at boottime.Instant) {
+	for i := max(0, l.added-min(n, commandLogLength)); i < l.added; i++ {
+		atomic.StoreInt64(&l.ring[i%commandLogLength].at, int64(at))
 	}
 }
 
-// maxTargets bounds how many sessions a trail knows the targets of.
+// maxTargets is of how many sessions a log knows the targets. With more, it forgets all
+// of them and begins again.
 const maxTargets = 2048
 
-func (t *commandLog) setTarget(session, target string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.targets == nil || len(t.targets) >= maxTargets {
-		t.targets = map[string]string{}
+// setTarget says what a CDP session is attached to.
+func (l *commandLog) setTarget(sessionID, target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.targets == nil || len(l.targets) >= maxTargets {
+		l.targets = map[string]string{}
 	}
-	t.targets[session] = target
+	l.targets[sessionID] = target
 }
 
-// take returns what was added since the last take and went out, oldest first, and
-// how many more there were. The connection's mutex is held, or it is gone.
-func (t *commandLog) drain() (commands []Command, missed int) {
+// drain returns the commands that were added since the last drain and passed the fence,
+// oldest first, and how many were overwritten by later ones. The caller holds the
+// connection's mutex, unless the connection is gone.
+func (l *commandLog) drain() (commands []Command, missed int) {
 	now, wall := boottime.Now(), time.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	from := max(t.taken, t.added-commandLogLength)
-	missed = from - t.taken
-	for i := from; i < t.added; i++ {
-		s := &t.ring[i%commandLogLength]
-		at := boottime.Instant(atomic.LoadInt64(&s.at))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from := max(l.drained, l.added-commandLogLength)
+	missed = from - l.drained
+	for i := from; i < l.added; i++ {
+		c := &l.ring[i%commandLogLength]
+		at := boottime.Instant(atomic.LoadInt64(&c.at))
 		if at == 0 {
 			continue
 		}
-		session := string(s.session[:s.sessionLen])
+		sessionID := string(c.session[:c.sessionLen])
 		commands = append(commands, Command{
-			At: wall.Add(at.Sub(now)), Session: session, Target: t.targets[session], Method: string(s.method[:s.methodLen]),
+			At: wall.Add(at.Sub(now)), Session: sessionID, Target: l.targets[sessionID], Method: string(c.method[:c.methodLen]),
 		})
 	}
-	t.taken = t.added
+	l.drained = l.added
 	return commands, missed
 }
 
-// Commands returns what the peer's client sent since Commands was last called,
-// oldest first, and how many came before those that are remembered.
-func (p *Peer) Commands() (commands []Command, missed int) {
-	p.mu.Lock()
-	conn, base := p.conn, p.defaultID
-	if base == p.id {
-		base = ""
+// Commands returns the last commands that the session's client sent since Commands was
+// called before, oldest first, and how many more there were.
+func (s *Peer) Commands() (commands []Command, missed int) {
+	s.mu.Lock()
+	conn, page := s.conn, s.defaultID
+	if page == s.id {
+		page = ""
 	}
-	p.mu.Unlock()
+	s.mu.Unlock()
 	if conn != nil {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 	}
-	commands, missed = p.log.drain()
-	if base == "" {
+	commands, missed = s.log.drain()
+	if page == "" {
 		return commands, missed
 	}
-	p.log.mu.Lock()
-	defer p.log.mu.Unlock()
-	for i := range commands { // a page's own socket names no session
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for i := range commands { // on the socket of a page, messages name no session
 		if commands[i].Session == "" {
-			commands[i].Session, commands[i].Target = base, p.log.targets[base]
+			commands[i].Session, commands[i].Target = page, s.log.targets[page]
 		}
 	}
 	return commands, missed

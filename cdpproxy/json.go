@@ -7,11 +7,15 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how deep arrays and objects may nest: what Chrome's own parser
-// takes.
+// maxDepth is how deep arrays and objects may nest: as deep as Chrome's own parser
+// takes them.
 const maxDepth = 300
 
-// space returns the index of the first byte from i on that is no white space.
+// The skip functions each return the index of the first byte from i on that does not
+// belong to what they skip. Where there is no such thing, or it is not strict JSON,
+// they return -1.
+
+// skipSpace skips white space, of which there may be none.
 func skipSpace(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++
@@ -19,7 +23,7 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// str returns the index behind the string that starts at i, or -1.
+// skipString skips a string with its quotes.
 func skipString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -59,8 +63,8 @@ func skipString(b []byte, i int) int {
 	return -1
 }
 
-// plain returns the index of the first byte from i on that a string may not simply
-// hold. It looks at eight bytes in one step.
+// skipPlain skips the bytes that need no escape inside a string, of which there may be
+// none, eight at a time.
 func skipPlain(b []byte, i int) int {
 	const (
 		ones = 0x0101010101010101
@@ -69,8 +73,9 @@ func skipPlain(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
 		quote, escape := w^(ones*'"'), w^(ones*'\\')
-		// A byte is zero, or less than a space, where borrowing sets its top bit.
-		// What borrows go on to set above it is wrong, but the lowest is right.
+		// A subtraction borrows at a byte that is zero, or less than a space, and so
+		// sets its top bit. The borrow may set top bits above it wrongly, but the
+		// lowest one that is set is right.
 		if hit := ((quote-ones)&^quote | (escape-ones)&^escape | (w-ones*' ')&^w) & tops; hit != 0 {
 			return i + bits.TrailingZeros64(hit)/8
 		}
@@ -87,7 +92,7 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// number returns the index behind the number that starts at i, or -1.
+// skipNumber skips a number.
 func skipNumber(b []byte, i int) int {
 	digits := func() bool {
 		start := i
@@ -122,9 +127,9 @@ func skipNumber(b []byte, i int) int {
 	return i
 }
 
-// value returns the index behind the JSON value that starts at i, or -1.
+// skipValue skips any JSON value.
 func skipValue(b []byte, i int) int {
-	var open [maxDepth]byte // the closing brackets that are awaited
+	var open [maxDepth]byte // the closing brackets that have to come
 	depth := 0
 	for {
 		// A value starts at i.
@@ -159,7 +164,8 @@ func skipValue(b []byte, i int) int {
 		default:
 			i = skipNumber(b, i)
 		}
-		// A value ends before i: close what closes, or go to the next.
+		// A value ends before i. Close the brackets that close here, and go on to the
+		// next value if there is one.
 		for {
 			if i < 0 {
 				return -1
@@ -190,7 +196,8 @@ func skipValue(b []byte, i int) int {
 	}
 }
 
-// member returns the index of the value whose key starts at i, or -1.
+// skipKey skips the key of an object's member, with the colon and the white space
+// around it.
 func skipKey(b []byte, i int) int {
 	if i = skipString(b, i); i < 0 {
 		return -1
@@ -201,8 +208,8 @@ func skipKey(b []byte, i int) int {
 	return skipSpace(b, i+1)
 }
 
-// unquote returns what the JSON string means; without escapes that is part of
-// it.
+// unquote decodes a JSON string. The result is part of the string if that has no
+// escapes.
 func unquote(quoted []byte) []byte {
 	inside := quoted[1 : len(quoted)-1]
 	if bytes.IndexByte(inside, '\\') < 0 {
@@ -211,8 +218,8 @@ func unquote(quoted []byte) []byte {
 	return unescape(inside)
 }
 
-// unescape decodes the inside of a JSON string that has escapes: rare, since no
-// client escapes what needs none.
+// unescape decodes the inside of a JSON string that has escapes. That is rare here,
+// since no usual client escapes what needs none.
 func unescape(inside []byte) []byte {
 	quoted := make([]byte, 0, len(inside)+2)
 	quoted = append(append(append(quoted, '"'), inside...), '"')

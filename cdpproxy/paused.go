@@ -1,66 +1,68 @@
 package cdpproxy
 
-import (
-	"encoding/json"
-)
+import "encoding/json"
 
+// pausedRequest names a request that a client has paused by the Fetch domain.
 type pausedRequest struct{ sessionID, requestID string }
 
-// disposal is a paused request that a command in flight lets go of. It counts as
-// paused again where the command is refused.
+// continuedRequest is a paused request that a command in flight continues, fulfills or
+// fails. It counts as paused again if the fence or the browser refuses the command.
 type continuedRequest struct {
 	request pausedRequest
-	auth    bool
+	auth    bool // it waits for credentials
 }
 
-func (p *Peer) requestPaused(r pausedRequest, auth bool) {
-	p.mu.Lock()
-	fenced := p.fenced
+// requestPaused is called when a request waits for the client: for credentials, if auth
+// is set.
+func (s *Peer) requestPaused(r pausedRequest, auth bool) {
+	s.mu.Lock()
+	fenced := s.fenced
 	if !fenced {
-		p.paused[r] = auth
+		s.paused[r] = auth
 	}
-	p.mu.Unlock()
+	s.mu.Unlock()
 	if fenced {
-		p.mux.post(failing(r, auth))
+		s.mux.post(failCommand(r, auth))
 		return
 	}
-	p.mux.ledger.append(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
+	s.mux.ledger.append(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
 }
 
-// clientCommand keeps the tables that follow from what the client says.
-func (p *Peer) trackCommand(c command, session string) *continuedRequest {
+// trackCommand updates what is paused and what waits for a debugger by a command of the
+// client. It returns the request that the command continues, or nil.
+func (s *Peer) trackCommand(c command, sessionID string) *continuedRequest {
 	switch string(c.method) {
 	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
 		var params struct {
 			RequestID string `json:"requestId"`
 		}
 		if len(c.params) > 0 && json.Unmarshal(c.params, &params) == nil && params.RequestID != "" {
-			r := pausedRequest{session, params.RequestID}
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if auth, ok := p.paused[r]; ok {
-				delete(p.paused, r)
+			r := pausedRequest{sessionID, params.RequestID}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if auth, ok := s.paused[r]; ok {
+				delete(s.paused, r)
 				return &continuedRequest{r, auth}
 			}
 		}
 	case "Runtime.runIfWaitingForDebugger":
-		p.mu.Lock()
-		delete(p.waitingForDebugger, session)
-		p.mu.Unlock()
+		s.mu.Lock()
+		delete(s.waitingForDebugger, sessionID)
+		s.mu.Unlock()
 	}
 	return nil
 }
 
-// restore takes back what a refused command would have disposed of.
-func (p *Peer) restorePaused(d *continuedRequest) {
-	if d != nil {
-		p.requestPaused(d.request, d.auth)
+// restorePaused makes a request paused again whose command was refused. nil is none.
+func (s *Peer) restorePaused(c *continuedRequest) {
+	if c != nil {
+		s.requestPaused(c.request, c.auth)
 	}
 }
 
-// failing is the command that ends a paused request without sending it. Nothing
-// else does: closing the target, the session or the browser sends it.
-func failing(r pausedRequest, auth bool) []byte {
+// failCommand is the command that ends a paused request without sending it. Nothing
+// else does: to close the target, the session or the browser would send the request.
+func failCommand(r pausedRequest, auth bool) []byte {
 	if auth {
 		return oneWay(r.sessionID, "Fetch.continueWithAuth", map[string]any{
 			"requestId": r.requestID, "authChallengeResponse": map[string]string{"response": "CancelAuth"},

@@ -8,22 +8,22 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Traffic is something that a page sent, or printed, as the browser told a peer of
-// it.
+// Traffic is something that a page sent or printed, as the browser reported it on one
+// browser session. Where several sessions are told of it, each is reported.
 type Traffic struct {
-	// Method is the CDP event: Network.requestWillBeSent (of an unsafe
-	// method) or Network.webSocketFrameSent; or, where a client asked the
-	// browser for them, Runtime.consoleAPICalled or Runtime.exceptionThrown.
+	// Method is the CDP event: Network.requestWillBeSent (of an unsafe HTTP method) or
+	// Network.webSocketFrameSent; or, if a client turned them on,
+	// Runtime.consoleAPICalled or Runtime.exceptionThrown.
 	Method string
-	// Params are nil of what was printed, where they are longer than
-	// MaxPrinted.
+	// Params are the event's. Those of something printed are nil if they are longer
+	// than MaxPrinted.
 	Params json.RawMessage
-	// Acted is Mux.Acted, when this was sent.
+	// Acted is what Mux.Acted returned when a page sent this. Zero for what it printed.
 	Acted boottime.Instant
 }
 
-// MaxPrinted is the size of the longest parameters of something printed that is
-// reported, in bytes.
+// MaxPrinted is the size, in bytes, of the longest parameters of something printed that
+// are reported.
 const MaxPrinted = 16 << 10
 
 var (
@@ -43,37 +43,37 @@ var (
 	attachedFalse      = []byte(`"attached":false`)
 )
 
-// route hands one message from Chrome to the peer that it belongs to. It is true
-// where the message was not copied, but is kept.
+// route hands one message of the browser to the client session or the call that it
+// belongs to. It returns true if the message is kept without a copy.
 func (m *Mux) route(msg []byte) bool {
 	if len(msg) < 2 || msg[len(msg)-1] != '}' {
 		return false
 	}
-	a := parseBrowserMessage(msg)
-	m.replySeen = m.replySeen || a.isReply
-	if len(a.sessionID) == 0 {
-		if a.isReply {
-			m.calls.complete(a.id, msg)
+	parsed := parseBrowserMessage(msg)
+	m.replySeen = m.replySeen || parsed.isReply
+	if len(parsed.sessionID) == 0 {
+		if parsed.isReply {
+			m.calls.complete(parsed.id, msg)
 		}
 		return false
 	}
 	m.mu.Lock()
-	p := m.owners[string(a.sessionID)]
+	s := m.owners[string(parsed.sessionID)]
 	m.mu.Unlock()
-	if p == nil {
+	if s == nil {
 		return false
 	}
-	if a.isReply {
+	if parsed.isReply {
 		m.noteOpened(msg)
 	} else {
-		m.trackEvent(p, a, msg)
+		m.trackEvent(s, parsed, msg)
 	}
-	return p.deliver(a, msg)
+	return s.deliver(parsed, msg)
 }
 
-// watch keeps the tables that follow from what Chrome says: children, paused
-// requests, and what pages send.
-func (m *Mux) trackEvent(p *Peer, a browserMessage, msg []byte) {
+// trackEvent updates what is known by an event for a client session: which CDP sessions
+// are open and which requests are paused. It reports what pages send and print.
+func (m *Mux) trackEvent(s *Peer, parsed browserMessage, msg []byte) {
 	switch {
 	case bytes.HasPrefix(msg, attachedEvent), bytes.HasPrefix(msg, detachedEvent):
 		var e struct {
@@ -94,18 +94,18 @@ func (m *Mux) trackEvent(p *Peer, a browserMessage, msg []byte) {
 			delete(m.clientTargets, e.Params.SessionID)
 			m.mu.Unlock()
 			m.ledger.append(lineDetached, e.Params.SessionID)
-			p.childDetached(e.Params.SessionID)
+			s.childDetached(e.Params.SessionID)
 			return
 		}
 		m.mu.Lock()
-		m.owners[e.Params.SessionID] = p
-		if !p.hasObserver() && !p.inherited {
+		m.owners[e.Params.SessionID] = s
+		if !s.hasObserver() && !s.inherited {
 			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
 		}
 		m.mu.Unlock()
-		m.ledger.append(lineAttached, p.id, e.Params.SessionID)
-		p.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
-		p.childAttached(e.Params.SessionID, e.Params.Waiting)
+		m.ledger.append(lineAttached, s.id, e.Params.SessionID)
+		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
+		s.childAttached(e.Params.SessionID, e.Params.Waiting)
 	case bytes.HasPrefix(msg, pausedEvent), bytes.HasPrefix(msg, authEvent):
 		var e struct {
 			Params struct {
@@ -113,7 +113,7 @@ func (m *Mux) trackEvent(p *Peer, a browserMessage, msg []byte) {
 			} `json:"params"`
 		}
 		if json.Unmarshal(msg, &e) == nil {
-			p.requestPaused(pausedRequest{string(a.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authEvent))
+			s.requestPaused(pausedRequest{string(parsed.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authEvent))
 		}
 	case bytes.HasPrefix(msg, requestEvent):
 		if unsafeRequest(msg) {
@@ -122,8 +122,8 @@ func (m *Mux) trackEvent(p *Peer, a browserMessage, msg []byte) {
 	case bytes.HasPrefix(msg, frameSentEvent):
 		m.reportTraffic("Network.webSocketFrameSent", msg)
 	case bytes.HasPrefix(msg, consoleEvent), bytes.HasPrefix(msg, exceptionEvent):
-		// They come by the thousand: nothing is parsed.
-		method, params := splitEvent(msg, a)
+		// These come by the thousand, so they are not parsed.
+		method, params := splitEvent(msg, parsed)
 		if len(params) > MaxPrinted {
 			params = nil
 		}
@@ -131,14 +131,14 @@ func (m *Mux) trackEvent(p *Peer, a browserMessage, msg []byte) {
 	}
 }
 
-// hideEyes takes the launcher's own attachment out of what a client is told of a
-// target: with the eyes on every page none would look free, and a client that
-// waits for one would wait for ever.
+// hideObserver returns an event about a target as it would be if only clients were
+// attached to targets. The launcher's observer is attached to every page, so that none
+// would look free, and a client that waits for a free one would wait for ever.
 func (m *Mux) hideObserver(msg []byte) []byte {
 	if !bytes.HasPrefix(msg, targetCreatedEvent) && !bytes.HasPrefix(msg, targetChangedEvent) {
 		return msg
 	}
-	// Quotes inside a title or URL are escaped, so this is the member.
+	// Quotes inside a title or URL are escaped, so this is the member itself.
 	at := bytes.LastIndex(msg, attachedTrue)
 	var e struct {
 		Params struct {
@@ -148,7 +148,7 @@ func (m *Mux) hideObserver(msg []byte) []byte {
 			} `json:"targetInfo"`
 		} `json:"params"`
 	}
-	// To the browser itself the client is attached: by its own session.
+	// To the target of the browser itself the client is attached, by its own session.
 	if at < 0 || json.Unmarshal(msg, &e) != nil || e.Params.TargetInfo.Type == "browser" {
 		return msg
 	}
@@ -162,9 +162,9 @@ func (m *Mux) hideObserver(msg []byte) []byte {
 	return slices.Concat(msg[:at], attachedFalse, msg[at+len(attachedTrue):])
 }
 
-// unsafeRequest tells whether a requestWillBeSent is of a method that may change
-// something. The request's own method is the second member of that name, and the
-// quotes of one in a URL would be escaped.
+// unsafeRequest tells whether a Network.requestWillBeSent event is of an HTTP method
+// that may change something. The first "method" member is the event's own, and the next
+// one the request's: quotes inside a URL are escaped.
 func unsafeRequest(msg []byte) bool {
 	rest := msg[len(requestEvent):]
 	i := bytes.Index(rest, methodMember)
@@ -180,6 +180,7 @@ func unsafeRequest(msg []byte) bool {
 	return true
 }
 
+// reportTraffic reports an event of what a page sent.
 func (m *Mux) reportTraffic(method string, msg []byte) {
 	var e struct {
 		Params json.RawMessage `json:"params"`

@@ -152,11 +152,17 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 	}
 }
 
-// forgetPending forgets the commands in flight. c.mu is held.
+// forgetPending forgets the commands in flight. The browser may still refuse them, and
+// nobody would see it: the requests that they continue count as paused again, so that
+// Fence fails each that is. For one that is not paused any more that has no effect.
+// c.mu is held.
 func (c *Conn) forgetPending() {
 	n := 0
 	for _, ids := range c.pending {
 		n += len(ids)
+		for _, continued := range ids {
+			c.session.restorePaused(continued)
+		}
 	}
 	c.pending = nil
 	c.session.mux.inFlight.Add(int32(-n))

@@ -52,6 +52,18 @@ func (b *offline) conn() *Conn {
 	}
 }
 
+// read returns what the browser was sent since the last read.
+func (b *offline) read() []byte {
+	var all []byte
+	for buf := make([]byte, 64<<10); ; {
+		n, err := unix.Read(b.commands, buf)
+		if n <= 0 || err != nil {
+			return all
+		}
+		all = append(all, buf[:n]...)
+	}
+}
+
 // feed gives the bytes to a fresh connection, in pieces that end where cuts says,
 // and returns what goes to the client and to the browser.
 func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end End, done phase) {
@@ -73,13 +85,7 @@ func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end En
 			c.unread = false
 			c.handleInput(c.in, true)
 		}
-		for buf := make([]byte, 64<<10); ; {
-			n, err := unix.Read(b.commands, buf)
-			if n <= 0 || err != nil {
-				break
-			}
-			browser = append(browser, buf[:n]...)
-		}
+		browser = append(browser, b.read()...)
 	}
 	for _, chunk := range c.out.chunks {
 		client = append(client, chunk...)

@@ -90,13 +90,3 @@ func TestWhatIsForgottenIsTrueOfAll(t *testing.T) {
 		t.Errorf("typed at %d, %d noted", m.Typed("any"), len(noted))
 	}
 }
-
-// TestDroppedCommandsAreCounted: they may be what turns a page's events on.
-func TestDroppedCommandsAreCounted(t *testing.T) {
-	m := &Mux{posts: make(chan []byte, 1)}
-	m.post(nil)
-	m.post(nil)
-	if m.Dropped() != 1 {
-		t.Errorf("%d dropped, want 1", m.Dropped())
-	}
-}

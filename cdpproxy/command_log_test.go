@@ -70,19 +70,3 @@ func BenchmarkCommandLog(b *testing.B) {
 		log.stamp(1, at)
 	}
 }
-
-func TestCutEvent(t *testing.T) {
-	for _, c := range []struct{ msg, method, params string }{
-		{`{"method":"A.b","params":{"x":"\"}"},"sessionId":"S"}`, "A.b", `{"x":"\"}"}`},
-		{`{"method":"A.b","params":{}}`, "A.b", `{}`},
-		{`{"method":"A.b"}`, "A.b", ""},
-		{`{"method":"A.b","sessionId":"S"}`, "A.b", ""},
-		{`{"id":1,"result":{}}`, "", ""},
-		{`{"method":"A.b}`, "", ""},
-	} {
-		method, params := splitEvent([]byte(c.msg), parseBrowserMessage([]byte(c.msg)))
-		if string(method) != c.method || !strings.HasPrefix(string(params), c.params) || c.params != "" && string(params) != c.params {
-			t.Errorf("%s: %q %q", c.msg, method, params)
-		}
-	}
-}

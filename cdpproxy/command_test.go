@@ -49,25 +49,3 @@ func TestScan(t *testing.T) {
 		})
 	}
 }
-
-func TestGlance(t *testing.T) {
-	for _, tt := range []struct {
-		msg     string
-		id      int64
-		reply   bool
-		session string
-		rest    string
-	}{
-		{`{"id":5,"result":{}}`, 5, true, "", `{"id":5,"result":{}`},
-		{`{"id":5,"result":{},"sessionId":"AB"}`, 5, true, "AB", `{"id":5,"result":{}`},
-		{`{"method":"M","params":{},"sessionId":"AB"}`, 0, false, "AB", `{"method":"M","params":{}`},
-		{`{"id":1,"result":{"sessionId":"AB"}}`, 1, true, "", `{"id":1,"result":{"sessionId":"AB"}`},
-		{`{"method":"M","params":{"a":",\"sessionId\":\"AB\""}}`, 0, false, "", `{"method":"M","params":{"a":",\"sessionId\":\"AB\""}`},
-		{`{"method":"M","params":",\"sessionId\":\"AB"}`, 0, false, "", `{"method":"M","params":",\"sessionId\":\"AB"`},
-	} {
-		a := parseBrowserMessage([]byte(tt.msg))
-		if a.id != tt.id || a.isReply != tt.reply || string(a.sessionID) != tt.session || tt.msg[:a.bodyEnd] != tt.rest {
-			t.Errorf("%s: %+v (session %q, rest %q)", tt.msg, a, a.sessionID, tt.msg[:a.bodyEnd])
-		}
-	}
-}

@@ -77,7 +77,7 @@ func roundTrip(tb testing.TB) func() {
 
 func TestARoundTripAllocatesNothing(t *testing.T) {
 	one := roundTrip(t)
-	for range 2 * commandLogLength { // until the trail has its full length
+	for range 2 * commandLogLength { // until the command log has its full length
 		one()
 	}
 	if n := testing.AllocsPerRun(1000, one); n != 0 {

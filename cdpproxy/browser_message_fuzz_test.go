@@ -9,13 +9,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkParseBrowserMessage: for a message as Chrome writes it, the shortcut finds what a full
-// parse does; for any other, it may find no session, but never a wrong one.
+// checkParseBrowserMessage compares parseBrowserMessage with a full parse. For a message
+// as Chrome writes it, both find the same. For any other it may find no session, but not
+// a wrong one.
 func checkParseBrowserMessage(t interface{ Fatalf(string, ...any) }, msg []byte) {
-	a := parseBrowserMessage(msg)
-	if len(msg) == 0 || a.bodyEnd < -1 || a.bodyEnd >= len(msg) {
+	parsed := parseBrowserMessage(msg)
+	if len(msg) == 0 || parsed.bodyEnd < -1 || parsed.bodyEnd >= len(msg) {
 		if len(msg) > 0 {
-			t.Fatalf("%.300q: strip %d", msg, a.bodyEnd)
+			t.Fatalf("%.300q: strip %d", msg, parsed.bodyEnd)
 		}
 		return
 	}
@@ -24,7 +25,7 @@ func checkParseBrowserMessage(t interface{ Fatalf(string, ...any) }, msg []byte)
 		t.Fatalf("%.300q: whole: %v", msg, isWholeMessage(msg))
 	}
 	if !valid {
-		return // not from Chrome: what matters is that nothing breaks
+		return // Chrome does not write this: it is enough that nothing panics
 	}
 	for i := range msg {
 		if isWholeMessage(msg[:i]) {
@@ -51,14 +52,14 @@ func checkParseBrowserMessage(t interface{ Fatalf(string, ...any) }, msg []byte)
 		}
 		lastValue = v
 	}
-	if len(a.sessionID) > 0 && (last != "sessionId" || string(lastValue) != `"`+string(a.sessionID)+`"`) {
-		t.Fatalf("%.300q: session %q is not its own", msg, a.sessionID)
+	if len(parsed.sessionID) > 0 && (last != "sessionId" || string(lastValue) != `"`+string(parsed.sessionID)+`"`) {
+		t.Fatalf("%.300q: session %q is not its own", msg, parsed.sessionID)
 	}
-	if len(a.sessionID) > 0 && !json.Valid(append(bytes.Clone(msg[:a.bodyEnd]), '}')) {
-		t.Fatalf("%.300q: without its session: %.300q", msg, msg[:a.bodyEnd])
+	if len(parsed.sessionID) > 0 && !json.Valid(append(bytes.Clone(msg[:parsed.bodyEnd]), '}')) {
+		t.Fatalf("%.300q: without its session: %.300q", msg, msg[:parsed.bodyEnd])
 	}
-	if a.isReply && (first != "id" || !bytes.HasPrefix(firstValue, strconv.AppendInt(nil, a.id, 10))) {
-		t.Fatalf("%.300q: id %d is not its own", msg, a.id)
+	if parsed.isReply && (first != "id" || !bytes.HasPrefix(firstValue, strconv.AppendInt(nil, parsed.id, 10))) {
+		t.Fatalf("%.300q: id %d is not its own", msg, parsed.id)
 	}
 }
 
@@ -75,7 +76,7 @@ func FuzzParseBrowserMessage(f *testing.F) {
 
 func TestParseBrowserMessageIsEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkParseBrowserMessage(t, (&jsonText{t: t}).message()) })
-	// As Chrome writes it, it has to find what is there.
+	// In a message as Chrome writes it, everything has to be found.
 	rapid.Check(t, func(t *rapid.T) {
 		body := jsonText{t: t}
 		body.list('{', '}', 3, func() { body.member(someText.Draw(t, "key"), 3) })
@@ -93,9 +94,9 @@ func TestParseBrowserMessageIsEncodingJSON(t *testing.T) {
 		if session != "" {
 			msg = bare + `,"sessionId":"` + session + `"}`
 		}
-		a := parseBrowserMessage([]byte(msg))
-		if string(a.sessionID) != session || msg[:a.bodyEnd] != bare || a.isReply != reply || reply && a.id != int64(id) {
-			t.Fatalf("%s: %+v", msg, a)
+		parsed := parseBrowserMessage([]byte(msg))
+		if string(parsed.sessionID) != session || msg[:parsed.bodyEnd] != bare || parsed.isReply != reply || reply && parsed.id != int64(id) {
+			t.Fatalf("%s: %+v", msg, parsed)
 		}
 	})
 }

@@ -20,9 +20,9 @@ func TestParseBrowserMessage(t *testing.T) {
 		{`{"method":"M","params":{"a":",\"sessionId\":\"AB\""}}`, 0, false, "", `{"method":"M","params":{"a":",\"sessionId\":\"AB\""}`},
 		{`{"method":"M","params":",\"sessionId\":\"AB"}`, 0, false, "", `{"method":"M","params":",\"sessionId\":\"AB"`},
 	} {
-		a := parseBrowserMessage([]byte(tt.msg))
-		if a.id != tt.id || a.isReply != tt.reply || string(a.sessionID) != tt.session || tt.msg[:a.bodyEnd] != tt.rest {
-			t.Errorf("%s: %+v (session %q, rest %q)", tt.msg, a, a.sessionID, tt.msg[:a.bodyEnd])
+		parsed := parseBrowserMessage([]byte(tt.msg))
+		if parsed.id != tt.id || parsed.isReply != tt.reply || string(parsed.sessionID) != tt.session || tt.msg[:parsed.bodyEnd] != tt.rest {
+			t.Errorf("%s: %+v (session %q, rest %q)", tt.msg, parsed, parsed.sessionID, tt.msg[:parsed.bodyEnd])
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// expected is what scan has to say of a message, found by way of encoding/json.
+// expected is what scan has to return for a message, found with encoding/json.
 func expected(msg []byte) (c command, want *Error) {
 	if !utf8.Valid(msg) {
 		return c, errBadUTF8
@@ -23,7 +23,7 @@ func expected(msg []byte) (c command, want *Error) {
 	if _, err := d.Token(); err != nil {
 		return c, errNotJSON
 	}
-	note := func(e *Error) {
+	fail := func(e *Error) { // the first one counts
 		if want == nil {
 			want = e
 		}
@@ -39,9 +39,9 @@ func expected(msg []byte) (c command, want *Error) {
 			return c, errNotJSON
 		}
 		name := key.(string)
-		// An id that was none may come again; nothing else.
+		// Only an id that was not valid may come again.
 		if seen[name] && (name != "id" || c.hasID) && isMember(name) {
-			note(errDuplicate)
+			fail(errDuplicate)
 			continue
 		}
 		seen[name] = true
@@ -50,29 +50,29 @@ func expected(msg []byte) (c command, want *Error) {
 			if n, err := strconv.ParseInt(string(v), 10, 32); err == nil {
 				c.id, c.hasID = n, true
 			} else {
-				note(errNoID)
+				fail(errNoID)
 			}
 		case "method":
 			var s string
 			if json.Unmarshal(v, &s) != nil || v[0] != '"' {
-				note(errNoMethod)
+				fail(errNoMethod)
 			} else {
 				c.method = []byte(s)
 			}
 		case "params":
 			if v[0] != '{' && v[0] != 'n' {
-				note(errBadParams)
+				fail(errBadParams)
 			} else {
 				c.params = v
 			}
 		case "sessionId":
 			if c.hasSession = true; v[0] != '"' {
-				note(errBadSession)
+				fail(errBadSession)
 			} else {
 				c.sessionID = v[1 : len(v)-1]
 			}
 		default:
-			note(errUnknownMember)
+			fail(errUnknownMember)
 		}
 	}
 	c.lastBrace = bytes.LastIndexByte(msg, '}')
@@ -89,8 +89,8 @@ func isMember(name string) bool {
 	return name == "id" || name == "method" || name == "params" || name == "sessionId"
 }
 
-// checkScan holds the scanner against encoding/json: the same answer, byte for
-// byte, or the same clean refusal.
+// checkScan compares the scanner with encoding/json: it has to return the same bytes, or
+// the same error.
 func checkScan(t interface{ Fatalf(string, ...any) }, msg []byte) {
 	kept := bytes.Clone(msg)
 	c, err := scan(msg)
@@ -136,7 +136,7 @@ func TestScanIsEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { checkScan(t, (&jsonText{t: t}).message()) })
 }
 
-// TestScanAtItsBounds: the deepest nesting, and a message as large as any.
+// TestScanAtItsBounds scans the deepest nesting and the largest message.
 func TestScanAtItsBounds(t *testing.T) {
 	nest := func(n int) []byte {
 		return []byte(`{"id":1,"method":"m","params":` + strings.Repeat(`{"a":`, n) + `1` + strings.Repeat(`}`, n) + `}`)
@@ -147,7 +147,8 @@ func TestScanAtItsBounds(t *testing.T) {
 	if _, err := scan(nest(maxDepth)); err != nil {
 		t.Errorf("nested %d deep: %v", maxDepth, err)
 	}
-	// Too deep for encoding/json as well; only refused, and no stack overflow.
+	// This is too deep for encoding/json as well, so the test is only that it is refused
+	// without a stack overflow.
 	if _, err := scan(nest(1 << 20)); err != errNotJSON {
 		t.Errorf("a million deep: %v", err)
 	}

@@ -45,7 +45,7 @@ func TestCommandLog(t *testing.T) {
 	}
 }
 
-// A command is remembered at no cost that shows: no allocation, lock or clock.
+// TestCommandLogAllocatesNothing: the log is written on the data path.
 func TestCommandLogAllocatesNothing(t *testing.T) {
 	var log commandLog
 	session, method, at := []byte("0123456789ABCDEF0123456789ABCDEF"), []byte("Runtime.evaluate"), boottime.Now()

@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// TestFramesBehindAHandledCommandAreNotForgotten: a command that the handler answers
-// stops the reading, and may be answered before the bytes behind it are put away.
-// They are read all the same, without waiting for the client to send more.
+// TestFramesBehindAHandledCommandAreNotForgotten: at a command for the handler the
+// connection stops handling frames until the command is answered. That may happen before
+// the frames behind it are put away. They are handled all the same, without waiting for
+// the client to send more.
 func TestFramesBehindAHandledCommandAreNotForgotten(t *testing.T) {
 	c := newOffline(t).conn()
 	rest, held := c.handleFrames(bytes.Join([][]byte{clientFrame(0x81, `{"id":1,"method":"Lease.a"}`), clientFrame(0x81, `{"id":2,"method":"m"}`)}, nil), false)

@@ -10,9 +10,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// feed gives the bytes to a fresh connection, in pieces that end where cuts says,
-// and returns what goes to the client and to the browser.
-func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end End, done phase) {
+// feed gives the bytes to a new connection, in pieces of the lengths in cuts plus one,
+// and returns what goes to the client and to the browser, and how far the connection got.
+func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, reached phase) {
 	c := b.conn()
 	for i := 0; len(send) > 0 && c.phase == reading; i++ {
 		n := len(send)
@@ -25,7 +25,7 @@ func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end En
 			c.handleInput(append(c.in, piece...), true)
 		} else {
 			c.handleInput(piece, false)
-			clear(piece) // good only until then
+			clear(piece) // it is valid only for the call
 		}
 		for c.offloading.Wait(); c.unread && c.phase == reading; c.offloading.Wait() {
 			c.unread = false
@@ -36,16 +36,16 @@ func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end En
 	for _, chunk := range c.out.chunks {
 		client = append(client, chunk...)
 	}
-	return client, browser, c.end, c.phase
+	return client, browser, c.phase
 }
 
-// checkFrames: however the bytes are cut, the same comes of them; the browser gets
-// whole JSON only; and the client whole, unmasked, unfragmented frames, of which
-// none follows a close frame.
+// checkFrames checks that the outcome is the same however the bytes are cut, that the
+// browser gets what reference says, and that the client gets only whole frames without
+// mask and fragments, none of them after a close frame.
 func checkFrames(t interface{ Fatalf(string, ...any) }, b *offline, send, cuts []byte) {
-	client, browser, _, done := b.feed(send, nil)
-	client2, browser2, _, done2 := b.feed(send, cuts)
-	if !bytes.Equal(browser, browser2) || done != done2 || !bytes.Equal(client, client2) {
+	client, browser, reached := b.feed(send, nil)
+	client2, browser2, reached2 := b.feed(send, cuts)
+	if !bytes.Equal(browser, browser2) || reached != reached2 || !bytes.Equal(client, client2) {
 		t.Fatalf("%q in pieces: the browser got %q, not %q; the client %q, not %q", send, browser2, browser, client2, client)
 	}
 	wantBrowser, wantClose := reference(send)
@@ -78,40 +78,40 @@ func checkFrames(t interface{ Fatalf(string, ...any) }, b *offline, send, cuts [
 	}
 }
 
-// reference reads a client's bytes with another library, frame after frame: what
-// the browser gets, and the code of the close frame, if there is one.
+// reference reads a client's bytes frame by frame with another library. It returns what
+// the browser has to get, and the code of the close frame, if there has to be one.
 func reference(send []byte) (browser []byte, code ws.StatusCode) {
 	r := bytes.NewReader(send)
 	var parts []byte
 	fragments := false
 	for {
-		left := send[len(send)-r.Len():]
+		unread := send[len(send)-r.Len():]
 		whole, lengthKnown, badLength := true, true, false
 		h, err := ws.ReadHeader(r)
 		if err != nil {
-			// What is wrong may show before the header is whole, and in its first
-			// two bytes before the length is known.
-			if len(left) < 2 {
+			// A violation may show before the header is whole, and in its first two
+			// bytes even before the length is known.
+			if len(unread) < 2 {
 				return browser, 0
 			}
 			whole = false
 			pad := make([]byte, ws.MaxHeaderSize)
-			if lengthKnown = len(left) >= map[byte]int{126: 4, 127: 10}[left[1]&0x7f]; lengthKnown {
-				_, err = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(left), pad...)))
+			if lengthKnown = len(unread) >= map[byte]int{126: 4, 127: 10}[unread[1]&0x7f]; lengthKnown {
+				_, err = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(unread), pad...)))
 			} else {
 				err = nil
 			}
 			badLength = err != nil
-			from := left[:2]
+			from := unread[:2]
 			if lengthKnown && !badLength {
-				from = left
+				from = unread
 			}
 			h, _ = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(from), pad...)))
 		}
 		switch {
 		case h.Rsv != 0 || !h.Masked || h.OpCode.IsReserved():
 			return browser, ws.StatusProtocolError
-		case h.OpCode.IsControl() && (!h.Fin || left[1]&0x7f > 125):
+		case h.OpCode.IsControl() && (!h.Fin || unread[1]&0x7f > 125):
 			return browser, ws.StatusProtocolError
 		case h.OpCode == ws.OpContinuation && !fragments:
 			return browser, ws.StatusProtocolError
@@ -185,9 +185,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// TestFramesHoweverTheyCome checks the same over conversations that are nearly
-// right.
-func TestFramesHoweverTheyCome(t *testing.T) {
+// TestFramesInPieces does what FuzzFrames does, with conversations that are nearly right.
+func TestFramesInPieces(t *testing.T) {
 	b := newOffline(t)
 	rapid.Check(t, func(t *rapid.T) {
 		var send []byte

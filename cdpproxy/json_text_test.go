@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// jsonText makes JSON as no one writes it, but may: white space, escapes, any
-// order, and now and then a byte that is wrong.
+// jsonText writes JSON in ways that are allowed but unusual: with white space, escapes
+// and members in any order. Now and then a byte is wrong.
 type jsonText struct {
 	t *rapid.T
 	b strings.Builder
@@ -79,7 +79,7 @@ func (j *jsonText) member(key string, deep int) {
 	j.value(deep)
 }
 
-// message writes something like a command.
+// message writes something like a command, and returns all that was written.
 func (j *jsonText) message() []byte {
 	names := rapid.Permutation([]string{"id", "method", "params", "sessionId"}).Draw(j.t, "order")
 	names = names[:rapid.SampledFrom([]int{4, 4, 4, 3, 2, 0}).Draw(j.t, "members")]
@@ -123,7 +123,7 @@ func (j *jsonText) message() []byte {
 	return msg
 }
 
-// depth is how deep arrays and objects nest.
+// depth returns how deep arrays and objects nest.
 func depth(v []byte) int {
 	deepest, now := 0, 0
 	for d := json.NewDecoder(bytes.NewReader(v)); ; {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// said is what a ledger says, in a line for each browser session.
-func said(open []inheritedSession) []string {
+// describe returns what a ledger says, in a line for each browser session.
+func describe(open []inheritedSession) []string {
 	var lines []string
 	for _, p := range open {
 		slices.Sort(p.children)
@@ -41,14 +41,15 @@ func TestReplay(t *testing.T) {
 		{"noise", "\n\nopen\nopen A\nopen A x\nwhat A\nopen A 7\npause A\n", []string{"A 7 [] []"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := said(replay([]byte(tt.ledger))); !slices.Equal(got, tt.want) {
+			if got := describe(replay([]byte(tt.ledger))); !slices.Equal(got, tt.want) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestALedgerStaysShort(t *testing.T) {
+// TestALedgerIsCompacted: the file stays short, and says the same.
+func TestALedgerIsCompacted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, err := CreateLedger(path)
 	if err != nil {
@@ -69,12 +70,12 @@ func TestALedgerStaysShort(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what was opened says the same again
+	for range 2 { // the second time it is what OpenLedger has written
 		next, err := OpenLedger(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := said(next.inherited), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
+		if got, want := describe(next.inherited), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		next.append(lineOpened, "B", "8")
@@ -91,9 +92,9 @@ func TestALedgerStaysShort(t *testing.T) {
 	}
 }
 
-// TestABrokenLedgerIsNone: a wrong one would have the next launcher leave requests
+// TestABrokenLedgerIsRemoved: with a wrong one, the next launcher would leave requests
 // paused.
-func TestABrokenLedgerIsNone(t *testing.T) {
+func TestABrokenLedgerIsRemoved(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		sabotage func(*Ledger)

@@ -15,11 +15,11 @@ import (
 	"leasehold/lease"
 )
 
-// offline is a connection that is on no socket: what it is given, and what it makes
-// of that.
+// offline is a Mux without a loop, for connections without a socket: the test calls what
+// the loop would call.
 type offline struct {
 	mux      *Mux
-	commands int // the browser's end
+	commands int // the browser's end of the pipe
 }
 
 func newOffline(t testing.TB) *offline {
@@ -39,7 +39,7 @@ func newOffline(t testing.TB) *offline {
 	return &offline{mux: m, commands: p[0]}
 }
 
-// conn is a fresh connection.
+// conn returns a new connection, whose browser session is "S".
 func (b *offline) conn() *Conn {
 	p := &Peer{mux: b.mux, id: "S", defaultID: "S"}
 	b.mux.owners["S"] = p
@@ -61,19 +61,20 @@ func (b *offline) read() []byte {
 	}
 }
 
-// noHandler answers nothing of its own.
+// noHandler is a Handler that does nothing.
 type noHandler struct{}
 
 func (noHandler) Lease(context.Context, string, json.RawMessage) (any, *Error) {
 	return struct{}{}, nil
 }
 
-func (noHandler) ClosingPage()   {}
+func (noHandler) ClosingPage() {}
 
-func (noHandler) CloseBrowser()  {}
+func (noHandler) CloseBrowser() {}
 
 func (noHandler) Refused(string) {}
 
+// clientFrame is a client's frame as another library writes it.
 func clientFrame(first byte, payload string) []byte {
 	var b bytes.Buffer
 	mask := [4]byte{1, 0x80, 0xff, 7}

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestDroppedCommandsAreCounted: they may be what turns a page's events on.
+// TestDroppedCommandsAreCounted: one of them may have been to turn on the events of a page.
 func TestDroppedCommandsAreCounted(t *testing.T) {
 	m := &Mux{posts: make(chan []byte, 1)}
 	m.post(nil)

@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// What only the launcher listens to is fetched together; a client's answer, or its
-// command a moment ago, keeps the pipe from being left alone for it.
-func TestTheLaunchersOwnEventsWaitForEachOther(t *testing.T) {
+// TestReadPacer: events that only the launcher listens to are read several at a time. The
+// pipe is not left alone for that where a client gets a reply, or has sent a command a
+// moment ago.
+func TestReadPacer(t *testing.T) {
 	const us = time.Microsecond
 	type reading struct {
-		after    time.Duration // since the last one
+		after    time.Duration // since the read before
 		messages int
 		wanted   bool
-		answered bool
+		replied  bool
 		want     time.Duration
 	}
 	for _, c := range []struct {
-		name  string
-		asked time.Duration // before the first
-		reads []reading
+		name         string
+		sinceCommand time.Duration // when the reads begin
+		reads        []reading
 	}{
 		{"a page loads while a client waits for it", 80 * time.Millisecond, []reading{{200 * us, 1, false, false, launcherDelay}, {launcherDelay, 8, false, false, launcherDelay}}},
 		{"a client asked just now", 100 * us, []reading{{200 * us, 1, false, false, 0}, {200 * us, 1, false, false, 0}}},
@@ -34,12 +35,12 @@ func TestTheLaunchersOwnEventsWaitForEachOther(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := readPacer{lastCommand: time.Now().Add(-c.asked), lastRead: time.Now()}
+				p := readPacer{lastCommand: time.Now().Add(-c.sinceCommand), lastRead: time.Now()}
 				for i, r := range c.reads {
 					time.Sleep(r.after)
-					h.afterRead(r.messages, r.answered, r.wanted, 1)
-					if got := h.nextDelay(); got != r.want {
-						t.Errorf("%d: a rest of %v, want %v", i, got, r.want)
+					p.afterRead(r.messages, r.replied, r.wanted, 1)
+					if got := p.nextDelay(); got != r.want {
+						t.Errorf("%d: a delay of %v, want %v", i, got, r.want)
 					}
 				}
 			})

@@ -39,7 +39,7 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands(), Ledger: ledger}, func(cdpproxy.Traffic) {})
+		m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands(), Ledger: ledger}, noEffect, func(cdpproxy.Traffic) {})
 		if err != nil {
 			t.Fatal(err)
 		}

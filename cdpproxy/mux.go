@@ -68,6 +68,7 @@ var ErrBrowserGone = errors.New("the browser is gone: its pipe ended")
 type Mux struct {
 	commands    *os.File
 	rawCommands syscall.RawConn // of commands
+	effect      Effect
 	traffic     func(Traffic)
 	ledger      *Ledger // nil: none is kept
 	inherited   []*Peer // opened by an earlier launcher; set by New
@@ -118,11 +119,11 @@ type Mux struct {
 	stopped bool
 }
 
-// New starts to read the pipe. traffic is called, by the reader of the pipe, with
-// everything unsafe that pages send and with what they print: it must not block. The
-// Mux ends when the pipe does, or by Stop. On an error the descriptors are left as
-// they were.
-func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
+// New starts to read the pipe. effect tells which commands of clients act on pages.
+// traffic is called, by the reader of the pipe, with everything unsafe that pages send
+// and with what they print: it must not block. Neither may be nil. The Mux ends when the
+// pipe does, or by Stop. On an error the descriptors are left as they were.
+func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	raw, err := pipe.Commands.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("the browser's pipe: %w", err)
@@ -132,7 +133,7 @@ func New(pipe Pipe, traffic func(Traffic)) (*Mux, error) {
 		return nil, err
 	}
 	m := &Mux{
-		commands: pipe.Commands, rawCommands: raw, events: pipe.Events, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
+		commands: pipe.Commands, rawCommands: raw, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
 		owners: map[string]*Peer{}, clientTargets: map[string]string{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID: rand.Int64N(1 << 29),

@@ -36,7 +36,7 @@ func browser(t *testing.T) *cdpproxy.Mux {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands()}, func(cdpproxy.Traffic) {})
+	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands()}, noEffect, func(cdpproxy.Traffic) {})
 	if err != nil {
 		t.Fatal(err)
 	}

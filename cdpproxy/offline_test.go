@@ -34,7 +34,7 @@ func newOffline(t testing.TB) *offline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mux{commands: out, rawCommands: raw, wakeup: -1, events: -1, owners: map[string]*Peer{}}
+	m := &Mux{commands: out, rawCommands: raw, effect: testEffect, wakeup: -1, events: -1, owners: map[string]*Peer{}}
 	m.onWritable = m.writeOnce
 	return &offline{mux: m, commands: p[0]}
 }

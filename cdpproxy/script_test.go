@@ -45,7 +45,7 @@ func script(t *testing.T) *scripted {
 	ours := os.NewFile(uintptr(commands[1]), "our commands")
 	s.commands = ours
 	var err error
-	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, func(cdpproxy.Traffic) {}); err != nil {
+	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, noEffect, func(cdpproxy.Traffic) {}); err != nil {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
@@ -60,6 +60,9 @@ func script(t *testing.T) *scripted {
 	})
 	return s
 }
+
+// noEffect is a cdpproxy.Effect by which no command acts.
+func noEffect(_, _ []byte) (acts, types bool) { return false, false }
 
 // pipes makes a pipe with non-blocking ends.
 func pipes(t *testing.T) [2]int {

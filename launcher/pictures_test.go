@@ -208,7 +208,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 			}
 		}
 		in, ours, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(commands[1]), "ours"), os.NewFile(uintptr(events[1]), "out")
-		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, func(cdpproxy.Traffic) {})
+		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, func(_, _ []byte) (acts, types bool) { return false, false }, func(cdpproxy.Traffic) {})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -302,7 +302,7 @@ func openMux(browser *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpp
 	if err != nil {
 		return nil, err
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: browser.Commands(), Ledger: ledger}, traffic)
+	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: browser.Commands(), Ledger: ledger}, recovery.CommandEffect, traffic)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(events))
 	}

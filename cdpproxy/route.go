@@ -9,7 +9,7 @@ import (
 )
 
 // Traffic is something that a page sent or printed, as the browser reported it on one
-// browser session. Where several sessions are told of it, each is reported.
+// browser session. If several sessions get the event, each of them is reported.
 type Traffic struct {
 	// Method is the CDP event: Network.requestWillBeSent (of an unsafe HTTP method) or
 	// Network.webSocketFrameSent; or, if a client turned them on,

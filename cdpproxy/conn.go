@@ -76,12 +76,12 @@ type Conn struct {
 	offloaded      []func()   // what the goroutine has to do
 	fd             int        // -1 while the connection is not served
 	out            outbox
-	blocked        bool  // the socket takes no more now: the loop waits for it
-	writeErr       error // why nothing more can be written
-	queuedForFlush bool  // the connection is in Mux.unflushed
-	cut            bool  // nothing more is queued for the client
-	deadline       time.Time
-	closingBrowser bool // the client sent Browser.close
+	blocked        bool      // the socket takes no more now: the loop waits for it
+	writeErr       error     // why nothing more can be written
+	queuedForFlush bool      // the connection is in Mux.unflushed
+	cut            bool      // nothing more is queued for the client
+	deadline       time.Time // when the loop gives the connection up; zero: never
+	closingBrowser bool      // the client sent Browser.close
 	// pending are the commands in flight, by CDP session ("" is the connection's own)
 	// and id. A value is not nil if the command continues a paused request.
 	pending       map[string]map[int64]*continuedRequest

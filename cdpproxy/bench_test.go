@@ -49,13 +49,13 @@ func roundTrip(tb testing.TB) func() {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = errors.Join(unix.Close(sockets[0]), unix.Close(sockets[1])) })
-	p := newClientSession(m.mux, "S", 1)
+	s := newClientSession(m.mux, "S", 1)
 	c := &Conn{
-		session: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
+		session: s, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: []byte(`,"sessionId":"S"}`),
 	}
-	p.conn = c
-	m.mux.owners["S"], m.mux.owners["P"] = p, p
+	s.conn = c
+	m.mux.owners["S"], m.mux.owners["P"] = s, s
 	frame := clientFrame(0x81, `{"id":7,"method":"Runtime.evaluate","params":{"expression":"1+1"},"sessionId":"P"}`)
 	event := `{"method":"Network.requestWillBeSent","params":{"request":{"url":"http://a/","method":"GET"}},"sessionId":"P"}`
 	reply := `{"id":7,"result":{"result":{"type":"number","value":2}},"sessionId":"P"}`

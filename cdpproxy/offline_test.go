@@ -41,10 +41,10 @@ func newOffline(t testing.TB) *offline {
 
 // conn returns a new connection, whose browser session is "S".
 func (b *offline) conn() *Conn {
-	p := &Peer{mux: b.mux, id: "S", defaultID: "S"}
-	b.mux.owners["S"] = p
+	s := &Peer{mux: b.mux, id: "S", defaultID: "S"}
+	b.mux.owners["S"] = s
 	return &Conn{
-		session: p, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
+		session: s, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: append(append([]byte(nil), sessionKey...), `S"}`...),
 	}
 }

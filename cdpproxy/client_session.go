@@ -8,11 +8,11 @@ import (
 	"leasehold/lease"
 )
 
-// Peer is one browser session in Chrome, with everything that was opened under it. It
-// belongs to a Conn or to an Observer, and outlives its connection: what a vanished
-// client had opened stays as it was until Close, which would send the requests that
-// the client had paused and dispose of its contexts.
-type Peer struct {
+// ClientSession is one browser session in Chrome, with everything that was opened under
+// it. It belongs to a Conn or to an Observer, and outlives its connection: what a
+// vanished client had opened stays as it was until Close, which would send the requests
+// that the client had paused and dispose of its contexts.
+type ClientSession struct {
 	mux       *Mux
 	id        string      // of the browser session
 	defaultID string      // session of the messages that name none: id, or that of one page
@@ -30,8 +30,8 @@ type Peer struct {
 	log commandLog
 }
 
-func newClientSession(m *Mux, id string, token lease.Token) *Peer {
-	return &Peer{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}}
+func newClientSession(m *Mux, id string, token lease.Token) *ClientSession {
+	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}}
 }
 
 // inheritSessions registers what an earlier launcher left open. It comes before the
@@ -55,8 +55,8 @@ func (m *Mux) inheritSessions() {
 // Left returns the sessions that an earlier launcher left open, by the token of the
 // lease that they were opened under; 0 stands for that launcher itself. Their clients
 // are gone: call Fence on each before anything else.
-func (m *Mux) Left() map[lease.Token][]*Peer {
-	byToken := map[lease.Token][]*Peer{}
+func (m *Mux) Left() map[lease.Token][]*ClientSession {
+	byToken := map[lease.Token][]*ClientSession{}
 	for _, s := range m.inherited {
 		byToken[s.token] = append(byToken[s.token], s)
 	}
@@ -65,7 +65,7 @@ func (m *Mux) Left() map[lease.Token][]*Peer {
 
 // deliver hands a message of the browser to the connection or the observer. It returns
 // true if msg is kept.
-func (s *Peer) deliver(parsed browserMessage, msg []byte) (kept bool) {
+func (s *ClientSession) deliver(parsed browserMessage, msg []byte) (kept bool) {
 	s.mu.Lock()
 	conn, observer := s.conn, s.observer
 	s.mu.Unlock()
@@ -80,14 +80,14 @@ func (s *Peer) deliver(parsed browserMessage, msg []byte) (kept bool) {
 }
 
 // hasObserver tells whether the session is the launcher's own.
-func (s *Peer) hasObserver() bool {
+func (s *ClientSession) hasObserver() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.observer != nil
 }
 
 // childAttached is called when a CDP session was opened under this one.
-func (s *Peer) childAttached(sessionID string, waiting bool) {
+func (s *ClientSession) childAttached(sessionID string, waiting bool) {
 	if !waiting {
 		return
 	}
@@ -101,7 +101,7 @@ func (s *Peer) childAttached(sessionID string, waiting bool) {
 }
 
 // childDetached is called when a CDP session that was opened under this one has ended.
-func (s *Peer) childDetached(sessionID string) {
+func (s *ClientSession) childDetached(sessionID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waitingForDebugger, sessionID)
@@ -115,7 +115,7 @@ func (s *Peer) childDetached(sessionID string) {
 // Fence ends what the session's client could still cause: every request that it had
 // paused is failed, and so is every one that pauses from now on. The session stays
 // open.
-func (s *Peer) Fence() {
+func (s *ClientSession) Fence() {
 	s.mu.Lock()
 	s.fenced = true
 	paused := s.paused
@@ -131,7 +131,7 @@ func (s *Peer) Fence() {
 // place: targets that wait for its debugger are resumed, and the sessions on which it
 // intercepts requests are detached. Fence has to come first. The contexts that the
 // client made stay, and their pages with them.
-func (s *Peer) Free() {
+func (s *ClientSession) Free() {
 	s.mu.Lock()
 	s.freed = true
 	waiting := s.waitingForDebugger
@@ -156,7 +156,7 @@ func (s *Peer) Free() {
 
 // Close detaches the session in Chrome: contexts that its client had made to end with
 // it are disposed of, and requests that are still paused are sent.
-func (s *Peer) Close(ctx context.Context) error {
+func (s *ClientSession) Close(ctx context.Context) error {
 	err := s.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": s.id}, nil)
 	s.mux.mu.Lock()
 	for sessionID, owner := range s.mux.owners {

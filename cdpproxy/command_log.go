@@ -103,7 +103,7 @@ func (l *commandLog) drain() (commands []Command, missed int) {
 
 // Commands returns the last commands that the session's client sent since Commands was
 // called before, oldest first, and how many more there were.
-func (s *Peer) Commands() (commands []Command, missed int) {
+func (s *ClientSession) Commands() (commands []Command, missed int) {
 	s.mu.Lock()
 	conn, page := s.conn, s.defaultID
 	if page == s.id {

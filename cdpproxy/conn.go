@@ -48,7 +48,7 @@ type Last struct {
 // Conn is one websocket connection of a worker's session. The Mux's loop reads it,
 // and runs the commands that may block on a goroutine (see offload).
 type Conn struct {
-	session *Peer
+	session *ClientSession
 	fence   *lease.Fence
 	handler Handler
 	ctx     context.Context // of Serve
@@ -100,7 +100,7 @@ const (
 
 // Connect opens a browser session for a client or, if target is not empty, one whose
 // messages go to the target with that id. The caller serves the connection, or closes
-// what Peer returns.
+// what ClientSession returns.
 func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h Handler) (*Conn, error) {
 	s, err := m.attach(ctx, fence.Token())
 	if err != nil {
@@ -131,8 +131,8 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	return c, nil
 }
 
-// Peer returns the connection's browser session, which outlives it.
-func (c *Conn) Peer() *Peer { return c.session }
+// ClientSession returns the connection's browser session, which outlives it.
+func (c *Conn) ClientSession() *ClientSession { return c.session }
 
 // Serve carries messages until either side ends, and closes conn. buffered holds what
 // was already read from conn.

@@ -2,12 +2,12 @@
 // one pipe of a browser. Each connection has a browser session of its own in Chrome,
 // and a command passes only while the lease that it belongs to is live.
 //
-// A Mux owns the pipe. A Peer is one browser session in Chrome with everything that
-// was opened under it. Chrome keeps these apart as it keeps the connections to a
-// debugging port apart, and the Mux makes sure that each uses only the CDP sessions
-// that were opened under it. A Conn serves a websocket on one; an Observer makes
-// calls from Go on another. Message ids need no translation, since Chrome names the
-// session in its reply.
+// A Mux owns the pipe. A ClientSession is one browser session in Chrome with everything
+// that was opened under it. Chrome keeps these apart as it keeps the connections to a
+// debugging port apart, and the Mux makes sure that each uses only the CDP sessions that
+// were opened under it. A Conn serves a websocket on one; an Observer makes calls from Go
+// on another. Message ids need no translation, since Chrome names the session in its
+// reply.
 //
 // A command of a client goes through these files:
 //
@@ -70,8 +70,8 @@ type Mux struct {
 	rawCommands syscall.RawConn // of commands
 	effect      Effect
 	traffic     func(Traffic)
-	ledger      *Ledger // nil: none is kept
-	inherited   []*Peer // opened by an earlier launcher; set by New
+	ledger      *Ledger          // nil: none is kept
+	inherited   []*ClientSession // opened by an earlier launcher; set by New
 
 	inFlight  atomic.Int32 // commands of clients that wait for their replies
 	lastActed atomic.Int64 // see Acted; written with mu held
@@ -92,7 +92,7 @@ type Mux struct {
 	passedAt   boottime.Instant   // when the fence let the last message through
 
 	mu            sync.Mutex
-	owners        map[string]*Peer            // by CDP session: a browser session, or one opened under it
+	owners        map[string]*ClientSession   // by CDP session: a browser session, or one opened under it
 	clientTargets map[string]string           // targets that clients are attached to, by CDP session
 	typedAt       map[string]boottime.Instant // by target, see Typed
 	actedAt       map[string]boottime.Instant // by target, see ActedOn
@@ -134,7 +134,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	}
 	m := &Mux{
 		commands: pipe.Commands, rawCommands: raw, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
-		owners: map[string]*Peer{}, clientTargets: map[string]string{}, done: make(chan struct{}),
+		owners: map[string]*ClientSession{}, clientTargets: map[string]string{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),
@@ -207,7 +207,7 @@ const attachTimeout = 20 * time.Second
 
 // attach opens a browser session in Chrome: for a client's lease or, with token 0,
 // for the launcher itself.
-func (m *Mux) attach(ctx context.Context, token lease.Token) (*Peer, error) {
+func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
 	var r struct {
@@ -225,7 +225,7 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*Peer, error) {
 }
 
 // owns tells whether the CDP session was opened under the client session.
-func (m *Mux) owns(s *Peer, sessionID []byte) bool {
+func (m *Mux) owns(s *ClientSession, sessionID []byte) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.owners[string(sessionID)] == s

@@ -329,7 +329,7 @@ func TestARefusedContinueSendsNothing(t *testing.T) {
 	if e := c.call("Fetch.continueRequest", s, map[string]any{"requestId": paused.RequestID}).Error; e == nil {
 		t.Error("the late command passed")
 	}
-	c.conn.Peer().Fence()
+	c.conn.ClientSession().Fence()
 	m.Barrier()
 	if err := m.Call(t.Context(), "Browser.close", nil, nil); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		t.Fatal(err)
@@ -497,7 +497,7 @@ func TestCommandsAreLogged(t *testing.T) {
 	}
 	<-c.end
 	var got []string
-	sent, missed := c.conn.Peer().Commands()
+	sent, missed := c.conn.ClientSession().Commands()
 	for _, s := range sent {
 		got = append(got, s.Method)
 		if on := s.Method == "Runtime.evaluate"; on != (s.Target == target && s.Session == session) || time.Since(s.At).Abs() > testchrome.Patience {

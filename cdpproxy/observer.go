@@ -20,7 +20,7 @@ type Event struct {
 // Observer makes calls and gets events from Go, on a browser session of the launcher's
 // own.
 type Observer struct {
-	session *Peer
+	session *ClientSession
 	queued  map[string]bool // methods of the events for queue
 	handle  func(Event)
 	handled map[string]bool // methods of the events for handle

@@ -34,14 +34,14 @@ func newOffline(t testing.TB) *offline {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Mux{commands: out, rawCommands: raw, effect: testEffect, wakeup: -1, events: -1, owners: map[string]*Peer{}}
+	m := &Mux{commands: out, rawCommands: raw, effect: testEffect, wakeup: -1, events: -1, owners: map[string]*ClientSession{}}
 	m.onWritable = m.writeOnce
 	return &offline{mux: m, commands: p[0]}
 }
 
 // conn returns a new connection, whose browser session is "S".
 func (b *offline) conn() *Conn {
-	s := &Peer{mux: b.mux, id: "S", defaultID: "S"}
+	s := &ClientSession{mux: b.mux, id: "S", defaultID: "S"}
 	b.mux.owners["S"] = s
 	return &Conn{
 		session: s, fence: lease.NewFence(1, boottime.Now().Add(time.Hour), boottime.Now), handler: noHandler{}, fd: -1, ended: make(chan End, 1),

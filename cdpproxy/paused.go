@@ -14,7 +14,7 @@ type continuedRequest struct {
 
 // requestPaused is called when a request waits for the client: for credentials, if auth
 // is set.
-func (s *Peer) requestPaused(r pausedRequest, auth bool) {
+func (s *ClientSession) requestPaused(r pausedRequest, auth bool) {
 	s.mu.Lock()
 	fenced := s.fenced
 	if !fenced {
@@ -30,7 +30,7 @@ func (s *Peer) requestPaused(r pausedRequest, auth bool) {
 
 // trackCommand updates what is paused and what waits for a debugger by a command of the
 // client. It returns the request that the command continues, or nil.
-func (s *Peer) trackCommand(c command, sessionID string) *continuedRequest {
+func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequest {
 	switch string(c.method) {
 	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
 		var params struct {
@@ -54,7 +54,7 @@ func (s *Peer) trackCommand(c command, sessionID string) *continuedRequest {
 }
 
 // restorePaused makes a request paused again whose command was refused. nil is none.
-func (s *Peer) restorePaused(c *continuedRequest) {
+func (s *ClientSession) restorePaused(c *continuedRequest) {
 	if c != nil {
 		s.requestPaused(c.request, c.auth)
 	}

@@ -73,7 +73,7 @@ func (m *Mux) route(msg []byte) bool {
 
 // trackEvent updates what is known by an event for a client session: which CDP sessions
 // are open and which requests are paused. It reports what pages send and print.
-func (m *Mux) trackEvent(s *Peer, parsed browserMessage, msg []byte) {
+func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 	switch {
 	case bytes.HasPrefix(msg, attachedEvent), bytes.HasPrefix(msg, detachedEvent):
 		var e struct {

@@ -93,7 +93,7 @@ func (c *recoveryCase) stateChanged(journal []checkpoint.Entry) recovery.Fact {
 }
 
 // keepCommands takes over what a peer's connection sent since it was last asked.
-func (s *session) keepCommands(peers ...*cdpproxy.Peer) {
+func (s *session) keepCommands(peers ...*cdpproxy.ClientSession) {
 	for _, p := range peers {
 		sent, missed := p.Commands()
 		entries := make([]evidence.CommandEntry, len(sent))
@@ -107,7 +107,7 @@ func (s *session) keepCommands(peers ...*cdpproxy.Peer) {
 // sentCommands is the part with the last commands of all connections.
 func (s *session) sentCommands() []byte {
 	for _, c := range s.connections() {
-		s.keepCommands(c.Peer())
+		s.keepCommands(c.ClientSession())
 	}
 	return s.commands.Part()
 }

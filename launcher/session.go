@@ -58,12 +58,12 @@ type session struct {
 	facts    facts
 	commands evidence.Commands // of connections that ended
 	conns    map[*cdpproxy.Conn]bool
-	peers    []*cdpproxy.Peer // of connections that ended
-	kept     []*cdpproxy.Peer // of those whose worker came back: their contexts stay
-	refusing bool             // the end has begun
-	over     bool             // the journal is closed: what connections say now is too late
-	woken    chan struct{}    // one place: the facts changed
-	done     chan struct{}    // closed when the session is over
+	peers    []*cdpproxy.ClientSession // of connections that ended
+	kept     []*cdpproxy.ClientSession // of those whose worker came back: their contexts stay
+	refusing bool                      // the end has begun
+	over     bool                      // the journal is closed: what connections say now is too late
+	woken    chan struct{}             // one place: the facts changed
+	done     chan struct{}             // closed when the session is over
 }
 
 // live is a browser that is driven: the process, its pipe, and the launcher's
@@ -523,9 +523,9 @@ func (s *session) freePeers() {
 
 // closePeers ends what connections left behind that a living session goes on
 // without.
-func (s *session) closePeers(ended []*cdpproxy.Peer) {
+func (s *session) closePeers(ended []*cdpproxy.ClientSession) {
 	s.mu.Lock()
-	s.peers = slices.DeleteFunc(s.peers, func(p *cdpproxy.Peer) bool { return slices.Contains(ended, p) })
+	s.peers = slices.DeleteFunc(s.peers, func(p *cdpproxy.ClientSession) bool { return slices.Contains(ended, p) })
 	s.mu.Unlock()
 	for _, p := range ended {
 		p.Fence()
@@ -533,7 +533,7 @@ func (s *session) closePeers(ended []*cdpproxy.Peer) {
 	}
 }
 
-func (s *session) closePeer(ctx context.Context, p *cdpproxy.Peer) {
+func (s *session) closePeer(ctx context.Context, p *cdpproxy.ClientSession) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := p.Close(ctx); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
@@ -551,7 +551,7 @@ func (s *session) cutOff(cause error, code int, reason string) {
 			c.Notify("Lease.leaseLost", map[string]any{"lease_token": s.token, "reason": reason})
 		}
 		c.Cut(code, reason)
-		c.Peer().Fence()
+		c.ClientSession().Fence()
 	}
 	s.open.live.mux.Barrier()
 	s.fencePeers()
@@ -623,14 +623,14 @@ func (c *connection) over(end cdpproxy.End) {
 	case end.Clean:
 		name = "closed"
 	}
-	s.keepCommands(c.conn.Peer())
+	s.keepCommands(c.conn.ClientSession())
 	s.note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
 	s.log.Info().AnErr("cause", end.Err).Str("how", name).Msg("disconnected")
 	// In one step: run closes the peers that a living session goes on without,
 	// and must not take this one for such while its end is unknown.
 	s.update(func(f *facts) {
 		delete(s.conns, c.conn)
-		s.peers = append(s.peers, c.conn.Peer())
+		s.peers = append(s.peers, c.conn.ClientSession())
 		f.connections--
 		if f.connections == 0 {
 			f.endedAt, f.dropped = time.Now(), !end.Clean

@@ -7,8 +7,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// violation is why a client's bytes are no websocket: the connection is closed
-// with its code and reason.
+// violation is how a client broke the websocket protocol. The connection is closed with
+// its code and reason.
 type violation struct {
 	code   ws.StatusCode
 	reason string
@@ -30,19 +30,19 @@ var (
 	errCloseCode    = &violation{ws.StatusProtocolError, "a close code that may not be sent"}
 )
 
-// frame is the header of a client's frame.
+// frame is the header of a frame from a client.
 type frame struct {
 	op     ws.OpCode
 	fin    bool
 	mask   [4]byte
-	length int // of the payload
-	size   int // of the header
+	length int // of the payload, in bytes
+	size   int // of the header, in bytes
 }
 
-// parseFrame reads the header that b begins with. It is false where more bytes
-// are needed to tell. partial says that fragments of a message of that many bytes
-// came before; -1, that none did.
-func parseFrame(b []byte, partial int) (f frame, ok bool, err *violation) {
+// parseFrame reads the header that b begins with. ok is false if there is a violation, or
+// if b is too short to hold the header. fragments is how many bytes of a message in
+// fragments came before; -1 if no such message has begun.
+func parseFrame(b []byte, fragments int) (f frame, ok bool, err *violation) {
 	if len(b) < 2 {
 		return f, false, nil
 	}
@@ -59,19 +59,19 @@ func parseFrame(b []byte, partial int) (f frame, ok bool, err *violation) {
 		if !f.fin || length > 125 {
 			return f, false, errControl
 		}
-		partial = 0
+		fragments = 0
 	case ws.OpContinuation:
-		if partial < 0 {
+		if fragments < 0 {
 			return f, false, errContinuation
 		}
 	case ws.OpText, ws.OpBinary:
 		switch {
-		case partial >= 0:
+		case fragments >= 0:
 			return f, false, errInterrupted
 		case f.op == ws.OpBinary:
 			return f, false, errBinary
 		}
-		partial = 0
+		fragments = 0
 	default:
 		return f, false, errOpcode
 	}
@@ -92,7 +92,7 @@ func parseFrame(b []byte, partial int) (f frame, ok bool, err *violation) {
 			return f, false, errLength
 		}
 	}
-	if length > uint64(MaxCommand-partial) {
+	if length > uint64(MaxCommand-fragments) {
 		return f, false, errTooBig
 	}
 	if f.length = int(length); len(b) < f.size {
@@ -102,7 +102,7 @@ func parseFrame(b []byte, partial int) (f frame, ok bool, err *violation) {
 	return f, true, nil
 }
 
-// unmask applies the mask to a payload, in place.
+// unmask removes the mask from a payload, in place.
 func unmask(b []byte, mask [4]byte) {
 	half := uint64(binary.LittleEndian.Uint32(mask[:]))
 	word := half<<32 | half
@@ -118,7 +118,7 @@ func unmask(b []byte, mask [4]byte) {
 	}
 }
 
-// closeAnswer returns the payload that answers a close frame with this one.
+// closeAnswer returns the payload of the close frame that answers one with this payload.
 func closeAnswer(payload []byte) ([]byte, *violation) {
 	if len(payload) == 0 {
 		return nil, nil

@@ -2,56 +2,18 @@ package cdpproxy
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"io"
-	"os"
 	"testing"
-	"time"
 	"unicode/utf8"
 
 	"github.com/gobwas/ws"
-	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
-
-	"leasehold/internal/boottime"
-	"leasehold/lease"
 )
 
-// offline is a connection that is on no socket: what it is given, and what it makes
-// of that.
-type offline struct {
-	mux      *Mux
-	commands int // the browser's end
-}
-
-func newOffline(t testing.TB) *offline {
-	t.Helper()
-	var p [2]int
-	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		t.Fatal(err)
-	}
-	out := os.NewFile(uintptr(p[1]), "commands")
-	t.Cleanup(func() { _ = out.Close(); _ = unix.Close(p[0]) })
-	raw, err := out.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &Mux{commands: out, raw: raw, wakeup: -1, events: -1, peers: map[string]*Peer{}}
-	m.once = m.writeOnce
-	return &offline{mux: m, commands: p[0]}
-}
-
-// feed gives the bytes to a fresh connection, in pieces that end where cuts says,
-// and returns what goes to the client and to the browser.
-func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end End, done phase) {
-	p := &Peer{mux: b.mux, session: "S", base: "S"}
-	b.mux.peers["S"] = p
-	c := &Conn{
-		peer: p, fence: lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1), fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*disposal{"": {}}, asked: map[string]bool{}, tail: append(append([]byte(nil), sessionKey...), `S"}`...),
-	}
-	c.handler = noHandler{}
+// feed gives the bytes to a new connection, in pieces of the lengths in cuts plus one,
+// and returns what goes to the client and to the browser, and how far the connection got.
+func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, reached phase) {
+	c := b.conn()
 	for i := 0; len(send) > 0 && c.phase == reading; i++ {
 		n := len(send)
 		if i < len(cuts) {
@@ -60,36 +22,30 @@ func (b *offline) feed(send []byte, cuts []byte) (client, browser []byte, end En
 		piece := bytes.Clone(send[:n])
 		send = send[n:]
 		if len(c.in) > 0 {
-			c.take(append(c.in, piece...), true)
+			c.handleInput(append(c.in, piece...), true)
 		} else {
-			c.take(piece, false)
-			clear(piece) // good only until then
+			c.handleInput(piece, false)
+			clear(piece) // it is valid only for the call
 		}
-		for c.work.Wait(); c.unread && c.phase == reading; c.work.Wait() {
+		for c.offloading.Wait(); c.unread && c.phase == reading; c.offloading.Wait() {
 			c.unread = false
-			c.take(c.in, true)
+			c.handleInput(c.in, true)
 		}
-		for buf := make([]byte, 64<<10); ; {
-			n, err := unix.Read(b.commands, buf)
-			if n <= 0 || err != nil {
-				break
-			}
-			browser = append(browser, buf[:n]...)
-		}
+		browser = append(browser, b.read()...)
 	}
 	for _, chunk := range c.out.chunks {
 		client = append(client, chunk...)
 	}
-	return client, browser, c.end, c.phase
+	return client, browser, c.phase
 }
 
-// checkFrames: however the bytes are cut, the same comes of them; the browser gets
-// whole JSON only; and the client whole, unmasked, unfragmented frames, of which
-// none follows a close frame.
+// checkFrames checks that the outcome is the same however the bytes are cut, that the
+// browser gets what reference says, and that the client gets only whole frames without
+// mask and fragments, none of them after a close frame.
 func checkFrames(t interface{ Fatalf(string, ...any) }, b *offline, send, cuts []byte) {
-	client, browser, _, done := b.feed(send, nil)
-	client2, browser2, _, done2 := b.feed(send, cuts)
-	if !bytes.Equal(browser, browser2) || done != done2 || !bytes.Equal(client, client2) {
+	client, browser, reached := b.feed(send, nil)
+	client2, browser2, reached2 := b.feed(send, cuts)
+	if !bytes.Equal(browser, browser2) || reached != reached2 || !bytes.Equal(client, client2) {
 		t.Fatalf("%q in pieces: the browser got %q, not %q; the client %q, not %q", send, browser2, browser, client2, client)
 	}
 	wantBrowser, wantClose := reference(send)
@@ -122,40 +78,40 @@ func checkFrames(t interface{ Fatalf(string, ...any) }, b *offline, send, cuts [
 	}
 }
 
-// reference reads a client's bytes with another library, frame after frame: what
-// the browser gets, and the code of the close frame, if there is one.
+// reference reads a client's bytes frame by frame with another library. It returns what
+// the browser has to get, and the code of the close frame, if there has to be one.
 func reference(send []byte) (browser []byte, code ws.StatusCode) {
 	r := bytes.NewReader(send)
 	var parts []byte
 	fragments := false
 	for {
-		left := send[len(send)-r.Len():]
+		unread := send[len(send)-r.Len():]
 		whole, lengthKnown, badLength := true, true, false
 		h, err := ws.ReadHeader(r)
 		if err != nil {
-			// What is wrong may show before the header is whole, and in its first
-			// two bytes before the length is known.
-			if len(left) < 2 {
+			// A violation may show before the header is whole, and in its first two
+			// bytes even before the length is known.
+			if len(unread) < 2 {
 				return browser, 0
 			}
 			whole = false
 			pad := make([]byte, ws.MaxHeaderSize)
-			if lengthKnown = len(left) >= map[byte]int{126: 4, 127: 10}[left[1]&0x7f]; lengthKnown {
-				_, err = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(left), pad...)))
+			if lengthKnown = len(unread) >= map[byte]int{126: 4, 127: 10}[unread[1]&0x7f]; lengthKnown {
+				_, err = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(unread), pad...)))
 			} else {
 				err = nil
 			}
 			badLength = err != nil
-			from := left[:2]
+			from := unread[:2]
 			if lengthKnown && !badLength {
-				from = left
+				from = unread
 			}
 			h, _ = ws.ReadHeader(bytes.NewReader(append(bytes.Clone(from), pad...)))
 		}
 		switch {
 		case h.Rsv != 0 || !h.Masked || h.OpCode.IsReserved():
 			return browser, ws.StatusProtocolError
-		case h.OpCode.IsControl() && (!h.Fin || left[1]&0x7f > 125):
+		case h.OpCode.IsControl() && (!h.Fin || unread[1]&0x7f > 125):
 			return browser, ws.StatusProtocolError
 		case h.OpCode == ws.OpContinuation && !fragments:
 			return browser, ws.StatusProtocolError
@@ -197,33 +153,14 @@ func reference(send []byte) (browser []byte, code ws.StatusCode) {
 		}
 		c, bad := expected(parts)
 		switch {
-		case bad != nil, c.inSession && string(c.session) != "S", refusals[string(c.method)] != "", handled(c.method) && string(c.method)[0] != 'T' && string(c.method)[0] != 'P':
-		case c.inSession:
+		case bad != nil, c.hasSession && string(c.sessionID) != "S", refusals[string(c.method)] != "", needsHandler(c.method) && string(c.method)[0] != 'T' && string(c.method)[0] != 'P':
+		case c.hasSession:
 			browser = append(append(browser, parts...), 0)
 		default:
-			browser = append(append(browser, parts[:c.end]...), `,"sessionId":"S"}`+"\x00"...)
+			browser = append(append(browser, parts[:c.lastBrace]...), `,"sessionId":"S"}`+"\x00"...)
 		}
 		parts = nil
 	}
-}
-
-// noHandler answers nothing of its own.
-type noHandler struct{}
-
-func (noHandler) Lease(context.Context, string, json.RawMessage) (any, *Error) {
-	return struct{}{}, nil
-}
-func (noHandler) ClosingPage()   {}
-func (noHandler) CloseBrowser()  {}
-func (noHandler) Refused(string) {}
-
-func clientFrame(first byte, payload string) []byte {
-	var b bytes.Buffer
-	mask := [4]byte{1, 0x80, 0xff, 7}
-	_ = ws.WriteHeader(&b, ws.Header{Fin: first&0x80 != 0, Rsv: first >> 4 & 7, OpCode: ws.OpCode(first & 15), Masked: true, Mask: mask, Length: int64(len(payload))})
-	p := []byte(payload)
-	ws.Cipher(p, mask, 0)
-	return append(b.Bytes(), p...)
 }
 
 func FuzzFrames(f *testing.F) {
@@ -248,9 +185,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// TestFramesHoweverTheyCome checks the same over conversations that are nearly
-// right.
-func TestFramesHoweverTheyCome(t *testing.T) {
+// TestFramesInPieces does what FuzzFrames does, with conversations that are nearly right.
+func TestFramesInPieces(t *testing.T) {
 	b := newOffline(t)
 	rapid.Check(t, func(t *rapid.T) {
 		var send []byte

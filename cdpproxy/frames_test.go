@@ -15,13 +15,14 @@ import (
 	"leasehold/internal/test/testchrome"
 )
 
-// bits of a frame's first byte.
+// Bits of a frame's first byte.
 const (
 	fin  = 0x80
 	rsv1 = 0x40
 	rsv3 = 0x10
 )
 
+// Opcodes.
 const (
 	continuation = 0x0
 	text         = 0x1
@@ -31,7 +32,7 @@ const (
 	pong         = 0xa
 )
 
-// raw is a client's frame, written by hand.
+// raw is a client's frame, written without a library.
 func raw(first byte, payload string) string {
 	var b []byte
 	switch n := len(payload); {
@@ -50,22 +51,24 @@ func raw(first byte, payload string) string {
 	return string(b)
 }
 
+// closing is a client's close frame.
 func closing(code uint16, reason string) string {
 	return raw(fin|closeOp, string(binary.BigEndian.AppendUint16(nil, code))+reason)
 }
 
-// A command that the handler answers, before anything that follows is looked at.
+// call1 is a command that the handler answers. What follows it is not read before that.
 const call1 = `{"id":1,"method":"Lease.echo"}`
 
 const answer1 = `{"id":1,"result":{"asked":"Lease.echo","with":null}}`
 
+// server is a short frame of the server.
 func server(op byte, payload string) string {
 	return string([]byte{fin | op, byte(len(payload))}) + payload
 }
 
-// TestAutobahn is what the cases of the Autobahn test suite ask of a server that
-// takes text and answers what it is told to: pings (2), reserved bits (3),
-// opcodes (4), fragments (5), UTF-8 (6), closing (7) and sizes (9).
+// TestAutobahn has the cases of the Autobahn test suite, for a server that takes only
+// text and answers by rules of its own: pings (2), reserved bits (3), opcodes (4),
+// fragments (5), UTF-8 (6), closing (7) and sizes (9).
 func TestAutobahn(t *testing.T) {
 	bye := closing(1000, "")
 	byeAnswer := server(closeOp, "\x03\xe8")
@@ -74,8 +77,8 @@ func TestAutobahn(t *testing.T) {
 	utfAnswer := `{"id":1,"result":{"asked":"Lease.echo","with":{"a":"κόσμε ` + euro + ` 😀"}}}`
 	for _, tt := range []struct {
 		name, send string
-		want       string // what comes before the close frame, if there is one
-		code       uint16 // of the close frame; 0: the want is all
+		want       string // all that is received, or what precedes a close frame with code
+		code       uint16 // 0: want is all
 	}{
 		{"1.1.1 an empty text message", raw(fin|text, "") + bye, server(text, `{"error":{"code":-32700,"message":"JSON: the message is not one valid JSON object"}}`) + byeAnswer, 0},
 		{"1.1.2 text", raw(fin|text, call1) + bye, server(text, answer1) + byeAnswer, 0},
@@ -150,8 +153,8 @@ func TestAutobahn(t *testing.T) {
 	}
 }
 
-// checkConversation sends the bytes, cut into pieces of chop, and wants those, and
-// then a close frame of ours with the code, where there is one.
+// checkConversation sends the bytes, in pieces of chop bytes unless that is 0. It wants
+// to receive want, and then a close frame with the code unless that is 0.
 func checkConversation(t *testing.T, send string, chop int, want string, code uint16) {
 	t.Helper()
 	c := connect(t, script(t).mux, open(), &handler{})
@@ -162,12 +165,12 @@ func checkConversation(t *testing.T, send string, chop int, want string, code ui
 			n = min(n, chop)
 		}
 		if _, err := io.WriteString(c.net, rest[:n]); err != nil {
-			break // what follows the end of the connection may be refused
+			break // the connection may have ended already
 		}
 		rest = rest[n:]
 	}
 	got, err := io.ReadAll(c.net)
-	if err != nil && !errors.Is(err, syscall.ECONNRESET) { // as well
+	if err != nil && !errors.Is(err, syscall.ECONNRESET) { // a reset may follow what is received
 		t.Fatal(err)
 	}
 	if code != 0 {

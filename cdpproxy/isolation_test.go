@@ -16,7 +16,7 @@ import (
 	"leasehold/lease"
 )
 
-// works fails the test unless the connection is answered.
+// works fails the test unless a call on the connection is answered next.
 func (c *client) works() {
 	c.t.Helper()
 	if got := c.call("Test.call", "", nil); got.Error != nil || string(got.Result) != `{"of":"Test.call"}` {
@@ -24,9 +24,9 @@ func (c *client) works() {
 	}
 }
 
-// TestSessionsAreOnesOwn: what is said of one connection's sessions no other hears,
-// and only their owner may use them.
-func TestSessionsAreOnesOwn(t *testing.T) {
+// TestSessionsBelongToOneConnection: only the connection that a CDP session was opened
+// under may use it, and only that connection receives its events.
+func TestSessionsBelongToOneConnection(t *testing.T) {
 	s := script(t)
 	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
 	for _, c := range []*client{a, b} {
@@ -47,7 +47,8 @@ func TestSessionsAreOnesOwn(t *testing.T) {
 	if heard := s.heard(); len(heard) != 1 || heard[0].SessionID != "B1" {
 		t.Errorf("the browser heard %+v", heard)
 	}
-	// Events: of a's page, of a's browser session, of b's, and of nobody's.
+	// Events come on a's page, on a's browser session, on those of b, and on a session
+	// that nobody has.
 	for _, session := range []string{"B1-page", "B1", "B2-page", "B2", "B9"} {
 		s.say(`{"method":"Test.event","params":{"of":"%s","sessionId":"B2"},"sessionId":"%s"}`, session, session)
 	}
@@ -61,9 +62,9 @@ func TestSessionsAreOnesOwn(t *testing.T) {
 				t.Errorf("heard %+v (%v), want an event of %q", e, err, session)
 			}
 		}
-		want.c.works() // and so that nothing else came before
+		want.c.works() // it would fail if another event had come
 	}
-	// A session that is over is nobody's.
+	// A session that has ended belongs to nobody.
 	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"B1-page"},"sessionId":"B1"}`)
 	if e, err := a.next(); err != nil || e.Method != "Target.detachedFromTarget" {
 		t.Fatal(e, err)
@@ -73,8 +74,9 @@ func TestSessionsAreOnesOwn(t *testing.T) {
 	}
 }
 
-// TestTheSameIDs: answers find their way though both connections use the same ids.
-func TestTheSameIDs(t *testing.T) {
+// TestConnectionsMayUseTheSameIDs: a reply goes to the connection that it is for, although
+// another one waits for a reply with the same id.
+func TestConnectionsMayUseTheSameIDs(t *testing.T) {
 	s := script(t)
 	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
 	a.send("Test.never", "", nil)
@@ -92,13 +94,14 @@ func TestTheSameIDs(t *testing.T) {
 			t.Errorf("%s got %+v, %v", want, got, err)
 		}
 	}
-	// A second answer is nobody's.
+	// A second reply with the same id goes to nobody.
 	s.say(`{"id":1,"result":{},"sessionId":"B1"}`)
 	a.works()
 }
 
-// TestAClientThatVanishes in the middle of a message leaves the other alone.
-func TestAClientThatVanishes(t *testing.T) {
+// TestAClientThatVanishesInAMessage does not affect another client, and the browser gets
+// nothing of the message.
+func TestAClientThatVanishesInAMessage(t *testing.T) {
 	s := script(t)
 	whole := raw(fin|text, `{"id":7,"method":"Test.half","params":{"a":"`+strings.Repeat("x", 200<<10)+`"}}`)
 	fragment := raw(text, `{"id":7,"method":"Test.half"`)
@@ -124,8 +127,8 @@ func TestAClientThatVanishes(t *testing.T) {
 	}
 }
 
-// TestAClientThatFloods is read as fast as the browser takes it, and the other is
-// answered all the while.
+// TestAClientThatFloods sends as fast as it can. Every command is answered, and another
+// client is served all the while.
 func TestAClientThatFloods(t *testing.T) {
 	s := script(t)
 	flood, other := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
@@ -166,8 +169,8 @@ func TestAClientThatFloods(t *testing.T) {
 	}
 }
 
-// TestAClientThatDoesNotRead is cut off when what waits for it is more than
-// MaxQueued, and takes no more memory than that and a little.
+// TestAClientThatDoesNotRead is cut off when more than MaxQueued bytes wait for it. Until
+// then it takes little more memory than those.
 func TestAClientThatDoesNotRead(t *testing.T) {
 	s := script(t)
 	deaf, other := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
@@ -193,7 +196,7 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 		t.Errorf("%d MiB were held for it, want about %d", most>>20, cdpproxy.MaxQueued>>20)
 	}
 	other.works()
-	// What it had not read is given back.
+	// The memory is free again after the end.
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if after.HeapAlloc > before.HeapAlloc+32<<20 {
@@ -201,8 +204,8 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestASlowReaderMissesNothing, though more waits for it than any buffer of the
-// system holds, and is told in the end why it is cut off.
+// TestASlowReaderMissesNothing, although more waits for it than the buffers of the system
+// hold. In the end it is told why it is cut off.
 func TestASlowReaderMissesNothing(t *testing.T) {
 	s := script(t)
 	slow := connect(t, s.mux, open(), &handler{})
@@ -223,9 +226,9 @@ func TestASlowReaderMissesNothing(t *testing.T) {
 	}
 }
 
-// TestAMessageIsPassedOnBeforeItsEndIsMarked, as Chrome writes the zero byte by
-// itself, and once only, however the bytes are cut.
-func TestAMessageIsPassedOnBeforeItsEndIsMarked(t *testing.T) {
+// TestAMessageIsPassedOnBeforeItsZeroByte, which Chrome writes separately. It is passed on
+// only once, however the bytes are cut.
+func TestAMessageIsPassedOnBeforeItsZeroByte(t *testing.T) {
 	s := script(t)
 	c := connect(t, s.mux, open(), &handler{})
 	write := func(b string) {
@@ -253,16 +256,16 @@ func TestAMessageIsPassedOnBeforeItsEndIsMarked(t *testing.T) {
 	for i, b := range []byte("\x00" + event(4) + "\x00") {
 		write(string(b))
 		if i%16 == 0 {
-			time.Sleep(time.Millisecond) // for the reader to see some of it
+			time.Sleep(time.Millisecond) // so that the loop reads a part of it
 		}
 	}
 	next(4)
 	c.works()
 }
 
-// TestABrowserThatDoesNotRead holds up its own commands and nothing else: events
-// still come, the other connection is still heard, a cut takes effect at once, and
-// the pipe's write deadline ends the wait.
+// TestABrowserThatDoesNotRead holds up the commands to it and nothing else: events still
+// come, connections are still read, and a cut takes effect at once. The pipe's write
+// deadline ends the wait.
 func TestABrowserThatDoesNotRead(t *testing.T) {
 	s := script(t)
 	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
@@ -275,7 +278,7 @@ func TestABrowserThatDoesNotRead(t *testing.T) {
 			t.Fatal("the large command did not reach the pipe")
 		}
 	}
-	// It is there in part; a command of b waits for it.
+	// A part of it is in the pipe. A command of b has to wait for the rest.
 	waiting := b.send("Test.call", "", nil)
 	s.say(`{"method":"Test.event","params":{},"sessionId":"B1"}`)
 	s.say(`{"method":"Test.event","params":{},"sessionId":"B2"}`)
@@ -306,9 +309,9 @@ func TestABrowserThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestTheFenceGoesWithTheWrite: of commands that come in one read none passes a
-// fence that is shut, and each is answered and reported.
-func TestTheFenceGoesWithTheWrite(t *testing.T) {
+// TestAShutFenceRefusesEveryCommandOfARead: none of many commands that come together
+// passes, and each is answered and reported to the handler.
+func TestAShutFenceRefusesEveryCommandOfARead(t *testing.T) {
 	s := script(t)
 	f, h := open(), &handler{}
 	c := connect(t, s.mux, f, h)
@@ -344,13 +347,13 @@ func TestStopLeavesTheBrowser(t *testing.T) {
 	if err := s.mux.Call(t.Context(), "Test.call", nil, nil); !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		t.Errorf("after the end: %v", err)
 	}
-	// The connection outlives the pipe, so that it can be told.
+	// The connection outlives the pipe, so that its client can be told why it ends.
 	c.conn.Cut(cdpproxy.CloseShuttingDown, "bye")
 	var closed wsutil.ClosedError
 	if _, err := c.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseShuttingDown {
 		t.Errorf("closed by %v", err)
 	}
-	if end := <-c.end; !end.Cut || !end.Clean { // it has answered the close frame
+	if end := <-c.end; !end.Cut || !end.Clean { // next has answered the close frame
 		t.Errorf("%+v", end)
 	}
 }

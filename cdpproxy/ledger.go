@@ -13,34 +13,32 @@ import (
 	"leasehold/lease"
 )
 
-// Ledger is a file that says what is open on a browser's pipe, for the launcher
-// after this one: Chrome lists its targets, but not the sessions that were
-// opened, nor the requests that are paused on them. It survives the launcher, not
-// the host. Its methods may be called concurrently; a nil Ledger keeps nothing.
+// Ledger is a file that says what is open on a browser's pipe. It is kept for the next
+// launcher: Chrome lists its targets, but neither the sessions that were opened nor the
+// requests that are paused on them. It outlives the launcher, but not the host. Its
+// methods may be called concurrently; those of a nil Ledger do nothing.
 type Ledger struct {
-	path string
+	path      string
+	inherited []inheritedSession // set by OpenLedger
 
-	mu   sync.Mutex
-	file *os.File // nil: closed, or broken
-	// size is that of the file, limit from which on it is written anew.
-	size, limit int
-
-	left []left // what OpenLedger found
+	mu          sync.Mutex
+	file        *os.File // nil: closed, or given up
+	size, limit int      // of the file, in bytes: above limit it is compacted
 }
 
-// left is a browser session that a launcher before opened and did not close.
-type left struct {
-	session  string
-	token    lease.Token // of the client's lease; 0: the launcher's own
-	children []string
-	paused   map[pausedRequest]bool
+// inheritedSession is a browser session that an earlier launcher opened and did not
+// close.
+type inheritedSession struct {
+	id       string
+	token    lease.Token            // of the client's lease; 0: the launcher's own
+	children []string               // CDP sessions that were opened under it
+	paused   map[pausedRequest]bool // true: the request waits for credentials
 }
 
-// largestLedger is the size, in bytes, from which on a ledger is written anew
-// without what is over.
+// largestLedger is the size, in bytes, above which a ledger is compacted.
 const largestLedger = 1 << 20
 
-// CreateLedger begins an empty ledger, mode 0600.
+// CreateLedger creates an empty ledger, or empties the one at path. Its mode is 0600.
 func CreateLedger(path string) (*Ledger, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -49,7 +47,7 @@ func CreateLedger(path string) (*Ledger, error) {
 	return &Ledger{path: path, file: file, limit: largestLedger}, nil
 }
 
-// OpenLedger goes on with the ledger of a launcher before.
+// OpenLedger reads the ledger of an earlier launcher, and continues it.
 func OpenLedger(path string) (*Ledger, error) {
 	b, err := os.ReadFile(path)
 	var file *os.File
@@ -59,14 +57,14 @@ func OpenLedger(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ledger of the browser's sessions: %w", err)
 	}
-	l := &Ledger{path: path, file: file, left: replay(b)}
+	l := &Ledger{path: path, file: file, inherited: replay(b)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.compact(b)
 	return l, nil
 }
 
-// Close leaves the file to the next launcher.
+// Close closes the file, and leaves it to the next launcher.
 func (l *Ledger) Close() error {
 	if l == nil {
 		return nil
@@ -81,7 +79,7 @@ func (l *Ledger) Close() error {
 	return err
 }
 
-// Remove removes the file: the browser is gone.
+// Remove closes and removes the file. It is for when the browser is gone.
 func (l *Ledger) Remove() error {
 	if l == nil {
 		return nil
@@ -93,7 +91,7 @@ func (l *Ledger) Remove() error {
 	return errors.Join(l.Close(), err)
 }
 
-// The lines of a ledger: a word, and the ids that it is about.
+// A line of a ledger is one of these words, and then what it is about.
 const (
 	lineOpened   = "open"   // session, token
 	lineClosed   = "close"  // session
@@ -103,9 +101,9 @@ const (
 	lineSettled  = "settle" // child, request
 )
 
-// note writes a line. A ledger that cannot be written, or that would say something
-// else than it was told, is removed: better none than a wrong one.
-func (l *Ledger) note(words ...string) {
+// append adds a line. A ledger that cannot be written, or to which a word is given that
+// would be read back differently, is given up: no ledger is better than a wrong one.
+func (l *Ledger) append(words ...string) {
 	if l == nil {
 		return
 	}
@@ -116,39 +114,41 @@ func (l *Ledger) note(words ...string) {
 	}
 	line := strings.Join(words, " ") + "\n"
 	if len(strings.Fields(line)) != len(words) {
-		l.broken()
+		l.giveUp()
 		return
 	}
 	n, err := l.file.WriteString(line)
 	if l.size += n; err != nil {
-		l.broken()
+		l.giveUp()
 		return
 	}
 	if l.size > l.limit {
 		b, err := os.ReadFile(l.path)
 		if err != nil {
-			l.broken()
+			l.giveUp()
 			return
 		}
 		l.compact(b)
 	}
 }
 
-func (l *Ledger) broken() {
-	_ = errors.Join(os.Remove(l.path), l.file.Close()) // there is nothing more to be done
+// giveUp removes the file, and writes no more. l.mu is held.
+func (l *Ledger) giveUp() {
+	_ = errors.Join(os.Remove(l.path), l.file.Close()) // nothing more can be done about an error
 	l.file = nil
 }
 
-// compact replaces the file by one that says the same in fewer lines.
+// compact replaces the file, whose contents are b, by one that says the same without
+// what is over. l.mu is held.
 func (l *Ledger) compact(b []byte) {
 	var short bytes.Buffer
-	for _, p := range replay(b) {
-		fmt.Fprintln(&short, lineOpened, p.session, p.token)
-		for _, child := range p.children {
-			fmt.Fprintln(&short, lineAttached, p.session, child)
+	for _, s := range replay(b) {
+		fmt.Fprintln(&short, lineOpened, s.id, s.token)
+		for _, child := range s.children {
+			fmt.Fprintln(&short, lineAttached, s.id, child)
 		}
-		for r, auth := range p.paused {
-			fmt.Fprintln(&short, linePaused, r.session, r.request, kindOfPause(auth))
+		for r, auth := range s.paused {
+			fmt.Fprintln(&short, linePaused, r.sessionID, r.requestID, kindOfPause(auth))
 		}
 	}
 	next := l.path + ".new"
@@ -158,17 +158,18 @@ func (l *Ledger) compact(b []byte) {
 			err = os.Rename(next, l.path)
 		}
 		if err != nil {
-			_ = errors.Join(file.Close(), os.Remove(next)) // the old one is given up, too
+			_ = errors.Join(file.Close(), os.Remove(next)) // the old file is given up as well
 		}
 	}
 	if err != nil {
-		l.broken()
+		l.giveUp()
 		return
 	}
-	_ = l.file.Close() // it is the old one
+	_ = l.file.Close() // of the old file
 	l.file, l.size, l.limit = file, short.Len(), max(largestLedger, 2*short.Len())
 }
 
+// kindOfPause is the last word of a linePaused.
 func kindOfPause(auth bool) string {
 	if auth {
 		return "auth"
@@ -176,57 +177,58 @@ func kindOfPause(auth bool) string {
 	return "plain"
 }
 
-// replay reads the lines of a ledger. The last one counts if it is whole.
-func replay(b []byte) []left {
-	var peers []*left
-	of := map[string]*left{} // by session, children too
+// replay reads the lines of a ledger, and returns the browser sessions that are open. A
+// last line without its newline does not count.
+func replay(b []byte) []inheritedSession {
+	var sessions []*inheritedSession
+	owners := map[string]*inheritedSession{} // by CDP session, children too
 	for line := range bytes.Lines(b) {
 		words := strings.Fields(string(line))
 		if len(words) < 2 || line[len(line)-1] != '\n' {
 			continue
 		}
-		p := of[words[1]]
+		s := owners[words[1]]
 		switch word := words[0]; {
 		case word == lineOpened && len(words) == 3:
 			token, err := strconv.ParseUint(words[2], 10, 64)
 			if err != nil {
 				continue
 			}
-			p = &left{session: words[1], token: lease.Token(token), paused: map[pausedRequest]bool{}}
-			peers, of[p.session] = append(peers, p), p
-		case p == nil:
+			s = &inheritedSession{id: words[1], token: lease.Token(token), paused: map[pausedRequest]bool{}}
+			sessions, owners[s.id] = append(sessions, s), s
+		case s == nil:
 		case word == lineClosed:
-			for session, owner := range of {
-				if owner == p {
-					delete(of, session)
+			for sessionID, owner := range owners {
+				if owner == s {
+					delete(owners, sessionID)
 				}
 			}
 		case word == lineAttached && len(words) == 3:
-			of[words[2]] = p
+			owners[words[2]] = s
 		case word == lineDetached:
-			delete(of, words[1])
-			for r := range p.paused {
-				if r.session == words[1] {
-					delete(p.paused, r)
+			delete(owners, words[1])
+			for r := range s.paused {
+				if r.sessionID == words[1] {
+					delete(s.paused, r)
 				}
 			}
 		case word == linePaused && len(words) == 4:
-			p.paused[pausedRequest{words[1], words[2]}] = words[3] == kindOfPause(true)
+			s.paused[pausedRequest{words[1], words[2]}] = words[3] == kindOfPause(true)
 		case word == lineSettled && len(words) == 3:
-			delete(p.paused, pausedRequest{words[1], words[2]})
+			delete(s.paused, pausedRequest{words[1], words[2]})
 		}
 	}
-	var open []left
-	for _, p := range peers {
-		if of[p.session] != p {
+	var open []inheritedSession
+	for _, s := range sessions {
+		if owners[s.id] != s {
 			continue
 		}
-		for session, owner := range of {
-			if owner == p && session != p.session {
-				p.children = append(p.children, session)
+		for sessionID, owner := range owners {
+			if owner == s && sessionID != s.id {
+				s.children = append(s.children, sessionID)
 			}
 		}
-		open = append(open, *p)
+		open = append(open, *s)
 	}
 	return open
 }

@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// said is what a ledger says, in a line for each browser session.
-func said(open []left) []string {
+// describe returns what a ledger says, in a line for each browser session.
+func describe(open []inheritedSession) []string {
 	var lines []string
 	for _, p := range open {
 		slices.Sort(p.children)
 		var paused []string
 		for r, auth := range p.paused {
-			paused = append(paused, fmt.Sprintf("%s/%s/%s", r.session, r.request, kindOfPause(auth)))
+			paused = append(paused, fmt.Sprintf("%s/%s/%s", r.sessionID, r.requestID, kindOfPause(auth)))
 		}
 		slices.Sort(paused)
-		lines = append(lines, fmt.Sprintf("%s %d %v %v", p.session, p.token, p.children, paused))
+		lines = append(lines, fmt.Sprintf("%s %d %v %v", p.id, p.token, p.children, paused))
 	}
 	return lines
 }
@@ -41,44 +41,45 @@ func TestReplay(t *testing.T) {
 		{"noise", "\n\nopen\nopen A\nopen A x\nwhat A\nopen A 7\npause A\n", []string{"A 7 [] []"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := said(replay([]byte(tt.ledger))); !slices.Equal(got, tt.want) {
+			if got := describe(replay([]byte(tt.ledger))); !slices.Equal(got, tt.want) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
 	}
 }
 
-func TestALedgerStaysShort(t *testing.T) {
+// TestALedgerIsCompacted: the file stays short, and says the same.
+func TestALedgerIsCompacted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, err := CreateLedger(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.note(lineOpened, "A", "7")
-	l.note(lineAttached, "A", "c")
-	l.note(linePaused, "c", "first", "auth")
+	l.append(lineOpened, "A", "7")
+	l.append(lineAttached, "A", "c")
+	l.append(linePaused, "c", "first", "auth")
 	for i := range 60_000 {
 		r := fmt.Sprintf("interception-job-%d.0", i)
-		l.note(linePaused, "c", r, "plain")
-		l.note(lineSettled, "c", r)
+		l.append(linePaused, "c", r, "plain")
+		l.append(lineSettled, "c", r)
 	}
-	l.note(linePaused, "c", "last", "plain")
+	l.append(linePaused, "c", "last", "plain")
 	if fi, err := os.Stat(path); err != nil || fi.Size() > 2*largestLedger || fi.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", fi, err)
 	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what was opened says the same again
+	for range 2 { // the second time it is what OpenLedger has written
 		next, err := OpenLedger(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := said(next.left), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
+		if got, want := describe(next.inherited), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		next.note(lineOpened, "B", "8")
-		next.note(lineClosed, "B")
+		next.append(lineOpened, "B", "8")
+		next.append(lineClosed, "B")
 		if err := next.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -91,9 +92,9 @@ func TestALedgerStaysShort(t *testing.T) {
 	}
 }
 
-// TestABrokenLedgerIsNone: a wrong one would have the next launcher leave requests
+// TestABrokenLedgerIsRemoved: with a wrong one, the next launcher would leave requests
 // paused.
-func TestABrokenLedgerIsNone(t *testing.T) {
+func TestABrokenLedgerIsRemoved(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		sabotage func(*Ledger)
@@ -110,8 +111,8 @@ func TestABrokenLedgerIsNone(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.sabotage(l)
-			l.note(lineOpened, tt.id, "7")
-			l.note(lineOpened, "B", "7")
+			l.append(lineOpened, tt.id, "7")
+			l.append(lineOpened, "B", "7")
 			if b, err := os.ReadFile(path); !os.IsNotExist(err) {
 				t.Errorf("it says %q, %v", strings.TrimSpace(string(b)), err)
 			}
@@ -121,7 +122,7 @@ func TestABrokenLedgerIsNone(t *testing.T) {
 		})
 	}
 	var none *Ledger
-	none.note(lineOpened, "A", "7")
+	none.append(lineOpened, "A", "7")
 	if none.Close() != nil || none.Remove() != nil {
 		t.Error("no ledger is one that does nothing")
 	}

@@ -36,21 +36,22 @@ func browser(t *testing.T) *cdpproxy.Mux {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands()}, func(cdpproxy.Traffic) {})
+	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands()}, noEffect, func(cdpproxy.Traffic) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testchrome.Patience)
 		defer cancel()
-		// The answer may be lost with the pipe.
+		// The reply may be lost with the pipe.
 		_ = m.Call(ctx, "Browser.close", nil, nil)
 		<-m.Done()
 	})
 	return m
 }
 
-// handler refuses nothing and counts.
+// handler answers every command of the Lease domain, and counts what else it is called
+// for.
 type handler struct {
 	closes, refused atomic.Int32
 }
@@ -62,7 +63,7 @@ func (h *handler) ClosingPage()     {}
 func (h *handler) CloseBrowser()    { h.closes.Add(1) }
 func (h *handler) Refused(_ string) { h.refused.Add(1) }
 
-// client is a websocket client on a connection of the Mux.
+// client is a websocket client of a connection of the Mux.
 type client struct {
 	t    *testing.T
 	conn *cdpproxy.Conn
@@ -71,6 +72,7 @@ type client struct {
 	id   int
 }
 
+// connect opens and serves a connection over TCP.
 func connect(t *testing.T, m *cdpproxy.Mux, f *lease.Fence, h cdpproxy.Handler) *client {
 	t.Helper()
 	conn, err := m.Connect(t.Context(), "", f, h)
@@ -96,6 +98,7 @@ func connect(t *testing.T, m *cdpproxy.Mux, f *lease.Fence, h cdpproxy.Handler) 
 	return c
 }
 
+// send sends a command, and returns its id.
 func (c *client) send(method, session string, params any) int {
 	c.t.Helper()
 	c.id++
@@ -125,6 +128,7 @@ type message struct {
 	Error     *cdpproxy.Error `json:"error"`
 }
 
+// next returns the next message.
 func (c *client) next() (message, error) {
 	_ = c.net.SetReadDeadline(time.Now().Add(testchrome.Patience))
 	b, err := wsutil.ReadServerText(c.net)
@@ -135,7 +139,7 @@ func (c *client) next() (message, error) {
 	return m, json.Unmarshal(b, &m)
 }
 
-// call returns the answer of a command, and drops the events before it.
+// call sends a command and returns the reply. It drops the events that come before.
 func (c *client) call(method, session string, params any) message {
 	c.t.Helper()
 	id := c.send(method, session, params)
@@ -150,7 +154,7 @@ func (c *client) call(method, session string, params any) message {
 	}
 }
 
-// page opens a page and returns a session on it.
+// page opens a page, and returns its target and a CDP session on it.
 func (c *client) page(url string) (target, session string) {
 	c.t.Helper()
 	var r struct{ TargetID, SessionID string }
@@ -164,6 +168,7 @@ func (c *client) page(url string) (target, session string) {
 	return target, r.SessionID
 }
 
+// open returns a fence that is open for an hour.
 func open() *lease.Fence {
 	return lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
 }
@@ -173,7 +178,7 @@ func TestConnectionsAreKeptApart(t *testing.T) {
 	a, b := connect(t, m, open(), &handler{}), connect(t, m, open(), &handler{})
 	_, sa := a.page("about:blank")
 	_, sb := b.page("about:blank")
-	// The same ids on both, at the same time.
+	// Both use the same message ids.
 	if got := string(a.call("Runtime.evaluate", sa, map[string]any{"expression": "'a'+1"}).Result); !strings.Contains(got, `"a1"`) {
 		t.Error(got)
 	}
@@ -189,7 +194,7 @@ func TestConnectionsAreKeptApart(t *testing.T) {
 	if e := b.call("No.such", "", nil).Error; e == nil || e.Code != -32601 {
 		t.Errorf("an unknown method: %v", e)
 	}
-	// Events of one do not reach the other.
+	// Events of a do not reach b.
 	a.call("Runtime.enable", sa, nil)
 	a.call("Runtime.evaluate", sa, map[string]any{"expression": "for(let i=0;i<50;i++)console.log(i)"})
 	id := b.send("Browser.getVersion", "", nil)
@@ -227,11 +232,12 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 			t.Errorf("%s: %v", method, e)
 		}
 	}
-	// The client is answered first, and not read until the handler was told.
+	// The client is answered first, but its next message is not read before the handler
+	// has returned.
 	if n := h.closes.Load(); n != 1 {
 		t.Errorf("the handler was told %d times that the browser is to be closed", n)
 	}
-	// A second message behind a zero byte would be one of the root's.
+	// For the browser, what follows a zero byte would be a message on the root session.
 	if err := wsutil.WriteClientText(c.net, []byte("{\"id\":1,\"method\":\"m\"}\x00{\"id\":2,\"method\":\"Browser.close\"}")); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +276,7 @@ func TestFenceShutsAtOnce(t *testing.T) {
 	}
 }
 
-// TestACommandAfterTheCut comes while the client still reads the reason.
+// TestACommandAfterTheCut: a client that still sends while it is cut off does no harm.
 func TestACommandAfterTheCut(t *testing.T) {
 	m := browser(t)
 	c := connect(t, m, open(), &handler{})
@@ -287,8 +293,8 @@ func TestACommandAfterTheCut(t *testing.T) {
 	}
 }
 
-// TestARefusedContinueSendsNothing: a paused request that the client tried to let
-// go of after the fence was shut is failed like the others.
+// TestARefusedContinueSendsNothing: a paused request that the client tries to continue
+// after the fence was shut is failed like the others.
 func TestARefusedContinueSendsNothing(t *testing.T) {
 	var posts atomic.Int32
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -317,13 +323,13 @@ func TestARefusedContinueSendsNothing(t *testing.T) {
 			}
 		}
 	}
-	// Asking for its body does not let go of it either.
+	// A command that names the request without continuing it leaves it paused.
 	c.call("Fetch.getResponseBody", s, map[string]any{"requestId": paused.RequestID})
 	f.Shut(lease.ErrExpired)
 	if e := c.call("Fetch.continueRequest", s, map[string]any{"requestId": paused.RequestID}).Error; e == nil {
 		t.Error("the late command passed")
 	}
-	c.conn.Peer().Fence()
+	c.conn.ClientSession().Fence()
 	m.Barrier()
 	if err := m.Call(t.Context(), "Browser.close", nil, nil); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		t.Fatal(err)
@@ -372,7 +378,7 @@ func TestHowConnectionsEnd(t *testing.T) {
 	if err := ws.WriteHeader(big.net, ws.Header{Fin: true, OpCode: ws.OpText, Masked: true, Length: cdpproxy.MaxCommand + 1}); err != nil {
 		t.Fatal(err)
 	}
-	// A client that has begun goes on writing.
+	// The client goes on writing the message that it has begun.
 	chunk := make([]byte, 1<<20)
 	for sent := 0; sent <= cdpproxy.MaxCommand; sent += len(chunk) {
 		if _, err := big.net.Write(chunk); err != nil {
@@ -384,8 +390,8 @@ func TestHowConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestASlowClientHoldsNobodyUp floods a client that does not read, while another
-// one on the same browser works.
+// TestASlowClientHoldsNobodyUp: much is sent to a client that does not read, while
+// another one on the same browser is served.
 func TestASlowClientHoldsNobodyUp(t *testing.T) {
 	m := browser(t)
 	slow, quick := connect(t, m, open(), &handler{}), connect(t, m, open(), &handler{})
@@ -398,7 +404,7 @@ func TestASlowClientHoldsNobodyUp(t *testing.T) {
 			t.Fatal(got.Error)
 		}
 	}
-	// And the slow one misses nothing.
+	// The slow one misses nothing.
 	seen := 0
 	for seen < 2000 {
 		got, err := slow.next()
@@ -411,15 +417,14 @@ func TestASlowClientHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestManyCallersAtOnce checks that answers find their way under load.
-// TestBehind: what the browser said, and nobody has taken in yet, is known of,
-// whether it is still in the pipe or not.
+// TestBehind: Behind reports what the browser has written and nobody has handled yet,
+// whether it is still in the pipe or being handled.
 func TestBehind(t *testing.T) {
 	s := script(t)
 	entered, leave := make(chan struct{}), make(chan struct{})
 	hear := func(cdpproxy.Event) {
 		entered <- struct{}{}
-		<-leave // as the reader waits for a disk
+		<-leave // the reader may have to wait for a disk like this
 	}
 	if _, err := s.mux.Listen(t.Context(), hear, []string{"Test.slow"}); err != nil {
 		t.Fatal(err)
@@ -454,6 +459,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
+// TestManyCallersAtOnce: under load, each call gets its own reply.
 func TestManyCallersAtOnce(t *testing.T) {
 	m := browser(t)
 	o, err := m.Observe(t.Context())
@@ -474,9 +480,9 @@ func TestManyCallersAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// TestCommandsAreRemembered: what went out, by method and target, also after the
-// connection is gone; not what the fence refused.
-func TestCommandsAreRemembered(t *testing.T) {
+// TestCommandsAreLogged by method and target, also after the connection is gone. What the
+// fence refused is not among them.
+func TestCommandsAreLogged(t *testing.T) {
 	m := browser(t)
 	f := open()
 	c := connect(t, m, f, &handler{})
@@ -491,7 +497,7 @@ func TestCommandsAreRemembered(t *testing.T) {
 	}
 	<-c.end
 	var got []string
-	sent, missed := c.conn.Peer().Commands()
+	sent, missed := c.conn.ClientSession().Commands()
 	for _, s := range sent {
 		got = append(got, s.Method)
 		if on := s.Method == "Runtime.evaluate"; on != (s.Target == target && s.Session == session) || time.Since(s.At).Abs() > testchrome.Patience {
@@ -503,7 +509,7 @@ func TestCommandsAreRemembered(t *testing.T) {
 	}
 }
 
-// releasing ends its connection by the command that it answers.
+// releasing is a handler that cuts the connection after its answer.
 type releasing struct {
 	handler
 	conn chan *cdpproxy.Conn

@@ -1,27 +1,25 @@
 package cdpproxy
 
-import (
-	"github.com/gobwas/ws"
-)
+import "github.com/gobwas/ws"
 
-// outbox holds the frames that wait for a client. It takes about as much memory
-// as they do: what is added is never moved again.
+// outbox holds the frames that wait for a client. It takes about as much memory as they
+// do, since what is added is never moved again.
 type outbox struct {
 	chunks  [][]byte  // none is empty
-	list    [1][]byte // where chunks begins again
-	spare   []byte    // an empty chunk to begin again with
-	written int       // bytes of the first chunk
-	size    int       // bytes that wait
+	space   [1][]byte // what chunks uses again after it was empty
+	spare   []byte    // an empty chunk that is used again
+	written int       // how many bytes of the first chunk were written
+	size    int       // how many bytes wait
 }
 
 const (
-	// chunkSize is from where on a chunk is full, in bytes.
+	// chunkSize is how many bytes a chunk holds, unless one frame is larger.
 	chunkSize = 64 << 10
-	// chunksAtOnce is how many go into one system call.
+	// chunksAtOnce is how many chunks are written in one system call.
 	chunksAtOnce = 16
 )
 
-// add appends a frame.
+// add appends a frame, and copies the payload.
 func (o *outbox) add(op ws.OpCode, payload []byte) {
 	last := len(o.chunks) - 1
 	if last < 0 || len(o.chunks[last])+len(payload) > chunkSize {
@@ -38,14 +36,14 @@ func (o *outbox) add(op ws.OpCode, payload []byte) {
 	o.size += len(o.chunks[last]) - before
 }
 
-// keep appends bytes without copying them.
-func (o *outbox) keep(b []byte) {
+// addShared appends bytes without a copy. Nobody may change them from then on.
+func (o *outbox) addShared(b []byte) {
 	if len(b) > 0 {
 		o.chunks, o.size = append(o.chunks, b[:len(b):len(b)]), o.size+len(b)
 	}
 }
 
-// write writes what the socket takes at once.
+// write writes as much as the socket takes.
 func (o *outbox) write(fd int) error {
 	for o.size > 0 {
 		var space [chunksAtOnce][]byte
@@ -59,7 +57,7 @@ func (o *outbox) write(fd int) error {
 		if err != nil {
 			return err
 		}
-		o.drop(n)
+		o.discard(n)
 		if n < wanted {
 			return nil
 		}
@@ -67,8 +65,8 @@ func (o *outbox) write(fd int) error {
 	return nil
 }
 
-// drop forgets n bytes that were written.
-func (o *outbox) drop(n int) {
+// discard forgets the first n bytes, which were written.
+func (o *outbox) discard(n int) {
 	o.size -= n
 	o.written += n
 	for len(o.chunks) > 0 && o.written >= len(o.chunks[0]) {
@@ -80,6 +78,6 @@ func (o *outbox) drop(n int) {
 		o.chunks = o.chunks[1:]
 	}
 	if len(o.chunks) == 0 {
-		o.chunks = o.list[:0]
+		o.chunks = o.space[:0]
 	}
 }

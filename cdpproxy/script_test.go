@@ -13,20 +13,20 @@ import (
 	"leasehold/cdpproxy"
 )
 
-// scripted is a browser's end of a pipe, in this process: it opens browser
-// sessions and answers what the test tells it to.
+// scripted is the browser's end of a pipe, in this process. It opens browser sessions,
+// answers commands, and sends what the test says.
 type scripted struct {
 	t    *testing.T
 	mux  *cdpproxy.Mux
 	in   *os.File
 	out  *os.File
-	deaf chan struct{} // closed at the end; Test.deaf waits for it
-	// commands is the launcher's end.
+	deaf chan struct{} // closed at the end: after Test.deaf nothing is read before that
+	// commands is the launcher's end of in.
 	commands *os.File
 
 	mu   sync.Mutex
 	got  []asked
-	last int // of the sessions
+	last int // number of the last session
 }
 
 type asked struct {
@@ -36,7 +36,7 @@ type asked struct {
 	SessionID string          `json:"sessionId"`
 }
 
-// script starts a scripted browser and a Mux on it, until the test ends.
+// script starts a scripted browser and a Mux for it. Both end with the test.
 func script(t *testing.T) *scripted {
 	t.Helper()
 	s := &scripted{t: t, deaf: make(chan struct{})}
@@ -45,7 +45,7 @@ func script(t *testing.T) *scripted {
 	ours := os.NewFile(uintptr(commands[1]), "our commands")
 	s.commands = ours
 	var err error
-	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, func(cdpproxy.Traffic) {}); err != nil {
+	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, noEffect, func(cdpproxy.Traffic) {}); err != nil {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
@@ -61,7 +61,10 @@ func script(t *testing.T) *scripted {
 	return s
 }
 
-// pipes makes a pipe without blocking ends.
+// noEffect is a cdpproxy.Effect by which no command acts.
+func noEffect(_, _ []byte) (acts, types bool) { return false, false }
+
+// pipes makes a pipe with non-blocking ends.
 func pipes(t *testing.T) [2]int {
 	t.Helper()
 	var p [2]int
@@ -71,6 +74,7 @@ func pipes(t *testing.T) [2]int {
 	return p
 }
 
+// serve answers every command but Test.never.
 func (s *scripted) serve() {
 	r := bufio.NewReader(s.in)
 	for {
@@ -105,17 +109,18 @@ func (s *scripted) serve() {
 	}
 }
 
-// say sends one message to the launcher.
+// say writes one message for the launcher.
 func (s *scripted) say(format string, args ...any) { s.sayAll(fmt.Sprintf(format, args...)) }
 
+// sayAll is say without a format.
 func (s *scripted) sayAll(msg string) {
 	if _, err := s.out.WriteString(msg + "\x00"); err != nil {
 		s.t.Errorf("the browser could not write: %v", err)
 	}
 }
 
-// heard returns what the browser was sent since the last time, but for what opens
-// sessions.
+// heard returns the commands that the browser got since the last call, except those that
+// open browser sessions.
 func (s *scripted) heard() []asked {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +134,7 @@ func (s *scripted) heard() []asked {
 	return got
 }
 
-// unread is how many bytes of commands wait in the pipe.
+// unread returns how many bytes of commands wait in the pipe.
 func (s *scripted) unread() int {
 	conn, err := s.in.SyscallConn()
 	if err != nil {

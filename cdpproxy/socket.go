@@ -13,19 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a client's connection as a descriptor that the loop alone waits for.
+// socket is a client's connection as a descriptor that only the loop waits for.
 type socket struct {
-	fd int
+	fd int // non-blocking
 
-	conn   net.Conn // what had to be bridged, or nil
-	bridge net.Conn // our other end
-	copies sync.WaitGroup
-	drain  chan struct{} // closed when all that was written has reached conn
+	// For a connection that is bridged.
+	conn    net.Conn // nil: it is not
+	bridge  net.Conn // the other end of fd
+	copies  sync.WaitGroup
+	drained chan struct{} // closed when what was written to fd has reached conn
 }
 
-// takeSocket takes a connection over, and closes it on an error. A TCP connection
-// is taken out of Go's own poller, which would wake a thread at each message for
-// nothing. Any other (TLS) is bridged.
+// takeSocket takes over a connection, and closes it on an error. A TCP connection is
+// taken out of Go's own poller, which would wake another thread at each message. Any
+// other connection, such as one of TLS, is bridged.
 func takeSocket(conn net.Conn) (*socket, error) {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {
@@ -48,7 +49,7 @@ func takeSocket(conn net.Conn) (*socket, error) {
 	return s, nil
 }
 
-// bridged copies between conn and a socket pair.
+// bridged returns one end of a socket pair, and copies between the other end and conn.
 func bridged(conn net.Conn) (*socket, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -62,28 +63,29 @@ func bridged(conn net.Conn) (*socket, error) {
 		_ = conn.Close()
 		return nil, errors.Join(fmt.Errorf("a socket pair for the client's connection: %w", err), unix.Close(pair[0]))
 	}
-	s := &socket{fd: pair[0], conn: conn, bridge: far, drain: make(chan struct{})}
+	s := &socket{fd: pair[0], conn: conn, bridge: far, drained: make(chan struct{})}
 	s.copies.Go(func() {
-		_, _ = io.Copy(far, conn) // how it ended, the other end shows
+		_, _ = io.Copy(far, conn) // an error ends the pair like the end of conn does
 		_ = far.(*net.UnixConn).CloseWrite()
 	})
 	s.copies.Go(func() {
-		defer close(s.drain)
+		defer close(s.drained)
 		if _, err := io.Copy(conn, far); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-			_ = far.Close() // the client takes no more: the loop learns of it
+			_ = far.Close() // the client takes no more: so the loop learns of it
 		}
 	})
 	return s, nil
 }
 
-// close closes the connection.
+// close closes the connection, after what was written has reached it or cutGrace has
+// passed.
 func (s *socket) close() {
 	_ = unix.Close(s.fd)
 	if s.conn == nil {
 		return
 	}
 	_ = s.conn.SetWriteDeadline(time.Now().Add(cutGrace))
-	<-s.drain
+	<-s.drained
 	_ = s.conn.Close()
 	_ = s.bridge.Close()
 	s.copies.Wait()

@@ -19,6 +19,7 @@ import (
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -230,7 +231,7 @@ func openMux(process *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpp
 	if err != nil {
 		return nil, err
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: process.Commands(), Ledger: ledger}, traffic)
+	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: process.Commands(), Ledger: ledger}, decision.CommandEffect, traffic)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(events))
 	}

@@ -32,7 +32,7 @@ type clients struct {
 	conns map[*cdpproxy.Conn]bool
 	// ended are the client sessions of connections that ended, returned those of whose
 	// worker came back: their browser contexts stay.
-	ended, returned []*cdpproxy.Peer
+	ended, returned []*cdpproxy.ClientSession
 	commands        evidence.Commands // of connections that ended
 	changed         chan struct{}     // one place: a connection ended
 }
@@ -42,7 +42,7 @@ func newClients(token lease.Token, log zerolog.Logger) *clients {
 }
 
 // inherit takes over the client sessions of an earlier launcher's connections.
-func (c *clients) inherit(left []*cdpproxy.Peer) {
+func (c *clients) inherit(left []*cdpproxy.ClientSession) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = left
@@ -61,9 +61,9 @@ func (c *clients) add(conn *cdpproxy.Conn) {
 func (c *clients) remove(conn *cdpproxy.Conn, facts func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.keepCommands(conn.Peer())
+	c.keepCommands(conn.ClientSession())
 	delete(c.conns, conn)
-	c.ended = append(c.ended, conn.Peer())
+	c.ended = append(c.ended, conn.ClientSession())
 	facts()
 	select {
 	case c.changed <- struct{}{}:
@@ -73,7 +73,7 @@ func (c *clients) remove(conn *cdpproxy.Conn, facts func()) {
 
 // snapshot returns the client sessions of connections that ended, and calls facts in the
 // same step.
-func (c *clients) snapshot(facts func()) []*cdpproxy.Peer {
+func (c *clients) snapshot(facts func()) []*cdpproxy.ClientSession {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	facts()
@@ -114,9 +114,9 @@ func (c *clients) release() {
 }
 
 // close ends client sessions that a living session goes on without.
-func (c *clients) close(ctx context.Context, ended []*cdpproxy.Peer) {
+func (c *clients) close(ctx context.Context, ended []*cdpproxy.ClientSession) {
 	c.mu.Lock()
-	c.ended = slices.DeleteFunc(c.ended, func(p *cdpproxy.Peer) bool { return slices.Contains(ended, p) })
+	c.ended = slices.DeleteFunc(c.ended, func(p *cdpproxy.ClientSession) bool { return slices.Contains(ended, p) })
 	c.mu.Unlock()
 	for _, p := range ended {
 		p.Fence()
@@ -135,7 +135,7 @@ func (c *clients) Detach() {
 	}
 }
 
-func (c *clients) closeOne(ctx context.Context, p *cdpproxy.Peer) {
+func (c *clients) closeOne(ctx context.Context, p *cdpproxy.ClientSession) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	if err := p.Close(ctx); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
@@ -157,7 +157,7 @@ func (c *clients) AwaitEnd(ctx context.Context) error {
 
 // keepCommands takes over what a connection sent since it was last asked. The caller
 // holds c.mu.
-func (c *clients) keepCommands(p *cdpproxy.Peer) {
+func (c *clients) keepCommands(p *cdpproxy.ClientSession) {
 	sent, missed := p.Commands()
 	entries := make([]evidence.CommandEntry, len(sent))
 	for i, cmd := range sent {
@@ -171,7 +171,7 @@ func (c *clients) sent() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn := range c.conns {
-		c.keepCommands(conn.Peer())
+		c.keepCommands(conn.ClientSession())
 	}
 	return c.commands.Part()
 }

@@ -143,7 +143,7 @@ func (s *Session) cutOff(cause error, code int, reason string) {
 			c.Notify("Lease.leaseLost", map[string]any{"lease_token": s.token, "reason": reason})
 		}
 		c.Cut(code, reason)
-		c.Peer().Fence()
+		c.ClientSession().Fence()
 	}
 	s.browser.Mux().Barrier()
 	s.clients.fence()

@@ -21,6 +21,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -203,7 +204,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, m.Traffic)
+		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, decision.CommandEffect, m.Traffic)
 		if err != nil {
 			t.Fatal(err)
 		}

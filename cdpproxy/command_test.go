@@ -17,15 +17,15 @@ func TestScan(t *testing.T) {
 		{"any order and white space", " {\n\"sessionId\" : \"S\" , \"params\":{} ,\t\"method\":\"m\",\"id\":-7 } ", nil, "m", "S"},
 		{"an escaped key is the key", `{"id":1,"method":"m","\u0073essionId":"S"}`, nil, "m", "S"},
 		{"an escaped method is the method", `{"id":1,"method":"Browser.c\u006cose"}`, nil, "Browser.close", ""},
-		{"the last session does not win", `{"id":1,"method":"m","sessionId":"A","sessionId":"B"}`, errTwice, "m", "A"},
-		{"two methods", `{"id":1,"method":"m","method":"n"}`, errTwice, "m", ""},
-		{"two ids", `{"id":1,"id":2,"method":"m"}`, errTwice, "m", ""},
+		{"the last session does not win", `{"id":1,"method":"m","sessionId":"A","sessionId":"B"}`, errDuplicate, "m", "A"},
+		{"two methods", `{"id":1,"method":"m","method":"n"}`, errDuplicate, "m", ""},
+		{"two ids", `{"id":1,"id":2,"method":"m"}`, errDuplicate, "m", ""},
 		{"id too large for Chrome", `{"id":2147483648,"method":"m"}`, errNoID, "m", ""},
 		{"id with a fraction", `{"id":1.5,"method":"m"}`, errNoID, "m", ""},
 		{"id as a string", `{"id":"1","method":"m"}`, errNoID, "m", ""},
 		{"no id", `{"method":"m"}`, errNoID, "m", ""},
 		{"no method", `{"id":1}`, errNoMethod, "", ""},
-		{"another member", `{"id":1,"method":"m","lease_token":4}`, errOther, "m", ""},
+		{"another member", `{"id":1,"method":"m","lease_token":4}`, errUnknownMember, "m", ""},
 		{"session that is no string", `{"id":1,"method":"m","sessionId":7}`, errBadSession, "m", ""},
 		{"params that are no object", `{"id":1,"method":"m","params":[]}`, errBadParams, "m", ""},
 		{"a second message behind a zero byte", "{\"id\":1,\"method\":\"m\"}\x00{\"id\":2,\"method\":\"n\"}", errNotJSON, "m", ""},
@@ -43,31 +43,9 @@ func TestScan(t *testing.T) {
 			if err != tt.want {
 				t.Fatalf("error %v, want %v", err, tt.want)
 			}
-			if err != errNotJSON && err != errBadUTF8 && (string(c.method) != tt.method || string(c.session) != tt.session) {
-				t.Errorf("method %q session %q, want %q %q", c.method, c.session, tt.method, tt.session)
+			if err != errNotJSON && err != errBadUTF8 && (string(c.method) != tt.method || string(c.sessionID) != tt.session) {
+				t.Errorf("method %q session %q, want %q %q", c.method, c.sessionID, tt.method, tt.session)
 			}
 		})
-	}
-}
-
-func TestGlance(t *testing.T) {
-	for _, tt := range []struct {
-		msg     string
-		id      int64
-		reply   bool
-		session string
-		rest    string
-	}{
-		{`{"id":5,"result":{}}`, 5, true, "", `{"id":5,"result":{}`},
-		{`{"id":5,"result":{},"sessionId":"AB"}`, 5, true, "AB", `{"id":5,"result":{}`},
-		{`{"method":"M","params":{},"sessionId":"AB"}`, 0, false, "AB", `{"method":"M","params":{}`},
-		{`{"id":1,"result":{"sessionId":"AB"}}`, 1, true, "", `{"id":1,"result":{"sessionId":"AB"}`},
-		{`{"method":"M","params":{"a":",\"sessionId\":\"AB\""}}`, 0, false, "", `{"method":"M","params":{"a":",\"sessionId\":\"AB\""}`},
-		{`{"method":"M","params":",\"sessionId\":\"AB"}`, 0, false, "", `{"method":"M","params":",\"sessionId\":\"AB"`},
-	} {
-		a := glance([]byte(tt.msg))
-		if a.id != tt.id || a.isReply != tt.reply || string(a.session) != tt.session || tt.msg[:a.strip] != tt.rest {
-			t.Errorf("%s: %+v (session %q, rest %q)", tt.msg, a, a.session, tt.msg[:a.strip])
-		}
 	}
 }

@@ -16,9 +16,10 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// TestTheNextMuxTakesUpWhatIsLeft: what a client of a launcher before had open
-// stays as it was, what it had paused is failed, and nobody else gets at it.
-func TestTheNextMuxTakesUpWhatIsLeft(t *testing.T) {
+// TestTheNextMuxInheritsWhatIsOpen: what a client of an earlier launcher had open stays
+// as it was, the requests that it had paused are failed, and no other client can use its
+// sessions.
+func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	var posts atomic.Int32
 	web := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -38,7 +39,7 @@ func TestTheNextMuxTakesUpWhatIsLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands(), Ledger: ledger}, func(cdpproxy.Traffic) {})
+		m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands(), Ledger: ledger}, noEffect, func(cdpproxy.Traffic) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +109,7 @@ func TestTheNextMuxTakesUpWhatIsLeft(t *testing.T) {
 	left[1][0].Fence()
 
 	c := connect(t, second, open(), &handler{})
-	// The vanished client's sessions are not the new one's.
+	// The new client may not use the sessions of the vanished one.
 	if m := c.call("Runtime.evaluate", made.SessionID, map[string]any{"expression": "1"}); m.Error == nil || !strings.Contains(m.Error.Message, "not found") {
 		t.Errorf("a session of a vanished client answered %s, %v", m.Result, m.Error)
 	}

@@ -1,0 +1,174 @@
+package cdpproxy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"leasehold/lease"
+)
+
+// ClientSession is one browser session in Chrome, with everything that was opened under
+// it. It belongs to a Conn or to an Observer, and outlives its connection: what a
+// vanished client had opened stays as it was until Close, which would send the requests
+// that the client had paused and dispose of its contexts.
+type ClientSession struct {
+	mux       *Mux
+	id        string      // of the browser session
+	defaultID string      // session of the messages that name none: id, or that of one page
+	token     lease.Token // of the lease that it was opened under; 0: the launcher's own
+	inherited bool        // an earlier launcher opened it
+
+	mu                 sync.Mutex
+	conn               *Conn                  // nil: not connected yet, or no more
+	observer           *Observer              // nil, unless it is the launcher's own
+	paused             map[pausedRequest]bool // true: the request waits for credentials
+	waitingForDebugger map[string]bool        // CDP sessions whose target waits for a debugger
+	fenced             bool                   // see Fence: requests that pause are failed
+	freed              bool                   // see Free: targets that wait are resumed
+
+	log commandLog
+}
+
+func newClientSession(m *Mux, id string, token lease.Token) *ClientSession {
+	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}}
+}
+
+// inheritSessions registers what an earlier launcher left open. It comes before the
+// first read, since the pipe may hold what Chrome has reported of it in the meantime.
+func (m *Mux) inheritSessions() {
+	if m.ledger == nil {
+		return
+	}
+	for _, found := range m.ledger.inherited {
+		s := newClientSession(m, found.id, found.token)
+		s.inherited, s.paused = true, found.paused
+		m.owners[s.id] = s
+		for _, child := range found.children {
+			m.owners[child] = s
+			s.waitingForDebugger[child] = true // it may be so; to resume one that is not does no harm
+		}
+		m.inherited = append(m.inherited, s)
+	}
+}
+
+// Left returns the sessions that an earlier launcher left open, by the token of the
+// lease that they were opened under; 0 stands for that launcher itself. Their clients
+// are gone: call Fence on each before anything else.
+func (m *Mux) Left() map[lease.Token][]*ClientSession {
+	byToken := map[lease.Token][]*ClientSession{}
+	for _, s := range m.inherited {
+		byToken[s.token] = append(byToken[s.token], s)
+	}
+	return byToken
+}
+
+// deliver hands a message of the browser to the connection or the observer. It returns
+// true if msg is kept.
+func (s *ClientSession) deliver(parsed browserMessage, msg []byte) (kept bool) {
+	s.mu.Lock()
+	conn, observer := s.conn, s.observer
+	s.mu.Unlock()
+	switch {
+	case conn != nil:
+		s.mux.sentToClient = true
+		return conn.deliver(parsed, msg)
+	case observer != nil:
+		observer.deliver(parsed, msg)
+	}
+	return false
+}
+
+// hasObserver tells whether the session is the launcher's own.
+func (s *ClientSession) hasObserver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.observer != nil
+}
+
+// childAttached is called when a CDP session was opened under this one.
+func (s *ClientSession) childAttached(sessionID string, waiting bool) {
+	if !waiting {
+		return
+	}
+	s.mu.Lock()
+	s.waitingForDebugger[sessionID] = true
+	freed := s.freed
+	s.mu.Unlock()
+	if freed {
+		s.mux.post(oneWay(sessionID, "Runtime.runIfWaitingForDebugger", nil))
+	}
+}
+
+// childDetached is called when a CDP session that was opened under this one has ended.
+func (s *ClientSession) childDetached(sessionID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waitingForDebugger, sessionID)
+	for r := range s.paused {
+		if r.sessionID == sessionID {
+			delete(s.paused, r)
+		}
+	}
+}
+
+// Fence ends what the session's client could still cause: every request that it had
+// paused is failed, and so is every one that pauses from now on. The session stays
+// open.
+func (s *ClientSession) Fence() {
+	s.mu.Lock()
+	s.fenced = true
+	paused := s.paused
+	s.paused = map[pausedRequest]bool{}
+	s.mu.Unlock()
+	for r, auth := range paused {
+		_ = s.mux.send(nil, failCommand(r, auth), nil) // fails if the browser is gone, which then sends nothing
+		s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
+	}
+}
+
+// Free removes what a vanished client left in the way of the client that took its
+// place: targets that wait for its debugger are resumed, and the sessions on which it
+// intercepts requests are detached. Fence has to come first. The contexts that the
+// client made stay, and their pages with them.
+func (s *ClientSession) Free() {
+	s.mu.Lock()
+	s.freed = true
+	waiting := s.waitingForDebugger
+	s.waitingForDebugger = map[string]bool{}
+	s.mu.Unlock()
+	s.mux.post(oneWay(s.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
+	for sessionID := range waiting {
+		s.mux.post(oneWay(sessionID, "Runtime.runIfWaitingForDebugger", nil))
+	}
+	s.mux.mu.Lock()
+	var children []string
+	for sessionID, owner := range s.mux.owners {
+		if owner == s && sessionID != s.id {
+			children = append(children, sessionID)
+		}
+	}
+	s.mux.mu.Unlock()
+	for _, sessionID := range children {
+		s.mux.post(oneWay(s.id, "Target.detachFromTarget", map[string]string{"sessionId": sessionID}))
+	}
+}
+
+// Close detaches the session in Chrome: contexts that its client had made to end with
+// it are disposed of, and requests that are still paused are sent.
+func (s *ClientSession) Close(ctx context.Context) error {
+	err := s.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": s.id}, nil)
+	s.mux.mu.Lock()
+	for sessionID, owner := range s.mux.owners {
+		if owner == s {
+			delete(s.mux.owners, sessionID)
+			delete(s.mux.clientTargets, sessionID)
+		}
+	}
+	s.mux.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("closing a peer: %w", err)
+	}
+	s.mux.ledger.append(lineClosed, s.id)
+	return nil
+}

@@ -1,0 +1,129 @@
+package cdpproxy
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"leasehold/internal/boottime"
+)
+
+// Command is one that a client sent and that passed the fence. It holds nothing of the
+// command's parameters.
+type Command struct {
+	// At is when it passed the fence, by the wall clock.
+	At time.Time
+	// Session is the CDP session that the command was for, and Target the id of what
+	// that was attached to. Both are empty for the connection's browser session.
+	Session, Target string
+	Method          string
+}
+
+// commandLogLength is how many commands a log holds.
+const commandLogLength = 256
+
+// commandLog holds the last commands of a connection. It is written on the data path,
+// so there it takes no lock, reads no clock and allocates nothing: add is called with
+// the connection's mutex held anyway, and stamp is given the time that the fence read.
+type commandLog struct {
+	ring    []loggedCommand // grows to commandLogLength, and is a ring from then on
+	added   int             // commands that were ever added
+	drained int             // of those, how many drain has seen
+
+	mu      sync.Mutex
+	targets map[string]string // by CDP session, also of sessions that have ended
+}
+
+// loggedCommand cuts off what it has no room for.
+type loggedCommand struct {
+	// at is zero until the command has passed the fence. It is accessed atomically.
+	at                    int64
+	sessionLen, methodLen uint8
+	session               [32]byte // as long as Chrome's session ids are
+	method                [54]byte
+}
+
+// add adds a command that is about to be sent. The connection's mutex is held.
+func (l *commandLog) add(sessionID, method []byte) {
+	if len(l.ring) < commandLogLength {
+		l.ring = append(l.ring, loggedCommand{})
+	}
+	c := &l.ring[l.added%commandLogLength]
+	atomic.StoreInt64(&c.at, 0)
+	c.sessionLen = uint8(copy(c.session[:], sessionID))
+	c.methodLen = uint8(copy(c.method[:], method))
+	l.added++
+}
+
+// stamp sets when the last n commands that were added passed the fence. Only the
+// goroutine that adds may call it.
+func (l *commandLog) stamp(n int, at boottime.Instant) {
+	for i := max(0, l.added-min(n, commandLogLength)); i < l.added; i++ {
+		atomic.StoreInt64(&l.ring[i%commandLogLength].at, int64(at))
+	}
+}
+
+// maxTargets is of how many sessions a log knows the targets. With more, it forgets all
+// of them and begins again.
+const maxTargets = 2048
+
+// setTarget says what a CDP session is attached to.
+func (l *commandLog) setTarget(sessionID, target string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.targets == nil || len(l.targets) >= maxTargets {
+		l.targets = map[string]string{}
+	}
+	l.targets[sessionID] = target
+}
+
+// drain returns the commands that were added since the last drain and passed the fence,
+// oldest first, and how many were overwritten by later ones. The caller holds the
+// connection's mutex, unless the connection is gone.
+func (l *commandLog) drain() (commands []Command, missed int) {
+	now, wall := boottime.Now(), time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	from := max(l.drained, l.added-commandLogLength)
+	missed = from - l.drained
+	for i := from; i < l.added; i++ {
+		c := &l.ring[i%commandLogLength]
+		at := boottime.Instant(atomic.LoadInt64(&c.at))
+		if at == 0 {
+			continue
+		}
+		sessionID := string(c.session[:c.sessionLen])
+		commands = append(commands, Command{
+			At: wall.Add(at.Sub(now)), Session: sessionID, Target: l.targets[sessionID], Method: string(c.method[:c.methodLen]),
+		})
+	}
+	l.drained = l.added
+	return commands, missed
+}
+
+// Commands returns the last commands that the session's client sent since Commands was
+// called before, oldest first, and how many more there were.
+func (s *ClientSession) Commands() (commands []Command, missed int) {
+	s.mu.Lock()
+	conn, page := s.conn, s.defaultID
+	if page == s.id {
+		page = ""
+	}
+	s.mu.Unlock()
+	if conn != nil {
+		conn.mu.Lock()
+		defer conn.mu.Unlock()
+	}
+	commands, missed = s.log.drain()
+	if page == "" {
+		return commands, missed
+	}
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	for i := range commands { // on the socket of a page, messages name no session
+		if commands[i].Session == "" {
+			commands[i].Session, commands[i].Target = page, s.log.targets[page]
+		}
+	}
+	return commands, missed
+}

@@ -1,0 +1,158 @@
+package cdpproxy
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+
+	"github.com/gobwas/ws"
+)
+
+// largeMessage is the smallest message, in bytes, that is written from the buffer that
+// it was read into, without a copy.
+const largeMessage = 128 << 10
+
+// deliver queues a message of the browser. The loop calls it, and calls flush when it
+// has no more messages. deliver returns true if the connection keeps msg.
+func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
+	own := string(parsed.sessionID) == c.session.defaultID
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return false
+	}
+	if parsed.isReply {
+		ids := c.pending[string(parsed.sessionID)]
+		if own {
+			ids = c.pending[""]
+		}
+		continued, ok := ids[parsed.id]
+		if !ok {
+			return false // the reply to a command of the launcher's own
+		}
+		delete(ids, parsed.id)
+		c.session.mux.inFlight.Add(-1)
+		c.session.mux.repliedToClient = true
+		switch {
+		case continued != nil && parsed.isError:
+			c.session.restorePaused(continued)
+		case continued != nil:
+			c.session.mux.ledger.append(lineSettled, continued.request.sessionID, continued.request.requestID)
+		}
+	}
+	if c.tooSlow() {
+		return false
+	}
+	if own {
+		msg[parsed.bodyEnd] = '}'
+		msg = msg[:parsed.bodyEnd+1]
+	}
+	if !parsed.isReply {
+		msg = c.session.mux.hideObserver(msg)
+	}
+	if len(msg) >= largeMessage && c.out.size == 0 && c.fd >= 0 {
+		return c.deliverLarge(msg)
+	}
+	c.out.add(ws.OpText, msg)
+	if !c.queuedForFlush {
+		c.queuedForFlush = true
+		c.session.mux.unflushed = append(c.session.mux.unflushed, c)
+	}
+	return false
+}
+
+// deliverLarge writes what the socket takes at once. It keeps the rest, without a copy
+// if that is large, and tells whether it did so. c.mu is held.
+func (c *Conn) deliverLarge(msg []byte) (kept bool) {
+	var space [maxHeader]byte
+	header := appendHeader(space[:0], ws.OpText, len(msg))
+	n, err := writeParts(c.fd, header, msg)
+	if err != nil {
+		c.dropOutput(err)
+		return false
+	}
+	if n < len(header) {
+		c.out.addShared(slices.Clone(header[n:]))
+		n = len(header)
+	}
+	msg = msg[n-len(header):]
+	if kept = len(msg) >= largeMessage; !kept {
+		msg = slices.Clone(msg)
+	}
+	c.out.addShared(msg)
+	c.blocked = c.out.size > 0
+	return kept
+}
+
+// push queues a frame of the launcher's own. flush has to follow.
+func (c *Conn) push(op ws.OpCode, payload []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.cut && !c.tooSlow() {
+		c.out.add(op, payload)
+	}
+}
+
+// Notify sends a CDP event on every CDP session on which the client used the Lease
+// domain. On others it would not expect the event.
+func (c *Conn) Notify(method string, params any) {
+	c.mu.Lock()
+	sessions := make([]string, 0, len(c.leaseSessions))
+	for s := range c.leaseSessions {
+		sessions = append(sessions, s)
+	}
+	c.mu.Unlock()
+	for _, s := range sessions {
+		msg, err := json.Marshal(struct {
+			Method    string `json:"method"`
+			Params    any    `json:"params"`
+			SessionID string `json:"sessionId,omitempty"`
+		}{method, params, s})
+		if err == nil {
+			c.push(ws.OpText, msg)
+		}
+	}
+	c.flush()
+}
+
+// flush writes what the socket takes of what is queued, and leaves the rest to the loop.
+func (c *Conn) flush() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queuedForFlush = false
+	if c.blocked {
+		return
+	}
+	if c.writeOut(); c.blocked {
+		_ = c.session.mux.wake() // can only fail for a connection that joins
+	}
+}
+
+// writable goes on writing after the socket had taken no more.
+func (c *Conn) writable() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blocked {
+		c.writeOut()
+	}
+}
+
+// writeOut writes what the socket takes of what is queued. c.mu is held.
+func (c *Conn) writeOut() {
+	if c.fd < 0 || c.out.size == 0 {
+		return
+	}
+	if err := c.out.write(c.fd); err != nil {
+		c.dropOutput(err)
+		return
+	}
+	c.blocked = c.out.size > 0
+}
+
+// dropOutput gives up what is queued for a client that is gone. The loop then ends the
+// connection. c.mu is held.
+func (c *Conn) dropOutput(err error) {
+	c.writeErr = os.NewSyscallError("write", err)
+	c.out, c.blocked = outbox{}, false
+	_ = c.session.mux.wake() // can only fail for a connection that joins
+}

@@ -1,0 +1,121 @@
+package cdpproxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/gobwas/ws"
+)
+
+// The close codes of the public contract.
+const (
+	CloseNormal       = 1000
+	CloseBadData      = 1003
+	CloseTooSlow      = 1008
+	CloseTooBig       = 1009
+	CloseExpired      = 4408
+	CloseFenced       = 4409
+	CloseQuarantined  = 4410
+	CloseCrashed      = 4411
+	CloseShuttingDown = 4503
+)
+
+const (
+	// cutGrace is how long a client that was cut off may take to read the reason and
+	// to answer the close frame.
+	cutGrace = 2 * time.Second
+	// refuseGrace is for a client that was refused while it was still sending. Each
+	// time that it sends more it gets another cutGrace, until this has passed.
+	refuseGrace = 10 * time.Second
+)
+
+// End is how a connection ended.
+type End struct {
+	// Clean says that the client began the close handshake.
+	Clean bool
+	// Cut says that the launcher ended it.
+	Cut bool
+	// Err is why it ended otherwise: the client broke the protocol or left without
+	// the handshake, or the connection could not be served.
+	Err error
+}
+
+// Cut ends the connection from the launcher's side: each command in flight gets one
+// error with the reason, and the close frame follows at once. code is one of the close
+// codes. Of the reason the client gets at most 123 bytes.
+func (c *Conn) Cut(code int, reason string) {
+	c.mu.Lock()
+	c.cutLocked(code, reason)
+	c.mu.Unlock()
+	c.flush()
+}
+
+// cutLocked is Cut without the flush. c.mu is held.
+func (c *Conn) cutLocked(code int, reason string) {
+	if c.cut {
+		return
+	}
+	for sessionID, ids := range c.pending {
+		if c.closingBrowser {
+			break // the client asked for the end: Chrome would not answer these either
+		}
+		for id := range ids {
+			m := map[string]any{"id": id, "error": &Error{codeServer, "leasehold: " + reason}}
+			if sessionID != "" {
+				m["sessionId"] = sessionID
+			}
+			if msg, err := json.Marshal(m); err == nil {
+				c.out.add(ws.OpText, msg)
+			}
+		}
+	}
+	c.forgetPending()
+	c.out.add(ws.OpClose, ws.NewCloseFrameBody(ws.StatusCode(code), clipReason(reason)))
+	c.cut = true
+	if c.fd >= 0 {
+		c.startEndTimeout()
+		_ = c.session.mux.wake() // for the deadline; can only fail for a connection that joins
+	}
+}
+
+// tooSlow cuts off a client for which more than MaxQueued waits. c.mu is held.
+func (c *Conn) tooSlow() bool {
+	if c.out.size <= MaxQueued {
+		return false
+	}
+	c.cutLocked(CloseTooSlow, fmt.Sprintf("the client does not read: more than %d bytes wait for it", MaxQueued))
+	return true
+}
+
+// startEndTimeout limits how long the rest of a connection may take that was cut or is
+// ending. c.mu is held.
+func (c *Conn) startEndTimeout() {
+	if c.deadline.IsZero() {
+		c.deadline = time.Now().Add(cutGrace)
+	}
+}
+
+// clipReason shortens a close reason to what a close frame holds.
+func clipReason(s string) string {
+	const longest = 123
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "")
+	}
+	return s
+}
+
+// enter goes on to a later phase. Of several ends the first counts.
+func (c *Conn) enter(to phase, end End) {
+	c.mu.Lock()
+	if c.phase == reading {
+		c.end = end
+		c.end.Cut = c.cut
+		c.cut = true
+		c.forgetPending()
+		c.startEndTimeout()
+	}
+	c.mu.Unlock()
+	c.phase = to
+}

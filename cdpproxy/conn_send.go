@@ -1,0 +1,169 @@
+package cdpproxy
+
+import (
+	"errors"
+	"slices"
+)
+
+// stagedCommand is a command that is about to be sent.
+type stagedCommand struct {
+	command
+	undo
+}
+
+// undo is what has to be undone if a command does not reach the browser.
+type undo struct {
+	ids       map[int64]*continuedRequest // the command's id is among these
+	continued *continuedRequest           // nil: the command continues none
+}
+
+// stage adds the client's command to what the next commit sends. From the first staged
+// command until the commit the connection holds Mux.writing. stage returns false if
+// another message is being written.
+func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
+	m := c.session.mux
+	if len(c.staged) == 0 {
+		if !m.writing.TryLock() {
+			return false
+		}
+		m.scratch = m.scratch[:0]
+	}
+	u, ok := c.register(cmd)
+	if !ok {
+		if len(c.staged) == 0 {
+			m.writing.Unlock()
+		}
+		return true
+	}
+	c.staged = append(c.staged, stagedCommand{cmd, u})
+	head, tail := c.browserParts(cmd, msg)
+	if len(head) > smallMessage {
+		c.commitLarge(head, append(tail, 0), owned)
+		return true
+	}
+	m.scratch = append(append(append(m.scratch, head...), tail...), 0)
+	if len(m.scratch) > smallMessage {
+		c.commit()
+	}
+	return true
+}
+
+// register makes a command one that is in flight. It returns false after a cut.
+func (c *Conn) register(cmd command) (undo, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return undo{}, false
+	}
+	sessionID := c.session.defaultID
+	ids := c.pending[""]
+	if cmd.hasSession {
+		if ids = c.pending[string(cmd.sessionID)]; ids == nil {
+			ids = map[int64]*continuedRequest{}
+			c.pending[string(cmd.sessionID)] = ids
+		}
+	}
+	u := undo{ids: ids}
+	if cmd.tracked() {
+		if cmd.hasSession {
+			sessionID = string(cmd.sessionID)
+		}
+		u.continued = c.session.trackCommand(cmd, sessionID)
+	}
+	if _, again := ids[cmd.id]; !again {
+		c.session.mux.inFlight.Add(1)
+	}
+	ids[cmd.id] = u.continued
+	c.session.log.add(cmd.sessionID, cmd.method)
+	return u, true
+}
+
+// browserParts returns the message as the browser is to get it, in two parts. A message
+// that names no session gets the connection's.
+func (c *Conn) browserParts(cmd command, msg []byte) (head, tail []byte) {
+	if cmd.hasSession {
+		return msg, nil
+	}
+	return msg[:cmd.lastBrace], c.suffix
+}
+
+// commit sends what is staged, if anything is.
+func (c *Conn) commit() { c.commitLarge(nil, nil, true) }
+
+// commitLarge sends what is staged. head and tail are the last message of it, unless
+// they are empty: a large message is not copied to Mux.scratch like the others.
+func (c *Conn) commitLarge(head, tail []byte, owned bool) {
+	if len(c.staged) == 0 {
+		return
+	}
+	m := c.session.mux
+	rest, err := m.begin(c.fence, head, tail)
+	if err == nil {
+		c.session.log.stamp(len(c.staged), m.passedAt)
+		m.noteActivity(m.passedAt, c.staged...)
+	}
+	if err != nil || len(rest) == 0 {
+		m.writing.Unlock()
+	}
+	if err == nil && len(rest) == 0 {
+		m.commandSent = true
+		c.staged = c.staged[:0]
+		return
+	}
+	list := c.staged
+	c.staged = nil
+	for i := range list {
+		list[i].command = list[i].clone()
+	}
+	if err != nil {
+		c.offload(func() { c.failUnsent(err, list...) })
+		return
+	}
+	// The pipe is full. The goroutine that waits for it goes on holding Mux.writing,
+	// and so may use what is in scratch.
+	if !owned {
+		for i := range rest {
+			rest[i] = slices.Clone(rest[i])
+		}
+	}
+	c.offload(func() { c.failUnsent(m.finish(rest), list...) })
+}
+
+// failUnsent undoes what was noted of commands that could not be sent, and answers each
+// with the error. It does nothing if err is nil.
+func (c *Conn) failUnsent(err error, list ...stagedCommand) {
+	if err == nil {
+		return
+	}
+	for _, s := range list {
+		c.mu.Lock()
+		if _, ok := s.ids[s.id]; ok {
+			delete(s.ids, s.id)
+			if c.pending != nil {
+				c.session.mux.inFlight.Add(-1)
+			}
+		}
+		c.mu.Unlock()
+		c.session.restorePaused(s.continued)
+		if !errors.Is(err, ErrBrowserGone) {
+			c.handler.Refused(string(s.method))
+		}
+		c.reply(s.command, nil, &Error{codeServer, err.Error()})
+	}
+}
+
+// forgetPending forgets the commands in flight. The browser may still refuse them, and
+// nobody would see it: the requests that they continue count as paused again, so that
+// Fence fails each that is. For one that is not paused any more that has no effect.
+// c.mu is held.
+func (c *Conn) forgetPending() {
+	n := 0
+	for _, ids := range c.pending {
+		n += len(ids)
+		for _, continued := range ids {
+			c.session.restorePaused(continued)
+		}
+	}
+	c.pending = nil
+	c.session.mux.inFlight.Add(int32(-n))
+}

@@ -1,0 +1,81 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/gobwas/ws"
+	"golang.org/x/sys/unix"
+)
+
+// offline is a Mux without a loop, for connections without a socket: the test calls what
+// the loop would call.
+type offline struct {
+	mux      *Mux
+	commands int // the browser's end of the pipe
+}
+
+func newOffline(t testing.TB) *offline {
+	t.Helper()
+	var p [2]int
+	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	out := os.NewFile(uintptr(p[1]), "commands")
+	t.Cleanup(func() { _ = out.Close(); _ = unix.Close(p[0]) })
+	raw, err := out.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Mux{commands: out, rawCommands: raw, effect: testEffect, wakeup: -1, events: -1, owners: map[string]*ClientSession{}}
+	m.onWritable = m.writeOnce
+	return &offline{mux: m, commands: p[0]}
+}
+
+// conn returns a new connection, whose browser session is "S".
+func (b *offline) conn() *Conn {
+	s := &ClientSession{mux: b.mux, id: "S", defaultID: "S"}
+	b.mux.owners["S"] = s
+	return &Conn{
+		session: s, fence: open(), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
+		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: append(append([]byte(nil), sessionKey...), `S"}`...),
+	}
+}
+
+// read returns what the browser was sent since the last read.
+func (b *offline) read() []byte {
+	var all []byte
+	for buf := make([]byte, 64<<10); ; {
+		n, err := unix.Read(b.commands, buf)
+		if n <= 0 || err != nil {
+			return all
+		}
+		all = append(all, buf[:n]...)
+	}
+}
+
+// noHandler is a Handler that does nothing.
+type noHandler struct{}
+
+func (noHandler) Lease(context.Context, string, json.RawMessage) (any, *Error) {
+	return struct{}{}, nil
+}
+
+func (noHandler) ClosingPage() {}
+
+func (noHandler) CloseBrowser() {}
+
+func (noHandler) Refused(string) {}
+
+// clientFrame is a client's frame as another library writes it.
+func clientFrame(first byte, payload string) []byte {
+	var b bytes.Buffer
+	mask := [4]byte{1, 0x80, 0xff, 7}
+	_ = ws.WriteHeader(&b, ws.Header{Fin: first&0x80 != 0, Rsv: first >> 4 & 7, OpCode: ws.OpCode(first & 15), Masked: true, Mask: mask, Length: int64(len(payload))})
+	p := []byte(payload)
+	ws.Cipher(p, mask, 0)
+	return append(b.Bytes(), p...)
+}

@@ -1,0 +1,72 @@
+package cdpproxy
+
+import "encoding/json"
+
+// pausedRequest names a request that a client has paused by the Fetch domain.
+type pausedRequest struct{ sessionID, requestID string }
+
+// continuedRequest is a paused request that a command in flight continues, fulfills or
+// fails. It counts as paused again if the fence or the browser refuses the command.
+type continuedRequest struct {
+	request pausedRequest
+	auth    bool // it waits for credentials
+}
+
+// requestPaused is called when a request waits for the client: for credentials, if auth
+// is set.
+func (s *ClientSession) requestPaused(r pausedRequest, auth bool) {
+	s.mu.Lock()
+	fenced := s.fenced
+	if !fenced {
+		s.paused[r] = auth
+	}
+	s.mu.Unlock()
+	if fenced {
+		s.mux.post(failCommand(r, auth))
+		return
+	}
+	s.mux.ledger.append(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
+}
+
+// trackCommand updates what is paused and what waits for a debugger by a command of the
+// client. It returns the request that the command continues, or nil.
+func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequest {
+	switch string(c.method) {
+	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
+		var params struct {
+			RequestID string `json:"requestId"`
+		}
+		if len(c.params) > 0 && json.Unmarshal(c.params, &params) == nil && params.RequestID != "" {
+			r := pausedRequest{sessionID, params.RequestID}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if auth, ok := s.paused[r]; ok {
+				delete(s.paused, r)
+				return &continuedRequest{r, auth}
+			}
+		}
+	case "Runtime.runIfWaitingForDebugger":
+		s.mu.Lock()
+		delete(s.waitingForDebugger, sessionID)
+		s.mu.Unlock()
+	}
+	return nil
+}
+
+// restorePaused makes a request paused again whose command was refused. nil is none.
+func (s *ClientSession) restorePaused(c *continuedRequest) {
+	if c != nil {
+		s.requestPaused(c.request, c.auth)
+	}
+}
+
+// failCommand is the command that ends a paused request without sending it. Nothing
+// else does: to close the target, the session or the browser would send the request.
+func failCommand(r pausedRequest, auth bool) []byte {
+	if auth {
+		return oneWay(r.sessionID, "Fetch.continueWithAuth", map[string]any{
+			"requestId": r.requestID, "authChallengeResponse": map[string]string{"response": "CancelAuth"},
+		})
+	}
+	return oneWay(r.sessionID, "Fetch.failRequest", map[string]string{"requestId": r.requestID, "errorReason": "Aborted"})
+}

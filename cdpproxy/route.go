@@ -1,0 +1,191 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+
+	"leasehold/internal/boottime"
+)
+
+// Traffic is something that a page sent or printed, as the browser reported it on one
+// browser session. If several sessions get the event, each of them is reported.
+type Traffic struct {
+	// Method is the CDP event: Network.requestWillBeSent (of an unsafe HTTP method) or
+	// Network.webSocketFrameSent; or, if a client turned them on,
+	// Runtime.consoleAPICalled or Runtime.exceptionThrown.
+	Method string
+	// Params are the event's. Those of something printed are nil if they are longer
+	// than MaxPrinted.
+	Params json.RawMessage
+	// Acted is what Mux.Acted returned when a page sent this. Zero for what it printed.
+	Acted boottime.Instant
+}
+
+// MaxPrinted is the size, in bytes, of the longest parameters of something printed that
+// are reported.
+const MaxPrinted = 16 << 10
+
+var (
+	attachedEvent  = []byte(`{"method":"Target.attachedToTarget",`)
+	detachedEvent  = []byte(`{"method":"Target.detachedFromTarget",`)
+	pausedEvent    = []byte(`{"method":"Fetch.requestPaused",`)
+	authEvent      = []byte(`{"method":"Fetch.authRequired",`)
+	requestEvent   = []byte(`{"method":"Network.requestWillBeSent",`)
+	frameSentEvent = []byte(`{"method":"Network.webSocketFrameSent",`)
+	methodMember   = []byte(`"method":"`)
+	consoleEvent   = []byte(`{"method":"Runtime.consoleAPICalled",`)
+	exceptionEvent = []byte(`{"method":"Runtime.exceptionThrown",`)
+
+	targetCreatedEvent = []byte(`{"method":"Target.targetCreated",`)
+	targetChangedEvent = []byte(`{"method":"Target.targetInfoChanged",`)
+	attachedTrue       = []byte(`"attached":true`)
+	attachedFalse      = []byte(`"attached":false`)
+)
+
+// route hands one message of the browser to the client session or the call that it
+// belongs to. It returns true if the message is kept without a copy.
+func (m *Mux) route(msg []byte) bool {
+	if len(msg) < 2 || msg[len(msg)-1] != '}' {
+		return false
+	}
+	parsed := parseBrowserMessage(msg)
+	m.replySeen = m.replySeen || parsed.isReply
+	if len(parsed.sessionID) == 0 {
+		if parsed.isReply {
+			m.calls.complete(parsed.id, msg)
+		}
+		return false
+	}
+	m.mu.Lock()
+	s := m.owners[string(parsed.sessionID)]
+	m.mu.Unlock()
+	if s == nil {
+		return false
+	}
+	if parsed.isReply {
+		m.noteOpened(msg)
+	} else {
+		m.trackEvent(s, parsed, msg)
+	}
+	return s.deliver(parsed, msg)
+}
+
+// trackEvent updates what is known by an event for a client session: which CDP sessions
+// are open and which requests are paused. It reports what pages send and print.
+func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
+	switch {
+	case bytes.HasPrefix(msg, attachedEvent), bytes.HasPrefix(msg, detachedEvent):
+		var e struct {
+			Params struct {
+				SessionID  string `json:"sessionId"`
+				Waiting    bool   `json:"waitingForDebugger"`
+				TargetInfo struct {
+					TargetID string `json:"targetId"`
+				} `json:"targetInfo"`
+			} `json:"params"`
+		}
+		if json.Unmarshal(msg, &e) != nil || e.Params.SessionID == "" {
+			return
+		}
+		if bytes.HasPrefix(msg, detachedEvent) {
+			m.mu.Lock()
+			delete(m.owners, e.Params.SessionID)
+			delete(m.clientTargets, e.Params.SessionID)
+			m.mu.Unlock()
+			m.ledger.append(lineDetached, e.Params.SessionID)
+			s.childDetached(e.Params.SessionID)
+			return
+		}
+		m.mu.Lock()
+		m.owners[e.Params.SessionID] = s
+		if !s.hasObserver() && !s.inherited {
+			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
+		}
+		m.mu.Unlock()
+		m.ledger.append(lineAttached, s.id, e.Params.SessionID)
+		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
+		s.childAttached(e.Params.SessionID, e.Params.Waiting)
+	case bytes.HasPrefix(msg, pausedEvent), bytes.HasPrefix(msg, authEvent):
+		var e struct {
+			Params struct {
+				RequestID string `json:"requestId"`
+			} `json:"params"`
+		}
+		if json.Unmarshal(msg, &e) == nil {
+			s.requestPaused(pausedRequest{string(parsed.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authEvent))
+		}
+	case bytes.HasPrefix(msg, requestEvent):
+		if unsafeRequest(msg) {
+			m.reportTraffic("Network.requestWillBeSent", msg)
+		}
+	case bytes.HasPrefix(msg, frameSentEvent):
+		m.reportTraffic("Network.webSocketFrameSent", msg)
+	case bytes.HasPrefix(msg, consoleEvent), bytes.HasPrefix(msg, exceptionEvent):
+		// These come by the thousand, so they are not parsed.
+		method, params := splitEvent(msg, parsed)
+		if len(params) > MaxPrinted {
+			params = nil
+		}
+		m.traffic(Traffic{Method: string(method), Params: bytes.Clone(params)})
+	}
+}
+
+// hideObserver returns an event about a target as it would be if only clients were
+// attached to targets. The launcher's observer is attached to every page, so that none
+// would look free, and a client that waits for a free one would wait for ever.
+func (m *Mux) hideObserver(msg []byte) []byte {
+	if !bytes.HasPrefix(msg, targetCreatedEvent) && !bytes.HasPrefix(msg, targetChangedEvent) {
+		return msg
+	}
+	// Quotes inside a title or URL are escaped, so this is the member itself.
+	at := bytes.LastIndex(msg, attachedTrue)
+	var e struct {
+		Params struct {
+			TargetInfo struct {
+				TargetID string `json:"targetId"`
+				Type     string `json:"type"`
+			} `json:"targetInfo"`
+		} `json:"params"`
+	}
+	// To the target of the browser itself the client is attached, by its own session.
+	if at < 0 || json.Unmarshal(msg, &e) != nil || e.Params.TargetInfo.Type == "browser" {
+		return msg
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, target := range m.clientTargets {
+		if target == e.Params.TargetInfo.TargetID {
+			return msg
+		}
+	}
+	return slices.Concat(msg[:at], attachedFalse, msg[at+len(attachedTrue):])
+}
+
+// unsafeRequest tells whether a Network.requestWillBeSent event is of an HTTP method
+// that may change something. The first "method" member is the event's own, and the next
+// one the request's: quotes inside a URL are escaped.
+func unsafeRequest(msg []byte) bool {
+	rest := msg[len(requestEvent):]
+	i := bytes.Index(rest, methodMember)
+	if i < 0 {
+		return true
+	}
+	rest = rest[i+len(methodMember):]
+	for _, safe := range []string{`GET"`, `HEAD"`, `OPTIONS"`} {
+		if bytes.HasPrefix(rest, []byte(safe)) {
+			return false
+		}
+	}
+	return true
+}
+
+// reportTraffic reports an event of what a page sent.
+func (m *Mux) reportTraffic(method string, msg []byte) {
+	var e struct {
+		Params json.RawMessage `json:"params"`
+	}
+	if json.Unmarshal(msg, &e) == nil {
+		m.traffic(Traffic{Method: method, Params: e.Params, Acted: m.Acted()})
+	}
+}

@@ -19,15 +19,15 @@ type reach struct {
 	browser string
 }
 
-// discovery are Chrome's own HTTP answers, below both kinds of base URL.
-func (s *server) discovery() []route {
+// discoveryRoutes are Chrome's own HTTP answers, below both kinds of base URL.
+func discoveryRoutes() []route {
 	return append(
 		jsonRoutes("/profiles/{profile}", needsToken, (*call).oneShotVersion, (*call).oneShotProtocol, (*call).byIdentity),
 		jsonRoutes("/s/{capability}", needsCapability, version((*call).byCapability), protocol((*call).byCapability), (*call).byCapability)...)
 }
 
-// dedicated is Chrome's own layout, bound to one session.
-func (s *server) dedicated(sessionID string) []route {
+// dedicatedRoutes are Chrome's own layout, bound to one session.
+func dedicatedRoutes(sessionID string) []route {
 	find := func(c *call) (reach, error) { return c.byPort(sessionID) }
 	ws := func(pattern string, serve func(*call) error) route {
 		return route{method: http.MethodGet, pattern: pattern, access: needsNothing, websocket: true, serve: serve}
@@ -58,10 +58,10 @@ func jsonRoutes(base string, a access, version, protocol func(*call) error, find
 		get("/json/protocol", protocol),
 		open,
 		act("/json/activate/{target}", "Target activated", func(c *call, sessionID string) error {
-			return c.svc.ActivateTarget(c.r.Context(), sessionID, c.params["target"])
+			return c.svc.ActivateTarget(c.r.Context(), sessionID, c.param("target"))
 		}),
 		act("/json/close/{target}", "Target is closing", func(c *call, sessionID string) error {
-			return c.svc.CloseTarget(c.r.Context(), sessionID, c.params["target"])
+			return c.svc.CloseTarget(c.r.Context(), sessionID, c.param("target"))
 		}),
 	}
 }
@@ -72,7 +72,7 @@ func (c *call) manifest() (api.Manifest, error) {
 	if c.queryErr != nil {
 		return api.Manifest{}, api.Invalid("", "the query cannot be read: %v", c.queryErr)
 	}
-	m, err := api.ManifestFromQuery(c.params["profile"], c.query)
+	m, err := api.ManifestFromQuery(c.param("profile"), c.query)
 	if err != nil {
 		return api.Manifest{}, err
 	}
@@ -113,7 +113,7 @@ func (c *call) identity() (worker, task string) {
 // byIdentity finds the living session of the profile, worker and task that the
 // URL names.
 func (c *call) byIdentity() (reach, error) {
-	profile := c.params["profile"]
+	profile := c.param("profile")
 	worker, task := c.identity()
 	if task == "" {
 		return reach{}, api.Invalid("task_id", "say which task's browser it is: task=...")
@@ -134,7 +134,7 @@ func (c *call) byIdentity() (reach, error) {
 
 // byCapability finds the session that the path is the key of.
 func (c *call) byCapability() (reach, error) {
-	capability := c.params["capability"]
+	capability := c.param("capability")
 	s, err := c.svc.SessionByCapability(capability)
 	if err != nil {
 		return reach{}, err
@@ -199,7 +199,7 @@ func (c *call) version(webSocketURL string) error {
 // oneShotProtocol needs no session, and uses one that is there.
 func (c *call) oneShotProtocol() error {
 	worker, task := c.identity()
-	s, _ := c.svc.SessionOf(c.params["profile"], worker, task)
+	s, _ := c.svc.SessionOf(c.param("profile"), worker, task)
 	return c.protocol(s.SessionID)
 }
 

@@ -13,14 +13,14 @@ func everyRoute(t *testing.T, check func(t *testing.T, f *fixture, rt route, pat
 	t.Helper()
 	o.Metrics, o.Console = http.NotFoundHandler(), http.NotFoundHandler()
 	f := serve(t, o, nil)
-	for _, rt := range New(nil, Options{}).(*server).routes {
+	for _, rt := range publicRoutes() {
 		t.Run(rt.method+" "+rt.pattern, func(t *testing.T) {
 			path := strings.NewReplacer("{profile}", "p", "{capability}", capability, "{session}", "s", "{target}", "T", "{evidence}", "e", "{part}", "x", "{id}", "i").Replace(rt.pattern)
 			check(t, f, rt, path, rt.websocket)
 		})
 	}
 	dedicated := serveWith(t, o, nil, func(svc api.Service, o Options) http.Handler { return Dedicated(svc, "ses_1", o) })
-	for _, rt := range Dedicated(nil, "ses_1", Options{}).(*server).routes {
+	for _, rt := range dedicatedRoutes("ses_1") {
 		t.Run("dedicated "+rt.method+" "+rt.pattern, func(t *testing.T) {
 			path := strings.NewReplacer("{target}", "T", "{id}", "i").Replace(rt.pattern)
 			check(t, dedicated, rt, path, rt.websocket)

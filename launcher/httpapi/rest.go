@@ -28,8 +28,8 @@ const (
 	abandonTimeout = 2 * time.Minute
 )
 
-// probes are what a supervisor, a scraper and a person look at.
-func (s *server) probes() []route {
+// probeRoutes are what a supervisor, a scraper and a person look at.
+func probeRoutes() []route {
 	get := func(pattern string, a access, serve func(*call) error) route {
 		return route{method: http.MethodGet, pattern: pattern, access: a, serve: serve}
 	}
@@ -71,8 +71,8 @@ func (c *call) ready() error {
 	return &notReady
 }
 
-// rest is the surface under /v1.
-func (s *server) rest() []route {
+// restRoutes are the surface under /v1.
+func restRoutes() []route {
 	do := func(method, path string, serve func(*call) error) route {
 		return route{method: method, pattern: "/v1" + path, serve: serve}
 	}
@@ -214,7 +214,7 @@ func (c *call) sessions() error {
 }
 
 func (c *call) session() error {
-	s, err := c.svc.Session(c.params["session"])
+	s, err := c.svc.Session(c.param("session"))
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (c *call) heartbeat() error {
 	if err := c.decodeWrite(&h, &h.Token, "heartbeat"); err != nil {
 		return err
 	}
-	s, err := c.svc.Heartbeat(c.r.Context(), c.params["session"], h)
+	s, err := c.svc.Heartbeat(c.r.Context(), c.param("session"), h)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (c *call) recorded(t lease.Token, err error) error {
 	return c.json(http.StatusCreated, struct {
 		SessionID string      `json:"session_id"`
 		Token     lease.Token `json:"lease_token"`
-	}{c.params["session"], t})
+	}{c.param("session"), t})
 }
 
 func (c *call) step() error {
@@ -249,7 +249,7 @@ func (c *call) step() error {
 	if err := c.decodeWrite(&s, &s.Token, "step"); err != nil {
 		return err
 	}
-	return c.recorded(s.Token, c.svc.Step(c.r.Context(), c.params["session"], s))
+	return c.recorded(s.Token, c.svc.Step(c.r.Context(), c.param("session"), s))
 }
 
 func (c *call) checkpoint() error {
@@ -257,7 +257,7 @@ func (c *call) checkpoint() error {
 	if err := c.decodeWrite(&p, &p.Token, "checkpoint"); err != nil {
 		return err
 	}
-	return c.recorded(p.Token, c.svc.Checkpoint(c.r.Context(), c.params["session"], p))
+	return c.recorded(p.Token, c.svc.Checkpoint(c.r.Context(), c.param("session"), p))
 }
 
 func (c *call) event() error {
@@ -265,7 +265,7 @@ func (c *call) event() error {
 	if err := c.decodeWrite(&e, &e.Token, "event"); err != nil {
 		return err
 	}
-	return c.recorded(e.Token, c.svc.Event(c.r.Context(), c.params["session"], e))
+	return c.recorded(e.Token, c.svc.Event(c.r.Context(), c.param("session"), e))
 }
 
 // release reads a body or, since some clients send none with DELETE, the query.
@@ -286,7 +286,7 @@ func (c *call) release() error {
 	if err := checkToken(rel.Token); err != nil {
 		return err
 	}
-	s, err := c.svc.Release(c.r.Context(), c.params["session"], rel)
+	s, err := c.svc.Release(c.r.Context(), c.param("session"), rel)
 	if err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (c *call) releaseFromQuery() (api.Release, error) {
 
 // profileID is the profile that the path names.
 func (c *call) profileID() (string, error) {
-	profile := c.params["profile"]
+	profile := c.param("profile")
 	if err := lease.CheckProfileID(profile); err != nil {
 		return "", api.Invalid("profile_id", "%v", err)
 	}
@@ -515,7 +515,7 @@ func (c *call) inspection() error {
 }
 
 func (c *call) evidenceManifest() error {
-	m, err := c.svc.EvidenceManifest(c.r.Context(), c.params["evidence"])
+	m, err := c.svc.EvidenceManifest(c.r.Context(), c.param("evidence"))
 	if err != nil {
 		return err
 	}
@@ -526,7 +526,7 @@ func (c *call) evidenceManifest() error {
 // evidencePart answers with what a page in somebody's account left behind: a
 // browser that shows it must not run it.
 func (c *call) evidencePart() error {
-	b, mediaType, err := c.svc.EvidencePart(c.r.Context(), c.params["evidence"], c.params["part"])
+	b, mediaType, err := c.svc.EvidencePart(c.r.Context(), c.param("evidence"), c.param("part"))
 	if err != nil {
 		return err
 	}

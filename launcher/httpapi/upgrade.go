@@ -18,8 +18,8 @@ import (
 	"leasehold/launcher/api"
 )
 
-// websockets are the upgrades of both forms.
-func (s *server) websockets() []route {
+// connectRoutes are the upgrades of both forms.
+func connectRoutes() []route {
 	ws := func(pattern string, a access, serve func(*call) error) route {
 		return route{method: http.MethodGet, pattern: pattern, access: a, websocket: true, serve: serve}
 	}
@@ -57,7 +57,7 @@ func (c *call) connectByCapability() error {
 	if err != nil {
 		return err
 	}
-	if profile := c.params["profile"]; profile != r.session.ProfileID {
+	if profile := c.param("profile"); profile != r.session.ProfileID {
 		return api.Invalid("profile_id", "the URL names profile %s, its session is on another", clip(profile))
 	}
 	return c.connect(r.session.SessionID, "")
@@ -70,7 +70,7 @@ func connectTarget(find func(*call) (reach, error)) func(*call) error {
 		if err != nil {
 			return err
 		}
-		return c.connect(r.session.SessionID, c.params["target"])
+		return c.connect(r.session.SessionID, c.param("target"))
 	}
 }
 

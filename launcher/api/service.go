@@ -49,6 +49,9 @@ type Write struct {
 	Token lease.Token `json:"lease_token"`
 }
 
+// LeaseToken returns the token that the write carries.
+func (w Write) LeaseToken() lease.Token { return w.Token }
+
 // Heartbeat says that the worker lives, and optionally what it does.
 type Heartbeat struct {
 	Write

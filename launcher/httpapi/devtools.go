@@ -276,6 +276,5 @@ func (c *call) onTarget(find func(*call) (reach, error), what func(*call, string
 	if err := what(c, r.session.SessionID); err != nil {
 		return err
 	}
-	c.bytes(http.StatusOK, "text/plain; charset=utf-8", []byte(done))
-	return nil
+	return c.text(done)
 }

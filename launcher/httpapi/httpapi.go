@@ -207,31 +207,3 @@ func (c *call) log() {
 	}
 	e.Msg("request")
 }
-
-// answer remembers what was answered.
-type answer struct {
-	http.ResponseWriter
-	status int
-	logged bool
-	// beforeServe is called when a websocket is about to be served: its line of
-	// the log should not wait for its end.
-	beforeServe func()
-}
-
-func (a *answer) code() int {
-	if a.status == 0 {
-		return http.StatusOK
-	}
-	return a.status
-}
-
-// WriteHeader notes the status.
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap gives http.ResponseController what is below.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -136,31 +135,4 @@ func reasonPhrase(text string) string {
 		text = text[:maxReason-3] + "..."
 	}
 	return text
-}
-
-// encode writes JSON as people and shell scripts can read it: & stays &.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return b.Bytes(), err
-}
-
-// json answers with a document.
-func (c *call) json(status int, v any) error {
-	body, err := encode(v)
-	if err != nil {
-		return fmt.Errorf("answer: %w", err)
-	}
-	c.bytes(status, "application/json", body)
-	return nil
-}
-
-func (c *call) bytes(status int, mediaType string, body []byte) {
-	h := c.w.Header()
-	h.Set("Content-Type", mediaType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(body) // a client that is gone needs no answer
 }

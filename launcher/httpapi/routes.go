@@ -32,8 +32,11 @@ type route struct {
 	// queryIsURL: what follows the question mark is a URL, as Chrome's
 	// /json/new has it.
 	queryIsURL bool
-	serve      func(*call) error
+	serve      handler
 }
+
+// handler serves a route. An error is answered as a refusal.
+type handler func(*call) error
 
 // publicRoutes are all routes of New. openapi.json describes the same ones.
 func publicRoutes() []route {

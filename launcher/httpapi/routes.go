@@ -40,7 +40,7 @@ type handler func(*call) error
 
 // publicRoutes are all routes of New. openapi.json describes the same ones.
 func publicRoutes() []route {
-	return slices.Concat(probeRoutes(), connectRoutes(), discoveryRoutes(), restRoutes())
+	return slices.Concat(probeRoutes(), upgradeRoutes(), discoveryRoutes(), restRoutes())
 }
 
 // newMux registers the routes with net/http's multiplexer, and handlers for all that

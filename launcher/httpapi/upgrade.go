@@ -18,23 +18,24 @@ import (
 	"leasehold/launcher/api"
 )
 
-// connectRoutes are the upgrades of both forms.
-func connectRoutes() []route {
-	ws := func(pattern string, a access, serve func(*call) error) route {
-		return route{method: http.MethodGet, pattern: pattern, access: a, websocket: true, serve: serve}
-	}
+// upgradeRoutes are the websockets of both forms.
+func upgradeRoutes() []route {
 	return []route{
-		ws("/devtools/browser/{profile}", needsToken, (*call).oneShot),
-		ws("/profiles/{profile}", needsToken, (*call).oneShot),
-		ws("/profiles/{profile}/devtools/browser/{id}", needsToken, (*call).oneShot),
-		ws("/profiles/{profile}/devtools/page/{target}", needsToken, connectTarget((*call).byIdentity)),
-		ws("/s/{capability}/devtools/browser/{profile}", needsCapability, (*call).connectByCapability),
-		ws("/s/{capability}/devtools/page/{target}", needsCapability, connectTarget((*call).byCapability)),
+		upgradeRoute("/devtools/browser/{profile}", needsToken, connectOneShot),
+		upgradeRoute("/profiles/{profile}", needsToken, connectOneShot),
+		upgradeRoute("/profiles/{profile}/devtools/browser/{id}", needsToken, connectOneShot),
+		upgradeRoute("/profiles/{profile}/devtools/page/{target}", needsToken, inSession(byIdentity, connectTarget)),
+		upgradeRoute("/s/{capability}/devtools/browser/{profile}", needsCapability, inSession(byCapability, connectBrowser)),
+		upgradeRoute("/s/{capability}/devtools/page/{target}", needsCapability, inSession(byCapability, connectTarget)),
 	}
 }
 
-// oneShot takes the lease and connects.
-func (c *call) oneShot() error {
+func upgradeRoute(pattern string, a access, serve handler) route {
+	return route{method: http.MethodGet, pattern: pattern, access: a, websocket: true, serve: serve}
+}
+
+// connectOneShot takes the lease and connects.
+func connectOneShot(c *call) error {
 	m, err := c.manifest()
 	if err != nil {
 		return err
@@ -51,27 +52,18 @@ func (c *call) oneShot() error {
 	return c.connect(session.SessionID, "")
 }
 
-// connectByCapability connects to the session that the path is the key of.
-func (c *call) connectByCapability() error {
-	r, err := c.byCapability()
-	if err != nil {
-		return err
-	}
-	if profile := c.param("profile"); profile != r.session.ProfileID {
+// connectBrowser connects to the browser of a session.
+func connectBrowser(c *call, e endpoint) error {
+	if profile := c.param("profile"); profile != e.session.ProfileID {
 		return api.Invalid("profile_id", "the URL names profile %s, its session is on another", clip(profile))
 	}
-	return c.connect(r.session.SessionID, "")
+	return c.connect(e.session.SessionID, "")
 }
 
-// connectTarget connects to one target of a session.
-func connectTarget(find func(*call) (reach, error)) func(*call) error {
-	return func(c *call) error {
-		r, err := find(c)
-		if err != nil {
-			return err
-		}
-		return c.connect(r.session.SessionID, c.param("target"))
-	}
+// connectTarget connects to the target that the path names, and where it names none to
+// the browser of the session.
+func connectTarget(c *call, e endpoint) error {
+	return c.connect(e.session.SessionID, c.param("target"))
 }
 
 const (

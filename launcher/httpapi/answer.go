@@ -8,16 +8,17 @@ import (
 	"strconv"
 )
 
-// answer remembers what was answered.
+// answer is a ResponseWriter that remembers the status.
 type answer struct {
 	http.ResponseWriter
-	status int
+	status int // 0 until there is one
 	logged bool
-	// beforeServe is called when a websocket is about to be served: its line of
-	// the log should not wait for its end.
+	// beforeServe is called before a websocket is served, so that the request's line
+	// in the log does not wait for the connection's end.
 	beforeServe func()
 }
 
+// code is the status for the log.
 func (a *answer) code() int {
 	if a.status == 0 {
 		return http.StatusOK
@@ -25,7 +26,7 @@ func (a *answer) code() int {
 	return a.status
 }
 
-// WriteHeader notes the status.
+// WriteHeader remembers the first status.
 func (a *answer) WriteHeader(status int) {
 	if a.status == 0 {
 		a.status = status
@@ -33,10 +34,10 @@ func (a *answer) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap gives http.ResponseController what is below.
+// Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// encode writes JSON as people and shell scripts can read it: & stays &.
+// encode writes JSON for people and shell scripts: & is not escaped.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -45,7 +46,7 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// json answers with a document.
+// json answers with a JSON document.
 func (c *call) json(status int, v any) error {
 	body, err := encode(v)
 	if err != nil {

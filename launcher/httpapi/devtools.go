@@ -245,7 +245,7 @@ func targets(c *call, e endpoint) error {
 }
 
 func newTarget(c *call, e endpoint) error {
-	open := c.target
+	open := c.openURL
 	if open == "" {
 		open = "about:blank"
 	}

@@ -1,14 +1,14 @@
 // Package httpapi carries the launcher's Service over HTTP: the CDP websocket in
-// its one-shot and its capability form, Chrome's own /json answers around both,
+// its one-shot and its capability form, Chrome's own /json endpoints below both,
 // the REST surface under /v1, its OpenAPI description, and the probes.
 //
-// Every request passes the same guard first (Host, Origin, Sec-Fetch-Site, then
-// the token or the capability in the path); every refusal leaves through the same
-// door, as application/problem+json and, at a websocket upgrade, in the HTTP
-// status line too.
+// Every request passes the same checks first: Host, Origin and Sec-Fetch-Site, then
+// the token or the capability in the path. Every refusal is an
+// application/problem+json document; at a websocket upgrade its reason also stands
+// in the HTTP status line.
 //
-// The package frames no websocket messages: after the 101 an api.Connection has
-// the socket. It needs HTTP/1.1 for that: where TLS is served, "h2" may not be
+// The package does not frame websocket messages: after the 101 the socket belongs to
+// an api.Connection. That needs HTTP/1.1, so where TLS is served "h2" must not be
 // negotiated.
 package httpapi
 
@@ -28,20 +28,21 @@ import (
 
 // Options say how a surface is reached and who may use it.
 type Options struct {
-	// ListenAddr is the host:port that is served; its host may stand in the Host
-	// header.
+	// ListenAddr is the host:port that is served. Requests may name its host in the
+	// Host header.
 	ListenAddr string
-	// AdvertiseURL is how others reach this surface, an http or https URL that
-	// may have a path. Empty: URLs that are handed out repeat the request's Host.
-	// Dedicated ignores it.
+	// AdvertiseURL is the http or https URL, with or without a path, under which
+	// others reach this surface. If it is empty, the URLs in answers repeat the
+	// request's Host. Dedicated ignores it.
 	AdvertiseURL string
-	// Token is what callers have to show; empty: nothing. Dedicated ignores it,
-	// its clients cannot show one.
+	// Token is what callers have to show; if it is empty, nothing. Dedicated ignores
+	// it, since its clients cannot show one.
 	Token string
 	// TLS says that the listener speaks TLS.
 	TLS bool
 	Log zerolog.Logger
-	// Metrics answers /metrics and Console answers /; nil: not_found.
+	// Metrics answers /metrics and Console answers /. Where one is nil, the answer is
+	// not_found.
 	Metrics http.Handler
 	Console http.Handler
 }
@@ -51,9 +52,9 @@ func New(svc api.Service, o Options) http.Handler {
 	return newServer(svc, o, publicRoutes())
 }
 
-// Dedicated serves one session with Chrome's own URL layout at the root, for a
-// port of its own: whoever reaches the port drives the session, so it belongs on
-// loopback. The session is looked up at each request and need not exist before.
+// Dedicated serves one session, with Chrome's own URL layout at the root, on a port of
+// its own. Whoever reaches the port drives the session, so the port belongs on
+// loopback. The session is looked up at each request; it need not exist before.
 func Dedicated(svc api.Service, sessionID string, o Options) http.Handler {
 	o.AdvertiseURL, o.Token = "", ""
 	return newServer(svc, o, dedicatedRoutes(sessionID))
@@ -62,8 +63,8 @@ func Dedicated(svc api.Service, sessionID string, o Options) http.Handler {
 type server struct {
 	svc       api.Service
 	o         Options
-	advertise *url.URL // nil: none
-	hosts     []string // names that may stand in the Host header
+	advertise *url.URL // Options.AdvertiseURL; nil if there is none
+	hosts     []string // names allowed in the Host header, besides localhost and addresses
 	mux       *http.ServeMux
 }
 
@@ -99,13 +100,13 @@ type call struct {
 	// route is that of the path and the method; allow lists the path's methods.
 	route route
 	allow []string
-	// query is without the token; queryErr says that it is malformed.
+	// query is the parsed query without the token; queryErr says that it is malformed.
 	query    url.Values
 	queryErr error
-	// target is the URL of a route whose query is one.
-	target string
-	// shown are the tokens that the caller shows, in the query first.
-	shown        []string
+	// openURL is the URL in the query, on routes whose query holds one.
+	openURL string
+	// tokens are those that the caller shows; the ones in the query come first.
+	tokens       []string
 	tokenInQuery bool
 	upgrade      bool
 	begun        time.Time
@@ -136,10 +137,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.dispatch()
 }
 
-// serve checks and answers a request whose route was found. A route that serves
+// handle checks and answers a request whose route was found. A route that serves
 // nothing stands for a method that the path does not have, and without any methods in
 // allow for a path that does not exist.
-func (c *call) serve(rt route, allow []string) {
+func (c *call) handle(rt route, allow []string) {
 	c.route, c.allow = rt, allow
 	c.parseQuery(c.rawQuery)
 	err := c.guard()
@@ -157,7 +158,7 @@ func (c *call) serve(rt route, allow []string) {
 	}
 }
 
-// admit checks the credential and that the request fits its route.
+// admit checks the credential, and that the request fits its route.
 func (c *call) admit() error {
 	if err := c.authenticate(); err != nil {
 		return err
@@ -188,7 +189,7 @@ func (c *call) unknownPath() error {
 	return api.Refuse(api.CodeNotFound, "%s", detail)
 }
 
-// log writes the request's one line, with the answer that it got.
+// log writes one line about the request and its answer, at the first call.
 func (c *call) log() {
 	if c.w.logged {
 		return

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// access says what a caller has to show for a route.
+// access is the credential that a route asks for.
 type access int
 
 const (
 	needsToken access = iota
-	// needsCapability: the secret in the path, which the handler looks up.
+	// needsCapability: the secret is in the path, and the handler looks it up.
 	needsCapability
 	needsNothing
 )
@@ -25,12 +25,11 @@ type route struct {
 	// segment.
 	pattern string
 	access  access
-	// websocket: only an upgrade is served, otherwise none is.
+	// websocket routes serve upgrades only; no other route serves one.
 	websocket bool
-	// changes: no HEAD, although the method is GET.
+	// changes says that a GET changes something: HEAD is not served.
 	changes bool
-	// queryIsURL: what follows the question mark is a URL, as Chrome's
-	// /json/new has it.
+	// queryIsURL says that the query holds a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
 	serve      handler
 }
@@ -49,7 +48,7 @@ func publicRoutes() []route {
 func newMux(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()
 	to := func(rt route, allow []string) http.HandlerFunc {
-		return func(_ http.ResponseWriter, r *http.Request) { callOf(r).serve(rt, allow) }
+		return func(_ http.ResponseWriter, r *http.Request) { callOf(r).handle(rt, allow) }
 	}
 	allow := map[string][]string{}
 	for _, rt := range routes {
@@ -79,14 +78,14 @@ type callKey struct{}
 // callOf returns the call whose request went through the multiplexer.
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
-// dispatch has the multiplexer find the route, and serves it.
+// dispatch has the multiplexer find the route and call handle.
 //
 // The multiplexer is not given the client's own path: it would redirect a path with
 // doubled slashes or dots, not find one with a slash at its end, which Chrome serves,
 // and refuse the request target "*" with an answer of its own.
 func (c *call) dispatch() {
 	if slices.ContainsFunc(c.segments, unsafeSegment) {
-		c.serve(route{}, nil)
+		c.handle(route{}, nil)
 		return
 	}
 	c.routed = c.r.WithContext(context.WithValue(c.r.Context(), callKey{}, c))

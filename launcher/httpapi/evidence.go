@@ -26,8 +26,8 @@ func answerBundles(c *call, bundles []api.Bundle) error {
 	return answerList(c, bundles)
 }
 
-// answerManifest sends a bundle's manifest byte for byte: its hash is part of the
-// profile's chain of evidence.
+// answerManifest sends a bundle's manifest byte for byte: the hash of these bytes links
+// the profile's next bundle to it.
 func answerManifest(c *call, manifest json.RawMessage) error {
 	c.bytes(http.StatusOK, "application/json", manifest)
 	return nil

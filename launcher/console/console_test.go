@@ -72,7 +72,7 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 	}
 }
 
-// hostile is what a page may have as its title, its URL, or a step's name.
+// hostile is what a page could have as its title or its URL, or a task as a step's name.
 const hostile = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
 
 // backend is a launcher with what a test puts into it. The page reaches it through the
@@ -260,13 +260,13 @@ func records() []lease.Record {
 	}
 }
 
-// view is a browser on the page.
+// view is a browser that shows the page.
 type view struct {
 	t   *testing.T
 	ctx context.Context
 }
 
-// patience bounds waits that end by themselves unless something is broken.
+// patience bounds waits that end sooner unless something is broken.
 const patience = time.Minute
 
 func open(t *testing.T, b *backend, address string) view {
@@ -299,7 +299,7 @@ func (v view) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// until waits for a fact of the page.
+// until waits until a JavaScript expression is true on the page.
 func (v view) until(fact string) {
 	v.t.Helper()
 	wait := `new Promise(done => { const look = () => (` + fact + `) ? done(true) : setTimeout(look, 20); look(); })`
@@ -330,7 +330,7 @@ func TestPersonReviewsAProfileOfHostilePages(t *testing.T) {
 	if seen := v.text(`document.querySelector("#lease").textContent`); !strings.Contains(seen, "Last by hand"+"Eve: looked at the bills "+hostile) {
 		t.Errorf("who had the profile by hand is not shown: %q", seen)
 	}
-	// The picture is there when it has a size.
+	// The picture is loaded when it has a size.
 	v.until(`document.querySelector("#evidence img")?.naturalWidth === 640`)
 	if image := v.text(`document.querySelector("#evidence img").src`); !strings.HasPrefix(image, "blob:") {
 		t.Errorf("screenshot from %q, want a blob", image)
@@ -355,7 +355,7 @@ func TestPersonReviewsAProfileOfHostilePages(t *testing.T) {
 		t.Errorf("elements from hostile text, and the title: %q", injected)
 	}
 
-	// The page refreshes around what was typed.
+	// What was typed survives a refresh of the page.
 	b.mu.Lock()
 	b.refuse = nil
 	b.profiles[3].Reason = "something_new"

@@ -86,7 +86,7 @@ func TestDescriptionFollowsTheTypes(t *testing.T) {
 			continue
 		}
 		want := members(reflect.TypeOf(v))
-		if name == "Record" { // Record.Public leaves these out
+		if name == "Record" { // Record.Public clears these
 			want = slices.DeleteFunc(want, func(m string) bool { return m == "nonce" || m == "outbox" })
 		}
 		got := slices.Sorted(maps.Keys(schema.Value.Properties))

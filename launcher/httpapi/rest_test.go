@@ -174,7 +174,7 @@ func TestClientThatLeavesDuringCreateLeavesNoSession(t *testing.T) {
 	<-asked
 	leave()
 	<-left
-	f.Server.Close() // waits for the request
+	f.Server.Close() // waits until the request is handled
 	f.wantCalls(`Acquire {"worker_id":"127.0.0.1","profile_id":"p"} false`, `Release "ses_1" {"lease_token":42,"outcome":"","reason":"client_gone"}`)
 }
 
@@ -312,7 +312,7 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// conforms checks an answer against what the description says of its route.
+// conforms checks an answer against what the OpenAPI document says about its route.
 func conforms(t *testing.T, doc *openapi3.T, method, path string, r *http.Response, body string) {
 	t.Helper()
 	path, _, _ = strings.Cut(path, "?")

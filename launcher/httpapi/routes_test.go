@@ -57,21 +57,32 @@ func TestRoutesAnswerAsRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(string(recorded), "\n")
+	if len(gotLines) != len(wantLines) {
+		t.Errorf("%d lines, want the %d of %s", len(gotLines), len(wantLines), file)
+	}
 	differences := 0
-	for i := range max(len(gotLines), len(wantLines)) {
-		var got, want string
-		if i < len(gotLines) {
-			got = gotLines[i]
+	for i := range min(len(gotLines), len(wantLines)) {
+		if gotLines[i] != wantLines[i] && differences < 10 {
+			differences++
+			t.Errorf("%s:%d\n got %s\nwant %s", file, i+1, gotLines[i], wantLines[i])
 		}
-		if i < len(wantLines) {
-			want = wantLines[i]
+	}
+}
+
+// TestRecordHasEveryRoute: a route that is added is also added to the record.
+func TestRecordHasEveryRoute(t *testing.T) {
+	for i, routes := range [][]route{publicRoutes(), dedicatedRoutes("ses_1")} {
+		mux, asked := newMux(routes), map[string]bool{}
+		for _, path := range layouts[i].paths {
+			for _, rt := range routes {
+				_, pattern := mux.Handler(httptest.NewRequest(rt.method, path, nil))
+				asked[pattern] = true
+			}
 		}
-		if got == want {
-			continue
-		}
-		t.Errorf("%s:%d\n got %s\nwant %s", file, i+1, got, want)
-		if differences++; differences == 10 {
-			t.Fatal("and more")
+		for _, rt := range routes {
+			if !asked[rt.method+" "+rt.pattern] && !asked[rt.method+" "+rt.pattern+"{$}"] {
+				t.Errorf("%s: no path of the record leads to %s %s", layouts[i].name, rt.method, rt.pattern)
+			}
 		}
 	}
 }

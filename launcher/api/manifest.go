@@ -1,7 +1,7 @@
 // Package api is the outside contract of the sidecar in Go types: the manifest
 // that a worker sends, the answers and refusals it gets, and the Service that
-// the launcher offers to the surfaces that carry them. The command line uses the
-// same types from the other side.
+// the launcher offers to the surfaces that carry them. The command line, a client,
+// uses the same types.
 package api
 
 import (
@@ -20,15 +20,15 @@ import (
 	"leasehold/lease"
 )
 
-// Duration is a length of time: in JSON and queries a string such as "10s" or a
-// number of seconds.
+// Duration is a length of time. In JSON and in queries it is a string such as "10s", or
+// a number of seconds.
 type Duration time.Duration
 
 // MarshalJSON writes the string form.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// UnmarshalJSON reads either form. Its error is one that encoding/json adds the
-// field's name to.
+// UnmarshalJSON reads either form. Its error is of the type to which encoding/json adds
+// the field's name.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	s, err := strconv.Unquote(string(b))
 	if err != nil {
@@ -40,7 +40,7 @@ func (d *Duration) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// ParseDuration reads "10s", "1m30s" or a number of seconds; not below zero.
+// ParseDuration reads "10s", "1m30s" or a number of seconds. It refuses negative ones.
 func ParseDuration(s string) (Duration, error) {
 	if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds >= 0 && seconds < 1e9 {
 		return Duration(seconds * float64(time.Second)), nil
@@ -52,8 +52,8 @@ func ParseDuration(s string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// How a session's worker proves that it lives, and what the end of its last
-// connection means.
+// The values of Manifest.Heartbeat (how a worker proves that it lives), OnClose and
+// OnDrop (what the end of its last connection means) and SessionCookies.
 const (
 	HeartbeatConnection = "connection"
 	HeartbeatExplicit   = "explicit"
@@ -67,9 +67,8 @@ const (
 	CookiesDrop = "drop"
 )
 
-// Manifest is a task's request for a profile. The zero value of a field means
-// its default. Settings of the profile itself can be narrowed here, never
-// widened.
+// Manifest is a task's request for a profile. The zero value of a field means its
+// default. A manifest can narrow the settings of the profile itself, never widen them.
 type Manifest struct {
 	TaskID    string `json:"task_id,omitempty"`
 	WorkerID  string `json:"worker_id,omitempty"`
@@ -96,10 +95,10 @@ type Manifest struct {
 	SessionCookies               string   `json:"session_cookies,omitempty"`
 	KeepWarm                     *bool    `json:"keep_warm,omitempty"`
 
-	// OneShot says that the request came with a websocket upgrade: a session of
-	// the same worker and task is joined, and closing ends it.
+	// OneShot says that the request came with a websocket upgrade: it joins a living
+	// session of the same worker and task, and closing the connection ends the session.
 	OneShot bool `json:"-"`
-	// ByHand is set where a person asks. No manifest can say so.
+	// ByHand is set if a person asks. It cannot be set in a manifest that is sent.
 	ByHand *ByHand `json:"-"`
 }
 
@@ -107,7 +106,7 @@ type Manifest struct {
 type ByHand struct {
 	Holder string `json:"holder"`
 	Note   string `json:"note,omitempty"`
-	// TokenSeen is the lease token that the person saw.
+	// TokenSeen is the profile's lease token as the person saw it.
 	TokenSeen lease.Token `json:"lease_token"`
 }
 
@@ -122,7 +121,8 @@ func ReadManifest(r io.Reader) (Manifest, error) {
 		return Manifest{}, Invalid("", "the manifest cannot be read: %v", err)
 	}
 	var m Manifest
-	return m, DecodeBody(b, &m, "manifest")
+	err = DecodeBody(b, &m, "manifest")
+	return m, err
 }
 
 // decodeProblem turns an error of encoding/json into a refusal that names the
@@ -142,8 +142,9 @@ func decodeProblem(err error, what string) error {
 	}
 }
 
-// DecodeBody reads one JSON object into v; unknown and mistyped fields are
-// refused by name.
+// DecodeBody reads one JSON object into v. A field that is not known, or has the wrong
+// type, is an invalid_request problem that names it. what says in refusals what the
+// object is.
 func DecodeBody(body []byte, v any, what string) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -156,53 +157,34 @@ func DecodeBody(body []byte, v any, what string) error {
 	return nil
 }
 
-// queryNames are the short forms that the one-shot URLs allow.
+// queryNames maps the short names that one-shot URLs allow to those of the manifest.
 var queryNames = map[string]string{"worker": "worker_id", "task": "task_id", "account": "account_id", "proxy": "proxy_id"}
 
-// ManifestFromQuery reads the options of a one-shot URL: the manifest's names as
-// query parameters (and worker, task, account, proxy for short), lists separated
-// by commas. Parameters in ignore are left to others.
-func ManifestFromQuery(profile string, q url.Values, ignore ...string) (Manifest, error) {
+// ManifestFromQuery reads the options of a one-shot URL. Its query parameters have the
+// manifest's names, or worker, task, account and proxy for short; lists are separated by
+// commas. A parameter that is not known, or has the wrong type, is an invalid_request
+// problem that names it.
+func ManifestFromQuery(profile string, q url.Values) (Manifest, error) {
 	fields := map[string]any{}
 	for name, values := range q {
-		if slices.Contains(ignore, name) {
-			continue
-		}
 		if long, ok := queryNames[name]; ok {
 			name = long
 		}
-		value := values[len(values)-1]
-		kind, ok := manifestKinds[name]
+		kind, known := manifestKinds[name]
 		_, twice := fields[name]
 		switch {
 		case twice:
 			return Manifest{}, Invalid(name, "given by its long and its short name: want one")
-		case !ok || name == "profile_id":
+		case !known || name == "profile_id":
 			return Manifest{}, Invalid(name, "the manifest has no such field")
 		case len(values) > 1 && kind != reflect.Slice:
 			return Manifest{}, Invalid(name, "given %d times: want it once", len(values))
 		}
-		switch kind {
-		case reflect.Slice:
-			fields[name] = strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' })
-		case reflect.Bool:
-			b, err := strconv.ParseBool(value)
-			if value == "" {
-				b, err = true, nil
-			}
-			if err != nil {
-				return Manifest{}, Invalid(name, "%q: want true or false", value)
-			}
-			fields[name] = b
-		case reflect.Float64:
-			f, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				return Manifest{}, Invalid(name, "%q: want a number", value)
-			}
-			fields[name] = f
-		default:
-			fields[name] = value
+		v, err := queryValue(kind, values)
+		if err != nil {
+			return Manifest{}, Invalid(name, "%v", err)
 		}
+		fields[name] = v
 	}
 	fields["profile_id"] = profile
 	b, err := json.Marshal(fields)
@@ -212,7 +194,33 @@ func ManifestFromQuery(profile string, q url.Values, ignore ...string) (Manifest
 	return ReadManifest(bytes.NewReader(b))
 }
 
-// Query is the inverse of ManifestFromQuery, without the profile.
+// queryValue reads a query parameter as the kind that its field in the manifest has.
+func queryValue(kind reflect.Kind, values []string) (any, error) {
+	value := values[len(values)-1]
+	switch kind {
+	case reflect.Slice:
+		return strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' }), nil
+	case reflect.Bool:
+		if value == "" {
+			return true, nil
+		}
+		b, err := strconv.ParseBool(value)
+		if err != nil {
+			return nil, fmt.Errorf("%q: want true or false", value)
+		}
+		return b, nil
+	case reflect.Float64:
+		f, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q: want a number", value)
+		}
+		return f, nil
+	default:
+		return value, nil
+	}
+}
+
+// Query writes the manifest, without its profile, as ManifestFromQuery reads it.
 func (m Manifest) Query() url.Values {
 	q := url.Values{}
 	v, t := reflect.ValueOf(m), reflect.TypeFor[Manifest]()
@@ -242,7 +250,8 @@ func (m Manifest) Query() url.Values {
 	return q
 }
 
-// manifestKinds maps each JSON name to the kind of its value.
+// manifestKinds maps the JSON name of each field of the manifest to the kind of its
+// value.
 var manifestKinds = func() map[string]reflect.Kind {
 	kinds := map[string]reflect.Kind{}
 	t := reflect.TypeFor[Manifest]()
@@ -260,12 +269,13 @@ var manifestKinds = func() map[string]reflect.Kind {
 	return kinds
 }()
 
-// Exclusive tells whether the task shares the profile with nobody.
+// Exclusive reports whether the task wants the profile for itself.
 func (m Manifest) Exclusive() bool {
 	return m.RequiresExclusiveProfileLock == nil || *m.RequiresExclusiveProfileLock
 }
 
-// Check returns an invalid_request problem for the first field that cannot be.
+// Check returns an invalid_request problem for the first field whose value is not
+// allowed.
 func (m Manifest) Check() error {
 	if err := lease.CheckProfileID(m.ProfileID); err != nil {
 		return Invalid("profile_id", "%v", err)

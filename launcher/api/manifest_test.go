@@ -20,7 +20,7 @@ func TestManifestFromQuery(t *testing.T) {
 		{"worker=w&task=t", Manifest{WorkerID: "w", TaskID: "t"}, ""},
 		{"worker_id=w&wait=10s&create=true&expected_domains=a.example,b.example", Manifest{WorkerID: "w", Wait: Duration(10 * time.Second), Create: true, ExpectedDomains: []string{"a.example", "b.example"}}, ""},
 		{"wait=2.5&headless=1&lock_timeout_seconds=900&resumable", Manifest{Wait: Duration(2500 * time.Millisecond), Headless: &yes, LockTimeoutSeconds: 900, Resumable: true}, ""},
-		{"token=secret&task=t", Manifest{TaskID: "t"}, ""},
+		{"token=secret&task=t", Manifest{}, "token"},
 		{"colour=red", Manifest{}, "colour"},
 		{"wait=soon", Manifest{}, "wait"},
 		{"wait=-1s", Manifest{}, "wait"},
@@ -34,7 +34,7 @@ func TestManifestFromQuery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := ManifestFromQuery("p", q, "token")
+		m, err := ManifestFromQuery("p", q)
 		var p *Problem
 		switch {
 		case tt.field != "":

@@ -7,22 +7,22 @@ import (
 	"net/http"
 )
 
-// Problem is a refusal: application/problem+json as in RFC 9457, with a stable
-// code. It is the error that every Service method returns for what is the
-// caller's to mend or to wait for.
+// Problem is a refusal: application/problem+json as in RFC 9457, with a stable code.
+// It is the error that every Service method returns if the caller can correct the
+// request, or wait.
 type Problem struct {
 	Status int
 	Code   string
 	Detail string
 	// Field is the request field that is wrong, for invalid_request.
 	Field string
-	// RetryAfter is in seconds; zero says nothing.
+	// RetryAfter is in seconds; zero means that there is no advice.
 	RetryAfter int
-	// More holds the members that go with the code (current_worker_id, ...).
+	// More holds the members that belong to the code (current_worker_id, ...).
 	More map[string]any
 }
 
-// The stable codes and the status that each has.
+// The stable codes. Each has its HTTP status.
 const (
 	CodeInvalidRequest     = "invalid_request"
 	CodeUnauthenticated    = "unauthenticated"
@@ -65,12 +65,12 @@ var statuses = map[string]int{
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
 }
 
-// Refuse makes the problem of a code.
+// Refuse makes a problem with the status of its code.
 func Refuse(code, format string, args ...any) *Problem {
 	return &Problem{Status: statuses[code], Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Invalid makes an invalid_request that names the field.
+// Invalid makes an invalid_request problem that names the field, or none if it is "".
 func Invalid(field, format string, args ...any) *Problem {
 	p := Refuse(CodeInvalidRequest, format, args...)
 	p.Field = field
@@ -80,7 +80,7 @@ func Invalid(field, format string, args ...any) *Problem {
 	return p
 }
 
-// With returns the problem with one more member.
+// With returns a copy of the problem with one more member.
 func (p *Problem) With(name string, value any) *Problem {
 	more := maps.Clone(p.More)
 	if more == nil {
@@ -92,10 +92,11 @@ func (p *Problem) With(name string, value any) *Problem {
 	return &q
 }
 
-// Error is the detail after the code.
+// Error returns the code and the detail.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
 
-// MarshalJSON writes the RFC 9457 members, the code and what goes with it.
+// MarshalJSON writes the members of RFC 9457, the code, and the members that belong to
+// it.
 func (p *Problem) MarshalJSON() ([]byte, error) {
 	m := maps.Clone(p.More)
 	if m == nil {

@@ -10,8 +10,7 @@ import (
 	"leasehold/lease"
 )
 
-// Session is one worker's stay on a profile, as shown. Capability is shown to
-// nobody: the surface makes URLs of it.
+// Session is one worker's stay on a profile, as clients see it.
 type Session struct {
 	SessionID    string      `json:"session_id"`
 	ProfileID    string      `json:"profile_id"`
@@ -25,9 +24,11 @@ type Session struct {
 	ExpiresAt    time.Time   `json:"expires_at"`
 	Connections  int         `json:"connections"`
 	Resume       *Resume     `json:"resume"`
-	// Ended says how the session ended, when it has.
+	// Ended says how the session ended, if it has.
 	Ended string `json:"ended,omitempty"`
 
+	// Capability is the secret that opens the session. It is not in the JSON form: the
+	// surface makes URLs of it.
 	Capability string `json:"-"`
 }
 
@@ -38,18 +39,21 @@ const (
 	SessionEnded      = "ended"
 )
 
-// Resume tells a resumed task where to go on.
+// Resume tells a resumed task where to continue.
 type Resume struct {
 	From       string `json:"from"`
 	Checkpoint string `json:"checkpoint"`
 }
 
-// Write is what every write to a session carries.
+// Write is the part that every write to a session has.
 type Write struct {
 	Token lease.Token `json:"lease_token"`
 }
 
-// Heartbeat says that the worker lives, and optionally what it does.
+// LeaseToken returns the token that the write carries.
+func (w Write) LeaseToken() lease.Token { return w.Token }
+
+// Heartbeat says that the worker lives and, optionally, what it does.
 type Heartbeat struct {
 	Write
 	Step string `json:"step,omitempty"`
@@ -63,9 +67,9 @@ type Step struct {
 	Sensitive bool   `json:"sensitive,omitempty"`
 }
 
-// Checkpoint names a point of the task. Safe is true unless it says otherwise:
-// a checkpoint is where the task may be resumed from. Idempotent declares that
-// what follows, up to the next checkpoint, may be done twice.
+// Checkpoint names a point of the task. The task may be resumed from it, unless Safe
+// is false. Idempotent declares that what follows, up to the next checkpoint, may be
+// done twice.
 type Checkpoint struct {
 	Write
 	Name       string          `json:"name"`
@@ -74,7 +78,7 @@ type Checkpoint struct {
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
-// TaskEvent is anything the task wants in the journal.
+// TaskEvent is anything that the task wants in the journal.
 type TaskEvent struct {
 	Write
 	Type string          `json:"type"`
@@ -88,9 +92,8 @@ type Release struct {
 	Reason  string `json:"reason,omitempty"`
 }
 
-// ProfileSettings changes what belongs to the profile itself. Absent fields stay
-// as they are. Token is needed, and has to be the current one, while the profile
-// is not free.
+// ProfileSettings changes the settings of a profile. Fields that are nil stay as they
+// are. While the profile is not free, Token has to be the current one.
 type ProfileSettings struct {
 	Token           lease.Token `json:"lease_token,omitempty"`
 	AccountID       *string     `json:"account_id,omitempty"`
@@ -101,29 +104,32 @@ type ProfileSettings struct {
 	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
 	KeepWarm        *bool       `json:"keep_warm,omitempty"`
 	BrowserMemory   *uint64     `json:"browser_memory_bytes,omitempty"`
-	// HarmlessRequests are METHOD URL [NAME=VALUE]..., see recovery.ParseHarmless.
+	// HarmlessRequests are in the form "METHOD URL [NAME=VALUE]...", which
+	// recovery.ParseHarmless reads.
 	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
 }
 
-// ProfileImport names a Chrome user-data-dir of the launcher's host, and what the
-// profile that is made of a copy of it belongs to.
+// ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and
+// proxy of the profile that is made of a copy of it.
 type ProfileImport struct {
 	From      string  `json:"from"`
 	AccountID *string `json:"account_id,omitempty"`
 	ProxyID   *string `json:"proxy_id,omitempty"`
 }
 
-// ProfileClone names the profile that is made of a copy.
+// ProfileClone names the profile that the copy becomes.
 type ProfileClone struct {
 	To string `json:"to"`
 }
 
-// ProfileArchive may carry the token that was seen: another one is refused.
+// ProfileArchive may carry the lease token that the caller saw. If it is not the current
+// one, the request is refused.
 type ProfileArchive struct {
 	Token lease.Token `json:"lease_token,omitempty"`
 }
 
-// ProfileRemove carries the token that was seen: another one is refused.
+// ProfileRemove carries the lease token that the caller saw. If it is not the current
+// one, the request is refused.
 type ProfileRemove struct {
 	Token lease.Token `json:"lease_token"`
 }
@@ -131,19 +137,19 @@ type ProfileRemove struct {
 // Removed says that a clone is gone.
 type Removed struct {
 	ProfileID string `json:"profile_id"`
-	// CloneOf is what it was a copy of.
+	// CloneOf is the profile that it was a copy of.
 	CloneOf string    `json:"clone_of"`
 	At      time.Time `json:"at"`
 }
 
-// Archived is where a profile was put aside.
+// Archived says where a profile was put aside.
 type Archived struct {
 	ProfileID string    `json:"profile_id"`
 	Path      string    `json:"path"`
 	At        time.Time `json:"at"`
 }
 
-// Bundle is one line of a profile's evidence.
+// Bundle is one entry in the list of a profile's evidence.
 type Bundle struct {
 	EvidenceID     string      `json:"evidence_id"`
 	Token          lease.Token `json:"lease_token"`
@@ -151,7 +157,7 @@ type Bundle struct {
 	RecoveryReason string      `json:"recovery_reason"`
 	LastKnownURL   string      `json:"last_known_url,omitempty"`
 	LastKnownStep  string      `json:"last_known_step,omitempty"`
-	// Checkpoint is the one that a picture was taken at, if it was at one.
+	// Checkpoint is the one at which the picture was taken, if it was taken at one.
 	Checkpoint string `json:"checkpoint,omitempty"`
 	Parts      []Part `json:"parts"`
 }
@@ -162,21 +168,21 @@ type Part struct {
 	Kind   string `json:"kind"`
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
-	// Missing says why the part could not be had; it has no content then.
+	// Missing says why the part could not be captured. Such a part has no content.
 	Missing string `json:"missing,omitempty"`
 }
 
-// Inspection is what was found about a profile in recovery, and the decision
-// that follows from it.
+// Inspection is what was found about a profile in recovery, and the decision that
+// follows.
 type Inspection struct {
 	Facts    []Fact   `json:"facts"`
 	Decision string   `json:"decision"`
 	Reasons  []string `json:"reasons"`
-	// DecisionVersion is that of the table that decided.
+	// DecisionVersion is the version of the decision table.
 	DecisionVersion int `json:"decision_version,omitempty"`
 }
 
-// Fact is one answer of an inspection.
+// Fact is one answer (yes, no or unknown) of an inspection, and how it was found.
 type Fact struct {
 	Name   string `json:"name"`
 	Answer string `json:"answer"`
@@ -191,19 +197,19 @@ type ReviewRequest struct {
 	Note     string `json:"note,omitempty"`
 }
 
-// HoldRequest is a person's request to use a profile by hand. Token is the one that
-// the person saw.
+// HoldRequest is a person's request to use a profile by hand. Token is the lease token
+// that the person saw.
 type HoldRequest struct {
 	Write
 	Holder string `json:"holder"`
 	Note   string `json:"note,omitempty"`
-	// LockTimeoutSeconds is the longest the person keeps it; past it the profile
-	// goes through recovery. Zero is DefaultHold.
+	// LockTimeoutSeconds is how long the person may keep it; after that the profile
+	// goes through recovery. Zero means DefaultHold.
 	LockTimeoutSeconds float64 `json:"lock_timeout_seconds,omitempty"`
 	Headless           *bool   `json:"headless,omitempty"`
 }
 
-// DefaultHold is how long a person may keep a profile that does not say.
+// DefaultHold is how long a person who does not say may keep a profile.
 const DefaultHold = time.Hour
 
 // Target is one entry of Chrome's /json/list.
@@ -214,7 +220,7 @@ type Target struct {
 	URL   string `json:"url"`
 }
 
-// BrowserVersion is what /json/version tells of the browser.
+// BrowserVersion is what /json/version says about the browser.
 type BrowserVersion struct {
 	Browser         string
 	ProtocolVersion string
@@ -223,36 +229,41 @@ type BrowserVersion struct {
 	WebKitVersion   string
 }
 
-// Connection is an accepted, not yet upgraded, websocket of a session.
+// Connection is a websocket of a session that was accepted, but whose upgrade is not yet
+// answered. Either Serve or Cancel is called, once.
 type Connection interface {
-	// Session is what the 101's headers are made from.
+	// Session is the session that the 101's headers describe.
 	Session() Session
-	// Serve speaks the websocket protocol on conn, whose upgrade was answered
-	// and of which buffered was already read, until either side ends. It
-	// closes conn.
+	// Serve speaks the websocket protocol on conn until either side ends it, and closes
+	// conn. The upgrade has been answered. What the client sent since is read from
+	// buffered first.
 	Serve(conn net.Conn, buffered *bufio.Reader)
-	// Cancel gives the connection up before Serve.
+	// Cancel gives the connection up instead of serving it.
 	Cancel()
 }
 
-// Service is the launcher as its surfaces see it. Errors are a *Problem wherever
-// the caller has to know more than that it went wrong.
+// Service is the launcher as its surfaces see it. An error is a *Problem if the caller
+// has to know more than that the call failed.
 type Service interface {
-	// Acquire grants the manifest's profile and starts its browser; with
-	// OneShot it joins a living session of the same worker and task. It waits
-	// as long as the manifest says.
+	// Acquire grants the manifest's profile and starts its browser. With OneShot it
+	// joins a living session of the same worker and task. It waits as long as the
+	// manifest says.
 	Acquire(ctx context.Context, m Manifest) (Session, error)
-	// Connect opens a connection to a session: its browser, or one target.
+	// Connect opens a connection to one target of a session, or to its browser if
+	// targetID is "".
 	Connect(ctx context.Context, sessionID, targetID string) (Connection, error)
 
+	// Sessions returns the living sessions, oldest first.
 	Sessions() []Session
+	// Session returns a session, living or over.
 	Session(sessionID string) (Session, error)
-	// SessionByCapability finds by the secret in the path; session_ended
-	// where it is known and over.
+	// SessionByCapability returns the session that the secret in a path opens. If the
+	// session is known and over, it returns session_ended.
 	SessionByCapability(capability string) (Session, error)
-	// SessionOf finds the living session of a profile, worker and task.
+	// SessionOf returns the living session of a profile, worker and task.
 	SessionOf(profileID, workerID, taskID string) (Session, bool)
 
+	// Heartbeat, Step, Checkpoint and Event are writes under the session's lease token.
 	Heartbeat(ctx context.Context, sessionID string, h Heartbeat) (Session, error)
 	Step(ctx context.Context, sessionID string, s Step) error
 	Checkpoint(ctx context.Context, sessionID string, c Checkpoint) error
@@ -260,41 +271,51 @@ type Service interface {
 	// Release ends the session in order and returns when the profile is free.
 	Release(ctx context.Context, sessionID string, r Release) (Session, error)
 
+	// Targets lists what Chrome's own /json/list would.
 	Targets(ctx context.Context, sessionID string) ([]Target, error)
+	// NewTarget opens a tab with the URL.
 	NewTarget(ctx context.Context, sessionID, url string) (Target, error)
+	// ActivateTarget brings a tab to the front.
 	ActivateTarget(ctx context.Context, sessionID, targetID string) error
+	// CloseTarget closes a tab.
 	CloseTarget(ctx context.Context, sessionID, targetID string) error
-	// Version describes the browser binary; it starts no browser.
+	// Version describes the browser binary. It starts no browser.
 	Version(ctx context.Context) (BrowserVersion, error)
-	// Protocol is Chrome's protocol description with the Lease domain in it.
+	// Protocol returns Chrome's protocol description, with the Lease domain added.
 	Protocol(ctx context.Context, sessionID string) (json.RawMessage, error)
 
+	// Profiles lists every profile that has a record or a directory here.
 	Profiles(ctx context.Context) ([]lease.Record, error)
+	// Profile returns the record of a profile.
 	Profile(ctx context.Context, profileID string) (lease.Record, error)
-	// PutProfile creates the profile (directory and record) or changes its
-	// settings.
+	// PutProfile creates the profile (directory and record) or changes its settings.
 	PutProfile(ctx context.Context, profileID string, s ProfileSettings) (lease.Record, error)
-	// ImportProfile makes a profile of a copy of a user-data-dir of this host.
+	// ImportProfile makes a profile from a copy of a user-data-dir on this host.
 	ImportProfile(ctx context.Context, profileID string, i ProfileImport) (lease.Record, error)
-	// CloneProfile makes another profile of a copy of one that nobody uses, and
-	// returns the other's record.
+	// CloneProfile makes a new profile from a copy of one that nobody uses, and returns
+	// the record of the new one.
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
-	// ArchiveProfile puts a profile that nobody uses aside; nothing is deleted.
+	// ArchiveProfile puts a profile that nobody uses aside. It deletes nothing.
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
-	// RemoveClone deletes a profile that was made by CloneProfile and that nobody
-	// uses; no other.
+	// RemoveClone deletes a profile that CloneProfile made and that nobody uses, and no
+	// other one.
 	RemoveClone(ctx context.Context, profileID string, r ProfileRemove) (Removed, error)
+	// History returns the profile's events, oldest first.
 	History(ctx context.Context, profileID string) ([]lease.Event, error)
+	// Evidence lists the profile's bundles, newest first.
 	Evidence(ctx context.Context, profileID string) ([]Bundle, error)
+	// EvidenceManifest returns a bundle's manifest, byte for byte as it was sealed.
 	EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error)
-	// EvidencePart returns the part's bytes and media type.
+	// EvidencePart returns the bytes of a part and its media type.
 	EvidencePart(ctx context.Context, evidenceID, part string) ([]byte, string, error)
+	// Inspection returns what the profile's last recovery found.
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
+	// Review applies a person's decision to a profile in manual review.
 	Review(ctx context.Context, profileID string, r ReviewRequest) (lease.Record, error)
-	// Hold gives the profile to a person and starts its browser, also where it is
+	// Hold gives the profile to a person and starts its browser, also if the profile is
 	// in review. It ends by Release, or when the person closes the browser.
 	Hold(ctx context.Context, profileID string, h HoldRequest) (Session, error)
 
-	// Ready returns nil when a lease could be granted now, or why not.
+	// Ready returns nil if a lease could be granted now, or else the reason.
 	Ready(ctx context.Context) error
 }

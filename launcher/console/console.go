@@ -3,9 +3,9 @@
 // of the same origin; the package knows nothing of the launcher.
 //
 // What it shows (URLs, titles, steps) comes from pages that may be hostile. The
-// script sets text only, and the Content-Security-Policy lets nothing else run:
-// the page's own style and script by their hashes, no resource of another origin,
-// no HTML from strings.
+// script sets text only. The Content-Security-Policy allows the page's own style and
+// script, by their hashes, and nothing else: no resource of another origin, no HTML
+// from strings.
 package console
 
 import (
@@ -26,9 +26,9 @@ var style string
 //go:embed page.js
 var script string
 
-// Handler serves the page, whatever the path. The surface in front decides who
-// may see it; where that takes a token, the page is opened with ?token=TOKEN and
-// shows it with each of its requests.
+// Handler serves the page, whatever the path. The surface in front of it decides who
+// may see it. If that asks for a token, the page is opened with ?token=TOKEN and shows
+// the token with each of its requests.
 func Handler() http.Handler {
 	body := strings.NewReplacer("{{style}}", style, "{{script}}", script).Replace(page)
 	policy := strings.Join([]string{
@@ -51,11 +51,12 @@ func Handler() http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write([]byte(body)) // a client that is gone needs no page
+		_, _ = w.Write([]byte(body)) // a client that left needs no page
 	})
 }
 
-// hashOf is the source expression that allows exactly this inline text.
+// hashOf returns the source expression of a Content-Security-Policy that allows exactly
+// this inline text.
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

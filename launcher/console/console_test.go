@@ -3,7 +3,6 @@ package console
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"image"
 	"image/color"
@@ -19,9 +18,11 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/rs/zerolog"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/httpapi"
 	"leasehold/lease"
 )
 
@@ -71,114 +72,155 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 	}
 }
 
-// hostile is what a page may have as its title, its URL, or a step's name.
+// hostile is what a page could have as its title or its URL, or a task as a step's name.
 const hostile = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
 
-// backend answers as the REST surface does, from what a test puts into it, and
-// refuses what shows no token.
+// backend is a launcher with what a test puts into it. The page reaches it through the
+// real REST surface, so that it cannot ask for a route that does not exist.
 type backend struct {
+	api.Service // nil: what the page does not need
+
 	mu       sync.Mutex
 	profiles []lease.Record
 	reviews  []api.ReviewRequest
 	refuse   *api.Problem
-	unasked  []string // paths that were asked for and are not there
-	naked    []string // paths that were asked for without the token
+	refused  []string // requests that were not answered with success
 }
 
 const token = "an-operators-token"
 
-func (b *backend) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r.URL.Path == "/" {
-		Handler().ServeHTTP(w, r)
-		return
-	}
-	if r.URL.Path == "/readyz" {
-		fmt.Fprintln(w, "ready")
-		return
-	}
-	if r.Header.Get("Authorization") != "Bearer "+token {
-		b.naked = append(b.naked, r.URL.Path)
-		w.WriteHeader(http.StatusUnauthorized)
-		return
-	}
-	at := time.Now().UTC()
-	answer := func(v any) { _ = json.NewEncoder(w).Encode(v) }
-	items := func(v any) { answer(map[string]any{"items": v, "next": nil}) }
-	switch path := r.Method + " " + r.URL.Path; path {
-	case "GET /v1/profiles":
-		items(b.profiles)
-	case "GET /v1/sessions":
-		items([]api.Session{{
-			SessionID: "ses_01KABCDEF", ProfileID: "profile_us_018", Token: 42, WorkerID: "worker-7", TaskID: "task_20260618_0932",
-			State: api.SessionServing, AcquiredAt: at.Add(-4 * time.Minute), ExpiresAt: at.Add(24 * time.Second), Connections: 1,
-		}})
-	case "GET /v1/profiles/profile_us_018", "GET /v1/profiles/profile_us_021":
-		for _, p := range b.profiles {
-			if strings.HasSuffix(path, p.ProfileID) {
-				answer(p)
-			}
-		}
-	case "GET /v1/profiles/profile_us_021/inspection":
-		answer(api.Inspection{
-			Decision: lease.DecisionManualReview, Reasons: []string{"2 unsafe requests since the last safe checkpoint", "the last page is sensitive: campaign"},
-			Facts: []api.Fact{
-				{Name: "lease_expired", Answer: "yes", How: "no renewal for 31 s on this host's clock"}, {Name: "chrome_gone", Answer: "yes", How: "pid 4711 ended, status 0"},
-				{Name: "directory_unlocked", Answer: "yes", How: "kernel lock free, no Singleton*"}, {Name: "storage_changed", Answer: "unknown", How: "no digest from before the grant"},
-				{Name: "unsafe_requests", Answer: "yes", How: "POST example.com/account/campaigns, " + hostile},
-			},
-		})
-	case "GET /v1/profiles/profile_us_021/evidence":
-		items([]api.Bundle{
-			{EvidenceID: "evd_2", Token: 16, At: at.Add(-3 * time.Minute), RecoveryReason: "connection_lost", Parts: []api.Part{
-				{Name: "screenshot-1.png", Kind: "screenshot", Bytes: 48213, SHA256: "ab"}, {Name: "dom-1.html", Kind: "dom", Bytes: 120211, SHA256: "cd"},
-				{Name: "journal.jsonl", Kind: "journal", Bytes: 4021, SHA256: "ef"}, {Name: "console.json", Kind: "console", Missing: "the renderer did not answer in 2 s"},
-			}},
-			{EvidenceID: "evd_1", Token: 15, At: at.Add(-26 * time.Hour), RecoveryReason: "released", Parts: []api.Part{{Name: "screenshot-1.png", Kind: "screenshot", Bytes: 3021, SHA256: "ab"}}},
-		})
-	case "GET /v1/profiles/profile_us_021/history":
-		items([]lease.Event{
-			{Event: "granted", At: at.Add(-9 * time.Minute), Token: 16, Sequence: 4, OwnerWorkerID: "worker-3", TaskID: "task_88"},
-			{Event: "profile_lock_conflict", At: at.Add(-5 * time.Minute), Token: 16, BlockedWorkerID: "worker-9", BlockedTaskID: "task_91", CurrentWorkerID: "worker-3", CurrentTaskID: "task_88", Decision: "rescheduled"},
-			{Event: "quarantined", At: at.Add(-3 * time.Minute), Token: 17, Sequence: 6, Reason: "connection_lost", OwnerWorkerID: "worker-3", TaskID: "task_88"},
-			{Event: "manual_review", At: at.Add(-2 * time.Minute), Token: 17, Sequence: 8, Reason: "connection_lost", Decision: "manual_review", Reasons: []string{"2 unsafe requests"}, LastKnownURL: hostile},
-			{Event: "late_write", At: at.Add(-1 * time.Minute), Token: 16, CurrentToken: 17, Write: "release"},
-		})
-	case "GET /v1/evidence/evd_2/screenshot-1.png", "GET /v1/evidence/evd_1/screenshot-1.png":
-		w.Header().Set("Content-Type", "image/png")
-		w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
-		_ = png.Encode(w, picture())
-	case "GET /v1/evidence/evd_2/dom-1.html":
-		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprint(w, hostile)
-	case "POST /v1/profiles/profile_us_021/review":
-		var req api.ReviewRequest
-		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
-			b.unasked = append(b.unasked, path+": "+err.Error())
-		}
-		b.reviews = append(b.reviews, req)
-		if b.refuse != nil {
-			w.WriteHeader(b.refuse.Status)
-			answer(b.refuse)
+// handler serves the page to everybody, and the surface to those who show the token.
+func (b *backend) handler() http.Handler {
+	surface := httpapi.New(b, httpapi.Options{Token: token, Log: zerolog.Nop()})
+	page := Handler()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			page.ServeHTTP(w, r)
 			return
 		}
-		for i := range b.profiles {
-			if b.profiles[i].ProfileID == "profile_us_021" && req.Decision == lease.ReviewApprove {
-				b.profiles[i].State = lease.Available
-			}
+		answer := &statusWriter{ResponseWriter: w}
+		surface.ServeHTTP(answer, r)
+		if answer.status >= 400 {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.refused = append(b.refused, fmt.Sprintf("%s %s: %d", r.Method, r.URL.Path, answer.status))
 		}
-		answer(struct{}{})
-	case "GET /v1/profiles/profile_us_018/inspection", "GET /v1/profiles/profile_us_018/evidence", "GET /v1/profiles/profile_us_018/history":
-		w.WriteHeader(http.StatusNotFound)
-		answer(api.Refuse(api.CodeNotFound, "nothing yet"))
-	default:
-		b.unasked = append(b.unasked, path)
-		w.WriteHeader(http.StatusTeapot)
-	}
+	})
 }
 
-func picture() image.Image {
+// statusWriter remembers the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (b *backend) Ready(context.Context) error { return nil }
+
+func (b *backend) Profiles(context.Context) ([]lease.Record, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.profiles), nil
+}
+
+func (b *backend) Profile(_ context.Context, id string) (lease.Record, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	at := slices.IndexFunc(b.profiles, func(r lease.Record) bool { return r.ProfileID == id })
+	if at < 0 {
+		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", id)
+	}
+	return b.profiles[at], nil
+}
+
+func (b *backend) Sessions() []api.Session {
+	at := time.Now().UTC()
+	return []api.Session{{
+		SessionID: "ses_01KABCDEF", ProfileID: "profile_us_018", Token: 42, WorkerID: "worker-7", TaskID: "task_20260618_0932",
+		State: api.SessionServing, AcquiredAt: at.Add(-4 * time.Minute), ExpiresAt: at.Add(24 * time.Second), Connections: 1,
+	}}
+}
+
+// reviewed is the profile that waits for a person; nothing is known about the others.
+const reviewed = "profile_us_021"
+
+var errNothingYet = api.Refuse(api.CodeNotFound, "nothing yet")
+
+func (b *backend) Inspection(_ context.Context, profile string) (api.Inspection, error) {
+	if profile != reviewed {
+		return api.Inspection{}, errNothingYet
+	}
+	return api.Inspection{
+		Decision: lease.DecisionManualReview, Reasons: []string{"2 unsafe requests since the last safe checkpoint", "the last page is sensitive: campaign"},
+		Facts: []api.Fact{
+			{Name: "lease_expired", Answer: "yes", How: "no renewal for 31 s on this host's clock"}, {Name: "chrome_gone", Answer: "yes", How: "pid 4711 ended, status 0"},
+			{Name: "directory_unlocked", Answer: "yes", How: "kernel lock free, no Singleton*"}, {Name: "storage_changed", Answer: "unknown", How: "no digest from before the grant"},
+			{Name: "unsafe_requests", Answer: "yes", How: "POST example.com/account/campaigns, " + hostile},
+		},
+	}, nil
+}
+
+func (b *backend) Evidence(_ context.Context, profile string) ([]api.Bundle, error) {
+	if profile != reviewed {
+		return nil, errNothingYet
+	}
+	at := time.Now().UTC()
+	return []api.Bundle{
+		{EvidenceID: "evd_2", Token: 16, At: at.Add(-3 * time.Minute), RecoveryReason: "connection_lost", Parts: []api.Part{
+			{Name: "screenshot-1.png", Kind: "screenshot", Bytes: 48213, SHA256: "ab"}, {Name: "dom-1.html", Kind: "dom", Bytes: 120211, SHA256: "cd"},
+			{Name: "journal.jsonl", Kind: "journal", Bytes: 4021, SHA256: "ef"}, {Name: "console.json", Kind: "console", Missing: "the renderer did not answer in 2 s"},
+		}},
+		{EvidenceID: "evd_1", Token: 15, At: at.Add(-26 * time.Hour), RecoveryReason: "released", Parts: []api.Part{{Name: "screenshot-1.png", Kind: "screenshot", Bytes: 3021, SHA256: "ab"}}},
+	}, nil
+}
+
+func (b *backend) EvidencePart(_ context.Context, _, part string) ([]byte, string, error) {
+	switch part {
+	case "screenshot-1.png":
+		var picture bytes.Buffer
+		err := png.Encode(&picture, screenshot())
+		return picture.Bytes(), "image/png", err
+	case "dom-1.html":
+		return []byte(hostile), "text/html", nil
+	}
+	return nil, "", errNothingYet
+}
+
+func (b *backend) History(_ context.Context, profile string) ([]lease.Event, error) {
+	if profile != reviewed {
+		return nil, errNothingYet
+	}
+	at := time.Now().UTC()
+	return []lease.Event{
+		{Event: "granted", At: at.Add(-9 * time.Minute), Token: 16, Sequence: 4, OwnerWorkerID: "worker-3", TaskID: "task_88"},
+		{Event: "profile_lock_conflict", At: at.Add(-5 * time.Minute), Token: 16, BlockedWorkerID: "worker-9", BlockedTaskID: "task_91", CurrentWorkerID: "worker-3", CurrentTaskID: "task_88", Decision: "rescheduled"},
+		{Event: "quarantined", At: at.Add(-3 * time.Minute), Token: 17, Sequence: 6, Reason: "connection_lost", OwnerWorkerID: "worker-3", TaskID: "task_88"},
+		{Event: "manual_review", At: at.Add(-2 * time.Minute), Token: 17, Sequence: 8, Reason: "connection_lost", Decision: "manual_review", Reasons: []string{"2 unsafe requests"}, LastKnownURL: hostile},
+		{Event: "late_write", At: at.Add(-1 * time.Minute), Token: 16, CurrentToken: 17, Write: "release"},
+	}, nil
+}
+
+func (b *backend) Review(_ context.Context, profile string, req api.ReviewRequest) (lease.Record, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reviews = append(b.reviews, req)
+	if b.refuse != nil {
+		return lease.Record{}, b.refuse
+	}
+	at := slices.IndexFunc(b.profiles, func(r lease.Record) bool { return r.ProfileID == profile })
+	if req.Decision == lease.ReviewApprove {
+		b.profiles[at].State = lease.Available
+	}
+	return b.profiles[at], nil
+}
+
+func screenshot() image.Image {
 	img := image.NewRGBA(image.Rect(0, 0, 640, 400))
 	for y := range 400 {
 		for x := range 640 {
@@ -218,18 +260,18 @@ func records() []lease.Record {
 	}
 }
 
-// view is a browser on the page.
+// view is a browser that shows the page.
 type view struct {
 	t   *testing.T
 	ctx context.Context
 }
 
-// patience bounds waits that end by themselves unless something is broken.
+// patience bounds waits that end sooner unless something is broken.
 const patience = time.Minute
 
 func open(t *testing.T, b *backend, address string) view {
 	t.Helper()
-	srv := httptest.NewServer(b)
+	srv := httptest.NewServer(b.handler())
 	t.Cleanup(srv.Close)
 	binary, err := chrome.Find("")
 	if err != nil {
@@ -257,7 +299,7 @@ func (v view) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// until waits for a fact of the page.
+// until waits until a JavaScript expression is true on the page.
 func (v view) until(fact string) {
 	v.t.Helper()
 	wait := `new Promise(done => { const look = () => (` + fact + `) ? done(true) : setTimeout(look, 20); look(); })`
@@ -288,7 +330,7 @@ func TestPersonReviewsAProfileOfHostilePages(t *testing.T) {
 	if seen := v.text(`document.querySelector("#lease").textContent`); !strings.Contains(seen, "Last by hand"+"Eve: looked at the bills "+hostile) {
 		t.Errorf("who had the profile by hand is not shown: %q", seen)
 	}
-	// The picture is there when it has a size.
+	// The picture is loaded when it has a size.
 	v.until(`document.querySelector("#evidence img")?.naturalWidth === 640`)
 	if image := v.text(`document.querySelector("#evidence img").src`); !strings.HasPrefix(image, "blob:") {
 		t.Errorf("screenshot from %q, want a blob", image)
@@ -313,7 +355,7 @@ func TestPersonReviewsAProfileOfHostilePages(t *testing.T) {
 		t.Errorf("elements from hostile text, and the title: %q", injected)
 	}
 
-	// The page refreshes around what was typed.
+	// What was typed survives a refresh of the page.
 	b.mu.Lock()
 	b.refuse = nil
 	b.profiles[3].Reason = "something_new"
@@ -327,8 +369,8 @@ func TestPersonReviewsAProfileOfHostilePages(t *testing.T) {
 	if !slices.Equal(b.reviews, []api.ReviewRequest{want, want}) {
 		t.Errorf("reviews %+v, want %+v twice", b.reviews, want)
 	}
-	if len(b.unasked) > 0 || len(b.naked) > 0 {
-		t.Errorf("asked for what is not there: %q; without the token: %q", b.unasked, b.naked)
+	if want := "POST /v1/profiles/profile_us_021/review: 409"; !slices.Equal(b.refused, []string{want}) {
+		t.Errorf("requests of the page were refused: %q, want only %s", b.refused, want)
 	}
 }
 

@@ -5,7 +5,8 @@
   const token = new URLSearchParams(location.search).get("token");
   const at = (id) => document.getElementById(id);
 
-  // el makes an element. Text is text: what is shown comes from hostile pages.
+  // el makes an element. Strings become text, never HTML: what is shown comes from
+  // hostile pages.
   function el(tag, className, ...children) {
     const e = document.createElement(tag);
     if (className) e.className = className;
@@ -26,7 +27,7 @@
     try {
       const p = await response.json();
       if (p.detail) text = p.code + ": " + p.detail;
-    } catch { /* no problem document: the status has to do */ }
+    } catch { /* no problem document: the status is all there is */ }
     const refusal = new Refusal(text);
     refusal.status = response.status;
     throw refusal;
@@ -34,7 +35,7 @@
   const askJSON = async (path) => (await ask(path)).json();
   const v1 = (...parts) => "/v1/" + parts.map(encodeURIComponent).join("/");
 
-  // Times: short and relative where they move, whole where one hovers.
+  // Times that change are short and relative; the tooltip shows them in full.
   const clock = new Intl.DateTimeFormat(undefined, { month: "short", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
   function span(seconds) {
     const s = Math.round(Math.abs(seconds));
@@ -76,8 +77,8 @@
     return e;
   }
 
-  // paint replaces what a place shows, but only when the facts have changed:
-  // a selection or an open part survives the refresh.
+  // paint redraws a place only if the facts have changed, so that a selection or an
+  // open part survives a refresh.
   const painted = new Map();
   function paint(place, facts, draw) {
     const now = JSON.stringify(facts);
@@ -89,7 +90,7 @@
   let profiles = [];
   let chosen = "";
 
-  // What needs a person comes first, then what is in motion.
+  // Profiles that need a person come first, then those whose state will change.
   const urgency = { manual_review: 0, quarantined: 1, suspected_stale: 1, inspected: 1, resume_pending: 2, held: 3 };
   const rank = (r) => urgency[r.state] ?? 4;
 
@@ -164,8 +165,8 @@
     });
   }
 
-  // The form is for the token it was shown with: what is typed into it survives
-  // refreshes, and a new token starts it anew.
+  // The form belongs to the token that it was shown with: what is typed survives
+  // refreshes, and a new token empties the form.
   function drawReview(r) {
     const form = at("review");
     const key = r.profile_id + " " + r.lease_token;
@@ -233,8 +234,8 @@
     ].filter(Boolean));
   }
 
-  // Screenshots are fetched, since an image tag shows no token, and only what
-  // says that it is an image becomes one.
+  // Screenshots are fetched by the script, since an image tag cannot show the token.
+  // Only what is declared as an image is shown as one.
   const images = new Map();
   async function imageOf(bundle, part) {
     const path = v1("evidence", bundle, part);
@@ -298,7 +299,7 @@
 
   function drawEvidence(bundles) {
     at("evidence").hidden = !bundles.length;
-    // The newest is open, and where it shows nothing, the newest that does.
+    // The newest bundle is open, and so is the newest one that has a screenshot.
     const shows = bundles.findIndex((b) => b.parts.some((p) => p.kind === "screenshot" && !p.missing));
     paint(at("evidence-body"), bundles, () => bundles.map((b, i) => drawBundle(b, i === 0 || i === shows)));
   }
@@ -320,7 +321,7 @@
     }));
   }
 
-  // What may not be there (an inspection, a bundle) is no trouble.
+  // optional replaces the 404 of something that need not exist: an inspection, a bundle.
   const optional = (request, instead) => request.catch((e) => {
     if (e instanceof Refusal && e.status === 404) return instead;
     throw e;
@@ -383,7 +384,7 @@
   let timer = 0;
   let running = false;
   async function refresh() {
-    if (running) return; // the one under way comes back by itself
+    if (running) return; // the refresh that is running schedules the next one
     running = true;
     clearTimeout(timer);
     try {
@@ -401,7 +402,7 @@
     }
   }
 
-  // The chosen profile stands behind the # so that it can be linked to.
+  // The chosen profile is in the URL's fragment, so that it can be linked to.
   function follow() {
     let profile = "";
     try { profile = decodeURIComponent(location.hash.slice(1)); } catch { /* not one of ours */ }

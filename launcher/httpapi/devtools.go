@@ -1,78 +1,87 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/rand"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"leasehold/launcher/api"
 )
 
-// reach is a session as a caller reaches it.
-type reach struct {
+// endpoint is a session with the websocket URLs under which the caller reaches it.
+type endpoint struct {
 	session api.Session
-	// page is the websocket URL of one target.
+	// page returns the URL of one target.
 	page func(target string) string
-	// browser is the websocket URL of the browser.
+	// browser is the URL of the browser.
 	browser string
 }
 
-// discovery are Chrome's own HTTP answers, below both kinds of base URL.
-func (s *server) discovery() []route {
-	return append(
-		jsonRoutes("/profiles/{profile}", needsToken, (*call).oneShotVersion, (*call).oneShotProtocol, (*call).byIdentity),
-		jsonRoutes("/s/{capability}", needsCapability, version((*call).byCapability), protocol((*call).byCapability), (*call).byCapability)...)
+// finder finds the session that a request is about.
+type finder func(*call) (endpoint, error)
+
+// discoveryRoutes are Chrome's own HTTP endpoints, below both kinds of base URL.
+func discoveryRoutes() []route {
+	return slices.Concat(
+		jsonRoutes("/profiles/{profile}", needsToken, oneShotVersion, oneShotProtocol, byIdentity),
+		jsonRoutes("/s/{capability}", needsCapability, inSession(byCapability, version), inSession(byCapability, protocol), byCapability))
 }
 
-// dedicated is Chrome's own layout, bound to one session.
-func (s *server) dedicated(sessionID string) []route {
-	find := func(c *call) (reach, error) { return c.byPort(sessionID) }
-	ws := func(pattern string, serve func(*call) error) route {
-		return route{method: http.MethodGet, pattern: pattern, access: needsNothing, websocket: true, serve: serve}
-	}
+// dedicatedRoutes are Chrome's own URL layout, bound to one session.
+func dedicatedRoutes(sessionID string) []route {
+	find := byPort(sessionID)
 	return append(
-		jsonRoutes("", needsNothing, version(find), protocol(find), find),
-		ws("/devtools/browser/{id}", connectTarget(find)),
-		ws("/devtools/page/{target}", connectTarget(find)),
+		jsonRoutes("", needsNothing, inSession(find, version), inSession(find, protocol), find),
+		upgradeRoute("/devtools/browser/{id}", needsNothing, inSession(find, connectTarget)),
+		upgradeRoute("/devtools/page/{target}", needsNothing, inSession(find, connectTarget)),
 	)
 }
 
-func jsonRoutes(base string, a access, version, protocol func(*call) error, find func(*call) (reach, error)) []route {
-	list := func(c *call) error { return c.list(find) }
-	get := func(path string, serve func(*call) error) route {
+// jsonRoutes are Chrome's endpoints below one base. Version and protocol do not need a
+// session everywhere, the others do.
+func jsonRoutes(base string, a access, version, protocol handler, find finder) []route {
+	get := func(path string, serve handler) route {
 		return route{method: http.MethodGet, pattern: base + path, access: a, serve: serve}
 	}
-	act := func(path, done string, what func(*call, string) error) route {
-		rt := get(path, func(c *call) error { return c.onTarget(find, what, done) })
+	// Chrome takes GET here, although it changes something.
+	act := func(path string, on func(api.Service, context.Context, string, string) error, done string) route {
+		rt := get(path, inSession(find, onTarget(on, done)))
 		rt.changes = true
 		return rt
 	}
-	open := get("/json/new", func(c *call) error { return c.newTarget(find) })
-	open.method, open.queryIsURL = http.MethodPut, true
 	return []route{
 		get("/json/version", version),
-		get("/json", list),
-		get("/json/list", list),
+		get("/json", inSession(find, targets)),
+		get("/json/list", inSession(find, targets)),
 		get("/json/protocol", protocol),
-		open,
-		act("/json/activate/{target}", "Target activated", func(c *call, sessionID string) error {
-			return c.svc.ActivateTarget(c.r.Context(), sessionID, c.params["target"])
-		}),
-		act("/json/close/{target}", "Target is closing", func(c *call, sessionID string) error {
-			return c.svc.CloseTarget(c.r.Context(), sessionID, c.params["target"])
-		}),
+		{method: http.MethodPut, pattern: base + "/json/new", access: a, queryIsURL: true, serve: inSession(find, newTarget)},
+		act("/json/activate/{target}", api.Service.ActivateTarget, "Target activated"),
+		act("/json/close/{target}", api.Service.CloseTarget, "Target is closing"),
 	}
 }
 
-// manifest reads the one-shot URL: who asks, and for what. Both names are
-// settled here, so that a URL made of it means the same session later.
+// inSession serves a request that needs a session.
+func inSession(find finder, serve func(*call, endpoint) error) handler {
+	return func(c *call) error {
+		e, err := find(c)
+		if err != nil {
+			return err
+		}
+		return serve(c, e)
+	}
+}
+
+// manifest reads a one-shot URL: who asks, and for what. Names that are missing are
+// filled in, so that a URL that is made of the manifest means the same session later.
 func (c *call) manifest() (api.Manifest, error) {
 	if c.queryErr != nil {
 		return api.Manifest{}, api.Invalid("", "the query cannot be read: %v", c.queryErr)
 	}
-	m, err := api.ManifestFromQuery(c.params["profile"], c.query)
+	m, err := api.ManifestFromQuery(c.param("profile"), c.query)
 	if err != nil {
 		return api.Manifest{}, err
 	}
@@ -86,8 +95,8 @@ func (c *call) manifest() (api.Manifest, error) {
 	return m, m.Check()
 }
 
-// peer names a worker that does not name itself: the address it calls from,
-// without the port, which changes.
+// peer names a worker that does not name itself: the address it calls from, without
+// the port, which is another one for each connection.
 func (c *call) peer() string {
 	if host, _, err := net.SplitHostPort(c.r.RemoteAddr); err == nil && host != "" {
 		return host
@@ -95,7 +104,8 @@ func (c *call) peer() string {
 	return "anonymous"
 }
 
-// identity is the worker and task that a query names.
+// identity is the worker and the task that a query names. A worker that it does not
+// name is the peer; a task that it does not name is "".
 func (c *call) identity() (worker, task string) {
 	worker, task = c.query.Get("worker"), c.query.Get("task")
 	if worker == "" {
@@ -110,20 +120,20 @@ func (c *call) identity() (worker, task string) {
 	return worker, task
 }
 
-// byIdentity finds the living session of the profile, worker and task that the
-// URL names.
-func (c *call) byIdentity() (reach, error) {
-	profile := c.params["profile"]
+// byIdentity finds the living session of the profile, worker and task that the URL
+// names.
+func byIdentity(c *call) (endpoint, error) {
+	profile := c.param("profile")
 	worker, task := c.identity()
 	if task == "" {
-		return reach{}, api.Invalid("task_id", "say which task's browser it is: task=...")
+		return endpoint{}, api.Invalid("task_id", "say which task's browser it is: task=...")
 	}
 	s, ok := c.svc.SessionOf(profile, worker, task)
 	if !ok {
-		return reach{}, api.Refuse(api.CodeUnknownSession, "worker %s has no session on profile %s for task %s: connect first", clip(worker), clip(profile), clip(task))
+		return endpoint{}, api.Refuse(api.CodeUnknownSession, "worker %s has no session on profile %s for task %s: connect first", clip(worker), clip(profile), clip(task))
 	}
 	query := c.withToken(url.Values{"worker": {worker}, "task": {task}})
-	return reach{
+	return endpoint{
 		session: s,
 		page: func(target string) string {
 			return c.websocketURL(query, "profiles", profile, "devtools", "page", target)
@@ -132,14 +142,14 @@ func (c *call) byIdentity() (reach, error) {
 	}, nil
 }
 
-// byCapability finds the session that the path is the key of.
-func (c *call) byCapability() (reach, error) {
-	capability := c.params["capability"]
+// byCapability finds the session whose capability is in the path.
+func byCapability(c *call) (endpoint, error) {
+	capability := c.param("capability")
 	s, err := c.svc.SessionByCapability(capability)
 	if err != nil {
-		return reach{}, err
+		return endpoint{}, err
 	}
-	return reach{
+	return endpoint{
 		session: s,
 		page: func(target string) string {
 			return c.websocketURL(nil, "s", capability, "devtools", "page", target)
@@ -148,44 +158,38 @@ func (c *call) byCapability() (reach, error) {
 	}, nil
 }
 
-// byPort finds the session that the port is for.
-func (c *call) byPort(sessionID string) (reach, error) {
-	s, err := c.svc.Session(sessionID)
-	if err != nil {
-		return reach{}, err
+// byPort finds the session that a dedicated port belongs to.
+func byPort(sessionID string) finder {
+	return func(c *call) (endpoint, error) {
+		s, err := c.svc.Session(sessionID)
+		if err != nil {
+			return endpoint{}, err
+		}
+		if s.State == api.SessionEnded {
+			return endpoint{}, api.Refuse(api.CodeSessionEnded, "session %s is over: %s", s.SessionID, s.Ended).
+				With("session_id", s.SessionID).With("ended", s.Ended)
+		}
+		return endpoint{
+			session: s,
+			page:    func(target string) string { return c.websocketURL(nil, "devtools", "page", target) },
+			browser: c.websocketURL(nil, "devtools", "browser", s.ProfileID),
+		}, nil
 	}
-	if s.State == api.SessionEnded {
-		return reach{}, api.Refuse(api.CodeSessionEnded, "session %s is over: %s", s.SessionID, s.Ended).
-			With("session_id", s.SessionID).With("ended", s.Ended)
-	}
-	return reach{
-		session: s,
-		page:    func(target string) string { return c.websocketURL(nil, "devtools", "page", target) },
-		browser: c.websocketURL(nil, "devtools", "browser", s.ProfileID),
-	}, nil
 }
 
-// oneShotVersion answers /json/version without taking a lease: who follows the
-// URL in it takes it.
-func (c *call) oneShotVersion() error {
+// oneShotVersion takes no lease: the client takes it when it follows the URL in the
+// answer.
+func oneShotVersion(c *call) error {
 	m, err := c.manifest()
 	if err != nil {
 		return err
 	}
-	return c.version(c.websocketURL(c.withToken(m.Query()), "devtools", "browser", m.ProfileID))
+	return c.answerVersion(c.websocketURL(c.withToken(m.Query()), "devtools", "browser", m.ProfileID))
 }
 
-func version(find func(*call) (reach, error)) func(*call) error {
-	return func(c *call) error {
-		r, err := find(c)
-		if err != nil {
-			return err
-		}
-		return c.version(r.browser)
-	}
-}
+func version(c *call, e endpoint) error { return c.answerVersion(e.browser) }
 
-func (c *call) version(webSocketURL string) error {
+func (c *call) answerVersion(webSocketURL string) error {
 	v, err := c.svc.Version(c.r.Context())
 	if err != nil {
 		return err
@@ -196,24 +200,16 @@ func (c *call) version(webSocketURL string) error {
 	})
 }
 
-// oneShotProtocol needs no session, and uses one that is there.
-func (c *call) oneShotProtocol() error {
+// oneShotProtocol needs no session, and names the one that there may be.
+func oneShotProtocol(c *call) error {
 	worker, task := c.identity()
-	s, _ := c.svc.SessionOf(c.params["profile"], worker, task)
-	return c.protocol(s.SessionID)
+	s, _ := c.svc.SessionOf(c.param("profile"), worker, task)
+	return c.answerProtocol(s.SessionID)
 }
 
-func protocol(find func(*call) (reach, error)) func(*call) error {
-	return func(c *call) error {
-		r, err := find(c)
-		if err != nil {
-			return err
-		}
-		return c.protocol(r.session.SessionID)
-	}
-}
+func protocol(c *call, e endpoint) error { return c.answerProtocol(e.session.SessionID) }
 
-func (c *call) protocol(sessionID string) error {
+func (c *call) answerProtocol(sessionID string) error {
 	p, err := c.svc.Protocol(c.r.Context(), sessionID)
 	if err != nil {
 		return err
@@ -232,50 +228,40 @@ type target struct {
 	WebSocketDebuggerURL string `json:"webSocketDebuggerUrl"`
 }
 
-func (r reach) target(t api.Target) target {
-	return target{ID: t.ID, Title: t.Title, Type: t.Type, URL: t.URL, WebSocketDebuggerURL: r.page(t.ID)}
+func (e endpoint) target(t api.Target) target {
+	return target{ID: t.ID, Title: t.Title, Type: t.Type, URL: t.URL, WebSocketDebuggerURL: e.page(t.ID)}
 }
 
-func (c *call) list(find func(*call) (reach, error)) error {
-	r, err := find(c)
+func targets(c *call, e endpoint) error {
+	found, err := c.svc.Targets(c.r.Context(), e.session.SessionID)
 	if err != nil {
 		return err
 	}
-	targets, err := c.svc.Targets(c.r.Context(), r.session.SessionID)
-	if err != nil {
-		return err
-	}
-	entries := make([]target, len(targets))
-	for i, t := range targets {
-		entries[i] = r.target(t)
+	entries := make([]target, len(found))
+	for i, t := range found {
+		entries[i] = e.target(t)
 	}
 	return c.json(http.StatusOK, entries)
 }
 
-func (c *call) newTarget(find func(*call) (reach, error)) error {
-	r, err := find(c)
-	if err != nil {
-		return err
-	}
-	open := c.target
+func newTarget(c *call, e endpoint) error {
+	open := c.openURL
 	if open == "" {
 		open = "about:blank"
 	}
-	t, err := c.svc.NewTarget(c.r.Context(), r.session.SessionID, open)
+	t, err := c.svc.NewTarget(c.r.Context(), e.session.SessionID, open)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, r.target(t))
+	return c.json(http.StatusOK, e.target(t))
 }
 
-func (c *call) onTarget(find func(*call) (reach, error), what func(*call, string) error, done string) error {
-	r, err := find(c)
-	if err != nil {
-		return err
+// onTarget does something to the target that the path names, and answers done.
+func onTarget(do func(api.Service, context.Context, string, string) error, done string) func(*call, endpoint) error {
+	return func(c *call, e endpoint) error {
+		if err := do(c.svc, c.r.Context(), e.session.SessionID, c.param("target")); err != nil {
+			return err
+		}
+		return c.text(done)
 	}
-	if err := what(c, r.session.SessionID); err != nil {
-		return err
-	}
-	c.bytes(http.StatusOK, "text/plain; charset=utf-8", []byte(done))
-	return nil
 }

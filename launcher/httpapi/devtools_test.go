@@ -104,7 +104,7 @@ func TestBadOneShotURLs(t *testing.T) {
 	}
 }
 
-// TestDiscovery runs each answer of Chrome's through the three kinds of base.
+// TestDiscovery asks each of Chrome's endpoints below each of the three kinds of base.
 func TestDiscovery(t *testing.T) {
 	const byName, byKey = `SessionOf "store.18" "w" "t"`, `SessionByCapability "` + capability + `"`
 	bases := []struct {
@@ -175,7 +175,7 @@ func TestVersionOfASession(t *testing.T) {
 	if want := `"webSocketDebuggerUrl":"ws://b.example.com:9333/s/` + capability + `/devtools/browser/store.18"`; !strings.Contains(body, want) {
 		t.Errorf("%s, want %s", body, want)
 	}
-	// chromedriver asks with the bare host, keeps the path and drops a query.
+	// chromedriver sends the host without a port, keeps the path and drops a query.
 	d := serveWith(t, Options{AdvertiseURL: "https://b.example.com", Token: aToken}, map[string]any{"Session": held, "Version": chromium},
 		func(svc api.Service, o Options) http.Handler { return Dedicated(svc, "ses_1", o) })
 	_, body = d.request("GET", "/json/version", "", "Host: 127.0.0.1")
@@ -202,8 +202,8 @@ func TestProtocolNeedsNoSession(t *testing.T) {
 	}
 }
 
-// FuzzConcatenated: whatever a base URL's query holds, appending to it as text
-// asks for the same as appending to the path.
+// FuzzConcatenated: whatever a base URL's query holds, text that is appended to the URL
+// as a whole asks for the same as text that is appended to its path.
 func FuzzConcatenated(f *testing.F) {
 	for _, seed := range [][2]string{{"w", "t"}, {"", ""}, {"a/json/version", "t/json/list"}, {"w&x", "t=u"}, {"w/", "/"}, {"w", "t/"}, {"\x00", "%"}} {
 		f.Add(seed[0], seed[1], false)
@@ -225,8 +225,8 @@ func FuzzConcatenated(f *testing.F) {
 	})
 }
 
-// FuzzNewURL: what is opened is what was asked for, and no parameter of the
-// opened URL is taken for one of ours.
+// FuzzNewURL: the URL that is opened is the one that was asked for, and none of its own
+// parameters is taken for one of ours.
 func FuzzNewURL(f *testing.F) {
 	f.Add("w", "t", "https://example.com/?task=x&token=y")
 	f.Add("", "", "data:,a b")

@@ -12,8 +12,9 @@ import (
 	"leasehold/launcher/api"
 )
 
-// guard refuses what a web page in somebody's browser could have sent: a name
-// that was made to resolve to this host, another origin's script, form or image.
+// guard refuses what a web page in somebody's browser could have sent: through a name
+// that was made to resolve to this host, or from another origin's script, form or
+// image.
 func (c *call) guard() error {
 	if !c.hostAllowed(c.r.Host) {
 		return api.Refuse(api.CodeForbidden, "host %q is not this server's: want an IP address, localhost, or the advertised URL's host", clip(c.r.Host))
@@ -23,7 +24,7 @@ func (c *call) guard() error {
 			return api.Refuse(api.CodeForbidden, "origin %q is not this server's own", clip(origin))
 		}
 	}
-	// Only browsers send it, and pages cannot change it. Another port of the
+	// Only browsers send this header, and pages cannot change it. Another port of the
 	// same host is "same-site".
 	switch site := c.r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "none", "same-origin":
@@ -33,19 +34,20 @@ func (c *call) guard() error {
 	}
 }
 
-// maxShown bounds what is repeated of a caller's text, in bytes: the longest
-// profile id below the longest path.
-const maxShown = 200
+// maxRepeated bounds, in bytes, how much of a caller's text is repeated in answers and
+// in the log. The longest profile id fits, with a path in front of it.
+const maxRepeated = 200
 
+// clip cuts a text of the caller's for an answer or the log.
 func clip(s string) string {
-	if len(s) > maxShown {
-		return s[:maxShown] + "..."
+	if len(s) > maxRepeated {
+		return s[:maxRepeated] + "..."
 	}
 	return s
 }
 
-// hostAllowed tells whether a Host header names this server without a lookup
-// that somebody else answers.
+// hostAllowed reports whether a Host header names this server, without a DNS lookup,
+// which somebody else could answer.
 func (s *server) hostAllowed(hostport string) bool {
 	u, err := url.Parse("http://" + hostport)
 	if err != nil || u.Host != hostport || u.Hostname() == "" || u.User != nil {
@@ -58,8 +60,8 @@ func (s *server) hostAllowed(hostport string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(s.hosts, name)
 }
 
-// ownOrigins are the origins of pages that this server served: as it is reached
-// directly, and as it is reached from outside.
+// ownOrigins are the origins of pages that this server sent: one for browsers that
+// reach it directly, one for those that reach it from outside.
 func (c *call) ownOrigins() []string {
 	direct := url.URL{Scheme: "http", Host: c.r.Host}
 	if c.overTLS() {
@@ -69,8 +71,8 @@ func (c *call) ownOrigins() []string {
 	return []string{canonicalOrigin(direct.String()), canonicalOrigin(outside.Scheme + "://" + outside.Host)}
 }
 
-// canonicalOrigin is scheme://host:port in lower case; of a text that is no
-// origin, something that equals none.
+// canonicalOrigin returns scheme://host:port in lower case, and for a text that is no
+// origin something that no origin equals.
 func canonicalOrigin(origin string) string {
 	u, err := url.Parse(strings.ToLower(origin))
 	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Path != "" && u.Path != "/") {
@@ -87,31 +89,31 @@ func canonicalOrigin(origin string) string {
 	return u.Scheme + "://" + u.Hostname() + ":" + port
 }
 
-// authenticate checks every token that is shown. They may be several; one that
-// is wrong is wrong.
+// authenticate checks every token that the caller shows. If one of several is wrong,
+// the request is refused.
 func (c *call) authenticate() error {
 	if c.o.Token == "" || c.route.access == needsNothing {
 		return nil
 	}
-	unauthenticated := func(challenge, format string) error {
+	unauthenticated := func(challenge, detail string) error {
 		c.w.Header().Set("WWW-Authenticate", challenge)
-		return api.Refuse(api.CodeUnauthenticated, "%s", format)
+		return api.Refuse(api.CodeUnauthenticated, "%s", detail)
 	}
 	want := sha256.Sum256([]byte(c.o.Token))
-	for _, shown := range c.shown {
-		got := sha256.Sum256([]byte(shown))
+	for _, token := range c.tokens {
+		got := sha256.Sum256([]byte(token))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			return unauthenticated(`Bearer realm="leasehold", error="invalid_token"`, "the token is not this server's")
 		}
 	}
-	if len(c.shown) == 0 && c.route.access != needsCapability {
+	if len(c.tokens) == 0 && c.route.access != needsCapability {
 		return unauthenticated(`Bearer realm="leasehold"`, "show the token: Authorization: Bearer TOKEN, or ?token=TOKEN")
 	}
 	return nil
 }
 
-// bearerTokens are the tokens of the Authorization headers. Another scheme is
-// for somebody else, such as a proxy in front.
+// bearerTokens returns the bearer tokens of the Authorization headers. Headers with
+// another scheme are meant for somebody else, such as a proxy in front.
 func bearerTokens(h http.Header) []string {
 	var tokens []string
 	for _, v := range h.Values("Authorization") {

@@ -8,22 +8,22 @@ import (
 	"leasehold/launcher/api"
 )
 
-// everyRoute calls check with a request line for each route of both layouts.
-func everyRoute(t *testing.T, check func(t *testing.T, f *fixture, rt route, path string, upgrade bool), o Options) {
+// everyRoute calls check with a path for each route of both layouts.
+func everyRoute(t *testing.T, check func(t *testing.T, f *fixture, rt route, path string), o Options) {
 	t.Helper()
 	o.Metrics, o.Console = http.NotFoundHandler(), http.NotFoundHandler()
 	f := serve(t, o, nil)
-	for _, rt := range New(nil, Options{}).(*server).routes {
+	for _, rt := range publicRoutes() {
 		t.Run(rt.method+" "+rt.pattern, func(t *testing.T) {
 			path := strings.NewReplacer("{profile}", "p", "{capability}", capability, "{session}", "s", "{target}", "T", "{evidence}", "e", "{part}", "x", "{id}", "i").Replace(rt.pattern)
-			check(t, f, rt, path, rt.websocket)
+			check(t, f, rt, path)
 		})
 	}
 	dedicated := serveWith(t, o, nil, func(svc api.Service, o Options) http.Handler { return Dedicated(svc, "ses_1", o) })
-	for _, rt := range Dedicated(nil, "ses_1", Options{}).(*server).routes {
+	for _, rt := range dedicatedRoutes("ses_1") {
 		t.Run("dedicated "+rt.method+" "+rt.pattern, func(t *testing.T) {
 			path := strings.NewReplacer("{target}", "T", "{id}", "i").Replace(rt.pattern)
-			check(t, dedicated, rt, path, rt.websocket)
+			check(t, dedicated, rt, path)
 		})
 	}
 }
@@ -33,14 +33,14 @@ var upgradeHeaders = []string{
 }
 
 func TestEveryRouteRefusesOtherPages(t *testing.T) {
-	everyRoute(t, func(t *testing.T, f *fixture, rt route, path string, upgrade bool) {
+	everyRoute(t, func(t *testing.T, f *fixture, rt route, path string) {
 		for _, header := range []string{
 			"Host: rebound.example.com", "Host: 127.0.0.1.example.com:9333", "Host: localhost.example.com", "Host: notlocalhost",
 			"Origin: https://example.com", "Origin: null", "Origin: http://127.0.0.1:1", "Origin: ",
 			"Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site",
 		} {
 			headers := []string{header}
-			if upgrade {
+			if rt.websocket {
 				headers = append(headers, upgradeHeaders...)
 			}
 			r, body := f.request(rt.method, path, "", headers...)
@@ -53,7 +53,7 @@ func TestEveryRouteRefusesOtherPages(t *testing.T) {
 }
 
 func TestEveryRouteAsksForItsCredential(t *testing.T) {
-	everyRoute(t, func(t *testing.T, f *fixture, rt route, path string, upgrade bool) {
+	everyRoute(t, func(t *testing.T, f *fixture, rt route, path string) {
 		if rt.access != needsToken {
 			return
 		}
@@ -69,7 +69,7 @@ func TestEveryRouteAsksForItsCredential(t *testing.T) {
 			"two that do not agree": {"?token=" + aToken + "&token=x", "X: y", `Bearer realm="leasehold", error="invalid_token"`},
 		} {
 			headers := []string{c.header}
-			if upgrade {
+			if rt.websocket {
 				headers = append(headers, upgradeHeaders...)
 			}
 			r, body := f.request(rt.method, path+c.query, "", headers...)

@@ -1,14 +1,14 @@
 // Package httpapi carries the launcher's Service over HTTP: the CDP websocket in
-// its one-shot and its capability form, Chrome's own /json answers around both,
+// its one-shot and its capability form, Chrome's own /json endpoints below both,
 // the REST surface under /v1, its OpenAPI description, and the probes.
 //
-// Every request passes the same guard first (Host, Origin, Sec-Fetch-Site, then
-// the token or the capability in the path); every refusal leaves through the same
-// door, as application/problem+json and, at a websocket upgrade, in the HTTP
-// status line too.
+// Every request passes the same checks first: Host, Origin and Sec-Fetch-Site, then
+// the token or the capability in the path. Every refusal is an
+// application/problem+json document; at a websocket upgrade its reason also stands
+// in the HTTP status line.
 //
-// The package frames no websocket messages: after the 101 an api.Connection has
-// the socket. It needs HTTP/1.1 for that: where TLS is served, "h2" may not be
+// The package does not frame websocket messages: after the 101 the socket belongs to
+// an api.Connection. That needs HTTP/1.1, so where TLS is served "h2" must not be
 // negotiated.
 package httpapi
 
@@ -28,76 +28,48 @@ import (
 
 // Options say how a surface is reached and who may use it.
 type Options struct {
-	// ListenAddr is the host:port that is served; its host may stand in the Host
-	// header.
+	// ListenAddr is the host:port that is served. Requests may name its host in the
+	// Host header.
 	ListenAddr string
-	// AdvertiseURL is how others reach this surface, an http or https URL that
-	// may have a path. Empty: URLs that are handed out repeat the request's Host.
-	// Dedicated ignores it.
+	// AdvertiseURL is the http or https URL, with or without a path, under which
+	// others reach this surface. If it is empty, the URLs in answers repeat the
+	// request's Host. Dedicated ignores it.
 	AdvertiseURL string
-	// Token is what callers have to show; empty: nothing. Dedicated ignores it,
-	// its clients cannot show one.
+	// Token is what callers have to show; if it is empty, nothing. Dedicated ignores
+	// it, since its clients cannot show one.
 	Token string
 	// TLS says that the listener speaks TLS.
 	TLS bool
 	Log zerolog.Logger
-	// Metrics answers /metrics and Console answers /; nil: not_found.
+	// Metrics answers /metrics and Console answers /. Where one is nil, the answer is
+	// not_found.
 	Metrics http.Handler
 	Console http.Handler
 }
 
 // New serves the whole outside contract of a launcher.
 func New(svc api.Service, o Options) http.Handler {
-	s := newServer(svc, o)
-	s.routes = slices.Concat(s.probes(), s.websockets(), s.discovery(), s.rest())
-	return s
+	return newServer(svc, o, publicRoutes())
 }
 
-// Dedicated serves one session with Chrome's own URL layout at the root, for a
-// port of its own: whoever reaches the port drives the session, so it belongs on
-// loopback. The session is looked up at each request and need not exist before.
+// Dedicated serves one session, with Chrome's own URL layout at the root, on a port of
+// its own. Whoever reaches the port drives the session, so the port belongs on
+// loopback. The session is looked up at each request; it need not exist before.
 func Dedicated(svc api.Service, sessionID string, o Options) http.Handler {
 	o.AdvertiseURL, o.Token = "", ""
-	s := newServer(svc, o)
-	s.routes = s.dedicated(sessionID)
-	return s
-}
-
-// access says what a caller has to show for a route.
-type access int
-
-const (
-	needsToken access = iota
-	// needsCapability: the secret in the path, which the handler looks up.
-	needsCapability
-	needsNothing
-)
-
-// route is one method on one path. A pattern's "{name}" takes one segment.
-type route struct {
-	method  string
-	pattern string
-	access  access
-	// websocket: only an upgrade is served, otherwise none is.
-	websocket bool
-	// changes: no HEAD, although the method is GET.
-	changes bool
-	// queryIsURL: what follows the question mark is a URL, as Chrome's
-	// /json/new has it.
-	queryIsURL bool
-	serve      func(*call) error
+	return newServer(svc, o, dedicatedRoutes(sessionID))
 }
 
 type server struct {
 	svc       api.Service
 	o         Options
-	advertise *url.URL // nil: none
-	hosts     []string // names that may stand in the Host header
-	routes    []route
+	advertise *url.URL // Options.AdvertiseURL; nil if there is none
+	hosts     []string // names allowed in the Host header, besides localhost and addresses
+	mux       *http.ServeMux
 }
 
-func newServer(svc api.Service, o Options) *server {
-	s := &server{svc: svc, o: o}
+func newServer(svc api.Service, o Options, routes []route) *server {
+	s := &server{svc: svc, o: o, mux: newMux(routes)}
 	if host, _, err := net.SplitHostPort(o.ListenAddr); err == nil && host != "" {
 		s.hosts = append(s.hosts, strings.ToLower(host))
 	}
@@ -113,30 +85,44 @@ func newServer(svc api.Service, o Options) *server {
 	return s
 }
 
-// call is one request on its way through.
+// call is one request from its arrival to its answer.
 type call struct {
 	*server
-	w     *answer
-	r     *http.Request
+	w *answer
+	r *http.Request
+	// segments is the path that is served, decoded; rawQuery is the query that goes
+	// with it.
+	segments []string
+	rawQuery string
+	// routed is the request as the multiplexer matched it. It has the values of the
+	// pattern's names, and not the client's URL.
+	routed *http.Request
+	// route is that of the path and the method; allow lists the path's methods.
 	route route
-	// params are the values of the pattern's names.
-	params map[string]string
-	// query is without the token; queryErr says that it is malformed.
+	allow []string
+	// query is the parsed query without the token; queryErr says that it is malformed.
 	query    url.Values
 	queryErr error
-	// target is the URL of a route whose query is one.
-	target string
-	// shown are the tokens that the caller shows, in the query first.
-	shown        []string
+	// openURL is the URL in the query, on routes whose query holds one.
+	openURL string
+	// tokens are those that the caller shows; the ones in the query come first.
+	tokens       []string
 	tokenInQuery bool
 	upgrade      bool
 	begun        time.Time
 }
 
+// param returns the path's value for a name in the route's pattern, or "".
+func (c *call) param(name string) string {
+	if c.routed == nil {
+		return ""
+	}
+	return c.routed.PathValue(name)
+}
+
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{server: s, w: &answer{ResponseWriter: w}, r: r, params: map[string]string{}, upgrade: wantsUpgrade(r), begun: time.Now()}
-	segments := segmentsOf(r.URL)
-	defer func() { c.log(segments) }()
+	c := &call{server: s, w: &answer{ResponseWriter: w}, r: r, segments: segmentsOf(r.URL), rawQuery: r.URL.RawQuery, upgrade: wantsUpgrade(r), begun: time.Now()}
+	defer c.log()
 
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store") // URLs here carry secrets
@@ -145,19 +131,25 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 
-	rawQuery := r.URL.RawQuery
 	if !c.upgrade {
-		segments, rawQuery = splitConcatenated(segments, rawQuery)
+		c.segments, c.rawQuery = splitConcatenated(c.segments, c.rawQuery)
 	}
-	matched := c.match(segments)
-	c.parseQuery(rawQuery)
+	c.dispatch()
+}
+
+// handle checks and answers a request whose route was found. A route that serves
+// nothing stands for a method that the path does not have, and without any methods in
+// allow for a path that does not exist.
+func (c *call) handle(rt route, allow []string) {
+	c.route, c.allow = rt, allow
+	c.parseQuery(c.rawQuery)
 	err := c.guard()
 	if err == nil {
-		err = c.admit(segments, matched)
+		err = c.admit()
 	}
 	if err == nil {
 		if c.route.websocket {
-			c.w.beforeServe = func() { c.log(segments) }
+			c.w.beforeServe = c.log
 		}
 		err = c.route.serve(c)
 	}
@@ -166,77 +158,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// segmentsOf splits a path; empty segments do not count, so that a trailing or a
-// doubled slash changes nothing. A segment that does not decode stands for itself.
-func segmentsOf(u *url.URL) []string {
-	segments := []string{}
-	for s := range strings.SplitSeq(u.EscapedPath(), "/") {
-		if s == "" {
-			continue
-		}
-		if decoded, err := url.PathUnescape(s); err == nil {
-			s = decoded
-		}
-		segments = append(segments, s)
-	}
-	return segments
-}
-
-// match finds the routes of a path, and among them sets the one of the method.
-// It returns the methods that the path has.
-func (c *call) match(segments []string) (methods []string) {
-	for _, rt := range c.routes {
-		params, ok := rt.matches(segments)
-		if !ok {
-			continue
-		}
-		methods = append(methods, rt.method)
-		head := c.r.Method == http.MethodHead && rt.method == http.MethodGet && !rt.changes && !rt.websocket
-		if head {
-			methods = append(methods, http.MethodHead)
-		}
-		if c.route.serve == nil {
-			// What the path needs is the same for each of its methods.
-			c.route.access, c.route.queryIsURL, c.params = rt.access, rt.queryIsURL, params
-		}
-		if c.r.Method == rt.method || head {
-			c.route = rt
-		}
-	}
-	return methods
-}
-
-func (rt route) matches(segments []string) (map[string]string, bool) {
-	want := segmentsOf(&url.URL{Path: rt.pattern})
-	if len(want) != len(segments) {
-		return nil, false
-	}
-	params := map[string]string{}
-	for i, w := range want {
-		got := segments[i]
-		switch name, isParam := strings.CutPrefix(w, "{"); {
-		case !isParam && got != w:
-			return nil, false
-		case isParam && (got == "." || got == ".." || strings.ContainsAny(got, "/\\\x00")):
-			return nil, false // no name of ours, and a step aside in somebody's path
-		case isParam:
-			params[strings.TrimSuffix(name, "}")] = got
-		}
-	}
-	return params, true
-}
-
-// admit checks the credential and that the request fits its route.
-func (c *call) admit(segments, methods []string) error {
+// admit checks the credential, and that the request fits its route.
+func (c *call) admit() error {
 	if err := c.authenticate(); err != nil {
 		return err
 	}
 	switch {
-	case len(methods) == 0:
-		return c.unknownPath(segments)
+	case len(c.allow) == 0:
+		return c.unknownPath()
 	case c.route.serve == nil:
-		c.w.Header().Set("Allow", strings.Join(methods, ", "))
-		p := api.Refuse(api.CodeInvalidRequest, "this path takes %s, not %s", strings.Join(methods, ", "), c.r.Method)
+		methods := strings.Join(c.allow, ", ")
+		c.w.Header().Set("Allow", methods)
+		p := api.Refuse(api.CodeInvalidRequest, "this path takes %s, not %s", methods, c.r.Method)
 		p.Status = http.StatusMethodNotAllowed
 		return p
 	case c.upgrade && !c.route.websocket:
@@ -247,59 +180,31 @@ func (c *call) admit(segments, methods []string) error {
 	return nil
 }
 
-func (c *call) unknownPath(segments []string) error {
+func (c *call) unknownPath() error {
 	detail := "there is nothing at this path: /openapi.json lists what there is"
-	if len(segments) > 0 && segments[0] == "json" {
+	if len(c.segments) > 0 && c.segments[0] == "json" {
 		detail = "the browser of which profile? Give the client http://HOST/profiles/{profile}?worker=W&task=T or " +
 			"ws://HOST/devtools/browser/{profile}?worker=W&task=T; a client that keeps host and port only needs a dedicated_port"
 	}
 	return api.Refuse(api.CodeNotFound, "%s", detail)
 }
 
-// log writes the request's one line, with the answer that it got.
-func (c *call) log(segments []string) {
+// log writes one line about the request and its answer, at the first call.
+func (c *call) log() {
 	if c.w.logged {
 		return
 	}
 	c.w.logged = true
-	path := slices.Clone(segments)
+	path := slices.Clone(c.segments)
 	for i := 1; i < len(path); i++ {
-		if segments[i-1] == "s" {
+		if c.segments[i-1] == "s" {
 			path[i] = id.Mask(path[i])
 		}
 	}
 	e := c.o.Log.Debug().Str("method", clip(c.r.Method)).Str("path", clip("/"+strings.Join(path, "/"))).Int("status", c.w.code()).
 		Str("peer", c.r.RemoteAddr).Dur("took", time.Since(c.begun))
-	if profile := c.params["profile"]; profile != "" {
+	if profile := c.param("profile"); profile != "" {
 		e = e.Str("profile", clip(profile))
 	}
 	e.Msg("request")
 }
-
-// answer remembers what was answered.
-type answer struct {
-	http.ResponseWriter
-	status int
-	logged bool
-	// beforeServe is called when a websocket is about to be served: its line of
-	// the log should not wait for its end.
-	beforeServe func()
-}
-
-func (a *answer) code() int {
-	if a.status == 0 {
-		return http.StatusOK
-	}
-	return a.status
-}
-
-// WriteHeader notes the status.
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap gives http.ResponseController what is below.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

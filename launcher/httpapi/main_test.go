@@ -26,11 +26,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds waits that end by themselves unless something is broken.
+// patience bounds waits that end sooner unless something is broken.
 const patience = 10 * time.Second
 
-// fake is a Service that answers what a test scripted and fails the test on
-// every other call. Values of answers are a result or an error.
+// fake is a Service that answers as a test scripted it, and fails the test at every
+// other call. The values of answers, by the method's name, are a result or an error.
 type fake struct {
 	t *testing.T
 
@@ -53,8 +53,8 @@ func (f *fake) taken() []string {
 	return calls
 }
 
-// say notes a call as text and finds its answer.
-func say[T any](f *fake, method string, args ...any) (T, error) {
+// answerTo records a call as text and returns its scripted answer.
+func answerTo[T any](f *fake, method string, args ...any) (T, error) {
 	f.t.Helper()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -82,10 +82,11 @@ func say[T any](f *fake, method string, args ...any) (T, error) {
 	return answer.(T), nil
 }
 
-func only(_ any, err error) error { return err }
+// errorOf drops the result of a method that returns only an error.
+func errorOf(_ any, err error) error { return err }
 
 func (f *fake) Acquire(ctx context.Context, m api.Manifest) (api.Session, error) {
-	s, err := say[api.Session](f, "Acquire", m, m.OneShot)
+	s, err := answerTo[api.Session](f, "Acquire", m, m.OneShot)
 	if f.during != nil {
 		f.during(ctx)
 	}
@@ -93,135 +94,137 @@ func (f *fake) Acquire(ctx context.Context, m api.Manifest) (api.Session, error)
 }
 
 func (f *fake) Connect(_ context.Context, sessionID, targetID string) (api.Connection, error) {
-	return say[api.Connection](f, "Connect", sessionID, targetID)
+	return answerTo[api.Connection](f, "Connect", sessionID, targetID)
 }
 
 func (f *fake) Sessions() []api.Session {
-	s, _ := say[[]api.Session](f, "Sessions")
+	s, _ := answerTo[[]api.Session](f, "Sessions")
 	return s
 }
 
-func (f *fake) Session(id string) (api.Session, error) { return say[api.Session](f, "Session", id) }
+func (f *fake) Session(id string) (api.Session, error) {
+	return answerTo[api.Session](f, "Session", id)
+}
 
 func (f *fake) SessionByCapability(capability string) (api.Session, error) {
-	return say[api.Session](f, "SessionByCapability", capability)
+	return answerTo[api.Session](f, "SessionByCapability", capability)
 }
 
 func (f *fake) SessionOf(profile, worker, task string) (api.Session, bool) {
-	s, err := say[api.Session](f, "SessionOf", profile, worker, task)
+	s, err := answerTo[api.Session](f, "SessionOf", profile, worker, task)
 	return s, err == nil
 }
 
 func (f *fake) Heartbeat(_ context.Context, id string, h api.Heartbeat) (api.Session, error) {
-	return say[api.Session](f, "Heartbeat", id, h)
+	return answerTo[api.Session](f, "Heartbeat", id, h)
 }
 
 func (f *fake) Step(_ context.Context, id string, s api.Step) error {
-	return only(say[any](f, "Step", id, s))
+	return errorOf(answerTo[any](f, "Step", id, s))
 }
 
 func (f *fake) Checkpoint(_ context.Context, id string, c api.Checkpoint) error {
-	return only(say[any](f, "Checkpoint", id, c))
+	return errorOf(answerTo[any](f, "Checkpoint", id, c))
 }
 
 func (f *fake) Event(_ context.Context, id string, e api.TaskEvent) error {
-	return only(say[any](f, "Event", id, e))
+	return errorOf(answerTo[any](f, "Event", id, e))
 }
 
 func (f *fake) Release(_ context.Context, id string, r api.Release) (api.Session, error) {
-	return say[api.Session](f, "Release", id, r)
+	return answerTo[api.Session](f, "Release", id, r)
 }
 
 func (f *fake) Targets(_ context.Context, id string) ([]api.Target, error) {
-	return say[[]api.Target](f, "Targets", id)
+	return answerTo[[]api.Target](f, "Targets", id)
 }
 
 func (f *fake) NewTarget(_ context.Context, id, url string) (api.Target, error) {
-	return say[api.Target](f, "NewTarget", id, url)
+	return answerTo[api.Target](f, "NewTarget", id, url)
 }
 
 func (f *fake) ActivateTarget(_ context.Context, id, target string) error {
-	return only(say[any](f, "ActivateTarget", id, target))
+	return errorOf(answerTo[any](f, "ActivateTarget", id, target))
 }
 
 func (f *fake) CloseTarget(_ context.Context, id, target string) error {
-	return only(say[any](f, "CloseTarget", id, target))
+	return errorOf(answerTo[any](f, "CloseTarget", id, target))
 }
 
 func (f *fake) Version(context.Context) (api.BrowserVersion, error) {
-	return say[api.BrowserVersion](f, "Version")
+	return answerTo[api.BrowserVersion](f, "Version")
 }
 
 func (f *fake) Protocol(_ context.Context, id string) (json.RawMessage, error) {
-	return say[json.RawMessage](f, "Protocol", id)
+	return answerTo[json.RawMessage](f, "Protocol", id)
 }
 
 func (f *fake) Profiles(context.Context) ([]lease.Record, error) {
-	return say[[]lease.Record](f, "Profiles")
+	return answerTo[[]lease.Record](f, "Profiles")
 }
 
 func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
-	return say[lease.Record](f, "Profile", id)
+	return answerTo[lease.Record](f, "Profile", id)
 }
 
 func (f *fake) ImportProfile(_ context.Context, id string, i api.ProfileImport) (lease.Record, error) {
-	return say[lease.Record](f, "ImportProfile", id, i)
+	return answerTo[lease.Record](f, "ImportProfile", id, i)
 }
 
 func (f *fake) CloneProfile(_ context.Context, id string, c api.ProfileClone) (lease.Record, error) {
-	return say[lease.Record](f, "CloneProfile", id, c)
+	return answerTo[lease.Record](f, "CloneProfile", id, c)
 }
 
 func (f *fake) RemoveClone(_ context.Context, id string, r api.ProfileRemove) (api.Removed, error) {
-	return say[api.Removed](f, "RemoveClone", id, r)
+	return answerTo[api.Removed](f, "RemoveClone", id, r)
 }
 
 func (f *fake) ArchiveProfile(_ context.Context, id string, a api.ProfileArchive) (api.Archived, error) {
-	return say[api.Archived](f, "ArchiveProfile", id, a)
+	return answerTo[api.Archived](f, "ArchiveProfile", id, a)
 }
 
 func (f *fake) PutProfile(_ context.Context, id string, s api.ProfileSettings) (lease.Record, error) {
-	return say[lease.Record](f, "PutProfile", id, s)
+	return answerTo[lease.Record](f, "PutProfile", id, s)
 }
 
 func (f *fake) History(_ context.Context, id string) ([]lease.Event, error) {
-	return say[[]lease.Event](f, "History", id)
+	return answerTo[[]lease.Event](f, "History", id)
 }
 
 func (f *fake) Evidence(_ context.Context, id string) ([]api.Bundle, error) {
-	return say[[]api.Bundle](f, "Evidence", id)
+	return answerTo[[]api.Bundle](f, "Evidence", id)
 }
 
 func (f *fake) EvidenceManifest(_ context.Context, id string) (json.RawMessage, error) {
-	return say[json.RawMessage](f, "EvidenceManifest", id)
+	return answerTo[json.RawMessage](f, "EvidenceManifest", id)
 }
 
-// content is a scripted part.
+// content is a scripted part of evidence.
 type content struct {
 	bytes     []byte
 	mediaType string
 }
 
 func (f *fake) EvidencePart(_ context.Context, id, part string) ([]byte, string, error) {
-	c, err := say[content](f, "EvidencePart", id, part)
+	c, err := answerTo[content](f, "EvidencePart", id, part)
 	return c.bytes, c.mediaType, err
 }
 
 func (f *fake) Inspection(_ context.Context, id string) (api.Inspection, error) {
-	return say[api.Inspection](f, "Inspection", id)
+	return answerTo[api.Inspection](f, "Inspection", id)
 }
 
 func (f *fake) Review(_ context.Context, id string, r api.ReviewRequest) (lease.Record, error) {
-	return say[lease.Record](f, "Review", id, r)
+	return answerTo[lease.Record](f, "Review", id, r)
 }
 
 func (f *fake) Hold(_ context.Context, id string, h api.HoldRequest) (api.Session, error) {
-	return say[api.Session](f, "Hold", id, h)
+	return answerTo[api.Session](f, "Hold", id, h)
 }
 
-func (f *fake) Ready(context.Context) error { return only(say[any](f, "Ready")) }
+func (f *fake) Ready(context.Context) error { return errorOf(answerTo[any](f, "Ready")) }
 
-// connection is a scripted api.Connection: it hands what it is given to the test.
+// connection is a scripted api.Connection, which hands the sockets it gets to the test.
 type connection struct {
 	session   api.Session
 	served    chan net.Conn
@@ -311,7 +314,7 @@ func (f *fixture) request(method, path, body string, headers ...string) (*http.R
 	return response, string(b)
 }
 
-// wantCalls compares what the Service was asked.
+// wantCalls compares the calls that the Service got since the last time.
 func (f *fixture) wantCalls(want ...string) {
 	f.t.Helper()
 	if got := f.taken(); !slices.Equal(got, want) {
@@ -348,7 +351,8 @@ func (f *fixture) dial() net.Conn {
 	return c
 }
 
-// upgrade is the request of a websocket client; headers override or add.
+// upgrade writes the request of a websocket client. headers replace or add lines; an
+// empty value removes one.
 func (f *fixture) upgrade(path string, headers ...string) string {
 	lines := []string{
 		"Host: " + f.addr(), "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,43 +15,30 @@ import (
 	"leasehold/launcher/api"
 )
 
-// statusClientGone is for the log: the client left before its answer.
+// statusClientGone is for the log: the client left before it was answered.
 const statusClientGone = 499
 
 // errGone says that the client left.
 var errGone = errors.New("the client left")
 
-// gone tells whether the client has left: nobody reads an answer then.
+// gone reports whether the client has left, so that nobody would read an answer.
 func (c *call) gone() bool { return c.r.Context().Err() != nil }
 
-// refuse answers with the problem that err is. Nothing of another error than a
-// problem leaves the host.
+// refuse answers with the problem that err is or wraps. Of other errors nothing leaves
+// the host.
 func (c *call) refuse(err error) {
 	if errors.Is(err, errGone) || (errors.Is(err, context.Canceled) && c.gone()) {
-		c.w.status = statusClientGone
-		if conn, _, err := http.NewResponseController(c.w).Hijack(); err == nil {
-			_ = conn.Close() // nobody is there to be told
-		} else {
-			c.w.ResponseWriter.WriteHeader(statusClientGone)
-		}
+		c.hangUp()
 		return
 	}
 	p := c.problem(err)
-	h := c.w.Header()
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(p.RetryAfter))
+		c.w.Header().Set("Retry-After", strconv.Itoa(p.RetryAfter))
 	}
-	if location, _ := p.More["location"].(string); c.upgrade && p.Code == api.CodeWrongHome && location != "" {
-		if to, err := redirectTo(location, c.r); err == nil {
-			moved := *p
-			moved.Status = http.StatusTemporaryRedirect
-			p = &moved
-			h.Set("Location", to)
-		} else {
-			c.o.Log.Warn().Err(err).Msg("home of the profile cannot be redirected to")
-		}
+	if c.upgrade && p.Code == api.CodeWrongHome {
+		p = c.redirect(p)
 	}
-	h.Set("Content-Type", "application/problem+json")
+	c.w.Header().Set("Content-Type", "application/problem+json")
 	body, err := encode(p)
 	if err != nil {
 		c.o.Log.Error().Err(err).Str("code", p.Code).Msg("refusal cannot be encoded")
@@ -65,7 +51,36 @@ func (c *call) refuse(err error) {
 	_, _ = c.w.Write(body) // a client that is gone needs no answer
 }
 
-// problem finds the refusal in an error.
+// hangUp closes the connection of a client that left.
+func (c *call) hangUp() {
+	c.w.status = statusClientGone
+	if conn, _, err := http.NewResponseController(c.w).Hijack(); err == nil {
+		_ = conn.Close() // nobody is there to learn of an error
+	} else {
+		c.w.ResponseWriter.WriteHeader(statusClientGone)
+	}
+}
+
+// redirect makes of a wrong_home a redirect to the profile's home, if the launcher knows
+// where that is.
+func (c *call) redirect(p *api.Problem) *api.Problem {
+	location, _ := p.More["location"].(string)
+	if location == "" {
+		return p
+	}
+	to, err := redirectTo(location, c.r)
+	if err != nil {
+		c.o.Log.Warn().Err(err).Msg("home of the profile cannot be redirected to")
+		return p
+	}
+	c.w.Header().Set("Location", to)
+	moved := *p
+	moved.Status = http.StatusTemporaryRedirect
+	return &moved
+}
+
+// problem returns the refusal in an error. An error without one is logged, and answered
+// as internal_error.
 func (c *call) problem(err error) *api.Problem {
 	var p *api.Problem
 	if !errors.As(err, &p) {
@@ -82,17 +97,17 @@ func (c *call) problem(err error) *api.Problem {
 }
 
 const (
-	// maxReason bounds the reason phrase, in bytes: clients print the status
-	// line in full.
+	// maxReason bounds the reason phrase, in bytes: clients print the status line in
+	// full.
 	maxReason = 200
-	// refusalTimeout bounds the writing of a refused upgrade, lingerTimeout the
-	// wait for the client to have read it.
+	// refusalTimeout bounds the writing of a refusal, lingerTimeout the wait until the
+	// client has read it and closes.
 	refusalTimeout = 5 * time.Second
 	lingerTimeout  = 500 * time.Millisecond
 )
 
-// refuseUpgrade writes the refusal with its reason in the status line, which
-// net/http has no way to do. It returns false where the connection cannot be had.
+// refuseUpgrade writes the refusal with its reason in the status line, which net/http
+// cannot do. It returns false if net/http does not hand over the connection.
 func (c *call) refuseUpgrade(p *api.Problem, body []byte) bool {
 	conn, _, err := http.NewResponseController(c.w).Hijack()
 	if err != nil {
@@ -113,8 +128,8 @@ func (c *call) refuseUpgrade(p *api.Problem, body []byte) bool {
 	if _, err := conn.Write(b.Bytes()); err != nil {
 		return true
 	}
-	// Closing on bytes that were not read would reset the connection, and could
-	// take the answer with it.
+	// Closing while bytes of the client are unread would reset the connection, and the
+	// client could lose the answer.
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_ = conn.SetReadDeadline(time.Now().Add(lingerTimeout))
 		_, _ = io.Copy(io.Discard, io.LimitReader(conn, maxBody))
@@ -124,7 +139,8 @@ func (c *call) refuseUpgrade(p *api.Problem, body []byte) bool {
 
 var _ interface{ CloseWrite() error } = (*net.TCPConn)(nil)
 
-// reasonPhrase keeps of a text what may stand in a status line.
+// reasonPhrase makes a text fit for a status line: ASCII without control characters,
+// not too long.
 func reasonPhrase(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -136,31 +152,4 @@ func reasonPhrase(text string) string {
 		text = text[:maxReason-3] + "..."
 	}
 	return text
-}
-
-// encode writes JSON as people and shell scripts can read it: & stays &.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return b.Bytes(), err
-}
-
-// json answers with a document.
-func (c *call) json(status int, v any) error {
-	body, err := encode(v)
-	if err != nil {
-		return fmt.Errorf("answer: %w", err)
-	}
-	c.bytes(status, "application/json", body)
-	return nil
-}
-
-func (c *call) bytes(status int, mediaType string, body []byte) {
-	h := c.w.Header()
-	h.Set("Content-Type", mediaType)
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	c.w.WriteHeader(status)
-	_, _ = c.w.Write(body) // a client that is gone needs no answer
 }

@@ -18,23 +18,24 @@ import (
 	"leasehold/launcher/api"
 )
 
-// websockets are the upgrades of both forms.
-func (s *server) websockets() []route {
-	ws := func(pattern string, a access, serve func(*call) error) route {
-		return route{method: http.MethodGet, pattern: pattern, access: a, websocket: true, serve: serve}
-	}
+// upgradeRoutes are the websockets of both forms.
+func upgradeRoutes() []route {
 	return []route{
-		ws("/devtools/browser/{profile}", needsToken, (*call).oneShot),
-		ws("/profiles/{profile}", needsToken, (*call).oneShot),
-		ws("/profiles/{profile}/devtools/browser/{id}", needsToken, (*call).oneShot),
-		ws("/profiles/{profile}/devtools/page/{target}", needsToken, connectTarget((*call).byIdentity)),
-		ws("/s/{capability}/devtools/browser/{profile}", needsCapability, (*call).connectByCapability),
-		ws("/s/{capability}/devtools/page/{target}", needsCapability, connectTarget((*call).byCapability)),
+		upgradeRoute("/devtools/browser/{profile}", needsToken, connectOneShot),
+		upgradeRoute("/profiles/{profile}", needsToken, connectOneShot),
+		upgradeRoute("/profiles/{profile}/devtools/browser/{id}", needsToken, connectOneShot),
+		upgradeRoute("/profiles/{profile}/devtools/page/{target}", needsToken, inSession(byIdentity, connectTarget)),
+		upgradeRoute("/s/{capability}/devtools/browser/{profile}", needsCapability, inSession(byCapability, connectBrowser)),
+		upgradeRoute("/s/{capability}/devtools/page/{target}", needsCapability, inSession(byCapability, connectTarget)),
 	}
 }
 
-// oneShot takes the lease and connects.
-func (c *call) oneShot() error {
+func upgradeRoute(pattern string, a access, serve handler) route {
+	return route{method: http.MethodGet, pattern: pattern, access: a, websocket: true, serve: serve}
+}
+
+// connectOneShot takes the lease and connects.
+func connectOneShot(c *call) error {
 	m, err := c.manifest()
 	if err != nil {
 		return err
@@ -44,34 +45,25 @@ func (c *call) oneShot() error {
 		return err
 	}
 	if c.gone() {
-		// A session that nobody connects to ends in order by itself. To connect
-		// and cancel would look like a worker that was lost.
+		// A session to which nobody connects ends in order by itself. Connecting and
+		// cancelling would look like a lost worker.
 		return errGone
 	}
 	return c.connect(session.SessionID, "")
 }
 
-// connectByCapability connects to the session that the path is the key of.
-func (c *call) connectByCapability() error {
-	r, err := c.byCapability()
-	if err != nil {
-		return err
-	}
-	if profile := c.params["profile"]; profile != r.session.ProfileID {
+// connectBrowser connects to the browser of a session.
+func connectBrowser(c *call, e endpoint) error {
+	if profile := c.param("profile"); profile != e.session.ProfileID {
 		return api.Invalid("profile_id", "the URL names profile %s, its session is on another", clip(profile))
 	}
-	return c.connect(r.session.SessionID, "")
+	return c.connect(e.session.SessionID, "")
 }
 
-// connectTarget connects to one target of a session.
-func connectTarget(find func(*call) (reach, error)) func(*call) error {
-	return func(c *call) error {
-		r, err := find(c)
-		if err != nil {
-			return err
-		}
-		return c.connect(r.session.SessionID, c.params["target"])
-	}
+// connectTarget connects to the target that the path names, and where it names none to
+// the browser of the session.
+func connectTarget(c *call, e endpoint) error {
+	return c.connect(e.session.SessionID, c.param("target"))
 }
 
 const (
@@ -84,8 +76,8 @@ const (
 // connect opens a connection to a session, answers the upgrade and serves until
 // the connection ends. The first byte after the 101 is the client's.
 func (c *call) connect(sessionID, target string) error {
-	// Not the request's context: what it would interrupt half-way, the browser
-	// would keep.
+	// Not the request's context: if it interrupted the connecting half-way, what was
+	// opened so far would stay open in the browser.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), connectTimeout)
 	conn, err := c.svc.Connect(ctx, sessionID, target)
 	cancel()
@@ -96,14 +88,7 @@ func (c *call) connect(sessionID, target string) error {
 		conn.Cancel()
 		return errGone
 	}
-	session := conn.Session()
-	token := strconv.FormatUint(uint64(session.Token), 10)
-	header := http.Header{}
-	header.Set("Leasehold-Session", session.SessionID)
-	header.Set("Leasehold-Token", token)
-	header.Set("Leasehold-Expires-At", session.ExpiresAt.UTC().Format(time.RFC3339))
-	header.Set("X-Playwright-Debug-Log", "leasehold session="+session.SessionID+" profile="+session.ProfileID+" token="+token)
-	netConn, buffered, err := c.switchProtocols(header)
+	netConn, buffered, err := c.switchProtocols(sessionHeader(conn.Session()))
 	if err != nil {
 		conn.Cancel()
 		c.w.status = statusClientGone
@@ -122,11 +107,22 @@ func (c *call) connect(sessionID, target string) error {
 	return nil
 }
 
-// switchProtocols answers the upgrade. No extension and no subprotocol is chosen:
-// compression would cost both sides more than loopback does.
+// sessionHeader is what the 101 says about the session.
+func sessionHeader(s api.Session) http.Header {
+	token := strconv.FormatUint(uint64(s.Token), 10)
+	header := http.Header{}
+	header.Set("Leasehold-Session", s.SessionID)
+	header.Set("Leasehold-Token", token)
+	header.Set("Leasehold-Expires-At", s.ExpiresAt.UTC().Format(time.RFC3339))
+	header.Set("X-Playwright-Debug-Log", "leasehold session="+s.SessionID+" profile="+s.ProfileID+" token="+token)
+	return header
+}
+
+// switchProtocols answers the upgrade. It chooses no extension and no subprotocol: on
+// loopback, compression costs both sides more than it saves.
 //
-// The key is answered as it came, as Chrome does: go-rod sends "nil", which
-// websocket libraries refuse, and wants the answer to that.
+// Any key is accepted, as Chrome does: go-rod sends "nil", which websocket libraries
+// refuse, and expects the answer to that.
 func (c *call) switchProtocols(header http.Header) (net.Conn, *bufio.Reader, error) {
 	conn, buffered, err := http.NewResponseController(c.w).Hijack()
 	if err != nil {
@@ -140,7 +136,7 @@ func (c *call) switchProtocols(header http.Header) (net.Conn, *bufio.Reader, err
 	b.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
 	_ = header.Write(&b) // a bytes.Buffer takes everything
 	b.WriteString("\r\n")
-	// The server's own deadlines are for requests.
+	// The server's deadlines are meant for requests and end here.
 	err = errors.Join(conn.SetDeadline(time.Time{}), conn.SetWriteDeadline(time.Now().Add(handshakeTimeout)))
 	if err == nil {
 		_, err = conn.Write(b.Bytes())
@@ -148,8 +144,8 @@ func (c *call) switchProtocols(header http.Header) (net.Conn, *bufio.Reader, err
 	return conn, buffered.Reader, errors.Join(err, conn.SetWriteDeadline(time.Time{}))
 }
 
-// Pings would tell that a worker is gone, but some clients crash on one: TCP has
-// to.
+// Whether a worker is gone is found out by TCP. Websocket pings would tell it too, but
+// some clients crash on one.
 const (
 	keepAliveIdle     = 10 * time.Second
 	keepAliveInterval = 5 * time.Second
@@ -157,7 +153,7 @@ const (
 	userTimeout       = 20 * time.Second
 )
 
-// watchPeer has the kernel end a connection whose peer answers no more.
+// watchPeer has the kernel end a connection whose peer no longer answers.
 func watchPeer(conn net.Conn) error {
 	if over, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = over.NetConn()
@@ -184,10 +180,11 @@ func watchPeer(conn net.Conn) error {
 	return set
 }
 
-// wantsUpgrade tells whether the client asks for a websocket, well or badly.
+// wantsUpgrade reports whether the client asks for a websocket, in a valid handshake or
+// not.
 func wantsUpgrade(r *http.Request) bool { return hasToken(r.Header.Values("Upgrade"), "websocket") }
 
-// hasToken looks for one word in comma-separated headers.
+// hasToken reports whether a word is in headers whose values are comma-separated lists.
 func hasToken(values []string, word string) bool {
 	for _, v := range values {
 		for t := range strings.SplitSeq(v, ",") {
@@ -199,8 +196,8 @@ func hasToken(values []string, word string) bool {
 	return false
 }
 
-// checkHandshake refuses an upgrade that could not be answered, before anything
-// is acquired for it.
+// checkHandshake refuses an upgrade that could not be answered, before anything is
+// acquired for it.
 func (c *call) checkHandshake() error {
 	h := c.r.Header
 	switch {

@@ -22,9 +22,9 @@ import (
 	"leasehold/launcher/api"
 )
 
-// theUpgrade is a script for one websocket on each of the three calls that lead
-// to one.
-func theUpgrade(conn api.Connection) map[string]any {
+// answersWith is a script in which every call that leads to a websocket succeeds, with
+// this connection.
+func answersWith(conn api.Connection) map[string]any {
 	return map[string]any{"Acquire": held, "Connect": conn, "SessionByCapability": held, "SessionOf": held, "Session": held}
 }
 
@@ -71,7 +71,7 @@ func TestUpgrade(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := newConnection(echoOnce(t))
-			f := serveWith(t, c.o, theUpgrade(conn), c.handler)
+			f := serveWith(t, c.o, answersWith(conn), c.handler)
 			nc := f.dial()
 			if _, err := io.WriteString(nc, f.upgrade(c.path, c.headers...)); err != nil {
 				t.Fatal(err)
@@ -100,8 +100,8 @@ func TestUpgrade(t *testing.T) {
 			if got := response.Header.Get("Sec-Websocket-Accept"); got != accept {
 				t.Errorf("Sec-WebSocket-Accept %q, want %q", got, accept)
 			}
-			// Nothing may follow the 101 before the client has spoken; then
-			// its own byte comes back, and nothing else.
+			// Nothing may follow the 101 before the client has sent something. Then its
+			// own byte comes back, and nothing else.
 			<-conn.served
 			if _, err := nc.Write([]byte("x")); err != nil {
 				t.Fatal(err)
@@ -121,7 +121,7 @@ func TestUpgrade(t *testing.T) {
 
 // TestEarlyMessage: what a client sends with its request is not lost.
 func TestEarlyMessage(t *testing.T) {
-	f := serve(t, Options{}, theUpgrade(newConnection(echoOnce(t))))
+	f := serve(t, Options{}, answersWith(newConnection(echoOnce(t))))
 	nc := f.dial()
 	if _, err := io.WriteString(nc, f.upgrade("/s/"+capability+"/devtools/browser/store.18")+"x"); err != nil {
 		t.Fatal(err)
@@ -245,8 +245,8 @@ func TestOldHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// TestClientThatLeaves: whenever it goes, no connection stays open in the
-// browser, and it is no error.
+// TestClientThatLeaves: whenever a client leaves, no connection stays open in the
+// browser, and nothing is logged as an error.
 func TestClientThatLeaves(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -310,7 +310,7 @@ func TestClientThatLeaves(t *testing.T) {
 	}
 }
 
-// leaving is a Service that is asked by a client that leaves meanwhile.
+// leaving is a Service whose client leaves during the call named at.
 type leaving struct {
 	*fake
 	at      string
@@ -377,7 +377,7 @@ func TestKernelWatchesThePeer(t *testing.T) {
 			}
 		}
 	}
-	f := serve(t, Options{}, theUpgrade(conn))
+	f := serve(t, Options{}, answersWith(conn))
 	plain := f.dial()
 	if _, err := io.WriteString(plain, f.upgrade("/s/"+capability+"/devtools/browser/store.18")); err != nil {
 		t.Fatal(err)
@@ -408,13 +408,13 @@ func TestKernelWatchesThePeer(t *testing.T) {
 	check("TLS")
 }
 
-// TestUpgradeIsLoggedWhenItBegins: the line of a websocket does not wait for its
-// end, and comes once.
+// TestUpgradeIsLoggedWhenItBegins: the log's line about a websocket does not wait for the
+// websocket's end, and is written once.
 func TestUpgradeIsLoggedWhenItBegins(t *testing.T) {
 	log := &testlog.Buffer{}
 	atServe, done := make(chan string, 1), make(chan struct{})
 	conn := newConnection(func(net.Conn, *bufio.Reader) { atServe <- log.String() })
-	f := &fixture{fake: &fake{t: t, answers: theUpgrade(conn)}, log: log}
+	f := &fixture{fake: &fake{t: t, answers: answersWith(conn)}, log: log}
 	h := New(f.fake, Options{Log: zerolog.New(log)})
 	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r)
@@ -432,8 +432,8 @@ func TestUpgradeIsLoggedWhenItBegins(t *testing.T) {
 	}
 }
 
-// FuzzRequestLine: no path or query makes the surface panic, and nothing but a
-// one-shot URL reaches Acquire.
+// FuzzRequestLine: no path and no query makes the surface panic, and only a one-shot URL
+// reaches Acquire.
 func FuzzRequestLine(f *testing.F) {
 	for _, seed := range []string{
 		"/devtools/browser/p?worker=w&task=t", "/profiles/p?task=t/json/version", "/s/c/devtools/page/T", "/profiles/p/json/new?task=t&http://x", "//", "/%2e%2e/%00", "/s", "/profiles/p?%zz", "/v1/sessions/%2F", "/?token=",
@@ -468,7 +468,8 @@ func FuzzRequestLine(f *testing.F) {
 	})
 }
 
-// refusing is a Service for which there is nothing.
+// refusing is a Service that refuses every call, and remembers whether a lease was asked
+// for.
 type refusing struct {
 	fake
 	acquired bool

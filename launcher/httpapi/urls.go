@@ -12,9 +12,9 @@ import (
 	"leasehold/launcher/api"
 )
 
-// splitConcatenated undoes what a client does that appends to a base URL as if
-// it had no query: /profiles/p?task=t/json/version. The text belongs to the path
-// then, not to the value of the last parameter.
+// splitConcatenated repairs the requests of clients that append to a base URL as if it
+// had no query: /profiles/p?task=t/json/version. It moves the appended text from the
+// last parameter's value to the path.
 func splitConcatenated(segments []string, rawQuery string) ([]string, string) {
 	if len(segments) != 2 || (segments[0] != "profiles" && segments[0] != "s") {
 		return segments, rawQuery
@@ -27,20 +27,20 @@ func splitConcatenated(segments []string, rawQuery string) ([]string, string) {
 	return segments, rawQuery
 }
 
-// parseQuery reads the query as the route has it, and takes the token out.
+// parseQuery reads the query in the form that the route has, and takes the token out.
 func (c *call) parseQuery(raw string) {
 	if c.route.queryIsURL {
-		c.query, c.target = splitURLQuery(raw)
+		c.query, c.openURL = splitURLQuery(raw)
 	} else {
 		c.query, c.queryErr = url.ParseQuery(raw)
 	}
-	c.shown = append(c.query["token"], bearerTokens(c.r.Header)...)
+	c.tokens = append(c.query["token"], bearerTokens(c.r.Header)...)
 	c.tokenInQuery = len(c.query["token"]) > 0
 	delete(c.query, "token")
 }
 
-// splitURLQuery reads the query of /json/new: our own parameters first, and from
-// the first that is none of ours the URL, with whatever it has in its own query.
+// splitURLQuery reads the query of /json/new. First come parameters of ours; from the
+// first one that is not ours, the rest is the URL to open, with its own query.
 func splitURLQuery(raw string) (url.Values, string) {
 	own := url.Values{}
 	for raw != "" {
@@ -69,17 +69,18 @@ func splitURLQuery(raw string) (url.Values, string) {
 	return own, ""
 }
 
-// unspecified tells whether a host is one that nobody can connect to.
+// unspecified reports whether a host is an address such as 0.0.0.0, to which nobody
+// can connect.
 func unspecified(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.Unmap().IsUnspecified()
 }
 
-// overTLS tells how the request came in.
+// overTLS reports whether the request came in over TLS.
 func (c *call) overTLS() bool { return c.o.TLS || c.r.TLS != nil }
 
-// base is how the caller reaches this server, with the scheme http or https: the
-// advertised URL, else what the request says of itself.
+// base is the http or https URL under which the caller reaches this server: the
+// advertised one, or else what the request says about itself.
 func (c *call) base() *url.URL {
 	if c.advertise != nil {
 		u := *c.advertise
@@ -96,7 +97,7 @@ func (c *call) base() *url.URL {
 	case "http", "ws":
 		forwarded = true
 	}
-	// Only a name that could stand in the Host header is repeated.
+	// Only a name that is allowed in the Host header is repeated.
 	if host := firstOf(c.r.Header.Get("X-Forwarded-Host")); host != "" && c.hostAllowed(host) {
 		u.Host, forwarded = host, true
 	}
@@ -109,7 +110,7 @@ func (c *call) base() *url.URL {
 		}
 	}
 	if port == "" && !forwarded && local != nil && local.Port != 80 && local.Port != 443 {
-		// chromedriver names the host alone, wherever it is connected to.
+		// chromedriver sends the host without the port, whatever the port is.
 		port = strconv.Itoa(local.Port)
 	}
 	if port != "" {
@@ -132,8 +133,7 @@ func localAddr(r *http.Request) *net.TCPAddr {
 	return a
 }
 
-// websocketURL is the ws or wss URL of a path on this server, whose segments are
-// given.
+// websocketURL makes the ws or wss URL of a path on this server from its segments.
 func (c *call) websocketURL(query url.Values, segments ...string) string {
 	u := c.base()
 	u.Scheme = strings.Replace(u.Scheme, "http", "ws", 1)
@@ -146,17 +146,17 @@ func (c *call) websocketURL(query url.Values, segments ...string) string {
 	return u.String()
 }
 
-// withToken adds the token to a query that a client will come back with, where
-// the query is how it showed it.
+// withToken adds the token to the query of a URL that the client will come back with,
+// if the client showed its token in the query.
 func (c *call) withToken(q url.Values) url.Values {
 	if c.tokenInQuery {
-		q.Set("token", c.shown[0])
+		q.Set("token", c.tokens[0])
 	}
 	return q
 }
 
-// redirectTo makes the Location of an upgrade that another launcher has to
-// answer. location is where that one is reached, or the whole websocket URL.
+// redirectTo makes the Location for an upgrade that another launcher has to answer.
+// location is that launcher's base URL, or the whole websocket URL.
 func redirectTo(location string, r *http.Request) (string, error) {
 	u, err := url.Parse(location)
 	if err != nil {

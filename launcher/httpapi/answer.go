@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// answer is a ResponseWriter that remembers the status.
+type answer struct {
+	http.ResponseWriter
+	status int // 0 until there is one
+	logged bool
+	// beforeServe is called before a websocket is served, so that the request's line
+	// in the log does not wait for the connection's end.
+	beforeServe func()
+}
+
+// code is the status for the log.
+func (a *answer) code() int {
+	if a.status == 0 {
+		return http.StatusOK
+	}
+	return a.status
+}
+
+// WriteHeader remembers the first status.
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// encode writes JSON for people and shell scripts: & is not escaped.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return b.Bytes(), err
+}
+
+// json answers with a JSON document.
+func (c *call) json(status int, v any) error {
+	body, err := encode(v)
+	if err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	c.bytes(status, "application/json", body)
+	return nil
+}
+
+// text answers with a line for people.
+func (c *call) text(line string) error {
+	c.bytes(http.StatusOK, "text/plain; charset=utf-8", []byte(line))
+	return nil
+}
+
+// bytes answers with a body as it is.
+func (c *call) bytes(status int, mediaType string, body []byte) {
+	h := c.w.Header()
+	h.Set("Content-Type", mediaType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	c.w.WriteHeader(status)
+	_, _ = c.w.Write(body) // a client that is gone needs no answer
+}

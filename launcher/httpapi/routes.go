@@ -1,0 +1,114 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// access is the credential that a route asks for.
+type access int
+
+const (
+	needsToken access = iota
+	// needsCapability: the secret is in the path, and the handler looks it up.
+	needsCapability
+	needsNothing
+)
+
+// route is one method on one path.
+type route struct {
+	method string
+	// pattern is the path as http.ServeMux and OpenAPI write it: "{name}" takes one
+	// segment.
+	pattern string
+	access  access
+	// websocket routes serve upgrades only; no other route serves one.
+	websocket bool
+	// changes says that a GET changes something: HEAD is not served.
+	changes bool
+	// queryIsURL says that the query holds a URL, as that of Chrome's /json/new does.
+	queryIsURL bool
+	serve      handler
+}
+
+// handler serves a route. An error is answered as a refusal.
+type handler func(*call) error
+
+// publicRoutes are all routes of New. openapi.json describes the same ones.
+func publicRoutes() []route {
+	return slices.Concat(probeRoutes(), upgradeRoutes(), discoveryRoutes(), restRoutes())
+}
+
+// newMux registers the routes with net/http's multiplexer, and handlers for all that
+// the multiplexer would answer by itself. Its own answers (404, 405) are plain text
+// and come before the guard and the token are checked.
+func newMux(routes []route) *http.ServeMux {
+	mux := http.NewServeMux()
+	to := func(rt route, allow []string) http.HandlerFunc {
+		return func(_ http.ResponseWriter, r *http.Request) { callOf(r).handle(rt, allow) }
+	}
+	allow := map[string][]string{}
+	for _, rt := range routes {
+		allow[rt.pattern] = append(allow[rt.pattern], rt.method)
+	}
+	mux.Handle("/", to(route{}, nil))
+	for _, rt := range routes {
+		path, methods := rt.pattern, allow[rt.pattern]
+		if path == "/" {
+			path = "/{$}" // "/" would match every path
+		}
+		mux.Handle(rt.method+" "+path, to(rt, methods))
+		// A method that is not served needs what the path's first one needs.
+		notServed := to(route{access: rt.access, queryIsURL: rt.queryIsURL}, methods)
+		if rt.method == methods[0] {
+			mux.Handle(path, notServed)
+		}
+		if rt.method == http.MethodGet && (rt.changes || rt.websocket) {
+			mux.Handle(http.MethodHead+" "+path, notServed) // a GET pattern also matches HEAD
+		}
+	}
+	return mux
+}
+
+type callKey struct{}
+
+// callOf returns the call whose request went through the multiplexer.
+func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
+
+// dispatch has the multiplexer find the route and call handle.
+//
+// The multiplexer is not given the client's own path: it would redirect a path with
+// doubled slashes or dots, not find one with a slash at its end, which Chrome serves,
+// and refuse the request target "*" with an answer of its own.
+func (c *call) dispatch() {
+	if slices.ContainsFunc(c.segments, unsafeSegment) {
+		c.handle(route{}, nil)
+		return
+	}
+	c.routed = c.r.WithContext(context.WithValue(c.r.Context(), callKey{}, c))
+	c.routed.URL = &url.URL{Path: "/" + strings.Join(c.segments, "/")}
+	c.routed.RequestURI = ""
+	c.mux.ServeHTTP(c.w, c.routed)
+}
+
+// unsafeSegment reports whether a decoded path segment could lead elsewhere once it is
+// part of a file path or of another URL. No name of ours is such a segment.
+func unsafeSegment(segment string) bool {
+	return segment == "." || segment == ".." || strings.ContainsAny(segment, "/\\\x00")
+}
+
+// segmentsOf splits a path into its decoded segments. Empty ones are left out, so that
+// trailing and doubled slashes change nothing.
+func segmentsOf(u *url.URL) []string {
+	segments := []string{}
+	for s := range strings.SplitSeq(u.EscapedPath(), "/") {
+		if s != "" {
+			decoded, _ := url.PathUnescape(s) // EscapedPath returns only what can be decoded
+			segments = append(segments, decoded)
+		}
+	}
+	return segments
+}

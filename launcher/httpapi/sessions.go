@@ -1,0 +1,148 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// abandonTimeout bounds the release of a session whose client left before it got the
+// answer.
+const abandonTimeout = 2 * time.Minute
+
+func sessionRoutes() []route {
+	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	const one = "/sessions/{session}"
+	return []route{
+		v1(post, "/sessions", createSession),
+		v1(get, "/sessions", listSessions),
+		v1(get, one, getSession),
+		v1(del, one, write(sessionID, withToken(readRelease), api.Service.Release, answerSession)),
+		v1(post, one+"/heartbeat", write(sessionID, withToken(required[api.Heartbeat]("heartbeat")), api.Service.Heartbeat, answerSession)),
+		v1(post, one+"/steps", journaled("step", api.Service.Step)),
+		v1(post, one+"/checkpoints", journaled("checkpoint", api.Service.Checkpoint)),
+		v1(post, one+"/events", journaled("event", api.Service.Event)),
+	}
+}
+
+// sessionID is the session that the path names.
+func sessionID(c *call) (string, error) { return c.param("session"), nil }
+
+func createSession(c *call) error {
+	m, err := required[api.Manifest]("manifest")(c)
+	if err != nil {
+		return err
+	}
+	if m.WorkerID == "" {
+		m.WorkerID = c.peer()
+	}
+	s, err := c.svc.Acquire(c.r.Context(), m)
+	if err != nil {
+		return err
+	}
+	return answerGranted(c, s)
+}
+
+func listSessions(c *call) error {
+	var all []api.Session
+	for _, s := range c.svc.Sessions() {
+		all = append(all, withoutURLs(s))
+	}
+	return answerList(c, all)
+}
+
+func getSession(c *call) error {
+	s, err := c.svc.Session(c.param("session"))
+	if err != nil {
+		return err
+	}
+	return answerSession(c, s)
+}
+
+// readRelease reads a release from the body or, since some clients send none with
+// DELETE, from the query.
+func readRelease(c *call) (api.Release, error) {
+	b, err := c.body()
+	if err != nil {
+		return api.Release{}, err
+	}
+	if len(b) == 0 {
+		return c.releaseFromQuery()
+	}
+	var rel api.Release
+	err = api.DecodeBody(b, &rel, "release")
+	return rel, err
+}
+
+func (c *call) releaseFromQuery() (api.Release, error) {
+	if c.queryErr != nil {
+		return api.Release{}, api.Invalid("", "the query cannot be read: %v", c.queryErr)
+	}
+	var rel api.Release
+	for name, values := range c.query {
+		switch v := values[len(values)-1]; name {
+		case "lease_token":
+			t, err := strconv.ParseUint(v, 10, 64)
+			if err != nil {
+				return rel, api.Invalid(name, "%q: want a number", clip(v))
+			}
+			rel.Token = lease.Token(t)
+		case "outcome":
+			rel.Outcome = v
+		case "reason":
+			rel.Reason = v
+		default:
+			return rel, api.Invalid(name, "the release has no such field")
+		}
+	}
+	return rel, nil
+}
+
+// journaled serves a write that goes into the session's journal.
+func journaled[In tokened](what string, do func(api.Service, context.Context, string, In) error) handler {
+	type entry struct {
+		SessionID string      `json:"session_id"`
+		Token     lease.Token `json:"lease_token"`
+	}
+	return write(sessionID, withToken(required[In](what)),
+		func(svc api.Service, ctx context.Context, session string, in In) (entry, error) {
+			return entry{session, in.LeaseToken()}, do(svc, ctx, session, in)
+		},
+		answerWith[entry](http.StatusCreated))
+}
+
+// answerSession answers with a session, for a client that may not be its holder.
+func answerSession(c *call, s api.Session) error { return c.json(http.StatusOK, withoutURLs(s)) }
+
+// withoutURLs leaves out the URLs that open the session.
+func withoutURLs(s api.Session) api.Session {
+	s.CDPURL, s.DedicatedURL = "", nil
+	return s
+}
+
+// answerGranted answers with a new session and the URL that opens it.
+func answerGranted(c *call, s api.Session) error {
+	if c.gone() {
+		c.abandon(s)
+		return errGone
+	}
+	s.CDPURL = c.websocketURL(nil, "s", s.Capability, "devtools", "browser", s.ProfileID)
+	c.w.Header().Set("Location", "/v1/sessions/"+s.SessionID)
+	return c.json(http.StatusCreated, s)
+}
+
+// abandon releases a session whose capability was sent to nobody.
+func (c *call) abandon(s api.Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), abandonTimeout)
+	defer cancel()
+	if _, err := c.svc.Release(ctx, s.SessionID, api.Release{
+		Write: api.Write{Token: s.Token}, Reason: "client_gone",
+	}); err != nil {
+		c.o.Log.Warn().Err(err).Str("profile", s.ProfileID).Str("session", s.SessionID).Uint64("token", uint64(s.Token)).
+			Msg("session of a client that left is not released: it ends when its worker counts as lost")
+	}
+}

@@ -47,7 +47,7 @@ func roundTrip(tb testing.TB) func() {
 	tb.Cleanup(func() { _ = errors.Join(unix.Close(sockets[0]), unix.Close(sockets[1])) })
 	s := newClientSession(m.mux, "S", 1)
 	c := &Conn{
-		session: s, fence: open(), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
+		session: s, fence: openFence(), fd: sockets[0], ended: make(chan End, 1), handler: noHandler{},
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: []byte(`,"sessionId":"S"}`),
 	}
 	s.conn = c

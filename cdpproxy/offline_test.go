@@ -6,6 +6,10 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+	"time"
+
+	"leasehold/internal/boottime"
+	"leasehold/lease"
 
 	"github.com/gobwas/ws"
 	"golang.org/x/sys/unix"
@@ -40,7 +44,7 @@ func (b *offline) conn() *Conn {
 	s := &ClientSession{mux: b.mux, id: "S", defaultID: "S"}
 	b.mux.owners["S"] = s
 	return &Conn{
-		session: s, fence: open(), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
+		session: s, fence: openFence(), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: append(append([]byte(nil), sessionKey...), `S"}`...),
 	}
 }
@@ -78,4 +82,9 @@ func clientFrame(first byte, payload string) []byte {
 	p := []byte(payload)
 	ws.Cipher(p, mask, 0)
 	return append(b.Bytes(), p...)
+}
+
+// openFence returns a fence that is open for an hour.
+func openFence() *lease.Fence {
+	return lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
 }

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
+
+	"leasehold/evidence/redact"
 )
 
 // Caller sends CDP commands, with the session "" to the observer's own browser
@@ -120,7 +123,7 @@ type shot struct {
 func (s shot) take(ctx context.Context, wanted bool) PageResult {
 	r := PageResult{
 		TargetID: s.page.TargetID, URL: s.page.URL, Title: s.page.Title,
-		Dialog: clip(s.page.Dialog, 2000), Crashed: s.page.Crashed, Primary: s.page.Primary,
+		Dialog: redact.Clip(s.page.Dialog, 2000), Crashed: s.page.Crashed, Primary: s.page.Primary,
 	}
 	why := s.obstacle()
 	switch {
@@ -131,7 +134,7 @@ func (s shot) take(ctx context.Context, wanted bool) PageResult {
 	case s.page.SessionID != "" && s.limits.Silent == "":
 		s.locate(ctx, &r)
 	}
-	r.URL, r.CommittedURL = clip(RedactURL(r.URL), 2000), clip(RedactURL(r.CommittedURL), 2000)
+	r.URL, r.CommittedURL = redact.Clip(redact.URL(r.URL), 2000), redact.Clip(redact.URL(r.CommittedURL), 2000)
 
 	name := fmt.Sprintf("screenshot-%d.jpg", s.n)
 	image, missing := []byte(nil), why
@@ -154,7 +157,7 @@ func (s shot) take(ctx context.Context, wanted bool) PageResult {
 		}
 	}
 	r.DOM, r.DOMMissing = s.keep(name, KindDOM, "text/html; charset=utf-8", dom, missing)
-	r.Title = clip(redactTitle(r.Title), 500)
+	r.Title = redact.Clip(redactTitle(r.Title), 500)
 	return r
 }
 
@@ -292,7 +295,19 @@ func (s shot) dom(ctx context.Context) (content []byte, typed func(string) strin
 	}
 	html, scrub := snap.redact(s.limits.DOMBytes)
 	if snap.bare {
-		return []byte(html), func(string) string { return redacted }, ""
+		return []byte(html), func(string) string { return redact.Mark }, ""
 	}
 	return []byte(html), scrub.Replace, ""
+}
+
+// redactTitle redacts a title that is the page's URL without its scheme: what
+// Chrome shows where a page has none of its own.
+func redactTitle(title string) string {
+	switch {
+	case strings.HasPrefix(title, "data:"):
+		return redact.URL(title)
+	case strings.ContainsAny(title, " \t\n") || !strings.ContainsAny(title, "?#"):
+		return title
+	}
+	return strings.TrimPrefix(redact.URL("http://"+title), "http://")
 }

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"leasehold/evidence/redact"
 )
 
 // CommandsPart is the name of the part that Commands makes, of kind KindCommands.
@@ -55,5 +57,5 @@ func methodName(s string) string {
 	if domainMethod.MatchString(s) {
 		return s
 	}
-	return redacted
+	return redact.Mark
 }

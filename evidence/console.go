@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"time"
+
+	"leasehold/evidence/redact"
 )
 
 // ConsolePart is the name of the part that Console makes, of kind KindConsole.
@@ -99,7 +101,7 @@ func (v *consoleEvent) entry() (e ConsoleEntry, ok bool) {
 	if len(v.params) > 0 && json.Unmarshal(v.params, &p) != nil {
 		return e, false
 	}
-	e = ConsoleEntry{At: v.at.UTC(), LeaseToken: v.token, Text: redacted}
+	e = ConsoleEntry{At: v.at.UTC(), LeaseToken: v.token, Text: redact.Mark}
 	var where place
 	switch v.method {
 	case "Runtime.consoleAPICalled":

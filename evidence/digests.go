@@ -12,6 +12,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"leasehold/evidence/redact"
 )
 
 // DigestsPart is the name of the part that Digests.Part makes, of kind
@@ -90,7 +92,7 @@ func (d *Digests) SetCookies(cookies json.RawMessage, err error) {
 		}
 	}
 	if err != nil {
-		d.Cookies, d.CookiesMissing = map[string]ItemDigests{}, clip(err.Error(), 300)
+		d.Cookies, d.CookiesMissing = map[string]ItemDigests{}, redact.Clip(err.Error(), 300)
 		return
 	}
 	items := map[string][]ItemDigest{}
@@ -112,7 +114,7 @@ func (d *Digests) SetStorage(origin, area string, entries [][]string, err error)
 	delete(d.Storage, name)
 	delete(d.StorageMissing, name)
 	if err != nil {
-		d.StorageMissing[name] = clip(err.Error(), 300)
+		d.StorageMissing[name] = redact.Clip(err.Error(), 300)
 		return
 	}
 	var items []ItemDigest
@@ -196,9 +198,9 @@ func Changed(before, after []byte) (answer, how string) {
 	}
 	switch {
 	case len(changed) > 0:
-		return ChangedYes, clip(strings.Join(changed, ", "), 500)
+		return ChangedYes, redact.Clip(strings.Join(changed, ", "), 500)
 	case len(unknown) > 0:
-		return ChangedUnknown, clip(strings.Join(unknown, ", "), 500)
+		return ChangedUnknown, redact.Clip(strings.Join(unknown, ", "), 500)
 	}
 	return ChangedNo, fmt.Sprintf("the digests of %d cookie domains and %d storage areas are the same", len(a.Cookies), len(a.Storage))
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"leasehold/evidence/redact"
 )
 
 // snapshot is the result of DOMSnapshot.captureSnapshot, as far as it is used.
@@ -225,7 +227,7 @@ func (s snapshot) typed(docs []tree) *strings.Replacer {
 	slices.SortFunc(texts, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
 	var pairs []string
 	for _, text := range texts {
-		pairs = append(pairs, text, redacted)
+		pairs = append(pairs, text, redact.Mark)
 	}
 	return strings.NewReplacer(pairs...)
 }
@@ -368,7 +370,7 @@ func (w *domWriter) visible(attributes map[string]string) string {
 	for _, name := range names {
 		value := attributes[name]
 		if shownURLs[name] {
-			value = RedactURL(value)
+			value = redact.URL(value)
 		}
 		fmt.Fprintf(&out, ` %s="%s"`, name, html.EscapeString(w.scrub.Replace(value)))
 	}

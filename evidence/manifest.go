@@ -24,8 +24,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
+
+	"leasehold/evidence/redact"
 )
 
 // The kinds of parts.
@@ -129,16 +130,9 @@ func SafeName(name string) bool { return safeName.MatchString(name) }
 
 func checkName(what, name string) error {
 	if !SafeName(name) {
-		return fmt.Errorf("%s %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", what, clip(name, 140))
+		return fmt.Errorf("%s %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", what, redact.Clip(name, 140))
 	}
 	return nil
-}
-
-func clip(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
 }
 
 func sha256Hex(b []byte) string {
@@ -154,7 +148,7 @@ func Decode(evidenceID string, raw []byte) (Manifest, error) {
 		return m, fmt.Errorf("evidence %s: %w: its manifest is not JSON: %w", evidenceID, ErrDamaged, err)
 	}
 	if m.EvidenceID != evidenceID {
-		return m, fmt.Errorf("evidence %s: %w: its manifest is that of %q", evidenceID, ErrDamaged, clip(m.EvidenceID, 140))
+		return m, fmt.Errorf("evidence %s: %w: its manifest is that of %q", evidenceID, ErrDamaged, redact.Clip(m.EvidenceID, 140))
 	}
 	return m, nil
 }
@@ -177,3 +171,6 @@ func Newest(list []Manifest) {
 			b.At.Compare(a.At), cmp.Compare(b.EvidenceID, a.EvidenceID))
 	})
 }
+
+// RedactURL is redact.URL.
+func RedactURL(raw string) string { return redact.URL(raw) }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"leasehold/evidence/redact"
 	"leasehold/internal/id"
 )
 
@@ -129,9 +130,9 @@ func sealPicture(m Manifest, image []byte, missing string) (*Sealed, string, err
 	if err := checkName("profile id", m.ProfileID); err != nil {
 		return nil, "", fmt.Errorf("picture: %w", err)
 	}
-	m.LastKnownURL = RedactURL(m.LastKnownURL)
+	m.LastKnownURL = redact.URL(m.LastKnownURL)
 	m.PreviousEvidenceID, m.PreviousManifestSHA256, m.LastScreenshot, m.Pages, m.Pictures = "", "", "", []PageResult{}, nil
-	part := Part{Name: PicturePart, Kind: KindScreenshot, Missing: clip(missing, 500)}
+	part := Part{Name: PicturePart, Kind: KindScreenshot, Missing: redact.Clip(missing, 500)}
 	if missing == "" {
 		part.MediaType, part.Bytes, part.SHA256 = "image/jpeg", int64(len(image)), sha256Hex(image)
 		m.LastScreenshot = PicturePart

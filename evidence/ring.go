@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"leasehold/evidence/redact"
 )
 
 // ring keeps the last entries of something that goes on, and counts all. A
@@ -70,11 +72,11 @@ func encodeRecorded[T any](total int, entries []T) []byte {
 	return out.Bytes()
 }
 
-// bareURL is RedactURL without the fragment, and short: it is for what is recorded
+// bareURL is redact.URL without the fragment, and short: it is for what is recorded
 // by the hundred.
 func bareURL(raw string) string {
-	s, _, _ := strings.Cut(RedactURL(raw), "#")
-	return clip(s, 500)
+	s, _, _ := strings.Cut(redact.URL(raw), "#")
+	return redact.Clip(s, 500)
 }
 
 var (
@@ -88,7 +90,7 @@ func ident(s string) string {
 	if s == "" || plainID.MatchString(s) {
 		return s
 	}
-	return redacted
+	return redact.Mark
 }
 
 // word returns a text that is one plain word of a protocol, or says that it was
@@ -97,10 +99,10 @@ func word(s string) string {
 	if s == "" || plainWord.MatchString(s) {
 		return s
 	}
-	return redacted
+	return redact.Mark
 }
 
 // browserText redacts a text that the browser made, not the page: the URLs in it.
 func browserText(s string) string {
-	return clip(urlInText.ReplaceAllStringFunc(s, bareURL), 300)
+	return redact.Clip(urlInText.ReplaceAllStringFunc(s, bareURL), 300)
 }

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold/evidence/redact"
 	"leasehold/internal/durable"
 	"leasehold/internal/id"
 )
@@ -88,7 +89,7 @@ func (s *Spool) New(m Manifest) (*Bundle, error) {
 	if err := errors.Join(checkName("evidence id", m.EvidenceID), checkName("profile id", m.ProfileID)); err != nil {
 		return nil, fmt.Errorf("new bundle: %w", err)
 	}
-	m.LastKnownURL = RedactURL(m.LastKnownURL)
+	m.LastKnownURL = redact.URL(m.LastKnownURL)
 	m.LastScreenshot, m.Pages, m.Parts = "", []PageResult{}, []Part{}
 	dir := filepath.Join(s.dir, m.EvidenceID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -204,7 +205,7 @@ func (b *Bundle) AddMissing(name, kind, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sealed == "" && !b.has(name) {
-		b.m.Parts = append(b.m.Parts, Part{Name: name, Kind: kind, Missing: clip(cmp.Or(why, "no reason was given"), 500)})
+		b.m.Parts = append(b.m.Parts, Part{Name: name, Kind: kind, Missing: redact.Clip(cmp.Or(why, "no reason was given"), 500)})
 	}
 }
 
@@ -276,14 +277,14 @@ func (f folder) Manifest(_ context.Context, evidenceID string) ([]byte, error) {
 // Part implements Reader.
 func (f folder) Part(_ context.Context, evidenceID, name string) ([]byte, error) {
 	if !f.isSealed(evidenceID) || name == ManifestName {
-		return nil, fmt.Errorf("evidence %s: part %q: %w", clip(evidenceID, 140), clip(name, 140), ErrNotFound)
+		return nil, fmt.Errorf("evidence %s: part %q: %w", redact.Clip(evidenceID, 140), redact.Clip(name, 140), ErrNotFound)
 	}
 	return f.read(evidenceID, name)
 }
 
 func (f folder) read(evidenceID, name string) ([]byte, error) {
 	if !SafeName(evidenceID) || !SafeName(name) {
-		return nil, fmt.Errorf("evidence %q: %q: %w", clip(evidenceID, 140), clip(name, 140), ErrNotFound)
+		return nil, fmt.Errorf("evidence %q: %q: %w", redact.Clip(evidenceID, 140), redact.Clip(name, 140), ErrNotFound)
 	}
 	b, err := os.ReadFile(filepath.Join(f.dir, evidenceID, name))
 	if errors.Is(err, fs.ErrNotExist) {

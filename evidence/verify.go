@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"leasehold/evidence/redact"
 )
 
 // The problems that Verify names.
@@ -184,12 +186,12 @@ func (v *verifier) walk(at Link, by string) error {
 		}
 		switch {
 		case err != nil && m.EvidenceID != "":
-			v.found(BundleReordered, at.EvidenceID, "", "the manifest of %s stands in its place", clip(m.EvidenceID, 140))
+			v.found(BundleReordered, at.EvidenceID, "", "the manifest of %s stands in its place", redact.Clip(m.EvidenceID, 140))
 			return nil
 		case err != nil:
 			return nil //nolint:nilerr // it is a finding of the report
 		case m.ProfileID != v.report.ProfileID:
-			v.found(BundleReordered, m.EvidenceID, "", "it is evidence of profile %s", clip(m.ProfileID, 140))
+			v.found(BundleReordered, m.EvidenceID, "", "it is evidence of profile %s", redact.Clip(m.ProfileID, 140))
 		case after.EvidenceID != "" && m.LeaseToken > after.LeaseToken:
 			v.found(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle after it, %s, has %d", m.LeaseToken, after.EvidenceID, after.LeaseToken)
 		}
@@ -303,7 +305,7 @@ func (v *verifier) anchors(anchors []Manifest) error {
 				off.Newest = c.At
 			}
 			if age := m.At.Sub(c.At); c.Why == CutAge && age.Seconds() <= list.MaxAgeSeconds {
-				v.found(RetentionWrong, m.EvidenceID, "", "it says that %s was removed for its age, which was %v of %vs then", clip(c.EvidenceID, 140), age, list.MaxAgeSeconds)
+				v.found(RetentionWrong, m.EvidenceID, "", "it says that %s was removed for its age, which was %v of %vs then", redact.Clip(c.EvidenceID, 140), age, list.MaxAgeSeconds)
 			}
 		}
 	}

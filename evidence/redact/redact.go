@@ -1,4 +1,6 @@
-package evidence
+// Package redact takes what may be secret out of URLs, and bounds the length of
+// texts, before either becomes evidence. It knows nothing of bundles or browsers.
+package redact
 
 import (
 	"net/url"
@@ -7,10 +9,19 @@ import (
 	"unicode"
 )
 
-// redacted stands where a secret stood.
-const redacted = "REDACTED"
+// Mark stands where a secret stood.
+const Mark = "REDACTED"
 
-// RedactURL returns the URL without what it may carry of secrets. User and
+// Clip returns the text, or where it is longer than most bytes its beginning with
+// three dots behind it.
+func Clip(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// URL returns the URL without what it may carry of secrets. User and
 // password are dropped. Every value in the query is replaced by REDACTED, and so is
 // every value in the fragment: a form that is sent by GET puts what was typed
 // there; names stay, and so do anchors and routes in the fragment, and numbers of
@@ -19,15 +30,15 @@ const redacted = "REDACTED"
 // auth, sig, ...) and values that are JSON web tokens go, those inside of URLs in it
 // too, and what looks like a token: sixteen or more letters and digits in a row,
 // with both among them. So does what follows "data:" and "javascript:". Other text
-// in the path stays. RedactURL takes any text, and its own result unchanged.
-func RedactURL(raw string) string { return redactURL(raw, 0) }
+// in the path stays. URL takes any text, and its own result unchanged.
+func URL(raw string) string { return redactURL(raw, 0) }
 
 // deepest is how many URLs may be packed into each other.
 const deepest = 6
 
 func redactURL(raw string, depth int) string {
 	if depth > deepest {
-		return redacted
+		return Mark
 	}
 	// Browsers read URLs as if these were not there.
 	s := strings.Map(func(r rune) rune {
@@ -41,11 +52,11 @@ func redactURL(raw string, depth int) string {
 	switch strings.ToLower(scheme) {
 	case "data:":
 		if kind, _, ok := strings.Cut(rest, ","); ok && mediaType(kind) {
-			return scheme + kind + "," + redacted
+			return scheme + kind + "," + Mark
 		}
-		return scheme + redacted
+		return scheme + Mark
 	case "javascript:", "vbscript:":
-		return scheme + redacted
+		return scheme + Mark
 	case "blob:", "filesystem:", "view-source:":
 		return scheme + redactURL(rest, depth+1)
 	}
@@ -85,28 +96,16 @@ func redactQuery(query string, stays *regexp.Regexp) string {
 		case ok && shortNumber.MatchString(value) && !secretName(unescape(name)):
 			pairs[i] = maskTokens(name) + "=" + value
 		case ok && value != "":
-			pairs[i] = maskTokens(name) + "=" + redacted
+			pairs[i] = maskTokens(name) + "=" + Mark
 		case ok:
 			pairs[i] = maskTokens(pair)
 		case stays != nil && stays.MatchString(pair):
 			pairs[i] = maskTokens(pair)
 		case pair != "":
-			pairs[i] = redacted
+			pairs[i] = Mark
 		}
 	}
 	return strings.Join(pairs, "&")
-}
-
-// redactTitle redacts a title that is the page's URL without its scheme: what
-// Chrome shows where a page has none of its own.
-func redactTitle(title string) string {
-	switch {
-	case strings.HasPrefix(title, "data:"):
-		return RedactURL(title)
-	case strings.ContainsAny(title, " \t\n") || !strings.ContainsAny(title, "?#"):
-		return title
-	}
-	return strings.TrimPrefix(RedactURL("http://"+title), "http://")
 }
 
 // splitScheme cuts "https:" off, or nothing.
@@ -138,7 +137,7 @@ var tokens = regexp.MustCompile(`%[0-9A-Fa-f]{2}|[0-9A-Za-z]{16,}`)
 func maskTokens(s string) string {
 	return tokens.ReplaceAllStringFunc(s, func(run string) string {
 		if run[0] != '%' && strings.ContainsAny(run, "0123456789") && strings.IndexFunc(run, unicode.IsLetter) >= 0 {
-			return redacted
+			return Mark
 		}
 		return run
 	})
@@ -187,7 +186,7 @@ func redactPair(pair string, depth int) string {
 			return redactValue(pair, depth)
 		}
 		if isJWT(pair) {
-			return redacted
+			return Mark
 		}
 		return pair
 	}
@@ -195,7 +194,7 @@ func redactPair(pair string, depth int) string {
 		return pair
 	}
 	if secretName(unescape(name)) {
-		return name + "=" + redacted
+		return name + "=" + Mark
 	}
 	return name + "=" + redactValue(value, depth)
 }
@@ -204,7 +203,7 @@ func redactPair(pair string, depth int) string {
 func redactValue(value string, depth int) string {
 	decoded := unescape(value)
 	if isJWT(decoded) || !strings.ContainsAny(decoded, "/:?&=") && maskTokens(value) != value {
-		return redacted
+		return Mark
 	}
 	if clean := redactURL(decoded, depth+1); clean != decoded {
 		return url.QueryEscape(clean)

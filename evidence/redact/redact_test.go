@@ -1,16 +1,16 @@
-package evidence_test
+package redact_test
 
 import (
 	"net/url"
 	"strings"
 	"testing"
 
-	"leasehold/evidence"
+	"leasehold/evidence/redact"
 )
 
 const jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
 
-func TestRedactURL(t *testing.T) {
+func TestURL(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"plain", "https://example.com/account/campaigns", "https://example.com/account/campaigns"},
 		{"harmless query", "https://example.com/s?q=red+shoes&page=2#top", "https://example.com/s?q=REDACTED&page=2#top"},
@@ -68,39 +68,39 @@ func TestRedactURL(t *testing.T) {
 		{"view-source", "view-source:https://a.example/?sid=s3cret", "view-source:https://a.example/?sid=REDACTED"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := evidence.RedactURL(c.in)
+			got := redact.URL(c.in)
 			if got != c.want {
-				t.Errorf("RedactURL(%q)\n got %q\nwant %q", c.in, got, c.want)
+				t.Errorf("URL(%q)\n got %q\nwant %q", c.in, got, c.want)
 			}
-			if again := evidence.RedactURL(got); again != got {
+			if again := redact.URL(got); again != got {
 				t.Errorf("not stable: %q becomes %q", got, again)
 			}
 		})
 	}
 }
 
-func TestRedactURLInsideOfURLs(t *testing.T) {
+func TestURLInsideOfURLs(t *testing.T) {
 	in := "https://a.example/login?next=" + url.QueryEscape("https://u:s3cret@b.example/?x=1&token=s3cret")
 	for range 3 {
-		got := evidence.RedactURL(in)
+		got := redact.URL(in)
 		if strings.Contains(got, "s3cret") || strings.Contains(got, "b.example") {
-			t.Fatalf("RedactURL(%q) = %q", in, got)
+			t.Fatalf("URL(%q) = %q", in, got)
 		}
 		in = "https://a.example/login?next=" + url.QueryEscape(in)
 	}
 }
 
 // A page chooses its URLs: none may cost much more than it is long.
-func TestRedactURLIsNotSlowed(t *testing.T) {
+func TestURLIsNotSlowed(t *testing.T) {
 	for _, part := range []string{"=", "&", "?", "#", "a=", "%", "%3D", "%25", "a=%3D&", "//@", "blob:", "http://", " ", "eyJ.", ";a=//@?"} {
 		in := "https://a.example/?x=" + strings.Repeat(part, 20_000)
-		if got := evidence.RedactURL(in); len(got) > 10*len(in) {
+		if got := redact.URL(in); len(got) > 10*len(in) {
 			t.Errorf("%q: %d bytes become %d", part, len(in), len(got))
 		}
 	}
 }
 
-func FuzzRedactURL(f *testing.F) {
+func FuzzURL(f *testing.F) {
 	for _, s := range []string{
 		"https://u:p@a.example/x;sid=1?token=a&next=https%3A%2F%2Fb%2F%3Fkey%3D1#access_token=x", "data:text/html,x", "javascript:x",
 		"blob:blob:blob:https://a", "?a=b=c=d=e=f=g=h=i", "//@", "%", "?%=%", "view-source:view-source:?x=%25%32%35", "a?" + jwt, "?x= y ", "#?#?",
@@ -108,11 +108,11 @@ func FuzzRedactURL(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		once := evidence.RedactURL(s)
-		if twice := evidence.RedactURL(once); twice != once {
-			t.Fatalf("RedactURL(%q) = %q, and of that %q", s, once, twice)
+		once := redact.URL(s)
+		if twice := redact.URL(once); twice != once {
+			t.Fatalf("URL(%q) = %q, and of that %q", s, once, twice)
 		}
-		secret := evidence.RedactURL("https://a.example/?token=Pl4nted&x=" + url.QueryEscape(s))
+		secret := redact.URL("https://a.example/?token=Pl4nted&x=" + url.QueryEscape(s))
 		if strings.Contains(secret, "Pl4nted") && !strings.Contains(s, "Pl4nted") {
 			t.Fatalf("%q has the secret", secret)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/storetest"
+	"leasehold/internal/test/testchrome"
 )
 
 // secret is what nobody but the account's owner may read.
@@ -125,15 +126,15 @@ func text(t *testing.T, s *evidence.Sealed, name string) string {
 
 // patient limits wait for what a loaded machine does late; the hasty ones are for
 // pages that are known to hang.
-var patient = evidence.Limits{Part: patience, Total: 2 * patience}
+var patient = evidence.Limits{Part: testchrome.Patience, Total: 2 * testchrome.Patience}
 
 func TestCapturePages(t *testing.T) {
-	b, web := startBrowser(t), site(t)
-	backTarget, back := b.open(web.URL + "/plain?session=" + secret)
-	b.drawn(back)
-	frontTarget, front := b.open(web.URL + "/other")
-	b.drawn(front)
-	b.must("", "Target.activateTarget", map[string]any{"targetId": frontTarget}, nil)
+	b, web := testchrome.StartDriver(t), site(t)
+	backTarget, back := b.Open(web.URL + "/plain?session=" + secret)
+	b.Drawn(back)
+	frontTarget, front := b.Open(web.URL + "/other")
+	b.Drawn(front)
+	b.Must("", "Target.activateTarget", map[string]any{"targetId": frontTarget}, nil)
 	results, s := capture(t, b, []evidence.Page{
 		{TargetID: backTarget, SessionID: back, Type: "page", URL: "stale"},
 		{TargetID: frontTarget, SessionID: front, Type: "page", Primary: true},
@@ -168,14 +169,14 @@ func TestCapturePages(t *testing.T) {
 
 // sized notes the longest result.
 type sized struct {
-	*browser
+	*testchrome.Driver
 	mu      sync.Mutex
 	longest int
 }
 
 func (s *sized) Call(ctx context.Context, session, method string, params, result any) error {
 	var raw json.RawMessage
-	if err := s.browser.Call(ctx, session, method, params, &raw); err != nil || result == nil {
+	if err := s.Driver.Call(ctx, session, method, params, &raw); err != nil || result == nil {
 		return err
 	}
 	s.mu.Lock()
@@ -187,7 +188,7 @@ func (s *sized) Call(ctx context.Context, session, method string, params, result
 // TestCaptureLargePage: of a page with 100 MB, the beginning is had, in small
 // messages, without what was typed at its end.
 func TestCaptureLargePage(t *testing.T) {
-	b, web := startBrowser(t), site(t)
+	b, web := testchrome.StartDriver(t), site(t)
 	for name, grow := range map[string]string{
 		"many elements": `for (let i = 0; i < 50000; i++) { const p = document.createElement("p"); p.textContent = "row " + i + " ".repeat(2000); hidden.append(p) }`,
 		"in a script":   `const data = document.createElement("script"); data.type = "application/json"; data.textContent = "x".repeat(100e6); hidden.append(data)`,
@@ -196,14 +197,14 @@ func TestCaptureLargePage(t *testing.T) {
 		"in a frame": `const d = document.getElementById("frame").contentDocument, data = d.createElement("script");
 			data.type = "application/json"; data.textContent = "x".repeat(100e6); d.body.append(data)`,
 	} {
-		target, session := b.open(web.URL + "/form")
-		b.eval(session, `globalThis.hidden = document.createElement("div"); hidden.hidden = true; document.body.append(hidden); `+grow+`; 1`)
-		b.eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
+		target, session := b.Open(web.URL + "/form")
+		b.Eval(session, `globalThis.hidden = document.createElement("div"); hidden.hidden = true; document.body.append(hidden); `+grow+`; 1`)
+		b.Eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
 			document.getElementById("kept").textContent = "kept text, `+secret+`-late, `+secret+`-user"`)
-		if got := b.eval(session, typeSecrets); !strings.Contains(got, secret) {
+		if got := b.Eval(session, typeSecrets); !strings.Contains(got, secret) {
 			t.Fatalf("%s: the page was not filled: %s", name, got)
 		}
-		c := &sized{browser: b}
+		c := &sized{Driver: b}
 		results, s := capture(t, c, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
 		if results[0].DOM == "" || results[0].Screenshot == "" {
 			t.Errorf("%s: %+v", name, results[0])
@@ -219,14 +220,14 @@ func TestCaptureLargePage(t *testing.T) {
 		if c.longest > 16<<20 || len(dom) > 4<<20 {
 			t.Errorf("%s: a message of %d bytes, a part of %d", name, c.longest, len(dom))
 		}
-		b.must("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
+		b.Must("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
 	}
 }
 
 // TestALargePageWithManyFields: what holds no text takes no place among the fields that
 // are looked for; where there are more of these, no text is written at all.
 func TestALargePageWithManyFields(t *testing.T) {
-	b, web := startBrowser(t), site(t)
+	b, web := testchrome.StartDriver(t), site(t)
 	const fill = `const add = (n, type, value, to) => { for (let i = 0; i < n; i++) { const f = to.createElement("input"); f.type = type; f.value = value + i; to.body.append(f) } };`
 	for _, c := range []struct {
 		name, fields string
@@ -237,9 +238,9 @@ func TestALargePageWithManyFields(t *testing.T) {
 		{"texts in a frame", `add(2100, "text", "row", document.getElementById("frame").contentDocument)`, true},
 		{"a text that is too long", `const f = document.createElement("textarea"); f.value = "line\n".repeat(20000); document.body.append(f)`, true},
 	} {
-		target, session := b.open(web.URL + "/form")
-		b.eval(session, fill+c.fields+`; const big = document.createElement("script"); big.type = "application/json"; big.textContent = "x".repeat(20e6); document.body.append(big); 1`)
-		b.eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
+		target, session := b.Open(web.URL + "/form")
+		b.Eval(session, fill+c.fields+`; const big = document.createElement("script"); big.type = "application/json"; big.textContent = "x".repeat(20e6); document.body.append(big); 1`)
+		b.Eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
 			document.title = "`+secret+`-late"; document.getElementById("kept").title = "`+secret+`-late";
 			document.getElementById("kept").textContent = "kept text, `+secret+`-late"; 1`)
 		results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
@@ -254,14 +255,14 @@ func TestALargePageWithManyFields(t *testing.T) {
 		if !strings.Contains(dom, "the page is large") || !strings.Contains(dom, "<form") || strings.Contains(dom, "kept text") == c.bare {
 			t.Errorf("%s: the DOM part begins with %.600s", c.name, dom)
 		}
-		b.must("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
+		b.Must("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
 	}
 }
 
 func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
-	b, web := startBrowser(t), site(t)
-	target, session := b.open(web.URL + "/form")
-	if got := b.eval(session, typeSecrets); !strings.Contains(got, secret) {
+	b, web := testchrome.StartDriver(t), site(t)
+	target, session := b.Open(web.URL + "/form")
+	if got := b.Eval(session, typeSecrets); !strings.Contains(got, secret) {
 		t.Fatalf("the page was not filled: %s", got)
 	}
 	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
@@ -283,16 +284,16 @@ func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
 		t.Errorf("the manifest has the secret: %s", s.Raw)
 	}
 	// What was captured is still what the page holds.
-	if got := b.eval(session, `document.getElementById("pass").value`); got != secret+"-pass" {
+	if got := b.Eval(session, `document.getElementById("pass").value`); got != secret+"-pass" {
 		t.Errorf("the page holds %q now", got)
 	}
 }
 
 func TestCaptureOfAPageWithADialog(t *testing.T) {
-	b, web := startBrowser(t), site(t)
-	target, session := b.open(web.URL + "/plain")
-	answer := b.post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
-	b.await(session, "Page.javascriptDialogOpening")
+	b, web := testchrome.StartDriver(t), site(t)
+	target, session := b.Open(web.URL + "/plain")
+	answer := b.Post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
+	b.Await(session, "Page.javascriptDialogOpening")
 	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page", Dialog: "alert: really pay?", Primary: true}}, patient)
 	r := results[0]
 	if r.Dialog != "alert: really pay?" || r.Screenshot != "" || !strings.Contains(r.Missing, "dialog") || r.CommittedURL != web.URL+"/plain" {
@@ -302,30 +303,30 @@ func TestCaptureOfAPageWithADialog(t *testing.T) {
 		t.Errorf("manifest: %+v", s.Manifest)
 	}
 	// The dialog was left to the person who decides.
-	b.must(session, "Page.handleJavaScriptDialog", map[string]any{"accept": true}, nil)
+	b.Must(session, "Page.handleJavaScriptDialog", map[string]any{"accept": true}, nil)
 	<-answer
 }
 
 func TestCaptureOfADialogNobodyKnewOf(t *testing.T) {
-	b, web := startBrowser(t), site(t)
-	target, session := b.open(web.URL + "/plain")
-	b.post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
-	b.await(session, "Page.javascriptDialogOpening")
+	b, web := testchrome.StartDriver(t), site(t)
+	target, session := b.Open(web.URL + "/plain")
+	b.Post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
+	b.Await(session, "Page.javascriptDialogOpening")
 	results, _ := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}},
-		evidence.Limits{Part: 300 * time.Millisecond, Total: patience})
+		evidence.Limits{Part: 300 * time.Millisecond, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "" || !strings.Contains(r.Missing, "drew nothing") || r.DOMMissing == "" || r.CommittedURL == "" {
 		t.Errorf("%+v", r)
 	}
 }
 
 func TestCaptureOfABusyPage(t *testing.T) {
-	b, web := startBrowser(t), site(t)
-	target, session := b.open(web.URL + "/plain")
-	b.must(session, "Runtime.enable", nil, nil)
-	answer := b.post(session, "Runtime.evaluate", map[string]any{"expression": `console.log("busy now"); for (;;);`})
-	b.await(session, "Runtime.consoleAPICalled")
+	b, web := testchrome.StartDriver(t), site(t)
+	target, session := b.Open(web.URL + "/plain")
+	b.Must(session, "Runtime.enable", nil, nil)
+	answer := b.Post(session, "Runtime.evaluate", map[string]any{"expression": `console.log("busy now"); for (;;);`})
+	b.Await(session, "Runtime.consoleAPICalled")
 	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}},
-		evidence.Limits{Part: 3 * time.Second, Total: patience})
+		evidence.Limits{Part: 3 * time.Second, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "screenshot-1.jpg" || r.DOM != "dom-1.html" {
 		t.Fatalf("%+v", r)
 	}
@@ -334,13 +335,13 @@ func TestCaptureOfABusyPage(t *testing.T) {
 }
 
 func TestCaptureOfACrashedPage(t *testing.T) {
-	b, web := startBrowser(t), site(t)
-	target, session := b.open(web.URL + "/plain")
-	b.post(session, "Page.navigate", map[string]any{"url": "chrome://crash"})
-	b.await(session, "Inspector.targetCrashed")
+	b, web := testchrome.StartDriver(t), site(t)
+	target, session := b.Open(web.URL + "/plain")
+	b.Post(session, "Page.navigate", map[string]any{"url": "chrome://crash"})
+	b.Await(session, "Inspector.targetCrashed")
 	for _, known := range []bool{true, false} {
 		results, _ := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page", Crashed: known}},
-			evidence.Limits{Part: time.Second, Total: patience})
+			evidence.Limits{Part: time.Second, Total: testchrome.Patience})
 		r := results[0]
 		if r.Screenshot != "" || r.Missing == "" || r.Crashed != known || r.CommittedURL != web.URL+"/plain" {
 			t.Errorf("known: %v: %+v", known, r)
@@ -525,7 +526,7 @@ func TestCaptureRecipes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			caller := &script{answer: c.answer}
-			results, s := capture(t, caller, pagesOf(1), evidence.Limits{Part: 20 * time.Millisecond, Total: patience})
+			results, s := capture(t, caller, pagesOf(1), evidence.Limits{Part: 20 * time.Millisecond, Total: testchrome.Patience})
 			r := results[0]
 			if (r.Screenshot != "") != c.shot || (r.DOM != "") != c.dom || caller.calls["Runtime.terminateExecution"] != c.terminated || !strings.Contains(r.Missing, c.says) {
 				t.Errorf("%+v after %v", r, caller.calls)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold/evidence"
+	"leasehold/internal/test/testchrome"
 )
 
 type part[T any] struct {
@@ -101,14 +102,14 @@ func TestNetworkAndConsole(t *testing.T) {
 		}
 	}))
 	defer web.Close()
-	b := startBrowser(t)
-	_, session := b.open("about:blank")
+	b := testchrome.StartDriver(t)
+	_, session := b.Open("about:blank")
 	for _, domain := range []string{"Network", "Runtime", "Log"} {
-		b.must(session, domain+".enable", nil, nil)
+		b.Must(session, domain+".enable", nil, nil)
 	}
-	b.must(session, "Page.navigate", map[string]any{"url": web.URL + "/moved?session=" + secret}, nil)
-	b.await(session, "Page.loadEventFired")
-	b.eval(session, `(async () => {
+	b.Must(session, "Page.navigate", map[string]any{"url": web.URL + "/moved?session=" + secret}, nil)
+	b.Await(session, "Page.loadEventFired")
+	b.Eval(session, `(async () => {
 		console.warn("typed `+secret+`", {password: "`+secret+`"})
 		await fetch("/api?q=`+secret+`#`+secret+`", {method: "POST", body: "password=`+secret+`", headers: {Authorization: "Bearer `+secret+`"}}).then(r => r.text())
 		await (await fetch("/missing/?search=`+secret+`")).text()
@@ -120,11 +121,11 @@ func TestNetworkAndConsole(t *testing.T) {
 	})()`)
 	var network evidence.Network
 	var console evidence.Console
-	pump := func(methods []string, see func(message)) {
+	pump := func(methods []string, see func(testchrome.Message)) {
 		for _, method := range methods {
 			for more := true; more; {
 				select {
-				case m := <-b.event(session, method):
+				case m := <-b.Events(session, method):
 					see(m)
 				default:
 					more = false
@@ -133,7 +134,7 @@ func TestNetworkAndConsole(t *testing.T) {
 		}
 	}
 	find := func() (requests map[string]evidence.RequestEntry) {
-		pump(evidence.NetworkEvents, func(m message) { network.See(noon, 42, m.SessionID, m.Method, m.Params) })
+		pump(evidence.NetworkEvents, func(m testchrome.Message) { network.See(noon, 42, m.SessionID, m.Method, m.Params) })
 		requests = map[string]evidence.RequestEntry{}
 		for _, e := range decode[evidence.RequestEntry](t, network.Part()).Entries {
 			requests[strings.TrimPrefix(e.URL, web.URL)] = e
@@ -141,7 +142,7 @@ func TestNetworkAndConsole(t *testing.T) {
 		return requests
 	}
 	var requests map[string]evidence.RequestEntry
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testchrome.Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if requests = find(); requests["http://127.0.0.1:1/?token=REDACTED"].Failed != "" && requests["/missing/?search=REDACTED"].Bytes > 0 {
 			break
 		}
@@ -159,8 +160,8 @@ func TestNetworkAndConsole(t *testing.T) {
 		}
 	}
 	seen := map[string]int{}
-	for end := time.Now().Add(patience); time.Now().Before(end) && (seen["exception TypeError"] == 0 || seen["network Failed"] == 0); time.Sleep(20 * time.Millisecond) {
-		pump(evidence.ConsoleEvents, func(m message) { console.See(noon, 42, m.Method, m.Params) })
+	for end := time.Now().Add(testchrome.Patience); time.Now().Before(end) && (seen["exception TypeError"] == 0 || seen["network Failed"] == 0); time.Sleep(20 * time.Millisecond) {
+		pump(evidence.ConsoleEvents, func(m testchrome.Message) { console.See(noon, 42, m.Method, m.Params) })
 		clear(seen)
 		for _, e := range decode[evidence.ConsoleEntry](t, console.Part()).Entries {
 			text, _, _ := strings.Cut(e.Text, " ")

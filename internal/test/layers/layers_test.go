@@ -31,6 +31,7 @@ var order = []string{
 	"leasehold/evidence/s3store",
 	"leasehold/evidence/storetest",
 	"leasehold/evidence",
+	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",
 }
 

@@ -1,4 +1,4 @@
-package evidence_test
+package recorder_test
 
 import (
 	"encoding/json"
@@ -11,9 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"leasehold/evidence"
+	"leasehold/evidence/recorder"
 	"leasehold/internal/test/testchrome"
 )
+
+// secret is what nobody but the account's owner may read.
+const secret = "Pl4nt3d"
+
+var noon = time.Date(2026, 6, 18, 12, 0, 0, 0, time.UTC)
 
 type part[T any] struct {
 	Total, Dropped int
@@ -33,13 +38,13 @@ func decode[T any](t *testing.T, content []byte) part[T] {
 }
 
 func TestCommands(t *testing.T) {
-	var r evidence.Commands
+	var r recorder.Commands
 	r.Record(3,
-		evidence.CommandEntry{At: noon.Add(time.Second), LeaseToken: 42, Session: "0A1", Target: "9F", Method: "Page.navigate"},
-		evidence.CommandEntry{At: noon, LeaseToken: 42, Method: "not a method " + secret},
-		evidence.CommandEntry{At: noon.Add(2 * time.Second), LeaseToken: 42, Session: secret + " x", Target: secret + " x", Method: "A.b"})
-	p := decode[evidence.CommandEntry](t, r.Part())
-	want := []evidence.CommandEntry{
+		recorder.CommandEntry{At: noon.Add(time.Second), LeaseToken: 42, Session: "0A1", Target: "9F", Method: "Page.navigate"},
+		recorder.CommandEntry{At: noon, LeaseToken: 42, Method: "not a method " + secret},
+		recorder.CommandEntry{At: noon.Add(2 * time.Second), LeaseToken: 42, Session: secret + " x", Target: secret + " x", Method: "A.b"})
+	p := decode[recorder.CommandEntry](t, r.Part())
+	want := []recorder.CommandEntry{
 		{At: noon, LeaseToken: 42, Method: "REDACTED"},
 		{At: noon.Add(time.Second), LeaseToken: 42, Session: "0A1", Target: "9F", Method: "Page.navigate"},
 		{At: noon.Add(2 * time.Second), LeaseToken: 42, Session: "REDACTED", Target: "REDACTED", Method: "A.b"},
@@ -51,14 +56,14 @@ func TestCommands(t *testing.T) {
 
 // A recorder keeps the last entries in order, whoever adds them.
 func TestRecordersAreBounded(t *testing.T) {
-	var r evidence.Commands
-	if p := decode[evidence.CommandEntry](t, r.Part()); p.Total != 0 || len(p.Entries) != 0 {
+	var r recorder.Commands
+	if p := decode[recorder.CommandEntry](t, r.Part()); p.Total != 0 || len(p.Entries) != 0 {
 		t.Errorf("empty: %+v", p)
 	}
 	for i := range 1000 {
-		r.Record(0, evidence.CommandEntry{At: noon.Add(time.Duration(i) * time.Second), LeaseToken: uint64(i), Method: "A.b"})
+		r.Record(0, recorder.CommandEntry{At: noon.Add(time.Duration(i) * time.Second), LeaseToken: uint64(i), Method: "A.b"})
 	}
-	p := decode[evidence.CommandEntry](t, r.Part())
+	p := decode[recorder.CommandEntry](t, r.Part())
 	if p.Total != 1000 || p.Dropped != 1000-len(p.Entries) || len(p.Entries) != 200 {
 		t.Fatalf("%d, %d dropped, %d kept", p.Total, p.Dropped, len(p.Entries))
 	}
@@ -71,7 +76,7 @@ func TestRecordersAreBounded(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for i := range 500 {
-				r.Record(0, evidence.CommandEntry{At: noon, LeaseToken: 1, Method: "A.b"})
+				r.Record(0, recorder.CommandEntry{At: noon, LeaseToken: 1, Method: "A.b"})
 				if i%100 == 0 {
 					r.Part()
 				}
@@ -79,7 +84,7 @@ func TestRecordersAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if p := decode[evidence.CommandEntry](t, r.Part()); p.Total != 3000 {
+	if p := decode[recorder.CommandEntry](t, r.Part()); p.Total != 3000 {
 		t.Errorf("%d of 3000", p.Total)
 	}
 }
@@ -119,8 +124,8 @@ func TestNetworkAndConsole(t *testing.T) {
 		await new Promise(done => setTimeout(done, 50))
 		return "done"
 	})()`)
-	var network evidence.Network
-	var console evidence.Console
+	var network recorder.Network
+	var console recorder.Console
 	pump := func(methods []string, see func(testchrome.Message)) {
 		for _, method := range methods {
 			for more := true; more; {
@@ -133,21 +138,21 @@ func TestNetworkAndConsole(t *testing.T) {
 			}
 		}
 	}
-	find := func() (requests map[string]evidence.RequestEntry) {
-		pump(evidence.NetworkEvents, func(m testchrome.Message) { network.See(noon, 42, m.SessionID, m.Method, m.Params) })
-		requests = map[string]evidence.RequestEntry{}
-		for _, e := range decode[evidence.RequestEntry](t, network.Part()).Entries {
+	find := func() (requests map[string]recorder.RequestEntry) {
+		pump(recorder.NetworkEvents, func(m testchrome.Message) { network.See(noon, 42, m.SessionID, m.Method, m.Params) })
+		requests = map[string]recorder.RequestEntry{}
+		for _, e := range decode[recorder.RequestEntry](t, network.Part()).Entries {
 			requests[strings.TrimPrefix(e.URL, web.URL)] = e
 		}
 		return requests
 	}
-	var requests map[string]evidence.RequestEntry
+	var requests map[string]recorder.RequestEntry
 	for end := time.Now().Add(testchrome.Patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		if requests = find(); requests["http://127.0.0.1:1/?token=REDACTED"].Failed != "" && requests["/missing/?search=REDACTED"].Bytes > 0 {
 			break
 		}
 	}
-	for url, want := range map[string]evidence.RequestEntry{
+	for url, want := range map[string]recorder.RequestEntry{
 		"/moved?session=REDACTED":            {Method: "GET", Type: "Document", Status: 302},
 		"/page?code=REDACTED":                {Method: "GET", Type: "Document", Status: 200},
 		"/api?q=REDACTED":                    {Method: "POST", Type: "Fetch", Status: 201},
@@ -161,9 +166,9 @@ func TestNetworkAndConsole(t *testing.T) {
 	}
 	seen := map[string]int{}
 	for end := time.Now().Add(testchrome.Patience); time.Now().Before(end) && (seen["exception TypeError"] == 0 || seen["network Failed"] == 0); time.Sleep(20 * time.Millisecond) {
-		pump(evidence.ConsoleEvents, func(m testchrome.Message) { console.See(noon, 42, m.Method, m.Params) })
+		pump(recorder.ConsoleEvents, func(m testchrome.Message) { console.See(noon, 42, m.Method, m.Params) })
 		clear(seen)
-		for _, e := range decode[evidence.ConsoleEntry](t, console.Part()).Entries {
+		for _, e := range decode[recorder.ConsoleEntry](t, console.Part()).Entries {
 			text, _, _ := strings.Cut(e.Text, " ")
 			seen[e.Source+" "+text]++
 			if e.Source == "console" && e.Level != "warning" {
@@ -179,14 +184,14 @@ func TestNetworkAndConsole(t *testing.T) {
 }
 
 func TestRecordersTakeAnything(t *testing.T) {
-	var n evidence.Network
-	var c evidence.Console
+	var n recorder.Network
+	var c recorder.Console
 	for _, raw := range []string{``, `{`, `[]`, `null`, `{"requestId":1}`, `{"requestId":"x","request":{"url":"%%%` + `"}}`} {
-		for _, method := range append(append([]string{"X.y"}, evidence.NetworkEvents...), evidence.ConsoleEvents...) {
+		for _, method := range append(append([]string{"X.y"}, recorder.NetworkEvents...), recorder.ConsoleEvents...) {
 			n.See(noon, 1, "s", method, json.RawMessage(raw))
 			c.See(noon, 1, method, json.RawMessage(raw))
 		}
 	}
-	decode[evidence.RequestEntry](t, n.Part())
-	decode[evidence.ConsoleEntry](t, c.Part())
+	decode[recorder.RequestEntry](t, n.Part())
+	decode[recorder.ConsoleEntry](t, c.Part())
 }

@@ -32,26 +32,6 @@ type Page struct {
 	Primary bool
 }
 
-// PageResult is what was found of a page, as the manifest has it. Texts are
-// clipped and URLs redacted.
-type PageResult struct {
-	TargetID string `json:"target_id"`
-	// URL is where the target is, or is going; CommittedURL is the document
-	// that it shows.
-	URL          string `json:"url"`
-	CommittedURL string `json:"committed_url"`
-	Title        string `json:"title"`
-	// Screenshot and DOM name parts; where there is none, Missing and
-	// DOMMissing say why.
-	Screenshot string `json:"screenshot,omitempty"`
-	Missing    string `json:"screenshot_missing,omitempty"`
-	DOM        string `json:"dom,omitempty"`
-	DOMMissing string `json:"dom_missing,omitempty"`
-	Dialog     string `json:"dialog,omitempty"`
-	Crashed    bool   `json:"crashed,omitempty"`
-	Primary    bool   `json:"primary,omitempty"`
-}
-
 // Limits bound a capture. Zero values are the defaults.
 type Limits struct {
 	Part     time.Duration // for one part of one page; 1.5 s
@@ -107,7 +87,7 @@ func Capture(ctx context.Context, c Caller, pages []Page, b *Bundle, limits Limi
 	}
 	close(next)
 	running.Wait()
-	b.setPages(results)
+	b.SetPages(results)
 	return results
 }
 

@@ -85,9 +85,29 @@ type Manifest struct {
 	// Pictures were stored while the session lived; the oldest first.
 	Pictures []Picture `json:"pictures,omitempty"`
 
-	// Pages are what Capture found, in the order it was given.
+	// Pages are what was captured of the browser's pages; see SetPages.
 	Pages []PageResult `json:"pages"`
 	Parts []Part       `json:"parts"`
+}
+
+// PageResult is what was found of a page, as the manifest has it. Texts are
+// clipped and URLs redacted.
+type PageResult struct {
+	TargetID string `json:"target_id"`
+	// URL is where the target is, or is going; CommittedURL is the document
+	// that it shows.
+	URL          string `json:"url"`
+	CommittedURL string `json:"committed_url"`
+	Title        string `json:"title"`
+	// Screenshot and DOM name parts; where there is none, Missing and
+	// DOMMissing say why.
+	Screenshot string `json:"screenshot,omitempty"`
+	Missing    string `json:"screenshot_missing,omitempty"`
+	DOM        string `json:"dom,omitempty"`
+	DOMMissing string `json:"dom_missing,omitempty"`
+	Dialog     string `json:"dialog,omitempty"`
+	Crashed    bool   `json:"crashed,omitempty"`
+	Primary    bool   `json:"primary,omitempty"`
 }
 
 // Part is one file of a bundle, or the reason why there is none.

@@ -209,8 +209,10 @@ func (b *Bundle) AddMissing(name, kind, why string) {
 	}
 }
 
-// setPages takes over what Capture found, the primary page's screenshot first.
-func (b *Bundle) setPages(results []PageResult) {
+// SetPages names in the manifest what was captured of the browser's pages, and takes
+// the last screenshot and, where it is empty, the last known URL from the primary
+// one.
+func (b *Bundle) SetPages(results []PageResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.m.Pages = results

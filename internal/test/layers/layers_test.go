@@ -30,6 +30,7 @@ var order = []string{
 	"leasehold/evidence/natsstore",
 	"leasehold/evidence/s3store",
 	"leasehold/evidence/storetest",
+	"leasehold/evidence/capture",
 	"leasehold/evidence",
 	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",

@@ -1,4 +1,4 @@
-package evidence_test
+package capture_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
 	"leasehold/evidence/storetest"
 	"leasehold/internal/test/testchrome"
 )
@@ -73,14 +74,14 @@ const typeSecrets = `(() => {
 	return document.title
 })()`
 
-func capture(t *testing.T, c evidence.Caller, pages []evidence.Page, limits evidence.Limits) ([]evidence.PageResult, *evidence.Sealed) {
+func capturePages(t *testing.T, c capture.Caller, pages []capture.Page, limits capture.Limits) ([]evidence.PageResult, *evidence.Sealed) {
 	t.Helper()
 	spool := storetest.Spool(t)
 	b, err := spool.New(evidence.Manifest{EvidenceID: "ev_1", ProfileID: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	results := evidence.Capture(t.Context(), c, pages, b, limits)
+	results := capture.Pages(t.Context(), c, pages, b, limits)
 	if _, _, err := b.Seal(); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func text(t *testing.T, s *evidence.Sealed, name string) string {
 
 // patient limits wait for what a loaded machine does late; the hasty ones are for
 // pages that are known to hang.
-var patient = evidence.Limits{Part: testchrome.Patience, Total: 2 * testchrome.Patience}
+var patient = capture.Limits{Part: testchrome.Patience, Total: 2 * testchrome.Patience}
 
 func TestCapturePages(t *testing.T) {
 	b, web := testchrome.StartDriver(t), site(t)
@@ -135,7 +136,7 @@ func TestCapturePages(t *testing.T) {
 	frontTarget, front := b.Open(web.URL + "/other")
 	b.Drawn(front)
 	b.Must("", "Target.activateTarget", map[string]any{"targetId": frontTarget}, nil)
-	results, s := capture(t, b, []evidence.Page{
+	results, s := capturePages(t, b, []capture.Page{
 		{TargetID: backTarget, SessionID: back, Type: "page", URL: "stale"},
 		{TargetID: frontTarget, SessionID: front, Type: "page", Primary: true},
 		{TargetID: "worker", SessionID: front, Type: "worker", URL: "https://w.example/?token=" + secret},
@@ -205,7 +206,7 @@ func TestCaptureLargePage(t *testing.T) {
 			t.Fatalf("%s: the page was not filled: %s", name, got)
 		}
 		c := &sized{Driver: b}
-		results, s := capture(t, c, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+		results, s := capturePages(t, c, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
 		if results[0].DOM == "" || results[0].Screenshot == "" {
 			t.Errorf("%s: %+v", name, results[0])
 			continue
@@ -243,7 +244,7 @@ func TestALargePageWithManyFields(t *testing.T) {
 		b.Eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
 			document.title = "`+secret+`-late"; document.getElementById("kept").title = "`+secret+`-late";
 			document.getElementById("kept").textContent = "kept text, `+secret+`-late"; 1`)
-		results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+		results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
 		if results[0].DOM == "" {
 			t.Errorf("%s: %+v", c.name, results[0])
 			continue
@@ -265,7 +266,7 @@ func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
 	if got := b.Eval(session, typeSecrets); !strings.Contains(got, secret) {
 		t.Fatalf("the page was not filled: %s", got)
 	}
-	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
 	dom := text(t, s, "dom-1.html")
 	for _, gone := range []string{secret, planted, "731", "bold", "designed"} {
 		if strings.Contains(dom, gone) {
@@ -294,7 +295,7 @@ func TestCaptureOfAPageWithADialog(t *testing.T) {
 	target, session := b.Open(web.URL + "/plain")
 	answer := b.Post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
 	b.Await(session, "Page.javascriptDialogOpening")
-	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page", Dialog: "alert: really pay?", Primary: true}}, patient)
+	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", Dialog: "alert: really pay?", Primary: true}}, patient)
 	r := results[0]
 	if r.Dialog != "alert: really pay?" || r.Screenshot != "" || !strings.Contains(r.Missing, "dialog") || r.CommittedURL != web.URL+"/plain" {
 		t.Errorf("%+v", r)
@@ -312,8 +313,8 @@ func TestCaptureOfADialogNobodyKnewOf(t *testing.T) {
 	target, session := b.Open(web.URL + "/plain")
 	b.Post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
 	b.Await(session, "Page.javascriptDialogOpening")
-	results, _ := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}},
-		evidence.Limits{Part: 300 * time.Millisecond, Total: testchrome.Patience})
+	results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}},
+		capture.Limits{Part: 300 * time.Millisecond, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "" || !strings.Contains(r.Missing, "drew nothing") || r.DOMMissing == "" || r.CommittedURL == "" {
 		t.Errorf("%+v", r)
 	}
@@ -325,8 +326,8 @@ func TestCaptureOfABusyPage(t *testing.T) {
 	b.Must(session, "Runtime.enable", nil, nil)
 	answer := b.Post(session, "Runtime.evaluate", map[string]any{"expression": `console.log("busy now"); for (;;);`})
 	b.Await(session, "Runtime.consoleAPICalled")
-	results, s := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page"}},
-		evidence.Limits{Part: 3 * time.Second, Total: testchrome.Patience})
+	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}},
+		capture.Limits{Part: 3 * time.Second, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "screenshot-1.jpg" || r.DOM != "dom-1.html" {
 		t.Fatalf("%+v", r)
 	}
@@ -340,8 +341,8 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 	b.Post(session, "Page.navigate", map[string]any{"url": "chrome://crash"})
 	b.Await(session, "Inspector.targetCrashed")
 	for _, known := range []bool{true, false} {
-		results, _ := capture(t, b, []evidence.Page{{TargetID: target, SessionID: session, Type: "page", Crashed: known}},
-			evidence.Limits{Part: time.Second, Total: testchrome.Patience})
+		results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", Crashed: known}},
+			capture.Limits{Part: time.Second, Total: testchrome.Patience})
 		r := results[0]
 		if r.Screenshot != "" || r.Missing == "" || r.Crashed != known || r.CommittedURL != web.URL+"/plain" {
 			t.Errorf("known: %v: %+v", known, r)
@@ -409,10 +410,10 @@ func hang(ctx context.Context) error {
 	return fmt.Errorf("no answer: %w", ctx.Err())
 }
 
-func pagesOf(n int) []evidence.Page {
-	pages := make([]evidence.Page, n)
+func pagesOf(n int) []capture.Page {
+	pages := make([]capture.Page, n)
 	for i := range pages {
-		pages[i] = evidence.Page{TargetID: fmt.Sprint("t", i), SessionID: fmt.Sprint("s", i), Type: "page", URL: "https://a.example/"}
+		pages[i] = capture.Page{TargetID: fmt.Sprint("t", i), SessionID: fmt.Sprint("s", i), Type: "page", URL: "https://a.example/"}
 	}
 	return pages
 }
@@ -420,7 +421,7 @@ func pagesOf(n int) []evidence.Page {
 func TestCaptureIsBounded(t *testing.T) {
 	t.Run("pages", func(t *testing.T) {
 		c := &script{answer: answers}
-		results, s := capture(t, c, pagesOf(70), evidence.Limits{})
+		results, s := capturePages(t, c, pagesOf(70), capture.Limits{})
 		if c.calls["Page.captureScreenshot"] != 64 || c.most > 4 {
 			t.Errorf("%d pages, %d at the same time; want 64, 4", c.calls["Page.captureScreenshot"], c.most)
 		}
@@ -433,7 +434,7 @@ func TestCaptureIsBounded(t *testing.T) {
 			t.Errorf("it was asked %s", method)
 			return nil, errors.New("nobody answers")
 		}}
-		results, _ := capture(t, c, pagesOf(3), evidence.Limits{Silent: "the browser hangs"})
+		results, _ := capturePages(t, c, pagesOf(3), capture.Limits{Silent: "the browser hangs"})
 		for _, r := range results {
 			if r.Missing != "the browser hangs" || r.DOMMissing != r.Missing || r.URL != "https://a.example/" {
 				t.Errorf("%+v", r)
@@ -442,7 +443,7 @@ func TestCaptureIsBounded(t *testing.T) {
 	})
 	t.Run("time", func(t *testing.T) {
 		c := &script{answer: func(ctx context.Context, _, _ string, _ int) (any, error) { return nil, hang(ctx) }}
-		results, _ := capture(t, c, pagesOf(40), evidence.Limits{Part: 10 * time.Millisecond, Total: 50 * time.Millisecond})
+		results, _ := capturePages(t, c, pagesOf(40), capture.Limits{Part: 10 * time.Millisecond, Total: 50 * time.Millisecond})
 		for _, r := range results {
 			if r.Missing == "" || r.DOMMissing == "" || r.URL != "https://a.example/" {
 				t.Errorf("%+v", r)
@@ -453,7 +454,7 @@ func TestCaptureIsBounded(t *testing.T) {
 		}
 	})
 	t.Run("no pages", func(t *testing.T) {
-		if results, s := capture(t, &script{answer: answers}, nil, evidence.Limits{}); len(results) != 0 || s.Manifest.Pages == nil {
+		if results, s := capturePages(t, &script{answer: answers}, nil, capture.Limits{}); len(results) != 0 || s.Manifest.Pages == nil {
 			t.Errorf("%v", results)
 		}
 	})
@@ -526,7 +527,7 @@ func TestCaptureRecipes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			caller := &script{answer: c.answer}
-			results, s := capture(t, caller, pagesOf(1), evidence.Limits{Part: 20 * time.Millisecond, Total: testchrome.Patience})
+			results, s := capturePages(t, caller, pagesOf(1), capture.Limits{Part: 20 * time.Millisecond, Total: testchrome.Patience})
 			r := results[0]
 			if (r.Screenshot != "") != c.shot || (r.DOM != "") != c.dom || caller.calls["Runtime.terminateExecution"] != c.terminated || !strings.Contains(r.Missing, c.says) {
 				t.Errorf("%+v after %v", r, caller.calls)

@@ -1,4 +1,4 @@
-package evidence
+package capture
 
 import (
 	"encoding/json"

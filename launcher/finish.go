@@ -13,6 +13,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
 	"leasehold/internal/cgroup"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
@@ -587,11 +588,11 @@ func (c captureCase) take(log zerolog.Logger) *evidence.Bundle {
 		}
 	}
 	if c.live != nil && c.live.eyes != nil {
-		limits := evidence.Limits{LeaveBusy: c.shared}
+		limits := capture.Limits{LeaveBusy: c.shared}
 		if c.reason == reasonBrowserHangs {
 			limits.Silent = c.live.ailing()
 		}
-		evidence.Capture(ctx, c.live.eyes.observer, c.live.eyes.open(), b, limits)
+		capture.Pages(ctx, c.live.eyes.observer, c.live.eyes.open(), b, limits)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}

@@ -6,7 +6,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/evidence"
+	"leasehold/evidence/capture"
 )
 
 // TestWhenADocumentIsAnother: only a page's own event of a navigation says that its
@@ -38,7 +38,7 @@ func TestWhenADocumentIsAnother(t *testing.T) {
 		d := demand{frames: map[string]bool{}}
 		e := newEyes(func(e checkpoint.Entry) { d.note(e, false) })
 		e.targets["s"] = "page"
-		e.pages["page"] = &page{noted: at + "/pay", Page: evidence.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
+		e.pages["page"] = &page{noted: at + "/pay", Page: capture.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
 		for _, one := range c.events {
 			params := map[string]any{"url": one.url, "frameId": "page"}
 			switch {

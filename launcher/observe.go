@@ -17,6 +17,8 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
+	"leasehold/evidence/recorder"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
 	"leasehold/launcher/recovery"
@@ -34,8 +36,8 @@ type eyes struct {
 	// What the bundle has of the network and the console, under the token of
 	// the newest run.
 	token   atomic.Uint64
-	network evidence.Network
-	console evidence.Console
+	network recorder.Network
+	console recorder.Console
 
 	documents *documents
 	posts     *posts
@@ -63,7 +65,7 @@ type eyes struct {
 }
 
 type page struct {
-	evidence.Page
+	capture.Page
 	context string // the browser context
 	seen    uint64 // when it last did something: the order of pages
 	noted   string // the last URL that was recorded
@@ -108,7 +110,7 @@ var watched = []string{
 // heard are the events that the pipe's reader hands over at once: for the
 // recorders, and for what a request comes of. Runtime is not among the domains that
 // the eyes turn on: pages can tell that it is.
-var heard = slices.Concat([]string{"Log.entryAdded", "Network.webSocketCreated"}, navigationEvents, evidence.NetworkEvents)
+var heard = slices.Concat([]string{"Log.entryAdded", "Network.webSocketCreated"}, navigationEvents, recorder.NetworkEvents)
 
 // maxKnown bounds what is remembered of documents, requests and groups. Of what is
 // forgotten nothing is taken for harmless.
@@ -247,7 +249,7 @@ func (e *eyes) see(event cdpproxy.Event) {
 			entry = e.frameIn(e.pageOf(p.TargetInfo.TargetID), p.TargetInfo.URL)
 		}
 		if p.TargetInfo.Type == "page" {
-			e.pages[p.TargetInfo.TargetID] = &page{seen: e.ticks, context: p.TargetInfo.Context, framed: worthNoting(p.TargetInfo.URL), Page: evidence.Page{
+			e.pages[p.TargetInfo.TargetID] = &page{seen: e.ticks, context: p.TargetInfo.Context, framed: worthNoting(p.TargetInfo.URL), Page: capture.Page{
 				TargetID: p.TargetInfo.TargetID, SessionID: p.SessionID, Type: "page",
 				URL: p.TargetInfo.URL, Title: p.TargetInfo.Title,
 			}}
@@ -554,7 +556,7 @@ func (e *eyes) checkpointed() {
 }
 
 // open returns the pages, the one that did something last first.
-func (e *eyes) open() []evidence.Page {
+func (e *eyes) open() []capture.Page {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	sorted := make([]*page, 0, len(e.pages))
@@ -562,7 +564,7 @@ func (e *eyes) open() []evidence.Page {
 		sorted = append(sorted, p)
 	}
 	slices.SortFunc(sorted, func(a, b *page) int { return int(int64(b.seen) - int64(a.seen)) })
-	pages := make([]evidence.Page, len(sorted))
+	pages := make([]capture.Page, len(sorted))
 	for i, p := range sorted {
 		pages[i] = p.Page
 		pages[i].Primary = i == 0
@@ -571,11 +573,11 @@ func (e *eyes) open() []evidence.Page {
 }
 
 // primary is the page that did something last, if one is open.
-func (e *eyes) primary() (evidence.Page, bool) {
+func (e *eyes) primary() (capture.Page, bool) {
 	if pages := e.open(); len(pages) > 0 {
 		return pages[0], true
 	}
-	return evidence.Page{}, false
+	return capture.Page{}, false
 }
 
 // closing notes that one more page is about to close, and tells whether the

@@ -10,6 +10,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
 	"leasehold/launcher/recovery"
 )
 
@@ -266,7 +267,7 @@ func (s *session) shoot(ctx context.Context) (url string, image []byte, missing 
 	if sensitive() {
 		return page.URL, nil, isSensitive
 	}
-	image, missing = evidence.TakePicture(ctx, e.observer, page)
+	image, missing = capture.TakePicture(ctx, e.observer, page)
 	// What it shows may be where the page, or a frame in it, went meanwhile, which the
 	// eyes may not have read yet: Chrome itself is asked. What the page's process said
 	// before comes before its answer.

@@ -17,6 +17,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -265,7 +266,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		e.targets["S"] = "T"
-		e.pages["T"] = &page{Page: evidence.Page{TargetID: "T", SessionID: "S", Type: "page", URL: "https://shop.example/cart"}}
+		e.pages["T"] = &page{Page: capture.Page{TargetID: "T", SessionID: "S", Type: "page", URL: "https://shop.example/cart"}}
 		all.Go(func() { e.watch(t.Context(), nil) })
 		url, image, missing := s.shoot(t.Context())
 		if url != "https://shop.example/cart" || missing != want || (string(image) == "hi") != (want == "") {

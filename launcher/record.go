@@ -13,6 +13,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
 	"leasehold/lease"
@@ -96,9 +97,9 @@ func (c *recoveryCase) stateChanged(journal []checkpoint.Entry) recovery.Fact {
 func (s *session) keepCommands(peers ...*cdpproxy.Peer) {
 	for _, p := range peers {
 		sent, missed := p.Commands()
-		entries := make([]evidence.CommandEntry, len(sent))
+		entries := make([]recorder.CommandEntry, len(sent))
 		for i, c := range sent {
-			entries[i] = evidence.CommandEntry{At: c.At, LeaseToken: uint64(s.token), Target: c.Target, Session: c.Session, Method: c.Method}
+			entries[i] = recorder.CommandEntry{At: c.At, LeaseToken: uint64(s.token), Target: c.Target, Session: c.Session, Method: c.Method}
 		}
 		s.commands.Record(missed, entries...)
 	}
@@ -122,7 +123,7 @@ func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaTyp
 	if c.commands == nil {
 		err = errors.New("the launcher that carried them is gone")
 	}
-	add(evidence.CommandsPart, evidence.KindCommands, isJSON, c.commands, err)
+	add(recorder.CommandsPart, evidence.KindCommands, isJSON, c.commands, err)
 	before, err := os.ReadFile(c.l.cases.digests(c.record.SessionID))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("none were made at the grant")
@@ -131,8 +132,8 @@ func (c captureCase) recorded(ctx context.Context, add func(name, kind, mediaTyp
 	if c.live == nil || c.live.eyes == nil {
 		return
 	}
-	add(evidence.NetworkPart, evidence.KindNetwork, isJSON, c.live.eyes.network.Part(), nil)
-	add(evidence.ConsolePart, evidence.KindConsole, isJSON, c.live.eyes.console.Part(), nil)
+	add(recorder.NetworkPart, evidence.KindNetwork, isJSON, c.live.eyes.network.Part(), nil)
+	add(recorder.ConsolePart, evidence.KindConsole, isJSON, c.live.eyes.console.Part(), nil)
 	var cookies json.RawMessage
 	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
 	asked := c.live.eyes.observer.Call(asking, "", "Storage.getCookies", nil, &cookies)

@@ -18,6 +18,8 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/recorder"
+	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
@@ -56,7 +58,7 @@ type session struct {
 	mu       sync.Mutex
 	file     caseFile
 	facts    facts
-	commands evidence.Commands // of connections that ended
+	commands recorder.Commands // of connections that ended
 	conns    map[*cdpproxy.Conn]bool
 	peers    []*cdpproxy.Peer // of connections that ended
 	kept     []*cdpproxy.Peer // of those whose worker came back: their contexts stay
@@ -255,7 +257,7 @@ func (l *Launcher) drive(ctx context.Context, browser *chrome.Browser, ledger *c
 	var err error
 	e := newEyes(record)
 	b.mux, err = openMux(browser, ledger, func(t cdpproxy.Traffic) {
-		if slices.Contains(evidence.ConsoleEvents, t.Method) {
+		if slices.Contains(recorder.ConsoleEvents, t.Method) {
 			e.printed(t)
 			return
 		}
@@ -323,7 +325,7 @@ func (s *session) record(e checkpoint.Entry) error {
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
 		e.Sensitive = e.Sensitive || recovery.SensitiveURL(e.URL, taskOf(s.manifest, s.granted))
-		e.URL = evidence.RedactURL(e.URL)
+		e.URL = redact.URL(e.URL)
 	}
 	e.URL, e.Name, e.Action, e.Text = clip(e.URL), clip(e.Name), clip(e.Action), clip(e.Text)
 	if _, err := s.journal.Append(e); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/cdpproxy"
-	"leasehold/evidence"
+	"leasehold/evidence/redact"
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
@@ -320,7 +320,7 @@ func (t targetInfo) String() string {
 }
 
 // shownURL is a URL as it may stand in a log.
-func shownURL(url string) string { return clip(evidence.RedactURL(url)) }
+func shownURL(url string) string { return clip(redact.URL(url)) }
 
 // closeOthers closes everything but the tab that is kept, and waits until it is
 // gone. No page is asked whether it wants to be left.

@@ -5,7 +5,8 @@
 //
 // A Bundle is filled in a Spool on local disk and sealed there; an Archive carries
 // sealed bundles to a Store and reads them wherever they are, and its Retain removes
-// what is too old or too much, leaving anchors. Verify recomputes every hash. Capture asks a browser, through a Caller, for what its pages show.
+// what is too old or too much, leaving anchors. Verify recomputes every hash. What goes
+// into a bundle is made by others: see the packages capture and recorder.
 //
 // What is promised: a sealed bundle is on disk, synced, before Seal returns; it is
 // never changed afterwards, only moved to the store once the store's copy was read
@@ -191,6 +192,3 @@ func Newest(list []Manifest) {
 			b.At.Compare(a.At), cmp.Compare(b.EvidenceID, a.EvidenceID))
 	})
 }
-
-// RedactURL is redact.URL.
-func RedactURL(raw string) string { return redact.URL(raw) }

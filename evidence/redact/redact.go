@@ -21,26 +21,30 @@ func Clip(s string, most int) string {
 	return s
 }
 
-// URL returns the URL without what it may carry of secrets. User and
-// password are dropped. Every value in the query is replaced by REDACTED, and so is
-// every value in the fragment: a form that is sent by GET puts what was typed
-// there; names stay, and so do anchors and routes in the fragment, and numbers of
-// at most eight digits (pages, steps, orders) under names that are not telling. In the path,
-// the values of parameters with telling names (token, code, password, key, session,
-// auth, sig, ...) and values that are JSON web tokens go, those inside of URLs in it
-// too, and what looks like a token: sixteen or more letters and digits in a row,
-// with both among them. So does what follows "data:" and "javascript:". Other text
-// in the path stays. URL takes any text, and its own result unchanged.
+// URL returns the URL without the secrets that it may carry.
+//
+//   - User and password are dropped.
+//   - Query and fragment: every value is replaced by Mark, since a form that is sent
+//     by GET puts there what was typed. Names stay, and so do anchors and routes in
+//     the fragment, and numbers of at most eight digits (pages, steps, orders) unless
+//     their name is that of a secret.
+//   - Path: the values of parameters whose names are those of secrets (token, code,
+//     password, key, session, auth, sig, ...), JSON web tokens, the same inside of
+//     URLs in the path, and what looks like a token: a run of sixteen or more letters
+//     and digits with both among them. Other text in the path stays.
+//   - What follows "data:" and "javascript:" is replaced.
+//
+// URL takes any text, and leaves its own results as they are.
 func URL(raw string) string { return redactURL(raw, 0) }
 
-// deepest is how many URLs may be packed into each other.
-const deepest = 6
+// maxDepth is how many URLs may be nested in each other.
+const maxDepth = 6
 
 func redactURL(raw string, depth int) string {
-	if depth > deepest {
+	if depth > maxDepth {
 		return Mark
 	}
-	// Browsers read URLs as if these were not there.
+	// Browsers ignore tabs and line breaks in URLs, and white space around them.
 	s := strings.Map(func(r rune) rune {
 		if r == '\t' || r == '\n' || r == '\r' {
 			return -1
@@ -51,7 +55,7 @@ func redactURL(raw string, depth int) string {
 	scheme, rest := splitScheme(s)
 	switch strings.ToLower(scheme) {
 	case "data:":
-		if kind, _, ok := strings.Cut(rest, ","); ok && mediaType(kind) {
+		if kind, _, ok := strings.Cut(rest, ","); ok && isMediaType(kind) {
 			return scheme + kind + "," + Mark
 		}
 		return scheme + Mark
@@ -63,12 +67,13 @@ func redactURL(raw string, depth int) string {
 	rest, fragment, hasFragment := strings.Cut(rest, "#")
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	host, rest := dropUser(strings.ToLower(scheme), rest)
-	out := scheme + redactPairs(host, "/\\;&", depth) + maskTokens(redactPairs(rest, "/\\;&", depth))
+	out := scheme + redactPairs(host, depth) + maskTokens(redactPairs(rest, depth))
 	if hasQuery {
 		out += "?" + redactQuery(query, nil)
 	}
 	if hasFragment {
-		// #token=..., and #/route?token=... of applications that route there.
+		// Both #token=... and, in applications that keep their route in the
+		// fragment, #/route?token=...
 		route, params, hasParams := strings.Cut(fragment, "?")
 		out += "#" + redactQuery(route, anchor)
 		if hasParams {
@@ -78,14 +83,16 @@ func redactURL(raw string, depth int) string {
 	return out
 }
 
-// anchor is what may stand in a fragment without being a value.
+// anchor matches a part of a fragment that is no value: an anchor or a route.
 var anchor = regexp.MustCompile(`^[A-Za-z0-9_/!.:-]*$`)
 
-// shortNumber is what an incident is often about, and no secret by its looks.
+// shortNumber matches numbers that stay: an incident is often about one (an order, a
+// page), and it does not look like a secret.
 var shortNumber = regexp.MustCompile(`^[0-9]{1,8}$`)
 
-// redactQuery leaves the names of pairs, and what is no pair if it may stay.
-func redactQuery(query string, stays *regexp.Regexp) string {
+// redactQuery replaces the values of name=value pairs. What is not a pair is replaced,
+// too, unless it matches allowed; nil allows nothing.
+func redactQuery(query string, allowed *regexp.Regexp) string {
 	if query == "" {
 		return ""
 	}
@@ -99,7 +106,7 @@ func redactQuery(query string, stays *regexp.Regexp) string {
 			pairs[i] = maskTokens(name) + "=" + Mark
 		case ok:
 			pairs[i] = maskTokens(pair)
-		case stays != nil && stays.MatchString(pair):
+		case allowed != nil && allowed.MatchString(pair):
 			pairs[i] = maskTokens(pair)
 		case pair != "":
 			pairs[i] = Mark
@@ -108,7 +115,8 @@ func redactQuery(query string, stays *regexp.Regexp) string {
 	return strings.Join(pairs, "&")
 }
 
-// splitScheme cuts "https:" off, or nothing.
+// splitScheme cuts off a scheme with its colon ("https:"). Without one, scheme is
+// empty.
 func splitScheme(s string) (scheme, rest string) {
 	for i, r := range s {
 		switch {
@@ -123,19 +131,20 @@ func splitScheme(s string) (scheme, rest string) {
 	return "", s
 }
 
-func mediaType(s string) bool {
+// isMediaType tells whether a text is made like the media type of a data URL.
+func isMediaType(s string) bool {
 	return len(s) < 100 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("/+-.;=", r)
 	})
 }
 
-// tokens are runs of letters and digits long enough for a secret. Escapes are in
-// it to be passed over: their digits belong to no run.
-var tokens = regexp.MustCompile(`%[0-9A-Fa-f]{2}|[0-9A-Za-z]{16,}`)
+// tokenRun matches runs of letters and digits that are long enough for a secret. It
+// also matches escapes (%2F), so that their digits are not taken for a part of a run.
+var tokenRun = regexp.MustCompile(`%[0-9A-Fa-f]{2}|[0-9A-Za-z]{16,}`)
 
-// maskTokens replaces what looks like a token.
+// maskTokens replaces runs that look like tokens: those with both letters and digits.
 func maskTokens(s string) string {
-	return tokens.ReplaceAllStringFunc(s, func(run string) string {
+	return tokenRun.ReplaceAllStringFunc(s, func(run string) string {
 		if run[0] != '%' && strings.ContainsAny(run, "0123456789") && strings.IndexFunc(run, unicode.IsLetter) >= 0 {
 			return Mark
 		}
@@ -143,9 +152,9 @@ func maskTokens(s string) string {
 	})
 }
 
-// dropUser removes user and password from what follows the scheme, and cuts the
-// host off. Browsers take backslashes for slashes, and need none after these
-// schemes.
+// dropUser splits what follows the scheme into the host, without user and password
+// and with the slashes before it, and the path. Browsers take backslashes for
+// slashes, and after the special schemes they need no slashes.
 func dropUser(scheme, rest string) (host, path string) {
 	host = strings.TrimLeft(rest, "/\\")
 	slashes := rest[:len(rest)-len(host)]
@@ -160,15 +169,17 @@ func dropUser(scheme, rest string) (host, path string) {
 	return slashes + host[strings.LastIndexByte(host[:end], '@')+1:end], host[end:]
 }
 
-// redactPairs replaces the values of secret names in a text of name=value pairs
-// between any of the separators.
-func redactPairs(s, separators string, depth int) string {
+// pairSeparators stand between name=value pairs in hosts and paths.
+const pairSeparators = "/\\;&"
+
+// redactPairs applies redactPair to the parts of a text between separators.
+func redactPairs(s string, depth int) string {
 	if !strings.ContainsAny(s, "=") && !strings.Contains(s, "eyJ") && !strings.Contains(s, "%") {
 		return s
 	}
 	var out strings.Builder
 	for {
-		end := strings.IndexAny(s, separators)
+		end := strings.IndexAny(s, pairSeparators)
 		if end < 0 {
 			out.WriteString(redactPair(s, depth))
 			return out.String()
@@ -179,6 +190,9 @@ func redactPairs(s, separators string, depth int) string {
 	}
 }
 
+// redactPair replaces the value of a name=value pair where the name is that of a
+// secret or the value holds one, and what is no pair where it is a JSON web token or
+// hides pairs behind escapes.
 func redactPair(pair string, depth int) string {
 	name, value, ok := strings.Cut(pair, "=")
 	if !ok {
@@ -199,7 +213,8 @@ func redactPair(pair string, depth int) string {
 	return name + "=" + redactValue(value, depth)
 }
 
-// redactValue looks for a URL, or pairs, inside of a value.
+// redactValue redacts a value that is a URL or holds pairs, and replaces one that is a
+// token.
 func redactValue(value string, depth int) string {
 	decoded := unescape(value)
 	if isJWT(decoded) || !strings.ContainsAny(decoded, "/:?&=") && maskTokens(value) != value {
@@ -211,6 +226,7 @@ func redactValue(value string, depth int) string {
 	return value
 }
 
+// unescape decodes percent escapes, or returns the text as it is where they are wrong.
 func unescape(s string) string {
 	if d, err := url.QueryUnescape(s); err == nil {
 		return d
@@ -218,14 +234,14 @@ func unescape(s string) string {
 	return s
 }
 
-// isJWT recognises header.payload.signature, of which the first two are base64url
-// of a JSON object.
+// isJWT recognises a JSON web token, header.payload.signature: the header is base64url
+// of a JSON object, and therefore begins with "eyJ".
 func isJWT(s string) bool {
 	return strings.HasPrefix(s, "eyJ") && strings.Count(s, ".") >= 2 && len(s) > 20
 }
 
-// secretWords make a parameter secret when they are a word of its name,
-// secretParts wherever they stand in it.
+// The names of parameters that carry secrets have one of secretWords as a whole word,
+// or one of secretParts anywhere.
 var (
 	secretWords = map[string]bool{
 		"token": true, "code": true, "key": true, "auth": true, "sig": true, "sid": true, "sess": true, "pass": true,
@@ -245,7 +261,7 @@ func secretName(name string) bool {
 	var word, all []rune
 	lower := false
 	for _, r := range name {
-		if unicode.IsUpper(r) && lower || !unicode.IsLetter(r) { // aB, a_b
+		if unicode.IsUpper(r) && lower || !unicode.IsLetter(r) { // a word ends: aB, a_b
 			if secretWords[string(word)] {
 				return true
 			}

@@ -90,7 +90,8 @@ func TestURLInsideOfURLs(t *testing.T) {
 	}
 }
 
-// A page chooses its URLs: none may cost much more than it is long.
+// Pages choose their URLs: redacting one must not take time or space far beyond its
+// length.
 func TestURLIsNotSlowed(t *testing.T) {
 	for _, part := range []string{"=", "&", "?", "#", "a=", "%", "%3D", "%25", "a=%3D&", "//@", "blob:", "http://", " ", "eyJ.", ";a=//@?"} {
 		in := "https://a.example/?x=" + strings.Repeat(part, 20_000)

@@ -12,10 +12,11 @@ import (
 // evidence.KindCommands.
 const CommandsPart = "commands.json"
 
+// keptCommands is how many commands are kept.
 const keptCommands = 200
 
-// Commands records the last CDP commands that workers sent, without their
-// parameters: those are expressions, typed keys and credentials. The zero value is
+// Commands records the last CDP commands that workers sent. Their parameters are not
+// recorded: those are expressions, typed keys and credentials. The zero value is
 // ready; its methods may be called at the same time.
 type Commands struct{ ring ring[CommandEntry] }
 
@@ -30,32 +31,30 @@ type CommandEntry struct {
 	Method  string `json:"method"`
 }
 
-// Record notes commands, and that missed more came before them that nobody kept.
-func (c *Commands) Record(missed int, sent ...CommandEntry) {
+// Record adds commands, and counts dropped ones that came before them and that nobody
+// kept.
+func (c *Commands) Record(dropped int, sent ...CommandEntry) {
 	for _, e := range sent {
-		e.At, e.Target, e.Session, e.Method = e.At.UTC(), ident(e.Target), ident(e.Session), methodName(e.Method)
-		c.ring.add(keptCommands, func(kept *CommandEntry) { *kept = e })
+		e.At, e.Target, e.Session, e.Method = e.At.UTC(), cleanID(e.Target), cleanID(e.Session), cleanMethod(e.Method)
+		c.ring.add(keptCommands, e)
 	}
-	c.ring.mu.Lock()
-	defer c.ring.mu.Unlock()
-	c.ring.total += missed
+	c.ring.addDropped(dropped)
 }
 
-// Part returns what was recorded: {"total","dropped","entries"}, oldest first.
+// Part returns what was recorded: {"total","dropped","entries"}, the oldest first.
 func (c *Commands) Part() []byte {
-	c.ring.mu.Lock()
-	defer c.ring.mu.Unlock()
-	var entries []CommandEntry
-	c.ring.each(func(e *CommandEntry) { entries = append(entries, *e) })
-	// Each connection's were recorded in a row.
+	entries, total := c.ring.last()
+	// They were recorded connection by connection.
 	slices.SortStableFunc(entries, func(a, b CommandEntry) int { return a.At.Compare(b.At) })
-	return encodeRecorded(c.ring.total, entries)
+	return encodePart(total, entries)
 }
 
-var domainMethod = regexp.MustCompile(`^[A-Za-z]{1,40}\.[A-Za-z0-9]{1,60}$`)
+var methodPattern = regexp.MustCompile(`^[A-Za-z]{1,40}\.[A-Za-z0-9]{1,60}$`)
 
-func methodName(s string) string {
-	if domainMethod.MatchString(s) {
+// cleanMethod returns what could be the name of a CDP method, and redact.Mark for any
+// other text.
+func cleanMethod(s string) string {
+	if methodPattern.MatchString(s) {
 		return s
 	}
 	return redact.Mark

@@ -11,36 +11,44 @@ import (
 // evidence.KindNetwork.
 const NetworkPart = "network.json"
 
-const keptRequests = 300
+// keptRequests is how many requests are kept, and keptRequestEvents how many events:
+// most requests have three.
+const (
+	keptRequests      = 300
+	keptRequestEvents = 3 * keptRequests
+)
+
+// The events of a request, in the order in which they come.
+const (
+	requestWillBeSent = "Network.requestWillBeSent"
+	responseReceived  = "Network.responseReceived"
+	loadingFinished   = "Network.loadingFinished"
+	loadingFailed     = "Network.loadingFailed"
+)
 
 // NetworkEvents are the CDP events that Network.See wants, of each target.
-var NetworkEvents = []string{
-	"Network.requestWillBeSent", "Network.responseReceived", "Network.loadingFinished", "Network.loadingFailed",
-}
+var NetworkEvents = []string{requestWillBeSent, responseReceived, loadingFinished, loadingFailed}
 
-// Network records the last requests that pages made: no header, no cookie, no
-// body, and of URLs no value. The zero value is ready; its methods may be called
-// at the same time. See is cheap enough for the reader of a browser's pipe: it
-// leaves the reading to Part.
+// Network records the last requests that pages made. It keeps no header, cookie or
+// body, and no value in a URL. The zero value is ready; its methods may be called at
+// the same time. See is cheap enough for the reader of a browser's pipe: parameters
+// are decoded by Part.
 type Network struct {
-	ring  ring[networkEvent]
-	began atomic.Int64 // requests
+	ring  ring[requestEvent]
+	began atomic.Int64 // requests, kept or not
 }
 
-// keptEvents are those of keptRequests, as most requests go.
-const keptEvents = 3 * keptRequests
-
-// networkEvent is one as it came.
-type networkEvent struct {
+// requestEvent is an event as it came.
+type requestEvent struct {
 	at              time.Time
 	token           uint64
 	session, method string
 	params          json.RawMessage
 }
 
-// maxNetworkEvent is the size of the longest parameters that are kept as they
-// came, in bytes: those of a request may hold what it sends.
-const maxNetworkEvent = 8 << 10
+// maxRequestParams is the size, in bytes, up to which an event's parameters are kept
+// as they came. Those of a request may contain what it sends.
+const maxRequestParams = 8 << 10
 
 // RequestEntry is one request in the part. A redirect is a request of its own.
 type RequestEntry struct {
@@ -57,93 +65,109 @@ type RequestEntry struct {
 	Failed string `json:"failed,omitempty"`
 }
 
-// networkParams are what is read of an event's parameters.
-type networkParams struct {
+// requestParams is what is read of an event's parameters.
+type requestParams struct {
 	RequestID string `json:"requestId"`
 	Type      string `json:"type"`
 	Request   struct {
 		URL    string `json:"url"`
 		Method string `json:"method"`
 	} `json:"request"`
-	RedirectResponse *networkResponse `json:"redirectResponse,omitempty"`
-	Response         networkResponse  `json:"response"`
+	RedirectResponse *requestResponse `json:"redirectResponse,omitempty"`
+	Response         requestResponse  `json:"response"`
 	Bytes            float64          `json:"encodedDataLength"`
 	ErrorText        string           `json:"errorText"`
 	Canceled         bool             `json:"canceled"`
 }
 
-type networkResponse struct {
+type requestResponse struct {
 	Status int     `json:"status"`
 	Bytes  float64 `json:"encodedDataLength"`
 }
 
-// See takes over what one of NetworkEvents says, and keeps params. session is the
-// CDP session that it came on; the same request seen on two sessions is recorded
-// twice. Other events, and parameters that are not theirs, are passed over.
+// See records one of NetworkEvents, and keeps params. session is the CDP session that
+// it came on; a request that is seen on two sessions is recorded twice. Other events,
+// and parameters that do not fit their event, are ignored.
 func (n *Network) See(at time.Time, token uint64, session, method string, params json.RawMessage) {
 	if !slices.Contains(NetworkEvents, method) {
 		return
 	}
-	if len(params) > maxNetworkEvent {
-		var p networkParams
-		err := json.Unmarshal(params, &p)
-		p.Request.URL = bareURL(p.Request.URL)
-		if params, _ = json.Marshal(p); err != nil { // texts and numbers always marshal
+	if len(params) > maxRequestParams {
+		var err error
+		if params, err = shortenParams(params); err != nil {
 			return
 		}
 	}
-	if method == NetworkEvents[0] {
+	if method == requestWillBeSent {
 		n.began.Add(1)
 	}
-	n.ring.add(keptEvents, func(kept *networkEvent) { *kept = networkEvent{at, token, session, method, params} })
+	n.ring.add(keptRequestEvents, requestEvent{at, token, session, method, params})
 }
 
-// Forget begins anew, with nothing recorded.
+// shortenParams returns only those parameters that Part reads.
+func shortenParams(params json.RawMessage) (json.RawMessage, error) {
+	var p requestParams
+	if err := json.Unmarshal(params, &p); err != nil {
+		return nil, err
+	}
+	p.Request.URL = cleanURL(p.Request.URL)
+	return json.Marshal(p)
+}
+
+// Forget drops what was recorded and starts the count again.
 func (n *Network) Forget() {
-	n.ring.forget()
+	n.ring.reset()
 	n.began.Store(0)
 }
 
-// Part returns what was recorded: {"total","dropped","entries"}, oldest first.
+// Part returns what was recorded: {"total","dropped","entries"}, the oldest first.
 func (n *Network) Part() []byte {
-	n.ring.mu.Lock()
-	defer n.ring.mu.Unlock()
-	var all []*RequestEntry
-	open := map[string]*RequestEntry{} // by CDP session and request id
-	n.ring.each(func(v *networkEvent) {
-		var p networkParams
-		if json.Unmarshal(v.params, &p) != nil || p.RequestID == "" {
-			return
-		}
-		key := v.session + " " + p.RequestID
-		e := open[key]
-		if v.method == "Network.requestWillBeSent" {
-			if e != nil && p.RedirectResponse != nil {
-				e.Status, e.Bytes = p.RedirectResponse.Status, int64(p.RedirectResponse.Bytes)
-			}
-			e = &RequestEntry{
-				At: v.at.UTC(), LeaseToken: v.token, Method: word(p.Request.Method), URL: bareURL(p.Request.URL), Type: word(p.Type),
-			}
-			all, open[key] = append(all, e), e
-			return
-		}
-		if e == nil {
-			return // it began before what is kept
-		}
-		switch v.method {
-		case "Network.responseReceived":
-			e.Status, e.Bytes = p.Response.Status, int64(p.Response.Bytes)
-		case "Network.loadingFinished":
-			e.Bytes = int64(p.Bytes)
-		case "Network.loadingFailed":
-			if e.Failed = browserText(p.ErrorText); p.Canceled {
-				e.Failed = "canceled"
-			}
-		}
-	})
+	events, _ := n.ring.last()
+	requests := requestLog{open: map[string]*RequestEntry{}}
+	for _, e := range events {
+		requests.add(e)
+	}
 	var entries []RequestEntry
-	for _, e := range all[max(0, len(all)-keptRequests):] {
+	for _, e := range requests.all[max(0, len(requests.all)-keptRequests):] {
 		entries = append(entries, *e)
 	}
-	return encodeRecorded(max(int(n.began.Load()), len(entries)), entries)
+	return encodePart(max(int(n.began.Load()), len(entries)), entries)
+}
+
+// requestLog puts requests together from their events.
+type requestLog struct {
+	all  []*RequestEntry
+	open map[string]*RequestEntry // the last request of each CDP session and request id
+}
+
+func (l *requestLog) add(v requestEvent) {
+	var p requestParams
+	if json.Unmarshal(v.params, &p) != nil || p.RequestID == "" {
+		return
+	}
+	key := v.session + " " + p.RequestID
+	e := l.open[key]
+	if v.method == requestWillBeSent {
+		if e != nil && p.RedirectResponse != nil {
+			e.Status, e.Bytes = p.RedirectResponse.Status, int64(p.RedirectResponse.Bytes)
+		}
+		e = &RequestEntry{
+			At: v.at.UTC(), LeaseToken: v.token, Method: cleanWord(p.Request.Method), URL: cleanURL(p.Request.URL), Type: cleanWord(p.Type),
+		}
+		l.all, l.open[key] = append(l.all, e), e
+		return
+	}
+	if e == nil {
+		return // the request began before the events that are kept
+	}
+	switch v.method {
+	case responseReceived:
+		e.Status, e.Bytes = p.Response.Status, int64(p.Response.Bytes)
+	case loadingFinished:
+		e.Bytes = int64(p.Bytes)
+	case loadingFailed:
+		if e.Failed = cleanText(p.ErrorText); p.Canceled {
+			e.Failed = "canceled"
+		}
+	}
 }

@@ -14,60 +14,65 @@ import (
 	"leasehold/evidence/redact"
 )
 
-// recorded is the form of the parts that recorders make.
-type recorded[T any] struct {
-	// Total counts everything that happened; Dropped what came before Entries.
+// part is the form of the parts that recorders make.
+type part[T any] struct {
+	// Total counts everything that happened; Dropped counts what came before
+	// Entries.
 	Total   int `json:"total"`
 	Dropped int `json:"dropped"`
 	Entries []T `json:"entries"`
 }
 
-func encodeRecorded[T any](total int, entries []T) []byte {
+func encodePart[T any](total int, entries []T) []byte {
 	if entries == nil {
 		entries = []T{}
 	}
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false) // people read URLs in it
+	e.SetEscapeHTML(false) // people read the URLs in it
 	e.SetIndent("", " ")
-	if err := e.Encode(recorded[T]{Total: total, Dropped: total - len(entries), Entries: entries}); err != nil {
-		// The entries are texts, numbers and times: only a year past 9999.
+	if err := e.Encode(part[T]{Total: total, Dropped: total - len(entries), Entries: entries}); err != nil {
+		// Entries are texts, numbers and times: only a year after 9999 fails.
 		return fmt.Appendf(nil, "{\"error\":%q}\n", err.Error())
 	}
 	return out.Bytes()
 }
 
-// bareURL is redact.URL without the fragment, and short: it is for what is recorded
-// by the hundred.
-func bareURL(raw string) string {
+// What recorders keep of texts. Of each kind there are hundreds, so that all are
+// short.
+const (
+	maxURLBytes  = 500
+	maxTextBytes = 300
+)
+
+// cleanURL is redact.URL without the fragment, and bounded.
+func cleanURL(raw string) string {
 	s, _, _ := strings.Cut(redact.URL(raw), "#")
-	return redact.Clip(s, 500)
+	return redact.Clip(s, maxURLBytes)
 }
 
 var (
-	urlInText = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s'"<>]+|(?:data|javascript|blob):[^\s'"<>]+`)
-	plainWord = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
-	plainID   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	urlInText   = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s'"<>]+|(?:data|javascript|blob):[^\s'"<>]+`)
+	wordPattern = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+	idPattern   = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
 )
 
-// ident returns a text that could be an id that the browser made.
-func ident(s string) string {
-	if s == "" || plainID.MatchString(s) {
+// cleanText is a text that the browser made, not the page, with its URLs redacted.
+func cleanText(s string) string {
+	return redact.Clip(urlInText.ReplaceAllStringFunc(s, cleanURL), maxTextBytes)
+}
+
+// cleanWord returns a text that is empty or one plain word of the protocol, and
+// redact.Mark for any other.
+func cleanWord(s string) string { return cleanMatch(s, wordPattern) }
+
+// cleanID returns a text that is empty or could be an id made by the browser, and
+// redact.Mark for any other.
+func cleanID(s string) string { return cleanMatch(s, idPattern) }
+
+func cleanMatch(s string, pattern *regexp.Regexp) string {
+	if s == "" || pattern.MatchString(s) {
 		return s
 	}
 	return redact.Mark
-}
-
-// word returns a text that is one plain word of a protocol, or says that it was
-// none.
-func word(s string) string {
-	if s == "" || plainWord.MatchString(s) {
-		return s
-	}
-	return redact.Mark
-}
-
-// browserText redacts a text that the browser made, not the page: the URLs in it.
-func browserText(s string) string {
-	return redact.Clip(urlInText.ReplaceAllStringFunc(s, bareURL), 300)
 }

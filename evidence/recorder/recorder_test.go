@@ -54,7 +54,7 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// A recorder keeps the last entries in order, whoever adds them.
+// A recorder keeps the last entries in order, from however many goroutines they come.
 func TestRecordersAreBounded(t *testing.T) {
 	var r recorder.Commands
 	if p := decode[recorder.CommandEntry](t, r.Part()); p.Total != 0 || len(p.Entries) != 0 {
@@ -89,7 +89,7 @@ func TestRecordersAreBounded(t *testing.T) {
 	}
 }
 
-// A real page, with its secrets wherever requests and messages carry them.
+// A real page that has its secrets wherever requests and messages can carry them.
 func TestNetworkAndConsole(t *testing.T) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {

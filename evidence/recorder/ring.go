@@ -1,43 +1,51 @@
 package recorder
 
 import (
+	"slices"
 	"sync"
 )
 
-// ring keeps the last entries of something that goes on, and counts all. A
+// ring keeps the last entries of something that goes on, and counts all of them: a
 // session of days takes no more memory than one of minutes.
 type ring[T any] struct {
-	mu    sync.Mutex
-	kept  []T
-	next  int // where the next one goes, once kept is full
-	total int
+	mu      sync.Mutex
+	entries []T
+	oldest  int // index of the oldest entry, once the ring is full
+	total   int
 }
 
-// add makes room for an entry and has fill write it; what stood there before may
-// be reused.
-func (r *ring[T]) add(most int, fill func(*T)) {
+// add puts an entry into a ring of the given size. Where it is full the entry takes
+// the place of the oldest.
+func (r *ring[T]) add(size int, entry T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.total++
-	if len(r.kept) < most {
-		r.kept = append(r.kept, *new(T))
-		fill(&r.kept[len(r.kept)-1])
+	if len(r.entries) < size {
+		r.entries = append(r.entries, entry)
 		return
 	}
-	fill(&r.kept[r.next])
-	r.next = (r.next + 1) % most
+	r.entries[r.oldest] = entry
+	r.oldest = (r.oldest + 1) % size
 }
 
-// forget empties the ring and begins to count anew.
-func (r *ring[T]) forget() {
+// addDropped counts entries that happened and were not kept.
+func (r *ring[T]) addDropped(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.kept, r.next, r.total = nil, 0, 0
+	r.total += n
 }
 
-// each calls fn for the entries, oldest first.
-func (r *ring[T]) each(fn func(*T)) {
-	for i := range r.kept {
-		fn(&r.kept[(r.next+i)%len(r.kept)])
-	}
+// reset empties the ring and starts its count again.
+func (r *ring[T]) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries, r.oldest, r.total = nil, 0, 0
+}
+
+// last returns a copy of the entries that are kept, the oldest first, and how many
+// there were in all.
+func (r *ring[T]) last() (entries []T, total int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Concat(r.entries[r.oldest:], r.entries[:r.oldest]), r.total
 }

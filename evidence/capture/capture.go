@@ -1,19 +1,18 @@
 // Package capture asks a browser, through a Caller, for what its pages show:
-// screenshots and the structure of the pages for a bundle of evidence, and single
-// pictures of a living session. No DOM part holds what is in a page's fields or was
-// typed into the page.
+// screenshots and DOM snapshots of all pages for a bundle of evidence, and single
+// pictures of a living session.
+//
+// No DOM part holds what is in a page's fields or was typed into the page. Typed text
+// of fewer than four characters is left out of its field but not looked for elsewhere,
+// and a screenshot shows what the screen shows.
 package capture
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"leasehold/evidence"
-	"leasehold/evidence/redact"
 )
 
 // Caller sends CDP commands, with the session "" to the observer's own browser
@@ -39,51 +38,52 @@ type Page struct {
 
 // Limits bound a capture. Zero values are the defaults.
 type Limits struct {
-	Part     time.Duration // for one part of one page; 1.5 s
+	Part     time.Duration // for one answer of one page; 1.5 s
 	Total    time.Duration // for all pages; 10 s
 	Pages    int           // how many pages are captured; 64
 	Parallel int           // how many at the same time; 4
 	DOMBytes int           // size of one page's DOM part; 2 MiB
-	// LeaveBusy leaves a page that is too busy to draw as it is: somebody else is
-	// using it.
+	// LeaveBusy leaves a page that is too busy to draw as it is, since somebody
+	// else is using it. Otherwise its running script is terminated.
 	LeaveBusy bool
-	// Silent says why the browser as a whole answers nothing: no page is asked then.
+	// Silent, unless empty, says why the browser as a whole does not answer. No
+	// page is asked then, and this is the reason of each missing part.
 	Silent string
 }
 
 func (l Limits) orDefaults() Limits {
-	set(&l.Part, 1500*time.Millisecond)
-	set(&l.Total, 10*time.Second)
-	set(&l.Pages, 64)
-	set(&l.Parallel, 4)
-	set(&l.DOMBytes, 2<<20)
+	setDefault(&l.Part, 1500*time.Millisecond)
+	setDefault(&l.Total, 10*time.Second)
+	setDefault(&l.Pages, 64)
+	setDefault(&l.Parallel, 4)
+	setDefault(&l.DOMBytes, 2<<20)
 	return l
 }
 
-func set[T ~int | ~int64](v *T, otherwise T) {
+func setDefault[T ~int | ~int64](v *T, value T) {
 	if *v <= 0 {
-		*v = otherwise
+		*v = value
 	}
 }
 
-// Pages adds screenshots and DOM snapshots of the pages to the bundle, and the
-// results to its manifest. It changes nothing on a page that answers; one that
-// does not has its running script terminated, so that it can be seen, unless the
-// limits say to leave it. What cannot
-// be had is a missing part with the reason. Results are in the order of pages; it
-// returns when everything it started has ended.
+// Pages adds screenshots and DOM snapshots of the pages to the bundle, and names them
+// in its manifest. It changes nothing on a page that answers. The running script of a
+// page that does not draw is terminated, so that the page can be seen, unless
+// limits.LeaveBusy is set. What cannot be had is a missing part with the reason. The
+// results are in the order of pages. Pages returns when everything that it started
+// has ended.
 func Pages(ctx context.Context, c Caller, pages []Page, b *evidence.Bundle, limits Limits) []evidence.PageResult {
 	limits = limits.orDefaults()
 	ctx, cancel := context.WithTimeout(ctx, limits.Total)
 	defer cancel()
 	results := make([]evidence.PageResult, len(pages))
 	next := make(chan int)
-	var running sync.WaitGroup
+	var workers sync.WaitGroup
 	for range min(limits.Parallel, len(pages)) {
-		running.Go(func() {
+		workers.Go(func() {
 			for i := range next {
-				s := shot{c: c, page: pages[i], b: b, limits: limits, n: i + 1}
-				results[i] = s.take(ctx, i < limits.Pages)
+				p := pageCapture{caller: c, page: pages[i], bundle: b, limits: limits, number: i + 1}
+				results[i] = p.capture(ctx)
 			}
 		})
 	}
@@ -91,208 +91,7 @@ func Pages(ctx context.Context, c Caller, pages []Page, b *evidence.Bundle, limi
 		next <- i
 	}
 	close(next)
-	running.Wait()
+	workers.Wait()
 	b.SetPages(results)
 	return results
-}
-
-// shot captures one page.
-type shot struct {
-	c      Caller
-	page   Page
-	b      *evidence.Bundle
-	limits Limits
-	n      int // one-based place among the pages, in the parts' names
-}
-
-func (s shot) take(ctx context.Context, wanted bool) evidence.PageResult {
-	r := evidence.PageResult{
-		TargetID: s.page.TargetID, URL: s.page.URL, Title: s.page.Title,
-		Dialog: redact.Clip(s.page.Dialog, 2000), Crashed: s.page.Crashed, Primary: s.page.Primary,
-	}
-	why := s.obstacle()
-	switch {
-	case !wanted:
-		why = fmt.Sprintf("not captured: only the first %d pages are", s.limits.Pages)
-	case ctx.Err() != nil:
-		why = "not captured: the time for all pages was used up"
-	case s.page.SessionID != "" && s.limits.Silent == "":
-		s.locate(ctx, &r)
-	}
-	r.URL, r.CommittedURL = redact.Clip(redact.URL(r.URL), 2000), redact.Clip(redact.URL(r.CommittedURL), 2000)
-
-	name := fmt.Sprintf("screenshot-%d.jpg", s.n)
-	image, missing := []byte(nil), why
-	if why == "" {
-		image, missing = s.screenshot(ctx)
-	}
-	r.Screenshot, r.Missing = s.keep(name, evidence.KindScreenshot, "image/jpeg", image, missing)
-
-	name = fmt.Sprintf("dom-%d.html", s.n)
-	var dom []byte
-	switch {
-	case why != "":
-		missing = why
-	case missing != "":
-		missing = "not asked for: the page did not answer"
-	default:
-		var typed func(string) string
-		if dom, typed, missing = s.dom(ctx); typed != nil {
-			r.Title = typed(r.Title)
-		}
-	}
-	r.DOM, r.DOMMissing = s.keep(name, evidence.KindDOM, "text/html; charset=utf-8", dom, missing)
-	r.Title = redact.Clip(redactTitle(r.Title), 500)
-	return r
-}
-
-// obstacle says why a page cannot answer; asking would only wait. Measured:
-// neither with a dialog open nor without a renderer does Chrome reply.
-func (s shot) obstacle() string {
-	switch {
-	case s.limits.Silent != "":
-		return s.limits.Silent
-	case s.page.Crashed:
-		return "the page's renderer crashed"
-	case s.page.Dialog != "":
-		return "a dialog is open, and blocks the page; its text is in the manifest"
-	case s.page.Type != "" && s.page.Type != "page":
-		return "not a page but a target of type " + s.page.Type
-	case s.page.SessionID == "":
-		return "the observer is not attached to the page"
-	}
-	return ""
-}
-
-// keep adds a part, or why it is missing, and returns its name or that reason.
-func (s shot) keep(name, kind, mediaType string, content []byte, missing string) (part, why string) {
-	if missing == "" {
-		err := s.b.Add(name, kind, mediaType, content)
-		if err == nil {
-			return name, ""
-		}
-		missing = err.Error()
-	}
-	s.b.AddMissing(name, kind, missing)
-	return "", missing
-}
-
-func (s shot) call(ctx context.Context, session, method string, params, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, s.limits.Part)
-	defer cancel()
-	return s.c.Call(ctx, session, method, params, result)
-}
-
-// locate asks the browser process, which answers whatever the page does.
-func (s shot) locate(ctx context.Context, r *evidence.PageResult) {
-	var target struct {
-		TargetInfo struct {
-			URL   string `json:"url"`
-			Title string `json:"title"`
-		} `json:"targetInfo"`
-	}
-	if s.call(ctx, "", "Target.getTargetInfo", map[string]any{"targetId": s.page.TargetID}, &target) == nil {
-		r.URL, r.Title = target.TargetInfo.URL, target.TargetInfo.Title
-	}
-	var history struct {
-		CurrentIndex int `json:"currentIndex"`
-		Entries      []struct {
-			URL string `json:"url"`
-		} `json:"entries"`
-	}
-	if s.call(ctx, s.page.SessionID, "Page.getNavigationHistory", nil, &history) == nil &&
-		history.CurrentIndex >= 0 && history.CurrentIndex < len(history.Entries) {
-		r.CommittedURL = history.Entries[history.CurrentIndex].URL
-	}
-}
-
-// How often, and how soon again, Chrome is asked for a picture that it refused.
-const (
-	drawTries = 3
-	drawPause = 50 * time.Millisecond
-)
-
-// screenshot returns a JPEG of what the page shows. A page that is too busy to
-// draw has its script terminated and gets a second chance.
-// So has one that Chrome refuses to draw: it does so for a moment while a dialog
-// opens or a frame is swapped.
-func (s shot) screenshot(ctx context.Context) (image []byte, missing string) {
-	image, err := s.draw(ctx)
-	for tries := 1; tries < drawTries && err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded); tries++ {
-		time.Sleep(drawPause)
-		image, err = s.draw(ctx)
-	}
-	if err == nil {
-		return image, ""
-	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		return nil, "Chrome gave no screenshot: " + err.Error()
-	}
-	missing = fmt.Sprintf("the page drew nothing within %v", s.limits.Part)
-	if s.limits.LeaveBusy {
-		return nil, missing
-	}
-	if err := s.call(ctx, s.page.SessionID, "Runtime.terminateExecution", nil, nil); err != nil {
-		return nil, missing + ", and its script could not be terminated: " + err.Error()
-	}
-	if image, err = s.draw(ctx); err != nil {
-		return nil, missing + ", nor after its script was terminated: " + err.Error()
-	}
-	return image, ""
-}
-
-func (s shot) draw(ctx context.Context) ([]byte, error) {
-	var r struct {
-		Data []byte `json:"data"`
-	}
-	// Neither a clip nor captureBeyondViewport: both fire resize in the page.
-	params := map[string]any{"format": "jpeg", "quality": 70}
-	if err := s.call(ctx, s.page.SessionID, "Page.captureScreenshot", params, &r); err != nil {
-		return nil, err
-	}
-	if len(r.Data) == 0 {
-		return nil, errors.New("the image is empty")
-	}
-	return r.Data, nil
-}
-
-// dom returns a redacted snapshot, and what takes typed text out of the title.
-func (s shot) dom(ctx context.Context) (content []byte, typed func(string) string, missing string) {
-	var snap snapshot
-	frames, why, err := s.large(ctx)
-	switch {
-	case err != nil:
-	case why != "":
-		snap, err = s.beginning(ctx, frames)
-		snap.why = why
-	default:
-		params := map[string]any{"computedStyles": []string{editableStyle}}
-		err = s.call(ctx, s.page.SessionID, "DOMSnapshot.captureSnapshot", params, &snap)
-	}
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return nil, nil, fmt.Sprintf("the page did not answer within %v", s.limits.Part)
-		}
-		return nil, nil, "Chrome gave no snapshot: " + err.Error()
-	}
-	if len(snap.Documents) == 0 {
-		return nil, nil, "the snapshot is empty"
-	}
-	html, scrub := snap.redact(s.limits.DOMBytes)
-	if snap.bare {
-		return []byte(html), func(string) string { return redact.Mark }, ""
-	}
-	return []byte(html), scrub.Replace, ""
-}
-
-// redactTitle redacts a title that is the page's URL without its scheme: what
-// Chrome shows where a page has none of its own.
-func redactTitle(title string) string {
-	switch {
-	case strings.HasPrefix(title, "data:"):
-		return redact.URL(title)
-	case strings.ContainsAny(title, " \t\n") || !strings.ContainsAny(title, "?#"):
-		return title
-	}
-	return strings.TrimPrefix(redact.URL("http://"+title), "http://")
 }

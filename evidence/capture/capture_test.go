@@ -125,8 +125,8 @@ func text(t *testing.T, s *evidence.Sealed, name string) string {
 	return string(content)
 }
 
-// patient limits wait for what a loaded machine does late; the hasty ones are for
-// pages that are known to hang.
+// patient limits are long enough for a loaded machine. Tests of pages that are known to
+// hang have shorter ones.
 var patient = capture.Limits{Part: testchrome.Patience, Total: 2 * testchrome.Patience}
 
 func TestCapturePages(t *testing.T) {
@@ -168,7 +168,7 @@ func TestCapturePages(t *testing.T) {
 	}
 }
 
-// sized notes the longest result.
+// sized measures the longest result.
 type sized struct {
 	*testchrome.Driver
 	mu      sync.Mutex
@@ -186,8 +186,8 @@ func (s *sized) Call(ctx context.Context, session, method string, params, result
 	return json.Unmarshal(raw, result)
 }
 
-// TestCaptureLargePage: of a page with 100 MB, the beginning is had, in small
-// messages, without what was typed at its end.
+// Of a page with 100 MB the beginning is captured, in small messages, and without what
+// was typed at the page's end.
 func TestCaptureLargePage(t *testing.T) {
 	b, web := testchrome.StartDriver(t), site(t)
 	for name, grow := range map[string]string{
@@ -225,14 +225,14 @@ func TestCaptureLargePage(t *testing.T) {
 	}
 }
 
-// TestALargePageWithManyFields: what holds no text takes no place among the fields that
-// are looked for; where there are more of these, no text is written at all.
+// Inputs without typed text do not count as fields of a large page. Where it has more
+// fields with text than are looked for, none of its texts is written.
 func TestALargePageWithManyFields(t *testing.T) {
 	b, web := testchrome.StartDriver(t), site(t)
 	const fill = `const add = (n, type, value, to) => { for (let i = 0; i < n; i++) { const f = to.createElement("input"); f.type = type; f.value = value + i; to.body.append(f) } };`
 	for _, c := range []struct {
 		name, fields string
-		bare         bool
+		noText       bool
 	}{
 		{"no text", `add(2500, "checkbox", "on", document); add(2500, "radio", "yes", document); add(2500, "hidden", "flag", document); add(2500, "submit", "go", document)`, false},
 		{"texts", `add(2100, "text", "row", document)`, true},
@@ -253,7 +253,7 @@ func TestALargePageWithManyFields(t *testing.T) {
 		if strings.Contains(dom, secret) || strings.Contains(results[0].Title, secret) {
 			t.Errorf("%s: typed text is in the DOM part, or in the title %q", c.name, results[0].Title)
 		}
-		if !strings.Contains(dom, "the page is large") || !strings.Contains(dom, "<form") || strings.Contains(dom, "kept text") == c.bare {
+		if !strings.Contains(dom, "the page is large") || !strings.Contains(dom, "<form") || strings.Contains(dom, "kept text") == c.noText {
 			t.Errorf("%s: the DOM part begins with %.600s", c.name, dom)
 		}
 		b.Must("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
@@ -284,7 +284,7 @@ func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
 	if bytes.Contains(s.Raw, []byte(secret)) {
 		t.Errorf("the manifest has the secret: %s", s.Raw)
 	}
-	// What was captured is still what the page holds.
+	// The page still holds what was typed.
 	if got := b.Eval(session, `document.getElementById("pass").value`); got != secret+"-pass" {
 		t.Errorf("the page holds %q now", got)
 	}
@@ -303,7 +303,7 @@ func TestCaptureOfAPageWithADialog(t *testing.T) {
 	if len(s.Manifest.Parts) != 2 || s.Manifest.Parts[0].Missing == "" || s.Manifest.LastScreenshot != "" {
 		t.Errorf("manifest: %+v", s.Manifest)
 	}
-	// The dialog was left to the person who decides.
+	// The dialog was left open: a person decides about it.
 	b.Must(session, "Page.handleJavaScriptDialog", map[string]any{"accept": true}, nil)
 	<-answer
 }
@@ -353,13 +353,13 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 	}
 }
 
-// script is a Caller that answers as it is told.
+// script is a Caller that answers what a test says, and counts its calls.
 type script struct {
-	mu     sync.Mutex
-	calls  map[string]int
-	answer func(ctx context.Context, session, method string, n int) (any, error)
-	most   int // calls at the same time
-	now    int
+	mu      sync.Mutex
+	calls   map[string]int // by method
+	answer  func(ctx context.Context, session, method string, n int) (any, error)
+	running int
+	maxRun  int // the most calls that ran at the same time
 }
 
 func (s *script) Call(ctx context.Context, session, method string, _, result any) error {
@@ -369,12 +369,12 @@ func (s *script) Call(ctx context.Context, session, method string, _, result any
 	}
 	s.calls[method]++
 	n := s.calls[method]
-	s.now++
-	s.most = max(s.most, s.now)
+	s.running++
+	s.maxRun = max(s.maxRun, s.running)
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.now--
+		s.running--
 		s.mu.Unlock()
 	}()
 	answer, err := s.answer(ctx, session, method, n)
@@ -388,7 +388,7 @@ func (s *script) Call(ctx context.Context, session, method string, _, result any
 	return json.Unmarshal(raw, result)
 }
 
-// answers is what an empty page answers.
+// answers has the answers of an empty page.
 func answers(_ context.Context, _, method string, _ int) (any, error) {
 	switch method {
 	case "Page.captureScreenshot":
@@ -422,8 +422,8 @@ func TestCaptureIsBounded(t *testing.T) {
 	t.Run("pages", func(t *testing.T) {
 		c := &script{answer: answers}
 		results, s := capturePages(t, c, pagesOf(70), capture.Limits{})
-		if c.calls["Page.captureScreenshot"] != 64 || c.most > 4 {
-			t.Errorf("%d pages, %d at the same time; want 64, 4", c.calls["Page.captureScreenshot"], c.most)
+		if c.calls["Page.captureScreenshot"] != 64 || c.maxRun > 4 {
+			t.Errorf("%d pages, %d at the same time; want 64, 4", c.calls["Page.captureScreenshot"], c.maxRun)
 		}
 		if results[63].Missing != "" || results[64].Missing == "" || results[64].URL == "" || len(s.Manifest.Parts) != 140 {
 			t.Errorf("the page after the last: %+v", results[64])

@@ -1,16 +1,18 @@
-// What evidence asks of a page, in a world of its own, before it takes a snapshot.
+// What is asked of a page, in an isolated world, before a snapshot of it is taken.
 // Nothing here changes the page, or builds a string that is as long as the page.
 (() => {
-  const leftOut = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "OBJECT", "EMBED"]);
-  const longest = 64 << 10; // of a text or a field, in characters
+  const skipped = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "OBJECT", "EMBED"]);
+  const maxTextChars = 64 << 10; // of one text or field
+  const maxAttributeChars = 2048;
 
-  // size counts the nodes and the characters of the document, up to a bound of each.
-  const size = (mostNodes, mostChars) => {
+  // size counts the nodes and the characters of the document. It stops soon after
+  // either of the bounds.
+  const size = (maxNodes, maxChars) => {
     let nodes = 0, chars = 0;
     const roots = [document];
-    for (let root; nodes <= mostNodes && chars <= mostChars && (root = roots.pop());) {
+    for (let root; nodes <= maxNodes && chars <= maxChars && (root = roots.pop());) {
       const walker = document.createTreeWalker(root);
-      for (let n = root; n && nodes <= mostNodes && chars <= mostChars; n = walker.nextNode()) {
+      for (let n = root; n && nodes <= maxNodes && chars <= maxChars; n = walker.nextNode()) {
         nodes++;
         if (n.nodeValue) chars += n.nodeValue.length;
         if (n.attributes) for (const a of n.attributes) chars += a.value.length;
@@ -24,44 +26,47 @@
 
   const editable = "[contenteditable],[role=textbox],[role=searchbox]";
 
-  // Fields whose value nobody typed, and no secret; hidden ones, while it is short.
+  // Nobody typed the values of these inputs, nor the short values of hidden ones. The
+  // lists in snapshot.go say the same.
   const untyped = new Set(["button", "submit", "reset", "image", "checkbox", "radio"]);
-  const holds = (kind, text) => text && !untyped.has(kind) && (kind !== "hidden" || text.length >= 16);
+  const isTyped = (type, text) => text && !untyped.has(type) && (type !== "hidden" || text.length >= 16);
 
-  // typed lists what is in the document's fields: the kind of a field, and its text.
-  // It is null where there is more than that.
-  const typed = (most) => {
+  // typed lists the texts in the document's fields, each as the type of its field and
+  // the text. It returns null where there are more than the bound, or one is too long.
+  const typed = (maxFields) => {
     const found = [];
-    let more = false;
-    const add = (kind, text) => {
-      if (!holds(kind, text)) return;
-      more = more || found.length >= most || text.length > longest;
-      if (!more) found.push([kind, text]);
+    let tooMuch = false;
+    const add = (type, text) => {
+      if (!isTyped(type, text)) return;
+      tooMuch = tooMuch || found.length >= maxFields || text.length > maxTextChars;
+      if (!tooMuch) found.push([type, text]);
     };
     const roots = [document];
     for (let root; root = roots.pop();) {
       for (const e of root.querySelectorAll("input,textarea")) add(e.type, e.value);
       for (const e of root.querySelectorAll(editable)) {
         const walker = document.createTreeWalker(e, NodeFilter.SHOW_TEXT);
-        for (let n; !more && (n = walker.nextNode());) if (n.nodeValue.trim()) add("", n.nodeValue);
+        for (let n; !tooMuch && (n = walker.nextNode());) if (n.nodeValue.trim()) add("", n.nodeValue);
       }
       for (const e of root.querySelectorAll(":defined")) {
         if (e.shadowRoot) roots.push(e.shadowRoot);
       }
     }
-    return more ? null : found;
+    return tooMuch ? null : found;
   };
 
-  // cut is the beginning of the document, in the form of DOMSnapshot.captureSnapshot:
-  // elements that are left out anyway are left out here, and so are long texts.
-  const cut = (mostNodes, mostChars, fields) => {
-    const strings = [], places = new Map();
-    let left = mostChars, full = false;
+  // beginning returns the beginning of the document in the form of
+  // DOMSnapshot.captureSnapshot, and what typed returns. Elements that would not be
+  // written anyway are left out, and so are long texts.
+  const beginning = (maxNodes, maxChars, maxFields) => {
+    const strings = [], indexes = new Map();
+    let charsLeft = maxChars, truncated = false;
+    // string returns the index of a string, which it adds if need be.
     const string = (s) => {
-      let i = places.get(s);
+      let i = indexes.get(s);
       if (i === undefined) {
         i = strings.push(s) - 1;
-        places.set(s, i);
+        indexes.set(s, i);
       }
       return i;
     };
@@ -70,26 +75,29 @@
       textValue: {index: [], value: []}, inputValue: {index: [], value: []},
     };
     const layout = {nodeIndex: [], styles: []};
-    const put = (parent, type, name, value, attributes) => {
+    // addNode returns the index of the new node.
+    const addNode = (parent, type, name, value, attributes) => {
       nodes.nodeType.push(type);
       nodes.nodeName.push(string(name));
       nodes.nodeValue.push(value === null ? -1 : string(value));
       nodes.attributes.push(attributes);
       return nodes.parentIndex.push(parent) - 1;
     };
-    const spend = (n) => {
-      left -= n;
-      full = full || left < 0 || nodes.parentIndex.length >= mostNodes;
-      return !full;
+    // reserve returns false where there is no room for so many characters.
+    const reserve = (chars) => {
+      charsLeft -= chars;
+      truncated = truncated || charsLeft < 0 || nodes.parentIndex.length >= maxNodes;
+      return !truncated;
     };
-    const element = (e, parent) => {
+    // addElement returns the index of the new node, or -1 where there is no room for it.
+    const addElement = (e, parent) => {
       const attributes = [];
       for (const a of e.attributes) {
-        if (a.value.length > 2048) continue;
-        if (!spend(a.name.length + a.value.length)) return -1;
+        if (a.value.length > maxAttributeChars) continue;
+        if (!reserve(a.name.length + a.value.length)) return -1;
         attributes.push(string(a.name), string(a.value));
       }
-      const i = put(parent, 1, e.nodeName, null, attributes);
+      const i = addNode(parent, 1, e.nodeName, null, attributes);
       if (e.isContentEditable) {
         layout.nodeIndex.push(i);
         layout.styles.push([string("read-write")]);
@@ -97,35 +105,36 @@
       const values = e.tagName === "INPUT" ? nodes.inputValue : e.tagName === "TEXTAREA" ? nodes.textValue : null;
       if (values) {
         values.index.push(i);
-        values.value.push(string(e.value.slice(0, longest)));
+        values.value.push(string(e.value.slice(0, maxTextChars)));
       }
       return i;
     };
-    const way = [{next: document.documentElement, parent: put(-1, 9, "#document", null, [])}];
-    while (way.length && !full) {
-      const here = way[way.length - 1], n = here.next;
+    // stack has, for each open element, the next child to visit.
+    const stack = [{next: document.documentElement, parent: addNode(-1, 9, "#document", null, [])}];
+    while (stack.length && !truncated) {
+      const here = stack[stack.length - 1], n = here.next;
       if (!n) {
-        way.pop();
+        stack.pop();
         continue;
       }
       here.next = n.nextSibling;
       if (n.nodeType === 3) {
-        const value = n.nodeValue.length > longest ? `[${n.nodeValue.length} characters left out]` : n.nodeValue;
-        if (spend(value.length)) put(here.parent, 3, "#text", value, []);
-      } else if (n.nodeType === 1 && !leftOut.has(n.tagName) && spend(n.nodeName.length)) {
-        const i = element(n, here.parent);
+        const value = n.nodeValue.length > maxTextChars ? `[${n.nodeValue.length} characters left out]` : n.nodeValue;
+        if (reserve(value.length)) addNode(here.parent, 3, "#text", value, []);
+      } else if (n.nodeType === 1 && !skipped.has(n.tagName) && reserve(n.nodeName.length)) {
+        const i = addElement(n, here.parent);
         if (i < 0) break;
-        way.push({next: n.firstChild, parent: i});
+        stack.push({next: n.firstChild, parent: i});
         if (n.shadowRoot) {
-          const root = put(i, 11, "#document-fragment", null, []);
+          const root = addNode(i, 11, "#document-fragment", null, []);
           nodes.shadowRootType.index.push(root);
           nodes.shadowRootType.value.push(string("open"));
-          way.push({next: n.shadowRoot.firstChild, parent: root});
+          stack.push({next: n.shadowRoot.firstChild, parent: root});
         }
       }
     }
-    return {documents: [{documentURL: string(""), nodes, layout}], strings, typed: typed(fields), full};
+    return {documents: [{documentURL: string(""), nodes, layout}], strings, typed: typed(maxFields), truncated};
   };
 
-  return {size, typed, cut};
+  return {size, typed, beginning};
 })()

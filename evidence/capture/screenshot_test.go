@@ -19,10 +19,10 @@ func (mute) Call(ctx context.Context, _, _ string, _, _ any) error {
 	return fmt.Errorf("no answer: %w", ctx.Err())
 }
 
-// paints answers with an image.
-type paints struct{ bytes int }
+// painter is a browser that answers with an image of so many bytes.
+type painter struct{ bytes int }
 
-func (p paints) Call(_ context.Context, _, _ string, _, result any) error {
+func (p painter) Call(_ context.Context, _, _ string, _, result any) error {
 	result.(*struct {
 		Data []byte `json:"data"`
 	}).Data = make([]byte, p.bytes)
@@ -37,14 +37,14 @@ func TestTakePictureIsBounded(t *testing.T) {
 			t.Errorf("%d bytes, %q after %v", len(image), missing, time.Since(begun))
 		}
 	})
-	if image, missing := capture.TakePicture(t.Context(), paints{2 << 20}, page); image != nil || !strings.Contains(missing, "bytes") {
+	if image, missing := capture.TakePicture(t.Context(), painter{2 << 20}, page); image != nil || !strings.Contains(missing, "bytes") {
 		t.Errorf("too large: %d bytes, %q", len(image), missing)
 	}
-	if image, missing := capture.TakePicture(t.Context(), paints{100}, page); len(image) != 100 || missing != "" {
+	if image, missing := capture.TakePicture(t.Context(), painter{100}, page); len(image) != 100 || missing != "" {
 		t.Errorf("%d bytes, %q", len(image), missing)
 	}
 	page.Dialog = "alert: x"
-	if _, missing := capture.TakePicture(t.Context(), paints{100}, page); !strings.Contains(missing, "dialog") {
+	if _, missing := capture.TakePicture(t.Context(), painter{100}, page); !strings.Contains(missing, "dialog") {
 		t.Errorf("a dialog: %q", missing)
 	}
 }

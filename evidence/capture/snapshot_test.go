@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// snap builds a snapshot of one document from rows of parent, type, name, value
-// and attributes.
+// row is a node of a snapshot.
 type row struct {
-	parent, kind int
-	name, value  string
-	attributes   []string
+	parent, nodeType int
+	name, value      string
+	attributes       []string // names and values in turn
 }
 
+// snap builds a snapshot of one document.
 func snap(rows ...row) *snapshot {
 	s := &snapshot{Documents: make([]document, 1)}
 	d := &s.Documents[0]
@@ -24,7 +24,7 @@ func snap(rows ...row) *snapshot {
 	}
 	for _, r := range rows {
 		d.Nodes.ParentIndex = append(d.Nodes.ParentIndex, r.parent)
-		d.Nodes.NodeType = append(d.Nodes.NodeType, r.kind)
+		d.Nodes.NodeType = append(d.Nodes.NodeType, r.nodeType)
 		d.Nodes.NodeName = append(d.Nodes.NodeName, put(r.name))
 		d.Nodes.NodeValue = append(d.Nodes.NodeValue, put(r.value))
 		var attributes []int
@@ -36,6 +36,7 @@ func snap(rows ...row) *snapshot {
 	return s
 }
 
+// rare sets a rare value of a node.
 func (s *snapshot) rare(r *rare, node int, text string) *snapshot {
 	s.Strings = append(s.Strings, text)
 	r.Index, r.Value = append(r.Index, node), append(r.Value, len(s.Strings)-1)
@@ -76,12 +77,12 @@ func TestRedactSnapshot(t *testing.T) {
 		{"a button's label", typed("submit", "Send now", "Send now"), `<input type="submit">Send now`},
 		{"a flag in a hidden field", typed("hidden", "true", "true"), `<input type="hidden">true`},
 		{"a secret in a hidden field", typed("hidden", "0123456789abcdef", "x0123456789abcdef"), `<input type="hidden">xREDACTED`},
-		{"a ring", snap(root, row{2, elementNode, "A", "", nil}, row{1, elementNode, "B", "", nil}, row{3, elementNode, "C", "", nil}), ""},
+		{"a cycle", snap(root, row{2, elementNode, "A", "", nil}, row{1, elementNode, "B", "", nil}, row{3, elementNode, "C", "", nil}), ""},
 		{"no nodes", &snapshot{Documents: make([]document, 1)}, ""},
 		{"no documents", &snapshot{}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, _ := c.s.redact(1 << 20)
+			got, _ := c.s.html(1 << 20)
 			if _, got, _ = strings.Cut(got, "-->\n"); got != c.want {
 				t.Errorf("\n got %s\nwant %s", got, c.want)
 			}
@@ -96,11 +97,11 @@ func TestRedactSnapshotIsBounded(t *testing.T) {
 		wide = append(wide, row{0, textNode, "#text", "0123456789", nil})
 		deep = append(deep, row{i, elementNode, "DIV", "", nil})
 	}
-	got, _ := snap(wide...).redact(10_000)
+	got, _ := snap(wide...).html(10_000)
 	if len(got) > 10_100 || !strings.Contains(got, "cut off at 10000 bytes") {
 		t.Errorf("%d bytes, which end in %q", len(got), got[len(got)-50:])
 	}
-	got, _ = snap(deep...).redact(1 << 20)
+	got, _ = snap(deep...).html(1 << 20)
 	if !strings.Contains(got, "nested too deeply") || strings.Count(got, "<div>") != strings.Count(got, "</div>") {
 		t.Errorf("%d bytes: %.100q", len(got), got)
 	}
@@ -123,23 +124,24 @@ func FuzzRedactSnapshot(f *testing.F) {
 		if json.Unmarshal(raw, &s) != nil {
 			return
 		}
-		got, _ := s.redact(1 << 16)
+		got, _ := s.html(1 << 16)
 		_, body, _ := strings.Cut(got, "-->\n")
 		for _, tag := range tagText.FindAllString(body, -1) {
 			name, attributes, _ := strings.Cut(strings.Trim(quoted.ReplaceAllString(tag, ""), "</>"), " ")
 			for _, a := range strings.Fields(attributes) {
-				if a = strings.TrimSuffix(a, "="); !shown[a] && !shownURLs[a] {
+				if a = strings.TrimSuffix(a, "="); !textAttributes[a] && !urlAttributes[a] {
 					t.Fatalf("attribute %s of %q", a, tag)
 				}
 			}
-			if leftOut[name] || !elementName.MatchString(name) && !strings.HasPrefix(name, "!--") {
+			if skippedElements[name] || !elementName.MatchString(name) && !strings.HasPrefix(name, "!--") {
 				t.Fatalf("element %q", tag)
 			}
 		}
 	})
 }
 
-// Quotes and angles in texts are escaped, so that these find tags and values.
+// Quotes and angle brackets in texts are escaped, so that these match only tags and
+// values.
 var (
 	tagText = regexp.MustCompile(`<[^>]*>`)
 	quoted  = regexp.MustCompile(`"[^"]*"`)

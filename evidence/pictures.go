@@ -2,7 +2,6 @@ package evidence
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,11 +11,11 @@ import (
 	"leasehold/internal/id"
 )
 
-// A picture is a small bundle of one screenshot that is stored while its session
-// lives: where the whole host is lost later, it is what there is. It is sealed like
-// any other, and stands in no chain: the bundle of a loss names the pictures that it
-// goes with, by the hashes of their manifests. One that no bundle names says nothing
-// once its session is over, and is removed.
+// A picture is a small bundle of one screenshot that is stored while its session lives:
+// where the whole host is lost later, there is nothing else. It is sealed like any
+// other bundle, but has no place in the profile's chain: the bundle that is made when
+// the session is lost names the session's pictures by the hashes of their manifests. A
+// picture that no bundle names is of no use once its session is over, and is removed.
 
 // PictureReason is the recovery_reason of pictures, and PicturePart their one part.
 const (
@@ -24,11 +23,11 @@ const (
 	PicturePart   = "screenshot-1.jpg"
 )
 
-// KeptPictures is how many of a session's pictures are kept, besides the newest
-// that shows something where none of these does.
+// KeptPictures is how many of a session's pictures are kept: the newest ones. Where
+// none of these shows anything, the newest that does is kept besides.
 const KeptPictures = 3
 
-// Picture names a sealed picture, and says what it is of.
+// Picture names a sealed picture, and says what it shows.
 type Picture struct {
 	EvidenceID     string    `json:"evidence_id"`
 	ManifestSHA256 string    `json:"manifest_sha256"`
@@ -44,9 +43,10 @@ type Picture struct {
 // IsPicture tells whether a bundle is a picture.
 func (m Manifest) IsPicture() bool { return m.RecoveryReason == PictureReason }
 
-// chained tells whether a bundle has a place in its profile's chain.
-func (m Manifest) chained() bool { return !m.IsAnchor() && !m.IsPicture() }
+// inChain tells whether a bundle has a place in its profile's chain.
+func (m Manifest) inChain() bool { return !m.IsAnchor() && !m.IsPicture() }
 
+// picture describes a picture's bundle, whose manifest has this hash.
 func (m Manifest) picture(sum string) Picture {
 	p := Picture{
 		EvidenceID: m.EvidenceID, ManifestSHA256: sum, LeaseToken: m.LeaseToken, At: m.At,
@@ -58,16 +58,16 @@ func (m Manifest) picture(sum string) Picture {
 	return p
 }
 
-// SplitPictures returns which of a session's pictures, the oldest first, are kept,
-// and which are not.
+// SplitPictures returns which of a session's pictures, the oldest first, are kept, and
+// which are not.
 func SplitPictures(all []Picture) (kept, rest []Picture) {
 	from := max(0, len(all)-KeptPictures)
 	kept, rest = slices.Clone(all[from:]), slices.Clone(all[:from])
-	if slices.ContainsFunc(kept, shows) {
+	if slices.ContainsFunc(kept, hasImage) {
 		return kept, rest
 	}
 	for i := len(rest) - 1; i >= 0; i-- {
-		if shows(rest[i]) {
+		if hasImage(rest[i]) {
 			kept = slices.Insert(kept, 0, rest[i])
 			return kept, slices.Delete(rest, i, i+1)
 		}
@@ -75,11 +75,12 @@ func SplitPictures(all []Picture) (kept, rest []Picture) {
 	return kept, rest
 }
 
-func shows(p Picture) bool { return p.Missing == "" }
+func hasImage(p Picture) bool { return p.Missing == "" }
 
-// PutPicture seals a picture and stores it, without the spool: one that the store
-// does not take within ctx is not there. What it returns names the picture also where
-// it may be there in part, for DropPictures.
+// PutPicture seals a picture, a JPEG or the reason why it is missing, and stores it
+// without the spool: if the store does not take it before ctx ends, it is lost. After an
+// error of the store the Picture is returned, too, for DropPictures, since part of it
+// may have been stored.
 func (a *Archive) PutPicture(ctx context.Context, m Manifest, image []byte, missing string) (Picture, error) {
 	s, sum, err := sealPicture(m, image, missing)
 	if err != nil {
@@ -92,6 +93,8 @@ func (a *Archive) PutPicture(ctx context.Context, m Manifest, image []byte, miss
 	return p, nil
 }
 
+// sealPicture makes a picture's bundle in memory, and returns the hash of its manifest
+// with it.
 func sealPicture(m Manifest, image []byte, missing string) (*Sealed, string, error) {
 	m.EvidenceID, m.RecoveryReason = id.New("pic"), PictureReason
 	if err := checkName("profile id", m.ProfileID); err != nil {
@@ -99,21 +102,22 @@ func sealPicture(m Manifest, image []byte, missing string) (*Sealed, string, err
 	}
 	m.LastKnownURL = redact.URL(m.LastKnownURL)
 	m.PreviousEvidenceID, m.PreviousManifestSHA256, m.LastScreenshot, m.Pages, m.Pictures = "", "", "", []PageResult{}, nil
-	part := Part{Name: PicturePart, Kind: KindScreenshot, Missing: redact.Clip(missing, 500)}
+	part := Part{Name: PicturePart, Kind: KindScreenshot, Missing: redact.Clip(missing, maxReason)}
 	if missing == "" {
 		part.MediaType, part.Bytes, part.SHA256 = "image/jpeg", int64(len(image)), sha256Hex(image)
 		m.LastScreenshot = PicturePart
 	}
 	m.Parts = []Part{part}
-	raw, err := json.MarshalIndent(m, "", "  ")
+	raw, err := encodeJSON(m, "  ")
 	if err != nil {
 		return nil, "", fmt.Errorf("picture: %w", err)
 	}
-	raw = append(raw, '\n')
-	return &Sealed{Manifest: m, Raw: raw, memory: map[string][]byte{PicturePart: image}}, sha256Hex(raw), nil
+	// A picture has no other part that a store could ask for.
+	content := func(string) ([]byte, error) { return image, nil }
+	return &Sealed{Manifest: m, Raw: raw, part: content}, sha256Hex(raw), nil
 }
 
-// DropPictures removes pictures from the store, or what there is of them.
+// DropPictures removes pictures from the store, also those that are stored in part.
 func (a *Archive) DropPictures(ctx context.Context, profileID string, pictures ...Picture) error {
 	var errs []error
 	for _, p := range pictures {
@@ -124,7 +128,7 @@ func (a *Archive) DropPictures(ctx context.Context, profileID string, pictures .
 	return errors.Join(errs...)
 }
 
-// Pictures returns which pictures of a profile's sessions the store has, of each
+// Pictures returns the pictures of a profile's sessions that the store has, of each
 // session those that are kept; the oldest first.
 func (a *Archive) Pictures(ctx context.Context, profileID string, sessions ...string) ([]Picture, error) {
 	list, err := a.store.List(ctx, profileID)
@@ -132,38 +136,25 @@ func (a *Archive) Pictures(ctx context.Context, profileID string, sessions ...st
 		return nil, fmt.Errorf("pictures of %s: %w", profileID, err)
 	}
 	slices.Reverse(list)
-	of := map[string][]Picture{}
+	bySession := map[string][]Picture{}
 	for _, m := range list {
 		if !m.IsPicture() || !slices.Contains(sessions, m.SessionID) {
 			continue
 		}
 		raw, err := a.store.Manifest(ctx, m.EvidenceID)
 		if errors.Is(err, ErrNotFound) {
-			continue // dropped since
+			continue // it was dropped since it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pictures of %s: %w", profileID, err)
 		}
-		of[m.SessionID] = append(of[m.SessionID], m.picture(sha256Hex(raw)))
+		bySession[m.SessionID] = append(bySession[m.SessionID], m.picture(sha256Hex(raw)))
 	}
-	var all []Picture
-	for _, pictures := range of {
-		kept, _ := SplitPictures(pictures)
-		all = append(all, kept...)
+	var pictures []Picture
+	for _, all := range bySession {
+		kept, _ := SplitPictures(all)
+		pictures = append(pictures, kept...)
 	}
-	slices.SortFunc(all, func(a, b Picture) int { return a.At.Compare(b.At) })
-	return all, nil
-}
-
-// SetPictures names the pictures that the bundle goes with. It does nothing to one
-// that is sealed, or nil.
-func (b *Bundle) SetPictures(pictures []Picture) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.sealed == "" {
-		b.m.Pictures = pictures
-	}
+	slices.SortFunc(pictures, func(a, b Picture) int { return a.At.Compare(b.At) })
+	return pictures, nil
 }

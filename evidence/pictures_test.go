@@ -23,9 +23,9 @@ func picture(session string, token uint64, at time.Time) evidence.Manifest {
 	}
 }
 
-// lost is a chain of one bundle that names three pictures of its session, and a
-// picture that nobody names.
-func lost(t *testing.T) (evidence.Store, storetest.Damage, *evidence.Archive, evidence.Link, []evidence.Picture, evidence.Picture) {
+// lostSession stores a bundle that names three pictures of its session, and a picture
+// that no bundle names.
+func lostSession(t *testing.T) (evidence.Store, storetest.Damage, *evidence.Archive, evidence.Link, []evidence.Picture, evidence.Picture) {
 	t.Helper()
 	s, damage := openDir(t)
 	spool := storetest.Spool(t)
@@ -60,7 +60,7 @@ func lost(t *testing.T) (evidence.Store, storetest.Damage, *evidence.Archive, ev
 }
 
 func TestAPictureIsABundle(t *testing.T) {
-	_, _, a, head, named, other := lost(t)
+	_, _, a, head, named, other := lostSession(t)
 	p := named[0]
 	if p.URL != "https://shop.example/list?q=REDACTED" || p.Step != "list" || p.Checkpoint != "list_open" || p.LeaseToken != 7 || p.Missing != "" || named[2].Missing == "" {
 		t.Errorf("%+v", named)
@@ -73,11 +73,12 @@ func TestAPictureIsABundle(t *testing.T) {
 		t.Errorf("%s, %v", raw, err)
 	}
 	r, err := evidence.Verify(t.Context(), a, "p", head)
-	// Five bundles, of which one picture and the loss have no part.
+	// There are five bundles, of which one picture and the session's bundle have no
+	// part.
 	if err != nil || !r.OK() || r.Bundles != 5 || r.Parts != 3 || len(r.Unlinked) != 0 || len(r.Forks) != 0 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	// Without a head the newest bundle is it: pictures are no link of a chain.
+	// Without a head Verify starts at the newest bundle that is no picture.
 	if r, err := evidence.Verify(t.Context(), a, "p", evidence.Link{}); err != nil || !r.OK() || r.Head != head.EvidenceID {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -92,7 +93,7 @@ func TestAPictureIsABundle(t *testing.T) {
 func TestVerifyFindsWhatWasDoneToPictures(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		harm    func(t *testing.T, s evidence.Store, d storetest.Damage, named []evidence.Picture, other evidence.Picture)
+		damage  func(t *testing.T, s evidence.Store, d storetest.Damage, named []evidence.Picture, other evidence.Picture)
 		problem string
 	}{
 		{"changed", func(t *testing.T, _ evidence.Store, d storetest.Damage, named []evidence.Picture, _ evidence.Picture) {
@@ -114,8 +115,8 @@ func TestVerifyFindsWhatWasDoneToPictures(t *testing.T) {
 		}, evidence.PartChanged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, d, _, head, named, other := lost(t)
-			c.harm(t, s, d, named, other)
+			s, d, _, head, named, other := lostSession(t)
+			c.damage(t, s, d, named, other)
 			r, err := evidence.Verify(t.Context(), s, "p", head)
 			if err != nil || len(r.Findings) == 0 || r.Findings[0].Problem != c.problem {
 				t.Errorf("%+v, %v; want %s", r.Findings, err, c.problem)
@@ -124,7 +125,7 @@ func TestVerifyFindsWhatWasDoneToPictures(t *testing.T) {
 	}
 }
 
-// A bundle that names a picture with a higher token than its own lies.
+// The pictures that a bundle names cannot have a higher token than its own.
 func TestVerifyFindsAPictureOfALaterHolder(t *testing.T) {
 	s, _ := openDir(t)
 	spool := storetest.Spool(t)
@@ -148,10 +149,10 @@ func TestVerifyFindsAPictureOfALaterHolder(t *testing.T) {
 	}
 }
 
-// Pictures stay as long as the bundle that names them, or their session; and a day
-// longer, since that bundle may be on its way.
+// A picture stays as long as the bundle that names it. One that no bundle names stays as
+// long as its session, and at least a day, since a bundle may still come.
 func TestRetainAndPictures(t *testing.T) {
-	s, _, a, head, named, other := lost(t)
+	s, _, a, head, named, other := lostSession(t)
 	spool := storetest.Spool(t)
 	later, newest := storetest.Seal(t, spool, "p", "ev_later", 9, head)
 	if err := s.Put(t.Context(), later); err != nil {
@@ -199,9 +200,9 @@ func TestRetainAndPictures(t *testing.T) {
 	}
 }
 
-// A picture that two bundles name goes with the later one.
+// A picture that two bundles name goes with the later bundle.
 func TestRetainLeavesWhatAnotherBundleNames(t *testing.T) {
-	s, _, a, head, named, _ := lost(t)
+	s, _, a, head, named, _ := lostSession(t)
 	spool := storetest.Spool(t)
 	both := evidence.NewArchive(spool, s, zerolog.Nop())
 	b, err := spool.New(evidence.Manifest{
@@ -215,7 +216,7 @@ func TestRetainLeavesWhatAnotherBundleNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if done, err := a.Retain(t.Context(), evidence.Retention{MaxAge: 1000 * time.Hour}, "l", none, noon.Add(2000*time.Hour)); err != nil || done.Removed < 1 {
+	if done, err := a.Retain(t.Context(), evidence.Retention{MaxAge: 1000 * time.Hour}, "l", needNone, noon.Add(2000*time.Hour)); err != nil || done.Removed < 1 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	r, err := evidence.Verify(t.Context(), s, "p", evidence.Link{EvidenceID: m.EvidenceID, SHA256: sum})

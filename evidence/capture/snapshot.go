@@ -124,8 +124,9 @@ func at(list []int, i int) int {
 	return list[i]
 }
 
+// attributes returns the attributes of a node; nil where there is no such node.
 func (s snapshot) attributes(d *document, node int) map[string]string {
-	if node >= len(d.Nodes.Attributes) {
+	if node < 0 || node >= len(d.Nodes.Attributes) {
 		return nil
 	}
 	list := d.Nodes.Attributes[node]

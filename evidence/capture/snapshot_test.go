@@ -119,6 +119,7 @@ func FuzzRedactSnapshot(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Add([]byte(`{"documents":[{"nodes":{"parentIndex":[-1,0,-7,99],"nodeType":[9,1],"nodeName":[0,-5,99],"attributes":[[],[1]],"inputValue":{"index":[1,-1],"value":[0]},"contentDocumentIndex":{"index":[1],"value":[0]}},"layout":{"nodeIndex":[-1,9],"styles":[[0]]}}],"strings":["a"]}`))
+	f.Add([]byte(`{"documents":[{"nodes":{"parentIndex":[-1],"nodeType":[9],"inputValue":{"index":[-1],"value":[0]}}}],"strings":["typed"]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var s snapshot
 		if json.Unmarshal(raw, &s) != nil {

@@ -51,3 +51,17 @@ func TestVerifyFindsATokenThatFell(t *testing.T) {
 		t.Errorf("%+v, %v; want ev_1 reordered", r, err)
 	}
 }
+
+// What an earlier version sealed is still found to be whole. testdata/sealed is the store
+// of a profile, with pictures, and with anchors for two bundles that retention removed.
+func TestVerifyEvidenceOfAnEarlierVersion(t *testing.T) {
+	s, err := evidence.ExistingDirStore("testdata/sealed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := evidence.Link{EvidenceID: "ev_5", SHA256: "2f5f1005d747df255738afdfd6294f70b884f8999083e8aaed444c7765f74945"}
+	r, err := evidence.Verify(t.Context(), s, "shop_018", head)
+	if err != nil || !r.OK() || r.Bundles != 9 || r.Parts != 14 || len(r.Unlinked) != 0 || r.CutOff == nil || r.CutOff.Bundles != 2 {
+		t.Errorf("%+v, %v; want nothing wrong, 9 bundles with 14 parts, and 2 cut off", r, err)
+	}
+}

@@ -133,7 +133,7 @@
         }
       }
     }
-    return {documents: [{documentURL: string(""), nodes, layout}], strings, typed: typed(maxFields), truncated};
+    return {documents: [{nodes, layout}], strings, typed: typed(maxFields), truncated};
   };
 
   return {size, typed, beginning};

@@ -68,8 +68,7 @@ type snapshot struct {
 }
 
 type document struct {
-	DocumentURL int `json:"documentURL"`
-	Nodes       struct {
+	Nodes struct {
 		ParentIndex []int   `json:"parentIndex"`
 		NodeType    []int   `json:"nodeType"`
 		NodeName    []int   `json:"nodeName"`

@@ -12,7 +12,7 @@ import (
 )
 
 // Archive is a spool with the store behind it. It reads like one store, whether a
-// bundle has reached the store yet or not. Its methods may be called at the same time.
+// bundle has reached the store yet or not. Its methods are safe for concurrent use.
 type Archive struct {
 	spool *Spool
 	store Store

@@ -13,8 +13,8 @@ import (
 	"leasehold/internal/durable"
 )
 
-// Bundle is evidence that is being gathered in a spool. Its methods may be called at
-// the same time.
+// Bundle is evidence that is being gathered in a spool. Its methods are safe for
+// concurrent use.
 type Bundle struct {
 	spool *Spool
 	dir   string

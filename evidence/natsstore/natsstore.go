@@ -32,7 +32,7 @@ type Config struct {
 	Replicas int // zero is 1
 }
 
-// Store is an evidence.Store in a bucket. Its methods may be called at the same time;
+// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use;
 // each is bounded by its context alone.
 type Store struct {
 	js  jetstream.JetStream

@@ -17,7 +17,7 @@ const keptCommands = 200
 
 // Commands records the last CDP commands that workers sent. Their parameters are not
 // recorded: those are expressions, typed keys and credentials. The zero value is
-// ready; its methods may be called at the same time.
+// ready; its methods are safe for concurrent use.
 type Commands struct{ ring ring[CommandEntry] }
 
 // CommandEntry is one command in the part.

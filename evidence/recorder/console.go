@@ -28,8 +28,8 @@ var ConsoleEvents = []string{consoleAPICalled, exceptionThrown, entryAdded}
 // Console records the last messages of the pages' consoles. What the browser itself
 // says is kept as a short text with redacted URLs. What a page says could be anything
 // that was typed into it: of that only the level, the kind of error and the place in
-// the page's source are kept. The zero value is ready; its methods may be called at
-// the same time.
+// the page's source are kept. The zero value is ready; its methods are safe for
+// concurrent use.
 type Console struct{ ring ring[consoleEvent] }
 
 // consoleEvent is an event as it came. A page may print thousands a second, of which

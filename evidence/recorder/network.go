@@ -30,9 +30,9 @@ const (
 var NetworkEvents = []string{requestWillBeSent, responseReceived, loadingFinished, loadingFailed}
 
 // Network records the last requests that pages made. It keeps no header, cookie or
-// body, and no value in a URL. The zero value is ready; its methods may be called at
-// the same time. See is cheap enough for the reader of a browser's pipe: parameters
-// are decoded by Part.
+// body, and no value in a URL. The zero value is ready; its methods are safe for
+// concurrent use. See is cheap enough for the reader of a browser's pipe: parameters are
+// decoded by Part.
 type Network struct {
 	ring  ring[requestEvent]
 	began atomic.Int64 // requests, kept or not

@@ -29,7 +29,7 @@ import (
 	"leasehold/evidence"
 )
 
-// Store is an evidence.Store in a bucket. Its methods may be called at the same time;
+// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use;
 // each is bounded by its context.
 type Store struct {
 	cfg       Config

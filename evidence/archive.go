@@ -12,33 +12,33 @@ import (
 )
 
 // Archive is a spool with the store behind it. It reads like one store, whether a
-// bundle has reached the store yet or not. Its methods may be called at the same
-// time.
+// bundle has reached the store yet or not. Its methods are safe for concurrent use.
 type Archive struct {
 	spool *Spool
 	store Store
 	log   zerolog.Logger
 
-	mu   sync.Mutex
-	busy map[string]bool // bundles being uploaded
+	mu        sync.Mutex
+	uploading map[string]bool // by evidence id
 }
 
 var _ Reader = (*Archive)(nil)
 
 // NewArchive ties a spool to a store.
 func NewArchive(spool *Spool, store Store, log zerolog.Logger) *Archive {
-	return &Archive{spool: spool, store: store, log: log, busy: map[string]bool{}}
+	return &Archive{spool: spool, store: store, log: log, uploading: map[string]bool{}}
 }
 
 // New starts a bundle in the spool; see Spool.New.
 func (a *Archive) New(m Manifest) (*Bundle, error) { return a.spool.New(m) }
 
-// Salt returns the profile's secret for CookieDigest; see Spool.Salt.
+// Salt returns the profile's secret for NewDigests and CookieDigest; see Spool.Salt.
 func (a *Archive) Salt(profileID string) []byte { return a.spool.Salt(profileID) }
 
-// Save seals a bundle and stores it. Where the store does not take it within ctx
-// the bundle waits, sealed and synced, in the spool for Flush, and Save still
-// succeeds: an error means that there is no sealed bundle.
+// Save seals a bundle and stores it, and returns the manifest and its hex SHA-256. If
+// the store does not take it before ctx ends, the bundle waits for Flush in the spool,
+// sealed and synced, and Save still succeeds: an error means that there is no sealed
+// bundle.
 func (a *Archive) Save(ctx context.Context, b *Bundle) (Manifest, string, error) {
 	m, sum, err := b.Seal()
 	if err != nil {
@@ -51,8 +51,8 @@ func (a *Archive) Save(ctx context.Context, b *Bundle) (Manifest, string, error)
 	return m, sum, nil
 }
 
-// Flush uploads the sealed bundles that wait in the spool, the oldest first. One
-// that cannot be stored does not hold up the others; all errors are joined.
+// Flush uploads the sealed bundles that wait in the spool, the oldest first. One that
+// cannot be stored does not keep the others from being tried; all errors are joined.
 func (a *Archive) Flush(ctx context.Context) error {
 	ids, err := a.spool.Sealed()
 	if err != nil {
@@ -70,24 +70,24 @@ func (a *Archive) Flush(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// upload moves a bundle to the store: put, read back, and only then removed from
-// the spool. A bundle that another call is moving is left to that call.
+// upload moves a bundle to the store: it is put there, read back, and only then removed
+// from the spool. A bundle that another call is uploading is left to that call.
 func (a *Archive) upload(ctx context.Context, evidenceID string) error {
 	a.mu.Lock()
-	taken := a.busy[evidenceID]
-	a.busy[evidenceID] = true
+	already := a.uploading[evidenceID]
+	a.uploading[evidenceID] = true
 	a.mu.Unlock()
-	if taken {
+	if already {
 		return nil
 	}
 	defer func() {
 		a.mu.Lock()
-		delete(a.busy, evidenceID)
+		delete(a.uploading, evidenceID)
 		a.mu.Unlock()
 	}()
 	s, err := a.spool.Open(evidenceID)
 	if errors.Is(err, ErrNotFound) {
-		return nil // moved since it was listed
+		return nil // it was uploaded since it was listed
 	}
 	if err != nil {
 		return err
@@ -101,6 +101,7 @@ func (a *Archive) upload(ctx context.Context, evidenceID string) error {
 	return a.spool.remove(evidenceID)
 }
 
+// readBack compares what a store has of a bundle with the bundle.
 func readBack(ctx context.Context, r Reader, s *Sealed) error {
 	evidenceID := s.Manifest.EvidenceID
 	raw, err := r.Manifest(ctx, evidenceID)
@@ -118,18 +119,19 @@ func readBack(ctx context.Context, r Reader, s *Sealed) error {
 	return nil
 }
 
-// checkPart returns ErrNotFound or ErrDamaged where a part is not what its
-// manifest says.
+// checkPart returns ErrNotFound or ErrDamaged where a part is not what its manifest
+// says. Of a missing part there is nothing to check.
 func checkPart(ctx context.Context, r Reader, evidenceID string, p Part) error {
 	if p.Missing != "" {
 		return nil
 	}
-	_, err := checkedPart(ctx, r, evidenceID, p)
+	_, err := readPart(ctx, r, evidenceID, p)
 	return err
 }
 
-// checkedPart reads a part that is what its manifest says.
-func checkedPart(ctx context.Context, r Reader, evidenceID string, p Part) ([]byte, error) {
+// readPart returns the content of a part, or ErrNotFound or ErrDamaged where it is not
+// what its manifest says.
+func readPart(ctx context.Context, r Reader, evidenceID string, p Part) ([]byte, error) {
 	content, err := r.Part(ctx, evidenceID, p.Name)
 	if err != nil {
 		return nil, err
@@ -140,8 +142,8 @@ func checkedPart(ctx context.Context, r Reader, evidenceID string, p Part) ([]by
 	return content, nil
 }
 
-// The spool is asked before the store: a bundle leaves it only when the store has
-// it, so in this order none is missed on its way.
+// The methods of Reader ask the spool before the store. A bundle leaves the spool only
+// when the store has it, so that in this order none is missed while it moves.
 
 // Manifest implements Reader.
 func (a *Archive) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
@@ -159,8 +161,8 @@ func (a *Archive) Part(ctx context.Context, evidenceID, name string) ([]byte, er
 	return a.store.Part(ctx, evidenceID, name)
 }
 
-// List implements Reader. Where the store cannot be asked it returns both what the
-// spool has and the error.
+// List implements Reader. Where the store cannot be read it returns what the spool has,
+// with the error.
 func (a *Archive) List(ctx context.Context, profileID string) ([]Manifest, error) {
 	list, err := a.spool.List(ctx, profileID)
 	if err != nil {

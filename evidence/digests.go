@@ -12,37 +12,39 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"leasehold/evidence/redact"
 )
 
 // DigestsPart is the name of the part that Digests.Part makes, of kind
 // KindDigests.
 const DigestsPart = "digests.json"
 
-// Digests tell whether an account's state changed, without telling what it is:
-// names and values are HMAC-SHA-256 under the profile's secret (Archive.Salt).
+// Digests tell whether an account's state changed, without telling what it is: names and
+// values are HMAC-SHA-256, cut to 16 bytes, under the profile's secret (Archive.Salt).
 type Digests struct {
-	// Key tells digests under different secrets apart; those never compare.
+	// Key tells digests under different secrets apart, which never compare.
 	Key string `json:"key"`
-	// Cookies are all of the browser's own context, by domain. Where they
+	// Cookies are all cookies of the browser's own context, by domain. Where they
 	// could not be had, CookiesMissing says why.
 	Cookies        map[string]ItemDigests `json:"cookies"`
 	CookiesMissing string                 `json:"cookies_missing,omitempty"`
-	// Storage is local and session storage by origin and area, as far as it
-	// was read: "https://shop.example local".
+	// Storage is local and session storage by origin and area
+	// ("https://shop.example local"), as far as it was read.
 	Storage map[string]ItemDigests `json:"storage"`
-	// StorageMissing says by the same names what could not be read, and why.
+	// StorageMissing has under the same names why storage could not be read.
 	StorageMissing map[string]string `json:"storage_missing,omitempty"`
 
 	salt []byte
 }
 
-// ItemDigests are those of one domain or origin, sorted.
+// ItemDigests are the digests of one domain, or of one area of an origin, sorted.
 type ItemDigests struct {
 	Count int          `json:"count"`
 	Items []ItemDigest `json:"items"`
 }
 
-// ItemDigest is one cookie or one stored item.
+// ItemDigest is the digest of one cookie or one stored item.
 type ItemDigest struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -54,11 +56,32 @@ const (
 	SessionStorage = "session"
 )
 
+// minSalt is the length, in bytes, of the shortest secret.
+const minSalt = 16
+
+func checkSalt(salt []byte) error {
+	if len(salt) < minSalt {
+		return fmt.Errorf("a salt of %d bytes: want %d or more", len(salt), minSalt)
+	}
+	return nil
+}
+
+// keyedHash is HMAC-SHA-256 over the fields. Each is preceded by its length, so that no
+// two lists of fields have the same bytes.
+func keyedHash(salt []byte, fields ...string) []byte {
+	h := hmac.New(sha256.New, salt)
+	for _, field := range fields {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
+		h.Write([]byte(field))
+	}
+	return h.Sum(nil)
+}
+
 // NewDigests starts digests under a profile's secret of 16 bytes or more. Until
 // SetCookies is called its cookies are missing.
 func NewDigests(salt []byte) (*Digests, error) {
-	if len(salt) < 16 {
-		return nil, fmt.Errorf("digests: a salt of %d bytes: want 16 or more", len(salt))
+	if err := checkSalt(salt); err != nil {
+		return nil, fmt.Errorf("digests: %w", err)
 	}
 	d := &Digests{
 		Cookies: map[string]ItemDigests{}, CookiesMissing: "they were not asked for",
@@ -68,33 +91,25 @@ func NewDigests(salt []byte) (*Digests, error) {
 	return d, nil
 }
 
-// hash is over the parts, each with its length in front.
-func (d *Digests) hash(parts ...string) string {
-	h := hmac.New(sha256.New, d.salt)
-	for _, part := range parts {
-		h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-		h.Write([]byte(part))
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+// hash is the first half of keyedHash, in hex.
+func (d *Digests) hash(fields ...string) string {
+	return hex.EncodeToString(keyedHash(d.salt, fields...)[:16])
 }
 
-// SetCookies takes over the result of Storage.getCookies. A cookie is named by
-// its name, path and partition; when it ends is no part of its value.
-func (d *Digests) SetCookies(cookies json.RawMessage, err error) {
-	var r struct {
-		Cookies []digestedCookie `json:"cookies"`
-	}
+// SetCookies sets the digests of the cookies from the result of Storage.getCookies, or
+// from the error instead of it. A cookie is named by its name, path and partition. When
+// it expires is no part of its value.
+func (d *Digests) SetCookies(result json.RawMessage, err error) {
+	var cookies []digestedCookie
 	if err == nil {
-		if err = json.Unmarshal(cookies, &r); err != nil {
-			err = fmt.Errorf("not the result of Storage.getCookies: %w", err)
-		}
+		cookies, err = decodeCookies(result)
 	}
 	if err != nil {
-		d.Cookies, d.CookiesMissing = map[string]ItemDigests{}, clip(err.Error(), 300)
+		d.Cookies, d.CookiesMissing = map[string]ItemDigests{}, redact.Clip(err.Error(), 300)
 		return
 	}
 	items := map[string][]ItemDigest{}
-	for _, c := range r.Cookies {
+	for _, c := range cookies {
 		items[c.Domain] = append(items[c.Domain], ItemDigest{
 			Name: d.hash("cookie", c.Name, c.Path, string(c.PartitionKey)), Value: d.hash("value", c.Value),
 		})
@@ -105,14 +120,15 @@ func (d *Digests) SetCookies(cookies json.RawMessage, err error) {
 	}
 }
 
-// SetStorage takes over an origin's items in one area, as DOMStorage's
-// getDOMStorageItems returns them in "entries".
+// SetStorage sets the digests of an origin's items in one area, as
+// DOMStorage.getDOMStorageItems returns them in "entries", or from the error instead of
+// them.
 func (d *Digests) SetStorage(origin, area string, entries [][]string, err error) {
 	name := origin + " " + area
 	delete(d.Storage, name)
 	delete(d.StorageMissing, name)
 	if err != nil {
-		d.StorageMissing[name] = clip(err.Error(), 300)
+		d.StorageMissing[name] = redact.Clip(err.Error(), 300)
 		return
 	}
 	var items []ItemDigest
@@ -134,11 +150,11 @@ func sortedItems(items []ItemDigest) ItemDigests {
 
 // Part returns the digests as the part's content.
 func (d *Digests) Part() ([]byte, error) {
-	b, err := json.MarshalIndent(d, "", " ")
+	content, err := encodeJSON(d, " ")
 	if err != nil {
 		return nil, fmt.Errorf("digests: %w", err)
 	}
-	return append(b, '\n'), nil
+	return content, nil
 }
 
 // The answers of Changed, in the words of an inspection.
@@ -149,10 +165,10 @@ const (
 )
 
 // Changed compares the contents of two DigestsPart parts. The answer is yes where
-// anything that was read both times differs, no where all of it was read both
-// times and is the same, and unknown otherwise: also where a content is nil or
-// not to be read, or the two are under different secrets. how says why, without a
-// name or value of the account's.
+// anything that was read both times differs, no where all of it was read both times and
+// is the same, and unknown otherwise: also where a content is nil or cannot be read, or
+// the two are under different secrets. how says why, without a name or value of the
+// account's.
 func Changed(before, after []byte) (answer, how string) {
 	a, err := readDigests(before)
 	if err != nil {
@@ -165,18 +181,34 @@ func Changed(before, after []byte) (answer, how string) {
 	if a.Key != b.Key {
 		return ChangedUnknown, "the two states were digested under different secrets"
 	}
-	var changed, unknown []string
+	changed, unknown := compareCookies(a, b)
+	changedStorage, unknownStorage := compareStorage(a, b)
+	changed, unknown = append(changed, changedStorage...), append(unknown, unknownStorage...)
 	switch {
-	case a.CookiesMissing != "" || b.CookiesMissing != "":
-		unknown = append(unknown, "cookies: "+cmp.Or(a.CookiesMissing, b.CookiesMissing))
-	default:
-		// All cookies were read: a domain that is not there has none.
-		for _, domain := range keys(a.Cookies, b.Cookies) {
-			if !slices.Equal(a.Cookies[domain].Items, b.Cookies[domain].Items) {
-				changed = append(changed, "cookies of "+domain)
-			}
+	case len(changed) > 0:
+		return ChangedYes, redact.Clip(strings.Join(changed, ", "), 500)
+	case len(unknown) > 0:
+		return ChangedUnknown, redact.Clip(strings.Join(unknown, ", "), 500)
+	}
+	return ChangedNo, fmt.Sprintf("the digests of %d cookie domains and %d storage areas are the same", len(a.Cookies), len(a.Storage))
+}
+
+// compareCookies names what changed, and of what that is not known.
+func compareCookies(a, b *Digests) (changed, unknown []string) {
+	if a.CookiesMissing != "" || b.CookiesMissing != "" {
+		return nil, []string{"cookies: " + cmp.Or(a.CookiesMissing, b.CookiesMissing)}
+	}
+	// All cookies were read: a domain that is not listed has none.
+	for _, domain := range keys(a.Cookies, b.Cookies) {
+		if !slices.Equal(a.Cookies[domain].Items, b.Cookies[domain].Items) {
+			changed = append(changed, "cookies of "+domain)
 		}
 	}
+	return changed, nil
+}
+
+// compareStorage names what changed, and of what that is not known.
+func compareStorage(a, b *Digests) (changed, unknown []string) {
 	for _, name := range keys(a.Storage, b.Storage) {
 		x, before := a.Storage[name]
 		y, after := b.Storage[name]
@@ -194,13 +226,7 @@ func Changed(before, after []byte) (answer, how string) {
 			unknown = append(unknown, "storage of "+name+" could not be read")
 		}
 	}
-	switch {
-	case len(changed) > 0:
-		return ChangedYes, clip(strings.Join(changed, ", "), 500)
-	case len(unknown) > 0:
-		return ChangedUnknown, clip(strings.Join(unknown, ", "), 500)
-	}
-	return ChangedNo, fmt.Sprintf("the digests of %d cookie domains and %d storage areas are the same", len(a.Cookies), len(a.Storage))
+	return changed, unknown
 }
 
 func readDigests(content []byte) (*Digests, error) {
@@ -214,12 +240,13 @@ func readDigests(content []byte) (*Digests, error) {
 	return &d, nil
 }
 
-// keys are those of both maps, sorted.
+// keys returns the keys of both maps, sorted.
 func keys[V any](a, b map[string]V) []string {
-	all := maps.Clone(a)
-	if all == nil {
-		all = map[string]V{}
+	union := map[string]bool{}
+	for _, m := range []map[string]V{a, b} {
+		for key := range m {
+			union[key] = true
+		}
 	}
-	maps.Copy(all, b)
-	return slices.Sorted(maps.Keys(all))
+	return slices.Sorted(maps.Keys(union))
 }

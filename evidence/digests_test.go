@@ -10,6 +10,9 @@ import (
 	"leasehold/evidence"
 )
 
+// secret is what nobody but the account's owner may read.
+const secret = "Pl4nt3d"
+
 const wallet = `{"cookies":[
 	{"name":"sid","value":"` + secret + `","domain":"shop.example","path":"/","expires":1},
 	{"name":"theme","value":"dark","domain":"shop.example","path":"/"},

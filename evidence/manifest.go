@@ -1,18 +1,16 @@
-// Package evidence saves what can be known about a session before anything of it
-// is cleaned up: bundles of screenshots, page structure, journal and whatever else
-// the caller adds, sealed by a manifest that names each part's hash and the hash of
-// the profile's previous manifest.
+// Package evidence saves what can be known about a session before anything of it is
+// cleaned up. A bundle holds screenshots, page structure, journal and whatever else
+// its maker adds. It is sealed by a manifest that names the hash of each part, and the
+// hash of the manifest of the profile's previous bundle.
 //
-// A Bundle is filled in a Spool on local disk and sealed there; an Archive carries
-// sealed bundles to a Store and reads them wherever they are, and its Retain removes
-// what is too old or too much, leaving anchors. Verify recomputes every hash. Capture asks a browser, through a Caller, for what its pages show.
+// A Bundle is filled in a Spool on local disk and sealed there. An Archive carries
+// sealed bundles to a Store, and reads them wherever they are; its Retain removes what
+// is too old or too much, and leaves anchors. Verify recomputes every hash. The
+// packages capture and recorder make the parts.
 //
-// What is promised: a sealed bundle is on disk, synced, before Seal returns; it is
-// never changed afterwards, only moved to the store once the store's copy was read
-// back. No DOM part holds what is in a page's fields or was typed into the page.
-// What is not: a screenshot shows what the screen shows, a URL keeps what was typed
-// into its path, and typed text of fewer than four characters is left out of its
-// field but not looked for elsewhere.
+// What is promised: a sealed bundle is on disk, synced, before Seal returns. It is
+// never changed afterwards, and leaves the spool only after the store's copy was read
+// back. URLs in manifests are redacted; what was typed into the path of one stays.
 package evidence
 
 import (
@@ -24,8 +22,9 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
+
+	"leasehold/evidence/redact"
 )
 
 // The kinds of parts.
@@ -34,7 +33,6 @@ const (
 	KindDOM           = "dom"
 	KindJournal       = "journal"
 	KindCommands      = "commands"
-	KindPages         = "pages"
 	KindOutput        = "output"
 	KindProcesses     = "processes"
 	KindLock          = "lock"
@@ -49,8 +47,8 @@ const (
 // ManifestName is the reserved name of the manifest among a bundle's files.
 const ManifestName = "manifest.json"
 
-// Manifest says what a bundle is about and seals its parts. The caller of New
-// fills everything above Pages; times are UTC and for people.
+// Manifest says what a bundle is about and seals its parts. Spool.New takes all fields
+// above Pages from its caller, but for LastScreenshot. Times are UTC.
 type Manifest struct {
 	EvidenceID string    `json:"evidence_id"`
 	ProfileID  string    `json:"profile_id"`
@@ -66,8 +64,8 @@ type Manifest struct {
 	DetectedStaleAt time.Time `json:"detected_stale_at,omitzero"`
 	LastKnownStep   string    `json:"last_known_step"`
 	LastKnownURL    string    `json:"last_known_url"`
-	// LastScreenshot is the part that shows the page used last; empty where
-	// no screenshot could be had.
+	// LastScreenshot names the part that shows the page used last; empty where
+	// there is none.
 	LastScreenshot string `json:"last_screenshot"`
 	ProxyID        string `json:"proxy_id"`
 	ProfileDir     string `json:"profile_dir"`
@@ -79,14 +77,35 @@ type Manifest struct {
 	PreviousEvidenceID     string `json:"previous_evidence_id"`
 	PreviousManifestSHA256 string `json:"previous_manifest_sha256"`
 
-	// Checkpoint is the one that a picture was taken at, if it was at one.
+	// Checkpoint is the one at which a picture was taken; empty where it was at
+	// none.
 	Checkpoint string `json:"checkpoint,omitempty"`
-	// Pictures were stored while the session lived; the oldest first.
+	// Pictures are those that were stored while the session lived, the oldest
+	// first.
 	Pictures []Picture `json:"pictures,omitempty"`
 
-	// Pages are what Capture found, in the order it was given.
+	// Pages are what was captured of the browser's pages; see SetPages.
 	Pages []PageResult `json:"pages"`
 	Parts []Part       `json:"parts"`
+}
+
+// PageResult is what was captured of a page. Texts are shortened and URLs redacted.
+type PageResult struct {
+	TargetID string `json:"target_id"`
+	// URL is where the target is, or is going; CommittedURL is the document
+	// that it shows.
+	URL          string `json:"url"`
+	CommittedURL string `json:"committed_url"`
+	Title        string `json:"title"`
+	// Screenshot and DOM name parts; where there is none, Missing and
+	// DOMMissing say why.
+	Screenshot string `json:"screenshot,omitempty"`
+	Missing    string `json:"screenshot_missing,omitempty"`
+	DOM        string `json:"dom,omitempty"`
+	DOMMissing string `json:"dom_missing,omitempty"`
+	Dialog     string `json:"dialog,omitempty"`
+	Crashed    bool   `json:"crashed,omitempty"`
+	Primary    bool   `json:"primary,omitempty"`
 }
 
 // Part is one file of a bundle, or the reason why there is none.
@@ -101,13 +120,14 @@ type Part struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-// Link names a sealed bundle by id and manifest hash: how a bundle points at the
-// one before it, and a lease record at the newest.
+// Link names a sealed bundle by its id and the hex SHA-256 of its manifest. A bundle
+// points with it at the one before, and a lease record at the newest.
 type Link struct {
 	EvidenceID string
 	SHA256     string
 }
 
+// previous points at the profile's bundle before this one.
 func (m Manifest) previous() Link { return Link{m.PreviousEvidenceID, m.PreviousManifestSHA256} }
 
 // Errors that readers of evidence tell apart.
@@ -129,16 +149,22 @@ func SafeName(name string) bool { return safeName.MatchString(name) }
 
 func checkName(what, name string) error {
 	if !SafeName(name) {
-		return fmt.Errorf("%s %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", what, clip(name, 140))
+		return fmt.Errorf("%s %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", what, shortID(name))
 	}
 	return nil
 }
 
-func clip(s string, most int) string {
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
+// shortID bounds a text that should be an id, for messages.
+func shortID(s string) string { return redact.Clip(s, 140) }
+
+// encodeJSON returns the indented JSON of a manifest or a part, with a line end. Its
+// form is part of what hashes seal.
+func encodeJSON(v any, indent string) ([]byte, error) {
+	b, err := json.MarshalIndent(v, "", indent)
+	if err != nil {
+		return nil, err
 	}
-	return s
+	return append(b, '\n'), nil
 }
 
 func sha256Hex(b []byte) string {
@@ -146,24 +172,25 @@ func sha256Hex(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Decode reads a manifest that is stored under an id, for a Reader. ErrDamaged
-// where it is not JSON or not that id's; what could be read is returned with it.
+// Decode reads the manifest that is stored under an id, for a Reader. It returns
+// ErrDamaged, and what could be read, where that is not JSON or the manifest of another
+// bundle.
 func Decode(evidenceID string, raw []byte) (Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(raw, &m); err != nil {
 		return m, fmt.Errorf("evidence %s: %w: its manifest is not JSON: %w", evidenceID, ErrDamaged, err)
 	}
 	if m.EvidenceID != evidenceID {
-		return m, fmt.Errorf("evidence %s: %w: its manifest is that of %q", evidenceID, ErrDamaged, clip(m.EvidenceID, 140))
+		return m, fmt.Errorf("evidence %s: %w: its manifest is that of %q", evidenceID, ErrDamaged, shortID(m.EvidenceID))
 	}
 	return m, nil
 }
 
-// Newest sorts manifests, the newest first: by token, which only grows, then by
-// the time they were made. A session's pictures come after its bundle, and anchors
+// Newest sorts manifests, the newest first: by token, which only grows, then by the
+// time they were made. A session's pictures come after its bundle, and anchors come
 // last.
 func Newest(list []Manifest) {
-	after := func(is func(Manifest) bool, a, b Manifest) int {
+	last := func(is func(Manifest) bool, a, b Manifest) int {
 		switch {
 		case is(a) == is(b):
 			return 0
@@ -173,7 +200,7 @@ func Newest(list []Manifest) {
 		return -1
 	}
 	slices.SortFunc(list, func(a, b Manifest) int {
-		return cmp.Or(after(Manifest.IsAnchor, a, b), cmp.Compare(b.LeaseToken, a.LeaseToken), after(Manifest.IsPicture, a, b),
+		return cmp.Or(last(Manifest.IsAnchor, a, b), cmp.Compare(b.LeaseToken, a.LeaseToken), last(Manifest.IsPicture, a, b),
 			b.At.Compare(a.At), cmp.Compare(b.EvidenceID, a.EvidenceID))
 	})
 }

@@ -10,27 +10,20 @@ import (
 	"time"
 )
 
-// Retention says how long, and how much, evidence is kept. A zero field is no
-// limit.
+// Retention says how long, and how much, evidence is kept. A zero field is no limit.
 type Retention struct {
 	MaxAge time.Duration
 	// MaxBytes bounds the parts of all bundles of the store.
 	MaxBytes int64
 }
 
-// The defaults of a sidecar.
-const (
-	DefaultMaxAge   = 90 * 24 * time.Hour
-	DefaultMaxBytes = 20 << 30
-)
-
-// Why a bundle was cut off.
+// Why a bundle is removed.
 const (
 	CutAge  = "age"
 	CutSize = "size"
 )
 
-// Cut is a bundle that retention removes, as its anchor names it for good.
+// Cut is a bundle that retention removes. Its anchor keeps this for good.
 type Cut struct {
 	EvidenceID             string    `json:"evidence_id"`
 	ManifestSHA256         string    `json:"manifest_sha256"`
@@ -42,25 +35,26 @@ type Cut struct {
 	Why                    string    `json:"why"` // age, size
 }
 
-// RetentionReason is the recovery_reason of anchors, and AnchorPart their one
-// part: an AnchorList.
+// RetentionReason is the recovery_reason of anchors, and AnchorPart their one part: an
+// AnchorList.
 const (
 	RetentionReason = "retention"
 	AnchorPart      = "retention.json"
 )
 
 // AnchorList is what an anchor says: the limits that were in force, and what was
-// cut off under them. It is written before anything is removed.
+// removed under them. It is stored before anything is removed.
 type AnchorList struct {
 	MaxAgeSeconds float64 `json:"max_age_seconds"`
 	MaxBytes      int64   `json:"max_bytes"`
 	Cut           []Cut   `json:"cut"`
 }
 
-// IsAnchor tells whether a bundle is what retention left in the place of others.
-// The anchors of a profile are a chain of their own; nothing removes them.
+// IsAnchor tells whether a bundle is an anchor: what retention leaves in the place of
+// others. The anchors of a profile are a chain of their own; nothing removes them.
 func (m Manifest) IsAnchor() bool { return m.RecoveryReason == RetentionReason }
 
+// bytes is the size of a bundle's parts.
 func (m Manifest) bytes() int64 {
 	var n int64
 	for _, p := range m.Parts {
@@ -69,13 +63,14 @@ func (m Manifest) bytes() int64 {
 	return n
 }
 
-// strayAge is how old a picture is that no bundle names and whose session is over
-// before it is removed: the bundle that names it may still be in another host's spool.
+// strayAge is how old a picture that no bundle names is at least when it is removed,
+// although its session is over: the bundle that names it may still be in the spool of
+// another host.
 const strayAge = 24 * time.Hour
 
-// Strays returns the pictures of a store that nobody needs any more: no bundle
-// names them, and living does not tell that their session goes on.
-func Strays(bundles []Manifest, living func(sessionID string) bool, now time.Time) []Manifest {
+// strayPictures returns those pictures among the bundles that are not needed any more:
+// no bundle names them, and their session is not living.
+func strayPictures(bundles []Manifest, living map[string]bool, now time.Time) []Manifest {
 	named := map[string]bool{}
 	for _, m := range bundles {
 		for _, p := range m.Pictures {
@@ -84,77 +79,97 @@ func Strays(bundles []Manifest, living func(sessionID string) bool, now time.Tim
 	}
 	var strays []Manifest
 	for _, m := range bundles {
-		if m.IsPicture() && !named[m.EvidenceID] && !living(m.SessionID) && now.Sub(m.At) > strayAge {
+		if m.IsPicture() && !named[m.EvidenceID] && !living[m.SessionID] && now.Sub(m.At) > strayAge {
 			strays = append(strays, m)
 		}
 	}
 	return strays
 }
 
-// Plan returns which of a store's bundles are to be removed now, oldest first.
-// It cuts the old end of a profile's chain only, so that what stays is whole: a
-// bundle that keep names, and the newest of its profile, stay with all that came
-// after them, even past the limits. Anchors count, and stay; pictures go with the
-// bundle that names them.
+// Plan returns which of a store's bundles are to be removed now, the oldest first. Of a
+// profile's chain it cuts only the old end, so that what stays is whole: a bundle for
+// which keep returns true, and the newest of its profile, stay with all that came after
+// them, even past the limits. Anchors count, and stay. Pictures go with the bundle that
+// names them.
 func (r Retention) Plan(bundles []Manifest, keep func(evidenceID string) bool, now time.Time) []Cut {
-	var total int64
-	profiles := map[string][]Manifest{}
-	pictures := map[string]int64{}
-	for _, m := range bundles {
-		total += m.bytes()
-		if m.IsPicture() {
-			pictures[m.EvidenceID] = m.bytes()
-		}
-		if m.chained() {
-			profiles[m.ProfileID] = append(profiles[m.ProfileID], m)
+	p := newPlan(bundles, keep)
+	for profileID := range p.chains {
+		for r.MaxAge > 0 && p.canCut(profileID) && now.Sub(p.chains[profileID][0].At) > r.MaxAge {
+			p.cut(profileID, CutAge)
 		}
 	}
-	// A bundle goes with the pictures that it names.
-	size := func(m Manifest) int64 {
-		n := m.bytes()
-		for _, p := range m.Pictures {
-			n += pictures[p.EvidenceID]
+	for r.MaxBytes > 0 && p.bytes > r.MaxBytes {
+		profileID := p.oldest()
+		if profileID == "" {
+			break // everything that is left has to stay
 		}
-		return n
+		p.cut(profileID, CutSize)
 	}
-	var cuts []Cut
-	cut := func(profileID, why string) {
-		m := profiles[profileID][0]
-		profiles[profileID] = profiles[profileID][1:]
-		total -= size(m)
-		cuts = append(cuts, Cut{
-			EvidenceID: m.EvidenceID, LeaseToken: m.LeaseToken, At: m.At, Bytes: size(m), Why: why,
-			PreviousEvidenceID: m.PreviousEvidenceID, PreviousManifestSHA256: m.PreviousManifestSHA256,
-		})
-	}
-	may := func(profileID string) bool {
-		list := profiles[profileID]
-		return len(list) > 1 && !keep(list[0].EvidenceID)
-	}
-	for profileID, list := range profiles {
-		Newest(list)
-		slices.Reverse(list)
-		for r.MaxAge > 0 && may(profileID) && now.Sub(profiles[profileID][0].At) > r.MaxAge {
-			cut(profileID, CutAge)
-		}
-	}
-	for r.MaxBytes > 0 && total > r.MaxBytes {
-		oldest := ""
-		for profileID, list := range profiles {
-			if may(profileID) && (oldest == "" || older(list[0], profiles[oldest][0])) {
-				oldest = profileID
-			}
-		}
-		if oldest == "" {
-			break // all that is left has to stay
-		}
-		cut(oldest, CutSize)
-	}
-	slices.SortFunc(cuts, func(a, b Cut) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.EvidenceID, b.EvidenceID)) })
-	return cuts
+	slices.SortFunc(p.cuts, func(a, b Cut) int { return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.EvidenceID, b.EvidenceID)) })
+	return p.cuts
 }
 
-func older(a, b Manifest) bool {
+// plan is what a store has left after the cuts.
+type plan struct {
+	keep         func(evidenceID string) bool
+	chains       map[string][]Manifest // by profile, the oldest bundle first
+	pictureBytes map[string]int64      // by evidence id
+	bytes        int64                 // of all bundles
+	cuts         []Cut
+}
+
+func newPlan(bundles []Manifest, keep func(evidenceID string) bool) *plan {
+	p := &plan{keep: keep, chains: map[string][]Manifest{}, pictureBytes: map[string]int64{}}
+	for _, m := range bundles {
+		p.bytes += m.bytes()
+		if m.IsPicture() {
+			p.pictureBytes[m.EvidenceID] = m.bytes()
+		}
+		if m.inChain() {
+			p.chains[m.ProfileID] = append(p.chains[m.ProfileID], m)
+		}
+	}
+	for _, chain := range p.chains {
+		Newest(chain)
+		slices.Reverse(chain)
+	}
+	return p
+}
+
+// canCut tells whether the oldest bundle of a profile may go.
+func (p *plan) canCut(profileID string) bool {
+	chain := p.chains[profileID]
+	return len(chain) > 1 && !p.keep(chain[0].EvidenceID)
+}
+
+// cut removes the oldest bundle of a profile, with the pictures that it names.
+func (p *plan) cut(profileID, reason string) {
+	m := p.chains[profileID][0]
+	p.chains[profileID] = p.chains[profileID][1:]
+	size := m.bytes()
+	for _, picture := range m.Pictures {
+		size += p.pictureBytes[picture.EvidenceID]
+	}
+	p.bytes -= size
+	p.cuts = append(p.cuts, Cut{
+		EvidenceID: m.EvidenceID, LeaseToken: m.LeaseToken, At: m.At, Bytes: size, Why: reason,
+		PreviousEvidenceID: m.PreviousEvidenceID, PreviousManifestSHA256: m.PreviousManifestSHA256,
+	})
+}
+
+// oldest returns the profile with the oldest bundle of those that may go; empty where
+// there is none.
+func (p *plan) oldest() string {
+	oldest := ""
+	for profileID, chain := range p.chains {
+		if p.canCut(profileID) && (oldest == "" || isOlder(chain[0], p.chains[oldest][0])) {
+			oldest = profileID
+		}
+	}
+	return oldest
+}
+
+func isOlder(a, b Manifest) bool {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.EvidenceID, b.EvidenceID)) < 0
 }
 
@@ -175,150 +190,196 @@ type Retained struct {
 	Bytes   int64 // of their parts
 }
 
-// Retain removes what r no longer keeps. What needed returns stays, whatever the
-// limits, and so do bundles that are still in the spool. needed is asked after the bundles were listed, so that a
-// record which comes to name an older one in between is seen; where it fails
-// nothing is removed. For each profile an anchor that names what goes is stored
-// first. Pictures go with the bundle that names them, and a while after their session
-// where none does. What an error interrupts is finished by the next round. by names this
-// launcher in the anchors.
+// Retain removes what r no longer keeps. What needed returns stays whatever the limits,
+// and so do bundles that are still in the spool. needed is called after the bundles were
+// listed, so that a record is seen which comes to name an older bundle meanwhile; where
+// it fails nothing is removed. Before bundles of a profile are removed, an anchor that
+// names them is stored. Pictures go with the bundle that names them; one that no bundle
+// names goes a day after it was taken, once its session is over. What an error
+// interrupts is finished by the next round. by names this launcher in the anchors.
 func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (Retained, error) {
-	var done Retained
 	if r == (Retention{}) {
-		return done, nil
+		return Retained{}, nil
 	}
+	round, err := a.retention(ctx, r, by, needed, now)
+	if err != nil {
+		return Retained{}, fmt.Errorf("retention: %w", err)
+	}
+	var failed []error
+	for profileID, cuts := range round.cuts {
+		if err := round.removeCuts(ctx, profileID, cuts); err != nil {
+			failed = append(failed, fmt.Errorf("retention of %s: %w", profileID, err))
+		}
+	}
+	for _, m := range round.strays {
+		if err := round.removeStray(ctx, m); err != nil {
+			failed = append(failed, fmt.Errorf("retention of %s: %w", m.ProfileID, err))
+		}
+	}
+	return round.done, errors.Join(failed...)
+}
+
+// retentionRound is one round of Retain.
+type retentionRound struct {
+	archive    *Archive
+	limits     Retention
+	launcherID string
+	now        time.Time
+
+	bundles   []Manifest          // what the store has of profiles with a record
+	manifests map[string]Manifest // the same, by evidence id
+	cuts      map[string][]Cut    // what goes, by profile, the oldest first
+	kept      map[string]bool     // pictures that a bundle which stays names
+	strays    []Manifest          // pictures that go by themselves
+	done      Retained
+}
+
+// retention reads what there is and what is needed, and works out what goes.
+func (a *Archive) retention(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (*retentionRound, error) {
 	waiting, err := a.spool.Sealed()
 	if err != nil {
-		return done, fmt.Errorf("retention: %w", err)
+		return nil, err
 	}
 	bundles, err := a.store.List(ctx, "")
 	if err != nil {
-		return done, fmt.Errorf("retention: %w", err)
+		return nil, err
 	}
 	needs, err := needed(ctx)
 	if err != nil {
-		return done, fmt.Errorf("retention: which evidence is needed: %w", err)
-	}
-	bundles = slices.DeleteFunc(bundles, func(m Manifest) bool { return !needs.Profiles[m.ProfileID] })
-	cuts := r.Plan(bundles, func(evidenceID string) bool {
-		return needs.Evidence[evidenceID] || slices.Contains(waiting, evidenceID)
-	}, now)
-	manifests := map[string]Manifest{}
-	for _, m := range bundles {
-		manifests[m.EvidenceID] = m
+		return nil, fmt.Errorf("which evidence is needed: %w", err)
 	}
 	spooled, err := a.spool.List(ctx, "")
 	if err != nil {
-		return done, fmt.Errorf("retention: %w", err)
+		return nil, err
 	}
-	// Two bundles may name a picture: of the guard, and of who took the home for gone.
-	stays := map[string]bool{}
+	bundles = slices.DeleteFunc(bundles, func(m Manifest) bool { return !needs.Profiles[m.ProfileID] })
+	round := &retentionRound{
+		archive: a, limits: r, launcherID: by, now: now, bundles: bundles,
+		manifests: map[string]Manifest{}, cuts: map[string][]Cut{}, kept: map[string]bool{},
+		strays: strayPictures(slices.Concat(bundles, spooled), needs.Sessions, now),
+	}
+	for _, m := range bundles {
+		round.manifests[m.EvidenceID] = m
+	}
+	removed := map[string]bool{}
+	for _, c := range r.Plan(bundles, func(evidenceID string) bool {
+		return needs.Evidence[evidenceID] || slices.Contains(waiting, evidenceID)
+	}, now) {
+		removed[c.EvidenceID] = true
+		profileID := round.manifests[c.EvidenceID].ProfileID
+		round.cuts[profileID] = append(round.cuts[profileID], c)
+	}
+	// Two bundles may name the same picture: that of the guard, and that of the
+	// launcher which found the home gone.
 	for _, m := range slices.Concat(bundles, spooled) {
-		if !slices.ContainsFunc(cuts, func(c Cut) bool { return c.EvidenceID == m.EvidenceID }) {
-			for _, p := range m.Pictures {
-				stays[p.EvidenceID] = true
-			}
-		}
-	}
-	byProfile := map[string][]Cut{}
-	for _, c := range cuts {
-		profileID := manifests[c.EvidenceID].ProfileID
-		byProfile[profileID] = append(byProfile[profileID], c)
-	}
-	var failed []error
-	for profileID, cuts := range byProfile {
-		if err := a.anchor(ctx, r, by, profileID, cuts, bundles, now); err != nil {
-			failed = append(failed, fmt.Errorf("retention of %s: %w", profileID, err))
+		if removed[m.EvidenceID] {
 			continue
 		}
-		for _, c := range cuts {
-			// Before the bundle: without it they would be nobody's.
-			pictures := slices.DeleteFunc(slices.Clone(manifests[c.EvidenceID].Pictures), func(p Picture) bool { return stays[p.EvidenceID] })
-			err := a.DropPictures(ctx, profileID, pictures...)
-			if err == nil {
-				err = a.store.Delete(ctx, manifests[c.EvidenceID])
-			}
-			if err != nil {
-				failed = append(failed, fmt.Errorf("retention of %s: %w", profileID, err))
-				break // the next one would leave a hole
-			}
-			done.Removed++
-			done.Bytes += c.Bytes
-			a.log.Info().Str("profile", profileID).Uint64("token", c.LeaseToken).Str("evidence", c.EvidenceID).Str("why", c.Why).Msg("evidence removed by retention")
+		for _, p := range m.Pictures {
+			round.kept[p.EvidenceID] = true
 		}
 	}
-	for _, m := range Strays(slices.Concat(bundles, spooled), func(sessionID string) bool { return needs.Sessions[sessionID] }, now) {
-		if err := a.store.Delete(ctx, m); err != nil {
-			failed = append(failed, fmt.Errorf("retention of %s: %w", m.ProfileID, err))
-			continue
-		}
-		done.Removed++
-		done.Bytes += m.bytes()
-		a.log.Info().Str("profile", m.ProfileID).Uint64("token", m.LeaseToken).Str("evidence", m.EvidenceID).Msg("picture of a session that is over removed")
-	}
-	return done, errors.Join(failed...)
+	return round, nil
 }
 
-// anchor stores what tells a reader that the bundles were removed by retention.
-// It is a bundle itself, in the chain of the profile's anchors.
-func (a *Archive) anchor(ctx context.Context, r Retention, by, profileID string, cuts []Cut, bundles []Manifest, now time.Time) error {
-	told, last, lastSum, err := a.anchored(ctx, profileID, bundles)
-	if err != nil {
+// removeCuts stores an anchor for what goes of a profile, and removes it.
+func (r *retentionRound) removeCuts(ctx context.Context, profileID string, cuts []Cut) error {
+	if err := r.storeAnchor(ctx, profileID, cuts); err != nil {
 		return err
 	}
-	list := AnchorList{MaxAgeSeconds: r.MaxAge.Seconds(), MaxBytes: r.MaxBytes, Cut: []Cut{}}
-	token := last.LeaseToken // so that anchors, too, are in the order of their tokens
 	for _, c := range cuts {
-		if told[c.EvidenceID] {
-			continue // by a round that did not come to its end
-		}
-		raw, err := a.store.Manifest(ctx, c.EvidenceID)
-		if err != nil {
+		m := r.manifests[c.EvidenceID]
+		// The pictures go first: without the bundle nothing would name them.
+		pictures := slices.DeleteFunc(slices.Clone(m.Pictures), func(p Picture) bool { return r.kept[p.EvidenceID] })
+		if err := r.archive.DropPictures(ctx, profileID, pictures...); err != nil {
 			return err
 		}
-		c.ManifestSHA256 = sha256Hex(raw)
-		token = max(token, c.LeaseToken)
-		list.Cut = append(list.Cut, c)
+		if err := r.archive.store.Delete(ctx, m); err != nil {
+			return err // to remove a newer one would leave a gap in the chain
+		}
+		r.done.Removed++
+		r.done.Bytes += c.Bytes
+		r.archive.log.Info().Str("profile", profileID).Uint64("token", c.LeaseToken).Str("evidence", c.EvidenceID).Str("why", c.Why).Msg("evidence removed by retention")
 	}
-	if len(list.Cut) == 0 {
-		return nil
+	return nil
+}
+
+func (r *retentionRound) removeStray(ctx context.Context, m Manifest) error {
+	if err := r.archive.store.Delete(ctx, m); err != nil {
+		return err
 	}
-	content, err := json.MarshalIndent(list, "", "  ")
+	r.done.Removed++
+	r.done.Bytes += m.bytes()
+	r.archive.log.Info().Str("profile", m.ProfileID).Uint64("token", m.LeaseToken).Str("evidence", m.EvidenceID).Msg("picture of a session that is over removed")
+	return nil
+}
+
+// storeAnchor stores what tells a reader that retention removed the bundles: a bundle
+// in the chain of the profile's anchors. What an earlier anchor names already, since its
+// round did not finish, is not named again.
+func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts []Cut) error {
+	anchored, last, lastSum, err := r.readAnchors(ctx, profileID)
 	if err != nil {
 		return err
 	}
-	b, err := a.New(Manifest{
-		ProfileID: profileID, LauncherID: by, LeaseToken: token, At: now.UTC(), RecoveryReason: RetentionReason,
+	cuts, err = r.withHashes(ctx, slices.DeleteFunc(slices.Clone(cuts), func(c Cut) bool { return anchored[c.EvidenceID] }))
+	if err != nil || len(cuts) == 0 {
+		return err
+	}
+	list := AnchorList{MaxAgeSeconds: r.limits.MaxAge.Seconds(), MaxBytes: r.limits.MaxBytes, Cut: cuts}
+	token := last.LeaseToken // so that anchors, too, are in the order of their tokens
+	for _, c := range cuts {
+		token = max(token, c.LeaseToken)
+	}
+	content, err := encodeJSON(list, "  ")
+	if err != nil {
+		return err
+	}
+	b, err := r.archive.New(Manifest{
+		ProfileID: profileID, LauncherID: r.launcherID, LeaseToken: token, At: r.now.UTC(), RecoveryReason: RetentionReason,
 		PreviousEvidenceID: last.EvidenceID, PreviousManifestSHA256: lastSum,
 	})
 	if err != nil {
 		return err
 	}
-	if err := b.Add(AnchorPart, KindRetention, "application/json", append(content, '\n')); err != nil {
+	if err := b.Add(AnchorPart, KindRetention, "application/json", content); err != nil {
 		return errors.Join(err, b.Discard())
 	}
 	if _, _, err := b.Seal(); err != nil {
 		return errors.Join(err, b.Discard())
 	}
-	return a.upload(ctx, b.ID())
+	return r.archive.upload(ctx, b.ID())
 }
 
-// anchored returns what the profile's anchors name, and the newest anchor with
-// the hash of its manifest.
-func (a *Archive) anchored(ctx context.Context, profileID string, bundles []Manifest) (told map[string]bool, last Manifest, sum string, err error) {
-	told = map[string]bool{}
-	for _, m := range bundles { // the newest first
+// withHashes fills in the hashes of the manifests.
+func (r *retentionRound) withHashes(ctx context.Context, cuts []Cut) ([]Cut, error) {
+	for i := range cuts {
+		raw, err := r.archive.store.Manifest(ctx, cuts[i].EvidenceID)
+		if err != nil {
+			return nil, err
+		}
+		cuts[i].ManifestSHA256 = sha256Hex(raw)
+	}
+	return cuts, nil
+}
+
+// readAnchors returns the bundles that the profile's anchors name, and the newest anchor
+// with the hash of its manifest.
+func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anchored map[string]bool, last Manifest, sum string, err error) {
+	store := r.archive.store
+	anchored = map[string]bool{}
+	for _, m := range r.bundles { // the newest first
 		if m.ProfileID != profileID || !m.IsAnchor() {
 			continue
 		}
 		if last.EvidenceID == "" {
-			raw, err := a.store.Manifest(ctx, m.EvidenceID)
+			raw, err := store.Manifest(ctx, m.EvidenceID)
 			if err != nil {
 				return nil, last, "", err
 			}
 			last, sum = m, sha256Hex(raw)
 		}
-		list, err := readAnchor(ctx, a.store, m)
+		list, err := readAnchor(ctx, store, m)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
 			continue // Verify finds it
 		}
@@ -326,20 +387,21 @@ func (a *Archive) anchored(ctx context.Context, profileID string, bundles []Mani
 			return nil, last, "", err
 		}
 		for _, c := range list.Cut {
-			told[c.EvidenceID] = true
+			anchored[c.EvidenceID] = true
 		}
 	}
-	return told, last, sum, nil
+	return anchored, last, sum, nil
 }
 
-// readAnchor returns what an anchor says, if it is what was sealed.
+// readAnchor returns what an anchor says, or ErrNotFound or ErrDamaged where it is not
+// what was sealed.
 func readAnchor(ctx context.Context, r Reader, m Manifest) (AnchorList, error) {
 	var list AnchorList
 	i := slices.IndexFunc(m.Parts, func(p Part) bool { return p.Name == AnchorPart && p.Missing == "" })
 	if i < 0 {
 		return list, fmt.Errorf("evidence %s: part %s: %w", m.EvidenceID, AnchorPart, ErrNotFound)
 	}
-	content, err := checkedPart(ctx, r, m.EvidenceID, m.Parts[i])
+	content, err := readPart(ctx, r, m.EvidenceID, m.Parts[i])
 	if err == nil && json.Unmarshal(content, &list) != nil {
 		err = fmt.Errorf("evidence %s: part %s: %w: it is not JSON", m.EvidenceID, AnchorPart, ErrDamaged)
 	}

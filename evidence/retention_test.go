@@ -62,8 +62,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// What Plan leaves of a profile is always the new end of its chain, with what is
-// needed and the newest in it.
+// What Plan leaves of a profile is always the new end of its chain, and that has the
+// newest bundle and all that are needed.
 func TestPlanLeavesWholeChains(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var bundles []evidence.Manifest
@@ -85,20 +85,20 @@ func TestPlanLeavesWholeChains(t *testing.T) {
 		}
 		evidence.Newest(bundles)
 		var left int64
-		first, gone := map[string]bool{}, map[string]bool{}
-		held := true // every profile's oldest left has a reason to stay
+		seen, hasCut := map[string]bool{}, map[string]bool{} // by profile, from the newest bundle on
+		allHeld := true                                      // each profile's oldest bundle that is left has to stay
 		for _, m := range bundles {
 			switch {
-			case cut[m.EvidenceID] && (!first[m.ProfileID] || needed[m.EvidenceID]):
+			case cut[m.EvidenceID] && (!seen[m.ProfileID] || needed[m.EvidenceID]):
 				t.Fatalf("%s is the newest, or needed, and cut", m.EvidenceID)
 			case cut[m.EvidenceID]:
-				gone[m.ProfileID] = true
-			case gone[m.ProfileID]:
+				hasCut[m.ProfileID] = true
+			case hasCut[m.ProfileID]:
 				t.Fatalf("%s is left with a newer one cut", m.EvidenceID)
 			default:
 				left += m.Parts[0].Bytes
 			}
-			first[m.ProfileID] = true
+			seen[m.ProfileID] = true
 		}
 		oldest := map[string]evidence.Manifest{}
 		count := map[string]int{}
@@ -113,16 +113,16 @@ func TestPlanLeavesWholeChains(t *testing.T) {
 			if free && limits.MaxAge > 0 && noon.Sub(m.At) > limits.MaxAge {
 				t.Fatalf("%s is too old, and left", m.EvidenceID)
 			}
-			held = held && !free
+			allHeld = allHeld && !free
 		}
-		if limits.MaxBytes > 0 && left > limits.MaxBytes && !held {
+		if limits.MaxBytes > 0 && left > limits.MaxBytes && !allHeld {
 			t.Fatalf("%d bytes are left, and some could go", left)
 		}
 	})
 }
 
-// none needs no bundle.
-func none(context.Context) (evidence.Needs, error) {
+// needNone is a Retain callback that needs no bundle.
+func needNone(context.Context) (evidence.Needs, error) {
 	return evidence.Needs{Profiles: map[string]bool{"p": true}}, nil
 }
 
@@ -149,10 +149,10 @@ func TestRetainRemovesNothingWithoutAnAnswer(t *testing.T) {
 	if done, err := a.Retain(t.Context(), limits, "l", failing, noon); !errors.Is(err, errAway) || done.Removed != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if done, err := a.Retain(t.Context(), evidence.Retention{}, "l", none, noon); err != nil || done.Removed != 0 {
+	if done, err := a.Retain(t.Context(), evidence.Retention{}, "l", needNone, noon); err != nil || done.Removed != 0 {
 		t.Errorf("without limits: %+v, %v", done, err)
 	}
-	// Another cluster's profiles, in the same store.
+	// The profiles are another cluster's, which uses the same store.
 	others := func(context.Context) (evidence.Needs, error) { return evidence.Needs{}, nil }
 	if done, err := a.Retain(t.Context(), limits, "l", others, noon); err != nil || done.Removed != 0 {
 		t.Errorf("of a profile without a record: %+v, %v", done, err)
@@ -162,28 +162,28 @@ func TestRetainRemovesNothingWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A bundle that is on its way to the store stays, and all after it.
+// A bundle that is still in the spool stays, and so do all after it.
 func TestRetainLeavesWhatIsInTheSpool(t *testing.T) {
 	dir, _ := openDir(t)
 	spool := storetest.Spool(t)
-	lossy := &away{Store: dir, lose: "journal.jsonl"}
+	lossy := &away{Store: dir, lost: "journal.jsonl"}
 	a := evidence.NewArchive(spool, lossy, zerolog.Nop())
 	var head evidence.Link
 	for i := range 3 {
 		_, head = storetest.Seal(t, spool, "p", fmt.Sprint("ev_", i+1), uint64(i+1), head)
 	}
-	// They are in the store, and were not read back.
+	// They are in the store, but could not be read back.
 	if err := a.Flush(t.Context()); err == nil {
 		t.Fatal("flushed")
 	}
-	if done, err := a.Retain(t.Context(), evidence.Retention{MaxBytes: 1}, "l", none, noon); err != nil || done.Removed != 0 {
+	if done, err := a.Retain(t.Context(), evidence.Retention{MaxBytes: 1}, "l", needNone, noon); err != nil || done.Removed != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	lossy.lose = ""
+	lossy.lost = ""
 	if err := a.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if done, err := a.Retain(t.Context(), evidence.Retention{MaxBytes: 1}, "l", none, noon); err != nil || done.Removed != 2 {
+	if done, err := a.Retain(t.Context(), evidence.Retention{MaxBytes: 1}, "l", needNone, noon); err != nil || done.Removed != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if r, err := evidence.Verify(t.Context(), a, "p", head); err != nil || !r.OK() || r.CutOff.Bundles != 2 {
@@ -204,18 +204,18 @@ func (s stubborn) Delete(ctx context.Context, m evidence.Manifest) error {
 	return s.Store.Delete(ctx, m)
 }
 
-// A round that breaks off leaves a chain that is whole, and the next ends it.
+// A round that an error interrupts leaves a whole chain, and the next one finishes it.
 func TestRetainGoesOnWhereItBrokeOff(t *testing.T) {
 	s, spool, a, head := chain(t, 4)
 	broken := evidence.NewArchive(spool, stubborn{s, "ev_2"}, zerolog.Nop())
 	limits := evidence.Retention{MaxBytes: 1}
-	if done, err := broken.Retain(t.Context(), limits, "l", none, noon); !errors.Is(err, errAway) || done.Removed != 1 {
+	if done, err := broken.Retain(t.Context(), limits, "l", needNone, noon); !errors.Is(err, errAway) || done.Removed != 1 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() || r.CutOff.Bundles != 3 {
 		t.Errorf("in between: %+v, %v", r, err)
 	}
-	if done, err := a.Retain(t.Context(), limits, "l", none, noon); err != nil || done.Removed != 2 {
+	if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}
 	r, err := evidence.Verify(t.Context(), s, "p", head)
@@ -224,7 +224,7 @@ func TestRetainGoesOnWhereItBrokeOff(t *testing.T) {
 	}
 }
 
-// Two launchers that retain at the same time leave a chain that is whole.
+// Two launchers that retain at the same time leave a whole chain.
 func TestTwoRetainAtOnce(t *testing.T) {
 	s, _, a, head := chain(t, 6)
 	other := evidence.NewArchive(storetest.Spool(t), s, zerolog.Nop())
@@ -232,11 +232,11 @@ func TestTwoRetainAtOnce(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = other.Retain(t.Context(), limits, "l2", none, noon) // the first may have taken its bundles away
+		_, _ = other.Retain(t.Context(), limits, "l2", needNone, noon) // it may fail on what the other has removed
 	}()
-	_, _ = a.Retain(t.Context(), limits, "l1", none, noon)
+	_, _ = a.Retain(t.Context(), limits, "l1", needNone, noon)
 	<-done
-	if _, err := a.Retain(t.Context(), limits, "l1", none, noon); err != nil {
+	if _, err := a.Retain(t.Context(), limits, "l1", needNone, noon); err != nil {
 		t.Error(err)
 	}
 	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() || r.CutOff.Bundles != 5 || r.Bundles != 1+len(r.CutOff.Anchors) {
@@ -271,7 +271,7 @@ func forge(t *testing.T, s evidence.Store, list evidence.AnchorList, token uint6
 	}
 }
 
-// An anchor excuses only what retention could have done.
+// An anchor stands only for what retention could have removed.
 func TestVerifyDoubtsAnchors(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -12,38 +12,39 @@ import (
 	"leasehold/internal/id"
 )
 
-// Reader finds sealed bundles. Where it cannot answer it returns an error that is
-// not ErrNotFound.
+// Reader finds sealed bundles. Where it cannot tell whether there is one, it returns an
+// error that is not ErrNotFound.
 type Reader interface {
-	// Manifest returns manifest.json as it was sealed. ErrNotFound.
+	// Manifest returns manifest.json as it was sealed, or ErrNotFound; ErrDamaged
+	// where the store itself can tell.
 	Manifest(ctx context.Context, evidenceID string) ([]byte, error)
-	// Part returns the content of a part. ErrNotFound; ErrDamaged where the
+	// Part returns the content of a part, or ErrNotFound; ErrDamaged where the
 	// store itself can tell.
 	Part(ctx context.Context, evidenceID, name string) ([]byte, error)
-	// List returns the profile's manifests that can be read, newest first; with
-	// an empty profile id, those of all profiles.
+	// List returns the profile's manifests that can be read, in the order of
+	// Newest; with an empty profile id, those of all profiles.
 	List(ctx context.Context, profileID string) ([]Manifest, error)
 }
 
 // Store keeps sealed bundles for good.
 type Store interface {
 	Reader
-	// Put stores a bundle, the manifest last, so that a half-stored one is
-	// seen by nobody. Storing the same bundle again completes what is missing
-	// of it; a different one under the same id is refused with ErrConflict.
+	// Put stores a bundle, the manifest last, so that nobody sees a half-stored
+	// one. If it is called again for the same bundle it adds what is missing. A
+	// different bundle under the same id is refused with ErrConflict.
 	Put(ctx context.Context, s *Sealed) error
-	// Delete removes a bundle, the manifest last, so that what a crash left of
-	// it is still listed and can be removed again. One that is not there is no
-	// error. Only Archive calls it: Retain, and of pictures DropPictures.
+	// Delete removes a bundle, the manifest last, so that what a crash left of it
+	// is still listed and can be removed later. It is no error if there is no such
+	// bundle. Only Archive.Retain calls it, and for pictures Archive.DropPictures.
 	Delete(ctx context.Context, m Manifest) error
 }
 
-// DirStore keeps bundles in a folder, one folder each: the file:// kind.
+// DirStore keeps bundles in a directory: the store of file:// URLs.
 type DirStore struct{ folder }
 
 var _ Store = (*DirStore)(nil)
 
-// OpenDirStore opens the store in a folder, which it makes if need be.
+// OpenDirStore opens the store in a directory, which it makes if need be.
 func OpenDirStore(dir string) (*DirStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence store: %w", err)
@@ -55,11 +56,11 @@ func OpenDirStore(dir string) (*DirStore, error) {
 	return d, nil
 }
 
-// ExistingDirStore opens the store in a folder for a reader: it neither makes the
-// folder nor changes anything in it.
+// ExistingDirStore opens the store in a directory for a reader: it neither makes the
+// directory nor changes anything in it.
 func ExistingDirStore(dir string) (*DirStore, error) {
 	d := &DirStore{folder{dir}}
-	if _, err := d.ids(true); err != nil {
+	if _, err := d.ids(); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -68,7 +69,7 @@ func ExistingDirStore(dir string) (*DirStore, error) {
 // Put implements Store.
 func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
 	evidenceID := s.Manifest.EvidenceID
-	if d.isSealed(evidenceID) && !d.same(evidenceID, ManifestName, s.Raw) {
+	if d.isSealed(evidenceID) && !d.has(evidenceID, ManifestName, s.Raw) {
 		return fmt.Errorf("evidence %s: %w", evidenceID, ErrConflict)
 	}
 	dir := filepath.Join(d.dir, evidenceID)
@@ -86,7 +87,7 @@ func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
 		if err != nil {
 			return err
 		}
-		if d.same(evidenceID, p.Name, content) {
+		if d.has(evidenceID, p.Name, content) {
 			continue
 		}
 		if err := durable.Replace(filepath.Join(dir, p.Name), content); err != nil {
@@ -95,7 +96,7 @@ func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
 	}
 	err := createOnce(filepath.Join(dir, ManifestName), s.Raw)
 	if errors.Is(err, fs.ErrExist) {
-		if err = nil; !d.same(evidenceID, ManifestName, s.Raw) {
+		if err = nil; !d.has(evidenceID, ManifestName, s.Raw) {
 			err = ErrConflict
 		}
 	}
@@ -105,15 +106,15 @@ func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
 	return nil
 }
 
-// createOnce is durable.Replace for a file that must not be there yet:
-// fs.ErrExist where it is.
+// createOnce is durable.Replace for a file that must not exist yet: it returns
+// fs.ErrExist where it does.
 func createOnce(path string, content []byte) error {
-	whole := filepath.Join(filepath.Dir(path), durable.Unfinished+id.New("once"))
-	if err := durable.Replace(whole, content); err != nil {
+	temporary := filepath.Join(filepath.Dir(path), durable.Unfinished+id.New("once"))
+	if err := durable.Replace(temporary, content); err != nil {
 		return err
 	}
-	err := os.Link(whole, path)
-	return errors.Join(err, os.Remove(whole), durable.Sync(filepath.Dir(path)))
+	err := os.Link(temporary, path)
+	return errors.Join(err, os.Remove(temporary), durable.Sync(filepath.Dir(path)))
 }
 
 // Delete implements Store.

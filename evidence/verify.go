@@ -47,20 +47,20 @@ type CutOff struct {
 // Report is what Verify found out about a profile's evidence.
 type Report struct {
 	ProfileID string `json:"profile_id"`
-	// Head is the bundle that the walk began with; HeadKnown says that the
+	// Head is the bundle with which the chain was begun. HeadKnown says that the
 	// caller named it, so that a removed newest bundle would have shown.
 	Head      string `json:"head"`
 	HeadKnown bool   `json:"head_known"`
-	// Bundles and Parts count what was checked, anchors included.
+	// Bundles and Parts count what was checked, anchors and pictures included.
 	Bundles  int       `json:"bundles"`
 	Parts    int       `json:"parts"`
 	Findings []Finding `json:"findings"`
-	// Unlinked are bundles that no checked bundle names, nor the head: of
-	// captures whose lease moved on without them, or cut off by a finding.
-	// They are checked like all others, with what comes before them.
+	// Unlinked are bundles that neither the head nor a checked bundle leads to:
+	// those of captures whose lease moved on without them, and those that a finding
+	// cut off. They are checked like all others, with what comes before them.
 	Unlinked []string `json:"unlinked,omitempty"`
-	// Forks are no finding: each side is whole, and the chain of the head is
-	// the one that counts.
+	// Forks are not findings: each side is whole, and the head tells which one is
+	// the chain.
 	Forks []Fork `json:"forks,omitempty"`
 	// CutOff is nil where retention removed nothing.
 	CutOff *CutOff `json:"cut_off,omitempty"`
@@ -69,23 +69,22 @@ type Report struct {
 // OK tells whether nothing was found wrong.
 func (r Report) OK() bool { return len(r.Findings) == 0 }
 
-// Verify recomputes the hashes of every part and walks the profile's chain from
-// its head, the bundle that the lease record names, to the first one. Bundles that
-// are gone are findings, unless an anchor of retention names them with the hash
-// that the chain has. Without a head (the zero Link) it starts at the newest
-// bundle there is, and then cannot tell that newer ones were removed. The error
-// says that something could not be read; what is wrong with what was read is in
-// the report.
+// Verify recomputes the hashes of every part, and follows the profile's chain from its
+// head, the bundle that the lease record names, to the first one. A bundle that is gone
+// is a finding, unless an anchor of retention names it with the hash that the chain has.
+// Without a head (the zero Link) Verify starts at the newest bundle there is, and cannot
+// tell whether newer ones were removed. The error says that something could not be
+// read; what is wrong with what was read is in the report.
 func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report, error) {
 	v := verifier{
-		ctx: ctx, r: r, seen: map[string]bool{}, cut: map[string]Cut{}, after: map[string][]string{},
+		ctx: ctx, r: r, checked: map[string]bool{}, cut: map[string]Cut{}, next: map[string][]string{},
 		report: Report{ProfileID: profileID, Findings: []Finding{}, HeadKnown: head != Link{}},
 	}
 	all, err := r.List(ctx, profileID)
 	if err != nil {
 		return v.report, err
 	}
-	var list, anchors, pictures []Manifest
+	var chain, anchors, pictures []Manifest
 	for _, m := range all {
 		switch {
 		case m.IsAnchor():
@@ -93,32 +92,26 @@ func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report,
 		case m.IsPicture():
 			pictures = append(pictures, m)
 		default:
-			list = append(list, m)
+			chain = append(chain, m)
 		}
 	}
 	if err := v.anchors(anchors); err != nil {
 		return v.report, err
 	}
-	if head == (Link{}) && len(list) > 0 {
-		head.EvidenceID = list[0].EvidenceID
+	if head == (Link{}) && len(chain) > 0 {
+		head.EvidenceID = chain[0].EvidenceID
 	}
 	v.report.Head = head.EvidenceID
-	if err := v.walk(head, "the lease record"); err != nil {
+	if err := v.follow(head, "the lease record"); err != nil {
 		return v.report, err
 	}
-	for _, m := range list {
-		if _, gone := v.cut[m.EvidenceID]; gone || v.seen[m.EvidenceID] {
-			continue // a cut one that is still there is about to be removed
-		}
-		v.report.Unlinked = append(v.report.Unlinked, m.EvidenceID)
-		if err := v.walk(Link{EvidenceID: m.EvidenceID}, ""); err != nil {
-			return v.report, err
-		}
+	if err := v.unlinked(chain); err != nil {
+		return v.report, err
 	}
-	v.whatStayed(list)
+	v.checkCutOrder(chain)
 	v.forks()
 	for _, m := range pictures {
-		if v.seen[m.EvidenceID] {
+		if v.checked[m.EvidenceID] {
 			continue
 		}
 		if err := v.picture(Picture{EvidenceID: m.EvidenceID}, Manifest{}); err != nil {
@@ -129,128 +122,138 @@ func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report,
 }
 
 type verifier struct {
-	ctx    context.Context
-	r      Reader
-	report Report
-	seen   map[string]bool
-	cut    map[string]Cut      // what the anchors name
-	after  map[string][]string // the bundles that name one as the bundle before
+	ctx     context.Context
+	r       Reader
+	report  Report
+	checked map[string]bool     // by evidence id
+	cut     map[string]Cut      // what anchors say was removed, by evidence id
+	next    map[string][]string // the bundles that name one as the bundle before
 }
 
-func (v *verifier) found(problem, evidenceID, part, detail string, args ...any) {
+func (v *verifier) find(problem, evidenceID, part, detail string, args ...any) {
 	v.report.Findings = append(v.report.Findings, Finding{problem, evidenceID, part, fmt.Sprintf(detail, args...)})
 }
 
-// walk follows the chain down from a link, to its first bundle, to one that
-// cannot be followed, or to one that an earlier walk checked. by is who names the
+// follow checks a chain from a link on: down to its first bundle, to one beyond which
+// it cannot be followed, or to one that was checked before. namedBy says what names the
 // first link.
-func (v *verifier) walk(at Link, by string) error {
+func (v *verifier) follow(at Link, namedBy string) error {
 	var after Manifest // the bundle that names at
-	here := map[string]bool{}
+	passed := map[string]bool{}
 	for at.EvidenceID != "" {
-		by := cmp.Or(after.EvidenceID, by)
-		if here[at.EvidenceID] {
-			v.found(BundleReordered, at.EvidenceID, "", "%s names it as the bundle before, and it comes after", by)
+		by := cmp.Or(after.EvidenceID, namedBy)
+		if passed[at.EvidenceID] {
+			v.find(BundleReordered, at.EvidenceID, "", "%s names it as the bundle before, and it comes after", by)
 			return nil
 		}
-		if v.seen[at.EvidenceID] {
+		if v.checked[at.EvidenceID] {
 			return nil
 		}
-		here[at.EvidenceID], v.seen[at.EvidenceID] = true, true
+		passed[at.EvidenceID], v.checked[at.EvidenceID] = true, true
 		if c, ok := v.cut[at.EvidenceID]; ok {
 			if at.SHA256 != "" && at.SHA256 != c.ManifestSHA256 {
-				v.found(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest was %s when retention removed it, %s says %s", c.ManifestSHA256, by, at.SHA256)
+				v.find(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest was %s when retention removed it, %s says %s", c.ManifestSHA256, by, at.SHA256)
 			}
 			after = Manifest{EvidenceID: at.EvidenceID, LeaseToken: c.LeaseToken}
 			at = Link{c.PreviousEvidenceID, c.PreviousManifestSHA256}
 			continue
 		}
-		raw, err := v.r.Manifest(v.ctx, at.EvidenceID)
+		m, problem, err := v.manifest(at, by, at.SHA256 != "")
 		switch {
-		case errors.Is(err, ErrNotFound):
-			v.found(BundleMissing, at.EvidenceID, "", "%s names it, and it is not there", by)
-			return nil
-		case errors.Is(err, ErrDamaged):
-			v.found(BundleChanged, at.EvidenceID, "", "%v", err)
-			return nil
 		case err != nil:
 			return err
-		}
-		m, err := Decode(at.EvidenceID, raw)
-		if sum := sha256Hex(raw); at.SHA256 != "" && sum != at.SHA256 {
-			v.found(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest is %s, %s says %s", sum, by, at.SHA256)
-		} else if err != nil {
-			v.found(BundleChanged, at.EvidenceID, "", "%v", err)
-		}
-		switch {
-		case err != nil && m.EvidenceID != "":
-			v.found(BundleReordered, at.EvidenceID, "", "the manifest of %s stands in its place", clip(m.EvidenceID, 140))
+		case errors.Is(problem, ErrNotFound):
+			v.find(BundleMissing, at.EvidenceID, "", "%s names it, and it is not there", by)
 			return nil
-		case err != nil:
+		case problem != nil && m.EvidenceID != "":
+			v.find(BundleReordered, at.EvidenceID, "", "the manifest of %s stands in its place", shortID(m.EvidenceID))
+			return nil
+		case problem != nil:
 			return nil //nolint:nilerr // it is a finding of the report
-		case m.ProfileID != v.report.ProfileID:
-			v.found(BundleReordered, m.EvidenceID, "", "it is evidence of profile %s", clip(m.ProfileID, 140))
-		case after.EvidenceID != "" && m.LeaseToken > after.LeaseToken:
-			v.found(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle after it, %s, has %d", m.LeaseToken, after.EvidenceID, after.LeaseToken)
 		}
-		if err := v.parts(m); err != nil {
+		if err := v.bundle(m, after); err != nil {
 			return err
-		}
-		for _, p := range m.Pictures {
-			if err := v.picture(p, m); err != nil {
-				return err
-			}
-		}
-		if !m.IsAnchor() {
-			v.after[m.PreviousEvidenceID] = append(v.after[m.PreviousEvidenceID], m.EvidenceID)
 		}
 		at, after = m.previous(), m
 	}
 	return nil
 }
 
-// picture checks one that a bundle names, or that is listed and no bundle names.
-func (v *verifier) picture(p Picture, by Manifest) error {
-	if v.seen[p.EvidenceID] {
-		return nil
-	}
-	v.seen[p.EvidenceID] = true
-	named := by.EvidenceID != ""
-	raw, err := v.r.Manifest(v.ctx, p.EvidenceID)
+// manifest reads the manifest of a bundle. problem is ErrNotFound or ErrDamaged where
+// there is none that can be trusted; damage is in the findings then, and m is what could
+// be read. With compare, a hash other than that of the link is a finding, too; by says
+// what names the link.
+func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, problem, err error) {
+	raw, err := v.r.Manifest(v.ctx, at.EvidenceID)
 	switch {
-	case errors.Is(err, ErrNotFound) && !named:
-		return nil // its session ended meanwhile, and took it along
 	case errors.Is(err, ErrNotFound):
-		v.found(BundleMissing, p.EvidenceID, "", "%s names it as a picture, and it is not there", by.EvidenceID)
-		return nil
+		return m, err, nil
 	case errors.Is(err, ErrDamaged):
-		v.found(BundleChanged, p.EvidenceID, "", "%v", err)
-		return nil
+		v.find(BundleChanged, at.EvidenceID, "", "%v", err)
+		return m, err, nil
 	case err != nil:
-		return err
+		return m, nil, err
 	}
-	m, err := Decode(p.EvidenceID, raw)
-	switch sum := sha256Hex(raw); {
-	case named && sum != p.ManifestSHA256:
-		v.found(BundleChanged, p.EvidenceID, "", "SHA-256 of the manifest is %s, %s says %s", sum, by.EvidenceID, p.ManifestSHA256)
-	case err != nil:
-		v.found(BundleChanged, p.EvidenceID, "", "%v", err)
+	m, problem = Decode(at.EvidenceID, raw)
+	if sum := sha256Hex(raw); compare && sum != at.SHA256 {
+		v.find(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest is %s, %s says %s", sum, by, at.SHA256)
+	} else if problem != nil {
+		v.find(BundleChanged, at.EvidenceID, "", "%v", problem)
 	}
-	switch {
-	case err != nil:
-		return nil //nolint:nilerr // it is a finding of the report
-	case !m.IsPicture() || m.ProfileID != v.report.ProfileID:
-		v.found(BundleReordered, m.EvidenceID, "", "it is no picture of this profile")
-	case named && m.LeaseToken > by.LeaseToken:
-		v.found(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle that names it, %s, has %d", m.LeaseToken, by.EvidenceID, by.LeaseToken)
-	}
-	err = v.parts(m)
-	if errors.Is(err, ErrNotFound) && !named {
-		return nil
-	}
-	return err
+	return m, problem, nil
 }
 
+// bundle checks what a bundle in the chain says and holds. after is the one that names
+// it; zero for the first of a chain.
+func (v *verifier) bundle(m, after Manifest) error {
+	switch {
+	case m.ProfileID != v.report.ProfileID:
+		v.find(BundleReordered, m.EvidenceID, "", "it is evidence of profile %s", shortID(m.ProfileID))
+	case after.EvidenceID != "" && m.LeaseToken > after.LeaseToken:
+		v.find(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle after it, %s, has %d", m.LeaseToken, after.EvidenceID, after.LeaseToken)
+	}
+	if err := v.parts(m); err != nil {
+		return err
+	}
+	for _, p := range m.Pictures {
+		if err := v.picture(p, m); err != nil {
+			return err
+		}
+	}
+	if !m.IsAnchor() {
+		v.next[m.PreviousEvidenceID] = append(v.next[m.PreviousEvidenceID], m.EvidenceID)
+	}
+	return nil
+}
+
+// picture checks a picture. by is the bundle that names it; zero for one that is listed
+// and that no bundle names.
+func (v *verifier) picture(p Picture, by Manifest) error {
+	if v.checked[p.EvidenceID] {
+		return nil
+	}
+	v.checked[p.EvidenceID] = true
+	named := by.EvidenceID != ""
+	m, problem, err := v.manifest(Link{p.EvidenceID, p.ManifestSHA256}, by.EvidenceID, named)
+	switch {
+	case err != nil:
+		return err
+	case errors.Is(problem, ErrNotFound) && named:
+		v.find(BundleMissing, p.EvidenceID, "", "%s names it as a picture, and it is not there", by.EvidenceID)
+		return nil
+	case problem != nil:
+		// Damage is a finding of the report. A picture that nobody names and that
+		// is not there was removed with its session since it was listed.
+		return nil //nolint:nilerr
+	case !m.IsPicture() || m.ProfileID != v.report.ProfileID:
+		v.find(BundleReordered, m.EvidenceID, "", "it is no picture of this profile")
+	case named && m.LeaseToken > by.LeaseToken:
+		v.find(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle that names it, %s, has %d", m.LeaseToken, by.EvidenceID, by.LeaseToken)
+	}
+	return v.parts(m)
+}
+
+// parts compares the parts of a bundle with what its manifest says.
 func (v *verifier) parts(m Manifest) error {
 	v.report.Bundles++
 	for _, p := range m.Parts {
@@ -260,9 +263,9 @@ func (v *verifier) parts(m Manifest) error {
 		v.report.Parts++
 		switch err := checkPart(v.ctx, v.r, m.EvidenceID, p); {
 		case errors.Is(err, ErrNotFound):
-			v.found(PartMissing, m.EvidenceID, p.Name, "%v", err)
+			v.find(PartMissing, m.EvidenceID, p.Name, "%v", err)
 		case errors.Is(err, ErrDamaged):
-			v.found(PartChanged, m.EvidenceID, p.Name, "%v", err)
+			v.find(PartChanged, m.EvidenceID, p.Name, "%v", err)
 		case err != nil:
 			return err
 		}
@@ -270,42 +273,43 @@ func (v *verifier) parts(m Manifest) error {
 	return nil
 }
 
-// anchors checks the chain of the anchors, the newest first, and takes over what
-// those say that are whole.
+// unlinked checks the bundles to which the head did not lead.
+func (v *verifier) unlinked(chain []Manifest) error {
+	for _, m := range chain {
+		if _, cut := v.cut[m.EvidenceID]; cut || v.checked[m.EvidenceID] {
+			continue // one that was cut and is still there is about to be removed
+		}
+		v.report.Unlinked = append(v.report.Unlinked, m.EvidenceID)
+		if err := v.follow(Link{EvidenceID: m.EvidenceID}, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// anchors checks the chain of the anchors, the newest first, and takes over what the
+// undamaged ones say.
 func (v *verifier) anchors(anchors []Manifest) error {
 	for _, m := range anchors {
-		if err := v.walk(Link{EvidenceID: m.EvidenceID}, ""); err != nil {
+		if err := v.follow(Link{EvidenceID: m.EvidenceID}, ""); err != nil {
 			return err
 		}
 	}
 	var off CutOff
 	for _, m := range anchors {
 		if slices.ContainsFunc(v.report.Findings, func(f Finding) bool { return f.EvidenceID == m.EvidenceID }) {
-			continue // what it says is worth nothing
+			continue // a damaged anchor proves nothing
 		}
 		list, err := readAnchor(v.ctx, v.r, m)
 		switch {
 		case errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged):
-			v.found(PartChanged, m.EvidenceID, AnchorPart, "%v", err)
+			v.find(PartChanged, m.EvidenceID, AnchorPart, "%v", err)
 			continue
 		case err != nil:
 			return err
 		}
 		off.Anchors = append(off.Anchors, m.EvidenceID)
-		for _, c := range list.Cut {
-			if _, twice := v.cut[c.EvidenceID]; twice {
-				continue // two launchers did it, or one in two rounds
-			}
-			v.cut[c.EvidenceID] = c
-			off.Bundles++
-			off.Bytes += c.Bytes
-			if c.At.After(off.Newest) {
-				off.Newest = c.At
-			}
-			if age := m.At.Sub(c.At); c.Why == CutAge && age.Seconds() <= list.MaxAgeSeconds {
-				v.found(RetentionWrong, m.EvidenceID, "", "it says that %s was removed for its age, which was %v of %vs then", clip(c.EvidenceID, 140), age, list.MaxAgeSeconds)
-			}
-		}
+		v.takeCuts(m, list, &off)
 	}
 	if len(off.Anchors) > 0 {
 		v.report.CutOff = &off
@@ -313,25 +317,44 @@ func (v *verifier) anchors(anchors []Manifest) error {
 	return nil
 }
 
-// whatStayed finds bundles older than one that is said to have been cut off:
-// retention goes from the old end.
-func (v *verifier) whatStayed(list []Manifest) {
+// takeCuts takes over what an anchor says was removed, and adds it to the sum.
+func (v *verifier) takeCuts(anchor Manifest, list AnchorList, off *CutOff) {
+	for _, c := range list.Cut {
+		if _, known := v.cut[c.EvidenceID]; known {
+			continue // two launchers removed it, or one in two rounds
+		}
+		v.cut[c.EvidenceID] = c
+		off.Bundles++
+		off.Bytes += c.Bytes
+		if c.At.After(off.Newest) {
+			off.Newest = c.At
+		}
+		if age := anchor.At.Sub(c.At); c.Why == CutAge && age.Seconds() <= list.MaxAgeSeconds {
+			v.find(RetentionWrong, anchor.EvidenceID, "", "it says that %s was removed for its age, which was %v of %vs then", shortID(c.EvidenceID), age, list.MaxAgeSeconds)
+		}
+	}
+}
+
+// checkCutOrder finds a bundle that is older than one which anchors say was removed:
+// retention removes the oldest first.
+func (v *verifier) checkCutOrder(chain []Manifest) {
 	var newest Cut
 	for _, c := range v.cut {
 		if c.LeaseToken > newest.LeaseToken {
 			newest = c
 		}
 	}
-	for _, m := range list {
-		if _, gone := v.cut[m.EvidenceID]; !gone && m.LeaseToken < newest.LeaseToken {
-			v.found(RetentionWrong, newest.EvidenceID, "", "an anchor says that retention removed it, and the older %s is still there: retention removes the oldest first", m.EvidenceID)
+	for _, m := range chain {
+		if _, cut := v.cut[m.EvidenceID]; !cut && m.LeaseToken < newest.LeaseToken {
+			v.find(RetentionWrong, newest.EvidenceID, "", "an anchor says that retention removed it, and the older %s is still there: retention removes the oldest first", m.EvidenceID)
 			return
 		}
 	}
 }
 
+// forks reports the bundles that more than one names as the bundle before.
 func (v *verifier) forks() {
-	for previous, bundles := range v.after {
+	for previous, bundles := range v.next {
 		if len(bundles) > 1 {
 			slices.Sort(bundles)
 			v.report.Forks = append(v.report.Forks, Fork{previous, bundles})

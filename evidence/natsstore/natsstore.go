@@ -1,8 +1,8 @@
 // Package natsstore keeps evidence in a NATS Object Store.
 //
-// The bucket holds one object per part, <profile key>/<evidence id>/<part>, one
-// for the manifest, and a link named by the evidence id alone that points at the
-// manifest. The link is written last: without it a bundle is not there.
+// The bucket holds one object per part, <profile key>/<evidence id>/<part>, one for the
+// manifest, and a link to the manifest that is named by the evidence id alone. The link
+// is written last: without it readers do not see a bundle.
 package natsstore
 
 import (
@@ -26,14 +26,14 @@ import (
 // Bucket is the name of the object store.
 const Bucket = "leasehold_evidence"
 
-// Config says how the bucket is made where there is none yet. A bucket that exists
-// is used as it is.
+// Config says how the bucket is made if there is none. A bucket that exists is used as
+// it is.
 type Config struct {
-	Replicas int // 1 where it is zero
+	Replicas int // zero is 1
 }
 
-// Store is an evidence.Store in a bucket. Its methods may be called at the same
-// time; each is bounded by its context alone.
+// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use;
+// each is bounded by its context alone.
 type Store struct {
 	js  jetstream.JetStream
 	cfg Config
@@ -41,13 +41,18 @@ type Store struct {
 
 var _ evidence.Store = (*Store)(nil)
 
-// New returns the store. It asks nothing of the server yet: the bucket is looked
-// up at every call, and made by the first Put, so that neither a server that is
-// away at the start nor a bucket that was lost needs care from the caller.
+// New returns the store. It does not ask the server: the bucket is looked up at every
+// call, and Put makes it if there is none. So the server may be away at the start, and a
+// bucket may be lost, without the caller's doing anything about it.
 func New(js jetstream.JetStream, cfg Config) *Store { return &Store{js: js, cfg: cfg} }
 
-// profileKey is the profile's name in keys, where a dot separates.
+// profileKey is the profile's name in keys, in which dots are separators.
 func profileKey(profileID string) string { return strings.ReplaceAll(profileID, ".", "=2E") }
+
+// folderName is what the names of a bundle's objects begin with.
+func folderName(profileID, evidenceID string) string {
+	return profileKey(profileID) + "/" + evidenceID + "/"
+}
 
 // Put implements evidence.Store.
 func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
@@ -55,7 +60,7 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	fail := func(what string, err error) error {
 		return fmt.Errorf("evidence %s: storing %s: %w", evidenceID, what, err)
 	}
-	bucket, err := s.make(ctx)
+	bucket, err := s.bindOrMake(ctx)
 	if err != nil {
 		return fail("it", err)
 	}
@@ -66,7 +71,7 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	case !bytes.Equal(raw, b.Raw):
 		return fail("it", evidence.ErrConflict)
 	}
-	folder := profileKey(b.Manifest.ProfileID) + "/" + evidenceID + "/"
+	folder := folderName(b.Manifest.ProfileID, evidenceID)
 	for _, p := range b.Manifest.Parts {
 		if p.Missing != "" {
 			continue
@@ -80,8 +85,8 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 		}
 	}
 	info, err := s.put(ctx, bucket, folder+evidence.ManifestName, b.Raw, false)
-	if isMismatch(err) {
-		// Another launcher was first, with the same bundle or with another.
+	if isWrongSequence(err) {
+		// Another launcher was first, with the same bundle or with another one.
 		if raw, getErr := s.object(ctx, bucket, folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, b.Raw) {
 			err = evidence.ErrConflict
 		}
@@ -95,31 +100,24 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	return nil
 }
 
-// chunkSize is that of the object store's other clients.
+// chunkSize is the one that the object store's other clients use.
 const chunkSize = 128 << 10
 
-// put writes an object as the bucket's Put does (ADR-20), with two differences.
-// Each chunk is acknowledged before the next is sent: the library's asynchronous
-// publisher can leave a goroutine behind for good (nats.go 1.55). And the name of
-// the chunks follows from the content, so that what an attempt left half done is
-// replaced by the next, and nothing is done for an object that is there whole. One
-// that is there whole with other content is replaced only if replace says so;
-// otherwise that is ErrConflict.
+// put writes an object as the bucket's Put does (ADR-20), with two differences. Each
+// chunk is acknowledged before the next is sent, since the library's asynchronous
+// publisher can leave a goroutine behind for good (nats.go 1.55). And the name of the
+// chunks follows from the object's name and content, so that a second attempt replaces
+// what the first left half done, and does nothing where the object is complete. A
+// complete object with other content is replaced only with replace; without, put returns
+// ErrConflict.
 func (s *Store) put(ctx context.Context, bucket jetstream.ObjectStore, name string, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
-	sum := sha256.Sum256(content)
-	key := sha256.Sum256(append([]byte(name+"\n"), sum[:]...))
-	info := &jetstream.ObjectInfo{
-		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkSize}},
-		Bucket:     Bucket, NUID: hex.EncodeToString(key[:16]), Size: uint64(len(content)),
-		Chunks: uint32((len(content) + chunkSize - 1) / chunkSize),
-		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
-	}
+	info := describe(name, content)
 	stream, err := s.js.Stream(ctx, streamName)
 	if err != nil {
 		return nil, err
 	}
-	// What is decided below holds for this state of the object, and the write
-	// is refused in any other: a sealed bundle is never written over.
+	// What is decided below holds for this state of the object. The write is refused
+	// in any other, so that a sealed bundle is never overwritten.
 	var seen uint64
 	switch last, err := stream.GetLastMsgForSubject(ctx, metaSubject(name)); {
 	case err == nil:
@@ -129,55 +127,75 @@ func (s *Store) put(ctx context.Context, bucket jetstream.ObjectStore, name stri
 	}
 	old, err := bucket.GetInfo(ctx, name)
 	switch {
-	case err == nil && old.Digest == info.Digest && s.whole(ctx, old) == nil:
+	case err == nil && old.Digest == info.Digest && s.checkChunks(ctx, old) == nil:
 		return old, nil
-	case err == nil && !replace && s.whole(ctx, old) == nil:
+	case err == nil && !replace && s.checkChunks(ctx, old) == nil:
 		return nil, evidence.ErrConflict
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) && !errors.Is(err, jetstream.ErrBadObjectMeta):
 		return nil, err
 	}
-	if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunks(info))); err != nil {
+	if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(info))); err != nil {
 		return nil, err
 	}
-	for chunk := range slices.Chunk(content, chunkSize) {
-		if _, err := s.js.Publish(ctx, chunks(info), chunk); err != nil {
-			return nil, err
-		}
-	}
-	meta, err := json.Marshal(info)
-	if err != nil {
+	if err := s.publish(ctx, info, content, seen); err != nil {
 		return nil, err
 	}
-	msg := nats.NewMsg(metaSubject(name))
-	msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
-	msg.Data = meta
-	if _, err := s.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(seen)); err != nil {
-		return nil, err
-	}
-	if old != nil && old.NUID != info.NUID && plain(old.NUID) {
-		// What it replaced may as well stay, if this does not succeed.
-		_ = stream.Purge(ctx, jetstream.WithPurgeSubject(chunks(old)))
+	if old != nil && old.NUID != info.NUID && isSubjectToken(old.NUID) {
+		// The chunks of what was replaced do no harm if they stay.
+		_ = stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(old)))
 	}
 	return info, nil
 }
 
-// The bucket's stream, and in it the subject of an object's chunks.
+// describe returns the metadata of an object.
+func describe(name string, content []byte) *jetstream.ObjectInfo {
+	sum := sha256.Sum256(content)
+	key := sha256.Sum256(append([]byte(name+"\n"), sum[:]...))
+	return &jetstream.ObjectInfo{
+		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkSize}},
+		Bucket:     Bucket, NUID: hex.EncodeToString(key[:16]), Size: uint64(len(content)),
+		Chunks: uint32((len(content) + chunkSize - 1) / chunkSize),
+		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
+	}
+}
+
+// publish sends an object's chunks, and then its metadata if that still has the sequence
+// that was seen; zero is none.
+func (s *Store) publish(ctx context.Context, info *jetstream.ObjectInfo, content []byte, seen uint64) error {
+	for chunk := range slices.Chunk(content, chunkSize) {
+		if _, err := s.js.Publish(ctx, chunkSubject(info), chunk); err != nil {
+			return err
+		}
+	}
+	meta, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	msg := nats.NewMsg(metaSubject(info.Name))
+	msg.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupSubject)
+	msg.Data = meta
+	_, err = s.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequencePerSubject(seen))
+	return err
+}
+
+// streamName is the bucket's stream.
 const streamName = "OBJ_" + Bucket
 
-// plain tells whether the name of an object's chunks names those alone: what is
-// stored may have been tampered with.
-func plain(nuid string) bool { return nuid != "" && !strings.ContainsAny(nuid, ".*> ") }
-
-// metaSubject is where an object is described.
+// metaSubject is the subject of an object's metadata, and chunkSubject that of its
+// chunks.
 func metaSubject(name string) string {
 	return "$O." + Bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-func chunks(info *jetstream.ObjectInfo) string { return "$O." + Bucket + ".C." + info.NUID }
+func chunkSubject(info *jetstream.ObjectInfo) string { return "$O." + Bucket + ".C." + info.NUID }
 
-// make binds the bucket, or makes it in file storage. Another launcher may be
+// isSubjectToken tells whether the stored name of an object's chunks names a single
+// subject. Who tampered with the store could have made it a wildcard.
+func isSubjectToken(nuid string) bool { return nuid != "" && !strings.ContainsAny(nuid, ".*> ") }
+
+// bindOrMake looks the bucket up, or makes it in file storage. Another launcher may be
 // making it at the same time.
-func (s *Store) make(ctx context.Context) (jetstream.ObjectStore, error) {
+func (s *Store) bindOrMake(ctx context.Context) (jetstream.ObjectStore, error) {
 	for {
 		bucket, err := s.js.ObjectStore(ctx, Bucket)
 		if !errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -192,7 +210,7 @@ func (s *Store) make(ctx context.Context) (jetstream.ObjectStore, error) {
 	}
 }
 
-// bind looks the bucket up; ErrNotFound where there is none.
+// bind looks the bucket up. It returns ErrNotFound if there is none.
 func (s *Store) bind(ctx context.Context) (jetstream.ObjectStore, error) {
 	bucket, err := s.js.ObjectStore(ctx, Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -216,7 +234,7 @@ func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, erro
 
 func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, error) {
 	if !evidence.SafeName(evidenceID) || !evidence.SafeName(name) {
-		// Names come from outside: an overlong one would end the connection.
+		// Names come from outside, and an overlong one would end the connection.
 		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
 	}
 	content, err := s.get(ctx, evidenceID, name)
@@ -226,6 +244,7 @@ func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, erro
 	return content, nil
 }
 
+// get reads an object of a bundle, by way of the bundle's link.
 func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error) {
 	bucket, err := s.bind(ctx)
 	if err != nil {
@@ -233,7 +252,7 @@ func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error
 	}
 	link, err := bucket.GetInfo(ctx, evidenceID)
 	if err != nil {
-		return nil, told(err)
+		return nil, translate(err)
 	}
 	folder, ok := folderOf(link)
 	if !ok {
@@ -245,25 +264,25 @@ func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error
 func (s *Store) object(ctx context.Context, bucket jetstream.ObjectStore, name string) ([]byte, error) {
 	info, err := bucket.GetInfo(ctx, name)
 	if err != nil {
-		return nil, told(err)
+		return nil, translate(err)
 	}
-	// A reader would wait for chunks that are gone until its time is up.
-	if err := s.whole(ctx, info); err != nil {
+	// GetBytes would wait until its time is up for chunks that are gone.
+	if err := s.checkChunks(ctx, info); err != nil {
 		return nil, err
 	}
 	content, err := bucket.GetBytes(ctx, name)
-	return content, told(err)
+	return content, translate(err)
 }
 
-// isMismatch tells whether the server refused a write because the object is not
-// as it was seen.
-func isMismatch(err error) bool {
+// isWrongSequence tells whether the server refused a write because the object is not as
+// it was seen.
+func isWrongSequence(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }
 
-// told translates what the server says about an object.
-func told(err error) error {
+// translate returns evidence's error for what the server says about an object.
+func translate(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrObjectNotFound):
 		return evidence.ErrNotFound
@@ -273,26 +292,27 @@ func told(err error) error {
 	return err
 }
 
-// folderOf returns "<profile key>/<evidence id>/" from a bundle's link.
-func folderOf(info *jetstream.ObjectInfo) (string, bool) {
+// folderOf returns the folderName of the bundle of a link. ok is false for an object that
+// is not a bundle's link.
+func folderOf(info *jetstream.ObjectInfo) (folder string, ok bool) {
 	if info.Opts == nil || info.Opts.Link == nil {
 		return "", false
 	}
-	folder, ok := strings.CutSuffix(info.Opts.Link.Name, evidence.ManifestName)
+	folder, ok = strings.CutSuffix(info.Opts.Link.Name, evidence.ManifestName)
 	return folder, ok && strings.HasSuffix(folder, "/"+info.Name+"/")
 }
 
-// whole returns ErrDamaged where chunks of an object are gone.
-func (s *Store) whole(ctx context.Context, info *jetstream.ObjectInfo) error {
+// checkChunks returns ErrDamaged where chunks of an object are gone.
+func (s *Store) checkChunks(ctx context.Context, info *jetstream.ObjectInfo) error {
 	stream, err := s.js.Stream(ctx, streamName)
 	if err != nil {
 		return err
 	}
-	state, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunks(info)))
+	state, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunkSubject(info)))
 	if err != nil {
 		return err
 	}
-	if have := state.State.Subjects[chunks(info)]; have != uint64(info.Chunks) {
+	if have := state.State.Subjects[chunkSubject(info)]; have != uint64(info.Chunks) {
 		return fmt.Errorf("%w: %d of %d chunks are there", evidence.ErrDamaged, have, info.Chunks)
 	}
 	return nil
@@ -322,7 +342,7 @@ func (s *Store) list(ctx context.Context, profileID string) ([]evidence.Manifest
 	}
 	for _, o := range objects {
 		folder, ok := folderOf(o)
-		if !ok || profileID != "" && folder != profileKey(profileID)+"/"+o.Name+"/" {
+		if !ok || profileID != "" && folder != folderName(profileID, o.Name) {
 			continue
 		}
 		raw, err := s.get(ctx, o.Name, evidence.ManifestName)
@@ -340,8 +360,8 @@ func (s *Store) list(ctx context.Context, profileID string) ([]evidence.Manifest
 	return list, nil
 }
 
-// Delete implements evidence.Store. Nothing is left of the objects, neither
-// their chunks nor the marks that the bucket's own Delete leaves.
+// Delete implements evidence.Store. Nothing is left of the objects: neither their chunks
+// nor the markers that the bucket's own Delete leaves.
 func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
 	if err := s.delete(ctx, m); err != nil {
 		return fmt.Errorf("evidence %.140s: removing it: %w", m.EvidenceID, err)
@@ -364,7 +384,7 @@ func (s *Store) delete(ctx context.Context, m evidence.Manifest) error {
 	if err != nil {
 		return err
 	}
-	folder := profileKey(m.ProfileID) + "/" + m.EvidenceID + "/"
+	folder := folderName(m.ProfileID, m.EvidenceID)
 	names := []string{}
 	for _, p := range m.Parts {
 		if p.Missing == "" {
@@ -379,8 +399,8 @@ func (s *Store) delete(ctx context.Context, m evidence.Manifest) error {
 		case err != nil && !errors.Is(err, jetstream.ErrBadObjectMeta):
 			return err
 		}
-		if info != nil && plain(info.NUID) {
-			if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunks(info))); err != nil {
+		if info != nil && isSubjectToken(info.NUID) {
+			if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(info))); err != nil {
 				return err
 			}
 		}

@@ -79,7 +79,7 @@ func (b bounded) Part(ctx context.Context, evidenceID, name string) ([]byte, err
 	return b.Store.Part(ctx, evidenceID, name)
 }
 
-// damage harms objects by the bucket's own subjects.
+// damage changes objects by way of the bucket's own subjects.
 func damage(js jetstream.JetStream) storetest.Damage {
 	must := func(t *testing.T, err error) {
 		t.Helper()
@@ -94,8 +94,8 @@ func damage(js jetstream.JetStream) storetest.Damage {
 		return b
 	}
 	return storetest.Damage{
-		// A chunk with other content takes the place of those that were
-		// there, and the object's meta is left as it is.
+		// The chunks are replaced by some with other content, and the object's
+		// metadata stays as it is.
 		Change: func(t *testing.T, profileID, evidenceID, name string) {
 			b := bucket(t)
 			object := profileID + "/" + evidenceID + "/" + name
@@ -121,7 +121,7 @@ func damage(js jetstream.JetStream) storetest.Damage {
 		},
 		Swap: func(t *testing.T, profileID, one, other string) {
 			b := bucket(t)
-			// Each object's name gets the other's chunks.
+			// The name of each object gets the chunks of the other.
 			rename := func(info *jetstream.ObjectInfo, name string) {
 				info.Name = name
 				meta, err := json.Marshal(info)
@@ -150,7 +150,7 @@ func damage(js jetstream.JetStream) storetest.Damage {
 
 func TestStore(t *testing.T) { storetest.Run(t, open) }
 
-// The layout is known to others: names of objects, and file storage.
+// Others depend on the layout: the names of objects, and file storage.
 func TestLayout(t *testing.T) {
 	_, js := connect(t, start(t, t.TempDir()))
 	s := natsstore.New(js, natsstore.Config{})
@@ -210,7 +210,7 @@ func TestLostChunksAreDamage(t *testing.T) {
 			t.Errorf("with %d chunks left: %+v, %v", keep, r, err)
 		}
 	}
-	// Storing it again mends it.
+	// Storing it again repairs it.
 	if err := s.Put(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestLostChunksAreDamage(t *testing.T) {
 	}
 }
 
-// A bundle of which the link was never written is not there, and can be stored.
+// A bundle whose link was never written is not seen by readers, and can be stored again.
 func TestHalfStoredBundle(t *testing.T) {
 	_, js := connect(t, start(t, t.TempDir()))
 	s := natsstore.New(js, natsstore.Config{})
@@ -249,7 +249,7 @@ func TestHalfStoredBundle(t *testing.T) {
 	}
 }
 
-// Launchers that start together make one bucket.
+// Launchers that start at the same time make one bucket.
 func TestBucketIsMadeOnce(t *testing.T) {
 	srv := start(t, t.TempDir())
 	var all sync.WaitGroup

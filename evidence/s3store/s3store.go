@@ -1,15 +1,16 @@
-// Package s3store keeps evidence in a bucket of Amazon S3 or of a server that
-// speaks the same protocol.
+// Package s3store keeps evidence in a bucket of Amazon S3 or of a server that speaks the
+// same protocol.
 //
-// The bucket holds, under the prefix, one object per part and one for the
-// manifest, bundles/<evidence id>/<name>, and an empty object
-// profiles/<profile id>/<evidence id>, by which a profile's bundles are listed.
-// The manifest is written last: without it a bundle is not there. No object is
-// written over blindly: each write is conditional on what was there.
+// The bucket holds, under the prefix, one object per part and one for the manifest,
+// bundles/<evidence id>/<name>, and an empty object profiles/<profile id>/<evidence id>,
+// by which a profile's bundles are listed. The manifest is written last: without it
+// readers do not see a bundle. Each write is conditional on what was there before, so
+// that no object is overwritten by accident.
 package s3store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,8 +29,8 @@ import (
 	"leasehold/evidence"
 )
 
-// Store is an evidence.Store in a bucket. Its methods may be called at the same
-// time; each is bounded by its context.
+// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use;
+// each is bounded by its context.
 type Store struct {
 	cfg       Config
 	client    *minio.Client
@@ -39,19 +40,19 @@ type Store struct {
 
 var _ evidence.Store = (*Store)(nil)
 
-// ErrUnfit says that the bucket cannot be used as it is, and that waiting would
-// not help: no or wrong credentials, no such bucket, or a server that ignores
-// conditions. The error around it says which.
+// ErrUnfit says that the bucket cannot be used as it is, and that waiting would not
+// help: the credentials are missing or wrong, there is no such bucket, or the server
+// ignores conditions. The error around it says which.
 var ErrUnfit = errors.New("the S3 bucket cannot be used")
 
-// answerTimeout bounds the wait for the first byte of an answer, so that a
-// server which accepts and says nothing does not use up the caller's time.
+// answerTimeout bounds the wait for the first byte of an answer, so that a server which
+// accepts requests and does not answer does not use up the caller's time.
 const answerTimeout = 30 * time.Second
 
-// Open returns the store. It asks nothing of the server: Check does. The
-// credentials are those of the AWS tools: the variables AWS_ACCESS_KEY_ID and
-// AWS_SECRET_ACCESS_KEY, the files ~/.aws/config and ~/.aws/credentials with
-// AWS_PROFILE, the role of the machine (not with AWS_EC2_METADATA_DISABLED=true).
+// Open returns the store. It does not ask the server; Check does. The credentials are
+// found where the AWS tools find theirs: in the variables AWS_ACCESS_KEY_ID and
+// AWS_SECRET_ACCESS_KEY, in the files ~/.aws/config and ~/.aws/credentials with
+// AWS_PROFILE, or in the role of the machine (unless AWS_EC2_METADATA_DISABLED=true).
 func Open(cfg Config) (*Store, error) {
 	providers := []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
 	if os.Getenv("AWS_EC2_METADATA_DISABLED") != "true" {
@@ -65,33 +66,29 @@ func Open(cfg Config) (*Store, error) {
 	transport.ResponseHeaderTimeout = answerTimeout
 	options := &minio.Options{
 		Creds: creds, Secure: !cfg.Insecure, Region: cfg.Region, Transport: transport,
-		// A bundle that cannot be stored now waits in the spool: its next
-		// attempt is the retry that counts.
+		// A few: a bundle that cannot be stored now waits in the spool, and is
+		// tried again from there.
 		MaxRetries: 3,
 	}
 	if cfg.PathStyle {
 		options.BucketLookup = minio.BucketLookupPath
 	}
-	where := cfg.Endpoint
-	if where == "" {
-		where = amazon
-	}
-	client, err := minio.New(where, options)
+	client, err := minio.New(cmp.Or(cfg.Endpoint, amazon), options)
 	if err != nil {
 		return nil, fmt.Errorf("evidence store %s: %w", cfg, err)
 	}
 	return &Store{cfg: cfg, client: client, transport: transport, creds: creds}, nil
 }
 
-// Close gives idle connections up.
+// Close closes idle connections.
 func (s *Store) Close() { s.transport.CloseIdleConnections() }
 
-// formatKey is an object that every store of ours has; writing it is how Check
-// learns what it may do.
+// formatKey is an object that every store has. Check writes it to learn what the
+// credentials and the server allow.
 const formatKey = "leasehold-evidence.json"
 
-// Check finds out what can be known before the first bundle. ErrUnfit where it is
-// for a person to mend; another error where the server cannot be reached now.
+// Check finds out whether bundles can be stored. It returns ErrUnfit for what a person
+// has to change, and another error where the server cannot be reached now.
 func (s *Store) Check(ctx context.Context) error {
 	value, err := s.creds.GetWithContext(s.client.CredContext())
 	if err != nil || value.AccessKeyID == "" || value.SecretAccessKey == "" {
@@ -99,27 +96,28 @@ func (s *Store) Check(ctx context.Context) error {
 	}
 	for objects := range s.client.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: s.cfg.Prefix, MaxKeys: 1}) {
 		if objects.Err != nil {
-			return s.unfit("list it", objects.Err)
+			return s.checkError("list it", objects.Err)
 		}
 		break
 	}
 	content := []byte(`{"format":1}` + "\n")
-	if _, err := s.write(ctx, formatKey, content, ""); err != nil && !exists(err) {
-		return s.unfit("write to it", err)
+	if _, err := s.write(ctx, formatKey, content, ""); err != nil && !isRefused(err) {
+		return s.checkError("write to it", err)
 	}
 	switch _, err := s.write(ctx, formatKey, content, ""); {
-	case exists(err):
+	case isRefused(err):
 		return nil
 	case err != nil:
-		return s.unfit("write to it", err)
+		return s.checkError("write to it", err)
 	}
 	return fmt.Errorf("evidence store %s: %w: the server ignores If-None-Match, so that a sealed bundle could be written over: use one that knows conditional writes", s.cfg, ErrUnfit)
 }
 
-// unfit tells what is for a person to mend from what passes.
-func (s *Store) unfit(what string, err error) error {
+// checkError returns ErrUnfit with a hint for what a person has to change; an error that
+// may pass stays as it is. action is what failed.
+func (s *Store) checkError(action string, err error) error {
 	var hint string
-	switch response := answer(err); {
+	switch response := errorResponse(err); {
 	case response.Code == "NoSuchBucket":
 		hint = "there is no such bucket: create it first"
 	case response.Code == "InvalidAccessKeyId", response.Code == "XAdminUserNotFound": // Amazon's, Versity's
@@ -129,26 +127,31 @@ func (s *Store) unfit(what string, err error) error {
 	case response.Code == "AuthorizationHeaderMalformed":
 		hint = "is region= in the URL that of the bucket?"
 	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
-		hint = "the credentials may not " + what
+		hint = "the credentials may not " + action
 	default:
 		return fmt.Errorf("evidence store %s: %w", s.cfg, err)
 	}
 	return fmt.Errorf("evidence store %s: %w: %s: %w", s.cfg, ErrUnfit, hint, err)
 }
 
-func answer(err error) minio.ErrorResponse {
+// errorResponse returns the server's answer in an error; zero where there is none.
+func errorResponse(err error) minio.ErrorResponse {
 	var response minio.ErrorResponse
 	errors.As(err, &response)
 	return response
 }
 
-// exists tells whether a conditional write was refused: what was to be new is
-// there, or what was to be replaced has changed.
-func exists(err error) bool { return answer(err).StatusCode == http.StatusPreconditionFailed }
+// isRefused tells whether the condition of a write did not hold: what was to be new
+// exists, or what was to be replaced has changed.
+func isRefused(err error) bool { return errorResponse(err).StatusCode == http.StatusPreconditionFailed }
 
-func bundle(evidenceID, name string) string { return path.Join("bundles", evidenceID, name) }
+// fileKey is the key of a bundle's manifest or part, below the prefix.
+func fileKey(evidenceID, name string) string { return path.Join("bundles", evidenceID, name) }
 
-func marker(profileID, evidenceID string) string { return path.Join("profiles", profileID, evidenceID) }
+// listKey is the key by which a bundle is listed, below the prefix.
+func listKey(profileID, evidenceID string) string {
+	return path.Join("profiles", profileID, evidenceID)
+}
 
 // Put implements evidence.Store.
 func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
@@ -156,7 +159,7 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	fail := func(what string, err error) error {
 		return fmt.Errorf("evidence %s: storing %s: %w", evidenceID, what, err)
 	}
-	switch raw, err := s.get(ctx, bundle(evidenceID, evidence.ManifestName)); {
+	switch raw, err := s.get(ctx, fileKey(evidenceID, evidence.ManifestName)); {
 	case errors.Is(err, evidence.ErrNotFound):
 	case err != nil:
 		return fail("it", err)
@@ -171,16 +174,16 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 		if err != nil {
 			return err
 		}
-		if err := s.put(ctx, bundle(evidenceID, p.Name), content); err != nil {
+		if err := s.put(ctx, fileKey(evidenceID, p.Name), content); err != nil {
 			return fail("part "+p.Name, err)
 		}
 	}
-	if _, err := s.write(ctx, marker(b.Manifest.ProfileID, evidenceID), nil, ""); err != nil && !exists(err) {
+	if _, err := s.write(ctx, listKey(b.Manifest.ProfileID, evidenceID), nil, ""); err != nil && !isRefused(err) {
 		return fail("its place in the list", err)
 	}
-	_, err := s.write(ctx, bundle(evidenceID, evidence.ManifestName), b.Raw, "")
-	if exists(err) {
-		raw, getErr := s.get(ctx, bundle(evidenceID, evidence.ManifestName))
+	_, err := s.write(ctx, fileKey(evidenceID, evidence.ManifestName), b.Raw, "")
+	if isRefused(err) {
+		raw, getErr := s.get(ctx, fileKey(evidenceID, evidence.ManifestName))
 		switch {
 		case getErr != nil:
 			return fail("the manifest", getErr)
@@ -195,11 +198,11 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	return nil
 }
 
-// put makes a part's object hold the content: it writes a new one, or puts a
-// damaged or half-made one right, if nobody else does so at the same time.
+// put stores a part's content. It writes a new object, or replaces a damaged one; where
+// somebody else changes that at the same time it fails.
 func (s *Store) put(ctx context.Context, key string, content []byte) error {
 	_, err := s.write(ctx, key, content, "")
-	if !exists(err) {
+	if !isRefused(err) {
 		return err
 	}
 	have, etag, err := s.read(ctx, key)
@@ -213,7 +216,8 @@ func (s *Store) put(ctx context.Context, key string, content []byte) error {
 	return err
 }
 
-// write makes an object where there is none, or replaces the one with this etag.
+// write creates an object, or with an etag replaces the object that has it. isRefused
+// tells of the error whether there was an object already, or another one.
 func (s *Store) write(ctx context.Context, key string, content []byte, etag string) (minio.UploadInfo, error) {
 	options := minio.PutObjectOptions{
 		ContentType: "application/octet-stream", DisableMultipart: true, SendContentMd5: true,
@@ -228,7 +232,7 @@ func (s *Store) write(ctx context.Context, key string, content []byte, etag stri
 
 // Manifest implements evidence.Reader.
 func (s *Store) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
-	return s.named(ctx, evidenceID, evidence.ManifestName)
+	return s.file(ctx, evidenceID, evidence.ManifestName)
 }
 
 // Part implements evidence.Reader.
@@ -236,13 +240,13 @@ func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, erro
 	if name == evidence.ManifestName {
 		return nil, fmt.Errorf("evidence %.140s: part %s: %w", evidenceID, name, evidence.ErrNotFound)
 	}
-	content, err := s.named(ctx, evidenceID, name)
+	content, err := s.file(ctx, evidenceID, name)
 	if err != nil {
 		return nil, err
 	}
-	// A part without its manifest is of a bundle that is half stored.
-	_, err = s.client.StatObject(ctx, s.cfg.Bucket, s.cfg.Prefix+bundle(evidenceID, evidence.ManifestName), minio.StatObjectOptions{})
-	if answer(err).StatusCode == http.StatusNotFound {
+	// A part without a manifest is one of a half-stored bundle.
+	_, err = s.client.StatObject(ctx, s.cfg.Bucket, s.cfg.Prefix+fileKey(evidenceID, evidence.ManifestName), minio.StatObjectOptions{})
+	if errorResponse(err).StatusCode == http.StatusNotFound {
 		err = evidence.ErrNotFound
 	}
 	if err != nil {
@@ -251,11 +255,12 @@ func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, erro
 	return content, nil
 }
 
-func (s *Store) named(ctx context.Context, evidenceID, name string) ([]byte, error) {
+// file reads a bundle's manifest or part.
+func (s *Store) file(ctx context.Context, evidenceID, name string) ([]byte, error) {
 	if !evidence.SafeName(evidenceID) || !evidence.SafeName(name) {
 		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
 	}
-	content, err := s.get(ctx, bundle(evidenceID, name))
+	content, err := s.get(ctx, fileKey(evidenceID, name))
 	if err != nil {
 		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
 	}
@@ -272,21 +277,21 @@ func (s *Store) read(ctx context.Context, key string) (content []byte, etag stri
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() { _ = object.Close() }() // it was only read
+	defer func() { _ = object.Close() }() // what was only read closes without error
 	content, err = io.ReadAll(object)
 	if err == nil {
 		var info minio.ObjectInfo
 		info, err = object.Stat()
 		etag = info.ETag
 	}
-	if answer(err).Code == minio.NoSuchKey {
+	if errorResponse(err).Code == minio.NoSuchKey {
 		return nil, "", evidence.ErrNotFound
 	}
 	return content, etag, err
 }
 
-// readers is how many manifests are fetched at the same time for a list.
-const readers = 8
+// parallelReads is how many manifests are read at the same time for a list.
+const parallelReads = 8
 
 // List implements evidence.Reader.
 func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
@@ -297,20 +302,11 @@ func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest
 	found := make([]*evidence.Manifest, len(ids))
 	failed := make([]error, len(ids))
 	next := make(chan int)
-	var running sync.WaitGroup
-	for range min(readers, len(ids)) {
-		running.Go(func() {
+	var workers sync.WaitGroup
+	for range min(parallelReads, len(ids)) {
+		workers.Go(func() {
 			for i := range next {
-				raw, err := s.Manifest(ctx, ids[i])
-				switch {
-				case errors.Is(err, evidence.ErrNotFound): // half stored, or half removed
-				case err != nil:
-					failed[i] = err
-				default:
-					if m, err := evidence.Decode(ids[i], raw); err == nil && (profileID == "" || m.ProfileID == profileID) {
-						found[i] = &m
-					}
-				}
+				found[i], failed[i] = s.listed(ctx, ids[i], profileID)
 			}
 		})
 	}
@@ -318,7 +314,7 @@ func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest
 		next <- i
 	}
 	close(next)
-	running.Wait()
+	workers.Wait()
 	if err := errors.Join(failed...); err != nil {
 		return nil, err
 	}
@@ -332,7 +328,24 @@ func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest
 	return list, nil
 }
 
-// ids lists the bundles that a profile, or where it is empty any, has.
+// listed returns the manifest of a bundle for a list; nil where the bundle is not one of
+// the profile's, or cannot be decoded, or is half stored or half removed.
+func (s *Store) listed(ctx context.Context, evidenceID, profileID string) (*evidence.Manifest, error) {
+	raw, err := s.Manifest(ctx, evidenceID)
+	if errors.Is(err, evidence.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	m, err := evidence.Decode(evidenceID, raw)
+	if err != nil || profileID != "" && m.ProfileID != profileID {
+		return nil, nil //nolint:nilerr // Verify finds it
+	}
+	return &m, nil
+}
+
+// ids lists the bundles of a profile; with an empty profile id, those of all profiles.
 func (s *Store) ids(ctx context.Context, profileID string) ([]string, error) {
 	if profileID != "" && !evidence.SafeName(profileID) {
 		return nil, nil
@@ -360,9 +373,9 @@ func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
 	if !evidence.SafeName(m.EvidenceID) || !evidence.SafeName(m.ProfileID) {
 		return fail(evidence.ErrNotFound)
 	}
-	manifest := s.cfg.Prefix + bundle(m.EvidenceID, evidence.ManifestName)
+	manifest := s.cfg.Prefix + fileKey(m.EvidenceID, evidence.ManifestName)
 	for object := range s.client.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{
-		Prefix: s.cfg.Prefix + bundle(m.EvidenceID, "") + "/", Recursive: true,
+		Prefix: s.cfg.Prefix + fileKey(m.EvidenceID, "") + "/", Recursive: true,
 	}) {
 		if object.Err != nil {
 			return fail(object.Err)
@@ -373,7 +386,7 @@ func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
 			}
 		}
 	}
-	for _, key := range []string{s.cfg.Prefix + marker(m.ProfileID, m.EvidenceID), manifest} {
+	for _, key := range []string{s.cfg.Prefix + listKey(m.ProfileID, m.EvidenceID), manifest} {
 		if err := s.remove(ctx, key); err != nil {
 			return fail(err)
 		}
@@ -383,7 +396,7 @@ func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
 
 func (s *Store) remove(ctx context.Context, key string) error {
 	err := s.client.RemoveObject(ctx, s.cfg.Bucket, key, minio.RemoveObjectOptions{})
-	if answer(err).Code == minio.NoSuchKey {
+	if errorResponse(err).Code == minio.NoSuchKey {
 		return nil
 	}
 	return err

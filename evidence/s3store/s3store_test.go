@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 60 * time.Second
 
-// credentials makes these, and no others of this machine, those that Open finds.
+// credentials makes Open find these credentials, and none of this machine.
 func credentials(t *testing.T, access, secret string) {
 	home := t.TempDir()
 	for name, value := range map[string]string{
@@ -84,7 +84,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// The layout is known to others.
+// Others depend on the layout.
 func TestLayout(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
 	server := s3test.Start(t)
@@ -109,7 +109,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What is wrong for good is said at the start, and says what to do.
+// What does not pass by itself is reported at the start, with what to do about it.
 func TestCheck(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
 	server := s3test.Start(t)
@@ -155,7 +155,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// A bundle waits in the spool while the server is away or hangs, and goes up
+// A bundle waits in the spool while the server is away or hangs, and is uploaded
 // afterwards as it was sealed, with the same token.
 func TestServerAwayAndSlow(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
@@ -260,8 +260,8 @@ func (c *cutter) allow(bytes int64) {
 	c.left = bytes
 }
 
-// An upload that breaks off, wherever it does, leaves a bundle that nobody sees
-// and that the next upload completes.
+// Wherever an upload breaks off, it leaves a bundle that nobody sees, and that the next
+// upload completes.
 func TestHalfWrittenUpload(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
 	server := s3test.Start(t)
@@ -277,7 +277,7 @@ func TestHalfWrittenUpload(t *testing.T) {
 		cancel()
 		through.Close()
 		if err == nil {
-			break // all of it got through over several connections
+			break // the whole bundle got through, over several connections
 		}
 		broken++
 		if _, err := direct.Manifest(t.Context(), "ev_1"); !errors.Is(err, evidence.ErrNotFound) {
@@ -293,7 +293,7 @@ func TestHalfWrittenUpload(t *testing.T) {
 	if broken == 0 {
 		t.Error("no upload was cut")
 	}
-	// What an earlier attempt could have left under a part's name.
+	// An earlier attempt could have left half a part.
 	half := filepath.Join(server.Root, "p/bundles/ev_1/journal.jsonl")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(half), 0o700), os.WriteFile(half, []byte("{}"), 0o600)); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,5 @@
-// Package storetest is what every evidence.Store is held to.
+// Package storetest has the tests that every evidence.Store must pass, and helpers for
+// tests that need bundles.
 package storetest
 
 import (
@@ -18,7 +19,7 @@ import (
 	"leasehold/evidence"
 )
 
-// Spool opens a spool in a folder of the test's own.
+// Spool opens a spool in a directory of the test's own.
 func Spool(t testing.TB) *evidence.Spool {
 	t.Helper()
 	s, err := evidence.OpenSpool(filepath.Join(t.TempDir(), "spool"))
@@ -28,8 +29,8 @@ func Spool(t testing.TB) *evidence.Spool {
 	return s
 }
 
-// Seal makes a bundle with two parts and a missing one in the spool. Bundles of
-// one profile with rising tokens, each naming the one before, are a chain.
+// Seal makes a bundle in the spool, with two parts and a missing one, and seals it.
+// Bundles of one profile with rising tokens, each naming the one before, are a chain.
 func Seal(t testing.TB, s *evidence.Spool, profileID, evidenceID string, token uint64, previous evidence.Link) (*evidence.Sealed, evidence.Link) {
 	t.Helper()
 	b, err := s.New(evidence.Manifest{
@@ -39,7 +40,7 @@ func Seal(t testing.TB, s *evidence.Spool, profileID, evidenceID string, token u
 	if err != nil {
 		t.Fatal(err)
 	}
-	// More than one chunk of an object store.
+	// It is larger than one chunk of an object store.
 	image := bytes.Repeat([]byte(evidenceID), 300_000/len(evidenceID))
 	if err := errors.Join(
 		b.Add("screenshot-1.jpg", evidence.KindScreenshot, "image/jpeg", image),
@@ -59,160 +60,181 @@ func Seal(t testing.TB, s *evidence.Spool, profileID, evidenceID string, token u
 	return sealed, evidence.Link{EvidenceID: m.EvidenceID, SHA256: sum}
 }
 
-// Damage is how a test harms what a store keeps.
+// Damage is how a test damages what a store keeps, without the store's doing.
 type Damage struct {
-	// Change replaces bytes of a part, or of the manifest, behind the store's
-	// back; Remove removes the part, or with the manifest the bundle.
+	// Change changes a part or the manifest. Remove removes a part; of the manifest
+	// it removes the bundle.
 	Change, Remove func(t *testing.T, profileID, evidenceID, name string)
-	// Swap makes each of two bundles of a profile stand where the other was.
+	// Swap puts each of two bundles of a profile in the place of the other.
 	Swap func(t *testing.T, profileID, a, b string)
 }
 
-// Run holds a store to its contract. open returns an empty one.
+// opener returns an empty store, and how to damage what it keeps.
+type opener = func(t *testing.T) (evidence.Store, Damage)
+
+// Run tests that a store keeps its contract. open returns an empty one.
 func Run(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
-	t.Run("read", func(t *testing.T) {
-		s, _ := open(t)
-		ctx, spool := t.Context(), Spool(t)
-		if list, err := s.List(ctx, "p.1"); err != nil || len(list) != 0 {
-			t.Fatalf("an empty store lists %v, %v", list, err)
-		}
-		if _, err := s.Manifest(ctx, "ev_1"); !errors.Is(err, evidence.ErrNotFound) {
-			t.Fatalf("an empty store's manifest: %v", err)
-		}
-		first, link := Seal(t, spool, "p.1", "ev_1", 1, evidence.Link{})
-		second, _ := Seal(t, spool, "p.1", "ev_2", 2, link)
-		other, _ := Seal(t, spool, "p", "ev_3", 3, evidence.Link{})
-		for _, b := range []*evidence.Sealed{second, first, other, first} {
-			if err := s.Put(ctx, b); err != nil {
-				t.Fatal(err)
-			}
-		}
-		list, err := s.List(ctx, "p.1")
-		if err != nil || len(list) != 2 || list[0].EvidenceID != "ev_2" || list[1].EvidenceID != "ev_1" {
-			t.Errorf("listed %+v, %v; want ev_2, ev_1", list, err)
-		}
-		if raw, err := s.Manifest(ctx, "ev_1"); err != nil || !bytes.Equal(raw, first.Raw) {
-			t.Errorf("the manifest differs, or %v", err)
-		}
-		want, err := first.Part("screenshot-1.jpg")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.Part(ctx, "ev_1", "screenshot-1.jpg"); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("the part differs, or %v", err)
-		}
-		for _, c := range []struct{ evidenceID, name string }{
-			{"ev_1", "dom-1.html"}, {"ev_1", "none"}, {"none", "journal.jsonl"}, {"ev_1", "manifest.json"}, {"", "journal.jsonl"}, {"ev_1", ""},
-			{"..", "ev_1"}, {"ev_1", ".."}, {"ev_1", "../ev_2/journal.jsonl"}, {"p=2E1/ev_1", "journal.jsonl"}, {".", "manifest.json"}, {"ev_1\x00", "x"},
-			{strings.Repeat("e", 5000), "x"}, {"ev_1", strings.Repeat("x", 5000)},
-		} {
-			if b, err := s.Part(ctx, c.evidenceID, c.name); !errors.Is(err, evidence.ErrNotFound) {
-				t.Errorf("part %q of %q: %d bytes, %v; want ErrNotFound", c.name, c.evidenceID, len(b), err)
-			}
-		}
-	})
-	t.Run("conflict", func(t *testing.T) {
-		s, _ := open(t)
-		one, _ := Seal(t, Spool(t), "p", "ev_1", 1, evidence.Link{})
-		two, _ := Seal(t, Spool(t), "p", "ev_1", 2, evidence.Link{})
-		if err := s.Put(t.Context(), one); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Put(t.Context(), two); !errors.Is(err, evidence.ErrConflict) {
-			t.Errorf("another bundle under the same id: %v", err)
-		}
-		if raw, err := s.Manifest(t.Context(), "ev_1"); err != nil || !bytes.Equal(raw, one.Raw) {
-			t.Errorf("the first one did not stay, or %v", err)
-		}
-	})
-	t.Run("race", func(t *testing.T) {
-		s, _ := open(t)
-		spool, twin := Spool(t), Spool(t)
-		one, _ := Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
-		two, _ := Seal(t, twin, "p", "ev_1", 2, evidence.Link{})
-		// Each launcher tries again until it has an answer, as Flush does.
-		store := func(b *evidence.Sealed) error {
-			for {
-				err := s.Put(t.Context(), b)
-				if err == nil || errors.Is(err, evidence.ErrConflict) || t.Context().Err() != nil {
-					return err
-				}
-			}
-		}
-		var errs [2]error
-		var both sync.WaitGroup
-		for i, b := range []*evidence.Sealed{one, two} {
-			both.Go(func() { errs[i] = store(b) })
-		}
-		both.Wait()
-		raw, err := s.Manifest(t.Context(), "ev_1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i, b := range []*evidence.Sealed{one, two} {
-			if won := bytes.Equal(raw, b.Raw); won == errors.Is(errs[i], evidence.ErrConflict) {
-				t.Errorf("bundle %d: stored %v, and Put said %v", i+1, won, errs[i])
-			}
-		}
-	})
-	t.Run("delete", func(t *testing.T) {
-		s, _ := open(t)
-		ctx, spool := t.Context(), Spool(t)
-		one, link := Seal(t, spool, "p.1", "ev_1", 1, evidence.Link{})
-		two, _ := Seal(t, spool, "p.1", "ev_2", 2, link)
-		other, _ := Seal(t, spool, "p", "ev_3", 1, evidence.Link{})
-		if err := s.Delete(ctx, one.Manifest); err != nil {
-			t.Errorf("nothing was deleted from an empty store: %v", err)
-		}
-		for _, b := range []*evidence.Sealed{one, two, other} {
-			if err := s.Put(ctx, b); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if list, err := s.List(ctx, ""); err != nil || len(list) != 3 {
-			t.Errorf("of all profiles: %d bundles, %v", len(list), err)
-		}
-		for range 2 {
-			if err := s.Delete(ctx, one.Manifest); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if list, err := s.List(ctx, ""); err != nil || len(list) != 2 {
-			t.Errorf("after the deletion: %d bundles, %v", len(list), err)
-		}
-		if _, err := s.Manifest(ctx, "ev_1"); !errors.Is(err, evidence.ErrNotFound) {
-			t.Errorf("the deleted manifest: %v", err)
-		}
-		if _, err := s.Part(ctx, "ev_1", "journal.jsonl"); !errors.Is(err, evidence.ErrNotFound) {
-			t.Errorf("a part of the deleted bundle: %v", err)
-		}
-		if b, err := s.Part(ctx, "ev_2", "screenshot-1.jpg"); err != nil || len(b) == 0 {
-			t.Errorf("a part of another bundle: %v", err)
-		}
-		if err := s.Delete(ctx, evidence.Manifest{EvidenceID: "../ev_2", ProfileID: "p.1"}); err == nil {
-			t.Error("a bundle outside of the store can be deleted")
-		}
-	})
-	t.Run("repair", func(t *testing.T) {
-		s, d := open(t)
-		b, head := Seal(t, Spool(t), "p", "ev_1", 1, evidence.Link{})
-		if err := s.Put(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-		d.Remove(t, "p", "ev_1", "journal.jsonl")
-		if err := s.Put(t.Context(), b); err != nil {
-			t.Fatal(err)
-		}
-		if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
-			t.Errorf("after the same bundle was stored again: %+v, %v", r, err)
-		}
-	})
-	t.Run("verify", func(t *testing.T) { verify(t, open) })
-	t.Run("retention", func(t *testing.T) { retention(t, open) })
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, opener)
+	}{
+		{"read", testRead}, {"conflict", testConflict}, {"race", testRace}, {"delete", testDelete}, {"repair", testRepair},
+		{"verify", testVerify}, {"retention", testRetention},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
+	}
 }
 
-// retention cuts a chain of five in two rounds, and then harms what is left.
-func retention(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
+// A store reads what was stored, and finds nothing under any other name.
+func testRead(t *testing.T, open opener) {
+	s, _ := open(t)
+	ctx, spool := t.Context(), Spool(t)
+	if list, err := s.List(ctx, "p.1"); err != nil || len(list) != 0 {
+		t.Fatalf("an empty store lists %v, %v", list, err)
+	}
+	if _, err := s.Manifest(ctx, "ev_1"); !errors.Is(err, evidence.ErrNotFound) {
+		t.Fatalf("an empty store's manifest: %v", err)
+	}
+	first, link := Seal(t, spool, "p.1", "ev_1", 1, evidence.Link{})
+	second, _ := Seal(t, spool, "p.1", "ev_2", 2, link)
+	other, _ := Seal(t, spool, "p", "ev_3", 3, evidence.Link{})
+	for _, b := range []*evidence.Sealed{second, first, other, first} {
+		if err := s.Put(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.List(ctx, "p.1")
+	if err != nil || len(list) != 2 || list[0].EvidenceID != "ev_2" || list[1].EvidenceID != "ev_1" {
+		t.Errorf("listed %+v, %v; want ev_2, ev_1", list, err)
+	}
+	if raw, err := s.Manifest(ctx, "ev_1"); err != nil || !bytes.Equal(raw, first.Raw) {
+		t.Errorf("the manifest differs, or %v", err)
+	}
+	want, err := first.Part("screenshot-1.jpg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Part(ctx, "ev_1", "screenshot-1.jpg"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the part differs, or %v", err)
+	}
+	for _, c := range []struct{ evidenceID, name string }{
+		{"ev_1", "dom-1.html"}, {"ev_1", "none"}, {"none", "journal.jsonl"}, {"ev_1", "manifest.json"}, {"", "journal.jsonl"}, {"ev_1", ""},
+		{"..", "ev_1"}, {"ev_1", ".."}, {"ev_1", "../ev_2/journal.jsonl"}, {"p=2E1/ev_1", "journal.jsonl"}, {".", "manifest.json"}, {"ev_1\x00", "x"},
+		{strings.Repeat("e", 5000), "x"}, {"ev_1", strings.Repeat("x", 5000)},
+	} {
+		if b, err := s.Part(ctx, c.evidenceID, c.name); !errors.Is(err, evidence.ErrNotFound) {
+			t.Errorf("part %q of %q: %d bytes, %v; want ErrNotFound", c.name, c.evidenceID, len(b), err)
+		}
+	}
+}
+
+// Another bundle under the same id is refused.
+func testConflict(t *testing.T, open opener) {
+	s, _ := open(t)
+	one, _ := Seal(t, Spool(t), "p", "ev_1", 1, evidence.Link{})
+	two, _ := Seal(t, Spool(t), "p", "ev_1", 2, evidence.Link{})
+	if err := s.Put(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(t.Context(), two); !errors.Is(err, evidence.ErrConflict) {
+		t.Errorf("another bundle under the same id: %v", err)
+	}
+	if raw, err := s.Manifest(t.Context(), "ev_1"); err != nil || !bytes.Equal(raw, one.Raw) {
+		t.Errorf("the first one did not stay, or %v", err)
+	}
+}
+
+// Of two different bundles that are stored under one id at the same time, one is kept,
+// and the other is told so.
+func testRace(t *testing.T, open opener) {
+	s, _ := open(t)
+	spool, twin := Spool(t), Spool(t)
+	one, _ := Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
+	two, _ := Seal(t, twin, "p", "ev_1", 2, evidence.Link{})
+	// Each launcher tries again until it has an answer, as Flush does.
+	store := func(b *evidence.Sealed) error {
+		for {
+			err := s.Put(t.Context(), b)
+			if err == nil || errors.Is(err, evidence.ErrConflict) || t.Context().Err() != nil {
+				return err
+			}
+		}
+	}
+	var errs [2]error
+	var both sync.WaitGroup
+	for i, b := range []*evidence.Sealed{one, two} {
+		both.Go(func() { errs[i] = store(b) })
+	}
+	both.Wait()
+	raw, err := s.Manifest(t.Context(), "ev_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, b := range []*evidence.Sealed{one, two} {
+		if won := bytes.Equal(raw, b.Raw); won == errors.Is(errs[i], evidence.ErrConflict) {
+			t.Errorf("bundle %d: stored %v, and Put said %v", i+1, won, errs[i])
+		}
+	}
+}
+
+// A deleted bundle is gone, and no other is.
+func testDelete(t *testing.T, open opener) {
+	s, _ := open(t)
+	ctx, spool := t.Context(), Spool(t)
+	one, link := Seal(t, spool, "p.1", "ev_1", 1, evidence.Link{})
+	two, _ := Seal(t, spool, "p.1", "ev_2", 2, link)
+	other, _ := Seal(t, spool, "p", "ev_3", 1, evidence.Link{})
+	if err := s.Delete(ctx, one.Manifest); err != nil {
+		t.Errorf("nothing was deleted from an empty store: %v", err)
+	}
+	for _, b := range []*evidence.Sealed{one, two, other} {
+		if err := s.Put(ctx, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := s.List(ctx, ""); err != nil || len(list) != 3 {
+		t.Errorf("of all profiles: %d bundles, %v", len(list), err)
+	}
+	for range 2 {
+		if err := s.Delete(ctx, one.Manifest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if list, err := s.List(ctx, ""); err != nil || len(list) != 2 {
+		t.Errorf("after the deletion: %d bundles, %v", len(list), err)
+	}
+	if _, err := s.Manifest(ctx, "ev_1"); !errors.Is(err, evidence.ErrNotFound) {
+		t.Errorf("the deleted manifest: %v", err)
+	}
+	if _, err := s.Part(ctx, "ev_1", "journal.jsonl"); !errors.Is(err, evidence.ErrNotFound) {
+		t.Errorf("a part of the deleted bundle: %v", err)
+	}
+	if b, err := s.Part(ctx, "ev_2", "screenshot-1.jpg"); err != nil || len(b) == 0 {
+		t.Errorf("a part of another bundle: %v", err)
+	}
+	if err := s.Delete(ctx, evidence.Manifest{EvidenceID: "../ev_2", ProfileID: "p.1"}); err == nil {
+		t.Error("a bundle outside of the store can be deleted")
+	}
+}
+
+// Storing a bundle again adds a part that is missing.
+func testRepair(t *testing.T, open opener) {
+	s, d := open(t)
+	b, head := Seal(t, Spool(t), "p", "ev_1", 1, evidence.Link{})
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	d.Remove(t, "p", "ev_1", "journal.jsonl")
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
+		t.Errorf("after the same bundle was stored again: %+v, %v", r, err)
+	}
+}
+
+// Retention cuts a chain of five in two rounds. What is left is then damaged.
+func testRetention(t *testing.T, open opener) {
 	fill := func(t *testing.T) (evidence.Store, Damage, *evidence.Archive, evidence.Link) {
 		t.Helper()
 		s, d := open(t)
@@ -257,18 +279,18 @@ func retention(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
 			t.Errorf("cut off %+v, checked %d; want %d, %d", r.CutOff, r.Bundles, cut, bundles)
 		}
 	}
-	// A review needs the second one: it stays, with all that came after.
+	// A review needs the second one: it stays, with all that came after it.
 	retain(t, a, 2*time.Second, at(60), 1, "ev_2")
 	check(t, 1, 5) // with the anchor
 	retain(t, a, 2*time.Second, at(60), 0, "ev_2")
-	// The review is over. Three seconds after the third, two are too old.
+	// The review is over. Two seconds after the third one, the second is too old.
 	retain(t, a, 2*time.Second, at(5), 1)
 	check(t, 2, 5)
 	list, err := s.List(t.Context(), "p")
 	if err != nil || len(list) != 5 || list[0].EvidenceID != "ev_5" || !list[3].IsAnchor() || !list[4].IsAnchor() {
 		t.Fatalf("listed %+v, %v", list, err)
 	}
-	// Damage to what is left shows; to an anchor, too, and to what it stood for.
+	// Damage to what is left is found.
 	d.Remove(t, "p", "ev_4", evidence.ManifestName)
 	check(t, 2, 4, "bundle_missing ev_4")
 
@@ -291,11 +313,12 @@ func retention(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
 	}
 }
 
-func verify(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
+// Verify finds each damage, and names the bundle and the part.
+func testVerify(t *testing.T, open opener) {
 	for _, c := range []struct {
-		name string
-		harm func(t *testing.T, d Damage)
-		want []evidence.Finding // without details
+		name   string
+		damage func(t *testing.T, d Damage)
+		want   []evidence.Finding // without details
 	}{
 		{"nothing", func(*testing.T, Damage) {}, nil},
 		{"part changed", func(t *testing.T, d Damage) { d.Change(t, "p", "ev_2", "screenshot-1.jpg") },
@@ -331,7 +354,7 @@ func verify(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
 					t.Fatal(err)
 				}
 			}
-			c.harm(t, d)
+			c.damage(t, d)
 			r, err := evidence.Verify(t.Context(), s, "p", head)
 			if err != nil {
 				t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
 )
 
 // CDP's names of the events that the monitor takes.
@@ -165,7 +166,7 @@ func (m *Monitor) attached(parent, session string, t *target.Info) *checkpoint.E
 	case typePage:
 		m.pages[id] = &page{
 			seen: m.ticks, context: string(t.BrowserContextID), framed: worthNoting(t.URL),
-			Page: evidence.Page{TargetID: id, SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
+			Page: capture.Page{TargetID: id, SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
 		}
 		if m.own == "" {
 			m.own = string(t.BrowserContextID)

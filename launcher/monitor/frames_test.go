@@ -6,7 +6,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/evidence"
+	"leasehold/evidence/capture"
 )
 
 // TestWhenAPageHasAnotherDocument: only the page's own event of a navigation says that
@@ -45,7 +45,7 @@ func TestWhenAPageHasAnotherDocument(t *testing.T) {
 			}
 		})
 		m.targets["s"] = "page"
-		m.pages["page"] = &page{noted: at + "/pay", Page: evidence.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
+		m.pages["page"] = &page{noted: at + "/pay", Page: capture.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
 		for _, one := range c.events {
 			params := map[string]any{"url": one.url, "frameId": "page"}
 			switch {

@@ -14,7 +14,8 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/evidence"
+	"leasehold/evidence/recorder"
+	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
 	"leasehold/launcher/recovery/decision"
@@ -30,8 +31,8 @@ type Monitor struct {
 
 	// What the evidence gets of the network and the console.
 	token   atomic.Uint64 // of the newest run, which it is filed under
-	network evidence.Network
-	console evidence.Console
+	network recorder.Network
+	console recorder.Console
 
 	navigations *navigations
 	outcomes    *outcomes
@@ -89,7 +90,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader hands over at once: those for
 // the recorders, and those that tell what a request comes from. Runtime is not
 // among the domains that the monitor enables, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated}, navigationEvents, evidence.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -136,7 +137,7 @@ func (m *Monitor) Console() []byte { return m.console.Part() }
 // Traffic takes what a page sent or printed. The pipe's reader calls it, so it
 // never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
-	if slices.Contains(evidence.ConsoleEvents, t.Method) {
+	if slices.Contains(recorder.ConsoleEvents, t.Method) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
 	}
@@ -331,5 +332,5 @@ func (b *broadcast) signal() {
 // describe names a target for errors and logs, without what a URL may hold of
 // secrets.
 func describe(kind, url string) string {
-	return fmt.Sprintf("a %s at %s", kind, checkpoint.Clip(evidence.RedactURL(url)))
+	return fmt.Sprintf("a %s at %s", kind, checkpoint.Clip(redact.URL(url)))
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/chromedp/cdproto/target"
 
 	"leasehold/checkpoint"
-	"leasehold/evidence"
+	"leasehold/evidence/capture"
 )
 
 // page is an open page.
 type page struct {
-	evidence.Page
+	capture.Page
 	context string // the browser context
 	seen    uint64 // when it last did something, in ticks
 	noted   string // the last URL that was reported
@@ -88,7 +88,7 @@ func (m *Monitor) targetOf(session string, containing *page) string {
 }
 
 // Pages returns the open pages, the one that did something last first.
-func (m *Monitor) Pages() []evidence.Page {
+func (m *Monitor) Pages() []capture.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	sorted := make([]*page, 0, len(m.pages))
@@ -96,7 +96,7 @@ func (m *Monitor) Pages() []evidence.Page {
 		sorted = append(sorted, p)
 	}
 	slices.SortFunc(sorted, func(a, b *page) int { return int(int64(b.seen) - int64(a.seen)) })
-	pages := make([]evidence.Page, len(sorted))
+	pages := make([]capture.Page, len(sorted))
 	for i, p := range sorted {
 		pages[i] = p.Page
 		pages[i].Primary = i == 0
@@ -105,11 +105,11 @@ func (m *Monitor) Pages() []evidence.Page {
 }
 
 // Primary is the page that did something last; false where none is open.
-func (m *Monitor) Primary() (evidence.Page, bool) {
+func (m *Monitor) Primary() (capture.Page, bool) {
 	if pages := m.Pages(); len(pages) > 0 {
 		return pages[0], true
 	}
-	return evidence.Page{}, false
+	return capture.Page{}, false
 }
 
 // PageCloses says that one more page is about to close, and tells whether another

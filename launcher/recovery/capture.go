@@ -12,6 +12,8 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
+	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
@@ -67,11 +69,11 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	}
 	p := parts{b, log}
 	if c.Browser.Driven() {
-		limits := evidence.Limits{LeaveBusy: c.Shared}
+		limits := capture.Limits{LeaveBusy: c.Shared}
 		if c.Reason == api.ReasonBrowserHangs {
 			limits.Silent = c.Browser.Failure().Detail
 		}
-		evidence.Capture(ctx, c.Browser.Monitor().Observer(), c.Browser.Monitor().Pages(), b, limits)
+		capture.Pages(ctx, c.Browser.Monitor().Observer(), c.Browser.Monitor().Pages(), b, limits)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}
@@ -121,7 +123,7 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 	if c.Commands == nil {
 		err = errors.New("the launcher that carried them is gone")
 	}
-	p.add(evidence.CommandsPart, evidence.KindCommands, mediaJSON, c.Commands, err)
+	p.add(recorder.CommandsPart, evidence.KindCommands, mediaJSON, c.Commands, err)
 	before, err := os.ReadFile(r.o.Files.Digests(c.Record.SessionID))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("none were made at the grant")
@@ -130,8 +132,8 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 	if !c.Browser.Driven() {
 		return
 	}
-	p.add(evidence.NetworkPart, evidence.KindNetwork, mediaJSON, c.Browser.Monitor().Network(), nil)
-	p.add(evidence.ConsolePart, evidence.KindConsole, mediaJSON, c.Browser.Monitor().Console(), nil)
+	p.add(recorder.NetworkPart, evidence.KindNetwork, mediaJSON, c.Browser.Monitor().Network(), nil)
+	p.add(recorder.ConsolePart, evidence.KindConsole, mediaJSON, c.Browser.Monitor().Console(), nil)
 	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
 	cookies, asked := c.Browser.Cookies(asking)
 	cancel()

@@ -15,7 +15,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/evidence"
+	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -33,7 +33,7 @@ type clients struct {
 	// ended are the client sessions of connections that ended, returned those of whose
 	// worker came back: their browser contexts stay.
 	ended, returned []*cdpproxy.ClientSession
-	commands        evidence.Commands // of connections that ended
+	commands        recorder.Commands // of connections that ended
 	changed         chan struct{}     // one place: a connection ended
 }
 
@@ -159,9 +159,9 @@ func (c *clients) AwaitEnd(ctx context.Context) error {
 // holds c.mu.
 func (c *clients) keepCommands(p *cdpproxy.ClientSession) {
 	sent, missed := p.Commands()
-	entries := make([]evidence.CommandEntry, len(sent))
+	entries := make([]recorder.CommandEntry, len(sent))
 	for i, cmd := range sent {
-		entries[i] = evidence.CommandEntry{At: cmd.At, LeaseToken: uint64(c.token), Target: cmd.Target, Session: cmd.Session, Method: cmd.Method}
+		entries[i] = recorder.CommandEntry{At: cmd.At, LeaseToken: uint64(c.token), Target: cmd.Target, Session: cmd.Session, Method: cmd.Method}
 	}
 	c.commands.Record(missed, entries...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/recovery/decision"
 )
@@ -273,7 +274,7 @@ func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, i
 	if sensitive() {
 		return page.URL, nil, isSensitive
 	}
-	image, missing = evidence.TakePicture(ctx, m.Observer(), page)
+	image, missing = capture.TakePicture(ctx, m.Observer(), page)
 	// The picture may show where the page, or a frame in it, went meanwhile, which the
 	// monitor may not have processed yet. So Chrome itself is asked: what the page's
 	// process said before comes before its answer.

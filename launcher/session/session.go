@@ -9,6 +9,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -183,7 +184,7 @@ func (s *Session) record(e checkpoint.Entry) error {
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
 		e.Sensitive = e.Sensitive || decision.SensitiveURL(e.URL, task)
-		e.URL = evidence.RedactURL(e.URL)
+		e.URL = redact.URL(e.URL)
 	}
 	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
 	if _, err := s.journal.Append(e); err != nil {

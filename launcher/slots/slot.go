@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/evidence"
+	"leasehold/evidence/redact"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -159,7 +159,7 @@ func (s *Slot) Note(e checkpoint.Entry) {
 	s.t.mu.Unlock()
 	switch {
 	case warm != nil:
-		warm.disturb(strings.TrimSpace(string(e.Kind) + " " + checkpoint.Clip(evidence.RedactURL(e.URL))))
+		warm.disturb(strings.TrimSpace(string(e.Kind) + " " + checkpoint.Clip(redact.URL(e.URL))))
 		return
 	case len(runs) == 0 && starting != nil:
 		runs = []Run{starting}

@@ -17,6 +17,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/evidence/recorder"
 	"leasehold/lease"
 )
 
@@ -265,8 +266,8 @@ func TestABundleAnswers(t *testing.T) {
 	first.drop()
 	s.until(t, "told", lease.ManualReview)
 	m := s.bundle(t, "told")
-	var commands struct{ Entries []evidence.CommandEntry }
-	s.part(t, m, evidence.CommandsPart, &commands)
+	var commands struct{ Entries []recorder.CommandEntry }
+	s.part(t, m, recorder.CommandsPart, &commands)
 	if len(commands.Entries) == 0 {
 		t.Fatal("no commands")
 	}
@@ -274,8 +275,8 @@ func TestABundleAnswers(t *testing.T) {
 	if last.Method != "Runtime.evaluate" || last.Target != target || last.Session != session || last.LeaseToken != m.LeaseToken || last.At.IsZero() {
 		t.Errorf("the last command: %+v", last)
 	}
-	var network struct{ Entries []evidence.RequestEntry }
-	s.part(t, m, evidence.NetworkPart, &network)
+	var network struct{ Entries []recorder.RequestEntry }
+	s.part(t, m, recorder.NetworkPart, &network)
 	found := false
 	for _, e := range network.Entries {
 		found = found || e.Method == "POST" && e.URL == web.URL+"/api?q=REDACTED" && e.Status == 200 && e.LeaseToken == m.LeaseToken
@@ -283,8 +284,8 @@ func TestABundleAnswers(t *testing.T) {
 	if !found {
 		t.Errorf("no POST in %+v", network.Entries)
 	}
-	var console struct{ Entries []evidence.ConsoleEntry }
-	s.part(t, m, evidence.ConsolePart, &console)
+	var console struct{ Entries []recorder.ConsoleEntry }
+	s.part(t, m, recorder.ConsolePart, &console)
 	if len(console.Entries) == 0 || console.Entries[0].Level != "warning" || console.Entries[0].Text != "REDACTED" {
 		t.Errorf("the console: %+v", console.Entries)
 	}

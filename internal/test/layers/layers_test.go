@@ -38,7 +38,10 @@ var order = []string{
 	"leasehold/evidence/natsstore",
 	"leasehold/evidence/s3store",
 	"leasehold/evidence/storetest",
+	"leasehold/evidence/capture",
 	"leasehold/evidence",
+	"leasehold/evidence/recorder",
+	"leasehold/evidence/redact",
 }
 
 // never are imports that the list alone would allow.

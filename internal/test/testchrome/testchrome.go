@@ -1,4 +1,4 @@
-// Package testchrome starts the real Chromium for tests. A browser that is
+// Package testchrome starts and drives the real Chromium for tests. A browser that is
 // missing fails a test; it never skips one.
 package testchrome
 

@@ -1,0 +1,180 @@
+package evidence
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"leasehold/evidence/redact"
+	"leasehold/internal/durable"
+)
+
+// Bundle is evidence that is being gathered in a spool. Its methods are safe for
+// concurrent use.
+type Bundle struct {
+	spool *Spool
+	dir   string
+
+	mu        sync.Mutex
+	m         Manifest
+	sealed    string // hex SHA-256 of the manifest, once sealed
+	discarded bool
+}
+
+// ID returns the evidence id.
+func (b *Bundle) ID() string { return b.m.EvidenceID }
+
+// Add writes a part. The name is a plain file name that the bundle does not have yet.
+// What is added is synced by Seal.
+func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.checkFree(name); err != nil {
+		return fmt.Errorf("evidence %s: %w", b.m.EvidenceID, err)
+	}
+	if err := createFile(filepath.Join(b.dir, name), content); err != nil {
+		return fmt.Errorf("evidence %s: part %s: %w", b.m.EvidenceID, name, err)
+	}
+	b.m.Parts = append(b.m.Parts, Part{
+		Name: name, Kind: kind, MediaType: mediaType, Bytes: int64(len(content)), SHA256: sha256Hex(content),
+	})
+	return nil
+}
+
+// checkFree returns an error unless a part can be added under the name.
+func (b *Bundle) checkFree(name string) error {
+	if b.sealed != "" || b.discarded {
+		return errors.New("the bundle is sealed or discarded: nothing can be added")
+	}
+	if err := checkName("part", name); err != nil {
+		return err
+	}
+	if name == ManifestName {
+		return fmt.Errorf("part %s: the name is the manifest's", name)
+	}
+	if b.has(name) {
+		return fmt.Errorf("part %s: the bundle has one already", name)
+	}
+	return nil
+}
+
+func (b *Bundle) has(name string) bool {
+	return slices.ContainsFunc(b.m.Parts, func(p Part) bool { return p.Name == name })
+}
+
+// createFile writes a new file, or leaves none.
+func createFile(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
+// maxReason is the length, in bytes, of the reason why a part is missing.
+const maxReason = 500
+
+// AddMissing records why a part could not be had. It does nothing if the bundle has a
+// part of that name already, or is sealed.
+func (b *Bundle) AddMissing(name, kind, reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sealed == "" && !b.has(name) {
+		b.m.Parts = append(b.m.Parts, Part{Name: name, Kind: kind, Missing: redact.Clip(cmp.Or(reason, "no reason was given"), maxReason)})
+	}
+}
+
+// SetPages names in the manifest what was captured of the browser's pages. The primary
+// page's screenshot becomes the last screenshot, and where the last known URL is empty
+// the primary page has it.
+func (b *Bundle) SetPages(results []PageResult) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.m.Pages = results
+	for _, r := range results {
+		if !r.Primary {
+			continue // its screenshot would mislead: better none
+		}
+		b.m.LastScreenshot = r.Screenshot
+		b.m.LastKnownURL = cmp.Or(b.m.LastKnownURL, r.CommittedURL, r.URL)
+	}
+}
+
+// SetPictures names in the manifest the pictures that were stored while the session
+// lived. It does nothing to a bundle that is sealed, or nil.
+func (b *Bundle) SetPictures(pictures []Picture) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sealed == "" {
+		b.m.Pictures = pictures
+	}
+}
+
+// Seal syncs the parts, writes the manifest last and syncs that, too. It returns the
+// manifest and the hex SHA-256 of its bytes, and the same if it is called again. After
+// an error the bundle is not sealed, and Seal may be tried again.
+func (b *Bundle) Seal() (Manifest, string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sealed != "" {
+		return b.m, b.sealed, nil
+	}
+	if b.discarded {
+		return Manifest{}, "", fmt.Errorf("sealing evidence %s: the bundle was discarded", b.m.EvidenceID)
+	}
+	raw, err := b.seal()
+	if err != nil {
+		return Manifest{}, "", fmt.Errorf("sealing evidence %s: %w", b.m.EvidenceID, err)
+	}
+	b.sealed = sha256Hex(raw)
+	return b.m, b.sealed, nil
+}
+
+func (b *Bundle) seal() ([]byte, error) {
+	for _, p := range b.m.Parts {
+		if p.Missing != "" {
+			continue
+		}
+		if err := durable.Sync(filepath.Join(b.dir, p.Name)); err != nil {
+			return nil, err
+		}
+	}
+	raw, err := encodeJSON(b.m, "  ")
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.Replace(filepath.Join(b.dir, ManifestName), raw); err != nil {
+		return nil, err
+	}
+	return raw, durable.Sync(filepath.Dir(b.dir))
+}
+
+// Discard removes a bundle that is not sealed and turned out not to be needed, because
+// the session goes on. A sealed one is refused: evidence stays. A second call does
+// nothing.
+func (b *Bundle) Discard() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.sealed != "" || b.spool.isSealed(b.m.EvidenceID):
+		return fmt.Errorf("evidence %s: the bundle is sealed, and stays", b.m.EvidenceID)
+	case b.discarded:
+		return nil
+	}
+	if err := b.spool.remove(b.m.EvidenceID); err != nil {
+		return err
+	}
+	b.discarded = true
+	return nil
+}

@@ -1,0 +1,97 @@
+// Package capture asks a browser, through a Caller, for what its pages show:
+// screenshots and DOM snapshots of all pages for a bundle of evidence, and single
+// pictures of a living session.
+//
+// No DOM part holds what is in a page's fields or was typed into the page. Typed text
+// of fewer than four characters is left out of its field but not looked for elsewhere,
+// and a screenshot shows what the screen shows.
+package capture
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"leasehold/evidence"
+)
+
+// Caller sends CDP commands, with the session "" to the observer's own browser
+// session, and decodes their results. It returns when ctx ends, answered or not.
+type Caller interface {
+	Call(ctx context.Context, sessionID, method string, params, result any) error
+}
+
+// Page is what the observer knows of a target before it is captured.
+type Page struct {
+	TargetID string
+	// SessionID is the observer's session on the target; empty if it has none.
+	SessionID string
+	Type      string // as Chrome names it: page, iframe, ...
+	URL       string
+	Title     string
+	// Dialog is the text of the dialog that is open; empty if none is.
+	Dialog  string
+	Crashed bool
+	// Primary marks the page that was used last.
+	Primary bool
+}
+
+// Limits bound a capture. Zero values are the defaults.
+type Limits struct {
+	Part     time.Duration // for one answer of one page; 1.5 s
+	Total    time.Duration // for all pages; 10 s
+	Pages    int           // how many pages are captured; 64
+	Parallel int           // how many at the same time; 4
+	DOMBytes int           // size of one page's DOM part; 2 MiB
+	// LeaveBusy leaves a page that is too busy to draw as it is, since somebody
+	// else is using it. Otherwise its running script is terminated.
+	LeaveBusy bool
+	// Silent, unless empty, says why the browser as a whole does not answer. No
+	// page is asked then, and this is the reason of each missing part.
+	Silent string
+}
+
+func (l Limits) orDefaults() Limits {
+	setDefault(&l.Part, 1500*time.Millisecond)
+	setDefault(&l.Total, 10*time.Second)
+	setDefault(&l.Pages, 64)
+	setDefault(&l.Parallel, 4)
+	setDefault(&l.DOMBytes, 2<<20)
+	return l
+}
+
+func setDefault[T ~int | ~int64](v *T, value T) {
+	if *v <= 0 {
+		*v = value
+	}
+}
+
+// Pages adds screenshots and DOM snapshots of the pages to the bundle, and names them
+// in its manifest. It changes nothing on a page that answers. The running script of a
+// page that does not draw is terminated, so that the page can be seen, unless
+// limits.LeaveBusy is set. What cannot be had is a missing part with the reason. The
+// results are in the order of pages. Pages returns when everything that it started
+// has ended.
+func Pages(ctx context.Context, c Caller, pages []Page, b *evidence.Bundle, limits Limits) []evidence.PageResult {
+	limits = limits.orDefaults()
+	ctx, cancel := context.WithTimeout(ctx, limits.Total)
+	defer cancel()
+	results := make([]evidence.PageResult, len(pages))
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range min(limits.Parallel, len(pages)) {
+		workers.Go(func() {
+			for i := range next {
+				p := pageCapture{caller: c, page: pages[i], bundle: b, limits: limits, number: i + 1}
+				results[i] = p.capture(ctx)
+			}
+		})
+	}
+	for i := range pages {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	b.SetPages(results)
+	return results
+}

@@ -1,0 +1,133 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"leasehold/evidence"
+	"leasehold/evidence/redact"
+)
+
+// pageCapture captures one page.
+type pageCapture struct {
+	caller Caller
+	page   Page
+	bundle *evidence.Bundle
+	limits Limits
+	number int // one-based place among the pages; it stands in the names of parts
+}
+
+// capture adds the page's parts to the bundle, and returns what was found.
+func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
+	r := evidence.PageResult{
+		TargetID: p.page.TargetID, URL: p.page.URL, Title: p.page.Title,
+		Dialog: redact.Clip(p.page.Dialog, 2000), Crashed: p.page.Crashed, Primary: p.page.Primary,
+	}
+	reason := obstacle(p.page, p.limits)
+	switch {
+	case p.number > p.limits.Pages:
+		reason = fmt.Sprintf("not captured: only the first %d pages are", p.limits.Pages)
+	case ctx.Err() != nil:
+		reason = "not captured: the time for all pages was used up"
+	case p.page.SessionID != "" && p.limits.Silent == "":
+		p.locate(ctx, &r)
+	}
+	r.URL, r.CommittedURL = redact.Clip(redact.URL(r.URL), 2000), redact.Clip(redact.URL(r.CommittedURL), 2000)
+
+	var image, html []byte
+	missing := reason
+	if reason == "" {
+		image, missing = p.screenshot(ctx)
+	}
+	r.Screenshot, r.Missing = p.add(fmt.Sprintf("screenshot-%d.jpg", p.number), evidence.KindScreenshot, "image/jpeg", image, missing)
+
+	switch {
+	case reason != "":
+	case missing != "":
+		missing = "not asked for: the page did not answer"
+	default:
+		var hideTyped func(string) string
+		html, hideTyped, missing = p.dom(ctx)
+		r.Title = hideTyped(r.Title)
+	}
+	r.DOM, r.DOMMissing = p.add(fmt.Sprintf("dom-%d.html", p.number), evidence.KindDOM, "text/html; charset=utf-8", html, missing)
+	r.Title = redact.Clip(redactTitle(r.Title), 500)
+	return r
+}
+
+// obstacle says why a page cannot answer, so that it need not be asked; empty where it
+// can. Chrome replies neither while a dialog is open nor without a renderer: a call
+// would only wait until its time is up.
+func obstacle(page Page, limits Limits) string {
+	switch {
+	case limits.Silent != "":
+		return limits.Silent
+	case page.Crashed:
+		return "the page's renderer crashed"
+	case page.Dialog != "":
+		return "a dialog is open, and blocks the page; its text is in the manifest"
+	case page.Type != "" && page.Type != "page":
+		return "not a page but a target of type " + page.Type
+	case page.SessionID == "":
+		return "the observer is not attached to the page"
+	}
+	return ""
+}
+
+// add adds a part to the bundle, or the reason why it is missing. It returns the
+// part's name or that reason.
+func (p pageCapture) add(name, kind, mediaType string, content []byte, missing string) (part, reason string) {
+	if missing == "" {
+		err := p.bundle.Add(name, kind, mediaType, content)
+		if err == nil {
+			return name, ""
+		}
+		missing = err.Error()
+	}
+	p.bundle.AddMissing(name, kind, missing)
+	return "", missing
+}
+
+// call is Caller.Call, bounded by the limit for one part.
+func (p pageCapture) call(ctx context.Context, session, method string, params, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, p.limits.Part)
+	defer cancel()
+	return p.caller.Call(ctx, session, method, params, result)
+}
+
+// locate finds out where the page is. The browser process answers both questions,
+// whatever the page is busy with.
+func (p pageCapture) locate(ctx context.Context, r *evidence.PageResult) {
+	var target struct {
+		TargetInfo struct {
+			URL   string `json:"url"`
+			Title string `json:"title"`
+		} `json:"targetInfo"`
+	}
+	if p.call(ctx, "", "Target.getTargetInfo", map[string]any{"targetId": p.page.TargetID}, &target) == nil {
+		r.URL, r.Title = target.TargetInfo.URL, target.TargetInfo.Title
+	}
+	var history struct {
+		CurrentIndex int `json:"currentIndex"`
+		Entries      []struct {
+			URL string `json:"url"`
+		} `json:"entries"`
+	}
+	if p.call(ctx, p.page.SessionID, "Page.getNavigationHistory", nil, &history) == nil &&
+		history.CurrentIndex >= 0 && history.CurrentIndex < len(history.Entries) {
+		r.CommittedURL = history.Entries[history.CurrentIndex].URL
+	}
+}
+
+// redactTitle redacts a title that is the page's URL without its scheme, which Chrome
+// shows where a page has no title of its own.
+func redactTitle(title string) string {
+	switch {
+	case strings.HasPrefix(title, "data:"):
+		return redact.URL(title)
+	case strings.ContainsAny(title, " \t\n") || !strings.ContainsAny(title, "?#"):
+		return title
+	}
+	return strings.TrimPrefix(redact.URL("http://"+title), "http://")
+}

@@ -1,0 +1,97 @@
+package capture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// errEmptyImage is a screenshot without content.
+var errEmptyImage = errors.New("the image is empty")
+
+// How often, and how soon again, Chrome is asked for a screenshot that it refused.
+const (
+	screenshotTries = 3
+	screenshotPause = 50 * time.Millisecond
+)
+
+// screenshot returns a JPEG of what the page shows, or why there is none. A page that
+// Chrome refuses to draw is asked for again: it refuses for a moment while a dialog
+// opens or a frame is swapped. A page that is too busy to draw has its running script
+// terminated, and is then asked for once more.
+func (p pageCapture) screenshot(ctx context.Context) (image []byte, missing string) {
+	image, err := p.draw(ctx)
+	for tries := 1; tries < screenshotTries && err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded); tries++ {
+		time.Sleep(screenshotPause)
+		image, err = p.draw(ctx)
+	}
+	if err == nil {
+		return image, ""
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return nil, "Chrome gave no screenshot: " + err.Error()
+	}
+	missing = fmt.Sprintf("the page drew nothing within %v", p.limits.Part)
+	if p.limits.LeaveBusy {
+		return nil, missing
+	}
+	if err := p.call(ctx, p.page.SessionID, "Runtime.terminateExecution", nil, nil); err != nil {
+		return nil, missing + ", and its script could not be terminated: " + err.Error()
+	}
+	if image, err = p.draw(ctx); err != nil {
+		return nil, missing + ", nor after its script was terminated: " + err.Error()
+	}
+	return image, ""
+}
+
+func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.limits.Part)
+	defer cancel()
+	return captureScreenshot(ctx, p.caller, p.page.SessionID, map[string]any{"format": "jpeg", "quality": 70})
+}
+
+// captureScreenshot asks Chrome for an image of what the page shows. The parameters
+// must have neither clip nor captureBeyondViewport: both fire resize in the page.
+func captureScreenshot(ctx context.Context, c Caller, session string, params map[string]any) ([]byte, error) {
+	var r struct {
+		Data []byte `json:"data"`
+	}
+	if err := c.Call(ctx, session, "Page.captureScreenshot", params, &r); err != nil {
+		return nil, err
+	}
+	if len(r.Data) == 0 {
+		return nil, errEmptyImage
+	}
+	return r.Data, nil
+}
+
+// Bounds of one picture.
+const (
+	pictureTimeout  = 1500 * time.Millisecond
+	maxPictureBytes = 1 << 20
+)
+
+// TakePicture returns a JPEG of moderate quality of what a page of a living session
+// shows, or why there is none. The page cannot notice it, and whoever is using the
+// page is not disturbed. It is tried once: the picture of a page that does not draw in
+// time, or cannot, is missing.
+func TakePicture(ctx context.Context, c Caller, page Page) (image []byte, missing string) {
+	if reason := obstacle(page, Limits{}); reason != "" {
+		return nil, reason
+	}
+	ctx, cancel := context.WithTimeout(ctx, pictureTimeout)
+	defer cancel()
+	image, err := captureScreenshot(ctx, c, page.SessionID, map[string]any{"format": "jpeg", "quality": 50, "optimizeForSpeed": true})
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, fmt.Sprintf("the page drew nothing within %v", pictureTimeout)
+	case errors.Is(err, errEmptyImage):
+		return nil, err.Error()
+	case err != nil:
+		return nil, "Chrome gave no screenshot: " + err.Error()
+	case len(image) > maxPictureBytes:
+		return nil, fmt.Sprintf("the image has %d bytes, more than %d", len(image), maxPictureBytes)
+	}
+	return image, ""
+}

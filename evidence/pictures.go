@@ -1,0 +1,160 @@
+package evidence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"leasehold/evidence/redact"
+	"leasehold/internal/id"
+)
+
+// A picture is a small bundle of one screenshot that is stored while its session lives:
+// where the whole host is lost later, there is nothing else. It is sealed like any
+// other bundle, but has no place in the profile's chain: the bundle that is made when
+// the session is lost names the session's pictures by the hashes of their manifests. A
+// picture that no bundle names is of no use once its session is over, and is removed.
+
+// PictureReason is the recovery_reason of pictures, and PicturePart their one part.
+const (
+	PictureReason = "picture"
+	PicturePart   = "screenshot-1.jpg"
+)
+
+// KeptPictures is how many of a session's pictures are kept: the newest ones. Where
+// none of these shows anything, the newest that does is kept besides.
+const KeptPictures = 3
+
+// Picture names a sealed picture, and says what it shows.
+type Picture struct {
+	EvidenceID     string    `json:"evidence_id"`
+	ManifestSHA256 string    `json:"manifest_sha256"`
+	LeaseToken     uint64    `json:"lease_token"`
+	At             time.Time `json:"at"`
+	URL            string    `json:"url"`
+	Step           string    `json:"step"`
+	Checkpoint     string    `json:"checkpoint,omitempty"`
+	// Missing says why it shows nothing.
+	Missing string `json:"missing,omitempty"`
+}
+
+// IsPicture tells whether a bundle is a picture.
+func (m Manifest) IsPicture() bool { return m.RecoveryReason == PictureReason }
+
+// inChain tells whether a bundle has a place in its profile's chain.
+func (m Manifest) inChain() bool { return !m.IsAnchor() && !m.IsPicture() }
+
+// picture describes a picture's bundle, whose manifest has this hash.
+func (m Manifest) picture(sum string) Picture {
+	p := Picture{
+		EvidenceID: m.EvidenceID, ManifestSHA256: sum, LeaseToken: m.LeaseToken, At: m.At,
+		URL: m.LastKnownURL, Step: m.LastKnownStep, Checkpoint: m.Checkpoint,
+	}
+	for _, part := range m.Parts {
+		p.Missing = part.Missing
+	}
+	return p
+}
+
+// SplitPictures returns which of a session's pictures, the oldest first, are kept, and
+// which are not.
+func SplitPictures(all []Picture) (kept, rest []Picture) {
+	from := max(0, len(all)-KeptPictures)
+	kept, rest = slices.Clone(all[from:]), slices.Clone(all[:from])
+	if slices.ContainsFunc(kept, hasImage) {
+		return kept, rest
+	}
+	for i := len(rest) - 1; i >= 0; i-- {
+		if hasImage(rest[i]) {
+			kept = slices.Insert(kept, 0, rest[i])
+			return kept, slices.Delete(rest, i, i+1)
+		}
+	}
+	return kept, rest
+}
+
+func hasImage(p Picture) bool { return p.Missing == "" }
+
+// PutPicture seals a picture, a JPEG or the reason why it is missing, and stores it
+// without the spool: if the store does not take it before ctx ends, it is lost. After an
+// error of the store the Picture is returned, too, for DropPictures, since part of it
+// may have been stored.
+func (a *Archive) PutPicture(ctx context.Context, m Manifest, image []byte, missing string) (Picture, error) {
+	s, sum, err := sealPicture(m, image, missing)
+	if err != nil {
+		return Picture{}, err
+	}
+	p := s.Manifest.picture(sum)
+	if err := a.store.Put(ctx, s); err != nil {
+		return p, fmt.Errorf("storing a picture: %w", err)
+	}
+	return p, nil
+}
+
+// sealPicture makes a picture's bundle in memory, and returns the hash of its manifest
+// with it.
+func sealPicture(m Manifest, image []byte, missing string) (*Sealed, string, error) {
+	m.EvidenceID, m.RecoveryReason = id.New("pic"), PictureReason
+	if err := checkName("profile id", m.ProfileID); err != nil {
+		return nil, "", fmt.Errorf("picture: %w", err)
+	}
+	m.LastKnownURL = redact.URL(m.LastKnownURL)
+	m.PreviousEvidenceID, m.PreviousManifestSHA256, m.LastScreenshot, m.Pages, m.Pictures = "", "", "", []PageResult{}, nil
+	part := Part{Name: PicturePart, Kind: KindScreenshot, Missing: redact.Clip(missing, maxReason)}
+	if missing == "" {
+		part.MediaType, part.Bytes, part.SHA256 = "image/jpeg", int64(len(image)), sha256Hex(image)
+		m.LastScreenshot = PicturePart
+	}
+	m.Parts = []Part{part}
+	raw, err := encodeJSON(m, "  ")
+	if err != nil {
+		return nil, "", fmt.Errorf("picture: %w", err)
+	}
+	// A picture has no other part that a store could ask for.
+	content := func(string) ([]byte, error) { return image, nil }
+	return &Sealed{Manifest: m, Raw: raw, part: content}, sha256Hex(raw), nil
+}
+
+// DropPictures removes pictures from the store, also those that are stored in part.
+func (a *Archive) DropPictures(ctx context.Context, profileID string, pictures ...Picture) error {
+	var errs []error
+	for _, p := range pictures {
+		errs = append(errs, a.store.Delete(ctx, Manifest{
+			ProfileID: profileID, EvidenceID: p.EvidenceID, RecoveryReason: PictureReason, Parts: []Part{{Name: PicturePart}},
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+// Pictures returns the pictures of a profile's sessions that the store has, of each
+// session those that are kept; the oldest first.
+func (a *Archive) Pictures(ctx context.Context, profileID string, sessions ...string) ([]Picture, error) {
+	list, err := a.store.List(ctx, profileID)
+	if err != nil {
+		return nil, fmt.Errorf("pictures of %s: %w", profileID, err)
+	}
+	slices.Reverse(list)
+	bySession := map[string][]Picture{}
+	for _, m := range list {
+		if !m.IsPicture() || !slices.Contains(sessions, m.SessionID) {
+			continue
+		}
+		raw, err := a.store.Manifest(ctx, m.EvidenceID)
+		if errors.Is(err, ErrNotFound) {
+			continue // it was dropped since it was listed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("pictures of %s: %w", profileID, err)
+		}
+		bySession[m.SessionID] = append(bySession[m.SessionID], m.picture(sha256Hex(raw)))
+	}
+	var pictures []Picture
+	for _, all := range bySession {
+		kept, _ := SplitPictures(all)
+		pictures = append(pictures, kept...)
+	}
+	slices.SortFunc(pictures, func(a, b Picture) int { return a.At.Compare(b.At) })
+	return pictures, nil
+}

@@ -1,0 +1,203 @@
+package testchrome
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"leasehold/launcher/chrome"
+)
+
+// Driver drives the pages of a browser. Unlike a Client it keeps events and may be
+// used by many goroutines at the same time.
+type Driver struct {
+	t       testing.TB
+	browser *chrome.Browser
+
+	mu     sync.Mutex
+	lastID int
+	calls  map[int]chan Message
+	events map[string]chan Message // by session and method
+}
+
+// Message is an answer or an event of the browser.
+type Message struct {
+	ID        int             `json:"id"`
+	Method    string          `json:"method"`
+	SessionID string          `json:"sessionId"`
+	Params    json.RawMessage `json:"params"`
+	Result    json.RawMessage `json:"result"`
+	Error     *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// keptEvents is how many events of one session and method are kept until the test
+// reads them; more are dropped.
+const keptEvents = 64
+
+// StartDriver starts a headless browser on a fresh profile and drives it until the
+// test ends.
+func StartDriver(t testing.TB) *Driver {
+	t.Helper()
+	d := &Driver{t: t, calls: map[int]chan Message{}, events: map[string]chan Message{}}
+	var reading sync.WaitGroup
+	t.Cleanup(reading.Wait) // it runs after the browser's own cleanup
+	o := Options(t)
+	o.ExtraArgs = []string{"--disable-gpu"}
+	d.browser = Start(t, o)
+	reading.Go(d.read)
+	return d
+}
+
+// read delivers messages until the browser's pipe ends.
+func (d *Driver) read() {
+	r := bufio.NewReaderSize(d.browser.Events(), 1<<20)
+	for {
+		raw, err := r.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var m Message
+		if err := json.Unmarshal(raw[:len(raw)-1], &m); err != nil {
+			d.t.Errorf("chrome sent %.200q: %v", raw, err)
+			return
+		}
+		if m.ID == 0 {
+			select {
+			case d.channel(m.SessionID, m.Method) <- m:
+			default:
+			}
+			continue
+		}
+		d.mu.Lock()
+		answer := d.calls[m.ID]
+		delete(d.calls, m.ID)
+		d.mu.Unlock()
+		if answer != nil {
+			answer <- m
+		}
+	}
+}
+
+func (d *Driver) channel(session, method string) chan Message {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	key := session + " " + method
+	if d.events[key] == nil {
+		d.events[key] = make(chan Message, keptEvents)
+	}
+	return d.events[key]
+}
+
+// Events returns the events of one kind that came on a session and were not read
+// yet.
+func (d *Driver) Events(session, method string) <-chan Message { return d.channel(session, method) }
+
+// Await waits for the next event of a kind.
+func (d *Driver) Await(session, method string) {
+	d.t.Helper()
+	select {
+	case <-d.channel(session, method):
+	case <-time.After(Patience):
+		d.t.Fatalf("no %s came", method)
+	}
+}
+
+// Post sends a command, with the session "" to the browser itself, and returns
+// where its answer will come.
+func (d *Driver) Post(session, method string, params any) <-chan Message {
+	if params == nil {
+		params = struct{}{}
+	}
+	answer := make(chan Message, 1)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lastID++
+	d.calls[d.lastID] = answer
+	raw, err := json.Marshal(struct {
+		ID        int    `json:"id"`
+		Method    string `json:"method"`
+		Params    any    `json:"params"`
+		SessionID string `json:"sessionId,omitempty"`
+	}{d.lastID, method, params, session})
+	if err == nil {
+		_, err = d.browser.Commands().Write(append(raw, 0))
+	}
+	if err != nil {
+		d.t.Errorf("%s: %v", method, err)
+	}
+	return answer
+}
+
+// Call sends a command and decodes its result, unless ctx ends first.
+func (d *Driver) Call(ctx context.Context, session, method string, params, result any) error {
+	select {
+	case m := <-d.Post(session, method, params):
+		if m.Error != nil {
+			return fmt.Errorf("%s: %s", method, m.Error.Message)
+		}
+		if result == nil {
+			return nil
+		}
+		return json.Unmarshal(m.Result, result)
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", method, ctx.Err())
+	}
+}
+
+// Must is Call that fails the test.
+func (d *Driver) Must(session, method string, params, result any) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), Patience)
+	defer cancel()
+	if err := d.Call(ctx, session, method, params, result); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// Open opens a page, attaches to it and waits until it is loaded.
+func (d *Driver) Open(url string) (target, session string) {
+	d.t.Helper()
+	var created struct {
+		TargetID string `json:"targetId"`
+	}
+	d.Must("", "Target.createTarget", map[string]any{"url": "about:blank"}, &created)
+	var attached struct {
+		SessionID string `json:"sessionId"`
+	}
+	d.Must("", "Target.attachToTarget", map[string]any{"targetId": created.TargetID, "flatten": true}, &attached)
+	session = attached.SessionID
+	d.Must(session, "Page.enable", nil, nil)
+	d.Must(session, "Inspector.enable", nil, nil)
+	d.Must(session, "Page.navigate", map[string]any{"url": url}, nil)
+	d.Await(session, "Page.loadEventFired")
+	return created.TargetID, session
+}
+
+// Eval runs an expression in a page and returns its value as text.
+func (d *Driver) Eval(session, expression string) string {
+	d.t.Helper()
+	var r struct {
+		Result struct {
+			Value any `json:"value"`
+		} `json:"result"`
+	}
+	d.Must(session, "Runtime.evaluate", map[string]any{"expression": expression}, &r)
+	return strings.TrimSpace(fmt.Sprint(r.Result.Value))
+}
+
+// Drawn waits until the page was painted. A tab that goes to the background before
+// that has nothing to show.
+func (d *Driver) Drawn(session string) {
+	d.t.Helper()
+	d.Must(session, "Runtime.evaluate", map[string]any{
+		"expression":   "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))",
+		"awaitPromise": true,
+	}, nil)
+}

@@ -236,20 +236,23 @@ func TestPeopleReadTheTable(t *testing.T) {
 	}
 }
 
+// drawTable draws each row as an item of a list, one condition a line: a row in one
+// line would be longer than anybody reads.
 func drawTable() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Version %d.\n\n| outcome | because | only when |\n| --- | --- | --- |\n", Version)
-	draw := func(r row, name, because string) {
-		var when []string
-		for _, c := range r.when {
-			when = append(when, fmt.Sprintf("`%s` is %s", c.fact, c.want))
+	fmt.Fprintf(&b, "Version %d.\n\n", Version)
+	n := 0
+	draw := func(outcome, because string, when []condition) {
+		n++
+		fmt.Fprintf(&b, "%d. %s: %s. Only when\n", n, outcome, because)
+		for _, c := range when {
+			fmt.Fprintf(&b, "   - `%s` is %s\n", c.fact, c.want)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, because, strings.Join(when, ", "))
 	}
-	draw(row{when: sound}, "any but `manual_review`", "nobody is on the profile, it is whole, and what was done on it was seen")
+	draw("any but `manual_review`", "nobody is on the profile, it is whole, and what was done on it was seen", sound)
 	for _, r := range table {
-		draw(r, "`"+r.outcome+"`", r.because)
+		draw("`"+r.outcome+"`", r.because, r.when)
 	}
-	b.WriteString("| `manual_review` | each condition that did not hold | always |\n")
+	fmt.Fprintf(&b, "%d. `manual_review`, always: the reasons are the conditions that did not hold\n", n+1)
 	return b.String()
 }

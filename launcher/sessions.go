@@ -132,42 +132,51 @@ func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target,
 
 // NewTarget opens a tab.
 func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Target, error) {
-	_, m, err := l.monitorOf(sessionID)
+	s, m, err := l.monitorOf(sessionID)
 	if err != nil {
 		return api.Target{}, err
 	}
-	if url == "" {
-		url = "about:blank"
+	t, err := m.OpenTab(ctx, s.Fence(), url)
+	if err != nil {
+		return api.Target{}, refusedTab(s, api.Invalid("url", "%v", err))
 	}
-	var r struct {
-		TargetID string `json:"targetId"`
-	}
-	if err := m.Observer().Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &r); err != nil {
-		return api.Target{}, api.Invalid("url", "%v", err)
-	}
-	return api.Target{ID: r.TargetID, Type: "page", URL: url}, nil
+	return api.Target{ID: string(t.TargetID), Type: t.Type, URL: t.URL}, nil
 }
 
 // ActivateTarget brings a tab to the front.
 func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID string) error {
-	return l.onTarget(ctx, sessionID, targetID, "Target.activateTarget")
+	s, m, err := l.monitorOf(sessionID)
+	if err != nil {
+		return err
+	}
+	if err := m.ActivateTab(ctx, s.Fence(), targetID); err != nil {
+		return refusedTab(s, noTarget(targetID))
+	}
+	return nil
 }
 
 // CloseTarget closes a tab.
 func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) error {
-	if s, err := l.sessions.Lookup(sessionID); err == nil {
-		s.PageCloses()
-	}
-	return l.onTarget(ctx, sessionID, targetID, "Target.closeTarget")
-}
-
-func (l *Launcher) onTarget(ctx context.Context, sessionID, targetID, method string) error {
-	_, m, err := l.monitorOf(sessionID)
+	s, m, err := l.monitorOf(sessionID)
 	if err != nil {
 		return err
 	}
-	if err := m.Observer().Call(ctx, "", method, map[string]string{"targetId": targetID}, nil); err != nil {
-		return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
+	s.PageCloses()
+	if err := m.CloseTab(ctx, s.Fence(), targetID); err != nil {
+		return refusedTab(s, noTarget(targetID))
 	}
 	return nil
+}
+
+func noTarget(targetID string) *api.Problem {
+	return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
+}
+
+// refusedTab is the refusal of what was asked of a tab: that the session is over, where
+// it is, or what the browser said.
+func refusedTab(s *session.Session, said *api.Problem) error {
+	if _, err := s.Monitor(); err != nil {
+		return err
+	}
+	return said
 }

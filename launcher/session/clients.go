@@ -300,7 +300,7 @@ func (s *Session) PageCloses() {
 	}
 	ctx, cancel := context.WithTimeout(s.h.ctx, keepOpenTimeout)
 	defer cancel()
-	if err := m.Observer().Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank", "background": true}, nil); err != nil {
+	if err := m.OpenTabBehind(ctx, s.Fence()); err != nil {
 		s.log.Warn().Err(err).Msg("no tab to keep the profile open: session cookies may be lost")
 	}
 }

@@ -1,0 +1,127 @@
+package monitor
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/internal/boottime"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/lease"
+)
+
+// pipe is the browser's end of a pipe: it answers every command with {}, and keeps what
+// it was asked.
+type pipe struct {
+	mu    sync.Mutex
+	asked []string
+}
+
+// attached is a monitor on such a pipe.
+func attached(t *testing.T) (*Monitor, *pipe) {
+	t.Helper()
+	var commands, events [2]int
+	for _, p := range []*[2]int{&commands, &events} {
+		if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in, ours, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(commands[1]), "ours"), os.NewFile(uintptr(events[1]), "out")
+	m, p := New(func(checkpoint.Entry) {}), &pipe{}
+	mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, decision.CommandEffect, m.Traffic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answering sync.WaitGroup
+	answering.Go(func() { p.answer(t, in, out) })
+	t.Cleanup(func() {
+		if err := errors.Join(ours.Close(), out.Close()); err != nil {
+			t.Error(err)
+		}
+		answering.Wait()
+		<-mux.Done()
+		if err := in.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := m.Attach(t.Context(), mux); err != nil {
+		t.Fatal(err)
+	}
+	return m, p
+}
+
+func (p *pipe) answer(t *testing.T, in, out *os.File) {
+	for r := bufio.NewReader(in); ; {
+		msg, err := r.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var c struct {
+			ID                int64
+			Method, SessionID string
+		}
+		if err := json.Unmarshal(msg[:len(msg)-1], &c); err != nil {
+			t.Error(err)
+			return
+		}
+		p.mu.Lock()
+		p.asked = append(p.asked, c.Method)
+		p.mu.Unlock()
+		result, session := "{}", fmt.Sprintf(`,"sessionId":%q`, c.SessionID)
+		if c.Method == "Target.attachToBrowserTarget" {
+			result, session = `{"sessionId":"B"}`, ""
+		}
+		if _, err := fmt.Fprintf(out, `{"id":%d,"result":%s%s}`+"\x00", c.ID, result, session); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTabsGoThroughTheFence: a request for a tab that is held up between the check of
+// its session and the call, over the end of that session, does not reach the browser,
+// which may be another session's by then.
+func TestTabsGoThroughTheFence(t *testing.T) {
+	calls := map[string]func(context.Context, *Monitor, *lease.Fence) error{
+		"Target.createTarget": func(ctx context.Context, m *Monitor, f *lease.Fence) error {
+			_, err := m.OpenTab(ctx, f, "")
+			return err
+		},
+		"Target.activateTarget": func(ctx context.Context, m *Monitor, f *lease.Fence) error { return m.ActivateTab(ctx, f, "T") },
+		"Target.closeTarget":    func(ctx context.Context, m *Monitor, f *lease.Fence) error { return m.CloseTab(ctx, f, "T") },
+	}
+	over := errors.New("the session is over")
+	for method, call := range calls {
+		m, p := attached(t)
+		fence := lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
+		if err := call(t.Context(), m, fence); err != nil {
+			t.Errorf("%s with an open fence: %v", method, err)
+		}
+		if err := fence.Check(); err != nil { // as the caller does
+			t.Fatal(err)
+		}
+		fence.Shut(over)
+		if err := call(t.Context(), m, fence); !errors.Is(err, over) {
+			t.Errorf("%s after the session's end: %v", method, err)
+		}
+		if err := m.OpenTabBehind(t.Context(), fence); !errors.Is(err, over) {
+			t.Errorf("a tab behind after the session's end: %v", err)
+		}
+		p.mu.Lock()
+		sent := slices.DeleteFunc(p.asked, func(m string) bool { return m != method })
+		p.mu.Unlock()
+		if len(sent) != 1 {
+			t.Errorf("%s reached the browser %d times, want once", method, len(sent))
+		}
+	}
+}

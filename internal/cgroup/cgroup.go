@@ -227,10 +227,6 @@ type Tree struct {
 	weighs bool // there is a cpu controller
 }
 
-// Bare is a Tree below an existing group of the caller's own, where nothing has to be
-// prepared and no controller is: its groups have no limits.
-func Bare(dir string) *Tree { return &Tree{dir: dir, files: kernel{}} }
-
 // Limits are those of one browser. Zero values are none.
 type Limits struct {
 	// Memory is the most that the browser's processes may have, in bytes: above

@@ -311,7 +311,7 @@ func TestKernel(t *testing.T) {
 		t.Logf("this user may not make groups in %s: the kernel's part is not tested", h.Mount)
 		return
 	}
-	tree := Bare(base)
+	tree := &Tree{dir: base, files: kernel{}}
 	defer func() {
 		if err := unix.Rmdir(base); err != nil {
 			t.Error(err)

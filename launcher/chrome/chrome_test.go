@@ -496,10 +496,7 @@ func TestInAGroup(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	group, err := cgroup.Bare(base).Create("one", cgroup.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := makeGroup(t, filepath.Join(base, "browser-one"))
 	o := testchrome.Options(t)
 	o.Group, o.DumpDir = group, t.TempDir()
 	first, err := chrome.Start(t.Context(), o)
@@ -552,6 +549,30 @@ func TestInAGroup(t *testing.T) {
 	if err := b.Group().Remove(testchrome.Patience); err != nil {
 		t.Error(err)
 	}
+}
+
+// makeGroup makes a browser's control group without limits. A group is opened for a
+// process that is in it, so one is there until then.
+func makeGroup(t *testing.T, dir string) *cgroup.Group {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}
+	if err := errors.Join(cmd.Start(), unix.Close(fd)); err != nil {
+		t.Fatal(err)
+	}
+	group, err := cgroup.Open(dir, cmd.Process.Pid)
+	if killed := cmd.Process.Kill(); err != nil || killed != nil {
+		t.Fatal(err, killed)
+	}
+	_ = cmd.Wait() // it was killed
+	return group
 }
 
 func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {

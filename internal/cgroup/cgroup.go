@@ -323,12 +323,6 @@ func (g *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Populated tells whether a living process is in it.
-func (g *Group) Populated() (bool, error) {
-	n, err := g.number("cgroup.events", "populated")
-	return n > 0, err
-}
-
 // Usage is what a group used and met; nil fields could not be read.
 type Usage struct {
 	Dir string `json:"path"`

@@ -35,7 +35,8 @@ type Lock struct {
 	mu     sync.Mutex
 	mine   *os.File // nil once unlocked
 	shared *os.File // nil until an adopted lock is retaken
-	spare  int      // size of what PrepareKeep made; zero: nothing
+	// prepared is the size of the file that PrepareKeep made; zero if there is none.
+	prepared int
 }
 
 // Lock takes the profile's lock. It does not wait; the error is ErrLocked if

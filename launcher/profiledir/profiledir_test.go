@@ -376,7 +376,7 @@ func TestAPreparedFloor(t *testing.T) {
 		t.Error("prepared where nothing is kept yet")
 	}
 	keep(1, "https://shop.example/")
-	for _, url := range []string{"", strings.Repeat("x", spareRoom/2), strings.Repeat("y", 3*spareRoom), "https://shop.example/"} {
+	for _, url := range []string{"", strings.Repeat("x", preparedRoom/2), strings.Repeat("y", 3*preparedRoom), "https://shop.example/"} {
 		floor, err := r.Floor("p")
 		if err != nil {
 			t.Fatal(err)
@@ -388,9 +388,13 @@ func TestAPreparedFloor(t *testing.T) {
 			t.Errorf("to prepare made the floor %d, %v", got, err)
 		}
 		keep(floor+1, url)
+		_, err = os.Lstat(r.file("p", preparedFloor))
+		if used, fits := errors.Is(err, fs.ErrNotExist), len(url) < preparedRoom; used != fits {
+			t.Errorf("the prepared file was used: %v, want %v (%d bytes more)", used, fits, len(url))
+		}
 		keep(floor+2, url)
 	}
-	// What a launcher that was killed had prepared is nobody's floor.
+	// What a launcher that was killed had prepared does not count as a floor.
 	if err := errors.Join(l.PrepareKeep(), l.Unlock()); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ import (
 	"leasehold/launcher/profiledir"
 )
 
-// modeVar makes the test binary play another program: a launcher that is going
+// modeVar makes the test binary behave as another program: a launcher that is going
 // to be killed, or a browser that does not start.
 const modeVar = "LEASEHOLD_CHROME_TEST_MODE"
 
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 func TestTalksOnThePipeAndListensNowhere(t *testing.T) {
 	b := testchrome.Start(t, testchrome.Options(t))
 	c := testchrome.NewClient(b, 0)
-	settle(t, c, b)
+	waitUntilRunning(t, c, b)
 
 	p, err := procfs.Read(b.PID())
 	if err != nil || p.Group != b.PID() || p.StartTime != b.Identity().StartTime {
@@ -76,7 +76,7 @@ func TestTalksOnThePipeAndListensNowhere(t *testing.T) {
 	}
 }
 
-func TestLadder(t *testing.T) {
+func TestCloseMethods(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	short := 100 * time.Millisecond
 	for _, c := range []struct {
@@ -93,12 +93,12 @@ func TestLadder(t *testing.T) {
 			ask: func(c *testchrome.Client) func(context.Context) error { return c.Ask },
 		},
 		{
-			name: "sigint, the question is not answered", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser does not end when asked", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
 			ask:    func(*testchrome.Client) func(context.Context) error { return nothing },
 			bounds: chrome.Bounds{Ask: short, Interrupt: testchrome.Patience},
 		},
 		{
-			name: "sigint, there is nobody to ask", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser cannot be asked", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
 			bounds: chrome.Bounds{Interrupt: testchrome.Patience},
 		},
 		{
@@ -122,7 +122,7 @@ func TestLadder(t *testing.T) {
 			root, o := profile(t)
 			b := testchrome.Start(t, o)
 			client := testchrome.NewClient(b, 0)
-			settle(t, client, b)
+			waitUntilRunning(t, client, b)
 			if c.prepare != nil {
 				c.prepare(t, b)
 			}
@@ -188,7 +188,7 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 	o.Lock = lock.File()
 	b := testchrome.Start(t, o)
 	c := testchrome.NewClient(b, 0)
-	settle(t, c, b)
+	waitUntilRunning(t, c, b)
 	if err := lock.Unlock(); err != nil {
 		t.Fatal(err)
 	}
@@ -335,14 +335,14 @@ func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	reap(t, first.PID())
 }
 
-// launched is what the launcher that is going to be killed tells.
+// launched is what the launcher that is going to be killed prints.
 type launched struct {
 	Identity chrome.Identity
 	Options  chrome.Options
 }
 
-// playLauncher is a launcher that starts a browser, begins to send it a command,
-// and is killed then.
+// playLauncher is the program of a launcher that starts a browser, sends it the first
+// part of a command, and is then killed.
 func playLauncher() int {
 	var o chrome.Options
 	if err := json.Unmarshal([]byte(os.Getenv(modeVar+"_OPTIONS")), &o); err != nil {
@@ -376,7 +376,7 @@ func playLauncher() int {
 	return 0
 }
 
-// orphan returns a browser whose launcher was killed with -9.
+// orphan returns a browser whose launcher was killed with SIGKILL.
 func orphan(t testing.TB, o chrome.Options) launched {
 	t.Helper()
 	options, err := json.Marshal(o)
@@ -473,8 +473,8 @@ func TestAttachCanOnlyClose(t *testing.T) {
 	}
 }
 
-// TestInAGroup: a browser that is started in a control group has all of its processes
-// there, its crash handlers too, is adopted with it, and is killed by it.
+// TestInAGroup: all processes of a browser that is started in a control group are in
+// it, its crash handlers too. The browser is adopted with its group, and killed by it.
 func TestInAGroup(t *testing.T) {
 	host, err := cgroup.Here()
 	if err != nil {
@@ -482,7 +482,7 @@ func TestInAGroup(t *testing.T) {
 	}
 	base := filepath.Join(host.Mount, host.Own, fmt.Sprintf("leasehold-chrome-test-%d", os.Getpid()))
 	if err := os.Mkdir(base, 0o755); errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
-		// Where no group can be made, none may be asked for.
+		// Where no group can be made, the plan has to say so.
 		if _, err := host.Plan(); err == nil {
 			t.Error("no group can be made, and the plan does not say so")
 		}
@@ -503,7 +503,7 @@ func TestInAGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settle(t, testchrome.NewClient(first, 0), first)
+	waitUntilRunning(t, testchrome.NewClient(first, 0), first)
 	inside, err := group.Processes()
 	if err != nil {
 		t.Fatal(err)
@@ -551,8 +551,8 @@ func TestInAGroup(t *testing.T) {
 	}
 }
 
-// makeGroup makes a browser's control group without limits. A group is opened for a
-// process that is in it, so one is there until then.
+// makeGroup makes a browser's control group without limits. cgroup.Open wants a process
+// that is in the group, so one runs there until it is opened.
 func makeGroup(t *testing.T, dir string) *cgroup.Group {
 	t.Helper()
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -591,7 +591,8 @@ func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, o := profile(t)
 			b := begin(t, o)
-			settle(t, testchrome.NewClient(b, 1000), b) // a helper that is still starting ends with the browser
+			// A helper that is still starting would end with the browser.
+			waitUntilRunning(t, testchrome.NewClient(b, 1000), b)
 			stop(t, helper(t, b.PID(), "network.mojom.NetworkService"))
 			send(t, b.PID(), unix.SIGKILL)
 			wait(t, b.Exited(), "the exit")
@@ -661,7 +662,7 @@ func TestAdoptRefusesAnother(t *testing.T) {
 }
 
 func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
-	// A process that passes every proof and has no pipes.
+	// A process that passes every proof, but has no pipes.
 	dir := t.TempDir()
 	cmd := exec.Command("/bin/sh", "-c", "echo up; read line", "sh", "--user-data-dir="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -676,7 +677,7 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel shows a command line only some time after exec.
+	// The kernel shows a command line only some time after the process was started.
 	if _, err := out.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -701,8 +702,6 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 	}
 	_ = cmd.Wait() // read meets the end of its input and fails
 }
-
-// helpers of the tests
 
 func profile(t *testing.T) (*profiledir.Root, chrome.Options) {
 	t.Helper()
@@ -736,9 +735,9 @@ func tryVersion(c *testchrome.Client) error {
 	return err
 }
 
-// settle waits until the browser has its helpers and has noted that it runs, as
-// one that is used for any time has.
-func settle(t *testing.T, c *testchrome.Client, b *chrome.Browser) {
+// waitUntilRunning waits until the browser has its helpers and has noted in its profile
+// that it runs.
+func waitUntilRunning(t *testing.T, c *testchrome.Client, b *chrome.Browser) {
 	t.Helper()
 	version(t, c)
 	if _, err := c.Call("Storage.getCookies", nil); err != nil { // the network service answers it
@@ -776,7 +775,7 @@ func send(t *testing.T, pid int, sig unix.Signal) {
 	}
 }
 
-// stop returns when the process stands still.
+// stop stops the process and returns when it is stopped.
 func stop(t *testing.T, pid int) {
 	t.Helper()
 	send(t, pid, unix.SIGSTOP)
@@ -786,7 +785,7 @@ func stop(t *testing.T, pid int) {
 	})
 }
 
-// reap waits for a child that Detach has left without a waiter.
+// reap waits for a child that nobody waits for after Detach.
 func reap(t *testing.T, pid int) {
 	t.Helper()
 	if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
@@ -803,7 +802,8 @@ func members(t *testing.T, pgid int) []procfs.Process {
 	return slices.DeleteFunc(all, func(p procfs.Process) bool { return p.Group != pgid || !p.Alive() })
 }
 
-// helper returns the pid of a process of the group with text on its command line.
+// helper waits for a process of the group, other than its leader, that has text on its
+// command line, and returns its pid.
 func helper(t *testing.T, pgid int, text string) (pid int) {
 	t.Helper()
 	until(t, text+" runs", func() bool {
@@ -817,8 +817,8 @@ func helper(t *testing.T, pgid int, text string) (pid int) {
 	return pid
 }
 
-// listeningSockets returns what /proc/*/fd links to for every listening TCP
-// socket of this network namespace.
+// listeningSockets returns, for every listening TCP socket of this network namespace,
+// the target of the links to it in /proc/*/fd.
 func listeningSockets(t *testing.T) map[string]bool {
 	t.Helper()
 	sockets := map[string]bool{}

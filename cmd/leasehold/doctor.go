@@ -227,15 +227,6 @@ func (c RunConfig) askReady(ctx context.Context) (string, error) {
 	}
 }
 
-// dialable is the address under which a listener can be reached from this host.
-func dialable(listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return listen
-}
-
 // examineAddress tells whether the address could be listened on.
 func examineAddress(ctx context.Context, flag, address string) (string, error) {
 	var config net.ListenConfig

@@ -67,8 +67,7 @@ func (c *doctorCmd) Run(a *app) error {
 
 func (c *doctorCmd) print(a *app, checks []checkup) error {
 	if c.JSON {
-		raw, err := json.Marshal(map[string][]checkup{"checks": checks})
-		return printed(a, raw, err)
+		return a.printValue(map[string][]checkup{"checks": checks})
 	}
 	t := newTable(a.stdout, "CHECK", "RESULT", "DETAIL")
 	for _, one := range checks {

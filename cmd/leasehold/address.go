@@ -21,14 +21,14 @@ func splitAddress(flag, address string) (host string, err error) {
 	return host, nil
 }
 
-// isLoopback tells whether nobody but this host can reach an address of the
-// host. Names other than localhost could mean anything.
+// isLoopback tells whether an address with this host part can be reached from this host
+// only. A name other than localhost could stand for any address.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// dialable is the address under which a listener can be reached from this host.
+// dialable is an address at which a listener can be reached from this host.
 func dialable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
@@ -37,23 +37,19 @@ func dialable(listen string) string {
 	return listen
 }
 
-// serverURL is where a person on this host reaches the sidecar.
-func serverURL(c RunConfig, addr string) string {
-	if c.AdvertiseURL != "" {
-		return strings.TrimSuffix(c.AdvertiseURL, "/")
+// url is the URL at which a person on this host reaches the sidecar.
+func (s *service) url() string {
+	if s.config.AdvertiseURL != "" {
+		return strings.TrimSuffix(s.config.AdvertiseURL, "/")
 	}
 	scheme := "http"
-	if c.TLSCert != "" {
+	if s.config.TLSCert != "" {
 		scheme = "https"
 	}
-	host, port, err := net.SplitHostPort(addr)
-	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
-		addr = net.JoinHostPort("127.0.0.1", port)
-	}
-	return scheme + "://" + addr
+	return scheme + "://" + dialable(s.listener.Addr().String())
 }
 
-// listen opens a TCP port, or says which flag to change.
+// listen listens on a TCP address. The error names the flag to change.
 func listen(flag, address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
@@ -63,11 +59,4 @@ func listen(flag, address string) (net.Listener, error) {
 		return nil, exitWith(exitUsage, "%s: %w", flag, err)
 	}
 	return l, nil
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
-	return err
 }

@@ -13,9 +13,10 @@ import (
 	"leasehold/internal/id"
 )
 
-// claimDataDir makes the data directory this process's own: two launchers on one
+// claimDataDir creates the data directory and locks it. Two launchers with one directory
 // would take each other's sessions for those of a launcher that died.
-func claimDataDir(c RunConfig, started *stops) error {
+func (s *service) claimDataDir() error {
+	c := s.config
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
@@ -26,11 +27,12 @@ func claimDataDir(c RunConfig, started *stops) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return errors.Join(fmt.Errorf("--data-dir %s is in use by another leasehold: stop that one, or give this one a directory of its own", c.DataDir), f.Close())
 	}
-	started.add("data directory", f.Close)
+	s.stops.add("data directory", f.Close)
 	return nil
 }
 
-// ownID is the launcher's name: given, or made once and kept.
+// ownID is the id of the launcher: the configured one, or one that is made once and kept
+// in the data directory.
 func ownID(c RunConfig) (string, error) {
 	if c.LauncherID != "" {
 		return c.LauncherID, nil

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,12 +9,14 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// dedicatedPorts give sessions a loopback port of their own.
+// dedicatedPorts gives sessions loopback ports of their own.
 type dedicatedPorts struct {
 	log     zerolog.Logger
-	handler func(sessionID, addr string) http.Handler
+	handler func(sessionID, addr string) http.Handler // set before open is called
 }
 
+// open serves a session on addr, or on a free port if it is empty. It returns the URL, and
+// a function that closes the port. It is for launcher.Options.Dedicated.
 func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
@@ -25,17 +26,12 @@ func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 		return "", nil, fmt.Errorf("dedicated port: %w", err)
 	}
 	server := &http.Server{Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: 10 * time.Second}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port")
-		}
-	}()
+	failed := func(err error) { d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port") }
+	served := goServe(server, l, failed)
 	return "http://" + l.Addr().String(), func() {
 		if err := server.Close(); err != nil {
-			d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port")
+			failed(err)
 		}
-		<-done
+		<-served
 	}, nil
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"leasehold/internal/natsd"
+	"leasehold/lease/natskv"
 )
 
 // leakChecked runs the tests and then looks for goroutines that they left.
@@ -116,7 +117,7 @@ func publish(server *natsd.Server, messages ...string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: eventStream, Subjects: []string{"leasehold.>"}}); err != nil {
+	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: natskv.Stream, Subjects: []string{"leasehold.>"}}); err != nil {
 		return err
 	}
 	for i := 0; i < len(messages); i += 2 {

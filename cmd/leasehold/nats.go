@@ -9,19 +9,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/nats-io/nats.go"
-	"github.com/rs/zerolog"
-
 	"leasehold/internal/natsd"
 )
 
-// checkNATS looks at the URLs of one cluster, separated by commas, and at the
-// file with the credentials, if there is one.
+// checkNATS checks the URLs of one cluster, separated by commas, and that the file with
+// the credentials, if one is given, exists.
 func checkNATS(urls, creds string) error {
 	for one := range strings.SplitSeq(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || u.Host == "" || (u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss") {
-			// Not the URL itself: it may hold a password.
+			// The URL is not quoted: it may contain a password.
 			return fmt.Errorf("--nats-url: want nats://host:port, tls, ws or wss, several separated by commas")
 		}
 	}
@@ -34,48 +31,48 @@ func checkNATS(urls, creds string) error {
 	return nil
 }
 
-// connectNATS starts the embedded server, or connects to the one that is given.
-func connectNATS(ctx context.Context, c RunConfig, started *stops, log zerolog.Logger) (*nats.Conn, string, error) {
+// connectNATS connects to the configured server, or starts the embedded one.
+func (s *service) connectNATS(ctx context.Context) (err error) {
+	c := s.config
 	if c.NATSURL != "" {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
-		nc, err := natsd.Dial(ctx, c.NATSURL, c.NATSCreds, log)
-		if err != nil {
-			return nil, "", &exitError{exitNATS, err}
+		if s.nats, err = natsd.Dial(ctx, c.NATSURL, c.NATSCreds, s.log); err != nil {
+			return &exitError{exitNATS, err}
 		}
-		started.add("NATS connection", func() error { nc.Close(); return nil })
-		return nc, maskUser(c.NATSURL), nil
+		s.natsURL = maskUser(c.NATSURL)
+	} else {
+		server, err := natsd.Start(natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: s.log})
+		var inUse *natsd.ListenError
+		switch {
+		case errors.As(err, &inUse):
+			return &exitError{exitAddressInUse, fmt.Errorf("--nats-listen: %w", err)}
+		case err != nil:
+			return &exitError{exitDataDir, err}
+		}
+		s.stops.add("embedded NATS", func() error { server.Shutdown(); return nil })
+		if s.nats, err = server.Connect(); err != nil {
+			return &exitError{exitNATS, err}
+		}
+		s.natsURL = server.ClientURL()
 	}
-	server, err := natsd.Start(natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: log})
-	var inUse *natsd.ListenError
-	switch {
-	case errors.As(err, &inUse):
-		return nil, "", &exitError{exitAddressInUse, fmt.Errorf("--nats-listen: %w", err)}
-	case err != nil:
-		return nil, "", &exitError{exitDataDir, err}
-	}
-	started.add("embedded NATS", func() error { server.Shutdown(); return nil })
-	nc, err := server.Connect()
-	if err != nil {
-		return nil, "", &exitError{exitNATS, err}
-	}
-	started.add("NATS connection", func() error { nc.Close(); return nil })
-	return nc, server.ClientURL(), nil
+	s.stops.add("NATS connection", func() error { s.nats.Close(); return nil })
+	return nil
 }
 
-// replicas is how many servers keep the leases: one that is lost must not lose
-// them where there are others.
-func replicas(c RunConfig, nc *nats.Conn) int {
+// replicas is how many servers keep each lease. In a cluster there are three, so that no
+// lease is lost with a server.
+func (s *service) replicas() int {
 	switch {
-	case c.NATSReplicas > 0:
-		return c.NATSReplicas
-	case nc.ConnectedClusterName() != "":
+	case s.config.NATSReplicas > 0:
+		return s.config.NATSReplicas
+	case s.nats.ConnectedClusterName() != "":
 		return 3
 	}
 	return 1
 }
 
-// maskUser leaves the credentials out of a list of URLs.
+// maskUser removes the credentials from a list of URLs.
 func maskUser(list string) string {
 	urls := strings.Split(list, ",")
 	for i, one := range urls {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"leasehold/evidence"
 	"leasehold/lease"
 )
@@ -16,48 +14,37 @@ const (
 	retainTimeout = 30 * time.Minute
 )
 
-// startRetention removes evidence that is no longer kept, at once and every hour,
+// startRetention removes evidence that is no longer kept, at once and then every hour,
 // until the returned function is called.
-func startRetention(c RunConfig, launcherID string, archive *evidence.Archive, records lease.Store, log zerolog.Logger) func() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	limits := evidence.Retention{MaxAge: c.EvidenceMaxAge, MaxBytes: int64(c.EvidenceMax)}
-	go func() {
-		defer close(done)
-		for {
-			retain(ctx, limits, launcherID, archive, records, log)
-			select {
-			case <-time.After(retainEvery):
-			case <-ctx.Done():
-				return
-			}
+func (s *service) startRetention() (stop func() error) {
+	return background(func(ctx context.Context) {
+		for ctx.Err() == nil {
+			s.applyRetention(ctx)
+			sleep(ctx, retainEvery)
 		}
-	}()
-	return func() error {
-		cancel()
-		<-done
-		return nil
-	}
+	})
 }
 
-func retain(ctx context.Context, limits evidence.Retention, launcherID string, archive *evidence.Archive, records lease.Store, log zerolog.Logger) {
+// applyRetention is one round.
+func (s *service) applyRetention(ctx context.Context) {
 	round, cancel := context.WithTimeout(ctx, retainTimeout)
 	defer cancel()
-	done, err := archive.Retain(round, limits, launcherID, func(ctx context.Context) (evidence.Needs, error) {
-		entries, err := records.List(ctx)
+	limits := evidence.Retention{MaxAge: s.config.EvidenceMaxAge, MaxBytes: int64(s.config.EvidenceMax)}
+	done, err := s.archive.Retain(round, limits, s.launcherID, func(ctx context.Context) (evidence.Needs, error) {
+		entries, err := s.leases.List(ctx)
 		return needs(entries), err
 	}, time.Now())
 	if err != nil && ctx.Err() == nil {
-		log.Warn().Err(err).Msg("retention is not complete: it is tried again")
+		s.log.Warn().Err(err).Msg("retention is not complete: it is tried again")
 	}
 	if done.Removed > 0 {
-		log.Info().Int("bundles", done.Removed).Int64("bytes", done.Bytes).Msg("old evidence removed")
+		s.log.Info().Int("bundles", done.Removed).Int64("bytes", done.Bytes).Msg("old evidence removed")
 	}
 }
 
-// needs are the bundles that records name: in recovery and in review because
-// somebody reads them, in every other state because the next bundle's chain
-// begins there.
+// needs are the bundles that records name, and the sessions that are not over. A bundle is
+// needed in recovery and in review because somebody reads it, and in every other state
+// because the next bundle's chain refers to it.
 func needs(entries []lease.Entry) evidence.Needs {
 	n := evidence.Needs{Profiles: map[string]bool{}, Evidence: map[string]bool{}, Sessions: map[string]bool{}}
 	for _, e := range entries {

@@ -5,16 +5,20 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"leasehold/evidence"
+	"leasehold/internal/cgroup"
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
@@ -29,7 +33,7 @@ type runCmd struct {
 	RunConfig `embed:""`
 }
 
-// Run serves until SIGINT, SIGTERM or, where that was not ignored before, SIGHUP.
+// Run serves until SIGINT or SIGTERM, or until SIGHUP if that was not ignored before.
 func (c *runCmd) Run() error {
 	config, err := c.Complete(os.Getenv)
 	if err != nil {
@@ -40,165 +44,195 @@ func (c *runCmd) Run() error {
 	return serve(ctx, config)
 }
 
-// Bounds of start and stop.
+// Time limits of start and stop.
 const (
 	connectTimeout = 15 * time.Second
 	drainTimeout   = 60 * time.Second
 	serverTimeout  = 5 * time.Second
 )
 
-// stops are what was started, by name, to be stopped in reverse.
-type stops struct {
-	log   zerolog.Logger
-	steps []step
+// service is the sidecar: its parts, in the order in which they are started.
+type service struct {
+	config RunConfig
+	log    zerolog.Logger
+	stops  stopList
+
+	chrome     string       // the path of the browser's binary
+	proxies    *proxies.Set // nil if none are configured
+	root       *profiledir.Root
+	launcherID string
+	groups     *cgroup.Tree // nil if browsers get no control groups
+	limits     string       // how browsers are limited, as text
+	listener   net.Listener
+
+	nats    *nats.Conn
+	natsURL string // without credentials
+	leases  *natskv.Store
+	archive *evidence.Archive
+
+	metrics   *prometheus.Registry
+	dedicated dedicatedPorts
+	launcher  *launcher.Launcher
 }
 
-type step struct {
-	name string
-	stop func() error
-}
-
-func (s *stops) add(name string, stop func() error) { s.steps = append(s.steps, step{name, stop}) }
-
-func (s *stops) run() error {
-	var errs error
-	for i := len(s.steps) - 1; i >= 0; i-- {
-		if err := s.steps[i].stop(); err != nil {
-			s.log.Error().Err(err).Str("part", s.steps[i].name).Msg("not stopped cleanly")
-			errs = errors.Join(errs, fmt.Errorf("stopping the %s: %w", s.steps[i].name, err))
-		}
-	}
-	return errs
-}
-
-// serve is the sidecar: it returns when ctx has ended and everything is drained.
-// What it starts stands below in the order of the start.
+// serve runs the sidecar. It returns when ctx has ended and everything is drained.
 func serve(ctx context.Context, c RunConfig) (err error) {
 	log := newLogger(c)
-	started := &stops{log: log}
-	defer func() { err = errors.Join(err, started.run()) }()
-
-	binary, err := chrome.Find(c.Chrome)
-	if err != nil {
-		return &exitError{exitNoChrome, err}
+	s := &service{config: c, log: log, stops: stopList{log: log}}
+	defer func() { err = errors.Join(err, s.stops.run()) }()
+	if err := s.prepareHost(); err != nil {
+		return err
 	}
-	var servers *proxies.Set
-	if c.Proxies != "" {
-		if servers, err = proxies.Load(c.Proxies); err != nil {
-			return &exitError{exitUsage, fmt.Errorf("--proxies: %w", err)}
-		}
+	if err := s.openStores(ctx); err != nil {
+		return err
 	}
-	if err := claimDataDir(c, started); err != nil {
-		return &exitError{exitDataDir, err}
+	if err := s.newLauncher(); err != nil {
+		return err
 	}
-	root, err := profiledir.Open(c.ProfilesDir)
-	if err != nil {
-		return &exitError{exitDataDir, fmt.Errorf("--profiles-dir: %w", err)}
-	}
-	launcherID, err := ownID(c)
-	if err != nil {
-		return &exitError{exitDataDir, err}
-	}
-	log = log.With().Str("launcher", launcherID).Logger()
-	// Before the guard, which would be left behind where the launcher was.
-	groups, limits := browserGroups(c)
-	started.add("guard", startGuard(c, launcherID, log))
-	listener, err := listen("--listen", c.Listen)
+	failed, err := s.serveHTTP()
 	if err != nil {
 		return err
 	}
-	started.add("listener", func() error { return ignoreClosed(listener.Close()) })
-
-	nc, natsURL, err := connectNATS(ctx, c, started, log)
-	if err != nil {
-		return err
-	}
-	store, err := natskv.Open(ctx, nc, natskv.Options{LauncherID: launcherID, Log: log, Replicas: replicas(c, nc)})
-	if err != nil {
-		return &exitError{exitNATS, err}
-	}
-	started.add("lease store", func() error { store.Close(); return nil })
-	archive, err := openArchive(ctx, c, nc, started, log)
-	if err != nil {
-		return err
-	}
-
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	cautions, err := c.cautions()
-	if err != nil {
-		return err
-	}
-	dedicated := &dedicatedPorts{log: log}
-	l, err := launcher.New(launcher.Options{
-		ID: launcherID, DataDir: c.DataDir, Root: root, Store: store, Archive: archive, Ping: store.Ping,
-		Chrome: binary, Headless: *c.Headless, Proxies: servers, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
-		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
-		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
-		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: groups,
-		HomeTimeout: c.HomeTimeout, AdvertiseURL: serverURL(c, listener.Addr().String()),
-		PictureInterval: c.PictureEvery,
-		Dedicated:       dedicated.open, Log: log, Metrics: registry,
-	})
-	if err != nil {
-		return err
-	}
-	options := httpapi.Options{
-		ListenAddr: listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, Token: c.Token, TLS: c.TLSCert != "", Log: log,
-		Metrics: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), Console: console.Handler(),
-	}
-	dedicated.handler = func(sessionID, addr string) http.Handler {
-		o := options
-		o.ListenAddr, o.AdvertiseURL = addr, ""
-		return httpapi.Dedicated(l, sessionID, o)
-	}
-	failed := make(chan error, 1)
-	server := &http.Server{Handler: httpapi.New(l, options), ReadHeaderTimeout: 10 * time.Second}
-	if c.TLSCert != "" {
-		certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return &exitError{exitUsage, fmt.Errorf("--tls-cert, --tls-key: %w", err)}
-		}
-		// No HTTP/2: a websocket needs the connection for itself.
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
-	}
-	serving := make(chan struct{})
-	go func() {
-		defer close(serving)
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			failed <- fmt.Errorf("serving %s: %w", c.Listen, err)
-		}
-	}()
-	started.add("http server", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
-		defer cancel()
-		err := server.Shutdown(ctx)
-		<-serving
-		return err
-	})
-	log.Info().Str("limits", limits).Msg("limits of browsers")
-	l.Start()
-	// Stopped first: while sessions drain, the surface still answers.
-	started.add("launcher", func() error {
+	s.log.Info().Str("limits", s.limits).Msg("limits of browsers")
+	s.launcher.Start()
+	// It is stopped before the HTTP server, which still answers while sessions drain.
+	s.stops.add("launcher", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
-		return l.Stop(ctx)
+		return s.launcher.Stop(ctx)
 	})
+	s.stops.add("retention", s.startRetention())
 
-	started.add("retention", startRetention(c, launcherID, archive, store, log))
-
-	greet(c, serverURL(c, options.ListenAddr), natsURL)
-	log.Info().Str("url", serverURL(c, options.ListenAddr)).Str("nats", natsURL).Str("chrome", binary).Msg("ready")
+	printWelcome(c, s.url(), s.natsURL)
+	s.log.Info().Str("url", s.url()).Str("nats", s.natsURL).Str("chrome", s.chrome).Msg("ready")
 	select {
 	case <-ctx.Done():
-		log.Info().Msg("draining")
+		s.log.Info().Msg("draining")
 		return nil
 	case err := <-failed:
 		return err
 	}
 }
 
-// newLogger writes to the standard error.
+// prepareHost finds or claims what the sidecar needs of this host: Chrome, the proxies'
+// configuration, its directories, control groups, the guard and the port.
+func (s *service) prepareHost() (err error) {
+	c := s.config
+	if s.chrome, err = chrome.Find(c.Chrome); err != nil {
+		return &exitError{exitNoChrome, err}
+	}
+	if c.Proxies != "" {
+		if s.proxies, err = proxies.Load(c.Proxies); err != nil {
+			return &exitError{exitUsage, fmt.Errorf("--proxies: %w", err)}
+		}
+	}
+	if err := s.claimDataDir(); err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	if s.root, err = profiledir.Open(c.ProfilesDir); err != nil {
+		return &exitError{exitDataDir, fmt.Errorf("--profiles-dir: %w", err)}
+	}
+	if s.launcherID, err = ownID(c); err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	s.log = s.log.With().Str("launcher", s.launcherID).Logger()
+	// The groups come before the guard: if the launcher moves itself into another group
+	// for them, the guard has to be started there.
+	s.groups, s.limits = browserGroups(c)
+	s.stops.add("guard", startGuard(c, s.launcherID, s.log))
+	if s.listener, err = listen("--listen", c.Listen); err != nil {
+		return err
+	}
+	s.stops.add("listener", func() error { return ignore(net.ErrClosed, s.listener.Close()) })
+	return nil
+}
+
+// openStores connects to NATS, or starts the embedded one, and opens the stores of leases
+// and of evidence.
+func (s *service) openStores(ctx context.Context) (err error) {
+	if err := s.connectNATS(ctx); err != nil {
+		return err
+	}
+	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas()})
+	if err != nil {
+		return &exitError{exitNATS, err}
+	}
+	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
+	return s.openArchive(ctx)
+}
+
+// newLauncher makes the launcher. It is not started yet.
+func (s *service) newLauncher() error {
+	s.metrics = prometheus.NewRegistry()
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.dedicated.log = s.log
+	c := s.config
+	cautions, err := c.cautions()
+	if err != nil {
+		return err
+	}
+	s.launcher, err = launcher.New(launcher.Options{
+		ID: s.launcherID, DataDir: c.DataDir, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
+		Chrome: s.chrome, Headless: *c.Headless, Proxies: s.proxies, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
+		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
+		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
+		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
+		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.url(),
+		PictureInterval: c.PictureEvery,
+		Dedicated:       s.dedicated.open, Log: s.log, Metrics: s.metrics,
+	})
+	return err
+}
+
+// serveHTTP starts to answer on the listener, and prepares what sessions with ports of
+// their own are answered by. The channel receives the error if the server fails.
+func (s *service) serveHTTP() (failed <-chan error, err error) {
+	c := s.config
+	options := httpapi.Options{
+		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, Token: c.Token, TLS: c.TLSCert != "", Log: s.log,
+		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(),
+	}
+	s.dedicated.handler = func(sessionID, addr string) http.Handler {
+		o := options
+		o.ListenAddr, o.AdvertiseURL = addr, ""
+		return httpapi.Dedicated(s.launcher, sessionID, o)
+	}
+	listener := s.listener
+	if c.TLSCert != "" {
+		certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return nil, &exitError{exitUsage, fmt.Errorf("--tls-cert, --tls-key: %w", err)}
+		}
+		// No HTTP/2: a websocket needs the connection for itself.
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
+	}
+	server := &http.Server{Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: 10 * time.Second}
+	failures := make(chan error, 1)
+	served := goServe(server, listener, func(err error) { failures <- fmt.Errorf("serving %s: %w", c.Listen, err) })
+	s.stops.add("http server", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		<-served
+		return err
+	})
+	return failures, nil
+}
+
+// goServe serves until the server is closed or shut down; if it ends before that, failed
+// is called. The channel is closed when it has ended.
+func goServe(server *http.Server, l net.Listener, failed func(error)) (served <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			failed(err)
+		}
+	}()
+	return done
+}
+
+// newLogger makes the logger that writes to the standard error.
 func newLogger(c RunConfig) zerolog.Logger {
 	level, err := zerolog.ParseLevel(c.LogLevel)
 	if err != nil {
@@ -212,8 +246,8 @@ func newLogger(c RunConfig) zerolog.Logger {
 	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !terminal}).Level(level).With().Timestamp().Logger()
 }
 
-// greet prints where the sidecar is, and how to use it.
-func greet(c RunConfig, at, natsURL string) {
+// printWelcome prints where the sidecar is, and how to use it.
+func printWelcome(c RunConfig, at, natsURL string) {
 	query := "?worker=me&task=try&create=true"
 	if c.Token != "" {
 		query += "&token=YOUR_TOKEN"

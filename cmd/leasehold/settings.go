@@ -12,8 +12,8 @@ import (
 	"leasehold/lease"
 )
 
-// RunConfig is what the sidecar is told. Complete fills in what was left out and
-// refuses what cannot be.
+// RunConfig are the settings of the sidecar. Complete fills in those that were left out
+// and refuses those that cannot work.
 type RunConfig struct {
 	Listen         string        `env:"LEASEHOLD_LISTEN" default:"127.0.0.1:9333" placeholder:"ADDR" help:"Address for workers, REST and the console (default: ${default})."`
 	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
@@ -56,14 +56,8 @@ type RunConfig struct {
 	Token string `kong:"-"`
 }
 
-// The lowest bounds that make sense.
-const (
-	leastHang   = 2 * time.Second
-	leastMemory = 128 << 20
-)
-
-// Complete returns the config with every default filled in that depends on the
-// user or the host, or an error of exitUsage that names the flag.
+// Complete returns the settings with the defaults that depend on the user or the host.
+// The error names the flag, and its exit code is exitUsage.
 func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 	var err error
 	if c.DataDir == "" {
@@ -89,7 +83,7 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 	return c, nil
 }
 
-// defaultDataDir is the XDG state directory's leasehold.
+// defaultDataDir is the directory leasehold in the user's XDG state directory.
 func defaultDataDir(getenv func(string) string) (string, error) {
 	// The XDG specification says to ignore a relative path.
 	if state := getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
@@ -102,10 +96,22 @@ func defaultDataDir(getenv func(string) string) (string, error) {
 	return filepath.Join(home, ".local", "state", "leasehold"), nil
 }
 
+// launcherID is the form of a launcher's id.
 var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
 // validate refuses what could not work, or would not be safe.
 func (c RunConfig) validate() error {
+	for _, check := range []func() error{
+		c.validateListen, c.validateNATS, c.validateEvidence, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validatePublic,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c RunConfig) validateListen() error {
 	host, err := splitAddress("--listen", c.Listen)
 	if err != nil {
 		return err
@@ -113,9 +119,34 @@ func (c RunConfig) validate() error {
 	if !isLoopback(host) && c.TokenFile == "" {
 		return fmt.Errorf("--listen %s can be reached from other hosts: give --token-file too, or listen on 127.0.0.1", c.Listen)
 	}
-	if err := c.validateNATS(); err != nil {
-		return err
+	return nil
+}
+
+func (c RunConfig) validateNATS() error {
+	if c.NATSURL == "" {
+		if c.NATSCreds != "" {
+			return fmt.Errorf("--nats-creds is for a server of yours: give --nats-url too")
+		}
+		host, err := splitAddress("--nats-listen", c.NATSListen)
+		if err != nil {
+			return err
+		}
+		if host == "" {
+			return fmt.Errorf("--nats-listen %q: want a host too, such as 127.0.0.1%s", c.NATSListen, c.NATSListen)
+		}
+		return nil
 	}
+	return checkNATS(c.NATSURL, c.NATSCreds)
+}
+
+func (c RunConfig) validateReplicas() error {
+	if c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0 {
+		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
+	}
+	return nil
+}
+
+func (c RunConfig) validateEvidence() error {
 	if err := checkStore(c.EvidenceStore); err != nil {
 		return fmt.Errorf("--evidence-store: %w", err)
 	}
@@ -125,6 +156,11 @@ func (c RunConfig) validate() error {
 	if c.EvidenceMaxAge < 0 {
 		return fmt.Errorf("--evidence-max-age %v: want zero or more", c.EvidenceMaxAge)
 	}
+	return nil
+}
+
+// validateLeases checks what leases and their recovery depend on.
+func (c RunConfig) validateLeases() error {
 	if c.LauncherID != "" && !launcherID.MatchString(c.LauncherID) {
 		return fmt.Errorf("--launcher-id %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", c.LauncherID)
 	}
@@ -143,8 +179,18 @@ func (c RunConfig) validate() error {
 		return fmt.Errorf("--home-timeout %v: want at least the --lease-ttl of %v", c.HomeTimeout, c.LeaseTTL)
 	case c.OrphanTimeout < time.Second:
 		return fmt.Errorf("--orphan-timeout %v: want 1s or more", c.OrphanTimeout)
-	case c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0:
-		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
+	}
+	return nil
+}
+
+// The least values that make sense.
+const (
+	leastHang   = 2 * time.Second
+	leastMemory = 128 << 20
+)
+
+func (c RunConfig) validateBrowsers() error {
+	switch {
 	case c.HangTimeout < 0 || c.HangTimeout > 0 && c.HangTimeout < leastHang:
 		return fmt.Errorf("--hang-timeout %v: want %v or more, or 0 for no bound", c.HangTimeout, leastHang)
 	case c.BrowserMemory != 0 && c.BrowserMemory < leastMemory:
@@ -157,7 +203,13 @@ func (c RunConfig) validate() error {
 		return fmt.Errorf("--keep-warm-idle %v: want zero or more", c.KeepWarmIdle)
 	case c.KeepWarmMax < 0:
 		return fmt.Errorf("--keep-warm-max %d: want 1 or more, or 0 for none", c.KeepWarmMax)
-	case (c.TLSCert == "") != (c.TLSKey == ""):
+	}
+	return nil
+}
+
+// validatePublic checks how others reach the sidecar.
+func (c RunConfig) validatePublic() error {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return fmt.Errorf("--tls-cert and --tls-key go together: only one is given")
 	}
 	if c.AdvertiseURL != "" {
@@ -174,6 +226,7 @@ func (c RunConfig) validate() error {
 	return nil
 }
 
+// cautions reads --review-when.
 func (c RunConfig) cautions() ([]recovery.Caution, error) {
 	var all []recovery.Caution
 	for _, s := range c.ReviewWhen {
@@ -184,21 +237,4 @@ func (c RunConfig) cautions() ([]recovery.Caution, error) {
 		all = append(all, one)
 	}
 	return all, nil
-}
-
-func (c RunConfig) validateNATS() error {
-	if c.NATSURL == "" {
-		if c.NATSCreds != "" {
-			return fmt.Errorf("--nats-creds is for a server of yours: give --nats-url too")
-		}
-		host, err := splitAddress("--nats-listen", c.NATSListen)
-		if err != nil {
-			return err
-		}
-		if host == "" {
-			return fmt.Errorf("--nats-listen %q: want a host too, such as 127.0.0.1%s", c.NATSListen, c.NATSListen)
-		}
-		return nil
-	}
-	return checkNATS(c.NATSURL, c.NATSCreds)
 }

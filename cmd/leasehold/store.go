@@ -12,14 +12,13 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
 	"leasehold/evidence/s3store"
 )
 
-// ownNATS is the store in the NATS that the sidecar itself uses.
+// ownNATS is the URL of the evidence store in the NATS that the sidecar itself uses.
 const ownNATS = "nats://"
 
 // byteSize is a number of bytes, written 500000, 20GiB or 1.5TB.
@@ -35,10 +34,11 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String writes the number as it may be given.
+// String is the number in the form in which it may be given.
 func (b byteSize) String() string { return humanize.IBytes(uint64(b)) }
 
-// checkStore refuses a URL of no store. Errors repeat no credential.
+// checkStore refuses what is not the URL of a store. The error does not repeat
+// credentials.
 func checkStore(raw string) error {
 	scheme, rest, _ := strings.Cut(raw, "://")
 	switch scheme {
@@ -66,8 +66,8 @@ func storeDir(raw string) (string, error) {
 	return filepath.Clean(u.Path), nil
 }
 
-// openStore opens the store of a checked URL; nc and the number of copies are for
-// nats://. close may be called once everything that uses the store has ended.
+// openStore opens the store of a URL that checkStore accepts. nc and the number of copies
+// are for nats://. The caller calls close when nothing uses the store any more.
 func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, close func() error, err error) {
 	nothing := func() error { return nil }
 	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
@@ -96,30 +96,31 @@ func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, clo
 	return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
 }
 
-// spoolDir is the folder of the spool in the data directory.
+// spoolDir is the name of the spool's folder in the data directory.
 const spoolDir = "evidence-spool"
 
-// openArchive opens the spool and the store behind it. A store that is only away
+// openArchive opens the spool and the store of evidence. That the store cannot be reached
 // is no error: evidence waits for it in the spool.
-func openArchive(ctx context.Context, c RunConfig, nc *nats.Conn, started *stops, log zerolog.Logger) (*evidence.Archive, error) {
-	spool, err := evidence.OpenSpool(filepath.Join(c.DataDir, spoolDir))
+func (s *service) openArchive(ctx context.Context) error {
+	spool, err := evidence.OpenSpool(filepath.Join(s.config.DataDir, spoolDir))
 	if err != nil {
-		return nil, &exitError{exitDataDir, err}
+		return &exitError{exitDataDir, err}
 	}
-	store, closeStore, err := openStore(c.EvidenceStore, nc, replicas(c, nc))
+	store, closeStore, err := openStore(s.config.EvidenceStore, s.nats, s.replicas())
 	if err != nil {
-		return nil, &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
+		return &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
 	}
-	started.add("evidence store", closeStore)
+	s.stops.add("evidence store", closeStore)
 	if checked, ok := store.(*s3store.Store); ok {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		switch err := checked.Check(ctx); {
 		case errors.Is(err, s3store.ErrUnfit):
-			return nil, &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
+			return &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
 		case err != nil:
-			log.Warn().Err(err).Msg("the evidence store does not answer: evidence waits in the spool")
+			s.log.Warn().Err(err).Msg("the evidence store does not answer: evidence waits in the spool")
 		}
 	}
-	return evidence.NewArchive(spool, store, log), nil
+	s.archive = evidence.NewArchive(spool, store, s.log)
+	return nil
 }

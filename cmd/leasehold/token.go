@@ -6,10 +6,11 @@ import (
 	"strings"
 )
 
+// minTokenLength is the least number of characters of a token.
 const minTokenLength = 16
 
-// readToken reads the bearer token that callers have to show: the only line of
-// a file.
+// readToken reads the bearer token that callers have to show. It is the only line of the
+// file.
 func readToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -84,31 +84,31 @@ func TestCloseMethods(t *testing.T) {
 		prepare func(*testing.T, *chrome.Browser)
 		ask     func(*testchrome.Client) func(context.Context) error
 		bounds  chrome.Bounds
-		rung    chrome.Rung
+		method  chrome.Rung
 		status  string
 		clean   profiledir.Answer
 	}{
 		{
-			name: "cdp", rung: chrome.RungCDP, status: "exit 0", clean: profiledir.Yes,
+			name: "cdp", method: chrome.RungCDP, status: "exit 0", clean: profiledir.Yes,
 			ask: func(c *testchrome.Client) func(context.Context) error { return c.Ask },
 		},
 		{
-			name: "sigint, the browser does not end when asked", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser does not end when asked", method: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
 			ask:    func(*testchrome.Client) func(context.Context) error { return nothing },
 			bounds: chrome.Bounds{Ask: short, Interrupt: testchrome.Patience},
 		},
 		{
-			name: "sigint, the browser cannot be asked", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser cannot be asked", method: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
 			bounds: chrome.Bounds{Interrupt: testchrome.Patience},
 		},
 		{
-			name: "sigkill, the browser is stopped", rung: chrome.RungKill, status: "signal killed", clean: profiledir.No,
+			name: "sigkill, the browser is stopped", method: chrome.RungKill, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) { stop(t, b.PID()) },
 			ask:     func(*testchrome.Client) func(context.Context) error { return nothing },
 			bounds:  chrome.Bounds{Ask: short, Interrupt: short},
 		},
 		{
-			name: "already exited", rung: chrome.RungAlreadyExited, status: "signal killed", clean: profiledir.No,
+			name: "already exited", method: chrome.RungAlreadyExited, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) {
 				send(t, b.PID(), unix.SIGKILL)
 				wait(t, b.Exited(), "the exit")
@@ -130,12 +130,12 @@ func TestCloseMethods(t *testing.T) {
 			if c.ask != nil {
 				ask = c.ask(client)
 			}
-			rung, err := b.Close(t.Context(), ask, c.bounds)
-			if err != nil || rung != c.rung || b.ExitStatus() != c.status {
-				t.Errorf("rung %s, %s, %v: want %s, %s", rung, b.ExitStatus(), err, c.rung, c.status)
+			method, err := b.Close(t.Context(), ask, c.bounds)
+			if err != nil || method != c.method || b.ExitStatus() != c.status {
+				t.Errorf("method %s, %s, %v: want %s, %s", method, b.ExitStatus(), err, c.method, c.status)
 			}
 			wait(t, b.Exited(), "Exited")
-			if again, err := b.Close(t.Context(), nil, c.bounds); again != rung || err != nil {
+			if again, err := b.Close(t.Context(), nil, c.bounds); again != method || err != nil {
 				t.Errorf("closed again: %s, %v", again, err)
 			}
 			if left := members(t, b.PID()); len(left) > 0 {
@@ -148,7 +148,7 @@ func TestCloseMethods(t *testing.T) {
 			if err != nil || in.ClosedCleanly.Answer != c.clean || in.InUse.Answer != profiledir.No {
 				t.Errorf("inspection %+v, %v: want closed cleanly %s", in, err, c.clean)
 			}
-			if c.rung == chrome.RungCDP && in.Singleton.Present.Answer != profiledir.No {
+			if c.method == chrome.RungCDP && in.Singleton.Present.Answer != profiledir.No {
 				t.Errorf("SingletonLock is left: %+v", in.Singleton)
 			}
 			if c.status == "signal killed" && (in.Singleton.PID != b.PID() || in.Singleton.SameHost.Answer != profiledir.Yes || in.Singleton.OwnerAlive.Answer != profiledir.No) {
@@ -168,14 +168,14 @@ func TestCloseStopsWithItsContextAndGoesOn(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if rung, err := b.Close(ctx, asked, chrome.Bounds{}); rung != chrome.RungCDP || !errors.Is(err, context.Canceled) {
-		t.Errorf("cut short: %s, %v", rung, err)
+	if method, err := b.Close(ctx, asked, chrome.Bounds{}); method != chrome.RungCDP || !errors.Is(err, context.Canceled) {
+		t.Errorf("cut short: %s, %v", method, err)
 	}
 	if p, err := procfs.Read(b.PID()); err != nil || p.State != 'T' {
 		t.Errorf("the browser was touched: %+v, %v", p, err)
 	}
-	if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: time.Millisecond}); rung != chrome.RungKill || err != nil {
-		t.Errorf("gone on: %s, %v", rung, err)
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: time.Millisecond}); method != chrome.RungKill || err != nil {
+		t.Errorf("gone on: %s, %v", method, err)
 	}
 }
 
@@ -220,8 +220,8 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 		t.Errorf("unused while it runs: %v", err)
 	}
 
-	if rung, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); rung != chrome.RungCDP || err != nil {
-		t.Fatal(rung, err)
+	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.RungCDP || err != nil {
+		t.Fatal(method, err)
 	}
 	if err := root.WaitUnused(t.Context(), "p"); err != nil {
 		t.Error(err)
@@ -247,8 +247,8 @@ func TestStartFailures(t *testing.T) {
 			!strings.Contains(err.Hint, "shared library") || !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), o.Binary) {
 			t.Errorf("got %+v", err)
 		}
-		if rung, err := b.Close(t.Context(), nil, chrome.Bounds{}); rung != chrome.RungAlreadyExited || err != nil {
-			t.Errorf("close: %s, %v", rung, err)
+		if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.RungAlreadyExited || err != nil {
+			t.Errorf("close: %s, %v", method, err)
 		}
 	})
 	t.Run("profile in use", func(t *testing.T) {
@@ -329,8 +329,8 @@ func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	testchrome.CloseAtEnd(t, b)
 	c := testchrome.NewClient(b, 1000)
 	version(t, c)
-	if rung, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); rung != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
-		t.Errorf("close: %s, %v, %s", rung, err, b.ExitStatus())
+	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
+		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	reap(t, first.PID())
 }
@@ -440,9 +440,9 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 	if err != nil || !bytes.Contains(targets, []byte("still here")) {
 		t.Errorf("the page is gone: %s, %v", targets, err)
 	}
-	rung, err := b.Close(t.Context(), c.Ask, chrome.Bounds{})
-	if rung != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
-		t.Errorf("close: %s, %v, %s", rung, err, b.ExitStatus())
+	method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{})
+	if method != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
+		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	if _, err := os.Stat(l.Options.TempDir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("temporary directory: %v", err)
@@ -468,8 +468,8 @@ func TestAttachCanOnlyClose(t *testing.T) {
 		t.Error("there is a pipe")
 	}
 	stop(t, b.PID())
-	if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond}); rung != chrome.RungKill || err != nil {
-		t.Errorf("close: %s, %v", rung, err)
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond}); method != chrome.RungKill || err != nil {
+		t.Errorf("close: %s, %v", method, err)
 	}
 }
 
@@ -541,9 +541,9 @@ func TestInAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, b.PID())
-	rung, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond})
-	if rung != chrome.RungGroup || !rung.Killed() || err != nil {
-		t.Errorf("close: %s, %v", rung, err)
+	method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond})
+	if method != chrome.RungGroup || !method.Killed() || err != nil {
+		t.Errorf("close: %s, %v", method, err)
 	}
 	reap(t, first.PID())
 	if err := b.Group().Remove(testchrome.Patience); err != nil {
@@ -602,8 +602,8 @@ func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
 			if in, err := root.Inspect("p"); err != nil || in.InUse.Answer != profiledir.Yes {
 				t.Errorf("the helper is not seen: %+v, %v", in.InUse, err)
 			}
-			if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); rung != chrome.RungKill || err != nil {
-				t.Errorf("close: %s, %v", rung, err)
+			if method, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); method != chrome.RungKill || err != nil {
+				t.Errorf("close: %s, %v", method, err)
 			}
 			if err := root.WaitUnused(t.Context(), "p"); err != nil {
 				t.Error(err)
@@ -697,8 +697,8 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 	}
 	in.Close()
 	wait(t, b.Exited(), "the exit")
-	if rung, err := b.Close(t.Context(), nil, chrome.Bounds{}); rung != chrome.RungAlreadyExited || err != nil {
-		t.Errorf("close: %s, %v", rung, err)
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.RungAlreadyExited || err != nil {
+		t.Errorf("close: %s, %v", method, err)
 	}
 	_ = cmd.Wait() // read meets the end of its input and fails
 }

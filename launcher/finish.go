@@ -257,12 +257,12 @@ func (s *session) recovery(sealed lease.Sealed, reason string) *recoveryCase {
 	return &recoveryCase{
 		l: s.l, file: s.file, profile: s.profile, path: s.path, lock: s.open.lock, log: s.log,
 		entries: s.journal.Entries, lost: s.open.lost, seen: s.latest,
-		close: func() (chrome.Rung, error) {
+		close: func() (chrome.CloseMethod, error) {
 			if s.open.live == nil { // it never started
-				return chrome.RungAlreadyExited, nil
+				return chrome.AlreadyExited, nil
 			}
 			if s.file.Rung != "" {
-				return chrome.Rung(s.file.Rung), nil
+				return chrome.CloseMethod(s.file.Rung), nil
 			}
 			return s.closeBrowser()
 		},
@@ -340,7 +340,7 @@ func (l *Launcher) save(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
 
 // closeBrowser ends the browser by the ladder, and waits until no process names
 // the profile directory.
-func (s *session) closeBrowser() (chrome.Rung, error) {
+func (s *session) closeBrowser() (chrome.CloseMethod, error) {
 	rung, err := s.open.live.close(s.l, s.profile, s.l.keeping(s.manifest), s.log)
 	err = errors.Join(err, s.open.lock.ClearRunning())
 	s.mu.Lock()
@@ -383,7 +383,7 @@ func (l *Launcher) keeping(m api.Manifest) keepCookies {
 	return l.jar.export
 }
 
-func (b *live) close(l *Launcher, profile string, keep keepCookies, log zerolog.Logger) (chrome.Rung, error) {
+func (b *live) close(l *Launcher, profile string, keep keepCookies, log zerolog.Logger) (chrome.CloseMethod, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	b.bound(askTimeout)

@@ -41,7 +41,7 @@ type recoveryCase struct {
 	// seen brings a record up to what the journal knows.
 	seen func(lease.Record) lease.Record
 	// close ends the browser, if it is still there.
-	close func() (chrome.Rung, error)
+	close func() (chrome.CloseMethod, error)
 }
 
 // run makes the transitions, each one compare-and-swap, and returns how the
@@ -479,9 +479,9 @@ func (l *Launcher) recoverLeft(o *openProfile, r lease.Record, log zerolog.Logge
 		entries: func() []checkpoint.Entry { return entries }, lost: lost,
 		seen: func(r lease.Record) lease.Record { return latest(r, entries) },
 	}
-	c.close = func() (chrome.Rung, error) {
+	c.close = func() (chrome.CloseMethod, error) {
 		if browser == nil {
-			return chrome.Rung(f.Rung), nil
+			return chrome.CloseMethod(f.Rung), nil
 		}
 		rung, err := browser.close(l, r.ProfileID, l.keeping(f.Manifest), log)
 		// The browser had its part of the lock; with it gone, that is ours.

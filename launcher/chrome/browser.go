@@ -49,7 +49,7 @@ type Browser struct {
 	closing  sync.Mutex // held by Close and Detach, guards the fields below
 	closed   bool
 	detached bool
-	method   Rung // the strongest one that Close has used
+	method   CloseMethod // the strongest one that Close has used
 }
 
 // PID returns the process id of the main process, which is also the number of its

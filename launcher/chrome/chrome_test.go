@@ -84,31 +84,31 @@ func TestCloseMethods(t *testing.T) {
 		prepare func(*testing.T, *chrome.Browser)
 		ask     func(*testchrome.Client) func(context.Context) error
 		bounds  chrome.Bounds
-		method  chrome.Rung
+		method  chrome.CloseMethod
 		status  string
 		clean   profiledir.Answer
 	}{
 		{
-			name: "cdp", method: chrome.RungCDP, status: "exit 0", clean: profiledir.Yes,
+			name: "cdp", method: chrome.ClosedByCDP, status: "exit 0", clean: profiledir.Yes,
 			ask: func(c *testchrome.Client) func(context.Context) error { return c.Ask },
 		},
 		{
-			name: "sigint, the browser does not end when asked", method: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser does not end when asked", method: chrome.ClosedByInterrupt, status: "exit 0", clean: profiledir.Yes,
 			ask:    func(*testchrome.Client) func(context.Context) error { return nothing },
 			bounds: chrome.Bounds{Ask: short, Interrupt: testchrome.Patience},
 		},
 		{
-			name: "sigint, the browser cannot be asked", method: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser cannot be asked", method: chrome.ClosedByInterrupt, status: "exit 0", clean: profiledir.Yes,
 			bounds: chrome.Bounds{Interrupt: testchrome.Patience},
 		},
 		{
-			name: "sigkill, the browser is stopped", method: chrome.RungKill, status: "signal killed", clean: profiledir.No,
+			name: "sigkill, the browser is stopped", method: chrome.ClosedByKill, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) { stop(t, b.PID()) },
 			ask:     func(*testchrome.Client) func(context.Context) error { return nothing },
 			bounds:  chrome.Bounds{Ask: short, Interrupt: short},
 		},
 		{
-			name: "already exited", method: chrome.RungAlreadyExited, status: "signal killed", clean: profiledir.No,
+			name: "already exited", method: chrome.AlreadyExited, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) {
 				send(t, b.PID(), unix.SIGKILL)
 				wait(t, b.Exited(), "the exit")
@@ -148,7 +148,7 @@ func TestCloseMethods(t *testing.T) {
 			if err != nil || in.ClosedCleanly.Answer != c.clean || in.InUse.Answer != profiledir.No {
 				t.Errorf("inspection %+v, %v: want closed cleanly %s", in, err, c.clean)
 			}
-			if c.method == chrome.RungCDP && in.Singleton.Present.Answer != profiledir.No {
+			if c.method == chrome.ClosedByCDP && in.Singleton.Present.Answer != profiledir.No {
 				t.Errorf("SingletonLock is left: %+v", in.Singleton)
 			}
 			if c.status == "signal killed" && (in.Singleton.PID != b.PID() || in.Singleton.SameHost.Answer != profiledir.Yes || in.Singleton.OwnerAlive.Answer != profiledir.No) {
@@ -168,13 +168,13 @@ func TestCloseStopsWithItsContextAndGoesOn(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if method, err := b.Close(ctx, asked, chrome.Bounds{}); method != chrome.RungCDP || !errors.Is(err, context.Canceled) {
+	if method, err := b.Close(ctx, asked, chrome.Bounds{}); method != chrome.ClosedByCDP || !errors.Is(err, context.Canceled) {
 		t.Errorf("cut short: %s, %v", method, err)
 	}
 	if p, err := procfs.Read(b.PID()); err != nil || p.State != 'T' {
 		t.Errorf("the browser was touched: %+v, %v", p, err)
 	}
-	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: time.Millisecond}); method != chrome.RungKill || err != nil {
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: time.Millisecond}); method != chrome.ClosedByKill || err != nil {
 		t.Errorf("gone on: %s, %v", method, err)
 	}
 }
@@ -220,7 +220,7 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 		t.Errorf("unused while it runs: %v", err)
 	}
 
-	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.RungCDP || err != nil {
+	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil {
 		t.Fatal(method, err)
 	}
 	if err := root.WaitUnused(t.Context(), "p"); err != nil {
@@ -247,7 +247,7 @@ func TestStartFailures(t *testing.T) {
 			!strings.Contains(err.Hint, "shared library") || !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), o.Binary) {
 			t.Errorf("got %+v", err)
 		}
-		if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.RungAlreadyExited || err != nil {
+		if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.AlreadyExited || err != nil {
 			t.Errorf("close: %s, %v", method, err)
 		}
 	})
@@ -329,7 +329,7 @@ func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	testchrome.CloseAtEnd(t, b)
 	c := testchrome.NewClient(b, 1000)
 	version(t, c)
-	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
+	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
 		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	reap(t, first.PID())
@@ -441,7 +441,7 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 		t.Errorf("the page is gone: %s, %v", targets, err)
 	}
 	method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{})
-	if method != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
+	if method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
 		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	if _, err := os.Stat(l.Options.TempDir); !errors.Is(err, fs.ErrNotExist) {
@@ -468,7 +468,7 @@ func TestAttachCanOnlyClose(t *testing.T) {
 		t.Error("there is a pipe")
 	}
 	stop(t, b.PID())
-	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond}); method != chrome.RungKill || err != nil {
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond}); method != chrome.ClosedByKill || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
 }
@@ -542,7 +542,7 @@ func TestInAGroup(t *testing.T) {
 	}
 	stop(t, b.PID())
 	method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond})
-	if method != chrome.RungGroup || !method.Killed() || err != nil {
+	if method != chrome.ClosedByGroupKill || !method.Killed() || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
 	reap(t, first.PID())
@@ -602,7 +602,7 @@ func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
 			if in, err := root.Inspect("p"); err != nil || in.InUse.Answer != profiledir.Yes {
 				t.Errorf("the helper is not seen: %+v, %v", in.InUse, err)
 			}
-			if method, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); method != chrome.RungKill || err != nil {
+			if method, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); method != chrome.ClosedByKill || err != nil {
 				t.Errorf("close: %s, %v", method, err)
 			}
 			if err := root.WaitUnused(t.Context(), "p"); err != nil {
@@ -697,7 +697,7 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 	}
 	in.Close()
 	wait(t, b.Exited(), "the exit")
-	if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.RungAlreadyExited || err != nil {
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.AlreadyExited || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
 	_ = cmd.Wait() // read meets the end of its input and fails

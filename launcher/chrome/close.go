@@ -15,23 +15,23 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// Rung is the method by which a browser was ended.
-type Rung string
+// CloseMethod is the method by which a browser was ended.
+type CloseMethod string
 
 // The methods, from the one that loses nothing to those that lose the last 30 seconds
 // of cookies. SIGTERM is not used: Chrome takes it for an orderly end, and loses the
 // cookies all the same.
 const (
-	RungAlreadyExited Rung = "already_exited"
-	RungCDP           Rung = "cdp"
-	RungInterrupt     Rung = "sigint"
-	RungKill          Rung = "sigkill"
-	// RungGroup is RungKill by the control group, where the browser has one.
-	RungGroup Rung = "cgroup_kill"
+	AlreadyExited     CloseMethod = "already_exited"
+	ClosedByCDP       CloseMethod = "cdp"
+	ClosedByInterrupt CloseMethod = "sigint"
+	ClosedByKill      CloseMethod = "sigkill"
+	// ClosedByGroupKill is ClosedByKill by the control group, where the browser has one.
+	ClosedByGroupKill CloseMethod = "cgroup_kill"
 )
 
 // Killed tells whether processes were killed, which may have lost data.
-func (r Rung) Killed() bool { return r == RungKill || r == RungGroup }
+func (m CloseMethod) Killed() bool { return m == ClosedByKill || m == ClosedByGroupKill }
 
 // Bounds is how long each method may take. Zero means the default.
 type Bounds struct {
@@ -67,7 +67,7 @@ const afterFailedAsk = time.Second
 //
 // When ctx ends, Close stops where it is and may be called again. After a Close that
 // ended the browser, another one returns the same method.
-func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bounds Bounds) (Rung, error) {
+func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bounds Bounds) (CloseMethod, error) {
 	b.closing.Lock()
 	defer b.closing.Unlock()
 	switch {
@@ -92,13 +92,13 @@ func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bo
 
 // end tries the methods in turn. It returns nil when no process of the group is left.
 func (b *Browser) end(ctx context.Context, ask func(context.Context) error, bounds Bounds) error {
-	b.escalate(RungAlreadyExited)
+	b.escalate(AlreadyExited)
 	if !b.hasExited() && ask != nil {
-		b.escalate(RungCDP)
+		b.escalate(ClosedByCDP)
 		b.ask(ctx, ask, bounds.Ask)
 	}
 	if !b.hasExited() && ctx.Err() == nil {
-		b.escalate(RungInterrupt)
+		b.escalate(ClosedByInterrupt)
 		if err := b.signal(unix.SIGINT); err != nil {
 			return err
 		}
@@ -117,18 +117,18 @@ func (b *Browser) end(ctx context.Context, ask func(context.Context) error, boun
 		// It kills every process of the browser, and no other. Linux before 5.14
 		// does not have it.
 		if err := b.cgroup.Kill(); err == nil {
-			b.escalate(RungGroup)
+			b.escalate(ClosedByGroupKill)
 			return b.kill(ctx, bounds.Kill)
 		}
 	}
-	b.escalate(RungKill)
+	b.escalate(ClosedByKill)
 	return b.kill(ctx, bounds.Kill)
 }
 
 // escalate notes that a method is used. A weaker one, of a Close that is called again,
 // does not replace a stronger one.
-func (b *Browser) escalate(to Rung) {
-	order := []Rung{"", RungAlreadyExited, RungCDP, RungInterrupt, RungKill, RungGroup}
+func (b *Browser) escalate(to CloseMethod) {
+	order := []CloseMethod{"", AlreadyExited, ClosedByCDP, ClosedByInterrupt, ClosedByKill, ClosedByGroupKill}
 	if slices.Index(order, to) > slices.Index(order, b.method) {
 		b.method = to
 	}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the packages that it is given, as root or by sudo. Prints what apt
-# prints only when it fails.
+# Installs the given packages, as root or with sudo. Prints the output of apt only when
+# it fails.
 set -euo pipefail
 
 as_root=()
@@ -20,6 +20,7 @@ apt() {
 }
 
 echo "installing $* (apt-get)"
-# Package lists of an image are often older than what the mirror still has.
+# The package lists of an image are often old, and name packages that the mirror no
+# longer has.
 apt update
 apt install --yes --no-install-recommends "$@"

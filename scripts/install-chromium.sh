@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Installs Chromium from the distribution's packages, where no Chrome is found;
-# with --driver also chromedriver, which the tests drive Selenium with.
-# Needs root or sudo. Prints what apt prints only when it fails.
+# Installs Chromium from the distribution's packages if no Chrome is found. With
+# --driver it also installs chromedriver, which the Selenium tests need.
+# Needs root or sudo. Prints the output of apt only when it fails.
 set -euo pipefail
 
 missing=(chromium fonts-liberation)
-# The places where the sidecar looks, too.
+# The sidecar looks in the same places.
 for name in /usr/lib/chromium/chromium /opt/google/chrome/chrome chromium chromium-browser google-chrome-stable google-chrome chrome; do
   if command -v "$name" >/dev/null; then
     missing=()

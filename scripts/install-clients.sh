@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Installs the CDP clients of internal/test/clients that the tests drive, where they
-# are missing or older than the lock file. Prints what npm prints only when it
-# fails.
+# Installs the CDP clients of internal/test/clients, which the tests drive, if they are
+# missing or older than the lock file. Prints the output of npm only when it fails.
 set -euo pipefail
 
 cd "$(dirname "$0")/../internal/test/clients"
 
-# npm writes this file last, so it is there only after an install that went well.
+# npm writes this file last, so it exists only after a successful install.
 mark=node_modules/.package-lock.json
 if [ -e "$mark" ] && ! [ package-lock.json -nt "$mark" ] && ! [ package.json -nt "$mark" ]; then
   exit 0
@@ -23,7 +22,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
 echo "installing the CDP clients (npm ci)"
-# Some packages ask for a newer Node.js than they need; npm only warns of that.
+# Some packages ask for a newer Node.js than they need. npm only warns about that.
 if ! npm ci --loglevel=error --no-progress >"$log" 2>&1; then
   echo "npm ci in internal/test/clients failed:" >&2
   cat "$log" >&2

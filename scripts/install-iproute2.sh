@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs iproute2 and util-linux (ip, unshare, nsenter), with which the chaos
-# test makes its namespaces, where they are missing. Without root or apt-get it
-# says so and goes on: the test then runs on loopback, without partitions. Prints
-# what apt prints only when it fails.
+# Installs iproute2 and util-linux (ip, unshare, nsenter) if they are missing. The chaos
+# test makes its namespaces with them. Without root or apt-get this script says so and
+# succeeds: the test then runs on loopback, without partitions. Prints the output of apt
+# only when it fails.
 set -euo pipefail
 
 missing=()

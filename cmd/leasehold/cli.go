@@ -30,13 +30,13 @@ type commands struct {
 	Guard    guardCmd     `cmd:"" hidden:"" help:"Bound the life of a sidecar's browsers; the sidecar runs it."`
 }
 
-// app is what a command works with besides its flags.
+// app has what a command works with besides its flags.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
-// warn prints one line for the person at the terminal.
+// warn prints one line to the standard error, for the person at the terminal.
 func (a *app) warn(format string, args ...any) {
 	fmt.Fprintf(a.stderr, "leasehold: %s\n", printable(fmt.Sprintf(format, args...)))
 }
@@ -52,6 +52,7 @@ func cli(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
+// run parses the arguments and runs the command that they name.
 func (a *app) run(args []string) error {
 	var c commands
 	helped := false
@@ -77,8 +78,8 @@ func (a *app) run(args []string) error {
 	return parsed.Run()
 }
 
-// usageError says where the usage stands. Whatever code kong has for it, ours is
-// exitUsage.
+// usageError adds to an error of kong which --help to see. Its exit code is exitUsage,
+// whatever kong's would be.
 func usageError(err error) error {
 	what := "leasehold"
 	var parse *kong.ParseError
@@ -90,7 +91,7 @@ func usageError(err error) error {
 	return exitWith(exitUsage, "%w (see %s --help)", err, what)
 }
 
-// help prints kong's help, and after that of the whole program the exit codes.
+// help prints kong's help, and the exit codes after the help of the whole program.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 		return err
@@ -102,8 +103,8 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return nil
 }
 
-// hangup is SIGHUP, which a terminal sends when it is closed; nothing where whoever
-// started the process had it ignored, as nohup does.
+// hangup is SIGHUP, which is sent when a terminal is closed. It is empty if the process
+// was started with the signal ignored, as nohup does.
 func hangup() []os.Signal {
 	if signal.Ignored(syscall.SIGHUP) {
 		return nil
@@ -111,8 +112,8 @@ func hangup() []os.Signal {
 	return []os.Signal{syscall.SIGHUP}
 }
 
-// interruptible is a context that SIGINT and SIGTERM end, and further signals; a
-// second one ends the process at once.
+// interruptible returns a context that SIGINT, SIGTERM or one of the further signals ends.
+// A second signal ends the process at once.
 func interruptible(further ...os.Signal) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), append(further, os.Interrupt, syscall.SIGTERM)...)
 	context.AfterFunc(ctx, stop)

@@ -18,21 +18,21 @@ import (
 	"leasehold/lease"
 )
 
-// clientFlags are those of every command that asks a running sidecar.
+// clientFlags are the flags of every command that asks a running sidecar.
 type clientFlags struct {
 	URL       string `name:"url" env:"LEASEHOLD_URL" default:"http://127.0.0.1:9333" placeholder:"URL" help:"The sidecar (default: ${default})."`
 	TokenFile string `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that the sidecar asks for."`
 	JSON      bool   `name:"json" help:"Print JSON as the sidecar answers it."`
 }
 
-// requestTimeout bounds every request that does not wait for a lease. Ending a
-// session closes a browser and stores evidence.
+// requestTimeout limits every request that does not wait for a lease. It is long because
+// ending a session closes a browser and stores evidence.
 const requestTimeout = 2 * time.Minute
 
-// maxAnswer bounds a JSON answer in memory.
+// maxAnswer limits the size of a JSON answer, in bytes.
 const maxAnswer = 64 << 20
 
-// client asks one sidecar.
+// client sends requests to one sidecar.
 type client struct {
 	base  *url.URL
 	token string
@@ -53,9 +53,31 @@ func (f clientFlags) client() (*client, error) {
 	return c, nil
 }
 
-// open sends a request and returns the answer of a 2xx; the caller closes its
-// body. The errors are of exitUnreachable or, with a *api.Problem in them, of
-// exitRefused.
+// withSidecar calls do with a client and with a context that SIGINT and SIGTERM end. With
+// --json it also prints the problem if the sidecar refused.
+func (f clientFlags) withSidecar(a *app, do func(ctx context.Context, sidecar *client) error) error {
+	sidecar, err := f.client()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	return f.printProblem(a, do(ctx, sidecar))
+}
+
+// printProblem prints, with --json, the problem that err contains as the sidecar sent it.
+// The line for people is printed to the standard error in any case.
+func (f clientFlags) printProblem(a *app, err error) error {
+	var refused *refusedError
+	if f.JSON && errors.As(err, &refused) {
+		return errors.Join(err, a.printJSON(refused.raw))
+	}
+	return err
+}
+
+// open sends a request. It returns the answer if its status is 2xx; the caller closes the
+// body. Other errors have the exit code exitUnreachable, or exitRefused and a
+// *refusedError.
 func (c *client) open(ctx context.Context, method string, in any, path ...string) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
@@ -94,7 +116,7 @@ func (c *client) open(ctx context.Context, method string, in any, path ...string
 	return nil, c.refusal(response)
 }
 
-// refusal makes the error of an answer that is not a 2xx.
+// refusal is the error for an answer whose status is not 2xx.
 func (c *client) refusal(response *http.Response) error {
 	b, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	var p api.Problem
@@ -104,10 +126,10 @@ func (c *client) refusal(response *http.Response) error {
 	return exitWith(exitUnreachable, "%s answered %s, which no leasehold would: what is --url?", c.base.Redacted(), response.Status)
 }
 
-// refusedError is the sidecar's problem, for people.
+// refusedError is a problem that the sidecar answered with, as text for people.
 type refusedError struct {
 	problem api.Problem
-	raw     []byte
+	raw     []byte // as the sidecar sent it
 }
 
 func (e *refusedError) Error() string {
@@ -127,14 +149,22 @@ func (e *refusedError) Error() string {
 
 func (e *refusedError) Unwrap() error { return &e.problem }
 
-// ask sends a request and returns the JSON document that it was answered with.
+// isFinal tells whether the sidecar has refused for a reason that stays. It is not if the
+// sidecar could not be reached, or if it answered with an error of its own (5xx).
+func isFinal(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.problem.Status < http.StatusInternalServerError
+}
+
+// ask sends a request, waits for requestTimeout at most, and returns the JSON document of
+// the answer.
 func (c *client) ask(ctx context.Context, method string, in any, path ...string) (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.askFor(ctx, method, in, path...)
 }
 
-// record asks for a profile's.
+// record asks for the record of a profile.
 func (c *client) record(ctx context.Context, profile string) (lease.Record, error) {
 	raw, err := c.ask(ctx, http.MethodGet, nil, "v1", "profiles", profile)
 	if err != nil {
@@ -143,7 +173,8 @@ func (c *client) record(ctx context.Context, profile string) (lease.Record, erro
 	return read[lease.Record](raw)
 }
 
-// askFor is ask without a limit of its own.
+// askFor does what ask does, without a time limit of its own. It returns nil for an answer
+// without content.
 func (c *client) askFor(ctx context.Context, method string, in any, path ...string) (json.RawMessage, error) {
 	response, err := c.open(ctx, method, in, path...)
 	if err != nil {
@@ -163,32 +194,16 @@ func (c *client) askFor(ctx context.Context, method string, in any, path ...stri
 	return b, nil
 }
 
-// list is how the sidecar answers with several.
+// list is the document with which the sidecar answers a request for several items.
 type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// read decodes a document of the sidecar.
+// read decodes a document that the sidecar sent.
 func read[T any](raw json.RawMessage) (T, error) {
 	var v T
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return v, fmt.Errorf("answer of the sidecar: %w: is it of another version?", err)
 	}
 	return v, nil
-}
-
-// printProblem prints, where JSON was asked for, the problem that err holds as
-// the document; the line for people goes to the standard error as always.
-func (f clientFlags) printProblem(a *app, err error) error {
-	var refused *refusedError
-	if f.JSON && errors.As(err, &refused) {
-		return errors.Join(err, a.printJSON(refused.raw))
-	}
-	return err
-}
-
-// printJSON prints one document.
-func (a *app) printJSON(raw json.RawMessage) error {
-	_, err := fmt.Fprintf(a.stdout, "%s\n", bytes.TrimSpace(raw))
-	return err
 }

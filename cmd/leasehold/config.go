@@ -15,8 +15,8 @@ import (
 // configFile is the flag that names the file with settings.
 type configFile string
 
-// BeforeResolve reads the file and makes its settings the values of the flags
-// that neither the command line nor the environment set.
+// BeforeResolve reads the file. Its settings become the values of those flags that neither
+// the command line nor the environment sets.
 func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	name, _ := ctx.FlagValue(trace.Flag).(configFile)
 	if name == "" {
@@ -39,16 +39,16 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 	return nil
 }
 
-// settings are what the file says, by the names of the flags. They resolve flags
-// for kong.
+// settings are the values in the file, by the names of the flags. They are a
+// kong.Resolver.
 type settings map[string]string
 
-// readSettings reads one YAML map of flag names to values; a key that is not in
-// known is an error that names it.
+// readSettings reads one YAML map of flag names to values. For a key that is not in known
+// it returns an error that names the key.
 func readSettings(r io.Reader, known []string) (settings, error) {
 	var file map[string]any
 	if err := yaml.NewDecoder(r).Decode(&file); err != nil && !errors.Is(err, io.EOF) {
-		// The library draws the place over several lines: the first says it.
+		// The first line of the error says what is wrong. The others draw the place.
 		first, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 		return nil, fmt.Errorf("want YAML lines such as \"listen: 127.0.0.1:9333\": %s", first)
 	}
@@ -67,8 +67,8 @@ func readSettings(r io.Reader, known []string) (settings, error) {
 	return s, nil
 }
 
-// settingNames lists the flags that are settings: those which also have a
-// variable. The others belong to one invocation.
+// settingNames returns the names of the flags that are settings: those that also have an
+// environment variable. The other flags are for one invocation only.
 func settingNames(root *kong.Node) []string {
 	var names []string
 	for _, node := range append([]*kong.Node{root}, root.Children...) {
@@ -82,11 +82,11 @@ func settingNames(root *kong.Node) []string {
 	return names
 }
 
-// Validate implements kong.Resolver; readSettings has looked at every key.
+// Validate implements kong.Resolver. readSettings has checked every key.
 func (settings) Validate(*kong.Application) error { return nil }
 
-// Resolve implements kong.Resolver. Kong would let a file go before the
-// environment; here it does not.
+// Resolve implements kong.Resolver. For kong a resolver takes precedence over the
+// environment; here it is the other way round.
 func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	value, ok := s[flag.Name]
 	if !ok || len(flag.Envs) == 0 || flag.Name == "config" {

@@ -31,17 +31,17 @@ type doctorCmd struct {
 	JSON      bool `name:"json" help:"Print JSON."`
 }
 
-// checkup is one line of doctor.
-type checkup struct {
+// checkResult is one line of doctor.
+type checkResult struct {
 	Check  string `json:"check"`
 	OK     bool   `json:"ok"`
 	Detail string `json:"detail"`
 }
 
-// probeTimeout bounds each check that waits for somebody.
-const probeTimeout = 10 * time.Second
+// checkTimeout limits each check.
+const checkTimeout = 10 * time.Second
 
-// Run makes every check with the settings that leasehold run would have.
+// Run makes every check, with the settings that leasehold run would have.
 func (c *doctorCmd) Run(a *app) error {
 	config, err := c.Complete(os.Getenv)
 	if err != nil {
@@ -49,26 +49,25 @@ func (c *doctorCmd) Run(a *app) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	checks := config.examine(ctx)
+	checks := config.checkAll(ctx)
 	if err := c.print(a, checks); err != nil {
 		return err
 	}
-	bad := 0
+	failed := 0
 	for _, one := range checks {
 		if !one.OK {
-			bad++
+			failed++
 		}
 	}
-	if bad > 0 {
-		return exitWith(exitFailure, "%d of %d checks failed", bad, len(checks))
+	if failed > 0 {
+		return exitWith(exitFailure, "%d of %d checks failed", failed, len(checks))
 	}
 	return nil
 }
 
-func (c *doctorCmd) print(a *app, checks []checkup) error {
+func (c *doctorCmd) print(a *app, checks []checkResult) error {
 	if c.JSON {
-		raw, err := json.Marshal(map[string][]checkup{"checks": checks})
-		return printed(a, raw, err)
+		return a.printValue(map[string][]checkResult{"checks": checks})
 	}
 	t := newTable(a.stdout, "CHECK", "RESULT", "DETAIL")
 	for _, one := range checks {
@@ -81,26 +80,37 @@ func (c *doctorCmd) print(a *app, checks []checkup) error {
 	return t.flush()
 }
 
-// examine makes the checks, in the order in which run would meet their subjects.
-func (c RunConfig) examine(ctx context.Context) []checkup {
-	running, sidecar := c.examineSidecar(ctx)
-	checks := []checkup{
-		verdict("chrome", c.examineChrome)(ctx),
+// checkAll makes the checks, in the order in which run needs what they are about.
+func (c RunConfig) checkAll(ctx context.Context) []checkResult {
+	running, sidecar := c.checkSidecar(ctx)
+	checks := []checkResult{
+		check(ctx, "chrome", c.checkChrome),
 		{"display", true, c.display()},
 		{"browser limits", true, c.limits()},
-		verdict("data directory", func(context.Context) (string, error) { return examineDir("--data-dir", c.DataDir) })(ctx),
-		verdict("profiles directory", func(context.Context) (string, error) { return examineDir("--profiles-dir", c.ProfilesDir) })(ctx),
+		check(ctx, "data directory", func(context.Context) (string, error) { return checkDir("--data-dir", c.DataDir) }),
+		check(ctx, "profiles directory", func(context.Context) (string, error) { return checkDir("--profiles-dir", c.ProfilesDir) }),
 		sidecar,
-		verdict("nats", func(ctx context.Context) (string, error) { return c.examineNATS(ctx, running) })(ctx),
+		check(ctx, "nats", func(ctx context.Context) (string, error) { return c.checkNATSServer(ctx, running) }),
 	}
 	if c.Proxies != "" {
-		checks = append(checks, verdict("proxies", c.examineProxies)(ctx))
+		checks = append(checks, check(ctx, "proxies", c.checkProxies))
 	}
 	return checks
 }
 
-// examineProxies connects to each proxy; it sends nothing through one.
-func (c RunConfig) examineProxies(ctx context.Context) (string, error) {
+// check makes one check. The function returns what it found.
+func check(ctx context.Context, name string, find func(context.Context) (string, error)) checkResult {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	detail, err := find(ctx)
+	if err != nil {
+		return checkResult{name, false, err.Error()}
+	}
+	return checkResult{name, true, detail}
+}
+
+// checkProxies connects to each proxy. It sends nothing through them.
+func (c RunConfig) checkProxies(ctx context.Context) (string, error) {
 	set, err := proxies.Load(c.Proxies)
 	if err != nil {
 		return "", fmt.Errorf("--proxies: %w", err)
@@ -112,20 +122,7 @@ func (c RunConfig) examineProxies(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%d proxies answer", len(set.IDs())), errs
 }
 
-// verdict makes a checkup of a function that says what it found.
-func verdict(check string, examine func(context.Context) (string, error)) func(context.Context) checkup {
-	return func(ctx context.Context) checkup {
-		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-		defer cancel()
-		detail, err := examine(ctx)
-		if err != nil {
-			return checkup{check, false, err.Error()}
-		}
-		return checkup{check, true, detail}
-	}
-}
-
-func (c RunConfig) examineChrome(ctx context.Context) (string, error) {
+func (c RunConfig) checkChrome(ctx context.Context) (string, error) {
 	path, err := chrome.Find(c.Chrome)
 	if err != nil {
 		return "", err
@@ -144,15 +141,16 @@ func (c RunConfig) display() string {
 	return "browsers open windows"
 }
 
-// limits tells how browsers are limited. That they cannot have control groups fails
-// nothing.
+// limits tells how browsers are limited. If they cannot have control groups, that is no
+// failure.
 func (c RunConfig) limits() string {
 	plan, err := planGroups()
 	return limitsText(c, plan, err)
 }
 
-// examineDir tells whether the sidecar could write there. It creates nothing.
-func examineDir(flag, dir string) (string, error) {
+// checkDir tells whether the sidecar could write to the directory, or create it. It
+// creates nothing.
+func checkDir(flag, dir string) (string, error) {
 	at := dir
 	for {
 		info, err := os.Stat(at)
@@ -177,19 +175,20 @@ func examineDir(flag, dir string) (string, error) {
 	return dir + " is writable", nil
 }
 
-// examineSidecar looks whether one is running already, or could listen.
-func (c RunConfig) examineSidecar(ctx context.Context) (running bool, _ checkup) {
-	check := verdict("sidecar", func(ctx context.Context) (string, error) {
+// checkSidecar tells whether a sidecar is running already, and checks that it is ready or
+// that one could listen.
+func (c RunConfig) checkSidecar(ctx context.Context) (running bool, _ checkResult) {
+	result := check(ctx, "sidecar", func(ctx context.Context) (string, error) {
 		detail, err := c.askReady(ctx)
 		if running = !errors.Is(err, errNoSidecar); running {
 			return detail, err
 		}
-		return examineAddress(ctx, "--listen", c.Listen)
-	})(ctx)
-	return running, check
+		return checkAddress(ctx, "--listen", c.Listen)
+	})
+	return running, result
 }
 
-// errNoSidecar says that nobody answers as a sidecar does.
+// errNoSidecar says that nothing answers as a sidecar does.
 var errNoSidecar = errors.New("no sidecar answers")
 
 // askReady asks the sidecar that listens where this one would.
@@ -199,8 +198,8 @@ func (c RunConfig) askReady(ctx context.Context) (string, error) {
 	defer transport.CloseIdleConnections()
 	if c.TLSCert != "" {
 		u.Scheme = "https"
-		// The certificate is for the name that others use. Nothing secret is
-		// sent, and the answer decides nothing.
+		// The certificate is for the name that others use. Nothing secret is sent, and
+		// nothing depends on the answer but this line of doctor.
 		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -227,17 +226,8 @@ func (c RunConfig) askReady(ctx context.Context) (string, error) {
 	}
 }
 
-// dialable is the address under which a listener can be reached from this host.
-func dialable(listen string) string {
-	host, port, err := net.SplitHostPort(listen)
-	if ip := net.ParseIP(host); err == nil && (host == "" || ip != nil && ip.IsUnspecified()) {
-		return net.JoinHostPort("127.0.0.1", port)
-	}
-	return listen
-}
-
-// examineAddress tells whether the address could be listened on.
-func examineAddress(ctx context.Context, flag, address string) (string, error) {
+// checkAddress tells whether the address could be listened on.
+func checkAddress(ctx context.Context, flag, address string) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", address)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -249,13 +239,14 @@ func examineAddress(ctx context.Context, flag, address string) (string, error) {
 	return address + " is free", l.Close()
 }
 
-// examineNATS connects to the NATS that is given or, where a sidecar runs, to
-// the one embedded in it.
-func (c RunConfig) examineNATS(ctx context.Context, running bool) (string, error) {
+// checkNATSServer connects to the configured NATS server or, if a sidecar is running, to
+// the one embedded in it. If there is neither, it checks that the embedded one could
+// listen.
+func (c RunConfig) checkNATSServer(ctx context.Context, running bool) (string, error) {
 	target := c.NATSURL
 	if target == "" {
 		if !running {
-			return examineAddress(ctx, "--nats-listen", c.NATSListen)
+			return checkAddress(ctx, "--nats-listen", c.NATSListen)
 		}
 		target = "nats://" + dialable(c.NATSListen)
 	}

@@ -16,8 +16,8 @@ import (
 	"leasehold/launcher/api"
 )
 
-// evidenceCmds are the ways to look at evidence. A profile named like one of them
-// needs the name of the first: leasehold evidence list verify.
+// evidenceCmds are the commands about evidence. The first one is the default. A profile
+// that has the name of a command needs it written out: leasehold evidence list verify.
 type evidenceCmds struct {
 	List   evidenceCmd `cmd:"" default:"withargs" help:"List a profile's evidence, or fetch a bundle."`
 	Verify verifyCmd   `cmd:"" help:"Check every hash and the chain of a profile's evidence, or of all."`
@@ -31,35 +31,34 @@ type evidenceCmd struct {
 	Out         string     `type:"path" placeholder:"DIR" help:"Save the manifest and the parts as files in this directory."`
 }
 
+// manifestName is the name of the file with a bundle's manifest.
 const manifestName = "manifest.json"
 
+// Run lists the bundles, or fetches one of them.
 func (c *evidenceCmd) Run(a *app) error {
-	if c.Out != "" && c.ID == "" && !c.Last {
+	listOnly := c.ID == "" && !c.Last
+	if c.Out != "" && listOnly {
 		return exitWith(exitUsage, "--out needs to know the bundle: give --id or --last")
 	}
-	return c.printProblem(a, c.print(a))
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile), "evidence")
+		if err != nil || c.JSON && listOnly {
+			return a.printAnswer(raw, err)
+		}
+		bundles, err := read[list[api.Bundle]](raw)
+		if err != nil {
+			return err
+		}
+		if listOnly {
+			return printBundles(a, bundles.Items)
+		}
+		return c.fetch(ctx, a, sidecar, bundles.Items)
+	})
 }
 
-func (c *evidenceCmd) print(a *app) error {
-	sidecar, err := c.client()
-	if err != nil {
-		return err
-	}
-	ctx, stop := interruptible()
-	defer stop()
-	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile), "evidence")
-	listOnly := c.ID == "" && !c.Last
-	if err != nil || c.JSON && listOnly {
-		return printed(a, raw, err)
-	}
-	bundles, err := read[list[api.Bundle]](raw)
-	if err != nil {
-		return err
-	}
-	if listOnly {
-		return printBundles(a, bundles.Items)
-	}
-	bundle, err := c.choose(bundles.Items)
+// fetch prints the manifest of the chosen bundle, or saves all of the bundle.
+func (c *evidenceCmd) fetch(ctx context.Context, a *app, sidecar *client, bundles []api.Bundle) error {
+	bundle, err := c.choose(bundles)
 	if err != nil {
 		return err
 	}
@@ -76,7 +75,7 @@ func (c *evidenceCmd) print(a *app) error {
 	return a.printJSON(manifest)
 }
 
-// choose finds the bundle that is asked for; they are listed newest first.
+// choose finds the bundle that is asked for. The bundles are sorted, the newest first.
 func (c *evidenceCmd) choose(bundles []api.Bundle) (api.Bundle, error) {
 	for _, b := range bundles {
 		if c.Last || b.EvidenceID == c.ID {
@@ -105,7 +104,7 @@ func printBundles(a *app, bundles []api.Bundle) error {
 	return t.flush()
 }
 
-// save writes the bundle's files, new ones only, and holds each part against its
+// save writes the bundle's files. It replaces no file, and compares each part with its
 // digest.
 func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, bundle api.Bundle, manifest []byte) error {
 	for _, part := range bundle.Parts {
@@ -113,14 +112,14 @@ func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, bundle 
 			return fmt.Errorf("evidence %s: part %q cannot be a file name: nothing was saved", bundle.EvidenceID, part.Name)
 		}
 	}
-	// Screenshots and URLs of somebody's account are nobody else's.
+	// Only the user may read it: there are screenshots and URLs of an account in it.
 	if err := os.MkdirAll(c.Out, 0o700); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
 	if err := saveFile(filepath.Join(c.Out, manifestName), bytes.NewReader(manifest)); err != nil {
 		return err
 	}
-	c.saved(a, manifestName, int64(len(manifest)))
+	c.reportSaved(a, manifestName, int64(len(manifest)))
 	for _, part := range bundle.Parts {
 		if part.Missing != "" {
 			a.warn("part %s is missing: %s", part.Name, part.Missing)
@@ -129,17 +128,18 @@ func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, bundle 
 		if err := c.savePart(ctx, sidecar, bundle.EvidenceID, part); err != nil {
 			return err
 		}
-		c.saved(a, part.Name, part.Bytes)
+		c.reportSaved(a, part.Name, part.Bytes)
 	}
 	return nil
 }
 
-func (c *evidenceCmd) saved(a *app, name string, size int64) {
+func (c *evidenceCmd) reportSaved(a *app, name string, size int64) {
 	if !c.JSON {
 		fmt.Fprintf(a.stdout, "%s  %d bytes\n", printable(filepath.Join(c.Out, name)), size)
 	}
 }
 
+// savePart writes one part to a file and compares it with its digest.
 func (c *evidenceCmd) savePart(ctx context.Context, sidecar *client, evidenceID string, part api.Part) error {
 	response, err := sidecar.open(ctx, http.MethodGet, nil, "v1", "evidence", evidenceID, part.Name)
 	if err != nil {
@@ -157,8 +157,8 @@ func (c *evidenceCmd) savePart(ctx context.Context, sidecar *client, evidenceID 
 	return nil
 }
 
-// isFileName tells whether a name from outside stays in the directory it is
-// joined to, and is a visible file there.
+// isFileName tells whether a name from outside is that of a visible file, and does not
+// lead out of the directory that it is joined to.
 func isFileName(name string) bool {
 	return name != "" && name[0] != '.' && len(name) <= 255 && !strings.ContainsRune(name, '/') && printable(name) == name
 }

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/launcher/api"
-	"leasehold/lease"
 )
 
 type execCmd struct {
@@ -48,7 +47,7 @@ type execCmd struct {
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
 
-// Help is what leasehold exec --help says besides the flags.
+// Help is what leasehold exec --help prints besides the flags.
 func (c *execCmd) Help() string {
 	return `The command finds in its environment:
 LEASEHOLD_CDP_URL (the websocket to connect to), LEASEHOLD_SESSION,
@@ -68,13 +67,14 @@ const (
 )
 
 // killDelay is the time between SIGTERM and SIGKILL for a command whose lease is
-// lost. Its connection is cut already.
+// lost. Its connection has been closed by then.
 const killDelay = 10 * time.Second
 
+// Run leases the profile, runs the command, and releases the profile.
 func (c *execCmd) Run(a *app) error { return c.printProblem(a, c.run(a)) }
 
 func (c *execCmd) run(a *app) error {
-	// Everything from the first argument on is the command's, the dashes too.
+	// Everything from the first argument on belongs to the command, dashes included.
 	if c.Command[0] == "--" {
 		c.Command = c.Command[1:]
 	}
@@ -93,14 +93,14 @@ func (c *execCmd) run(a *app) error {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 
-	h, err := c.acquire(sidecar, signals)
+	s, err := c.acquire(sidecar, signals)
 	if err != nil {
 		return err
 	}
-	c.report(a, h)
-	status, lost, err := c.runCommand(a, h, path, signals)
+	c.report(a, s)
+	status, lost, err := c.runCommand(a, s, path, signals)
 	if err != nil {
-		return errors.Join(err, h.release(outcomeFailed, "the command could not be run"))
+		return errors.Join(err, s.release(outcomeFailed, "the command could not be run"))
 	}
 	if lost != nil {
 		return lost
@@ -109,7 +109,7 @@ func (c *execCmd) run(a *app) error {
 	if status.Success() {
 		outcome = outcomeSucceeded
 	}
-	if err := h.release(outcome, status.String()); err != nil {
+	if err := s.release(outcome, status.String()); err != nil {
 		if !status.Success() {
 			a.warn("%v", err)
 			return &exitError{code: statusCode(status)}
@@ -119,7 +119,8 @@ func (c *execCmd) run(a *app) error {
 	return &exitError{code: statusCode(status)}
 }
 
-// cannotRun is what a shell would say of a command that is not there.
+// cannotRun is the error for a command that cannot be started. Its exit code is the one
+// that a shell would give.
 func cannotRun(err error) error {
 	code := exitCannotRun
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
@@ -128,7 +129,7 @@ func cannotRun(err error) error {
 	return &exitError{code, err}
 }
 
-// statusCode is a process's end as a shell counts it.
+// statusCode is the status with which a shell would report the process's end.
 func statusCode(s *os.ProcessState) int {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		return exitSignal + int(w.Signal())
@@ -165,67 +166,56 @@ func defaultWorker() string {
 	return name + "@" + host
 }
 
-// held is the session that exec has, and how to keep it.
-type held struct {
-	sidecar *client
-	session api.Session
-	raw     json.RawMessage
-	task    string
-	beat    time.Duration // between two heartbeats
-}
-
-// acquire asks for the lease. A signal that would end a program ends the wait.
-func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*held, error) {
+// acquire asks for the lease. A signal that would end a program ends the waiting.
+func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSession, error) {
 	m := c.manifest()
 	if err := m.Check(); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.Wait+requestTimeout)
-	defer cancel()
-	type answer struct {
-		raw json.RawMessage
-		err error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		raw, err := sidecar.askFor(ctx, http.MethodPost, m, "v1", "sessions")
-		answered <- answer{raw, err}
-	}()
-	var got answer
-	var caught os.Signal
-	for got.raw == nil && got.err == nil {
-		select {
-		case got = <-answered:
-		case s := <-signals:
-			if s == syscall.SIGUSR1 || s == syscall.SIGUSR2 {
-				continue
-			}
-			caught = s
-			cancel()
-			got = <-answered
-		}
-	}
-	if got.err != nil && caught == nil {
-		return nil, got.err
-	}
-	var h *held
-	if got.err == nil {
-		var err error
-		if h, err = newHeld(sidecar, got.raw, m.TaskID); err != nil {
-			return nil, err
-		}
-	}
-	if caught == nil {
-		return h, nil
-	}
+	raw, caught, err := c.askForSession(sidecar, m, signals)
 	interrupted := &exitError{code: exitSignal + signalNumber(caught)}
-	if h != nil {
-		// Granted at the same moment.
-		return nil, errors.Join(interrupted, h.release(outcomeFailed, "interrupted before the command ran"))
+	switch {
+	case err != nil && caught != nil:
+		return nil, interrupted
+	case err != nil:
+		return nil, err
 	}
-	return nil, interrupted
+	s, err := newSession(sidecar, raw, m.TaskID)
+	if err != nil {
+		return nil, err
+	}
+	if caught != nil { // the lease was granted at the moment of the signal
+		return nil, errors.Join(interrupted, s.release(outcomeFailed, "interrupted before the command ran"))
+	}
+	return s, nil
 }
 
+// askForSession asks for a session and waits for the answer. A signal that would end a
+// program, which is returned, cancels the request; the answer may be there all the same.
+func (c *execCmd) askForSession(sidecar *client, m api.Manifest, signals <-chan os.Signal) (raw json.RawMessage, caught os.Signal, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.Wait+requestTimeout)
+	defer cancel()
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		raw, err = sidecar.askFor(ctx, http.MethodPost, m, "v1", "sessions")
+	}()
+	for {
+		select {
+		case <-answered:
+			return raw, caught, err
+		case s := <-signals:
+			if s != syscall.SIGUSR1 && s != syscall.SIGUSR2 {
+				caught = s
+				cancel()
+				<-answered
+				return raw, caught, err
+			}
+		}
+	}
+}
+
+// signalNumber is 0 for no signal.
 func signalNumber(s os.Signal) int {
 	if n, ok := s.(syscall.Signal); ok {
 		return int(n)
@@ -233,63 +223,26 @@ func signalNumber(s os.Signal) int {
 	return 0
 }
 
-// newHeld reads the session and asks how often it wants a heartbeat.
-func newHeld(sidecar *client, raw json.RawMessage, task string) (*held, error) {
-	session, err := read[api.Session](raw)
-	if err != nil {
-		return nil, err
-	}
-	h := &held{sidecar: sidecar, session: session, raw: raw, task: task}
-	record, err := sidecar.ask(context.Background(), http.MethodGet, nil, "v1", "profiles", session.ProfileID)
-	if err != nil {
-		return nil, errors.Join(err, h.release(outcomeFailed, "the command was not run"))
-	}
-	r, err := read[lease.Record](record)
-	if err == nil && r.TTLSeconds <= 0 {
-		err = fmt.Errorf("the record of %s says a lease lives %v seconds: is the sidecar of another version?", session.ProfileID, r.TTLSeconds)
-	}
-	if err != nil {
-		return nil, errors.Join(err, h.release(outcomeFailed, "the command was not run"))
-	}
-	h.beat = time.Duration(r.TTLSeconds * float64(time.Second) / 3)
-	return h, nil
-}
-
-// report says, beside what the command prints, which lease it runs under.
-func (c *execCmd) report(a *app, h *held) {
+// report prints which lease the command runs under. It goes to the standard error: the
+// standard output is the command's.
+func (c *execCmd) report(a *app, s *leasedSession) {
 	if c.JSON {
-		fmt.Fprintf(a.stderr, "%s\n", h.raw)
+		fmt.Fprintf(a.stderr, "%s\n", s.raw)
 		return
 	}
-	s := h.session
-	a.warn("leased %s with token %d (session %s, task %s)", s.ProfileID, s.Token, s.SessionID, h.task)
+	a.warn("leased %s with token %d (session %s, task %s)", s.ProfileID, s.Token, s.SessionID, s.task)
 	if s.Resume != nil {
 		a.warn("resumed from %s, checkpoint %s", s.Resume.From, s.Resume.Checkpoint)
 	}
 }
 
-func (h *held) environment(base string) []string {
-	s := h.session
-	env := append(os.Environ(),
-		"LEASEHOLD_CDP_URL="+s.CDPURL, "LEASEHOLD_SESSION="+s.SessionID,
-		"LEASEHOLD_TOKEN="+strconv.FormatUint(uint64(s.Token), 10), "LEASEHOLD_PROFILE="+s.ProfileID,
-		"LEASEHOLD_TASK="+h.task, "LEASEHOLD_URL="+base)
-	if s.DedicatedURL != nil {
-		env = append(env, "LEASEHOLD_DEDICATED_URL="+*s.DedicatedURL)
-	}
-	if s.Resume != nil {
-		env = append(env, "LEASEHOLD_RESUME_FROM="+s.Resume.From, "LEASEHOLD_RESUME_CHECKPOINT="+s.Resume.Checkpoint)
-	}
-	return env
-}
-
-// runCommand runs the command to its end, with heartbeats and signals. lost is
-// why the lease was lost, where it was.
-func (c *execCmd) runCommand(a *app, h *held, path string, signals <-chan os.Signal) (status *os.ProcessState, lost, err error) {
+// runCommand runs the command to its end. Meanwhile it sends heartbeats, and passes on
+// signals. lost is the reason if the lease was lost.
+func (c *execCmd) runCommand(a *app, s *leasedSession, path string, signals <-chan os.Signal) (status *os.ProcessState, lost, err error) {
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	cmd.Env = h.environment(c.URL)
+	cmd.Env = s.environment(c.URL)
 	if err := cmd.Start(); err != nil {
 		return nil, nil, cannotRun(err)
 	}
@@ -298,7 +251,7 @@ func (c *execCmd) runCommand(a *app, h *held, path string, signals <-chan os.Sig
 	defer work.Wait()
 	defer cancel()
 	losses := make(chan error, 1)
-	work.Go(func() { h.keepAlive(ctx, a, losses) })
+	work.Go(func() { s.keepAlive(ctx, a, losses) })
 	ended := make(chan error, 1)
 	work.Go(func() { ended <- cmd.Wait() })
 
@@ -306,18 +259,19 @@ func (c *execCmd) runCommand(a *app, h *held, path string, signals <-chan os.Sig
 	for {
 		select {
 		case err := <-ended:
-			// A status that is not zero is an error to os/exec, not to us.
+			// os/exec returns an error for a status other than zero, which is no
+			// error here.
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {
 				a.warn("%s: %v", c.Command[0], err)
 			}
 			return cmd.ProcessState, lost, nil
-		case s := <-signals:
-			if !sentByTerminal(s) {
-				passOn(a, cmd.Process, s)
+		case sig := <-signals:
+			if !sentByTerminal(sig) {
+				passOn(a, cmd.Process, sig)
 			}
 		case lost = <-losses:
-			a.warn("the lease of %s is lost, ending the command", h.session.ProfileID)
+			a.warn("the lease of %s is lost, ending the command", s.ProfileID)
 			passOn(a, cmd.Process, syscall.SIGTERM)
 			timer := time.NewTimer(killDelay)
 			defer timer.Stop()
@@ -334,8 +288,8 @@ func passOn(a *app, p *os.Process, s os.Signal) {
 	}
 }
 
-// sentByTerminal tells whether the signal is one that the terminal sends to
-// every process in its foreground group, so that the command has it already.
+// sentByTerminal tells whether the command has the signal already: the terminal sends it
+// to every process in the foreground group.
 func sentByTerminal(s os.Signal) bool {
 	if s != os.Interrupt && s != syscall.SIGQUIT {
 		return false
@@ -347,48 +301,4 @@ func sentByTerminal(s os.Signal) bool {
 	defer tty.Close()
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
-}
-
-// keepAlive sends heartbeats until ctx ends. Where the sidecar refuses one, the
-// lease is lost. Where it cannot be reached it may be starting again, and its
-// word is waited for.
-func (h *held) keepAlive(ctx context.Context, a *app, losses chan<- error) {
-	ticker := time.NewTicker(h.beat)
-	defer ticker.Stop()
-	away := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		err := h.heartbeat(ctx)
-		var refused *refusedError
-		switch {
-		case ctx.Err() != nil:
-			return
-		case errors.As(err, &refused) && refused.problem.Status < http.StatusInternalServerError:
-			losses <- err
-			return
-		case err != nil && !away:
-			a.warn("heartbeat: %v", err)
-		}
-		away = err != nil
-	}
-}
-
-func (h *held) heartbeat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.beat)
-	defer cancel()
-	_, err := h.sidecar.askFor(ctx, http.MethodPost, api.Heartbeat{Write: api.Write{Token: h.session.Token}},
-		"v1", "sessions", h.session.SessionID, "heartbeat")
-	return err
-}
-
-// release ends the session in order.
-func (h *held) release(outcome, reason string) error {
-	_, err := h.sidecar.ask(context.Background(), http.MethodDelete,
-		api.Release{Write: api.Write{Token: h.session.Token}, Outcome: outcome, Reason: reason},
-		"v1", "sessions", h.session.SessionID)
-	return err
 }

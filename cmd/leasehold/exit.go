@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// The exit codes of every command. exec also exits with the status of what it
+// The exit codes of all commands. exec also exits with the status of the command that it
 // ran.
 const (
 	exitDone         = 0
@@ -44,8 +44,8 @@ YAML file of --config under the flag's name. A flag goes before a variable, a
 variable before the file.
 `
 
-// exitError ends the command with a code. Where err is nil nothing is printed:
-// all has been said.
+// exitError is an error with the exit code that it stands for. If err is nil, nothing is
+// printed.
 type exitError struct {
 	code int
 	err  error
@@ -65,7 +65,7 @@ func exitWith(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Errorf(format, args...)}
 }
 
-// exitCode is the code that err ends the process with.
+// exitCode is the exit code for an error.
 func exitCode(err error) int {
 	var e *exitError
 	switch {

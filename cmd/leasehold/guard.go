@@ -17,9 +17,9 @@ import (
 	"leasehold/launcher/profiledir"
 )
 
-// guardCmd is the process beside a sidecar that bounds the life of its browsers:
-// see adopt.Guard. The sidecar starts it, with a pipe as its standard input
-// that ends with the sidecar.
+// guardCmd is the process beside a sidecar that closes its browsers if the sidecar dies
+// and no other takes over: see adopt.Guard. The sidecar starts it. Its standard input
+// is a pipe that is closed when the sidecar ends.
 type guardCmd struct {
 	DataDir     string        `required:"" type:"path"`
 	ProfilesDir string        `required:"" type:"path"`
@@ -27,7 +27,7 @@ type guardCmd struct {
 	Timeout     time.Duration `required:""`
 }
 
-// Run watches until there is nothing left to watch.
+// Run guards until no browser is left.
 func (c *guardCmd) Run() error {
 	root, err := profiledir.Open(c.ProfilesDir)
 	if err != nil {
@@ -37,7 +37,7 @@ func (c *guardCmd) Run() error {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = io.Copy(io.Discard, os.Stdin) // however it ends, it has ended
+		_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
 	}()
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Gone: gone, Timeout: c.Timeout, Log: log,
@@ -51,7 +51,7 @@ func (c *guardCmd) Run() error {
 	})
 }
 
-// noStore leaves every bundle in the spool, for the next sidecar.
+// noStore stores nothing, so every bundle stays in the spool for the next sidecar.
 type noStore struct{}
 
 var errNoStore = errors.New("no launcher is there: the bundle waits for the next one")
@@ -63,11 +63,11 @@ func (noStore) Put(context.Context, *evidence.Sealed) error               { retu
 func (noStore) Delete(context.Context, evidence.Manifest) error           { return errNoStore }
 
 const (
-	// guardAgain is the pause before a guard that ended too early is started
+	// guardRestartDelay is the pause before a guard that ended too early is started
 	// again.
-	guardAgain = 5 * time.Second
-	// guardEnd bounds how long the sidecar waits for its guard at the end.
-	guardEnd = 5 * time.Second
+	guardRestartDelay = 5 * time.Second
+	// guardEndTimeout limits how long a sidecar that ends waits for its guard.
+	guardEndTimeout = 5 * time.Second
 )
 
 // startGuard keeps a guard running until the returned function is called.
@@ -76,57 +76,31 @@ func startGuard(c RunConfig, launcherID string, log zerolog.Logger) func() error
 		"guard", "--data-dir", c.DataDir, "--profiles-dir", c.ProfilesDir, "--launcher-id", launcherID,
 		"--timeout", c.OrphanTimeout.String(),
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
+	return background(func(ctx context.Context) {
+		for ctx.Err() == nil {
 			err := runGuard(ctx, c, args)
-			if ctx.Err() != nil {
-				if err != nil {
-					log.Warn().Err(err).Msg("the guard has not ended yet")
-				}
-				return
-			}
-			log.Error().AnErr("cause", err).Msg("nobody would close the browsers if this launcher were killed: the guard is started again")
-			select {
-			case <-time.After(guardAgain):
-			case <-ctx.Done():
-				return
+			switch {
+			case ctx.Err() == nil:
+				log.Error().AnErr("cause", err).Msg("nobody would close the browsers if this launcher were killed: the guard is started again")
+				sleep(ctx, guardRestartDelay)
+			case err != nil:
+				log.Warn().Err(err).Msg("the guard has not ended yet")
 			}
 		}
-	}()
-	return func() error {
-		cancel()
-		<-done
-		return nil
-	}
+	})
 }
 
-// runGuard runs one guard. When ctx ends it lets go of it: the guard ends by
-// itself as soon as no browser is left.
+// runGuard runs one guard. When ctx ends, it closes the guard's standard input: the guard
+// then ends by itself as soon as no browser is left.
 func runGuard(ctx context.Context, c RunConfig, args []string) error {
-	// Of its own: the sidecar's standard error may be a pipe that somebody
-	// reads to its end.
+	// The guard has a log file of its own. The sidecar's standard error may be a pipe,
+	// and its reader would wait for the guard to close it, too.
 	output, err := os.OpenFile(filepath.Join(c.DataDir, "guard.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = output.Close() }()
-	// The very binary that runs, also when another lies in its place.
-	cmd := exec.Command("/proc/self/exe", args...)
-	cmd.Args[0] = "leasehold"
-	cmd.Stderr = output
-	cmd.Dir = "/"
-	// Nothing secret of the sidecar's has a place in it.
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "GORACE"} {
-		if value, ok := os.LookupEnv(name); ok {
-			cmd.Env = append(cmd.Env, name+"="+value)
-		}
-	}
-	cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
-	// What is sent to the sidecar's group or terminal is not for it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd := guardProcess(args, output)
 	alive, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -138,7 +112,7 @@ func runGuard(ctx context.Context, c RunConfig, args []string) error {
 	go func() { ended <- cmd.Wait() }()
 	select {
 	case err := <-ended:
-		return errors.Join(err, ignoreOSClosed(alive.Close()))
+		return errors.Join(err, ignore(os.ErrClosed, alive.Close()))
 	case <-ctx.Done():
 	}
 	if err := alive.Close(); err != nil {
@@ -150,14 +124,26 @@ func runGuard(ctx context.Context, c RunConfig, args []string) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(guardEnd):
+	case <-time.After(guardEndTimeout):
 		return errors.New("a browser is left")
 	}
 }
 
-func ignoreOSClosed(err error) error {
-	if errors.Is(err, os.ErrClosed) {
-		return nil
+// guardProcess is the guard's process, not started yet.
+func guardProcess(args []string, output *os.File) *exec.Cmd {
+	// This is the binary that runs, even if the file was replaced since.
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Args[0] = "leasehold"
+	cmd.Stderr = output
+	cmd.Dir = "/"
+	// The sidecar's environment may contain secrets, so the guard gets only these.
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "GORACE"} {
+		if value, ok := os.LookupEnv(name); ok {
+			cmd.Env = append(cmd.Env, name+"="+value)
+		}
 	}
-	return err
+	cmd.Env = append(cmd.Env, "GOMAXPROCS=1")
+	// Signals to the sidecar's process group or terminal must not reach the guard.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
 }

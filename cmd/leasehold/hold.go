@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
@@ -23,7 +21,7 @@ type holdCmd struct {
 	Token       *lease.Token  `placeholder:"N" help:"The lease token that the person saw (default: the one shown now)."`
 }
 
-// Help is what leasehold hold --help says besides the flags.
+// Help is what leasehold hold --help prints besides the flags.
 func (c *holdCmd) Help() string {
 	return `Opens the profile in a browser for a person; no task gets it meanwhile. Ctrl-C, or
 closing the browser, ends it. A profile in manual review can be held too, to look what
@@ -33,27 +31,40 @@ A browser without windows is reached by the DevTools of another: add the printed
 under "Configure" in chrome://inspect.`
 }
 
-// holdLook is how often the sidecar is asked whether the person is done.
-const holdLook = time.Second
+// holdPoll is how often the sidecar is asked whether the person is done.
+const holdPoll = time.Second
 
-func (c *holdCmd) Run(a *app) error { return c.printProblem(a, c.hold(a)) }
+// outcomeByHand is the outcome of a hold.
+const outcomeByHand = "by_hand"
 
-func (c *holdCmd) hold(a *app) error {
-	sidecar, err := c.client()
-	if err != nil {
-		return err
-	}
-	holder, err := person(c.Holder, "uses the profile", "--holder")
-	if err != nil {
-		return err
-	}
-	ctx, stop := interruptible()
-	defer stop()
-	id := string(c.Profile)
-	if c.Token == nil {
-		seen, err := seenToken(ctx, a, sidecar, id)
+// Run opens the profile for a person and waits until the person is done.
+func (c *holdCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		s, err := c.open(ctx, a, sidecar)
 		if err != nil {
 			return err
+		}
+		c.announce(a, s)
+		how, err := s.waitUntilDone(ctx, a)
+		if err != nil || c.JSON {
+			return err
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, how)
+		return err
+	})
+}
+
+// open asks the sidecar for the hold.
+func (c *holdCmd) open(ctx context.Context, a *app, sidecar *client) (*leasedSession, error) {
+	holder, err := person(c.Holder, "uses the profile", "--holder")
+	if err != nil {
+		return nil, err
+	}
+	id := string(c.Profile)
+	if c.Token == nil {
+		seen, err := showToken(ctx, a, sidecar, id)
+		if err != nil {
+			return nil, err
 		}
 		c.Token = &seen
 	}
@@ -61,68 +72,45 @@ func (c *holdCmd) hold(a *app) error {
 		Write: api.Write{Token: *c.Token}, Holder: holder, Note: c.Note, LockTimeoutSeconds: c.For.Seconds(), Headless: c.Headless,
 	}, "v1", "profiles", id, "hold")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	session, err := read[api.Session](raw)
+	granted, err := read[api.Session](raw)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	h := &held{sidecar: sidecar, session: session}
+	return &leasedSession{Session: granted, sidecar: sidecar, raw: raw}, nil
+}
+
+// announce tells the person how to use the profile.
+func (c *holdCmd) announce(a *app, s *leasedSession) {
 	if c.JSON {
-		fmt.Fprintf(a.stdout, "%s\n", raw)
-	} else {
-		fmt.Fprintf(a.stdout, "%s is yours with token %d for %v: close the browser or press Ctrl-C when you are done\n", id, session.Token, c.For)
-		if session.DedicatedURL != nil {
-			fmt.Fprintf(a.stdout, "no window? add %s in chrome://inspect\n", strings.TrimPrefix(*session.DedicatedURL, "http://"))
-		}
+		fmt.Fprintf(a.stdout, "%s\n", s.raw)
+		return
 	}
-	how, err := h.untilDone(ctx, a)
-	if err != nil || c.JSON {
-		return err
+	fmt.Fprintf(a.stdout, "%s is yours with token %d for %v: close the browser or press Ctrl-C when you are done\n", c.Profile, s.Token, c.For)
+	if s.DedicatedURL != nil {
+		fmt.Fprintf(a.stdout, "no window? add %s in chrome://inspect\n", strings.TrimPrefix(*s.DedicatedURL, "http://"))
 	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %s\n", id, how)
-	return err
 }
 
-// person is who does something: the name given, or the user's.
-func person(given, does, flag string) (string, error) {
-	if given == "" {
-		given = os.Getenv("USER")
-	}
-	if given == "" {
-		return "", exitWith(exitUsage, "who %s? USER is not set: give %s", does, flag)
-	}
-	return given, nil
-}
-
-// seenToken is the profile's token now, which is told to the person.
-func seenToken(ctx context.Context, a *app, sidecar *client, id string) (lease.Token, error) {
-	seen, err := sidecar.record(ctx, id)
-	if err != nil {
-		return 0, err
-	}
-	a.warn("%s is %s with token %d (%s, %s)", id, cell(seen.State), seen.Token, cell(seen.Reason), cell(seen.LastKnownURL))
-	return seen.Token, nil
-}
-
-// untilDone waits until the person is done, by closing the browser or by a signal,
-// which releases the profile. A sidecar that is away may come back.
-func (h *held) untilDone(ctx context.Context, a *app) (string, error) {
-	look := time.NewTicker(holdLook)
-	defer look.Stop()
+// waitUntilDone waits until the person is done, and returns how that was. The person
+// closes the browser, or sends a signal, on which the profile is released. If the sidecar
+// cannot be reached, waitUntilDone goes on until it answers.
+func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, error) {
+	poll := time.NewTicker(holdPoll)
+	defer poll.Stop()
 	away := false
 	for {
 		select {
 		case <-ctx.Done():
-			return "handed back", h.release(outcomeByHand, "")
-		case <-look.C:
+			return "handed back", s.release(outcomeByHand, "")
+		case <-poll.C:
 		}
-		now, err := h.look(ctx)
-		var refused *refusedError
+		now, err := s.now(ctx)
 		switch {
 		case ctx.Err() != nil:
 			continue
-		case errors.As(err, &refused) && refused.problem.Status < http.StatusInternalServerError:
+		case isFinal(err):
 			return "", err
 		case err != nil && !away:
 			a.warn("%v", err)
@@ -134,14 +122,3 @@ func (h *held) untilDone(ctx context.Context, a *app) (string, error) {
 		away = err != nil
 	}
 }
-
-func (h *held) look(ctx context.Context) (api.Session, error) {
-	raw, err := h.sidecar.ask(ctx, http.MethodGet, nil, "v1", "sessions", h.session.SessionID)
-	if err != nil {
-		return api.Session{}, err
-	}
-	return read[api.Session](raw)
-}
-
-// outcomeByHand is the outcome of a hold.
-const outcomeByHand = "by_hand"

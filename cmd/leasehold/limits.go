@@ -7,13 +7,12 @@ import (
 	"leasehold/internal/cgroup"
 )
 
-// browserGroups prepares control groups for browsers, where they are asked for and
-// can be had; said is how browsers are limited, and why no better.
+// browserGroups prepares control groups for browsers, if they are wanted and the host has
+// them. The text says how browsers are limited, and if there are no groups, why.
 //
-// A profile may have a limit of its own on a host without one: where the launcher has
-// its leaf already, the groups are prepared for that, too. It moves itself only for
-// limits that it was given.
-func browserGroups(c RunConfig) (groups *cgroup.Tree, said string) {
+// They are also prepared without limits in the settings, since a profile may have a limit
+// of its own. But then the launcher does not move itself into another group for them.
+func browserGroups(c RunConfig) (groups *cgroup.Tree, text string) {
 	plan, err := planGroups()
 	if err == nil && (!plan.Move || c.limitsBrowsers()) {
 		groups, err = plan.Do()
@@ -21,9 +20,10 @@ func browserGroups(c RunConfig) (groups *cgroup.Tree, said string) {
 	return groups, limitsText(c, plan, err)
 }
 
+// limitsBrowsers tells whether the settings have limits that control groups enforce.
 func (c RunConfig) limitsBrowsers() bool { return c.BrowserMemory > 0 || c.BrowserWeight > 0 }
 
-// planGroups finds out how browsers could have control groups; it changes nothing.
+// planGroups finds out how browsers can have control groups. It changes nothing.
 func planGroups() (cgroup.Plan, error) {
 	host, err := cgroup.Here()
 	if err != nil {
@@ -32,7 +32,8 @@ func planGroups() (cgroup.Plan, error) {
 	return host.Plan()
 }
 
-// limitsText says how browsers are limited.
+// limitsText says how browsers are limited. The plan and the error are those of planGroups
+// or of carrying out the plan.
 func limitsText(c RunConfig, plan cgroup.Plan, err error) string {
 	how := fmt.Sprintf("control groups in %s (%s)", plan.Base, strings.Join(plan.Controllers, ", "))
 	switch {

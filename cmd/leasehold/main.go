@@ -1,5 +1,5 @@
-// Command leasehold is the sidecar that owns a host's Chrome profiles, and the
-// client that looks at it. See leasehold --help.
+// Command leasehold is the sidecar that owns a host's Chrome profiles, and its client.
+// See leasehold --help.
 package main
 
 import "os"

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"leasehold/internal/natsd"
+	"leasehold/lease/natskv"
 )
 
 // leakChecked runs the tests and then looks for goroutines that they left.
@@ -38,14 +39,14 @@ func (l leakChecked) Run() int {
 	return 0
 }
 
-// TestMain lets the test binary be the real command in the scripts.
+// TestMain makes the test binary behave as the real command in the scripts.
 func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"leasehold": main})
 }
 
-// TestScripts types the command lines of testdata/script as a user would, against
-// a server that speaks the documented JSON ($LEASEHOLD_URL, its log in
-// $WORK/requests) and the sidecar's own NATS.
+// TestScripts runs the command lines of testdata/script as a user would. They talk to a
+// server that answers with the documented JSON ($LEASEHOLD_URL, its log in $WORK/requests)
+// and to the sidecar's own NATS.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -53,7 +54,7 @@ func TestScripts(t *testing.T) {
 			requests := filepath.Join(env.WorkDir, "requests")
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("USER", "ana")
-			url := startSidecar(env, requests)
+			url := startFakeSidecar(env, requests)
 			env.Setenv("LEASEHOLD_URL", url)
 			env.Setenv("ADDR", strings.TrimPrefix(url, "http://"))
 			// The race detector would sleep for a second at each exit.
@@ -69,7 +70,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exits CODE COMMAND [ARGS]: runs the command, which has to end with the code.
+// exits CODE COMMAND [ARGS]: runs the command, which has to exit with the code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND [ARGS]")
@@ -89,8 +90,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// nats [SUBJECT JSON]...: starts the sidecar's NATS server ($NATS) with the
-// messages on its event stream.
+// nats [SUBJECT JSON]...: starts the sidecar's NATS server ($NATS), with the messages on
+// its event stream.
 func startNATS(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args)%2 != 0 {
 		ts.Fatalf("usage: nats [SUBJECT JSON]...")
@@ -103,7 +104,7 @@ func startNATS(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(publish(server, args...))
 }
 
-// publish puts pairs of a subject and a message on the event stream.
+// publish puts messages on the event stream, given as pairs of a subject and a message.
 func publish(server *natsd.Server, messages ...string) error {
 	conn, err := server.Connect()
 	if err != nil {
@@ -116,7 +117,7 @@ func publish(server *natsd.Server, messages ...string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: eventStream, Subjects: []string{"leasehold.>"}}); err != nil {
+	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: natskv.Stream, Subjects: []string{"leasehold.>"}}); err != nil {
 		return err
 	}
 	for i := 0; i < len(messages); i += 2 {
@@ -127,7 +128,7 @@ func publish(server *natsd.Server, messages ...string) error {
 	return nil
 }
 
-// TestWatchSurvivesRestart loses NATS in the middle of a watch.
+// TestWatchSurvivesRestart restarts NATS in the middle of a watch.
 func TestWatchSurvivesRestart(t *testing.T) {
 	options := natsd.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Log: zerolog.Nop()}
 	server, err := natsd.Start(options)

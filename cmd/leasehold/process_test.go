@@ -22,11 +22,12 @@ import (
 	"leasehold/internal/test/s3test"
 )
 
-// patience bounds waits that end by themselves unless something is broken.
+// patience is the time limit for what happens by itself unless something is broken.
 const patience = 90 * time.Second
 
-// startSidecarProcess runs the real command on a data directory until the test
-// ends, which wants it to drain. It returns its URL.
+// startSidecarProcess runs the real command on a data directory. It returns the sidecar's
+// URL, and a function that has it drain and checks its status, which is called at the end
+// of the test at the latest.
 func startSidecarProcess(t *testing.T, dir string, args ...string) (url string, stop func()) {
 	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, "stderr.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -56,7 +57,7 @@ func startSidecarProcess(t *testing.T, dir string, args ...string) (url string, 
 				ready <- m[1]
 			}
 		}
-		_ = cmd.Wait() // its status is looked at below
+		_ = cmd.Wait() // the status is checked below
 	}()
 	stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
@@ -86,7 +87,7 @@ func startSidecarProcess(t *testing.T, dir string, args ...string) (url string, 
 	return url, stop
 }
 
-// get fetches a document of the sidecar.
+// get fetches a document from the sidecar.
 func get(t *testing.T, url string, into any) []byte {
 	t.Helper()
 	response, err := http.Get(url)
@@ -106,8 +107,8 @@ func get(t *testing.T, url string, into any) []byte {
 	return b
 }
 
-// TestSidecarOnS3 keeps the evidence of released sessions in a bucket, and removes
-// what is too much of it.
+// TestSidecarOnS3: the evidence of released sessions is kept in a bucket, and removed when
+// it is more than the limit.
 func TestSidecarOnS3(t *testing.T) {
 	server := s3test.Start(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
@@ -144,7 +145,7 @@ func TestSidecarOnS3(t *testing.T) {
 	}
 	stop()
 
-	// The bundle that the record names is the newest: two go.
+	// The newest bundle stays, since the record names it. The other two are removed.
 	url, _ = startSidecarProcess(t, dir, "--evidence-store", store, "--evidence-max-bytes", "1")
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		var list struct{ Items []evidence.Manifest }
@@ -159,7 +160,7 @@ func TestSidecarOnS3(t *testing.T) {
 	verify(2, "--url", url)
 	verify(2, "--store", store)
 
-	// What cannot work is said at the start, without the secret.
+	// Wrong credentials are reported at the start, and the secret is not printed.
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "hunter2hunter2")
 	out, err := exec.Command("leasehold", "run", "--data-dir", t.TempDir(), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--evidence-store", store).CombinedOutput()
 	if exitStatus(err) != exitUsage || !bytes.Contains(out, []byte("the secret key is not that of the access key")) || bytes.Contains(out, []byte("hunter2")) {

@@ -19,7 +19,8 @@ import (
 	"leasehold/lease"
 )
 
-// The secrets, one for each way in, so that a leak says where it came from.
+// plantedSecrets are the secrets, a different one for each place, so that a leak shows
+// where it came from.
 var plantedSecrets = map[string]string{
 	"typed password":        "pl4ntedPassw0rd",
 	"typed text":            "pl4ntedTyp3dText",
@@ -56,7 +57,7 @@ func plant(name string) string {
 	return s
 }
 
-// plantedSite serves a page that holds what it can of secrets.
+// plantedSite serves a page that contains those secrets that a site can have.
 func plantedSite(t *testing.T) *httptest.Server {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "sid", Value: plant("HTTP-only cookie"), HttpOnly: true, MaxAge: 3600})
@@ -77,7 +78,7 @@ func plantedSite(t *testing.T) *httptest.Server {
 	return web
 }
 
-// plantAll makes a worker leave every secret where it can be left.
+// plantAll makes a worker put every secret into its place.
 func plantAll(t *testing.T, c *clients.Client, web string) {
 	t.Helper()
 	do := func(name string, pairs ...any) {
@@ -123,8 +124,8 @@ func plantAll(t *testing.T, c *clients.Client, web string) {
 	do("cdp", "method", "Lease.step", "params", map[string]any{"name": "fill_form"})
 }
 
-// leaks looks for the secrets in what was written about the session.
-func leaks(t *testing.T, where string, content []byte) {
+// checkForSecrets looks for the secrets in what was written about the session.
+func checkForSecrets(t *testing.T, where string, content []byte) {
 	t.Helper()
 	for name, secret := range plantedSecrets {
 		if at := bytes.Index(bytes.ToLower(content), bytes.ToLower([]byte(secret))); at >= 0 {
@@ -133,9 +134,9 @@ func leaks(t *testing.T, where string, content []byte) {
 	}
 }
 
-// TestNothingSecretIsWritten runs the real sidecar, Chromium and Playwright: one
-// session is lost, one released in order, and then everything that was written
-// outside of the profile itself is searched.
+// TestNothingSecretIsWritten runs the real sidecar, Chromium and Playwright. One session is
+// lost, and one is released in order. Then everything that was written outside of the
+// profile itself is searched for the secrets.
 func TestNothingSecretIsWritten(t *testing.T) {
 	web := plantedSite(t)
 	dir, store := t.TempDir(), t.TempDir()
@@ -155,7 +156,7 @@ func TestNothingSecretIsWritten(t *testing.T) {
 		var record lease.Record
 		for deadline := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 			raw := get(t, url+"/v1/profiles/"+end, &record)
-			leaks(t, "the record of "+end, raw)
+			checkForSecrets(t, "the record of "+end, raw)
 			if record.State == want && record.EvidenceID != "" {
 				break
 			}
@@ -166,10 +167,10 @@ func TestNothingSecretIsWritten(t *testing.T) {
 		if !strings.HasPrefix(record.LastKnownURL, web.URL+"/reset/") {
 			t.Errorf("the record of %s lacks its URL: %s", end, record.LastKnownURL)
 		}
-		leaks(t, "the history of "+end, get(t, url+"/v1/profiles/"+end+"/history", nil))
-		leaks(t, "the inspection of "+end, get(t, url+"/v1/profiles/"+end+"/inspection", nil))
+		checkForSecrets(t, "the history of "+end, get(t, url+"/v1/profiles/"+end+"/history", nil))
+		checkForSecrets(t, "the inspection of "+end, get(t, url+"/v1/profiles/"+end+"/inspection", nil))
 		var m evidence.Manifest
-		leaks(t, "the manifest of "+end, get(t, url+"/v1/evidence/"+record.EvidenceID, &m))
+		checkForSecrets(t, "the manifest of "+end, get(t, url+"/v1/evidence/"+record.EvidenceID, &m))
 		kinds := map[string]int{}
 		for _, p := range m.Parts {
 			if p.Missing != "" {
@@ -178,7 +179,7 @@ func TestNothingSecretIsWritten(t *testing.T) {
 			}
 			kinds[p.Kind]++
 			content := get(t, url+"/v1/evidence/"+record.EvidenceID+"/"+p.Name, nil)
-			leaks(t, end+" "+p.Name, content)
+			checkForSecrets(t, end+" "+p.Name, content)
 			if p.Kind == evidence.KindJournal {
 				for _, want := range []string{`"kind":"form","url":"` + web.URL + `/find?q=REDACTED"`, web.URL + "/find?q=REDACTED\\u0026REDACTED#/find?q=REDACTED"} {
 					if !bytes.Contains(content, []byte(want)) {
@@ -200,14 +201,15 @@ func TestNothingSecretIsWritten(t *testing.T) {
 		}
 	}
 
-	// Through REST, all of it is as it was sealed.
+	// Read through REST, all evidence is as it was sealed.
 	if out, err := exec.Command("leasehold", "evidence", "verify", "--url", url).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("ok")) {
 		t.Errorf("verify: %v\n%s", err, out)
 	}
 
-	// Files: the spool, the store, the cases and journals, NATS with the records
-	// and events, the log. Only the profiles themselves, and the session cookies
-	// that are carried over to the next session, hold what they have to.
+	// The files are the spool, the store, the session files and journals, those of NATS
+	// with the records and events, and the log. The profiles themselves contain secrets,
+	// and so do the session cookies that are carried over to the next session: those two
+	// are left out.
 	files := 0
 	for _, root := range []string{dir, store} {
 		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
@@ -226,7 +228,7 @@ func TestNothingSecretIsWritten(t *testing.T) {
 				return nil
 			}
 			files++
-			leaks(t, path, content)
+			checkForSecrets(t, path, content)
 			return err
 		})
 		if err != nil {

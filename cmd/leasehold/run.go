@@ -1,76 +1,39 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
-	"net/url"
+	"net/http"
 	"os"
-	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
-	"leasehold/launcher/recovery/decision"
+	"github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/zerolog"
+
+	"leasehold/evidence"
+	"leasehold/internal/cgroup"
+	"leasehold/launcher"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/console"
+	"leasehold/launcher/httpapi"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
 	"leasehold/lease"
+	"leasehold/lease/natskv"
 )
-
-// RunConfig is what the sidecar is told. Complete fills in what was left out and
-// refuses what cannot be.
-type RunConfig struct {
-	Listen         string        `env:"LEASEHOLD_LISTEN" default:"127.0.0.1:9333" placeholder:"ADDR" help:"Address for workers, REST and the console (default: ${default})."`
-	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
-	ProfilesDir    string        `env:"LEASEHOLD_PROFILES_DIR" type:"path" placeholder:"DIR" help:"The Chrome profiles (default: profiles in the data directory)."`
-	NATSURL        string        `name:"nats-url" env:"LEASEHOLD_NATS_URL" placeholder:"URL" help:"NATS server with JetStream (default: the embedded one)."`
-	NATSCreds      string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url."`
-	NATSReplicas   int           `name:"nats-replicas" env:"LEASEHOLD_NATS_REPLICAS" placeholder:"N" help:"Copies of leases and events on the servers of --nats-url, 1, 3 or 5 (default: 3 in a cluster, else 1)."`
-	NATSListen     string        `name:"nats-listen" env:"LEASEHOLD_NATS_LISTEN" default:"127.0.0.1:4333" placeholder:"ADDR" help:"Address where the embedded NATS serves subscribers (default: ${default})."`
-	EvidenceStore  string        `env:"LEASEHOLD_EVIDENCE_STORE" default:"nats://" placeholder:"URL" help:"Where evidence is kept: nats:// (the NATS of this sidecar), file:///path, or s3://bucket/prefix?endpoint=..&region=..&path_style=true with the credentials of the AWS tools (default: ${default})."`
-	EvidenceMaxAge time.Duration `env:"LEASEHOLD_EVIDENCE_MAX_AGE" default:"2160h" placeholder:"DURATION" help:"Evidence older than this is removed, unless a review needs it; 0 keeps it (default: 2160h, 90 days)."`
-	EvidenceMax    byteSize      `name:"evidence-max-bytes" env:"LEASEHOLD_EVIDENCE_MAX_BYTES" default:"20GiB" placeholder:"SIZE" help:"Where all evidence is more than this, the oldest is removed, unless a review needs it; 0 is no limit (default: ${default})."`
-	PictureEvery   time.Duration `name:"picture-interval" env:"LEASEHOLD_PICTURE_INTERVAL" default:"30s" placeholder:"DURATION" help:"Least time between two pictures of a session's page that are stored before anything is lost, while things change; 0 takes them at checkpoints only (default: ${default})."`
-	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
-	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
-	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
-	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
-	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
-	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id (default: none)."`
-	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
-	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
-	MaxBrowsers    int           `env:"LEASEHOLD_MAX_BROWSERS" placeholder:"N" help:"Most browsers at a time (default: no limit)."`
-	MinFreeDisk    byteSize      `env:"LEASEHOLD_MIN_FREE_DISK" default:"256MiB" placeholder:"SIZE" help:"With less space left for profiles or data no browser is started; 0 is no bound (default: ${default})."`
-	KeepWarmIdle   time.Duration `env:"LEASEHOLD_KEEP_WARM_IDLE" default:"10m" placeholder:"DURATION" help:"Time that a browser which is kept warm waits for the next task of its profile; 0 keeps none (default: 10m)."`
-	KeepWarmMax    int           `env:"LEASEHOLD_KEEP_WARM_MAX" default:"4" placeholder:"N" help:"Most browsers that are kept warm at a time; 0 keeps none (default: ${default})."`
-	KeepWarmMemory byteSize      `name:"keep-warm-min-memory" env:"LEASEHOLD_KEEP_WARM_MIN_MEMORY" default:"1GiB" placeholder:"SIZE" help:"With less memory available, or while tasks wait for memory, warm browsers are closed, the longest idle first; 0 does not look (default: ${default})."`
-	BrowserMemory  byteSize      `env:"LEASEHOLD_BROWSER_MEMORY" default:"0" placeholder:"SIZE" help:"Most memory of one browser: one that is above it for 5s is ended, with its evidence; a profile may have less; 0 is no bound (default: 0)."`
-	BrowserWeight  int           `name:"browser-cpu-weight" env:"LEASEHOLD_BROWSER_CPU_WEIGHT" placeholder:"N" help:"A browser's part of the processors, 1 to 10000, where control groups can be had; others have 100 (default: as usual)."`
-	HangTimeout    time.Duration `env:"LEASEHOLD_HANG_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time in which a browser has to answer the sidecar before it is ended as one that hangs; 0 is for ever (default: 1m)."`
-	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
-	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
-	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
-	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`
-	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
-	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
-	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
-	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
-	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
-
-	// Token is the content of TokenFile, after Complete.
-	Token string `kong:"-"`
-}
 
 type runCmd struct {
 	RunConfig `embed:""`
 }
 
-// The lowest bounds that make sense.
-const (
-	leastHang   = 2 * time.Second
-	leastMemory = 128 << 20
-)
-
-// Run serves until SIGINT, SIGTERM or, where that was not ignored before, SIGHUP.
+// Run serves until SIGINT or SIGTERM, or until SIGHUP if that was not ignored before.
 func (c *runCmd) Run() error {
 	config, err := c.Complete(os.Getenv)
 	if err != nil {
@@ -81,202 +44,225 @@ func (c *runCmd) Run() error {
 	return serve(ctx, config)
 }
 
-// Complete returns the config with every default filled in that depends on the
-// user or the host, or an error of exitUsage that names the flag.
-func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
-	var err error
-	if c.DataDir == "" {
-		if c.DataDir, err = defaultDataDir(getenv); err != nil {
-			return c, &exitError{exitUsage, err}
-		}
-	}
-	if c.ProfilesDir == "" {
-		c.ProfilesDir = filepath.Join(c.DataDir, "profiles")
-	}
-	if c.Headless == nil {
-		headless := getenv("DISPLAY") == "" && getenv("WAYLAND_DISPLAY") == ""
-		c.Headless = &headless
-	}
-	if err := c.validate(); err != nil {
-		return c, &exitError{exitUsage, err}
-	}
-	if c.TokenFile != "" {
-		if c.Token, err = readToken(c.TokenFile); err != nil {
-			return c, &exitError{exitUsage, err}
-		}
-	}
-	return c, nil
+// Time limits of start and stop.
+const (
+	connectTimeout = 15 * time.Second
+	drainTimeout   = 60 * time.Second
+	serverTimeout  = 5 * time.Second
+)
+
+// service is the sidecar: its parts, in the order in which they are started.
+type service struct {
+	config RunConfig
+	log    zerolog.Logger
+	stops  stopList
+
+	chrome     string       // the path of the browser's binary
+	proxies    *proxies.Set // nil if none are configured
+	root       *profiledir.Root
+	launcherID string
+	groups     *cgroup.Tree // nil if browsers get no control groups
+	limits     string       // how browsers are limited, as text
+	listener   net.Listener
+
+	nats    *nats.Conn
+	natsURL string // without credentials
+	leases  *natskv.Store
+	archive *evidence.Archive
+
+	metrics   *prometheus.Registry
+	dedicated dedicatedPorts
+	launcher  *launcher.Launcher
 }
 
-// defaultDataDir is the XDG state directory's leasehold.
-func defaultDataDir(getenv func(string) string) (string, error) {
-	// The XDG specification says to ignore a relative path.
-	if state := getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
-		return filepath.Join(state, "leasehold"), nil
+// serve runs the sidecar. It returns when ctx has ended and everything is drained.
+func serve(ctx context.Context, c RunConfig) (err error) {
+	log := newLogger(c)
+	s := &service{config: c, log: log, stops: stopList{log: log}}
+	defer func() { err = errors.Join(err, s.stops.run()) }()
+	if err := s.prepareHost(); err != nil {
+		return err
 	}
-	home := getenv("HOME")
-	if home == "" {
-		return "", fmt.Errorf("--data-dir is not given, and neither XDG_STATE_HOME nor HOME says where it could be")
+	if err := s.openStores(ctx); err != nil {
+		return err
 	}
-	return filepath.Join(home, ".local", "state", "leasehold"), nil
-}
-
-var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
-
-// validate refuses what could not work, or would not be safe.
-func (c RunConfig) validate() error {
-	host, err := splitAddress("--listen", c.Listen)
+	if err := s.newLauncher(); err != nil {
+		return err
+	}
+	failed, err := s.serveHTTP()
 	if err != nil {
 		return err
 	}
-	if !isLoopback(host) && c.TokenFile == "" {
-		return fmt.Errorf("--listen %s can be reached from other hosts: give --token-file too, or listen on 127.0.0.1", c.Listen)
-	}
-	if err := c.validateNATS(); err != nil {
+	s.log.Info().Str("limits", s.limits).Msg("limits of browsers")
+	s.launcher.Start()
+	// It is stopped before the HTTP server, which still answers while sessions drain.
+	s.stops.add("launcher", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		defer cancel()
+		return s.launcher.Stop(ctx)
+	})
+	s.stops.add("retention", s.startRetention())
+
+	printWelcome(c, s.url(), s.natsURL)
+	s.log.Info().Str("url", s.url()).Str("nats", s.natsURL).Str("chrome", s.chrome).Msg("ready")
+	select {
+	case <-ctx.Done():
+		s.log.Info().Msg("draining")
+		return nil
+	case err := <-failed:
 		return err
 	}
-	if err := checkStore(c.EvidenceStore); err != nil {
-		return fmt.Errorf("--evidence-store: %w", err)
+}
+
+// prepareHost finds or claims what the sidecar needs of this host: Chrome, the proxies'
+// configuration, its directories, control groups, the guard and the port.
+func (s *service) prepareHost() (err error) {
+	c := s.config
+	if s.chrome, err = chrome.Find(c.Chrome); err != nil {
+		return &exitError{exitNoChrome, err}
 	}
-	if c.PictureEvery < 0 {
-		return fmt.Errorf("--picture-interval %v: want zero or more", c.PictureEvery)
-	}
-	if c.EvidenceMaxAge < 0 {
-		return fmt.Errorf("--evidence-max-age %v: want zero or more", c.EvidenceMaxAge)
-	}
-	if c.LauncherID != "" && !launcherID.MatchString(c.LauncherID) {
-		return fmt.Errorf("--launcher-id %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", c.LauncherID)
-	}
-	if err := (lease.Timing{TTL: c.LeaseTTL}).Validate(); err != nil {
-		return fmt.Errorf("--lease-ttl: %w", err)
-	}
-	if _, err := c.cautions(); err != nil {
-		return err
-	}
-	switch {
-	case c.ReconnectGrace < 0:
-		return fmt.Errorf("--reconnect-grace %v: want zero or more", c.ReconnectGrace)
-	case c.Cooldown < 0:
-		return fmt.Errorf("--cooldown %v: want zero or more", c.Cooldown)
-	case c.HomeTimeout < c.LeaseTTL:
-		return fmt.Errorf("--home-timeout %v: want at least the --lease-ttl of %v", c.HomeTimeout, c.LeaseTTL)
-	case c.OrphanTimeout < time.Second:
-		return fmt.Errorf("--orphan-timeout %v: want 1s or more", c.OrphanTimeout)
-	case c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0:
-		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
-	case c.HangTimeout < 0 || c.HangTimeout > 0 && c.HangTimeout < leastHang:
-		return fmt.Errorf("--hang-timeout %v: want %v or more, or 0 for no bound", c.HangTimeout, leastHang)
-	case c.BrowserMemory != 0 && c.BrowserMemory < leastMemory:
-		return fmt.Errorf("--browser-memory: want 128MiB or more, or 0 for no bound")
-	case c.BrowserWeight < 0 || c.BrowserWeight > 10000:
-		return fmt.Errorf("--browser-cpu-weight %d: want 1 to 10000, or 0 for the usual", c.BrowserWeight)
-	case c.MaxBrowsers < 0:
-		return fmt.Errorf("--max-browsers %d: want 1 or more, or 0 for no limit", c.MaxBrowsers)
-	case c.KeepWarmIdle < 0:
-		return fmt.Errorf("--keep-warm-idle %v: want zero or more", c.KeepWarmIdle)
-	case c.KeepWarmMax < 0:
-		return fmt.Errorf("--keep-warm-max %d: want 1 or more, or 0 for none", c.KeepWarmMax)
-	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return fmt.Errorf("--tls-cert and --tls-key go together: only one is given")
-	}
-	if c.AdvertiseURL != "" {
-		u, err := url.Parse(c.AdvertiseURL)
-		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-			return fmt.Errorf("--advertise-url %q: want a URL such as https://browsers.example.com, without query or user", c.AdvertiseURL)
+	if c.Proxies != "" {
+		if s.proxies, err = proxies.Load(c.Proxies); err != nil {
+			return &exitError{exitUsage, fmt.Errorf("--proxies: %w", err)}
 		}
 	}
+	if err := s.claimDataDir(); err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	if s.root, err = profiledir.Open(c.ProfilesDir); err != nil {
+		return &exitError{exitDataDir, fmt.Errorf("--profiles-dir: %w", err)}
+	}
+	if s.launcherID, err = ownID(c); err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	s.log = s.log.With().Str("launcher", s.launcherID).Logger()
+	// The groups come before the guard: if the launcher moves itself into another group
+	// for them, the guard has to be started there.
+	s.groups, s.limits = browserGroups(c)
+	s.stops.add("guard", startGuard(c, s.launcherID, s.log))
+	if s.listener, err = listen("--listen", c.Listen); err != nil {
+		return err
+	}
+	s.stops.add("listener", func() error { return ignore(net.ErrClosed, s.listener.Close()) })
+	return nil
+}
+
+// openStores connects to NATS, or starts the embedded one, and opens the stores of leases
+// and of evidence.
+func (s *service) openStores(ctx context.Context) (err error) {
+	if err := s.connectNATS(ctx); err != nil {
+		return err
+	}
+	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas()})
+	if err != nil {
+		return &exitError{exitNATS, err}
+	}
+	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
+	return s.openArchive(ctx)
+}
+
+// newLauncher makes the launcher. It is not started yet.
+func (s *service) newLauncher() error {
+	s.metrics = prometheus.NewRegistry()
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.dedicated.log = s.log
+	c := s.config
+	cautions, err := c.cautions()
+	if err != nil {
+		return err
+	}
+	s.launcher, err = launcher.New(launcher.Options{
+		ID: s.launcherID, DataDir: c.DataDir, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
+		Chrome: s.chrome, Headless: *c.Headless, Proxies: s.proxies, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
+		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
+		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
+		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
+		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.url(),
+		PictureInterval: c.PictureEvery,
+		Dedicated:       s.dedicated.open, Log: s.log, Metrics: s.metrics,
+	})
+	return err
+}
+
+// serveHTTP starts to answer on the listener, and prepares what sessions with ports of
+// their own are answered by. The channel receives the error if the server fails.
+func (s *service) serveHTTP() (failed <-chan error, err error) {
+	c := s.config
+	options := httpapi.Options{
+		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, Token: c.Token, TLS: c.TLSCert != "", Log: s.log,
+		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(),
+	}
+	s.dedicated.handler = func(sessionID, addr string) http.Handler {
+		o := options
+		o.ListenAddr, o.AdvertiseURL = addr, ""
+		return httpapi.Dedicated(s.launcher, sessionID, o)
+	}
+	listener := s.listener
 	if c.TLSCert != "" {
-		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
-			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-	}
-	return nil
-}
-
-func (c RunConfig) cautions() ([]decision.Caution, error) {
-	var all []decision.Caution
-	for _, s := range c.ReviewWhen {
-		one, err := decision.ParseCaution(s)
+		certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 		if err != nil {
-			return nil, fmt.Errorf("--review-when: %w", err)
+			return nil, &exitError{exitUsage, fmt.Errorf("--tls-cert, --tls-key: %w", err)}
 		}
-		all = append(all, one)
+		// No HTTP/2: a websocket needs the connection for itself.
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
 	}
-	return all, nil
+	server := &http.Server{Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: 10 * time.Second}
+	failures := make(chan error, 1)
+	served := goServe(server, listener, func(err error) { failures <- fmt.Errorf("serving %s: %w", c.Listen, err) })
+	s.stops.add("http server", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+		defer cancel()
+		err := server.Shutdown(ctx)
+		<-served
+		return err
+	})
+	return failures, nil
 }
 
-func (c RunConfig) validateNATS() error {
-	if c.NATSURL == "" {
-		if c.NATSCreds != "" {
-			return fmt.Errorf("--nats-creds is for a server of yours: give --nats-url too")
+// goServe serves until the server is closed or shut down; if it ends before that, failed
+// is called. The channel is closed when it has ended.
+func goServe(server *http.Server, l net.Listener, failed func(error)) (served <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			failed(err)
 		}
-		host, err := splitAddress("--nats-listen", c.NATSListen)
-		if err != nil {
-			return err
-		}
-		if host == "" {
-			return fmt.Errorf("--nats-listen %q: want a host too, such as 127.0.0.1%s", c.NATSListen, c.NATSListen)
-		}
-		return nil
-	}
-	return checkNATS(c.NATSURL, c.NATSCreds)
+	}()
+	return done
 }
 
-// checkNATS looks at the URLs of one cluster, separated by commas, and at the
-// file with the credentials, if there is one.
-func checkNATS(urls, creds string) error {
-	for one := range strings.SplitSeq(urls, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil || u.Host == "" || (u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss") {
-			// Not the URL itself: it may hold a password.
-			return fmt.Errorf("--nats-url: want nats://host:port, tls, ws or wss, several separated by commas")
-		}
-	}
-	if creds == "" {
-		return nil
-	}
-	if _, err := os.Stat(creds); err != nil {
-		return fmt.Errorf("--nats-creds: %w", err)
-	}
-	return nil
-}
-
-// splitAddress returns the host of host:port.
-func splitAddress(flag, address string) (host string, err error) {
-	host, port, err := net.SplitHostPort(address)
-	if err == nil {
-		_, err = strconv.ParseUint(port, 10, 16)
-	}
+// newLogger makes the logger that writes to the standard error.
+func newLogger(c RunConfig) zerolog.Logger {
+	level, err := zerolog.ParseLevel(c.LogLevel)
 	if err != nil {
-		return "", fmt.Errorf("%s %q: want host:port such as 127.0.0.1:9333", flag, address)
+		level = zerolog.InfoLevel
 	}
-	return host, nil
+	if c.LogFormat == "json" {
+		return zerolog.New(os.Stderr).Level(level).With().Timestamp().Logger()
+	}
+	info, err := os.Stderr.Stat()
+	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
+	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !terminal}).Level(level).With().Timestamp().Logger()
 }
 
-// isLoopback tells whether nobody but this host can reach an address of the
-// host. Names other than localhost could mean anything.
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-const minTokenLength = 16
-
-// readToken reads the bearer token that callers have to show: the only line of
-// a file.
-func readToken(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
+// printWelcome prints where the sidecar is, and how to use it.
+func printWelcome(c RunConfig, at, natsURL string) {
+	query := "?worker=me&task=try&create=true"
+	if c.Token != "" {
+		query += "&token=YOUR_TOKEN"
 	}
-	token := strings.TrimSpace(string(b))
-	switch {
-	case token == "":
-		return "", fmt.Errorf("--token-file %s is empty: want one line of %d characters or more", path, minTokenLength)
-	case len(token) < minTokenLength:
-		return "", fmt.Errorf("--token-file %s: the token has %d characters, want %d or more", path, len(token), minTokenLength)
-	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "", fmt.Errorf("--token-file %s: want one line of ASCII characters without spaces", path)
-	}
-	return token, nil
+	ws := strings.Replace(at, "http", "ws", 1)
+	fmt.Printf(`leasehold is ready at %[1]s   (console: %[1]s/  events: %[4]s)
+
+Playwright
+    const { chromium } = await import('playwright-core');
+    const browser = await chromium.connectOverCDP('%[1]s/profiles/demo%[3]s');
+    const page = await browser.contexts()[0].newPage();
+
+Puppeteer
+    const { default: puppeteer } = await import('puppeteer-core');
+    const browser = await puppeteer.connect({ browserWSEndpoint: '%[2]s/devtools/browser/demo%[3]s' });
+    const page = await browser.newPage();
+`, at, ws, query, natsURL)
 }

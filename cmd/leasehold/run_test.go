@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// sound is a config that is accepted; cases change it.
-func sound() RunConfig {
+// soundConfig are settings that are accepted. The tests change single ones.
+func soundConfig() RunConfig {
 	return RunConfig{Listen: "127.0.0.1:9333", NATSListen: "127.0.0.1:4333", EvidenceStore: ownNATS, LeaseTTL: 30 * time.Second, HomeTimeout: time.Hour, OrphanTimeout: time.Minute}
 }
 
@@ -46,7 +46,7 @@ func TestComplete(t *testing.T) {
 		"only the data given": {config: func(c *RunConfig) { c.DataDir = "/d" }, data: "/d", profiles: "/d/profiles", headless: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := sound()
+			c := soundConfig()
 			if one.config != nil {
 				one.config(&c)
 			}
@@ -62,14 +62,14 @@ func TestComplete(t *testing.T) {
 }
 
 func TestCompleteRefuses(t *testing.T) {
-	if _, err := sound().Complete(environment()); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--data-dir") {
+	if _, err := soundConfig().Complete(environment()); exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--data-dir") {
 		t.Errorf("no home: %v, want exit code 2 and the flag", err)
 	}
 }
 
 func TestReviewWhen(t *testing.T) {
 	for value, ok := range map[string]bool{"downloads": true, "closed_cleanly=no": true, "dialog": false, "downloads=never": false} {
-		c := sound()
+		c := soundConfig()
 		c.DataDir, c.ReviewWhen = "/d", []string{value}
 		_, err := c.Complete(environment())
 		if ok != (err == nil) || err != nil && (exitCode(err) != exitUsage || !strings.Contains(err.Error(), "--review-when")) {
@@ -78,7 +78,8 @@ func TestReviewWhen(t *testing.T) {
 	}
 }
 
-// Only an address that no other host can reach goes without a token.
+// TestListenNeedsToken: without a token the sidecar listens only on addresses that no
+// other host can reach.
 func TestListenNeedsToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("  0123456789abcdef\n"), 0o600); err != nil {
@@ -88,7 +89,7 @@ func TestListenNeedsToken(t *testing.T) {
 		"127.0.0.1:1": true, "127.9.9.9:1": true, "localhost:0": true, "[::1]:1": true, "[::ffff:127.0.0.1]:1": true,
 		"0.0.0.0:1": false, ":1": false, "[::]:1": false, "10.0.0.1:1": false, "example.com:1": false, "localhost.example.com:1": false,
 	} {
-		c := sound()
+		c := soundConfig()
 		c.DataDir, c.Listen = "/d", address
 		if _, err := c.Complete(environment()); (err == nil) != open {
 			t.Errorf("%s without a token: %v", address, err)
@@ -102,7 +103,7 @@ func TestListenNeedsToken(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:-1"} {
-		c := sound()
+		c := soundConfig()
 		c.DataDir, c.Listen = "/d", address
 		if _, err := c.Complete(environment()); exitCode(err) != exitUsage {
 			t.Errorf("%q: %v, want it refused", address, err)

@@ -19,17 +19,18 @@ import (
 	"leasehold/lease"
 )
 
-// sidecar answers as the design's section 3.4 says, from a fixed state:
+// fakeSidecar answers as the design's section 3.4 says, from a fixed state:
 //
-//	p     held by worker-7 with token 42; its page's address tries to steer the terminal
+//	p     held by worker-7 with token 42; its page's URL contains escape sequences
 //	shop  in manual review with token 43, inspected, with evidence
-//	busy  held: nobody gets it
+//	busy  held, so that nobody else gets it
 //	lost  granted, and refused at the first heartbeat
-//	full  answers 429; plain is answered by something that is no leasehold
-type sidecar struct {
+//	full  refused with 429
+//	plain answered by something that is not leasehold
+type fakeSidecar struct {
 	requests string
 
-	mu sync.Mutex // of the file
+	mu sync.Mutex // for the file
 }
 
 var (
@@ -37,8 +38,8 @@ var (
 	picture = []byte("\x89PNG not really")
 )
 
-func startSidecar(env *testscript.Env, requests string) (url string) {
-	s := &sidecar{requests: requests}
+func startFakeSidecar(env *testscript.Env, requests string) (url string) {
+	s := &fakeSidecar{requests: requests}
 	m := http.NewServeMux()
 	m.HandleFunc("GET /v1/profiles", s.profiles)
 	m.HandleFunc("GET /v1/profiles/{id}", s.profile)
@@ -59,7 +60,7 @@ func startSidecar(env *testscript.Env, requests string) (url string) {
 }
 
 // logged writes each request, with its credential and body, as one line.
-func (s *sidecar) logged(next http.Handler) http.Handler {
+func (s *fakeSidecar) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
@@ -84,13 +85,13 @@ func (s *sidecar) logged(next http.Handler) http.Handler {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client went away
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
 }
 
 func refuse(w http.ResponseWriter, p *api.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client went away
+	_ = json.NewEncoder(w).Encode(p) // an error means that the client is gone
 }
 
 func records() []lease.Record {
@@ -103,11 +104,11 @@ func records() []lease.Record {
 	}
 }
 
-func (s *sidecar) profiles(w http.ResponseWriter, _ *http.Request) {
+func (s *fakeSidecar) profiles(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, map[string]any{"items": records(), "next": nil})
 }
 
-func (s *sidecar) profile(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) profile(w http.ResponseWriter, r *http.Request) {
 	for _, record := range records() {
 		if record.ProfileID == r.PathValue("id") {
 			answer(w, 200, record)
@@ -121,7 +122,7 @@ func (s *sidecar) profile(w http.ResponseWriter, r *http.Request) {
 	refuse(w, api.Refuse(api.CodeUnknownProfile, "no profile %s: give create", r.PathValue("id")))
 }
 
-func (s *sidecar) inspection(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) inspection(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") != "shop" {
 		refuse(w, api.Refuse(api.CodeNotFound, "never inspected"))
 		return
@@ -132,7 +133,7 @@ func (s *sidecar) inspection(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-func (s *sidecar) history(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) history(w http.ResponseWriter, r *http.Request) {
 	events := []lease.Event{}
 	for i := range 12 {
 		events = append(events, lease.Event{Event: "granted", ProfileID: r.PathValue("id"), Token: lease.Token(30 + i), Sequence: uint64(i + 1), At: at})
@@ -145,7 +146,7 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func (s *sidecar) evidence(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) evidence(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") != "shop" {
 		answer(w, 200, map[string]any{"items": []api.Bundle{}})
 		return
@@ -161,16 +162,16 @@ func (s *sidecar) evidence(w http.ResponseWriter, r *http.Request) {
 	}})
 }
 
-func (s *sidecar) manifest(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) manifest(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42})
 }
 
-func (s *sidecar) part(w http.ResponseWriter, _ *http.Request) {
+func (s *fakeSidecar) part(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "image/png")
-	_, _ = w.Write(picture) // the client went away
+	_, _ = w.Write(picture) // an error means that the client is gone
 }
 
-func (s *sidecar) review(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) review(w http.ResponseWriter, r *http.Request) {
 	var q api.ReviewRequest
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.Token != 43 {
 		refuse(w, api.Refuse(api.CodeStaleToken, "token %d superseded by 43", q.Token).With("current_token", 43))
@@ -179,12 +180,12 @@ func (s *sidecar) review(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, lease.Record{ProfileID: r.PathValue("id"), State: lease.Available, Token: 43})
 }
 
-func (s *sidecar) sessions(w http.ResponseWriter, _ *http.Request) {
+func (s *fakeSidecar) sessions(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, map[string]any{"items": []api.Session{{SessionID: "s1", ProfileID: "p", Token: 42, WorkerID: "worker-7",
 		TaskID: "task_1", State: api.SessionServing, Connections: 1, ExpiresAt: at}}, "next": nil})
 }
 
-func (s *sidecar) acquire(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) acquire(w http.ResponseWriter, r *http.Request) {
 	m, err := api.ReadManifest(r.Body)
 	if err != nil {
 		refuse(w, api.Refuse(api.CodeInvalidRequest, "%v", err))
@@ -210,7 +211,7 @@ func (s *sidecar) acquire(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *sidecar) heartbeat(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) heartbeat(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") == "s-lost" {
 		refuse(w, api.Refuse(api.CodeSessionEnded, "recovered: heartbeat_timeout"))
 		return
@@ -218,6 +219,6 @@ func (s *sidecar) heartbeat(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, api.Session{SessionID: r.PathValue("id")})
 }
 
-func (s *sidecar) release(w http.ResponseWriter, r *http.Request) {
+func (s *fakeSidecar) release(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, api.Session{SessionID: r.PathValue("id"), State: api.SessionEnded})
 }

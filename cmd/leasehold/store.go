@@ -8,20 +8,17 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
 	"leasehold/evidence/s3store"
-	"leasehold/lease"
 )
 
-// ownNATS is the store in the NATS that the sidecar itself uses.
+// ownNATS is the URL of the evidence store in the NATS that the sidecar itself uses.
 const ownNATS = "nats://"
 
 // byteSize is a number of bytes, written 500000, 20GiB or 1.5TB.
@@ -37,10 +34,11 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// String writes the number as it may be given.
+// String is the number in the form in which it may be given.
 func (b byteSize) String() string { return humanize.IBytes(uint64(b)) }
 
-// checkStore refuses a URL of no store. Errors repeat no credential.
+// checkStore refuses what is not the URL of a store. The error does not repeat
+// credentials.
 func checkStore(raw string) error {
 	scheme, rest, _ := strings.Cut(raw, "://")
 	switch scheme {
@@ -68,8 +66,8 @@ func storeDir(raw string) (string, error) {
 	return filepath.Clean(u.Path), nil
 }
 
-// openStore opens the store of a checked URL; nc and the number of copies are for
-// nats://. close may be called once everything that uses the store has ended.
+// openStore opens the store of a URL that checkStore accepts. nc and the number of copies
+// are for nats://. The caller calls close when nothing uses the store any more.
 func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, close func() error, err error) {
 	nothing := func() error { return nil }
 	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
@@ -98,97 +96,31 @@ func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, clo
 	return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
 }
 
-// spoolDir is the folder of the spool in the data directory.
+// spoolDir is the name of the spool's folder in the data directory.
 const spoolDir = "evidence-spool"
 
-// openArchive opens the spool and the store behind it. A store that is only away
+// openArchive opens the spool and the store of evidence. That the store cannot be reached
 // is no error: evidence waits for it in the spool.
-func openArchive(ctx context.Context, c RunConfig, nc *nats.Conn, started *stops, log zerolog.Logger) (*evidence.Archive, error) {
-	spool, err := evidence.OpenSpool(filepath.Join(c.DataDir, spoolDir))
+func (s *service) openArchive(ctx context.Context) error {
+	spool, err := evidence.OpenSpool(filepath.Join(s.config.DataDir, spoolDir))
 	if err != nil {
-		return nil, &exitError{exitDataDir, err}
+		return &exitError{exitDataDir, err}
 	}
-	store, closeStore, err := openStore(c.EvidenceStore, nc, replicas(c, nc))
+	store, closeStore, err := openStore(s.config.EvidenceStore, s.nats, s.replicas())
 	if err != nil {
-		return nil, &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
+		return &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
 	}
-	started.add("evidence store", closeStore)
+	s.stops.add("evidence store", closeStore)
 	if checked, ok := store.(*s3store.Store); ok {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		switch err := checked.Check(ctx); {
 		case errors.Is(err, s3store.ErrUnfit):
-			return nil, &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
+			return &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
 		case err != nil:
-			log.Warn().Err(err).Msg("the evidence store does not answer: evidence waits in the spool")
+			s.log.Warn().Err(err).Msg("the evidence store does not answer: evidence waits in the spool")
 		}
 	}
-	return evidence.NewArchive(spool, store, log), nil
-}
-
-// How often retention is applied, and how long one round may take.
-const (
-	retainEvery   = time.Hour
-	retainTimeout = 30 * time.Minute
-)
-
-// startRetention removes evidence that is no longer kept, at once and every hour,
-// until the returned function is called.
-func startRetention(c RunConfig, launcherID string, archive *evidence.Archive, records lease.Store, log zerolog.Logger) func() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	limits := evidence.Retention{MaxAge: c.EvidenceMaxAge, MaxBytes: int64(c.EvidenceMax)}
-	go func() {
-		defer close(done)
-		for {
-			retain(ctx, limits, launcherID, archive, records, log)
-			select {
-			case <-time.After(retainEvery):
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return func() error {
-		cancel()
-		<-done
-		return nil
-	}
-}
-
-func retain(ctx context.Context, limits evidence.Retention, launcherID string, archive *evidence.Archive, records lease.Store, log zerolog.Logger) {
-	round, cancel := context.WithTimeout(ctx, retainTimeout)
-	defer cancel()
-	done, err := archive.Retain(round, limits, launcherID, func(ctx context.Context) (evidence.Needs, error) {
-		entries, err := records.List(ctx)
-		return needs(entries), err
-	}, time.Now())
-	if err != nil && ctx.Err() == nil {
-		log.Warn().Err(err).Msg("retention is not complete: it is tried again")
-	}
-	if done.Removed > 0 {
-		log.Info().Int("bundles", done.Removed).Int64("bytes", done.Bytes).Msg("old evidence removed")
-	}
-}
-
-// needs are the bundles that records name: in recovery and in review because
-// somebody reads them, in every other state because the next bundle's chain
-// begins there.
-func needs(entries []lease.Entry) evidence.Needs {
-	n := evidence.Needs{Profiles: map[string]bool{}, Evidence: map[string]bool{}, Sessions: map[string]bool{}}
-	for _, e := range entries {
-		n.Profiles[e.Record.ProfileID] = true
-		if e.Record.EvidenceID != "" {
-			n.Evidence[e.Record.EvidenceID] = true
-		}
-		if hand := e.Record.ByHand; hand != nil && hand.Review != nil {
-			n.Evidence[hand.Review.EvidenceID] = true
-		}
-		if !e.Record.State.Free() {
-			for _, sessionID := range e.Record.Sessions() {
-				n.Sessions[sessionID] = true
-			}
-		}
-	}
-	return n
+	s.archive = evidence.NewArchive(spool, store, s.log)
+	return nil
 }

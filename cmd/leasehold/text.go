@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -10,9 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// printable takes out what a terminal could obey instead of show: escape
-// sequences, control characters, direction overrides, invalid UTF-8. What is
-// printed may come from web pages.
+// printable removes what a terminal could take for a command: escape sequences, control
+// characters, direction overrides, invalid UTF-8. What is printed may come from web
+// pages.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -26,7 +28,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// cell is a value in a table: printable, and a dash where there is nothing.
+// cell is the text of a value in a table: printable, and a dash if it is empty.
 func cell(v any) string {
 	if t, ok := v.(time.Time); ok {
 		if t.IsZero() {
@@ -56,8 +58,28 @@ func (t *table) row(values ...any) {
 	for i, v := range values {
 		cells[i] = cell(v)
 	}
-	// Errors stay in the writer until flush.
+	// The writer keeps its errors until flush.
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
 func (t *table) flush() error { return t.w.Flush() }
+
+// printJSON prints one JSON document.
+func (a *app) printJSON(raw json.RawMessage) error {
+	_, err := fmt.Fprintf(a.stdout, "%s\n", bytes.TrimSpace(raw))
+	return err
+}
+
+// printValue prints a value as a JSON document.
+func (a *app) printValue(v any) error {
+	raw, err := json.Marshal(v)
+	return a.printAnswer(raw, err)
+}
+
+// printAnswer prints a JSON document, or returns the error if there is one.
+func (a *app) printAnswer(raw json.RawMessage, err error) error {
+	if err != nil {
+		return err
+	}
+	return a.printJSON(raw)
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,13 +26,14 @@ type verifyCmd struct {
 	Head        string     `placeholder:"E:SHA256" help:"The profile's newest bundle and the hash of its manifest, as its record has them. Without --store the sidecar is asked; with it, and without --head, removed newest bundles do not show."`
 }
 
-// verification is what the command prints as JSON.
+// verification is the JSON document that the command prints.
 type verification struct {
 	OK    bool              `json:"ok"`
 	Items []evidence.Report `json:"items"`
 }
 
-// Run verifies one profile or all. Findings are exitEvidence.
+// Run verifies the evidence of one profile or of all. The exit code for findings is
+// exitEvidence.
 func (c *verifyCmd) Run(a *app) error {
 	if c.Head != "" && (c.Profile == "" || c.Store == "") {
 		return exitWith(exitUsage, "--head is for one profile and --store: give both")
@@ -67,7 +67,8 @@ func (c *verifyCmd) verify(a *app) error {
 	return exitWith(exitEvidence, "evidence is not as it was sealed")
 }
 
-// open returns where bundles are read, and the heads of the profiles to verify.
+// open returns a reader of bundles, and the heads of the profiles to verify. The caller
+// calls the function, which closes the reader.
 func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evidence.Link, func() error, error) {
 	if c.Store != "" {
 		return c.openStore(ctx)
@@ -98,6 +99,7 @@ func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evide
 	return restReader{sidecar}, heads, func() error { return nil }, err
 }
 
+// openStore is open for --store.
 func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]evidence.Link, func() error, error) {
 	fail := func(err error) (evidence.Reader, map[string]evidence.Link, func() error, error) {
 		return nil, nil, nil, &exitError{exitUsage, fmt.Errorf("--store: %w", err)}
@@ -125,6 +127,7 @@ func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]
 	return store, heads, closeStore, nil
 }
 
+// head reads --head. It is the zero Link if the flag was left out.
 func (c *verifyCmd) head() (evidence.Link, error) {
 	if c.Head == "" {
 		return evidence.Link{}, nil
@@ -136,7 +139,7 @@ func (c *verifyCmd) head() (evidence.Link, error) {
 	return evidence.Link{EvidenceID: evidenceID, SHA256: strings.ToLower(sum)}, nil
 }
 
-// connect opens --store; nats:// names a server here.
+// connect opens the store of --store. Here nats:// names a server.
 func (c *verifyCmd) connect(ctx context.Context) (evidence.Reader, func() error, error) {
 	switch {
 	case strings.HasPrefix(c.Store, ownNATS):
@@ -168,11 +171,7 @@ func (c *verifyCmd) connect(ctx context.Context) (evidence.Reader, func() error,
 
 func (c *verifyCmd) show(a *app, v verification) error {
 	if c.JSON {
-		b, err := json.Marshal(v)
-		if err != nil {
-			return err
-		}
-		return a.printJSON(b)
+		return a.printValue(v)
 	}
 	t := newTable(a.stdout, "PROFILE", "BUNDLES", "PARTS", "HEAD", "REMOVED", "RESULT")
 	for _, r := range v.Items {
@@ -194,9 +193,9 @@ func (c *verifyCmd) show(a *app, v verification) error {
 	return nil
 }
 
-// explain says what the table has no room for.
+// explain prints what the table has no room for.
 func (c *verifyCmd) explain(a *app, r evidence.Report) {
-	say := func(format string, args ...any) {
+	line := func(format string, args ...any) {
 		fmt.Fprintln(a.stdout, printable(r.ProfileID+": "+fmt.Sprintf(format, args...)))
 	}
 	for _, f := range r.Findings {
@@ -204,24 +203,24 @@ func (c *verifyCmd) explain(a *app, r evidence.Report) {
 		if f.Part != "" {
 			name += "/" + f.Part
 		}
-		say("%s %s: %s", f.Problem, name, f.Detail)
+		line("%s %s: %s", f.Problem, name, f.Detail)
 	}
 	for _, f := range r.Forks {
 		previous := f.Previous
 		if previous == "" {
 			previous = "the beginning"
 		}
-		say("the chain forks after %s: %s; the one that leads to the head counts", previous, strings.Join(f.Bundles, ", "))
+		line("the chain forks after %s: %s; the one that leads to the head counts", previous, strings.Join(f.Bundles, ", "))
 	}
 	if len(r.Unlinked) > 0 {
-		say("not in the chain of the head: %s", strings.Join(r.Unlinked, ", "))
+		line("not in the chain of the head: %s", strings.Join(r.Unlinked, ", "))
 	}
 	if r.CutOff != nil {
-		say("retention removed %d bundles (%d bytes), the newest of %s; anchors: %s", r.CutOff.Bundles, r.CutOff.Bytes,
+		line("retention removed %d bundles (%d bytes), the newest of %s; anchors: %s", r.CutOff.Bundles, r.CutOff.Bytes,
 			r.CutOff.Newest.Format("2006-01-02 15:04:05Z07:00"), strings.Join(r.CutOff.Anchors, ", "))
 	}
 	if !r.HeadKnown && r.Head != "" {
-		say("the head is the newest bundle found: newer ones that were removed would not show (--head)")
+		line("the head is the newest bundle found: newer ones that were removed would not show (--head)")
 	}
 }
 
@@ -230,8 +229,9 @@ type restReader struct{ sidecar *client }
 
 var _ evidence.Reader = restReader{}
 
-// told translates what the sidecar says about evidence.
-func told(err error) error {
+// evidenceError makes the sidecar's problems those errors of package evidence that they
+// were before.
+func evidenceError(err error) error {
 	var p *api.Problem
 	if errors.As(err, &p) {
 		switch p.Code {
@@ -244,13 +244,13 @@ func told(err error) error {
 	return err
 }
 
-// get returns an answer's bytes as they are: a hash is over them.
+// get returns the bytes of an answer unchanged, since they are hashed.
 func (r restReader) get(ctx context.Context, path ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	response, err := r.sidecar.open(ctx, http.MethodGet, nil, path...)
 	if err != nil {
-		return nil, told(err)
+		return nil, evidenceError(err)
 	}
 	defer response.Body.Close()
 	b, err := io.ReadAll(response.Body)
@@ -284,7 +284,7 @@ func (r restReader) List(ctx context.Context, profileID string) ([]evidence.Mani
 	for _, b := range bundles.Items {
 		raw, err := r.Manifest(ctx, b.EvidenceID)
 		if errors.Is(err, evidence.ErrNotFound) || errors.Is(err, evidence.ErrDamaged) {
-			continue // Verify finds it
+			continue // Verify reports it
 		}
 		if err != nil {
 			return nil, err

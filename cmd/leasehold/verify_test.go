@@ -22,8 +22,7 @@ import (
 	"leasehold/lease"
 )
 
-// bundles DIR PROFILE N: a store with a chain of N bundles, the newest of which
-// is $HEAD.
+// bundles DIR PROFILE N: makes a store with a chain of N bundles. $HEAD is the newest one.
 func makeBundles(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: bundles DIR PROFILE N")
@@ -53,7 +52,7 @@ func makeBundles(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("HEAD", head.EvidenceID+":"+head.SHA256)
 }
 
-// TestVerifyThroughASidecar reads evidence by the documented REST surface.
+// TestVerifyThroughASidecar reads evidence through the documented REST interface.
 func TestVerifyThroughASidecar(t *testing.T) {
 	dir := t.TempDir()
 	store, err := evidence.OpenDirStore(dir)
@@ -66,7 +65,7 @@ func TestVerifyThroughASidecar(t *testing.T) {
 	if err := evidence.NewArchive(spool, store, zerolog.Nop()).Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	damaged := false // what the store itself would tell
+	damaged := false // whether the store reports parts as damaged
 	problem := func(w http.ResponseWriter, err error) {
 		if errors.Is(err, evidence.ErrNotFound) {
 			refuse(w, api.Refuse(api.CodeNotFound, "%v", err))

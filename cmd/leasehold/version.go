@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -11,7 +10,7 @@ type versionCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-// buildVersion is what the go command wrote into the binary.
+// buildVersion is what the go command has written into the binary.
 type buildVersion struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
@@ -37,12 +36,11 @@ func readBuildVersion() buildVersion {
 	return v
 }
 
-// Run prints one line.
+// Run prints the version.
 func (c *versionCmd) Run(a *app) error {
 	v := readBuildVersion()
 	if c.JSON {
-		raw, err := json.Marshal(v)
-		return printed(a, raw, err)
+		return a.printValue(v)
 	}
 	_, err := fmt.Fprintf(a.stdout, "leasehold %s (%s)\n", v.Version, v.Go)
 	return err

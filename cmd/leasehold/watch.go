@@ -12,6 +12,7 @@ import (
 
 	"leasehold/internal/natsd"
 	"leasehold/lease"
+	"leasehold/lease/natskv"
 )
 
 type watchCmd struct {
@@ -24,11 +25,8 @@ type watchCmd struct {
 	JSON      bool          `name:"json" help:"Print one JSON object a line."`
 }
 
-// eventStream is the JetStream stream that the events are on.
-const eventStream = "leasehold_events"
-
-// Run follows events until it is interrupted, has seen enough, or runs out of
-// time.
+// Run prints events until it is interrupted, has printed --count of them, or --timeout has
+// passed.
 func (c *watchCmd) Run(a *app) error {
 	switch {
 	case c.Count < 0:
@@ -53,13 +51,14 @@ func (c *watchCmd) Run(a *app) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return exitWith(exitTimeout, "--timeout %v ran out", c.Timeout)
 	case ctx.Err() != nil:
-		// Interrupted: the way that a watch without an end ends.
+		// It was interrupted, which is how a watch without --count ends.
 		return nil
 	default:
 		return err
 	}
 }
 
+// follow prints events until ctx ends or --count are printed.
 func (c *watchCmd) follow(ctx context.Context, a *app) error {
 	log := zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly}).Level(zerolog.WarnLevel).With().Timestamp().Logger()
 	conn, err := natsd.Dial(ctx, c.NATSURL, c.NATSCreds, log)
@@ -71,19 +70,19 @@ func (c *watchCmd) follow(ctx context.Context, a *app) error {
 	if err != nil {
 		return exitWith(exitNATS, "NATS: %w", err)
 	}
-	consumer, err := js.OrderedConsumer(ctx, eventStream, c.consumer())
+	consumer, err := js.OrderedConsumer(ctx, natskv.Stream, c.consumer())
 	if err != nil {
-		return exitWith(exitNATS, "stream %s: %w: is a leasehold connected to this NATS (--nats-url)?", eventStream, err)
+		return exitWith(exitNATS, "stream %s: %w: is a leasehold connected to this NATS (--nats-url)?", natskv.Stream, err)
 	}
 	messages, err := consumer.Messages()
 	if err != nil {
-		return exitWith(exitNATS, "stream %s: %w", eventStream, err)
+		return exitWith(exitNATS, "stream %s: %w", natskv.Stream, err)
 	}
 	defer messages.Stop()
 	for n := 0; c.Count == 0 || n < c.Count; n++ {
 		message, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
-			return exitWith(exitNATS, "stream %s: %w", eventStream, err)
+			return exitWith(exitNATS, "stream %s: %w", natskv.Stream, err)
 		}
 		if err := c.printEvent(a, message.Data()); err != nil {
 			return err
@@ -111,7 +110,7 @@ func (c *watchCmd) printEvent(a *app, data []byte) error {
 	}
 	var e lease.Event
 	if err := json.Unmarshal(data, &e); err != nil {
-		a.warn("an event on %s is not understood: %v", eventStream, err)
+		a.warn("an event on %s is not understood: %v", natskv.Stream, err)
 		return nil
 	}
 	line := fmt.Sprintf("%s  %s  %s", cell(e.At), cell(e.ProfileID), cell(e.Event))

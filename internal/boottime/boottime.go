@@ -1,6 +1,6 @@
-// Package boottime reads the clock that lease deadlines are counted on: the
-// kernel's CLOCK_BOOTTIME. Go's own monotonic clock stands still while the host
-// sleeps, so a holder that wakes from suspend would believe its lease is live.
+// Package boottime reads the clock on which lease deadlines are counted: the
+// kernel's CLOCK_BOOTTIME. Go's own monotonic clock stops while the host sleeps, so
+// after a suspend a holder would believe that its lease has not expired.
 package boottime
 
 import (
@@ -12,12 +12,12 @@ import (
 )
 
 // Instant is a reading of the boot-time clock: nanoseconds since this host
-// started, time asleep included. It means nothing on another host or after a
-// reboot.
+// started, including the time that it slept. It means nothing on another host or
+// after a reboot.
 type Instant int64
 
-// Clock returns the current instant. Code that keeps deadlines takes one, so
-// that tests can turn it by hand.
+// Clock returns the current instant. Code that keeps deadlines takes one as a
+// parameter, so that tests can set the time.
 type Clock func() Instant
 
 // Now reads the host's clock. It is a Clock.
@@ -35,9 +35,9 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 // Sub returns how much later i is than earlier.
 func (i Instant) Sub(earlier Instant) time.Duration { return time.Duration(i - earlier) }
 
-// ID names this boot of the host (/proc/sys/kernel/random/boot_id), or is empty
-// where the kernel does not tell. Two readings differ only if the host was
-// started in between.
+// ID identifies this boot of the host (/proc/sys/kernel/random/boot_id). It is empty
+// if the kernel does not tell. Two readings differ only if the host was restarted in
+// between.
 func ID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package cgroup gives each browser a control group (v2) of its own, below the
 // group that was delegated to the launcher.
 //
-// Version 2 has no processes in a group whose children have limits. So the launcher
-// itself is in a leaf, named Leaf, beside the browsers' groups: systemd put it there
-// (DelegateSubgroup=), or it moves itself. Nothing outside of the delegated group is
-// touched.
+// In version 2 a group whose children have limits cannot have processes of its own. So
+// the launcher itself is in a child group, named Leaf, beside the browsers' groups:
+// systemd put it there (DelegateSubgroup=), or it moves itself. Nothing outside of the
+// delegated group is touched.
 package cgroup
 
 import (
@@ -23,17 +23,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Leaf is the launcher's own group, below the delegated one.
+// Leaf is the name of the launcher's own group, below the delegated one.
 const Leaf = "launcher"
 
-// prefix begins the names of browsers' groups.
+// prefix is the beginning of the names of browsers' groups.
 const prefix = "browser-"
 
-// needed are the controllers without which there are no limits; cpu is used where it
-// is there.
-var needed = []string{"memory", "pids"}
+// required are the controllers without which browsers get no groups. The controller cpu
+// is used where the host has it.
+var required = []string{"memory", "pids"}
 
-// UnavailableError says why browsers get no groups on this host, and what to do.
+// UnavailableError says why browsers cannot have groups on this host, and what to do.
 type UnavailableError struct{ Why string }
 
 func (e *UnavailableError) Error() string { return e.Why }
@@ -42,20 +42,20 @@ func unavailable(format string, args ...any) error {
 	return &UnavailableError{fmt.Sprintf(format, args...)}
 }
 
-// Host is where groups are looked for: this process's place in the hierarchy.
+// Host is this process's place in the hierarchy of control groups.
 type Host struct {
 	// Mount is where cgroup v2 is mounted; Own is this process's group below it,
 	// beginning with a slash.
 	Mount, Own string
 	PID        int
-	// Service says that systemd started this process, and will start the next one
-	// in the same group.
+	// Service says that systemd started this process as a service. It will start the
+	// next one in the same group.
 	Service bool
 
 	files files
 }
 
-// Here is this process's own Host. The error is an *UnavailableError where there is
+// Here returns this process's Host. The error is an *UnavailableError if the host has
 // no cgroup v2.
 func Here() (Host, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -73,7 +73,7 @@ func Here() (Host, error) {
 	return h, nil
 }
 
-// mountOf finds the mount point of the whole v2 hierarchy that is visible here.
+// mountOf finds the mount point of the v2 hierarchy: one that shows it from its root.
 func mountOf(mountinfo []byte) string {
 	for line := range bytes.Lines(mountinfo) {
 		before, after, ok := strings.Cut(string(line), " - ")
@@ -86,7 +86,7 @@ func mountOf(mountinfo []byte) string {
 	return ""
 }
 
-// unescape undoes the kernel's \040 for a space.
+// unescape replaces the kernel's octal escapes, such as \040 for a space.
 func unescape(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -102,8 +102,8 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// ownOf finds the process's group in the v2 hierarchy. One outside of what is
-// visible here (/../x) is none.
+// ownOf finds the process's group in the v2 hierarchy. It is empty if the group is
+// outside of what this process can see (/../x).
 func ownOf(cgroup []byte) string {
 	for line := range bytes.Lines(cgroup) {
 		if own, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "0::"); ok && path.IsAbs(own) && !strings.HasPrefix(own, "/..") {
@@ -113,46 +113,46 @@ func ownOf(cgroup []byte) string {
 	return ""
 }
 
-// Plan is what has to be done so that browsers can have groups.
+// Plan says what has to be done so that browsers can have groups.
 type Plan struct {
 	// Base is the delegated group's directory.
 	Base string
 	// Move says that the launcher has to move itself into Leaf.
 	Move bool
-	// Controllers are those that browsers' groups get; Enable those of them that
-	// are not on yet.
+	// Controllers are those that browsers' groups get. Enable are those of them that
+	// are not enabled yet.
 	Controllers, Enable []string
 
 	host Host
 }
 
-// Plan looks how browsers could have groups; it changes nothing. The error is an
-// *UnavailableError where they cannot.
+// Plan finds out how browsers can have groups. It changes nothing. The error is an
+// *UnavailableError if they cannot have any.
 func (h Host) Plan() (Plan, error) {
 	p := Plan{Base: filepath.Join(h.Mount, h.Own), Move: true, host: h}
 	if up := filepath.Dir(p.Base); h.Own != "/" && (filepath.Base(p.Base) == Leaf || h.files.delegated(up)) {
 		p.Base, p.Move = up, false
 	}
-	there, err := h.words(p.Base, "cgroup.controllers")
+	present, err := h.words(p.Base, "cgroup.controllers")
 	if err != nil {
 		return p, err
 	}
-	for _, c := range needed {
-		if !slices.Contains(there, c) {
+	for _, c := range required {
+		if !slices.Contains(present, c) {
 			return p, unavailable("the control group %s has no controller %s (it has: %s): want cgroup v2 with memory and pids, delegated to the launcher (Delegate=yes in its systemd unit; a host with the hybrid hierarchy has none)",
-				p.Base, c, list(there))
+				p.Base, c, list(present))
 		}
 	}
-	on, err := h.words(p.Base, "cgroup.subtree_control")
+	enabled, err := h.words(p.Base, "cgroup.subtree_control")
 	if err != nil {
 		return p, err
 	}
-	for _, c := range append(slices.Clone(needed), "cpu") {
-		if !slices.Contains(there, c) {
+	for _, c := range append(slices.Clone(required), "cpu") {
+		if !slices.Contains(present, c) {
 			continue
 		}
 		p.Controllers = append(p.Controllers, c)
-		if !slices.Contains(on, c) {
+		if !slices.Contains(enabled, c) {
 			p.Enable = append(p.Enable, c)
 		}
 	}
@@ -170,8 +170,9 @@ func (h Host) Plan() (Plan, error) {
 	case len(others) > 0:
 		return p, unavailable("the control group %s has other processes (%s): start the launcher in a group of its own, as its systemd unit does", p.Base, list(others[:min(len(others), 5)]))
 	case p.Move && h.Service:
-		// With limits on below it, systemd could not start the next launcher in
-		// this group while a browser of this one is left.
+		// While a browser's group below it has limits, the unit's own group cannot get
+		// processes. So if a browser of this launcher is left, systemd could not start
+		// the next launcher there.
 		return p, unavailable("the launcher is in its unit's own control group %s: set DelegateSubgroup=%s beside Delegate=yes (systemd 254 or later)", p.Base, Leaf)
 	}
 	return p, nil
@@ -184,6 +185,7 @@ func list(words []string) string {
 	return strings.Join(words, " ")
 }
 
+// words reads the words of a file of the group. The error is an *UnavailableError.
 func (h Host) words(dir, file string) ([]string, error) {
 	b, err := h.files.read(filepath.Join(dir, file))
 	if err != nil {
@@ -192,8 +194,8 @@ func (h Host) words(dir, file string) ([]string, error) {
 	return strings.Fields(string(b)), nil
 }
 
-// Do carries the plan out. Groups that a launcher before left, and that are empty,
-// go.
+// Do carries out the plan. It also removes the empty groups of browsers that an earlier
+// launcher left.
 func (p Plan) Do() (*Tree, error) {
 	f := p.host.files
 	if p.Move {
@@ -210,46 +212,44 @@ func (p Plan) Do() (*Tree, error) {
 			return nil, fmt.Errorf("enabling the controller %s in %s: %w", c, p.Base, err)
 		}
 	}
-	t := &Tree{dir: p.Base, files: f, weighs: slices.Contains(p.Controllers, "cpu")}
+	t := &Tree{dir: p.Base, files: f, hasCPU: slices.Contains(p.Controllers, "cpu")}
 	names, err := f.list(p.Base)
 	for _, name := range names {
 		if strings.HasPrefix(name, prefix) {
-			_ = f.rmdir(filepath.Join(p.Base, name)) // one with processes stays
+			_ = f.rmdir(filepath.Join(p.Base, name)) // this fails for a group with processes
 		}
 	}
 	return t, err
 }
 
-// Tree is the delegated group.
+// Tree is the delegated group, below which browsers get theirs.
 type Tree struct {
 	dir    string
 	files  files
-	weighs bool // there is a cpu controller
+	hasCPU bool // there is a cpu controller
 }
 
-// Bare is a Tree below an existing group of the caller's own, where nothing has to be
-// prepared and no controller is: its groups have no limits.
-func Bare(dir string) *Tree { return &Tree{dir: dir, files: kernel{}} }
-
-// Limits are those of one browser. Zero values are none.
+// Limits are the limits of one browser. A zero value is no limit.
 type Limits struct {
-	// Memory is the most that the browser's processes may have, in bytes: above
-	// seven eighths of it the kernel slows them down, at it one is killed.
+	// Memory is the most that the browser's processes together may have, in bytes.
+	// Above seven eighths of it the kernel slows them down; at the limit it kills
+	// one.
 	Memory    uint64
-	Processes int // threads count
-	// Weight is the browser's part of the processors beside others', 1 to 10000;
-	// the kernel's own default is 100.
+	Processes int // includes threads
+	// Weight is the browser's share of the processors relative to that of others, 1 to
+	// 10000. The kernel's default is 100.
 	Weight int
 }
 
-// High is where the kernel begins to slow a browser down.
+// High is the number of bytes above which the kernel slows the browser down.
 func (l Limits) High() uint64 { return l.Memory - l.Memory/8 }
 
-// Beyond is what a group has only where the kernel could not make it smaller: files
-// that it has read go at High already.
+// Beyond is the number of bytes above which the kernel has failed to make the group
+// smaller. Pages that can be read from files again do not count there: the kernel drops
+// those at High already.
 func (l Limits) Beyond() uint64 { return l.High() + l.High()/64 }
 
-// Create makes a browser's group. The name is a file name's.
+// Create makes a browser's group. The name has to be good for a file.
 func (t *Tree) Create(name string, l Limits) (_ *Group, err error) {
 	g := &Group{dir: filepath.Join(t.dir, prefix+name), files: t.files}
 	if err := t.files.mkdir(g.dir); err != nil {
@@ -268,7 +268,7 @@ func (t *Tree) Create(name string, l Limits) (_ *Group, err error) {
 	set("memory.max", l.Memory)
 	set("memory.high", l.High())
 	set("pids.max", uint64(max(l.Processes, 0)))
-	if t.weighs {
+	if t.hasCPU {
 		set("cpu.weight", uint64(max(l.Weight, 0)))
 	}
 	if err != nil {
@@ -277,8 +277,8 @@ func (t *Tree) Create(name string, l Limits) (_ *Group, err error) {
 	return g, nil
 }
 
-// Open returns the group at a path that Group.Dir returned, for a process that is
-// in it; else the error says so.
+// Open returns the group whose Dir was dir. The error says so if it is not the group of
+// a browser, or if the process is not in it.
 func Open(dir string, pid int) (*Group, error) { return open(kernel{}, dir, pid) }
 
 func open(f files, dir string, pid int) (*Group, error) {
@@ -305,12 +305,13 @@ type Group struct {
 // Dir is the group's directory.
 func (g *Group) Dir() string { return g.dir }
 
-// File opens the directory, for a child to be started in it (CgroupFD).
+// File opens the directory, so that a child can be started in the group
+// (syscall.SysProcAttr.CgroupFD).
 func (g *Group) File() (*os.File, error) {
 	return os.OpenFile(g.dir, unix.O_DIRECTORY|unix.O_PATH|unix.O_CLOEXEC, 0)
 }
 
-// Processes lists what is in it.
+// Processes returns the pids of the processes in the group.
 func (g *Group) Processes() ([]int, error) {
 	b, err := g.files.read(filepath.Join(g.dir, "cgroup.procs"))
 	if err != nil {
@@ -327,27 +328,22 @@ func (g *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Populated tells whether a living process is in it.
-func (g *Group) Populated() (bool, error) {
-	n, err := g.number("cgroup.events", "populated")
-	return n > 0, err
-}
-
-// Usage is what a group used and met; nil fields could not be read.
+// Usage is what a group uses, and which limits it has met. A field is nil if it could
+// not be read.
 type Usage struct {
 	Dir string `json:"path"`
-	// Memory is what its processes and the kernel have for it, in bytes; Files is
-	// the part of it that can be read from files again.
+	// Memory is what its processes have, and the kernel has for them, in bytes. Files
+	// is the part of it that can be read from files again.
 	Memory *uint64 `json:"memory_bytes,omitempty"`
 	Files  *uint64 `json:"memory_file_bytes,omitempty"`
-	// OOMKills counts processes that the kernel killed at the limit; High how
-	// often it slowed them down; PIDsMax how often it refused another process.
+	// OOMKills counts the processes that the kernel killed at the limit, High how often
+	// it slowed the group down, and PIDsMax how often it refused a new process.
 	OOMKills *uint64 `json:"oom_kill,omitempty"`
 	High     *uint64 `json:"memory_high_events,omitempty"`
 	PIDsMax  *uint64 `json:"pids_max_events,omitempty"`
 }
 
-// Usage reads what it can.
+// Usage reads the group's usage, as far as it can be read.
 func (g *Group) Usage() Usage {
 	u := Usage{Dir: g.dir}
 	get := func(file, key string) *uint64 {
@@ -362,7 +358,8 @@ func (g *Group) Usage() Usage {
 	return u
 }
 
-// number reads one number of a file: its only one, or that after a key.
+// number reads one number of a file: the one after the key, or the only one if the key
+// is empty.
 func (g *Group) number(file, key string) (uint64, error) {
 	b, err := g.files.read(filepath.Join(g.dir, file))
 	if err != nil {
@@ -381,8 +378,8 @@ func (g *Group) number(file, key string) (uint64, error) {
 	return 0, fmt.Errorf("control group %s: %s has no %q", g.dir, file, key)
 }
 
-// Kill ends every process in the group at once, also those that fork meanwhile. It
-// needs Linux 5.14.
+// Kill sends SIGKILL to every process in the group, including those that fork meanwhile.
+// It needs Linux 5.14.
 func (g *Group) Kill() error {
 	if err := g.files.write(filepath.Join(g.dir, "cgroup.kill"), "1"); err != nil {
 		return fmt.Errorf("control group: %w", err)
@@ -390,10 +387,10 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Remove removes the group as soon as its last process has ended, and gives up
-// after the bound: the next Plan.Do tries again.
-func (g *Group) Remove(bound time.Duration) error {
-	deadline := time.Now().Add(bound)
+// Remove waits until the last process of the group has ended, and removes the group.
+// After the timeout it gives up; the next Plan.Do tries again.
+func (g *Group) Remove(timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
 	for {
 		err := g.files.rmdir(g.dir)
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
@@ -406,15 +403,15 @@ func (g *Group) Remove(bound time.Duration) error {
 	}
 }
 
-// files are what is done to the kernel's files.
+// files are the operations on the kernel's files. Tests have their own.
 type files interface {
 	read(name string) ([]byte, error)
 	write(name, content string) error
 	mkdir(name string) error
 	rmdir(name string) error
-	list(name string) ([]string, error) // of directories
+	list(name string) ([]string, error) // the directories in it
 	writable(name string) error
-	// delegated tells whether systemd says that the group is somebody's own.
+	// delegated tells whether systemd has marked the group as delegated.
 	delegated(name string) bool
 }
 
@@ -423,7 +420,7 @@ type kernel struct{}
 func (kernel) read(name string) ([]byte, error) { return os.ReadFile(name) }
 
 func (kernel) write(name, content string) error {
-	f, err := os.OpenFile(name, os.O_WRONLY, 0) // never created
+	f, err := os.OpenFile(name, os.O_WRONLY, 0) // it is never created
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Package id makes the names that Leasehold hands out: sortable ones for
-// records, and capabilities that nobody can guess.
+// Package id makes the ids that Leasehold gives out: sortable ids of records, and
+// capabilities that nobody can guess.
 package id
 
 import (
@@ -9,21 +9,22 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// New returns prefix, an underscore and a ULID: unique, and sorted by the time
-// it was made.
+// New returns prefix, an underscore and a ULID. It is unique, and ids with the same
+// prefix sort by the time when they were made.
 func New(prefix string) string { return prefix + "_" + ulid.Make().String() }
 
-// Secret returns 256 random bits, safe in a URL path: a capability.
+// Secret returns a capability: 256 random bits as text that needs no escaping in a URL
+// path.
 func Secret() string {
 	var b [32]byte
-	// crypto/rand.Read never fails; it ends the process where the kernel
-	// has no randomness to give.
+	// crypto/rand.Read never returns an error: if the kernel has no randomness, it
+	// ends the process.
 	_, _ = rand.Read(b[:])
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Mask shortens a capability for logs: enough to tell two apart, too little to
-// use.
+// Mask shortens a capability for logs. What is left distinguishes it from others, and
+// does not let anybody use it.
 func Mask(capability string) string {
 	if len(capability) <= 4 {
 		return "..."

@@ -1,74 +1,118 @@
-// Package procfs reads what the kernel tells of other processes. A pid alone
-// names nobody for long: pid and start time together do, until the host restarts.
+// Package procfs tells what the kernel knows of other processes, and of the
+// host's memory. A pid names a process only until it is used again; a pid and a
+// start time together name one until the host restarts.
+//
+// It stands on github.com/prometheus/procfs, save for command lines: the library
+// returns them split, and here the raw bytes are wanted. Chrome's helpers replace
+// their arguments with one string, and only the bytes show which of the two forms
+// a command line has.
 package procfs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// Process is one line of /proc/<pid>/stat.
+// Process is what the kernel says of one process or thread in its stat file.
 type Process struct {
 	PID    int
 	Parent int
-	// Group is the process group; its number stays taken while a member lives.
+	// Group is the process group. Its number is not given to another group while
+	// a member lives.
 	Group int
-	// State is the kernel's letter: Z is a zombie.
+	// State is the kernel's letter, such as R, S, D, T, or Z for a zombie.
 	State byte
 	// StartTime is in clock ticks since the host started.
 	StartTime uint64
-	// CPU is the processor time that it has used, all of its threads together, in
+	// CPU is the processor time that all of its threads together have used, in
 	// clock ticks.
 	CPU uint64
 }
 
-// Alive tells whether the process can still run. A zombie has given up its
-// files, locks and memory, however long its parent takes to notice.
+// Alive tells whether the process can still run. A zombie cannot: it has given up
+// its files, locks and memory, however late its parent reaps it.
 func (p Process) Alive() bool { return p.PID > 0 && p.State != 'Z' && p.State != 'X' && p.State != 'x' }
 
-// Read returns the process with the pid. The error is fs.ErrNotExist if there
-// is none.
+// host is the library's view of /proc. It is opened once.
+var host = sync.OnceValues(procfs.NewDefaultFS)
+
+// Read returns the process with the pid. The error is fs.ErrNotExist if there is
+// none.
 func Read(pid int) (Process, error) {
-	b, err := read(pid, "stat")
+	proc, err := find(pid)
 	if err != nil {
 		return Process{}, err
 	}
-	return parseStat(b)
+	return readStat(proc)
 }
 
 // CommandLine returns the raw command line: arguments that each end with a zero
 // byte, or whatever the process has put in their place. It is empty for zombies
 // and kernel threads. The error is fs.ErrNotExist if there is no such process.
-func CommandLine(pid int) ([]byte, error) { return read(pid, "cmdline") }
+func CommandLine(pid int) ([]byte, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	return b, processError(pid, err)
+}
 
-// List returns every process that this one may see.
+// List returns every process that this one may see. It leaves out those that end
+// while it looks, and those that the host hides from this user (hidepid).
 func List() ([]Process, error) {
-	d, err := os.Open("/proc")
+	proc, err := host()
 	if err != nil {
 		return nil, fmt.Errorf("processes of this host: %w", err)
 	}
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
+	return listProcesses(proc)
+}
+
+func listProcesses(proc procfs.FS) ([]Process, error) {
+	listed, err := proc.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("processes of this host: %w", err)
 	}
-	var all []Process
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
+	return readAll(listed, func(err error) bool { return isGone(err) || errors.Is(err, fs.ErrPermission) })
+}
+
+// Threads returns the threads of a process, its main one first. PID, State and CPU
+// are the thread's own. The error is fs.ErrNotExist if there is no such process.
+func Threads(pid int) ([]Process, error) {
+	proc, err := host()
+	if err != nil {
+		return nil, processError(pid, err)
+	}
+	listed, err := proc.AllThreads(pid)
+	if err != nil {
+		return nil, processError(pid, err)
+	}
+	all, err := readAll(listed, isGone)
+	if err != nil {
+		return nil, err
+	}
+	for i, thread := range all {
+		if thread.PID == pid {
+			all[0], all[i] = all[i], all[0]
+			return all, nil
 		}
-		// One that ended since the listing is no process any more; one that is
-		// hidden (hidepid) is another user's.
-		p, err := Read(pid)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+	}
+	return nil, processError(pid, fs.ErrNotExist)
+}
+
+func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// readAll reads the stat files of listed processes or threads. It leaves out those
+// whose error is one to ignore.
+func readAll(listed procfs.Procs, ignore func(error) bool) ([]Process, error) {
+	all := make([]Process, 0, len(listed))
+	for _, proc := range listed {
+		p, err := readStat(proc)
+		if err != nil && ignore(err) {
 			continue
 		}
 		if err != nil {
@@ -79,147 +123,48 @@ func List() ([]Process, error) {
 	return all, nil
 }
 
-func read(pid int, file string) ([]byte, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/" + file)
-	if errors.Is(err, unix.ESRCH) {
+func readStat(proc procfs.Proc) (Process, error) {
+	s, err := proc.Stat()
+	if err == nil && len(s.State) != 1 {
+		err = fmt.Errorf("stat: state %.20q: want one letter", s.State)
+	}
+	if err != nil {
+		return Process{}, processError(proc.PID, err)
+	}
+	return Process{
+		PID: s.PID, Parent: s.PPID, Group: s.PGRP, State: s.State[0],
+		StartTime: s.Starttime, CPU: uint64(s.UTime) + uint64(s.STime),
+	}, nil
+}
+
+// find returns the library's process. The error is fs.ErrNotExist if there is none.
+func find(pid int) (procfs.Proc, error) {
+	proc, err := host()
+	if err != nil {
+		return procfs.Proc{}, processError(pid, err)
+	}
+	found, err := proc.Proc(pid)
+	return found, processError(pid, err)
+}
+
+// processError names the process in an error that is not nil. The kernel reports
+// one that ended while it was being read with ESRCH; that becomes fs.ErrNotExist.
+func processError(pid int, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, unix.ESRCH):
 		err = fs.ErrNotExist
 	}
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	return b, nil
+	return fmt.Errorf("process %d: %w", pid, err)
 }
 
-// parseStat reads "pid (name) state ppid pgrp ...". The name may hold spaces and
-// brackets, so the last bracket ends it.
-func parseStat(b []byte) (Process, error) {
-	const userTime, startTime = 14, 22 // the fields' numbers in proc_pid_stat(5)
-	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
-	if open < 0 || end < open {
-		return Process{}, fmt.Errorf("process stat %.60q: want a name in brackets", b)
-	}
-	fields := bytes.Fields(b[end+1:])
-	if len(fields) < startTime-2 || len(fields[0]) != 1 {
-		return Process{}, fmt.Errorf("process stat %.60q: want at least %d fields", b, startTime)
-	}
-	p := Process{State: fields[0][0]}
-	var errs [6]error
-	var user, system uint64
-	p.PID, errs[0] = strconv.Atoi(string(bytes.TrimSpace(b[:open])))
-	p.Parent, errs[1] = strconv.Atoi(string(fields[1]))
-	p.Group, errs[2] = strconv.Atoi(string(fields[2]))
-	p.StartTime, errs[3] = strconv.ParseUint(string(fields[startTime-3]), 10, 64)
-	user, errs[4] = strconv.ParseUint(string(fields[userTime-3]), 10, 64)
-	system, errs[5] = strconv.ParseUint(string(fields[userTime-2]), 10, 64)
-	p.CPU = user + system
-	if err := errors.Join(errs[:]...); err != nil {
-		return Process{}, fmt.Errorf("process stat %.60q: %w", b, err)
-	}
-	return p, nil
-}
-
-// Threads returns the threads of a process, its main one first: their PID is the
-// thread's, their CPU its own. The error is fs.ErrNotExist if there is no such
-// process.
-func Threads(pid int) ([]Process, error) {
-	dir := "/proc/" + strconv.Itoa(pid) + "/task"
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	var all []Process
-	for _, e := range entries {
-		b, err := os.ReadFile(dir + "/" + e.Name() + "/stat")
-		if errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrNotExist) {
-			continue // it ended since the listing
-		}
-		if err != nil {
-			return nil, fmt.Errorf("process %d: %w", pid, err)
-		}
-		t, err := parseStat(b)
-		if err != nil {
-			return nil, err
-		}
-		if t.PID == pid {
-			all = append([]Process{t}, all...)
-		} else {
-			all = append(all, t)
-		}
-	}
-	if len(all) == 0 || all[0].PID != pid {
-		return nil, fmt.Errorf("process %d: %w", pid, fs.ErrNotExist)
-	}
-	return all, nil
-}
-
-// Ticks is a number of clock ticks as a time.
-func Ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / ticks) }
-
-// Memory is what a process has in memory, in bytes.
-type Memory struct {
-	// Resident counts all of its pages; Shared are those of it that are of a file
-	// or shared memory, which other processes may have, too.
-	Resident, Shared uint64
-}
-
-// ReadMemory returns what the process has in memory: cheap, and for any process.
-// The error is fs.ErrNotExist if there is none.
-func ReadMemory(pid int) (Memory, error) {
-	b, err := read(pid, "statm")
-	if err != nil {
-		return Memory{}, err
-	}
-	return parseStatm(b)
-}
-
-// parseStatm reads "size resident shared ...", in pages.
-func parseStatm(b []byte) (Memory, error) {
-	fields := bytes.Fields(b)
-	if len(fields) < 3 {
-		return Memory{}, fmt.Errorf("process statm %.60q: want at least 3 fields", b)
-	}
-	resident, err := strconv.ParseUint(string(fields[1]), 10, 40)
-	shared, sharedErr := strconv.ParseUint(string(fields[2]), 10, 40)
-	if err := errors.Join(err, sharedErr); err != nil {
-		return Memory{}, fmt.Errorf("process statm %.60q: %w", b, err)
-	}
-	page := uint64(os.Getpagesize())
-	return Memory{Resident: resident * page, Shared: shared * page}, nil
-}
-
-// Proportional returns the process's proportional share of memory (PSS) in bytes:
-// each page divided by how many processes have it. The kernel walks all of its
-// pages for that. The error is fs.ErrPermission for processes that may not be
-// looked into, such as those in Chrome's sandbox.
-func Proportional(pid int) (uint64, error) {
-	b, err := read(pid, "smaps_rollup")
-	if err != nil {
-		return 0, err
-	}
-	return parseRollup(b)
-}
-
-// parseRollup reads the line "Pss:  123 kB".
-func parseRollup(b []byte) (uint64, error) {
-	for line := range bytes.Lines(b) {
-		if rest, ok := bytes.CutPrefix(line, []byte("Pss:")); ok {
-			fields := bytes.Fields(rest)
-			if len(fields) != 2 || string(fields[1]) != "kB" {
-				break
-			}
-			n, err := strconv.ParseUint(string(fields[0]), 10, 50)
-			if err != nil {
-				break
-			}
-			return n << 10, nil
-		}
-	}
-	return 0, fmt.Errorf("process smaps_rollup %.60q: want a line of Pss in kB", b)
-}
-
-// ticks is how many clock ticks a second has in what the kernel tells processes:
-// on Linux the same everywhere.
+// ticks is how many clock ticks the kernel counts in a second: the same on every
+// Linux that Go runs on.
 const ticks = 100
+
+// Ticks converts a number of clock ticks into a duration.
+func Ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / ticks) }
 
 // Started is when the process began on this host's clock, to the second; the zero
 // time where the kernel does not tell.
@@ -228,6 +173,6 @@ func (p Process) Started() time.Time {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
 		return time.Time{}
 	}
-	age := time.Duration(up.Nano()) - time.Duration(p.StartTime)*(time.Second/ticks)
+	age := time.Duration(up.Nano()) - Ticks(p.StartTime)
 	return time.Now().Add(-age).Round(time.Second)
 }

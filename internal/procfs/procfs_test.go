@@ -2,101 +2,118 @@ package procfs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 )
 
-func TestParseStat(t *testing.T) {
-	rest := " S 1 40 3 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 9 9"
+// fakeProc is a /proc of its own, with the files given by their paths below it.
+func fakeProc(t *testing.T, files map[string]string) procfs.FS {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	proc, err := procfs.NewFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proc
+}
+
+// statLine is a stat file as the kernel writes it, of a process 12 with this name.
+func statLine(name string) string {
+	return "12 (" + name + ") S 1 40 40 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 9646080 445 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 3 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+}
+
+func TestReadStat(t *testing.T) {
+	sound := Process{PID: 12, Parent: 1, Group: 40, State: 'S', StartTime: 777, CPU: 11}
 	for _, c := range []struct {
 		name, stat string
 		want       Process
 		fails      bool
 	}{
-		{"plain", "12 (cat)" + rest, Process{PID: 12, Parent: 1, Group: 40, State: 'S', StartTime: 777, CPU: 11}, false},
-		{"brackets and spaces in the name", "12 (a) Z (b )" + rest, Process{PID: 12, Parent: 1, Group: 40, State: 'S', StartTime: 777, CPU: 11}, false},
+		{"plain", statLine("cat"), sound, false},
+		{"brackets and spaces in the name", statLine("a) Z (b "), sound, false},
 		{"short", "12 (cat) S 1 40", Process{}, true},
-		{"no name", "12 cat" + rest, Process{}, true},
+		{"no name", strings.Replace(statLine(""), "()", "cat", 1), Process{}, true},
 		{"empty", "", Process{}, true},
-		{"start time no number", "12 (cat)" + strings.Replace(rest, "777", "x", 1), Process{}, true},
+		{"state of two letters", strings.Replace(statLine("cat"), " S ", " SS ", 1), Process{}, true},
+		{"start time no number", strings.Replace(statLine("cat"), "777", "x", 1), Process{}, true},
 	} {
-		got, err := parseStat([]byte(c.stat))
+		proc, err := fakeProc(t, map[string]string{"12/stat": c.stat}).Proc(12)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readStat(proc)
 		if (err != nil) != c.fails || got != c.want {
 			t.Errorf("%s: got %+v, %v", c.name, got, err)
 		}
 	}
 }
 
-func TestParseMemory(t *testing.T) {
-	page := uint64(os.Getpagesize())
-	for _, c := range []struct {
-		statm string
-		want  Memory
-		fails bool
-	}{
-		{"900 30 20 1 0 2 0\n", Memory{30 * page, 20 * page}, false},
-		{"900 30", Memory{}, true},
-		{"900 x 20 1", Memory{}, true},
-		{"900 -1 20 1", Memory{}, true},
-		{"", Memory{}, true},
-	} {
-		if got, err := parseStatm([]byte(c.statm)); (err != nil) != c.fails || got != c.want {
-			t.Errorf("statm %q: %+v, %v", c.statm, got, err)
-		}
+// TestListLeavesOut has a process that ended between the listing and the reading,
+// and files that are no processes.
+func TestListLeavesOut(t *testing.T) {
+	proc := fakeProc(t, map[string]string{"12/stat": statLine("cat"), "13/cmdline": "", "uptime": "1 1", "sys/stat": ""})
+	all, err := listProcesses(proc)
+	if err != nil || len(all) != 1 || all[0].PID != 12 {
+		t.Errorf("%+v, %v", all, err)
 	}
-	for _, c := range []struct {
-		rollup string
-		want   uint64
-		fails  bool
-	}{
-		{"55-7f ---p 0 0:0 0 [rollup]\nRss:     4144 kB\nPss:     1017 kB\nPss_Dirty: 632 kB\n", 1017 << 10, false},
-		{"Pss_Dirty: 632 kB\n", 0, true},
-		{"Pss: x kB\n", 0, true},
-		{"Pss: 12\n", 0, true},
-		{"", 0, true},
-	} {
-		if got, err := parseRollup([]byte(c.rollup)); (err != nil) != c.fails || got != c.want {
-			t.Errorf("rollup %q: %d, %v", c.rollup, got, err)
-		}
+	if all, err := listProcesses(fakeProc(t, map[string]string{"12/stat": "nonsense"})); err == nil {
+		t.Errorf("a stat file that cannot be read: %+v", all)
 	}
 }
 
-// TestOwnMemory: the kernel's own files have the form that is read.
-func TestOwnMemory(t *testing.T) {
-	m, err := ReadMemory(os.Getpid())
-	if err != nil || m.Resident == 0 || m.Shared > m.Resident {
-		t.Errorf("%+v, %v", m, err)
+func TestProcessError(t *testing.T) {
+	if err := processError(7, nil); err != nil {
+		t.Errorf("no error: %v", err)
 	}
-	pss, err := Proportional(os.Getpid())
-	if err != nil || pss == 0 || pss > 4*m.Resident {
-		t.Errorf("PSS %d of %+v, %v", pss, m, err)
+	ended := processError(7, &fs.PathError{Op: "read", Path: "/proc/7/stat", Err: unix.ESRCH})
+	if !isGone(ended) || !strings.Contains(ended.Error(), "process 7") {
+		t.Errorf("a process that ended while it was read: %v", ended)
 	}
-	threads, err := Threads(os.Getpid())
-	if err != nil || len(threads) < 2 || threads[0].PID != os.Getpid() {
-		t.Errorf("threads: %+v, %v", threads, err)
-	}
-	if _, err := Threads(-1); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("threads of nobody: %v", err)
+	hidden := processError(7, &fs.PathError{Op: "open", Path: "/proc/7/stat", Err: unix.EPERM})
+	if !errors.Is(hidden, fs.ErrPermission) || isGone(hidden) {
+		t.Errorf("a hidden process: %v", hidden)
 	}
 }
 
-func FuzzParseStat(f *testing.F) {
-	f.Add([]byte("12 (cat) S 1 40 3 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 9 9"))
-	f.Add([]byte(") ("))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if p, err := parseStat(b); err != nil && p != (Process{}) {
-			t.Errorf("an error and a process: %+v", p)
+// FuzzReadStatName: no name that a process gives itself changes what else is read of
+// it.
+func FuzzReadStatName(f *testing.F) {
+	for _, name := range []string{"cat", "a) Z (b ", ")", "(", "\n", "\x00\xff"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		proc, err := fakeProc(t, map[string]string{"12/stat": statLine(name)}).Proc(12)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := Process{PID: 12, Parent: 1, Group: 40, State: 'S', StartTime: 777, CPU: 11}
+		if got, err := readStat(proc); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", name, got, err)
 		}
 	})
 }
 
 func TestReadTellsZombiesAndTheGone(t *testing.T) {
 	self, err := Read(os.Getpid())
-	if err != nil || !self.Alive() || self.Parent != os.Getppid() || self.StartTime == 0 {
+	if err != nil || !self.Alive() || self.Parent != os.Getppid() || self.Group != unix.Getpgrp() || self.StartTime == 0 {
 		t.Fatalf("self: %+v, %v", self, err)
 	}
 	cmd := exec.Command("/bin/cat")
@@ -121,13 +138,69 @@ func TestReadTellsZombiesAndTheGone(t *testing.T) {
 	if p, err := Read(pid); err != nil || p.Alive() {
 		t.Errorf("a zombie is alive: %+v, %v", p, err)
 	}
+	if line, err := CommandLine(pid); err != nil || len(line) != 0 {
+		t.Errorf("command line of a zombie: %q, %v", line, err)
+	}
+	if m, err := ReadMemory(pid); err != nil || m != (Memory{}) {
+		t.Errorf("memory of a zombie: %+v, %v", m, err)
+	}
+	if _, err := Proportional(pid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("PSS of a zombie: %v", err)
+	}
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(pid); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a process that is gone: %v", err)
+	for what, read := range map[string]func(int) error{
+		"process":      func(pid int) error { _, err := Read(pid); return err },
+		"command line": func(pid int) error { _, err := CommandLine(pid); return err },
+		"threads":      func(pid int) error { _, err := Threads(pid); return err },
+		"memory":       func(pid int) error { _, err := ReadMemory(pid); return err },
+		"PSS":          func(pid int) error { _, err := Proportional(pid); return err },
+	} {
+		for _, pid := range []int{pid, -1} {
+			if err := read(pid); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), fmt.Sprintf("process %d", pid)) {
+				t.Errorf("%s of a process that is gone: %v", what, err)
+			}
+		}
 	}
-	if _, err := CommandLine(pid); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("command line of a process that is gone: %v", err)
+}
+
+// TestCommandLineIsRaw: arguments that are empty, or end with spaces or zero bytes,
+// come as they are.
+func TestCommandLineIsRaw(t *testing.T) {
+	cmd := exec.Command("/bin/sh", "-c", "echo up; read line", "sh", "--user-data-dir=/a ", "", "")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 3)); err != nil { // it runs, so its arguments are there
+		t.Fatal(err)
+	}
+	want := strings.Join(cmd.Args, "\x00") + "\x00"
+	if line, err := CommandLine(cmd.Process.Pid); err != nil || string(line) != want {
+		t.Errorf("got %q, %v: want %q", line, err, want)
+	}
+	in.Close()
+	_ = cmd.Wait() // read meets the end of its input and fails
+}
+
+func TestThreads(t *testing.T) {
+	threads, err := Threads(os.Getpid())
+	if err != nil || len(threads) < 2 || threads[0].PID != os.Getpid() {
+		t.Errorf("threads: %+v, %v", threads, err)
+	}
+	seen := map[int]bool{}
+	for _, one := range threads {
+		if seen[one.PID] {
+			t.Errorf("thread %d twice", one.PID)
+		}
+		seen[one.PID] = true
 	}
 }

@@ -144,7 +144,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 
 // endOrphan takes the evidence of a browser and closes it. The lease's record, the
 // inspection and the decision are the next launcher's, which finds the bundle and
-// the rung in the session's file.
+// the close method in the session's file.
 func (a *Adopter) endOrphan(profile string) error {
 	path, err := a.o.Root.Path(profile)
 	if err != nil {

@@ -127,7 +127,7 @@ type KeepCookies func(ctx context.Context, browser sessionfile.Caller, profile s
 // Close ends the browser: through CDP, else by signals. It returns how it ended, once
 // no process names the profile's directory and everything that its pages did last is
 // reported. keep is nil where the session cookies are to be dropped.
-func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.Rung, error) {
+func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.CloseMethod, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	b.LimitWrites(askTimeout)
@@ -135,7 +135,7 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 		b.monitor.Closing()
 	}
 	begun := time.Now()
-	rung, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, chrome.Bounds{})
+	method, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, chrome.Bounds{})
 	if b.mux != nil {
 		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
 			select {
@@ -147,7 +147,7 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 	}
 	b.stop()
 	err = errors.Join(err, b.ledger.Remove())
-	if g := b.process.Group(); g != nil && rung != "" {
+	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
 		}
@@ -155,9 +155,9 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
 	defer cancelWait()
 	err = errors.Join(err, b.driver.o.Root.WaitUnused(waiting, profile))
-	b.driver.closes.WithLabelValues(string(rung)).Inc()
-	log.Info().Str("rung", string(rung)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
-	return rung, err
+	b.driver.closes.WithLabelValues(string(method)).Inc()
+	log.Info().Str("rung", string(method)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
+	return method, err
 }
 
 // askToClose keeps the session cookies and asks the browser to end.

@@ -15,33 +15,33 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// AdoptOptions are what the browser was started with.
+// AdoptOptions say what the browser was started with.
 type AdoptOptions struct {
 	ProfileDir string
 	TempDir    string
 	OutputFile string
-	// Group is the directory of its control group; empty: it has none.
+	// Group is the directory of its control group; empty if it has none.
 	Group string
 }
 
-// Adopt takes over a browser whose launcher died, after proving that id is still
-// that browser. The caller has made sure that no other launcher has it
+// Adopt takes over a browser whose launcher died, after it has proved that id is still
+// that browser. The caller has made sure that no other launcher has the browser
 // (profiledir.Root.Adopt).
 //
-// What is read first may be the end of a message that the dead launcher had
-// begun to read: a message that does not parse is to be dropped. Adopt ends a
-// half-written command with a zero byte, which Chrome answers with an error
-// without id. CDP sessions of the dead launcher are still there, and answers to
-// its commands may come: use ids that it did not.
+// The caller has to drop the first message if it does not parse: the dead launcher may
+// have read the beginning of it. If the dead launcher wrote the first part of a
+// command, Adopt ends it with a zero byte, and Chrome answers with an error without
+// id. The CDP sessions of the dead launcher are still there, and answers to its
+// commands may arrive: the caller has to use other ids.
 //
-// The error is a *NotSameError if the browser is gone. Any other says that it
-// runs but that its pipe cannot be had: Attach, to close it.
+// The error is a *NotSameError if the browser is gone. Any other error says that it
+// runs, but that its pipe cannot be opened: such a browser can be attached and closed.
 func Adopt(id Identity, o AdoptOptions) (*Browser, error) {
 	return adopt(id, o, (*Browser).openPipes)
 }
 
-// Attach is Adopt without the pipe, which is nil: for a browser that can only be
-// closed, by signals.
+// Attach does what Adopt does, without the pipe: Commands and Events return nil. It is
+// for a browser that can only be closed, by signals.
 func Attach(id Identity, o AdoptOptions) (*Browser, error) {
 	return adopt(id, o, func(*Browser) error { return nil })
 }
@@ -61,12 +61,12 @@ func adopt(id Identity, o AdoptOptions, open func(*Browser) error) (*Browser, er
 		return nil, err
 	}
 	b.pidfd = pidfd
-	// The proofs come after the pidfd: they hold for what it stands for.
+	// The pidfd is opened before the proofs, so they are about its process.
 	if err := b.prove(); err != nil {
 		return nil, errors.Join(err, pidfd.Close())
 	}
 	if o.Group != "" {
-		// One that it is not in is not its own, and nothing is done to it.
+		// A group that the browser is not in is not its own, and is left alone.
 		if b.cgroup, err = cgroup.Open(o.Group, id.PID); err != nil {
 			b.warnings = append(b.warnings, fmt.Sprintf("chrome pid %d goes on without its limits: %v", id.PID, err))
 		}
@@ -113,7 +113,8 @@ func (b *Browser) prove() error {
 	return nil
 }
 
-// userDataDirs returns every --user-data-dir of a main process's command line.
+// userDataDirs returns the value of every --user-data-dir on the command line of a
+// main process.
 func userDataDirs(line []byte) []string {
 	var dirs []string
 	for arg := range bytes.SplitSeq(line, []byte{0}) {
@@ -124,8 +125,8 @@ func userDataDirs(line []byte) []string {
 	return dirs
 }
 
-// openPipes reaches the browser's pipes through its descriptors. Opening them is
-// to make new open files, so that they do not share a mode with Chrome's own.
+// openPipes opens the browser's pipes through its descriptors in /proc. That makes new
+// open files, which do not share the nonblocking mode with Chrome's own.
 func (b *Browser) openPipes() (err error) {
 	end := func(fd, how int) (*os.File, error) {
 		path := fmt.Sprintf("/proc/%d/fd/%d", b.identity.PID, fd)
@@ -144,12 +145,13 @@ func (b *Browser) openPipes() (err error) {
 	if b.events, err = end(fdEvents, os.O_RDONLY); err != nil {
 		return err
 	}
-	// The paths went by the pid; the proofs still hold, so that it was its own.
+	// The paths name the pid only. The proofs still hold, so the pid was not used
+	// again meanwhile, and the pipes are the browser's own.
 	if err := b.prove(); err != nil {
 		return err
 	}
-	// A pipe that is full is no reason to fail: the browser hangs, as the first
-	// call will show, and can be closed.
+	// A full pipe is no reason to fail. It means that the browser hangs: the first
+	// call will show that, and the browser can be closed.
 	if err := b.commands.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}

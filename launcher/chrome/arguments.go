@@ -19,40 +19,41 @@ type Options struct {
 	// profiledir.Root.Path returns), existing.
 	ProfileDir string
 	// TempDir becomes the browser's TMPDIR: absolute, at most MaxTempDir bytes,
-	// created 0700, removed by Close. Empty stands for a fresh one under the
-	// host's temporary directory; Browser.TempDir tells which.
+	// created 0700, removed by Close. If it is empty, Start makes one under the
+	// host's temporary directory; Browser.TempDir returns its path.
 	TempDir string
-	// Headless starts the browser without windows; else DISPLAY has to name an
-	// X server (or WAYLAND_DISPLAY a compositor).
+	// Headless starts the browser without windows. A browser with windows needs
+	// DISPLAY to name an X server (or WAYLAND_DISPLAY a compositor).
 	Headless bool
-	// Proxy, if given, is where all traffic goes: scheme://host:port, http, https
-	// or socks5, without credentials. Empty leaves it to the host's settings.
+	// Proxy, if given, is the proxy of all traffic: scheme://host:port with the
+	// scheme http, https or socks5, without credentials. If it is empty, the host's
+	// settings apply.
 	Proxy string
 	// ExtraArgs are further arguments, each of them in AllowedArgs.
 	ExtraArgs []string
-	// Lock, if given, is inherited by the browser's main process: what is
-	// flocked on it stays locked until that has ended.
+	// Lock, if given, is a file that the browser's main process inherits. A flock on
+	// it lasts until that process has ended.
 	Lock *os.File
-	// Group, if given, is the control group that the browser is started in, with all
-	// that it starts. Whoever made it removes it after Close: crash handlers may
-	// outlive the browser for a moment.
+	// Group, if given, is the control group in which the browser and everything that
+	// it starts run. Close does not remove it, since crash handlers may outlive the
+	// browser for a moment: whoever made the group does.
 	Group *cgroup.Group
 	// DumpDir, if given, is an existing directory for the minidumps of the browser's
-	// processes that crash, which hold what they had in memory. Empty leaves them to
-	// the browser: one directory for all profiles of the user.
+	// processes that crash. A minidump contains parts of the process's memory. If it
+	// is empty, the browser uses one directory for all profiles of the user.
 	DumpDir string
-	// OutputFile receives what the browser prints; it is created 0600 and
-	// emptied. It is not bounded. Empty: the output is thrown away.
+	// OutputFile receives what the browser prints. It is created with mode 0600, or
+	// truncated, and may grow without limit. If it is empty, the output is discarded.
 	OutputFile string
 }
 
-// MaxTempDir is the longest TempDir in bytes: Chrome aborts when the path of its
-// singleton socket does not fit into a socket address.
+// MaxTempDir is the greatest length of TempDir in bytes: Chrome aborts when the path
+// of its singleton socket does not fit into a socket address.
 const MaxTempDir = 107 - len("/org.chromium.Chromium.XXXXXX/SingletonSocket")
 
-// allowedArgs is what ExtraArgs may have. What is not here could open another way to drive the browser,
-// change its proxy, use another directory, weaken its sandbox, or make the
-// profile's data unreadable to the next start.
+// allowedArgs are the arguments that ExtraArgs may have. Others could let somebody else
+// drive the browser, change its proxy, use another directory, weaken its sandbox, or
+// make the profile's data unreadable to the next start.
 var allowedArgs = []struct {
 	name  string
 	value *regexp.Regexp // nil: takes none
@@ -69,15 +70,15 @@ var allowedArgs = []struct {
 	{"--lang=", regexp.MustCompile(`^[A-Za-z]{2,3}([_-][A-Za-z0-9]{2,8})*$`)},
 	{"--mute-audio", nil},
 	{"--start-maximized", nil},
-	// Chrome hands it on to its helpers, whose command lines are joined with
-	// spaces: it must not be able to look like another argument there.
+	// Chrome passes it to its helpers, whose command lines are joined with spaces.
+	// There it must not look like another argument.
 	{"--user-agent=", regexp.MustCompile(`^[!-~]+( [!-,.-~][!-~]*)*$`)},
 	{"--window-position=", regexp.MustCompile(`^-?[0-9]{1,5},-?[0-9]{1,5}$`)},
 	{"--window-size=", regexp.MustCompile(`^[0-9]{1,5},[0-9]{1,5}$`)},
 }
 
-// AllowedArgs returns the arguments that Options.ExtraArgs may have, sorted. A
-// name that ends with = takes a value.
+// AllowedArgs returns the names of the arguments that Options.ExtraArgs may have,
+// sorted. A name that ends with = takes a value.
 func AllowedArgs() []string {
 	names := make([]string, len(allowedArgs))
 	for i, a := range allowedArgs {
@@ -86,11 +87,11 @@ func AllowedArgs() []string {
 	return names
 }
 
-// ArgumentError says that an extra argument is not allowed, or its value is not.
+// ArgumentError says that an extra argument, or its value, is not allowed.
 type ArgumentError struct {
 	Argument string
-	// Allowed is AllowedArgs, or the one that the argument is, if only its
-	// value is wrong.
+	// Allowed is AllowedArgs. If only the value is wrong, it is the name of the
+	// argument alone.
 	Allowed []string
 }
 
@@ -101,7 +102,7 @@ func (e *ArgumentError) Error() string {
 	return fmt.Sprintf("chrome argument %.200q is not allowed: want one of %s", e.Argument, strings.Join(e.Allowed, ", "))
 }
 
-// proxyServer is one server: Chrome takes lists and rules, which are not wanted.
+// proxyServer is one server. Chrome would also take lists and rules.
 var proxyServer = regexp.MustCompile(`^(http|https|socks5)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$`)
 
 // checkArgument returns an *ArgumentError unless the argument is allowed.
@@ -122,43 +123,46 @@ func checkArgument(arg string) error {
 	return &ArgumentError{Argument: arg, Allowed: AllowedArgs()}
 }
 
-// Arguments returns the command line for a browser that user uid starts, without
-// the binary, and what the user should be warned of. It is the same for the same
-// options always: flags that come and go make Chrome lose stored data. The error
-// is an *ArgumentError for an extra argument that is not allowed.
+// Arguments returns the command line, without the binary, for a browser that user uid
+// starts, and warnings for the user. The same options always give the same command
+// line: when flags differ from start to start, Chrome loses stored data. The error is
+// an *ArgumentError for an extra argument that is not allowed.
 func Arguments(o Options, uid int) (args, warnings []string, err error) {
 	if !filepath.IsAbs(o.ProfileDir) || filepath.Clean(o.ProfileDir) != o.ProfileDir {
 		return nil, nil, fmt.Errorf("profile directory %q: want an absolute, clean path", o.ProfileDir)
 	}
 	args = []string{
-		// The only way in: fd 3 and 4. No debugging port, ever.
+		// Chrome is driven through fd 3 and 4, and never through a debugging port.
 		"--remote-debugging-pipe",
 		"--user-data-dir=" + o.ProfileDir,
-		// Without it a fresh profile opens a welcome page over the task's.
+		// Without it a new profile opens a welcome page over the task's page.
 		"--no-first-run",
 		// Without it a headed browser asks to become the default one.
 		"--no-default-browser-check",
-		// Without it a screenshot of a background tab hangs.
+		// Without it taking a screenshot of a background tab hangs.
 		"--enable-features=CDPScreenshotNewSurface",
-		// Without both nobody sees what a page sends when it is left for
-		// another one of its site: a draft that it saves, for one.
+		// Without both, the launcher does not see what a page sends when another
+		// page of its site replaces it, such as a draft that it saves.
 		"--disable-features=RenderDocument",
 		"--disable-back-forward-cache",
-		// Traffic of the browser's own would go out on the account's proxy.
+		// The browser's own traffic would go through the account's proxy.
 		"--disable-background-networking",
-		// A component that changes in the middle of a task changes the browser.
+		// A component that is updated during a task changes the browser.
 		"--disable-component-update",
-		// After a crash, no bubble over the page that offers to open its tabs.
+		// After a crash, Chrome would offer to restore its tabs in a bubble over the
+		// page.
 		"--hide-crash-restore-bubble",
-		// One key store for ever: cookies written under another are unreadable,
-		// and a keyring may ask for a password that nobody is there to type.
+		// Always the same key store: cookies that were written with another one are
+		// unreadable. A keyring may ask for a password, and nobody is there to type
+		// it.
 		"--password-store=basic",
 	}
-	// Left out on purpose, since the profile stands for a real account:
+	// These are left out on purpose, since the profile is that of a real account:
 	// --enable-automation, --disable-extensions, --disable-sync, --disable-quic
 	// and --disable-features=ThirdPartyStoragePartitioning.
 	if o.Headless {
-		// The same browser without windows; the old mode had another storage.
+		// The same browser without windows. The old headless mode stored data
+		// differently.
 		args = append(args, "--headless=new")
 	}
 	if o.Proxy != "" {
@@ -167,10 +171,11 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		}
 		args = append(args,
 			"--proxy-server="+o.Proxy,
-			// Loopback, too: else a page would reach this host around the proxy.
+			// Loopback goes through the proxy too. Otherwise a page could reach this
+			// host directly.
 			"--proxy-bypass-list=<-loopback>",
-			// WebRTC would look up names and send UDP by itself, and show the
-			// host's address to whoever asks.
+			// WebRTC would resolve names and send UDP without the proxy, and tell
+			// any page the host's address.
 			"--webrtc-ip-handling-policy=disable_non_proxied_udp",
 		)
 	}
@@ -185,7 +190,7 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		}
 		args = append(args, arg)
 	}
-	// One tab that loads nothing. It also keeps the session cookies alive, which
-	// Chrome drops with the last tab.
+	// One tab that loads nothing. Chrome drops the session cookies when the last tab
+	// is closed, so this tab also keeps them.
 	return append(args, "about:blank"), warnings, nil
 }

@@ -60,8 +60,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestArgumentsAreDocumented holds docs/chrome-arguments.md to what is started with,
-// and what a manifest may add, one by one.
+// TestArgumentsAreDocumented: docs/chrome-arguments.md lists exactly the arguments that
+// browsers are started with, and those that a manifest may add.
 func TestArgumentsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/chrome-arguments.md")
 	if err != nil {
@@ -78,7 +78,7 @@ func TestArgumentsAreDocumented(t *testing.T) {
 			sections[title] = append(sections[title], arg)
 		}
 	}
-	// A value that differs from profile to profile is left out there.
+	// The page leaves out the values that differ from profile to profile.
 	names := func(o Options, uid int) []string {
 		args, _, err := Arguments(o, uid)
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// Identity names a process for as long as there are records of it.
+// Identity names one process: no other process, earlier or later, has the same.
 type Identity struct {
 	PID int `json:"pid"`
 	// StartTime is the kernel's: clock ticks since the host started.
@@ -25,8 +25,8 @@ type Identity struct {
 	BootID    string `json:"boot_id"`
 }
 
-// Browser is a running Chrome, started or adopted. It has to be given up with
-// Close or Detach. All methods may be called concurrently.
+// Browser is a running Chrome that was started or adopted. Close or Detach has to be
+// called when it is done with. All methods may be called concurrently.
 type Browser struct {
 	identity   Identity
 	binary     string
@@ -38,25 +38,25 @@ type Browser struct {
 
 	child            *exec.Cmd // nil if it is not our child
 	commands, events *os.File  // nil after Attach
-	// pidfd is this very process, whatever becomes of its pid. It is in the
-	// poller, so that closing it wakes the watcher.
+	// pidfd stands for this very process, even if its pid is used again. It is in
+	// the poller, so that closing it wakes the watcher.
 	pidfd *os.File
 
 	exited   chan struct{}
 	status   string // set before exited is closed
 	watching sync.WaitGroup
 
-	closing  sync.Mutex
+	closing  sync.Mutex // held by Close and Detach, guards the fields below
 	closed   bool
 	detached bool
-	rung     Rung
+	method   CloseMethod // the strongest one that Close has used
 }
 
-// PID returns the process id of the main process; its process group has the
-// same number.
+// PID returns the process id of the main process, which is also the number of its
+// process group.
 func (b *Browser) PID() int { return b.identity.PID }
 
-// Identity returns what a later launcher needs to know the process again.
+// Identity returns what a later launcher needs to recognise the process.
 func (b *Browser) Identity() Identity { return b.identity }
 
 // ProfileDir returns the profile's directory.
@@ -68,8 +68,8 @@ func (b *Browser) TempDir() string { return b.tempDir }
 // Group returns the browser's control group, or nil.
 func (b *Browser) Group() *cgroup.Group { return b.cgroup }
 
-// Processes returns the living processes of the browser, without the handlers of
-// crashes, which are no part of it.
+// Processes returns the living processes of the browser. Crash handlers are not among
+// them: they do not belong to its process group.
 func (b *Browser) Processes() ([]procfs.Process, error) {
 	all, err := procfs.List()
 	if err != nil {
@@ -78,28 +78,28 @@ func (b *Browser) Processes() ([]procfs.Process, error) {
 	return b.Among(all), nil
 }
 
-// Warnings returns what the user should be told of how the browser was started.
+// Warnings returns warnings for the user about how the browser was started or adopted.
 func (b *Browser) Warnings() []string { return b.warnings }
 
-// Commands returns the end that the browser reads: JSON messages that each end
-// with a zero byte. Write deadlines work. The Browser closes it. It is nil after
+// Commands returns the end of the pipe that the browser reads: JSON messages that each
+// end with a zero byte. Write deadlines work. The Browser closes it. It is nil after
 // Attach.
 func (b *Browser) Commands() *os.File { return b.commands }
 
-// Events returns the end that the browser writes. Read deadlines work; it ends
-// when the browser does. The Browser closes it. It is nil after Attach, and
-// closed after TakeEvents.
+// Events returns our end of the pipe that the browser writes. Read deadlines work, and
+// reading meets the end of the file when the browser has ended. The Browser closes it.
+// It is nil after Attach, and closed after TakeEvents.
 func (b *Browser) Events() *os.File { return b.events }
 
-// TakeEvents hands over the end that the browser writes, as a nonblocking
-// descriptor that is in nobody's poller: the caller waits for it, and closes it.
-// Events and Close do without it from then on.
+// TakeEvents gives the caller our end of the pipe that the browser writes, as a
+// nonblocking descriptor that is in no poller: the caller polls and closes it. Events
+// is closed from then on.
 func (b *Browser) TakeEvents() (int, error) {
 	fd := -1
 	conn, err := b.events.SyscallConn()
 	if err == nil {
 		var dup error
-		err = conn.Control(func(ours uintptr) { fd, dup = unix.FcntlInt(ours, unix.F_DUPFD_CLOEXEC, 0) })
+		err = conn.Control(func(events uintptr) { fd, dup = unix.FcntlInt(events, unix.F_DUPFD_CLOEXEC, 0) })
 		err = errors.Join(err, dup)
 	}
 	if err != nil {
@@ -108,11 +108,12 @@ func (b *Browser) TakeEvents() (int, error) {
 	return fd, b.events.Close()
 }
 
-// Exited is closed when the main process has ended. It stays open after Detach.
+// Exited returns a channel that is closed when the main process has ended. After
+// Detach it stays open.
 func (b *Browser) Exited() <-chan struct{} { return b.exited }
 
-// ExitStatus returns how the main process ended, once Exited is closed: "exit 0",
-// "signal killed", or "unknown" for a browser that is not our child.
+// ExitStatus returns how the main process ended: "exit 0", "signal killed", or
+// "unknown" for a browser that is not our child. It is empty until Exited is closed.
 func (b *Browser) ExitStatus() string {
 	select {
 	case <-b.exited:
@@ -122,14 +123,14 @@ func (b *Browser) ExitStatus() string {
 	}
 }
 
-// OutputTail returns the last n bytes of what the browser printed; empty if
+// OutputTail returns the last n bytes of what the browser printed. It is empty if
 // there is no output file.
 func (b *Browser) OutputTail(n int) string { return tail(b.output, n) }
 
-// StartFailure explains why the browser does not answer: its exit status and
-// last output, and what to do where that is known. cause is what the first call
-// failed with. A pipe that ended is seen before the exit is, so StartFailure
-// gives the exit half a second to follow.
+// StartFailure explains why the browser does not answer, with its exit status, its
+// last output, and a hint if the failure is a known one. cause is the error of the
+// first call. The end of the pipe is seen before the exit is, so StartFailure waits up
+// to half a second for the exit.
 func (b *Browser) StartFailure(cause error) *StartError {
 	const shown = 2 << 10
 	b.wait(context.Background(), 500*time.Millisecond)
@@ -159,7 +160,7 @@ func tail(path string, n int) string {
 	return string(b)
 }
 
-// openPidfd returns a descriptor of the process, in the poller.
+// openPidfd returns a pidfd of the process that is in the poller.
 func openPidfd(pid int) (*os.File, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -177,21 +178,21 @@ func (b *Browser) watch() {
 	if err != nil {
 		return
 	}
-	if err := conn.Read(hasExited); err != nil {
+	if err := conn.Read(pidfdReadable); err != nil {
 		return
 	}
 	b.status = "unknown"
 	if b.child != nil {
-		// It has ended, so that this reaps it and does not wait.
+		// It has ended, so Wait reaps it and returns at once.
 		err := b.child.Wait()
 		b.status = exitStatus(b.child.ProcessState, err)
 	}
 	close(b.exited)
 }
 
-// hasExited polls a pidfd once. Any failure counts as exited; there is none for
-// a valid descriptor.
-func hasExited(pidfd uintptr) bool {
+// pidfdReadable polls a pidfd once: it is readable when its process has ended. An error
+// counts as readable; for a valid descriptor there is none.
+func pidfdReadable(pidfd uintptr) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
 		n, err := unix.Poll(fds, 0)
@@ -211,8 +212,8 @@ func exitStatus(state *os.ProcessState, err error) string {
 	return fmt.Sprintf("exit %d", state.ExitCode())
 }
 
-// signal sends to the very process that was started or adopted. One that has
-// ended is no error.
+// signal sends a signal to the very process that was started or adopted. If the
+// process has ended, that is no error.
 func (b *Browser) signal(sig unix.Signal) error {
 	conn, err := b.pidfd.SyscallConn()
 	if err != nil {
@@ -245,10 +246,10 @@ func (b *Browser) closeOurs() error {
 	return errors.Join(errs...)
 }
 
-// Detach closes our pipe ends and leaves the browser running, for a later
-// launcher to adopt. It is for a launcher that is about to end: one that lives
-// on keeps the zombie of a browser that ends before it. After Close it does
-// nothing.
+// Detach closes our pipe ends and leaves the browser running, for a later launcher to
+// adopt. It is for a launcher that is about to end: Detach stops waiting for the
+// browser, so as long as the launcher runs, a browser that ends stays a zombie. After
+// Close it does nothing.
 func (b *Browser) Detach() error {
 	b.closing.Lock()
 	defer b.closing.Unlock()

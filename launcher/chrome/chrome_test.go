@@ -28,7 +28,7 @@ import (
 	"leasehold/launcher/profiledir"
 )
 
-// modeVar makes the test binary play another program: a launcher that is going
+// modeVar makes the test binary behave as another program: a launcher that is going
 // to be killed, or a browser that does not start.
 const modeVar = "LEASEHOLD_CHROME_TEST_MODE"
 
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 func TestTalksOnThePipeAndListensNowhere(t *testing.T) {
 	b := testchrome.Start(t, testchrome.Options(t))
 	c := testchrome.NewClient(b, 0)
-	settle(t, c, b)
+	waitUntilRunning(t, c, b)
 
 	p, err := procfs.Read(b.PID())
 	if err != nil || p.Group != b.PID() || p.StartTime != b.Identity().StartTime {
@@ -76,7 +76,7 @@ func TestTalksOnThePipeAndListensNowhere(t *testing.T) {
 	}
 }
 
-func TestLadder(t *testing.T) {
+func TestCloseMethods(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	short := 100 * time.Millisecond
 	for _, c := range []struct {
@@ -84,31 +84,31 @@ func TestLadder(t *testing.T) {
 		prepare func(*testing.T, *chrome.Browser)
 		ask     func(*testchrome.Client) func(context.Context) error
 		bounds  chrome.Bounds
-		rung    chrome.Rung
+		method  chrome.CloseMethod
 		status  string
 		clean   profiledir.Answer
 	}{
 		{
-			name: "cdp", rung: chrome.RungCDP, status: "exit 0", clean: profiledir.Yes,
+			name: "cdp", method: chrome.ClosedByCDP, status: "exit 0", clean: profiledir.Yes,
 			ask: func(c *testchrome.Client) func(context.Context) error { return c.Ask },
 		},
 		{
-			name: "sigint, the question is not answered", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser does not end when asked", method: chrome.ClosedByInterrupt, status: "exit 0", clean: profiledir.Yes,
 			ask:    func(*testchrome.Client) func(context.Context) error { return nothing },
 			bounds: chrome.Bounds{Ask: short, Interrupt: testchrome.Patience},
 		},
 		{
-			name: "sigint, there is nobody to ask", rung: chrome.RungInterrupt, status: "exit 0", clean: profiledir.Yes,
+			name: "sigint, the browser cannot be asked", method: chrome.ClosedByInterrupt, status: "exit 0", clean: profiledir.Yes,
 			bounds: chrome.Bounds{Interrupt: testchrome.Patience},
 		},
 		{
-			name: "sigkill, the browser is stopped", rung: chrome.RungKill, status: "signal killed", clean: profiledir.No,
+			name: "sigkill, the browser is stopped", method: chrome.ClosedByKill, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) { stop(t, b.PID()) },
 			ask:     func(*testchrome.Client) func(context.Context) error { return nothing },
 			bounds:  chrome.Bounds{Ask: short, Interrupt: short},
 		},
 		{
-			name: "already exited", rung: chrome.RungAlreadyExited, status: "signal killed", clean: profiledir.No,
+			name: "already exited", method: chrome.AlreadyExited, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) {
 				send(t, b.PID(), unix.SIGKILL)
 				wait(t, b.Exited(), "the exit")
@@ -122,7 +122,7 @@ func TestLadder(t *testing.T) {
 			root, o := profile(t)
 			b := testchrome.Start(t, o)
 			client := testchrome.NewClient(b, 0)
-			settle(t, client, b)
+			waitUntilRunning(t, client, b)
 			if c.prepare != nil {
 				c.prepare(t, b)
 			}
@@ -130,12 +130,12 @@ func TestLadder(t *testing.T) {
 			if c.ask != nil {
 				ask = c.ask(client)
 			}
-			rung, err := b.Close(t.Context(), ask, c.bounds)
-			if err != nil || rung != c.rung || b.ExitStatus() != c.status {
-				t.Errorf("rung %s, %s, %v: want %s, %s", rung, b.ExitStatus(), err, c.rung, c.status)
+			method, err := b.Close(t.Context(), ask, c.bounds)
+			if err != nil || method != c.method || b.ExitStatus() != c.status {
+				t.Errorf("method %s, %s, %v: want %s, %s", method, b.ExitStatus(), err, c.method, c.status)
 			}
 			wait(t, b.Exited(), "Exited")
-			if again, err := b.Close(t.Context(), nil, c.bounds); again != rung || err != nil {
+			if again, err := b.Close(t.Context(), nil, c.bounds); again != method || err != nil {
 				t.Errorf("closed again: %s, %v", again, err)
 			}
 			if left := members(t, b.PID()); len(left) > 0 {
@@ -148,7 +148,7 @@ func TestLadder(t *testing.T) {
 			if err != nil || in.ClosedCleanly.Answer != c.clean || in.InUse.Answer != profiledir.No {
 				t.Errorf("inspection %+v, %v: want closed cleanly %s", in, err, c.clean)
 			}
-			if c.rung == chrome.RungCDP && in.Singleton.Present.Answer != profiledir.No {
+			if c.method == chrome.ClosedByCDP && in.Singleton.Present.Answer != profiledir.No {
 				t.Errorf("SingletonLock is left: %+v", in.Singleton)
 			}
 			if c.status == "signal killed" && (in.Singleton.PID != b.PID() || in.Singleton.SameHost.Answer != profiledir.Yes || in.Singleton.OwnerAlive.Answer != profiledir.No) {
@@ -168,14 +168,14 @@ func TestCloseStopsWithItsContextAndGoesOn(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if rung, err := b.Close(ctx, asked, chrome.Bounds{}); rung != chrome.RungCDP || !errors.Is(err, context.Canceled) {
-		t.Errorf("cut short: %s, %v", rung, err)
+	if method, err := b.Close(ctx, asked, chrome.Bounds{}); method != chrome.ClosedByCDP || !errors.Is(err, context.Canceled) {
+		t.Errorf("cut short: %s, %v", method, err)
 	}
 	if p, err := procfs.Read(b.PID()); err != nil || p.State != 'T' {
 		t.Errorf("the browser was touched: %+v, %v", p, err)
 	}
-	if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: time.Millisecond}); rung != chrome.RungKill || err != nil {
-		t.Errorf("gone on: %s, %v", rung, err)
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: time.Millisecond}); method != chrome.ClosedByKill || err != nil {
+		t.Errorf("gone on: %s, %v", method, err)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 	o.Lock = lock.File()
 	b := testchrome.Start(t, o)
 	c := testchrome.NewClient(b, 0)
-	settle(t, c, b)
+	waitUntilRunning(t, c, b)
 	if err := lock.Unlock(); err != nil {
 		t.Fatal(err)
 	}
@@ -220,8 +220,8 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 		t.Errorf("unused while it runs: %v", err)
 	}
 
-	if rung, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); rung != chrome.RungCDP || err != nil {
-		t.Fatal(rung, err)
+	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil {
+		t.Fatal(method, err)
 	}
 	if err := root.WaitUnused(t.Context(), "p"); err != nil {
 		t.Error(err)
@@ -247,8 +247,8 @@ func TestStartFailures(t *testing.T) {
 			!strings.Contains(err.Hint, "shared library") || !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), o.Binary) {
 			t.Errorf("got %+v", err)
 		}
-		if rung, err := b.Close(t.Context(), nil, chrome.Bounds{}); rung != chrome.RungAlreadyExited || err != nil {
-			t.Errorf("close: %s, %v", rung, err)
+		if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.AlreadyExited || err != nil {
+			t.Errorf("close: %s, %v", method, err)
 		}
 	})
 	t.Run("profile in use", func(t *testing.T) {
@@ -329,20 +329,20 @@ func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	testchrome.CloseAtEnd(t, b)
 	c := testchrome.NewClient(b, 1000)
 	version(t, c)
-	if rung, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); rung != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
-		t.Errorf("close: %s, %v, %s", rung, err, b.ExitStatus())
+	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
+		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	reap(t, first.PID())
 }
 
-// launched is what the launcher that is going to be killed tells.
+// launched is what the launcher that is going to be killed prints.
 type launched struct {
 	Identity chrome.Identity
 	Options  chrome.Options
 }
 
-// playLauncher is a launcher that starts a browser, begins to send it a command,
-// and is killed then.
+// playLauncher is the program of a launcher that starts a browser, sends it the first
+// part of a command, and is then killed.
 func playLauncher() int {
 	var o chrome.Options
 	if err := json.Unmarshal([]byte(os.Getenv(modeVar+"_OPTIONS")), &o); err != nil {
@@ -376,7 +376,7 @@ func playLauncher() int {
 	return 0
 }
 
-// orphan returns a browser whose launcher was killed with -9.
+// orphan returns a browser whose launcher was killed with SIGKILL.
 func orphan(t testing.TB, o chrome.Options) launched {
 	t.Helper()
 	options, err := json.Marshal(o)
@@ -440,9 +440,9 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 	if err != nil || !bytes.Contains(targets, []byte("still here")) {
 		t.Errorf("the page is gone: %s, %v", targets, err)
 	}
-	rung, err := b.Close(t.Context(), c.Ask, chrome.Bounds{})
-	if rung != chrome.RungCDP || err != nil || b.ExitStatus() != "unknown" {
-		t.Errorf("close: %s, %v, %s", rung, err, b.ExitStatus())
+	method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{})
+	if method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
+		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	if _, err := os.Stat(l.Options.TempDir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("temporary directory: %v", err)
@@ -468,13 +468,13 @@ func TestAttachCanOnlyClose(t *testing.T) {
 		t.Error("there is a pipe")
 	}
 	stop(t, b.PID())
-	if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond}); rung != chrome.RungKill || err != nil {
-		t.Errorf("close: %s, %v", rung, err)
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond}); method != chrome.ClosedByKill || err != nil {
+		t.Errorf("close: %s, %v", method, err)
 	}
 }
 
-// TestInAGroup: a browser that is started in a control group has all of its processes
-// there, its crash handlers too, is adopted with it, and is killed by it.
+// TestInAGroup: all processes of a browser that is started in a control group are in
+// it, its crash handlers too. The browser is adopted with its group, and killed by it.
 func TestInAGroup(t *testing.T) {
 	host, err := cgroup.Here()
 	if err != nil {
@@ -482,7 +482,7 @@ func TestInAGroup(t *testing.T) {
 	}
 	base := filepath.Join(host.Mount, host.Own, fmt.Sprintf("leasehold-chrome-test-%d", os.Getpid()))
 	if err := os.Mkdir(base, 0o755); errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EROFS) {
-		// Where no group can be made, none may be asked for.
+		// Where no group can be made, the plan has to say so.
 		if _, err := host.Plan(); err == nil {
 			t.Error("no group can be made, and the plan does not say so")
 		}
@@ -496,17 +496,14 @@ func TestInAGroup(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	group, err := cgroup.Bare(base).Create("one", cgroup.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	group := makeGroup(t, filepath.Join(base, "browser-one"))
 	o := testchrome.Options(t)
 	o.Group, o.DumpDir = group, t.TempDir()
 	first, err := chrome.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	settle(t, testchrome.NewClient(first, 0), first)
+	waitUntilRunning(t, testchrome.NewClient(first, 0), first)
 	inside, err := group.Processes()
 	if err != nil {
 		t.Fatal(err)
@@ -544,14 +541,38 @@ func TestInAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, b.PID())
-	rung, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond})
-	if rung != chrome.RungGroup || !rung.Killed() || err != nil {
-		t.Errorf("close: %s, %v", rung, err)
+	method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond})
+	if method != chrome.ClosedByGroupKill || !method.Killed() || err != nil {
+		t.Errorf("close: %s, %v", method, err)
 	}
 	reap(t, first.PID())
 	if err := b.Group().Remove(testchrome.Patience); err != nil {
 		t.Error(err)
 	}
+}
+
+// makeGroup makes a browser's control group without limits. cgroup.Open wants a process
+// that is in the group, so one runs there until it is opened.
+func makeGroup(t *testing.T, dir string) *cgroup.Group {
+	t.Helper()
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := unix.Open(dir, unix.O_DIRECTORY|unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/bin/sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: fd}
+	if err := errors.Join(cmd.Start(), unix.Close(fd)); err != nil {
+		t.Fatal(err)
+	}
+	group, err := cgroup.Open(dir, cmd.Process.Pid)
+	if killed := cmd.Process.Kill(); err != nil || killed != nil {
+		t.Fatal(err, killed)
+	}
+	_ = cmd.Wait() // it was killed
+	return group
 }
 
 func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
@@ -570,7 +591,8 @@ func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, o := profile(t)
 			b := begin(t, o)
-			settle(t, testchrome.NewClient(b, 1000), b) // a helper that is still starting ends with the browser
+			// A helper that is still starting would end with the browser.
+			waitUntilRunning(t, testchrome.NewClient(b, 1000), b)
 			stop(t, helper(t, b.PID(), "network.mojom.NetworkService"))
 			send(t, b.PID(), unix.SIGKILL)
 			wait(t, b.Exited(), "the exit")
@@ -580,8 +602,8 @@ func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
 			if in, err := root.Inspect("p"); err != nil || in.InUse.Answer != profiledir.Yes {
 				t.Errorf("the helper is not seen: %+v, %v", in.InUse, err)
 			}
-			if rung, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); rung != chrome.RungKill || err != nil {
-				t.Errorf("close: %s, %v", rung, err)
+			if method, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); method != chrome.ClosedByKill || err != nil {
+				t.Errorf("close: %s, %v", method, err)
 			}
 			if err := root.WaitUnused(t.Context(), "p"); err != nil {
 				t.Error(err)
@@ -640,7 +662,7 @@ func TestAdoptRefusesAnother(t *testing.T) {
 }
 
 func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
-	// A process that passes every proof and has no pipes.
+	// A process that passes every proof, but has no pipes.
 	dir := t.TempDir()
 	cmd := exec.Command("/bin/sh", "-c", "echo up; read line", "sh", "--user-data-dir="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -655,7 +677,7 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel shows a command line only some time after exec.
+	// The kernel shows a command line only some time after the process was started.
 	if _, err := out.Read(make([]byte, 3)); err != nil {
 		t.Fatal(err)
 	}
@@ -675,13 +697,11 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 	}
 	in.Close()
 	wait(t, b.Exited(), "the exit")
-	if rung, err := b.Close(t.Context(), nil, chrome.Bounds{}); rung != chrome.RungAlreadyExited || err != nil {
-		t.Errorf("close: %s, %v", rung, err)
+	if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.AlreadyExited || err != nil {
+		t.Errorf("close: %s, %v", method, err)
 	}
 	_ = cmd.Wait() // read meets the end of its input and fails
 }
-
-// helpers of the tests
 
 func profile(t *testing.T) (*profiledir.Root, chrome.Options) {
 	t.Helper()
@@ -715,9 +735,9 @@ func tryVersion(c *testchrome.Client) error {
 	return err
 }
 
-// settle waits until the browser has its helpers and has noted that it runs, as
-// one that is used for any time has.
-func settle(t *testing.T, c *testchrome.Client, b *chrome.Browser) {
+// waitUntilRunning waits until the browser has its helpers and has noted in its profile
+// that it runs.
+func waitUntilRunning(t *testing.T, c *testchrome.Client, b *chrome.Browser) {
 	t.Helper()
 	version(t, c)
 	if _, err := c.Call("Storage.getCookies", nil); err != nil { // the network service answers it
@@ -755,7 +775,7 @@ func send(t *testing.T, pid int, sig unix.Signal) {
 	}
 }
 
-// stop returns when the process stands still.
+// stop stops the process and returns when it is stopped.
 func stop(t *testing.T, pid int) {
 	t.Helper()
 	send(t, pid, unix.SIGSTOP)
@@ -765,7 +785,7 @@ func stop(t *testing.T, pid int) {
 	})
 }
 
-// reap waits for a child that Detach has left without a waiter.
+// reap waits for a child that nobody waits for after Detach.
 func reap(t *testing.T, pid int) {
 	t.Helper()
 	if _, err := unix.Wait4(pid, nil, 0, nil); err != nil {
@@ -782,7 +802,8 @@ func members(t *testing.T, pgid int) []procfs.Process {
 	return slices.DeleteFunc(all, func(p procfs.Process) bool { return p.Group != pgid || !p.Alive() })
 }
 
-// helper returns the pid of a process of the group with text on its command line.
+// helper waits for a process of the group, other than its leader, that has text on its
+// command line, and returns its pid.
 func helper(t *testing.T, pgid int, text string) (pid int) {
 	t.Helper()
 	until(t, text+" runs", func() bool {
@@ -796,8 +817,8 @@ func helper(t *testing.T, pgid int, text string) (pid int) {
 	return pid
 }
 
-// listeningSockets returns what /proc/*/fd links to for every listening TCP
-// socket of this network namespace.
+// listeningSockets returns, for every listening TCP socket of this network namespace,
+// the target of the links to it in /proc/*/fd.
 func listeningSockets(t *testing.T) map[string]bool {
 	t.Helper()
 	sockets := map[string]bool{}

@@ -15,25 +15,25 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// Rung is how far the ladder had to be climbed to end a browser.
-type Rung string
+// CloseMethod is the method by which a browser was ended.
+type CloseMethod string
 
-// The rungs, from the one that loses nothing to the one that loses the last 30
-// seconds of cookies. SIGTERM is not among them: Chrome calls it an orderly end,
-// and loses the cookies all the same.
+// The methods, from the one that loses nothing to those that lose the last 30 seconds
+// of cookies. SIGTERM is not used: Chrome takes it for an orderly end, and loses the
+// cookies all the same.
 const (
-	RungAlreadyExited Rung = "already_exited"
-	RungCDP           Rung = "cdp"
-	RungInterrupt     Rung = "sigint"
-	RungKill          Rung = "sigkill"
-	// RungGroup is RungKill by the control group, where the browser has one.
-	RungGroup Rung = "cgroup_kill"
+	AlreadyExited     CloseMethod = "already_exited"
+	ClosedByCDP       CloseMethod = "cdp"
+	ClosedByInterrupt CloseMethod = "sigint"
+	ClosedByKill      CloseMethod = "sigkill"
+	// ClosedByGroupKill is ClosedByKill by the control group, where the browser has one.
+	ClosedByGroupKill CloseMethod = "cgroup_kill"
 )
 
-// Killed tells whether processes were ended that could not say what they lost.
-func (r Rung) Killed() bool { return r == RungKill || r == RungGroup }
+// Killed tells whether processes were killed, which may have lost data.
+func (m CloseMethod) Killed() bool { return m == ClosedByKill || m == ClosedByGroupKill }
 
-// Bounds is how long each rung may take. Zero means the default.
+// Bounds is how long each method may take. Zero means the default.
 type Bounds struct {
 	Ask       time.Duration // 10 s
 	Interrupt time.Duration // 5 s
@@ -52,30 +52,32 @@ func (b Bounds) withDefaults() Bounds {
 	return b
 }
 
-// afterRefusal is how long a browser that could not be asked may still take to
-// end: the answer may have been lost because it was ending already.
-const afterRefusal = time.Second
+// afterFailedAsk is how long a browser may take to end after ask has failed. The answer
+// may have been lost because the browser was ending already.
+const afterFailedAsk = time.Second
 
-// Close ends the browser, climbing as far as it has to: ask, which sends
-// Browser.close and returns when ctx does at the latest; SIGINT; SIGKILL of the
-// whole group, by the control group if it has one. ask may be nil where the browser cannot be reached. Close then
-// waits until no process of the group is left (a helper that stays is killed,
-// which makes the rung sigkill), closes our pipe ends, removes TempDir, and
-// returns the highest rung that it took.
+// Close ends the browser. It tries one method after the other until the browser has
+// ended: ask, which sends Browser.close and returns when its context ends at the
+// latest; SIGINT; SIGKILL of the whole process group, by the control group if the
+// browser has one. ask may be nil if the browser cannot be reached.
 //
-// When ctx ends, Close stops where it is and may be called again. After a Close
-// that ended the browser, another returns its rung.
-func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bounds Bounds) (Rung, error) {
+// Close then waits until no process of the group is left. A helper that does not end
+// is killed, and the method counts as sigkill. At last Close closes our pipe ends,
+// removes TempDir, and returns the strongest method that was used.
+//
+// When ctx ends, Close stops where it is and may be called again. After a Close that
+// ended the browser, another one returns the same method.
+func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bounds Bounds) (CloseMethod, error) {
 	b.closing.Lock()
 	defer b.closing.Unlock()
 	switch {
 	case b.closed:
-		return b.rung, nil
+		return b.method, nil
 	case b.detached:
 		return "", fmt.Errorf("chrome pid %d: close: it was detached; adopt it first", b.identity.PID)
 	}
 	if err := b.end(ctx, ask, bounds.withDefaults()); err != nil {
-		return b.rung, fmt.Errorf("chrome pid %d: close, at %s: %w", b.identity.PID, b.rung, err)
+		return b.method, fmt.Errorf("chrome pid %d: close, at %s: %w", b.identity.PID, b.method, err)
 	}
 	b.closed = true
 	err := b.closeOurs()
@@ -83,20 +85,20 @@ func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bo
 		err = errors.Join(err, os.RemoveAll(b.tempDir))
 	}
 	if err != nil {
-		return b.rung, fmt.Errorf("chrome pid %d ended (%s), but not all could be cleaned up: %w", b.identity.PID, b.rung, err)
+		return b.method, fmt.Errorf("chrome pid %d ended (%s), but not all could be cleaned up: %w", b.identity.PID, b.method, err)
 	}
-	return b.rung, nil
+	return b.method, nil
 }
 
-// end returns nil when no process of the group is left.
+// end tries the methods in turn. It returns nil when no process of the group is left.
 func (b *Browser) end(ctx context.Context, ask func(context.Context) error, bounds Bounds) error {
-	b.climb(RungAlreadyExited)
+	b.escalate(AlreadyExited)
 	if !b.hasExited() && ask != nil {
-		b.climb(RungCDP)
+		b.escalate(ClosedByCDP)
 		b.ask(ctx, ask, bounds.Ask)
 	}
 	if !b.hasExited() && ctx.Err() == nil {
-		b.climb(RungInterrupt)
+		b.escalate(ClosedByInterrupt)
 		if err := b.signal(unix.SIGINT); err != nil {
 			return err
 		}
@@ -112,22 +114,23 @@ func (b *Browser) end(ctx context.Context, ask func(context.Context) error, boun
 		}
 	}
 	if b.cgroup != nil {
-		// Nothing escapes it, and nothing else is in it. Linux before 5.14 has no
-		// such kill.
+		// It kills every process of the browser, and no other. Linux before 5.14
+		// does not have it.
 		if err := b.cgroup.Kill(); err == nil {
-			b.climb(RungGroup)
+			b.escalate(ClosedByGroupKill)
 			return b.kill(ctx, bounds.Kill)
 		}
 	}
-	b.climb(RungKill)
+	b.escalate(ClosedByKill)
 	return b.kill(ctx, bounds.Kill)
 }
 
-// climb notes a rung; a Close that is called again does not come down.
-func (b *Browser) climb(to Rung) {
-	ladder := []Rung{"", RungAlreadyExited, RungCDP, RungInterrupt, RungKill, RungGroup}
-	if slices.Index(ladder, to) > slices.Index(ladder, b.rung) {
-		b.rung = to
+// escalate notes that a method is used. A weaker one, of a Close that is called again,
+// does not replace a stronger one.
+func (b *Browser) escalate(to CloseMethod) {
+	order := []CloseMethod{"", AlreadyExited, ClosedByCDP, ClosedByInterrupt, ClosedByKill, ClosedByGroupKill}
+	if slices.Index(order, to) > slices.Index(order, b.method) {
+		b.method = to
 	}
 }
 
@@ -140,9 +143,9 @@ func (b *Browser) hasExited() bool {
 	}
 }
 
-// wait returns when the main process has ended, or time is up.
-func (b *Browser) wait(ctx context.Context, bound time.Duration) {
-	t := time.NewTimer(bound)
+// wait returns when the main process has ended, ctx has, or the timeout has passed.
+func (b *Browser) wait(ctx context.Context, timeout time.Duration) {
+	t := time.NewTimer(timeout)
 	defer t.Stop()
 	select {
 	case <-b.exited:
@@ -151,9 +154,10 @@ func (b *Browser) wait(ctx context.Context, bound time.Duration) {
 	}
 }
 
-// ask runs the question and waits for the end, both within the bound.
-func (b *Browser) ask(ctx context.Context, ask func(context.Context) error, bound time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, bound)
+// ask calls the caller's ask and waits for the browser to end, both within the
+// timeout.
+func (b *Browser) ask(ctx context.Context, ask func(context.Context) error, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	answered := make(chan error, 1)
 	go func() { answered <- ask(ctx) }()
 	var err error
@@ -166,18 +170,18 @@ func (b *Browser) ask(ctx context.Context, ask func(context.Context) error, boun
 	}
 	defer cancel()
 	if err != nil {
-		bound = min(bound, afterRefusal)
+		timeout = min(timeout, afterFailedAsk)
 	}
-	b.wait(ctx, bound)
+	b.wait(ctx, timeout)
 }
 
-// kill ends the whole group. The main process goes first and by its pidfd: then
-// nothing is left that could start more.
-func (b *Browser) kill(ctx context.Context, bound time.Duration) error {
+// kill ends the whole process group. The main process is killed first, by its pidfd:
+// after that nothing starts more processes.
+func (b *Browser) kill(ctx context.Context, timeout time.Duration) error {
 	if err := b.signal(unix.SIGKILL); err != nil {
 		return err
 	}
-	deadline := time.Now().Add(bound)
+	deadline := time.Now().Add(timeout)
 	for {
 		left, err := b.Processes()
 		if err != nil {
@@ -190,7 +194,7 @@ func (b *Browser) kill(ctx context.Context, bound time.Duration) error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("SIGKILL did not end pid %s within %v: look for them in an uninterruptible wait (state D)", pidList(left), bound)
+			return fmt.Errorf("SIGKILL did not end pid %s within %v: look for them in an uninterruptible wait (state D)", pidList(left), timeout)
 		}
 		for _, p := range left {
 			if err := killProcess(p); err != nil {
@@ -203,10 +207,10 @@ func (b *Browser) kill(ctx context.Context, bound time.Duration) error {
 	}
 }
 
-// waitGroup waits for the helpers to follow the main process, and returns those
-// that have not when time is up.
-func (b *Browser) waitGroup(ctx context.Context, bound time.Duration) ([]procfs.Process, error) {
-	deadline := time.Now().Add(bound)
+// waitGroup waits for the helpers to end after the main process, and returns those
+// that are left when the timeout has passed.
+func (b *Browser) waitGroup(ctx context.Context, timeout time.Duration) ([]procfs.Process, error) {
+	deadline := time.Now().Add(timeout)
 	for {
 		left, err := b.Processes()
 		if err != nil || len(left) == 0 || time.Now().After(deadline) {
@@ -218,7 +222,7 @@ func (b *Browser) waitGroup(ctx context.Context, bound time.Duration) ([]procfs.
 	}
 }
 
-// pause is between two looks at the processes: helpers take milliseconds.
+// pause waits between two looks at the processes. Helpers end within milliseconds.
 func pause(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -228,10 +232,10 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// Among returns the living processes of the browser's process group among all of
-// the host's. The kernel does not give the number to anybody else while a member
-// lives. When none does, it may: then there is a leader with another start time, and
-// none of them is ours.
+// Among returns those of all the host's processes that live and are in the browser's
+// process group. The kernel does not give the group's number to another group while a
+// member lives. Once none does, the number may be used again. That is seen by the start
+// time of the group's leader, and then no process is the browser's.
 func (b *Browser) Among(all []procfs.Process) []procfs.Process {
 	var members []procfs.Process
 	for _, p := range all {
@@ -245,8 +249,8 @@ func (b *Browser) Among(all []procfs.Process) []procfs.Process {
 	return members
 }
 
-// killProcess sends SIGKILL to this very process: the pidfd is opened before the
-// start time is compared, so that a pid that was used again is not hit.
+// killProcess sends SIGKILL to this very process. The pidfd is opened before the start
+// time is compared, so another process that got the pid meanwhile is not killed.
 func killProcess(p procfs.Process) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {

@@ -12,14 +12,14 @@ import (
 // StartError says why a browser did not start.
 type StartError struct {
 	Binary string
-	// ExitStatus is as of Browser.ExitStatus; empty if the binary never ran or
-	// still does.
+	// ExitStatus is what Browser.ExitStatus returns; empty if the binary never ran,
+	// or still runs.
 	ExitStatus string
 	// Output is the end of what the browser printed, at most 2 KiB.
 	Output string
-	// Hint says what to do, for the failures that are known; or is empty.
+	// Hint says what to do, if the failure is a known one; else it is empty.
 	Hint string
-	// Err is what went wrong, as the launcher saw it.
+	// Err is the error that the launcher met.
 	Err error
 }
 
@@ -43,7 +43,7 @@ func (e *StartError) Error() string {
 
 func (e *StartError) Unwrap() error { return e.Err }
 
-// hints are the failures that are known, by what Chrome (or the loader) prints.
+// hints say what to do about known failures, by what Chrome (or the loader) prints.
 var hints = []struct{ text, hint string }{
 	{"error while loading shared libraries", "a shared library is missing: install the packages that the browser depends on (apt-get install chromium brings them)"},
 	{"No usable sandbox", "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, or an AppArmor profile for the binary), or install the setuid sandbox (apt-get install chromium-sandbox)"},
@@ -57,7 +57,8 @@ var hints = []struct{ text, hint string }{
 	{"No space left on device", "the disk is full: make room"},
 }
 
-// exitProfileInUse is Chrome's exit status when its ProcessSingleton is taken.
+// exitProfileInUse is the exit status of a Chrome that finds another one running on
+// its profile.
 const exitProfileInUse = "exit 21"
 
 func hintFor(status, output string, err error) string {
@@ -79,10 +80,11 @@ func hintFor(status, output string, err error) string {
 	return ""
 }
 
-// NotSameError says that what runs is not the browser that was to be adopted.
+// NotSameError says that no process with the pid runs, or that it is not the browser
+// that was to be adopted.
 type NotSameError struct {
 	Identity Identity
-	// Proof is the one that failed: boot, alive, start_time, group or profile.
+	// Proof names the proof that failed: boot, alive, start_time, group or profile.
 	Proof string
 	// Detail says what was expected and found.
 	Detail string

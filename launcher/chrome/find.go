@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// binaries are tried in this order. The real binaries come before the names in
-// PATH: what distributions put there is a shell script that adds flags of its
-// own, and of the host's administrator, to a profile whose flags have to stay
-// the same; Google's also keeps two helper processes that would inherit the lock.
+// binaries are tried in this order. The real binaries come before the names in PATH,
+// where distributions put a shell script. Such a script adds flags of its own and of
+// the host's administrator, and the flags of a profile have to stay the same. Google's
+// script also keeps two helper processes, which would inherit the lock.
 var binaries = []string{
 	"/usr/lib/chromium/chromium",
 	"/usr/lib/chromium-browser/chromium-browser",
@@ -20,9 +20,9 @@ var binaries = []string{
 	"chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome",
 }
 
-// NotFoundError says that there is no Chrome where it was looked for.
+// NotFoundError says that no Chrome was found.
 type NotFoundError struct {
-	// Explicit is what the user named, or empty.
+	// Explicit is the binary that the user named, or empty.
 	Explicit string
 	// Looked lists the paths and names that were tried.
 	Looked []string
@@ -40,9 +40,9 @@ func (e *NotFoundError) Error() string {
 
 func (e *NotFoundError) Unwrap() error { return e.Err }
 
-// Find returns the absolute path of the browser to start: explicit (a path, or a
-// name in PATH) if it is given, else the first of the well-known ones. The error
-// is a *NotFoundError.
+// Find returns the absolute path of the browser to start. It is explicit (a path, or a
+// name in PATH) if that is given, else the first of the well-known ones that exists.
+// The error is a *NotFoundError.
 func Find(explicit string) (string, error) {
 	if explicit != "" {
 		path, err := executable(explicit)

@@ -1,12 +1,12 @@
 // Package chrome runs one Chrome on a pipe: it finds the binary, makes its
-// arguments, starts it, adopts one whose launcher died, and closes it in the
-// order that loses least.
+// arguments, starts it, adopts one whose launcher died, and closes it by the method
+// that loses least.
 //
-// A browser's main process inherits, beside its two pipe ends, the profile's
-// lock and copies of the launcher's own pipe ends. So the pipe stays open, the
-// browser alive and the profile locked when the launcher dies; a later launcher
-// reaches the pipe through /proc. The price: closing the pipe does not end the
-// browser, Close does.
+// A browser's main process inherits its two pipe ends, the profile's lock, and copies
+// of the launcher's own pipe ends. So when the launcher dies, the pipe stays open, the
+// browser keeps running and the profile stays locked, and a later launcher reaches the
+// pipe through /proc. The consequence is that closing the pipe does not end the
+// browser: Close does.
 package chrome
 
 import (
@@ -26,16 +26,16 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// The browser's descriptors. Those that only keep something open come after.
+// The browser's descriptors of the pipe. Those that only keep something open follow.
 const (
 	fdCommands = 3 // read by Chrome
 	fdEvents   = 4 // written by Chrome
 )
 
-// Start starts the browser and returns once its process runs; ctx bounds
-// starting only. Whether the browser works, the first CDP call tells: when that
-// fails, StartFailure explains it, and Close cleans up. The error is a
-// *StartError, or an *ArgumentError.
+// Start starts the browser and returns once its process runs. ctx is only for the
+// start. Whether the browser works is seen at the first CDP call: if that fails,
+// StartFailure explains it, and Close cleans up. The error is a *StartError or an
+// *ArgumentError.
 func Start(ctx context.Context, o Options) (*Browser, error) {
 	args, warnings, err := Arguments(o, os.Getuid())
 	if err != nil {
@@ -54,7 +54,7 @@ func Start(ctx context.Context, o Options) (*Browser, error) {
 	return b, nil
 }
 
-// execError marks what is wrong with the binary itself.
+// execError marks an error of starting the binary itself.
 type execError struct{ err error }
 
 func (e *execError) Error() string { return e.err.Error() }
@@ -96,9 +96,9 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 		cmd.Env = append(cmd.Env, dumpVariable+"="+o.DumpDir)
 	}
 	cmd.Stdout, cmd.Stderr = output, output
-	// A session of its own, not only a group: in one of ours, the kernel may send a
-	// SIGHUP to the whole group when the main process ends, and what its helpers
-	// still had to write is lost.
+	// A session of its own, not only a process group. In our session the kernel may
+	// send SIGHUP to the whole group when the main process ends, and what the helpers
+	// still had to write would be lost.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if o.Group != nil {
 		dir, err := o.Group.File()
@@ -117,15 +117,17 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	}
 	b := &Browser{child: cmd, profileDir: o.ProfileDir, tempDir: o.TempDir, binary: o.Binary, output: o.OutputFile, cgroup: o.Group, exited: make(chan struct{})}
 	if err := b.begin(cmd.Process.Pid, p); err != nil {
-		// It is our child and has not been waited for, so that the pid is its.
+		// It is our child and has not been waited for, so the pid is still its own.
 		return nil, errors.Join(err, unix.Kill(-cmd.Process.Pid, unix.SIGKILL), ignoreExit(cmd.Wait()), p.closeOurs())
 	}
 	return b, nil
 }
 
-// dumpVariable names the directory to Chrome's crash handler.
+// dumpVariable is the environment variable that tells Chrome's crash handler the
+// directory for minidumps.
 const dumpVariable = "BREAKPAD_DUMP_LOCATION"
 
+// ignoreExit drops the error that only says that a process ended with a failure.
 func ignoreExit(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -134,7 +136,8 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// begin identifies the child, takes over our pipe ends and watches for the exit.
+// begin identifies the child, takes over our pipe ends and starts to watch for the
+// exit.
 func (b *Browser) begin(pid int, p *pipes) error {
 	proc, err := procfs.Read(pid)
 	if err != nil {
@@ -151,8 +154,8 @@ func (b *Browser) begin(pid int, p *pipes) error {
 	return nil
 }
 
-// makeTempDir returns the directory, created. It is removed when the browser is
-// closed, so that it must not have to do with the profile.
+// makeTempDir creates the directory and returns it. The directory is removed when the
+// browser is closed, so it must have nothing in common with the profile.
 func makeTempDir(dir, profile string) (string, error) {
 	if dir == "" {
 		made, err := os.MkdirTemp("", "leasehold-")
@@ -194,7 +197,7 @@ func openOutput(path string) (*os.File, error) {
 	if path == "" {
 		path = os.DevNull
 	}
-	// Appending lets somebody else empty the file while the browser has it.
+	// With O_APPEND somebody else can truncate the file while the browser writes it.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("output of the browser: %w", err)
@@ -202,17 +205,18 @@ func openOutput(path string) (*os.File, error) {
 	return f, nil
 }
 
-// pipes are the two pipes before they have found their owners.
+// pipes are the two pipes between the launcher and a browser that is being started.
 type pipes struct {
 	// inherited are the browser's ends and copies of ours, in the order of the
 	// browser's descriptors.
 	inherited []*os.File
-	// commands is written, events is read by us; -1 once handed over.
+	// commands and events are our ends: we write commands and read events. They are
+	// -1 once files has returned them.
 	commands, events int
 }
 
-// newPipes makes the pipes by hand, because the browser's ends have to be
-// blocking while ours, and the copies of them, are not.
+// newPipes makes the pipes without package os: the browser's ends have to be blocking,
+// while ours, and the copies of ours, are not.
 func newPipes() (_ *pipes, err error) {
 	p := &pipes{commands: -1, events: -1}
 	defer func() {
@@ -231,25 +235,27 @@ func newPipes() (_ *pipes, err error) {
 	}
 	p.inherited, p.events = append(p.inherited, os.NewFile(uintptr(out[1]), "events")), out[0]
 	for _, ours := range []int{p.commands, p.events} {
-		widen(ours)
-		kept, err := unix.FcntlInt(uintptr(ours), unix.F_DUPFD_CLOEXEC, 0)
+		enlarge(ours)
+		duplicate, err := unix.FcntlInt(uintptr(ours), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("pipe of the browser: %w", err)
 		}
-		p.inherited = append(p.inherited, os.NewFile(uintptr(kept), "kept open"))
+		p.inherited = append(p.inherited, os.NewFile(uintptr(duplicate), "kept open"))
 	}
 	return p, nil
 }
 
-// pipeSize is how many bytes a pipe should hold: with Linux' 64 KiB a large message
-// is many wake-ups. The memory is taken only while they are full.
+// pipeSize is how many bytes a pipe should hold. With Linux' default of 64 KiB a large
+// message takes many wake-ups. The kernel allocates the memory only for what is in the
+// pipe.
 const pipeSize = 1 << 20
 
-// widen lets a pipe hold pipeSize bytes. Where the user has too many large pipes
-// already, it stays as it is, which is slower and nothing else.
-func widen(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) }
+// enlarge lets a pipe hold pipeSize bytes. If the user has too many large pipes
+// already, the pipe stays as it is, which is only slower.
+func enlarge(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) }
 
-// files hands our ends over: nonblocking, so that deadlines work.
+// files returns our ends, made nonblocking so that deadlines work. The caller closes
+// them.
 func (p *pipes) files() (commands, events *os.File, err error) {
 	for _, ours := range []int{p.commands, p.events} {
 		if err := unix.SetNonblock(ours, true); err != nil {

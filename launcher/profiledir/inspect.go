@@ -15,8 +15,8 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// Answer is what was found out about one question. Unknown is an answer of its
-// own: what cannot be proved is never taken for yes or no.
+// Answer is what was found out about one question. What cannot be proved is Unknown,
+// never Yes or No.
 type Answer string
 
 // The answers.
@@ -34,43 +34,46 @@ type Fact struct {
 
 func fact(a Answer, how string, args ...any) Fact { return Fact{a, fmt.Sprintf(how, args...)} }
 
-// Inspection is what this host can tell of a profile directory. Reading it
-// changes nothing.
+// Inspection is what this host can tell of a profile directory. To inspect a
+// directory changes nothing in it.
 type Inspection struct {
 	DirectoryPresent Fact `json:"directory_present"`
-	// Locked is yes while a process other than this launcher has the lock. While
-	// this launcher has it itself, a Chrome that shares it shows in InUse only.
+	// Locked is yes while a process other than this launcher holds the lock. While
+	// this launcher holds it, the kernel does not tell whether a Chrome shares it:
+	// Locked has the answer of InUse then.
 	Locked Fact `json:"locked"`
-	// InUse is yes while live processes name the directory: those in Processes.
+	// InUse is yes while live processes, those in Processes, name the directory.
 	InUse     Fact      `json:"in_use"`
 	Processes []Process `json:"processes,omitempty"`
 	Singleton Singleton `json:"singleton"`
-	// ClosedCleanly is yes if Chrome has noted an orderly exit and taken its own
-	// lock away.
+	// ClosedCleanly is yes if Chrome has noted an orderly exit and removed its own
+	// lock.
 	ClosedCleanly Fact `json:"closed_cleanly"`
-	// ExitType is Chrome's note in Preferences: Normal, SessionEnded (SIGTERM:
-	// the last cookies may be lost), Crashed; empty if there is none.
+	// ExitType is what Chrome noted in Preferences: Normal, Crashed, or
+	// SessionEnded (by SIGTERM; the last cookies may be lost). It is empty if there
+	// is no such note.
 	ExitType string `json:"exit_type,omitempty"`
 	// SessionStatePresent is yes if the profile has a cookie database.
 	SessionStatePresent Fact `json:"session_state_present"`
-	// NetworkFilesystem is yes if another host may have the directory too.
+	// NetworkFilesystem is yes if another host may use the directory too.
 	NetworkFilesystem Fact `json:"network_filesystem"`
 }
 
-// Singleton is Chrome's own lock in the profile. Chrome leaves it behind when it
-// is killed, so that it alone proves nothing.
+// Singleton is Chrome's own lock in the profile, the link SingletonLock. A Chrome that
+// is killed leaves it behind, so the link alone proves nothing.
 type Singleton struct {
-	Present Fact   `json:"present"`
-	Host    string `json:"host,omitempty"`
-	PID     int    `json:"pid,omitempty"`
-	// SameHost is yes if it was written under this host's name.
+	Present Fact `json:"present"`
+	// Host and PID are those of the owner, as the link names them.
+	Host string `json:"host,omitempty"`
+	PID  int    `json:"pid,omitempty"`
+	// SameHost is yes if Host is this host's name.
 	SameHost Fact `json:"same_host"`
-	// OwnerAlive is yes if the pid is, on this host, a browser of this profile.
+	// OwnerAlive is yes if PID is a browser of this profile on this host.
 	OwnerAlive Fact `json:"owner_alive"`
 }
 
-// Inspect gathers the facts about a profile. What cannot be found out is an
-// unknown fact; the error is for an id or a directory that Path refuses.
+// Inspect gathers the facts about a profile. A fact that cannot be found out is
+// Unknown. An error is returned for an id or a directory that Path refuses.
 func (r *Root) Inspect(id string) (Inspection, error) {
 	path, err := r.Path(id)
 	if errors.Is(err, ErrNoProfile) {
@@ -114,7 +117,7 @@ func inUse(path string) (Fact, []Process) {
 	case len(ps) > 0:
 		return fact(Yes, "%s", pids(ps)), ps
 	}
-	// Where the first process is hidden, other users' are as well.
+	// Where process 1 is hidden, those of other users are hidden too.
 	if _, err := procfs.Read(1); err != nil {
 		return fact(Unknown, "no process names the directory, but this host hides those of other users"), nil
 	}
@@ -124,10 +127,10 @@ func inUse(path string) (Fact, []Process) {
 func (r *Root) lockedByOthers(id string, inUse Fact) Fact {
 	var held bool
 	var err error
-	switch ours, whole := r.holds(id); {
-	case whole:
+	switch launcher, shared := r.parts(id); {
+	case shared:
 		return fact(inUse.Answer, "this launcher has the lock; %s", inUse.How)
-	case ours:
+	case launcher:
 		held, err = probe(r.file(id, sharedPart))
 	default:
 		held, err = r.Locked(id)
@@ -142,8 +145,8 @@ func (r *Root) lockedByOthers(id string, inUse Fact) Fact {
 	}
 }
 
-// ParseSingleton reads the target of Chrome's SingletonLock: host-pid, where the
-// host's name may have dashes of its own.
+// ParseSingleton reads the target of Chrome's SingletonLock, which is host-pid. The
+// host's name may contain dashes.
 func ParseSingleton(target string) (host string, pid int, err error) {
 	dash := strings.LastIndexByte(target, '-')
 	if dash > 0 {
@@ -216,9 +219,9 @@ func ownerAlive(pid int, inUse Fact, ps []Process) Fact {
 	}
 }
 
-// closedCleanly reads both notes, since each has a gap: the one in Variations
-// calls a SIGTERM clean, the one in Preferences calls a crash within the first
-// ten seconds Normal.
+// closedCleanly reads both notes of Chrome, since neither is right alone: after a
+// SIGTERM the one in Variations says clean, after a crash within the first ten seconds
+// the one in Preferences says Normal.
 func closedCleanly(path string, singleton Fact) (Fact, string) {
 	exited, exitedErr := readNote(filepath.Join(path, "Variations"), parseVariations)
 	exit, exitErr := readNote(filepath.Join(path, "Default", "Preferences"), parsePreferences)
@@ -253,8 +256,8 @@ func readNote[T any](path string, parse func([]byte) (T, error)) (T, error) {
 	return note, nil
 }
 
-// parseVariations reads whether Chrome noted an orderly exit: false from some 45
-// ms after its start on.
+// parseVariations reads whether Chrome noted an orderly exit. Chrome writes false
+// about 45 ms after its start, and true when it exits in order.
 func parseVariations(b []byte) (bool, error) {
 	var v struct {
 		ExitedCleanly *bool `json:"user_experience_metrics.stability.exited_cleanly"`
@@ -285,7 +288,7 @@ func parsePreferences(b []byte) (string, error) {
 }
 
 func sessionState(path string) Fact {
-	// The second is where Chrome on other systems, and some versions, has it.
+	// Some versions of Chrome, and Chrome on other systems, use the second name.
 	for _, name := range []string{"Default/Cookies", "Default/Network/Cookies"} {
 		fi, err := os.Stat(filepath.Join(path, name))
 		switch {
@@ -300,8 +303,8 @@ func sessionState(path string) Fact {
 	return fact(No, "there is no cookie database")
 }
 
-// filesystems are the types that statfs(2) tells and whether another host may
-// have the same files. FUSE is counted as shared, since it hides what is behind.
+// filesystems are the types that statfs(2) returns, and whether another host may
+// have the same files. FUSE counts as shared, since it hides where the files are.
 var filesystems = map[int64]struct {
 	name   string
 	shared bool
@@ -318,9 +321,9 @@ var filesystems = map[int64]struct {
 	0xCA451A4E: {"bcachefs", false}, 0x3153464A: {"jfs", false},
 }
 
-// NetworkFilesystem tells whether the path lies on a file system that another
-// host may have too, where neither the lock nor the floor of this host proves
-// anything about it. A type that is not known is unknown.
+// NetworkFilesystem tells whether the path lies on a file system that another host
+// may use too. About such a host neither this host's lock nor its floor proves
+// anything. The answer for a type that is not in the table is Unknown.
 func NetworkFilesystem(path string) Fact {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

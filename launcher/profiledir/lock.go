@@ -13,11 +13,11 @@ import (
 	"leasehold/lease"
 )
 
-// ErrLocked says that some process, a launcher or a Chrome, has the profile.
+// ErrLocked says that some process, a launcher or a Chrome, holds the profile's lock.
 var ErrLocked = errors.New("locked by another process")
 
-// ErrUnlocked says that no Chrome has the profile's lock, so that there is
-// nothing to adopt.
+// ErrUnlocked says that no Chrome holds the profile's lock, so there is nothing to
+// adopt.
 var ErrUnlocked = errors.New("no process has the lock: nothing to adopt, take it with Lock")
 
 // The two parts of the lock, as kinds of guard files.
@@ -26,20 +26,21 @@ const (
 	launcherPart = "launcher"
 )
 
-// Lock is this launcher's hold on a profile. All methods may be called
+// Lock is a profile's lock, held by this launcher. All methods may be called
 // concurrently.
 type Lock struct {
 	root *Root
 	id   string
 
-	mu     sync.Mutex
-	mine   *os.File // nil once unlocked
-	shared *os.File // nil until an adopted lock is retaken
-	spare  int      // size of what PrepareKeep made; zero: nothing
+	mu       sync.Mutex
+	launcher *os.File // the launcher's part; nil after Unlock
+	shared   *os.File // the part shared with Chrome; nil after Unlock, and after Adopt until Retake
+	// prepared is the size of the file that PrepareKeep made; zero if there is none.
+	prepared int
 }
 
-// Lock takes the profile's lock. It does not wait; the error is ErrLocked if
-// some process, this one included, has it. The profile need not exist yet.
+// Lock takes the profile's lock. It does not wait: the error is ErrLocked if
+// some process, this one included, holds it. The profile need not exist yet.
 func (r *Root) Lock(id string) (*Lock, error) {
 	l, err := r.lockLauncher(id)
 	if err != nil {
@@ -51,9 +52,9 @@ func (r *Root) Lock(id string) (*Lock, error) {
 	return l, nil
 }
 
-// Adopt takes the launcher's part of the lock of a profile whose Chrome lives on
-// and has the other. The error is ErrLocked if another launcher has its part,
-// ErrUnlocked if no Chrome has the other.
+// Adopt takes the launcher's part of the lock of a profile whose Chrome still runs
+// and holds the shared part. The error is ErrLocked if another launcher holds the
+// launcher's part, ErrUnlocked if no Chrome holds the shared one.
 func (r *Root) Adopt(id string) (*Lock, error) {
 	l, err := r.lockLauncher(id)
 	if err != nil {
@@ -73,18 +74,18 @@ func (r *Root) lockLauncher(id string) (*Lock, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return nil, err
 	}
-	mine, err := flock(r.file(id, launcherPart))
+	file, err := flock(r.file(id, launcherPart))
 	if err != nil {
 		return nil, fmt.Errorf("profile %s: %w", id, err)
 	}
-	l := &Lock{root: r, id: id, mine: mine}
+	l := &Lock{root: r, id: id, launcher: file}
 	r.mu.Lock()
-	r.held[id] = l
+	r.locks[id] = l
 	r.mu.Unlock()
 	return l, nil
 }
 
-// Locked tells whether some process, this one included, has either part of the
+// Locked tells whether some process, this one included, holds either part of the
 // profile's lock.
 func (r *Root) Locked(id string) (bool, error) {
 	if err := lease.CheckProfileID(id); err != nil {
@@ -98,8 +99,8 @@ func (r *Root) Locked(id string) (bool, error) {
 	return false, nil
 }
 
-// Held tells whether some launcher, this one included, has its part of the
-// profile's lock.
+// Held tells whether some launcher, this one included, holds the launcher's part of
+// the profile's lock.
 func (r *Root) Held(id string) (bool, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return false, err
@@ -107,11 +108,10 @@ func (r *Root) Held(id string) (bool, error) {
 	return probe(r.file(id, launcherPart))
 }
 
-// holds tells whether this Root has the launcher's part of the profile's lock,
-// and whether it has the whole.
-func (r *Root) holds(id string) (ours, whole bool) {
+// parts tells which parts of the profile's lock this Root holds.
+func (r *Root) parts(id string) (launcher, shared bool) {
 	r.mu.Lock()
-	l := r.held[id]
+	l := r.locks[id]
 	r.mu.Unlock()
 	return l != nil, l != nil && l.File() != nil
 }
@@ -119,18 +119,17 @@ func (r *Root) holds(id string) (ours, whole bool) {
 // Profile returns the id of the locked profile.
 func (l *Lock) Profile() string { return l.id }
 
-// File returns the descriptor to pass to Chrome, which then holds the lock too.
-// It is nil after Adopt, until Retake succeeds, and after Unlock. The Lock keeps
-// and closes it.
+// File returns the file to pass to Chrome, which then holds the lock too. It is nil
+// after Adopt until Retake succeeds, and after Unlock. The Lock closes it.
 func (l *Lock) File() *os.File {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.shared
 }
 
-// Retake completes an adopted lock once its Chrome has ended: success proves
-// that the Chrome is gone. The error is ErrLocked while it is not. A lock that is
-// complete stays as it is.
+// Retake takes the shared part of an adopted lock. Success proves that its Chrome has
+// ended; until then the error is ErrLocked. On a lock that has both parts it does
+// nothing.
 func (l *Lock) Retake() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,38 +144,38 @@ func (l *Lock) Retake() error {
 	return nil
 }
 
-// Unlock closes this launcher's descriptors. A Chrome that inherited the lock
-// keeps it until it ends: it shares our open file, so that unlocking instead of
-// closing would take it from Chrome. A second Unlock does nothing.
+// Unlock gives up the lock by closing this launcher's files. A Chrome that inherited
+// the lock keeps it until it ends: it shares the open file, so to unlock the file
+// would take the lock from Chrome. A second Unlock does nothing.
 func (l *Lock) Unlock() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mine == nil {
+	if l.launcher == nil {
 		return nil
 	}
 	l.root.mu.Lock()
-	delete(l.root.held, l.id)
+	delete(l.root.locks, l.id)
 	l.root.mu.Unlock()
 	var err error
 	if l.shared != nil {
 		err = l.shared.Close()
 	}
-	// Last, so that who gets the launcher's part finds the shared one free.
-	err = errors.Join(err, l.mine.Close())
-	l.mine, l.shared = nil, nil
+	// The launcher's part comes last: whoever takes it next finds the shared one free.
+	err = errors.Join(err, l.launcher.Close())
+	l.launcher, l.shared = nil, nil
 	return err
 }
 
-// usable is called with l.mu held.
+// usable returns an error after Unlock. It is called with l.mu locked.
 func (l *Lock) usable() error {
-	if l.mine == nil {
+	if l.launcher == nil {
 		return fmt.Errorf("profile %s: the lock was given up", l.id)
 	}
 	return nil
 }
 
 // flock opens the file and locks it. A probe, or a process between fork and
-// exec, may hold it for a moment, so a refusal is believed only when it lasts.
+// exec, may hold the lock for a moment, so flock tries several times.
 func flock(path string) (*os.File, error) {
 	const tries, pause = 5, 10 * time.Millisecond
 	var err error
@@ -196,7 +195,7 @@ func flock(path string) (*os.File, error) {
 	return nil, err
 }
 
-// probe tells whether another open file has the lock.
+// probe tells whether somebody holds the lock of the file. It creates nothing.
 func probe(path string) (bool, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -213,6 +212,8 @@ func probe(path string) (bool, error) {
 	return false, err
 }
 
+// lockFile locks the open file, whose name is path, without waiting. The error is
+// ErrLocked if another open file has the lock.
 func lockFile(f *os.File, path string, how int) error {
 	err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 	for errors.Is(err, unix.EINTR) {
@@ -224,7 +225,7 @@ func lockFile(f *os.File, path string, how int) error {
 	if err != nil {
 		return fmt.Errorf("lock %s: %w; the file system has to support flock", path, err)
 	}
-	// A lock on a file that is no longer under the name guards nothing.
+	// A lock guards nothing if the file no longer has the name.
 	ours, err := f.Stat()
 	if err != nil {
 		return err

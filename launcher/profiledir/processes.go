@@ -13,22 +13,22 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// Process is a live process that names a profile directory on its command line.
+// Process is a living process that names a profile directory on its command line.
 type Process struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"`
 	// Command is the command line, its arguments separated by spaces.
 	Command string `json:"command"`
-	// Main is true of a browser's main process (or a wrapper that is about to
-	// become one), false of the helpers that it started.
+	// Main is true for a browser's main process (or a wrapper that is about to
+	// become one), false for the helpers that it started.
 	Main bool `json:"main"`
 }
 
-// Processes returns the live processes with --user-data-dir=<profilePath> on
-// their command line. Helpers of Chrome write to the profile, may outlive its
-// main process and do not have its lock, so a free lock alone does not mean that
-// nobody writes. What it cannot see: processes in another PID namespace, and a
-// browser that was given the directory under another name.
+// Processes returns the living processes with --user-data-dir=<profilePath> on
+// their command line. They matter because a free lock does not mean that nobody
+// writes to the profile: Chrome's helpers write too, may outlive its main process, and
+// do not hold the lock. Processes does not find processes in another PID namespace,
+// nor a browser that was given the directory under another name.
 func Processes(profilePath string) ([]Process, error) {
 	all, err := procfs.List()
 	if err != nil {
@@ -54,9 +54,10 @@ func Processes(profilePath string) ([]Process, error) {
 	return found, nil
 }
 
-// namesProfile tells whether a command line has the profile's path, and all of
-// it, as its user-data-dir. The main process has its arguments apart, the helpers
-// have rewritten theirs to one string joined with spaces.
+// namesProfile tells whether a command line has exactly the profile's path as its
+// user-data-dir, and whether it is that of a main process. The arguments of the main
+// process are separated by zero bytes; the helpers have rewritten theirs to one string
+// joined with spaces.
 func namesProfile(line []byte, path string) (named, main bool) {
 	isBreak := func(b byte) bool { return b == 0 || b == ' ' }
 	arg := []byte("--user-data-dir=" + path)
@@ -75,8 +76,8 @@ func namesProfile(line []byte, path string) (named, main bool) {
 	return true, !bytes.Contains(line, []byte("\x00--type=")) && !bytes.Contains(line, []byte(" --type="))
 }
 
-// WaitUnused waits until no live process names the profile's directory. The
-// error, when ctx ends first, names those that do.
+// WaitUnused waits until no living process names the profile's directory. If ctx
+// ends first, the error names those that do.
 func (r *Root) WaitUnused(ctx context.Context, id string) error {
 	path, err := r.Path(id)
 	if err != nil {
@@ -84,13 +85,13 @@ func (r *Root) WaitUnused(ctx context.Context, id string) error {
 	}
 	const first, longest = 5 * time.Millisecond, 200 * time.Millisecond
 	for pause := first; ; pause = min(2*pause, longest) {
-		left, err := Processes(path)
-		if err != nil || len(left) == 0 {
+		users, err := Processes(path)
+		if err != nil || len(users) == 0 {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("profile %s: still in use by %s: %w", id, pids(left), context.Cause(ctx))
+			return fmt.Errorf("profile %s: still in use by %s: %w", id, pids(users), context.Cause(ctx))
 		case <-time.After(pause):
 		}
 	}

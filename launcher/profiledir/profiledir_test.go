@@ -21,7 +21,7 @@ import (
 	"leasehold/lease"
 )
 
-// modeVar makes the test binary play a launcher that takes a lock.
+// modeVar makes the test binary behave as a launcher that takes a lock.
 const modeVar = "LEASEHOLD_PROFILEDIR_TEST_ROOT"
 
 func TestMain(m *testing.M) {
@@ -263,7 +263,7 @@ func begin(t *testing.T, cmd *exec.Cmd, files []*os.File) (pid int, end func()) 
 
 func TestAnInheritedLockOutlivesUnlock(t *testing.T) {
 	r := open(t)
-	held := func(want bool) { // by a launcher
+	held := func(want bool) { // whether a launcher holds its part
 		t.Helper()
 		if got, err := r.Held("p"); err != nil || got != want {
 			t.Errorf("held: %v, %v: want %v", got, err, want)
@@ -279,7 +279,7 @@ func TestAnInheritedLockOutlivesUnlock(t *testing.T) {
 	locked(t, r, true)
 	held(false)
 	if _, err := r.Lock("p"); !errors.Is(err, ErrLocked) {
-		t.Fatalf("beside the heir: %v", err)
+		t.Fatalf("while the child has it: %v", err)
 	}
 
 	adopted, err := r.Adopt("p")
@@ -297,11 +297,11 @@ func TestAnInheritedLockOutlivesUnlock(t *testing.T) {
 		t.Errorf("an adopted lock does not let its holder write: %v", err)
 	}
 	if err := adopted.Retake(); !errors.Is(err, ErrLocked) {
-		t.Errorf("retaken beside the heir: %v", err)
+		t.Errorf("retaken while the child has it: %v", err)
 	}
 	in, err := r.Inspect("p")
 	if err != nil || in.Locked.Answer != Yes {
-		t.Errorf("inspection beside the heir: %+v, %v", in.Locked, err)
+		t.Errorf("inspection while the child has it: %+v, %v", in.Locked, err)
 	}
 	end()
 	locked(t, r, true) // the launcher's part
@@ -316,7 +316,7 @@ func TestAnInheritedLockOutlivesUnlock(t *testing.T) {
 	if _, err := r.Adopt("p"); !errors.Is(err, ErrUnlocked) {
 		t.Errorf("adopted from nobody: %v", err)
 	}
-	locked(t, r, false) // also what a refused adoption took
+	locked(t, r, false) // the refused adoption gave up the launcher's part again
 }
 
 func TestAKilledLauncherLeavesNoLock(t *testing.T) {
@@ -357,7 +357,8 @@ func TestALockOnAReplacedFileIsRefused(t *testing.T) {
 	}
 }
 
-// TestAPreparedFloor keeps what any other does, once, and whatever its length.
+// TestAPreparedFloor: with a prepared file Keep keeps the same as without. The file is
+// used once, and only by a record that fits into it.
 func TestAPreparedFloor(t *testing.T) {
 	r := open(t)
 	l := lock(t, r, "p")
@@ -376,7 +377,7 @@ func TestAPreparedFloor(t *testing.T) {
 		t.Error("prepared where nothing is kept yet")
 	}
 	keep(1, "https://shop.example/")
-	for _, url := range []string{"", strings.Repeat("x", spareRoom/2), strings.Repeat("y", 3*spareRoom), "https://shop.example/"} {
+	for _, url := range []string{"", strings.Repeat("x", preparedRoom/2), strings.Repeat("y", 3*preparedRoom), "https://shop.example/"} {
 		floor, err := r.Floor("p")
 		if err != nil {
 			t.Fatal(err)
@@ -385,12 +386,16 @@ func TestAPreparedFloor(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := r.Floor("p"); err != nil || got != floor {
-			t.Errorf("to prepare made the floor %d, %v", got, err)
+			t.Errorf("preparing changed the floor to %d, %v", got, err)
 		}
 		keep(floor+1, url)
+		_, err = os.Lstat(r.file("p", preparedFloor))
+		if used, fits := errors.Is(err, fs.ErrNotExist), len(url) < preparedRoom; used != fits {
+			t.Errorf("the prepared file was used: %v, want %v (%d bytes more)", used, fits, len(url))
+		}
 		keep(floor+2, url)
 	}
-	// What a launcher that was killed had prepared is nobody's floor.
+	// What a launcher that was killed had prepared does not count as a floor.
 	if err := errors.Join(l.PrepareKeep(), l.Unlock()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,15 +1,16 @@
-// Package profiledir guards the profile directories of this host: a lock that
-// the kernel drops when the last process with it ends, the floor under the
-// fencing tokens, what is known of the running browser, and the facts that an
-// inspection needs.
+// Package profiledir guards the profile directories of this host. It has the
+// profile's lock, which the kernel releases when the last process that holds it
+// ends; the floor of the fencing tokens; what is known of the running browser; and
+// the facts that an inspection needs. It also imports, archives and removes profile
+// directories.
 //
-// The guard files lie in <root>/.leasehold/, outside every profile, so that a
-// profile can be copied or restored without them. Nothing in this package
-// removes or changes anything inside a profile.
+// The guard files lie in <root>/.leasehold/, outside of every profile, so that a
+// profile can be copied or restored without them. Inside of a profile this package
+// writes the mark of a clone, and nothing else.
 //
 // The lock has two parts. <id>.lock is held by the launcher and, by inheritance,
 // by its Chrome; it is free when both have ended. <id>.launcher is held by the
-// launcher alone, so that of two launchers only one can adopt a Chrome whose
+// launcher alone, so that only one of two launchers can adopt a Chrome whose
 // launcher died.
 package profiledir
 
@@ -35,10 +36,10 @@ var ErrNoProfile = fmt.Errorf("no such profile directory: %w", fs.ErrNotExist)
 // methods may be called concurrently.
 type Root struct {
 	dir   string // absolute, symlinks resolved
-	guard string
+	guard string // the directory of the guard files
 
-	mu   sync.Mutex
-	held map[string]*Lock
+	mu    sync.Mutex
+	locks map[string]*Lock // the locks of this Root, by profile
 }
 
 // Open returns the profiles directory, which it creates (0700) if it is missing.
@@ -51,14 +52,14 @@ func Open(dir string) (*Root, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w; create it or choose another", abs, err)
 	}
-	// One directory under two names would be two guards for one profile.
+	// Under two names one directory would have two guard directories.
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w", dir, err)
 	}
 	if err := unix.Access(abs, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w; it has to be readable and writable by uid %d", abs, err, os.Getuid())
 	}
-	r := &Root{dir: abs, guard: filepath.Join(abs, ".leasehold"), held: map[string]*Lock{}}
+	r := &Root{dir: abs, guard: filepath.Join(abs, ".leasehold"), locks: map[string]*Lock{}}
 	if err := os.Mkdir(r.guard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("guard directory: %w", err)
 	}
@@ -83,9 +84,9 @@ func Open(dir string) (*Root, error) {
 func (r *Root) Dir() string { return r.dir }
 
 // Path returns the absolute path of the profile's directory. It refuses an id
-// that is not valid, and a profile that is a symlink or no directory, since such
-// a one could be the same directory as another profile. The error is
-// ErrNoProfile if there is nothing.
+// that is not valid. It also refuses a symlink, which could lead to the directory of
+// another profile, and anything else that is not a directory. The error is
+// ErrNoProfile if nothing is there.
 func (r *Root) Path(id string) (string, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return "", err
@@ -102,7 +103,7 @@ func (r *Root) Path(id string) (string, error) {
 	case !fi.IsDir():
 		return "", fmt.Errorf("profile %s: %s is not a directory", id, path)
 	}
-	// The root was resolved when it was opened; it may have been moved since.
+	// The root was resolved when it was opened. It may have been replaced since.
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil && real != path {
 		err = fmt.Errorf("it resolves to %q", real)
@@ -113,14 +114,14 @@ func (r *Root) Path(id string) (string, error) {
 	return path, nil
 }
 
-// Create makes the profile's directory (0700), if it is missing, and returns its
-// path. The error is ErrArchived for one that was put away.
+// Create makes the profile's directory (0700) if it is missing, and returns its
+// path. The error is ErrArchived for a profile that was archived.
 func (r *Root) Create(id string) (string, error) {
 	at, err := r.Archived(id)
 	if err != nil {
 		return "", err
 	}
-	if at != "" { // an empty one would be another browser to the account
+	if at != "" { // to the account's site an empty directory would be another browser
 		return "", fmt.Errorf("%w: import it from %s", ErrArchived, at)
 	}
 	err = os.Mkdir(filepath.Join(r.dir, id), 0o700)
@@ -130,8 +131,8 @@ func (r *Root) Create(id string) (string, error) {
 	return r.Path(id)
 }
 
-// List returns the ids of the profiles, sorted: real directories whose names are
-// valid ids.
+// List returns the sorted ids of the profiles: the directories, not links to some,
+// whose names are valid ids.
 func (r *Root) List() ([]string, error) {
 	entries, err := os.ReadDir(r.dir)
 	if err != nil {
@@ -147,5 +148,5 @@ func (r *Root) List() ([]string, error) {
 	return ids, nil
 }
 
-// file names a guard file of the profile.
+// file is the path of a guard file of the profile.
 func (r *Root) file(id, kind string) string { return filepath.Join(r.guard, id+"."+kind) }

@@ -9,8 +9,6 @@ import (
 	"os"
 	"strconv"
 
-	"golang.org/x/sys/unix"
-
 	"leasehold/internal/durable"
 	"leasehold/lease"
 )
@@ -23,8 +21,8 @@ func (r *Root) Floor(id string) (lease.Token, error) {
 	return t, err
 }
 
-// Kept returns the floor, and the record that was kept with it: the last that
-// this host wrote of the profile. The zero record where none was.
+// Kept returns the floor and the record that was kept with it, which is the last one
+// that this host wrote of the profile; the zero record if none was kept.
 func (r *Root) Kept(id string) (lease.Token, lease.Record, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return 0, lease.Record{}, err
@@ -44,9 +42,9 @@ func (r *Root) Kept(id string) (lease.Token, lease.Record, error) {
 	return t, kept, nil
 }
 
-// parseFloor reads a decimal number and a newline, and a record of that token on
-// a second line, if there is one. The newlines and the one way to write a number
-// make a file that was cut short or damaged show.
+// parseFloor reads a decimal number and a newline and, if there is a second line, a
+// record with that token. A file that was cut short or damaged is detected: each line
+// has to end with a newline, and there is only one way to write a number.
 func parseFloor(b []byte) (lease.Token, lease.Record, error) {
 	damaged := func() (lease.Token, lease.Record, error) {
 		return 0, lease.Record{}, fmt.Errorf("%.40q is damaged: want a number and a newline", b)
@@ -67,10 +65,10 @@ func parseFloor(b []byte) (lease.Token, lease.Record, error) {
 	return lease.Token(n), kept, nil
 }
 
-// Keep makes the record's token the floor, and keeps the record with it for a
-// store that forgets; when it returns nil both are on the disk. The error is a
-// *lease.FencedError if the token is below the floor. Equal is fine: how a write
-// that was cut short is repeated.
+// Keep makes the record's token the floor, and keeps the record with it, in case the
+// lease store loses it. When Keep returns nil, both are on the disk. The error is a
+// *lease.FencedError if the token is below the floor. It may equal the floor: a write
+// that was cut short is repeated that way.
 func (l *Lock) Keep(r lease.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,12 +84,7 @@ func (l *Lock) Keep(r lease.Record) error {
 	}
 	b, err := json.Marshal(r)
 	if err == nil {
-		b = fmt.Appendf(nil, "%d\n%s\n", r.Token, b)
-		if l.spare < len(b) {
-			err = durable.Replace(l.root.file(l.id, "floor"), b)
-		} else {
-			err = l.keepInSpare(b)
-		}
+		err = l.writeFloor(fmt.Appendf(nil, "%d\n%s\n", r.Token, b))
 	}
 	if err != nil {
 		return fmt.Errorf("token floor of %s: %w", l.id, err)
@@ -99,11 +92,29 @@ func (l *Lock) Keep(r lease.Record) error {
 	return nil
 }
 
-// spareRoom is how much longer the next record may be than the last, in bytes.
-const spareRoom = 8 << 10
+// writeFloor puts the lines into the place of the floor file, by way of the prepared
+// file if there is one that is large enough.
+func (l *Lock) writeFloor(lines []byte) error {
+	floor, size := l.root.file(l.id, "floor"), l.prepared
+	if size < len(lines) {
+		return durable.Replace(floor, lines)
+	}
+	l.prepared = 0
+	// The prepared file is longer. Spaces before the last newline, which are no
+	// part of the record, fill it.
+	padded := append(lines[:len(lines)-1], bytes.Repeat([]byte(" "), size-len(lines))...)
+	return durable.ReplaceBy(l.root.file(l.id, preparedFloor), floor, append(padded, '\n'))
+}
 
-// PrepareKeep has the next Keep take half the time: the file that it needs is there
-// and has its blocks, so that only its content is to be written, and its name.
+// preparedFloor is the file that PrepareKeep makes. Nobody reads it.
+const preparedFloor = "floor-spare"
+
+// preparedRoom is how much longer than the last record the next one may be to fit
+// into the prepared file, in bytes.
+const preparedRoom = 8 << 10
+
+// PrepareKeep makes the next Keep take half of the time. It prepares the file for it,
+// with its blocks, so that only the content and the name have to be written then.
 func (l *Lock) PrepareKeep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,47 +125,20 @@ func (l *Lock) PrepareKeep() error {
 	if err != nil {
 		return fmt.Errorf("token floor of %s: %w", l.id, err)
 	}
-	size := int(fi.Size()) + spareRoom
-	if err := durable.Replace(l.root.file(l.id, spareFloor), bytes.Repeat([]byte(" "), size)); err != nil {
+	size := int(fi.Size()) + preparedRoom
+	if err := durable.Prepare(l.root.file(l.id, preparedFloor), size); err != nil {
 		return fmt.Errorf("token floor of %s: %w", l.id, err)
 	}
-	l.spare = size
+	l.prepared = size
 	return nil
-}
-
-// spareFloor is the file that PrepareKeep makes. It says nothing.
-const spareFloor = "floor-spare"
-
-// keepInSpare is durable.Replace with the prepared file. Spaces behind the record
-// fill it: they are no part of it.
-func (l *Lock) keepInSpare(b []byte) error {
-	size := l.spare
-	l.spare = 0
-	spare := l.root.file(l.id, spareFloor)
-	f, err := os.OpenFile(spare, os.O_WRONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return err
-	}
-	b = append(append(b[:len(b)-1], bytes.Repeat([]byte(" "), size-len(b))...), '\n')
-	_, err = f.WriteAt(b, 0)
-	if err == nil {
-		err = unix.Fdatasync(int(f.Fd()))
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(spare, l.root.file(l.id, "floor"))
-	}
-	if err != nil {
-		return err
-	}
-	return durable.Sync(l.root.guard)
 }
 
 // Running is what a later launcher needs to find and adopt the browser of a
 // profile.
 type Running struct {
 	PID int `json:"pid"`
-	// StartTime is the kernel's (clock ticks since the host started); with
-	// BootID it tells the process from a later one with the same pid.
+	// StartTime is the kernel's, in clock ticks since the host started. With BootID
+	// it distinguishes the process from a later one with the same pid.
 	StartTime uint64      `json:"start_time"`
 	BootID    string      `json:"boot_id"`
 	SessionID string      `json:"session_id"`
@@ -162,15 +146,16 @@ type Running struct {
 	// TempDir and OutputFile are the browser's, absolute.
 	TempDir    string `json:"temp_dir"`
 	OutputFile string `json:"output_file"`
-	// Ledger is the cdpproxy.Ledger of the browser's pipe; empty: none is kept.
+	// Ledger is the file of the cdpproxy.Ledger of the browser's pipe; empty if
+	// none is kept.
 	Ledger string `json:"ledger,omitempty"`
-	// Group is the directory of the browser's control group; empty: none.
+	// Group is the directory of the browser's control group; empty if it has none.
 	Group string `json:"cgroup,omitempty"`
-	// Dumps is the directory of its minidumps; empty: not known.
+	// Dumps is the directory of its minidumps; empty if it is not known.
 	Dumps string `json:"dumps,omitempty"`
 }
 
-// SetRunning stores r, durably, as the browser that runs on the profile.
+// SetRunning durably stores r as the browser that runs on the profile.
 func (l *Lock) SetRunning(r Running) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +172,8 @@ func (l *Lock) SetRunning(r Running) error {
 	return nil
 }
 
-// ClearRunning says that no browser runs on the profile.
+// ClearRunning durably removes what SetRunning stored: no browser runs on the
+// profile.
 func (l *Lock) ClearRunning() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,8 +193,8 @@ func (l *Lock) ClearRunning() error {
 	return nil
 }
 
-// Running returns the browser that was last stored by SetRunning, and whether
-// there is one. That it is stored does not say that it still runs.
+// Running returns the browser that was last stored by SetRunning, and whether one is
+// stored. It may have ended since.
 func (r *Root) Running(id string) (Running, bool, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return Running{}, false, err

@@ -23,15 +23,15 @@ var ErrExists = errors.New("there is such a profile already")
 // ErrArchived says that the profile was archived. It is also fs.ErrNotExist.
 var ErrArchived = fmt.Errorf("the profile is archived: %w", fs.ErrNotExist)
 
-// left are the entries of a user-data-dir that belong to the browser that runs,
-// or ran, on it, and not to the profile; and the mark of a clone, which a copy of it
-// is not.
-func left(name string) bool {
+// isNotCopied tells of an entry of a user-data-dir that is no part of the profile. It
+// belongs to the browser that runs or ran on it, or is the mark of a clone: a copy of
+// a clone is not a clone itself.
+func isNotCopied(name string) bool {
 	return strings.HasPrefix(name, "Singleton") || name == cloneMark || name == "DevToolsActivePort" || name == "lockfile"
 }
 
-// Measure returns how many bytes Import would copy. The error names the first
-// thing that cannot be: a link, a device, a directory that is no user-data-dir.
+// Measure returns how many bytes Import would copy. The error names the first thing
+// that cannot be copied: a link, a device, a directory that is no user-data-dir.
 func Measure(from string) (uint64, error) {
 	var bytes uint64
 	err := walk(from, func(_ string, d fs.DirEntry) error {
@@ -47,8 +47,8 @@ func Measure(from string) (uint64, error) {
 	return bytes, err
 }
 
-// walk visits all that is to be copied. A link could lead anywhere, and Chrome
-// makes none but its own locks.
+// walk visits everything that is to be copied. It refuses links, which could lead
+// anywhere: Chrome makes none but its own locks.
 func walk(from string, visit func(path string, d fs.DirEntry) error) error {
 	if _, err := os.Stat(filepath.Join(from, "Local State")); err != nil {
 		return fmt.Errorf("%s: want a Chrome user-data-dir, with a Local State file: %w", from, err)
@@ -58,29 +58,29 @@ func walk(from string, visit func(path string, d fs.DirEntry) error) error {
 		switch {
 		case err != nil || relErr != nil:
 			return errors.Join(err, relErr)
-		case filepath.Dir(rel) == "." && left(rel):
+		case filepath.Dir(rel) == "." && isNotCopied(rel):
 			if d.IsDir() {
 				return fs.SkipDir
 			}
 			return nil
 		case !d.IsDir() && !d.Type().IsRegular():
-			return fmt.Errorf("%s is a %s: want files and directories only, nothing that leads out of the profile", path, kind(d.Type()))
+			return fmt.Errorf("%s is a %s: want files and directories only, nothing that leads out of the profile", path, kindOfFile(d.Type()))
 		}
 		return visit(rel, d)
 	})
 }
 
-func kind(m fs.FileMode) string {
+func kindOfFile(m fs.FileMode) string {
 	if m&fs.ModeSymlink != 0 {
 		return "link"
 	}
 	return "device, pipe or socket"
 }
 
-// Import copies a Chrome user-data-dir to a new profile, durably, and returns its
-// path; it changes nothing in from. The caller has the profile's lock, and has
-// seen that no browser uses from. Either the whole profile appears or nothing
-// does. The error is ErrExists where there is one already.
+// Import durably copies the Chrome user-data-dir from to a new profile, and returns
+// the profile's path. It changes nothing in from, and the caller has made sure that no
+// browser uses from. Either the complete profile appears or nothing does. The error is
+// ErrExists if there is such a profile already.
 func (l *Lock) Import(ctx context.Context, from string) (_ string, err error) {
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := os.Lstat(to); err == nil {
@@ -95,7 +95,7 @@ func (l *Lock) Import(ctx context.Context, from string) (_ string, err error) {
 	if err := copyTree(ctx, from, made); err != nil {
 		return "", fmt.Errorf("profile %s: copying %s: %w", l.id, from, err)
 	}
-	// One that is not empty is not replaced.
+	// The kernel does not replace a directory that is not empty.
 	if err := os.Rename(made, to); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
@@ -105,7 +105,7 @@ func (l *Lock) Import(ctx context.Context, from string) (_ string, err error) {
 	return l.root.Path(l.id)
 }
 
-// Withdraw undoes an Import whose profile nobody has used yet.
+// Withdraw undoes an Import, as long as nobody has used the profile.
 func (l *Lock) Withdraw() error {
 	staging, err := os.MkdirTemp(l.root.guard, ".import-")
 	if err != nil {
@@ -114,15 +114,15 @@ func (l *Lock) Withdraw() error {
 	return errors.Join(os.Rename(filepath.Join(l.root.dir, l.id), filepath.Join(staging, "profile")), os.RemoveAll(staging))
 }
 
-// cloneMark is a file in the directory of a clone: another directory that comes under
-// the same id does not have it.
+// cloneMark is a file inside of the directory of a clone, so another directory that
+// later gets the same id does not have it.
 const cloneMark = ".leasehold-clone"
 
-// ErrNoClone says that a profile was not made by cloning another.
+// ErrNoClone says that a profile was not made by cloning another one.
 var ErrNoClone = errors.New("the profile is no clone")
 
-// MarkClone notes, durably, that the profile is a copy of another, and may be removed.
-// It was just imported.
+// MarkClone durably notes that the profile, which was just imported, is a copy of
+// another one, and so may be removed.
 func (l *Lock) MarkClone(of string) error {
 	dir, err := l.root.Path(l.id)
 	if err == nil {
@@ -134,44 +134,47 @@ func (l *Lock) MarkClone(of string) error {
 	return nil
 }
 
-// removing is where the directory of a clone is on its way out.
-func (l *Lock) removing() string { return filepath.Join(l.root.guard, ".removed-"+l.id) }
+// removedPath is where RemoveClone moves the directory of a clone before it deletes
+// it.
+func (l *Lock) removedPath() string { return filepath.Join(l.root.guard, ".removed-"+l.id) }
 
-// RemoveClone deletes the profile's directory, if it is a clone's, and returns what it
-// was a copy of. The caller has seen that nobody uses it. One that was cut short is
-// finished by the next, with the name unknown. The error is ErrNoClone, with nothing
-// changed, for any other profile.
+// RemoveClone deletes the profile's directory, if it is a clone's, and returns the id
+// of the profile that it was a copy of. The caller has made sure that nobody uses it.
+// A RemoveClone that was cut short is finished by the next one, which returns no id.
+// For a profile that is no clone the error is ErrNoClone, and nothing is changed.
 func (l *Lock) RemoveClone() (of string, err error) {
 	dir := filepath.Join(l.root.dir, l.id)
 	mark, err := os.ReadFile(filepath.Join(dir, cloneMark))
-	_, gone := os.Lstat(dir)
-	_, begun := os.Lstat(l.removing())
+	_, dirErr := os.Lstat(dir)
+	_, removedErr := os.Lstat(l.removedPath())
 	switch {
-	case errors.Is(gone, fs.ErrNotExist) && begun == nil: // cut short
+	case errors.Is(dirErr, fs.ErrNotExist) && removedErr == nil: // it was cut short
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrNoClone)
 	case err != nil:
 		return "", fmt.Errorf("profile %s: mark of a clone: %w", l.id, err)
 	default:
-		if err := os.RemoveAll(l.removing()); err != nil {
+		if err := os.RemoveAll(l.removedPath()); err != nil {
 			return "", fmt.Errorf("profile %s: %w", l.id, err)
 		}
-		if err := errors.Join(os.Rename(dir, l.removing()), durable.Sync(l.root.dir), durable.Sync(l.root.guard)); err != nil {
+		if err := errors.Join(os.Rename(dir, l.removedPath()), durable.Sync(l.root.dir), durable.Sync(l.root.guard)); err != nil {
 			return "", fmt.Errorf("profile %s: %w", l.id, err)
 		}
 	}
-	if err := os.RemoveAll(l.removing()); err != nil {
+	if err := os.RemoveAll(l.removedPath()); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
 	return strings.TrimSpace(string(mark)), nil
 }
 
+// copyTree copies the directory from, durably and with its times, to a directory that
+// does not exist yet.
 func copyTree(ctx context.Context, from, to string) error {
-	type stamp struct {
+	type modified struct {
 		path string
 		at   time.Time
 	}
-	var dirs []stamp
+	var dirs []modified // they get their times last: each new entry changes them
 	err := walk(from, func(rel string, d fs.DirEntry) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -182,7 +185,7 @@ func copyTree(ctx context.Context, from, to string) error {
 		}
 		target := filepath.Join(to, rel)
 		if d.IsDir() {
-			dirs = append(dirs, stamp{target, fi.ModTime()})
+			dirs = append(dirs, modified{target, fi.ModTime()})
 			return os.Mkdir(target, 0o700)
 		}
 		if err := copyFile(filepath.Join(from, rel), target, fi.Mode().Perm()); err != nil {
@@ -205,7 +208,7 @@ func copyTree(ctx context.Context, from, to string) error {
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
-// copyFile copies one file; none but its owner may read the copy.
+// copyFile copies one file. Only its owner may read the copy.
 func copyFile(from, to string, mode fs.FileMode) (err error) {
 	in, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -221,15 +224,17 @@ func copyFile(from, to string, mode fs.FileMode) (err error) {
 	return err
 }
 
-// archive is where archived profiles lie: on the same file system, out of reach
-// of every id.
+// archive is the directory of the archived profiles: on the same file system, and at
+// a path that no profile id leads to.
 func (r *Root) archive() string { return filepath.Join(r.guard, "archive") }
 
-// archiveMark stands between the id, which has none, and the time.
+// archiveMark separates the id and the time in the name of an archived profile. An id
+// does not contain it.
 const archiveMark = "@"
 
-// Archive moves the profile's directory aside and returns where it is now. Nothing
-// is deleted: Import brings it back. The caller has seen that nobody uses it.
+// Archive moves the profile's directory to the archive and returns its new path.
+// Nothing is deleted: Import brings it back. The caller has made sure that nobody uses
+// it.
 func (l *Lock) Archive(now time.Time) (string, error) {
 	from, err := l.root.Path(l.id)
 	if err != nil {
@@ -245,8 +250,8 @@ func (l *Lock) Archive(now time.Time) (string, error) {
 	return to, errors.Join(durable.Sync(l.root.archive()), durable.Sync(l.root.dir))
 }
 
-// Archived returns where the profile was archived last, or nothing where there is
-// a directory, or never was one.
+// Archived returns the path to which the profile was archived last. It is empty if
+// the profile has a directory, or was never archived.
 func (r *Root) Archived(id string) (string, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return "", err

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userData makes what looks like a user-data-dir.
+// userData makes a directory that looks like a user-data-dir.
 func userData(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "chrome")
@@ -32,31 +32,8 @@ func userData(t *testing.T) string {
 	return dir
 }
 
-func lockOf(t *testing.T, r *Root, id string) *Lock {
-	t.Helper()
-	l, err := r.Lock(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.Unlock(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
-
-func opened(t *testing.T) *Root {
-	t.Helper()
-	r, err := Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
 func TestImportCopies(t *testing.T) {
-	r, from := opened(t), userData(t)
+	r, from := open(t), userData(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	if err := os.Chtimes(filepath.Join(from, "Default", "Cookies"), at, at); err != nil {
 		t.Fatal(err)
@@ -64,7 +41,7 @@ func TestImportCopies(t *testing.T) {
 	if n, err := Measure(from); err != nil || n != uint64(len("{}")+len("cookies")) {
 		t.Errorf("measured %d, %v", n, err)
 	}
-	l := lockOf(t, r, "a")
+	l := lock(t, r, "a")
 	to, err := l.Import(t.Context(), from)
 	if err != nil {
 		t.Fatal(err)
@@ -105,19 +82,11 @@ func TestImportCopies(t *testing.T) {
 	r.nothingStaged(t)
 }
 
-// TestOnlyClonesAreRemoved, whatever happens in between.
+// TestOnlyClonesAreRemoved: not the original, not a copy of a clone, and not another
+// profile that has the id of a removed one.
 func TestOnlyClonesAreRemoved(t *testing.T) {
-	r, from := opened(t), userData(t)
-	lock := func(id string) *Lock {
-		t.Helper()
-		l, err := r.Lock(id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = l.Unlock() })
-		return l
-	}
-	original, clone, copied := lock("original"), lock("clone"), lock("copied")
+	r, from := open(t), userData(t)
+	original, clone, copied := lock(t, r, "original"), lock(t, r, "clone"), lock(t, r, "copied")
 	for _, l := range []*Lock{original, clone} {
 		if _, err := l.Import(t.Context(), from); err != nil {
 			t.Fatal(err)
@@ -141,20 +110,20 @@ func TestOnlyClonesAreRemoved(t *testing.T) {
 			t.Errorf("%s: %v", l.id, err)
 		}
 	}
-	if _, err := lock("nobody").RemoveClone(); !errors.Is(err, ErrNoClone) {
+	if _, err := lock(t, r, "nobody").RemoveClone(); !errors.Is(err, ErrNoClone) {
 		t.Errorf("nobody: %v", err)
 	}
-	// A launcher that died in the middle has moved it, and not yet deleted it.
-	if err := os.Rename(made, clone.removing()); err != nil {
+	// A launcher that died in the middle has moved the clone, and not yet deleted it.
+	if err := os.Rename(made, clone.removedPath()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := clone.RemoveClone(); err != nil {
-		t.Errorf("the rest of it: %v", err)
+		t.Errorf("finishing what was cut short: %v", err)
 	}
-	if _, err := os.Stat(clone.removing()); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(clone.removedPath()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("left: %v", err)
 	}
-	// The id comes back with a directory that is no clone's.
+	// The id is used again, for a directory that is no clone.
 	if _, err := clone.Import(t.Context(), from); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +144,7 @@ func TestOnlyClonesAreRemoved(t *testing.T) {
 	}
 }
 
-// nothingStaged looks for what an import left behind.
+// nothingStaged fails the test if an import left something behind.
 func (r *Root) nothingStaged(t *testing.T) {
 	t.Helper()
 	if left, err := filepath.Glob(filepath.Join(r.guard, ".import-*")); err != nil || len(left) > 0 {
@@ -196,14 +165,14 @@ func TestImportRefuses(t *testing.T) {
 		"a pipe":       {func(dir string) error { return unix.Mkfifo(filepath.Join(dir, "Default", "pipe"), 0o600) }, "pipe is a device"},
 		"a lock below": {func(dir string) error { return os.Symlink("x", filepath.Join(dir, "Default", "SingletonLock")) }, "is a link"},
 	} {
-		r, from := opened(t), userData(t)
+		r, from := open(t), userData(t)
 		if err := tt.spoil(from); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := Measure(from); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: measured with %v", name, err)
 		}
-		if _, err := lockOf(t, r, "a").Import(t.Context(), from); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := lock(t, r, "a").Import(t.Context(), from); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := r.Path("a"); !errors.Is(err, ErrNoProfile) {
@@ -213,16 +182,16 @@ func TestImportRefuses(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	r := opened(t)
-	if _, err := lockOf(t, r, "a").Import(gone, userData(t)); !errors.Is(err, context.Canceled) {
-		t.Errorf("nobody waits for it: %v", err)
+	r := open(t)
+	if _, err := lock(t, r, "a").Import(gone, userData(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
 	}
 	r.nothingStaged(t)
 }
 
 func TestArchive(t *testing.T) {
-	r := opened(t)
-	l := lockOf(t, r, "a")
+	r := open(t)
+	l := lock(t, r, "a")
 	if _, err := l.Archive(time.Now()); !errors.Is(err, ErrNoProfile) {
 		t.Errorf("nothing to put aside: %v", err)
 	}
@@ -293,7 +262,8 @@ func TestCheckMine(t *testing.T) {
 	}
 }
 
-// TestFindUser has this process stand for a Chrome that does not name the directory.
+// TestFindUser uses this process in place of a Chrome that does not name the
+// directory.
 func TestFindUser(t *testing.T) {
 	dir := t.TempDir()
 	host, err := os.Hostname()

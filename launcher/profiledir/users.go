@@ -29,10 +29,10 @@ func (u User) String() string {
 	return s
 }
 
-// FindUser returns the browser that uses a Chrome user-data-dir, or nil. Beside
-// those that name the path on their command line it finds one that came to it
-// another way, a person's own Chrome: Chrome's SingletonLock names it, and it has
-// files of the directory open. The error says what could not be looked at.
+// FindUser returns the browser that uses a Chrome user-data-dir, or nil. It finds
+// those that name the path on their command line. It also finds one that does not,
+// such as a person's own Chrome: SingletonLock names it, and it has files of the
+// directory open. The error says what could not be looked at.
 func FindUser(path string) (*User, error) {
 	named, err := Processes(path)
 	if err != nil {
@@ -64,8 +64,8 @@ func FindUser(path string) (*User, error) {
 	return user(pid), nil
 }
 
-// hasOpen tells whether the process has files below the path open. Where that
-// cannot be seen it may.
+// hasOpen tells whether the process has files below the path open. The answer is yes
+// where that cannot be seen.
 func hasOpen(pid int, path string) bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := os.ReadDir(dir)
@@ -80,7 +80,7 @@ func hasOpen(pid int, path string) bool {
 	return false
 }
 
-// user describes a process, as far as it still can be.
+// user describes a process. What cannot be read of it is left out.
 func user(pid int) *User {
 	u := &User{PID: pid, Name: "a process"}
 	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
@@ -92,8 +92,8 @@ func user(pid int) *User {
 	return u
 }
 
-// CheckMine refuses a directory that is somebody else's, or that others may write
-// to: its cookies would be theirs, too. The error says what to do.
+// CheckMine refuses a directory that belongs to another user, or that others may
+// write to: they would have its cookies, too. The error says what to do.
 func CheckMine(path string) error {
 	fi, err := os.Lstat(path)
 	if err != nil {
@@ -115,7 +115,8 @@ func checkMine(path string, fi fs.FileInfo, uid int) error {
 		return fmt.Errorf("%s belongs to uid %d, and the launcher runs as uid %d: chown it, or run the launcher as its owner", path, owner, uid)
 	case mode&0o700 != 0o700:
 		return fmt.Errorf("%s has mode %#o, which its owner cannot work with: chmod u+rwx %s", path, mode, path)
-	// The launcher's own group is often its user's alone, and its umask 002.
+	// The group may write if it is the launcher's own: often only its user is in
+	// that, and the umask is 002.
 	case mode&0o002 != 0, mode&0o020 != 0 && group != os.Getgid():
 		return fmt.Errorf("%s has mode %#o, so that others can write to it: chmod go-w %s", path, mode, path)
 	}

@@ -1,8 +1,8 @@
-// Package proxies is what a profile's proxy_id stands for: the servers that the
-// configuration names, and for those that want credentials, which Chrome cannot be
-// given, a relay on the loopback interface that knows them.
+// Package proxies has the proxy servers that profiles name by their proxy_id. They come
+// from a configuration file. Chrome cannot be given credentials, so for a server that
+// wants some there is a relay on the loopback interface that adds them.
 //
-// Credentials stay in this package: nothing that it returns or logs has them.
+// Credentials stay in this package: nothing that it returns or logs contains them.
 package proxies
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// The schemes of servers.
+// The schemes that a server may have.
 const (
 	schemeHTTP   = "http"
 	schemeHTTPS  = "https"
@@ -36,17 +36,17 @@ const (
 
 var defaultPorts = map[string]string{schemeHTTP: "80", schemeHTTPS: "443", schemeSOCKS5: "1080"}
 
-// Proxy is one server.
+// Proxy is one proxy server.
 type Proxy struct {
 	id       string
 	scheme   string
 	address  string // host:port
 	username string
 	password secret
-	roots    *x509.CertPool // nil: the host's
+	roots    *x509.CertPool // nil stands for the host's
 }
 
-// secret is text that no format verb shows.
+// secret is text that no format verb prints.
 type secret string
 
 // Format implements fmt.Formatter.
@@ -61,22 +61,22 @@ func (p *Proxy) Server() string { return p.scheme + "://" + p.address }
 // String is the id and the server, for messages.
 func (p *Proxy) String() string { return p.id + " (" + p.Server() + ")" }
 
-// GoString is String: formats look into structs for themselves.
+// GoString returns what String does. Without it %#v would print the fields.
 func (p *Proxy) GoString() string { return p.String() }
 
-// Sum tells whether two proxies are the same server under the same user name. The
-// password is not in it.
+// Sum is the same for two proxies if they are the same server with the same user name,
+// whatever the passwords. It is the SHA-256 of both, in hexadecimal.
 func (p *Proxy) Sum() string {
 	sum := sha256.Sum256([]byte(p.Server() + "\x00" + p.username))
 	return hex.EncodeToString(sum[:])
 }
 
-// NeedsRelay tells whether Chrome cannot use the server by itself: it has
-// credentials, or a certificate that Chrome does not know.
+// NeedsRelay tells whether Chrome cannot use the server by itself, because the server
+// wants credentials or has a certificate that Chrome does not trust.
 func (p *Proxy) NeedsRelay() bool { return p.username != "" || p.roots != nil }
 
-// Check connects to the server, and says what is wrong where that fails. It
-// shows no credentials: an HTTP proxy asks for them with a target only.
+// Check connects to the server and returns why that failed, if it did. It sends no
+// credentials: an HTTP proxy asks for them only with a request for a target.
 func (p *Proxy) Check(ctx context.Context) error {
 	c, err := p.connect(ctx, &net.Dialer{})
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Proxy) Check(ctx context.Context) error {
 	return c.Close()
 }
 
-// Set is the proxies of a configuration; the nil Set has none.
+// Set has the proxies of a configuration. The nil Set has none.
 type Set struct{ byID map[string]*Proxy }
 
 // Find returns the proxy of an id, or nil.
@@ -104,7 +104,7 @@ func (s *Set) IDs() []string {
 	return slices.Sorted(maps.Keys(s.byID))
 }
 
-// entry is a proxy as the file has it.
+// entry is a proxy as it stands in the file.
 type entry struct {
 	Server       string `yaml:"server"`
 	Username     string `yaml:"username"`
@@ -113,9 +113,9 @@ type entry struct {
 	CAFile       string `yaml:"ca_file"`
 }
 
-// Load reads a YAML (or JSON) map of proxy ids to servers. Files that it names are
-// relative to it. A file with passwords must not be readable by everybody. The
-// error names the file and the id; it never quotes a line.
+// Load reads a YAML (or JSON) map of proxy ids to servers. The names of further files
+// in it are relative to its folder. A file with passwords must not be readable by every
+// user. The error names the file and the id, and never quotes a line.
 func Load(path string) (*Set, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -123,8 +123,8 @@ func Load(path string) (*Set, error) {
 	}
 	var file map[string]entry
 	if err := yaml.UnmarshalWithOptions(b, &file, yaml.Strict()); err != nil && !errors.Is(err, io.EOF) {
-		// The library draws the place, which may be a password: the first line
-		// names it.
+		// The first line of the error names the place. The lines after it quote the
+		// file, and may contain a password.
 		first, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
 		return nil, fmt.Errorf("%s: want ids, each with server, and if needed username, password or password_file, ca_file: %s", path, first)
 	}
@@ -145,7 +145,8 @@ func Load(path string) (*Set, error) {
 	return s, nil
 }
 
-// checkPrivate refuses a file with a password that every user of the host reads.
+// checkPrivate refuses a file that every user of the host can access. The file contains
+// a password.
 func checkPrivate(path string) error {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -157,9 +158,11 @@ func checkPrivate(path string) error {
 	return nil
 }
 
-// maxCredential is what SOCKS5 allows, in bytes.
+// maxCredential is the greatest length, in bytes, that SOCKS5 allows for a user name and
+// for a password.
 const maxCredential = 255
 
+// proxy checks the entry and makes the Proxy of it. File names are relative to dir.
 func (e entry) proxy(id, dir string) (*Proxy, error) {
 	if id == "" || len(id) > 256 || strings.ContainsFunc(id, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		return nil, errors.New("want an id of at most 256 bytes without control characters")
@@ -173,7 +176,7 @@ func (e entry) proxy(id, dir string) (*Proxy, error) {
 		if e.Password != "" {
 			return nil, errors.New("password and password_file: want one")
 		}
-		path := within(dir, e.PasswordFile)
+		path := relativeTo(dir, e.PasswordFile)
 		if err := checkPrivate(path); err != nil {
 			return nil, fmt.Errorf("password_file: %w", err)
 		}
@@ -197,7 +200,7 @@ func (e entry) proxy(id, dir string) (*Proxy, error) {
 	if scheme != schemeHTTPS {
 		return nil, fmt.Errorf("ca_file is for an https server, this one is %s", scheme)
 	}
-	pem, err := os.ReadFile(within(dir, e.CAFile))
+	pem, err := os.ReadFile(relativeTo(dir, e.CAFile))
 	if err != nil {
 		return nil, fmt.Errorf("ca_file: %w", err)
 	}
@@ -208,15 +211,15 @@ func (e entry) proxy(id, dir string) (*Proxy, error) {
 	return p, nil
 }
 
-func within(dir, path string) string {
+func relativeTo(dir, path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
 	return filepath.Join(dir, path)
 }
 
-// parseServer reads scheme://host[:port]. Its errors do not quote what may hold a
-// password.
+// parseServer reads scheme://host[:port]. Its errors do not quote the text, which may
+// contain a password.
 func parseServer(server string) (scheme, address string, err error) {
 	const want = "server: want http://host:port, https://host:port or socks5://host:port"
 	u, err := url.Parse(server)
@@ -234,7 +237,8 @@ func parseServer(server string) (scheme, address string, err error) {
 	if port == "" {
 		port = defaultPorts[u.Scheme]
 	}
-	// It becomes an argument of Chrome, whose list of proxies has separators.
+	// It becomes an argument of Chrome, which would take separators for those of a list
+	// of proxies.
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(";,=@/\\", r) }) {
 		return "", "", errors.New(want)
@@ -242,15 +246,16 @@ func parseServer(server string) (scheme, address string, err error) {
 	return u.Scheme, net.JoinHostPort(host, port), nil
 }
 
-// connectTimeout bounds one connection to a server, up to where it takes requests.
+// connectTimeout limits how long it may take to connect to a server, up to the moment
+// when the connection can be used.
 const connectTimeout = 30 * time.Second
 
-// dialer is the part of net.Dialer that is used.
+// dialer is the part of net.Dialer that this package uses.
 type dialer interface {
 	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// connect opens a connection to the server itself, with TLS if it is https.
+// connect opens a connection to the server itself, encrypted if the scheme is https.
 func (p *Proxy) connect(ctx context.Context, d dialer) (net.Conn, error) {
 	c, err := d.DialContext(ctx, "tcp", p.address)
 	if err != nil || p.scheme != schemeHTTPS {

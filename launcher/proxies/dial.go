@@ -14,11 +14,11 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// errCredentials says that the server wants other credentials.
+// errCredentials says that the server did not accept the credentials.
 var errCredentials = errors.New("the proxy refused the credentials that the configuration has for it")
 
-// dial opens a connection to the target (host:port) through the server. Names are
-// resolved there, not here.
+// dial opens a connection to the target (host:port) through the server, which also
+// resolves the target's name.
 func (p *Proxy) dial(ctx context.Context, d dialer, target string) (net.Conn, error) {
 	if p.scheme == schemeSOCKS5 {
 		return p.dialSOCKS5(ctx, d, target)
@@ -27,11 +27,11 @@ func (p *Proxy) dial(ctx context.Context, d dialer, target string) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
-	through, err := p.askConnect(ctx, c, target)
+	opened, err := p.openTunnel(ctx, c, target)
 	if err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
-	return through, nil
+	return opened, nil
 }
 
 func (p *Proxy) dialSOCKS5(ctx context.Context, d dialer, target string) (net.Conn, error) {
@@ -39,9 +39,9 @@ func (p *Proxy) dialSOCKS5(ctx context.Context, d dialer, target string) (net.Co
 	if p.username != "" {
 		auth = &proxy.Auth{User: p.username, Password: string(p.password)}
 	}
-	// What is below: the library's connection does not show it.
+	// The connection to the server. The library's own connection hides it.
 	var raw net.Conn
-	socks, err := proxy.SOCKS5("tcp", p.address, auth, forward(func(ctx context.Context, network, address string) (net.Conn, error) {
+	socks, err := proxy.SOCKS5("tcp", p.address, auth, dialFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, address)
 		raw = c
 		return c, err
@@ -55,14 +55,14 @@ func (p *Proxy) dialSOCKS5(ctx context.Context, d dialer, target string) (net.Co
 	return raw, nil
 }
 
-// forward is a proxy.ContextDialer.
-type forward func(ctx context.Context, network, address string) (net.Conn, error)
+// dialFunc makes a function a proxy.ContextDialer.
+type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-func (f forward) Dial(network, address string) (net.Conn, error) {
+func (f dialFunc) Dial(network, address string) (net.Conn, error) {
 	return f(context.Background(), network, address)
 }
 
-func (f forward) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (f dialFunc) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return f(ctx, network, address)
 }
 
@@ -71,8 +71,9 @@ func (p *Proxy) authorization() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(p.username+":"+string(p.password)))
 }
 
-// askConnect has the server open a tunnel.
-func (p *Proxy) askConnect(ctx context.Context, c net.Conn, target string) (net.Conn, error) {
+// openTunnel asks the server, by CONNECT, for a tunnel to the target. The connection
+// that it returns takes the place of c.
+func (p *Proxy) openTunnel(ctx context.Context, c net.Conn, target string) (net.Conn, error) {
 	deadline, _ := ctx.Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
 		return nil, err
@@ -102,7 +103,8 @@ func (p *Proxy) askConnect(ctx context.Context, c net.Conn, target string) (net.
 	return &tunnel{Conn: c, r: r}, nil
 }
 
-// tunnel is a connection of which the answer to CONNECT was read, and maybe more.
+// tunnel is a connection after the answer to CONNECT was read. The reader may have read
+// more than that already, so reading goes on through it.
 type tunnel struct {
 	net.Conn
 	r *bufio.Reader
@@ -110,7 +112,7 @@ type tunnel struct {
 
 func (t *tunnel) Read(b []byte) (int, error) { return t.r.Read(b) }
 
-// CloseWrite lets the other side answer on.
+// CloseWrite ends our side of the tunnel, and the other side may go on sending.
 func (t *tunnel) CloseWrite() error {
 	if half, ok := t.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -118,5 +120,6 @@ func (t *tunnel) CloseWrite() error {
 	return t.Conn.Close()
 }
 
-// CloseRead is there for goproxy, which closes both sides when both have ended.
+// CloseRead does nothing. goproxy wants it, and closes the tunnel when both directions
+// have ended.
 func (t *tunnel) CloseRead() error { return nil }

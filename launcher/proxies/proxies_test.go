@@ -125,7 +125,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// load makes a Set of one proxy.
+// load reads a configuration with one proxy, and returns that.
 func load(t *testing.T, server string, more ...string) *Proxy {
 	t.Helper()
 	set, err := Load(write(t, t.TempDir(), "proxies.yaml", fmt.Sprintf("p: {server: '%s'%s}", server, strings.Join(more, "")), 0o600))
@@ -153,7 +153,7 @@ func open(t *testing.T, p *Proxy, log io.Writer) *Relay {
 	return r
 }
 
-// client is one that goes through the relay.
+// client makes an HTTP client that uses the relay as its proxy.
 func client(t *testing.T, r *Relay, site *httptest.Server) *http.Client {
 	t.Helper()
 	relay, err := url.Parse(r.URL())
@@ -181,12 +181,12 @@ func site(t *testing.T, start func(http.Handler) *httptest.Server) *httptest.Ser
 	return s
 }
 
-// servers are each kind of proxy that wants credentials.
+// servers start a proxy that wants credentials, one of each kind.
 var servers = map[string]func(t testing.TB, site, user, password string) *testproxy.Proxy{
 	"http": testproxy.HTTP, "https": testproxy.HTTPS, "socks5": testproxy.SOCKS5,
 }
 
-// configured is the proxy's place in a configuration.
+// configured reads a configuration with the test's proxy, and returns that.
 func configured(t *testing.T, p *testproxy.Proxy, password string) *Proxy {
 	t.Helper()
 	more := withPassword(password)
@@ -207,9 +207,10 @@ func TestRelay(t *testing.T) {
 				if err := p.Check(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				var log testlog.Buffer // copies of a tunnel that was cut may still complain
+				var log testlog.Buffer // the goroutines of a closed tunnel may still write to it
 				c := client(t, open(t, p, &log), s)
-				// A name that only the proxy knows; example.com is the TLS site's.
+				// Only the proxy resolves this name to the site. It is the one in the site's
+				// certificate.
 				req, err := http.NewRequestWithContext(t.Context(), "GET", scheme+"://example.com/a?b=c", nil)
 				if err != nil {
 					t.Fatal(err)
@@ -239,7 +240,7 @@ func TestRelayRefused(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			plain := site(t, httptest.NewServer)
 			upstream := start(t, plain.Listener.Addr().String(), user, "another")
-			var log testlog.Buffer // copies of a tunnel that was cut may still complain
+			var log testlog.Buffer // the goroutines of a closed tunnel may still write to it
 			r := open(t, configured(t, upstream, password), &log)
 			c := client(t, r, plain)
 			resp, err := c.Get("http://example.com/")
@@ -250,7 +251,7 @@ func TestRelayRefused(t *testing.T) {
 			if err != nil || resp.Body.Close() != nil {
 				t.Fatal(err)
 			}
-			// Never a 407: Chrome would ask its user for credentials.
+			// It must not be 407: Chrome would ask its user for credentials.
 			if resp.StatusCode != 502 || resp.Header.Get("Proxy-Authenticate") != "" {
 				t.Errorf("plain: %s %q", resp.Status, body)
 			}
@@ -293,8 +294,9 @@ func TestRelayWithoutItsServer(t *testing.T) {
 	}
 }
 
-// TestCloseCuts has a tunnel open, and a request under way, when the relay is closed.
-func TestCloseCuts(t *testing.T) {
+// TestCloseEndsConnections closes the relay while a tunnel is open and a request is being
+// answered.
+func TestCloseEndsConnections(t *testing.T) {
 	for kind, start := range servers {
 		echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "x")
@@ -398,7 +400,7 @@ func TestSum(t *testing.T) {
 }
 
 func TestCheckIsBounded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never says a word
+	l, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
 	if err != nil {
 		t.Fatal(err)
 	}

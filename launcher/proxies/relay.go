@@ -21,72 +21,72 @@ import (
 )
 
 // Relay is an HTTP proxy without credentials on the loopback interface, for one
-// browser. All that comes in goes to one server, with its credentials, and
-// nowhere else: what the server does not take fails.
+// browser. It sends everything to one proxy server, with the credentials. What that
+// server does not accept fails: there is no other way out.
 type Relay struct {
-	proxy  *Proxy
-	log    zerolog.Logger
-	server *http.Server
-	tr     *http.Transport
-	conns  *connections
-	ctx    context.Context
-	cancel context.CancelFunc
-	served sync.WaitGroup
-	url    string
+	proxy     *Proxy
+	log       zerolog.Logger
+	server    *http.Server
+	transport *http.Transport
+	conns     *connections
+	ctx       context.Context
+	cancel    context.CancelFunc
+	serving   sync.WaitGroup
+	url       string
 
 	mu       sync.Mutex
 	closed   bool
-	handlers sync.WaitGroup
+	handlers sync.WaitGroup // requests that are being handled
 
-	refusal sync.Once // the credentials' refusal is said once
+	warnRefused sync.Once // refused credentials are logged once
 }
 
 const (
 	// relayTries is how many addresses are tried for one browser.
 	relayTries = 16
-	// Ports of relays: below those that the kernel gives to whoever asks for
-	// any.
+	// The range of the relays' ports is below that from which the kernel chooses
+	// ports for others.
 	firstRelayPort, relayPorts = 10240, 20000
 )
 
-// relayAddress is the n-th choice for a profile's directory. It is the same at
-// every start, so that Chrome's command line is, and nobody else's: a browser whose
-// launcher died must not reach another profile's relay at the address it knows.
+// relayAddress is the n-th choice of an address for a profile's directory. It is the
+// same at every start, so that Chrome's command line is the same, too. It belongs to
+// this directory alone: a browser whose launcher died must not find another profile's
+// relay at the address that it knows.
 func relayAddress(profileDir string, n int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "leasehold relay %d\x00%s", n, profileDir))
 	port := firstRelayPort + binary.BigEndian.Uint16(sum[3:])%relayPorts
-	// 127.0.0.0/16 is where everybody else is.
+	// Others use addresses in 127.0.0.0/16.
 	return fmt.Sprintf("127.%d.%d.%d:%d", 64+sum[0]%64, sum[1], 1+sum[2]%254, port)
 }
 
-// Open starts the relay of the browser on a profile's directory.
+// Open starts the relay for the browser of a profile's directory.
 func Open(p *Proxy, profileDir string, log zerolog.Logger) (*Relay, error) {
-	var busy error
+	var inUse error
 	for n := range relayTries {
 		l, err := net.Listen("tcp4", relayAddress(profileDir, n))
 		switch {
 		case err == nil:
 			return start(p, l, log), nil
 		case errors.Is(err, syscall.EADDRINUSE):
-			busy = err
+			inUse = err
 		default:
 			return nil, fmt.Errorf("relay to proxy %s: %w", p, err)
 		}
 	}
-	return nil, fmt.Errorf("relay to proxy %s: %w", p, busy)
+	return nil, fmt.Errorf("relay to proxy %s: %w", p, inUse)
 }
 
-// Reopen starts a relay where a browser that outlived its launcher looks for it:
-// server is what Relay.URL returned to that launcher.
+// Reopen starts a relay at the address at which a browser that outlived its launcher
+// expects it. server is what Relay.URL returned to that launcher. An address that is
+// not one of the profile directory's is refused.
 func Reopen(p *Proxy, server, profileDir string, log zerolog.Logger) (*Relay, error) {
-	address, ours := strings.CutPrefix(server, schemeHTTP+"://")
-	if ours {
-		ours = false
-		for n := range relayTries {
-			ours = ours || relayAddress(profileDir, n) == address
-		}
+	address, found := strings.CutPrefix(server, schemeHTTP+"://")
+	known := false
+	for n := range relayTries {
+		known = known || found && relayAddress(profileDir, n) == address
 	}
-	if !ours {
+	if !known {
 		return nil, fmt.Errorf("relay to proxy %s: %q is no relay of %s", p, server, profileDir)
 	}
 	l, err := net.Listen("tcp4", address)
@@ -96,44 +96,19 @@ func Reopen(p *Proxy, server, profileDir string, log zerolog.Logger) (*Relay, er
 	return start(p, l, log), nil
 }
 
+// start serves a relay on the listener.
 func start(p *Proxy, l net.Listener, log zerolog.Logger) *Relay {
 	r := &Relay{
-		proxy: p, url: schemeHTTP + "://" + l.Addr().String(), conns: &connections{open: map[*tracked]bool{}},
+		proxy: p, url: schemeHTTP + "://" + l.Addr().String(), conns: &connections{open: map[*trackedConn]bool{}},
 		log: log.With().Str("component", "relay").Str("proxy", p.id).Logger(),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
-	r.tr = &http.Transport{
-		DialContext: r.dialPlain, TLSClientConfig: p.tlsConfig(), TLSHandshakeTimeout: connectTimeout,
-		MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second,
-		// What Chrome says it takes is what it gets.
-		DisableCompression: true,
-	}
-	if p.scheme != schemeSOCKS5 {
-		upstream := &url.URL{Scheme: p.scheme, Host: p.address}
-		if p.username != "" {
-			upstream.User = url.UserPassword(p.username, string(p.password))
-		}
-		r.tr.Proxy = http.ProxyURL(upstream)
-	}
-	h := goproxy.NewProxyHttpServer()
-	h.Logger, h.Tr, h.KeepAcceptEncoding = printer{r.log}, r.tr, true
-	h.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "this is a proxy for one browser", http.StatusBadRequest)
-	})
-	h.ConnectDial = nil // it would be the environment's
-	h.ConnectDialWithReq = func(_ *http.Request, _, target string) (net.Conn, error) {
-		ctx, cancel := context.WithTimeout(r.ctx, connectTimeout)
-		defer cancel()
-		c, err := p.dial(ctx, r.conns, target)
-		r.note(err)
-		return c, err
-	}
-	h.OnResponse().DoFunc(r.response)
+	r.transport = r.newTransport()
 	r.server = &http.Server{
-		Handler: r.counted(immediate{h}), ReadHeaderTimeout: time.Minute,
+		Handler: r.countRequests(flushingHandler{r.newHandler()}), ReadHeaderTimeout: time.Minute,
 		ErrorLog: stdlog.New(lineWriter{r.log}, "", 0),
 	}
-	r.served.Go(func() {
+	r.serving.Go(func() {
 		if err := r.server.Serve(&listener{l, r.conns}); !errors.Is(err, http.ErrServerClosed) {
 			r.log.Error().Err(err).Msg("the relay ended: its browser is offline")
 		}
@@ -142,13 +117,52 @@ func start(p *Proxy, l net.Listener, log zerolog.Logger) *Relay {
 	return r
 }
 
-// URL is what Chrome's --proxy-server has to be.
+// newTransport makes what carries requests that are not tunnelled.
+func (r *Relay) newTransport() *http.Transport {
+	p := r.proxy
+	t := &http.Transport{
+		DialContext: r.dialPlain, TLSClientConfig: p.tlsConfig(), TLSHandshakeTimeout: connectTimeout,
+		MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second,
+		// Chrome gets the encoding that it asked for.
+		DisableCompression: true,
+	}
+	if p.scheme != schemeSOCKS5 {
+		upstream := &url.URL{Scheme: p.scheme, Host: p.address}
+		if p.username != "" {
+			upstream.User = url.UserPassword(p.username, string(p.password))
+		}
+		t.Proxy = http.ProxyURL(upstream)
+	}
+	return t
+}
+
+// newHandler makes the proxy that the browser talks to.
+func (r *Relay) newHandler() http.Handler {
+	h := goproxy.NewProxyHttpServer()
+	h.Logger, h.Tr, h.KeepAcceptEncoding = printer{r.log}, r.transport, true
+	h.NonproxyHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "this is a proxy for one browser", http.StatusBadRequest)
+	})
+	h.ConnectDial = nil // the default takes the proxy from the environment
+	h.ConnectDialWithReq = func(_ *http.Request, _, target string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(r.ctx, connectTimeout)
+		defer cancel()
+		c, err := r.proxy.dial(ctx, r.conns, target)
+		r.logFailure(err)
+		return c, err
+	}
+	h.OnResponse().DoFunc(r.response)
+	return h
+}
+
+// URL is the value for Chrome's --proxy-server.
 func (r *Relay) URL() string { return r.url }
 
-// closeTimeout bounds how long connections that were cut may take to end.
+// closeTimeout limits how long Close waits for connections to end.
 const closeTimeout = 5 * time.Second
 
-// Close cuts every connection and waits for them to end. The nil Relay has none.
+// Close closes every connection and waits until their users have ended. Closing the nil
+// Relay does nothing.
 func (r *Relay) Close() error {
 	if r == nil {
 		return nil
@@ -158,9 +172,9 @@ func (r *Relay) Close() error {
 	r.mu.Unlock()
 	r.cancel()
 	err := r.server.Close()
-	r.served.Wait()
-	r.conns.cut()
-	r.tr.CloseIdleConnections()
+	r.serving.Wait()
+	r.conns.closeAll()
+	r.transport.CloseIdleConnections()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -175,9 +189,9 @@ func (r *Relay) Close() error {
 	return err
 }
 
-// counted lets Close wait for requests: the server does not wait for those whose
-// connection was taken over.
-func (r *Relay) counted(h http.Handler) http.Handler {
+// countRequests lets Close wait for requests. The server itself does not wait for those
+// whose connection was hijacked.
+func (r *Relay) countRequests(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		closed := r.closed
@@ -186,15 +200,15 @@ func (r *Relay) counted(h http.Handler) http.Handler {
 		}
 		r.mu.Unlock()
 		if closed {
-			return // its connection is being cut
+			return // its connection is being closed
 		}
 		defer r.handlers.Done()
 		h.ServeHTTP(w, req)
 	})
 }
 
-// dialPlain is for requests that are not tunnelled: to the server itself where it
-// is an HTTP proxy, through it where it is not.
+// dialPlain opens a connection for requests that are not tunnelled: to the server
+// itself if it is an HTTP proxy, and through it to the address if it is a SOCKS5 proxy.
 func (r *Relay) dialPlain(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -204,19 +218,19 @@ func (r *Relay) dialPlain(ctx context.Context, network, address string) (net.Con
 	return r.proxy.dial(ctx, r.conns, address)
 }
 
-// response changes what a browser must not see: a 407, which would make it ask for
-// credentials, and our own errors.
+// response replaces answers that the browser must not see by a 502: a 407, for which it
+// would ask its user for credentials, and errors.
 func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
 	err := ctx.Error
 	if resp != nil && resp.StatusCode == http.StatusProxyAuthRequired {
 		err = errCredentials
 	}
 	if err != nil {
-		r.note(err)
+		r.logFailure(err)
 		return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, http.StatusBadGateway, fmt.Sprintf("proxy %s: %v\n", r.proxy.id, err))
 	}
 	if resp != nil {
-		// The server would make up what the site did not say.
+		// net/http would add these headers where the site did not send them.
 		for _, name := range []string{"Content-Type", "Date"} {
 			if _, ok := resp.Header[name]; !ok {
 				resp.Header[name] = nil
@@ -226,48 +240,51 @@ func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Respo
 	return resp
 }
 
-// note logs what went wrong with the server, refused credentials as a warning.
-func (r *Relay) note(err error) {
+// logFailure logs why a connection through the server failed. Refused credentials are a
+// warning, the first time.
+func (r *Relay) logFailure(err error) {
 	switch {
 	case err == nil || r.ctx.Err() != nil:
-	// The SOCKS5 library has no error of its own for it.
+	// The SOCKS5 library has no error value for refused credentials.
 	case errors.Is(err, errCredentials), strings.Contains(err.Error(), "username/password authentication failed"):
-		r.refusal.Do(func() { r.log.Warn().Msg("the proxy refuses the credentials of the configuration") })
+		r.warnRefused.Do(func() { r.log.Warn().Msg("the proxy refuses the credentials of the configuration") })
 	default:
 		r.log.Debug().Err(err).Msg("connection through the proxy failed")
 	}
 }
 
-// immediate passes on what a site sends when it does, not when there is more.
-type immediate struct{ next http.Handler }
+// flushingHandler flushes whatever its handler writes at once, so that the browser gets
+// what a site sends when the site sends it.
+type flushingHandler struct{ next http.Handler }
 
-func (i immediate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	i.next.ServeHTTP(&flushing{w}, r)
+func (h flushingHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.next.ServeHTTP(&flushingWriter{w}, r)
 }
 
-type flushing struct{ http.ResponseWriter }
+type flushingWriter struct{ http.ResponseWriter }
 
-func (f *flushing) WriteHeader(status int) {
+func (f *flushingWriter) WriteHeader(status int) {
 	f.ResponseWriter.WriteHeader(status)
 	if status >= http.StatusOK {
 		f.flush()
 	}
 }
 
-func (f *flushing) Write(b []byte) (int, error) {
+func (f *flushingWriter) Write(b []byte) (int, error) {
 	n, err := f.ResponseWriter.Write(b)
 	f.flush()
 	return n, err
 }
 
-func (f *flushing) flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() } // a client that is gone shows in Write
+// flush ignores the error: if the client is gone, Write returns that.
+func (f *flushingWriter) flush() { _ = http.NewResponseController(f.ResponseWriter).Flush() }
 
 // Hijack implements http.Hijacker, which goproxy asks for.
-func (f *flushing) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (f *flushingWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(f.ResponseWriter).Hijack()
 }
 
-// printer and lineWriter are where the libraries say what they saw.
+// printer and lineWriter are the loggers for goproxy and net/http.
 type printer struct{ log zerolog.Logger }
 
 func (p printer) Printf(format string, args ...any) {
@@ -279,94 +296,4 @@ type lineWriter struct{ log zerolog.Logger }
 func (w lineWriter) Write(b []byte) (int, error) {
 	w.log.Debug().Msg(strings.TrimSpace(string(b)))
 	return len(b), nil
-}
-
-// connections are all that a relay has open, to either side. Who opened one closes
-// it; cut only makes that happen.
-type connections struct {
-	mu   sync.Mutex
-	shut bool
-	open map[*tracked]bool
-	all  sync.WaitGroup
-}
-
-// tracked is one of them.
-type tracked struct {
-	*net.TCPConn
-	of *connections
-}
-
-// Close ends the connection for its user.
-func (t *tracked) Close() error {
-	err := t.TCPConn.Close()
-	t.of.mu.Lock()
-	defer t.of.mu.Unlock()
-	if t.of.open[t] {
-		delete(t.of.open, t)
-		t.of.all.Done()
-	}
-	return err
-}
-
-var errShut = errors.New("the relay is closed")
-
-func (s *connections) track(c net.Conn) (net.Conn, error) {
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("%T: want a TCP connection", c), c.Close())
-	}
-	t := &tracked{tcp, s}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shut {
-		return nil, errors.Join(errShut, c.Close())
-	}
-	s.open[t] = true
-	s.all.Add(1)
-	return t, nil
-}
-
-// DialContext opens a connection to a server.
-func (s *connections) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := (&net.Dialer{}).DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	return s.track(c)
-}
-
-func (s *connections) cut() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shut = true
-	for t := range s.open {
-		_ = t.TCPConn.Close() // its user closes it again
-	}
-}
-
-func (s *connections) ended() <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.all.Wait()
-	}()
-	return done
-}
-
-// listener tracks what it accepts.
-type listener struct {
-	net.Listener
-	conns *connections
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if t, err := l.conns.track(c); err == nil {
-			return t, nil
-		}
-	}
 }

@@ -181,8 +181,8 @@ func (s *steps) close() error {
 	if s.Browser == nil || s.closed {
 		return nil
 	}
-	rung, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
-	s.File.CloseMethod, s.closed = string(rung), rung != ""
+	method, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
+	s.File.CloseMethod, s.closed = string(method), method != ""
 	if err == nil {
 		err = s.Lock.ClearRunning()
 	}
@@ -205,7 +205,7 @@ func (s *steps) closeInOrder() bool {
 		return true
 	}
 	err := s.close()
-	if err != nil || chrome.Rung(s.File.CloseMethod).Killed() && !s.NeverServed {
+	if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {
 		s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
 		s.recoverBecause(api.ReasonNotClosed)
 		return false

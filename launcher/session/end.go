@@ -277,7 +277,7 @@ func (s *Session) Abandon(cause error) error {
 	c.Goal, c.NeverServed, c.LeaveOpen = recovery.Release, true, nil
 	c.File.Reason = api.ReasonStartFailed
 	if c.Browser == nil {
-		c.File.CloseMethod = string(chrome.RungAlreadyExited)
+		c.File.CloseMethod = string(chrome.AlreadyExited)
 	}
 	ended, err := s.h.o.Recoverer.Run(c)
 	if err != nil {

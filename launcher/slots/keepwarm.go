@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold/internal/procfs"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -29,8 +30,8 @@ func (t *Table) Against(k KeepWarm, path string) string {
 	if network := profiledir.NetworkFilesystem(path); network.Answer != profiledir.No {
 		k.shared = network.How
 	}
-	if m, err := readMemory(); err == nil {
-		k.short = m.short(t.o.KeepWarmMinMemory)
+	if m, err := procfs.ReadHostMemory(); err == nil {
+		k.short = shortage(m, t.o.KeepWarmMinMemory)
 	}
 	return k.against()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/procfs"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
@@ -326,7 +327,7 @@ func (t *Table) WatchMemory() {
 		if none {
 			continue
 		}
-		m, err := readMemory()
+		m, err := procfs.ReadHostMemory()
 		if err != nil {
 			if !told {
 				told = true
@@ -334,7 +335,7 @@ func (t *Table) WatchMemory() {
 			}
 			continue
 		}
-		why := m.short(t.o.KeepWarmMinMemory)
+		why := shortage(m, t.o.KeepWarmMinMemory)
 		t.mu.Lock()
 		if s := t.longestWarm(); s != nil && why != "" {
 			t.coolLater(s, WarmMemory, why)

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+type reviewCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg  `arg:"" help:"The profile."`
+	Decision    string      `required:"" enum:"approve,keep" placeholder:"approve|keep" help:"Make the profile available again, or keep it in review."`
+	Reviewer    string      `placeholder:"NAME" help:"Who decides (default: $$USER)."`
+	Note        string      `placeholder:"TEXT" help:"Why."`
+	Token       lease.Token `placeholder:"N" help:"The lease token that the reviewer saw (default: the one shown now)."`
+}
+
+// Run sends the decision.
+func (c *reviewCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.decide(ctx, a, sidecar) })
+}
+
+func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
+	reviewer, err := person(c.Reviewer, "reviews", "--reviewer")
+	if err != nil {
+		return err
+	}
+	id, token := string(c.Profile), c.Token
+	if token == 0 {
+		if token, err = showToken(ctx, a, sidecar, id); err != nil {
+			return err
+		}
+	}
+	raw, err := sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
+		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,
+	}, "v1", "profiles", id, "review")
+	if err != nil || c.JSON {
+		return a.printAnswer(raw, err)
+	}
+	now, err := read[lease.Record](raw)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: %s by %s, token %d, now %s\n", id, c.Decision, printable(reviewer), now.Token, cell(now.State))
+	return err
+}
+
+// person is the name of who does something: the given one, or the user's.
+func person(given, does, flag string) (string, error) {
+	if given == "" {
+		given = os.Getenv("USER")
+	}
+	if given == "" {
+		return "", exitWith(exitUsage, "who %s? USER is not set: give %s", does, flag)
+	}
+	return given, nil
+}
+
+// showToken returns the profile's current token, and shows the person what the profile's
+// record says.
+func showToken(ctx context.Context, a *app, sidecar *client, id string) (lease.Token, error) {
+	seen, err := sidecar.record(ctx, id)
+	if err != nil {
+		return 0, err
+	}
+	a.warn("%s is %s with token %d (%s, %s)", id, cell(seen.State), seen.Token, cell(seen.Reason), cell(seen.LastKnownURL))
+	return seen.Token, nil
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"leasehold/launcher/api"
+)
+
+// leasedSession is a session that this command has on a profile, until it releases it.
+type leasedSession struct {
+	api.Session
+	sidecar *client
+	raw     json.RawMessage // the session as the sidecar answered
+	task    string
+	beat    time.Duration // between two heartbeats
+}
+
+// newSession reads the session that was granted, and asks how often it wants a heartbeat.
+// If that fails it releases the session.
+func newSession(sidecar *client, raw json.RawMessage, task string) (*leasedSession, error) {
+	granted, err := read[api.Session](raw)
+	if err != nil {
+		return nil, err
+	}
+	s := &leasedSession{Session: granted, sidecar: sidecar, raw: raw, task: task}
+	record, err := sidecar.record(context.Background(), s.ProfileID)
+	if err == nil && record.TTLSeconds <= 0 {
+		err = fmt.Errorf("the record of %s says a lease lives %v seconds: is the sidecar of another version?", s.ProfileID, record.TTLSeconds)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.release(outcomeFailed, "the command was not run"))
+	}
+	s.beat = time.Duration(record.TTLSeconds * float64(time.Second) / 3)
+	return s, nil
+}
+
+// environment is that of the command: this process's, and what it has to know of its
+// session. base is the sidecar's URL.
+func (s *leasedSession) environment(base string) []string {
+	env := append(os.Environ(),
+		"LEASEHOLD_CDP_URL="+s.CDPURL, "LEASEHOLD_SESSION="+s.SessionID,
+		"LEASEHOLD_TOKEN="+strconv.FormatUint(uint64(s.Token), 10), "LEASEHOLD_PROFILE="+s.ProfileID,
+		"LEASEHOLD_TASK="+s.task, "LEASEHOLD_URL="+base)
+	if s.DedicatedURL != nil {
+		env = append(env, "LEASEHOLD_DEDICATED_URL="+*s.DedicatedURL)
+	}
+	if s.Resume != nil {
+		env = append(env, "LEASEHOLD_RESUME_FROM="+s.Resume.From, "LEASEHOLD_RESUME_CHECKPOINT="+s.Resume.Checkpoint)
+	}
+	return env
+}
+
+// keepAlive sends heartbeats until ctx ends. If the sidecar refuses one, the lease is
+// lost. If the sidecar cannot be reached it may be restarting, and keepAlive goes on
+// until it answers.
+func (s *leasedSession) keepAlive(ctx context.Context, a *app, losses chan<- error) {
+	ticker := time.NewTicker(s.beat)
+	defer ticker.Stop()
+	away := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := s.heartbeat(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case isFinal(err):
+			losses <- err
+			return
+		case err != nil && !away:
+			a.warn("heartbeat: %v", err)
+		}
+		away = err != nil
+	}
+}
+
+func (s *leasedSession) heartbeat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.beat)
+	defer cancel()
+	_, err := s.sidecar.askFor(ctx, http.MethodPost, api.Heartbeat{Write: api.Write{Token: s.Token}},
+		"v1", "sessions", s.SessionID, "heartbeat")
+	return err
+}
+
+// now asks the sidecar for the session as it is now.
+func (s *leasedSession) now(ctx context.Context) (api.Session, error) {
+	raw, err := s.sidecar.ask(ctx, http.MethodGet, nil, "v1", "sessions", s.SessionID)
+	if err != nil {
+		return api.Session{}, err
+	}
+	return read[api.Session](raw)
+}
+
+// release ends the session in order.
+func (s *leasedSession) release(outcome, reason string) error {
+	_, err := s.sidecar.ask(context.Background(), http.MethodDelete,
+		api.Release{Write: api.Write{Token: s.Token}, Outcome: outcome, Reason: reason},
+		"v1", "sessions", s.SessionID)
+	return err
+}

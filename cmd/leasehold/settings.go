@@ -1,0 +1,240 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"leasehold/launcher/recovery/decision"
+	"leasehold/lease"
+)
+
+// RunConfig are the settings of the sidecar. Complete fills in those that were left out
+// and refuses those that cannot work.
+type RunConfig struct {
+	Listen         string        `env:"LEASEHOLD_LISTEN" default:"127.0.0.1:9333" placeholder:"ADDR" help:"Address for workers, REST and the console (default: ${default})."`
+	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
+	ProfilesDir    string        `env:"LEASEHOLD_PROFILES_DIR" type:"path" placeholder:"DIR" help:"The Chrome profiles (default: profiles in the data directory)."`
+	NATSURL        string        `name:"nats-url" env:"LEASEHOLD_NATS_URL" placeholder:"URL" help:"NATS server with JetStream (default: the embedded one)."`
+	NATSCreds      string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url."`
+	NATSReplicas   int           `name:"nats-replicas" env:"LEASEHOLD_NATS_REPLICAS" placeholder:"N" help:"Copies of leases and events on the servers of --nats-url, 1, 3 or 5 (default: 3 in a cluster, else 1)."`
+	NATSListen     string        `name:"nats-listen" env:"LEASEHOLD_NATS_LISTEN" default:"127.0.0.1:4333" placeholder:"ADDR" help:"Address where the embedded NATS serves subscribers (default: ${default})."`
+	EvidenceStore  string        `env:"LEASEHOLD_EVIDENCE_STORE" default:"nats://" placeholder:"URL" help:"Where evidence is kept: nats:// (the NATS of this sidecar), file:///path, or s3://bucket/prefix?endpoint=..&region=..&path_style=true with the credentials of the AWS tools (default: ${default})."`
+	EvidenceMaxAge time.Duration `env:"LEASEHOLD_EVIDENCE_MAX_AGE" default:"2160h" placeholder:"DURATION" help:"Evidence older than this is removed, unless a review needs it; 0 keeps it (default: 2160h, 90 days)."`
+	EvidenceMax    byteSize      `name:"evidence-max-bytes" env:"LEASEHOLD_EVIDENCE_MAX_BYTES" default:"20GiB" placeholder:"SIZE" help:"Where all evidence is more than this, the oldest is removed, unless a review needs it; 0 is no limit (default: ${default})."`
+	PictureEvery   time.Duration `name:"picture-interval" env:"LEASEHOLD_PICTURE_INTERVAL" default:"30s" placeholder:"DURATION" help:"Least time between two pictures of a session's page that are stored before anything is lost, while things change; 0 takes them at checkpoints only (default: ${default})."`
+	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
+	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
+	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
+	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
+	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
+	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id (default: none)."`
+	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
+	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
+	MaxBrowsers    int           `env:"LEASEHOLD_MAX_BROWSERS" placeholder:"N" help:"Most browsers at a time (default: no limit)."`
+	MinFreeDisk    byteSize      `env:"LEASEHOLD_MIN_FREE_DISK" default:"256MiB" placeholder:"SIZE" help:"With less space left for profiles or data no browser is started; 0 is no bound (default: ${default})."`
+	KeepWarmIdle   time.Duration `env:"LEASEHOLD_KEEP_WARM_IDLE" default:"10m" placeholder:"DURATION" help:"Time that a browser which is kept warm waits for the next task of its profile; 0 keeps none (default: 10m)."`
+	KeepWarmMax    int           `env:"LEASEHOLD_KEEP_WARM_MAX" default:"4" placeholder:"N" help:"Most browsers that are kept warm at a time; 0 keeps none (default: ${default})."`
+	KeepWarmMemory byteSize      `name:"keep-warm-min-memory" env:"LEASEHOLD_KEEP_WARM_MIN_MEMORY" default:"1GiB" placeholder:"SIZE" help:"With less memory available, or while tasks wait for memory, warm browsers are closed, the longest idle first; 0 does not look (default: ${default})."`
+	BrowserMemory  byteSize      `env:"LEASEHOLD_BROWSER_MEMORY" default:"0" placeholder:"SIZE" help:"Most memory of one browser: one that is above it for 5s is ended, with its evidence; a profile may have less; 0 is no bound (default: 0)."`
+	BrowserWeight  int           `name:"browser-cpu-weight" env:"LEASEHOLD_BROWSER_CPU_WEIGHT" placeholder:"N" help:"A browser's part of the processors, 1 to 10000, where control groups can be had; others have 100 (default: as usual)."`
+	HangTimeout    time.Duration `env:"LEASEHOLD_HANG_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time in which a browser has to answer the sidecar before it is ended as one that hangs; 0 is for ever (default: 1m)."`
+	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
+	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
+	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
+	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`
+	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
+	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
+	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
+	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
+	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
+
+	// Token is the content of TokenFile, after Complete.
+	Token string `kong:"-"`
+}
+
+// Complete returns the settings with the defaults that depend on the user or the host.
+// The error names the flag, and its exit code is exitUsage.
+func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
+	var err error
+	if c.DataDir == "" {
+		if c.DataDir, err = defaultDataDir(getenv); err != nil {
+			return c, &exitError{exitUsage, err}
+		}
+	}
+	if c.ProfilesDir == "" {
+		c.ProfilesDir = filepath.Join(c.DataDir, "profiles")
+	}
+	if c.Headless == nil {
+		headless := getenv("DISPLAY") == "" && getenv("WAYLAND_DISPLAY") == ""
+		c.Headless = &headless
+	}
+	if err := c.validate(); err != nil {
+		return c, &exitError{exitUsage, err}
+	}
+	if c.TokenFile != "" {
+		if c.Token, err = readToken(c.TokenFile); err != nil {
+			return c, &exitError{exitUsage, err}
+		}
+	}
+	return c, nil
+}
+
+// defaultDataDir is the directory leasehold in the user's XDG state directory.
+func defaultDataDir(getenv func(string) string) (string, error) {
+	// The XDG specification says to ignore a relative path.
+	if state := getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "leasehold"), nil
+	}
+	home := getenv("HOME")
+	if home == "" {
+		return "", fmt.Errorf("--data-dir is not given, and neither XDG_STATE_HOME nor HOME says where it could be")
+	}
+	return filepath.Join(home, ".local", "state", "leasehold"), nil
+}
+
+// launcherID is the form of a launcher's id.
+var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
+
+// validate refuses what could not work, or would not be safe.
+func (c RunConfig) validate() error {
+	for _, check := range []func() error{
+		c.validateListen, c.validateNATS, c.validateEvidence, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validatePublic,
+	} {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c RunConfig) validateListen() error {
+	host, err := splitAddress("--listen", c.Listen)
+	if err != nil {
+		return err
+	}
+	if !isLoopback(host) && c.TokenFile == "" {
+		return fmt.Errorf("--listen %s can be reached from other hosts: give --token-file too, or listen on 127.0.0.1", c.Listen)
+	}
+	return nil
+}
+
+func (c RunConfig) validateNATS() error {
+	if c.NATSURL == "" {
+		if c.NATSCreds != "" {
+			return fmt.Errorf("--nats-creds is for a server of yours: give --nats-url too")
+		}
+		host, err := splitAddress("--nats-listen", c.NATSListen)
+		if err != nil {
+			return err
+		}
+		if host == "" {
+			return fmt.Errorf("--nats-listen %q: want a host too, such as 127.0.0.1%s", c.NATSListen, c.NATSListen)
+		}
+		return nil
+	}
+	return checkNATS(c.NATSURL, c.NATSCreds)
+}
+
+func (c RunConfig) validateReplicas() error {
+	if c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0 {
+		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
+	}
+	return nil
+}
+
+func (c RunConfig) validateEvidence() error {
+	if err := checkStore(c.EvidenceStore); err != nil {
+		return fmt.Errorf("--evidence-store: %w", err)
+	}
+	if c.PictureEvery < 0 {
+		return fmt.Errorf("--picture-interval %v: want zero or more", c.PictureEvery)
+	}
+	if c.EvidenceMaxAge < 0 {
+		return fmt.Errorf("--evidence-max-age %v: want zero or more", c.EvidenceMaxAge)
+	}
+	return nil
+}
+
+// validateLeases checks what leases and their recovery depend on.
+func (c RunConfig) validateLeases() error {
+	if c.LauncherID != "" && !launcherID.MatchString(c.LauncherID) {
+		return fmt.Errorf("--launcher-id %q: want 1 to 128 of A-Z a-z 0-9 . _ - and no dot in front", c.LauncherID)
+	}
+	if err := (lease.Timing{TTL: c.LeaseTTL}).Validate(); err != nil {
+		return fmt.Errorf("--lease-ttl: %w", err)
+	}
+	if _, err := c.cautions(); err != nil {
+		return err
+	}
+	switch {
+	case c.ReconnectGrace < 0:
+		return fmt.Errorf("--reconnect-grace %v: want zero or more", c.ReconnectGrace)
+	case c.Cooldown < 0:
+		return fmt.Errorf("--cooldown %v: want zero or more", c.Cooldown)
+	case c.HomeTimeout < c.LeaseTTL:
+		return fmt.Errorf("--home-timeout %v: want at least the --lease-ttl of %v", c.HomeTimeout, c.LeaseTTL)
+	case c.OrphanTimeout < time.Second:
+		return fmt.Errorf("--orphan-timeout %v: want 1s or more", c.OrphanTimeout)
+	}
+	return nil
+}
+
+// The least values that make sense.
+const (
+	leastHang   = 2 * time.Second
+	leastMemory = 128 << 20
+)
+
+func (c RunConfig) validateBrowsers() error {
+	switch {
+	case c.HangTimeout < 0 || c.HangTimeout > 0 && c.HangTimeout < leastHang:
+		return fmt.Errorf("--hang-timeout %v: want %v or more, or 0 for no bound", c.HangTimeout, leastHang)
+	case c.BrowserMemory != 0 && c.BrowserMemory < leastMemory:
+		return fmt.Errorf("--browser-memory: want 128MiB or more, or 0 for no bound")
+	case c.BrowserWeight < 0 || c.BrowserWeight > 10000:
+		return fmt.Errorf("--browser-cpu-weight %d: want 1 to 10000, or 0 for the usual", c.BrowserWeight)
+	case c.MaxBrowsers < 0:
+		return fmt.Errorf("--max-browsers %d: want 1 or more, or 0 for no limit", c.MaxBrowsers)
+	case c.KeepWarmIdle < 0:
+		return fmt.Errorf("--keep-warm-idle %v: want zero or more", c.KeepWarmIdle)
+	case c.KeepWarmMax < 0:
+		return fmt.Errorf("--keep-warm-max %d: want 1 or more, or 0 for none", c.KeepWarmMax)
+	}
+	return nil
+}
+
+// validatePublic checks how others reach the sidecar.
+func (c RunConfig) validatePublic() error {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return fmt.Errorf("--tls-cert and --tls-key go together: only one is given")
+	}
+	if c.AdvertiseURL != "" {
+		u, err := url.Parse(c.AdvertiseURL)
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+			return fmt.Errorf("--advertise-url %q: want a URL such as https://browsers.example.com, without query or user", c.AdvertiseURL)
+		}
+	}
+	if c.TLSCert != "" {
+		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
+			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+	}
+	return nil
+}
+
+// cautions reads --review-when.
+func (c RunConfig) cautions() ([]decision.Caution, error) {
+	var all []decision.Caution
+	for _, s := range c.ReviewWhen {
+		one, err := decision.ParseCaution(s)
+		if err != nil {
+			return nil, fmt.Errorf("--review-when: %w", err)
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}

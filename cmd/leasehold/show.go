@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+type showCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" help:"The profile."`
+}
+
+// shownEvents is how many of the last events show prints as text.
+const shownEvents = 10
+
+// Run prints what is known of the profile.
+func (c *showCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		p, err := readProfile(ctx, a, sidecar, string(c.Profile))
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			return p.printDocument(a)
+		}
+		return p.printText(a)
+	})
+}
+
+// shownProfile is what the sidecar knows of a profile, as it answered.
+type shownProfile struct {
+	id              string
+	record, history json.RawMessage
+	inspection      json.RawMessage // nil if it was never inspected
+	picture         *api.Bundle     // as of newestPicture
+}
+
+// readProfile asks the sidecar for all that show prints.
+func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p shownProfile, err error) {
+	p.id = id
+	if p.record, err = sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id); err != nil {
+		return p, err
+	}
+	if p.inspection, err = inspectionOf(ctx, sidecar, id); err != nil {
+		return p, err
+	}
+	if p.history, err = sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id, "history"); err != nil {
+		return p, err
+	}
+	stored, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id, "evidence")
+	if err == nil {
+		p.picture, err = newestPicture(stored)
+	}
+	if err != nil { // the evidence store may be away: the rest is worth showing
+		a.warn("pictures cannot be listed: %v", err)
+	}
+	return p, nil
+}
+
+// newestPicture is the newest of the pictures that were stored during a session; nil if
+// there is none.
+func newestPicture(evidenceRaw json.RawMessage) (*api.Bundle, error) {
+	stored, err := read[list[api.Bundle]](evidenceRaw)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range stored.Items {
+		if b.RecoveryReason == evidence.PictureReason {
+			return &b, nil
+		}
+	}
+	return nil, nil
+}
+
+// inspectionOf returns nil for a profile that was never inspected.
+func inspectionOf(ctx context.Context, sidecar *client, profile string) (json.RawMessage, error) {
+	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", profile, "inspection")
+	var refused *refusedError
+	if errors.As(err, &refused) && refused.problem.Status == http.StatusNotFound {
+		return nil, nil
+	}
+	return raw, err
+}
+
+// printDocument prints the record with three more members: inspection, events and
+// last_picture.
+func (p shownProfile) printDocument(a *app) error {
+	document, err := read[map[string]json.RawMessage](p.record)
+	if err != nil {
+		return err
+	}
+	events, err := read[list[json.RawMessage]](p.history)
+	if err != nil {
+		return err
+	}
+	if events.Items == nil {
+		events.Items = []json.RawMessage{}
+	}
+	if document["events"], err = json.Marshal(events.Items); err != nil {
+		return fmt.Errorf("events of %s: %w", p.id, err)
+	}
+	if document["last_picture"], err = json.Marshal(p.picture); err != nil {
+		return fmt.Errorf("picture of %s: %w", p.id, err)
+	}
+	document["inspection"] = p.inspection
+	return a.printValue(document)
+}
+
+func (p shownProfile) printText(a *app) error {
+	r, err := read[lease.Record](p.record)
+	if err != nil {
+		return err
+	}
+	history, err := read[list[lease.Event]](p.history)
+	if err != nil {
+		return err
+	}
+	if err := printRecord(a, r, p.picture); err != nil {
+		return err
+	}
+	if p.inspection != nil {
+		if err := printInspection(a, p.inspection); err != nil {
+			return err
+		}
+	}
+	return printEvents(a, history.Items[max(0, len(history.Items)-shownEvents):])
+}
+
+// printRecord prints one line for each thing that is known of the profile.
+func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
+	t := newTable(a.stdout)
+	for _, line := range []struct {
+		name  string
+		value any
+	}{
+		{"profile", r.ProfileID}, {"state", r.State}, {"lease token", r.Token}, {"session", r.SessionID},
+		{"owner", r.OwnerWorkerID}, {"task", r.TaskID}, {"account", r.AccountID}, {"proxy", r.ProxyID},
+		{"launcher", r.LauncherID}, {"home", r.Home},
+		{"acquired at", r.AcquiredAt}, {"heartbeat at", r.HeartbeatAt}, {"expires at", r.ExpiresAt},
+		{"suspected at", r.SuspectedAt}, {"recovery started at", r.RecoveryStartedAt},
+		{"released at", r.ReleasedAt}, {"warm since", r.WarmSince}, {"available after", r.AvailableAfter},
+		{"last URL", r.LastKnownURL}, {"last step", r.LastKnownStep}, {"last safe checkpoint", r.LastSafeCheckpoint},
+		{"resume from", r.ResumeFrom}, {"reason", r.Reason}, {"decision", r.Decision},
+		{"because", strings.Join(r.Reasons, "; ")}, {"outcome", r.Outcome}, {"evidence", r.EvidenceID},
+	} {
+		if text := cell(line.value); text != "-" {
+			t.row(line.name, text)
+		}
+	}
+	if r.MaxActiveRuns > 1 {
+		for _, run := range r.Runs {
+			t.row("run", fmt.Sprintf("token %d, task %s of %s since %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.AcquiredAt)))
+		}
+		for _, run := range r.LostRuns {
+			t.row("lost run", fmt.Sprintf("token %d, task %s of %s: %s, evidence %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.Reason), cell(run.EvidenceID)))
+		}
+	}
+	if hand := r.ByHand; hand != nil {
+		t.row("by hand", fmt.Sprintf("%s since %s: %s", hand.Holder, cell(hand.Since), cell(hand.Note)))
+		if hand.Review != nil {
+			t.row("in review", fmt.Sprintf("%s, evidence %s", cell(hand.Review.Reason), cell(hand.Review.EvidenceID)))
+		}
+	}
+	if picture != nil {
+		t.row("last picture", pictureText(picture))
+	}
+	if r.Review != nil {
+		t.row("review", fmt.Sprintf("%s by %s at %s on token %d: %s", r.Review.Decision, r.Review.Reviewer, cell(r.Review.At), r.Review.TokenSeen, cell(r.Review.Note)))
+	}
+	return t.flush()
+}
+
+// pictureText says what a picture is of, and how to have it.
+func pictureText(b *api.Bundle) string {
+	what := fmt.Sprintf("%s, token %d, of %s", cell(b.At), b.Token, cell(b.LastKnownURL))
+	if b.LastKnownStep != "" {
+		what += ", step " + b.LastKnownStep
+	}
+	if b.Checkpoint != "" {
+		what += ", checkpoint " + b.Checkpoint
+	}
+	for _, part := range b.Parts {
+		if part.Missing != "" {
+			return what + ": " + part.Missing
+		}
+	}
+	return what + ": evidence --id " + b.EvidenceID
+}
+
+func printInspection(a *app, raw json.RawMessage) error {
+	found, err := read[api.Inspection](raw)
+	if err != nil || len(found.Facts) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
+	t := newTable(a.stdout, "FACT", "ANSWER", "HOW")
+	for _, f := range found.Facts {
+		t.row(f.Name, f.Answer, f.How)
+	}
+	if err := t.flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "decision: %s (%s), by version %d of the table\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")), found.DecisionVersion)
+	return err
+}
+
+func printEvents(a *app, events []lease.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.stdout)
+	t := newTable(a.stdout, "AT", "EVENT", "TOKEN", "TASK", "REASON")
+	for _, e := range events {
+		t.row(e.At, e.Event, e.Token, e.TaskID, e.Reason)
+	}
+	return t.flush()
+}

@@ -68,7 +68,13 @@ type Host struct {
 	living   map[string]*Session         // by id
 	ended    map[string]sessionfile.File // by id; those that are pending, too
 	hashes   map[string]string           // session id by hash of capability
-	pending  map[string]chan struct{}    // by id; closed when it is known what becomes of the session
+	pending  map[string]pending          // by id
+}
+
+// pending is a session of an earlier launcher of which it is not known yet what becomes.
+type pending struct {
+	file  sessionfile.File
+	known chan struct{} // closed when it is known
 }
 
 // NewHost reads the files of earlier sessions. Goroutines run until ctx ends, counted
@@ -76,7 +82,7 @@ type Host struct {
 func NewHost(ctx context.Context, work *sync.WaitGroup, o Options) (*Host, error) {
 	h := &Host{
 		o: o, ctx: ctx, work: work, metrics: newMetrics(o.Metrics), picturing: make(chan struct{}, picturesAtOnce),
-		living: map[string]*Session{}, ended: map[string]sessionfile.File{}, hashes: map[string]string{}, pending: map[string]chan struct{}{},
+		living: map[string]*Session{}, ended: map[string]sessionfile.File{}, hashes: map[string]string{}, pending: map[string]pending{},
 	}
 	known, err := o.Files.Load()
 	if err != nil {
@@ -86,7 +92,7 @@ func NewHost(ctx context.Context, work *sync.WaitGroup, o Options) (*Host, error
 		h.ended[f.SessionID] = f
 		h.hashes[f.CapabilityHash] = f.SessionID
 		if f.Reason == "" && f.Ended == "" {
-			h.pending[f.SessionID] = make(chan struct{})
+			h.pending[f.SessionID] = pending{f, make(chan struct{})}
 		}
 	}
 	return h, nil

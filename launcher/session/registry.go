@@ -84,8 +84,8 @@ func (h *Host) ByCapability(capability string) (*Session, error) {
 func (h *Host) Of(profile, worker, task string) *Session {
 	h.mu.Lock()
 	var pending []string
-	for id := range h.pending {
-		if m := h.ended[id].Manifest; m.ProfileID == profile && m.WorkerID == worker && m.TaskID == task {
+	for id, p := range h.pending {
+		if m := p.file.Manifest; m.ProfileID == profile && m.WorkerID == worker && m.TaskID == task {
 			pending = append(pending, id)
 		}
 	}
@@ -228,22 +228,22 @@ func (h *Host) tidyDumps() error {
 // launcher.
 func (h *Host) awaitTakeover(sessionID string) error {
 	h.mu.Lock()
-	known := h.pending[sessionID]
+	p, waits := h.pending[sessionID]
 	h.mu.Unlock()
-	if known == nil {
+	if !waits {
 		return nil
 	}
 	late := time.NewTimer(takeoverWait)
 	defer late.Stop()
 	select {
-	case <-known:
+	case <-p.known:
 		return nil
 	case <-late.C:
 	case <-h.ctx.Done():
 	}
-	p := api.Refuse(api.CodeStoreUnavailable, "session %s of the launcher before is not taken over yet: ask again", sessionID).With("session_id", sessionID)
-	p.RetryAfter = 1
-	return p
+	problem := api.Refuse(api.CodeStoreUnavailable, "session %s of the launcher before is not taken over yet: ask again", sessionID).With("session_id", sessionID)
+	problem.RetryAfter = 1
+	return problem
 }
 
 // Known says that it is known what becomes of a session of an earlier launcher.
@@ -256,10 +256,10 @@ func (h *Host) Known(sessionID string) {
 func (h *Host) KnownWhere(match func(sessionfile.File) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, known := range h.pending {
-		if match(h.ended[id]) {
+	for id, p := range h.pending {
+		if match(p.file) {
 			delete(h.pending, id)
-			close(known)
+			close(p.known)
 		}
 	}
 }

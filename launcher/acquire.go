@@ -44,7 +44,7 @@ func (l *Launcher) Acquire(ctx context.Context, m api.Manifest) (api.Session, er
 	return s.Show(), nil
 }
 
-// waitable are the refusals that time may mend.
+// waitable are the refusals that may end by themselves.
 var waitable = []string{
 	api.CodeConflict, api.CodeQuarantined, api.CodeCoolingDown, api.CodeHostFull,
 }
@@ -105,8 +105,7 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session.Sessio
 	}
 }
 
-// try makes one attempt: it either returns a session that serves, or leaves
-// everything as it was.
+// try makes one attempt. Without a session everything is as it was.
 func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*session.Session, error) {
 	entry, err := l.o.Store.Get(ctx, m.ProfileID)
 	switch {
@@ -155,8 +154,8 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) 
 	return s, nil
 }
 
-// healed is the entry, or what it is after the floor healed it: the store must
-// not offer a token that was used before.
+// healed returns the entry, restored from this host's own record where the store forgot
+// it: a token that was used before must not be granted again.
 func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, error) {
 	r := e.Record
 	if r.Home != "" && r.Home != l.o.ID {
@@ -167,7 +166,7 @@ func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, erro
 	case err != nil || r.Token >= floor:
 		return e, err
 	case own.Home != "" && own.Home != l.o.ID:
-		return e, l.patrol.Home(own) // which shares this folder, and heals its own
+		return e, l.patrol.Home(own) // it shares this folder, and heals its own profiles
 	}
 	if path, err := l.o.Root.Path(r.ProfileID); err == nil {
 		if p := l.presence.SharedReady(path); p != nil {
@@ -189,7 +188,7 @@ func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, erro
 	return l.o.Store.Get(ctx, r.ProfileID)
 }
 
-// refusal says why a profile in this state is not for this task, or nil.
+// refusal refuses a task that may not have the profile in the state of its record.
 func (l *Launcher) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 	state := func(code, format string, args ...any) *api.Problem {
 		p := api.Refuse(code, format, args...).With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)

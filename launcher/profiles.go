@@ -75,8 +75,9 @@ func (l *Launcher) Profile(ctx context.Context, profileID string) (lease.Record,
 	return l.blank(profileID)
 }
 
-// shown is a held record with what its living session knows before the record
-// does, or with the heartbeat of the launcher that it hangs on.
+// shown completes a record by what is not stored: what its living session knows already,
+// the heartbeat of the launcher that the lease hangs on, and whether the directory of a
+// free profile is there and its browser warm.
 func (l *Launcher) shown(r lease.Record) lease.Record {
 	s, other := l.sessions.ByID(r.SessionID), l.patrol.Other(r.LauncherID)
 	if s == nil || r.State != lease.Held {
@@ -103,27 +104,10 @@ const leastMemory = 128 << 20
 // maxRuns bounds how many tasks share one browser.
 const maxRuns = 64
 
-// PutProfile creates a profile or changes its settings. Account and proxy can be
-// set once: to change them is to give the profile to somebody else.
+// PutProfile creates a profile or changes its settings. Account and proxy can be set once:
+// to change them would give the profile to another account.
 func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
-	if err := lease.CheckProfileID(profileID); err != nil {
-		return lease.Record{}, api.Invalid("profile_id", "%v", err)
-	}
-	if set.MaxActiveRuns != nil && (*set.MaxActiveRuns < 1 || *set.MaxActiveRuns > maxRuns) {
-		return lease.Record{}, api.Invalid("max_active_runs", "want 1 to %d", maxRuns)
-	}
-	if m := set.BrowserMemory; m != nil && *m != 0 && *m < leastMemory {
-		return lease.Record{}, api.Invalid("browser_memory_bytes", "%d: want %d (%s) or more, or 0 for the host's own limit", *m, uint64(leastMemory), humanize.IBytes(leastMemory))
-	}
-	for _, list := range []struct {
-		name  string
-		items *[]string
-	}{{"expected_domains", set.ExpectedDomains}, {"sensitive_urls", set.SensitiveURLs}, {"sensitive_words", set.SensitiveWords}, {"harmless_requests", set.HarmlessRequests}} {
-		if list.items != nil && (len(*list.items) > 100 || slices.ContainsFunc(*list.items, func(s string) bool { return len(s) > 256 })) {
-			return lease.Record{}, api.Invalid(list.name, "want at most 100 entries of at most 256 bytes")
-		}
-	}
-	if err := checkHarmless(set.HarmlessRequests); err != nil {
+	if err := checkSettings(profileID, set); err != nil {
 		return lease.Record{}, err
 	}
 	if _, err := l.o.Root.Create(profileID); err != nil {
@@ -158,34 +142,7 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 		if err := l.checkProxySetting(r, set.ProxyID); err != nil {
 			return r, err
 		}
-		if set.MaxActiveRuns != nil {
-			r.MaxActiveRuns = *set.MaxActiveRuns
-		}
-		if set.AccountID != nil {
-			r.AccountID = *set.AccountID
-		}
-		if set.ProxyID != nil {
-			r.ProxyID = *set.ProxyID
-		}
-		if set.ExpectedDomains != nil {
-			r.ExpectedDomains = *set.ExpectedDomains
-		}
-		if set.SensitiveURLs != nil {
-			r.SensitiveURLs = *set.SensitiveURLs
-		}
-		if set.SensitiveWords != nil {
-			r.SensitiveWords = *set.SensitiveWords
-		}
-		if set.KeepWarm != nil {
-			r.KeepWarm = set.KeepWarm
-		}
-		if set.BrowserMemory != nil {
-			r.BrowserMemory = *set.BrowserMemory
-		}
-		if set.HarmlessRequests != nil {
-			r.HarmlessRequests = *set.HarmlessRequests
-		}
-		return r, nil
+		return applySettings(r, set), nil
 	})
 	if err != nil {
 		return lease.Record{}, l.problem(err)
@@ -196,7 +153,61 @@ func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.Pro
 	return l.shown(entry.Record).Public(), nil
 }
 
-// checkHarmless refuses declarations that cannot be read, or that would never count.
+// checkSettings refuses settings that are wrong by themselves.
+func checkSettings(profileID string, set api.ProfileSettings) error {
+	if err := lease.CheckProfileID(profileID); err != nil {
+		return api.Invalid("profile_id", "%v", err)
+	}
+	if set.MaxActiveRuns != nil && (*set.MaxActiveRuns < 1 || *set.MaxActiveRuns > maxRuns) {
+		return api.Invalid("max_active_runs", "want 1 to %d", maxRuns)
+	}
+	if m := set.BrowserMemory; m != nil && *m != 0 && *m < leastMemory {
+		return api.Invalid("browser_memory_bytes", "%d: want %d (%s) or more, or 0 for the host's own limit", *m, uint64(leastMemory), humanize.IBytes(leastMemory))
+	}
+	for _, list := range []struct {
+		name  string
+		items *[]string
+	}{{"expected_domains", set.ExpectedDomains}, {"sensitive_urls", set.SensitiveURLs}, {"sensitive_words", set.SensitiveWords}, {"harmless_requests", set.HarmlessRequests}} {
+		if list.items != nil && (len(*list.items) > 100 || slices.ContainsFunc(*list.items, func(s string) bool { return len(s) > 256 })) {
+			return api.Invalid(list.name, "want at most 100 entries of at most 256 bytes")
+		}
+	}
+	return checkHarmless(set.HarmlessRequests)
+}
+
+// applySettings puts what is set into a record.
+func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
+	if set.MaxActiveRuns != nil {
+		r.MaxActiveRuns = *set.MaxActiveRuns
+	}
+	if set.AccountID != nil {
+		r.AccountID = *set.AccountID
+	}
+	if set.ProxyID != nil {
+		r.ProxyID = *set.ProxyID
+	}
+	if set.ExpectedDomains != nil {
+		r.ExpectedDomains = *set.ExpectedDomains
+	}
+	if set.SensitiveURLs != nil {
+		r.SensitiveURLs = *set.SensitiveURLs
+	}
+	if set.SensitiveWords != nil {
+		r.SensitiveWords = *set.SensitiveWords
+	}
+	if set.KeepWarm != nil {
+		r.KeepWarm = set.KeepWarm
+	}
+	if set.BrowserMemory != nil {
+		r.BrowserMemory = *set.BrowserMemory
+	}
+	if set.HarmlessRequests != nil {
+		r.HarmlessRequests = *set.HarmlessRequests
+	}
+	return r
+}
+
+// checkHarmless refuses declarations that cannot be read, or that could never apply.
 func checkHarmless(list *[]string) error {
 	if list == nil {
 		return nil
@@ -241,8 +252,8 @@ func (l *Launcher) History(ctx context.Context, profileID string) ([]lease.Event
 	return withOutbox(events, entry.Record.Outbox), nil
 }
 
-// withOutbox adds the events that are not on the stream yet: who has seen a state
-// finds the event that led to it.
+// withOutbox adds the events that are not on the stream yet, so that whoever has seen a
+// state finds the event that led to it.
 func withOutbox(events, outbox []lease.Event) []lease.Event {
 	for _, e := range outbox {
 		there := func(p lease.Event) bool { return p.Sequence == e.Sequence && p.Token == e.Token }
@@ -253,9 +264,9 @@ func withOutbox(events, outbox []lease.Event) []lease.Event {
 	return events
 }
 
-// accepted leaves pictures out that count for nothing: no bundle names them, and
-// their session is not one that the record says is living or in recovery. A holder
-// that was fenced may have left such a one.
+// accepted leaves out the pictures that count for nothing: those that no bundle names, and
+// whose session is neither living nor in recovery by the record. A holder that was fenced
+// may have left such pictures.
 func accepted(manifests []evidence.Manifest, r lease.Record) []evidence.Manifest {
 	named := map[string]bool{}
 	for _, m := range manifests {

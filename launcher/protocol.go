@@ -24,15 +24,15 @@ var leaseDomain []byte
 // protocolTimeout bounds how long Chrome may take to describe its protocol.
 const protocolTimeout = 60 * time.Second
 
-// protocolAsk is a description that is being had, or was.
+// protocolAsk is a description of the protocol that was asked for.
 type protocolAsk struct {
 	done chan struct{}
 	raw  json.RawMessage // after done
 	err  error           // after done
 }
 
-// Protocol returns Chrome's description of CDP with the Lease domain in it. Who
-// asks first starts it; who does not wait for it leaves it to the next.
+// Protocol returns Chrome's description of CDP with the Lease domain in it. The first
+// caller has Chrome asked, in the background; the answer is kept for all others.
 func (l *Launcher) Protocol(ctx context.Context, _ string) (json.RawMessage, error) {
 	l.mu.Lock()
 	ask := l.protocol

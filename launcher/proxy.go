@@ -15,13 +15,13 @@ import (
 // proxyCheckTimeout bounds how long a proxy may take to answer before a grant.
 const proxyCheckTimeout = 10 * time.Second
 
-// labels says that there is no configuration of proxies: proxy ids are labels then,
-// which are compared, of what somebody else arranges.
+// labels says that no proxies are configured. Proxy ids are mere labels then, of something
+// that is arranged elsewhere, and only compared.
 func (l *Launcher) labels() bool { return l.o.Proxies == nil }
 
-// proxyRefusal says why the task's proxy is not the profile's, or nil. Only the
-// first grant ever takes a proxy, as opposed to a label, from the manifest: an
-// account that was seen without one is not moved behind one by a task.
+// proxyRefusal refuses a task whose proxy is not the profile's. Only the first grant ever
+// takes a proxy, as opposed to a label, from the manifest: a task does not move an account
+// that was seen without a proxy behind one.
 func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
 	switch {
 	case m.ProxyID == "" || m.ProxyID == r.ProxyID:
@@ -35,8 +35,8 @@ func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
 	return nil
 }
 
-// chooseProxy finds the proxy of the browser that is to be started, and connects
-// to it once: without it nothing is granted. Nil where the profile has none.
+// chooseProxy finds the proxy of the browser that is to be started, and connects to it
+// once, since nothing is granted without it. It is nil where the profile has none.
 func (l *Launcher) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest, path string) (*proxies.Proxy, error) {
 	if l.labels() {
 		return nil, proxyForgotten(r, path)

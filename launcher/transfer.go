@@ -119,8 +119,8 @@ func (l *Launcher) ArchiveProfile(ctx context.Context, profileID string, req api
 	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
 }
 
-// borrow occupies a profile that nobody uses, until done, and returns its record.
-// Nobody is granted it meanwhile, since its home is here.
+// borrow occupies a profile that nobody uses, until done is called, and returns its record.
+// Nobody is granted the profile meanwhile, since its home is here.
 func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record, done func(), _ error) {
 	r, err := l.Profile(ctx, profileID)
 	if err != nil {
@@ -180,8 +180,8 @@ func (l *Launcher) inUse(profileID, path string) *api.Problem {
 		With("profile_id", profileID).With("pid", u.PID).With("since", u.Since)
 }
 
-// copyProfile makes a new profile of a directory, which field of the request
-// names. After is done before anybody can have it.
+// copyProfile makes a new profile of a directory. field is the member of the request that
+// names the directory; after is called before anybody can have the profile.
 func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, after func(*profiledir.Lock) error) (_ lease.Record, err error) {
 	if err := l.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
 		return lease.Record{}, err

@@ -18,12 +18,18 @@ import (
 	"leasehold/lease"
 )
 
+// grants decides who gets a profile, and grants it.
+type grants struct {
+	*rooms
+	metrics metrics
+}
+
 // Acquire grants the manifest's profile to its task and starts the browser.
-func (l *Launcher) Acquire(ctx context.Context, m api.Manifest) (api.Session, error) {
+func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, error) {
 	if err := m.Check(); err != nil {
 		return api.Session{}, err
 	}
-	if _, _, err := chrome.Arguments(chrome.Options{ProfileDir: l.o.DataDir, ExtraArgs: m.ChromeArgs}, os.Getuid()); err != nil {
+	if _, _, err := chrome.Arguments(chrome.Options{ProfileDir: g.o.DataDir, ExtraArgs: m.ChromeArgs}, os.Getuid()); err != nil {
 		return api.Session{}, api.Invalid("chrome_args", "%v", err)
 	}
 	if m.TaskID == "" {
@@ -32,12 +38,12 @@ func (l *Launcher) Acquire(ctx context.Context, m api.Manifest) (api.Session, er
 	if m.WorkerID == "" {
 		m.WorkerID = "anonymous"
 	}
-	s, err := l.acquire(ctx, m)
+	s, err := g.acquire(ctx, m)
 	if err != nil {
-		err = l.problem(err)
+		err = problem(err)
 		var p *api.Problem
 		if errors.As(err, &p) {
-			l.metrics.refusals.WithLabelValues(p.Code).Inc()
+			g.metrics.refusals.WithLabelValues(p.Code).Inc()
 		}
 		return api.Session{}, err
 	}
@@ -54,22 +60,22 @@ var waitable = []string{
 const pollEvery = 500 * time.Millisecond
 
 // acquire grants the manifest's profile, and waits for it as long as the manifest says.
-func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session.Session, error) {
+func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session, error) {
 	deadline := time.Now().Add(time.Duration(m.Wait))
 	announced := false
 	var turn slots.Waiter
-	defer l.slots.LeaveQueue(&turn)
+	defer g.slots.LeaveQueue(&turn)
 	for {
-		changed := l.slots.Changed()
-		if l.slots.Draining() {
+		changed := g.slots.Changed()
+		if g.slots.Draining() {
 			return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 		}
 		if m.OneShot {
-			if s := l.sessions.Of(m.ProfileID, m.WorkerID, m.TaskID); s != nil {
+			if s := g.sessions.Of(m.ProfileID, m.WorkerID, m.TaskID); s != nil {
 				return s, nil
 			}
 		}
-		s, err := l.try(ctx, m, &turn)
+		s, err := g.try(ctx, m, &turn)
 		if err == nil {
 			return s, nil
 		}
@@ -80,7 +86,7 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session.Sessio
 		var held *heldError
 		if errors.As(err, &held) && !announced {
 			announced = true
-			l.announcer.Conflict(ctx, m, held.conflict)
+			g.announcer.Conflict(ctx, m, held.conflict)
 		}
 		left := time.Until(deadline)
 		if m.Wait == 0 || !slices.Contains(waitable, p.Code) {
@@ -93,7 +99,7 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session.Sessio
 			}
 			return nil, timeout
 		}
-		if p := l.slots.QueueUp(&turn, p); p != nil {
+		if p := g.slots.QueueUp(&turn, p); p != nil {
 			return nil, p
 		}
 		select {
@@ -106,27 +112,27 @@ func (l *Launcher) acquire(ctx context.Context, m api.Manifest) (*session.Sessio
 }
 
 // try makes one attempt. Without a session everything is as it was.
-func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*session.Session, error) {
-	entry, err := l.o.Store.Get(ctx, m.ProfileID)
+func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*session.Session, error) {
+	entry, err := g.o.Store.Get(ctx, m.ProfileID)
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
 		entry = lease.Entry{Record: lease.Record{ProfileID: m.ProfileID}}
 	case err != nil:
 		return nil, err
 	}
-	if entry, err = l.healed(ctx, entry); err != nil {
+	if entry, err = g.healed(ctx, entry); err != nil {
 		return nil, err
 	}
-	if err := l.outdated(ctx, entry.Record, m); err != nil {
+	if err := g.outdated(ctx, entry.Record, m); err != nil {
 		return nil, err
 	}
-	if err := l.refusal(entry.Record, m, time.Now()); err != nil {
+	if err := g.refusal(entry.Record, m, time.Now()); err != nil {
 		return nil, err
 	}
-	path, err := l.o.Root.Path(m.ProfileID)
+	path, err := g.o.Root.Path(m.ProfileID)
 	switch {
 	case errors.Is(err, profiledir.ErrNoProfile) && m.Create:
-		path, err = l.o.Root.Create(m.ProfileID)
+		path, err = g.o.Root.Create(m.ProfileID)
 	case errors.Is(err, profiledir.ErrNoProfile):
 		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s: ask with create=true, or PUT /v1/profiles/%s, to make it", m.ProfileID, m.ProfileID)
 	}
@@ -139,14 +145,14 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) 
 	if err := checkDir(m.ProfileID, path); err != nil {
 		return nil, err
 	}
-	if l.joinable(entry.Record, m) {
-		return l.join(ctx, m, entry, path)
+	if g.joinable(entry.Record, m) {
+		return g.join(ctx, m, entry, path)
 	}
-	slot := l.slots.OccupyNext(ctx, m.ProfileID)
+	slot := g.slots.OccupyNext(ctx, m.ProfileID)
 	if slot == nil {
-		return nil, l.busyHere(entry.Record, m)
+		return nil, g.busyHere(entry.Record, m)
 	}
-	s, err := l.open(ctx, m, entry, path, slot, turn)
+	s, err := g.open(ctx, m, entry, path, slot, turn)
 	if err != nil {
 		slot.Vacate()
 		return nil, err
@@ -156,40 +162,40 @@ func (l *Launcher) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) 
 
 // healed returns the entry, restored from this host's own record where the store forgot
 // it: a token that was used before must not be granted again.
-func (l *Launcher) healed(ctx context.Context, e lease.Entry) (lease.Entry, error) {
+func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error) {
 	r := e.Record
-	if r.Home != "" && r.Home != l.o.ID {
+	if r.Home != "" && r.Home != g.o.ID {
 		return e, nil
 	}
-	floor, own, err := l.o.Root.Kept(r.ProfileID)
+	floor, own, err := g.o.Root.Kept(r.ProfileID)
 	switch {
 	case err != nil || r.Token >= floor:
 		return e, err
-	case own.Home != "" && own.Home != l.o.ID:
-		return e, l.patrol.Home(own) // it shares this folder, and heals its own profiles
+	case own.Home != "" && own.Home != g.o.ID:
+		return e, g.patrol.Home(own) // it shares this folder, and heals its own profiles
 	}
-	if path, err := l.o.Root.Path(r.ProfileID); err == nil {
-		if p := l.presence.SharedReady(path); p != nil {
+	if path, err := g.o.Root.Path(r.ProfileID); err == nil {
+		if p := g.presence.SharedReady(path); p != nil {
 			return e, p
 		}
 	}
 	// A session may have come and gone since the record was read.
-	if again, err := l.o.Store.Get(ctx, r.ProfileID); err == nil && again.Record.Token >= floor {
+	if again, err := g.o.Store.Get(ctx, r.ProfileID); err == nil && again.Record.Token >= floor {
 		return again, nil
 	}
-	slot := l.slots.OccupyCold(r.ProfileID)
+	slot := g.slots.OccupyCold(r.ProfileID)
 	if slot == nil {
 		return e, nil // it is refused as busy
 	}
 	defer slot.Vacate()
-	if _, err := l.recoverer.Heal(ctx, r.ProfileID); err != nil {
+	if _, err := g.recoverer.Heal(ctx, r.ProfileID); err != nil {
 		return e, err
 	}
-	return l.o.Store.Get(ctx, r.ProfileID)
+	return g.o.Store.Get(ctx, r.ProfileID)
 }
 
 // refusal refuses a task that may not have the profile in the state of its record.
-func (l *Launcher) refusal(r lease.Record, m api.Manifest, now time.Time) error {
+func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 	state := func(code, format string, args ...any) *api.Problem {
 		p := api.Refuse(code, format, args...).With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)
 		if !r.AvailableAfter.IsZero() {
@@ -197,13 +203,13 @@ func (l *Launcher) refusal(r lease.Record, m api.Manifest, now time.Time) error 
 		}
 		return p
 	}
-	if r.Home != "" && r.Home != l.o.ID {
-		return l.patrol.Home(r)
+	if r.Home != "" && r.Home != g.o.ID {
+		return g.patrol.Home(r)
 	}
 	switch r.State {
 	case lease.Held, lease.SuspectedStale:
-		if !l.joinable(r, m) {
-			return l.conflict(r, m)
+		if !g.joinable(r, m) {
+			return g.conflict(r, m)
 		}
 	case lease.Quarantined, lease.Inspected:
 		return state(api.CodeQuarantined, "profile %s is in recovery (%s)", r.ProfileID, r.Reason)
@@ -220,7 +226,7 @@ func (l *Launcher) refusal(r lease.Record, m api.Manifest, now time.Time) error 
 	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
 		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
 	}
-	if p := proxyRefusal(r, m, l.labels()); p != nil {
+	if p := proxyRefusal(r, m, g.labels()); p != nil {
 		return p
 	}
 	if now.Before(r.AvailableAfter) {
@@ -240,7 +246,7 @@ type heldError struct {
 func (e *heldError) Unwrap() error { return e.Problem }
 
 // conflict refuses a profile that the record says somebody has.
-func (l *Launcher) conflict(r lease.Record, m api.Manifest) *heldError {
+func (g *grants) conflict(r lease.Record, m api.Manifest) *heldError {
 	decision := "rescheduled"
 	switch {
 	case m.HumanReviewOnLockConflict:
@@ -248,7 +254,7 @@ func (l *Launcher) conflict(r lease.Record, m api.Manifest) *heldError {
 	case m.Wait > 0:
 		decision = "waiting"
 	}
-	r = l.shown(r)
+	r = g.shown(r)
 	next := max(1, int(time.Until(r.ExpiresAt).Seconds())+1)
 	p := api.Refuse(api.CodeConflict, "profile %s is held by worker %s for task %s", r.ProfileID, r.OwnerWorkerID, r.TaskID).
 		With("profile_id", r.ProfileID).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).
@@ -259,16 +265,16 @@ func (l *Launcher) conflict(r lease.Record, m api.Manifest) *heldError {
 
 // busyHere refuses a profile whose record is free but which this launcher is still, or
 // already, at work on.
-func (l *Launcher) busyHere(r lease.Record, m api.Manifest) error {
-	if l.slots.Draining() {
+func (g *grants) busyHere(r lease.Record, m api.Manifest) error {
+	if g.slots.Draining() {
 		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 	}
-	if s := l.sessions.OnProfile(r.ProfileID); s != nil {
+	if s := g.sessions.OnProfile(r.ProfileID); s != nil {
 		shown := s.Show()
 		r.OwnerWorkerID, r.TaskID, r.Token, r.ExpiresAt = shown.WorkerID, shown.TaskID, shown.Token, shown.ExpiresAt
-		return l.conflict(r, m)
+		return g.conflict(r, m)
 	}
-	held := l.conflict(r, m)
+	held := g.conflict(r, m)
 	held.Detail = fmt.Sprintf("profile %s is being opened or recovered here: ask again in a moment", r.ProfileID)
 	held.Problem = held.With("next_check_seconds", 1)
 	held.RetryAfter, held.conflict.NextCheckSeconds = 1, 1

@@ -19,25 +19,25 @@ const startTimeout = 60 * time.Second
 
 // grant grants the profile of the entry to the manifest's task. Cold, warm and joined
 // grants differ in how the browser is had, which is start.
-func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start) (*session.Session, error) {
+func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start) (*session.Session, error) {
 	// 1. The presence that the lease hangs on.
-	k, err := l.presence.Current()
+	k, err := g.presence.Current()
 	if err != nil {
 		return nil, err
 	}
 	// 2. The floor: the highest token that was ever used on the directory.
-	floor, err := l.o.Root.Floor(m.ProfileID)
+	floor, err := g.o.Root.Floor(m.ProfileID)
 	if err != nil {
 		return nil, err
 	}
 	// 3. The rule: may the record be granted, and with which token.
 	sessionID := id.New("ses")
-	next, err := entry.Record.Grant(l.sessions.Request(m, sessionID, k, floor), time.Now())
+	next, err := entry.Record.Grant(g.sessions.Request(m, sessionID, k, floor), time.Now())
 	if err != nil {
-		return nil, l.notGranted(err, entry.Record, m)
+		return nil, g.notGranted(err, entry.Record, m)
 	}
 	// 4. The session's file: the next launcher knows what to recover.
-	s := l.sessions.New(m, next, path, slot, id.Secret())
+	s := g.sessions.New(m, next, path, slot, id.Secret())
 	if entry.Record.State == lease.ResumePending {
 		s.SetResume(&api.Resume{From: entry.Record.ResumeFrom, Checkpoint: entry.Record.LastSafeCheckpoint})
 	}
@@ -46,7 +46,7 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 		return nil, err
 	}
 	// 5. The swap: one compare-and-swap on the revision that was read.
-	if err := l.swap(ctx, s, entry, next); err != nil {
+	if err := g.swap(ctx, s, entry, next); err != nil {
 		return nil, err
 	}
 	// From here on a caller who goes away does not stop the start: the session ends by
@@ -56,16 +56,16 @@ func (l *Launcher) grant(ctx context.Context, m api.Manifest, entry lease.Entry,
 	// 6. The renewals.
 	s.Hold(k)
 	// 7. The browser, and the floor raised to the token.
-	err = l.stillReady(path)
+	err = g.stillReady(path)
 	if err == nil {
 		err = start.Open(ctx, s)
 	}
 	// 8. The fence: neither the deadline has passed nor the store was lost meanwhile.
-	if err = errors.Join(err, l.stillReady(path), s.Fence().Check()); err != nil {
+	if err = errors.Join(err, g.stillReady(path), s.Fence().Check()); err != nil {
 		return nil, &abandonedError{s, err}
 	}
 	// 9. Serve.
-	l.sessions.Enter(s)
+	g.sessions.Enter(s)
 	return s, nil
 }
 
@@ -81,16 +81,16 @@ func (e *abandonedError) Unwrap() error { return e.cause }
 
 // stillReady refuses a directory that another host could have open, where the store was
 // lost during a grant.
-func (l *Launcher) stillReady(path string) error {
-	if p := l.presence.SharedReady(path); p != nil {
+func (g *grants) stillReady(path string) error {
+	if p := g.presence.SharedReady(path); p != nil {
 		return p
 	}
 	return nil
 }
 
 // swap stores a grant.
-func (l *Launcher) swap(ctx context.Context, s *session.Session, entry lease.Entry, next lease.Record) error {
-	_, err := l.o.Store.Swap(ctx, entry, next)
+func (g *grants) swap(ctx context.Context, s *session.Session, entry lease.Entry, next lease.Record) error {
+	_, err := g.o.Store.Swap(ctx, entry, next)
 	var moved *lease.MovedError
 	switch {
 	case errors.As(err, &moved):
@@ -99,31 +99,31 @@ func (l *Launcher) swap(ctx context.Context, s *session.Session, entry lease.Ent
 			current = moved.Current.Record
 		}
 		s.Unmade()
-		if err := l.refusal(current, s.Manifest(), time.Now()); err != nil {
+		if err := g.refusal(current, s.Manifest(), time.Now()); err != nil {
 			return err
 		}
-		return l.conflict(current, s.Manifest())
+		return g.conflict(current, s.Manifest())
 	case err != nil: // it may have been granted
 		return errors.Join(err, s.Unanswered())
 	}
-	l.metrics.grants.Inc()
+	g.metrics.grants.Inc()
 	s.Granted()
 	return nil
 }
 
 // open grants an occupied profile, with the warm browser that came with it or with a new
 // one.
-func (l *Launcher) open(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, turn *slots.Waiter) (*session.Session, error) {
+func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, turn *slots.Waiter) (*session.Session, error) {
 	if p := slot.TakePlace(turn); p != nil {
 		return nil, p
 	}
-	if _, err := l.presence.Current(); err != nil {
+	if _, err := g.presence.Current(); err != nil {
 		return nil, err
 	}
-	if err := l.stillReady(path); err != nil {
+	if err := g.stillReady(path); err != nil {
 		return nil, err
 	}
-	proxy, err := l.chooseProxy(ctx, entry.Record, m, path)
+	proxy, err := g.chooseProxy(ctx, entry.Record, m, path)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (l *Launcher) open(ctx context.Context, m api.Manifest, entry lease.Entry, 
 	if slot.IsWarm() {
 		// The session before may not have left it yet, and nobody joins meanwhile.
 		slot.EnterGate()
-		s, err := l.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy))
+		s, err := g.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy))
 		slot.LeaveGate()
 		var unfit *session.UnfitError
 		if !errors.As(err, &unfit) {
@@ -142,12 +142,12 @@ func (l *Launcher) open(ctx context.Context, m api.Manifest, entry lease.Entry, 
 		slot.Cool(unfit.Why, unfit.Detail)
 	}
 	slot.UseProxy(proxy)
-	lock, err := l.lockFree(m, entry.Record, path)
+	lock, err := g.lockFree(m, entry.Record, path)
 	if err != nil {
 		return nil, err
 	}
 	slot.Locked(lock)
-	s, err := l.grant(ctx, m, entry, path, slot, session.Cold{})
+	s, err := g.grant(ctx, m, entry, path, slot, session.Cold{})
 	var abandoned *abandonedError
 	if err != nil && !errors.As(err, &abandoned) {
 		return nil, errors.Join(err, lock.Unlock())
@@ -168,21 +168,21 @@ func abandon(err error) error {
 const gateTimeout = time.Second
 
 // joinable tells whether the record is of a profile that the task may share here.
-func (l *Launcher) joinable(r lease.Record, m api.Manifest) bool {
-	return r.State == lease.Held && r.LauncherID == l.o.ID && r.MaxActiveRuns > 1 && r.Shut(m.Exclusive()) == ""
+func (g *grants) joinable(r lease.Record, m api.Manifest) bool {
+	return r.State == lease.Held && r.LauncherID == g.o.ID && r.MaxActiveRuns > 1 && r.Shut(m.Exclusive()) == ""
 }
 
 // join grants one more run on a profile whose browser is open here.
-func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string) (*session.Session, error) {
-	slot := l.slots.Find(m.ProfileID)
+func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string) (*session.Session, error) {
+	slot := g.slots.Find(m.ProfileID)
 	if slot == nil || !slot.TryGate(gateTimeout) {
-		return nil, l.conflict(entry.Record, m)
+		return nil, g.conflict(entry.Record, m)
 	}
 	defer slot.LeaveGate()
 	if !slot.Joinable() {
-		return nil, l.conflict(entry.Record, m)
+		return nil, g.conflict(entry.Record, m)
 	}
-	s, err := l.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()})
+	s, err := g.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()})
 	var abandoned *abandonedError
 	if errors.As(err, &abandoned) {
 		abandoned.session.AbandonRun(abandoned.cause)
@@ -192,20 +192,20 @@ func (l *Launcher) join(ctx context.Context, m api.Manifest, entry lease.Entry, 
 }
 
 // lockFree takes the kernel's lock of a profile that no browser is on.
-func (l *Launcher) lockFree(m api.Manifest, r lease.Record, path string) (*profiledir.Lock, error) {
-	lock, err := l.o.Root.Lock(m.ProfileID)
+func (g *grants) lockFree(m api.Manifest, r lease.Record, path string) (*profiledir.Lock, error) {
+	lock, err := g.o.Root.Lock(m.ProfileID)
 	if err != nil {
-		return nil, l.lockProblem(err, r, m, path)
+		return nil, g.lockProblem(err, r, m, path)
 	}
 	users, err := profiledir.Processes(path)
 	if err == nil && len(users) > 0 {
-		err = l.lockProblem(profiledir.ErrLocked, r, m, path)
+		err = g.lockProblem(profiledir.ErrLocked, r, m, path)
 	}
 	if err == nil {
 		// One that was started on the directory by another name. What cannot be seen of
 		// it, Chrome itself refuses.
 		if u, unseen := profiledir.FindUser(path); unseen == nil && u != nil {
-			err = l.lockProblem(profiledir.ErrLocked, r, m, path)
+			err = g.lockProblem(profiledir.ErrLocked, r, m, path)
 		}
 	}
 	if err != nil {
@@ -215,12 +215,12 @@ func (l *Launcher) lockFree(m api.Manifest, r lease.Record, path string) (*profi
 }
 
 // notGranted turns a refusal of the lease's own rules into one for the caller.
-func (l *Launcher) notGranted(err error, r lease.Record, m api.Manifest) error {
+func (g *grants) notGranted(err error, r lease.Record, m api.Manifest) error {
 	var runs *lease.RunsError
 	var table *lease.TransitionError
 	var floor *lease.FloorError // another session came and went since the record was read
 	if errors.As(err, &runs) || errors.As(err, &table) || errors.As(err, &floor) {
-		held := l.conflict(r, m)
+		held := g.conflict(r, m)
 		held.Detail = err.Error()
 		return held
 	}
@@ -228,11 +228,11 @@ func (l *Launcher) notGranted(err error, r lease.Record, m api.Manifest) error {
 }
 
 // lockProblem names who is on the directory although the lease is free.
-func (l *Launcher) lockProblem(err error, r lease.Record, m api.Manifest, path string) error {
+func (g *grants) lockProblem(err error, r lease.Record, m api.Manifest, path string) error {
 	if !errors.Is(err, profiledir.ErrLocked) {
 		return err
 	}
-	held := l.conflict(r, m)
+	held := g.conflict(r, m)
 	held.Detail = fmt.Sprintf("profile %s is locked by a process that holds no lease", r.ProfileID)
 	if u, err := profiledir.FindUser(path); err == nil && u != nil {
 		held.Detail = fmt.Sprintf("profile %s is in use by %s, without a lease: close it", r.ProfileID, u)

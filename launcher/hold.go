@@ -30,12 +30,12 @@ func (l *Launcher) Hold(ctx context.Context, profileID string, h api.HoldRequest
 }
 
 // outdated refuses a person who saw another token than the record's.
-func (l *Launcher) outdated(ctx context.Context, r lease.Record, m api.Manifest) error {
+func (g *grants) outdated(ctx context.Context, r lease.Record, m api.Manifest) error {
 	if m.ByHand == nil || m.ByHand.TokenSeen == r.Token {
 		return nil
 	}
 	if m.ByHand.TokenSeen == 0 {
 		return api.Invalid("lease_token", "want the token that the person saw: it is %d now", r.Token)
 	}
-	return l.announcer.Stale(ctx, r.ProfileID, r.SessionID, m.ByHand.TokenSeen, r.Token, "hold")
+	return g.announcer.Stale(ctx, r.ProfileID, r.SessionID, m.ByHand.TokenSeen, r.Token, "hold")
 }

@@ -98,11 +98,9 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Launcher owns the sessions of one host. It implements api.Service.
-type Launcher struct {
-	o       Options
-	metrics metrics
-
+// rooms are what the launcher's parts share.
+type rooms struct {
+	o         Options
 	jar       sessionfile.Jar
 	slots     *slots.Table
 	announcer *session.Announcer
@@ -111,6 +109,13 @@ type Launcher struct {
 	presence  *cluster.Presence
 	patrol    *cluster.Patrol
 	driver    *browser.Driver
+}
+
+// Launcher owns the sessions of one host. It implements api.Service.
+type Launcher struct {
+	*rooms
+	*grants   // who gets a profile
+	*profiles // what is told and set of profiles
 
 	ctx    context.Context // of everything the launcher runs by itself
 	cancel context.CancelFunc
@@ -129,7 +134,9 @@ func New(o Options) (*Launcher, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &Launcher{o: o, ctx: ctx, cancel: cancel, jar: sessionfile.NewJar(o.DataDir), metrics: newMetrics(o.Metrics)}
+	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir)}
+	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
+	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g}, ctx: ctx, cancel: cancel}
 	err := l.wire()
 	if err == nil {
 		l.version, err = browserVersion(ctx, o.Chrome, o.Headless)
@@ -232,14 +239,14 @@ func (l *Launcher) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if err := l.o.Ping(ctx); err != nil {
-		return l.problem(err)
+		return problem(err)
 	}
 	_, err := l.presence.Current()
 	return err
 }
 
 // problem turns an error of the layers below into a refusal.
-func (l *Launcher) problem(err error) error {
+func problem(err error) error {
 	var p *api.Problem
 	switch {
 	case err == nil:
@@ -314,4 +321,26 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 	defer l.mu.Unlock()
 	l.version = v
 	return v, nil
+}
+
+// shown completes a record by what is not stored: what its living session knows already,
+// the heartbeat of the launcher that the lease hangs on, and whether the directory of a
+// free profile is there and its browser warm.
+func (h *rooms) shown(r lease.Record) lease.Record {
+	s, other := h.sessions.ByID(r.SessionID), h.patrol.Other(r.LauncherID)
+	if s == nil || r.State != lease.Held {
+		if r.State == lease.Available && r.Home == h.o.ID {
+			_, missing := h.o.Root.Path(r.ProfileID)
+			if at, err := h.o.Root.Archived(r.ProfileID); err == nil && at != "" {
+				r.Reason = api.ReasonArchived
+			} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
+				r.Reason = api.ReasonRemoved
+			}
+			r.WarmSince = h.slots.WarmSince(r.ProfileID)
+		}
+		return r.Live(other)
+	}
+	r = s.Latest(r)
+	r.ExpiresAt = s.Show().ExpiresAt
+	return r
 }

@@ -13,19 +13,25 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/launcher/api"
-	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
+// profiles tells of profiles, sets what can be set, and makes, copies and puts aside
+// their directories.
+type profiles struct {
+	*rooms
+	grants *grants
+}
+
 // Profiles lists every profile that has a record or a directory here.
-func (l *Launcher) Profiles(ctx context.Context) ([]lease.Record, error) {
-	entries, err := l.o.Store.List(ctx)
+func (ps *profiles) Profiles(ctx context.Context) ([]lease.Record, error) {
+	entries, err := ps.o.Store.List(ctx)
 	if err != nil {
-		return nil, l.problem(err)
+		return nil, problem(err)
 	}
-	dirs, err := l.o.Root.List()
+	dirs, err := ps.o.Root.List()
 	if err != nil {
 		return nil, err
 	}
@@ -33,11 +39,11 @@ func (l *Launcher) Profiles(ctx context.Context) ([]lease.Record, error) {
 	known := map[string]bool{}
 	for _, e := range entries {
 		known[e.Record.ProfileID] = true
-		records = append(records, l.shown(e.Record).Public())
+		records = append(records, ps.shown(e.Record).Public())
 	}
 	for _, d := range dirs {
 		if !known[d] {
-			r, err := l.blank(d)
+			r, err := ps.blank(d)
 			if err != nil {
 				return nil, err
 			}
@@ -49,52 +55,30 @@ func (l *Launcher) Profiles(ctx context.Context) ([]lease.Record, error) {
 }
 
 // blank is the record of a profile that never had a lease.
-func (l *Launcher) blank(profile string) (lease.Record, error) {
-	floor, err := l.o.Root.Floor(profile)
+func (ps *profiles) blank(profile string) (lease.Record, error) {
+	floor, err := ps.o.Root.Floor(profile)
 	if err != nil {
 		return lease.Record{}, err
 	}
-	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: l.o.ID, Settings: lease.Settings{MaxActiveRuns: 1}}.Public(), nil
+	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: ps.o.ID, Settings: lease.Settings{MaxActiveRuns: 1}}.Public(), nil
 }
 
 // Profile returns the record of a profile.
-func (l *Launcher) Profile(ctx context.Context, profileID string) (lease.Record, error) {
+func (ps *profiles) Profile(ctx context.Context, profileID string) (lease.Record, error) {
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	entry, err := l.o.Store.Get(ctx, profileID)
+	entry, err := ps.o.Store.Get(ctx, profileID)
 	if err == nil {
-		return l.shown(entry.Record).Public(), nil
+		return ps.shown(entry.Record).Public(), nil
 	}
 	if !errors.Is(err, lease.ErrNotFound) {
-		return lease.Record{}, l.problem(err)
+		return lease.Record{}, problem(err)
 	}
-	if _, err := l.o.Root.Path(profileID); err != nil {
+	if _, err := ps.o.Root.Path(profileID); err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
 	}
-	return l.blank(profileID)
-}
-
-// shown completes a record by what is not stored: what its living session knows already,
-// the heartbeat of the launcher that the lease hangs on, and whether the directory of a
-// free profile is there and its browser warm.
-func (l *Launcher) shown(r lease.Record) lease.Record {
-	s, other := l.sessions.ByID(r.SessionID), l.patrol.Other(r.LauncherID)
-	if s == nil || r.State != lease.Held {
-		if r.State == lease.Available && r.Home == l.o.ID {
-			_, missing := l.o.Root.Path(r.ProfileID)
-			if at, err := l.o.Root.Archived(r.ProfileID); err == nil && at != "" {
-				r.Reason = api.ReasonArchived
-			} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
-				r.Reason = api.ReasonRemoved
-			}
-			r.WarmSince = l.slots.WarmSince(r.ProfileID)
-		}
-		return r.Live(other)
-	}
-	r = s.Latest(r)
-	r.ExpiresAt = s.Show().ExpiresAt
-	return r
+	return ps.blank(profileID)
 }
 
 // leastMemory is the lowest limit of a browser, in bytes: less than an empty one
@@ -106,51 +90,51 @@ const maxRuns = 64
 
 // PutProfile creates a profile or changes its settings. Account and proxy can be set once:
 // to change them would give the profile to another account.
-func (l *Launcher) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
+func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
 	if err := checkSettings(profileID, set); err != nil {
 		return lease.Record{}, err
 	}
-	if _, err := l.o.Root.Create(profileID); err != nil {
+	if _, err := ps.o.Root.Create(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	floor, err := l.o.Root.Floor(profileID)
+	floor, err := ps.o.Root.Floor(profileID)
 	if err != nil {
 		return lease.Record{}, err
 	}
-	if err := l.healFirst(ctx, profileID); err != nil {
-		return lease.Record{}, l.problem(err)
+	if err := ps.healFirst(ctx, profileID); err != nil {
+		return lease.Record{}, problem(err)
 	}
-	entry, err := lease.Change(ctx, l.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
+	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
 		r := e.Record
 		if r.State == "" {
-			r.State, r.Home, r.Token, r.MaxActiveRuns = lease.Available, l.o.ID, floor, 1
+			r.State, r.Home, r.Token, r.MaxActiveRuns = lease.Available, ps.o.ID, floor, 1
 		}
 		switch {
 		case set.Token != 0 && set.Token != r.Token:
-			return r, l.announcer.Stale(ctx, profileID, r.SessionID, set.Token, r.Token, "settings")
+			return r, ps.announcer.Stale(ctx, profileID, r.SessionID, set.Token, r.Token, "settings")
 		case set.Token == 0 && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: its settings change with the current lease_token only", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
-		case r.Home != "" && r.Home != l.o.ID:
-			return r, l.patrol.Home(r)
+		case r.Home != "" && r.Home != ps.o.ID:
+			return r, ps.patrol.Home(r)
 		case set.MaxActiveRuns != nil && *set.MaxActiveRuns != r.MaxActiveRuns && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: max_active_runs changes when nobody uses it", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
 		case set.AccountID != nil && r.AccountID != "" && *set.AccountID != r.AccountID:
 			return r, api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s for good", profileID, r.AccountID).With("account_id", r.AccountID)
 		}
-		if err := l.checkProxySetting(r, set.ProxyID); err != nil {
+		if err := ps.grants.checkProxySetting(r, set.ProxyID); err != nil {
 			return r, err
 		}
 		return applySettings(r, set), nil
 	})
 	if err != nil {
-		return lease.Record{}, l.problem(err)
+		return lease.Record{}, problem(err)
 	}
 	if set.KeepWarm != nil && !*set.KeepWarm {
-		l.slots.CoolProfile(profileID, slots.WarmSetting)
+		ps.slots.CoolProfile(profileID, slots.WarmSetting)
 	}
-	return l.shown(entry.Record).Public(), nil
+	return ps.shown(entry.Record).Public(), nil
 }
 
 // checkSettings refuses settings that are wrong by themselves.
@@ -226,28 +210,28 @@ func checkHarmless(list *[]string) error {
 
 // healFirst restores a record that the store forgot, before settings are written
 // over what it has.
-func (l *Launcher) healFirst(ctx context.Context, profileID string) error {
-	entry, err := l.o.Store.Get(ctx, profileID)
+func (ps *profiles) healFirst(ctx context.Context, profileID string) error {
+	entry, err := ps.o.Store.Get(ctx, profileID)
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return err
 	}
 	entry.Record.ProfileID = profileID
-	_, err = l.healed(ctx, entry)
+	_, err = ps.grants.healed(ctx, entry)
 	return err
 }
 
 // History returns the profile's events, oldest first, up to its state at least.
-func (l *Launcher) History(ctx context.Context, profileID string) ([]lease.Event, error) {
-	if _, err := l.Profile(ctx, profileID); err != nil {
+func (ps *profiles) History(ctx context.Context, profileID string) ([]lease.Event, error) {
+	if _, err := ps.Profile(ctx, profileID); err != nil {
 		return nil, err
 	}
-	entry, err := l.o.Store.Get(ctx, profileID) // before the stream: what it lacks then is still to come
+	entry, err := ps.o.Store.Get(ctx, profileID) // before the stream: what it lacks then is still to come
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
-		return nil, l.problem(err)
+		return nil, problem(err)
 	}
-	events, err := l.o.Store.History(ctx, profileID)
+	events, err := ps.o.Store.History(ctx, profileID)
 	if err != nil {
-		return nil, l.problem(err)
+		return nil, problem(err)
 	}
 	return withOutbox(events, entry.Record.Outbox), nil
 }
@@ -280,12 +264,12 @@ func accepted(manifests []evidence.Manifest, r lease.Record) []evidence.Manifest
 }
 
 // Evidence lists the profile's bundles, newest first.
-func (l *Launcher) Evidence(ctx context.Context, profileID string) ([]api.Bundle, error) {
-	record, err := l.Profile(ctx, profileID)
+func (ps *profiles) Evidence(ctx context.Context, profileID string) ([]api.Bundle, error) {
+	record, err := ps.Profile(ctx, profileID)
 	if err != nil {
 		return nil, err
 	}
-	manifests, err := l.o.Archive.List(ctx, profileID)
+	manifests, err := ps.o.Archive.List(ctx, profileID)
 	if err != nil {
 		return nil, err
 	}
@@ -314,14 +298,14 @@ func unknownEvidence(err error, evidenceID, part string) error {
 }
 
 // EvidenceManifest returns a bundle's manifest as it was sealed.
-func (l *Launcher) EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error) {
-	b, err := l.o.Archive.Manifest(ctx, evidenceID)
+func (ps *profiles) EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error) {
+	b, err := ps.o.Archive.Manifest(ctx, evidenceID)
 	return b, unknownEvidence(err, evidenceID, "")
 }
 
 // EvidencePart returns one part of a bundle, and its media type.
-func (l *Launcher) EvidencePart(ctx context.Context, evidenceID, part string) ([]byte, string, error) {
-	raw, err := l.o.Archive.Manifest(ctx, evidenceID)
+func (ps *profiles) EvidencePart(ctx context.Context, evidenceID, part string) ([]byte, string, error) {
+	raw, err := ps.o.Archive.Manifest(ctx, evidenceID)
 	if err != nil {
 		return nil, "", unknownEvidence(err, evidenceID, part)
 	}
@@ -331,7 +315,7 @@ func (l *Launcher) EvidencePart(ctx context.Context, evidenceID, part string) ([
 	}
 	for _, p := range m.Parts {
 		if p.Name == part && p.Missing == "" {
-			b, err := l.o.Archive.Part(ctx, evidenceID, part)
+			b, err := ps.o.Archive.Part(ctx, evidenceID, part)
 			return b, p.MediaType, unknownEvidence(err, evidenceID, part)
 		}
 	}
@@ -339,8 +323,8 @@ func (l *Launcher) EvidencePart(ctx context.Context, evidenceID, part string) ([
 }
 
 // Review applies a person's decision to a profile in manual review.
-func (l *Launcher) Review(ctx context.Context, profileID string, req api.ReviewRequest) (lease.Record, error) {
-	if _, err := l.Profile(ctx, profileID); err != nil {
+func (ps *profiles) Review(ctx context.Context, profileID string, req api.ReviewRequest) (lease.Record, error) {
+	if _, err := ps.Profile(ctx, profileID); err != nil {
 		return lease.Record{}, err
 	}
 	switch {
@@ -349,30 +333,30 @@ func (l *Launcher) Review(ctx context.Context, profileID string, req api.ReviewR
 	case req.Reviewer == "":
 		return lease.Record{}, api.Invalid("reviewer", "want the name of who decides")
 	}
-	entry, err := lease.Change(ctx, l.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
+	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
 		if e.Record.State != lease.ManualReview {
 			return e.Record, api.Refuse(api.CodeNotInReview, "profile %s is %s, not in manual_review", profileID, e.Record.State).With("state", e.Record.State)
 		}
 		return e.Record.Reviewed(lease.Review{
 			Decision: req.Decision, Reviewer: req.Reviewer, Note: req.Note, TokenSeen: req.Token,
-		}, l.o.Cooldown, time.Now())
+		}, ps.o.Cooldown, time.Now())
 	})
 	var fenced *lease.FencedError
 	if errors.As(err, &fenced) {
-		return lease.Record{}, l.announcer.Stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
+		return lease.Record{}, ps.announcer.Stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
 	}
 	if err != nil {
-		return lease.Record{}, l.problem(err)
+		return lease.Record{}, problem(err)
 	}
-	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Msg("reviewed")
-	l.slots.Wake()
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Msg("reviewed")
+	ps.slots.Wake()
 	return entry.Record.Public(), nil
 }
 
 // Inspection returns what the profile's last recovery found.
-func (l *Launcher) Inspection(ctx context.Context, profileID string) (api.Inspection, error) {
-	if _, err := l.Profile(ctx, profileID); err != nil {
+func (ps *profiles) Inspection(ctx context.Context, profileID string) (api.Inspection, error) {
+	if _, err := ps.Profile(ctx, profileID); err != nil {
 		return api.Inspection{}, err
 	}
-	return l.recoverer.Inspection(profileID)
+	return ps.recoverer.Inspection(profileID)
 }

@@ -17,7 +17,7 @@ const proxyCheckTimeout = 10 * time.Second
 
 // labels says that no proxies are configured. Proxy ids are mere labels then, of something
 // that is arranged elsewhere, and only compared.
-func (l *Launcher) labels() bool { return l.o.Proxies == nil }
+func (g *grants) labels() bool { return g.o.Proxies == nil }
 
 // proxyRefusal refuses a task whose proxy is not the profile's. Only the first grant ever
 // takes a proxy, as opposed to a label, from the manifest: a task does not move an account
@@ -37,8 +37,8 @@ func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
 
 // chooseProxy finds the proxy of the browser that is to be started, and connects to it
 // once, since nothing is granted without it. It is nil where the profile has none.
-func (l *Launcher) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest, path string) (*proxies.Proxy, error) {
-	if l.labels() {
+func (g *grants) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest, path string) (*proxies.Proxy, error) {
+	if g.labels() {
 		return nil, proxyForgotten(r, path)
 	}
 	id := r.ProxyID
@@ -48,10 +48,10 @@ func (l *Launcher) chooseProxy(ctx context.Context, r lease.Record, m api.Manife
 	if id == "" {
 		return nil, nil
 	}
-	p := l.o.Proxies.Find(id)
+	p := g.o.Proxies.Find(id)
 	switch {
 	case p == nil && r.ProxyID == "":
-		return nil, l.unknownProxy(id)
+		return nil, g.unknownProxy(id)
 	case p == nil:
 		return nil, api.Refuse(api.CodeBrowserStartFailed, "profile %s is mapped to proxy %s, which the configuration does not have: add it to the file of --proxies; without its proxy the profile is not opened", r.ProfileID, id).
 			With("proxy_id", id)
@@ -76,25 +76,25 @@ func proxyForgotten(r lease.Record, path string) error {
 		With("proxy_id", was)
 }
 
-func (l *Launcher) unknownProxy(id string) *api.Problem {
+func (g *grants) unknownProxy(id string) *api.Problem {
 	known := "it has none"
-	if ids := l.o.Proxies.IDs(); len(ids) > 0 {
+	if ids := g.o.Proxies.IDs(); len(ids) > 0 {
 		known = "it has " + strings.Join(ids[:min(len(ids), 20)], ", ")
 	}
 	return api.Invalid("proxy_id", "the configuration has no proxy %q: %s (--proxies)", id, known)
 }
 
 // checkProxySetting refuses a proxy that a profile cannot be given.
-func (l *Launcher) checkProxySetting(r lease.Record, set *string) error {
+func (g *grants) checkProxySetting(r lease.Record, set *string) error {
 	switch {
 	case set == nil || *set == r.ProxyID:
 		return nil
 	case r.ProxyID != "":
 		return api.Refuse(api.CodeProxyChanged, "profile %s is mapped to proxy %s for good", r.ProfileID, r.ProxyID).With("proxy_id", r.ProxyID)
-	case l.labels():
+	case g.labels():
 		return nil
-	case l.o.Proxies.Find(*set) == nil:
-		return l.unknownProxy(*set)
+	case g.o.Proxies.Find(*set) == nil:
+		return g.unknownProxy(*set)
 	case !slices.Contains([]lease.State{lease.Available, ""}, r.State):
 		return api.Refuse(api.CodeConflict, "profile %s is %s: its proxy is set when nobody uses it", r.ProfileID, r.State).With("state", r.State)
 	}

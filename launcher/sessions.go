@@ -54,7 +54,7 @@ func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string) (api
 // writable finds the session for a write that carries a token.
 func (l *Launcher) writable(ctx context.Context, sessionID string, token lease.Token, write string) (*session.Session, error) {
 	s, err := l.sessions.ForWrite(ctx, sessionID, token, write)
-	return s, l.problem(err)
+	return s, problem(err)
 }
 
 // Heartbeat says that the worker lives.

@@ -25,7 +25,7 @@ func checkDir(profile, path string) error {
 }
 
 // ImportProfile makes a profile of a copy of a Chrome user-data-dir of this host.
-func (l *Launcher) ImportProfile(ctx context.Context, profileID string, req api.ProfileImport) (lease.Record, error) {
+func (ps *profiles) ImportProfile(ctx context.Context, profileID string, req api.ProfileImport) (lease.Record, error) {
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
@@ -36,20 +36,20 @@ func (l *Launcher) ImportProfile(ctx context.Context, profileID string, req api.
 	if err := profiledir.CheckMine(from); err != nil {
 		return lease.Record{}, api.Invalid("from", "%v", err)
 	}
-	return l.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, nil)
+	return ps.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, nil)
 }
 
 // CloneProfile makes another profile of a copy of one that nobody uses.
-func (l *Launcher) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+func (ps *profiles) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
 	if err := lease.CheckProfileID(req.To); err != nil {
 		return lease.Record{}, api.Invalid("to", "%v", err)
 	}
-	r, done, err := l.borrow(ctx, profileID)
+	r, done, err := ps.borrow(ctx, profileID)
 	if err != nil {
 		return lease.Record{}, err
 	}
 	defer done()
-	path, err := l.o.Root.Path(profileID)
+	path, err := ps.o.Root.Path(profileID)
 	if err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}
@@ -57,30 +57,30 @@ func (l *Launcher) CloneProfile(ctx context.Context, profileID string, req api.P
 		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
 		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
 	}
-	return l.copyProfile(ctx, req.To, path, "profile_id", set, func(lock *profiledir.Lock) error {
-		return errors.Join(lock.MarkClone(profileID), l.jar.Copy(profileID, req.To))
+	return ps.copyProfile(ctx, req.To, path, "profile_id", set, func(lock *profiledir.Lock) error {
+		return errors.Join(lock.MarkClone(profileID), ps.jar.Copy(profileID, req.To))
 	})
 }
 
 // RemoveClone deletes a profile that was made by cloning another and that nobody uses:
 // a person asked for it. Its record stays, so that its tokens only grow, and so does
 // its evidence.
-func (l *Launcher) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
-	r, done, err := l.borrow(ctx, profileID)
+func (ps *profiles) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
+	r, done, err := ps.borrow(ctx, profileID)
 	if err != nil {
 		return api.Removed{}, err
 	}
 	defer done()
 	if req.Token != r.Token {
-		return api.Removed{}, l.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
+		return api.Removed{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
 	}
-	lock, err := l.lockUnused(profileID)
+	lock, err := ps.lockUnused(profileID)
 	if err != nil {
 		return api.Removed{}, err
 	}
 	of, err := lock.RemoveClone()
 	if err == nil {
-		err = l.jar.Drop(profileID)
+		err = ps.jar.Drop(profileID)
 	}
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, profiledir.ErrNoClone) {
@@ -89,21 +89,21 @@ func (l *Launcher) RemoveClone(ctx context.Context, profileID string, req api.Pr
 	if err != nil {
 		return api.Removed{}, err
 	}
-	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Msg("clone removed")
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Msg("clone removed")
 	return api.Removed{ProfileID: profileID, CloneOf: of, At: time.Now().UTC()}, nil
 }
 
 // ArchiveProfile puts a profile that nobody uses aside.
-func (l *Launcher) ArchiveProfile(ctx context.Context, profileID string, req api.ProfileArchive) (api.Archived, error) {
-	r, done, err := l.borrow(ctx, profileID)
+func (ps *profiles) ArchiveProfile(ctx context.Context, profileID string, req api.ProfileArchive) (api.Archived, error) {
+	r, done, err := ps.borrow(ctx, profileID)
 	if err != nil {
 		return api.Archived{}, err
 	}
 	defer done()
 	if req.Token != 0 && req.Token != r.Token {
-		return api.Archived{}, l.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
+		return api.Archived{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
 	}
-	lock, err := l.lockUnused(profileID)
+	lock, err := ps.lockUnused(profileID)
 	if err != nil {
 		return api.Archived{}, err
 	}
@@ -115,21 +115,21 @@ func (l *Launcher) ArchiveProfile(ctx context.Context, profileID string, req api
 	if err != nil {
 		return api.Archived{}, err
 	}
-	l.o.Log.Info().Str("profile", profileID).Str("path", at).Msg("profile archived")
+	ps.o.Log.Info().Str("profile", profileID).Str("path", at).Msg("profile archived")
 	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
 }
 
 // borrow occupies a profile that nobody uses, until done is called, and returns its record.
 // Nobody is granted the profile meanwhile, since its home is here.
-func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record, done func(), _ error) {
-	r, err := l.Profile(ctx, profileID)
+func (ps *profiles) borrow(ctx context.Context, profileID string) (_ lease.Record, done func(), _ error) {
+	r, err := ps.Profile(ctx, profileID)
 	if err != nil {
 		return r, nil, err
 	}
 	free := func(r lease.Record) error {
 		switch {
-		case r.Home != "" && r.Home != l.o.ID:
-			return l.patrol.Home(r)
+		case r.Home != "" && r.Home != ps.o.ID:
+			return ps.patrol.Home(r)
 		case r.State != lease.Available:
 			return api.Refuse(api.CodeConflict, "profile %s is %s: want one that nobody uses", profileID, r.State).With("state", r.State).
 				With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
@@ -139,13 +139,13 @@ func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record
 	if err := free(r); err != nil {
 		return r, nil, err
 	}
-	slot := l.slots.OccupyCold(profileID)
+	slot := ps.slots.OccupyCold(profileID)
 	if slot == nil {
-		return r, nil, l.busyHere(r, api.Manifest{ProfileID: profileID})
+		return r, nil, ps.grants.busyHere(r, api.Manifest{ProfileID: profileID})
 	}
 	done = slot.Vacate
 	// It may have been granted, and be over again, meanwhile.
-	if r, err = l.Profile(ctx, profileID); err == nil {
+	if r, err = ps.Profile(ctx, profileID); err == nil {
 		err = free(r)
 	}
 	if err != nil {
@@ -156,19 +156,19 @@ func (l *Launcher) borrow(ctx context.Context, profileID string) (_ lease.Record
 }
 
 // lockUnused takes the lock of a profile, which no browser may use.
-func (l *Launcher) lockUnused(profileID string) (*profiledir.Lock, error) {
-	lock, err := l.o.Root.Lock(profileID)
+func (ps *profiles) lockUnused(profileID string) (*profiledir.Lock, error) {
+	lock, err := ps.o.Root.Lock(profileID)
 	if err != nil {
-		return nil, l.lockProblem(err, lease.Record{ProfileID: profileID}, api.Manifest{}, filepath.Join(l.o.Root.Dir(), profileID))
+		return nil, ps.grants.lockProblem(err, lease.Record{ProfileID: profileID}, api.Manifest{}, filepath.Join(ps.o.Root.Dir(), profileID))
 	}
-	if p := l.inUse(profileID, filepath.Join(l.o.Root.Dir(), profileID)); p != nil {
+	if p := ps.inUse(profileID, filepath.Join(ps.o.Root.Dir(), profileID)); p != nil {
 		return nil, errors.Join(p, lock.Unlock())
 	}
 	return lock, nil
 }
 
 // inUse names a browser that has the directory open without a lease.
-func (l *Launcher) inUse(profileID, path string) *api.Problem {
+func (ps *profiles) inUse(profileID, path string) *api.Problem {
 	u, err := profiledir.FindUser(path)
 	if err != nil {
 		return api.Refuse(api.CodeConflict, "%v", err).With("profile_id", profileID)
@@ -182,8 +182,8 @@ func (l *Launcher) inUse(profileID, path string) *api.Problem {
 
 // copyProfile makes a new profile of a directory. field is the member of the request that
 // names the directory; after is called before anybody can have the profile.
-func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, after func(*profiledir.Lock) error) (_ lease.Record, err error) {
-	if err := l.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
+func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, after func(*profiledir.Lock) error) (_ lease.Record, err error) {
+	if err := ps.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
 		return lease.Record{}, err
 	}
 	if u, err := profiledir.FindUser(from); err != nil || u != nil {
@@ -196,17 +196,17 @@ func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field strin
 	if err != nil {
 		return lease.Record{}, api.Invalid(field, "%v", err)
 	}
-	if free, err := slots.FreeDisk(l.o.Root.Dir()); err == nil && free < size+l.o.MinFreeDisk {
+	if free, err := slots.FreeDisk(ps.o.Root.Dir()); err == nil && free < size+ps.o.MinFreeDisk {
 		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
-			humanize.IBytes(size), l.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(l.o.MinFreeDisk)).
-			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", l.o.MinFreeDisk+size)
+			humanize.IBytes(size), ps.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ps.o.MinFreeDisk)).
+			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ps.o.MinFreeDisk+size)
 	}
-	slot := l.slots.OccupyCold(profileID)
+	slot := ps.slots.OccupyCold(profileID)
 	if slot == nil {
-		return lease.Record{}, l.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
+		return lease.Record{}, ps.grants.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
 	}
 	defer slot.Vacate()
-	lock, err := l.lockUnused(profileID)
+	lock, err := ps.lockUnused(profileID)
 	if err != nil {
 		return lease.Record{}, err
 	}
@@ -223,12 +223,12 @@ func (l *Launcher) copyProfile(ctx context.Context, profileID, from, field strin
 	}
 	var r lease.Record
 	if err == nil {
-		r, err = l.PutProfile(ctx, profileID, set)
+		r, err = ps.PutProfile(ctx, profileID, set)
 	}
 	if err != nil {
 		// Its record is not as asked for: nobody may get it.
 		return lease.Record{}, errors.Join(err, lock.Withdraw())
 	}
-	l.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Msg("profile copied")
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Msg("profile copied")
 	return r, nil
 }

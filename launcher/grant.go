@@ -65,6 +65,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 		return nil, &abandonedError{s, err}
 	}
 	// 9. Serve.
+	s.Begin()
 	g.sessions.Enter(s)
 	return s, nil
 }

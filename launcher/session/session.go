@@ -240,6 +240,12 @@ func (s *Session) seenAt() time.Time {
 // beat notes a sign of life.
 func (s *Session) beat() { s.update(func(f *facts) { f.seenAt = time.Now() }) }
 
+// Begin starts the clocks of a session that is about to serve: how long its browser took
+// to start does not count against the worker.
+func (s *Session) Begin() {
+	s.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
+}
+
 // update states facts, and lets run look at them.
 func (s *Session) update(change func(*facts)) {
 	s.mu.Lock()

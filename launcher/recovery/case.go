@@ -194,10 +194,10 @@ func (s *steps) close() error {
 func (s *steps) closeInOrder() bool {
 	switch {
 	case !s.sealed():
-		s.recoverBecause(api.ReasonNoEvidence)
+		s.recoverBecause(api.ReasonNoEvidence, nil)
 		return false
 	case len(s.Lost) > 0:
-		s.recoverBecause(api.ReasonRunLost)
+		s.recoverBecause(api.ReasonRunLost, nil)
 		return false
 	}
 	if s.LeaveOpen != nil && s.LeaveOpen() {
@@ -206,19 +206,23 @@ func (s *steps) closeInOrder() bool {
 	}
 	err := s.close()
 	if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {
-		s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
-		s.recoverBecause(api.ReasonNotClosed)
+		if !s.NeverServed {
+			s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
+		}
+		s.recoverBecause(api.ReasonNotClosed, err)
 		return false
 	}
 	return true
 }
 
 // recoverBecause names why a proper end becomes a recovery. A start that failed keeps
-// that reason.
-func (s *steps) recoverBecause(reason string) {
-	if !s.NeverServed {
-		s.File.Reason = reason
+// that reason; problem is what its browser's end met, if anything.
+func (s *steps) recoverBecause(reason string, problem error) {
+	if s.NeverServed {
+		s.Log.Error().Err(problem).Msg("the browser that did not start is not proved gone, or its evidence is not stored: the profile goes through recovery")
+		return
 	}
+	s.File.Reason = reason
 }
 
 // release makes the transition of a worker's proper end.

@@ -23,7 +23,8 @@ const (
 )
 
 // noteCookies keeps what a person's browser would take with it.
-func (s *Session) noteCookies() {
+func (v *serving) noteCookies() {
+	s := v.s
 	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
 	defer cancel()
 	if err := s.h.o.Jar.Note(ctx, s.browser.Monitor().Observer(), s.profile); err != nil {
@@ -33,7 +34,8 @@ func (s *Session) noteCookies() {
 
 // quitInOrder tells whether a browser that is gone was closed by the person who used it,
 // and keeps its session cookies.
-func (s *Session) quitInOrder() bool {
+func (v *serving) quitInOrder() bool {
+	s := v.s
 	if !s.policy.byHand {
 		return false
 	}

@@ -3,7 +3,6 @@ package session
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -190,7 +189,7 @@ func (s *Session) Connect(ctx context.Context, targetID string) (api.Connection,
 	if err := s.Fence().Check(); err != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is over: %v", s.id, err).With("session_id", s.id)
 	}
-	conn, err := s.browser.Mux().Connect(ctx, targetID, s.Fence(), handler{s})
+	conn, err := s.browser.Mux().Connect(ctx, targetID, s.Fence(), handler{leaseDomain{s}})
 	if err != nil {
 		var refused *cdpproxy.Error
 		if errors.As(err, &refused) && targetID != "" {
@@ -272,12 +271,7 @@ const keepOpenTimeout = 2 * time.Second
 
 // handler answers what a session's connections do not pass on to the browser. It
 // implements cdpproxy.Handler.
-type handler struct{ s *Session }
-
-// Lease answers the Lease domain.
-func (h handler) Lease(ctx context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
-	return h.s.domain(ctx, method, params)
-}
+type handler struct{ leaseDomain }
 
 // ClosingPage is told that the worker closes a page.
 func (h handler) ClosingPage() { h.s.PageCloses() }

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"os"
 	"time"
 
 	"leasehold/cdpproxy"
@@ -13,6 +14,7 @@ import (
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -25,79 +27,89 @@ const (
 
 var errSessionOver = errors.New("the session is over")
 
-// finish carries out the end of a session: in order, or through recovery.
-func (s *Session) finish(r ruling, bundle *evidence.Bundle) {
-	s.log.Info().Str("reason", r.reason).Bool("in_order", r.verdict == endInOrder).Msg("session ends")
+// ending carries out the end of one session. One goroutine uses it.
+type ending struct {
+	s *Session
+	ruling
+	// bundle is what was captured when the worker was lost; nil: nothing was.
+	bundle *evidence.Bundle
+}
+
+// finish ends the session: in order, or through recovery.
+func (e *ending) finish() {
+	s := e.s
+	s.log.Info().Str("reason", e.reason).Bool("in_order", e.verdict == endInOrder).Msg("session ends")
 	s.mu.Lock()
-	s.file.Reason = r.reason
+	s.file.Reason = e.reason
 	s.mu.Unlock()
 	if err := s.persist(); err != nil {
 		s.log.Error().Err(err).Msg("session file not written")
 	}
-	if bundle != nil && r.verdict == endInOrder { // it says that the worker was lost
-		if err := bundle.Discard(); err != nil {
+	if e.bundle != nil && e.verdict == endInOrder { // it says that the worker was lost
+		if err := e.bundle.Discard(); err != nil {
 			s.log.Warn().Err(err).Msg("unused evidence not removed")
 		}
-		bundle = nil
+		e.bundle = nil
 	}
-	c := s.caseOf(r, bundle)
-	code, reason := s.closeCode(r)
-	cause := s.lossCause(reason)
+	c := e.recoveryCase()
+	code, reason := e.closeCode()
+	cause := e.lossCause(reason)
 	last := s.slot.Leave(s)
 	switch {
 	case !last:
 		c.Goal, c.DetachClients = recovery.EndRun, s.clients.Detach
-	case r.verdict == endInOrder:
+	case e.verdict == endInOrder:
 		s.h.metrics.ends.WithLabelValues("released").Inc()
 		c.Goal, cause = recovery.Release, errSessionOver
 	default:
 		s.h.metrics.ends.WithLabelValues("recovered").Inc()
 	}
-	s.cutOff(cause, code, reason)
+	e.cutOff(cause, code, reason)
 	ended, err := s.h.o.Recoverer.Run(c)
 	how := ended.How
 	if err != nil {
 		s.log.Error().Err(err).Msg("the session's end is not complete: it is tried again")
-		how = "ended, and its recovery goes on: " + r.reason
+		how = "ended, and its recovery goes on: " + e.reason
 	}
-	f := s.endedAs(ended)
+	f := e.takeIn(ended)
 	if ended.Lost {
-		s.slot.Lose(sessionfile.LostRun{File: f, Journal: s.journal.Entries()})
+		s.slot.Lose(sessionfile.LostRun{File: f, Journal: s.recording.entries()})
 	}
-	s.pictures.forget(r.verdict == endInOrder && f.Evidence.EvidenceID != "")
-	s.retire(how, last, ended.LeftOpen)
+	s.pictures.forget(e.verdict == endInOrder && f.Evidence.EvidenceID != "")
+	e.retire(how, last, ended.LeftOpen)
 }
 
-// endedAs takes what was done at the end into the session's file, and returns that.
-func (s *Session) endedAs(e recovery.Ended) sessionfile.File {
+// takeIn takes what was done at the end into the session's file, and returns that.
+func (e *ending) takeIn(done recovery.Ended) sessionfile.File {
+	s := e.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.file.Reason, s.file.Evidence, s.file.CloseMethod = e.File.Reason, e.File.Evidence, e.File.CloseMethod
-	s.file.InOrder, s.file.Outcome = e.File.InOrder, e.File.Outcome
+	s.file.Reason, s.file.Evidence, s.file.CloseMethod = done.File.Reason, done.File.Evidence, done.File.CloseMethod
+	s.file.InOrder, s.file.Outcome = done.File.InOrder, done.File.Outcome
 	return s.file
 }
 
-// caseOf is the end of the session as it is now. bundle is what was captured at the
-// loss; nil: nothing was.
-func (s *Session) caseOf(r ruling, bundle *evidence.Bundle) recovery.Case {
+// recoveryCase is the end of the session as it is now.
+func (e *ending) recoveryCase() recovery.Case {
+	s := e.s
 	s.mu.Lock()
 	f := s.file
 	s.mu.Unlock()
-	inOrder := r.verdict == endInOrder
+	inOrder := e.verdict == endInOrder
 	if f.Outcome = ""; inOrder {
-		f.Outcome = r.outcome
+		f.Outcome = e.outcome
 	}
 	return recovery.Case{
 		File: f, Profile: s.profile, Path: s.path, Lock: s.slot.Lock(), Browser: s.browser, Keep: Keeping(s.h.o.Jar, s.manifest),
-		Journal: s.journal.Entries, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
+		Journal: s.recording.entries, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
 		Bundle: func() *evidence.Bundle {
-			if bundle == nil {
-				bundle = s.capture(r.reason, f.Outcome)
+			if e.bundle == nil {
+				e.bundle = s.capture(e.reason, f.Outcome)
 			}
 			if !inOrder {
-				bundle.SetPictures(s.pictures.kept)
+				e.bundle.SetPictures(s.pictures.kept)
 			}
-			return bundle
+			return e.bundle
 		},
 		Sealed: func(sealed sessionfile.File) error {
 			s.mu.Lock()
@@ -109,7 +121,7 @@ func (s *Session) caseOf(r ruling, bundle *evidence.Bundle) recovery.Case {
 			return nil
 		},
 		StopRenewing: s.holding.Stop,
-		LeaveOpen:    s.staysWarm,
+		LeaveOpen:    e.staysWarm,
 	}
 }
 
@@ -128,14 +140,15 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	seen := s.facts.seenAt
 	s.mu.Unlock()
 	return s.h.o.Recoverer.Capture(recovery.Capture{
-		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: seen, Journal: s.journal.Entries(),
+		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: seen, Journal: s.recording.entries(),
 		Commands: s.clients.sent(), Browser: s.browser, Shared: s.slot.Shared(s),
 	}, s.log)
 }
 
 // cutOff shuts the fence and ends every connection with the code. When it returns, no
 // message of the worker can reach the browser any more.
-func (s *Session) cutOff(cause error, code int, reason string) {
+func (e *ending) cutOff(cause error, code int, reason string) {
+	s := e.s
 	s.Fence().Shut(cause)
 	s.browser.LimitWrites(cutTimeout)
 	for _, c := range s.clients.connected() {
@@ -150,76 +163,79 @@ func (s *Session) cutOff(cause error, code int, reason string) {
 }
 
 // lossCause is what the fence is shut with.
-func (s *Session) lossCause(reason string) error {
-	if cause := context.Cause(s.holding.Context()); cause != nil {
+func (e *ending) lossCause(reason string) error {
+	if cause := context.Cause(e.s.holding.Context()); cause != nil {
 		return cause
 	}
 	return errors.New(reason)
 }
 
 // closeCode is what connections that are still open are told.
-func (s *Session) closeCode(r ruling) (int, string) {
+func (e *ending) closeCode() (int, string) {
+	s := e.s
 	var fenced *lease.FencedError
 	cause := context.Cause(s.holding.Context())
 	switch {
-	case r.verdict == endInOrder:
-		return cdpproxy.CloseNormal, "the session ended: " + r.reason
+	case e.verdict == endInOrder:
+		return cdpproxy.CloseNormal, "the session ended: " + e.reason
 	case errors.As(cause, &fenced) && fenced.Current > fenced.Token:
 		return cdpproxy.CloseFenced, fenced.Error()
 	case cause != nil:
 		return cdpproxy.CloseExpired, cause.Error()
-	case r.reason == api.ReasonBrowserCrashed:
+	case e.reason == api.ReasonBrowserCrashed:
 		select { // the pipe ends before the process can be asked how
 		case <-s.browser.Exited():
 		case <-time.After(exitTimeout):
 		}
 		return cdpproxy.CloseCrashed, "the browser crashed: " + s.browser.ExitStatus()
-	case r.reason == api.ReasonBrowserHangs, r.reason == api.ReasonBrowserMemory:
+	case e.reason == api.ReasonBrowserHangs, e.reason == api.ReasonBrowserMemory:
 		return cdpproxy.CloseCrashed, s.browser.Failure().Detail
-	case r.reason == api.ReasonShutdown:
+	case e.reason == api.ReasonShutdown:
 		return cdpproxy.CloseShuttingDown, "the launcher is shutting down"
 	default:
-		return cdpproxy.CloseQuarantined, "profile quarantined: " + r.reason
+		return cdpproxy.CloseQuarantined, "profile quarantined: " + e.reason
 	}
 }
 
 // leave ends the session here, and leaves its browser: the next launcher finds the lease
 // held, the browser alive and its lock taken, and goes on with the session, or recovers
 // it.
-func (s *Session) leave(bundle *evidence.Bundle) {
-	s.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
+func (e *ending) leave() {
+	s := e.s
+	e.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
 	s.holding.Stop()
 	var err error
-	if bundle != nil {
-		err = bundle.Discard()
+	if e.bundle != nil {
+		err = e.bundle.Discard()
 	}
 	last := s.slot.Leave(s)
 	if last {
 		err = errors.Join(err, s.browser.Detach())
 	}
-	err = errors.Join(err, s.persist(), s.journal.Close())
+	err = errors.Join(err, s.persist(), s.recording.close())
 	if last {
 		err = errors.Join(err, s.slot.Lock().Unlock())
 	}
 	if err != nil {
 		s.log.Error().Err(err).Msg("session not left cleanly")
 	}
-	s.gone(last, false)
+	e.gone(last, false)
 	s.log.Info().Msg("browser left for the next launcher")
 }
 
 // retire closes the session's files, and takes it out of the living ones. warm says that
 // the browser stays open for the next task.
-func (s *Session) retire(how string, last, warm bool) {
+func (e *ending) retire(how string, last, warm bool) {
+	s := e.s
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: how})
 	s.holding.Stop()
 	s.mu.Lock()
 	s.over = true
-	ending := s.file
+	file := s.file
 	s.mu.Unlock()
-	s.h.DropNotedCookies(ending, s.log)
+	s.h.DropNotedCookies(file, s.log)
 	s.clients.Detach() // of a connection that ended late
-	err := s.journal.Close()
+	err := s.recording.close()
 	if last && !warm {
 		err = errors.Join(err, s.slot.Lock().Unlock())
 	}
@@ -239,12 +255,13 @@ func (s *Session) retire(how string, last, warm bool) {
 			s.log.Warn().Err(err).Msg("crash dumps are not bounded")
 		}
 	}
-	s.gone(last, warm)
+	e.gone(last, warm)
 	s.log.Info().Str("how", how).Msg("session over")
 }
 
 // gone takes the session out of the living ones, and gives the profile up with the last.
-func (s *Session) gone(last, warm bool) {
+func (e *ending) gone(last, warm bool) {
+	s := e.s
 	s.h.leave(s)
 	switch {
 	case warm:
@@ -254,26 +271,67 @@ func (s *Session) gone(last, warm bool) {
 	}
 }
 
+// clearTimeout bounds how long a session's pages may take to close.
+const clearTimeout = 5 * time.Second
+
+// staysWarm leaves the browser of a session that ends in order open, as the next task may
+// have it, or tells that it is to be closed. The evidence is stored, the fence shut.
+func (e *ending) staysWarm() bool {
+	s := e.s
+	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
+	defer cancel()
+	keep := slots.KeepWarm{
+		Manifest: s.manifest.KeepWarm, Profile: s.granted.KeepWarm, Cookies: s.manifest.SessionCookies, Started: s.slot.Fit() != nil,
+	}
+	if now, err := s.h.o.Store.Get(ctx, s.profile); err == nil {
+		keep.Profile = now.Record.KeepWarm // it may have been changed meanwhile
+	}
+	if why := s.h.o.Slots.Against(keep, s.path); why != "" {
+		s.log.Debug().Str("why", why).Msg("the browser does not stay warm")
+		return false
+	}
+	begun := time.Now()
+	m := s.browser.Monitor()
+	err := m.Clear(ctx, s.clients)
+	if err == nil {
+		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence
+	}
+	if err == nil {
+		// A browser that crashes while nobody uses it may not cost a login.
+		err = s.h.o.Jar.KeepAll(ctx, m.Observer(), s.profile)
+	}
+	if err != nil {
+		s.log.Warn().AnErr("problem", errors.Join(err, s.h.o.Jar.Drop(s.profile))).Msg("the browser cannot be handed on: it is closed")
+		return false
+	}
+	s.browser.LimitWrites(0)
+	s.log.Info().Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("browser stays open for the next task")
+	return true
+}
+
 // Abandon undoes a grant whose session could not begin to serve, because of cause: the
 // session ends as any other, with what Chrome said as evidence. It returns what the
 // caller is told.
 func (s *Session) Abandon(cause error) error {
+	e := &ending{s: s, ruling: ruling{verdict: endInOrder, reason: api.ReasonStartFailed}}
+	return e.abandon(cause)
+}
+
+func (e *ending) abandon(cause error) error {
+	s := e.s
 	s.log.Error().Err(cause).Msg("browser not started")
 	p := api.Refuse(api.CodeBrowserStartFailed, "%v", cause)
 	var start *chrome.StartError
 	if errors.As(cause, &start) {
 		p = p.With("output", start.Output)
 	}
-	if s.journal == nil {
-		var err error
-		if s.journal, err = checkpoint.Open(s.h.o.Files.Journal(s.id)); err != nil {
-			s.holding.Stop()
-			return errors.Join(p, err, s.slot.Lock().Unlock())
-		}
+	if err := s.recording.open(); err != nil {
+		s.holding.Stop()
+		return errors.Join(p, err, s.slot.Lock().Unlock())
 	}
 	s.Fence().Shut(cause)
 	s.slot.HandOver() // a warm browser is the session's to close
-	c := s.caseOf(ruling{verdict: endInOrder, reason: api.ReasonStartFailed}, nil)
+	c := e.recoveryCase()
 	c.Goal, c.NeverServed, c.LeaveOpen = recovery.Release, true, nil
 	c.File.Reason = api.ReasonStartFailed
 	if c.Browser == nil {
@@ -283,7 +341,7 @@ func (s *Session) Abandon(cause error) error {
 	if err != nil {
 		s.log.Error().Err(err).Msg("lease not released: it is recovered later")
 	}
-	if err := errors.Join(s.abandoned(ended), s.slot.Lock().Unlock()); err != nil {
+	if err := errors.Join(e.neverServed(ended), s.slot.Lock().Unlock()); err != nil {
 		s.log.Error().Err(err).Msg("session not cleaned up")
 	}
 	return p
@@ -291,28 +349,32 @@ func (s *Session) Abandon(cause error) error {
 
 // AbandonRun is Abandon for a run that wanted to join others, who go on.
 func (s *Session) AbandonRun(cause error) {
+	e := &ending{s: s, ruling: ruling{verdict: endInOrder}}
+	e.abandonRun(cause)
+}
+
+func (e *ending) abandonRun(cause error) {
+	s := e.s
 	s.Fence().Shut(cause)
-	c := s.caseOf(ruling{verdict: endInOrder}, nil)
+	c := e.recoveryCase()
 	c.Goal, c.NeverServed, c.DetachClients = recovery.EndRun, true, s.clients.Detach
 	c.File.Reason, c.Bundle, c.Sealed = api.ReasonStartFailed, nil, nil // there is nothing of it to see
 	ended, err := s.h.o.Recoverer.Run(c)
 	ended.How = api.ReasonStartFailed
-	if err = errors.Join(err, s.abandoned(ended)); err != nil {
+	if err = errors.Join(err, e.neverServed(ended)); err != nil {
 		s.log.Error().Err(err).Msg("a run that did not begin is not taken back: the profile is recovered when the others end")
 	}
 }
 
-// abandoned closes the files of a session that never served.
-func (s *Session) abandoned(e recovery.Ended) error {
-	s.endedAs(e)
+// neverServed closes the files of a session that never served.
+func (e *ending) neverServed(done recovery.Ended) error {
+	s := e.s
+	e.takeIn(done)
 	s.mu.Lock()
-	s.file.Reason, s.file.Ended = api.ReasonStartFailed, e.How
+	s.file.Reason, s.file.Ended = api.ReasonStartFailed, done.How
 	f := s.file
 	s.mu.Unlock()
-	err := s.h.Remember(f)
-	if s.journal != nil {
-		err = errors.Join(err, s.journal.Close())
-	}
+	err := errors.Join(s.h.Remember(f), s.recording.close())
 	close(s.done)
 	return err
 }

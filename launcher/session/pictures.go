@@ -235,9 +235,9 @@ func (p *pictures) take(ctx context.Context) {
 	s.log.Debug().Str("evidence", picture.EvidenceID).Int("bytes", len(image)).Str("checkpoint", m.Checkpoint).Dur("took", time.Since(now)).Msg("picture stored")
 	named, err := json.Marshal(picture)
 	if err == nil {
-		err = s.record(checkpoint.Entry{Kind: checkpoint.KindPicture, Name: m.Checkpoint, Data: named})
+		err = s.recording.add(checkpoint.Entry{Kind: checkpoint.KindPicture, Name: m.Checkpoint, Data: named})
 	}
-	if err != nil { // record has said so
+	if err != nil { // recording has said so
 		p.drop(ctx, picture)
 		return
 	}

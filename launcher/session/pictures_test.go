@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -128,7 +127,7 @@ func TestPicturesGoOn(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, stop := journaled(t, c.entries)
-			s.pictures.begin(s.journal.Entries())
+			s.pictures.begin(s.recording.entries())
 			d := &s.pictures.demand
 			s.pictures.mu.Lock()
 			if _, due := d.due(); due || d.sensitive != c.sensitive || d.frames["a"] != c.framed || d.step != c.step {
@@ -151,13 +150,13 @@ func journaled(t *testing.T, entries []checkpoint.Entry) (s *Session, stop func(
 	}
 	var work sync.WaitGroup
 	table := slots.NewTable(ctx, &work, slots.Options{Root: root, Metrics: prometheus.NewRegistry()})
-	h, err := NewHost(ctx, &work, Options{PictureInterval: time.Second, Files: sessionfile.NewDir(t.TempDir()), Slots: table, Metrics: prometheus.NewRegistry()})
+	files := sessionfile.NewDir(t.TempDir())
+	h, err := NewHost(ctx, &work, Options{PictureInterval: time.Second, Files: files, Slots: table, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s = h.New(api.Manifest{}, lease.Record{SessionID: "ses_1"}, "/p", table.Occupy("p"), "")
-	path := filepath.Join(t.TempDir(), "journal")
-	before, err := checkpoint.Open(path)
+	before, err := checkpoint.Open(files.Journal("ses_1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,13 +168,13 @@ func journaled(t *testing.T, entries []checkpoint.Entry) (s *Session, stop func(
 	if err := before.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if s.journal, err = checkpoint.Open(path); err != nil {
+	if err := s.recording.open(); err != nil {
 		t.Fatal(err)
 	}
 	return s, func() {
 		cancel()
 		work.Wait()
-		if err := s.journal.Close(); err != nil {
+		if err := s.recording.close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -200,7 +199,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 			}
 			<-asked
 			time.Sleep(50 * time.Millisecond) // a slow disk
-			if err := s.record(entry); err != nil {
+			if err := s.recording.add(entry); err != nil {
 				t.Error(err)
 			}
 		})

@@ -65,6 +65,14 @@ type facts struct {
 	leaving     bool // the browser is left to the next launcher
 }
 
+// lastSeen is when the worker was last known to live.
+func (p policy) lastSeen(f facts, now time.Time) time.Time {
+	if p.byHand || f.connections > 0 && p.heartbeat == api.HeartbeatConnection {
+		return now
+	}
+	return f.seenAt
+}
+
 // verdict is what a session has to do now.
 type verdict int
 

@@ -175,7 +175,7 @@ func (h *Host) Enter(s *Session) {
 		s.update(h.drains)
 	}
 	h.metrics.sessions.Inc()
-	s.pictures.begin(s.journal.Entries())
+	s.pictures.begin(s.recording.entries())
 	h.work.Go(s.run)
 }
 

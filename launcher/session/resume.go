@@ -79,12 +79,12 @@ func (h *Host) Resume(t Takeover) (*Session, error) {
 		}
 	}
 	s.Hold(t.Keeper)
-	if s.journal, err = checkpoint.Open(h.o.Files.Journal(s.id)); err == nil {
-		if err = s.record(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionsOver}); err == nil {
+	if err = s.recording.open(); err == nil {
+		if err = s.recording.add(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionsOver}); err == nil {
 			err = errors.Join(t.Lock.Keep(s.granted), s.Fence().Check())
 		}
 		if err != nil {
-			err = errors.Join(err, s.journal.Close())
+			err = errors.Join(err, s.recording.close())
 		}
 	}
 	if err != nil {
@@ -92,15 +92,15 @@ func (h *Host) Resume(t Takeover) (*Session, error) {
 		s.holding.Stop()
 		return nil, err
 	}
-	s.takeBrowser(t)
+	t.handBrowser(s)
 	if err := s.openDedicated(); err != nil {
 		s.log.Warn().Err(err).Msg("the session's own port is gone")
 	}
 	return s, nil
 }
 
-// takeBrowser gives the session, and its slot, the browser of the earlier launcher.
-func (s *Session) takeBrowser(t Takeover) {
+// handBrowser gives the session, and its slot, the browser of the earlier launcher.
+func (t Takeover) handBrowser(s *Session) {
 	s.browser = t.Browser
 	t.Slot.Locked(t.Lock)
 	t.Slot.Opened(t.Browser, t.StartedFor, nil)

@@ -1,15 +1,12 @@
 package session
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint"
-	"leasehold/evidence"
-	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -38,14 +35,14 @@ type Session struct {
 
 	slot    *slots.Slot      // of the profile, which several runs may share
 	browser *browser.Browser // nil before it is started
-	journal *checkpoint.Journal
 	holding *lease.Holding
 
-	clients  *clients
-	pictures *pictures
+	recording *recording
+	clients   *clients
+	pictures  *pictures
 
 	// inherited says that the client sessions are those of an earlier launcher, whose
-	// worker has not come back yet. It is run's.
+	// worker has not come back yet. Once the session serves, only run uses it.
 	inherited bool
 
 	mu         sync.Mutex
@@ -73,6 +70,7 @@ func (h *Host) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot
 		},
 	}
 	s.log = h.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
+	s.recording = &recording{s: s}
 	s.clients = newClients(s.token, s.log)
 	s.pictures = newPictures(s, h.o.PictureInterval)
 	return s
@@ -158,62 +156,8 @@ func (s *Session) Expiring(left time.Duration) {
 	}
 }
 
-// openJournal opens the journal of a new session.
-func (s *Session) openJournal() error {
-	var err error
-	if s.journal, err = checkpoint.Open(s.h.o.Files.Journal(s.id)); err != nil {
-		return err
-	}
-	s.Note(checkpoint.Entry{Kind: checkpoint.KindStart, Name: s.manifest.TaskID, Text: s.manifest.WorkerID})
-	return nil
-}
-
 // Note puts what the launcher itself saw into the journal. An error is logged.
-func (s *Session) Note(e checkpoint.Entry) { _ = s.record(e) }
-
-// record puts an entry into the journal, and what the lease record shows of it into the
-// next renewal. An entry that could not be written counts as something that nobody saw.
-func (s *Session) record(e checkpoint.Entry) error {
-	e.At, e.Token = time.Now().UTC(), uint64(s.token)
-	task := s.task()
-	if e.Kind == checkpoint.KindFrame {
-		if !decision.SensitiveFrame(e.URL, e.Text, task) {
-			return nil // pages have them by the dozen
-		}
-		e.Sensitive, e.Text = true, ""
-	}
-	if e.URL != "" { // what makes it sensitive may not be stored
-		e.Sensitive = e.Sensitive || decision.SensitiveURL(e.URL, task)
-		e.URL = redact.URL(e.URL)
-	}
-	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
-	if _, err := s.journal.Append(e); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.over {
-			s.log.Error().Err(err).Msg("journal entry lost")
-			s.file.Unseen = true
-		}
-		return err
-	}
-	s.pictures.note(e)
-	var p lease.Progress
-	switch e.Kind {
-	case checkpoint.KindURL:
-		p.LastKnownURL = e.URL
-	case checkpoint.KindStep:
-		p.LastKnownStep = e.Name
-	case checkpoint.KindCheckpoint:
-		s.browser.Monitor().Checkpointed()
-		if e.Safe {
-			p.LastSafeCheckpoint = e.Name
-		}
-	default:
-		return nil
-	}
-	s.holding.Note(p)
-	return nil
-}
+func (s *Session) Note(e checkpoint.Entry) { _ = s.recording.add(e) }
 
 // task is what the manifest and the profile say of the task.
 func (s *Session) task() decision.Task { return recovery.TaskOf(s.manifest, s.granted) }
@@ -221,20 +165,11 @@ func (s *Session) task() decision.Task { return recovery.TaskOf(s.manifest, s.gr
 // Latest brings a record of the session up to what its journal knows, and shows when
 // its worker was last seen.
 func (s *Session) Latest(r lease.Record) lease.Record {
-	if s.journal != nil { // it began
-		r = recovery.Latest(r, s.journal.Entries())
-	}
-	r.HeartbeatAt = s.seenAt().UTC()
-	return r
-}
-
-func (s *Session) seenAt() time.Time {
+	r = s.recording.latest(r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.policy.byHand || s.facts.connections > 0 && s.policy.heartbeat == api.HeartbeatConnection {
-		return time.Now()
-	}
-	return s.facts.seenAt
+	r.HeartbeatAt = s.policy.lastSeen(s.facts, time.Now()).UTC()
+	return r
 }
 
 // beat notes a sign of life.
@@ -262,103 +197,4 @@ func (s *Session) Ending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ending
-}
-
-// run serves until the rules say that the session is over, and ends it.
-func (s *Session) run() {
-	defer close(s.done)
-	defer s.h.metrics.sessions.Dec()
-	r, bundle := s.serve()
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
-	s.pictures.end()
-	s.slot.EnterGate()
-	defer s.slot.LeaveGate()
-	if r.verdict == leave {
-		s.leave(bundle)
-		return
-	}
-	s.finish(r, bundle)
-}
-
-// serve waits for the end. Where the connection was lost before, it returns the bundle
-// that was captured at that moment.
-func (s *Session) serve() (ruling, *evidence.Bundle) {
-	var bundle *evidence.Bundle
-	var cookies <-chan time.Time
-	if s.policy.byHand {
-		s.noteCookies() // the person may close it at any time
-		ticker := time.NewTicker(cookiesEvery)
-		defer ticker.Stop()
-		cookies = ticker.C
-	}
-	for {
-		var f facts
-		now := time.Now()
-		ended := s.clients.snapshot(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			f = s.facts
-		})
-		r, next := s.policy.rule(f, now)
-		switch r.verdict {
-		case endInOrder, lose, leave:
-			return r, bundle
-		case interrupted:
-			if bundle == nil {
-				s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
-				s.browser.LimitWrites(cutTimeout)
-				s.clients.fence()
-				bundle = s.capture(r.reason, "")
-			}
-		case stay:
-			switch {
-			case bundle != nil || s.inherited && f.connections > 0:
-				s.workerIsBack(bundle)
-				bundle = nil
-			case !s.inherited:
-				s.clients.close(s.h.ctx, ended)
-			}
-		}
-		var timer <-chan time.Time
-		if !next.IsZero() {
-			timer = time.After(time.Until(next))
-		}
-		select {
-		case <-s.woken:
-		case <-timer:
-		case <-s.holding.Context().Done():
-			cause := context.Cause(s.holding.Context())
-			s.update(func(f *facts) { f.leaseLost = cause })
-		case <-cookies:
-			s.noteCookies()
-		case <-s.browser.Exited():
-			s.lostBrowser()
-		case <-s.browser.Mux().Done():
-			s.lostBrowser()
-		case <-s.browser.Failed():
-			s.update(func(f *facts) { f.failure = s.browser.Failure() })
-		}
-	}
-}
-
-// workerIsBack goes on with a worker that had been lost. bundle is what was captured
-// then; nil: nothing was.
-func (s *Session) workerIsBack(bundle *evidence.Bundle) {
-	s.log.Info().Msg("the worker came back")
-	s.inherited = false
-	s.browser.LimitWrites(0)
-	s.clients.release()
-	if bundle == nil {
-		return
-	}
-	if err := bundle.Discard(); err != nil {
-		s.log.Warn().Err(err).Msg("unused evidence not removed")
-	}
-}
-
-func (s *Session) lostBrowser() {
-	quit := s.quitInOrder()
-	s.update(func(f *facts) { f.browserGone, f.browserQuit = true, quit })
 }

@@ -45,10 +45,8 @@ func (e *UnfitError) Error() string {
 
 // Unmade forgets a session that was not granted.
 func (s *Session) Unmade() {
-	if s.journal != nil {
-		if err := s.journal.Close(); err != nil {
-			s.log.Warn().Err(err).Msg("journal not closed")
-		}
+	if err := s.recording.close(); err != nil {
+		s.log.Warn().Err(err).Msg("journal not closed")
 	}
 	if err := s.h.o.Files.Remove(s.id); err != nil {
 		s.log.Warn().Err(err).Msg("session file not removed")
@@ -59,11 +57,7 @@ func (s *Session) Unmade() {
 // granted: whoever sees the record later recovers a session that touched nothing.
 func (s *Session) Unanswered() error {
 	s.file.Reason = api.ReasonUnanswered
-	err := s.h.Remember(s.file)
-	if s.journal != nil {
-		err = errors.Join(err, s.journal.Close())
-	}
-	return err
+	return errors.Join(s.h.Remember(s.file), s.recording.close())
 }
 
 // Granted says that the store has the session's lease.
@@ -100,7 +94,7 @@ func (Cold) Prepare(_ context.Context, s *Session) error { return notRecorded(s.
 // Open starts the browser.
 func (Cold) Open(ctx context.Context, s *Session) error {
 	lock := s.slot.Lock()
-	if err := errors.Join(lock.Keep(s.granted), s.openJournal()); err != nil {
+	if err := errors.Join(lock.Keep(s.granted), s.recording.begin()); err != nil {
 		return err
 	}
 	begun := time.Now()
@@ -146,7 +140,7 @@ func (Join) Prepare(_ context.Context, s *Session) error { return notRecorded(s.
 
 // Open joins the others.
 func (j Join) Open(ctx context.Context, s *Session) error {
-	err := errors.Join(s.slot.Lock().Keep(s.granted), s.openJournal(), s.Fence().Check())
+	err := errors.Join(s.slot.Lock().Keep(s.granted), s.recording.begin(), s.Fence().Check())
 	if err == nil {
 		err = s.openDedicated()
 	}
@@ -197,7 +191,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 	var unfit, opened error
 	var before sync.WaitGroup
 	before.Go(func() { unfit = s.browser.Monitor().Quiet(looking) })
-	before.Go(func() { opened = s.openJournal() })
+	before.Go(func() { opened = s.recording.begin() })
 	s.h.work.Go(func() {
 		defer cancel()
 		cookies, err := s.browser.Cookies(looking)
@@ -292,41 +286,4 @@ func (s *Session) noteStateOf(cookies json.RawMessage, err error) {
 	if err != nil {
 		s.log.Warn().Err(err).Msg("no digests of the account's state: whether it changes cannot be told")
 	}
-}
-
-// clearTimeout bounds how long a session's pages may take to close.
-const clearTimeout = 5 * time.Second
-
-// staysWarm leaves the browser of a session that ends in order open, as the next task may
-// have it, or tells that it is to be closed. The evidence is stored, the fence shut.
-func (s *Session) staysWarm() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
-	defer cancel()
-	keep := slots.KeepWarm{
-		Manifest: s.manifest.KeepWarm, Profile: s.granted.KeepWarm, Cookies: s.manifest.SessionCookies, Started: s.slot.Fit() != nil,
-	}
-	if now, err := s.h.o.Store.Get(ctx, s.profile); err == nil {
-		keep.Profile = now.Record.KeepWarm // it may have been changed meanwhile
-	}
-	if why := s.h.o.Slots.Against(keep, s.path); why != "" {
-		s.log.Debug().Str("why", why).Msg("the browser does not stay warm")
-		return false
-	}
-	begun := time.Now()
-	m := s.browser.Monitor()
-	err := m.Clear(ctx, s.clients)
-	if err == nil {
-		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence
-	}
-	if err == nil {
-		// A browser that crashes while nobody uses it may not cost a login.
-		err = s.h.o.Jar.KeepAll(ctx, m.Observer(), s.profile)
-	}
-	if err != nil {
-		s.log.Warn().AnErr("problem", errors.Join(err, s.h.o.Jar.Drop(s.profile))).Msg("the browser cannot be handed on: it is closed")
-		return false
-	}
-	s.browser.LimitWrites(0)
-	s.log.Info().Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("browser stays open for the next task")
-	return true
 }

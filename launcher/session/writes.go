@@ -2,11 +2,7 @@ package session
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
 
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -59,7 +55,7 @@ func (s *Session) Heartbeat(h api.Heartbeat) error {
 	if h.Step == "" {
 		return nil
 	}
-	return s.record(checkpoint.Entry{Kind: checkpoint.KindStep, Name: h.Step})
+	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: h.Step})
 }
 
 // Step names what the worker does now.
@@ -68,7 +64,7 @@ func (s *Session) Step(st api.Step) error {
 		return api.Invalid("name", "want the step's name")
 	}
 	s.beat()
-	return s.record(checkpoint.Entry{Kind: checkpoint.KindStep, Name: st.Name, Action: st.Action, Sensitive: st.Sensitive})
+	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: st.Name, Action: st.Action, Sensitive: st.Sensitive})
 }
 
 // Checkpoint names a point of the task.
@@ -77,7 +73,7 @@ func (s *Session) Checkpoint(c api.Checkpoint) error {
 		return api.Invalid("name", "want the checkpoint's name")
 	}
 	s.beat()
-	return s.record(checkpoint.Entry{
+	return s.recording.add(checkpoint.Entry{
 		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: c.Safe == nil || *c.Safe, Idempotent: c.Idempotent, Data: c.Data,
 	})
 }
@@ -88,7 +84,7 @@ func (s *Session) Event(e api.TaskEvent) error {
 		return api.Invalid("type", "want the event's type")
 	}
 	s.beat()
-	return s.record(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: e.Type, Data: e.Data})
+	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: e.Type, Data: e.Data})
 }
 
 // Release ends the session in order, and returns when the profile is free.
@@ -110,106 +106,4 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 func (s *Session) release(r api.Release) {
 	r.Outcome, r.Reason = checkpoint.Clip(r.Outcome), checkpoint.Clip(r.Reason)
 	s.update(func(f *facts) { f.released = &r })
-}
-
-// maxParams is the size of the largest command of the Lease domain, in bytes.
-const maxParams = 1 << 20
-
-// longest names the member of a JSON object that takes the most room.
-func longest(params json.RawMessage) (name string) {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(params, &members) != nil {
-		return "params"
-	}
-	for m, value := range members {
-		if name == "" || len(value) > len(members[name]) {
-			name = m
-		}
-	}
-	return checkpoint.Clip(name)
-}
-
-// domain answers a command of the Lease domain: the same writes as over REST. The
-// connection itself is fenced, so the token need not be said again.
-func (s *Session) domain(ctx context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
-	if len(params) == 0 || string(params) == "null" {
-		params = json.RawMessage("{}")
-	}
-	if len(params) > maxParams {
-		return nil, &cdpproxy.Error{Code: invalidParams, Message: fmt.Sprintf("Invalid parameters: %s: the parameters have %d bytes, want at most %d", longest(params), len(params), maxParams)}
-	}
-	result, err := s.leaseCommand(ctx, method, params)
-	var p *api.Problem
-	switch {
-	case err == nil:
-		return result, nil
-	case errors.Is(err, errUnknownMethod):
-		return nil, &cdpproxy.Error{Code: unknownMethod, Message: "'" + method + "' wasn't found"}
-	case errors.As(err, &p) && p.Code == api.CodeInvalidRequest:
-		return nil, &cdpproxy.Error{Code: invalidParams, Message: "Invalid parameters: " + p.Detail}
-	}
-	return nil, &cdpproxy.Error{Code: serverError, Message: err.Error()}
-}
-
-// CDP's codes of errors.
-const (
-	invalidParams = -32602 // parameters that are wrong
-	unknownMethod = -32601
-	serverError   = -32000
-)
-
-var errUnknownMethod = errors.New("no such method")
-
-// leaseCommand carries out one command of the Lease domain.
-func (s *Session) leaseCommand(ctx context.Context, method string, params json.RawMessage) (any, error) {
-	write := api.Write{Token: s.token}
-	decode := func(v any) error { return api.DecodeBody(params, v, method) }
-	// carryOut decodes a write and makes it, where the session may write.
-	carryOut := func(v any, with *api.Write, name string, makeIt func() error) (any, error) {
-		err := decode(v)
-		if err == nil {
-			err = s.writable(ctx, with.Token, name)
-		}
-		if err == nil {
-			err = makeIt()
-		}
-		return struct{}{}, err
-	}
-	switch method {
-	case "Lease.getLease":
-		if err := decode(&struct{}{}); err != nil {
-			return nil, err
-		}
-		v := s.Show()
-		return map[string]any{
-			"session_id": v.SessionID, "profile_id": v.ProfileID, "lease_token": v.Token, "worker_id": v.WorkerID,
-			"task_id": v.TaskID, "expires_at": v.ExpiresAt, "acquired_at": v.AcquiredAt, "resume": v.Resume,
-		}, nil
-	case "Lease.heartbeat":
-		h := api.Heartbeat{Write: write}
-		return carryOut(&h, &h.Write, "heartbeat", func() error { return s.Heartbeat(h) })
-	case "Lease.step":
-		st := api.Step{Write: write}
-		return carryOut(&st, &st.Write, "step", func() error { return s.Step(st) })
-	case "Lease.checkpoint":
-		c := api.Checkpoint{Write: write}
-		return carryOut(&c, &c.Write, "checkpoint", func() error { return s.Checkpoint(c) })
-	case "Lease.event":
-		e := api.TaskEvent{Write: write}
-		return carryOut(&e, &e.Write, "event", func() error { return s.Event(e) })
-	case "Lease.release":
-		r := api.Release{Write: write}
-		if err := decode(&r); err != nil {
-			return nil, err
-		}
-		if r.Outcome == "" {
-			return nil, api.Invalid("outcome", "want how the task ended, such as succeeded or failed")
-		}
-		if err := s.writable(ctx, r.Token, "release"); err != nil {
-			return nil, err
-		}
-		// The answer goes out before the connection is closed.
-		return cdpproxy.Last{Result: struct{}{}, Then: func() { s.release(r) }}, nil
-	}
-	return nil, errUnknownMethod
 }

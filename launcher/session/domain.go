@@ -1,0 +1,119 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+)
+
+// maxParams is the size of the largest command of the Lease domain, in bytes.
+const maxParams = 1 << 20
+
+// CDP's codes of errors.
+const (
+	invalidParams = -32602 // parameters that are wrong
+	unknownMethod = -32601
+	serverError   = -32000
+)
+
+var errUnknownMethod = errors.New("no such method")
+
+// leaseDomain answers the commands of the Lease domain that come on a session's
+// connections: the same writes as over REST. The connection itself is fenced, so the
+// token need not be said again.
+type leaseDomain struct{ s *Session }
+
+// Lease answers one command.
+func (d leaseDomain) Lease(ctx context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
+	if len(params) == 0 || string(params) == "null" {
+		params = json.RawMessage("{}")
+	}
+	if len(params) > maxParams {
+		return nil, &cdpproxy.Error{Code: invalidParams, Message: fmt.Sprintf("Invalid parameters: %s: the parameters have %d bytes, want at most %d", longest(params), len(params), maxParams)}
+	}
+	result, err := d.carryOut(ctx, method, params)
+	var p *api.Problem
+	switch {
+	case err == nil:
+		return result, nil
+	case errors.Is(err, errUnknownMethod):
+		return nil, &cdpproxy.Error{Code: unknownMethod, Message: "'" + method + "' wasn't found"}
+	case errors.As(err, &p) && p.Code == api.CodeInvalidRequest:
+		return nil, &cdpproxy.Error{Code: invalidParams, Message: "Invalid parameters: " + p.Detail}
+	}
+	return nil, &cdpproxy.Error{Code: serverError, Message: err.Error()}
+}
+
+// carryOut carries out one command.
+func (d leaseDomain) carryOut(ctx context.Context, method string, params json.RawMessage) (any, error) {
+	s := d.s
+	write := api.Write{Token: s.token}
+	decode := func(v any) error { return api.DecodeBody(params, v, method) }
+	// apply decodes a write and makes it, where the session may write.
+	apply := func(v any, with *api.Write, name string, makeIt func() error) (any, error) {
+		err := decode(v)
+		if err == nil {
+			err = s.writable(ctx, with.Token, name)
+		}
+		if err == nil {
+			err = makeIt()
+		}
+		return struct{}{}, err
+	}
+	switch method {
+	case "Lease.getLease":
+		if err := decode(&struct{}{}); err != nil {
+			return nil, err
+		}
+		v := s.Show()
+		return map[string]any{
+			"session_id": v.SessionID, "profile_id": v.ProfileID, "lease_token": v.Token, "worker_id": v.WorkerID,
+			"task_id": v.TaskID, "expires_at": v.ExpiresAt, "acquired_at": v.AcquiredAt, "resume": v.Resume,
+		}, nil
+	case "Lease.heartbeat":
+		h := api.Heartbeat{Write: write}
+		return apply(&h, &h.Write, "heartbeat", func() error { return s.Heartbeat(h) })
+	case "Lease.step":
+		st := api.Step{Write: write}
+		return apply(&st, &st.Write, "step", func() error { return s.Step(st) })
+	case "Lease.checkpoint":
+		c := api.Checkpoint{Write: write}
+		return apply(&c, &c.Write, "checkpoint", func() error { return s.Checkpoint(c) })
+	case "Lease.event":
+		e := api.TaskEvent{Write: write}
+		return apply(&e, &e.Write, "event", func() error { return s.Event(e) })
+	case "Lease.release":
+		r := api.Release{Write: write}
+		if err := decode(&r); err != nil {
+			return nil, err
+		}
+		if r.Outcome == "" {
+			return nil, api.Invalid("outcome", "want how the task ended, such as succeeded or failed")
+		}
+		if err := s.writable(ctx, r.Token, "release"); err != nil {
+			return nil, err
+		}
+		// The answer goes out before the connection is closed.
+		return cdpproxy.Last{Result: struct{}{}, Then: func() { s.release(r) }}, nil
+	}
+	return nil, errUnknownMethod
+}
+
+// longest names the member of a JSON object that takes the most room.
+func longest(params json.RawMessage) (name string) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(params, &members) != nil {
+		return "params"
+	}
+	for m, value := range members {
+		if name == "" || len(value) > len(members[name]) {
+			name = m
+		}
+	}
+	return checkpoint.Clip(name)
+}

@@ -1,0 +1,122 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"leasehold/evidence"
+)
+
+// run serves until the rules say that the session is over, and ends it.
+func (s *Session) run() {
+	defer close(s.done)
+	defer s.h.metrics.sessions.Dec()
+	e := (&serving{s: s}).untilEnd()
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	s.pictures.end()
+	s.slot.EnterGate()
+	defer s.slot.LeaveGate()
+	if e.verdict == leave {
+		e.leave()
+		return
+	}
+	e.finish()
+}
+
+// serving looks after a session from its grant to its end. Only the goroutine of run
+// uses it.
+type serving struct {
+	s *Session
+	// bundle is what was captured when the worker's connection was lost; nil: it was
+	// not, or the worker is back.
+	bundle *evidence.Bundle
+}
+
+// untilEnd returns the session's end once the rules say that it has come.
+func (v *serving) untilEnd() *ending {
+	s := v.s
+	var cookies <-chan time.Time
+	if s.policy.byHand {
+		v.noteCookies() // the person may close it at any time
+		ticker := time.NewTicker(cookiesEvery)
+		defer ticker.Stop()
+		cookies = ticker.C
+	}
+	for {
+		var f facts
+		now := time.Now()
+		ended := s.clients.snapshot(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			f = s.facts
+		})
+		r, next := s.policy.rule(f, now)
+		switch r.verdict {
+		case endInOrder, lose, leave:
+			return &ending{s: s, ruling: r, bundle: v.bundle}
+		case interrupted:
+			v.workerIsGone(r.reason)
+		case stay:
+			switch {
+			case v.bundle != nil || s.inherited && f.connections > 0:
+				v.workerIsBack()
+			case !s.inherited:
+				s.clients.close(s.h.ctx, ended)
+			}
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-s.woken:
+		case <-timer:
+		case <-s.holding.Context().Done():
+			cause := context.Cause(s.holding.Context())
+			s.update(func(f *facts) { f.leaseLost = cause })
+		case <-cookies:
+			v.noteCookies()
+		case <-s.browser.Exited():
+			v.browserIsGone()
+		case <-s.browser.Mux().Done():
+			v.browserIsGone()
+		case <-s.browser.Failed():
+			s.update(func(f *facts) { f.failure = s.browser.Failure() })
+		}
+	}
+}
+
+// workerIsGone fails what the worker's client had paused and captures the evidence, once
+// for each loss.
+func (v *serving) workerIsGone(reason string) {
+	if v.bundle != nil {
+		return
+	}
+	s := v.s
+	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
+	s.browser.LimitWrites(cutTimeout)
+	s.clients.fence()
+	v.bundle = s.capture(reason, "")
+}
+
+// workerIsBack goes on with a worker that had been lost, without what was captured then.
+func (v *serving) workerIsBack() {
+	s, bundle := v.s, v.bundle
+	s.log.Info().Msg("the worker came back")
+	s.inherited, v.bundle = false, nil
+	s.browser.LimitWrites(0)
+	s.clients.release()
+	if bundle == nil {
+		return
+	}
+	if err := bundle.Discard(); err != nil {
+		s.log.Warn().Err(err).Msg("unused evidence not removed")
+	}
+}
+
+func (v *serving) browserIsGone() {
+	quit := v.quitInOrder()
+	v.s.update(func(f *facts) { f.browserGone, f.browserQuit = true, quit })
+}

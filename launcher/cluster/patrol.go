@@ -36,6 +36,7 @@ type PatrolOptions struct {
 	Presence    *Presence
 	// Adopt looks after a profile of this host that no session here is behind.
 	Adopt func(lease.Record)
+	Clock boottime.Clock // nil: the host's
 	Log   zerolog.Logger
 }
 
@@ -54,6 +55,9 @@ type Patrol struct {
 // NewPatrol returns a patrol whose Run lasts until ctx ends; its goroutines are counted
 // in work.
 func NewPatrol(ctx context.Context, work *sync.WaitGroup, o PatrolOptions) *Patrol {
+	if o.Clock == nil {
+		o.Clock = boottime.Now
+	}
 	return &Patrol{o: o, ctx: ctx, work: work, others: map[string]lease.Presence{}}
 }
 
@@ -101,7 +105,7 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 			p.o.Log.Warn().Msg("the lease store was lost or went back: holders say again what they hold")
 		}
 		// A restart may have lost just the renewal that nobody saw.
-		v.observer.Start(boottime.Now())
+		v.observer.Start(p.o.Clock())
 		clear(v.records)
 		v.complete = false
 		p.o.Presence.StoreReset()
@@ -174,7 +178,7 @@ func (p *Patrol) lookAround(v *view) {
 		}
 		return
 	}
-	v.observer.Presences(all, boottime.Now())
+	v.observer.Presences(all, p.o.Clock())
 	p.learn(all)
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
@@ -183,7 +187,7 @@ func (p *Patrol) lookAround(v *view) {
 				p.look(r)
 			}
 		default:
-			p.observe(ctx, e, v.observer.Lease(e, boottime.Now()))
+			p.observe(ctx, e, v.observer.Lease(e, p.o.Clock()))
 		}
 	}
 }

@@ -192,6 +192,7 @@ func (p *Presence) lastEpoch() uint64 {
 	epoch, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
 		p.o.Log.Warn().Err(err).Msg("the epoch that was kept cannot be read: the store's counts")
+		return 0
 	}
 	return epoch
 }

@@ -246,6 +246,7 @@ func TestTheEpochOnDisk(t *testing.T) {
 		{"the store knows more", "7\n", 9, 10, false},
 		{"damaged", "7x\n", 3, 4, true},
 		{"cut short", "\n", 3, 4, true},
+		{"too large for an epoch", "99999999999999999999\n", 3, 4, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {

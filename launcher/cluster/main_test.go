@@ -59,11 +59,11 @@ type memory struct {
 	sights    []lease.Sight // that the watch has not reported yet
 	more      chan struct{}
 	writes    []write
-	// before, if set, is called before each write to a record.
-	before func()
+	// meanwhile has what happens, once, just before a write is applied, with mu locked.
+	meanwhile map[string]func()
 }
 
-// write is one that was stored.
+// write is a record's, or one that closed a presence, that was stored.
 type write struct {
 	what string
 	at   time.Duration // since the start of the test
@@ -114,12 +114,16 @@ func (s *memory) SwapPresence(ctx context.Context, prev lease.PresenceEntry, nex
 		return lease.PresenceEntry{}, err
 	}
 	defer s.mu.Unlock()
+	what := fmt.Sprintf("%s closed by %s", next.LauncherID, next.ClosedBy)
+	if next.Closed {
+		s.interfere(what)
+	}
 	current := s.presences[next.LauncherID]
 	if current.Revision != prev.Revision {
 		return lease.PresenceEntry{}, &lease.PresenceMovedError{Launcher: next.LauncherID, Current: &current}
 	}
 	if next.Closed {
-		s.wrote("%s closed by %s", next.LauncherID, next.ClosedBy)
+		s.writes = append(s.writes, write{what, time.Since(s.start)})
 	}
 	return s.put(next), nil
 }
@@ -132,21 +136,17 @@ func (s *memory) put(p lease.Presence) lease.PresenceEntry {
 }
 
 func (s *memory) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
-	s.mu.Lock()
-	before := s.before
-	s.mu.Unlock()
-	if before != nil {
-		before()
-	}
 	if err := s.arrive(ctx); err != nil {
 		return lease.Entry{}, err
 	}
 	defer s.mu.Unlock()
+	what := fmt.Sprintf("%s %s", next.ProfileID, next.State)
+	s.interfere(what)
 	current := s.records[next.ProfileID]
 	if current.Revision != prev.Revision {
 		return lease.Entry{}, &lease.MovedError{Profile: next.ProfileID, Current: &current}
 	}
-	s.wrote("%s %s", next.ProfileID, next.State)
+	s.writes = append(s.writes, write{what, time.Since(s.start)})
 	return s.store(next), nil
 }
 
@@ -169,9 +169,12 @@ func (s *memory) report(sights ...lease.Sight) {
 	}
 }
 
-// wrote notes a write. The caller holds mu.
-func (s *memory) wrote(format string, args ...any) {
-	s.writes = append(s.writes, write{fmt.Sprintf(format, args...), time.Since(s.start)})
+// interfere has happen what is to happen before a write. The caller holds mu.
+func (s *memory) interfere(what string) {
+	if do := s.meanwhile[what]; do != nil {
+		delete(s.meanwhile, what)
+		do()
+	}
 }
 
 func (s *memory) Watch(ctx context.Context, see func(lease.Sight)) error {

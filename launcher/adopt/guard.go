@@ -25,7 +25,7 @@ import (
 	"leasehold/lease"
 )
 
-// GuardOptions are what Guard works with. All fields are needed.
+// GuardOptions are what Guard works with. All fields but Clock are needed.
 type GuardOptions struct {
 	ID      string // the launcher's
 	DataDir string
@@ -38,6 +38,7 @@ type GuardOptions struct {
 	// Archive opens what evidence is sealed in. It is not called before that is
 	// needed: the spool is the launcher's.
 	Archive func() (*evidence.Archive, error)
+	Clock   boottime.Clock // nil: the host's
 	Log     zerolog.Logger
 }
 
@@ -55,12 +56,15 @@ const (
 // it takes each browser's evidence, closes it in order, and leaves the rest to the
 // next launcher.
 func Guard(ctx context.Context, o GuardOptions) error {
+	if o.Clock == nil {
+		o.Clock = boottime.Now
+	}
 	select {
 	case <-o.Gone:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	deadline := boottime.Now().Add(o.Timeout)
+	deadline := o.Clock().Add(o.Timeout)
 	for {
 		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir))
 		switch {
@@ -69,8 +73,8 @@ func Guard(ctx context.Context, o GuardOptions) error {
 		case err == nil && len(left) == 0:
 			return nil
 		}
-		pause := min(orphanPoll, max(deadline.Sub(boottime.Now()), 0)+time.Millisecond)
-		if boottime.Now() >= deadline {
+		pause := min(orphanPoll, max(deadline.Sub(o.Clock()), 0)+time.Millisecond)
+		if o.Clock() >= deadline {
 			if err := endOrphans(ctx, o, left); err != nil {
 				o.Log.Error().Err(err).Msg("browsers without a launcher are not ended: it is tried again")
 				pause = orphanPause

@@ -36,6 +36,7 @@ type PatrolOptions struct {
 	Presence    *Presence
 	// Adopt looks after a profile of this host that no session here is behind.
 	Adopt func(lease.Record)
+	Clock boottime.Clock // nil: the host's
 	Log   zerolog.Logger
 }
 
@@ -54,15 +55,26 @@ type Patrol struct {
 // NewPatrol returns a patrol whose Run lasts until ctx ends; its goroutines are counted
 // in work.
 func NewPatrol(ctx context.Context, work *sync.WaitGroup, o PatrolOptions) *Patrol {
+	if o.Clock == nil {
+		o.Clock = boottime.Now
+	}
 	return &Patrol{o: o, ctx: ctx, work: work, others: map[string]lease.Presence{}}
 }
 
 // view is what the patrol sees in the store: hints, for what to look into. Run alone
 // uses it.
 type view struct {
-	records  map[string]lease.Entry
-	complete bool // every record is among them
+	records  map[string]seen // by profile
+	complete bool            // every record is among them
 	observer *lease.Observer
+}
+
+// seen is a record as the store showed it last.
+type seen struct {
+	lease.Entry
+	// forgotten says that the store knows less of the profile than this host, which is
+	// its home.
+	forgotten bool
 }
 
 // Run patrols until the context ends.
@@ -78,7 +90,7 @@ func (p *Patrol) Run() {
 			p.o.Log.Error().Err(err).Msg("the lease store cannot be watched: leases that are lost are not seen")
 		}
 	})
-	v := &view{records: map[string]lease.Entry{}, observer: lease.NewObserver(p.o.LauncherID, p.o.HomeTimeout)}
+	v := &view{records: map[string]seen{}, observer: lease.NewObserver(p.o.LauncherID, p.o.HomeTimeout)}
 	every := time.NewTicker(max(p.o.Timing.Renewal(), 250*time.Millisecond))
 	defer every.Stop()
 	for {
@@ -101,7 +113,7 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 			p.o.Log.Warn().Msg("the lease store was lost or went back: holders say again what they hold")
 		}
 		// A restart may have lost just the renewal that nobody saw.
-		v.observer.Start(boottime.Now())
+		v.observer.Start(p.o.Clock())
 		clear(v.records)
 		v.complete = false
 		p.o.Presence.StoreReset()
@@ -113,26 +125,27 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 			return p.o.Slots.Find(f.Manifest.ProfileID) == nil && (!ok || e.Record.SessionID != f.SessionID || !e.Record.Unfinished())
 		})
 	default:
-		v.records[s.Entry.Record.ProfileID] = s.Entry
-		p.look(s.Entry.Record)
+		v.records[s.Entry.Record.ProfileID] = seen{s.Entry, p.look(s.Entry.Record)}
 		p.o.Slots.Wake()
 	}
 }
 
 // look tells the sessions on a profile what the store shows of it, and looks
-// after a profile of this host that has none.
-func (p *Patrol) look(r lease.Record) {
+// after a profile of this host that has none. forgotten says that the store knows less
+// of such a profile than this host.
+func (p *Patrol) look(r lease.Record) (forgotten bool) {
 	if told := p.o.Slots.Tell(r); told || r.Home != "" && r.Home != p.o.LauncherID {
-		return
+		return false
 	}
 	forgotten, err := p.o.Recoverer.Forgot(r)
 	if err != nil {
 		p.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("token floor cannot be read")
-		return
+		return false
 	}
 	if forgotten || r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen(r.ProfileID) && p.o.Slots.WarmSince(r.ProfileID).IsZero()) {
 		p.o.Adopt(r)
 	}
+	return forgotten
 }
 
 // storeTimeout bounds each round over the store.
@@ -174,16 +187,16 @@ func (p *Patrol) lookAround(v *view) {
 		}
 		return
 	}
-	v.observer.Presences(all, boottime.Now())
+	v.observer.Presences(all, p.o.Clock())
 	p.learn(all)
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case p.o.LauncherID, "":
-			if (r.Unfinished() || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
-				p.look(r)
+			if (r.Unfinished() || e.forgotten || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
+				v.records[r.ProfileID] = seen{e.Entry, p.look(r)}
 			}
 		default:
-			p.observe(ctx, e, v.observer.Lease(e, boottime.Now()))
+			p.observe(ctx, e.Entry, v.observer.Lease(e.Entry, p.o.Clock()))
 		}
 	}
 }

@@ -34,6 +34,7 @@ type PresenceOptions struct {
 	// Expiring is told that the leases could not be renewed for a while, and how long
 	// they have left.
 	Expiring func(left time.Duration)
+	Clock    boottime.Clock // nil: the host's
 	Log      zerolog.Logger
 }
 
@@ -55,7 +56,10 @@ type Presence struct {
 
 // NewPresence returns a presence that is kept until ctx ends, by Keep.
 func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
-	return &Presence{o: o, ctx: ctx, steady: boottime.Now()}
+	if o.Clock == nil {
+		o.Clock = boottime.Now
+	}
+	return &Presence{o: o, ctx: ctx, steady: o.Clock()}
 }
 
 // reopenPause is the time between two tries to open a presence.
@@ -73,7 +77,7 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 	p.mu.Unlock()
 	for quiet := false; ; {
 		k, err := lease.Keep(p.ctx, own, epoch, lease.KeeperOptions{
-			Store: p.o.Store, Timing: p.o.Timing, Clock: boottime.Now, Expiring: p.o.Expiring,
+			Store: p.o.Store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
 		})
 		if err != nil {
 			tried()
@@ -174,7 +178,7 @@ func (p *Presence) lastStay() lastStay {
 func (p *Presence) Continues(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.before.BootID != "" && p.before.Epoch == epoch && boottime.Now() < p.before.Deadline
+	return p.before.BootID != "" && p.before.Epoch == epoch && p.o.Clock() < p.before.Deadline
 }
 
 func (p *Presence) epochFile() string { return filepath.Join(p.o.DataDir, "presence-epoch") }
@@ -188,6 +192,7 @@ func (p *Presence) lastEpoch() uint64 {
 	epoch, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
 		p.o.Log.Warn().Err(err).Msg("the epoch that was kept cannot be read: the store's counts")
+		return 0
 	}
 	return epoch
 }
@@ -231,7 +236,7 @@ func (p *Presence) Current() (*lease.Keeper, error) {
 // StoreReset notes that the store was away, lost, or went back.
 func (p *Presence) StoreReset() {
 	p.mu.Lock()
-	p.steady = boottime.Now()
+	p.steady = p.o.Clock()
 	k := p.keeper
 	p.mu.Unlock()
 	if k != nil {
@@ -248,7 +253,7 @@ func (p *Presence) SharedReady(path string) *api.Problem {
 		return nil
 	}
 	p.mu.Lock()
-	left := p.o.Timing.Grace() - boottime.Now().Sub(p.steady)
+	left := p.o.Timing.Grace() - p.o.Clock().Sub(p.steady)
 	p.mu.Unlock()
 	if left <= 0 {
 		return nil

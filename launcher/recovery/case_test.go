@@ -196,6 +196,8 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 			r.Runs = r.Runs[:1]
 			return r, nil
 		}), trace: "evidence file stop clients", how: "released: released", err: "the last run ends the lease", state: lease.Held, lost: true},
+		{name: "a run's end, its file not written", goal: EndRun, change: func(w *world, c *Case) { inOrder(w, c); unkept(w, c) },
+			trace: "evidence file", is: errNotKept, state: lease.Held, lost: true},
 
 		{name: "closed only", goal: CloseOnly, prepare: meanwhile(stolen), trace: "evidence file close named/gone", state: lease.Held, closed: "cdp", browser: "gone"},
 		{name: "closed only, by the guard", goal: CloseOnly, change: func(w *world, c *Case) {

@@ -135,7 +135,7 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 		b.monitor.Closing()
 	}
 	begun := time.Now()
-	method, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, chrome.Bounds{})
+	method, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, b.driver.o.Bounds)
 	if b.mux != nil {
 		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
 			select {

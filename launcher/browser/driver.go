@@ -41,6 +41,8 @@ type Options struct {
 	// Groups is where browsers get control groups, so that the kernel holds them to
 	// their limits; nil: nowhere.
 	Groups *cgroup.Tree
+	// Bounds is how long each step of a close may take; zero values are the defaults.
+	Bounds chrome.Bounds
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer

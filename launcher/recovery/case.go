@@ -103,7 +103,7 @@ var (
 func (r *Recoverer) Run(c Case) (Ended, error) {
 	s := &steps{Case: c, r: r}
 	how, err := s.run()
-	if (errors.Is(err, ErrNoEvidence) || errors.Is(err, errNotKept)) && s.Browser != nil {
+	if (errors.Is(err, ErrNoEvidence) || errors.Is(err, errNotKept)) && s.Browser != nil && s.Goal != EndRun { // the others use it
 		err = errors.Join(err, s.Browser.Detach())
 	}
 	return Ended{How: how, File: s.File, LeftOpen: s.leftOpen, Lost: s.lost}, err
@@ -123,6 +123,7 @@ type steps struct {
 func (s *steps) run() (string, error) {
 	// 1. Evidence.
 	if err := s.seal(); err != nil {
+		s.lost = s.Goal == EndRun
 		return "", err
 	}
 	switch s.Goal {

@@ -1,0 +1,247 @@
+// Package fakechrome is a scripted browser: a process that answers on its pipe what the
+// launcher asks of Chrome, starts in milliseconds, and misbehaves where a test says so.
+// The test's own binary plays it.
+package fakechrome
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Script is how a browser behaves. The zero value behaves as Chrome does, with one page
+// at about:blank and no cookies.
+type Script struct {
+	// URL is where its page is.
+	URL string
+	// Cookies are what Storage.getCookies lists.
+	Cookies []Cookie
+	// RefusesClose answers Browser.close with an error.
+	RefusesClose bool
+	// Stubborn lets SIGINT do nothing.
+	Stubborn bool
+	// Crashes ends without a note that it ended in order, whatever ends it.
+	Crashes bool
+	// Mute answers nothing at all.
+	Mute bool
+}
+
+// Cookie is one cookie of the browser.
+type Cookie struct {
+	Name    string `json:"name"`
+	Value   string `json:"value"`
+	Domain  string `json:"domain"`
+	Path    string `json:"path"`
+	Session bool   `json:"session"`
+}
+
+const scriptFile = "fakechrome.json"
+
+// Binary is the path to start the browser by. The test's TestMain calls Play.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Direct sets how the browser on a profile's directory behaves from now on.
+func Direct(t testing.TB, profileDir string, s Script) {
+	t.Helper()
+	b, err := json.Marshal(s)
+	if err == nil {
+		path := filepath.Join(profileDir, scriptFile)
+		if err = os.WriteFile(path+".new", b, 0o600); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Play is the browser, and does not return, where the process was started as one.
+// Otherwise it does nothing.
+func Play() {
+	for _, arg := range os.Args[1:] {
+		if dir, ok := strings.CutPrefix(arg, "--user-data-dir="); ok {
+			if err := (&player{dir: dir, out: os.NewFile(4, "events")}).play(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+}
+
+// player is a browser on a profile's directory.
+type player struct {
+	dir      string
+	out      *os.File
+	sessions int // that were opened on the browser itself
+}
+
+// play begins as Chrome does and serves the pipe until it is asked to end, or its
+// launcher's process is gone.
+func (p *player) play() error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, unix.SIGINT)
+	parent := os.Getppid()
+	ended := make(chan error, 1)
+	go func() { ended <- p.serve(bufio.NewReader(os.NewFile(3, "commands"))) }()
+	every := time.NewTicker(time.Second)
+	for {
+		select {
+		case err := <-ended:
+			return errors.Join(err, p.end())
+		case <-interrupts:
+			if !p.script().Stubborn {
+				return p.end()
+			}
+		case <-every.C:
+			if os.Getppid() != parent {
+				return errors.New("the test is gone")
+			}
+		}
+	}
+}
+
+// script is how to behave now.
+func (p *player) script() Script {
+	s := Script{}
+	b, err := os.ReadFile(filepath.Join(p.dir, scriptFile))
+	if err == nil {
+		_ = json.Unmarshal(b, &s)
+	}
+	if s.URL == "" {
+		s.URL = "about:blank"
+	}
+	return s
+}
+
+// begin writes into the profile what tells an inspection that a browser is on it.
+func (p *player) begin() error {
+	host, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	singleton := filepath.Join(p.dir, "SingletonLock")
+	_ = os.Remove(singleton) // of one that crashed
+	if err := os.Symlink(fmt.Sprintf("%s-%d", host, os.Getpid()), singleton); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(p.dir, "Default"), 0o700); err != nil {
+		return err
+	}
+	return errors.Join(p.exitNotes(false), os.WriteFile(filepath.Join(p.dir, "Default", "Cookies"), []byte("cookies"), 0o600))
+}
+
+// end takes that back, as an orderly exit does.
+func (p *player) end() error {
+	if p.script().Crashes {
+		return nil
+	}
+	return errors.Join(p.exitNotes(true), os.Remove(filepath.Join(p.dir, "SingletonLock")))
+}
+
+// exitNotes writes the two notes by which Chrome remembers how it ended.
+func (p *player) exitNotes(clean bool) error {
+	exit := map[bool]string{true: "Normal", false: "Crashed"}[clean]
+	return errors.Join(
+		os.WriteFile(filepath.Join(p.dir, "Variations"), fmt.Appendf(nil, `{"user_experience_metrics.stability.exited_cleanly":%v}`, clean), 0o600),
+		os.WriteFile(filepath.Join(p.dir, "Default", "Preferences"), fmt.Appendf(nil, `{"profile":{"exit_type":%q}}`, exit), 0o600),
+	)
+}
+
+// serve answers commands until one says that the browser is to close.
+func (p *player) serve(in *bufio.Reader) error {
+	for {
+		msg, err := in.ReadBytes(0)
+		if err != nil {
+			return err
+		}
+		if len(msg) == 1 { // a launcher that takes the browser over begins with it
+			continue
+		}
+		var c command
+		if err := json.Unmarshal(msg[:len(msg)-1], &c); err != nil {
+			return fmt.Errorf("%q: %w", msg, err)
+		}
+		s := p.script()
+		if s.Mute {
+			continue
+		}
+		closing, err := p.answer(c, s)
+		if closing || err != nil {
+			return err
+		}
+	}
+}
+
+type command struct {
+	ID        int64
+	Method    string
+	SessionID string
+}
+
+// answer answers one command, and tells whether the browser ends with it.
+func (p *player) answer(c command, s Script) (closing bool, err error) {
+	page := fmt.Sprintf(`{"targetId":"T","type":"page","title":"a page","url":%q,"attached":true,"browserContextId":"C"}`, s.URL)
+	result := `{}`
+	switch c.Method {
+	case "Browser.close":
+		if s.RefusesClose {
+			return false, p.say(`{"id":%d,"error":{"code":-32000,"message":"not now"}}`, c.ID)
+		}
+		closing = true
+	case "Target.attachToBrowserTarget":
+		p.sessions++
+		result = fmt.Sprintf(`{"sessionId":"B%d"}`, p.sessions)
+	case "Target.setAutoAttach":
+		if n, ok := strings.CutPrefix(c.SessionID, "B"); ok {
+			err = p.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"S%s","targetInfo":%s,"waitingForDebugger":false},"sessionId":"B%s"}`, n, page, n)
+		}
+	case "Target.getTargets":
+		result = fmt.Sprintf(`{"targetInfos":[%s]}`, page)
+	case "Target.getTargetInfo":
+		result = fmt.Sprintf(`{"targetInfo":%s}`, page)
+	case "Page.captureScreenshot":
+		result = `{"data":"aGk="}`
+	case "Storage.getCookies":
+		cookies := []byte("[]")
+		if len(s.Cookies) > 0 {
+			if cookies, err = json.Marshal(s.Cookies); err != nil {
+				return false, err
+			}
+		}
+		result = fmt.Sprintf(`{"cookies":%s}`, cookies)
+	}
+	if err == nil {
+		if c.SessionID == "" {
+			err = p.say(`{"id":%d,"result":%s}`, c.ID, result)
+		} else {
+			err = p.say(`{"id":%d,"result":%s,"sessionId":%q}`, c.ID, result, c.SessionID)
+		}
+	}
+	return closing, err
+}
+
+// say sends one message.
+func (p *player) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.out, format+"\x00", args...)
+	return err
+}

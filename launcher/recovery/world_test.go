@@ -1,0 +1,332 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/test/fakechrome"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+const (
+	profile  = "shop_018"
+	session  = "ses_1"
+	launcher = "launcher-1"
+	token    = lease.Token(7)
+	cooldown = 30 * time.Second
+	cart     = "https://shop.example/cart"
+)
+
+// world is one host with a profile that a session has: real directories, a real
+// archive, a scripted browser, and a lease store in memory.
+type world struct {
+	t       *testing.T
+	data    string
+	path    string // of the profile's directory
+	root    *profiledir.Root
+	files   sessionfile.Dir
+	spool   string
+	bundles *tracedBundles
+	archive *evidence.Archive
+	leases  *memoryStore
+	driver  *browser.Driver
+	metrics *prometheus.Registry
+	r       *Recoverer
+	log     zerolog.Logger
+	wrote   bool // late, with the old token
+
+	lock    *profiledir.Lock
+	browser *browser.Browser // nil: there is none
+	faults  faults
+	failed  bool // the case says that it is not complete
+	// resumable says that the task named a checkpoint, and can resume from it.
+	resumable bool
+
+	mu    sync.Mutex
+	trace []string
+}
+
+// newWorld is a world whose profile is held by the session, under the token, with no
+// browser yet.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, data: filepath.Join(dir, "data"), spool: filepath.Join(dir, "spool"), leases: newMemoryStore(t),
+	}
+	w.root, err = profiledir.Open(filepath.Join(dir, "profiles"))
+	w.must(err)
+	w.path, err = w.root.Create(profile)
+	w.must(err)
+	w.files = sessionfile.NewDir(w.data)
+	_, err = w.files.Load()
+	w.must(err)
+	spool, err := evidence.OpenSpool(w.spool)
+	w.must(err)
+	store, err := evidence.OpenDirStore(filepath.Join(dir, "evidence"))
+	w.must(err)
+	w.bundles = &tracedBundles{Store: store, w: w}
+	w.archive = evidence.NewArchive(spool, w.bundles, zerolog.Nop())
+	w.leases.write = w.store
+	w.log = zerolog.New(io.Discard).Hook(zerolog.HookFunc(func(*zerolog.Event, zerolog.Level, string) { w.faults.pass() }))
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	w.driver = browser.NewDriver(ctx, &work, browser.Options{
+		Binary: fakechrome.Binary(t), Files: w.files, Root: w.root, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
+		Bounds: chrome.Bounds{Ask: 2 * time.Second, Interrupt: 200 * time.Millisecond},
+	})
+	t.Cleanup(func() {
+		w.end()
+		cancel()
+		work.Wait()
+	})
+	w.r = w.recoverer(func(*Options) {})
+	w.lock, err = w.root.Lock(profile)
+	w.must(err)
+	held, err := lease.Record{ProfileID: profile, Token: token - 1}.Grant(lease.Request{
+		SessionID: session, WorkerID: "worker-7", TaskID: "task_101", AccountID: "store_18", LauncherID: launcher, TTL: 30 * time.Second,
+	}, time.Now())
+	w.must(err)
+	w.leases.put(held)
+	w.must(w.lock.Keep(held))
+	w.must(w.files.Save(w.file()))
+	return w
+}
+
+// recoverer is a recoverer of this world.
+func (w *world) recoverer(change func(*Options)) *Recoverer {
+	w.metrics = prometheus.NewRegistry()
+	o := Options{
+		LauncherID: launcher, DataDir: w.data, Root: w.root, Files: w.files, Archive: w.archive, Store: w.leases, Cooldown: cooldown,
+		WroteLate: func(id string) bool { return w.wrote && id == session }, Log: zerolog.Nop(), Metrics: w.metrics,
+	}
+	change(&o)
+	return New(o)
+}
+
+// file is the session's file, as it is at the end of its work.
+func (w *world) file() sessionfile.File {
+	return sessionfile.File{Manifest: api.Manifest{Resumable: w.resumable}, SessionID: session, Token: token, AcquiredAt: time.Now().Add(-time.Minute), SeenAt: time.Now(), Reason: api.ReasonConnectionLost}
+}
+
+// open starts the profile's browser.
+func (w *world) open(s fakechrome.Script) {
+	w.t.Helper()
+	fakechrome.Direct(w.t, w.path, s)
+	b, err := w.driver.Start(w.t.Context(), browser.Start{
+		SessionID: session, Token: token, Lock: w.lock, Path: w.path, Headless: true, Sink: func(checkpoint.Entry) {}, Log: zerolog.Nop(),
+	})
+	if b != nil {
+		w.browser = b
+	}
+	w.must(err)
+}
+
+// caseOf is how a session puts its end to the recoverer.
+func (w *world) caseOf(goal Goal) Case {
+	f := w.file()
+	if goal == Release {
+		f.Reason, f.Outcome = api.ReasonReleased, "succeeded"
+	}
+	journal := []checkpoint.Entry{{Kind: checkpoint.KindURL, URL: cart, At: time.Now()}}
+	if w.resumable {
+		journal = append(journal, checkpoint.Entry{Kind: checkpoint.KindStep, Name: "list", At: time.Now()},
+			checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, At: time.Now()})
+	}
+	return Case{
+		Goal: goal, File: f, Profile: profile, Path: w.path, Lock: w.lock, Browser: w.browser, Log: w.log,
+		Keep:    func(context.Context, sessionfile.Caller, string) error { w.closes(); return nil },
+		Journal: func() []checkpoint.Entry { return journal },
+		Bundle:  func() *evidence.Bundle { return w.bundle(f) },
+		Latest:  func(r lease.Record) lease.Record { return Latest(r, journal) },
+		Sealed: func(sealed sessionfile.File) error {
+			w.note("file")
+			return w.faults.write(func() error { return w.files.Save(sealed) })
+		},
+		StopRenewing:  func() { w.note("stop") },
+		DetachClients: func() { w.note("clients") },
+	}
+}
+
+// bundle is a small one of a session, which names the profile's bundle before it.
+func (w *world) bundle(f sessionfile.File) *evidence.Bundle {
+	if w.faults.write(func() error { return nil }) != nil {
+		return nil // the disk is full
+	}
+	m := w.r.Manifest(w.leases.record(), time.Now())
+	m.LeaseToken, m.RecoveryReason = uint64(f.Token), f.Reason
+	b, err := w.archive.New(m)
+	if err != nil {
+		return nil // as Capture does
+	}
+	w.must(b.Add("journal.jsonl", "journal", "application/x-ndjson", []byte("{}")))
+	return b
+}
+
+// note adds to the trace of what is seen from outside. Behind a slash stands what became
+// of the browser by then.
+func (w *world) note(what string) {
+	switch {
+	case w.browser == nil:
+	case w.gone():
+		what += "/gone"
+	case w.letGo():
+		what += "/detached"
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace = append(w.trace, what)
+}
+
+// closes says that the browser is about to be closed: never before something is sealed.
+func (w *world) closes() {
+	w.note("close")
+	if w.sealed() == 0 {
+		w.t.Error("a browser is closed before a bundle is sealed")
+	}
+}
+
+// traced is the trace until now, which begins anew.
+func (w *world) traced() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := strings.Join(w.trace, " ")
+	w.trace = nil
+	return all
+}
+
+// gone tells whether the browser's process has ended.
+func (w *world) gone() bool {
+	select {
+	case <-w.browser.Exited():
+		return true
+	default:
+		return false
+	}
+}
+
+// letGo tells whether nobody serves the browser's pipe any more.
+func (w *world) letGo() bool {
+	select {
+	case <-w.browser.Mux().Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// end gives up what the world still has, as the end of its process would, and kills the
+// browser.
+func (w *world) end() {
+	if w.browser != nil && !w.gone() {
+		w.must(w.browser.Detach())
+		w.must(unix.Kill(w.browser.PID(), unix.SIGKILL))
+		for left := 1; left > 0; time.Sleep(time.Millisecond) {
+			named, err := profiledir.Processes(w.path)
+			w.must(err)
+			left = len(named)
+		}
+	}
+	w.must(w.lock.Unlock())
+}
+
+// sealed counts the profile's bundles.
+func (w *world) sealed() int {
+	list, err := w.archive.List(context.Background(), profile)
+	w.must(err)
+	return len(list)
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// fullDisk makes the spool one that takes nothing.
+func (w *world) fullDisk() {
+	w.must(os.Rename(w.spool, w.spool+".away"))
+	w.must(os.WriteFile(w.spool, nil, 0o600))
+}
+
+// room takes fullDisk back.
+func (w *world) room() {
+	w.must(os.Remove(w.spool))
+	w.must(os.Rename(w.spool+".away", w.spool))
+}
+
+// tracedBundles is an evidence store that tells of each bundle.
+type tracedBundles struct {
+	evidence.Store
+	w    *world
+	away bool
+}
+
+func (b *tracedBundles) Put(ctx context.Context, s *evidence.Sealed) error {
+	b.w.note("evidence")
+	if b.away {
+		return errFault
+	}
+	return b.w.faults.write(func() error { return b.Store.Put(ctx, s) })
+}
+
+// store writes a record. Nobody has the profile after its session before a bundle is
+// sealed.
+func (w *world) store(prev, next lease.Record, store func()) error {
+	w.note(said(prev, next))
+	switch next.State {
+	case lease.Inspected, lease.Available, lease.ResumePending, lease.ManualReview:
+		if _, err := w.archive.Manifest(context.Background(), next.EvidenceID); err != nil {
+			w.t.Errorf("%s without evidence: %v", next.State, err)
+		}
+	}
+	if w.faults.write(func() error { store(); return nil }) != nil {
+		return lease.ErrUnavailable
+	}
+	return nil
+}
+
+var errFault = errors.New("a fault of the test's own")
+
+// refusing is a lease store that cannot be reached for some of the writes.
+func (w *world) refusing(which func(next lease.Record) bool) func(prev, next lease.Record, store func()) error {
+	return func(prev, next lease.Record, store func()) error {
+		if which(next) {
+			w.note(said(prev, next))
+			return lease.ErrUnavailable
+		}
+		return w.store(prev, next, store)
+	}
+}
+
+// restate changes the record as somebody else does.
+func (w *world) restate(steps ...func(lease.Record) (lease.Record, error)) {
+	w.t.Helper()
+	for _, step := range steps {
+		r, err := step(w.leases.record())
+		w.must(err)
+		w.leases.put(r)
+	}
+}

@@ -28,11 +28,11 @@ func TestFramesEndWithTheirDocument(t *testing.T) {
 	}{
 		{"it opens", []event{frame}, true},
 		{"pushState", []event{frame, {within, at + "/pay/2"}}, true},
-		{"pushState, told by the browser first", []event{frame, {changed, at + "/pay/2"}, {within, at + "/pay/2"}}, true},
-		{"pushState, told by the browser last", []event{frame, {within, at + "/pay/2"}, {changed, at + "/pay/2"}}, true},
+		{"pushState, reported by the browser first", []event{frame, {changed, at + "/pay/2"}, {within, at + "/pay/2"}}, true},
+		{"pushState, reported by the browser last", []event{frame, {within, at + "/pay/2"}, {changed, at + "/pay/2"}}, true},
 		{"the browser alone", []event{frame, {changed, at + "/done"}}, true},
 		{"a navigation", []event{frame, {commit, at + "/done"}}, false},
-		{"a navigation, told by the browser first", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}}, false},
+		{"a navigation, reported by the browser first", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}}, false},
 		{"a reload", []event{frame, {commit, at + "/pay"}}, false},
 		{"and it opens again", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}, frame}, true},
 	} {

@@ -33,7 +33,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	q.wait(&first)
 	check("the first is ready again", 1, map[*Waiter]bool{&first: true, &second: false})
 	if !q.leave(&first) || q.leave(&first) || q.leave(&newcomer) {
-		t.Error("who waits behind is not told once, or is told of somebody who did not wait")
+		t.Error("leave is not true once, or is true for a request that did not wait")
 	}
 	check("the first left", 1, map[*Waiter]bool{&second: true, &third: false})
 	q.leave(&second)

@@ -81,7 +81,7 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		after time.Duration // for how long the browser has been warm already
-		do    func(w *warm, gone chan struct{}, sick *atomic.Bool)
+		do    func(w *warm, gone chan struct{}, hung *atomic.Bool)
 		want  string
 		took  time.Duration
 	}{
@@ -95,19 +95,19 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 			w.disturb("request https://shop.example/")
 			w.disturb("another") // one disturbance is enough
 		}, WarmDisturbed, time.Second},
-		{"it does not answer", 0, func(_ *warm, _ chan struct{}, sick *atomic.Bool) { time.Sleep(25 * time.Second); sick.Store(true) }, WarmHung, 30 * time.Second},
+		{"it does not answer", 0, func(_ *warm, _ chan struct{}, hung *atomic.Bool) { time.Sleep(25 * time.Second); hung.Store(true) }, WarmHung, 30 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWarm("ses", time.Now().Add(-tt.after))
 				gone := make(chan struct{})
-				var sick atomic.Bool
+				var hung atomic.Bool
 				if tt.do != nil {
-					go tt.do(w, gone, &sick)
+					go tt.do(w, gone, &hung)
 				}
 				begun := time.Now()
 				why, _ := w.watch(bound, gone, func() error {
-					if sick.Load() {
+					if hung.Load() {
 						return errors.New("no answer")
 					}
 					return nil
@@ -141,7 +141,7 @@ func TestADisturbanceGoesToTheTaker(t *testing.T) {
 				t.Fatalf("the watcher closes what was taken: %s", why)
 			}
 			if what := w.disturbed(); what != "a POST" {
-				t.Fatalf("who took the browser is told %q", what)
+				t.Fatalf("the taker learnt of %q", what)
 			}
 		})
 	}

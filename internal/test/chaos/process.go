@@ -76,7 +76,7 @@ func (p *process) launch() error {
 	return nil
 }
 
-// restart starts the program again, unless it was told to end.
+// restart starts the program again, unless it is to stay down.
 func (p *process) restart(ended *exec.Cmd) {
 	p.mu.Lock()
 	wanted := p.wanted && p.cmd == ended

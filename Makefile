@@ -1,10 +1,10 @@
-# make help lists what there is.
+# make help lists the targets.
 
 GO     ?= go
 PKGS   ?= ./...
 ARGS   ?=
 
-# Clients that cannot be in one build with the rest.
+# Clients with dependencies that cannot be in the project's own module.
 CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 
 # Built from source by the go command and kept in its cache.

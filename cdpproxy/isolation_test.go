@@ -204,8 +204,8 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestASlowReaderMissesNothing, although more waits for it than the buffers of the system
-// hold. In the end it is told why it is cut off.
+// TestASlowReaderMissesNothing, although more waits for it than the buffers of the
+// system hold. In the end the client learns why it is cut off.
 func TestASlowReaderMissesNothing(t *testing.T) {
 	s := script(t)
 	slow := connect(t, s.mux, open(), &handler{})
@@ -347,7 +347,7 @@ func TestStopLeavesTheBrowser(t *testing.T) {
 	if err := s.mux.Call(t.Context(), "Test.call", nil, nil); !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		t.Errorf("after the end: %v", err)
 	}
-	// The connection outlives the pipe, so that its client can be told why it ends.
+	// The connection outlives the pipe, so that its client can learn why it ends.
 	c.conn.Cut(cdpproxy.CloseShuttingDown, "bye")
 	var closed wsutil.ClosedError
 	if _, err := c.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseShuttingDown {

@@ -53,7 +53,8 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 	return nil
 }
 
-// restorePaused makes a request paused again whose command was refused. nil is none.
+// restorePaused makes a request paused again whose command was refused. With nil it
+// does nothing.
 func (s *ClientSession) restorePaused(c *continuedRequest) {
 	if c != nil {
 		s.requestPaused(c.request, c.auth)

@@ -29,13 +29,13 @@ type readPacer struct {
 	lastCommand time.Time     // when the loop last saw that a client's command was sent
 }
 
-// afterRead is told of each read of the pipe: how many messages it brought, whether a
-// reply to a client was among them (replied), whether anything was that somebody may
-// wait for (wanted: whatever is for a client, and replies to the launcher's own calls),
-// and how many commands of clients are in flight. A client that waits for a reply
-// before it goes on is not delayed. What only the launcher listens to, such as the
-// requests of a page that loads, is read together. A read in the middle of a large
-// message brings none, and does not count as that.
+// afterRead is called after each read of the pipe. messages is how many messages the
+// read brought, and inFlight how many commands of clients are in flight. replied says
+// that a reply to a client was among the messages, and wanted that somebody may be
+// waiting for one of them: any message for a client, or a reply to the launcher's own
+// call. A client that waits for a reply before it goes on is not delayed. What only the
+// launcher listens to, such as the requests of a page that loads, is read together. A
+// read in the middle of a large message brings none, and does not count as that.
 func (p *readPacer) afterRead(messages int, replied, wanted bool, inFlight int32) {
 	now := time.Now()
 	gap := now.Sub(p.lastRead)

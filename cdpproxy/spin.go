@@ -58,8 +58,9 @@ func (s *spinner) wait(fds []unix.PollFd) bool {
 	}
 }
 
-// pollNow polls the descriptors without waiting, and tells whether one is ready. Go's
-// scheduler is not told of the system call, which would take longer than the call.
+// pollNow polls the descriptors without waiting, and tells whether one is ready. It
+// does not notify Go's scheduler of the system call, which would take longer than the
+// call itself.
 func pollNow(fds []unix.PollFd) bool {
 	var zero unix.Timespec
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(unsafe.SliceData(fds))), uintptr(len(fds)), uintptr(unsafe.Pointer(&zero)), 0, 0, 0)

@@ -78,7 +78,7 @@ type Verdict struct {
 	// ResumeFrom is the step from which a task may resume, and Checkpoint the last
 	// safe checkpoint. Both belong to the decision to resume.
 	ResumeFrom, Checkpoint string
-	// Cooldown is for how long, from now, nobody gets the profile.
+	// Cooldown is how long the profile is not granted again, counted from now.
 	Cooldown time.Duration
 }
 

@@ -217,7 +217,8 @@ func (s *Store) put(ctx context.Context, key string, content []byte) error {
 }
 
 // write creates an object, or with an etag replaces the object that has it. isRefused
-// tells of the error whether there was an object already, or another one.
+// recognizes the error that there is an object already, or another one than with the
+// etag.
 func (s *Store) write(ctx context.Context, key string, content []byte, etag string) (minio.UploadInfo, error) {
 	options := minio.PutObjectOptions{
 		ContentType: "application/octet-stream", DisableMultipart: true, SendContentMd5: true,

@@ -145,7 +145,7 @@ func testConflict(t *testing.T, open opener) {
 }
 
 // Of two different bundles that are stored under one id at the same time, one is kept,
-// and the other is told so.
+// and the other call returns an error that says so.
 func testRace(t *testing.T, open opener) {
 	s, _ := open(t)
 	spool, twin := Spool(t), Spool(t)

@@ -126,8 +126,8 @@ func TestEveryStepIsSynced(t *testing.T) {
 	}
 }
 
-// TestASyncThatFails is told, and without the content on disk the name does not
-// change.
+// TestASyncThatFails: the error is returned, and the name keeps its old content if the
+// new one could not be synced.
 func TestASyncThatFails(t *testing.T) {
 	for name, way := range ways {
 		for fails, want := range []string{"old", "new"} {

@@ -105,7 +105,7 @@ type ProfileSettings struct {
 	KeepWarm        *bool       `json:"keep_warm,omitempty"`
 	BrowserMemory   *uint64     `json:"browser_memory_bytes,omitempty"`
 	// HarmlessRequests are in the form "METHOD URL [NAME=VALUE]...", which
-	// recovery.ParseHarmless reads.
+	// decision.ParseHarmless reads.
 	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
 }
 

@@ -16,18 +16,18 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// Browser is a Chrome that a Driver started or took over. It is given up by Close or
-// Detach.
+// Browser is a Chrome that a Driver started or took over. Its owner ends it with Close,
+// or lets go of it with Detach.
 type Browser struct {
 	driver  *Driver
 	process *chrome.Browser
-	ledger  *cdpproxy.Ledger // nil: none is kept
-	dumps   string           // the folder of its minidumps; empty: not known
+	ledger  *cdpproxy.Ledger // nil if none is kept
+	dumps   string           // the folder of its minidumps; empty if not known
 	stop    context.CancelFunc
-	// reported is closed when everything that the monitor saw went to its sink.
+	// reported is closed when everything that the monitor saw has gone to its sink.
 	reported <-chan struct{}
 
-	// nil where it is not driven:
+	// These are nil in a browser that is not driven.
 	mux     *cdpproxy.Mux
 	monitor *monitor.Monitor
 	health  *health
@@ -41,8 +41,9 @@ const (
 	unusedTimeout  = 10 * time.Second
 )
 
-// Driven tells whether the browser's pipe is open and its pages are watched. What is
-// not driven can only be closed or detached from; Mux and Monitor are nil then.
+// Driven tells whether the browser's pipe is open and its pages are watched. A browser
+// that is not driven can only be closed or detached from, and its Mux and Monitor are
+// nil.
 func (b *Browser) Driven() bool { return b != nil && b.monitor != nil }
 
 // Mux carries connections on the browser's pipe.
@@ -54,51 +55,54 @@ func (b *Browser) Monitor() *monitor.Monitor { return b.monitor }
 // PID is the process id of the browser's main process.
 func (b *Browser) PID() int { return b.process.PID() }
 
-// Exited is closed when the browser's main process has ended.
+// Exited returns a channel that is closed when the browser's main process has ended.
 func (b *Browser) Exited() <-chan struct{} { return b.process.Exited() }
 
-// ExitStatus is how it ended; empty while it runs.
+// ExitStatus says how the browser's main process ended. It is empty while it runs.
 func (b *Browser) ExitStatus() string { return b.process.ExitStatus() }
 
 // OutputTail returns the last n bytes that the browser printed.
 func (b *Browser) OutputTail(n int) string { return b.process.OutputTail(n) }
 
-// HasLedger tells whether it is known what clients have open on the browser's pipe,
-// so that a session on it can go on in another launcher.
+// HasLedger tells whether there is a ledger of what clients have open on the browser's
+// pipe. Without one, no other launcher can resume a session on it.
 func (b *Browser) HasLedger() bool { return b.ledger != nil }
 
-// Ping asks the browser for an answer.
+// Ping returns when the browser has answered a command.
 func (b *Browser) Ping(ctx context.Context) error {
 	return b.mux.Call(ctx, "Browser.getVersion", nil, nil)
 }
 
-// Cookies are those of the profile's own context, as Storage.getCookies tells them.
+// Cookies returns the cookies of the profile's own browser context, as the result of
+// Storage.getCookies.
 func (b *Browser) Cookies(ctx context.Context) (json.RawMessage, error) {
 	var cookies json.RawMessage
 	err := b.monitor.Observer().Call(ctx, "", "Storage.getCookies", nil, &cookies)
 	return cookies, err
 }
 
-// LimitWrites makes writes to the browser fail from d on: one that does not read must
-// not hold up the end of its session. Zero takes the limit away.
+// LimitWrites makes writes to the browser fail once d has passed, so that a browser
+// that does not read cannot hold up the end of its session. Zero removes the limit.
 func (b *Browser) LimitWrites(d time.Duration) {
 	var at time.Time
 	if d > 0 {
 		at = time.Now().Add(d)
 	}
 	if commands := b.process.Commands(); commands != nil {
-		_ = commands.SetWriteDeadline(at) // pipes have deadlines
+		_ = commands.SetWriteDeadline(at) // it cannot fail: pipes support deadlines
 	}
 }
 
-// LimitMemory sets the limit of the profile's own record, in bytes; zero: the host's
-// alone counts.
+// LimitMemory sets the limit of the profile's own record, in bytes. With zero only the
+// host's limit counts.
 func (b *Browser) LimitMemory(profile uint64) { b.health.setLimit(b.driver.MemoryLimit(profile)) }
 
-// Failed is closed when the browser has to be given up although it runs.
+// Failed returns a channel that is closed when the browser has to be given up although
+// it runs.
 func (b *Browser) Failed() <-chan struct{} { return b.health.failed }
 
-// Failure is why the browser has to be given up; the zero value where it has not.
+// Failure is why the browser has to be given up, or the zero value if it does not have
+// to.
 func (b *Browser) Failure() Failure {
 	if b.health == nil {
 		return Failure{}
@@ -111,7 +115,7 @@ func (b *Browser) Failure() Failure {
 	}
 }
 
-// Detach leaves the browser open, for whoever takes it over next.
+// Detach lets go of the browser and leaves it open for the launcher that takes it over.
 func (b *Browser) Detach() error {
 	b.stop()
 	if b.mux != nil {
@@ -121,12 +125,12 @@ func (b *Browser) Detach() error {
 	return errors.Join(b.ledger.Close(), b.process.Detach())
 }
 
-// KeepCookies keeps the session cookies of a profile's browser that is about to close.
+// KeepCookies saves the session cookies of a profile's browser before it closes.
 type KeepCookies func(ctx context.Context, browser sessionfile.Caller, profile string) error
 
-// Close ends the browser: through CDP, else by signals. It returns how it ended, once
-// no process names the profile's directory and everything that its pages did last is
-// reported. keep is nil where the session cookies are to be dropped.
+// Close ends the browser through CDP or, if that fails, by signals. It returns the
+// close method, once no process uses the profile's directory and everything that the
+// pages did is reported. With keep nil the session cookies are dropped.
 func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.CloseMethod, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -178,20 +182,21 @@ func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCooki
 // State is the part of a bundle about the browser's process, in JSON.
 type State struct {
 	PID int `json:"pid"`
-	// ExitStatus is how it ended; empty while it runs.
+	// ExitStatus says how the process ended. It is empty while it runs.
 	ExitStatus string `json:"exit_status,omitempty"`
-	// Failure is why it had to be given up while it ran.
+	// Failure is why the browser had to be given up while it ran.
 	Failure string  `json:"ailment,omitempty"`
 	Memory  *Memory `json:"memory,omitempty"`
-	// Group is its control group, and what happened there.
+	// Group is what its control group counted.
 	Group *cgroup.Usage `json:"cgroup,omitempty"`
-	// Dumps are the minidumps of its processes that crashed, in DumpDir on the
-	// launcher's host.
+	// Dumps are the minidumps of the browser's processes that crashed. The files are in
+	// DumpDir on the launcher's host.
 	DumpDir string `json:"dump_dir,omitempty"`
 	Dumps   []Dump `json:"dumps,omitempty"`
-	// DumpsMissing says why they could not be listed.
+	// DumpsMissing says why the dumps could not be listed.
 	DumpsMissing string `json:"dumps_missing,omitempty"`
-	// DumpsSent says that Chrome may send them to its maker, as its user agreed.
+	// DumpsSent says that Chrome may send the dumps to its maker, because its user
+	// agreed to that.
 	DumpsSent bool `json:"dumps_may_be_sent,omitempty"`
 }
 

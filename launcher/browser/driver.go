@@ -24,22 +24,23 @@ import (
 	"leasehold/lease"
 )
 
-// Options are what a Driver works with.
+// Options configure a Driver.
 type Options struct {
 	Binary string // path of the browser binary
 	Files  sessionfile.Dir
 	Root   *profiledir.Root
 
-	// HangTimeout is how long a browser may answer nothing before it is given up;
-	// zero: for ever. See hang for what counts.
+	// HangTimeout is how long a browser may give no answer before it is given up; zero
+	// means for ever. See hang for the time that counts.
 	HangTimeout time.Duration
-	// Memory is the most, in bytes, that one browser may have in memory; zero: no
-	// bound. A profile's record may lower it.
+	// Memory is how much memory one browser may use, in bytes; zero means no limit. A
+	// profile's record may lower it.
 	Memory uint64
-	// CPUWeight is a browser's share of the processors, for Groups; zero: as usual.
+	// CPUWeight is a browser's share of the processors, in Groups; zero means the
+	// kernel's default.
 	CPUWeight int
-	// Groups is where browsers get control groups, so that the kernel holds them to
-	// their limits; nil: nowhere.
+	// Groups is where browsers get control groups, by which the kernel enforces their
+	// limits; nil means that they get none.
 	Groups *cgroup.Tree
 	// Bounds is how long each step of a close may take; zero values are the defaults.
 	Bounds chrome.Bounds
@@ -48,11 +49,11 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Driver drives the browsers of one host. Its methods may be called concurrently.
+// Driver drives the browsers of one host. Its methods are safe for concurrent use.
 type Driver struct {
 	o      Options
-	ctx    context.Context // of everything that is driven
-	work   *sync.WaitGroup // who waits for that
+	ctx    context.Context // ends everything that the driver runs
+	work   *sync.WaitGroup // counts the driver's goroutines
 	starts prometheus.Histogram
 	closes *prometheus.CounterVec // by close method
 
@@ -60,7 +61,8 @@ type Driver struct {
 	driven map[*Browser]bool
 }
 
-// NewDriver returns a driver whose goroutines run until ctx ends, counted in work.
+// NewDriver returns a driver whose goroutines run until ctx ends. They are counted in
+// work.
 func NewDriver(ctx context.Context, work *sync.WaitGroup, o Options) *Driver {
 	d := &Driver{
 		o: o, ctx: ctx, work: work, driven: map[*Browser]bool{},
@@ -75,19 +77,19 @@ func NewDriver(ctx context.Context, work *sync.WaitGroup, o Options) *Driver {
 type Start struct {
 	SessionID string
 	Token     lease.Token
-	Lock      *profiledir.Lock // of the profile; Chrome inherits its part of it
-	Path      string           // of the profile's directory
+	Lock      *profiledir.Lock // the profile's lock, of which Chrome inherits its part
+	Path      string           // the profile's directory
 	Headless  bool
-	Proxy     string // what Chrome is told; empty: none
+	Proxy     string // Chrome's --proxy-server; empty for none
 	Args      []string
-	Memory    uint64 // the profile's own limit in bytes; zero: none
-	// Sink takes what the browser's monitor reports.
+	Memory    uint64 // the profile's own limit in bytes; zero for none
+	// Sink receives what the browser's monitor reports.
 	Sink func(checkpoint.Entry)
 	Log  zerolog.Logger
 }
 
-// Start starts a browser and drives it. With an error it returns the browser too
-// where a process was started, for the caller to close.
+// Start starts a browser and drives it. If it fails after the process was started, it
+// returns the browser together with the error, and the caller has to close it.
 func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	begun := time.Now()
 	dumps, err := d.o.Files.MakeDumps(s.SessionID)
@@ -95,7 +97,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 		return nil, err
 	}
 	group, err := d.group(s.SessionID, d.MemoryLimit(s.Memory))
-	if err != nil { // the launcher's own readings hold the limit all the same
+	if err != nil { // the launcher still enforces the limit by its own readings
 		s.Log.Warn().Err(err).Msg("the browser gets no control group")
 	}
 	output := d.o.Files.Output(s.SessionID)
@@ -113,7 +115,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 		s.Log.Warn().Msg(w)
 	}
 	ledger, err := cdpproxy.CreateLedger(d.o.Files.Ledger(s.SessionID))
-	if err != nil { // the session is recovered then, if the launcher is killed
+	if err != nil { // then the session is recovered, not resumed, if the launcher is killed
 		s.Log.Warn().Err(err).Msg("a restart of the launcher will end the session")
 	}
 	identity := process.Identity()
@@ -139,8 +141,8 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	return b, nil
 }
 
-// TakeOver drives a browser whose launcher has ended; nil where it is gone. One that
-// cannot be driven can still be closed.
+// TakeOver drives a browser whose launcher has ended. It returns nil if the browser is
+// gone. A browser that cannot be driven is returned undriven, so that it can be closed.
 func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
@@ -177,12 +179,11 @@ func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(che
 	return b
 }
 
-// takeOverTimeout bounds how long a browser of an earlier launcher may take to
-// answer.
+// takeOverTimeout is how long a browser of an earlier launcher may take to answer.
 const takeOverTimeout = 60 * time.Second
 
-// drive opens the launcher's own session on a browser's pipe. With an error it
-// returns the browser too, for the caller to close.
+// drive opens the launcher's own session on a browser's pipe. If it fails, it returns
+// the browser together with the error, and the caller has to close it.
 func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdpproxy.Ledger, dumps string, sink func(checkpoint.Entry)) (*Browser, error) {
 	b := d.undriven(process, ledger, dumps)
 	m := monitor.New(sink)
@@ -190,7 +191,7 @@ func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdp
 	if b.mux, err = openMux(process, ledger, m.Traffic); err != nil {
 		return b, err
 	}
-	// What the clients of an earlier launcher had paused must not be sent.
+	// Requests that the clients of an earlier launcher had paused must not be sent.
 	for _, clients := range b.mux.Left() {
 		for _, c := range clients {
 			c.Fence()
@@ -220,14 +221,14 @@ func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdp
 	return b, m.AwaitPages(ctx)
 }
 
-// undriven is a browser that can be closed, and nothing else.
+// undriven returns a browser that can only be closed or detached from.
 func (d *Driver) undriven(process *chrome.Browser, ledger *cdpproxy.Ledger, dumps string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
 	return &Browser{driver: d, process: process, ledger: ledger, dumps: dumps, stop: func() {}, reported: reported}
 }
 
-// openMux takes over a browser's pipe.
+// openMux starts a mux on a browser's pipe.
 func openMux(process *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
 	events, err := process.TakeEvents()
 	if err != nil {
@@ -240,8 +241,8 @@ func openMux(process *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpp
 	return m, nil
 }
 
-// MemoryLimit is the limit of a profile's browser in bytes: the host's, which the
-// profile's own may lower. Zero: none.
+// MemoryLimit is the memory limit of a profile's browser in bytes: the host's limit,
+// which the profile's own may lower. Zero means none.
 func (d *Driver) MemoryLimit(profile uint64) uint64 {
 	if d.o.Memory == 0 || profile == 0 {
 		return max(d.o.Memory, profile)
@@ -251,15 +252,15 @@ func (d *Driver) MemoryLimit(profile uint64) uint64 {
 
 const (
 	// maxProcesses is how many processes and threads a browser's control group may
-	// have: far more than forty tabs take, and less than a host falls over from.
+	// have: far more than forty tabs need, and less than what brings a host down.
 	maxProcesses = 8192
-	// groupTimeout bounds how long the crash handlers of a browser that has ended may
-	// take.
+	// groupTimeout is how long the crash handlers of a browser that has ended may still
+	// run.
 	groupTimeout = 3 * time.Second
 )
 
-// group makes the control group of a session's browser; nil where there are none, or
-// nothing is to be limited.
+// group makes the control group of a session's browser. It returns nil if the host has
+// no control groups, or if nothing is to be limited.
 func (d *Driver) group(sessionID string, limit uint64) (*cgroup.Group, error) {
 	if d.o.Groups == nil || limit == 0 && d.o.CPUWeight == 0 {
 		return nil, nil

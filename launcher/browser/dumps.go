@@ -16,42 +16,43 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// Minidumps of crashed processes hold what those had in memory, secrets too. They
-// stay on this host, in a folder of their session that no other user reads; a bundle
-// has their names only.
+// Minidumps of crashed processes contain what those had in memory, secrets included.
+// They stay on this host, in a folder of their session that no other user can read.
+// Bundles contain only their names.
 
-// Bounds of what is kept of dumps.
+// Bounds of the dumps that are kept.
 const (
-	// dumpsOfOne is how many dumps of a session are kept, and dumpBytesOfOne their
-	// size together: the first ones. What comes after is removed, with its name
-	// kept.
-	dumpsOfOne     = 20
-	dumpBytesOfOne = 256 << 20
-	// dumpBytesOfAll bounds the dumps of all sessions that are over: the oldest go.
-	dumpBytesOfAll = 1 << 30
-	// dumpPatience is how long a bundle waits for a dump that is being written.
-	dumpPatience = 2 * time.Second
+	// A session keeps its first maxSessionDumps dumps, up to maxSessionDumpBytes
+	// together. Of later ones only the names are kept.
+	maxSessionDumps     = 20
+	maxSessionDumpBytes = 256 << 20
+	// maxEndedDumpBytes bounds the dumps of all sessions that are over. The oldest are
+	// removed first.
+	maxEndedDumpBytes = 1 << 30
+	// dumpTimeout is how long a bundle waits for a dump that is being written.
+	dumpTimeout = 2 * time.Second
 )
 
-// Dump is one minidump, as the bundle names it.
+// Dump describes one minidump in a bundle.
 type Dump struct {
-	File  string    `json:"file"` // in the session's folder
+	File  string    `json:"file"` // path in the session's folder
 	Bytes int64     `json:"bytes"`
 	At    time.Time `json:"at"`
-	// Removed says that its content was not kept: there were too many.
+	// Removed says that the content was not kept, because there were too many dumps.
 	Removed bool `json:"removed,omitempty"`
 }
 
-// The layout of a folder of dumps is Crashpad's: a dump is begun in new and moved,
-// whole, to pending; one that Chrome would send, and may not, to completed.
+// The layout of a folder of dumps is Crashpad's. A dump is written in new, and moved to
+// pending when it is complete. A dump that Chrome would send, but may not, is moved to
+// completed.
 const (
-	dumpsBegun   = "new"
-	dumpSuffix   = ".dmp"
-	dumpsRemoved = "removed" // ours: names of dumps that were not kept, one file each
+	dumpsUnfinished = "new"
+	dumpSuffix      = ".dmp"
+	dumpsRemoved    = "removed" // made by the launcher: a file for each dump that was not kept
 )
 
-// dumpsIn lists the dumps of a folder, the oldest first; none where there is no such
-// folder.
+// dumpsIn lists the dumps of a folder, the oldest first. A folder that does not exist
+// has none.
 func dumpsIn(dir string) ([]Dump, error) {
 	var found []Dump
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -63,8 +64,8 @@ func dumpsIn(dir string) ([]Dump, error) {
 			return err
 		}
 		file, err := filepath.Rel(dir, path)
-		if err != nil || filepath.Dir(file) == dumpsBegun {
-			return err // not whole
+		if err != nil || filepath.Dir(file) == dumpsUnfinished {
+			return err // not complete yet
 		}
 		one := Dump{File: file, Bytes: fi.Size(), At: fi.ModTime().UTC()}
 		if filepath.Dir(file) == dumpsRemoved {
@@ -74,18 +75,19 @@ func dumpsIn(dir string) ([]Dump, error) {
 		return nil
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		err = nil // no folder, or one moved on meanwhile, which the next look finds
+		err = nil // there is no folder, or a dump was moved meanwhile, and the next call finds it
 	}
 	slices.SortFunc(found, func(a, b Dump) int { return cmp.Or(a.At.Compare(b.At), strings.Compare(a.File, b.File)) })
 	return found, err
 }
 
-// awaitDumps lists the dumps once none is being written any more, or after dumpPatience.
+// awaitDumps lists the dumps as soon as none is being written any more, or after
+// dumpTimeout.
 func awaitDumps(ctx context.Context, dir string) ([]Dump, error) {
-	ctx, cancel := context.WithTimeout(ctx, dumpPatience)
+	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	for {
-		begun, err := os.ReadDir(filepath.Join(dir, dumpsBegun))
+		begun, err := os.ReadDir(filepath.Join(dir, dumpsUnfinished))
 		if err != nil || len(begun) == 0 || ctx.Err() != nil {
 			return dumpsIn(dir)
 		}
@@ -96,16 +98,16 @@ func awaitDumps(ctx context.Context, dir string) ([]Dump, error) {
 	}
 }
 
-// overflowing returns which of a session's dumps are too many: the first ones say
-// most about what went wrong.
-func overflowing(found []Dump) []Dump {
+// surplusDumps returns those of a session's dumps that are not to be kept. The first
+// ones are kept, since they say most about what went wrong.
+func surplusDumps(found []Dump) []Dump {
 	var over []Dump
 	n, bytes := 0, int64(0)
 	for _, d := range found {
 		if d.Removed {
 			continue
 		}
-		if n++; n > dumpsOfOne || bytes+d.Bytes > dumpBytesOfOne {
+		if n++; n > maxSessionDumps || bytes+d.Bytes > maxSessionDumpBytes {
 			over = append(over, d)
 			continue
 		}
@@ -114,11 +116,11 @@ func overflowing(found []Dump) []Dump {
 	return over
 }
 
-// trimDumps removes what is too many of a session's dumps. Their names, times and
-// sizes stay, for its bundle, as empty files of that length.
+// trimDumps removes the content of a session's surplus dumps. A file of the same name,
+// time and length stays for each, so that the session's bundle can list it.
 func trimDumps(dir string) error {
 	found, err := dumpsIn(dir)
-	over := overflowing(found)
+	over := surplusDumps(found)
 	if err != nil || len(over) == 0 {
 		return err
 	}
@@ -131,7 +133,8 @@ func trimDumps(dir string) error {
 		stub := filepath.Join(aside, filepath.Base(d.File))
 		err := os.Rename(path, stub)
 		if err == nil {
-			// Emptied, and as long as before: a hole takes no room.
+			// The file is emptied and made as long as before. The hole in it takes no
+			// space.
 			err = errors.Join(os.Truncate(stub, 0), os.Truncate(stub, d.Bytes), os.Chtimes(stub, d.At, d.At))
 		}
 		meta := os.Remove(strings.TrimSuffix(path, dumpSuffix) + ".meta")
@@ -145,20 +148,21 @@ func trimDumps(dir string) error {
 	return durable.Sync(aside)
 }
 
-// uploadsDumps tells whether Chrome's crash handler may send the dumps to its maker: the
-// user of a Google Chrome agreed to that. A Chromium knows no address to send to.
+// uploadsDumps tells whether Chrome's crash handler may send the dumps to its maker,
+// because the user of a Google Chrome agreed to that. A Chromium has no address to send
+// them to.
 func uploadsDumps(dir string) bool {
-	// Crashpad's settings: a magic word, a version, and options, whose first bit it
-	// is.
+	// Crashpad's settings begin with a magic word, a version, and options. The first
+	// bit of the options allows uploads.
 	b, err := os.ReadFile(filepath.Join(dir, "settings.dat"))
 	return err == nil && len(b) > 8 && b[8]&1 != 0
 }
 
-// TidyDumps keeps the dumps of sessions that are over within their bound, together.
-// Only those of sessions are removed whose evidence is stored, which names them.
+// TidyDumps keeps the dumps of all sessions that are over within their common bound. It
+// removes only the dumps of sessions whose evidence is stored, since that lists them.
 func (d *Driver) TidyDumps(ended []sessionfile.File) error {
 	d.mu.Lock()
-	inUse := map[string]bool{} // several sessions share a browser, and its folder
+	inUse := map[string]bool{} // sessions that share a browser share its folder
 	for b := range d.driven {
 		inUse[b.dumps] = true
 	}
@@ -180,7 +184,7 @@ func (d *Driver) TidyDumps(ended []sessionfile.File) error {
 			}
 		}
 		total += bytes
-		if err == nil && (bytes == 0 || total > dumpBytesOfAll) {
+		if err == nil && (bytes == 0 || total > maxEndedDumpBytes) {
 			err = os.RemoveAll(dir)
 			total -= bytes
 		}

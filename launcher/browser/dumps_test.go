@@ -15,7 +15,7 @@ import (
 	"leasehold/lease"
 )
 
-// crash writes what Crashpad does of one crash.
+// crash writes the files that Crashpad writes for one crash.
 func crash(t *testing.T, dir, name string, size int, at time.Time) {
 	t.Helper()
 	pending := filepath.Join(dir, "pending")
@@ -35,7 +35,7 @@ func crash(t *testing.T, dir, name string, size int, at time.Time) {
 func TestDumpsAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	begun := time.Now().Add(-time.Hour).Truncate(time.Second).UTC()
-	const crashes = dumpsOfOne + 7
+	const crashes = maxSessionDumps + 7
 	for i := range crashes {
 		crash(t, dir, fmt.Sprintf("c%02d", i), 100+i, begun.Add(time.Duration(i)*time.Minute))
 		for range 2 {
@@ -49,22 +49,22 @@ func TestDumpsAreBounded(t *testing.T) {
 		t.Fatalf("%d dumps, %v", len(found), err)
 	}
 	for i, d := range found {
-		removed := i >= dumpsOfOne
+		removed := i >= maxSessionDumps
 		if filepath.Base(d.File) != fmt.Sprintf("c%02d.dmp", i) || d.Bytes != int64(100+i) || !d.At.Equal(begun.Add(time.Duration(i)*time.Minute)) || d.Removed != removed {
 			t.Errorf("dump %d: %+v", i, d)
 		}
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "pending", "*"))
-	if err != nil || len(left) != 2*dumpsOfOne {
+	if err != nil || len(left) != 2*maxSessionDumps {
 		t.Errorf("%d files, %v: %v", len(left), left, err)
 	}
 	if none, err := dumpsIn(filepath.Join(dir, "nowhere")); len(none) != 0 || err != nil {
 		t.Errorf("no folder: %v, %v", none, err)
 	}
-	if err := os.MkdirAll(filepath.Join(dir, dumpsBegun), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, dumpsUnfinished), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	half := filepath.Join(dir, dumpsBegun, "half.dmp")
+	half := filepath.Join(dir, dumpsUnfinished, "half.dmp")
 	if err := os.WriteFile(half, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -81,21 +81,21 @@ func TestDumpsAreBounded(t *testing.T) {
 	handler.Wait()
 }
 
-func TestOverflowing(t *testing.T) {
+func TestSurplusDumps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var found []Dump
 		for range rapid.IntRange(0, 60).Draw(t, "dumps") {
 			found = append(found, Dump{Bytes: rapid.Int64Range(0, 40<<20).Draw(t, "bytes"), Removed: rapid.IntRange(0, 5).Draw(t, "removed") == 0})
 		}
 		over := map[Dump]int{}
-		for _, d := range overflowing(found) {
+		for _, d := range surplusDumps(found) {
 			if d.Removed {
 				t.Fatal("removed twice")
 			}
 			over[d]++
 		}
 		kept, bytes := 0, int64(0)
-		for i := len(found) - 1; i >= 0; i-- { // the same sizes are the same
+		for i := len(found) - 1; i >= 0; i-- { // dumps of the same size are equal, and the later one is surplus
 			d := found[i]
 			if d.Removed {
 				continue
@@ -107,16 +107,17 @@ func TestOverflowing(t *testing.T) {
 			kept++
 			bytes += d.Bytes
 		}
-		if kept > dumpsOfOne || bytes > dumpBytesOfOne {
+		if kept > maxSessionDumps || bytes > maxSessionDumpBytes {
 			t.Fatalf("%d dumps of %d bytes are kept", kept, bytes)
 		}
-		if len(found) > 0 && !found[0].Removed && kept == 0 { // none is larger than all may be
+		if len(found) > 0 && !found[0].Removed && kept == 0 { // no single dump is larger than the bound
 			t.Fatal("the first is not kept")
 		}
 	})
 }
 
-// TestDumpsAreRemovedOnceTheirEvidenceNamesThem: and only where there are too many.
+// TestDumpsAreRemovedOnceTheirEvidenceNamesThem: dumps are removed only if there are
+// too many, and only if their session's evidence is stored.
 func TestDumpsAreRemovedOnceTheirEvidenceNamesThem(t *testing.T) {
 	files := sessionfile.NewDir(t.TempDir())
 	d := NewDriver(t.Context(), &sync.WaitGroup{}, Options{Files: files, Metrics: prometheus.NewRegistry()})
@@ -135,7 +136,7 @@ func TestDumpsAreRemovedOnceTheirEvidenceNamesThem(t *testing.T) {
 		}
 		return dir
 	}
-	const half = dumpBytesOfAll/2 + 1
+	const half = maxEndedDumpBytes/2 + 1
 	newest := session("newest", time.Minute, "released", "ev1", half)
 	living := session("living", 2*time.Minute, "", "", half)
 	shared := session("shared", 3*time.Minute, "released", "ev2", 0)

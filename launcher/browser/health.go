@@ -18,45 +18,46 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// A browser can be lost while its process lives: it answers nothing any more, or it
-// takes more memory than it may. Both are decided by pure rules over readings (hang,
-// excess), which one goroutine takes of all browsers of the host (Driver.Watch).
+// A browser may have to be given up while its process lives, because it does not answer
+// any more or uses too much memory. Pure rules decide both (hang, excess), from
+// readings that one goroutine takes of all browsers of the host (Driver.Watch).
 
 // Rates and bounds of the readings.
 const (
-	// probeEvery is the time between two readings of the browsers.
+	// probeEvery is the time between two readings.
 	probeEvery = time.Second
-	// askEvery is the time between two questions to a browser that answers.
+	// askEvery is the time between two questions to a browser that answers them.
 	askEvery = 5 * time.Second
-	// excessFor is how long a browser has to be above its limit, at each reading,
-	// before it is given up, and excessReadings how many readings that are at least.
+	// A browser is given up when at least excessReadings readings in a row, over at
+	// least excessFor, are above its limit.
 	excessFor      = 5 * time.Second
 	excessReadings = 4
-	// restFactor is how many times longer than a reading of all processes took the
-	// next one waits: readings take at most two hundredths of a processor.
+	// restFactor limits the cost of memory readings: after a reading of all processes
+	// the next one waits restFactor times as long as the reading took. So readings use
+	// at most two percent of a processor.
 	restFactor = 50
 )
 
 // Failure is why a browser that still runs has to be given up. The zero value is none.
 type Failure struct {
 	Reason string // api.ReasonBrowserHangs or api.ReasonBrowserMemory
-	// Detail is for the worker: short, what was found and what the bound is.
+	// Detail says briefly what was found and what the bound is, for the worker.
 	Detail string
 }
 
-// probe is one reading of a browser that was asked something.
+// probe is one reading of a browser, taken to see whether it hangs.
 type probe struct {
 	at      boottime.Instant
-	asked   bool   // and has not answered
-	reads   uint64 // how often its pipe brought anything
-	state   byte   // of its main thread, the kernel's letter
-	cpu     uint64 // what its main thread has used, in clock ticks
-	working bool   // another of its threads or processes runs, or waits for a disk
-	behind  bool   // it has said something that the launcher has not processed
+	asked   bool   // a question was sent and is not answered yet
+	reads   uint64 // how many reads of its pipe returned something
+	state   byte   // the main thread's state, as the kernel's letter
+	cpu     uint64 // processor time of the main thread, in clock ticks
+	working bool   // another thread or process of the browser runs, or waits for a disk
+	behind  bool   // it sent something that the launcher has not processed yet
 }
 
-// probeOf tells the state of a browser's process from its threads, the main one first,
-// and its other processes.
+// probeOf fills in the state of a browser's processes. threads are those of the main
+// process, the main thread first, and tree are all its processes.
 func probeOf(threads, tree []procfs.Process) probe {
 	works := func(p procfs.Process) bool { return p.State == 'R' || p.State == 'D' }
 	main := threads[0]
@@ -64,23 +65,23 @@ func probeOf(threads, tree []procfs.Process) probe {
 	return probe{asked: true, state: main.State, cpu: main.CPU, working: slices.ContainsFunc(threads[1:], works) || slices.ContainsFunc(tree, works)}
 }
 
-// hang is how long a browser has answered nothing, counted so that a slow machine is
-// not taken for a browser that hangs. The zero value is not at all.
+// hang measures how long a browser has given no answer, so that a slow machine is not
+// taken for a browser that hangs. The zero value says that it is answering.
 //
-// Two kinds of time count. idle is time in which none of the browser's threads and
-// processes ran or could have run, so what it waits for is nothing that the machine is
-// late with. spun is processor time that its main thread used without answering: on a
-// machine that gives the thread none, none is counted. A reading that came late counts
-// nothing, since the launcher itself, or the whole machine, stood still. Nor does one
-// while the launcher has not processed all that the browser said: the answer may be
-// among that.
+// Two kinds of time count. idle is time in which no thread or process of the browser
+// ran or was ready to run, so the browser was not waiting for a slow machine. spun is
+// processor time that its main thread used without giving the answer; on a machine that
+// gives the thread no processor time, nothing is counted. A reading that comes late
+// counts nothing, since the launcher itself or the whole machine stood still. A reading
+// also counts nothing while the launcher has not processed everything that the browser
+// sent, since the answer may be among that.
 type hang struct {
 	last probe
 	idle time.Duration
 	spun uint64 // clock ticks
 }
 
-// next takes another reading into account.
+// next is the state of the rule after one more reading.
 func (h hang) next(p probe) hang {
 	gap := p.at.Sub(h.last.at)
 	switch {
@@ -96,7 +97,8 @@ func (h hang) next(p probe) hang {
 	return h
 }
 
-// verdict is the failure of a browser that hangs for longer than bound, if it does.
+// verdict tells whether the browser has hung for at least bound, and how. A bound of
+// zero means for ever.
 func (h hang) verdict(bound time.Duration) (f Failure, failed bool) {
 	what := ""
 	switch {
@@ -114,21 +116,21 @@ func (h hang) verdict(bound time.Duration) (f Failure, failed bool) {
 	return Failure{api.ReasonBrowserHangs, "the browser hangs: " + what}, true
 }
 
-// reading is what a browser had in memory at a time.
+// reading is how much memory a browser used at an instant, in bytes.
 type reading struct {
 	at   boottime.Instant
 	used uint64
 }
 
-// excess is how long a browser has been above its memory limit. The zero value is not
-// at all.
+// excess measures how long a browser has been above its memory limit. The zero value
+// says that it is not.
 type excess struct {
 	since    boottime.Instant
 	readings int
 	last     reading
 }
 
-// next takes another reading into account.
+// next is the state of the rule after one more reading.
 func (e excess) next(limit uint64, r reading) excess {
 	if limit == 0 || r.used <= limit {
 		return excess{last: r}
@@ -141,7 +143,7 @@ func (e excess) next(limit uint64, r reading) excess {
 	return e
 }
 
-// verdict is the failure of a browser that takes too much, if it does.
+// verdict tells whether the browser has been above its limit for too long, and how.
 func (e excess) verdict(limit uint64) (f Failure, failed bool) {
 	if e.readings < excessReadings || e.last.at.Sub(e.since) < excessFor {
 		return Failure{}, false
@@ -149,28 +151,29 @@ func (e excess) verdict(limit uint64) (f Failure, failed bool) {
 	return Failure{api.ReasonBrowserMemory, fmt.Sprintf("the browser took too much memory: %s for %v, its limit is %s", humanize.IBytes(e.last.used), excessFor, humanize.IBytes(limit))}, true
 }
 
-// oomKilled is the failure of a browser of which the kernel killed a process.
+// oomKilled is the failure of a browser in which the kernel killed a process for its
+// memory.
 func oomKilled(limit uint64) Failure {
 	return Failure{api.ReasonBrowserMemory, fmt.Sprintf("the browser took too much memory: the kernel killed one of its processes at its limit of %s", humanize.IBytes(limit))}
 }
 
-// health are the readings of one browser and what follows from them.
+// health has the readings of one browser, and the failure that follows from them.
 type health struct {
 	process *chrome.Browser
 	mux     *cdpproxy.Mux
-	ctx     context.Context // until the browser is not driven any more
+	ctx     context.Context // ends when the browser is not driven any more
 
 	failed  chan struct{} // closed when the browser has to be given up
-	failure Failure       // set before
+	failure Failure       // set before failed is closed
 
-	// Used by Driver.Watch alone:
+	// Only Driver.Watch uses these.
 	hang    hang
 	excess  excess
 	nextAsk boottime.Instant
 
 	mu    sync.Mutex
 	asked bool
-	limit uint64 // bytes; 0: none
+	limit uint64 // bytes; zero for none
 	shown Memory
 }
 
@@ -191,7 +194,8 @@ func (h *health) limited() uint64 {
 	return h.limit
 }
 
-// fail gives the browser up, if it is not already. Driver.Watch alone calls it.
+// fail says that the browser has to be given up. Only the first failure counts. Only
+// Driver.Watch calls it.
 func (h *health) fail(f Failure) {
 	if h.failure == (Failure{}) {
 		h.failure = f
@@ -199,8 +203,8 @@ func (h *health) fail(f Failure) {
 	}
 }
 
-// probe takes one reading, and asks the browser where it is time to. background runs
-// a function that may take long.
+// probe takes one reading for the hang detector, and sends the next question if it is
+// due. background runs a function that may take long.
 func (h *health) probe(now boottime.Instant, bound time.Duration, background func(func())) {
 	h.mu.Lock()
 	asked := h.asked
@@ -218,7 +222,7 @@ func (h *health) probe(now boottime.Instant, bound time.Duration, background fun
 	behind, reads := h.mux.Behind(), h.mux.Reads()
 	threads, err := procfs.Threads(h.process.PID())
 	if err != nil {
-		return // it ends, which others notice
+		return // the browser is ending, which is noticed elsewhere
 	}
 	tree, err := h.process.Processes()
 	p := probeOf(threads, tree)
@@ -230,21 +234,21 @@ func (h *health) probe(now boottime.Instant, bound time.Duration, background fun
 	}
 }
 
-// ask asks the browser for what its main thread alone can answer, and returns when it
-// has, or is gone.
+// ask sends a question that only the browser's main thread can answer. It returns when
+// the answer is there or the browser is gone.
 func (h *health) ask() {
 	var version struct{}
 	err := h.mux.Call(h.ctx, "Browser.getVersion", nil, &version)
 	if err != nil && (h.ctx.Err() != nil || errors.Is(err, cdpproxy.ErrBrowserGone)) {
-		return // nobody will ask again
+		return // no further question is needed
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asked = false
 }
 
-// weigh reads the browser's memory, among all processes of the host.
-func (h *health) weigh(now boottime.Instant, all []procfs.Process) {
+// checkMemory reads how much memory the browser uses. all are the host's processes.
+func (h *health) checkMemory(now boottime.Instant, all []procfs.Process) {
 	limit := h.limited()
 	if limit == 0 {
 		return
@@ -257,8 +261,8 @@ func (h *health) weigh(now boottime.Instant, all []procfs.Process) {
 			h.fail(oomKilled(limit))
 		}
 		if u.Memory != nil {
-			// The kernel lets it hardly any further: what is left up to the limit is
-			// for its evidence.
+			// The kernel hardly lets it grow beyond this. What is left below the limit
+			// is needed to capture its evidence.
 			threshold = (cgroup.Limits{Memory: limit}).Beyond()
 			shown.UsedBytes, shown.How = *u.Memory, "cgroup"
 		}
@@ -284,7 +288,7 @@ func (h *health) lastReading() Memory {
 	return h.shown
 }
 
-// Watch reads the health of every browser, and bounds their crash dumps, until the
+// Watch checks the health of every browser and bounds its crash dumps, until the
 // driver's context ends.
 func (d *Driver) Watch() {
 	every := time.NewTicker(probeEvery)
@@ -317,13 +321,13 @@ func (d *Driver) Watch() {
 			continue
 		}
 		for _, b := range driven {
-			b.health.weigh(now, all)
+			b.health.checkMemory(now, all)
 		}
 		due = now.Add(restFactor * boottime.Now().Sub(now))
 	}
 }
 
-// watched lists the browsers that are driven, and tells whether any has a memory limit.
+// watched lists the driven browsers, and tells whether any of them has a memory limit.
 func (d *Driver) watched() (driven []*Browser, limited bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

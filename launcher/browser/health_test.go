@@ -16,13 +16,13 @@ import (
 	"leasehold/launcher/api"
 )
 
-// probes are readings of a browser, one a second unless after says otherwise.
+// probes is a series of readings of a browser, one a second unless after is set.
 type probes []struct {
-	n     int           // how often it is the same
-	after time.Duration // since the one before; zero: a second
+	n     int           // how many times the reading is repeated
+	after time.Duration // since the reading before; zero for a second
 	probe probe
-	cpu   uint64 // used since the one before
-	heard bool   // its pipe brought something since
+	cpu   uint64 // used since the reading before
+	heard bool   // its pipe brought something since the reading before
 }
 
 func (all probes) hang() hang {
@@ -52,7 +52,7 @@ func TestHang(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		probes probes
-		want   string // a part of what is told; empty: nothing
+		want   string // a part of the failure's detail; empty for no failure
 	}{
 		{"nothing asked", probes{{n: 100, probe: probe{state: 'S'}}}, ""},
 		{"stopped", probes{{n: 11, probe: stopped}}, "no answer for 10s, its process is stopped"},
@@ -89,7 +89,7 @@ func TestHang(t *testing.T) {
 	}
 }
 
-// TestProbeOf: a browser waits only where no thread and no process of it works.
+// TestProbeOf: a browser is waiting only if none of its threads and processes works.
 func TestProbeOf(t *testing.T) {
 	all := func(states string) (ps []procfs.Process) {
 		for i, s := range []byte(states) {
@@ -98,12 +98,12 @@ func TestProbeOf(t *testing.T) {
 		return ps
 	}
 	for _, c := range []struct {
-		threads, tree string // the main one first
+		threads, tree string // the main thread's state first
 		working       bool
 	}{
 		{"S", "S", false}, {"S", "", false}, {"SSS", "SSSS", false}, {"SSR", "S", true}, {"SDS", "S", true},
 		{"S", "SSR", true}, {"S", "SD", true}, {"S", "SZTt", false}, {"T", "TS", false},
-		{"S", "R", false}, // the main thread, a moment later
+		{"S", "R", false}, // the main process, read a moment later
 		{"R", "RS", false},
 	} {
 		l := probeOf(all(c.threads), all(c.tree))
@@ -113,15 +113,15 @@ func TestProbeOf(t *testing.T) {
 	}
 }
 
-// TestSlowMachinesAreNoHang: whatever a machine does, a browser is given up only where it
-// was asked, and either stood still for the bound in readings that came in time, or its
-// main thread ran for that long.
-func TestSlowMachinesAreNoHang(t *testing.T) {
+// TestASlowMachineIsNoHang: whatever a machine does, a browser is given up only if it
+// was asked something, and either stood still for the bound in readings that came in
+// time, or its main thread ran for that long.
+func TestASlowMachineIsNoHang(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const bound = 5 * time.Second
 		var h hang
 		now := probe{at: boottime.Instant(rapid.Int64Range(0, 1e15).Draw(t, "at"))}
-		var still time.Duration // since the last sign of life, in the test's own way
+		var still time.Duration // since the last sign of life, counted by the test itself
 		var ran uint64
 		for range rapid.IntRange(1, 60).Draw(t, "probes") {
 			next := probe{
@@ -150,7 +150,7 @@ func TestSlowMachinesAreNoHang(t *testing.T) {
 				t.Fatalf("still %v, ran %d: %+v", still, ran, f)
 			}
 			if failed {
-				return // it is given up once
+				return // a browser is given up only once
 			}
 		}
 	})
@@ -190,7 +190,7 @@ func TestExcess(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: a profile may lower the host's limit, and not raise it.
+// TestMemoryLimit: a profile may lower the host's limit, but not raise it.
 func TestMemoryLimit(t *testing.T) {
 	for _, c := range []struct{ host, profile, want uint64 }{{0, 0, 0}, {0, 5, 5}, {3, 5, 3}, {5, 3, 3}, {5, 0, 5}} {
 		d := NewDriver(t.Context(), &sync.WaitGroup{}, Options{Memory: c.host, Metrics: prometheus.NewRegistry()})
@@ -200,7 +200,7 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestMemoryOf: two processes that share their pages have them once.
+// TestMemoryOf: pages that two processes share count once.
 func TestMemoryOf(t *testing.T) {
 	var ps []procfs.Process
 	for range 2 {
@@ -218,7 +218,7 @@ func TestMemoryOf(t *testing.T) {
 		}
 		ps = append(ps, p)
 	}
-	ps = append(ps, procfs.Process{PID: 1 << 30}) // one that has ended
+	ps = append(ps, procfs.Process{PID: 1 << 30}) // a process that has ended
 	rss, how, shares := memoryOf(ps, 1<<40)
 	if how != "rss" || rss == 0 || shares != nil {
 		t.Errorf("below what is enough: %d %s %v", rss, how, shares)
@@ -228,7 +228,7 @@ func TestMemoryOf(t *testing.T) {
 		t.Errorf("%d of %d %s %v", used, rss, how, shares)
 	}
 	if os.Getuid() != 0 {
-		// The first process is somebody else's: its pages are known only roughly.
+		// Process 1 belongs to another user, so the kernel shows less of its memory.
 		if used, how, shares := memoryOf([]procfs.Process{{PID: 1}}, 0); how != "private" || used == 0 || len(shares) != 1 {
 			t.Errorf("of another's: %d %s %v", used, how, shares)
 		}

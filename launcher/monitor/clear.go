@@ -9,28 +9,30 @@ import (
 	"github.com/chromedp/cdproto/target"
 )
 
-// Clients are the connections of a session whose browser is cleared.
+// Clients are the connections of the session whose browser is cleared.
 type Clients interface {
-	// AwaitEnd returns when the end of every connection was reported.
+	// AwaitEnd returns when the end of every connection has been reported.
 	AwaitEnd(ctx context.Context) error
-	// Detach ends their browser sessions. What they intercepted was failed as long
-	// as they were there.
+	// Detach ends the connections' browser sessions in Chrome. Until then, requests
+	// that they intercept are failed.
 	Detach()
 }
 
 const (
-	// detachAfter is when clients are detached from pages that do not close, since
-	// those clients may be what holds the pages.
+	// detachAfter is how long pages may take to close before the clients are detached.
+	// The clients may be what keeps the pages from closing.
 	detachAfter = time.Second
-	// recheck is the time between two looks at what no event may tell of: the end of
-	// a browser context, and a target that is still listed when its end is told.
+	// recheck is the time between two questions about what no event reports reliably:
+	// the end of a browser context, and that of a target, which may still be listed
+	// after its event.
 	recheck = 20 * time.Millisecond
 )
 
-// Clear closes everything that a session has open in the browser but one empty tab,
-// which it opens first: with the last tab Chrome would drop the session cookies. The
-// clients are detached last, since what they intercepted is failed for as long as
-// there is a page that could ask for it. Then it forgets all of the session.
+// Clear closes everything that a session has open in the browser, except one empty tab.
+// It opens that tab first, because Chrome would drop the session cookies with the last
+// tab. The clients are detached late, so that the requests that they intercept are
+// failed, and not sent, while pages close. In the end the monitor forgets everything
+// about the session.
 func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 	m.Closing() // until forget
 	var created target.CreateTargetResult
@@ -64,10 +66,10 @@ func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 	return nil
 }
 
-// Quiet returns an error where the browser is not as Clear left it.
+// Quiet returns an error if the browser is not as Clear left it.
 func (m *Monitor) Quiet(ctx context.Context) error {
 	m.mu.Lock()
-	kept := m.kept
+	kept := m.keptPage
 	m.mu.Unlock()
 	others, empty, err := m.others(ctx, kept)
 	switch {
@@ -81,8 +83,8 @@ func (m *Monitor) Quiet(ctx context.Context) error {
 	return nil
 }
 
-// others lists what is open in the browser besides the tab that is kept, and tells
-// whether that tab is there and empty.
+// others lists what is open in the browser besides the kept tab. empty says that the
+// kept tab is there and empty.
 func (m *Monitor) others(ctx context.Context, kept string) (others []*target.Info, empty bool, err error) {
 	targets, err := m.Targets(ctx)
 	if err != nil {
@@ -98,8 +100,8 @@ func (m *Monitor) others(ctx context.Context, kept string) (others []*target.Inf
 	return others, empty, nil
 }
 
-// closeOthers closes everything but the tab that is kept, and waits until it is gone.
-// No page is asked whether it wants to be left.
+// closeOthers closes everything but the kept tab, and waits until it is closed. The
+// pages' beforeunload handlers are not run.
 func (m *Monitor) closeOthers(ctx context.Context, kept string) error {
 	asked := map[target.ID]bool{}
 	for {
@@ -136,7 +138,7 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 		}
 		if first {
 			for _, c := range r.BrowserContextIDs {
-				// One may be ending already, with the connection that made it.
+				// A context may already be ending with the connection that made it.
 				_ = m.observer.Call(ctx, "", target.CommandDisposeBrowserContext, map[string]any{"browserContextId": c}, nil)
 			}
 			continue
@@ -149,8 +151,8 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 	}
 }
 
-// awaitOnly returns when the tab that is kept is the only page that is watched, and
-// everything that was reported of the others is processed.
+// awaitOnly returns when the kept tab is the only page that is watched, and everything
+// that the others did is processed.
 func (m *Monitor) awaitOnly(ctx context.Context, kept string) error {
 	err := m.await(ctx, func() bool {
 		m.mu.Lock()
@@ -158,7 +160,7 @@ func (m *Monitor) awaitOnly(ctx context.Context, kept string) error {
 		if len(m.pages) != 1 || m.pages[kept] == nil {
 			return false
 		}
-		m.kept = kept
+		m.keptPage = kept
 		return m.pending.Load() == 0
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"leasehold/evidence/capture"
 )
 
-// CDP's names of the events that the monitor takes.
+// CDP's names of the events that the monitor handles.
 const (
 	eventAttached         = "Target.attachedToTarget"
 	eventDetached         = "Target.detachedFromTarget"
@@ -40,25 +40,25 @@ const (
 	eventResponse         = "Network.responseReceived"
 )
 
-// Chrome's kinds of targets, as far as they are told apart here.
+// Chrome's types of targets, as far as the monitor distinguishes them.
 const (
 	typePage   = "page"
-	typeIframe = "iframe" // in a process of its own
-	typeWorker = "worker" // a dedicated one
+	typeIframe = "iframe" // a frame in a process of its own
+	typeWorker = "worker" // a dedicated worker
 )
 
-// see processes one of watchedEvents.
-func (m *Monitor) see(event cdpproxy.Event) {
+// process handles one of watchedEvents.
+func (m *Monitor) process(event cdpproxy.Event) {
 	var entries []checkpoint.Entry
-	var first func() // what comes before the entries are reported
+	var first func() // called before the entries are reported
 	m.mu.Lock()
 	m.ticks++
-	// current is nil on the sessions of others than pages. containing is the page
-	// that a session's target is, or is a frame of.
+	// current is the page that the session is attached to, nil if its target is no
+	// page. containing is that page, or the page that the session's frame is in.
 	current := m.pages[m.targets[event.Session]]
 	containing := m.pageOf(m.targets[event.Session])
 	if current != nil && event.Method != eventInfoChanged {
-		current.seen = m.ticks
+		current.lastEvent = m.ticks
 	}
 	report := func(entry *checkpoint.Entry) {
 		if entry != nil {
@@ -83,12 +83,12 @@ func (m *Monitor) see(event cdpproxy.Event) {
 		if decode(event, &p) && p.TargetInfo != nil {
 			report(m.infoChanged(p.TargetInfo))
 		}
-	case eventDestroyed: // Clear waits for it
+	case eventDestroyed: // nothing to report: Clear waits for this event
 	case eventFrameNavigated:
 		var p cdppage.EventFrameNavigated
 		if decode(event, &p) && p.Frame != nil {
-			// In a session of its own the root of another process's frames has no
-			// parent.
+			// The root frame in another process has no parent either, but its session's
+			// target is no page.
 			if p.Frame.ParentID == "" && current != nil {
 				current.URL, current.Crashed, current.Dialog = p.Frame.URL, false, ""
 				report(current.committed(p.Frame.URL))
@@ -116,7 +116,7 @@ func (m *Monitor) see(event cdpproxy.Event) {
 				report(postElsewhere(form, p.Disposition))
 			}
 		}
-	case eventDownload: // of the Page domain, which cdproto has no more; the same members
+	case eventDownload: // Page.downloadWillBegin, which cdproto has no more, has the same members
 		var p browser.EventDownloadWillBegin
 		if decode(event, &p) {
 			report(&checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: m.targetOf(event.Session, containing)})
@@ -137,11 +137,11 @@ func (m *Monitor) see(event cdpproxy.Event) {
 			report(&checkpoint.Entry{Kind: checkpoint.KindCrash, URL: current.URL, Target: current.TargetID})
 		}
 	case eventStorageAdded, eventStorageUpdated, eventStorageRemoved, eventStorageCleared:
-		// All four have the same member.
+		// All four events have this member.
 		var p domstorage.EventDomStorageItemsCleared
 		if decode(event, &p) && p.StorageID != nil {
 			report(storageEntry(p.StorageID))
-			// One change counts as much as many.
+			// Only the fact of a change matters.
 			m.observer.Post(event.Session, "DOMStorage.disable", nil)
 		}
 	}
@@ -154,7 +154,7 @@ func (m *Monitor) see(event cdpproxy.Event) {
 	}
 }
 
-// attached takes in a new target. parent is the session that it was told on. The
+// attached adds a new target. parent is the session on which it was reported. The
 // caller holds m.mu.
 func (m *Monitor) attached(parent, session string, t *target.Info) *checkpoint.Entry {
 	id := string(t.TargetID)
@@ -165,18 +165,18 @@ func (m *Monitor) attached(parent, session string, t *target.Info) *checkpoint.E
 		return frameEntry(m.pageOf(id), t.URL)
 	case typePage:
 		m.pages[id] = &page{
-			seen: m.ticks, context: string(t.BrowserContextID), framed: worthNoting(t.URL),
+			lastEvent: m.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
 			Page: capture.Page{TargetID: id, SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
 		}
-		if m.own == "" {
-			m.own = string(t.BrowserContextID)
+		if m.ownContext == "" {
+			m.ownContext = string(t.BrowserContextID)
 		}
 		return m.pages[id].navigated(t.URL, true)
 	}
 	return nil
 }
 
-// detached takes in the end of a target's session. The caller holds m.mu.
+// detached removes a target whose session ended. The caller holds m.mu.
 func (m *Monitor) detached(session string) {
 	id := m.targets[session]
 	if m.pages[id] != nil {
@@ -187,7 +187,7 @@ func (m *Monitor) detached(session string) {
 	delete(m.targets, session)
 }
 
-// infoChanged takes in what the browser's own session tells of a target. The caller
+// infoChanged updates a target as the browser's own session describes it. The caller
 // holds m.mu.
 func (m *Monitor) infoChanged(t *target.Info) *checkpoint.Entry {
 	if pg := m.pages[string(t.TargetID)]; pg != nil {
@@ -200,10 +200,10 @@ func (m *Monitor) infoChanged(t *target.Info) *checkpoint.Entry {
 	return nil
 }
 
-// postElsewhere is the request of a form that is posted into another tab or window,
-// as by a click with Ctrl or Shift: the browser sends it before anybody can watch
-// that tab, so no session is told of it. Where one is told, as with target=_blank,
-// the request is reported twice, which counts as much as once.
+// postElsewhere is the request of a form that is posted into another tab or window, as
+// by a click with Ctrl or Shift. The browser sends it before that tab can be watched,
+// so no session gets an event about it. Where a session does get one, as with
+// target=_blank, the request is reported twice, which does no harm.
 func postElsewhere(form checkpoint.Entry, disposition cdppage.ClientNavigationDisposition) *checkpoint.Entry {
 	if form.Method != http.MethodPost || disposition == cdppage.ClientNavigationDispositionCurrentTab {
 		return nil
@@ -220,8 +220,8 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindStorage, URL: cmp.Or(s.SecurityOrigin, string(s.StorageKey)), Name: area}
 }
 
-// enable turns on the events of a new target, and lets it run. Buffers are as small
-// as they get, since only the fact of a request matters.
+// enable turns on the events of a new target, and lets it run. Chrome's network buffers
+// are kept as small as possible, since only the fact of a request matters.
 func (m *Monitor) enable(session, kind string) {
 	if kind == typePage {
 		m.observer.Post(session, "Inspector.enable", nil)

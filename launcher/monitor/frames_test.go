@@ -9,9 +9,10 @@ import (
 	"leasehold/evidence/capture"
 )
 
-// TestWhenAPageHasAnotherDocument: only the page's own event of a navigation says that
-// its frames are gone. It says so even where the browser's session told the URL before.
-func TestWhenAPageHasAnotherDocument(t *testing.T) {
+// TestFramesEndWithTheirDocument: only a navigation that the page's own session reports
+// says that the page's frames are gone. It says so even if the browser's session
+// reported the URL before.
+func TestFramesEndWithTheirDocument(t *testing.T) {
 	const (
 		changed = "Target.targetInfoChanged"
 		within  = "Page.navigatedWithinDocument"
@@ -23,15 +24,15 @@ func TestWhenAPageHasAnotherDocument(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		events []event
-		open   bool // the frame, in the end
+		open   bool // whether the frame is open in the end
 	}{
 		{"it opens", []event{frame}, true},
 		{"pushState", []event{frame, {within, at + "/pay/2"}}, true},
-		{"pushState, told by the browser first", []event{frame, {changed, at + "/pay/2"}, {within, at + "/pay/2"}}, true},
-		{"pushState, told by the browser last", []event{frame, {within, at + "/pay/2"}, {changed, at + "/pay/2"}}, true},
+		{"pushState, reported by the browser first", []event{frame, {changed, at + "/pay/2"}, {within, at + "/pay/2"}}, true},
+		{"pushState, reported by the browser last", []event{frame, {within, at + "/pay/2"}, {changed, at + "/pay/2"}}, true},
 		{"the browser alone", []event{frame, {changed, at + "/done"}}, true},
 		{"a navigation", []event{frame, {commit, at + "/done"}}, false},
-		{"a navigation, told by the browser first", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}}, false},
+		{"a navigation, reported by the browser first", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}}, false},
 		{"a reload", []event{frame, {commit, at + "/pay"}}, false},
 		{"and it opens again", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}, frame}, true},
 	} {
@@ -45,7 +46,7 @@ func TestWhenAPageHasAnotherDocument(t *testing.T) {
 			}
 		})
 		m.targets["s"] = "page"
-		m.pages["page"] = &page{noted: at + "/pay", Page: capture.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
+		m.pages["page"] = &page{reported: at + "/pay", Page: capture.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
 		for _, one := range c.events {
 			params := map[string]any{"url": one.url, "frameId": "page"}
 			switch {
@@ -60,7 +61,7 @@ func TestWhenAPageHasAnotherDocument(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.see(cdpproxy.Event{Method: one.method, Session: "s", Params: raw})
+			m.process(cdpproxy.Event{Method: one.method, Session: "s", Params: raw})
 		}
 		if open != c.open {
 			t.Errorf("%s: the frame is open: %v", c.name, open)

@@ -1,6 +1,6 @@
-// Package monitor watches what the pages of one browser do: where they go, what
-// they send, store, print and ask, and which of them are open. It reports what
-// belongs into a session's journal, and changes nothing in the pages.
+// Package monitor watches what the pages of one browser do: where they navigate, what
+// they send, store, print and ask, and which of them are open. It reports the entries
+// of a session's journal, and changes nothing in the pages.
 package monitor
 
 import (
@@ -22,15 +22,15 @@ import (
 	"leasehold/lease"
 )
 
-// Monitor is the launcher's own view of one browser. Its methods may be called
-// by several goroutines.
+// Monitor is the launcher's own view of one browser. Its methods are safe for
+// concurrent use.
 type Monitor struct {
 	observer *cdpproxy.Observer
 	mux      *cdpproxy.Mux
 	sink     func(checkpoint.Entry)
 
-	// What the evidence gets of the network and the console.
-	token   atomic.Uint64 // of the newest run, which it is filed under
+	// The evidence's part about the network, and that about the console.
+	token   atomic.Uint64 // of the newest run; both parts name it
 	network recorder.Network
 	console recorder.Console
 
@@ -40,35 +40,35 @@ type Monitor struct {
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 
-	traffic      chan cdpproxy.Traffic // what pages sent, until it is processed
-	pending      atomic.Int64          // of it
-	lastOverflow time.Time             // of traffic; used by the pipe's reader alone
-	processed    atomic.Uint64         // the observer's events that were processed
-	progress     broadcast             // something was processed
+	traffic      chan cdpproxy.Traffic // what pages sent and is not processed yet
+	pending      atomic.Int64          // how many of them
+	lastOverflow time.Time             // when traffic was full; used by the pipe's reader alone
+	processed    atomic.Uint64         // how many of the observer's events were processed
+	progress     broadcast             // signalled after each event and each request
 
-	mu      sync.Mutex
-	pages   map[string]*page   // by target
-	targets map[string]string  // target by CDP session
-	frames  map[string]string  // for each frame in a process of its own, the target it is in
-	sent    map[[2]string]bool // requests that were reported, by id and URL
-	sockets map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
-	groups  map[[32]byte]*group
-	grouped int    // groups that there ever were
-	own     string // the profile's own browser context: that of the first page
-	closing int    // pages that were asked to close and are still open
-	kept    string // the one page of a warm browser
-	ticks   uint64 // counts events, to order pages by their last one
-	dropped uint64 // commands that the mux dropped and that were reported since the last checkpoint
+	mu         sync.Mutex
+	pages      map[string]*page   // by target
+	targets    map[string]string  // target by CDP session
+	frames     map[string]string  // for each frame in a process of its own, the target it is in
+	sent       map[[2]string]bool // requests that were reported, by id and URL
+	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
+	groups     map[[32]byte]*group
+	grouped    int    // groups that were ever made
+	ownContext string // id of the profile's own browser context: that of the first page
+	closing    int    // pages that were asked to close and are still open
+	keptPage   string // target id of the one page of a warm browser
+	ticks      uint64 // counts events, to order pages by their last one
+	dropped    uint64 // commands that the mux dropped and that were reported since the last checkpoint
 }
 
 // trafficBacklog is how many requests of pages may wait to be processed.
 const trafficBacklog = 1024
 
-// maxKnown bounds what is remembered of documents, requests and groups. What was
+// maxKnown bounds how many documents, requests and groups are remembered. One that was
 // forgotten is never taken for harmless.
 const maxKnown = 4096
 
-// New returns a monitor that reports to sink, which several goroutines call. It
+// New returns a monitor that reports to sink. Several goroutines call sink. The monitor
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
@@ -87,9 +87,9 @@ var watchedEvents = []string{
 	eventStorageAdded, eventStorageUpdated, eventStorageRemoved, eventStorageCleared,
 }
 
-// readerEvents are the events that the pipe's reader hands over at once: those for
-// the recorders, and those that tell what a request comes from. Runtime is not
-// among the domains that the monitor enables, since pages can detect that.
+// readerEvents are the events that the pipe's reader handles at once: those for the
+// recorders, and those that show what caused a request. The monitor does not enable the
+// Runtime domain, since pages can detect that.
 var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
@@ -107,21 +107,21 @@ func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	return m.observer.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
 }
 
-// autoAttach holds each new target until enable has turned on its events: what a
-// form sends into a new tab would be missed otherwise.
+// autoAttach holds each new target until enable has turned on its events. Otherwise the
+// request of a form that opens a new tab would be missed.
 var autoAttach = map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true}
 
 // Observer makes CDP calls of the launcher's own. It is nil before Attach.
 func (m *Monitor) Observer() *cdpproxy.Observer { return m.observer }
 
-// Attribute names the run that what is seen from now on is filed under, and the
+// Attribute names the run to which everything seen from now on belongs, and the
 // requests that the profile's owner declares harmless. A request is judged by the
 // declarations at the time when it was sent.
 func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.token.Store(uint64(token))
 	var list []decision.Harmless
 	for _, text := range harmless {
-		if h, err := decision.ParseHarmless(text); err == nil { // a profile's settings take no other
+		if h, err := decision.ParseHarmless(text); err == nil { // a profile's settings accept no text that cannot be parsed
 			list = append(list, h)
 		}
 	}
@@ -134,8 +134,8 @@ func (m *Monitor) Network() []byte { return m.network.Part() }
 // Console is the part of a bundle about the console.
 func (m *Monitor) Console() []byte { return m.console.Part() }
 
-// Traffic takes what a page sent or printed. The pipe's reader calls it, so it
-// never blocks.
+// Traffic takes an event about what a page sent or printed. The pipe's reader calls it,
+// so it never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 	if slices.Contains(recorder.ConsoleEvents, t.Method) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
@@ -153,13 +153,13 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 	}
 }
 
-// readerEvent takes one of readerEvents. The pipe's reader calls it.
+// readerEvent handles one of readerEvents. The pipe's reader calls it.
 func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if slices.Contains(navigationEvents, event.Method) {
-		m.navigations.see(event, boottime.Now())
+		m.navigations.observe(event, boottime.Now())
 		return
 	}
-	if m.outcomes.see(event); event.Method == eventWebSocketCreated {
+	if m.outcomes.observe(event); event.Method == eventWebSocketCreated {
 		return
 	}
 	now, token := time.Now(), m.token.Load()
@@ -179,7 +179,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 			break
 		}
 		for _, event := range events {
-			m.see(event)
+			m.process(event)
 			m.processed.Add(1)
 			m.progress.signal()
 		}
@@ -190,8 +190,8 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Wait()
 }
 
-// processTraffic reports what pages sent, until gone is closed and nothing waits
-// any more.
+// processTraffic reports what pages sent, until gone is closed and everything is
+// processed.
 func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	process := func(t cdpproxy.Traffic) {
 		m.requestSent(t)
@@ -215,14 +215,14 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	}
 }
 
-// CatchUp returns when every event is processed that came before it was called.
+// CatchUp returns when every event that came before the call is processed.
 func (m *Monitor) CatchUp(ctx context.Context) error {
 	all := m.observer.Queued()
 	return m.await(ctx, func() bool { return m.processed.Load() >= all })
 }
 
-// await returns when reached is true, or the context ends. It asks again after each
-// event and each request that was processed.
+// await returns when reached returns true, or the context ends. It calls reached again
+// after each event and each request that was processed.
 func (m *Monitor) await(ctx context.Context, reached func() bool) error {
 	for {
 		changed := m.progress.next()
@@ -237,7 +237,7 @@ func (m *Monitor) await(ctx context.Context, reached func() bool) error {
 	}
 }
 
-// reportUnseen reports the documents that may have sent something that nobody saw.
+// reportUnseen reports the documents that may have sent something unobserved.
 func (m *Monitor) reportUnseen() {
 	for _, u := range m.navigations.takeUnseen() {
 		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, URL: u,
@@ -245,8 +245,8 @@ func (m *Monitor) reportUnseen() {
 	}
 }
 
-// reportDropped reports commands that did not reach the browser because it did not
-// read for long: there may be a page whose events were never turned on.
+// reportDropped reports that commands did not reach the browser because it did not read
+// them for a long time. Then there may be a page whose events were never turned on.
 func (m *Monitor) reportDropped() {
 	n := m.mux.Dropped()
 	m.mu.Lock()
@@ -259,9 +259,9 @@ func (m *Monitor) reportDropped() {
 	}
 }
 
-// Checkpointed says that the task named a checkpoint. What comes after it counts
-// anew, so messages on websockets that were reported before are reported again, and
-// so is a page that may go unwatched.
+// Checkpointed says that the task named a checkpoint. Requests after a checkpoint are
+// counted separately, so messages on a websocket that was reported before are reported
+// again, and so is the fact that a page may be unwatched.
 func (m *Monitor) Checkpointed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -269,12 +269,14 @@ func (m *Monitor) Checkpointed() {
 	m.dropped = 0
 }
 
-// Closing says that the launcher itself closes the pages from now on: with the
-// browser, when they send nothing any more, or after a release, which nobody judges.
+// Closing says that the launcher itself closes the pages from now on. What they may
+// send then is not reported: when the browser closes they send nothing any more, and
+// after a release nobody judges it.
 func (m *Monitor) Closing() { m.navigations.closing.Store(true) }
 
-// LearnContext asks the browser which context is the profile's own. Attach takes
-// that of the first page, which in a browser that was taken over may be a client's.
+// LearnContext asks the browser which context is the profile's own. Until then the
+// context of the first page counts as such, which may be a client's in a browser that
+// was taken over.
 func (m *Monitor) LearnContext(ctx context.Context) error {
 	var r struct {
 		Default string `json:"defaultBrowserContextId"`
@@ -285,12 +287,12 @@ func (m *Monitor) LearnContext(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Default != "" {
-		m.own = r.Default
+		m.ownContext = r.Default
 	}
 	return nil
 }
 
-// remember puts an entry into a map, which it empties first when it is full.
+// remember puts an entry into a map. A map that is full is emptied first.
 func remember[K comparable, V any](known map[K]V, key K, value V) {
 	if len(known) >= maxKnown {
 		clear(known)
@@ -298,12 +300,13 @@ func remember[K comparable, V any](known map[K]V, key K, value V) {
 	known[key] = value
 }
 
-// decode reads an event's parameters, and tells whether they could be read.
+// decode parses an event's parameters into params, and tells whether that was possible.
 func decode(event cdpproxy.Event, params any) bool {
 	return json.Unmarshal(event.Params, params) == nil
 }
 
-// broadcast wakes everybody who waits for the next signal. The zero value is ready.
+// broadcast wakes every goroutine that waits for the next signal. The zero value is
+// ready for use.
 type broadcast struct{ waiting atomic.Pointer[chan struct{}] }
 
 // next returns a channel that the next signal closes.
@@ -319,7 +322,7 @@ func (b *broadcast) next() <-chan struct{} {
 	}
 }
 
-// signal costs next to nothing while nobody waits.
+// signal wakes everybody who waits. It costs next to nothing while nobody does.
 func (b *broadcast) signal() {
 	if b.waiting.Load() == nil {
 		return
@@ -329,8 +332,8 @@ func (b *broadcast) signal() {
 	}
 }
 
-// describe names a target for errors and logs, without what a URL may hold of
-// secrets.
+// describe names a target for errors and logs, without the secrets that a URL may
+// contain.
 func describe(kind, url string) string {
 	return fmt.Sprintf("a %s at %s", kind, checkpoint.Clip(redact.URL(url)))
 }

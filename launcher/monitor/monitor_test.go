@@ -15,40 +15,40 @@ import (
 )
 
 // TestANavigationIsReportedOnce: a page's own session and the browser's session both
-// tell of a navigation. That gives one entry, whichever comes first, and also where
-// the page's own never comes.
+// report a navigation. That gives one entry, whichever comes first, and also if the
+// page's own never comes.
 func TestANavigationIsReportedOnce(t *testing.T) {
-	type told struct {
+	type report struct {
 		url   string
 		early bool
 		want  bool
 	}
 	for _, c := range []struct {
-		name  string
-		tells []told
+		name    string
+		reports []report
 	}{
-		{"the page first", []told{{"/a", false, true}, {"/a", true, false}, {"/b", false, true}, {"/b", true, false}}},
-		{"the browser first", []told{{"/a", true, true}, {"/a", false, false}, {"/b", true, true}, {"/b", false, false}}},
-		{"the browser only", []told{{"", true, false}, {"about:blank", true, false}, {"/a", true, true}, {"/a", true, false}}},
-		{"a reload", []told{{"/a", false, true}, {"/a", true, false}, {"/a", false, true}}},
-		{"a reload after the browser was first", []told{{"/a", true, true}, {"/a", true, false}, {"/a", false, false}, {"/a", false, true}}},
-		{"back again", []told{{"/a", false, true}, {"/b", false, true}, {"/a", false, true}}},
-		{"to an empty page", []told{{"/a", false, true}, {"about:blank", false, true}, {"/a", true, true}}},
+		{"the page first", []report{{"/a", false, true}, {"/a", true, false}, {"/b", false, true}, {"/b", true, false}}},
+		{"the browser first", []report{{"/a", true, true}, {"/a", false, false}, {"/b", true, true}, {"/b", false, false}}},
+		{"the browser only", []report{{"", true, false}, {"about:blank", true, false}, {"/a", true, true}, {"/a", true, false}}},
+		{"a reload", []report{{"/a", false, true}, {"/a", true, false}, {"/a", false, true}}},
+		{"a reload after the browser was first", []report{{"/a", true, true}, {"/a", true, false}, {"/a", false, false}, {"/a", false, true}}},
+		{"back again", []report{{"/a", false, true}, {"/b", false, true}, {"/a", false, true}}},
+		{"to an empty page", []report{{"/a", false, true}, {"about:blank", false, true}, {"/a", true, true}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pg := &page{}
-			for i, told := range c.tells {
-				entry := pg.navigated(told.url, told.early)
-				if (entry != nil) != told.want || entry != nil && entry.URL != told.url {
-					t.Errorf("%d: %+v gave %+v", i, told, entry)
+			for i, r := range c.reports {
+				entry := pg.navigated(r.url, r.early)
+				if (entry != nil) != r.want || entry != nil && entry.URL != r.url {
+					t.Errorf("%d: %+v gave %+v", i, r, entry)
 				}
 			}
 		})
 	}
 }
 
-// TestFormsIntoOtherTabs: no session is told of a form that is posted into another
-// tab, so the monitor reports its request from the form alone.
+// TestFormsIntoOtherTabs: no session gets an event about the request of a form that is
+// posted into another tab, so the monitor reports the request from the form alone.
 func TestFormsIntoOtherTabs(t *testing.T) {
 	for _, tt := range []struct {
 		session, reason, disposition string
@@ -66,7 +66,7 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
 		m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
 		m.pages["T"].TargetID = "T"
-		m.see(cdpproxy.Event{Session: tt.session, Method: "Page.frameRequestedNavigation",
+		m.process(cdpproxy.Event{Session: tt.session, Method: "Page.frameRequestedNavigation",
 			Params: fmt.Appendf(nil, `{"frameId":"T","reason":%q,"url":"http://a/buy","disposition":%q}`, tt.reason, tt.disposition)})
 		requests := 0
 		for _, entry := range got {
@@ -83,17 +83,17 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 	}
 }
 
-// TestFramesOfOtherProcesses: what happens in them is reported as of frames of their
-// page, and does not change where the page is.
+// TestFramesOfOtherProcesses: a navigation there is reported as one of a frame of the
+// page, and does not change the page's URL.
 func TestFramesOfOtherProcesses(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
 	m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
 	m.pages["T"].TargetID, m.pages["T"].URL = "T", "http://shop/"
 	for _, frame := range []string{`{"id":"F","url":"http://pay/"}`, `{"id":"G","parentId":"F","url":"http://pay/checkout"}`} {
-		m.see(cdpproxy.Event{Session: "S2", Method: "Page.frameNavigated", Params: []byte(`{"frame":` + frame + `}`)})
+		m.process(cdpproxy.Event{Session: "S2", Method: "Page.frameNavigated", Params: []byte(`{"frame":` + frame + `}`)})
 	}
-	m.see(cdpproxy.Event{Session: "S2", Method: "Page.navigatedWithinDocument", Params: []byte(`{"frameId":"G","url":"http://pay/#paid"}`)})
+	m.process(cdpproxy.Event{Session: "S2", Method: "Page.navigatedWithinDocument", Params: []byte(`{"frameId":"G","url":"http://pay/#paid"}`)})
 	for i, url := range []string{"http://pay/", "http://pay/checkout", "http://pay/#paid"} {
 		if len(got) != 3 || got[i].Kind != checkpoint.KindFrame || got[i].URL != url || got[i].Text != "http://shop/" {
 			t.Fatalf("%+v", got)
@@ -104,9 +104,9 @@ func TestFramesOfOtherProcesses(t *testing.T) {
 	}
 }
 
-// TestPollingBeginsByItself: requests are polling only where a page began them before
-// anybody acted; and one that follows from a gesture never is.
-func TestPollingBeginsByItself(t *testing.T) {
+// TestPollingBeginsUnprompted: requests are polling only if the page began them before
+// anybody acted, and one that follows from a gesture never is.
+func TestPollingBeginsUnprompted(t *testing.T) {
 	type sent struct{ acted, gesture, want bool }
 	alone, after, clicked := sent{want: true}, sent{acted: true}, sent{acted: true, gesture: true}
 	still := sent{acted: true, want: true}
@@ -122,7 +122,7 @@ func TestPollingBeginsByItself(t *testing.T) {
 	} {
 		var got []checkpoint.Entry
 		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
-		play(t, m.navigations, "page S T\nmade T\nstarts S T L by\ngoes S T L\n")
+		observeScript(t, m.navigations, "page S T\nmade T\nstarts S T L by\ngoes S T L\n")
 		for i, s := range script {
 			id := fmt.Sprint("r", i)
 			acted := boottime.Instant(0)
@@ -143,7 +143,8 @@ func TestPollingBeginsByItself(t *testing.T) {
 	}
 }
 
-// TestTargetsAreNamedWithoutSecrets: errors and logs name what is open by its URL.
+// TestTargetsAreNamedWithoutSecrets: errors and logs name a target by its URL, without
+// the secrets in it.
 func TestTargetsAreNamedWithoutSecrets(t *testing.T) {
 	text := describe("page", "https://ann:hunter2@shop.example/callback?code=4%2F0AX4XfWh&state=s3cr3tstate#access_token=ya29.topsecret")
 	if !strings.Contains(text, "a page at ") || !strings.Contains(text, "shop.example/callback") {
@@ -156,14 +157,14 @@ func TestTargetsAreNamedWithoutSecrets(t *testing.T) {
 	}
 }
 
-// TestAwaitSeesEveryChange: a change between the look at the condition and the wait is
-// not missed, and nobody waits past the context's end.
+// TestAwaitSeesEveryChange: await does not miss a change between the check of the
+// condition and the wait, and it ends with the context.
 func TestAwaitSeesEveryChange(t *testing.T) {
 	m := New(func(checkpoint.Entry) {})
 	var reached atomic.Bool
 	err := m.await(t.Context(), func() bool {
 		if !reached.Load() {
-			reached.Store(true) // after the look that says no
+			reached.Store(true) // a change right after the check that fails
 			m.progress.signal()
 			return false
 		}
@@ -179,8 +180,8 @@ func TestAwaitSeesEveryChange(t *testing.T) {
 	}
 }
 
-// TestTooMuchTrafficIsReported: what does not fit into the backlog counts as an unsafe
-// request that was seen, once in a while.
+// TestTooMuchTrafficIsReported: requests that do not fit into the backlog are reported
+// as one unsafe request, at most once a second.
 func TestTooMuchTrafficIsReported(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(e checkpoint.Entry) { got = append(got, e) })

@@ -17,50 +17,54 @@ import (
 
 // navigations answers two questions about documents.
 //
-// The first: since when can nothing that a document sends be a worker's doing, as
-// long as no worker acts again? A document that a worker had opened by its URL, which
-// Chrome's answer to that command proves, is free of earlier acts from the moment that
-// navigation began. Every other document inherits the instant of the document that it
-// came from: the one before it in its page (after a link, a script, a form, the
-// history, a reload), its opener, or the page that a frame is in. So what a click
-// leads to still counts as the click's. Where the instant is not known, or was
-// forgotten, it is zero, and the document is never taken to act by itself. That holds
-// for a page without an opener that nobody asked for, too: a click with Ctrl opens such
+// The first: since which instant is a document free of effects of what workers did
+// before? If no worker has acted since, the document sends its requests by itself. A
+// document that a worker opened by its URL, which Chrome's answer to that command
+// proves, is free of earlier acts from the moment at which its navigation began. Every
+// other document inherits the instant of the document that it came from: the one before
+// it in its page (after a link, a script, a form, the history, a reload), its opener,
+// or the page that a frame is in. So everything that a click leads to counts as an
+// effect of the click. Where the instant is not known, or was forgotten, it is zero,
+// and the document is never taken to send anything by itself. It is also zero for a
+// page without an opener that no command opened, because a click with Ctrl opens such
 // pages.
 //
-// The second: which documents may have sent something that nobody saw? Chrome tells
-// what a page sends when it is left for another page of its site, but not when it is
-// left for another site, nor when its tab closes, nor what a frame of another process
-// sends when it ends. Text that was typed there may be saved without a trace.
+// The second: which documents may have sent something unobserved? Chrome reports what a
+// page sends while it navigates to another page of its own site. It does not report
+// what the page sends while it navigates to another site, or while its tab closes, or
+// what a frame of another process sends when it ends. Text that a worker typed there
+// may be saved without a trace.
 type navigations struct {
-	// typed is when a worker last typed into a page or a frame of another process,
-	// acted when it last did anything there.
-	typed, acted func(target string) boottime.Instant
-	// made tells of a page, and loaded of a document by its loader, whether a client or
-	// the launcher had it opened by a URL.
-	made, loaded func(id string) bool
+	// lastTyped is when a worker last typed into a page or a frame of another process,
+	// lastActed when it last did anything there.
+	lastTyped, lastActed func(target string) boottime.Instant
+	// openedByCommand tells whether a command, of a client or the launcher, opened a
+	// page, and navigatedByCommand whether one navigated to a document, by its loader
+	// id. Such commands name the URL.
+	openedByCommand, navigatedByCommand func(id string) bool
 	// closing says that the launcher itself closes the pages.
 	closing atomic.Bool
 
 	mu       sync.Mutex
-	sessions map[string]*openPage        // by CDP session; frames of other processes have their page's
+	sessions map[string]*openPage        // by CDP session; the session of another process's frame leads to its page
 	pages    map[string]*openPage        // by target
-	loaders  map[string]boottime.Instant // documents by Chrome's loader id: the answer to the first question
-	started  map[string]boottime.Instant // navigations that are under way, by loader id
-	unseen   []string                    // URLs: the answers to the second question since it was last asked
+	loaders  map[string]boottime.Instant // answers to the first question, by the document's loader id
+	started  map[string]boottime.Instant // when navigations under way began, by loader id
+	unseen   []string                    // answers to the second question: URLs, until takeUnseen
 }
 
 // openPage is a page with the document that it shows.
 type openPage struct {
 	target, session string
-	since           boottime.Instant // see navigations
-	// appeared is when a page without an opener came. If it turns out that somebody
-	// had it made, that is its since. Zero once the page has navigated.
+	since           boottime.Instant // the answer to the first question
+	// appeared is when a page without an opener was reported. It counts instead of
+	// since if it turns out that a command opened the page. It is zero once the page
+	// has navigated.
 	appeared boottime.Instant
 	url      string
-	begun    boottime.Instant  // when the document was on its way
-	frames   map[string]*frame // of other processes, by session
-	// navigated says that the page shows another document than its first.
+	begun    boottime.Instant  // when the navigation to the document began
+	frames   map[string]*frame // those of other processes, by session
+	// navigated says that the page shows another document than its first one.
 	navigated bool
 }
 
@@ -70,24 +74,25 @@ type frame struct{ target, url string }
 // navigationEvents are the events that navigations follows.
 var navigationEvents = []string{eventAttached, eventDetached, eventFrameStarted, eventFrameNavigated}
 
-// newNavigations knows of no worker's acts: each counts as just done, until follow.
+// newNavigations returns navigations that do not know what workers do. Until follow is
+// called, everything counts as done by a worker just now.
 func newNavigations() *navigations {
 	justNow := func(string) boottime.Instant { return math.MaxInt64 }
 	no := func(string) bool { return false }
 	return &navigations{
-		typed: justNow, acted: justNow, made: no, loaded: no,
+		lastTyped: justNow, lastActed: justNow, openedByCommand: no, navigatedByCommand: no,
 		sessions: map[string]*openPage{}, pages: map[string]*openPage{},
 		loaders: map[string]boottime.Instant{}, started: map[string]boottime.Instant{},
 	}
 }
 
-// follow takes what workers do from the mux. It comes before any event.
+// follow takes from the mux what workers do. It is called before the first event.
 func (n *navigations) follow(mux *cdpproxy.Mux) {
-	n.typed, n.acted, n.made, n.loaded = mux.Typed, mux.ActedOn, mux.Made, mux.Navigated
+	n.lastTyped, n.lastActed, n.openedByCommand, n.navigatedByCommand = mux.Typed, mux.ActedOn, mux.Made, mux.Navigated
 }
 
-// see takes one of navigationEvents, in the order in which Chrome told them.
-func (n *navigations) see(event cdpproxy.Event, now boottime.Instant) {
+// observe takes one of navigationEvents. They have to come in Chrome's order.
+func (n *navigations) observe(event cdpproxy.Event, now boottime.Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch event.Method {
@@ -114,8 +119,8 @@ func (n *navigations) see(event cdpproxy.Event, now boottime.Instant) {
 	}
 }
 
-// attached takes in a new page, or a frame of another process. parent is the session
-// that it was told on. Of workers nothing is known. The caller holds n.mu.
+// attached adds a new page, or a frame of another process. parent is the session on
+// which it was reported. Web workers are not followed. The caller holds n.mu.
 func (n *navigations) attached(parent, session string, t *target.Info, now boottime.Instant) {
 	id := string(t.TargetID)
 	switch t.Type {
@@ -141,7 +146,7 @@ func (n *navigations) attached(parent, session string, t *target.Info, now boott
 	}
 }
 
-// detached takes in the end of a page or frame. The caller holds n.mu.
+// detached removes a page or frame that ended. The caller holds n.mu.
 func (n *navigations) detached(session string) {
 	page := n.sessions[session]
 	delete(n.sessions, session)
@@ -150,30 +155,31 @@ func (n *navigations) detached(session string) {
 	}
 	if page.session == session {
 		if n.typedInto(page) {
-			n.mayHaveSent(page.url)
+			n.addUnseen(page.url)
 		}
 		delete(n.pages, page.target)
 	} else if f := page.frames[session]; f != nil && n.typedIntoFrame(page, f) {
-		n.mayHaveSent(f.url)
+		n.addUnseen(f.url)
 	}
 	delete(page.frames, session)
 }
 
-// committed takes in that a frame of a page shows another document. The caller holds
+// committed notes that a frame of a page shows another document now. The caller holds
 // n.mu.
 func (n *navigations) committed(page *openPage, session, frameID, loader, url string) {
 	if frameID == page.target {
 		page.since, page.appeared = n.sinceOf(page), 0
-		if at, ok := n.started[loader]; ok && n.loaded(loader) {
+		if at, ok := n.started[loader]; ok && n.navigatedByCommand(loader) {
 			page.since = at
 		}
 		if n.typedInto(page) && siteOf(page.url) != siteOf(url) {
-			n.mayHaveSent(page.url)
+			n.addUnseen(page.url)
 		}
 		for _, f := range page.frames {
-			// They end with the page's document, wherever the page goes.
+			// The frames end with the page's document. Where the page goes to another
+			// site, the page itself was added above.
 			if n.typedIntoFrame(page, f) && siteOf(page.url) == siteOf(url) {
-				n.mayHaveSent(f.url)
+				n.addUnseen(f.url)
 			}
 		}
 		page.url, page.begun = url, n.started[loader]
@@ -181,26 +187,27 @@ func (n *navigations) committed(page *openPage, session, frameID, loader, url st
 		delete(n.started, loader)
 	} else if f := page.frames[session]; f != nil && f.target == frameID {
 		if n.typedIntoFrame(page, f) && siteOf(f.url) != siteOf(url) {
-			n.mayHaveSent(f.url)
+			n.addUnseen(f.url)
 		}
 		f.url = url
 	}
 	remember(n.loaders, loader, n.sinceOf(page))
 }
 
-// sinceOf is the instant of a page's document. Chrome answers who had a page made
-// after it told of the page, and before the page sends anything. The caller holds n.mu.
+// sinceOf is the instant of a page's document. Chrome reports a new page before it
+// answers the command that opened it, and answers before the page sends anything; so
+// openedByCommand is asked here and not when the page appears. The caller holds n.mu.
 func (n *navigations) sinceOf(p *openPage) boottime.Instant {
-	if p.appeared != 0 && n.made(p.target) {
+	if p.appeared != 0 && n.openedByCommand(p.target) {
 		return p.appeared
 	}
 	return p.since
 }
 
-// selfSince returns since when nothing that a document sends can be a worker's doing,
-// where no worker acts again; zero: not known. The first document of a new page is
-// told by no event of its own; its frame is named like the target.
-func (n *navigations) selfSince(loader, frameID string) boottime.Instant {
+// unpromptedSince returns the instant since which a document is free of effects of what
+// workers did before, or zero if it is not known. No event reports the first document
+// of a new page, so it is found by its frame, which has the id of the target.
+func (n *navigations) unpromptedSince(loader, frameID string) boottime.Instant {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if at, ok := n.loaders[loader]; ok {
@@ -212,16 +219,16 @@ func (n *navigations) selfSince(loader, frameID string) boottime.Instant {
 	return 0
 }
 
-// mayHaveSent notes a document that may have sent something unseen. The caller holds
+// addUnseen notes a document that may have sent something unobserved. The caller holds
 // n.mu.
-func (n *navigations) mayHaveSent(url string) {
+func (n *navigations) addUnseen(url string) {
 	if !n.closing.Load() {
 		n.unseen = append(n.unseen, url)
 	}
 }
 
-// takeUnseen returns the URLs of documents that may have sent something unseen, each
-// once.
+// takeUnseen returns the URLs of documents that may have sent something unobserved, and
+// forgets them.
 func (n *navigations) takeUnseen() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -230,35 +237,35 @@ func (n *navigations) takeUnseen() []string {
 	return unseen
 }
 
-// typedInto tells whether a worker typed into a page's document, or into a frame of
-// it. The caller holds n.mu.
+// typedInto tells whether a worker typed into a page's document, or into one of its
+// frames. The caller holds n.mu.
 func (n *navigations) typedInto(p *openPage) bool {
-	if !worthNoting(p.url) {
+	if !notBlank(p.url) {
 		return false
 	}
-	if p.after(n.typed(p.target)) {
+	if p.after(n.lastTyped(p.target)) {
 		return true
 	}
 	for _, f := range p.frames {
-		if p.after(n.typed(f.target)) {
+		if p.after(n.lastTyped(f.target)) {
 			return true
 		}
 	}
 	return false
 }
 
-// typedIntoFrame tells whether a worker typed into a frame: on the frame's own
-// session, or, as most clients do, on the page's after it had looked for something in
-// the frame. The caller holds n.mu.
+// typedIntoFrame tells whether a worker typed into a frame. It may have done so on the
+// frame's own session. Most clients type on the page's session, after they looked for
+// an element on the frame's. The caller holds n.mu.
 func (n *navigations) typedIntoFrame(p *openPage, f *frame) bool {
-	return p.after(n.typed(f.target)) || p.after(n.acted(f.target)) && p.after(n.typed(p.target))
+	return p.after(n.lastTyped(f.target)) || p.after(n.lastActed(f.target)) && p.after(n.lastTyped(p.target))
 }
 
-// after tells whether something was done at all, and since the page's document was on
-// its way.
+// after tells whether something was done after the navigation to the page's document
+// began. Zero means that it was never done.
 func (p *openPage) after(at boottime.Instant) bool { return at != 0 && at >= p.begun }
 
-// forget forgets what became of documents that are gone.
+// forget forgets the documents of a session that is over.
 func (n *navigations) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -268,8 +275,8 @@ func (n *navigations) forget() {
 	clear(n.started)
 }
 
-// siteOf is a URL's scheme and registered domain, or its host where there is no such
-// domain. What has no host is a site of its own.
+// siteOf is a URL's scheme and registrable domain, or its host if it has no such
+// domain. A URL without a host is a site of its own.
 func siteOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {

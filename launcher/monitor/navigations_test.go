@@ -10,19 +10,19 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// play makes the events of a script, one a line, at successive instants:
+// observeScript makes n observe the events of a script, one a line, at successive instants:
 //
 //	page S T [OPENER]     a page T, on session S      frame S PARENT T   one of another process
 //	starts S FRAME LOADER [by]    by: a worker went there     made T    a worker made it
 //	goes S FRAME LOADER [URL]                         closes S
 //	types T    acts T    ends    the launcher closes the browser
-func play(t *testing.T, n *navigations, script string) boottime.Instant {
+func observeScript(t *testing.T, n *navigations, script string) boottime.Instant {
 	t.Helper()
 	typed, acted, proven := map[string]boottime.Instant{}, map[string]boottime.Instant{}, map[string]bool{}
-	n.typed = func(target string) boottime.Instant { return typed[target] }
-	n.acted = func(target string) boottime.Instant { return acted[target] }
-	n.made = func(target string) bool { return proven[target] }
-	n.loaded = func(loader string) bool { return proven[loader] }
+	n.lastTyped = func(target string) boottime.Instant { return typed[target] }
+	n.lastActed = func(target string) boottime.Instant { return acted[target] }
+	n.openedByCommand = func(target string) bool { return proven[target] }
+	n.navigatedByCommand = func(loader string) bool { return proven[loader] }
 	var now boottime.Instant = 100
 	for line := range strings.Lines(script) {
 		w := append(strings.Fields(line), "", "", "", "")
@@ -72,14 +72,14 @@ func play(t *testing.T, n *navigations, script string) boottime.Instant {
 		default:
 			t.Fatalf("%q is no event", line)
 		}
-		n.see(e, now)
+		n.observe(e, now)
 	}
 	return now
 }
 
-// TestSinceWhenADocumentActsByItself: no act before that instant can be the cause of
-// what it sends.
-func TestSinceWhenADocumentActsByItself(t *testing.T) {
+// TestUnpromptedSince: what a document sends cannot be an effect of an act before that
+// instant.
+func TestUnpromptedSince(t *testing.T) {
 	const opened = "page S T\nmade T\nstarts S T L1 by\ngoes S T L1\n" // 110, 120, 130
 	for _, tt := range []struct {
 		name, script, loader, frame string
@@ -116,17 +116,17 @@ func TestSinceWhenADocumentActsByItself(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNavigations()
-			play(t, n, tt.script)
-			if got := n.selfSince(tt.loader, tt.frame); got != tt.want {
+			observeScript(t, n, tt.script)
+			if got := n.unpromptedSince(tt.loader, tt.frame); got != tt.want {
 				t.Errorf("since %d, want %d", got, tt.want)
 			}
 		})
 	}
 }
 
-// TestWhatNobodySaw: documents that were typed into, and left in a way that hides what
-// they send then.
-func TestWhatNobodySaw(t *testing.T) {
+// TestUnseenDocuments: documents that a worker typed into and that ended in a way that
+// hides what they send at the end.
+func TestUnseenDocuments(t *testing.T) {
 	const opened = "page S T\nstarts S T L1\ngoes S T L1 http://notes.example/7\n"
 	const inFrame = opened + "frame S2 S F\nstarts S2 F L1\ngoes S2 F L1 http://pay.example/\n"
 	const pay = "http://pay.example/"
@@ -162,7 +162,7 @@ func TestWhatNobodySaw(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := newNavigations()
-			play(t, n, tt.script)
+			observeScript(t, n, tt.script)
 			if unseen := n.takeUnseen(); !slices.Equal(unseen, tt.unseen) {
 				t.Errorf("unseen %v, want %v", unseen, tt.unseen)
 			}

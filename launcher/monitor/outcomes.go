@@ -8,9 +8,9 @@ import (
 	"leasehold/cdpproxy"
 )
 
-// outcomes knows which POSTs of pages were answered with success, and the URLs of
-// websockets. The pipe's reader calls see for every request, so of those that are
-// no POST hardly anything is read.
+// outcomes remembers which POSTs of pages were answered with success, and the URLs of
+// websockets. The pipe's reader calls observe for every request, so next to nothing is
+// parsed of requests that are no POST.
 type outcomes struct {
 	mu      sync.Mutex
 	status  map[string]int    // by request id; zero while there is no answer
@@ -31,11 +31,11 @@ func (o *outcomes) forget() {
 
 var methodPOST = []byte(`"method":"POST"`)
 
-// see takes an event of a request, its answer, or a websocket.
-func (o *outcomes) see(event cdpproxy.Event) {
+// observe takes the event of a request, of its answer, or of a new websocket.
+func (o *outcomes) observe(event cdpproxy.Event) {
 	switch event.Method {
 	case eventRequest:
-		// A GET that has this in its text is remembered too, which does no harm.
+		// A GET that contains this text is remembered, too, which does no harm.
 		if bytes.Contains(event.Params[:min(len(event.Params), maxHead)], methodPOST) {
 			o.mu.Lock()
 			remember(o.status, requestID(event.Params), 0)
@@ -72,12 +72,12 @@ func (o *outcomes) see(event cdpproxy.Event) {
 	}
 }
 
-// maxHead is how far into its event a request's method stands, where its URL is not
-// longer than most.
+// maxHead is how many bytes of an event are searched for the request's method. It
+// stands behind the URL, and few URLs are longer.
 const maxHead = 4 << 10
 
-// requestID returns the request's id, which is the first member of these events;
-// empty where it is not.
+// requestID returns the request's id, which is the first member of these events. It is
+// empty if another member comes first.
 func requestID(params json.RawMessage) string {
 	rest, ok := bytes.CutPrefix(params, []byte(`{"requestId":"`))
 	id, _, ended := bytes.Cut(rest, []byte(`"`))
@@ -87,8 +87,8 @@ func requestID(params json.RawMessage) string {
 	return string(id)
 }
 
-// of tells whether a request was answered with success. known is false while there is
-// no answer.
+// of tells whether a request was answered with success. known is false until it is
+// answered.
 func (o *outcomes) of(id string) (success, known bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,7 +96,7 @@ func (o *outcomes) of(id string) (success, known bool) {
 	return status >= 200 && status < 300, status != 0
 }
 
-// socketURL is the URL of a websocket; empty where it is not known.
+// socketURL is the URL of a websocket, empty if it is not known.
 func (o *outcomes) socketURL(id string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

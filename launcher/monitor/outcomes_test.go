@@ -7,15 +7,15 @@ import (
 	"leasehold/cdpproxy"
 )
 
-// TestRepetitionsCountAfterSuccess: of equal requests those that follow an answer with
-// success count as repetitions, and tries until then do not.
+// TestRepetitionsCountAfterSuccess: a request counts as a repetition after an equal one
+// was answered with success. Attempts until then do not count.
 func TestRepetitionsCountAfterSuccess(t *testing.T) {
 	o := newOutcomes()
 	sent := func(id, method string) {
-		o.see(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: fmt.Appendf(nil, `{"requestId":%q,"request":{"url":"http://a/","method":%q}}`, id, method)})
+		o.observe(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: fmt.Appendf(nil, `{"requestId":%q,"request":{"url":"http://a/","method":%q}}`, id, method)})
 	}
 	answered := func(id string, status int) {
-		o.see(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":%d}}`, id, status)})
+		o.observe(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":%d}}`, id, status)})
 	}
 	var polls, tries group
 	for i, want := range []int{1, 2, 3, 4} {
@@ -39,7 +39,7 @@ func TestRepetitionsCountAfterSuccess(t *testing.T) {
 	if _, known := o.of("g"); known {
 		t.Error("a GET is remembered")
 	}
-	o.see(cdpproxy.Event{Method: "Network.webSocketCreated", Params: []byte(`{"requestId":"s","url":"ws://a/"}`)})
+	o.observe(cdpproxy.Event{Method: "Network.webSocketCreated", Params: []byte(`{"requestId":"s","url":"ws://a/"}`)})
 	if o.socketURL("s") != "ws://a/" || o.socketURL("x") != "" {
 		t.Errorf("sockets %q %q", o.socketURL("s"), o.socketURL("x"))
 	}

@@ -15,27 +15,28 @@ import (
 // page is an open page.
 type page struct {
 	capture.Page
-	context string // the browser context
-	seen    uint64 // when it last did something, in ticks
-	noted   string // the last URL that was reported
-	early   bool   // the browser's session told of noted before the page's own
-	framed  bool   // frames may have been reported of its document
+	context   string // id of the browser context
+	lastEvent uint64 // Monitor.ticks at its last event
+	reported  string // the URL that was reported last
+	early     bool   // reported came from the browser's session, and the page's own has not confirmed it yet
+	framed    bool   // frames of its document may have been reported
 }
 
-// navigated is the entry for a page that went to a URL; nil where that is reported
-// already. The page's own session tells of each navigation, but it may be enabled too
-// late for the first one of a new page. The browser's session tells of that: early.
+// navigated is the entry for a page that went to a URL, nil if that is reported
+// already. The page's own session reports every navigation, except that it may be
+// enabled too late for the first one of a new page. The browser's session reports that
+// one as well; early says that the URL comes from there.
 func (pg *page) navigated(url string, early bool) *checkpoint.Entry {
-	if url == pg.noted && (early || pg.early) || early && !worthNoting(url) {
+	if url == pg.reported && (early || pg.early) || early && !notBlank(url) {
 		pg.early = pg.early && early
 		return nil
 	}
-	pg.noted, pg.early = url, early
+	pg.reported, pg.early = url, early
 	return &checkpoint.Entry{Kind: checkpoint.KindURL, URL: url, Target: pg.TargetID}
 }
 
-// committed is navigated for a page that has a new document, and with it none of
-// the frames of the one before. That is reported even where the URL is known already.
+// committed is navigated for a page that has a new document. The frames of the old
+// document are gone then, so the navigation is reported even if the URL is the same.
 func (pg *page) committed(url string) *checkpoint.Entry {
 	entry := pg.navigated(url, false)
 	if entry == nil && pg.framed {
@@ -48,13 +49,13 @@ func (pg *page) committed(url string) *checkpoint.Entry {
 	return entry
 }
 
-func worthNoting(url string) bool { return url != "" && url != blankPage }
+func notBlank(url string) bool { return url != "" && url != blankPage }
 
 // blankPage is the URL of an empty tab.
 const blankPage = "about:blank"
 
-// frameEntry is the entry for a frame inside a page; nil where the page is not known.
-// Text is the page's URL, by which the frame is judged.
+// frameEntry is the entry for a frame inside a page, nil if the page is not known. Its
+// Text is the page's URL, which is needed to judge the frame.
 func frameEntry(pg *page, url string) *checkpoint.Entry {
 	if pg == nil || !strings.HasPrefix(url, "http") {
 		return nil
@@ -63,11 +64,11 @@ func frameEntry(pg *page, url string) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindFrame, URL: url, Text: pg.URL, Target: pg.TargetID}
 }
 
-// maxFrameDepth bounds how deep frames are followed.
+// maxFrameDepth is how many levels of frames are followed up to their page.
 const maxFrameDepth = 32
 
-// pageOf is the page that a target is, or is a frame of at whatever depth; nil where
-// it is not known. The caller holds m.mu.
+// pageOf is the page that a target is, or that the target's frame is in at any depth;
+// nil if it is not known. The caller holds m.mu.
 func (m *Monitor) pageOf(targetID string) *page {
 	for range maxFrameDepth {
 		if pg := m.pages[targetID]; pg != nil {
@@ -78,8 +79,8 @@ func (m *Monitor) pageOf(targetID string) *page {
 	return nil
 }
 
-// targetOf is the page that contains a session's target, or that target itself where
-// the page is not known. The caller holds m.mu.
+// targetOf is the target id of the page that contains a session's target, or the id of
+// that target itself if the page is not known. The caller holds m.mu.
 func (m *Monitor) targetOf(session string, containing *page) string {
 	if containing != nil {
 		return containing.TargetID
@@ -87,7 +88,7 @@ func (m *Monitor) targetOf(session string, containing *page) string {
 	return m.targets[session]
 }
 
-// Pages returns the open pages, the one that did something last first.
+// Pages returns the open pages, the one with the latest event first.
 func (m *Monitor) Pages() []capture.Page {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -95,7 +96,7 @@ func (m *Monitor) Pages() []capture.Page {
 	for _, p := range m.pages {
 		sorted = append(sorted, p)
 	}
-	slices.SortFunc(sorted, func(a, b *page) int { return int(int64(b.seen) - int64(a.seen)) })
+	slices.SortFunc(sorted, func(a, b *page) int { return int(int64(b.lastEvent) - int64(a.lastEvent)) })
 	pages := make([]capture.Page, len(sorted))
 	for i, p := range sorted {
 		pages[i] = p.Page
@@ -104,7 +105,7 @@ func (m *Monitor) Pages() []capture.Page {
 	return pages
 }
 
-// Primary is the page that did something last; false where none is open.
+// Primary is the page with the latest event. It is false if no page is open.
 func (m *Monitor) Primary() (capture.Page, bool) {
 	if pages := m.Pages(); len(pages) > 0 {
 		return pages[0], true
@@ -112,22 +113,22 @@ func (m *Monitor) Primary() (capture.Page, bool) {
 	return capture.Page{}, false
 }
 
-// PageCloses says that one more page is about to close, and tells whether another
-// one of the profile's own context stays open.
+// PageCloses says that one more page is about to close, and tells whether another page
+// of the profile's own context stays open.
 func (m *Monitor) PageCloses() (another bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing++
 	n := -m.closing
 	for _, p := range m.pages {
-		if p.context == m.own {
+		if p.context == m.ownContext {
 			n++
 		}
 	}
 	return n > 0
 }
 
-// AwaitPages returns when the pages that are open already are watched.
+// AwaitPages returns when all pages that were open at the call are watched.
 func (m *Monitor) AwaitPages(ctx context.Context) error {
 	targets, err := m.Targets(ctx)
 	if err != nil {
@@ -146,8 +147,8 @@ func (m *Monitor) AwaitPages(ctx context.Context) error {
 	return nil
 }
 
-// Targets lists what is open in the browser. Surfaces of the browser itself, which
-// are no pages of a site, are left out.
+// Targets lists what is open in the browser, without parts of the browser's own user
+// interface.
 func (m *Monitor) Targets(ctx context.Context) ([]*target.Info, error) {
 	var r target.GetTargetsResult
 	if err := m.observer.Call(ctx, "", target.CommandGetTargets, nil, &r); err != nil {

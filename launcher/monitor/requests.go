@@ -11,8 +11,8 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// requestSent reports what a page sent. It is reported once, however many client
-// sessions were told of it.
+// requestSent reports what a page sent. It reports each request once, even if several
+// client sessions got an event about it.
 func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	var r request
 	if json.Unmarshal(t.Params, &r) != nil {
@@ -22,9 +22,9 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	if declared := m.harmless.Load(); declared != nil {
 		entry.Declared = decision.Declared(*declared, sent)
 	}
-	entry.Unprompted = !r.Gesture && t.Acted < m.navigations.selfSince(r.LoaderID, r.FrameID)
+	entry.Unprompted = !r.Gesture && t.Acted < m.navigations.unpromptedSince(r.LoaderID, r.FrameID)
 	m.mu.Lock()
-	reported, key := m.sent, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect is a request of its own
+	reported, key := m.sent, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect has the same id, but is a request of its own
 	if sent.Method == checkpoint.Websocket {
 		reported, key[1] = m.sockets, entry.Declared
 	}
@@ -39,7 +39,7 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	}
 }
 
-// group returns the group of the requests with a key. The caller holds m.mu.
+// group returns the group of the requests that have this key. The caller holds m.mu.
 func (m *Monitor) group(key [32]byte) *group {
 	g := m.groups[key]
 	if g == nil {
@@ -50,17 +50,17 @@ func (m *Monitor) group(key [32]byte) *group {
 	return g
 }
 
-// group are requests that are the same to the byte, from the same document.
+// group are the requests of one document that are equal to the byte.
 type group struct {
 	name       string
-	unanswered []string // ids of those whose answer is not known
-	succeeded  int      // how many were answered with success
-	// prompted says that one of them followed from what a worker did, before they
-	// were polling; polls that they were polling before that.
+	unanswered []string // ids of requests without an answer so far
+	succeeded  int      // how many requests were answered with success
+	// prompted says that one of the requests followed from what a worker did, before
+	// they were polling. polls says that they were polling before any did.
 	prompted, polls bool
 }
 
-// add counts one more request, and completes its entry with what the group tells.
+// add counts one more request, and completes its entry by what is known of the group.
 func (g *group) add(r request, entry *checkpoint.Entry, outcomes *outcomes) {
 	entry.Group = g.name
 	if entry.Unprompted = g.mayPoll(*entry); entry.Unprompted {
@@ -70,16 +70,16 @@ func (g *group) add(r request, entry *checkpoint.Entry, outcomes *outcomes) {
 }
 
 // mayPoll tells whether one more request may be polling. A page starts polling by
-// itself. Requests that it repeats after somebody acted are polling only where they
-// were that before.
+// itself, so requests that it repeats after somebody acted are polling only if they
+// were polling before.
 func (g *group) mayPoll(e checkpoint.Entry) bool {
 	may := !e.Gesture && (e.Unprompted && !g.prompted || g.polls)
 	g.prompted = g.prompted || !may
 	return may
 }
 
-// repetition counts one more request, and returns how many there are with those that
-// were answered with success before it.
+// repetition counts one more request, and returns its number among those answered with
+// success: 1 plus how many were answered with success before it.
 func (g *group) repetition(id string, outcomes *outcomes) int {
 	g.unanswered = slices.DeleteFunc(g.unanswered, func(id string) bool {
 		success, known := outcomes.of(id)
@@ -94,12 +94,13 @@ func (g *group) repetition(id string, outcomes *outcomes) int {
 	return g.succeeded + 1
 }
 
-// maxUnanswered bounds how many requests of a group are asked after.
+// maxUnanswered bounds how many requests of a group are remembered until they are
+// answered.
 const maxUnanswered = 16
 
-// request is what is read of Network.requestWillBeSent, and of
-// Network.webSocketFrameSent. These come with all traffic, so no more of them is
-// decoded than is needed.
+// request has the members of Network.requestWillBeSent and Network.webSocketFrameSent
+// that are needed. These events come for all traffic, so nothing else of them is
+// decoded.
 type request struct {
 	RequestID string `json:"requestId"`
 	LoaderID  string `json:"loaderId"`
@@ -119,8 +120,8 @@ type request struct {
 	} `json:"response"`
 }
 
-// entry returns what is reported of the request, and what it is judged by, which
-// stays in memory.
+// entry returns the journal's entry for the request. It also returns the content by
+// which the request is judged, which is never stored.
 func (r request) entry(outcomes *outcomes) (checkpoint.Entry, decision.Sent) {
 	if r.Message != nil {
 		sent := decision.Sent{Method: checkpoint.Websocket, URL: outcomes.socketURL(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
@@ -137,9 +138,9 @@ func (r request) entry(outcomes *outcomes) (checkpoint.Entry, decision.Sent) {
 // textMessage is the opcode of a websocket's text message.
 const textMessage = 1
 
-// groupKey is equal for requests of scripts that are the same, from one document. It
-// is false for other requests, and where not all of the request is known. It stays in
-// memory.
+// groupKey is the same for equal requests that scripts of one document send. It is
+// false for other requests, and if the request is not completely known. The key is
+// never stored.
 func (r request) groupKey() (key [32]byte, ok bool) {
 	if r.Type != "XHR" && r.Type != "Fetch" || r.Request.Body == "" && r.Request.HasBody || r.LoaderID == "" {
 		return key, false

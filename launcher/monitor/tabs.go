@@ -8,12 +8,12 @@ import (
 	"leasehold/lease"
 )
 
-// What is done to tabs in the name of a lease goes through its fence in the same step
-// in which it is sent: a request that is held up over the end of its session cannot
-// reach the browser of the next one. The error of a call that was refused wraps the
-// fence's cause.
+// A command on a tab is sent in the same step in which the fence of its lease is
+// checked. So a request that is delayed until its session has ended cannot reach the
+// browser of the next session. If the fence refuses it, the error wraps the fence's
+// cause.
 
-// OpenTab opens a tab and returns its target; url may be empty.
+// OpenTab opens a tab and returns its target. url may be empty.
 func (m *Monitor) OpenTab(ctx context.Context, fence *lease.Fence, url string) (*target.Info, error) {
 	if url == "" {
 		url = blankPage

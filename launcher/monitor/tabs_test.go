@@ -21,14 +21,14 @@ import (
 	"leasehold/lease"
 )
 
-// pipe is the browser's end of a pipe: it answers every command with {}, and keeps what
-// it was asked.
+// pipe is the browser's end of a pipe. It answers every command with {}, and keeps the
+// commands.
 type pipe struct {
 	mu    sync.Mutex
 	asked []string
 }
 
-// attached is a monitor on such a pipe.
+// attached returns a monitor on such a pipe.
 func attached(t *testing.T) (*Monitor, *pipe) {
 	t.Helper()
 	var commands, events [2]int
@@ -88,9 +88,9 @@ func (p *pipe) answer(t *testing.T, in, out *os.File) {
 	}
 }
 
-// TestTabsGoThroughTheFence: a request for a tab that is held up between the check of
-// its session and the call, over the end of that session, does not reach the browser,
-// which may be another session's by then.
+// TestTabsGoThroughTheFence: a request for a tab whose session ends between the
+// caller's check and the call does not reach the browser, which another session may
+// have by then.
 func TestTabsGoThroughTheFence(t *testing.T) {
 	calls := map[string]func(context.Context, *Monitor, *lease.Fence) error{
 		"Target.createTarget": func(ctx context.Context, m *Monitor, f *lease.Fence) error {

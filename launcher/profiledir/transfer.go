@@ -23,9 +23,9 @@ var ErrExists = errors.New("there is such a profile already")
 // ErrArchived says that the profile was archived. It is also fs.ErrNotExist.
 var ErrArchived = fmt.Errorf("the profile is archived: %w", fs.ErrNotExist)
 
-// isNotCopied tells of an entry of a user-data-dir that is no part of the profile. It
-// belongs to the browser that runs or ran on it, or is the mark of a clone: a copy of
-// a clone is not a clone itself.
+// isNotCopied tells whether an entry of a user-data-dir is not part of the profile.
+// Such an entry belongs to the browser that runs or ran there, or is the mark of a
+// clone: a copy of a clone is not a clone itself.
 func isNotCopied(name string) bool {
 	return strings.HasPrefix(name, "Singleton") || name == cloneMark || name == "DevToolsActivePort" || name == "lockfile"
 }

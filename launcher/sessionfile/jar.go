@@ -14,9 +14,9 @@ import (
 	"leasehold/lease"
 )
 
-// Jar carries session cookies from one session of a profile to the next. Chrome
-// drops them when it closes, so without the jar each new session would find the
-// account logged out. The files are as private as the profile they come from.
+// Jar carries session cookies from one session of a profile to the next. Chrome drops
+// them when it closes, so without the jar each new session would find the account
+// logged out. Its files are readable only by their owner, like the profile itself.
 type Jar struct{ dir string }
 
 // NewJar returns the jar in a launcher's data directory.
@@ -27,7 +27,7 @@ type Caller interface {
 	Call(ctx context.Context, session, method string, params, result any) error
 }
 
-// cookie is what Storage.getCookies tells and Storage.setCookies takes.
+// cookie has the members that Storage.getCookies returns and Storage.setCookies takes.
 type cookie struct {
 	Name         string          `json:"name"`
 	Value        string          `json:"value"`
@@ -41,7 +41,7 @@ type cookie struct {
 	SourceScheme string          `json:"sourceScheme,omitempty"`
 	SourcePort   int             `json:"sourcePort,omitempty"`
 	PartitionKey json.RawMessage `json:"partitionKey,omitempty"`
-	// Expires is in seconds since 1970; zero: a session cookie.
+	// Expires is in seconds since 1970. A session cookie has zero.
 	Expires float64 `json:"expires,omitempty"`
 }
 
@@ -49,28 +49,30 @@ func (j Jar) path(profile string) string {
 	return filepath.Join(j.dir, lease.Key(profile)+".json")
 }
 
-// lasting is the file with the cookies of a warm browser that Chrome itself keeps.
+// lasting is the path of the file with a warm browser's persistent cookies, which
+// Chrome keeps itself unless it crashes.
 func (j Jar) lasting(profile string) string {
 	return filepath.Join(j.dir, lease.Key(profile)+".lasting.json")
 }
 
-// Keep saves the session cookies of a browser's own context, which is about to close.
+// Keep saves the session cookies of a profile's browser that is about to close.
 func (j Jar) Keep(ctx context.Context, browser Caller, profile string) error {
-	// Restore removes the file when it is done. While it is there, its cookies are
-	// not in this browser yet, and must not be replaced by less.
+	// Restore removes the file when it is done. As long as the file exists, its cookies
+	// were not put into this browser, and must not be replaced by the fewer that it
+	// has.
 	if _, err := os.Stat(j.path(profile)); err == nil {
 		return nil
 	}
 	return j.KeepOfWarm(ctx, browser, profile)
 }
 
-// KeepOfWarm is Keep for a browser that was warm: the file that is there has its own
-// cookies, as they were when its last session ended.
+// KeepOfWarm is Keep for a browser that was warm. It replaces an existing file, since
+// that has the cookies of the same browser from the end of its last session.
 func (j Jar) KeepOfWarm(ctx context.Context, browser Caller, profile string) error {
 	return j.saveSession(ctx, browser, profile, j.path(profile))
 }
 
-// saveSession saves the session cookies of a browser in a file.
+// saveSession saves a browser's session cookies in a file.
 func (j Jar) saveSession(ctx context.Context, browser Caller, profile, path string) error {
 	session, _, err := cookiesOf(ctx, browser)
 	if err != nil {
@@ -79,8 +81,9 @@ func (j Jar) saveSession(ctx context.Context, browser Caller, profile, path stri
 	return j.save(path, profile, session)
 }
 
-// KeepAll saves all cookies of a browser that stays open without a session, so that
-// none is lost should it crash: Chrome writes its own only every half minute.
+// KeepAll saves all cookies of a browser that stays open without a session, so that a
+// crash does not lose any. Chrome writes the persistent ones to disk only every half
+// minute.
 func (j Jar) KeepAll(ctx context.Context, browser Caller, profile string) error {
 	session, lasting, err := cookiesOf(ctx, browser)
 	if err != nil {
@@ -90,13 +93,13 @@ func (j Jar) KeepAll(ctx context.Context, browser Caller, profile string) error 
 }
 
 // ClosedInOrder says that a browser whose cookies were kept by KeepAll closed cleanly,
-// so that Chrome itself has written the lasting ones.
+// so that Chrome itself has written the persistent ones.
 func (j Jar) ClosedInOrder(profile string) error {
 	return remove(j.lasting(profile), profile)
 }
 
-// cookiesOf reads the cookies of the browser's own context: those that Chrome drops
-// when it closes, and the others.
+// cookiesOf reads the cookies of the browser's default context: the session cookies,
+// which Chrome drops when it closes, and the persistent ones.
 func cookiesOf(ctx context.Context, browser Caller) (session, lasting []cookie, err error) {
 	var r struct {
 		Cookies []struct {
@@ -108,7 +111,7 @@ func cookiesOf(ctx context.Context, browser Caller) (session, lasting []cookie, 
 	for _, c := range r.Cookies {
 		kept := c.portable()
 		if c.Session {
-			kept.Expires = 0 // Chrome says -1
+			kept.Expires = 0 // Chrome gives -1
 			session = append(session, kept)
 		} else {
 			lasting = append(lasting, kept)
@@ -117,7 +120,7 @@ func cookiesOf(ctx context.Context, browser Caller) (session, lasting []cookie, 
 	return session, lasting, err
 }
 
-// save writes cookies to a file; without any there is none.
+// save writes cookies to a file. If there are none it removes the file.
 func (j Jar) save(path, profile string, cookies []cookie) error {
 	if len(cookies) == 0 {
 		return remove(path, profile)
@@ -135,8 +138,8 @@ func (j Jar) save(path, profile string, cookies []cookie) error {
 	return nil
 }
 
-// portable names a host-only cookie by URL: given a domain, Chrome would send it
-// to subdomains too.
+// portable names the host of a host-only cookie by a URL. Given a domain, Chrome would
+// send it to subdomains, too.
 func (c cookie) portable() cookie {
 	if strings.HasPrefix(c.Domain, ".") {
 		return c
@@ -149,8 +152,8 @@ func (c cookie) portable() cookie {
 	return c
 }
 
-// Restore puts the saved cookies into a new browser, and forgets them: after a crash,
-// old ones would be worse than none.
+// Restore puts the saved cookies into a new browser and removes the files. If that
+// browser crashes, cookies that old would be worse than none.
 func (j Jar) Restore(ctx context.Context, browser Caller, profile string) error {
 	var cookies []cookie
 	for _, path := range []string{j.path(profile), j.lasting(profile)} {
@@ -176,22 +179,23 @@ func (j Jar) Restore(ctx context.Context, browser Caller, profile string) error 
 	return j.Drop(profile)
 }
 
-// Drop forgets the saved cookies of a profile.
+// Drop removes the saved cookies of a profile.
 func (j Jar) Drop(profile string) error {
 	return errors.Join(remove(j.path(profile), profile), remove(j.lasting(profile), profile))
 }
 
-// noted is the file with the cookies of a browser that a person may close at any time.
+// noted is the path of the file with the cookies of a browser that a person may close
+// at any time.
 func (j Jar) noted(profile string) string { return j.path(profile) + ".noted" }
 
-// Note saves the session cookies of a browser that may end by itself. They count only
-// after KeepNoted.
+// Note saves the session cookies of a browser that may end at any time. Restore does
+// not use them before KeepNoted.
 func (j Jar) Note(ctx context.Context, browser Caller, profile string) error {
 	return j.saveSession(ctx, browser, profile, j.noted(profile))
 }
 
-// KeepNoted keeps the cookies that were noted last: the browser ended in order, by
-// itself.
+// KeepNoted makes Restore use the cookies that were noted last. It is called when the
+// browser has ended in order.
 func (j Jar) KeepNoted(profile string) error {
 	if err := os.Rename(j.noted(profile), j.path(profile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
@@ -199,7 +203,7 @@ func (j Jar) KeepNoted(profile string) error {
 	return nil
 }
 
-// DropNoted forgets the cookies that were noted.
+// DropNoted removes the cookies that were noted.
 func (j Jar) DropNoted(profile string) error { return remove(j.noted(profile), profile) }
 
 func remove(path, profile string) error {
@@ -209,7 +213,7 @@ func remove(path, profile string) error {
 	return nil
 }
 
-// Copy gives one profile the session cookies that another keeps.
+// Copy gives a profile the session cookies that are saved for another.
 func (j Jar) Copy(from, to string) error {
 	b, err := os.ReadFile(j.path(from))
 	if errors.Is(err, fs.ErrNotExist) {

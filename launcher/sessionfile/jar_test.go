@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// browser answers for the cookies of a browser, and fails on everything else.
+// browser answers the calls about cookies, and fails the test on every other.
 type browser struct {
 	t   *testing.T
 	has string // the answer to Storage.getCookies
@@ -75,8 +75,8 @@ func TestSessionCookiesAreHandedOn(t *testing.T) {
 	}
 }
 
-// TestCookiesThatAreNotRestoredYetStay: a browser that ends before it got them does not
-// replace them by its own.
+// TestCookiesThatAreNotRestoredYetStay: a browser that ends before it got the saved
+// cookies does not replace them by its own.
 func TestCookiesThatAreNotRestoredYetStay(t *testing.T) {
 	j := NewJar(t.TempDir())
 	if err := j.Keep(t.Context(), &browser{t: t, has: cookies}, "p"); err != nil {
@@ -95,8 +95,8 @@ func TestCookiesThatAreNotRestoredYetStay(t *testing.T) {
 	}
 }
 
-// TestAWarmBrowsersCookies: all of them while it is open, Chrome's own task after it
-// closed in order.
+// TestAWarmBrowsersCookies: after a crash all cookies are restored, and after a close
+// in order only the session cookies, since Chrome kept the others.
 func TestAWarmBrowsersCookies(t *testing.T) {
 	j := NewJar(t.TempDir())
 	warm := &browser{t: t, has: cookies}
@@ -116,7 +116,8 @@ func TestAWarmBrowsersCookies(t *testing.T) {
 	}
 }
 
-// TestNotedCookiesCountOnceTheyAreKept: a person's browser may end in order or not.
+// TestNotedCookiesCountOnceTheyAreKept: noted cookies are restored only if the person's
+// browser ended in order.
 func TestNotedCookiesCountOnceTheyAreKept(t *testing.T) {
 	j := NewJar(t.TempDir())
 	person := &browser{t: t, has: cookies}
@@ -146,7 +147,8 @@ func TestACloneGetsTheCookies(t *testing.T) {
 	}
 }
 
-// TestADamagedFileIsDropped: the error is told once, and then the profile can be used.
+// TestADamagedFileIsDropped: the error is returned once, and then the profile can be
+// used.
 func TestADamagedFileIsDropped(t *testing.T) {
 	j := NewJar(t.TempDir())
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {

@@ -1,6 +1,6 @@
-// Package sessionfile keeps on disk what has to be known of a session after its
-// launcher: the session's file, journal, ledger and the other files beside it, and
-// the session cookies that one session of a profile leaves to the next.
+// Package sessionfile keeps on disk what the next launcher has to know of a session:
+// its file, journal, ledger, and the other files beside them. It also keeps the session
+// cookies that one session of a profile leaves to the next one.
 package sessionfile
 
 import (
@@ -22,9 +22,10 @@ import (
 	"leasehold/lease"
 )
 
-// File is what is kept of a session: enough for the next launcher to go on with it
-// or to recover it, and to tell a worker that comes late how it ended. The capability
-// itself is not in it. A newer launcher reads the files of an older one.
+// File is what is kept of a session. It is enough for the next launcher to resume or
+// recover the session, and to tell a worker that comes too late how it ended. It does
+// not contain the capability itself, only its hash. A newer launcher can read the files
+// of an older one.
 type File struct {
 	SessionID      string       `json:"session_id"`
 	CapabilityHash string       `json:"capability_sha256"`
@@ -32,28 +33,28 @@ type File struct {
 	Manifest       api.Manifest `json:"manifest"`
 	AcquiredAt     time.Time    `json:"acquired_at"`
 	SeenAt         time.Time    `json:"seen_at"`
-	// Proxy is what the browser was started with; nil: with none.
+	// Proxy is the proxy that the browser was started with; nil if it was started
+	// without one.
 	Proxy *ProxyUse `json:"proxy,omitempty"`
-	// Reason is why the session ends, once it does.
+	// Reason is why the session ended, once its end has begun.
 	Reason string `json:"reason,omitempty"`
-	// Evidence names the bundle, once one is stored.
+	// Evidence names the session's bundle, once it is stored.
 	Evidence lease.Sealed `json:"evidence"`
-	// Unseen says that there was a time during which nobody watched what the
-	// pages sent.
+	// Unseen says that for some time nobody watched what the pages sent.
 	Unseen bool `json:"unseen,omitempty"`
-	// InOrder says that the evidence is stored and the browser closed as the
-	// worker wished, so that only the release may be missing. Outcome is what the
-	// worker said of its task.
+	// InOrder says that the session ended in order: its evidence is stored and its
+	// browser closed, so that only the release may be missing. Outcome is the task's
+	// outcome, as its worker named it.
 	InOrder bool   `json:"in_order,omitempty"`
 	Outcome string `json:"outcome,omitempty"`
-	// CloseMethod is how the browser ended, once it did.
+	// CloseMethod is how the browser ended, once it has.
 	CloseMethod string `json:"rung,omitempty"`
-	// Ended is how the session ended, in words; empty: it has not.
+	// Ended is how the session ended, in words. It is empty until then.
 	Ended string `json:"ended,omitempty"`
-	// OneShot and ByHand are the manifest's, which leaves them out of its JSON.
+	// OneShot and ByHand are fields of the manifest, whose JSON does not contain them.
 	OneShot bool        `json:"one_shot,omitempty"`
 	ByHand  *api.ByHand `json:"by_hand,omitempty"`
-	// Resume is what a resumed task was told.
+	// Resume says where the task was to resume; nil if it began anew.
 	Resume *api.Resume `json:"resume,omitempty"`
 	// Dedicated is the address of the session's own port, if it has one.
 	Dedicated string `json:"dedicated,omitempty"`
@@ -63,26 +64,26 @@ type File struct {
 type ProxyUse struct {
 	ID     string `json:"proxy_id"`
 	Server string `json:"server"`
-	// Sum tells the server and its user name from another's.
+	// Sum is a hash of the server and its user name, to recognize a change.
 	Sum string `json:"sha256"`
 }
 
-// LostRun is what is known of a run that was lost, and whose evidence is stored.
+// LostRun is what is known of a lost run whose evidence is stored.
 type LostRun struct {
 	File    File
 	Journal []checkpoint.Entry
 }
 
-// HashCapability is the form in which a capability is kept.
+// HashCapability returns the hash of a capability, which is stored in its place.
 func HashCapability(capability string) string {
 	sum := sha256.Sum256([]byte(capability))
 	return hex.EncodeToString(sum[:])
 }
 
-// Dir is the folder of the sessions of one launcher.
+// Dir is the folder with the session files of one launcher.
 type Dir struct{ path string }
 
-// NewDir returns the folder in a launcher's data directory. Load makes it.
+// NewDir returns the folder in a launcher's data directory. Load creates it.
 func NewDir(dataDir string) Dir { return Dir{filepath.Join(dataDir, "sessions")} }
 
 func (d Dir) file(sessionID string) string { return filepath.Join(d.path, sessionID+".json") }
@@ -90,13 +91,15 @@ func (d Dir) file(sessionID string) string { return filepath.Join(d.path, sessio
 // Journal is the path of a session's journal.
 func (d Dir) Journal(sessionID string) string { return filepath.Join(d.path, sessionID+".journal") }
 
-// Output is the path of what a session's browser printed.
+// Output is the path of the file with the output of a session's browser.
 func (d Dir) Output(sessionID string) string { return filepath.Join(d.path, sessionID+".chrome.log") }
 
-// Ledger is the path of the list of what is open on the pipe of a session's browser.
+// Ledger is the path of the ledger of a session's browser: what clients have open on
+// its pipe.
 func (d Dir) Ledger(sessionID string) string { return filepath.Join(d.path, sessionID+".ledger") }
 
-// Digests is the path of the digests of the account's state at a session's grant.
+// Digests is the path of the digests of the account's state when the session was
+// granted.
 func (d Dir) Digests(sessionID string) string { return filepath.Join(d.path, sessionID+".digests") }
 
 // Dumps is the folder of the minidumps of a session's browser.
@@ -111,7 +114,7 @@ func (d Dir) MakeDumps(sessionID string) (string, error) {
 	return dir, nil
 }
 
-// Save replaces the file of a session, synced.
+// Save replaces the file of a session and syncs it.
 func (d Dir) Save(f File) error {
 	b, err := json.Marshal(f)
 	if err != nil {
@@ -123,8 +126,8 @@ func (d Dir) Save(f File) error {
 	return nil
 }
 
-// Begin writes the file of a new session. It survives the launcher from then on, and
-// a crash of the host after Sync.
+// Begin writes the file of a new session. The file survives a crash of the launcher
+// from then on, and a crash of the host only after Sync.
 func (d Dir) Begin(f File) error {
 	b, err := json.Marshal(f)
 	if err == nil {
@@ -136,7 +139,7 @@ func (d Dir) Begin(f File) error {
 	return nil
 }
 
-// Sync puts the file of a session that was begun on disk.
+// Sync syncs the file that Begin wrote.
 func (d Dir) Sync(sessionID string) error {
 	if err := errors.Join(durable.Sync(d.file(sessionID)), durable.Sync(d.path)); err != nil {
 		return fmt.Errorf("session file: %w", err)
@@ -160,7 +163,7 @@ func (d Dir) Read(sessionID string) (File, error) {
 	return f, nil
 }
 
-// Load reads all files, the oldest first, and makes the folder where it is missing.
+// Load reads all files, the oldest first. It creates the folder if it is missing.
 func (d Dir) Load() ([]File, error) {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return nil, fmt.Errorf("sessions folder: %w", err)
@@ -177,7 +180,7 @@ func (d Dir) Load() ([]File, error) {
 		var f File
 		b, err := os.ReadFile(filepath.Join(d.path, n.Name()))
 		if err != nil || json.Unmarshal(b, &f) != nil || d.file(f.SessionID) != filepath.Join(d.path, n.Name()) {
-			continue // foreign or unreadable: without it the profile goes to a person
+			continue // foreign or unreadable; a profile without a session file goes to a person
 		}
 		all = append(all, f)
 	}

@@ -13,8 +13,8 @@ import (
 	"leasehold/lease"
 )
 
-// written is a file as launchers have written it since the first release: a newer one
-// has to go on with its session.
+// written is a file as launchers have written it since the first release. A newer
+// launcher has to be able to resume its session.
 const written = `{"session_id":"ses_1","capability_sha256":"ab","lease_token":42,"manifest":{"task_id":"t","worker_id":"w","profile_id":"p"},` +
 	`"acquired_at":"2026-11-20T10:00:00Z","seen_at":"2026-11-20T10:05:00Z","proxy":{"proxy_id":"p0","server":"http://one:1","sha256":"cd"},` +
 	`"reason":"connection_lost","evidence":{"EvidenceID":"ev_1","SHA256":"ef"},"unseen":true,"in_order":true,"outcome":"succeeded","rung":"cdp","ended":"released",` +
@@ -94,7 +94,7 @@ func TestEverythingOfASessionIsRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // what is gone already is no error
+	for range 2 { // files that are missing are no error
 		if err := d.Remove("ses_a"); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 	"leasehold/launcher/api"
 )
 
-// FreeDisk is how many bytes an unprivileged process may still write at path.
+// FreeDisk returns how many bytes an unprivileged process may still write at path.
 func FreeDisk(path string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -21,11 +21,12 @@ func FreeDisk(path string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// diskRetry is when, in seconds, a host without space is to be asked again.
+// diskRetry is after how many seconds a request that was refused for want of disk space
+// should be tried again.
 const diskRetry = 30
 
-// diskProblem refuses a browser while there is less space than it may need: a
-// profile on a full disk loses what it should keep.
+// diskProblem is the refusal of a browser while there is less disk space than it may
+// need, nil if there is enough. A profile on a full disk would lose data.
 func (t *Table) diskProblem() *api.Problem {
 	if t.o.MinFreeDisk == 0 {
 		return nil
@@ -46,11 +47,11 @@ func (t *Table) diskProblem() *api.Problem {
 	return nil
 }
 
-// diskEvery is how often the disk is looked at while nobody asks.
+// diskEvery is the time between two checks of the disk by WatchDisk.
 const diskEvery = 15 * time.Second
 
-// WatchDisk logs when the disk runs short, and when it does not any more, until the
-// table's context ends: the browsers that run go on writing.
+// WatchDisk logs when disk space runs short and when there is enough again, until the
+// table's context ends. It is needed because browsers that run go on writing.
 func (t *Table) WatchDisk() {
 	every := time.NewTicker(diskEvery)
 	defer every.Stop()
@@ -73,7 +74,7 @@ func (t *Table) WatchDisk() {
 	}
 }
 
-// gauges are read when they are asked for.
+// gauges are the table's metrics, which are read at each scrape.
 func (t *Table) gauges() []prometheus.Collector {
 	counted := func(name, help string, count func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {

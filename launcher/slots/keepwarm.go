@@ -11,20 +11,20 @@ import (
 	"leasehold/lease"
 )
 
-// KeepWarm are the facts that say whether a browser stays open after a release.
+// KeepWarm has the facts that decide whether a browser stays open after a release.
 type KeepWarm struct {
-	Profile, Manifest *bool  // keep_warm of each; nil: it says nothing
+	Profile, Manifest *bool  // keep_warm of each; nil if it is not set
 	Cookies           string // api.Cookies...
-	Started           bool   // by this launcher, so that it is known with what
-	shared            string // why another host could open the directory; empty: it could not
-	short             string // of memory, why
+	Started           bool   // by this launcher, so that its arguments are known
+	shared            string // why another host could open the directory; empty if it could not
+	short             string // why the host is short of memory; empty if it is not
 	idle              time.Duration
 	limit             int
 	draining          bool
 }
 
-// Against says why the browser of the profile's directory is not kept warm; empty: it
-// is.
+// Against says why the browser of the profile's directory is not kept warm. It is empty
+// if it is kept.
 func (t *Table) Against(k KeepWarm, path string) string {
 	k.idle, k.limit, k.draining = t.o.KeepWarmIdle, t.o.KeepWarmMax, t.Draining()
 	if network := profiledir.NetworkFilesystem(path); network.Answer != profiledir.No {
@@ -39,7 +39,7 @@ func (t *Table) Against(k KeepWarm, path string) string {
 func (k KeepWarm) against() string {
 	asked := k.Profile
 	if asked == nil || *asked {
-		// A task may narrow what the profile says, and decides where that says nothing.
+		// A task may only narrow the profile's setting, and decides if there is none.
 		if k.Manifest != nil {
 			asked = k.Manifest
 		}
@@ -63,16 +63,17 @@ func (k KeepWarm) against() string {
 	return ""
 }
 
-// Fit is what a browser was started with, as far as a task may want another.
+// Fit is what a browser was started with, as far as another task may need something
+// else.
 type Fit struct {
 	headless bool
 	args     string
-	proxy    string // its sum; empty: none
+	proxy    string // the proxy's sum; empty for none
 	account  string
-	memory   uint64 // its limit
+	memory   uint64 // the memory limit in bytes
 }
 
-// FitOf is what the manifest's task wants of a browser on the record's profile.
+// FitOf returns what the manifest's task needs of a browser on the record's profile.
 func FitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy, headless bool, memory uint64) Fit {
 	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory}
 	if f.account == "" {

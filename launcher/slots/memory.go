@@ -8,15 +8,17 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// From these shares on the host is short of memory, however much is available: it swaps,
-// or drops what it needs again. A single program that starts causes less.
+// From these shares on the host is short of memory, however much is available: it
+// swaps, or drops pages that it needs again. The start of a single program stays below
+// them.
 const (
 	pressureSome = 20.0
 	pressureFull = 10.0
 )
 
-// shortage says why there is too little memory for browsers that nobody uses; empty:
-// there is enough. least is how many bytes are to stay available; zero: no bound at all.
+// shortage says why there is too little memory for browsers that nobody uses, or is
+// empty. least is how many bytes have to stay available; with zero there is no bound at
+// all.
 func shortage(m procfs.HostMemory, least uint64) string {
 	switch {
 	case least == 0:

@@ -12,29 +12,29 @@ import (
 // maxQueue is how many requests may wait for a place on the host.
 const maxQueue = 256
 
-// Waiter is a request that waits, or may come to wait, for a place on the host. The
-// zero value does not wait yet.
+// Waiter is a request that may have to wait for a place on the host. The zero value is
+// not in the queue.
 type Waiter struct {
-	// ready says that a place is all that it waits for. One whose profile is in use
-	// keeps its turn, and holds up nobody.
+	// ready says that the request waits for nothing but a place. A request whose
+	// profile is in use keeps its position in the queue, but holds up nobody.
 	ready bool
 }
 
-// places are the browsers that this host may run, and the queue for them: first come,
-// first served. The zero value has no limit. The table's mutex guards it.
+// places is the limit of the browsers of this host, and the queue of requests for one:
+// first come, first served. The zero value has no limit. The table's mutex guards it.
 type places struct {
-	max   int // zero: no limit
+	max   int // zero for no limit
 	queue []*Waiter
-	// usual is how long sessions had their places lately: a moving average, zero while
-	// there was none.
-	usual time.Duration
+	// averageStay is how long sessions lately had their places, as a moving average. It
+	// is zero until a session has ended.
+	averageStay time.Duration
 }
 
-// ahead counts the requests that a place is due to before t.
-func (q *places) ahead(t *Waiter) int {
+// ahead counts the requests that get a place before w.
+func (q *places) ahead(w *Waiter) int {
 	n := 0
 	for _, other := range q.queue {
-		if other == t {
+		if other == w {
 			break
 		}
 		if other.ready {
@@ -44,51 +44,51 @@ func (q *places) ahead(t *Waiter) int {
 	return n
 }
 
-// free tells whether t may have a place while used ones are taken.
-func (q *places) free(t *Waiter, used int) bool {
-	return q.max == 0 || used+q.ahead(t) < q.max
+// free tells whether w may have a place while used places are taken.
+func (q *places) free(w *Waiter, used int) bool {
+	return q.max == 0 || used+q.ahead(w) < q.max
 }
 
-// wait puts t into the queue, where it is not there yet. It is false where the queue
-// is full.
-func (q *places) wait(t *Waiter) bool {
-	if !slices.Contains(q.queue, t) {
+// wait puts w into the queue, if it is not in it, and makes it ready. It is false if
+// the queue is full.
+func (q *places) wait(w *Waiter) bool {
+	if !slices.Contains(q.queue, w) {
 		if len(q.queue) >= maxQueue {
 			return false
 		}
-		q.queue = append(q.queue, t)
+		q.queue = append(q.queue, w)
 	}
-	t.ready = true
+	w.ready = true
 	return true
 }
 
-// leave takes t out of the queue; it is true where others come nearer by that.
-func (q *places) leave(t *Waiter) bool {
-	nearer := t.ready && slices.Contains(q.queue, t)
-	q.queue = slices.DeleteFunc(q.queue, func(other *Waiter) bool { return other == t })
-	t.ready = false
+// leave takes w out of the queue. It is true if others may advance by that.
+func (q *places) leave(w *Waiter) bool {
+	nearer := w.ready && slices.Contains(q.queue, w)
+	q.queue = slices.DeleteFunc(q.queue, func(other *Waiter) bool { return other == w })
+	w.ready = false
 	return nearer
 }
 
-// observe counts a session's stay.
+// observe adds a session's stay to the average.
 func (q *places) observe(stay time.Duration) {
-	if q.usual == 0 {
-		q.usual = stay
+	if q.averageStay == 0 {
+		q.averageStay = stay
 		return
 	}
-	q.usual += (stay - q.usual) / 8
+	q.averageStay += (stay - q.averageStay) / 8
 }
 
-// estimate is how long the request with ahead others before it waits for a place,
-// if sessions last as long as they did lately. Since are the ages of those that
-// live. It is false where no session has ended yet.
-func (q *places) estimate(since []time.Duration, ahead int) (time.Duration, bool) {
-	if q.usual == 0 || len(since) == 0 {
+// estimate is how long a request with ahead others before it will wait for a place, if
+// sessions last as long as they did lately. ages says how long each place has been
+// taken. It is false if no session has ended yet.
+func (q *places) estimate(ages []time.Duration, ahead int) (time.Duration, bool) {
+	if q.averageStay == 0 || len(ages) == 0 {
 		return 0, false
 	}
-	ends := make([]time.Duration, len(since))
-	for i, age := range since {
-		ends[i] = max(q.usual-age, time.Second) // one that is late may end any moment
+	ends := make([]time.Duration, len(ages))
+	for i, age := range ages {
+		ends[i] = max(q.averageStay-age, time.Second) // a session that lasts longer than usual may end at any moment
 	}
 	var at time.Duration
 	for range ahead + 1 {
@@ -99,12 +99,12 @@ func (q *places) estimate(since []time.Duration, ahead int) (time.Duration, bool
 			}
 		}
 		at = ends[next]
-		ends[next] += q.usual
+		ends[next] += q.averageStay
 	}
 	return at, true
 }
 
-// TakePlace gives an occupied profile a place on this host for its browser, or says why
+// TakePlace gives an occupied slot a place on this host for its browser, or returns why
 // there is none.
 func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 	t := s.t
@@ -144,7 +144,7 @@ func (t *Table) placeAges(now time.Time) []time.Duration {
 }
 
 // makeRoom closes the browser that has been warm for the longest time, and gives its
-// place to this slot. It is false where that would not help.
+// place to this slot. It is false if that would not make room for w.
 func (s *Slot) makeRoom(w *Waiter) bool {
 	t := s.t
 	t.mu.Lock()
@@ -164,10 +164,10 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 	return true
 }
 
-// full refuses for want of a place, with where in the queue the request stands, or
-// would, and for how long.
-func (q *places) full(t *Waiter, ages []time.Duration) *api.Problem {
-	ahead := q.ahead(t)
+// full is the refusal of a request for which there is no place. It says which position
+// in the queue the request has, or would have, and how long the wait may be.
+func (q *places) full(w *Waiter, ages []time.Duration) *api.Problem {
+	ahead := q.ahead(w)
 	text := "not known yet"
 	p := api.Refuse(api.CodeHostFull, "").With("reason", "browsers").With("max_browsers", q.max).With("browsers", len(ages)).
 		With("queue_position", ahead+1).With("queue_length", len(q.queue))
@@ -182,8 +182,8 @@ func (q *places) full(t *Waiter, ages []time.Duration) *api.Problem {
 	return p
 }
 
-// QueueUp keeps the turn of a request that was refused with p and goes on waiting. It
-// returns the problem of a queue that is full.
+// QueueUp keeps the position in the queue of a request that was refused with p and goes
+// on waiting. It returns a problem if the queue is full.
 func (t *Table) QueueUp(w *Waiter, p *api.Problem) *api.Problem {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -200,7 +200,7 @@ func (t *Table) QueueUp(w *Waiter, p *api.Problem) *api.Problem {
 	return nil
 }
 
-// LeaveQueue ends a request's wait.
+// LeaveQueue takes a request out of the queue.
 func (t *Table) LeaveQueue(w *Waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,7 +19,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	check("nobody waits", 1, map[*Waiter]bool{&newcomer: true})
 	check("nobody waits", 2, map[*Waiter]bool{&newcomer: false})
 	for _, one := range []*Waiter{&first, &second, &third} {
-		if q.wait(one); !q.wait(one) { // twice is once
+		if q.wait(one); !q.wait(one) { // a second wait changes nothing
 			t.Fatal("the queue is full")
 		}
 	}
@@ -28,12 +28,12 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	}
 	check("three wait", 1, map[*Waiter]bool{&first: true, &second: false, &third: false, &newcomer: false})
 	check("three wait", 0, map[*Waiter]bool{&first: true, &second: true, &third: false, &newcomer: false})
-	first.ready = false // its profile is in use: it holds up nobody
+	first.ready = false // its profile is in use, so it holds up nobody
 	check("the first is not ready", 1, map[*Waiter]bool{&second: true, &third: false, &newcomer: false})
 	q.wait(&first)
 	check("the first is ready again", 1, map[*Waiter]bool{&first: true, &second: false})
 	if !q.leave(&first) || q.leave(&first) || q.leave(&newcomer) {
-		t.Error("who waits behind is not told once, or is told of somebody who did not wait")
+		t.Error("leave is not true once, or is true for a request that did not wait")
 	}
 	check("the first left", 1, map[*Waiter]bool{&second: true, &third: false})
 	q.leave(&second)
@@ -68,7 +68,7 @@ func TestEstimate(t *testing.T) {
 		{"two places, two before it", 10 * minute, []time.Duration{4 * minute, 9 * minute}, 2, 11 * minute, true},
 		{"late", 10 * minute, []time.Duration{20 * minute}, 0, time.Second, true},
 	} {
-		q := places{max: len(tt.since), usual: tt.held}
+		q := places{max: len(tt.since), averageStay: tt.held}
 		if got, known := q.estimate(tt.since, tt.ahead); got != tt.want || known != tt.known {
 			t.Errorf("%s: %v %v, want %v %v", tt.name, got, known, tt.want, tt.known)
 		}
@@ -76,10 +76,10 @@ func TestEstimate(t *testing.T) {
 	var q places
 	q.observe(8 * time.Second)
 	q.observe(16 * time.Second)
-	if q.usual != 9*time.Second {
-		t.Errorf("sessions of 8 s and 16 s: %v", q.usual)
+	if q.averageStay != 9*time.Second {
+		t.Errorf("sessions of 8 s and 16 s: %v", q.averageStay)
 	}
-	p := (&places{max: 1, usual: minute}).full(&Waiter{}, []time.Duration{20 * time.Second})
+	p := (&places{max: 1, averageStay: minute}).full(&Waiter{}, []time.Duration{20 * time.Second})
 	if p.More["queue_position"] != 1 || p.More["estimated_wait_seconds"] != 40 || p.RetryAfter != 40 || p.Status != 429 {
 		t.Errorf("%+v", p)
 	}

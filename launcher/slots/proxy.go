@@ -16,12 +16,12 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// proxyFile is a file in a profile's directory, which goes wherever that goes: it names
-// the proxy that a browser on it was started with last.
+// proxyFile is a file in a profile's directory that names the proxy of the last browser
+// that was started there. It is copied and moved with the directory.
 const proxyFile = "leasehold_proxy"
 
-// LastProxy names the proxy that a browser on the directory was started with last;
-// empty: it was started with none.
+// LastProxy returns the id of the proxy of the last browser that was started on the
+// directory. It is empty if that had none.
 func LastProxy(path string) (string, error) {
 	id, err := os.ReadFile(filepath.Join(path, proxyFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,7 +30,7 @@ func LastProxy(path string) (string, error) {
 	return string(id), err
 }
 
-// ProxyUse is what a session's file says of the slot's proxy; nil: there is none.
+// ProxyUse describes the slot's proxy for a session's file; nil if there is none.
 func (s *Slot) ProxyUse() *sessionfile.ProxyUse {
 	p := s.Proxy()
 	if p == nil {
@@ -39,9 +39,9 @@ func (s *Slot) ProxyUse() *sessionfile.ProxyUse {
 	return &sessionfile.ProxyUse{ID: p.ID(), Server: p.Server(), Sum: p.Sum()}
 }
 
-// OpenProxy returns what Chrome is told of the profile's proxy: the server itself or,
-// where that wants credentials, a relay to it that ends with the browser. Empty: there
-// is no proxy.
+// OpenProxy returns the value of Chrome's --proxy-server: the profile's proxy itself
+// or, if that requires credentials, a relay to it that ends with the browser. It is
+// empty if there is no proxy.
 func (s *Slot) OpenProxy(path string, log zerolog.Logger) (string, error) {
 	p := s.Proxy()
 	if p == nil {
@@ -61,9 +61,9 @@ func (s *Slot) OpenProxy(path string, log zerolog.Logger) (string, error) {
 	return relay.URL(), nil
 }
 
-// ReopenRelay gives a browser that outlived its launcher the relay to its proxy again.
-// p is what the configuration has for the proxy with the id; nil: nothing. Where the
-// relay cannot be had the browser stays offline: it never goes out another way.
+// ReopenRelay opens the relay to its proxy again for a browser that outlived its
+// launcher. p is the proxy with the id in the configuration; nil if there is none.
+// Without a relay the browser stays offline, since it never uses another way out.
 func (s *Slot) ReopenRelay(p *proxies.Proxy, id string, pid int, path string, log zerolog.Logger) {
 	if id == "" || p != nil && !p.NeedsRelay() {
 		return
@@ -98,8 +98,8 @@ func (s *Slot) HasRelay() bool {
 	return s.relay != nil
 }
 
-// closeRelay ends the slot's relay, if it has one, once the browser is closed or
-// detached from.
+// closeRelay ends the slot's relay, if it has one. It is called once the browser is
+// closed or detached from.
 func (s *Slot) closeRelay() {
 	s.t.mu.Lock()
 	relay := s.relay

@@ -13,13 +13,14 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// Profile is the slot's profile.
+// Profile returns the id of the slot's profile.
 func (s *Slot) Profile() string { return s.profile }
 
-// EnterGate waits until no other run comes or goes, and keeps it so until LeaveGate.
+// EnterGate waits until no other run is being added or removed. Until LeaveGate, no
+// other can be.
 func (s *Slot) EnterGate() { s.gate <- struct{}{} }
 
-// TryGate is EnterGate with a bound. It is false where that ran out.
+// TryGate is EnterGate with a time limit. It is false if the limit passed.
 func (s *Slot) TryGate(bound time.Duration) bool {
 	select {
 	case s.gate <- struct{}{}:
@@ -29,32 +30,32 @@ func (s *Slot) TryGate(bound time.Duration) bool {
 	}
 }
 
-// LeaveGate lets the next run come or go.
+// LeaveGate ends EnterGate.
 func (s *Slot) LeaveGate() { <-s.gate }
 
-// Lock is the launcher's part of the profile's lock; nil: it has none.
+// Lock is the launcher's part of the profile's lock; nil if it has none.
 func (s *Slot) Lock() *profiledir.Lock {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	return s.lock
 }
 
-// Browser is the profile's browser; nil: there is none.
+// Browser is the profile's browser; nil if there is none.
 func (s *Slot) Browser() *browser.Browser {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	return s.browser
 }
 
-// Locked gives the slot the launcher's part of the profile's lock.
+// Locked sets the launcher's part of the profile's lock.
 func (s *Slot) Locked(lock *profiledir.Lock) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.lock = lock
 }
 
-// Opened gives the slot its browser, and the session that it was started for; fit is
-// nil where it is not known what it was started with.
+// Opened sets the slot's browser and the session that it was started for. fit is nil if
+// it is not known what the browser was started with.
 func (s *Slot) Opened(b *browser.Browser, sessionID string, fit *Fit) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -68,29 +69,29 @@ func (s *Slot) StartedFor() string {
 	return s.startedFor
 }
 
-// Fit is what the browser was started with; nil: that is not known here.
+// Fit is what the browser was started with; nil if that is not known.
 func (s *Slot) Fit() *Fit {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	return s.fit
 }
 
-// Place counts the slot's browser among those of the host, although nobody asked for a
-// place: it was found, or handed over.
+// Place gives the slot's browser a place without regard to the limit, because it exists
+// already: it was found, or handed over.
 func (s *Slot) Place() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.placed = time.Now()
 }
 
-// Starting has what is seen in the browser noted by a run that is not entered yet.
+// Starting names the run whose journal gets the entries until a run is entered.
 func (s *Slot) Starting(run Run) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.starting = run
 }
 
-// Enter counts a run among those of the slot.
+// Enter adds a run to the slot.
 func (s *Slot) Enter(run Run) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -98,9 +99,9 @@ func (s *Slot) Enter(run Run) {
 	s.enter(Serving)
 }
 
-// Leave takes a run out of the slot, and tells whether it was the last. The last one
-// stays in the list until the slot is vacated or parked: what the pages do at the end
-// goes into its journal. The caller holds the gate.
+// Leave removes a run from the slot, and tells whether it was the last. The last one
+// stays listed until the slot is vacated or parked, so that its journal gets what the
+// pages do at the end. The caller holds the gate.
 func (s *Slot) Leave(run Run) (last bool) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -113,7 +114,7 @@ func (s *Slot) Leave(run Run) (last bool) {
 	return false
 }
 
-// End takes the last run out, and vacates the slot.
+// End removes the last run, and vacates the slot.
 func (s *Slot) End() {
 	s.t.mu.Lock()
 	s.runs = nil
@@ -121,7 +122,7 @@ func (s *Slot) End() {
 	s.Vacate()
 }
 
-// Shared tells whether other runs than this one are using the browser.
+// Shared tells whether any run other than this one is using the browser.
 func (s *Slot) Shared(run Run) bool {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -135,8 +136,7 @@ func (s *Slot) Joinable() bool {
 	return s.state == Serving && s.browser != nil && len(s.lost) == 0
 }
 
-// Lose keeps what is to be known of a run that was lost while others went on. After
-// that nobody joins.
+// Lose keeps a run that was lost while others went on. After that no run can join.
 func (s *Slot) Lose(run sessionfile.LostRun) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -150,9 +150,9 @@ func (s *Slot) Lost() []sessionfile.LostRun {
 	return slices.Clone(s.lost)
 }
 
-// Note puts what was seen in the browser into the journal of every run: which of them
-// it belongs to cannot be told for sure. In a warm browser nothing should be seen, so
-// there it is a disturbance.
+// Note writes an entry about the browser into the journal of every run, since it is not
+// certain which run it belongs to. In a warm browser nothing should happen, so there
+// the entry is a disturbance.
 func (s *Slot) Note(e checkpoint.Entry) {
 	s.t.mu.Lock()
 	runs, starting, warm := slices.Clone(s.runs), s.starting, s.warm
@@ -169,14 +169,14 @@ func (s *Slot) Note(e checkpoint.Entry) {
 	}
 }
 
-// UseProxy sets the proxy of the profile's next browser; nil: none.
+// UseProxy sets the proxy of the profile's next browser; nil for none.
 func (s *Slot) UseProxy(p *proxies.Proxy) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.proxy = p
 }
 
-// Proxy is the proxy of the profile's browser; nil: none.
+// Proxy is the proxy of the profile's browser; nil for none.
 func (s *Slot) Proxy() *proxies.Proxy {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package slots knows what this host is at work on: which profiles are occupied and
-// by what, which browsers wait without a session for the next task of their profile,
-// and how many browsers the host may run.
+// Package slots keeps the slots of this host: which profiles are occupied and for what,
+// and which browsers wait without a session for the next task of their profile. It also
+// limits how many browsers the host runs, and has the queue for a place.
 package slots
 
 import (
@@ -32,16 +32,16 @@ const (
 	Serving State = "serving"
 	// Ending: the end of the last run has begun, and nobody joins any more.
 	Ending State = "ending"
-	// Warm: the browser waits, without a session, for the profile's next task.
+	// Warm: the browser waits without a session for the profile's next task.
 	Warm State = "warm"
-	// Cooling: a browser without a session is being closed. Who wants the profile
-	// waits for that.
+	// Cooling: a browser without a session is being closed. Requests for the profile
+	// wait until it is.
 	Cooling State = "cooling"
 	// Recovering: a profile that an earlier launcher left is being recovered.
 	Recovering State = "recovering"
 )
 
-// transitions are the states that may follow each state.
+// transitions has the states that may follow each state.
 var transitions = map[State][]State{
 	vacant:     {Opening},
 	Opening:    {Serving, Warm, Cooling, Recovering, vacant},
@@ -55,35 +55,35 @@ var transitions = map[State][]State{
 // Run is a session that uses a slot's browser.
 type Run interface {
 	Token() lease.Token
-	// Note puts what was seen in the browser into the run's journal.
+	// Note writes an entry about the browser into the run's journal.
 	Note(checkpoint.Entry)
-	// See takes in what the store shows of the profile's lease.
+	// See shows the run the profile's record as the store has it.
 	See(lease.Record)
 }
 
-// Options are what a Table works with.
+// Options configure a Table.
 type Options struct {
 	Root    *profiledir.Root
 	Jar     sessionfile.Jar
 	DataDir string
-	// MaxBrowsers is how many browsers the host may run; zero: no limit.
+	// MaxBrowsers is how many browsers the host may run; zero means no limit.
 	MaxBrowsers int
-	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
-	// no bound.
+	// MinFreeDisk is the free space, in bytes, below which no browser is started; zero
+	// means no bound.
 	MinFreeDisk uint64
 	// KeepWarmIdle is how long a browser stays open for the next task of its profile,
-	// and KeepWarmMax how many do; zero: none.
+	// and KeepWarmMax how many browsers may do so; zero means none.
 	KeepWarmIdle time.Duration
 	KeepWarmMax  int
-	// KeepWarmMinMemory is how many bytes of memory are to stay available beside such
-	// browsers; zero: memory is not watched.
+	// KeepWarmMinMemory is how many bytes of memory have to stay available beside such
+	// browsers; zero means that memory is not watched.
 	KeepWarmMinMemory uint64
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Table has the slots of one host. Its methods may be called concurrently.
+// Table has the slots of one host. Its methods are safe for concurrent use.
 type Table struct {
 	o          Options
 	ctx        context.Context
@@ -97,7 +97,8 @@ type Table struct {
 	changed  chan struct{} // closed and replaced whenever a profile or a place may have become free
 }
 
-// NewTable returns a table whose goroutines run until ctx ends, counted in work.
+// NewTable returns a table whose goroutines run until ctx ends. They are counted in
+// work.
 func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 	t := &Table{
 		o: o, ctx: ctx, work: work, slots: map[string]*Slot{}, places: places{max: o.MaxBrowsers}, changed: make(chan struct{}),
@@ -107,51 +108,51 @@ func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 	return t
 }
 
-// Slot is a profile that this host is at work on. Whoever occupies it may do
-// everything with the profile; methods may be called concurrently.
+// Slot is a profile that this host is working on. Whoever occupies it may do everything
+// with the profile. Its methods are safe for concurrent use.
 type Slot struct {
 	t       *Table
 	profile string
-	// gate has room for the one run that comes or goes.
+	// gate has room for one value: only one run at a time may be added or removed.
 	gate chan struct{}
 
-	// Guarded by the table's mutex:
+	// The table's mutex guards these.
 	state State
-	// settled is closed when Cooling ends.
-	settled chan struct{}
-	runs    []Run
-	// starting is the run whose journal has what is seen before any run is entered.
+	// cooled is closed when Cooling ends.
+	cooled chan struct{}
+	runs   []Run
+	// starting is the run whose journal gets the entries before any run is entered.
 	starting Run
 	lost     []sessionfile.LostRun
 	lock     *profiledir.Lock
 	browser  *browser.Browser
-	// placed is since when the browser takes a place on this host; zero: it does not.
+	// placed is since when the browser has a place on this host; zero if it has none.
 	placed time.Time
-	// fit is what the browser was started with; nil: that is not known here.
+	// fit is what the browser was started with; nil if that is not known.
 	fit *Fit
 	// startedFor is the session that the browser was started for, whose output file is
 	// the browser's.
 	startedFor string
-	// warm is not nil while no session has the browser.
+	// warm is set while no session has the browser.
 	warm *warm
 
 	proxy *proxies.Proxy // nil: none
-	relay *proxies.Relay // the way to a proxy that wants credentials; nil: none
+	relay *proxies.Relay // relays to a proxy that requires credentials; nil for none
 }
 
-// enter changes what the slot is doing. It is the only place where that changes. The
-// caller holds the table's mutex.
+// enter changes the slot's state. No other function does. The caller holds the table's
+// mutex.
 func (s *Slot) enter(to State) {
 	if !slices.Contains(transitions[s.state], to) {
 		panic("slot of " + s.profile + ": " + string(s.state) + " to " + string(to))
 	}
 	if s.state == Cooling {
-		close(s.settled)
+		close(s.cooled)
 	}
 	t := s.t
 	switch s.state = to; to {
 	case Cooling:
-		s.settled = make(chan struct{})
+		s.cooled = make(chan struct{})
 	case Warm:
 		s.placed = s.warm.since
 		t.wake()
@@ -165,8 +166,8 @@ func (s *Slot) enter(to State) {
 	}
 }
 
-// Occupy reserves a profile; never while the host drains. It is nil where somebody
-// else has the profile. A warm browser comes with it.
+// Occupy reserves a profile, with its warm browser if it has one. It returns nil if the
+// profile is occupied, or if the host drains.
 func (t *Table) Occupy(profile string) *Slot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,8 +188,8 @@ func (t *Table) Occupy(profile string) *Slot {
 	return s
 }
 
-// OccupyNext is Occupy, after the end of a browser without a session that is being
-// closed.
+// OccupyNext is Occupy, but first waits for the end of a browser that is being closed
+// without a session.
 func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
 	ctx, cancel := context.WithTimeout(ctx, coolingTimeout)
 	defer cancel()
@@ -197,27 +198,27 @@ func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
 			return s
 		}
 		t.mu.Lock()
-		var settled chan struct{}
+		var cooled chan struct{}
 		if s := t.slots[profile]; s != nil && s.state == Cooling && !t.draining {
-			settled = s.settled
+			cooled = s.cooled
 		}
 		t.mu.Unlock()
-		if settled == nil {
+		if cooled == nil {
 			return nil
 		}
 		select {
-		case <-settled:
+		case <-cooled:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// coolingTimeout bounds how long OccupyNext waits.
+// coolingTimeout is how long OccupyNext waits.
 const coolingTimeout = 30 * time.Second
 
-// OccupyCold is OccupyNext for one who wants no browser on the profile: a warm one is
-// closed first.
+// OccupyCold is OccupyNext, and also closes a warm browser, for callers that need the
+// profile without a browser.
 func (t *Table) OccupyCold(profile string) *Slot {
 	s := t.OccupyNext(context.Background(), profile)
 	if s != nil {
@@ -227,7 +228,7 @@ func (t *Table) OccupyCold(profile string) *Slot {
 }
 
 // Vacate gives the slot up, and wakes those who wait for the profile. A warm browser
-// that came with it, and was neither used nor closed, stays warm.
+// that was occupied with it, and neither used nor closed, stays warm.
 func (s *Slot) Vacate() {
 	s.t.mu.Lock()
 	if s.warm != nil {
@@ -243,10 +244,10 @@ func (s *Slot) Vacate() {
 	s.enter(vacant)
 }
 
-// Recovers says that the occupied profile is being recovered.
+// Recovers enters the state Recovering: the occupied profile is being recovered.
 func (s *Slot) Recovers() { s.entering(Recovering) }
 
-// Cools says that whoever wants the occupied profile may have it in a moment.
+// Cools enters the state Cooling, so that OccupyNext waits for the profile.
 func (s *Slot) Cools() { s.entering(Cooling) }
 
 func (s *Slot) entering(to State) {
@@ -255,23 +256,22 @@ func (s *Slot) entering(to State) {
 	s.enter(to)
 }
 
-// State is what the slot is doing.
+// State returns the slot's state.
 func (s *Slot) State() State {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	return s.state
 }
 
-// Find returns the slot of a profile that is not vacant, or nil.
+// Find returns the slot of a profile, or nil if the profile is vacant.
 func (t *Table) Find(profile string) *Slot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.slots[profile]
 }
 
-// Drain ends the granting of profiles, and closes warm browsers. It returns how many
-// profiles this host is still at work on, and a channel that is closed when that may
-// have changed.
+// Drain makes Occupy refuse from now on, and closes warm browsers. It returns how many
+// slots there still are, and a channel that is closed when that may have changed.
 func (t *Table) Drain() (busy int, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -291,14 +291,15 @@ func (t *Table) Draining() bool {
 	return t.draining
 }
 
-// Changed is closed when a profile or a place may have become free.
+// Changed returns a channel that is closed when a profile or a place may have become
+// free.
 func (t *Table) Changed() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.changed
 }
 
-// Wake lets those who wait on Changed look again.
+// Wake closes the channel of Changed, so that those who wait check again.
 func (t *Table) Wake() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -311,8 +312,8 @@ func (t *Table) wake() {
 	t.changed = make(chan struct{})
 }
 
-// Tell passes a record on to the runs of its profile here, and tells whether there are
-// any.
+// Tell passes a record on to this host's runs of its profile. It is false if there are
+// none.
 func (t *Table) Tell(r lease.Record) bool {
 	runs := t.runsOf(r.ProfileID)
 	for _, run := range runs {
@@ -321,7 +322,8 @@ func (t *Table) Tell(r lease.Record) bool {
 	return len(runs) > 0
 }
 
-// Serves tells whether runs here have the profile, and the record agrees.
+// Serves tells whether this host has runs of the record's profile, and all of them are
+// current by the record.
 func (t *Table) Serves(r lease.Record) bool {
 	runs := t.runsOf(r.ProfileID)
 	return len(runs) > 0 && !slices.ContainsFunc(runs, func(run Run) bool { return r.Standing(run.Token()) != lease.Current })

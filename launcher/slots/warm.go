@@ -13,13 +13,13 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// A slot is warm while no session has its browser: the last one was released in order,
-// with its evidence stored, everything that it had open was closed, and one empty tab
-// was left, which keeps the session cookies. The launcher keeps the kernel's lock, and
-// the lease is free. The next task's grant takes the browser under a new token; everybody
-// else who wants the profile closes it first.
+// A slot is warm while no session has its browser. The last session was released in
+// order, with its evidence stored. Everything that it had open was closed, except one
+// empty tab, which keeps the session cookies. The launcher keeps the kernel's lock, and
+// the lease is free. The grant to the next task takes the browser under a new token.
+// Everybody else who needs the profile closes the browser first.
 
-// Why a warm browser was closed, as metrics and logs have it.
+// Why a warm browser was closed, in the words of metrics and logs.
 const (
 	WarmIdle      = "idle"
 	WarmSurplus   = "limit"
@@ -35,21 +35,22 @@ const (
 )
 
 const (
-	// pingEvery is how often a warm browser is asked whether it still answers,
-	// pingTimeout how long it has for that.
+	// pingEvery is the time between two pings of a warm browser, and pingTimeout how
+	// long its answer may take.
 	pingEvery   = 10 * time.Second
 	pingTimeout = 10 * time.Second
-	// memoryEvery is how often the host's memory is looked at.
+	// memoryEvery is the time between two readings of the host's memory.
 	memoryEvery = 2 * time.Second
 )
 
-// warm is what is known of a browser while it is warm.
+// warm is the state of a browser while it is warm.
 type warm struct {
-	session string // the last one, for the log
+	session string // the last session, for the log
 	since   time.Time
-	// taken is closed when somebody takes the browser, to use or to close it.
+	// taken is closed when the browser is taken, to be used or closed.
 	taken chan struct{}
-	// disturbance has room for what was seen in the browser, where nothing should be.
+	// disturbance has room for one thing that happened in the browser, although nothing
+	// should.
 	disturbance chan string
 }
 
@@ -57,7 +58,7 @@ func newWarm(session string, since time.Time) *warm {
 	return &warm{session: session, since: since, taken: make(chan struct{}), disturbance: make(chan string, 1)}
 }
 
-// again is warm for a browser that was taken, and neither used nor closed.
+// again returns the state for a browser that was taken, and neither used nor closed.
 func (w *warm) again() *warm {
 	return &warm{session: w.session, since: w.since, taken: make(chan struct{}), disturbance: w.disturbance}
 }
@@ -66,11 +67,11 @@ func (w *warm) again() *warm {
 func (w *warm) disturb(what string) {
 	select {
 	case w.disturbance <- what:
-	default: // one is as good as many
+	default: // one disturbance is enough
 	}
 }
 
-// disturbed is what was seen in the browser; empty: nothing.
+// disturbed takes the disturbance, or returns "" if there was none.
 func (w *warm) disturbed() string {
 	select {
 	case what := <-w.disturbance:
@@ -80,8 +81,8 @@ func (w *warm) disturbed() string {
 	}
 }
 
-// watch waits until somebody takes the browser, and returns "" then, or the reason to
-// close it, with details.
+// watch waits until there is a reason to close the browser, and returns it with
+// details. It returns "" as soon as the browser is taken.
 func (w *warm) watch(bound time.Duration, gone <-chan struct{}, ping func() error) (why, detail string) {
 	end := time.NewTimer(time.Until(w.since.Add(bound)))
 	defer end.Stop()
@@ -97,7 +98,7 @@ func (w *warm) watch(bound time.Duration, gone <-chan struct{}, ping func() erro
 			return WarmGone, ""
 		case what := <-w.disturbance:
 			select {
-			case <-w.taken: // who took it wants to know
+			case <-w.taken: // the taker has to learn of it
 				w.disturb(what)
 				return "", ""
 			default:
@@ -111,7 +112,7 @@ func (w *warm) watch(bound time.Duration, gone <-chan struct{}, ping func() erro
 	}
 }
 
-// Park keeps the browser of a session that is over warm, and gives the profile up.
+// Park keeps the browser of a session that is over open, and makes the slot warm.
 func (s *Slot) Park(sessionID string) {
 	t := s.t
 	t.mu.Lock()
@@ -127,8 +128,8 @@ func (s *Slot) Park(sessionID string) {
 	}
 }
 
-// HandOver says that a session has the warm browser from now on, and returns what was
-// seen in the browser until then; empty: nothing, or it was handed over before.
+// HandOver gives the warm browser to a session, and returns the disturbance until then.
+// It returns "" if there was none, or if the browser was handed over before.
 func (s *Slot) HandOver() string {
 	s.t.mu.Lock()
 	w := s.warm
@@ -150,7 +151,7 @@ func (s *Slot) IsWarm() bool {
 	return s.warm != nil
 }
 
-// WarmSince is since when the browser has been warm; zero: it is not.
+// WarmSince is since when the browser has been warm; zero if it is not.
 func (s *Slot) WarmSince() time.Time {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
@@ -160,8 +161,8 @@ func (s *Slot) WarmSince() time.Time {
 	return s.warm.since
 }
 
-// Disturbed is what was seen in the warm browser since it was last asked, where nothing
-// should be: empty: nothing. A browser that has to be given up counts.
+// Disturbed returns the disturbance of the warm browser since the last call, or "" if
+// there was none. That the browser has to be given up is a disturbance, too.
 func (s *Slot) Disturbed() string {
 	s.t.mu.Lock()
 	w, b := s.warm, s.browser
@@ -177,7 +178,8 @@ func (s *Slot) Disturbed() string {
 	return w.disturbed()
 }
 
-// watchWarm closes a warm browser once there is a reason to. The caller holds t.mu.
+// watchWarm closes a warm browser as soon as there is a reason to. The caller holds
+// t.mu.
 func (t *Table) watchWarm(s *Slot) {
 	w, b := s.warm, s.browser
 	t.work.Go(func() {
@@ -221,7 +223,7 @@ func (t *Table) coolLater(s *Slot, why, detail string) {
 }
 
 // Cool closes the warm browser of an occupied profile in order, if it has one, and
-// gives up the lock. Its evidence is that of its last session.
+// gives up the lock. No evidence is captured, since its last session has some.
 func (s *Slot) Cool(why, detail string) {
 	s.t.mu.Lock()
 	w, b, lock := s.warm, s.browser, s.lock
@@ -245,8 +247,8 @@ func (s *Slot) Cool(why, detail string) {
 	s.warm, s.browser, s.lock, s.fit, s.startedFor, s.proxy = nil, nil, nil, nil, "", nil
 }
 
-// CloseWarm closes a browser that no session has. Only one that says that it ended
-// cleanly has kept all that it keeps.
+// CloseWarm closes a browser that no session has. Only if it ended cleanly has it
+// written all its persistent cookies, so only then the jar's copy of them is dropped.
 func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, log zerolog.Logger) error {
 	profile := lock.Profile()
 	if _, err := b.Close(profile, jar.KeepOfWarm, log); err != nil {
@@ -275,8 +277,7 @@ func (t *Table) CoolProfile(profile, why string) {
 	s.Vacate()
 }
 
-// WarmSince is since when the profile's browser waits for the next task; zero: there is
-// none, or somebody has it.
+// WarmSince is since when the profile's browser has been warm; zero if it is not.
 func (t *Table) WarmSince(profile string) time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -309,12 +310,12 @@ func (t *Table) countWarm() int {
 	return n
 }
 
-// WatchMemory closes warm browsers, the longest idle first, while the host is short of
-// memory, until the table's context ends.
+// WatchMemory closes warm browsers, the one that has been warm the longest first, while
+// the host is short of memory. It returns when the table's context ends.
 func (t *Table) WatchMemory() {
 	every := time.NewTicker(memoryEvery)
 	defer every.Stop()
-	told := false
+	logged := false
 	for {
 		select {
 		case <-every.C:
@@ -329,8 +330,8 @@ func (t *Table) WatchMemory() {
 		}
 		m, err := procfs.ReadHostMemory()
 		if err != nil {
-			if !told {
-				told = true
+			if !logged {
+				logged = true
 				t.o.Log.Error().Err(err).Msg("memory is not watched: warm browsers stay")
 			}
 			continue

@@ -74,14 +74,14 @@ func TestWhatFitsTheNextTask(t *testing.T) {
 	}
 }
 
-// TestAWarmBrowserIsWatched goes through what ends its wait, in the time of a
-// bubble.
+// TestAWarmBrowserIsWatched goes through everything that ends watch, in the virtual
+// time of synctest.
 func TestAWarmBrowserIsWatched(t *testing.T) {
 	const bound = time.Minute
 	for _, tt := range []struct {
 		name  string
-		after time.Duration // it is already warm for so long
-		do    func(w *warm, gone chan struct{}, sick *atomic.Bool)
+		after time.Duration // for how long the browser has been warm already
+		do    func(w *warm, gone chan struct{}, hung *atomic.Bool)
 		want  string
 		took  time.Duration
 	}{
@@ -93,21 +93,21 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 		{"something happens in it", 0, func(w *warm, _ chan struct{}, _ *atomic.Bool) {
 			time.Sleep(time.Second)
 			w.disturb("request https://shop.example/")
-			w.disturb("another") // one is as good as many
+			w.disturb("another") // one disturbance is enough
 		}, WarmDisturbed, time.Second},
-		{"it does not answer", 0, func(_ *warm, _ chan struct{}, sick *atomic.Bool) { time.Sleep(25 * time.Second); sick.Store(true) }, WarmHung, 30 * time.Second},
+		{"it does not answer", 0, func(_ *warm, _ chan struct{}, hung *atomic.Bool) { time.Sleep(25 * time.Second); hung.Store(true) }, WarmHung, 30 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWarm("ses", time.Now().Add(-tt.after))
 				gone := make(chan struct{})
-				var sick atomic.Bool
+				var hung atomic.Bool
 				if tt.do != nil {
-					go tt.do(w, gone, &sick)
+					go tt.do(w, gone, &hung)
 				}
 				begun := time.Now()
 				why, _ := w.watch(bound, gone, func() error {
-					if sick.Load() {
+					if hung.Load() {
 						return errors.New("no answer")
 					}
 					return nil
@@ -120,9 +120,10 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 	}
 }
 
-// TestADisturbanceIsForWhoTakesTheBrowser, also where the watcher got it first.
-func TestADisturbanceIsForWhoTakesTheBrowser(t *testing.T) {
-	for range 20 { // select picks at random
+// TestADisturbanceGoesToTheTaker: whoever takes the browser learns of a disturbance,
+// even if watch got it first.
+func TestADisturbanceGoesToTheTaker(t *testing.T) {
+	for range 20 { // select chooses at random
 		synctest.Test(t, func(t *testing.T) {
 			w := newWarm("ses", time.Now())
 			pulse := make(chan struct{})
@@ -131,7 +132,7 @@ func TestADisturbanceIsForWhoTakesTheBrowser(t *testing.T) {
 				why, _ := w.watch(time.Hour, nil, func() error { <-pulse; return nil })
 				ended <- why
 			}()
-			time.Sleep(pingEvery) // the watcher waits for an answer
+			time.Sleep(pingEvery) // watch waits for an answer to its ping
 			synctest.Wait()
 			close(w.taken)
 			w.disturb("a POST")
@@ -140,7 +141,7 @@ func TestADisturbanceIsForWhoTakesTheBrowser(t *testing.T) {
 				t.Fatalf("the watcher closes what was taken: %s", why)
 			}
 			if what := w.disturbed(); what != "a POST" {
-				t.Fatalf("who took the browser is told %q", what)
+				t.Fatalf("the taker learnt of %q", what)
 			}
 		})
 	}
@@ -171,7 +172,7 @@ func newTable(t *testing.T, o Options) *Table {
 	return NewTable(t.Context(), &sync.WaitGroup{}, o)
 }
 
-// What wakes a warm browser is logged: without the secrets of its URL.
+// A disturbance is logged with its URL, without the secrets in it.
 func TestAWarmBrowsersURLsAreRedacted(t *testing.T) {
 	const url = "https://ann:hunter2@shop.example/callback?code=4%2F0AX4XfWh&state=s3cr3tstate#access_token=ya29.topsecret"
 	table := newTable(t, Options{})

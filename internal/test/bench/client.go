@@ -14,8 +14,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// client is the plainest websocket client: it writes a message in one write, and
-// looks at no more of what comes than it needs.
+// client is a minimal websocket client. It writes a message in one write, and parses no
+// more of the answers than it needs.
 type client struct {
 	net    net.Conn
 	r      *bufio.Reader
@@ -25,7 +25,7 @@ type client struct {
 }
 
 func dial(url string) (*client, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
 	conn, r, _, err := ws.Dial(ctx, url)
 	if err != nil {
@@ -37,7 +37,8 @@ func dial(url string) (*client, error) {
 	return &client{net: conn, r: r}, nil
 }
 
-// close does the close handshake: a dropped connection would be a lost worker.
+// close performs the close handshake, since a connection that just ends would be a lost
+// worker.
 func (c *client) close() error {
 	c.frame(ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))
 	_ = c.net.SetDeadline(time.Now().Add(5 * time.Second))
@@ -50,14 +51,14 @@ func (c *client) close() error {
 
 func (c *client) frame(op ws.OpCode, payload []byte) {
 	var b bytes.Buffer
-	// Into memory; the mask is of no use on loopback, but asked for.
+	// Writing to memory cannot fail. The mask is useless on loopback, but required.
 	mask := [4]byte{1, 2, 3, 4}
 	_ = ws.WriteHeader(&b, ws.Header{Fin: true, OpCode: op, Masked: true, Mask: mask, Length: int64(len(payload))})
 	c.out = append(append(c.out[:0], b.Bytes()...), payload...)
 	ws.Cipher(c.out[b.Len():], mask, 0)
 }
 
-// send writes a command and returns its id.
+// send sends a command and returns its id.
 func (c *client) send(session, method, params string) (int, error) {
 	c.lastID++
 	msg := append([]byte(nil), `{"id":`...)
@@ -69,12 +70,12 @@ func (c *client) send(session, method, params string) (int, error) {
 	}
 	msg = append(msg, '}')
 	c.frame(ws.OpText, msg)
-	_ = c.net.SetDeadline(time.Now().Add(patience))
+	_ = c.net.SetDeadline(time.Now().Add(answerTimeout))
 	_, err := c.net.Write(c.out)
 	return c.lastID, err
 }
 
-// next returns the next message, which is valid until the one after.
+// next returns the next message, which is valid until the next call.
 func (c *client) next() ([]byte, error) {
 	for {
 		h, err := ws.ReadHeader(c.r)
@@ -99,7 +100,7 @@ func (c *client) next() ([]byte, error) {
 
 var idKey = []byte(`{"id":`)
 
-// answer drops events until the answer with the id comes.
+// answer returns the answer with the id, and drops all messages before it.
 func (c *client) answer(id int) ([]byte, error) {
 	for {
 		msg, err := c.next()
@@ -125,7 +126,7 @@ func (c *client) call(session, method, params string) ([]byte, error) {
 	return c.answer(id)
 }
 
-// page opens a page and returns a session on it.
+// page opens a page, and returns the CDP session on it.
 func (c *client) page() (string, error) {
 	var r struct {
 		Result struct{ TargetID, SessionID string }

@@ -9,18 +9,19 @@ import (
 )
 
 const (
-	// fakeArg, as the first argument, makes the program a scripted browser.
+	// fakeArg as the first argument makes this program run as a scripted browser.
 	fakeArg = "scripted-browser"
-	// fakeMethod is answered after about as much work as an evaluate takes.
+	// The answer to fakeMethod takes fakeWork of processor time, about as much as an
+	// evaluate.
 	fakeMethod = "Runtime.evaluate"
 	fakeWork   = 60 * time.Microsecond
 )
 
-// fakeChrome is a browser on descriptors 3 and 4 that opens browser sessions and
-// answers, and has no pages.
+// fakeChrome acts as a browser on descriptors 3 and 4. It opens browser sessions and
+// answers commands, and has no pages.
 func fakeChrome() {
 	in, out := bufio.NewReaderSize(os.NewFile(3, "commands"), 64<<10), os.NewFile(4, "events")
-	// Unlike Chrome it has nothing to keep, and does not outlive its launcher.
+	// Unlike Chrome it has no state to keep, so it ends with its launcher.
 	launcher := os.Getppid()
 	go func() {
 		for os.Getppid() == launcher {

@@ -1,9 +1,9 @@
-// Command bench measures what the launcher's data path costs against Chrome's own
-// debugging port, side by side: one Chrome with both the port and the pipe, and
-// the real sidecar, in a process of its own, on the pipe. Rounds on the two
-// alternate, and what it prints are medians of the rounds' ratios.
+// Command bench measures what the launcher's data path costs, compared with Chrome's
+// own debugging port. One Chrome has both the port and the pipe, and the real sidecar,
+// a process of its own, is on the pipe. Rounds on the two alternate, and the medians of
+// the rounds' ratios are printed.
 //
-// It prints and judges nothing: what is a goal stands beside what was measured.
+// It does not judge the results. Where there is a goal, it is printed beside them.
 package main
 
 import (
@@ -62,18 +62,19 @@ func (o options) wants(name string) bool {
 	return o.only == "" || slices.ContainsFunc(strings.Split(o.only, ","), func(part string) bool { return strings.Contains(name, part) })
 }
 
-// result is one line of the table. A ratio is the launcher's time to the port's.
+// result is one line of the table. Ratios are the launcher's time divided by the
+// port's.
 type result struct {
 	Name  string  `json:"name"`
-	Goal  float64 `json:"goal,omitempty"` // of the ratio; zero: none
+	Goal  float64 `json:"goal,omitempty"` // for the ratio; zero for none
 	Unit  string  `json:"unit"`
-	Port  float64 `json:"port,omitempty"` // or what else Value is held against
+	Port  float64 `json:"port,omitempty"` // the port's value, or whatever else Value is compared with
 	Value float64 `json:"value"`
 	Ratio float64 `json:"ratio,omitempty"`
-	Low   float64 `json:"low,omitempty"` // of the rounds' ratios
+	Low   float64 `json:"low,omitempty"` // lowest and highest of the rounds' ratios
 	High  float64 `json:"high,omitempty"`
-	// Best is the ratio of the two sides' best rounds: what is left where other
-	// programs disturb the median.
+	// Best is the ratio of the two sides' best rounds. Other programs disturb it less
+	// than the median.
 	Best float64 `json:"best,omitempty"`
 }
 
@@ -100,7 +101,7 @@ func run(o options, out io.Writer) error {
 	return save(o.save, all[0])
 }
 
-// load reads what save wrote, by name. No path is no results.
+// load reads the results that save wrote, by name. For an empty path there are none.
 func load(path string) (map[string]result, error) {
 	saved := map[string]result{}
 	if path == "" {

@@ -22,7 +22,7 @@ func TestARunIsPairedWithASavedOne(t *testing.T) {
 	}
 	var out strings.Builder
 	now := []result{
-		{Name: "evaluate", Unit: "us", Port: 200, Value: 240, Ratio: 1.2}, // of a slower machine: the ratios are compared
+		{Name: "evaluate", Unit: "us", Port: 200, Value: 240, Ratio: 1.2}, // from a slower machine, so the ratios are compared
 		{Name: "memory", Unit: "KiB", Value: 60},
 		{Name: "new", Unit: "us", Value: 1},
 	}

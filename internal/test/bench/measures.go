@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// side is one way to the browser: its port, or the launcher.
+// side is one of the two ways to the browser: its port, or the launcher.
 type side struct {
 	url     string
 	client  *client
-	session string // on a page of its own
+	session string // CDP session on a page of its own
 	script  *playwright
-	pages   string // URL of the page with many requests
+	pages   string // URL of the page that makes many requests
 	loads   int
 }
 
-// rig is one launcher and its browser, reached both ways.
+// rig is one launcher with its browser, and both ways to it.
 type rig struct {
 	sidecar        *sidecar
 	port, launcher side
 }
 
-// measureOf is one thing to measure. sample is one round on one side, in unit.
+// measureOf is one measure. sample takes one sample on one side, in unit.
 type measureOf struct {
 	name   string
 	unit   string
 	goal   float64
-	times  int // how often each round samples: short samples, close together, see the same noise
+	times  int // samples in each round; short samples close together see the same noise
 	sample func(*side) (float64, error)
 }
 
@@ -56,7 +56,7 @@ func callsP50(on, method, params string) func(*side) (float64, error) {
 			if _, err := s.client.call(session, method, params); err != nil {
 				return 0, err
 			}
-			if i >= 10 { // warm
+			if i >= 10 { // the first ones only warm up
 				took = append(took, float64(time.Since(begun).Nanoseconds())/1e3)
 			}
 		}
@@ -142,8 +142,8 @@ func median(v []float64) float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// measure runs everything, on every launcher in turn. On an error it returns what
-// was measured before.
+// measure takes all measures, on every launcher in turn. With an error it returns the
+// results so far.
 func measure(o options) (all [][]result, err error) {
 	all = make([][]result, len(o.launchers))
 	var rigs []*rig
@@ -214,8 +214,8 @@ func measure(o options) (all [][]result, err error) {
 	return all, nil
 }
 
-// run takes the rounds: on each, every launcher and its port, which of the two
-// first in turn.
+// run takes the rounds of one measure. Each round samples every launcher and its port,
+// and which of the two comes first alternates.
 func (m measureOf) run(o options, rigs []*rig) ([]result, error) {
 	ports, values, ratios := make([][]float64, len(rigs)), make([][]float64, len(rigs)), make([][]float64, len(rigs))
 	for round := range o.rounds*m.times + 1 {
@@ -229,7 +229,7 @@ func (m measureOf) run(o options, rigs []*rig) ([]result, error) {
 					return nil, err
 				}
 			}
-			if round == 0 { // warm
+			if round == 0 { // it only warms up
 				continue
 			}
 			ports[i], values[i], ratios[i] = append(ports[i], took[0]), append(values[i], took[1]), append(ratios[i], took[1]/took[0])
@@ -288,7 +288,7 @@ func (r *rig) stop() error {
 	return errors.Join(err, r.sidecar.stop())
 }
 
-// costs is what the launcher's process spends.
+// costs measures processor time, wake-ups and memory of the launcher's process.
 func (r *rig) costs(o options) ([]result, error) {
 	var results []result
 	const calls = 4000

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// pictured are checkpoints, and with each a picture, in a row.
-const pictured = 6
+// pictureCount is how many checkpoints follow one another. With each a picture is taken.
+const pictureCount = 6
 
-// betweenPictures is more than the launcher leaves between two of them.
+// betweenPictures is longer than the launcher's own pause between two pictures.
 const betweenPictures = 1100 * time.Millisecond
 
 func (s *side) checkpoint() error {
@@ -18,9 +18,9 @@ func (s *side) checkpoint() error {
 	return err
 }
 
-// pictures measures what the pictures of a living session cost: the CPU that one
-// takes, of the launcher with its NATS and of Chrome, and what a Playwright script
-// notices that has one taken while it runs.
+// pictures measures what the pictures of a living session cost: the CPU time of one
+// picture, of the launcher with its NATS and of Chrome, and the delay of a Playwright
+// script during which a picture is taken.
 func (r *rig) pictures(o options) (results []result, err error) {
 	const each, script = "CPU per picture", "Playwright script while pictured"
 	if o.wants(each) {
@@ -33,8 +33,8 @@ func (r *rig) pictures(o options) (results []result, err error) {
 		if _, err := s.client.call(s.session, "Page.navigate", `{"url":"`+page+`"}`); err != nil {
 			return nil, err
 		}
-		time.Sleep(2 * betweenPictures) // that of the navigation itself
-		var spent [2][2]float64         // without and with; launcher and Chrome
+		time.Sleep(2 * betweenPictures) // the navigation itself causes a picture, too
+		var spent [2][2]float64         // without and with pictures; of launcher and Chrome
 		for with := range 2 {
 			own, _, err := r.spent()
 			if err != nil {
@@ -44,7 +44,7 @@ func (r *rig) pictures(o options) (results []result, err error) {
 			if err != nil {
 				return nil, err
 			}
-			for range pictured {
+			for range pictureCount {
 				if with == 1 {
 					if err := s.checkpoint(); err != nil {
 						return nil, err
@@ -63,7 +63,7 @@ func (r *rig) pictures(o options) (results []result, err error) {
 			spent[with] = [2]float64{(ownAfter - own).Seconds() * 1e3, chromeAfter - chrome}
 		}
 		for i, of := range []string{"launcher", "Chrome"} {
-			results = append(results, result{Name: fmt.Sprintf("%s (%s)", each, of), Unit: "ms", Value: (spent[1][i] - spent[0][i]) / pictured})
+			results = append(results, result{Name: fmt.Sprintf("%s (%s)", each, of), Unit: "ms", Value: (spent[1][i] - spent[0][i]) / pictureCount})
 		}
 	}
 	if !o.wants(script) {
@@ -90,7 +90,7 @@ func (r *rig) pictures(o options) (results []result, err error) {
 				return nil, err
 			}
 		}
-		if round == 0 { // warm
+		if round == 0 { // it only warms up
 			continue
 		}
 		took[0], took[1], ratios = append(took[0], t[0]), append(took[1], t[1]), append(ratios, t[1]/t[0])

@@ -2,7 +2,7 @@ package main
 
 import (
 	"bufio"
-	_ "embed" // the script
+	_ "embed" // for the script
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +18,7 @@ import (
 //go:embed playwright.mjs
 var playwrightScript []byte
 
-// playwright is a Node.js process that does a page's work each time it is asked.
+// playwright is a Node.js process that runs the script each time it is asked to.
 type playwright struct {
 	cmd   *exec.Cmd
 	in    io.WriteCloser
@@ -26,7 +26,7 @@ type playwright struct {
 	web   *http.Server
 }
 
-// startPlaywright starts one on each side.
+// startPlaywright starts a script on each side.
 func (r *rig) startPlaywright(o options) error {
 	for _, s := range []*side{&r.port, &r.launcher} {
 		var err error
@@ -37,8 +37,8 @@ func (r *rig) startPlaywright(o options) error {
 	return nil
 }
 
-// newPlaywright starts a script that uses the browser at a URL, with a web server of
-// its own. Mode is the script's third argument, if there is one.
+// newPlaywright starts a script that uses the browser at a URL, and a web server for
+// its pages. mode is the script's third argument, if it has one.
 func newPlaywright(clients, url string, pages http.HandlerFunc, mode ...string) (_ *playwright, err error) {
 	clients, err = filepath.Abs(clients)
 	if err != nil {
@@ -61,7 +61,7 @@ func newPlaywright(clients, url string, pages http.HandlerFunc, mode ...string) 
 	return p, p.start(clients, append([]string{url, page}, mode...)...)
 }
 
-// start runs the script in a directory from which Node finds the packages.
+// start runs the script from a directory in which Node.js finds the packages.
 func (p *playwright) start(clients string, args ...string) error {
 	script, err := os.CreateTemp(clients, ".bench-*.mjs")
 	if err != nil {
@@ -93,12 +93,12 @@ func (p *playwright) start(clients string, args ...string) error {
 	return nil
 }
 
-// once is one run of the script, in ms.
+// once runs the script once, and returns how long that took in ms.
 func (p *playwright) once() (float64, error) {
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
 		return 0, err
 	}
-	late := time.AfterFunc(patience, func() { _ = p.cmd.Process.Kill() })
+	late := time.AfterFunc(answerTimeout, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
 	if !p.lines.Scan() {
 		return 0, errors.New("the Playwright script ended")
@@ -110,7 +110,7 @@ func (p *playwright) stop() error {
 	return errors.Join(p.in.Close(), p.cmd.Wait(), p.web.Close())
 }
 
-// servePage is a page with some work on it: long, with a form and a list.
+// servePage serves a long page with a form and a list.
 func servePage(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html")
 	fmt.Fprintf(w, `<!doctype html><title>bench</title><form onsubmit="document.title=this.q.value;return false"><input name=q><button>go</button></form><ul>%s</ul>`,

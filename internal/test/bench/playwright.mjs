@@ -1,11 +1,11 @@
-// What a worker does with one page, once for each line on stdin; prints how many
-// milliseconds it took: node playwright.mjs CDP-URL PAGE-URL [requests]
+// Does a worker's steps on one page for each line on stdin, and prints how many
+// milliseconds they took: node playwright.mjs CDP-URL PAGE-URL [requests]
 import { createInterface } from 'node:readline';
 import { chromium } from 'playwright-core';
 
 const [cdp, url, requests] = process.argv.slice(2);
 
-// loads is for pages that make many requests: one page, and the time of its load.
+// loads measures only how long a page with many requests takes to load.
 async function loads(lines) {
   const browser = await chromium.connectOverCDP(cdp);
   const page = await browser.contexts()[0].newPage();

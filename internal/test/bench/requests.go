@@ -17,10 +17,11 @@ import (
 	"time"
 )
 
-// manyRequests is how many a page makes, besides itself.
+// manyRequests is how many requests the page makes, besides the one for itself.
 const manyRequests = 500
 
-// requestsPage loads images and scripts, and fetches, and says when it has all.
+// requestsPage loads images and scripts and calls fetch. Its window.all is resolved
+// when everything is there.
 const requestsPage = `<!doctype html><title>requests</title><body><script>
 const waits = [new Promise((done) => addEventListener('load', done))];
 for (let i = 0; i < %d; i++) {
@@ -35,7 +36,7 @@ for (let i = 0; i < %d; i++) {
 window.all = Promise.all(waits).then((all) => location.search + ' ' + (all.length - 1));
 </script>`
 
-// An image of one pixel.
+// pixel is an image of one pixel.
 var pixel = []byte("GIF89a\x01\x00\x01\x00\x80\x00\x00\xff\xff\xff\x00\x00\x00!\xf9\x04\x00\x00\x00\x00\x00,\x00\x00\x00\x00\x01\x00\x01\x00\x00\x02\x02D\x01\x00;")
 
 func serveRequests(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +58,7 @@ func serveRequests(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// load has a page make its requests, and returns how long that took in ms.
+// load loads the page with many requests, and returns how long that took in ms.
 func (s *side) load() (float64, error) {
 	s.loads++
 	want := fmt.Sprintf("?%d %d", s.loads, manyRequests)
@@ -65,8 +66,8 @@ func (s *side) load() (float64, error) {
 	if _, err := s.client.call(s.session, "Page.navigate", fmt.Sprintf(`{"url":"%s?%d"}`, s.pages, s.loads)); err != nil {
 		return 0, err
 	}
-	// The document before may still answer, for a moment.
-	for time.Since(begun) < patience {
+	// For a moment the previous document may still answer.
+	for time.Since(begun) < answerTimeout {
 		msg, err := s.client.call(s.session, "Runtime.evaluate", `{"expression":"window.all","awaitPromise":true,"returnByValue":true}`)
 		if err != nil && !strings.Contains(err.Error(), "refused") {
 			return 0, err
@@ -83,8 +84,8 @@ type loadMeasure struct {
 	sample func(*side) (float64, error)
 }
 
-// loadMeasures are what a page of many requests takes where nobody observes it, and
-// in the launcher's browser: for a worker that does not ask Chrome for its network
+// loadMeasures compare the load of a page with many requests in a browser that nobody
+// observes and in the launcher's: for a worker that does not enable Chrome's network
 // events, and for Playwright, which always does.
 var loadMeasures = []loadMeasure{
 	{"500 requests (plain client)", (*side).load},
@@ -93,9 +94,9 @@ var loadMeasures = []loadMeasure{
 
 const loadGoal = 1.05
 
-// observed measures what a page's requests cost beside a browser that nobody
+// observed measures what a page's requests cost, compared with a browser that nobody
 // observes: the same Chrome with the same arguments, on a port. The rounds of the two
-// alternate. Besides the time there is the CPU of each browser's processes.
+// alternate. Besides the time it measures the CPU time of each browser's processes.
 func (r *rig) observed(o options) (results []result, err error) {
 	if !slices.ContainsFunc(loadMeasures, func(m loadMeasure) bool { return o.wants(m.name) }) {
 		return nil, nil
@@ -163,7 +164,7 @@ func (r *rig) observed(o options) (results []result, err error) {
 				}
 				c[which] = after - before
 			}
-			if round == 0 { // warm
+			if round == 0 { // it only warms up
 				continue
 			}
 			for which := range 2 {
@@ -186,14 +187,14 @@ func (r *rig) observed(o options) (results []result, err error) {
 	return results, nil
 }
 
-// alone is the same Chrome as the launcher's, with the same arguments, on a port of
-// its own, and nobody observes it.
+// alone is the launcher's Chrome with the same arguments, on a port of its own, without
+// an observer.
 type alone struct {
 	dir string
 	cmd *exec.Cmd
 }
 
-// startAlone takes the arguments of the profile's browser.
+// startAlone starts it with the arguments of the profile's browser.
 func (s *sidecar) startAlone(chrome, profile string) (_ *alone, url string, err error) {
 	args, err := s.browserArgs(profile)
 	if err != nil {
@@ -222,9 +223,9 @@ func (a *alone) stop() error {
 	if a == nil {
 		return nil
 	}
-	_ = a.cmd.Process.Signal(os.Interrupt) // its status is not asked for
+	_ = a.cmd.Process.Signal(os.Interrupt) // its exit status does not matter
 	_ = a.cmd.Wait()
-	// Its children may still write for a moment.
+	// Its child processes may still write for a moment.
 	var err error
 	for range 50 {
 		if err = os.RemoveAll(a.dir); err == nil || !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTEMPTY) {
@@ -235,7 +236,7 @@ func (a *alone) stop() error {
 	return err
 }
 
-// spent is what the launcher's process has used, and how often it slept.
+// spent returns the CPU time of the launcher's process, and how often it slept.
 func (r *rig) spent() (time.Duration, float64, error) {
 	cpu, err := r.sidecar.cpu()
 	if err != nil {
@@ -245,7 +246,7 @@ func (r *rig) spent() (time.Duration, float64, error) {
 	return cpu, slept, err
 }
 
-// browserArgs are the arguments of the profile's browser.
+// browserArgs returns the arguments of the profile's running browser.
 func (s *sidecar) browserArgs(profile string) ([]string, error) {
 	dir := "--user-data-dir=" + s.profileDir(profile)
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -265,8 +266,8 @@ func (s *sidecar) browserArgs(profile string) ([]string, error) {
 	return nil, fmt.Errorf("no browser runs on %s", dir)
 }
 
-// treeCPU is the time that a browser's processes have used, by the directory in
-// their arguments, in ms.
+// treeCPU is the CPU time that a browser's processes have used, in ms. It finds them by
+// the profile directory in their arguments.
 func treeCPU(dir string) (float64, error) {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -294,13 +295,13 @@ func treeCPU(dir string) (float64, error) {
 	return ticks * 10, nil // USER_HZ is 100 wherever Linux runs Chrome
 }
 
-// serve starts a web server for pages.
+// serve starts a web server for pages, and returns its URL.
 func serve(handler http.HandlerFunc) (url string, web *http.Server, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}
-	web = &http.Server{Handler: handler, ReadHeaderTimeout: patience}
-	go func() { _ = web.Serve(l) }() // ends when it is closed
+	web = &http.Server{Handler: handler, ReadHeaderTimeout: answerTimeout}
+	go func() { _ = web.Serve(l) }() // it ends when the server is closed
 	return "http://" + l.Addr().String() + "/", web, nil
 }

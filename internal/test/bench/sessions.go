@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// pace is the pause of a worker between two calls, and paced is for how long it
-// goes on.
+// pace is a worker's pause between two calls, and paced how long it goes on calling in
+// all rounds together.
 const (
 	pace  = 100 * time.Millisecond
 	paced = 6 * time.Second
 )
 
-// manySessions holds the calls of n sessions on one launcher, each with a
-// scripted browser, against those of one session of them alone at the same pace.
+// manySessions compares the calls of n sessions on one launcher, each with a scripted
+// browser, with those of a single session at the same pace.
 func manySessions(binary string, n int) (_ []result, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -89,7 +89,8 @@ func manySessions(binary string, n int) (_ []result, err error) {
 	}, nil
 }
 
-// atPace has every client call at its own pace, and returns the median.
+// atPace makes every client call with its own offset at the same pace, and returns the
+// median time of a call in us.
 func atPace(clients []*client) (float64, error) {
 	var all sync.WaitGroup
 	took := make([][]float64, len(clients))

@@ -20,10 +20,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds every wait for a process or an answer.
-const patience = 60 * time.Second
+// answerTimeout bounds every wait for a process or an answer.
+const answerTimeout = 60 * time.Second
 
-// sidecar is a launcher that runs, in a process and a directory of its own.
+// sidecar is a running launcher, with a process and a directory of its own.
 type sidecar struct {
 	url string
 	dir string
@@ -34,19 +34,19 @@ type sidecar struct {
 
 var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
 
-// running are the launchers to stop when the bench is interrupted.
+// running has the launchers to stop when the bench is interrupted.
 var running struct {
 	sync.Mutex
 	list []*sidecar
 }
 
-// stopOnSignal has an interrupted bench leave no process behind.
+// stopOnSignal stops all launchers when the bench is interrupted.
 func stopOnSignal() {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
 	go func() {
 		<-c
-		running.Lock() // for good: none starts any more
+		running.Lock() // never unlocked, so that no launcher starts any more
 		for _, s := range running.list {
 			if err := s.stop(); err != nil {
 				fmt.Fprintln(os.Stderr, "bench:", err)
@@ -56,8 +56,8 @@ func stopOnSignal() {
 	}()
 }
 
-// startSidecar runs the launcher with a browser that is started by the command
-// line given, the launcher's arguments behind it.
+// startSidecar starts a launcher. browser is the command line that starts its browsers;
+// the launcher's arguments for the browser are appended to it.
 func startSidecar(binary, browser string, args ...string) (_ *sidecar, err error) {
 	s := &sidecar{}
 	if s.dir, err = os.MkdirTemp("", "leasehold-bench-"); err != nil {
@@ -104,7 +104,8 @@ func startSidecar(binary, browser string, args ...string) (_ *sidecar, err error
 	return nil, fmt.Errorf("%s ended before it was ready:\n%s", binary, said)
 }
 
-// stop has the launcher drain, and removes its directory. Only the first call does.
+// stop drains the launcher, and removes its directory. Only the first call has an
+// effect.
 func (s *sidecar) stop() (err error) {
 	s.stopping.Do(func() { err = s.end() })
 	return err
@@ -114,20 +115,20 @@ func (s *sidecar) end() error {
 	var err error
 	if s.cmd != nil {
 		err = s.cmd.Process.Signal(syscall.SIGTERM)
-		late := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
+		late := time.AfterFunc(answerTimeout, func() { _ = s.cmd.Process.Kill() })
 		err = errors.Join(err, s.cmd.Wait())
 		late.Stop()
 	}
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// session takes a lease and returns the URL to connect to.
+// session opens a session on a profile, and returns the URL to connect to.
 func (s *sidecar) session(profile string) (string, error) {
 	body, err := json.Marshal(map[string]any{"profile_id": profile, "worker_id": "bench", "task_id": "bench-" + profile, "create": true})
 	if err != nil {
 		return "", err
 	}
-	client := http.Client{Timeout: patience}
+	client := http.Client{Timeout: answerTimeout}
 	resp, err := client.Post(s.url+"/v1/sessions", "application/json", bytes.NewReader(body))
 	if err != nil {
 		return "", err
@@ -146,8 +147,8 @@ func (s *sidecar) session(profile string) (string, error) {
 	return r.CDPURL, nil
 }
 
-// portURL is the websocket of the port that the profile's browser has of its own,
-// beside the launcher's pipe.
+// portURL is the websocket URL of the debugging port of the profile's browser, which it
+// has beside the launcher's pipe.
 func (s *sidecar) portURL(profile string) (string, error) {
 	return portIn(s.profileDir(profile))
 }
@@ -156,10 +157,11 @@ func (s *sidecar) profileDir(profile string) string {
 	return filepath.Join(s.dir, "data", "profiles", profile)
 }
 
-// portIn is the websocket of the port that the browser on a directory has.
+// portIn waits for the debugging port of the browser on a profile directory, and
+// returns its websocket URL.
 func portIn(dir string) (string, error) {
 	path := filepath.Join(dir, "DevToolsActivePort")
-	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(answerTimeout); ; time.Sleep(50 * time.Millisecond) {
 		b, err := os.ReadFile(path)
 		if port, rest, ok := strings.Cut(string(b), "\n"); err == nil && ok {
 			return "ws://127.0.0.1:" + port + strings.TrimSpace(rest), nil
@@ -170,9 +172,9 @@ func portIn(dir string) (string, error) {
 	}
 }
 
-// cpu is the time that the launcher's process has used.
+// cpu is the CPU time that the launcher's process has used.
 func (s *sidecar) cpu() (time.Duration, error) {
-	// The kernel's number for the CPU clock of another process.
+	// The kernel's id of another process's CPU clock.
 	clock := int32(^s.cmd.Process.Pid<<3 | 2)
 	var t unix.Timespec
 	if err := unix.ClockGettime(clock, &t); err != nil {
@@ -181,8 +183,8 @@ func (s *sidecar) cpu() (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// sleeps is how often a thread of the launcher's process went to sleep: each is a
-// wake-up that somebody paid for, however busy the machine is.
+// sleeps is how often the threads of the launcher's process went to sleep. Each time
+// costs a wake-up, and the count does not depend on how busy the machine is.
 func (s *sidecar) sleeps() (float64, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", s.cmd.Process.Pid))
 	if err != nil {
@@ -192,7 +194,7 @@ func (s *sidecar) sleeps() (float64, error) {
 	for _, task := range tasks {
 		b, err := os.ReadFile(task)
 		if err != nil {
-			continue // it has ended
+			continue // the thread has ended
 		}
 		var n float64
 		_, rest, _ := strings.Cut(string(b), "\nvoluntary_ctxt_switches:")
@@ -204,7 +206,7 @@ func (s *sidecar) sleeps() (float64, error) {
 	return sum, nil
 }
 
-// memory is the launcher's resident memory that is its own, in KiB.
+// memory is the launcher's anonymous resident memory, in KiB.
 func (s *sidecar) memory() (float64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// handoffs measures the way from a task's request to the first CDP answer: of a
-// warm browser, and of one that is started for it. Both are of one profile and
-// alternate; what the release takes is not counted. One request is the websocket
-// upgrade itself, the other is that of schedulers: POST, then the upgrade.
+// handoffs measures the time from a task's request to its first CDP answer, from a warm
+// browser and from one that is started for it. Both use the same profile and alternate.
+// The time for the release does not count. It measures two kinds of requests: the
+// websocket upgrade alone, and POST followed by the upgrade, as schedulers do it.
 func handoffs(o options, binary string) (_ []result, err error) {
 	s, err := startSidecar(binary, o.chrome, "--keep-warm-min-memory", "0")
 	if err != nil {
@@ -23,8 +23,8 @@ func handoffs(o options, binary string) (_ []result, err error) {
 	defer func() { err = errors.Join(err, s.stop()) }()
 	ways := []struct {
 		name string
-		// first is the time until the first answer of a task that keeps its browser
-		// warm, or does not.
+		// first returns the time until a task's first answer. keep is the task's
+		// keep_warm.
 		first func(task string, keep bool) (time.Duration, error)
 	}{
 		{"warm handoff: request to first CDP answer, p50", s.oneStep},
@@ -35,7 +35,7 @@ func handoffs(o options, binary string) (_ []result, err error) {
 		var cold, warm, ratios []float64
 		for round := range o.rounds + 1 {
 			var took [1 + handoffsOfOne]float64
-			// The first finds nothing; all but the last keep the browser warm.
+			// The first task finds no warm browser. All but the last keep it warm.
 			for k := range took {
 				d, err := way.first(fmt.Sprintf("%d-%d-%d", w, round, k), k < handoffsOfOne)
 				if err != nil {
@@ -57,12 +57,12 @@ func handoffs(o options, binary string) (_ []result, err error) {
 
 const (
 	handoffProfile = "handoff"
-	// handoffsOfOne is how many tasks get a browser that another one started. The
-	// first of them finds it still busy with its start.
+	// handoffsOfOne is how many tasks in a row get the browser that the first one
+	// started. The first of them finds it still busy with its start.
 	handoffsOfOne = 5
 )
 
-// oneStep connects, has one answer, and closes.
+// oneStep connects, waits for one answer, and closes.
 func (s *sidecar) oneStep(task string, keep bool) (time.Duration, error) {
 	url := fmt.Sprintf("%s/devtools/browser/%s?create=true&wait=60s&worker=bench&task=%s&keep_warm=%t", strings.Replace(s.url, "http", "ws", 1), handoffProfile, task, keep)
 	begun := time.Now()
@@ -73,7 +73,7 @@ func (s *sidecar) oneStep(task string, keep bool) (time.Duration, error) {
 	return s.answered(c, begun)
 }
 
-// twoSteps is oneStep as schedulers do it.
+// twoSteps does the same after POST /v1/sessions, as schedulers do.
 func (s *sidecar) twoSteps(task string, keep bool) (time.Duration, error) {
 	body, err := json.Marshal(map[string]any{
 		"profile_id": handoffProfile, "worker_id": "bench", "task_id": task, "create": true, "wait": "60s", "on_close": "release", "keep_warm": keep,
@@ -104,14 +104,15 @@ func (s *sidecar) twoSteps(task string, keep bool) (time.Duration, error) {
 	return s.answered(c, begun)
 }
 
-// answered is the time until the first answer. It returns when the profile is free.
+// answered returns the time from begun until the first answer. It returns when the
+// session has ended.
 func (s *sidecar) answered(c *client, begun time.Time) (time.Duration, error) {
 	_, err := c.call("", "Browser.getVersion", `{}`)
 	took := time.Since(begun)
 	if err = errors.Join(err, c.close()); err != nil {
 		return 0, err
 	}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(answerTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		resp, err := http.Get(s.url + "/v1/sessions")
 		if err != nil {
 			return 0, err
@@ -121,7 +122,7 @@ func (s *sidecar) answered(c *client, begun time.Time) (time.Duration, error) {
 			return 0, err
 		}
 		if len(list.Items) == 0 {
-			// The browser has a moment to let go of the pages, as between tasks.
+			// As between real tasks, the browser has a moment to close its pages.
 			time.Sleep(200 * time.Millisecond)
 			return took, nil
 		}

@@ -19,11 +19,11 @@ import (
 	"leasehold/launcher/api"
 )
 
-// cdpClient is the least that can drive a page over a launcher's websocket: one
+// cdpClient is a minimal client that drives a page over a launcher's websocket, one
 // command at a time.
 type cdpClient struct {
 	conn   net.Conn
-	header http.Header // of the 101
+	header http.Header // of the upgrade's answer
 	page   string      // the CDP session of its page
 	id     int
 }
@@ -33,8 +33,8 @@ const (
 	callTime = 10 * time.Second
 )
 
-// dial opens a websocket. A refusal is an *api.Problem; a redirect is followed
-// once.
+// dial opens a websocket. A refusal is returned as an *api.Problem. A redirect is
+// followed once.
 func dial(ctx context.Context, rawURL, token string) (*cdpClient, error) {
 	c, err := dialOnce(ctx, rawURL, token)
 	var elsewhere *redirect
@@ -44,7 +44,7 @@ func dial(ctx context.Context, rawURL, token string) (*cdpClient, error) {
 	return c, err
 }
 
-// redirect sends a worker to another launcher.
+// redirect is the answer that sends a worker to another launcher.
 type redirect struct{ location string }
 
 func (r *redirect) Error() string { return "another launcher has it: " + r.location }
@@ -70,17 +70,17 @@ func dialOnce(ctx context.Context, rawURL, token string) (*cdpClient, error) {
 		return nil, err
 	}
 	c.conn = conn
-	if buffered != nil { // the client speaks first, so nothing is in it
+	if buffered != nil { // it is empty, since the client sends first
 		ws.PutReader(buffered)
 	}
 	return c, nil
 }
 
-// refusal reads the answer that is no 101.
+// refusal reads an answer other than 101.
 func refusal(r io.Reader) error {
 	resp, err := http.ReadResponse(bufio.NewReader(r), nil)
 	if err != nil {
-		return nil // the dialer has an error of its own
+		return nil // the dialer returns an error of its own
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusTemporaryRedirect {
@@ -94,7 +94,7 @@ func refusal(r io.Reader) error {
 	return &p
 }
 
-// open attaches to a page of its own and brings it to the URL.
+// open opens a page of its own and navigates it to the URL.
 func (c *cdpClient) open(target string) error {
 	var r struct {
 		TargetID  string
@@ -110,13 +110,13 @@ func (c *cdpClient) open(target string) error {
 	return c.call("Page.navigate", map[string]any{"url": target}, nil)
 }
 
-// request has the page ask the witness, and waits for the answer.
+// request makes the page send a request to the witness, and waits for the answer.
 func (c *cdpClient) request(method string, query url.Values) error {
 	expression := fmt.Sprintf("fetch('/hit?%s',{method:'%s'}).then(() => 1, () => 0)", query.Encode(), method)
 	return c.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true}, nil)
 }
 
-// cdpError is an answer that refuses a command.
+// cdpError is the error in the answer to a command.
 type cdpError struct {
 	Code    int
 	Message string
@@ -167,7 +167,7 @@ func (c *cdpClient) call(method string, params, result any) error {
 	}
 }
 
-// leave says goodbye as the websocket protocol wants it.
+// leave ends the connection with the websocket's close handshake.
 func (c *cdpClient) leave() error {
 	_ = c.conn.SetDeadline(time.Now().Add(callTime))
 	err := wsutil.WriteClientMessage(c.conn, ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))
@@ -180,10 +180,10 @@ func (c *cdpClient) leave() error {
 	return errors.Join(err, c.conn.Close())
 }
 
-// drop leaves without a word.
+// drop ends the connection without a close handshake.
 func (c *cdpClient) drop() { c.conn.Close() }
 
-// closeCode is how the launcher ended a connection, for the table.
+// closeCode says how the launcher ended a connection, for the table.
 func closeCode(err error) string {
 	var closed wsutil.ClosedError
 	if errors.As(err, &closed) {

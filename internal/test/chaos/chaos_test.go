@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// TestMain is also the worker and the harness, which run as processes of their
-// own.
+// TestMain also runs the worker and the harness, which are processes of their own.
 func TestMain(m *testing.M) {
 	role := os.Getenv(roleVariable)
 	if role == "" {
@@ -51,7 +50,7 @@ func play(role string, config []byte) error {
 	}
 }
 
-// programs are built once for all runs.
+// programs are the paths of the programs of a run. They are built once for all runs.
 type programs struct{ self, leasehold, natsServer string }
 
 func buildPrograms(t *testing.T) programs {
@@ -76,10 +75,10 @@ func buildPrograms(t *testing.T) programs {
 	return p
 }
 
-// runs makes a run in a process of its own and shows its table.
+// runs makes a run in a process of its own, and logs its table.
 func runs(t *testing.T, c Config, p programs) {
 	t.Helper()
-	runtime.LockOSThread() // the run ends with this thread
+	runtime.LockOSThread() // the kernel ends the run's process when this thread ends
 	defer runtime.UnlockOSThread()
 	c.Self, c.Leasehold, c.NATSServer = p.self, p.leasehold, p.natsServer
 	var err error
@@ -105,7 +104,7 @@ func runs(t *testing.T, c Config, p programs) {
 	}
 }
 
-// seed is the one that is asked for, or any.
+// seed is the seed in CHAOS_SEED, or one from the clock.
 func seed(t *testing.T) uint64 {
 	t.Helper()
 	given := os.Getenv("CHAOS_SEED")
@@ -119,16 +118,16 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// TestChaos is the short form, both shapes at a time; or the long form, as make
-// chaos asks for it.
+// TestChaos makes two short runs at the same time, with one and with three nodes of
+// NATS. With CHAOS_DURATION, which make chaos sets, it makes one long run.
 func TestChaos(t *testing.T) {
 	p := buildPrograms(t)
 	if os.Getenv("CHAOS_DURATION") != "" {
 		runs(t, longForm(t), p)
 		return
 	}
-	// A full disk of a launcher is for the long form, until a session that ends
-	// on one gets its evidence.
+	// Only the long run fills a launcher's disk, until a session that ends on a full
+	// disk gets its evidence.
 	for _, tt := range []struct {
 		name   string
 		nodes  int
@@ -150,7 +149,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// longForm is what the variables of make chaos say.
+// longForm is the run that the variables of make chaos describe.
 func longForm(t *testing.T) Config {
 	t.Helper()
 	c := Config{Seed: seed(t), TTL: 3 * time.Second}

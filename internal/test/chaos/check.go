@@ -45,7 +45,7 @@ type Violation struct {
 	Kind    string
 	Profile string
 	Text    string
-	// Related are the entries that show it, and what happened around.
+	// Related are the entries that show the violation, and those around them.
 	Related []Entry
 }
 
@@ -88,7 +88,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// position is where an event stands on the stream of an epoch.
+// position is the position of an event on the stream of an epoch.
 type position struct {
 	epoch int
 	seq   uint64
@@ -97,13 +97,13 @@ type position struct {
 type checker struct {
 	profiles map[string][]Entry
 	read     map[position]bool
-	epoch    Entry // the last one
+	epoch    Entry // the last epoch's entry
 	settled  bool
 	found    []Violation
 }
 
-// aroundTime is how much of a profile's history goes with a violation, and
-// aroundEntries how many entries.
+// A violation comes with the profile's history within aroundTime before and after it,
+// up to aroundEntries entries.
 const (
 	aroundTime    = 4 * time.Second
 	aroundEntries = 40
@@ -133,8 +133,8 @@ func only(entries []Entry, kind Kind) []Entry {
 	return found
 }
 
-// checkGrants: a token belongs to one session, and who asked after a grant was
-// acknowledged gets a higher one.
+// checkGrants checks that a token belongs to one session, and that a request made after
+// a grant was acknowledged gets a higher token.
 func (c *checker) checkGrants(profile string, entries []Entry) {
 	grants := only(entries, Granted)
 	slices.SortStableFunc(grants, func(a, b Entry) int { return cmp.Compare(a.Since, b.Since) })
@@ -153,9 +153,9 @@ func (c *checker) checkGrants(profile string, entries []Entry) {
 	}
 }
 
-// ceiling returns the highest token that was acknowledged before an instant.
+// ceiling finds the highest token that was acknowledged before an instant.
 type ceiling struct {
-	grants []Entry // by At
+	grants []Entry // in the order of At, with rising tokens
 }
 
 func ceilingOf(entries []Entry) ceiling {
@@ -163,7 +163,7 @@ func ceilingOf(entries []Entry) ceiling {
 	slices.SortStableFunc(grants, func(a, b Entry) int { return cmp.Compare(a.At, b.At) })
 	for i := 1; i < len(grants); i++ {
 		if grants[i].Token < grants[i-1].Token {
-			// The higher one stays the ceiling, at the later instant.
+			// The higher token stays the ceiling from the later instant on.
 			at := grants[i].At
 			grants[i] = grants[i-1]
 			grants[i].At = at
@@ -180,8 +180,8 @@ func (c ceiling) before(at boottime.Instant) (Entry, bool) {
 	return c.grants[i-1], true
 }
 
-// checkRequests: once a grant is acknowledged, no request with a lower token
-// reaches the witness, and tokens do not alternate there. Each token is reported
+// checkRequests checks that once a grant is acknowledged, no request with a lower token
+// reaches the witness, and that tokens do not alternate there. It reports each token
 // once.
 func (c *checker) checkRequests(profile string, entries []Entry) {
 	top := ceilingOf(entries)
@@ -202,8 +202,8 @@ func (c *checker) checkRequests(profile string, entries []Entry) {
 	}
 }
 
-// checkAccepted: no write is accepted that was sent after a higher token was
-// acknowledged.
+// checkAccepted checks that no write was accepted that was sent after a higher token
+// had been acknowledged.
 func (c *checker) checkAccepted(profile string, entries []Entry) {
 	top := ceilingOf(entries)
 	for _, e := range slices.Concat(only(entries, Accepted), only(entries, Released)) {
@@ -213,8 +213,7 @@ func (c *checker) checkAccepted(profile string, entries []Entry) {
 	}
 }
 
-// checkEvents judges the transitions of one profile as they stand on the stream,
-// epoch by epoch.
+// checkEvents checks the events of one profile on the stream, epoch by epoch.
 func (c *checker) checkEvents(profile string, entries []Entry) {
 	epochs := map[int][]Entry{}
 	walls := map[int]time.Time{}
@@ -230,7 +229,7 @@ func (c *checker) checkEvents(profile string, entries []Entry) {
 	var last []Entry
 	for epoch, events := range epochs {
 		slices.SortStableFunc(events, func(a, b Entry) int { return cmp.Compare(a.StreamSeq, b.StreamSeq) })
-		// What is read again after a cut is the same message.
+		// A message that is read again after a cut is the same event.
 		events = slices.CompactFunc(events, func(a, b Entry) bool { return a.StreamSeq == b.StreamSeq })
 		c.checkOrder(profile, epoch, walls[epoch], events)
 		if epoch == c.epoch.Epoch {
@@ -242,9 +241,9 @@ func (c *checker) checkEvents(profile string, entries []Entry) {
 	}
 }
 
-// checkOrder: token and sequence rise, and the sequence by one. Where the store
-// was set back, gaps are judged between what happened since, and not where that
-// meets what happened before and is published again.
+// checkOrder checks that the token never falls, and that the sequence rises by one. In
+// an epoch after a set-back of the store, only gaps between events since then count.
+// Older events that are published again may leave a gap before them.
 func (c *checker) checkOrder(profile string, epoch int, begin time.Time, events []Entry) {
 	at := func(e Entry) string {
 		return fmt.Sprintf("%s %d.%d", e.Event.Event, e.Event.Token, e.Event.Sequence)
@@ -265,8 +264,8 @@ func (c *checker) checkOrder(profile string, epoch int, begin time.Time, events 
 	}
 }
 
-// readAll tells whether everything between two events was read. When an epoch
-// ends, what was on its way to the subscriber is gone.
+// readAll tells whether the subscriber read every message between two events. Messages
+// that are on their way to it when an epoch ends are gone.
 func (c *checker) readAll(epoch int, a, b Entry) bool {
 	for seq := a.StreamSeq + 1; seq < b.StreamSeq; seq++ {
 		if !c.read[position{epoch, seq}] {
@@ -276,8 +275,8 @@ func (c *checker) readAll(epoch int, a, b Entry) bool {
 	return true
 }
 
-// checkEnds: in the last epoch, whose stream was read to its end, each grant that
-// was acknowledged has its event, and each grant ended once.
+// checkEnds checks that in the last epoch, whose stream was read to its end, each
+// acknowledged grant has its event, and each grant ended once.
 func (c *checker) checkEnds(profile string, entries, events []Entry) {
 	granted := map[string]Entry{}
 	ends := map[string][]Entry{}

@@ -9,8 +9,8 @@ import (
 	"leasehold/lease"
 )
 
-// story makes histories: each entry is a second after the one before.
-type story struct {
+// script builds a history. Each entry is a second after the one before.
+type script struct {
 	now     boottime.Instant
 	seq     uint64
 	epoch   int
@@ -18,41 +18,41 @@ type story struct {
 	entries []Entry
 }
 
-func newStory() *story {
-	return &story{now: boottime.Instant(time.Hour), wall: time.Date(2026, 6, 18, 9, 0, 0, 0, time.UTC)}
+func newScript() *script {
+	return &script{now: boottime.Instant(time.Hour), wall: time.Date(2026, 6, 18, 9, 0, 0, 0, time.UTC)}
 }
 
-func (s *story) add(e Entry) *story {
+func (s *script) add(e Entry) *script {
 	s.now, s.wall = s.now.Add(time.Second), s.wall.Add(time.Second)
 	e.At, e.Profile = s.now, "p"
 	s.entries = append(s.entries, e)
 	return s
 }
 
-// grant is asked for and acknowledged half a second later.
-func (s *story) grant(token lease.Token, session string) *story {
+// grant adds a grant that was asked for half a second before it was acknowledged.
+func (s *script) grant(token lease.Token, session string) *script {
 	return s.add(Entry{Kind: Granted, Token: token, Session: session, Since: s.now.Add(time.Second / 2)})
 }
 
-func (s *story) request(token lease.Token) *story {
+func (s *script) request(token lease.Token) *script {
 	return s.add(Entry{Kind: Requested, Token: token, ViaCDP: true})
 }
 
-func (s *story) event(name string, token lease.Token, sequence uint64, session string) *story {
+func (s *script) event(name string, token lease.Token, sequence uint64, session string) *script {
 	s.seq++
 	return s.add(Entry{Kind: Published, Epoch: s.epoch, StreamSeq: s.seq, Wall: s.begin(), Event: &lease.Event{
 		Event: name, ProfileID: "p", Token: token, Sequence: sequence, SessionID: session, At: s.wall.Add(time.Second),
 	}})
 }
 
-// old is an event from before the store was set back.
-func (s *story) old(token lease.Token, sequence uint64, session string) *story {
+// old adds an event from before the store was set back.
+func (s *script) old(token lease.Token, sequence uint64, session string) *script {
 	s.event("available", token, sequence, session)
 	s.entries[len(s.entries)-1].Event.At = s.begin().Add(-time.Minute)
 	return s
 }
 
-func (s *story) begin() time.Time {
+func (s *script) begin() time.Time {
 	for i := len(s.entries) - 1; i >= 0; i-- {
 		if s.entries[i].Kind == Epoch {
 			return s.entries[i].Wall
@@ -61,66 +61,66 @@ func (s *story) begin() time.Time {
 	return time.Time{}
 }
 
-func (s *story) wipe() *story {
+func (s *script) wipe() *script {
 	s.epoch, s.seq = s.epoch+1, 0
 	return s.add(Entry{Kind: Epoch, Epoch: s.epoch, Wall: s.wall.Add(time.Second)})
 }
 
-// session is a whole one that goes well.
-func (s *story) session(token lease.Token, sequence uint64, id string) *story {
+// session adds a whole session in which all goes well.
+func (s *script) session(token lease.Token, sequence uint64, id string) *script {
 	return s.grant(token, id).event(lease.EventGranted, token, sequence, id).request(token).
 		event(lease.EventReleased, token, sequence+1, id)
 }
 
-func (s *story) settled() []Entry { return s.add(Entry{Kind: Settled}).entries }
+func (s *script) settled() []Entry { return s.add(Entry{Kind: Settled}).entries }
 
-// TestTheCheckerFindsWhatIsWrong feeds it doctored histories.
-func TestTheCheckerFindsWhatIsWrong(t *testing.T) {
+// TestCheckFindsEachViolation feeds Check with histories that are made up.
+func TestCheckFindsEachViolation(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		history []Entry
 		want    []string
 	}{
-		{"all is well", newStory().session(1, 1, "a").session(2, 3, "b").settled(), nil},
-		{"a session that was lost", newStory().
+		{"all is well", newScript().session(1, 1, "a").session(2, 3, "b").settled(), nil},
+		{"a session that was lost", newScript().
 			grant(1, "a").event(lease.EventGranted, 1, 1, "a").event("suspected_stale", 1, 2, "a").event("quarantined", 2, 3, "a").
 			event(lease.EventExpired, 2, 4, "a").session(3, 5, "b").settled(), nil},
-		{"a wiped store that starts again above the floor", newStory().session(1, 1, "a").wipe().session(2, 1, "b").settled(), nil},
-		{"what was lost by a roll-back is published again", newStory().session(1, 1, "a").event(lease.EventGranted, 2, 3, "b").wipe().
+		{"a wiped store that starts again above the floor", newScript().session(1, 1, "a").wipe().session(2, 1, "b").settled(), nil},
+		{"what was lost by a roll-back is published again", newScript().session(1, 1, "a").event(lease.EventGranted, 2, 3, "b").wipe().
 			event(lease.EventGranted, 1, 1, "a").event("quarantined", 2, 2, "a").old(2, 4, "b").event(lease.EventExpired, 3, 6, "a").settled(), nil},
 		{"an event that was on its way when the store was wiped", func() []Entry {
-			s := newStory().session(1, 1, "a")
+			s := newScript().session(1, 1, "a")
 			s.seq++
 			return s.session(2, 4, "b").wipe().session(3, 1, "c").settled()
 		}(), nil},
-		{"an answer that its worker read late", newStory().
+		{"an answer that its worker read late", newScript().
 			add(Entry{Kind: Granted, Token: 2, Session: "b", Since: 1}).add(Entry{Kind: Granted, Token: 1, Session: "a", Since: 1}).entries, nil},
 		{"an event that is delivered again", func() []Entry {
-			s := newStory().session(1, 1, "a")
+			s := newScript().session(1, 1, "a")
 			again := s.entries[1]
 			return s.add(again).settled()
 		}(), nil},
 
-		{"two holders of one token", newStory().grant(5, "a").grant(5, "b").entries, []string{TokenReused, TokenFell}},
-		{"a token that falls", newStory().grant(5, "a").grant(4, "b").entries, []string{TokenFell}},
-		{"a token that falls over a wipe", newStory().session(5, 1, "a").wipe().session(1, 1, "b").settled(), []string{TokenFell, LateRequest, Interleaved}},
-		{"a late write", newStory().grant(1, "a").request(1).grant(2, "b").request(1).entries, []string{LateRequest}},
-		{"two holders at work", newStory().request(1).request(2).request(1).request(2).entries, []string{Interleaved}},
-		{"a stale write that is accepted", newStory().grant(1, "a").grant(2, "b").
+		{"two holders of one token", newScript().grant(5, "a").grant(5, "b").entries, []string{TokenReused, TokenFell}},
+		{"a token that falls", newScript().grant(5, "a").grant(4, "b").entries, []string{TokenFell}},
+		{"a token that falls over a wipe", newScript().session(5, 1, "a").wipe().session(1, 1, "b").settled(), []string{TokenFell, LateRequest, Interleaved}},
+		{"a late write", newScript().grant(1, "a").request(1).grant(2, "b").request(1).entries, []string{LateRequest}},
+		{"two holders at work", newScript().request(1).request(2).request(1).request(2).entries, []string{Interleaved}},
+		{"a stale write that is accepted", newScript().grant(1, "a").grant(2, "b").
 			add(Entry{Kind: Accepted, Token: 1, Text: "checkpoint", Since: boottime.Instant(2 * time.Hour)}).entries, []string{StaleAccepted}},
-		{"a stale release that is accepted", newStory().grant(1, "a").grant(2, "b").
+		{"a stale release that is accepted", newScript().grant(1, "a").grant(2, "b").
 			add(Entry{Kind: Released, Token: 1, Text: "release", Since: boottime.Instant(2 * time.Hour)}).entries, []string{StaleAccepted}},
 
-		{"an event twice", newStory().session(1, 1, "a").event(lease.EventReleased, 1, 2, "a").settled(), []string{EventDuplicate, EndMissing}},
-		{"events out of order", newStory().event("quarantined", 2, 2, "a").event("suspected_stale", 1, 1, "a").entries, []string{EventGap, EventOrder}},
-		{"a gap", newStory().session(1, 1, "a").session(2, 4, "b").settled(), []string{EventGap}},
-		{"a gap after a wipe", newStory().wipe().session(1, 8, "a").session(2, 11, "b").settled(), []string{EventGap}},
-		{"a first event that is not the first", newStory().session(1, 2, "a").settled(), []string{EventGap}},
-		{"a grant without its event", newStory().session(1, 1, "a").grant(2, "b").settled(), []string{EventMissing}},
-		{"a grant that never ends", newStory().event(lease.EventGranted, 1, 1, "a").settled(), []string{EndMissing}},
-		{"a grant that ends twice", newStory().session(1, 1, "a").event(lease.EventExpired, 2, 3, "a").settled(), []string{EndMissing}},
-		{"an event that never came", newStory().add(Entry{Kind: Missed, Event: &lease.Event{Event: "inspected"}}).entries, []string{EventMissed}},
-		{"what is judged on the spot", newStory().add(Entry{Kind: Broken, Text: TwoBrowsers + ": pids 4 and 7"}).entries, []string{TwoBrowsers}},
+		{"an event twice", newScript().session(1, 1, "a").event(lease.EventReleased, 1, 2, "a").settled(), []string{EventDuplicate, EndMissing}},
+		{"events out of order", newScript().event("quarantined", 2, 2, "a").event("suspected_stale", 1, 1, "a").entries, []string{EventGap, EventOrder}},
+		{"a gap", newScript().session(1, 1, "a").session(2, 4, "b").settled(), []string{EventGap}},
+		{"a gap after a wipe", newScript().wipe().session(1, 8, "a").session(2, 11, "b").settled(), []string{EventGap}},
+		{"a first event that is not the first", newScript().session(1, 2, "a").settled(), []string{EventGap}},
+		{"a grant without its event", newScript().session(1, 1, "a").grant(2, "b").settled(), []string{EventMissing}},
+		{"a grant that never ends", newScript().event(lease.EventGranted, 1, 1, "a").settled(), []string{EndMissing}},
+		{"a grant that ends twice", newScript().session(1, 1, "a").event(lease.EventExpired, 2, 3, "a").settled(), []string{EndMissing}},
+		{"an event that never came", newScript().add(Entry{Kind: Missed, Event: &lease.Event{Event: "inspected"}}).entries, []string{EventMissed}},
+		{"what is judged on the spot", newScript().add(Entry{Kind: Broken, Text: TwoBrowsers + ": pids 4 and 7"}).entries, []string{TwoBrowsers}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string

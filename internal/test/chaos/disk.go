@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// disk is a file system of its own that can be made full, or, where no such can
-// be mounted, a directory.
+// disk is a file system of its own that can be filled, or a directory if none can be
+// mounted.
 type disk struct {
 	path    string
 	mounted bool
 }
 
-// diskSize is more than any run writes: it lies in memory.
+// diskSize is more than any run writes. The file system is in memory.
 const diskSize = 4 << 30
 
 func newDisk(isolated bool, path string) (*disk, error) {
@@ -28,14 +28,15 @@ func newDisk(isolated bool, path string) (*disk, error) {
 	return d, run(fmt.Sprintf("mount -t tmpfs -o size=%d,mode=700 none %s", diskSize, path))
 }
 
-// fill leaves next to nothing free.
+// fill shrinks the file system until next to nothing is free.
 func (d *disk) fill() error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(d.path, &fs); err != nil {
 		return fmt.Errorf("disk %s: %w", d.path, err)
 	}
 	used := (fs.Blocks - fs.Bfree) * uint64(fs.Bsize)
-	// What is written meanwhile would make it too small for its content.
+	// A size that became too small for the content, because something was written
+	// meanwhile, is refused.
 	for extra := uint64(0); ; extra += 64 << 10 {
 		err := run(fmt.Sprintf("mount -o remount,size=%d %s", used+extra, d.path))
 		if err == nil || extra > 16<<20 {
@@ -44,7 +45,7 @@ func (d *disk) fill() error {
 	}
 }
 
-// free makes room again.
+// free gives the file system its full size again.
 func (d *disk) free() error {
 	return run(fmt.Sprintf("mount -o remount,size=%d %s", diskSize, d.path))
 }

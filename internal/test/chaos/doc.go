@@ -1,10 +1,10 @@
-// Package chaos runs the real thing under faults and judges what comes of it:
-// sidecars, Chromium and nats-server as processes, in network, mount, process and
-// time namespaces of their own where the host allows it, and workers that behave
-// well, badly, or not at all.
+// Package chaos runs the real programs under faults and judges the result. Sidecars,
+// Chromium and nats-server run as processes, in network, mount, process and time
+// namespaces of their own if the host allows it. Their workers behave well, badly, or
+// vanish.
 //
-// What is judged is the effect, not the sidecar's opinion: a witness writes down
-// which requests reach it under which token, a watcher looks for two browsers on
-// one directory, a subscriber reads the events. Check, a pure function of that
-// history, names every promise that was broken.
+// The effects are judged, not what the sidecars say of themselves. A witness records
+// which requests reach it under which token, a watcher looks for two browsers on one
+// directory, and a subscriber reads the events. Check, a pure function of that history,
+// names every promise that was broken.
 package chaos

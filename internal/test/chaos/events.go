@@ -14,14 +14,14 @@ import (
 	"leasehold/lease/natskv"
 )
 
-// subscriber reads the events through a durable consumer, as a user's program
-// would: it is away at times, and goes on where it was.
+// subscriber reads the events through a durable consumer, as a user's program would. At
+// times it is away, and goes on later where it was.
 type subscriber struct {
 	store   *store
 	history *History
 
 	mu     sync.Mutex
-	seen   map[uint64]bool // stream sequences of this epoch
+	seen   map[uint64]bool // stream sequences that were read in this epoch
 	epoch  int
 	cancel context.CancelFunc // nil while it is away
 	done   chan struct{}
@@ -33,8 +33,8 @@ func newSubscriber(s *store, h *History) *subscriber {
 	return &subscriber{store: s, history: h, seen: map[uint64]bool{}}
 }
 
-// come subscribes; leave ends that without a word to the server.
-func (s *subscriber) come() {
+// subscribe begins to read. unsubscribe ends that without telling the server.
+func (s *subscriber) subscribe() {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,13 +47,13 @@ func (s *subscriber) come() {
 		defer close(done)
 		for ctx.Err() == nil {
 			if err := s.read(ctx); err != nil {
-				sleep(ctx, 300*time.Millisecond) // whatever it is, it is tried again
+				sleep(ctx, 300*time.Millisecond) // whatever failed, it is tried again
 			}
 		}
 	}()
 }
 
-func (s *subscriber) leave() {
+func (s *subscriber) unsubscribe() {
 	s.mu.Lock()
 	cancel, done := s.cancel, s.done
 	s.cancel = nil
@@ -71,7 +71,7 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// read fetches until something fails.
+// read fetches messages until something fails.
 func (s *subscriber) read(ctx context.Context) error {
 	nc, js, err := s.store.connect(ctx)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *subscriber) take(m jetstream.Msg) error {
 	again := s.seen[e.StreamSeq]
 	s.seen[e.StreamSeq] = true
 	s.mu.Unlock()
-	if !again { // else it was delivered again, since the answer was lost
+	if !again { // otherwise it was delivered again, because the acknowledgement was lost
 		s.history.Add(e)
 	}
 	return nil
@@ -131,9 +131,9 @@ func (s *subscriber) entry(seq uint64, data []byte) (Entry, error) {
 	return Entry{Kind: Published, Profile: e.ProfileID, Epoch: epoch, Wall: wall, StreamSeq: seq, Event: &e}, nil
 }
 
-// settle waits until the subscriber was given everything that stands on the
-// stream, and reports what it was not.
-func (s *subscriber) settle(ctx context.Context) error {
+// catchUp waits until the subscriber has read everything on the stream, and adds an
+// entry for each message that was never delivered.
+func (s *subscriber) catchUp(ctx context.Context) error {
 	nc, js, err := s.store.connect(ctx)
 	if err != nil {
 		return err
@@ -171,8 +171,8 @@ func (s *subscriber) settle(ctx context.Context) error {
 			return err
 		}
 		s.history.Add(e)
-		// What was published before the store was set back may have been
-		// delivered before that.
+		// An event that was published before the store was set back may have been
+		// delivered then.
 		if e.Epoch == 0 || e.Event.At.After(e.Wall) {
 			e.Kind = Missed
 			s.history.Add(e)

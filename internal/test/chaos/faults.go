@@ -40,13 +40,13 @@ const (
 	RolledBack    = "rolled-back store"
 )
 
-// fault is one kind: begin does it, holds it, and heals it.
+// fault is one kind of fault.
 type fault struct {
 	kind string
-	// store says that it is one of the store's lane. Faults of one lane do not
-	// overlap.
+	// store says that it is one of the store's faults. Those and the others are two
+	// lanes. Faults of one lane do not overlap.
 	store bool
-	// isolated says that it needs namespaces, nodes how many nodes.
+	// isolated says that it needs namespaces; nodes is how many NATS nodes it needs.
 	isolated bool
 	nodes    int
 	begin    func(*harness, context.Context, *rand.Rand) error
@@ -76,7 +76,7 @@ var faults = []fault{
 	{kind: RolledBack, store: true, begin: (*harness).rollBack},
 }
 
-// Possible returns the kinds of faults that can be had here.
+// Possible returns the kinds of faults that are possible on this host.
 func Possible(isolated bool, nodes int) []string {
 	var possible []string
 	for _, f := range faults {
@@ -87,9 +87,9 @@ func Possible(isolated bool, nodes int) []string {
 	return possible
 }
 
-// wreak causes the faults of one lane until the time is over: each kind once, in
-// random order, and then any.
-func (h *harness) wreak(ctx context.Context, store bool, until time.Time, rnd *rand.Rand) {
+// injectLane injects the faults of one lane until the time is over: each kind once, in
+// random order, and then random ones.
+func (h *harness) injectLane(ctx context.Context, store bool, until time.Time, rnd *rand.Rand) {
 	var lane []fault
 	for _, f := range faults {
 		if f.store == store && slices.Contains(h.Faults, f.kind) {
@@ -118,12 +118,12 @@ func between(rnd *rand.Rand, low, high time.Duration) time.Duration {
 	return low + time.Duration(rnd.Int64N(int64(high-low)))
 }
 
-// log notes that a fault happens, to whom.
+// log adds an entry for a fault that begins, with the process that it affects.
 func (h *harness) log(kind, whom string) {
 	h.history.Add(Entry{Kind: Fault, Text: kind, Launcher: whom})
 }
 
-// long is longer than the TTL: leases run out. brief is not.
+// long is a time longer than the TTL, so that leases run out. brief is a shorter one.
 func (h *harness) long(rnd *rand.Rand) time.Duration { return between(rnd, h.TTL*5/4, h.TTL*2) }
 func (h *harness) brief(rnd *rand.Rand) time.Duration {
 	return between(rnd, h.TTL/8, h.TTL)
@@ -192,13 +192,13 @@ func (h *harness) stopLauncher(ctx context.Context, rnd *rand.Rand) error {
 	return freeze(ctx, h.long(rnd), host.process)
 }
 
-// browsersOf lists the processes of the Chromes whose profiles are at home there.
+// browsersOf lists the Chrome processes on the profiles whose home is the host.
 func (h *harness) browsersOf(host *host) ([]browserProcess, error) {
 	all, err := browserProcesses(h.dir)
 	return slices.DeleteFunc(all, func(p browserProcess) bool { return !slices.Contains(host.homed, profileOf(p)) }), err
 }
 
-// stopHost is a virtual machine that is paused: nothing of it runs.
+// stopHost behaves like a virtual machine that is paused: none of its processes runs.
 func (h *harness) stopHost(ctx context.Context, rnd *rand.Rand) error {
 	host := h.anyHost(rnd)
 	h.log(StopHost, host.name)
@@ -231,10 +231,10 @@ func (h *harness) fillLauncher(ctx context.Context, rnd *rand.Rand) error {
 	return errors.Join(err, host.data.free())
 }
 
-// shiftClock restarts a launcher on a clock that jumped, and back again, as a host
-// does that is started anew: what it keeps on disk must not make it wrong. No
-// browser outlives that, since the kernel tells the start times of living
-// processes, too, by that clock.
+// shiftClock restarts a launcher on a shifted clock, and later on the right one, as if
+// the host had been rebooted. What the launcher keeps on disk must not mislead it. Its
+// browsers are killed before, since the kernel also shifts the start times of living
+// processes.
 func (h *harness) shiftClock(ctx context.Context, rnd *rand.Rand) error {
 	host := h.anyHost(rnd)
 	seconds := 3600
@@ -261,7 +261,7 @@ func (h *harness) shiftClock(ctx context.Context, rnd *rand.Rand) error {
 	return errors.Join(err, restart(0))
 }
 
-// jumpWallClock sets the wall clock of this machine forward for a moment.
+// jumpWallClock sets this machine's wall clock forward for a moment.
 func (h *harness) jumpWallClock(ctx context.Context, _ *rand.Rand) error {
 	h.log(WallClock, "+3600 s")
 	begun := boottime.Now()
@@ -300,30 +300,30 @@ func (h *harness) stopStore(ctx context.Context, rnd *rand.Rand) error {
 	return freeze(ctx, h.long(rnd), n.process)
 }
 
-// cut is a partition between a launcher and all nodes.
+// cut makes a partition between a launcher and all nodes.
 func (h *harness) cut(ctx context.Context, rnd *rand.Rand, kind string, to, from bool) error {
 	host := h.anyHost(rnd)
 	h.log(kind, host.name)
-	var mends []func() error
-	drop := func(from *place, to ...*place) error {
-		mend, err := h.net.cut(from, to...)
+	var heals []func() error
+	drop := func(from *endpoint, to ...*endpoint) error {
+		heal, err := h.net.cut(from, to...)
 		if err == nil {
-			mends = append(mends, mend)
+			heals = append(heals, heal)
 		}
 		return err
 	}
 	var errs []error
-	for _, n := range h.store.places() {
+	for _, n := range h.store.endpoints() {
 		if to {
-			errs = append(errs, drop(host.place, n))
+			errs = append(errs, drop(host.endpoint, n))
 		}
 		if from {
-			errs = append(errs, drop(n, host.place))
+			errs = append(errs, drop(n, host.endpoint))
 		}
 	}
 	sleep(ctx, h.long(rnd))
-	for _, mend := range mends {
-		errs = append(errs, mend())
+	for _, heal := range heals {
+		errs = append(errs, heal())
 	}
 	return errors.Join(errs...)
 }
@@ -340,28 +340,28 @@ func (h *harness) cutFromStore(ctx context.Context, rnd *rand.Rand) error {
 	return h.cut(ctx, rnd, CutFromStore, false, true)
 }
 
-// cutNode takes one node, perhaps the leader, from the others; its clients reach
-// it.
+// cutNode separates one node, which may be the leader, from the other nodes. Clients
+// still reach it.
 func (h *harness) cutNode(ctx context.Context, rnd *rand.Rand, kind string, both bool) error {
 	alone := h.anyNode(rnd)
 	h.log(kind, alone.name)
-	var mends []func() error
+	var heals []func() error
 	var errs []error
 	for _, n := range h.store.nodes {
 		if n == alone {
 			continue
 		}
-		mend, err := h.net.cut(alone.place, n.place)
-		errs, mends = append(errs, err), append(mends, mend)
+		heal, err := h.net.cut(alone.endpoint, n.endpoint)
+		errs, heals = append(errs, err), append(heals, heal)
 		if both {
-			mend, err := h.net.cut(n.place, alone.place)
-			errs, mends = append(errs, err), append(mends, mend)
+			heal, err := h.net.cut(n.endpoint, alone.endpoint)
+			errs, heals = append(errs, err), append(heals, heal)
 		}
 	}
 	sleep(ctx, h.long(rnd))
-	for _, mend := range mends {
-		if mend != nil {
-			errs = append(errs, mend())
+	for _, heal := range heals {
+		if heal != nil {
+			errs = append(errs, heal())
 		}
 	}
 	return errors.Join(errs...)
@@ -375,9 +375,9 @@ func (h *harness) cutNodeOneWay(ctx context.Context, rnd *rand.Rand) error {
 	return h.cutNode(ctx, rnd, CutNodeOneWay, false)
 }
 
-// fillStore fills the disk of a node. A server that ran out of space gives
-// JetStream up until it is started again, which an operator does once there is
-// room.
+// fillStore fills the disk of a node. A server that runs out of space disables
+// JetStream until it is restarted, so the node is restarted once there is room, as an
+// operator would do.
 func (h *harness) fillStore(ctx context.Context, rnd *rand.Rand) error {
 	n := h.anyNode(rnd)
 	h.log(FullStore, n.name)
@@ -388,28 +388,28 @@ func (h *harness) fillStore(ctx context.Context, rnd *rand.Rand) error {
 
 func (h *harness) subscriberOff(ctx context.Context, rnd *rand.Rand) error {
 	h.log(SubscriberOff, "")
-	h.subscriber.leave()
+	h.subscriber.unsubscribe()
 	sleep(ctx, h.brief(rnd))
-	h.subscriber.come()
+	h.subscriber.subscribe()
 	return nil
 }
 
-// forget sets the store back while the subscriber is away.
-func (h *harness) forget(kind string, setBack func() error) error {
-	h.subscriber.leave()
+// setStoreBack sets the store back while the subscriber is away.
+func (h *harness) setStoreBack(kind string, setBack func() error) error {
+	h.subscriber.unsubscribe()
 	h.log(kind, "")
 	err := setBack()
-	h.subscriber.come()
+	h.subscriber.subscribe()
 	return err
 }
 
 func (h *harness) wipeStore(context.Context, *rand.Rand) error {
-	return h.forget(WipedStore, h.store.wipe)
+	return h.setStoreBack(WipedStore, h.store.wipe)
 }
 
 func (h *harness) deleteStreams(ctx context.Context, rnd *rand.Rand) error {
 	names := [][]string{{bucketStream}, {natskv.Stream}, {bucketStream, natskv.Stream}}[rnd.IntN(3)]
-	return h.forget(DeletedStream, func() error { return h.store.deleteStreams(ctx, names...) })
+	return h.setStoreBack(DeletedStream, func() error { return h.store.deleteStreams(ctx, names...) })
 }
 
 func (h *harness) rollBack(ctx context.Context, rnd *rand.Rand) error {
@@ -417,5 +417,5 @@ func (h *harness) rollBack(ctx context.Context, rnd *rand.Rand) error {
 		return err
 	}
 	sleep(ctx, h.long(rnd))
-	return h.forget(RolledBack, h.store.rollBack)
+	return h.setStoreBack(RolledBack, h.store.rollBack)
 }

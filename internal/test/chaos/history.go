@@ -11,51 +11,51 @@ import (
 	"leasehold/lease"
 )
 
-// Kind says what an Entry tells of.
+// Kind says what an Entry is about.
 type Kind string
 
 // The kinds of entries.
 const (
-	// Granted: a worker read the answer to its request for a profile.
+	// Granted: a worker got a profile, and read the answer that says so.
 	Granted Kind = "granted"
 	// Refused: a worker was refused; Text is the code.
 	Refused Kind = "refused"
-	// Unknown: a worker got no answer; Text is to what.
+	// Unknown: a worker got no answer; Text names what it asked for.
 	Unknown Kind = "unknown"
-	// Closed: a websocket ended under a worker; Text is the close code.
+	// Closed: a worker's websocket was closed; Text is the close code.
 	Closed Kind = "closed"
-	// Released: a release was answered with success.
+	// Released: a release succeeded.
 	Released Kind = "released"
-	// Accepted: a write (heartbeat, checkpoint) was answered with success.
+	// Accepted: a write (heartbeat, checkpoint) succeeded.
 	Accepted Kind = "accepted"
-	// Fenced: a write was refused because of its token or its session's end.
+	// Fenced: a write was refused because of its token, or because its session had
+	// ended.
 	Fenced Kind = "fenced"
 	// Requested: a browser's request reached the witness.
 	Requested Kind = "request"
-	// Published: an event as a subscriber read it.
+	// Published: a subscriber read an event.
 	Published Kind = "event"
-	// Missed: an event that stands on the stream and that the durable
-	// subscriber was never given.
+	// Missed: an event is on the stream, but was never delivered to the durable
+	// subscriber.
 	Missed Kind = "missed"
 	// Epoch: the store was wiped or rolled back and serves again.
 	Epoch Kind = "epoch"
 	// Fault: a fault begins; Text is its kind.
 	Fault Kind = "fault"
-	// Healed: it is over.
+	// Healed: a fault is over; Text is its kind.
 	Healed Kind = "healed"
 	// Reviewed: a person approved a profile.
 	Reviewed Kind = "reviewed"
-	// Settled: all is healed, and every event of the last epoch was read.
+	// Settled: all faults are healed, and every event of the last epoch was read.
 	Settled Kind = "settled"
-	// Broken: a promise that is judged on the spot; Text begins with the kind
-	// of the violation and a colon.
+	// Broken: a violation that was found during the run; Text begins with its kind and
+	// a colon.
 	Broken Kind = "broken"
 )
 
-// Entry is one thing that somebody saw. Which fields are set depends on its kind.
+// Entry is one observation. Which fields are set depends on its kind.
 type Entry struct {
-	// At is when it was seen, by the process that saw it, on the host's
-	// boot-time clock.
+	// At is when it was observed, by the host's boot-time clock.
 	At   boottime.Instant `json:"at"`
 	Kind Kind             `json:"kind"`
 
@@ -64,22 +64,23 @@ type Entry struct {
 	Session  string      `json:"session,omitempty"`
 	Worker   string      `json:"worker,omitempty"`
 	Launcher string      `json:"launcher,omitempty"`
-	// Since is when what was answered at At had been asked for.
+	// Since is when the request was sent whose answer came at At.
 	Since boottime.Instant `json:"since,omitempty"`
-	// ViaCDP says of a request that a worker's command made it; else the page
-	// did by itself.
+	// ViaCDP says that a worker's command caused a request. Otherwise the page sent it
+	// by itself.
 	ViaCDP bool `json:"via_cdp,omitempty"`
 	// Epoch counts the wipes and roll-backs of the store.
 	Epoch int `json:"epoch,omitempty"`
-	// Wall is the host's wall clock at the begin of an epoch.
+	// Wall is the wall clock's time at the beginning of an epoch.
 	Wall time.Time `json:"wall,omitzero"`
-	// StreamSeq is where an event stands on its stream.
+	// StreamSeq is the sequence of an event on its stream.
 	StreamSeq uint64       `json:"stream_seq,omitempty"`
 	Event     *lease.Event `json:"event,omitempty"`
 	Text      string       `json:"text,omitempty"`
 }
 
-// History collects entries from everywhere, and writes them to a file for people.
+// History collects the entries of a run, and writes them to a file for people. Its
+// methods are safe for concurrent use.
 type History struct {
 	mu      sync.Mutex
 	entries []Entry
@@ -97,7 +98,7 @@ func NewHistory(path string) (*History, error) {
 	return &History{file: f, out: bufio.NewWriter(f)}, nil
 }
 
-// Add appends an entry; At is now, unless it is set.
+// Add appends an entry. If At is zero, it is set to now.
 func (h *History) Add(e Entry) {
 	if e.At == 0 {
 		e.At = boottime.Now()
@@ -114,14 +115,14 @@ func (h *History) Add(e Entry) {
 	}
 }
 
-// Entries returns what was added so far, in that order.
+// Entries returns the entries so far, in the order in which they were added.
 func (h *History) Entries() []Entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return append([]Entry(nil), h.entries...)
 }
 
-// Close writes the rest to the file.
+// Close flushes and closes the file.
 func (h *History) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -19,19 +19,19 @@ import (
 type host struct {
 	*process
 	*sidecar
-	place    *place
+	endpoint *endpoint
 	data     *disk
-	profiles []string // whose workers ask for them here
-	homed    []string // that are made here
+	profiles []string // that its workers ask for
+	homed    []string // that are created here, so that this is their home
 	workers  []*process
 
 	mu sync.Mutex
-	// shift is how far its boot-time clock is off, in seconds.
+	// shift is by how many seconds its boot-time clock is shifted.
 	shift int
 }
 
-// hostPlan says what the hosts are. A shared profiles directory is one that two
-// launchers are pointed at: only the kernel's lock and the floor keep them apart
+// hostPlan describes a host. With shared it uses the profiles directory that two
+// launchers have in common. There only the kernel's lock and the floor separate them
 // when the store forgets.
 type hostPlan struct {
 	name    string
@@ -58,7 +58,7 @@ const sidecarPort = 9333
 func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host, error) {
 	const token = "chaos-callers-token"
 	tokenFile := filepath.Join(dir, "token")
-	temp := filepath.Join(dir, "t") // short: Chrome's socket lies below
+	temp := filepath.Join(dir, "t") // a short path, since Chrome puts its socket below it
 	if err := errors.Join(os.WriteFile(tokenFile, []byte(token), 0o600), os.MkdirAll(temp, 0o700)); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host
 	}
 	var hosts []*host
 	for i, plan := range c.plan() {
-		p, err := net.place(plan.name, 2, i+1)
+		p, err := net.endpoint(plan.name, 2, i+1)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +81,7 @@ func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host
 			profiles = shared.path
 		}
 		base := fmt.Sprintf("http://%s:%d", p.ip, sidecarPort)
-		h := &host{place: p, data: data, sidecar: newSidecar(base, token), profiles: plan.asked, homed: plan.homed}
+		h := &host{endpoint: p, data: data, sidecar: newSidecar(base, token), profiles: plan.asked, homed: plan.homed}
 		h.process = newProcess(plan.name, filepath.Join(c.LogDir, plan.name+".log"), func() []string {
 			args := []string{
 				c.Leasehold, "run", "--data-dir", filepath.Join(data.path, "d"), "--profiles-dir", profiles,
@@ -116,7 +116,8 @@ func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host
 	return hosts, nil
 }
 
-// shiftClock sets how far the boot-time clock of the next start is off.
+// shiftClock sets by how many seconds the boot-time clock is shifted after the next
+// start.
 func (h *host) shiftClock(seconds int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +132,7 @@ func (h *host) ready(ctx context.Context) error {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("launcher %s: /readyz: %w", h.place.name, err)
+			return fmt.Errorf("launcher %s: /readyz: %w", h.endpoint.name, err)
 		}
 		sleep(ctx, 200*time.Millisecond)
 	}
@@ -143,14 +144,14 @@ func (h *host) records(ctx context.Context) ([]lease.Record, error) {
 	return list.Items, err
 }
 
-// review approves what waits for a person here.
+// review approves the host's profiles that wait for a person.
 func (h *host) review(ctx context.Context, history *History) {
 	records, err := h.records(ctx)
 	if err != nil {
 		return // the launcher is away
 	}
 	for _, r := range records {
-		if r.State != lease.ManualReview || r.Home != h.place.name {
+		if r.State != lease.ManualReview || r.Home != h.endpoint.name {
 			continue
 		}
 		req := api.ReviewRequest{Write: api.Write{Token: r.Token}, Decision: lease.ReviewApprove, Reviewer: "harness"}
@@ -160,8 +161,8 @@ func (h *host) review(ctx context.Context, history *History) {
 	}
 }
 
-// startWorkers starts them; stopWorkers asks them to end their sessions, and
-// kills who does not.
+// startWorkers starts the host's workers. stopWorkers asks them to end their sessions,
+// and kills those that do not.
 func (h *host) startWorkers() error {
 	for _, w := range h.workers {
 		if err := w.start(); err != nil {
@@ -174,7 +175,7 @@ func (h *host) startWorkers() error {
 func (h *host) stopWorkers() {
 	var all sync.WaitGroup
 	for _, w := range h.workers {
-		all.Go(func() { _ = w.finish(20 * time.Second) }) // it is killed then
+		all.Go(func() { _ = w.finish(20 * time.Second) }) // a worker that does not end is killed
 	}
 	all.Wait()
 }

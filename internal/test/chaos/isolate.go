@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// What a process is started for, when it is the program of Config.Self.
+// The environment variables that tell the program of Config.Self its role and its
+// configuration, and the roles.
 const (
 	roleVariable   = "LEASEHOLD_CHAOS_ROLE"
 	configVariable = "LEASEHOLD_CHAOS_CONFIG"
@@ -14,9 +15,10 @@ const (
 	roleRun        = "run"
 )
 
-// isolate returns a command that runs in network, mount and process namespaces of
-// its own, so that nothing of it is left when it ends, and whether such can be
-// had here. A shell is its first process: it buries orphans.
+// isolate returns a command that runs in network, mount and process namespaces of its
+// own, so that nothing is left when it ends. If the host does not allow that, it
+// returns false and a command without namespaces. The first process is a shell, which
+// reaps orphans.
 func isolate(name string, args ...string) (*exec.Cmd, bool) {
 	flags := []string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private"}
 	if os.Getuid() != 0 {
@@ -31,14 +33,15 @@ func isolate(name string, args ...string) (*exec.Cmd, bool) {
 	probe := append(append([]string{}, flags...), "--", "sh", "-c", "mount -t tmpfs none /mnt && ip link add probe0 type veth peer name probe1 && ip rule add from 192.0.2.1 blackhole")
 	if !tools || exec.Command("unshare", probe...).Run() != nil {
 		cmd := exec.Command(name, args...)
-		return killedWithUs(cmd), false
+		return killedWithParent(cmd), false
 	}
 	flags = append(flags, "--", "sh", "-c", `"$@"; exit $?`, "sh", name)
-	return killedWithUs(exec.Command("unshare", append(flags, args...)...)), true
+	return killedWithParent(exec.Command("unshare", append(flags, args...)...)), true
 }
 
-// killedWithUs: the kernel ends it when the thread that started it does.
-func killedWithUs(cmd *exec.Cmd) *exec.Cmd {
+// killedWithParent makes the kernel kill the command when the thread that started it
+// ends.
+func killedWithParent(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd
 }

@@ -9,31 +9,30 @@ import (
 	"sync"
 )
 
-// network is where the processes stand. Isolated, each place is a network
-// namespace with one link to the harness's own, which routes between them; a cut
-// is a rule there that drops what goes from one to another, silently and in one
-// direction. Otherwise each place is an address of the loopback interface, and
-// nothing can be cut.
+// network connects the processes. If it is isolated, each endpoint is a network
+// namespace with a link to the harness's namespace, which routes between them. A cut is
+// a rule there that silently drops packets in one direction. Otherwise each endpoint is
+// an address of the loopback interface, and nothing can be cut.
 type network struct {
 	isolated bool
-	harness  string // its address
+	harness  string // the harness's address
 
 	mu   sync.Mutex
 	cuts int
 }
 
-// place is one host.
-type place struct {
+// endpoint is where the processes of one host are in the network.
+type endpoint struct {
 	net  *network
 	name string
 	ip   string
 }
 
-// newNetwork prepares the harness's own place. It has to run in namespaces made
-// for it (see isolate), if isolated.
+// newNetwork prepares the harness's own endpoint. With isolated it has to run in
+// namespaces of its own (see isolate).
 func newNetwork(isolated bool) (*network, error) {
 	if !isolated {
-		// Runs at the same time get addresses of their own.
+		// Runs at the same time get different addresses.
 		return &network{harness: fmt.Sprintf("127.%d.%d.1", 1+os.Getpid()/256%250, os.Getpid()%256)}, nil
 	}
 	n := &network{isolated: true, harness: "10.99.0.1"}
@@ -41,7 +40,7 @@ func newNetwork(isolated bool) (*network, error) {
 		return nil, err
 	}
 	for _, c := range []string{
-		"mount -t tmpfs none /run/netns", // named namespaces vanish with the harness
+		"mount -t tmpfs none /run/netns", // named namespaces disappear with the harness
 		"ip link set lo up",
 		"ip addr add 10.99.0.1/32 dev lo",
 	} {
@@ -52,8 +51,8 @@ func newNetwork(isolated bool) (*network, error) {
 	return n, os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
 }
 
-// run runs a command line without quoting, and returns what it printed as its
-// error.
+// run runs a command line, which it splits at spaces. The error contains what the
+// command printed.
 func run(line string) error {
 	fields := strings.Fields(line)
 	if out, err := exec.Command(fields[0], fields[1:]...).CombinedOutput(); err != nil {
@@ -62,9 +61,10 @@ func run(line string) error {
 	return nil
 }
 
-// place makes the n-th place of a group: nodes are 1, launchers 2.
-func (n *network) place(name string, group, index int) (*place, error) {
-	p := &place{net: n, name: name}
+// endpoint makes the endpoint with an index of a group: group 1 are the nodes, group 2
+// the launchers.
+func (n *network) endpoint(name string, group, index int) (*endpoint, error) {
+	p := &endpoint{net: n, name: name}
 	if !n.isolated {
 		p.ip = strings.TrimSuffix(n.harness, "1") + strconv.Itoa(group*20+index)
 		return p, nil
@@ -88,23 +88,22 @@ func (n *network) place(name string, group, index int) (*place, error) {
 	return p, nil
 }
 
-// command prefixes a command so that it runs in the place. The process is the
-// command itself, under the same pid.
-func (p *place) command(args ...string) []string {
+// command returns a command line that runs a command at the endpoint. The command keeps
+// the pid of the process that is started.
+func (p *endpoint) command(args ...string) []string {
 	if !p.net.isolated {
 		return args
 	}
 	return append([]string{"nsenter", "--net=/run/netns/" + p.name, "--"}, args...)
 }
 
-// cut drops what goes from one place to others, until the function that it
-// returns is called.
-func (n *network) cut(from *place, to ...*place) (mend func() error, err error) {
+// cut drops the packets from one endpoint to others, until heal is called.
+func (n *network) cut(from *endpoint, to ...*endpoint) (heal func() error, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cuts++
 	priority := 100 + n.cuts
-	mend = func() error {
+	heal = func() error {
 		for range to {
 			if err := run(fmt.Sprintf("ip rule del prio %d", priority)); err != nil {
 				return err
@@ -117,5 +116,5 @@ func (n *network) cut(from *place, to ...*place) (mend func() error, err error) 
 			return nil, err
 		}
 	}
-	return mend, nil
+	return heal, nil
 }

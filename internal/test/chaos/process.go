@@ -10,34 +10,33 @@ import (
 	"time"
 )
 
-// process is a program that is to run until told otherwise: one that ends by
-// itself is started again.
+// process is a program that is started again whenever it ends by itself.
 type process struct {
 	name    string
 	logFile string
 	env     []string
-	// command is asked at each start.
+	// command returns the command line. It is called at each start.
 	command func() []string
-	// pause is how long it stays down after it ended by itself.
+	// pause is the time between its end and the next start.
 	pause time.Duration
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
-	ended   chan struct{} // of the running one
+	ended   chan struct{} // closed when the current process has ended
 	wanted  bool
-	exits   map[int]int // by status, of those that ended by themselves
-	keepers sync.WaitGroup
-	stop    chan struct{} // closed when it is to stay down for good
+	exits   map[int]int // how often the program ended by itself, by exit status
+	waiting sync.WaitGroup
+	stop    chan struct{} // closed when it is never to be started again
 }
 
-// killTime bounds the wait for the end of a killed program, on a busy machine.
+// killTime is how long the end of a killed program may take on a busy machine.
 const killTime = 60 * time.Second
 
 func newProcess(name, logFile string, command func() []string) *process {
 	return &process{name: name, logFile: logFile, command: command, pause: 300 * time.Millisecond, exits: map[int]int{}, stop: make(chan struct{})}
 }
 
-// start runs the program, and again whenever it ends, until finish.
+// start starts the program, and restarts it whenever it ends, until finish.
 func (p *process) start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -69,16 +68,16 @@ func (p *process) launch() error {
 	}
 	p.cmd, p.ended = cmd, make(chan struct{})
 	ended := p.ended
-	p.keepers.Go(func() {
-		_ = cmd.Wait() // its status is in ProcessState
+	p.waiting.Go(func() {
+		_ = cmd.Wait() // the status is in ProcessState
 		close(ended)
-		p.again(cmd)
+		p.restart(cmd)
 	})
 	return nil
 }
 
-// again starts the program anew if it is still wanted.
-func (p *process) again(ended *exec.Cmd) {
+// restart starts the program again, unless it is to stay down.
+func (p *process) restart(ended *exec.Cmd) {
 	p.mu.Lock()
 	wanted := p.wanted && p.cmd == ended
 	if wanted {
@@ -96,11 +95,11 @@ func (p *process) again(ended *exec.Cmd) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.wanted && p.cmd == ended {
-		_ = p.launch() // what it needs was there before: the readiness check tells
+		_ = p.launch() // the readiness check notices a program that does not start
 	}
 }
 
-// signal sends one to the running program.
+// signal sends a signal to the running program.
 func (p *process) signal(s syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -113,7 +112,7 @@ func (p *process) signal(s syscall.Signal) error {
 	return nil
 }
 
-// kill ends the program without warning; it stays down until start.
+// kill ends the program without warning. It stays down until start.
 func (p *process) kill() error {
 	p.mu.Lock()
 	p.wanted = false
@@ -121,8 +120,8 @@ func (p *process) kill() error {
 	return p.end(syscall.SIGKILL, killTime)
 }
 
-// drain asks the program to end. Where it does not within the limit, which the
-// error says, it has to print what it is at, and is killed. It stays down until
+// drain asks the program to end. If it does not end within the limit, drain returns an
+// error, makes the program print its goroutines, and kills it. It stays down until
 // start.
 func (p *process) drain(limit time.Duration) error {
 	err := p.end(syscall.SIGTERM, limit)
@@ -132,7 +131,7 @@ func (p *process) drain(limit time.Duration) error {
 	return err
 }
 
-// end sends the signal and waits for the end.
+// end sends the signal and waits for the program's end.
 func (p *process) end(s syscall.Signal, limit time.Duration) error {
 	p.mu.Lock()
 	p.wanted = false
@@ -152,15 +151,15 @@ func (p *process) end(s syscall.Signal, limit time.Duration) error {
 	}
 }
 
-// finish keeps the program down for good.
+// finish drains the program, which is never started again.
 func (p *process) finish(limit time.Duration) error {
 	err := p.drain(limit)
 	close(p.stop)
-	p.keepers.Wait()
+	p.waiting.Wait()
 	return err
 }
 
-// status is the exit status of the one that ended last; -1 after a signal.
+// status is the exit status of the last process, -1 if a signal ended it.
 func (p *process) status() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +169,7 @@ func (p *process) status() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// running tells whether the program is to be stopped still.
+// running tells whether finish was not called yet.
 func (p *process) running() bool {
 	select {
 	case <-p.stop:

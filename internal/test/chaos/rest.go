@@ -22,8 +22,8 @@ func newSidecar(base, token string) *sidecar {
 	return &sidecar{base: base, token: token, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// call makes a request within the time and decodes the answer into result, if
-// that is not nil. A refusal is an *api.Problem.
+// call makes a request within the time limit, and decodes the answer into result if
+// that is not nil. A refusal is returned as an *api.Problem.
 func (s *sidecar) call(ctx context.Context, limit time.Duration, method, path string, body, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

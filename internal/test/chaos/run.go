@@ -19,25 +19,26 @@ import (
 	"leasehold/lease"
 )
 
-// Config is one run.
+// Config describes one run.
 type Config struct {
 	Seed     uint64
 	Duration time.Duration // of the faults
 	Nodes    int           // of NATS: 1 or 3
 	TTL      time.Duration
-	// Short runs with fewer hosts.
+	// Short runs have fewer hosts.
 	Short bool
 	// Isolated says that the process has namespaces of its own.
 	Isolated bool
-	// Faults are the kinds that happen, each at least once.
+	// Faults are the kinds of faults to inject, each at least once.
 	Faults []string
-	// LogDir keeps the logs and the history.
+	// LogDir is the folder for the logs and the history.
 	LogDir string
-	// Leasehold, NATSServer and Self are the programs; Self runs the workers.
+	// Leasehold, NATSServer and Self are the paths of the programs. Self runs the
+	// workers.
 	Leasehold, NATSServer, Self string
 }
 
-// Bounds of what follows the faults.
+// Bounds of the steps after the faults.
 const (
 	readyTime  = 30 * time.Second
 	healTime   = 60 * time.Second
@@ -58,8 +59,8 @@ type harness struct {
 	watcher    *watcher
 }
 
-// Run makes one run and prints its table. It returns what was violated, and an
-// error where the run itself could not be made.
+// Run makes one run and prints its table. It returns the violations, or an error if the
+// run itself could not be made.
 func Run(c Config, out io.Writer) (found []Violation, err error) {
 	dir, err := os.MkdirTemp("", "lhc-")
 	if err != nil {
@@ -82,7 +83,7 @@ func Run(c Config, out io.Writer) (found []Violation, err error) {
 	return found, nil
 }
 
-// removeAll removes the directory with the file systems in it.
+// removeAll removes the directory, after it unmounted the file systems in it.
 func removeAll(dir string) error {
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -98,8 +99,8 @@ func removeAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// run goes through a run in order: start, faults, calm, judgement, stop. What was
-// started is stopped in any case.
+// run goes through the steps of a run: start, faults, calm, judgement, stop. What was
+// started is always stopped.
 func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 	if h.net, err = newNetwork(h.Isolated); err != nil {
 		return err
@@ -134,11 +135,11 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 		return err
 	}
 	h.subscriber = newSubscriber(h.store, h.history)
-	h.subscriber.come()
-	defer h.subscriber.leave()
+	h.subscriber.subscribe()
+	defer h.subscriber.unsubscribe()
 
 	stopOperators := h.operate(ctx)
-	h.wreakAll(ctx, rnd)
+	h.injectFaults(ctx, rnd)
 	h.calm(ctx)
 	for _, host := range h.hosts {
 		host.stopWorkers()
@@ -147,8 +148,8 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 	return h.judge(ctx)
 }
 
-// startHosts starts one launcher after the other, so that the first makes the
-// streams, gives each its profiles, and lets the workers loose.
+// startHosts starts the launchers, the first one alone so that it creates the streams.
+// Then it creates each launcher's profiles and starts the workers.
 func (h *harness) startHosts(ctx context.Context) error {
 	for i, host := range h.hosts {
 		if err := host.start(); err != nil {
@@ -182,8 +183,9 @@ func (h *harness) startHosts(ctx context.Context) error {
 	return nil
 }
 
-// operate stands for the people: a reviewer for each host, and who looks after
-// the cluster. The function that it returns stops them and waits for that.
+// operate does what people do: it reviews profiles on each host, and keeps the
+// cluster's streams replicated. The function that it returns stops that and waits for
+// its end.
 func (h *harness) operate(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -198,7 +200,7 @@ func (h *harness) operate(ctx context.Context) func() {
 	all.Go(func() {
 		for ctx.Err() == nil {
 			limited, cancel := context.WithTimeout(ctx, callTime)
-			_ = h.store.replicate(limited) // the store may be away
+			_ = h.store.replicate(limited) // the store may be unreachable
 			cancel()
 			sleep(ctx, time.Second)
 		}
@@ -209,19 +211,19 @@ func (h *harness) operate(ctx context.Context) func() {
 	}
 }
 
-func (h *harness) wreakAll(ctx context.Context, rnd *rand.Rand) {
+func (h *harness) injectFaults(ctx context.Context, rnd *rand.Rand) {
 	until := time.Now().Add(h.Duration)
 	var lanes sync.WaitGroup
 	for _, store := range []bool{false, true} {
 		own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
-		lanes.Go(func() { h.wreak(ctx, store, until, own) })
+		lanes.Go(func() { h.injectLane(ctx, store, until, own) })
 	}
 	lanes.Wait()
 	sleep(ctx, time.Until(until))
 }
 
-// calm lets the workers work undisturbed, until everything has happened at least
-// once that a run has to show.
+// calm lets the workers work without faults, until everything that a run has to show
+// has happened at least once.
 func (h *harness) calm(ctx context.Context) {
 	sleep(ctx, calmTime)
 	for deadline := time.Now().Add(healTime); len(h.unseen()) > 0 && time.Now().Before(deadline); {
@@ -229,7 +231,8 @@ func (h *harness) calm(ctx context.Context) {
 	}
 }
 
-// unseen returns what never happened and has to.
+// unseen returns the kinds of entries that a run has to show and that are still
+// missing.
 func (h *harness) unseen() []Kind {
 	left := []Kind{Granted, Released, Refused, Requested, Accepted, Published}
 	for _, e := range h.history.Entries() {
@@ -238,12 +241,12 @@ func (h *harness) unseen() []Kind {
 	return left
 }
 
-// broken notes what is judged on the spot.
+// broken adds a violation that was found during the run.
 func (h *harness) broken(kind, profile, format string, args ...any) {
 	h.history.Add(Entry{Kind: Broken, Profile: profile, Text: kind + ": " + fmt.Sprintf(format, args...)})
 }
 
-// judge looks at what remained once all is healed and nobody works any more.
+// judge checks the final state, once all faults are healed and no worker runs any more.
 func (h *harness) judge(ctx context.Context) error {
 	healing, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()
@@ -258,7 +261,7 @@ func (h *harness) judge(ctx context.Context) error {
 	records := h.decided(ctx)
 	settling, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()
-	if err := h.subscriber.settle(settling); err != nil {
+	if err := h.subscriber.catchUp(settling); err != nil {
 		h.broken(EventMissing, "", "the event stream cannot be read: %v", err)
 	}
 	h.published(settling, records)
@@ -268,17 +271,17 @@ func (h *harness) judge(ctx context.Context) error {
 	return nil
 }
 
-// decided waits until every profile is, and returns the records.
+// decided waits until every profile has been decided on, and returns the records.
 func (h *harness) decided(ctx context.Context) map[string]lease.Record {
 	for deadline := time.Now().Add(decideTime); ; sleep(ctx, 200*time.Millisecond) {
 		records := map[string]lease.Record{}
 		for _, host := range h.hosts {
 			list, err := host.records(ctx)
 			if err != nil {
-				records[host.place.name] = lease.Record{Reason: err.Error()}
+				records[host.endpoint.name] = lease.Record{Reason: err.Error()}
 			}
 			for _, r := range list {
-				if r.Home == host.place.name || records[r.ProfileID].ProfileID == "" {
+				if r.Home == host.endpoint.name || records[r.ProfileID].ProfileID == "" {
 					records[r.ProfileID] = r
 				}
 			}
@@ -288,12 +291,12 @@ func (h *harness) decided(ctx context.Context) map[string]lease.Record {
 			for _, p := range host.homed {
 				switch r, ok := records[p]; {
 				case !ok:
-					left[p] = "it is not listed: " + records[host.place.name].Reason
+					left[p] = "it is not listed: " + records[host.endpoint.name].Reason
 				case r.State != lease.Available && r.State != lease.ResumePending && r.State != lease.ManualReview:
 					left[p] = fmt.Sprintf("it is %s (%s), token %d, of session %s", r.State, r.Reason, r.Token, r.SessionID)
 				}
 			}
-			delete(records, host.place.name)
+			delete(records, host.endpoint.name)
 		}
 		if len(left) == 0 {
 			return records
@@ -307,7 +310,7 @@ func (h *harness) decided(ctx context.Context) map[string]lease.Record {
 	}
 }
 
-// published waits until the last transition of each record is on the stream.
+// published waits until the last transition of each record was read from the stream.
 func (h *harness) published(ctx context.Context, records map[string]lease.Record) {
 	for deadline := time.Now().Add(readyTime); ; sleep(ctx, 200*time.Millisecond) {
 		last := map[string]uint64{}
@@ -326,8 +329,8 @@ func (h *harness) published(ctx context.Context, records map[string]lease.Record
 		if len(behind) == 0 {
 			return
 		}
-		// Where the store was set back, what was published before may be gone
-		// and nothing new have happened.
+		// After a set-back of the store, earlier events may be gone, and nothing new
+		// may have happened to a profile.
 		if time.Now().After(deadline) {
 			for _, b := range behind {
 				p, _, _ := strings.Cut(b, ":")
@@ -340,13 +343,13 @@ func (h *harness) published(ctx context.Context, records map[string]lease.Record
 	}
 }
 
-// checkEvidence fetches the bundle of each state that follows quarantined, with
-// one of its parts. What was stored before the store was set back may be gone
-// with it.
+// checkEvidence fetches the bundle of each state after quarantined, and one of its
+// parts. Bundles from before a set-back of the store may be gone, so only sessions
+// since then count.
 func (h *harness) checkEvidence(ctx context.Context) {
 	epoch, wall := h.store.generation()
 	fetched := map[string]error{}
-	begun := map[string]bool{} // sessions of this epoch
+	begun := map[string]bool{} // sessions that began in this epoch
 	for _, e := range h.history.Entries() {
 		if e.Kind != Published || e.Epoch != epoch || e.Event.At.Before(wall) {
 			continue
@@ -377,7 +380,8 @@ func (h *harness) checkEvidence(ctx context.Context) {
 	}
 }
 
-// fetch asks every launcher: a bundle that waits in a spool is with one of them.
+// fetch asks every launcher for a bundle, since one that is still in a spool is known
+// to one of them only.
 func (h *harness) fetch(ctx context.Context, id string) error {
 	var errs []error
 	for _, host := range h.hosts {
@@ -395,12 +399,13 @@ func (h *harness) fetch(ctx context.Context, id string) error {
 		if err == nil {
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w", host.place.name, err))
+		errs = append(errs, fmt.Errorf("%s: %w", host.endpoint.name, err))
 	}
 	return errors.Join(errs...)
 }
 
-// checkFaults: a run in which nothing happened shows nothing.
+// checkFaults checks that each fault and each required kind of entry occurred, since a
+// run in which nothing happened proves nothing.
 func (h *harness) checkFaults() {
 	happened := map[string]bool{}
 	for _, e := range h.history.Entries() {
@@ -418,7 +423,8 @@ func (h *harness) checkFaults() {
 	}
 }
 
-// stopHosts ends the workers and drains the launchers; then no browser is left.
+// stopHosts ends the workers and drains the launchers. After that no browser may be
+// left.
 func (h *harness) stopHosts() error {
 	for _, host := range h.hosts {
 		for _, w := range host.workers {
@@ -453,7 +459,7 @@ func (h *harness) stopHosts() error {
 	return errors.Join(err, h.checkLogs())
 }
 
-// checkLogs looks for what no program may print.
+// checkLogs searches the launchers' logs for data races and panics.
 func (h *harness) checkLogs() error {
 	for _, host := range h.hosts {
 		b, err := os.ReadFile(host.logFile)

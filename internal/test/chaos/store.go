@@ -19,19 +19,19 @@ import (
 	"leasehold/lease/natskv"
 )
 
-// bucketStream is the stream below the lease bucket.
+// bucketStream is the stream of the lease bucket.
 const bucketStream = "KV_" + natskv.Bucket
 
 // node is one nats-server.
 type node struct {
 	*process
-	place *place
-	dir   *disk
+	endpoint *endpoint
+	dir      *disk
 }
 
 func (n *node) storeDir() string { return filepath.Join(n.dir.path, "jetstream") }
 
-// store is the NATS that the launchers share: one node, or a cluster.
+// store is the NATS server or cluster that the launchers share.
 type store struct {
 	nodes   []*node
 	history *History
@@ -47,7 +47,7 @@ const clientPort, routePort = 4222, 6222
 func newStore(c Config, net *network, h *History, dir string) (*store, error) {
 	s := &store{history: h, dir: dir}
 	for i := range c.Nodes {
-		p, err := net.place(fmt.Sprintf("n%d", i+1), 1, i+1)
+		p, err := net.endpoint(fmt.Sprintf("n%d", i+1), 1, i+1)
 		if err != nil {
 			return nil, err
 		}
@@ -55,15 +55,15 @@ func newStore(c Config, net *network, h *History, dir string) (*store, error) {
 		if err != nil {
 			return nil, err
 		}
-		s.nodes = append(s.nodes, &node{place: p, dir: d})
+		s.nodes = append(s.nodes, &node{endpoint: p, dir: d})
 	}
 	for _, n := range s.nodes {
-		config := filepath.Join(dir, n.place.name+".conf")
+		config := filepath.Join(dir, n.endpoint.name+".conf")
 		if err := os.WriteFile(config, []byte(s.config(n)), 0o600); err != nil {
 			return nil, err
 		}
-		n.process = newProcess(n.place.name, filepath.Join(c.LogDir, n.place.name+".log"), func() []string {
-			return n.place.command(c.NATSServer, "-c", config)
+		n.process = newProcess(n.endpoint.name, filepath.Join(c.LogDir, n.endpoint.name+".log"), func() []string {
+			return n.endpoint.command(c.NATSServer, "-c", config)
 		})
 	}
 	return s, nil
@@ -74,32 +74,32 @@ func (s *store) config(n *node) string {
 server_name: %s
 listen: %s:%d
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 8GB, max_memory_store: 64MB }
-`, n.place.name, n.place.ip, clientPort, n.dir.path)
+`, n.endpoint.name, n.endpoint.ip, clientPort, n.dir.path)
 	if len(s.nodes) == 1 {
 		return text
 	}
 	var routes []string
 	for _, other := range s.nodes {
-		routes = append(routes, fmt.Sprintf("nats://%s:%d", other.place.ip, routePort))
+		routes = append(routes, fmt.Sprintf("nats://%s:%d", other.endpoint.ip, routePort))
 	}
-	return text + fmt.Sprintf("cluster { name: chaos, listen: %s:%d, routes: [%s] }\n", n.place.ip, routePort, strings.Join(routes, ", "))
+	return text + fmt.Sprintf("cluster { name: chaos, listen: %s:%d, routes: [%s] }\n", n.endpoint.ip, routePort, strings.Join(routes, ", "))
 }
 
-// urls are where clients reach it.
+// urls are the URLs for clients, separated by commas.
 func (s *store) urls() string {
 	var urls []string
 	for _, n := range s.nodes {
-		urls = append(urls, fmt.Sprintf("nats://%s:%d", n.place.ip, clientPort))
+		urls = append(urls, fmt.Sprintf("nats://%s:%d", n.endpoint.ip, clientPort))
 	}
 	return strings.Join(urls, ",")
 }
 
-func (s *store) places() []*place {
-	var places []*place
+func (s *store) endpoints() []*endpoint {
+	var endpoints []*endpoint
 	for _, n := range s.nodes {
-		places = append(places, n.place)
+		endpoints = append(endpoints, n.endpoint)
 	}
-	return places
+	return endpoints
 }
 
 func (s *store) each(f func(*node) error) error {
@@ -149,8 +149,8 @@ func (s *store) ready(ctx context.Context) error {
 	}
 }
 
-// replicate is what an operator of a cluster does: every stream gets a replica on
-// each node. The launchers make theirs with one.
+// replicate gives every stream a replica on each node, as an operator of a cluster
+// does. The launchers create their streams with one.
 func (s *store) replicate(ctx context.Context) error {
 	if len(s.nodes) == 1 {
 		return nil
@@ -172,15 +172,15 @@ func (s *store) replicate(ctx context.Context) error {
 	return streams.Err()
 }
 
-// generation is the epoch and when it began.
+// generation returns the epoch, and the wall clock's time at its beginning.
 func (s *store) generation() (int, time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.epoch, s.wall
 }
 
-// turn begins a new epoch.
-func (s *store) turn(how string) {
+// beginEpoch begins a new epoch.
+func (s *store) beginEpoch(how string) {
 	s.mu.Lock()
 	s.epoch++
 	s.wall = time.Now().UTC()
@@ -189,27 +189,27 @@ func (s *store) turn(how string) {
 	s.history.Add(e)
 }
 
-// wipe stops every node and deletes what they stored.
+// wipe stops every node, and deletes what the nodes stored.
 func (s *store) wipe() error {
 	return s.setBack("wiped", func(n *node) error { return os.RemoveAll(n.storeDir()) })
 }
 
-// copy keeps what the nodes have stored now, as a power cut would leave it.
+// copy copies what the nodes have stored now, as a power failure would leave it.
 func (s *store) copy() error {
 	err := s.each(func(n *node) error { return n.signal(syscall.SIGSTOP) })
 	if err == nil {
 		err = s.each(func(n *node) error {
-			kept := filepath.Join(s.dir, n.place.name+".copy")
+			kept := filepath.Join(s.dir, n.endpoint.name+".copy")
 			return errors.Join(os.RemoveAll(kept), run("cp -a "+n.storeDir()+" "+kept))
 		})
 	}
 	return errors.Join(err, s.each(func(n *node) error { return n.signal(syscall.SIGCONT) }))
 }
 
-// rollBack puts the copy in the place of what the nodes have stored.
+// rollBack replaces what the nodes have stored by the copy.
 func (s *store) rollBack() error {
 	return s.setBack("rolled back", func(n *node) error {
-		return errors.Join(os.RemoveAll(n.storeDir()), run("cp -a "+filepath.Join(s.dir, n.place.name+".copy")+" "+n.storeDir()))
+		return errors.Join(os.RemoveAll(n.storeDir()), run("cp -a "+filepath.Join(s.dir, n.endpoint.name+".copy")+" "+n.storeDir()))
 	})
 }
 
@@ -222,12 +222,12 @@ func (s *store) setBack(how string, change func(*node) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), healTime)
 	defer cancel()
 	err = errors.Join(err, s.ready(ctx))
-	s.turn(how)
+	s.beginEpoch(how)
 	return err
 }
 
-// deleteStreams deletes the launchers' streams through the API, as a person by
-// mistake. A cluster that is just electing is asked again.
+// deleteStreams deletes streams of the launchers through the API, as a person might do
+// by mistake. It tries again while the cluster elects a leader.
 func (s *store) deleteStreams(ctx context.Context, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()
@@ -250,6 +250,6 @@ func (s *store) deleteStreams(ctx context.Context, names ...string) error {
 			sleep(ctx, 200*time.Millisecond)
 		}
 	}
-	s.turn("deleted " + strings.Join(names, " and "))
+	s.beginEpoch("deleted " + strings.Join(names, " and "))
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"leasehold/lease"
 )
 
-// printTable says what happened and what was violated.
+// printTable prints what happened and what was violated.
 func printTable(out io.Writer, h *harness, entries []Entry, found []Violation, took time.Duration) {
 	kinds := map[Kind]int{}
 	texts := map[Kind]map[string]int{}
@@ -86,11 +86,11 @@ func printTable(out io.Writer, h *harness, entries []Entry, found []Violation, t
 		}
 		row(name, k, violations[k])
 	}
-	_ = t.Flush() // the writer is the harness's own
+	_ = t.Flush() // writing to the harness's own output does not fail
 	printViolations(out, h, found)
 }
 
-// maxPrinted bounds how many violations are told in full.
+// maxPrinted is how many violations are printed in full.
 const maxPrinted = 12
 
 func printViolations(out io.Writer, h *harness, found []Violation) {
@@ -111,7 +111,7 @@ func printViolations(out io.Writer, h *harness, found []Violation) {
 	}
 }
 
-// describe is an entry in one line.
+// describe returns an entry in one line.
 func (e Entry) describe() string {
 	at := time.Duration(e.At).Round(time.Millisecond)
 	if e.Event != nil {

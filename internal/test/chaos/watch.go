@@ -13,15 +13,15 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// browserProcess is a process that names a profile directory below the harness's
-// own.
+// browserProcess is a process with a profile directory below the harness's own
+// directory in its command line.
 type browserProcess struct {
 	procfs.Process
 	dir  string
 	main bool
 }
 
-// browserProcesses lists them.
+// browserProcesses lists the processes of browsers on profiles below a directory.
 func browserProcesses(below string) ([]browserProcess, error) {
 	all, err := procfs.List()
 	if err != nil {
@@ -34,7 +34,7 @@ func browserProcesses(below string) ([]browserProcess, error) {
 		}
 		line, err := procfs.CommandLine(p.PID)
 		if err != nil {
-			continue // it ended
+			continue // the process has ended
 		}
 		_, rest, ok := bytes.Cut(line, []byte("--user-data-dir="))
 		if !ok {
@@ -42,14 +42,14 @@ func browserProcesses(below string) ([]browserProcess, error) {
 		}
 		dir := string(rest[:len(rest)-len(bytes.TrimLeftFunc(rest, func(r rune) bool { return r != 0 && r != ' ' }))])
 		if !strings.HasPrefix(dir, below) {
-			continue // such as the empty profile that describes the protocol
+			continue // such as the browser on an empty profile that describes the protocol
 		}
 		found = append(found, browserProcess{p, dir, !bytes.Contains(line, []byte("--type="))})
 	}
 	return found, nil
 }
 
-// watcher looks for two browsers on one directory, again and again.
+// watcher checks every lookEvery that no two browsers run on one directory.
 type watcher struct {
 	below   string
 	history *History
@@ -110,8 +110,9 @@ func (w *watcher) look() {
 	}
 }
 
-// isBrowser tells whether the process lives on as what it was, and not as the
-// fork of a browser that is about to become a helper: that has one thread only.
+// isBrowser tells whether the process is still a browser's main process. A browser's
+// fork that is about to become a helper looks the same for a moment, but has only one
+// thread.
 func isBrowser(p browserProcess) bool {
 	const fewThreads = 3
 	now, err := procfs.Read(p.PID)

@@ -10,9 +10,8 @@ import (
 	"leasehold/lease"
 )
 
-// witness is the web site that the browsers work on. It writes down each request
-// with the token that its page was opened under, and takes the reports of the
-// workers.
+// witness is the web site that the browsers work on. It records each request with the
+// token under which its page was opened. It also takes the reports of the workers.
 type witness struct {
 	URL     string
 	history *History
@@ -33,7 +32,7 @@ func startWitness(ip string, h *History) (*witness, error) {
 	w.server = &http.Server{Handler: mux}
 	go func() {
 		defer close(w.done)
-		_ = w.server.Serve(l) // ends with ErrServerClosed
+		_ = w.server.Serve(l) // it ends with ErrServerClosed
 	}()
 	return w, nil
 }
@@ -44,7 +43,7 @@ func (w *witness) stop() error {
 	return err
 }
 
-// page asks for more by itself, as long as its browser lives.
+// page serves a page that keeps sending requests as long as its browser lives.
 func (w *witness) page(rw http.ResponseWriter, r *http.Request) {
 	w.seen(r)
 	rw.Header().Set("Content-Type", "text/html")
@@ -59,7 +58,7 @@ func (w *witness) hit(rw http.ResponseWriter, r *http.Request) {
 
 func (w *witness) seen(r *http.Request) {
 	q := r.URL.Query()
-	token, _ := strconv.ParseUint(q.Get("token"), 10, 64) // zero is judged, too
+	token, _ := strconv.ParseUint(q.Get("token"), 10, 64) // zero is checked, too
 	w.history.Add(Entry{
 		Kind: Requested, Profile: q.Get("profile"), Token: lease.Token(token), Session: q.Get("session"),
 		ViaCDP: q.Get("by") == "cdp", Text: q.Get("n"),

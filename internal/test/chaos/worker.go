@@ -22,30 +22,30 @@ import (
 	"leasehold/lease"
 )
 
-// workerConfig is what a worker process is told.
+// workerConfig configures a worker process.
 type workerConfig struct {
 	ID       string
 	Seed     uint64
-	Launcher string // the URL of its host's launcher
-	Name     string // of that launcher
-	Token    string // the callers' token
+	Launcher string // URL of its host's launcher
+	Name     string // name of that launcher
+	Token    string // content of --token-file
 	Witness  string
 	Profiles []string
 	TTL      time.Duration
 }
 
-// worker is a process that takes profiles, works on them, and leaves them in many
-// ways. It does not judge: it reports what it was told to the witness.
+// worker is a process that takes profiles, works on them, and leaves them in many ways.
+// It does not judge anything, but reports all answers to the witness.
 type worker struct {
 	workerConfig
 	rest    *sidecar
 	witness *http.Client
 	rnd     *rand.Rand
 	tasks   int
-	resume  map[string]string // the task that a profile waits for
+	resume  map[string]string // by profile: the task that it is reserved for
 }
 
-// runWorker works until SIGTERM, or until somebody kills it.
+// runWorker works until SIGTERM, or until it is killed.
 func runWorker(c workerConfig) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -73,8 +73,8 @@ func (w *worker) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// report tells the witness. Without it nothing would be judged, so that a worker
-// whose reports do not arrive ends.
+// report sends an entry to the witness. A worker whose reports do not arrive ends,
+// since nothing of it would be judged.
 func (w *worker) report(e Entry) error {
 	if e.At == 0 {
 		e.At = boottime.Now()
@@ -96,21 +96,22 @@ func (w *worker) report(e Entry) error {
 	return err
 }
 
-// stay is one session as its worker knows it.
+// stay is one session as its worker sees it.
 type stay struct {
 	*worker
 	profile string
 	id      string
 	token   lease.Token
 	client  *cdpClient
-	// explicit says that heartbeats have to be sent; beaten is when the last was.
-	explicit bool
-	beaten   time.Time
-	count    int
+	// explicit says that heartbeats have to be sent. lastHeartbeat is when the last one
+	// was.
+	explicit      bool
+	lastHeartbeat time.Time
+	count         int
 }
 
-// session is one try to get a profile, and what follows. The error is one of the
-// harness.
+// session tries to get a profile, and works on it if that succeeds. It returns only
+// errors of the harness.
 func (w *worker) session(ctx context.Context) error {
 	profile := w.Profiles[w.rnd.IntN(len(w.Profiles))]
 	w.tasks++
@@ -126,7 +127,7 @@ func (w *worker) session(ctx context.Context) error {
 	if w.rnd.IntN(10) < 4 {
 		m.Heartbeat = api.HeartbeatExplicit
 	}
-	s := &stay{worker: w, profile: profile, explicit: m.Heartbeat == api.HeartbeatExplicit, beaten: time.Now()}
+	s := &stay{worker: w, profile: profile, explicit: m.Heartbeat == api.HeartbeatExplicit, lastHeartbeat: time.Now()}
 	since := boottime.Now()
 	err := s.acquire(ctx, m, w.rnd.IntN(3) == 0)
 	if err != nil {
@@ -138,9 +139,9 @@ func (w *worker) session(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// acquire takes the profile by either of the two ways.
+// acquire takes the profile, one-shot or in two steps.
 func (s *stay) acquire(ctx context.Context, m api.Manifest, oneShot bool) error {
-	// Not the worker's context: what it asked for it wants to know.
+	// The worker's end does not cancel the request, since its answer has to be known.
 	ctx = context.WithoutCancel(ctx)
 	if oneShot {
 		q := m.Query()
@@ -164,10 +165,10 @@ func (s *stay) acquire(ctx context.Context, m api.Manifest, oneShot bool) error 
 	if err == nil {
 		s.client = c
 	}
-	return nil // granted, whatever became of the connection
+	return nil // the profile is granted, even if the connection failed
 }
 
-// refused reports why there is no session.
+// refused reports why the worker got no session.
 func (w *worker) refused(profile string, err error) error {
 	var p *api.Problem
 	var elsewhere *redirect
@@ -184,7 +185,7 @@ func (w *worker) refused(profile string, err error) error {
 	return w.report(e)
 }
 
-// run works for a while and leaves in one of many ways.
+// run works for a while, and then leaves in one of many ways.
 func (s *stay) run(ctx context.Context) error {
 	if s.client == nil {
 		return s.lost(ctx, errors.New("not connected"))
@@ -215,7 +216,8 @@ func (s *stay) query(by string) url.Values {
 	return url.Values{"profile": {s.profile}, "token": {fmt.Sprint(s.token)}, "session": {s.id}, "by": {by}, "n": {fmt.Sprint(s.count)}}
 }
 
-// step is one command, and now and then a word on how the task goes.
+// step makes the page send a request. Sometimes it also sends a heartbeat, a checkpoint
+// or a step.
 func (s *stay) step(ctx context.Context, unsafe bool) error {
 	method := http.MethodGet
 	if unsafe && s.rnd.IntN(5) == 0 {
@@ -224,8 +226,8 @@ func (s *stay) step(ctx context.Context, unsafe bool) error {
 	if err := s.client.request(method, s.query("cdp")); err != nil {
 		return err
 	}
-	if s.explicit && time.Since(s.beaten) > s.TTL/4 {
-		s.beaten = time.Now()
+	if s.explicit && time.Since(s.lastHeartbeat) > s.TTL/4 {
+		s.lastHeartbeat = time.Now()
 		if err := s.write(ctx, "heartbeat", api.Heartbeat{Write: api.Write{Token: s.token}}); err != nil {
 			return err
 		}
@@ -240,7 +242,7 @@ func (s *stay) step(ctx context.Context, unsafe bool) error {
 	return nil
 }
 
-// write makes a REST write under the session's token and reports how it went.
+// write makes a REST write under the session's token, and reports the answer.
 func (s *stay) write(ctx context.Context, what string, body any) error {
 	since := boottime.Now()
 	err := s.rest.call(context.WithoutCancel(ctx), callTime, http.MethodPost, "/v1/sessions/"+s.id+"/"+what, body, nil)
@@ -255,13 +257,13 @@ func (s *stay) write(ctx context.Context, what string, body any) error {
 	return errors.Join(err, s.report(e))
 }
 
-// leave ends the session.
+// leave ends the session in one of many ways.
 func (s *stay) leave(ctx context.Context) error {
 	switch n := s.rnd.IntN(20); {
 	case n < 7 || ctx.Err() != nil:
 		return s.release(ctx)
 	case n < 9:
-		_ = s.client.call("Lease.release", map[string]any{"outcome": "succeeded"}, nil) // its answer and the close cross
+		_ = s.client.call("Lease.release", map[string]any{"outcome": "succeeded"}, nil) // the answer may be lost in the close
 	case n < 11:
 		s.client.page = ""
 		_ = s.client.call("Browser.close", nil, nil)
@@ -271,7 +273,7 @@ func (s *stay) leave(ctx context.Context) error {
 		s.client.drop()
 		return s.lost(ctx, errors.New("dropped"))
 	default:
-		os.Exit(0) // dies
+		os.Exit(0) // the worker vanishes
 	}
 	return nil
 }
@@ -291,8 +293,8 @@ func (s *stay) release(ctx context.Context) error {
 	return s.report(e)
 }
 
-// lost is a worker that does not believe that its session is over: it goes on
-// writing for a while.
+// lost is the end of a session that its worker does not believe in: it goes on writing
+// for a while.
 func (s *stay) lost(ctx context.Context, cause error) error {
 	if err := s.report(Entry{Kind: Closed, Profile: s.profile, Token: s.token, Session: s.id, Text: closeCode(cause)}); err != nil {
 		return err
@@ -300,9 +302,9 @@ func (s *stay) lost(ctx context.Context, cause error) error {
 	for range 3 {
 		s.sleep(ctx, s.between(100*time.Millisecond, s.TTL/2))
 		name := fmt.Sprintf("late-%d", s.count)
-		_ = s.write(ctx, "checkpoints", api.Checkpoint{Write: api.Write{Token: s.token}, Name: name}) // reported either way
+		_ = s.write(ctx, "checkpoints", api.Checkpoint{Write: api.Write{Token: s.token}, Name: name}) // the answer is reported in any case
 		if s.client != nil {
-			_ = s.client.request(http.MethodPost, s.query("cdp")) // the witness sees it, or not
+			_ = s.client.request(http.MethodPost, s.query("cdp")) // the witness records it if it arrives
 		}
 	}
 	return nil

@@ -1,8 +1,8 @@
-// Runs a list of actions and prints one JSON line for each that is finished.
+// Runs a list of actions, and prints one JSON line after each.
 //
-// The actions come as a JSON array in an argument, or with "-" as one JSON object
-// a line on the standard input, until that ends. After an action that fails the
-// list ends with exit code 1; with "-" the next line is read.
+// The actions are a JSON array in an argument or, with "-", one JSON object per line on
+// the standard input. After an action of an array that fails, the script ends with exit
+// status 1. With "-" it reads the next line.
 import { createInterface } from 'node:readline';
 
 function print(line) {
@@ -25,13 +25,13 @@ async function perform(handlers, action) {
   }
 }
 
-// run connects first, which counts as an action named connect.
+// run connects first, as an action named connect.
 export async function run(connect, actions) {
   let handlers;
   if (!(await perform({ connect: async () => { handlers = await connect(); } }, { action: 'connect' }))) {
     process.exit(1);
   }
-  // A worker stays until it is told to go, as a real one does between its steps.
+  // The worker stays connected and does nothing, as a real one between its steps.
   handlers.waitForever = () => new Promise(() => setInterval(() => {}, 1 << 30));
   handlers.wait = ({ milliseconds }) => new Promise((resolve) => setTimeout(resolve, milliseconds));
   if (actions !== '-') {
@@ -46,15 +46,15 @@ export async function run(connect, actions) {
   process.exit(0);
 }
 
-// heard prints {"action":"event","ok":true,"value":{method,params}} for each event
-// of a CDP session, whose library emits them by their names.
-export function heard(session, method) {
+// printEvents prints {"action":"event","ok":true,"value":{method,params}} for each
+// event of a CDP session. The client's library has to emit events by their names.
+export function printEvents(session, method) {
   session.on(method, (params) => print({ action: 'event', ok: true, value: { method, params } }));
 }
 
-// downloaded returns the file name of the next download that a CDP session says
-// is complete.
-export function downloaded(session) {
+// downloadedFile returns the file name of the next download that a CDP session reports as
+// complete.
+export function downloadedFile(session) {
   return new Promise((resolve, reject) => {
     let name;
     session.on('Browser.downloadWillBegin', ({ suggestedFilename }) => { name = suggestedFilename; });
@@ -65,7 +65,7 @@ export function downloaded(session) {
   });
 }
 
-// usage ends the script when an argument is missing.
+// usage returns the arguments, and ends the script if one is missing.
 export function usage(script, text, count) {
   const args = process.argv.slice(2);
   if (args.length < count) {

@@ -1,6 +1,6 @@
-// Package clients runs real CDP and NATS clients of other languages as child
-// processes of tests: the scripts beside this file, on Node.js. What they need is
-// pinned in package-lock.json and installed by "make deps".
+// Package clients runs real CDP and NATS clients in other languages as child processes
+// of tests. The clients are the scripts beside this file, which need Node.js. Their
+// packages are pinned in package-lock.json and installed by "make deps".
 package clients
 
 import (
@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// The scripts.
+// The scripts, with their arguments.
 const (
 	Playwright = "playwright.mjs" // URL ACTIONS [HEADERS]
 	Puppeteer  = "puppeteer.mjs"  // URL ACTIONS [PACKAGE]
@@ -30,7 +30,8 @@ const (
 	NATS       = "nats.mjs"       // URL SUBJECT
 )
 
-// Interactive stands in the place of ACTIONS where Do and Send give them.
+// Interactive is the argument ACTIONS of a script that gets its actions from Do and
+// Send.
 const Interactive = "-"
 
 // Dir returns the folder with the scripts.
@@ -39,8 +40,8 @@ func Dir() string {
 	return filepath.Dir(file)
 }
 
-// Action is one thing for a script to do: its name under "action", and its
-// parameters, as the head of the script lists them.
+// Action is one thing for a script to do. It has the action's name under "action", and
+// the parameters that the head of the script lists.
 type Action map[string]any
 
 // Line is what a script prints after each action.
@@ -51,24 +52,24 @@ type Line struct {
 	Error  string          `json:"error"`
 }
 
-// answerTimeout is how long a test waits for a line before it fails.
+// answerTimeout is how long Next waits for a line.
 const answerTimeout = 90 * time.Second
 
-// Client is one script that runs.
+// Client is one running script or program.
 type Client struct {
-	// Pid is its process.
+	// Pid is its process id.
 	Pid int
 
 	name   string
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	lines  chan Line // closed when the script has ended
-	err    error     // of the process; after done
+	err    error     // how the process ended; set when done is closed
 	done   chan struct{}
-	stderr bytes.Buffer // after done
+	stderr bytes.Buffer // complete when done is closed
 }
 
-// Actions is the ACTIONS argument for a script.
+// Actions returns the argument ACTIONS for a list of actions.
 func Actions(list ...Action) string {
 	b, err := json.Marshal(list)
 	if err != nil {
@@ -77,8 +78,8 @@ func Actions(list ...Action) string {
 	return string(b)
 }
 
-// Start runs a script of this folder. It is killed when the test ends. A missing
-// Node.js or package fails the test and says how to get it.
+// Start runs a script of this folder, which is killed when the test ends. If Node.js or
+// a package is missing, the test fails with the way to install it.
 func Start(t testing.TB, script string, args ...string) *Client {
 	t.Helper()
 	if err := installed(); err != nil {
@@ -87,15 +88,15 @@ func Start(t testing.TB, script string, args ...string) *Client {
 	return start(t, script, exec.Command("node", append([]string{filepath.Join(Dir(), script)}, args...)...))
 }
 
-// The Go programs: clients in modules of their own, for what cannot be in the
-// build of this one. Both do, in this order, what their heads list, and take
-// URL SITE DIR.
+// The Go programs: clients in modules of their own, because their dependencies cannot
+// be in this one. Both take URL SITE DIR, and perform the actions that their package
+// comments list, in that order.
 const (
 	Chromedp014 = "chromedp014"
 	GoRod       = "gorod"
 )
 
-// Build compiles one of the Go programs and returns the path of its binary.
+// Build compiles one of the Go programs, and returns the path of its binary.
 func Build(t testing.TB, program string) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), program)
@@ -107,7 +108,7 @@ func Build(t testing.TB, program string) string {
 	return binary
 }
 
-// StartProgram runs what Build returned. It is killed when the test ends.
+// StartProgram runs a binary that Build returned. It is killed when the test ends.
 func StartProgram(t testing.TB, binary string, args ...string) *Client {
 	t.Helper()
 	return start(t, filepath.Base(binary), exec.Command(binary, args...))
@@ -116,7 +117,7 @@ func StartProgram(t testing.TB, binary string, args ...string) *Client {
 func start(t testing.TB, script string, cmd *exec.Cmd) *Client {
 	t.Helper()
 	c := &Client{name: script, cmd: cmd, lines: make(chan Line, 64), done: make(chan struct{})}
-	// A test binary that dies leaves no worker behind.
+	// The process must not outlive a test binary that dies.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stdin, err := c.cmd.StdinPipe()
 	if err != nil {
@@ -135,7 +136,7 @@ func start(t testing.TB, script string, cmd *exec.Cmd) *Client {
 	c.Pid = c.cmd.Process.Pid
 	t.Cleanup(func() {
 		c.Kill()
-		// What nobody read must not keep the reader from its end.
+		// Lines that nobody read would block the reader.
 		for range c.lines {
 		}
 		<-c.done
@@ -143,8 +144,9 @@ func start(t testing.TB, script string, cmd *exec.Cmd) *Client {
 	return c
 }
 
-// run starts the process and reads it to its end. The parent-death signal goes
-// by the thread that started the process, so this goroutine keeps its thread.
+// run starts the process and reads its output to the end. The parent-death signal is
+// sent when the thread that started the process ends, so this goroutine keeps its
+// thread.
 func (c *Client) run(stdout io.Reader, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -167,8 +169,8 @@ func (c *Client) run(stdout io.Reader, started chan<- error) {
 	c.err = errors.Join(scanner.Err(), c.cmd.Wait())
 }
 
-// installed returns an error that says what to do where a part is missing. It
-// looks once per process.
+// installed returns an error with the way to install what is missing. It checks once
+// per process.
 var installed = sync.OnceValue(func() error {
 	if _, err := exec.LookPath("node"); err != nil {
 		return fmt.Errorf("node: %w: install Node.js 20 or later with npm (Debian: apt-get install nodejs npm)", err)
@@ -179,7 +181,7 @@ var installed = sync.OnceValue(func() error {
 	return nil
 })
 
-// Next returns the script's next line, or io.EOF when it has ended.
+// Next returns the script's next line, or io.EOF if the script has ended.
 func (c *Client) Next() (Line, error) {
 	select {
 	case line, ok := <-c.lines:
@@ -192,8 +194,8 @@ func (c *Client) Next() (Line, error) {
 	}
 }
 
-// Expect returns the value of the next line, which has to be of this action and
-// without an error; anything else fails the test.
+// Expect returns the value of the next line. The test fails unless that line is of this
+// action and has no error.
 func (c *Client) Expect(t testing.TB, action string) json.RawMessage {
 	t.Helper()
 	line, err := c.Next()
@@ -209,7 +211,7 @@ func (c *Client) Expect(t testing.TB, action string) json.RawMessage {
 	return line.Value
 }
 
-// Send gives an Interactive script its next action.
+// Send sends an Interactive script its next action.
 func (c *Client) Send(t testing.TB, a Action) {
 	t.Helper()
 	b, err := json.Marshal(a)
@@ -221,23 +223,23 @@ func (c *Client) Send(t testing.TB, a Action) {
 	}
 }
 
-// Do sends an action to an Interactive script and returns its value.
+// Do sends an action to an Interactive script, and returns its value.
 func (c *Client) Do(t testing.TB, a Action) json.RawMessage {
 	t.Helper()
 	c.Send(t, a)
 	return c.Expect(t, fmt.Sprint(a["action"]))
 }
 
-// Kill ends the process with SIGKILL: a worker that vanishes.
+// Kill kills the process by SIGKILL, like a worker that vanishes.
 func (c *Client) Kill() {
-	// It may have ended by itself.
+	// The process may have ended by itself.
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		panic(fmt.Sprintf("%s (pid %d): %v", c.name, c.Pid, err))
 	}
 }
 
-// Wait lets an Interactive script end after what it was given, and returns when
-// the process has ended: nil after exit code 0. Lines that were not read are
+// Wait lets an Interactive script end after the actions that it got, and returns when
+// the process has ended, with nil for exit status 0. Lines that were not read are
 // dropped.
 func (c *Client) Wait() error {
 	closed := c.stdin.Close()
@@ -250,5 +252,6 @@ func (c *Client) Wait() error {
 	return errors.Join(c.err, closed)
 }
 
-// Stderr returns what the script printed there. Only after Wait.
+// Stderr returns what the script printed to its standard error. It may be called only
+// after Wait.
 func (c *Client) Stderr() string { return c.stderr.String() }

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// chromium runs the real browser on a port of its own, for clients that have to
-// work before there is a sidecar.
+// chromium runs a real browser on a port of its own, so that the clients are tested
+// without a sidecar.
 func chromium(t *testing.T) (address string) {
 	t.Helper()
 	binary, err := chrome.Find("")
@@ -43,7 +43,7 @@ func chromium(t *testing.T) (address string) {
 		t.Fatalf("chromium: %v", err)
 	}
 	t.Cleanup(func() {
-		// An interrupt lets it finish its files before the folder goes.
+		// An interrupt lets it finish its files before the folder is removed.
 		if err := cmd.Process.Signal(os.Interrupt); err != nil {
 			t.Errorf("chromium: %v", err)
 		}
@@ -119,7 +119,7 @@ func TestBrowserClients(t *testing.T) {
 					t.Errorf("Browser.getVersion on the %s: %s", on, raw)
 				}
 			}
-			// What Chrome does not know comes back as the client's own error.
+			// A method that Chrome does not know gives the client's own error.
 			c.Send(t, clients.Action{"action": "cdp", "method": "Lease.getLease"})
 			if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "Lease.getLease") {
 				t.Errorf("Lease.getLease on bare Chrome: %+v, %v", line, err)
@@ -161,7 +161,7 @@ func TestBrowserClients(t *testing.T) {
 }
 
 func TestConnectRefused(t *testing.T) {
-	// A port that was free a moment ago and that nobody listens on.
+	// A port on which nobody listens, since it was free a moment ago.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

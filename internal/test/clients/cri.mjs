@@ -5,11 +5,11 @@
 //   newContext  cdp {method, params}  call {domain, command, params}
 //   events {method}  intercept {pattern, body}  download {selector, path}
 //   close  disconnect
-// call goes by the client's own methods: client.Lease.step(params).
+// call uses the client's own methods, such as client.Lease.step(params).
 import { writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import CDP from 'chrome-remote-interface';
-import { downloaded, heard, run, usage } from './actions.mjs';
+import { downloadedFile, printEvents, run, usage } from './actions.mjs';
 
 const [address, actions] = usage('cri.mjs', 'HOST:PORT ACTIONS', 2);
 const colon = address.lastIndexOf(':');
@@ -48,8 +48,8 @@ await run(async () => {
       await writeFile(path, Buffer.from(data, 'base64'));
     },
     newContext: async () => {
-      // Chrome makes contexts for the browser's own socket only, and they last
-      // as long as it is open.
+      // Chrome creates contexts only on the browser's own socket. They end with that
+      // socket.
       const { webSocketDebuggerUrl } = await CDP.Version(endpoint);
       browser = await CDP({ target: webSocketDebuggerUrl, local: true });
       const { browserContextId } = await browser.Target.createBrowserContext();
@@ -64,13 +64,13 @@ await run(async () => {
     },
     download: async ({ selector, path }) => {
       await client.Browser.setDownloadBehavior({ behavior: 'allow', downloadPath: dirname(path), eventsEnabled: true });
-      const done = downloaded(client);
+      const done = downloadedFile(client);
       await click({ selector });
       return done;
     },
     cdp: async ({ method, params }) => client.send(method, params),
     call: async ({ domain, command, params }) => client[domain][command](params),
-    events: async ({ method }) => heard(client, method),
+    events: async ({ method }) => printEvents(client, method),
     close: async () => client.Browser.close(),
     disconnect: async () => {
       for (const one of new Set([client, browser, first])) await one?.close();

@@ -1,8 +1,8 @@
-// An MCP server as a worker, as an agent drives it, over its standard streams:
-// node mcp.mjs BIN ACTIONS ARG... (see actions.mjs). BIN is its name in
+// An MCP server as a worker, driven over its standard streams as an agent does:
+// node mcp.mjs BIN ACTIONS ARG... (see actions.mjs). BIN is the server's name in
 // node_modules/.bin. Actions:
 //   tools  call {tool, arguments}  disconnect
-// call returns the tool's text, and fails where the tool says it is an error.
+// call returns the tool's text, and fails if the tool reports an error.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';

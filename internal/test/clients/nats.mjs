@@ -1,5 +1,5 @@
-// A NATS client in another language that follows the events:
-// node nats.mjs URL SUBJECT. After the line {"action":"connect"} it prints
+// A NATS client in another language that reads the events: node nats.mjs URL SUBJECT.
+// After the line {"action":"connect"} it prints
 // {"action":"event","ok":true,"value":{subject,headers,data}} for each message.
 import { connect } from '@nats-io/transport-node';
 import { usage } from './actions.mjs';
@@ -10,7 +10,7 @@ const print = (line) => process.stdout.write(JSON.stringify(line) + '\n');
 try {
   const connection = await connect({ servers });
   const subscription = connection.subscribe(subject);
-  await connection.flush(); // the server has the subscription
+  await connection.flush(); // now the server has the subscription
   print({ action: 'connect', ok: true, value: null });
   for await (const message of subscription) {
     const headers = {};

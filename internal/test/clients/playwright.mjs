@@ -5,7 +5,7 @@
 //   newContext  cdp {method, params, on: "page"|"browser"}  events {method}
 //   intercept {pattern, body}  download {selector, path}  close  disconnect
 import { chromium } from 'playwright-core';
-import { heard, run, usage } from './actions.mjs';
+import { printEvents, run, usage } from './actions.mjs';
 
 const [url, actions, headers = '{}'] = usage('playwright.mjs', 'URL ACTIONS [HEADERS]', 2);
 
@@ -43,10 +43,10 @@ await run(async () => {
       await download.saveAs(path);
       return download.suggestedFilename();
     },
-    events: async ({ method }) => heard(await session('page'), method),
+    events: async ({ method }) => printEvents(await session('page'), method),
     cdp: async ({ method, params, on = 'page' }) => (await session(on)).send(method, params),
-    // Playwright's close leaves a browser that it did not start running: it
-    // closes the websocket. close goes further, as a user would have to.
+    // Playwright's close only closes the websocket of a browser that it did not start.
+    // This action closes the browser itself, as a user would have to do it.
     close: async () => { await (await session('browser')).send('Browser.close'); },
     disconnect: async () => browser.close(),
   };

@@ -1,14 +1,13 @@
-// Puppeteer as a worker: node puppeteer.mjs URL ACTIONS [PACKAGE]
-// (see actions.mjs). PACKAGE is puppeteer-core (25, the default) or
-// puppeteer-core-24. A ws: URL is connected to as it is, an http: one is asked
-// for the websocket. Actions:
+// Puppeteer as a worker: node puppeteer.mjs URL ACTIONS [PACKAGE] (see actions.mjs).
+// PACKAGE is puppeteer-core (25, the default) or puppeteer-core-24. A ws: URL is that
+// of the websocket; an http: URL is asked for it. Actions:
 //   goto {url}  click {selector}  fill {selector, text}  evaluate {expression}
 //   screenshot {path}  setCookie {cookie}  getCookies  url  pages  newPage  page {index}
 //   newContext  cdp {method, params, on: "page"|"browser"}  events {method}
 //   intercept {pattern, body}  download {selector, path}  close  disconnect
-// intercept takes a part of the URL.
+// The pattern of intercept is a part of the URL.
 import { dirname } from 'node:path';
-import { downloaded, heard, run, usage } from './actions.mjs';
+import { downloadedFile, printEvents, run, usage } from './actions.mjs';
 
 const [url, actions, name = 'puppeteer-core'] = usage('puppeteer.mjs', 'URL ACTIONS [PACKAGE]', 2);
 const { default: puppeteer } = await import(name);
@@ -48,11 +47,11 @@ await run(async () => {
       await browserSession.send('Browser.setDownloadBehavior', {
         behavior: 'allow', downloadPath: dirname(path), eventsEnabled: true, ...(to && { browserContextId: to }),
       });
-      const done = downloaded(browserSession);
+      const done = downloadedFile(browserSession);
       await page.locator(selector).click();
       return done;
     },
-    events: async ({ method }) => heard(await session('page'), method),
+    events: async ({ method }) => printEvents(await session('page'), method),
     cdp: async ({ method, params, on = 'page' }) => (await session(on)).send(method, params),
     close: async () => browser.close(),
     disconnect: async () => browser.disconnect(),

@@ -12,7 +12,7 @@ import { run, usage } from './actions.mjs';
 const [address, actions] = usage('selenium.mjs', 'HOST:PORT ACTIONS', 2);
 
 await run(async () => {
-  // Named, so that Selenium does not look for one to download.
+  // The path is given so that Selenium does not download a driver.
   const driverPath = process.env.PATH.split(':').map((dir) => `${dir}/chromedriver`).find(existsSync);
   if (!driverPath) throw new Error('chromedriver is not installed: run "make deps"');
   const service = new chrome.ServiceBuilder(driverPath);
@@ -30,7 +30,7 @@ await run(async () => {
       await driver.findElement(By.css(selector)).click();
       await driver.wait(() => access(path).then(() => true, () => false), 30000);
     },
-    // It ends chromedriver; a browser that it did not start goes on.
+    // quit ends chromedriver. A browser that it did not start goes on.
     disconnect: async () => driver.quit(),
   };
 }, actions);

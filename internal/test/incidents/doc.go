@@ -1,9 +1,9 @@
-// Package incidents is the corpus of incidents: scripted sessions on local web
-// sites that behave like the real thing, each of whose workers is killed at a named
-// moment, with the decision that an honest expert would make. It runs them through
-// a sidecar and a browser, and counts where the sidecar decides otherwise.
+// Package incidents runs a corpus of incidents. Each is a scripted session on a local
+// web site that behaves like a real one. Its worker is killed at a named moment, and it
+// names the decision that an honest expert would make. The package runs the incidents
+// through a sidecar and a browser, and counts where the sidecar decides otherwise.
 //
-// The incidents are data, in testdata/incidents; docs/corpus.md says how to read the
-// result. What a site's account went through is known by the site itself, so that an
-// unsafe release shows even where an expectation is wrong.
+// The incidents are data, in testdata/incidents. docs/corpus.md says how to read the
+// result. Each site itself records what happened to its account, so an unsafe release
+// is found even if the expectation in the data is wrong.
 package incidents

@@ -15,102 +15,103 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// Incident is one worker's session on a site, up to the moment at which the worker
-// is killed.
+// Incident is one worker's session on a site, up to the moment when the worker is
+// killed.
 type Incident struct {
-	// Name is unique, and the profile's.
+	// Name is unique. The profile has the same name.
 	Name string `yaml:"name"`
 	Site string `yaml:"-"`
-	// Killed names the moment, which is the end of the script.
+	// Killed describes that moment, which is the end of the script.
 	Killed string `yaml:"killed"`
-	// Expect is the decision that an honest expert would make, who knows the site;
-	// Why is what he would say.
+	// Expect is the decision of an honest expert who knows the site. Why is the
+	// expert's reason.
 	Expect string `yaml:"expect"`
 	Why    string `yaml:"why"`
-	// Sample has the incident run with the other tests, too.
+	// Sample says that the incident also runs with the other tests.
 	Sample bool `yaml:"sample"`
 
 	Profile  Profile  `yaml:"profile"`
 	Manifest Manifest `yaml:"manifest"`
-	// Answers are the statuses of a request's first answers, by "METHOD /path": a
-	// server that refuses has done nothing. Afterwards it does as always.
+	// Answers are the statuses of the first answers to a request, by "METHOD /path".
+	// With such an answer the site does nothing; later requests are handled as usual.
 	Answers map[string][]int `yaml:"answers"`
 	Script  []Action         `yaml:"script"`
 }
 
-// Profile is what its owner sets.
+// Profile has the settings of the profile's owner.
 type Profile struct {
 	HarmlessRequests []string `yaml:"harmless_requests"`
 }
 
-// Manifest is what the task says of itself.
+// Manifest is the part of the task's manifest that an incident may set.
 type Manifest struct {
 	Resumable       bool     `yaml:"resumable"`
 	ExpectedDomains []string `yaml:"expected_domains"`
 }
 
-// Action is one thing that the worker does, or waits for: one of the fields.
+// Action is one thing that the worker does or waits for. Exactly one field is set.
 type Action struct {
-	Goto  string `yaml:"goto"`  // a path of the site, or a URL; until it is loaded
-	Open  string `yaml:"open"`  // the same, without waiting
-	Click string `yaml:"click"` // a selector
-	Aside string `yaml:"aside"` // a selector, clicked with Ctrl held: into another tab
+	Goto  string `yaml:"goto"`  // navigates to a path of the site, or a URL, and waits for the load
+	Open  string `yaml:"open"`  // the same without waiting
+	Click string `yaml:"click"` // a selector of the element to click
+	Aside string `yaml:"aside"` // a selector, clicked with Ctrl held, so that a link opens another tab
 	Fill  *Fill  `yaml:"fill"`
-	// Switch goes on in the tab that is open at the path or URL, once one is.
+	// Switch waits for a tab at the path or URL, and goes on in it.
 	Switch string `yaml:"switch"`
-	// Apart goes on in a tab of a browser context of its own, at a path, as
-	// Playwright's newContext does; Dispose ends that context, with all that is open
-	// in it, and goes on in a new tab at the path.
+	// Apart goes on in a tab of a new browser context, at a path, like Playwright's
+	// newContext. Dispose closes that context with everything in it, and goes on in a
+	// new tab at the path.
 	Apart   string `yaml:"apart"`
 	Dispose string `yaml:"dispose"`
-	// Close closes the tab, once another one is open at the path or URL.
+	// Close opens another tab at the path or URL, goes on in it, and closes the current
+	// one.
 	Close string `yaml:"close"`
-	// Scroll turns the wheel until the page shows a text.
+	// Scroll turns the mouse wheel until the page shows the text.
 	Scroll string `yaml:"scroll"`
-	// See waits until the page shows a text, as workers do: by script.
+	// See waits until the page shows the text, which the worker checks by script.
 	See string `yaml:"see"`
-	// Dialog waits for a dialog with the text; it stays open.
+	// Dialog waits for a dialog with the text, which stays open.
 	Dialog string `yaml:"dialog"`
 
 	Step       *Step       `yaml:"step"`
 	Checkpoint *Checkpoint `yaml:"checkpoint"`
 
-	// Hold has the site do what "METHOD /path" asks for, and never answer.
+	// Hold makes the site carry out "METHOD /path" without ever answering it.
 	Hold string `yaml:"hold"`
-	// Arrives waits until the site got "[COUNT] METHOD /path"; the method of a
-	// message is WEBSOCKET.
+	// Arrives is "[COUNT] METHOD /path": it waits until the site got that many such
+	// requests. The method of a websocket message is WEBSOCKET.
 	Arrives string `yaml:"arrives"`
 }
 
 // Fill types a text into a field.
 type Fill struct {
-	Field string `yaml:"field"` // a selector
+	Field string `yaml:"field"` // a selector of the field
 	Text  string `yaml:"text"`
 }
 
-// Step is a Lease.step.
+// Step has the parameters of Lease.step.
 type Step struct {
 	Name      string `yaml:"name" json:"name"`
 	Action    string `yaml:"action" json:"action,omitempty"`
 	Sensitive bool   `yaml:"sensitive" json:"sensitive,omitempty"`
 }
 
-// Checkpoint is a Lease.checkpoint that is safe.
+// Checkpoint has the parameters of Lease.checkpoint, for a safe one.
 type Checkpoint struct {
 	Name       string `yaml:"name" json:"name"`
 	Idempotent bool   `yaml:"idempotent" json:"idempotent,omitempty"`
 }
 
-// Safe tells whether an expert would not ask a person.
+// Safe tells whether the expert would decide without asking a person.
 func (i Incident) Safe() bool { return i.Expect != decision.ManualReview }
 
-// file is what a file of the corpus has: the incidents of one site.
+// file is one file of the corpus: the incidents of one site.
 type file struct {
 	Site      string     `yaml:"site"`
 	Incidents []Incident `yaml:"incidents"`
 }
 
-// Load reads every file of a folder. What is wrong is said of each.
+// Load reads every file of a folder. The error names every mistake in all of them.
 func Load(folder fs.FS) ([]Incident, error) {
 	names, err := fs.Glob(folder, "*.yaml")
 	if err != nil {
@@ -142,7 +143,7 @@ func Load(folder fs.FS) ([]Incident, error) {
 	return all, wrong
 }
 
-// decode reads one file.
+// decode parses one file.
 func decode(b []byte) ([]Incident, error) {
 	var f file
 	if err := yaml.UnmarshalWithOptions(b, &f, yaml.Strict()); err != nil {
@@ -161,7 +162,7 @@ func decode(b []byte) ([]Incident, error) {
 	return f.Incidents, wrong
 }
 
-// check finds the first thing that is missing, or that cannot be.
+// check returns an error for the first field that is missing or not valid.
 func (i Incident) check() error {
 	switch {
 	case !strings.HasPrefix(i.Name, i.Site+"-"):
@@ -215,7 +216,7 @@ func (a Action) check() error {
 	return nil
 }
 
-// arrival reads "[COUNT] METHOD /path".
+// arrival parses "[COUNT] METHOD /path".
 func arrival(s string) (request string, times int, err error) {
 	parts := strings.Fields(s)
 	times = 1
@@ -229,10 +230,10 @@ func arrival(s string) (request string, times int, err error) {
 	return strings.Join(parts, " "), times, nil
 }
 
-// isRequest tells whether it is METHOD /path.
+// isRequest tells whether the parts are METHOD and /path.
 func isRequest(parts []string) bool {
 	return len(parts) == 2 && strings.Trim(parts[0], "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == "" && strings.HasPrefix(parts[1], "/")
 }
 
-// outcomes are the decisions, in the order of the table.
+// outcomes are the decisions, in the order of the report's table.
 var outcomes = []string{decision.Release, decision.Retry, decision.Resume, decision.ManualReview}

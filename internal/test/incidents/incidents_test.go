@@ -19,7 +19,7 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// corpus reads testdata/incidents.
+// corpus loads testdata/incidents.
 func corpus(t *testing.T) []Incident {
 	t.Helper()
 	all, err := Load(os.DirFS("../../../testdata/incidents"))
@@ -29,8 +29,8 @@ func corpus(t *testing.T) []Incident {
 	return all
 }
 
-// TestCorpus plays the sample, or with LEASEHOLD_CORPUS=all (make corpus) all of
-// the incidents, or with any other value those whose name it is found in.
+// TestCorpus runs the sample. With LEASEHOLD_CORPUS=all (make corpus) it runs all
+// incidents, and with any other value those whose name contains it.
 func TestCorpus(t *testing.T) {
 	which := os.Getenv("LEASEHOLD_CORPUS")
 	chosen := slices.DeleteFunc(corpus(t), func(i Incident) bool {
@@ -50,7 +50,7 @@ func TestCorpus(t *testing.T) {
 		}
 	}()
 	if which != "" && which != "all" {
-		report.Asked = nil // of a few, the share says nothing
+		report.Asked = nil // the share of so few incidents means nothing
 	}
 	for _, problem := range report.Problems() {
 		t.Error(problem)
@@ -60,7 +60,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// least is what the corpus has to have.
+// least is how many incidents the corpus has to have.
 const least = 40
 
 func TestCorpusIsWhole(t *testing.T) {
@@ -92,8 +92,9 @@ func TestCorpusIsWhole(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongIsNamed: a mistake in the data is not passed over.
-func TestWhatIsWrongIsNamed(t *testing.T) {
+// TestMistakesInTheCorpusAreNamed: each mistake in the data gives an error that names
+// it.
+func TestMistakesInTheCorpusAreNamed(t *testing.T) {
 	const right = `site: shop
 incidents:
   - name: shop-one
@@ -176,8 +177,8 @@ func TestReport(t *testing.T) {
 
 var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
 
-// startSidecar builds the sidecar, starts it on ports of its own, and returns its
-// URL. It is drained when the test ends; what it logs is shown when the test fails.
+// startSidecar builds the sidecar, starts it on free ports, and returns its URL. It is
+// drained when the test ends, and its log is shown if the test fails.
 func startSidecar(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

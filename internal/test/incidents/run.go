@@ -17,33 +17,34 @@ import (
 	"leasehold/lease"
 )
 
-// Result is what became of an incident.
+// Result is the outcome of one incident.
 type Result struct {
 	Incident Incident
 	Decided  string
 	Reasons  []string
-	// Changed is what happened to the account that a decision other than
-	// manual_review would take for granted, or repeat.
+	// Changed are the effects on the account that make every decision other than
+	// manual_review wrong, because it would ignore or repeat them.
 	Changed []string
-	// Touched is everything that happened to it.
+	// Touched are all effects on the account.
 	Touched []string
-	// Problem is why the incident could not be played to its end.
+	// Problem is why the incident could not be run to its end.
 	Problem error
 }
 
-// Unsafe tells whether the account was let go on where it should not.
+// Unsafe tells whether the account was released, retried or resumed although a person
+// should have been asked, by the expectation or by what the site recorded.
 func (r Result) Unsafe() bool {
 	return r.Decided != decision.ManualReview && (!r.Incident.Safe() || len(r.Changed) > 0)
 }
 
-// Asked tells whether a person was asked for nothing.
+// Asked tells whether a person was asked without need.
 func (r Result) Asked() bool { return r.Decided == decision.ManualReview && r.Incident.Safe() }
 
-// patience bounds one incident, which takes a few seconds.
-const patience = 60 * time.Second
+// incidentTimeout bounds one incident, which usually takes a few seconds.
+const incidentTimeout = 60 * time.Second
 
-// Run plays incidents on a sidecar, so many at a time, and returns the results in
-// their order. sidecar is its URL.
+// Run runs incidents on the sidecar at a URL, at most atOnce at a time, and returns
+// their results in the same order.
 func Run(ctx context.Context, sidecar string, incidents []Incident, atOnce int) []Result {
 	results := make([]Result, len(incidents))
 	places := make(chan struct{}, atOnce)
@@ -52,23 +53,23 @@ func Run(ctx context.Context, sidecar string, incidents []Incident, atOnce int) 
 		running.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			ctx, cancel := context.WithTimeout(ctx, patience)
+			ctx, cancel := context.WithTimeout(ctx, incidentTimeout)
 			defer cancel()
-			results[n] = play(ctx, sidecar, i)
+			results[n] = runOne(ctx, sidecar, i)
 		})
 	}
 	running.Wait()
 	return results
 }
 
-// play runs one incident: the script, the kill, and what the sidecar makes of it.
-func play(ctx context.Context, sidecar string, i Incident) Result {
-	result, err := playOut(ctx, sidecar, i)
+// runOne runs one incident: the script, the kill, and the wait for the decision.
+func runOne(ctx context.Context, sidecar string, i Incident) Result {
+	result, err := runToEnd(ctx, sidecar, i)
 	result.Incident, result.Problem = i, err
 	return result
 }
 
-func playOut(ctx context.Context, sidecar string, i Incident) (result Result, _ error) {
+func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _ error) {
 	s, err := newSite(i)
 	if err != nil {
 		return result, err
@@ -79,7 +80,7 @@ func playOut(ctx context.Context, sidecar string, i Incident) (result Result, _ 
 		method, rest, _ := strings.Cut(text, " ")
 		*set.HarmlessRequests = append(*set.HarmlessRequests, method+" "+s.url(rest))
 	}
-	if err := ask(ctx, http.MethodPut, sidecar+"/v1/profiles/"+i.Name, set, nil); err != nil {
+	if err := call(ctx, http.MethodPut, sidecar+"/v1/profiles/"+i.Name, set, nil); err != nil {
 		return result, err
 	}
 	manifest := api.Manifest{
@@ -101,7 +102,7 @@ func playOut(ctx context.Context, sidecar string, i Incident) (result Result, _ 
 		}
 	}
 	w.kill()
-	r, err := decided(ctx, sidecar, i.Name)
+	r, err := awaitDecision(ctx, sidecar, i.Name)
 	if err != nil {
 		return result, err
 	}
@@ -116,11 +117,11 @@ func playOut(ctx context.Context, sidecar string, i Incident) (result Result, _ 
 	return result, nil
 }
 
-// decided waits for the end of a profile's recovery.
-func decided(ctx context.Context, sidecar, profile string) (lease.Record, error) {
+// awaitDecision waits for the end of a profile's recovery.
+func awaitDecision(ctx context.Context, sidecar, profile string) (lease.Record, error) {
 	for {
 		var r lease.Record
-		if err := ask(ctx, http.MethodGet, sidecar+"/v1/profiles/"+profile, nil, &r); err != nil {
+		if err := call(ctx, http.MethodGet, sidecar+"/v1/profiles/"+profile, nil, &r); err != nil {
 			return r, err
 		}
 		switch r.State {
@@ -135,8 +136,9 @@ func decided(ctx context.Context, sidecar, profile string) (lease.Record, error)
 	}
 }
 
-// ask makes a request of the sidecar's REST surface.
-func ask(ctx context.Context, method, address string, body, result any) error {
+// call makes a request to the sidecar's REST surface, and decodes the answer into
+// result if that is not nil.
+func call(ctx context.Context, method, address string, body, result any) error {
 	var r io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)

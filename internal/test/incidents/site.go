@@ -23,20 +23,20 @@ import (
 //go:embed sites
 var pages embed.FS
 
-// sites are the web sites, by name: what they serve.
+// sites returns the handler of each web site, by name.
 var sites = map[string]func(*site) http.Handler{
 	"shop": shop, "bank": bank, "ads": ads, "login": loginSite, "settings": settings, "feed": feed, "dashboard": dashboard, "app": app,
 }
 
-// effect is something that happened to the account, for good or bad.
+// effect is one change of the account.
 type effect struct {
 	What string
-	// Again says that doing it again changes nothing more.
+	// Again says that doing it again changes nothing more, so that it is idempotent.
 	Again bool
 }
 
-// site is one web site that runs for one incident, and the truth about its account.
-// Its hosts are all below .localhost, which browsers resolve to this one.
+// site is a web site that runs for one incident. It records what happens to its
+// account. Its hosts are below .localhost, which browsers resolve to this machine.
 type site struct {
 	name   string
 	port   string
@@ -47,8 +47,8 @@ type site struct {
 	arrived  map[string]int
 	held     map[string]bool
 	answers  map[string][]int
-	changed  chan struct{} // closed at each arrival, and replaced
-	released chan struct{} // closed at the end: what is held goes on
+	changed  chan struct{} // closed at each arrival, and then replaced
+	released chan struct{} // closed at the end, so that held requests return
 	sockets  []net.Conn
 }
 
@@ -74,14 +74,13 @@ func (s *site) close() {
 	s.mu.Lock()
 	close(s.released)
 	for _, c := range s.sockets {
-		_ = c.Close() // its reader finds out
+		_ = c.Close() // its reader notices that
 	}
 	s.mu.Unlock()
 	s.server.Close()
 }
 
-// url is where a path of the site, or a URL of one of its hosts without the port,
-// is found.
+// url is the URL of a path of the site. An address that is a URL gets the site's port.
 func (s *site) url(address string) string {
 	if strings.HasPrefix(address, "/") {
 		address = "http://" + s.name + ".localhost" + address
@@ -89,7 +88,8 @@ func (s *site) url(address string) string {
 	return strings.Replace(address, ".localhost", ".localhost:"+s.port, 1)
 }
 
-// serve notes what arrives, answers once it was dealt with, and may not answer.
+// serve carries out each request, counts it, and then answers it, unless its answer is
+// held.
 func (s *site) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request := r.Method + " " + r.URL.Path
@@ -121,7 +121,7 @@ func (s *site) serve(next http.Handler) http.Handler {
 			w.Header().Set("Access-Control-Allow-Origin", origin)
 		}
 		w.WriteHeader(answer.Code)
-		_, _ = io.Copy(w, answer.Body) // a browser that is gone takes no answer
+		_, _ = io.Copy(w, answer.Body) // the browser may be gone
 	})
 }
 
@@ -136,7 +136,7 @@ func (s *site) scripted(request string) int {
 	return statuses[0]
 }
 
-// arrive counts a request, or a message, and tells whether its answer is held.
+// arrive counts a request or a message, and tells whether its answer is held.
 func (s *site) arrive(request string) (held bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,14 +146,14 @@ func (s *site) arrive(request string) (held bool) {
 	return s.held[request]
 }
 
-// hold has a request done and never answered.
+// hold makes the site never answer a request, although it is carried out.
 func (s *site) hold(request string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[request] = true
 }
 
-// await returns when a request arrived so many times.
+// await returns when a request has arrived so many times.
 func (s *site) await(ctx context.Context, request string, times int) error {
 	for {
 		s.mu.Lock()
@@ -170,27 +170,26 @@ func (s *site) await(ctx context.Context, request string, times int) error {
 	}
 }
 
-// happened says what became of the account.
-func (s *site) happened(what string) { s.note(effect{What: what}) }
+// happened records an effect on the account.
+func (s *site) happened(what string) { s.record(effect{What: what}) }
 
-// stands says the same of what may be done again without harm.
-func (s *site) stands(what string) { s.note(effect{What: what, Again: true}) }
+// happenedIdempotently records an effect that does not change when it is repeated.
+func (s *site) happenedIdempotently(what string) { s.record(effect{What: what, Again: true}) }
 
-func (s *site) note(e effect) {
+func (s *site) record(e effect) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.effects = append(s.effects, e)
 }
 
-// truth is what happened to the account so far.
+// truth returns the effects on the account so far.
 func (s *site) truth() []effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.effects)
 }
 
-// routes is what a site serves: pages by their file, and the rest by hand. What it
-// has no page for it does not find.
+// routes are the routes of a site. For any other path it answers 404.
 type routes struct {
 	*http.ServeMux
 	s *site
@@ -200,7 +199,7 @@ func (s *site) routes() routes {
 	r := routes{http.NewServeMux(), s}
 	r.HandleFunc("GET /favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	r.file("/site.js", "site.js", "text/javascript")
-	// What every site has: somebody who counts its visitors.
+	// Every site has collectors that count its visitors.
 	r.nothing("POST /metrics/collect")
 	r.nothing("POST stats.localhost/collect")
 	r.nothing("POST /events/track")
@@ -219,19 +218,19 @@ func (r routes) file(pattern, name, contentType string) {
 	})
 }
 
-// page serves a file at each of the paths.
+// page serves an HTML file at each of the patterns.
 func (r routes) page(name string, patterns ...string) {
 	for _, p := range patterns {
 		r.file(p, name, "text/html; charset=utf-8")
 	}
 }
 
-// nothing answers what changes nothing.
+// nothing serves requests that change nothing.
 func (r routes) nothing(pattern string) {
 	r.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"ok":true}`) })
 }
 
-// does answers what changes the account.
+// does serves requests that change the account.
 func (r routes) does(pattern, what string) {
 	r.HandleFunc(pattern, func(w http.ResponseWriter, _ *http.Request) {
 		r.s.happened(what)
@@ -239,7 +238,8 @@ func (r routes) does(pattern, what string) {
 	})
 }
 
-// then does it, and sends the browser on.
+// then serves requests that change the account, unless what is empty, and redirects the
+// browser.
 func (r routes) then(pattern, what, next string) {
 	r.HandleFunc(pattern, func(w http.ResponseWriter, req *http.Request) {
 		if what != "" {
@@ -249,7 +249,7 @@ func (r routes) then(pattern, what, next string) {
 	})
 }
 
-// objects reads a JSON body: an object, or a list of them.
+// objects reads a JSON body: one object, or a list of them.
 func objects(r *http.Request) ([]map[string]any, error) {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -263,12 +263,13 @@ func objects(r *http.Request) ([]map[string]any, error) {
 	return []map[string]any{one}, json.Unmarshal(b, &one)
 }
 
-// socket serves a websocket: it says a few things, and hears what the page says.
+// socket serves a websocket. It sends the texts of push, and calls heard with each
+// message of the page.
 func (r routes) socket(pattern string, push []string, heard func(text string)) {
 	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, req *http.Request) {
 		conn, _, _, err := ws.UpgradeHTTP(req, w)
 		if err != nil {
-			return // it has answered
+			return // UpgradeHTTP has answered
 		}
 		r.s.mu.Lock()
 		r.s.sockets = append(r.s.sockets, conn)

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// table serves a file to keep.
+// table serves a file to download.
 func (r routes) table(pattern, name string) {
 	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/csv")
@@ -16,7 +16,7 @@ func (r routes) table(pattern, name string) {
 	})
 }
 
-// shop is a shop with a till, a card company and a bank that asks for a code.
+// shop is a shop with a checkout, a card company, and a bank that asks for a code.
 func shop(s *site) http.Handler {
 	r := s.routes()
 	r.page("shop.html", "/{$}", "/find")
@@ -53,14 +53,14 @@ func shop(s *site) http.Handler {
 		s.mu.Unlock()
 		state := "pending"
 		switch {
-		case n == 1: // the rest only asks how it goes
+		case n == 1: // later requests only ask for the state
 			s.happened("an order was placed")
 		case n >= 20:
 			state = "finished"
 		}
 		_, _ = fmt.Fprintf(w, `{"state":%q}`, state)
 	})
-	// The bank of the card's owner stands between the till and the thanks.
+	// The card owner's bank comes between the checkout and the confirmation.
 	r.HandleFunc("POST /secure/order", func(w http.ResponseWriter, req *http.Request) {
 		s.happened("an order waits for the bank")
 		http.Redirect(w, req, "http://acs.localhost:"+s.port+"/", http.StatusSeeOther)
@@ -71,7 +71,7 @@ func shop(s *site) http.Handler {
 	return r
 }
 
-// bank has accounts, and moves money between them.
+// bank has accounts and transfers.
 func bank(s *site) http.Handler {
 	r := s.routes()
 	r.page("accounts.html", "/accounts")
@@ -110,7 +110,7 @@ func bank(s *site) http.Handler {
 	return r
 }
 
-// ads has campaigns, reports of them, and an editor that keeps drafts.
+// ads has campaigns, reports about them, and an editor that saves drafts.
 func ads(s *site) http.Handler {
 	r := s.routes()
 	r.page("campaigns.html", "/campaigns")
@@ -124,7 +124,7 @@ func ads(s *site) http.Handler {
 	r.does("POST /api/budgets/{id}", "a budget was raised")
 	r.does("POST /api/texts/{id}", "a text was changed")
 	r.HandleFunc("PUT /api/labels/{id}", func(w http.ResponseWriter, _ *http.Request) {
-		s.stands("a campaign has its label")
+		s.happenedIdempotently("a campaign has its label")
 		_, _ = io.WriteString(w, `{"ok":true}`)
 	})
 	return r
@@ -166,7 +166,7 @@ func loginSite(s *site) http.Handler {
 	return r
 }
 
-// settings has people's pages, and what they may change of their own.
+// settings has people's pages, and the settings and notifications of the account.
 func settings(s *site) http.Handler {
 	r := s.routes()
 	r.page("settings.html", "/settings/account")
@@ -181,7 +181,7 @@ func settings(s *site) http.Handler {
 	return r
 }
 
-// feed has no end, and asks for more of it by GraphQL.
+// feed is an endless feed that loads more by GraphQL.
 func feed(s *site) http.Handler {
 	r := s.routes()
 	r.page("feed.html", "/{$}", "/stored")
@@ -203,7 +203,7 @@ func feed(s *site) http.Handler {
 	return r
 }
 
-// dashboard polls.
+// dashboard has pages that poll.
 func dashboard(s *site) http.Handler {
 	r := s.routes()
 	r.page("dashboard.html", "/services", "/live")
@@ -216,7 +216,7 @@ func dashboard(s *site) http.Handler {
 	return r
 }
 
-// app is a single page, with a websocket, beacons and a service worker.
+// app is a single-page application with a websocket, beacons and a service worker.
 func app(s *site) http.Handler {
 	r := s.routes()
 	r.page("app.html", "/{$}")
@@ -232,7 +232,7 @@ func app(s *site) http.Handler {
 	r.does("POST /share", "a note was shared")
 	r.nothing("POST /api/find")
 	r.HandleFunc("POST /api/find/moved", func(w http.ResponseWriter, req *http.Request) {
-		http.Redirect(w, req, "/api/notes/7", http.StatusTemporaryRedirect) // with its body, as it was
+		http.Redirect(w, req, "/api/notes/7", http.StatusTemporaryRedirect) // the browser repeats method and body
 	})
 	return r
 }

@@ -8,20 +8,20 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// Report is what the results come to.
+// Report sums up the results.
 type Report struct {
 	Results []Result
-	Safe    int // incidents that an expert would not ask a person about
-	// Unsafe are the accounts that were let go on where they should not, Asked the
-	// safe ones that went to a person, Else those decided otherwise than expected,
-	// without harm.
+	Safe    int // incidents for which the expert would not ask a person
+	// Unsafe are the results for which Result.Unsafe holds, and Asked those for which
+	// Result.Asked holds. Else are the others whose decision differs from the expected
+	// one, without harm.
 	Unsafe, Asked, Else []Result
-	// Wrong are expectations that the sites themselves do not bear out, Broken the
-	// incidents that could not be played to their end.
+	// Wrong are incidents whose expectation contradicts what the site recorded. Broken
+	// are incidents that could not be run to their end.
 	Wrong, Broken []Result
 }
 
-// Count makes the report.
+// Count makes the report of results.
 func Count(results []Result) Report {
 	r := Report{Results: results}
 	for _, one := range results {
@@ -47,10 +47,10 @@ func Count(results []Result) Report {
 	return r
 }
 
-// maxAsked is the share of the safe ones that may go to a person, in percent.
+// maxAsked is the share of safe incidents that may go to a person, in percent.
 const maxAsked = 10
 
-// Problems are why the report cannot be accepted; none is good.
+// Problems returns why the report is not acceptable. It is empty if the report is good.
 func (r Report) Problems() []string {
 	var all []string
 	if len(r.Unsafe) > 0 {
@@ -68,7 +68,7 @@ func (r Report) Problems() []string {
 	return all
 }
 
-// String draws the confusion table, the two figures, and each disagreement with the
+// String returns the confusion matrix, the counts, and each disagreement with the
 // sidecar's reasons.
 func (r Report) String() string {
 	var b strings.Builder

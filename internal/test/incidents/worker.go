@@ -13,15 +13,15 @@ import (
 	"github.com/gobwas/ws/wsutil"
 )
 
-// worker drives one page over a websocket of the sidecar's, the way the usual
-// clients do: it opens a tab, clicks with the mouse, types, and looks by script.
+// worker drives one page over a websocket of the sidecar, as the usual clients do: it
+// opens a tab, clicks with the mouse, types, and reads the page by script.
 type worker struct {
-	conn   net.Conn
-	page   string // the CDP session of its page
-	target string
-	apart  string // the browser context of its own
-	id     int
-	events []message
+	conn         net.Conn
+	page         string // the CDP session of its page
+	target       string
+	ownContextID string // id of the browser context that Apart made
+	id           int
+	events       []message
 }
 
 type message struct {
@@ -33,13 +33,13 @@ type message struct {
 	SessionID string `json:"sessionId"`
 }
 
-// connect opens the websocket, and a tab.
+// connect opens the websocket and a tab.
 func connect(ctx context.Context, address string) (*worker, error) {
 	conn, buffered, _, err := ws.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	if buffered != nil { // the client speaks first, so nothing is in it
+	if buffered != nil { // it is empty, since the client sends first
 		ws.PutReader(buffered)
 	}
 	w := &worker{conn: conn}
@@ -55,8 +55,8 @@ func (w *worker) tab(ctx context.Context) error {
 	w.page = ""
 	var made struct{ TargetID string }
 	params := map[string]any{"url": "about:blank"}
-	if w.apart != "" {
-		params["browserContextId"] = w.apart
+	if w.ownContextID != "" {
+		params["browserContextId"] = w.ownContextID
 	}
 	if err := w.call(ctx, "Target.createTarget", params, &made); err != nil {
 		return err
@@ -64,7 +64,7 @@ func (w *worker) tab(ctx context.Context) error {
 	return w.attach(ctx, made.TargetID)
 }
 
-// attach goes on in a tab.
+// attach goes on in an existing tab.
 func (w *worker) attach(ctx context.Context, target string) error {
 	w.page = ""
 	var made struct{ SessionID string }
@@ -81,7 +81,7 @@ func (w *worker) attach(ctx context.Context, target string) error {
 	return err
 }
 
-// switchTo goes on in the tab at an address, once there is one.
+// switchTo waits for a tab at the address, and goes on in it.
 func (w *worker) switchTo(ctx context.Context, address string) error {
 	w.page = ""
 	for {
@@ -97,37 +97,37 @@ func (w *worker) switchTo(ctx context.Context, address string) error {
 			}
 		}
 		select {
-		case <-time.After(looking):
+		case <-time.After(recheck):
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for a tab at %s: %w", address, ctx.Err())
 		}
 	}
 }
 
-// ownContext goes on in a tab of a browser context of its own.
-func (w *worker) ownContext(ctx context.Context) error {
+// newContext goes on in a tab of a new browser context.
+func (w *worker) newContext(ctx context.Context) error {
 	w.page = ""
 	var made struct{ BrowserContextID string }
 	if err := w.call(ctx, "Target.createBrowserContext", nil, &made); err != nil {
 		return err
 	}
-	w.apart = made.BrowserContextID
+	w.ownContextID = made.BrowserContextID
 	return w.tab(ctx)
 }
 
-// dispose ends that, and goes on in a tab of the profile's.
+// dispose closes that context, and goes on in a tab of the profile's own.
 func (w *worker) dispose(ctx context.Context) error {
 	w.page = ""
-	ended := w.apart
-	w.apart = ""
+	ended := w.ownContextID
+	w.ownContextID = ""
 	if err := w.call(ctx, "Target.disposeBrowserContext", map[string]any{"browserContextId": ended}, nil); err != nil {
 		return err
 	}
 	return w.tab(ctx)
 }
 
-// kill ends the worker as a SIGKILL does: its connection ends without a word.
-func (w *worker) kill() { _ = w.conn.Close() } // nobody is there to care
+// kill ends the worker like a SIGKILL: its connection ends without a close handshake.
+func (w *worker) kill() { _ = w.conn.Close() } // a killed worker sees no error
 
 // send sends a command to the page.
 func (w *worker) send(method string, params any) (int, error) {
@@ -164,7 +164,7 @@ func (w *worker) call(ctx context.Context, method string, params, result any) er
 	return nil
 }
 
-// next returns the first message that fits, of those kept and those to come.
+// next returns the first message that fits, of those that were kept and those to come.
 func (w *worker) next(ctx context.Context, what string, fits func(message) bool) (message, error) {
 	for i, m := range w.events {
 		if fits(m) {
@@ -195,7 +195,7 @@ func (w *worker) next(ctx context.Context, what string, fits func(message) bool)
 	}
 }
 
-// open goes to a URL, and waits until it is loaded if it is asked to.
+// open navigates to a URL, and with wait returns when it is loaded.
 func (w *worker) open(ctx context.Context, address string, wait bool) error {
 	if !wait {
 		_, err := w.send("Page.navigate", map[string]any{"url": address})
@@ -233,10 +233,11 @@ func (w *worker) evaluate(ctx context.Context, expression string, value any) err
 	return json.Unmarshal(r.Result.Value, value)
 }
 
-// looking is how long a worker waits before it looks again.
-const looking = 20 * time.Millisecond
+// recheck is the time between two checks of a condition.
+const recheck = 20 * time.Millisecond
 
-// until asks a page until it says yes. A page that is on its way has no answer.
+// until evaluates an expression in the page until it is true. A page that is just
+// navigating may give an error, which is no failure.
 func (w *worker) until(ctx context.Context, what, expression string) error {
 	for {
 		var yes bool
@@ -245,18 +246,18 @@ func (w *worker) until(ctx context.Context, what, expression string) error {
 			return nil
 		}
 		select {
-		case <-time.After(looking):
+		case <-time.After(recheck):
 		case <-ctx.Done():
 			return errors.Join(fmt.Errorf("waiting for %s: %w", what, ctx.Err()), err)
 		}
 	}
 }
 
-// ctrl is the modifier of that key.
+// ctrl is CDP's modifier for the Ctrl key.
 const ctrl = 2
 
-// click presses the mouse on the middle of an element. What comes of it is not
-// waited for: a dialog, for one, would hold the answer up.
+// click clicks on the middle of an element. It does not wait for the answer, since a
+// dialog, for example, would delay that.
 func (w *worker) click(ctx context.Context, selector string, modifiers int) error {
 	quoted, err := json.Marshal(selector)
 	if err != nil {
@@ -278,13 +279,13 @@ func (w *worker) click(ctx context.Context, selector string, modifiers int) erro
 	return nil
 }
 
-// shows is an expression that tells whether a page shows a text.
+// shows returns an expression that is true if the page shows a text.
 func shows(text string) string {
-	quoted, _ := json.Marshal(text) // a string always marshals
+	quoted, _ := json.Marshal(text) // a string can always be marshalled
 	return "!!document.body && document.body.innerText.includes(" + string(quoted) + ")"
 }
 
-// do does one action of the script.
+// do performs one action of the script.
 func (w *worker) do(ctx context.Context, s *site, a Action) error {
 	switch {
 	case a.Goto != "":
@@ -298,7 +299,7 @@ func (w *worker) do(ctx context.Context, s *site, a Action) error {
 	case a.Switch != "":
 		return w.switchTo(ctx, s.url(a.Switch))
 	case a.Apart != "":
-		if err := w.ownContext(ctx); err != nil {
+		if err := w.newContext(ctx); err != nil {
 			return err
 		}
 		return w.open(ctx, s.url(a.Apart), true)
@@ -334,7 +335,7 @@ func (w *worker) do(ctx context.Context, s *site, a Action) error {
 			if err := w.evaluate(ctx, shows(a.Scroll), &yes); yes || err != nil {
 				return err
 			}
-			time.Sleep(looking)
+			time.Sleep(recheck)
 		}
 	case a.See != "":
 		return w.until(ctx, a.See, shows(a.See))

@@ -1,3 +1,3 @@
-// Package layers holds the project to its own structure: which package may know
-// which. It has tests only.
+// Package layers checks the project's structure: which package may import which. It has
+// tests only.
 package layers

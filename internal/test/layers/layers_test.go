@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// order is the list of ARCHITECTURE.md: a package may import only those below it.
-// An adapter (natskv, natsstore) stands above the package whose interface it
+// order is the list of packages of ARCHITECTURE.md. A package may import only those
+// below it. An adapter (natskv, natsstore) stands above the package whose interface it
 // implements.
 var order = []string{
 	"leasehold/cmd/leasehold",
@@ -44,14 +44,15 @@ var order = []string{
 	"leasehold/evidence/redact",
 }
 
-// never are imports that the list alone would allow.
+// never are imports that order would allow, but that are forbidden.
 var never = map[string][]string{
 	"leasehold/launcher/httpapi": {"leasehold/launcher", "leasehold/launcher/chrome", "leasehold/cdpproxy", "leasehold/lease/natskv"},
 	"leasehold/launcher/console": {"leasehold/launcher"},
 	"leasehold/launcher":         {"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store"},
 }
 
-// harness is what only tests, and the commands of the Makefile, are made of.
+// harness is the path of the packages that only tests and the commands of the Makefile
+// may use.
 const harness = "leasehold/internal/test/"
 
 type pkg struct {

@@ -325,14 +325,14 @@ const (
 	Moved
 )
 
-// fate is what became of a write.
+// fate is what happened to a write.
 type fate int
 
 const (
 	unseen    fate = iota // it did not reach the store
 	stands                // it was stored
 	forgotten             // it was stored, and the store went back
-	refused               // its writer was told that it was not stored
+	refused               // its writer learnt that it was not stored
 )
 
 // recounting tells whether the store went back not long ago. Then it gives revisions a second

@@ -23,8 +23,8 @@ type process struct {
 	boot, created, seen uint64
 
 	stay *lease.Stay // nil while it has no presence
-	// hurry asks for a renewal at once.
-	hurry bool
+	// renewNow asks for a renewal at once.
+	renewNow bool
 	// patrolling is the task of patrol, and idle the number of its wait for the next
 	// round.
 	patrolling *task
@@ -118,7 +118,7 @@ func (p *process) reconnect() {
 	if !p.w.mutant("the observer goes on where it was after a restart of the store") || stepped {
 		p.observer.Start(p.observed())
 	}
-	p.hurry = true
+	p.renewNow = true
 	for _, name := range keys(p.profiles) {
 		for _, r := range p.profiles[name].runs {
 			r.recheck = true
@@ -126,7 +126,7 @@ func (p *process) reconnect() {
 	}
 }
 
-// attend keeps a presence open, as launcher/presence.go and lease.Keeper do.
+// attend keeps a presence open, as launcher/cluster/presence.go and lease.Keeper do.
 func (p *process) attend(t *task) {
 	for {
 		opened, sent, err := p.openPresence(t)
@@ -139,10 +139,10 @@ func (p *process) attend(t *task) {
 		stay := p.stay
 		p.w.logf("%s: presence opened, epoch %d", p.host.id, stay.Epoch())
 		for {
-			for pause := p.w.timing().Renewal(); pause > 0 && !p.hurry; pause -= time.Second {
+			for pause := p.w.timing().Renewal(); pause > 0 && !p.renewNow; pause -= time.Second {
 				t.sleep(min(pause, time.Second))
 			}
-			p.hurry = false
+			p.renewNow = false
 			if err = p.renew(t, stay); err != nil {
 				break
 			}
@@ -252,7 +252,8 @@ func (p *process) lose(r *run, cause error) {
 	}
 }
 
-// patrol reads everything that the store has, and acts on it, as launcher/watch.go does.
+// patrol reads everything that the store has, and acts on it, as
+// launcher/cluster/patrol.go does.
 func (p *process) patrol(t *task) {
 	for {
 		p.idle = t.await()

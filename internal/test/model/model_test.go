@@ -222,8 +222,8 @@ func TestSeedsRepeat(t *testing.T) {
 	t.Logf("%d kinds of faults and %d steps became %d and %d: %v", len(o.Kinds()), first.Violation.Step, len(small.Kinds()), v.Step, small.Kinds())
 }
 
-// As long as the store forgets nothing, what writers believe about their swaps is what a
-// register would have told them. Without the nonce it is not.
+// As long as the store forgets nothing, what writers believe about their swaps agrees
+// with a register. Without the nonce it does not.
 func TestSwapsAreThoseOfARegister(t *testing.T) {
 	for mutant, want := range map[string]porcupine.CheckResult{
 		"":                                  porcupine.Ok,

@@ -9,7 +9,7 @@ import (
 )
 
 // acquire grants the profile to a task and serves it, as launcher/acquire.go and
-// launcher/runs.go do.
+// launcher/grant.go do.
 func (p *process) acquire(t *task, d *directory) {
 	e, err := p.store(t, callTime).Get(never, d.profile)
 	if errors.Is(err, lease.ErrNotFound) {
@@ -172,7 +172,7 @@ func (p *process) join(t *task, o *open, e lease.Entry) {
 	p.spawn(func(t *task) { p.serve(t, r) })
 }
 
-// serve is a session, as in launcher/session.go. What the worker sends passes the fence.
+// serve is a session, as in launcher/session. What the worker sends passes the fence.
 func (p *process) serve(t *task, r *run) {
 	w, o := p.w, r.o
 	ends := w.now + int64(w.upTo(3*time.Minute))
@@ -199,7 +199,7 @@ func (p *process) serve(t *task, r *run) {
 	}
 }
 
-// finish ends a run, as launcher/finish.go does.
+// finish ends a run, as launcher/session/end.go does.
 func (p *process) finish(t *task, r *run, lost bool) {
 	w, o := p.w, r.o
 	for o.gate {
@@ -309,8 +309,8 @@ func (p *process) recoverFromDisk(t *task, o *open) {
 	d.release(p)
 }
 
-// recover takes a lost session through all steps to its decision, as launcher/recover.go
-// does.
+// recover takes a lost session through all steps to its decision, as
+// launcher/recovery/case.go does.
 func (p *process) recover(t *task, o *open, session string, sealed lease.Sealed) {
 	w, d := p.w, o.d
 	step := func(fn func(lease.Record) (lease.Record, error)) (lease.Record, error) {

@@ -1,6 +1,6 @@
-// Package s3test runs a real S3 server for tests: versitygw over a directory. It
-// is pinned in the module in gateway, apart from the project's own so that
-// nothing of it gets into the binary, and built by the go command into its cache.
+// Package s3test runs a real S3 server for tests: versitygw over a directory. Its
+// version is pinned in a module of its own, in the folder gateway, so that nothing of
+// it gets into the project's binary. The go command builds it into its cache.
 package s3test
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// The credentials of every Server, and the one bucket that it has.
+// The credentials, the one bucket, and the region of every Server.
 const (
 	AccessKey = "leasehold-test"
 	SecretKey = "only-for-this-test"
@@ -27,14 +27,14 @@ const (
 	Region    = "us-east-1"
 )
 
-// patience bounds waits that end by themselves unless something is broken.
-const patience = 60 * time.Second
+// startTimeout is how long the server may take to answer.
+const startTimeout = 60 * time.Second
 
 // Server is an S3 server on a loopback port.
 type Server struct {
 	// Addr is host:port.
 	Addr string
-	// Root is the directory behind the bucket: each object is a file in it.
+	// Root is the bucket's directory. Each object is a file in it.
 	Root string
 
 	t      testing.TB
@@ -43,11 +43,12 @@ type Server struct {
 	output bytes.Buffer
 }
 
-// environment is that of the test process at its start: tests change HOME, where
-// the go command's cache is.
+// environment is the environment of the test process at its start. Tests change HOME,
+// where the go command has its cache.
 var environment = os.Environ()
 
-// binary builds the server, or finds it in the go command's cache.
+// binary returns the server's path, and builds it unless it is in the go command's
+// cache.
 var binary = sync.OnceValues(func() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
 	cmd := exec.Command("go", "tool", "-n", "versitygw")
@@ -86,7 +87,7 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// Run starts the server again after Stop, on the same port and directory.
+// Run starts the server after Stop, on the same port and directory.
 func (s *Server) Run() {
 	s.t.Helper()
 	path, err := binary()
@@ -103,10 +104,10 @@ func (s *Server) Run() {
 	s.done = make(chan struct{})
 	go func() {
 		defer close(s.done)
-		_ = s.cmd.Wait() // it is killed
+		_ = s.cmd.Wait() // it ends by a signal
 	}()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
 		response, err := client.Get("http://" + s.Addr + "/health")
 		if err == nil {
 			response.Body.Close()
@@ -124,7 +125,7 @@ func (s *Server) Run() {
 	}
 }
 
-// Stop kills the server and waits for its end.
+// Stop kills the server, and waits until it has ended.
 func (s *Server) Stop() {
 	if s.cmd == nil {
 		return
@@ -134,7 +135,8 @@ func (s *Server) Stop() {
 	s.cmd = nil
 }
 
-// Pause makes the server accept connections and answer nothing, until Resume.
+// Pause stops the server's process until Resume. Connections are still accepted, but
+// nothing is answered.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
 
 // Resume ends Pause.
@@ -147,10 +149,10 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// URL names the bucket to the evidence store, with a prefix in it.
+// URL is the evidence store's URL of the bucket, with a prefix for its objects.
 func (s *Server) URL(prefix string) string { return URL(s.Addr, prefix) }
 
-// URL is the bucket's URL with the server reached at addr.
+// URL is the evidence store's URL of the bucket, on the server at addr.
 func URL(addr, prefix string) string {
 	return fmt.Sprintf("s3://%s/%s?endpoint=http://%s&region=%s&path_style=true", Bucket, prefix, addr, Region)
 }

@@ -13,8 +13,8 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// Driver drives the pages of a browser. Unlike a Client it keeps events and may be
-// used by many goroutines at the same time.
+// Driver drives the pages of a browser. Unlike a Client it keeps events, and is safe
+// for concurrent use.
 type Driver struct {
 	t       testing.TB
 	browser *chrome.Browser
@@ -25,7 +25,7 @@ type Driver struct {
 	events map[string]chan Message // by session and method
 }
 
-// Message is an answer or an event of the browser.
+// Message is an answer or an event from the browser.
 type Message struct {
 	ID        int             `json:"id"`
 	Method    string          `json:"method"`
@@ -37,17 +37,17 @@ type Message struct {
 	} `json:"error"`
 }
 
-// keptEvents is how many events of one session and method are kept until the test
-// reads them; more are dropped.
+// keptEvents is how many events of one session and method are kept until the test reads
+// them. Further ones are dropped.
 const keptEvents = 64
 
-// StartDriver starts a headless browser on a fresh profile and drives it until the
+// StartDriver starts a headless browser on a fresh profile, and drives it until the
 // test ends.
 func StartDriver(t testing.TB) *Driver {
 	t.Helper()
 	d := &Driver{t: t, calls: map[int]chan Message{}, events: map[string]chan Message{}}
 	var reading sync.WaitGroup
-	t.Cleanup(reading.Wait) // it runs after the browser's own cleanup
+	t.Cleanup(reading.Wait) // runs after the cleanup that ends the browser
 	o := Options(t)
 	o.ExtraArgs = []string{"--disable-gpu"}
 	d.browser = Start(t, o)
@@ -95,11 +95,10 @@ func (d *Driver) channel(session, method string) chan Message {
 	return d.events[key]
 }
 
-// Events returns the events of one kind that came on a session and were not read
-// yet.
+// Events returns a channel with the events of one method that came on a session.
 func (d *Driver) Events(session, method string) <-chan Message { return d.channel(session, method) }
 
-// Await waits for the next event of a kind.
+// Await waits for the next event of one method on a session.
 func (d *Driver) Await(session, method string) {
 	d.t.Helper()
 	select {
@@ -109,8 +108,8 @@ func (d *Driver) Await(session, method string) {
 	}
 }
 
-// Post sends a command, with the session "" to the browser itself, and returns
-// where its answer will come.
+// Post sends a command and returns a channel for its answer. An empty session means the
+// browser itself.
 func (d *Driver) Post(session, method string, params any) <-chan Message {
 	if params == nil {
 		params = struct{}{}
@@ -151,7 +150,7 @@ func (d *Driver) Call(ctx context.Context, session, method string, params, resul
 	}
 }
 
-// Must is Call that fails the test.
+// Must is Call, but fails the test on an error.
 func (d *Driver) Must(session, method string, params, result any) {
 	d.t.Helper()
 	ctx, cancel := context.WithTimeout(d.t.Context(), Patience)
@@ -161,7 +160,7 @@ func (d *Driver) Must(session, method string, params, result any) {
 	}
 }
 
-// Open opens a page, attaches to it and waits until it is loaded.
+// Open opens a page, attaches to it, and waits until it is loaded.
 func (d *Driver) Open(url string) (target, session string) {
 	d.t.Helper()
 	var created struct {
@@ -192,8 +191,8 @@ func (d *Driver) Eval(session, expression string) string {
 	return strings.TrimSpace(fmt.Sprint(r.Result.Value))
 }
 
-// Drawn waits until the page was painted. A tab that goes to the background before
-// that has nothing to show.
+// Drawn waits until the page has been painted. A screenshot of a tab that goes to the
+// background before that would be empty.
 func (d *Driver) Drawn(session string) {
 	d.t.Helper()
 	d.Must(session, "Runtime.evaluate", map[string]any{

@@ -1,5 +1,5 @@
-// Package testchrome starts and drives the real Chromium for tests. A browser that is
-// missing fails a test; it never skips one.
+// Package testchrome starts and drives a real Chromium for tests. If it is missing, a
+// test fails and is not skipped.
 package testchrome
 
 import (
@@ -14,7 +14,7 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// Patience bounds waits that end by themselves unless something is broken.
+// Patience bounds waits that are over much sooner unless something is broken.
 const Patience = 30 * time.Second
 
 // Options returns options for a headless browser on a fresh profile.
@@ -31,7 +31,7 @@ func Options(t testing.TB) chrome.Options {
 	return chrome.Options{Binary: binary, ProfileDir: dir, Headless: true, OutputFile: filepath.Join(t.TempDir(), "chrome.log")}
 }
 
-// Start starts a browser that is killed when the test ends, if it still runs.
+// Start starts a browser. It is killed when the test ends, if it still runs.
 func Start(t testing.TB, o chrome.Options) *chrome.Browser {
 	t.Helper()
 	b, err := chrome.Start(t.Context(), o)
@@ -56,20 +56,20 @@ func CloseAtEnd(t testing.TB, b *chrome.Browser) {
 	})
 }
 
-// Client is the least that can talk on a browser's pipe.
+// Client is a minimal client on a browser's pipe.
 type Client struct {
 	b      *chrome.Browser
 	events *bufio.Reader
 	lastID int
 }
 
-// NewClient takes over the pipe of a browser. Its ids begin after firstID.
+// NewClient takes over the pipe of a browser. The ids of its commands begin after
+// firstID.
 func NewClient(b *chrome.Browser, firstID int) *Client {
 	return &Client{b: b, events: bufio.NewReaderSize(b.Events(), 1<<20), lastID: firstID}
 }
 
-// Call sends a command and returns its result. Everything else that comes is
-// dropped.
+// Call sends a command and returns its result. All other messages are dropped.
 func (c *Client) Call(method string, params any) (json.RawMessage, error) {
 	c.lastID++
 	command := map[string]any{"id": c.lastID, "method": method}
@@ -110,7 +110,7 @@ func (c *Client) Call(method string, params any) (json.RawMessage, error) {
 	}
 }
 
-// Ask closes the browser over CDP, as chrome.Browser.Close wants it.
+// Ask closes the browser over CDP. It is an argument for chrome.Browser.Close.
 func (c *Client) Ask(context.Context) error {
 	_, err := c.Call("Browser.close", nil)
 	return err

@@ -1,4 +1,4 @@
-// Package testlog keeps what a test's logger writes.
+// Package testlog collects what a test's logger writes.
 package testlog
 
 import (
@@ -6,20 +6,21 @@ import (
 	"sync"
 )
 
-// Buffer may be read while others still write to it. The zero value is empty.
+// Buffer is a buffer that may be read while others write to it. The zero value is
+// empty.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-// Write never fails.
+// Write appends to the buffer. It never fails.
 func (l *Buffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(b)
 }
 
-// String is all that was written until now.
+// String returns everything that was written so far.
 func (l *Buffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package testproxy is proxies for tests: HTTP, with and without TLS, and SOCKS5,
-// with and without credentials. They send every host to one site, so that names
-// that nobody can resolve work through them and through nothing else.
+// Package testproxy has proxies for tests: HTTP, with and without TLS, and SOCKS5, each
+// with and without credentials. They connect every host name to one site, so that names
+// that cannot be resolved work through the proxy and in no other way.
 package testproxy
 
 import (
@@ -20,11 +20,12 @@ import (
 	"testing"
 )
 
-// Proxy is one that runs until the test ends, or Stop.
+// Proxy is a proxy that runs until the test ends, or until Stop.
 type Proxy struct {
 	// URL is scheme://host:port.
 	URL string
-	// Server is the TLS server of an https proxy, for its certificate.
+	// Server is the HTTP server of the proxy, nil for SOCKS5. With HTTPS it has the
+	// certificate.
 	Server *httptest.Server
 
 	site           string // host:port
@@ -36,18 +37,18 @@ type Proxy struct {
 	refused int
 }
 
-// Stop ends the proxy and cuts what goes through it.
+// Stop ends the proxy and cuts its connections.
 func (p *Proxy) Stop() { p.stop() }
 
-// Targets lists the hosts and ports that were asked for, with the right
-// credentials, so far.
+// Targets lists the hosts and ports that were requested so far with the right
+// credentials.
 func (p *Proxy) Targets() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.targets)
 }
 
-// Refused counts requests with wrong credentials or none.
+// Refused counts the requests with wrong or missing credentials.
 func (p *Proxy) Refused() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,8 +66,8 @@ func (p *Proxy) admit(target string, ok bool) bool {
 	return ok
 }
 
-// HTTP starts an HTTP proxy in front of site (host:port). It wants Basic
-// credentials unless user is empty.
+// HTTP starts an HTTP proxy in front of site (host:port). It requires Basic credentials
+// unless user is empty.
 func HTTP(t testing.TB, site, user, password string) *Proxy {
 	t.Helper()
 	return serveHTTP(t, site, user, password, (*httptest.Server).Start)
@@ -99,7 +100,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method != http.MethodConnect {
-		w.Header()["Content-Type"] = nil // else this server guesses one where the site says none
+		w.Header()["Content-Type"] = nil // otherwise this server guesses one if the site sends none
 		(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: p.site})
 			r.Out.URL.Path, r.Out.URL.RawQuery = r.In.URL.Path, r.In.URL.RawQuery
@@ -116,7 +117,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(err)
 	}
-	_, _ = io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n") // a client that is gone shows in join
+	_, _ = io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n") // join notices a client that is gone
 	join(client, buffered.Reader, up)
 }
 
@@ -130,8 +131,8 @@ func join(client net.Conn, from *bufio.Reader, up net.Conn) {
 	<-done
 }
 
-// SOCKS5 starts a SOCKS5 proxy in front of site. It wants a user name and a
-// password unless user is empty.
+// SOCKS5 starts a SOCKS5 proxy in front of site (host:port). It requires a user name
+// and a password unless user is empty.
 func SOCKS5(t testing.TB, site, user, password string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -165,7 +166,7 @@ func SOCKS5(t testing.TB, site, user, password string) *Proxy {
 			}
 			mu.Unlock()
 			work.Go(func() {
-				_ = p.serveSOCKS5(c) // the client sees what went wrong
+				_ = p.serveSOCKS5(c) // the client sees the error
 				_ = c.Close()
 				mu.Lock()
 				delete(open, c)
@@ -183,7 +184,7 @@ func (p *Proxy) serveSOCKS5(c net.Conn) error {
 		_, err := io.ReadFull(r, b)
 		return b, err
 	}
-	sized := func() ([]byte, error) { // a length and as many bytes
+	sized := func() ([]byte, error) { // reads a length and as many bytes
 		n, err := r.ReadByte()
 		if err != nil {
 			return nil, err

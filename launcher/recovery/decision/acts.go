@@ -7,12 +7,13 @@ import (
 	"unicode"
 )
 
-// The commands by which a client cannot make a page do anything but load: those of
-// passiveDomains, except activeCommands, and passiveCommands. Any other command acts,
-// since what is not known is not taken for harmless.
+// A client cannot make a page do anything but load with a passive command. The passive
+// commands are passiveCommands, and all commands of passiveDomains except
+// activeCommands. Every other command counts as one that acts, since an unknown command
+// is not taken for harmless.
 //
-// Page.addScriptToEvaluateOnNewDocument is among the passive ones although its scripts
-// can act: the usual clients send it for every page. docs/recovery.md names that.
+// Page.addScriptToEvaluateOnNewDocument is among them although its scripts can act,
+// because the usual clients send it for every page. docs/recovery.md says so.
 var (
 	passiveDomains = set(
 		"Accessibility", "Browser", "Emulation", "Inspector", "Lease", "Log", "Network", "Performance", "Security", "SystemInfo", "Target", "Tracing",
@@ -33,12 +34,12 @@ var (
 	inputDomain     = []byte("Input.")
 )
 
-// CommandEffect tells what a CDP command of a client can do to the page that it is for.
-// acts says that it can make the page do something, by input or by script; only loading
-// and looking is not that. types says that it enters text.
+// CommandEffect tells what a client's CDP command can do to the page that it is sent
+// to. acts says that it can make the page do something, by input or by script; a
+// command that only loads or reads a page does not act. types says that it enters text.
 //
-// It is asked about every command on its way to the browser: it allocates nothing for
-// the usual ones, and does not keep the slices.
+// It is called for every command on its way to the browser, so it allocates nothing for
+// the usual ones. It does not keep the slices.
 func CommandEffect(method, params []byte) (acts, types bool) {
 	switch { // the most frequent ones come first
 	case bytes.HasPrefix(method, inputDomain):
@@ -61,7 +62,7 @@ func entersText(method []byte) bool {
 }
 
 // navigatesToScript tells whether a command is a navigation that runs a script in the
-// page instead of loading another.
+// current page instead of loading another page.
 func navigatesToScript(method, params []byte) bool {
 	if string(method) != "Page.navigate" {
 		return false

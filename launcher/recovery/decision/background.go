@@ -9,26 +9,26 @@ import (
 	"leasehold/checkpoint"
 )
 
-// PollingFrom is from how many of the same on requests count as polling.
+// PollingFrom is the number of equal requests from which on they count as polling.
 const PollingFrom = 3
 
-// background tells which of a session's unsafe requests the pages sent by
-// themselves, so that nobody has to be asked about them:
+// background returns a function that tells which of a session's unsafe requests the
+// pages sent by themselves. Nobody has to be asked about those. They are
 //
-//   - a report: what a link's ping and the browser itself send. No page decides what
-//     is in it;
-//   - a beacon (navigator.sendBeacon), whose answer no page can read, if nobody had
-//     done anything on the page, or its URL says that it counts: what was typed may be
-//     saved by a beacon, too;
-//   - what goes to a collector that is known to everybody;
-//   - polling: a POST of a script that the page sent before anybody had done
-//     anything on it, and that it sent again, the same to the byte, although it had
-//     been answered, until there were three; and those after them, but for what comes
-//     of a gesture. What is tried until it succeeds is not polling.
+//   - reports, which the browser itself sends, and the ping of a link. No page decides
+//     what is in them;
+//   - beacons (navigator.sendBeacon), whose answer no page can read, if nobody had done
+//     anything on the page, or if the URL says that it counts visits. Other beacons are
+//     left out, since a page may save typed text by a beacon, too;
+//   - requests to a well-known collector of statistics;
+//   - polling: a script's POST that the page sent before anybody had done anything on
+//     it, and then sent again, equal to the byte, although it had been answered, until
+//     there were three. Later ones count as well, unless they follow from a gesture. A
+//     request that is only tried again until it succeeds is not polling.
 //
-// None counts where its URL is sensitive. A request that says less of itself than
-// these rules ask for is no background; nor is a PUT, PATCH or DELETE, a form, or a
-// message on a websocket, ever.
+// No request to a sensitive URL is background. Nor is a request of which less is known
+// than these rules ask for, nor, ever, a PUT, PATCH or DELETE, a form, or a message on
+// a websocket.
 func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	polled := map[string]bool{}
 	for _, e := range sent {
@@ -52,16 +52,17 @@ func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	}
 }
 
-// harmless tells which requests are of a kind that the profile's owner declared to
-// change nothing, when they were sent and still, and are in no sensitive place.
+// harmless returns a function that tells which requests the profile's owner declared to
+// change nothing. The declaration has to have been there when the request was sent, and
+// still has to be there now. A request in a sensitive place is never harmless.
 func harmless(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
 		return e.Declared != "" && slices.Contains(t.Harmless, e.Declared) && !e.Sensitive && !SensitiveURL(e.URL, t)
 	}
 }
 
-// countingWords are those by which the URL of a beacon says that it counts what
-// visitors do, in its path or as a name of its host.
+// countingWords are the words that mark a beacon as one that counts what visitors do.
+// They count in the path of its URL, and as one part of its host name.
 var countingWords = set("analytics", "beacon", "beacons", "collect", "metrics", "pixel", "rum", "stats", "telemetry", "vitals")
 
 func counts(raw string) bool {
@@ -72,9 +73,9 @@ func counts(raw string) bool {
 	return slices.ContainsFunc(append(words(u.Path), strings.Split(u.Hostname(), ".")...), func(w string) bool { return countingWords[w] })
 }
 
-// collectors take nothing but what pages count or report of themselves, by their
-// operators' own documents: a host (with a dot before it, any below), and how the
-// path begins.
+// collectors are services that take nothing but statistics and reports of pages, as
+// their operators' documentation says. Each is a host, where a leading dot stands for
+// any host below it, and the beginning of the path.
 var collectors = []struct{ host, path string }{
 	{"www.google-analytics.com", "/g/collect"}, {"region1.google-analytics.com", "/g/collect"}, {"www.google-analytics.com", "/j/collect"},
 	{"analytics.google.com", "/g/collect"}, {"stats.g.doubleclick.net", "/g/collect"}, {"stats.g.doubleclick.net", "/j/collect"},
@@ -99,7 +100,7 @@ func collector(raw string) bool {
 	return false
 }
 
-// split tells the requests that count from those that do not.
+// split divides requests into those that count and those for which bare is true.
 func split(sent []checkpoint.Entry, bare func(checkpoint.Entry) bool) (counted, quiet []checkpoint.Entry) {
 	for _, e := range sent {
 		if bare(e) {

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Version is the version of the table; it rises whenever the table, or a rule by
-// which one of its facts is found, decides anything differently than before.
+// Version is the version of the table. It rises with every change of the table, or of a
+// rule that finds one of its facts, that makes any decision different from before.
 const Version = 3
 
 // Decision is what an inspection leads to.
 type Decision struct {
 	// Outcome is release, resume, retry or manual_review.
 	Outcome string
-	// Reasons say why, in words for a person; for manual_review, each is a
-	// condition that did not hold.
+	// Reasons say why, in words for a person. For manual_review, each names a condition
+	// that did not hold.
 	Reasons []string
 }
 
@@ -31,12 +31,12 @@ const (
 type condition struct {
 	fact string
 	want Answer
-	// unless it is that answer, this is why not
+	// the reason for the person, where the answer is another
 	why string
 }
 
-// sound is what every outcome but manual_review needs: nobody is on the profile,
-// it is whole, and what was done on it was seen.
+// sound are the conditions of every outcome but manual_review: nobody uses the profile,
+// it is whole, and everything that was done on it was seen.
 var sound = []condition{
 	{ChangedBySwap, Yes, "the lease was not taken over by compare-and-swap"},
 	{TokenAdvanced, Yes, "the token was not advanced"},
@@ -51,7 +51,8 @@ var sound = []condition{
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
 }
 
-// notNo takes yes and unknown: a question that only counts against.
+// notNo accepts yes and unknown. It is for a question where only a no counts against
+// the outcome.
 const notNo Answer = "not no"
 
 // row is one way to an outcome.
@@ -61,8 +62,9 @@ type row struct {
 	when    []condition
 }
 
-// table is the whole decision: the first row whose conditions all hold, on top
-// of the sound ones. What no row takes goes to a person. docs/recovery.md shows it.
+// table is the whole decision: after the sound conditions, the first row whose
+// conditions all hold decides. Where no row does, a person decides. docs/recovery.md
+// shows the table.
 var table = []row{
 	{Resume, "the task can resume from its last safe checkpoint", []condition{
 		{Resumable, Yes, "the task is not resumable"},
@@ -87,14 +89,14 @@ var table = []row{
 	}},
 }
 
-// Caution sends a profile to a person, whatever the table says, where a fact has
-// the answer, or is unknown.
+// Caution sends a profile to a person, whatever the table says, if the fact has this
+// answer or is unknown.
 type Caution struct {
 	Fact   string
 	Answer Answer
 }
 
-// ParseCaution reads FACT or FACT=ANSWER; the answer is yes unless it is said.
+// ParseCaution reads FACT=ANSWER, or FACT, which means FACT=yes.
 func ParseCaution(s string) (Caution, error) {
 	fact, answer, said := strings.Cut(s, "=")
 	c := Caution{fact, Answer(answer)}
@@ -110,8 +112,8 @@ func ParseCaution(s string) (Caution, error) {
 	return c, nil
 }
 
-// Decide applies the table. It looks at nothing but the inspection, and what is
-// configured besides: that can only add to what goes to a person.
+// Decide applies the table to an inspection. It uses nothing besides but the configured
+// cautions, which can only send more profiles to a person.
 func Decide(i Inspection, besides ...Caution) Decision {
 	broken := i.failing(sound)
 	for _, c := range besides {
@@ -127,7 +129,7 @@ func Decide(i Inspection, besides ...Caution) Decision {
 			return Decision{row.outcome, []string{row.because}}
 		}
 	}
-	// The last row is the least that would have been needed.
+	// The reasons are those of the last row, which asks for the least.
 	return Decision{ManualReview, i.failing(table[len(table)-1].when)}
 }
 

@@ -28,7 +28,7 @@ func sent(kind, method, u string) checkpoint.Entry {
 	return checkpoint.Entry{Kind: checkpoint.KindRequest, Type: kind, Method: method, URL: u}
 }
 
-// polls are the first so many of the same request.
+// polls are the first n requests of a page that polls.
 func polls(n int, u string) []checkpoint.Entry {
 	var list []checkpoint.Entry
 	for i := range n {
@@ -39,7 +39,7 @@ func polls(n int, u string) []checkpoint.Entry {
 	return list
 }
 
-// but is the list with its entries changed.
+// but applies a change to each entry of the list.
 func but(list []checkpoint.Entry, change func(*checkpoint.Entry)) []checkpoint.Entry {
 	for i := range list {
 		change(&list[i])
@@ -196,7 +196,7 @@ func TestConfigurationOnlyAddsCaution(t *testing.T) {
 	}
 }
 
-// TestEveryQuestionIsKnown: each fact has a name that can be configured.
+// TestEveryQuestionIsKnown checks that each fact has a name that can be configured.
 func TestEveryQuestionIsKnown(t *testing.T) {
 	seen := map[string]bool{}
 	for _, q := range Questions {
@@ -219,7 +219,7 @@ func TestEveryQuestionIsKnown(t *testing.T) {
 	}
 }
 
-// TestPeopleReadTheTable holds docs/recovery.md to the table.
+// TestPeopleReadTheTable checks that docs/recovery.md shows the table as it is.
 func TestPeopleReadTheTable(t *testing.T) {
 	b, err := os.ReadFile("../../../docs/recovery.md")
 	if err != nil {
@@ -236,8 +236,8 @@ func TestPeopleReadTheTable(t *testing.T) {
 	}
 }
 
-// drawTable draws each row as an item of a list, one condition a line: a row in one
-// line would be longer than anybody reads.
+// drawTable draws each row as an item of a list, with a line for each condition. A row
+// in a single line would be too long to read.
 func drawTable() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Version %d.\n\n", Version)

@@ -16,9 +16,9 @@ import (
 	"leasehold/checkpoint"
 )
 
-// Harmless is a kind of request that a profile's owner declares to change nothing
-// of the account: a search or a query that goes by POST, what a page counts, a
-// message that only asks. The zero value covers nothing.
+// Harmless is a kind of request that a profile's owner declares to change nothing in
+// the account, such as a search by POST, a visitor count, or a websocket message that
+// only asks. The zero value covers nothing.
 type Harmless struct {
 	text    string
 	method  string
@@ -26,17 +26,17 @@ type Harmless struct {
 	fields  []field
 }
 
-// field is what a body has to say besides.
+// field is a field that the body has to have, with its value.
 type field struct{ name, value string }
 
-// ParseHarmless reads "METHOD URL [NAME=VALUE]...": POST or WEBSOCKET, a whole
-// URL, and fields that the body has to have with these values.
+// ParseHarmless reads "METHOD URL [NAME=VALUE]...". The method is POST or WEBSOCKET,
+// the URL is complete, and the body has to have the fields with these values.
 //
-// In the URL's path * stands for letters, digits, and any of - . _ ~; a query counts
-// like the rest, but "?*" at the end takes any, or none. A body is one JSON object,
-// or a list of them, each with the fields at its top; or a form, which its Content-Type has to
-// say. Without fields any
-// body is covered, but for the bounds of Covers.
+// In the URL's path * stands for one or more letters, digits, and any of - . _ ~ . A
+// query has to be equal like the rest of the URL, but "?*" at the end accepts any query
+// and none. The body is one JSON object, or a list of objects, with the fields at the
+// top level of each; or a URL-encoded form, where the Content-Type has to say so.
+// Without fields any body is covered, within the limits that Covers names.
 func ParseHarmless(s string) (Harmless, error) {
 	parts := strings.Fields(s)
 	if len(parts) < 2 || !utf8.ValidString(s) {
@@ -73,16 +73,15 @@ func ParseHarmless(s string) (Harmless, error) {
 	return h, nil
 }
 
-// URL is the one that is declared, as it is written.
+// URL is the declared URL as it was written.
 func (h Harmless) URL() string { return strings.Fields(h.text)[1] }
 
-// Sent is what a page sent, as the browser tells it.
+// Sent is what a page sent, as the browser reports it.
 type Sent struct {
 	Method string // of HTTP, or checkpoint.Websocket
 	URL    string
 	Body   string
-	// Whole says that Body is all of it: the browser leaves out what is long, or
-	// a file.
+	// Whole says that Body is complete. The browser leaves out long bodies and files.
 	Whole bool
 	// Form says that the request's headers declare Body to be a URL-encoded form.
 	Form bool
@@ -103,10 +102,10 @@ func IsForm(headers map[string]string) bool {
 	return form
 }
 
-// Covers tells whether a request is of this kind. It is not, whatever is declared,
-// where the body is not known, or says "mutation"; nor where a URL of GraphQL is
-// declared without fields, and the body is not the text of queries alone: a stored
-// operation does not say what it does.
+// Covers tells whether a request is of this kind. Whatever is declared, it never covers
+// a request whose body is not completely known, or contains "mutation". Where a GraphQL
+// URL is declared without fields, it covers only bodies that consist of the text of
+// queries, since the name of a stored operation does not say what the operation does.
 func (h Harmless) Covers(s Sent) bool {
 	if h.address == nil || s.Method != h.method || !s.Whole || !h.address.MatchString(s.URL) {
 		return false
@@ -116,7 +115,8 @@ func (h Harmless) Covers(s Sent) bool {
 	}
 	if len(h.fields) > 0 {
 		found := objects(s.Body)
-		// Anything can be read as a form: a text inside JSON may look like fields.
+		// Almost any text can be parsed as a form: a string inside JSON may look like
+		// fields.
 		if s.Form && !looksLikeJSON(s.Body) {
 			found = form(s.Body)
 		}
@@ -144,7 +144,8 @@ func Declared(list []Harmless, s Sent) string {
 	return ""
 }
 
-// isGraphQL tells by its path whether a URL is one of GraphQL.
+// isGraphQL tells whether a URL is one of GraphQL, judged by its path. One that cannot
+// be parsed counts as such.
 func isGraphQL(raw string) bool {
 	u, err := url.Parse(raw)
 	return err != nil || slices.ContainsFunc(words(u.Path), func(w string) bool {
@@ -154,8 +155,8 @@ func isGraphQL(raw string) bool {
 
 var mutation = regexp.MustCompile(`(?i)\bmutation`)
 
-// saysMutation tells whether a body has the word, as it is or once its escapes are
-// taken back. A document of GraphQL that changes something cannot do without.
+// saysMutation tells whether a body contains the word, as it stands or after its
+// escapes are resolved. A GraphQL document that changes something has to contain it.
 func saysMutation(body string) bool {
 	if mutation.MatchString(body) {
 		return true
@@ -183,7 +184,7 @@ func within(v any) bool {
 	return false
 }
 
-// query is how a document of GraphQL may begin that has no mutation in it.
+// query matches how a GraphQL document without a mutation may begin.
 var query = regexp.MustCompile(`^(\s|,|#[^\n]*\n)*(query\b|fragment\b|\{)`)
 
 // onlyQueries tells whether a body is the text of one or more queries.
@@ -192,9 +193,9 @@ func onlyQueries(body string) bool {
 	return len(found) > 0 && !slices.ContainsFunc(found, func(o map[string]string) bool { return !query.MatchString(o["query"]) })
 }
 
-// objects returns the strings, numbers and booleans at the top of a JSON object, or
-// of each in a list. Nothing where a name stands twice: who reads the body may take
-// the other one.
+// objects returns the strings, numbers and booleans at the top level of a JSON object,
+// or of each object in a list. It returns nothing if a name occurs twice, since the
+// server may read the other one.
 func objects(body string) []map[string]string {
 	var list []json.RawMessage
 	if json.Unmarshal([]byte(body), &list) != nil {
@@ -252,7 +253,8 @@ func looksLikeJSON(body string) bool {
 	return strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") || json.Valid([]byte(trimmed))
 }
 
-// form returns the fields of a URL-encoded body that stand there once.
+// form returns the fields of a URL-encoded body. It returns nothing if a name occurs
+// twice.
 func form(body string) []map[string]string {
 	values, err := url.ParseQuery(body)
 	if err != nil {

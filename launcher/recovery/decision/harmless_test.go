@@ -147,7 +147,7 @@ func TestHarmlessCovers(t *testing.T) {
 	}
 }
 
-// TestIsForm: only what says so for sure is a form.
+// TestIsForm: a request is a form only if its headers leave no doubt.
 func TestIsForm(t *testing.T) {
 	for _, tt := range []struct {
 		headers map[string]string
@@ -168,9 +168,8 @@ func TestIsForm(t *testing.T) {
 	}
 }
 
-// FuzzHarmless: nothing that says mutation is covered, whatever it looks like, nor
-// is JSON for what a text in it says, and a declaration that is read can be read
-// again.
+// FuzzHarmless: no body that contains the word mutation is covered, and no JSON because
+// of the content of a string in it. A declaration that was parsed can be parsed again.
 func FuzzHarmless(f *testing.F) {
 	f.Add("POST https://a.example/graphql", `{"query":"mutation { a }"}`)
 	f.Add("POST https://a.example/* x=y", `[{"x":"y"},{"x":"\u006dutation"}]`)
@@ -201,7 +200,8 @@ func FuzzHarmless(f *testing.F) {
 	})
 }
 
-// TestDeclaredHarmless: a declaration counts where it was made, and still is.
+// TestDeclaredHarmless: a declaration counts if it was there when the request was sent
+// and is still there.
 func TestDeclaredHarmless(t *testing.T) {
 	const text = "POST http://shop/search"
 	declared := sent("Fetch", "POST", "http://shop/search")
@@ -238,8 +238,8 @@ func TestDeclaredHarmless(t *testing.T) {
 	}
 }
 
-// TestSensitivePlaces: what DESIGN lists is found under its usual names, and what
-// people only read is not.
+// TestSensitivePlaces: the sensitive places are found under their usual names, and
+// pages that people only read are not sensitive.
 func TestSensitivePlaces(t *testing.T) {
 	for _, name := range []string{
 		"after_clicking_submit", "submit_budget_change", "/checkout", "/checkouts/cn/abc", "/till/place-order", "/top-up", "/account/settings", "/account/edit", "/preferences",

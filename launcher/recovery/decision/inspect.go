@@ -17,15 +17,15 @@ import (
 // Answer is what an inspection found out about one question.
 type Answer string
 
-// The answers. Unknown is an answer of its own: what cannot be proved is never
-// taken for yes or no.
+// The answers. Unknown is an answer of its own, since what cannot be proved must not be
+// taken for yes or for no.
 const (
 	Yes     Answer = "yes"
 	No      Answer = "no"
 	Unknown Answer = "unknown"
 )
 
-// Is turns something known into an answer.
+// Is returns Yes or No.
 func Is(b bool) Answer {
 	if b {
 		return Yes
@@ -77,7 +77,7 @@ const (
 	WorkDescribed       = "task_described_work"
 )
 
-// Questions are all of them.
+// Questions lists all questions.
 var Questions = []string{
 	LeaseExpired, ChangedBySwap, TokenAdvanced, WorkerSilent, LateHeartbeat,
 	BrowserGone, DirectoryUnlocked, ClosedCleanly, DirectoryPresent, DirectoryLocal,
@@ -99,8 +99,8 @@ type Fact struct {
 // Inspection is the list of facts, in the order in which they were gathered.
 type Inspection []Fact
 
-// Answer returns what was found about a question; one that was not asked is
-// unknown.
+// Answer returns what was found about a question. A question that was not asked has the
+// answer unknown.
 func (i Inspection) Answer(name string) Answer {
 	for _, f := range i {
 		if f.Name == name {
@@ -123,8 +123,8 @@ func (i Inspection) how(name string) string {
 type Task struct {
 	Resumable       bool
 	ExpectedDomains []string
-	SensitiveURLs   []string // patterns, besides the words that always count
-	SensitiveWords  []string // more of those
+	SensitiveURLs   []string // patterns, in addition to the words that always count
+	SensitiveWords  []string // in addition to the words that always count
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
 }
 
@@ -179,7 +179,8 @@ func orNone(what, value string) string {
 	return what + " " + value
 }
 
-// requests counts requests, and says which were left out.
+// requests is the fact about a kind of requests. It counts sent; its text also says how
+// many quiet and declared ones were left out of the count.
 func requests(name string, sent, quiet, declared []checkpoint.Entry) Fact {
 	besides := ""
 	if len(quiet) > 0 {
@@ -195,7 +196,7 @@ func requests(name string, sent, quiet, declared []checkpoint.Entry) Fact {
 	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", len(sent), last.Method, last.URL)) + besides}
 }
 
-// happened counts what is told apart by is.
+// happened is the fact about those entries of sent and did for which is holds.
 func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entry) bool) Fact {
 	var found []checkpoint.Entry
 	for _, e := range slices.Concat(sent, did) {
@@ -211,7 +212,8 @@ func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entr
 }
 
 func isForm(e checkpoint.Entry) bool {
-	// The request of a form that was posted into a new tab has no other sign.
+	// The request of a form that was posted into a new tab may be the only sign of the
+	// form.
 	return e.Kind == checkpoint.KindForm || e.Kind == checkpoint.KindRequest && e.Type == "Document"
 }
 
@@ -221,7 +223,7 @@ func ofKind(kind checkpoint.Kind) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool { return e.Kind == kind }
 }
 
-// inDomains tells whether the last page belongs to where the task was expected.
+// inDomains tells whether the last page is in a domain where the task was expected.
 func inDomains(last string, expected []string) Fact {
 	if len(expected) == 0 {
 		return Fact{InExpectedDomains, Unknown, "no expected domains are configured"}

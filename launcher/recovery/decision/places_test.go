@@ -15,13 +15,13 @@ func TestSensitiveFrames(t *testing.T) {
 		"https://www.shop.co.uk/ledger":                 true,
 		"https://www.shop.co.uk/app#/wallet":            true,
 		"https://www.shop.co.uk/list":                   false,
-		"https://other.co.uk/checkout":                  false, // co.uk is nobody's site
+		"https://other.co.uk/checkout":                  false, // co.uk is a public suffix, not a site
 		"https://www.google.com/recaptcha/verify":       false,
 		"https://js.stripe.com/v3/payment-element":      false,
 		"https://ads.example/send":                      false,
 		"https://pay.example/checkout":                  true, // the task is expected there
 		"https://eu.pay.example/checkout":               true,
-		"https://widget.example/de/pay-now":             true, // its owner named it
+		"https://widget.example/de/pay-now":             true, // the task named it
 		"https://widget.example/checkout":               false,
 		"about:srcdoc":                                  false,
 		"about:blank":                                   false,

@@ -9,12 +9,11 @@ import (
 	"leasehold/checkpoint"
 )
 
-// sensitiveWords mark a page or a step after which nothing may be repeated or
-// resumed without a person, wherever they stand as a word of a step's name or of
-// a URL's path. Lists that people only read (orders, campaigns, transactions) are
-// not among them.
+// sensitiveWords mark a page or a step after which nothing may be repeated or resumed
+// without a person. A match is any whole word of a step's name or of a URL's path.
+// Lists that people only read (orders, campaigns, transactions) are not among them.
 var sensitiveWords = set(
-	// After a submit, and what cannot be taken back.
+	// After a submit, and actions that cannot be undone.
 	"submit", "submitted", "submission", "confirm", "confirmation", "publish", "send", "delete", "remove", "deactivate", "unsubscribe", "revoke",
 	// Checkout and money.
 	"checkout", "checkouts", "pay", "payment", "payments", "purchase", "buy", "order", "placeorder", "billing", "wallet", "wallets",
@@ -28,8 +27,8 @@ var sensitiveWords = set(
 	"authenticator", "recovery", "recover", "reset", "forgot", "reauth",
 )
 
-// sensitivePairs are words that are sensitive only together, in any order: one of
-// the things, and something that is done or happened to it.
+// sensitivePairs are words that are sensitive only together, in any order: a thing, and
+// something that is done or happened to it.
 var sensitivePairs = []struct{ things, doings map[string]bool }{
 	// Campaigns and accounts, while something is done to them.
 	{
@@ -53,8 +52,8 @@ func set(words ...string) map[string]bool {
 	return m
 }
 
-// words splits a name at everything that is neither a letter nor a digit, and
-// where a capital follows a small letter.
+// words splits a name into lower-case words: at everything that is neither a letter nor
+// a digit, and between a small letter and a capital.
 func words(s string) []string {
 	var b strings.Builder
 	small := false
@@ -71,7 +70,8 @@ func words(s string) []string {
 	return strings.Fields(b.String())
 }
 
-// Words are those of the lists, as they are looked for.
+// Words splits the entries of lists into words, in the form in which names are compared
+// with them.
 func Words(lists ...[]string) []string {
 	var all []string
 	for _, list := range lists {
@@ -101,9 +101,10 @@ func sensitiveName(name string, more []string) bool {
 	return false
 }
 
-// SensitiveURL tells whether a URL is one after which a person decides: by a
-// pattern of the task's, in which * stands for anything, or by the words of its
-// path. Ask with the URL as the browser has it: what is stored is redacted.
+// SensitiveURL tells whether a person has to decide after this URL was open: because it
+// matches one of the task's patterns, in which * stands for anything, or because of a
+// word in its path. The URL has to be the one that the browser has; the stored one is
+// redacted.
 func SensitiveURL(raw string, t Task) bool {
 	for _, pattern := range t.SensitiveURLs {
 		if pattern != "" && matches(pattern, raw) {
@@ -119,7 +120,8 @@ func SensitiveURL(raw string, t Task) bool {
 	return sensitiveName(u.Path, t.SensitiveWords) || strings.HasPrefix(route, "/") && sensitiveName(route, t.SensitiveWords)
 }
 
-// sensitivePlace names the first step or page that is sensitive, or is empty.
+// sensitivePlace names the first step or page that is sensitive. It is empty if there
+// is none.
 func sensitivePlace(steps, pages []checkpoint.Entry, t Task) string {
 	for _, e := range steps {
 		if e.Sensitive || sensitiveName(e.Name, t.SensitiveWords) || sensitiveName(e.Action, t.SensitiveWords) {
@@ -134,8 +136,7 @@ func sensitivePlace(steps, pages []checkpoint.Entry, t Task) string {
 	return ""
 }
 
-// matches tells whether the pattern, in which * stands for anything, is found in
-// the URL.
+// matches tells whether the URL contains the pattern, in which * stands for anything.
 func matches(pattern, raw string) bool {
 	at := 0
 	for _, part := range strings.Split(pattern, "*") {

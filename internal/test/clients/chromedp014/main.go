@@ -1,11 +1,12 @@
-// Command chromedp014 is a worker with chromedp 0.14, whose module cannot be in
-// one build with the version that the rest of the tests use:
+// Command chromedp014 is a worker that uses chromedp 0.14. It is a module of its own,
+// because one build cannot contain that version and the one that the other tests use:
 //
 //	chromedp014 URL SITE DIR
 //
-// It prints a line in the form of actions.mjs for each of: connect, goto, click,
-// evaluate, screenshot, intercept, download, newContext, lease, refused, close;
-// and ends after one that fails. SITE is the test's web site, DIR is for files.
+// It performs these actions, and prints a line in the form of actions.mjs after each:
+// connect, goto, click, evaluate, screenshot, intercept, download, newContext, lease,
+// refused, close. It ends after one that fails. SITE is the test's web site, DIR is for
+// files.
 package main
 
 import (
@@ -67,7 +68,7 @@ func main() {
 			if e, ok := event.(*fetch.EventRequestPaused); ok {
 				go func() {
 					body := base64.StdEncoding.EncodeToString([]byte("intercepted"))
-					_ = chromedp.Run(ctx, fetch.FulfillRequest(e.RequestID, 200).WithBody(body)) // the page shows what came
+					_ = chromedp.Run(ctx, fetch.FulfillRequest(e.RequestID, 200).WithBody(body)) // the page shows the answer
 				}()
 			}
 		})
@@ -102,8 +103,8 @@ func main() {
 		}
 	})
 	do("newContext", func() (text any, err error) {
-		// What WithNewBrowserContext does, and with a window for the tab: today's
-		// Chrome, on a port of its own, too, answers "no browser is open" without.
+		// This is WithNewBrowserContext with a window for the tab. Without a window
+		// today's Chrome answers "no browser is open", also on a port of its own.
 		var id target.ID
 		if err := chromedp.Run(ctx, chromedp.ActionFunc(func(ctx context.Context) error {
 			ctx = cdp.WithExecutor(ctx, chromedp.FromContext(ctx).Browser)

@@ -1,11 +1,12 @@
-// Command gorod is a worker with go-rod, in a module of its own for its
-// dependencies' sake:
+// Command gorod is a worker that uses go-rod. It is a module of its own because of its
+// dependencies:
 //
 //	gorod URL SITE DIR
 //
-// It prints a line in the form of actions.mjs for each of: connect, goto, click,
-// evaluate, screenshot, intercept, download, newContext, lease, refused, close;
-// and ends after one that fails. SITE is the test's web site, DIR is for files.
+// It performs these actions, and prints a line in the form of actions.mjs after each:
+// connect, goto, click, evaluate, screenshot, intercept, download, newContext, lease,
+// refused, close. It ends after one that fails. SITE is the test's web site, DIR is for
+// files.
 package main
 
 import (
@@ -83,7 +84,7 @@ func main() {
 			return nil, err
 		}
 		info := wait()
-		// It is stored under its GUID.
+		// The file is stored under its GUID.
 		return info.SuggestedFilename, os.Rename(filepath.Join(dir, info.GUID), filepath.Join(dir, info.SuggestedFilename))
 	})
 	do("newContext", func() (any, error) {

@@ -1,14 +1,14 @@
-// Command wspipe stands in the place of a Chrome binary: it speaks CDP on the
-// descriptors 3 and 4 as Chrome does with --remote-debugging-pipe, and carries it
-// over a websocket. With it, test suites of CDP clients that start their browser
-// themselves run, unchanged, on a browser that somebody else started.
+// Command wspipe is used in place of a Chrome binary. It speaks CDP on the descriptors
+// 3 and 4, as Chrome does with --remote-debugging-pipe, and forwards it over a
+// websocket. So test suites of CDP clients that start their browser themselves run
+// unchanged on a browser that somebody else started.
 //
-// With WSPIPE_SIDECAR (such as 127.0.0.1:9333) each start is a session of that
-// sidecar, on a profile of its own for each --user-data-dir. Without it, each start
-// is a Chrome of its own on a debugging port (WSPIPE_CHROME names the binary), with
-// the arguments that the sidecar gives to Chrome. Of the client's arguments both
-// take those that the sidecar allows. A start without --remote-debugging-pipe is
-// handed to Chrome as it is.
+// With WSPIPE_SIDECAR (such as 127.0.0.1:9333) each start opens a session of that
+// sidecar, with a profile for each --user-data-dir. Without it, each start runs a
+// Chrome of its own on a debugging port, with the arguments that the sidecar gives to
+// Chrome. WSPIPE_CHROME names the binary. Both ways use those of the client's arguments
+// that the sidecar allows. A start without --remote-debugging-pipe is passed to Chrome
+// as it is.
 package main
 
 import (
@@ -55,19 +55,19 @@ func run(args []string) error {
 	if sidecar := os.Getenv("WSPIPE_SIDECAR"); sidecar != "" {
 		q := url.Values{
 			"worker": {"wspipe"}, "task": {"suite"}, "create": {"true"}, "headless": {"true"}, "wait": {"60s"},
-			// A suite kills its browsers, too.
+			// A test suite also kills its browsers.
 			"on_drop": {"release"},
 		}
 		if len(args) > 0 {
 			q.Set("chrome_args", strings.Join(args, ","))
 		}
-		return carry(fmt.Sprintf("ws://%s/devtools/browser/%x?%s", sidecar, sha256.Sum256([]byte(dir)), q.Encode()))
+		return forward(fmt.Sprintf("ws://%s/devtools/browser/%x?%s", sidecar, sha256.Sum256([]byte(dir)), q.Encode()))
 	}
 	return onPort(binary, dir, args)
 }
 
-// allowed keeps the arguments that the sidecar allows. Those with a comma do not
-// fit into a query.
+// allowed keeps the arguments that the sidecar allows. Those with a comma cannot be
+// passed in a query.
 func allowed(args []string) []string {
 	return slices.DeleteFunc(args, func(arg string) bool {
 		_, _, err := chrome.Arguments(chrome.Options{ProfileDir: "/", ExtraArgs: []string{arg}}, os.Geteuid())
@@ -75,14 +75,15 @@ func allowed(args []string) []string {
 	})
 }
 
-// onPort starts Chrome on a debugging port and carries until either ends.
+// onPort starts Chrome on a debugging port, and forwards messages until either side
+// ends.
 func onPort(binary, dir string, extra []string) error {
 	args, _, err := chrome.Arguments(chrome.Options{ProfileDir: dir, Headless: true, ExtraArgs: extra}, os.Geteuid())
 	if err != nil {
 		return err
 	}
 	args[slices.Index(args, "--remote-debugging-pipe")] = "--remote-debugging-port=0"
-	// An earlier start may have left its own.
+	// An earlier start may have left this file.
 	active := filepath.Join(dir, "DevToolsActivePort")
 	if err := os.Remove(active); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -93,21 +94,21 @@ func onPort(binary, dir string, extra []string) error {
 		return err
 	}
 	defer func() {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
-		_ = cmd.Wait()                       // its status says nothing of the client
+		_ = cmd.Process.Signal(os.Interrupt) // the process may have ended
+		_ = cmd.Wait()                       // its exit status is not that of the client
 	}()
 	for range 600 {
 		b, err := os.ReadFile(active)
 		if port, path, ok := strings.Cut(string(b), "\n"); err == nil && ok {
-			return carry("ws://127.0.0.1:" + port + strings.TrimSpace(path))
+			return forward("ws://127.0.0.1:" + port + strings.TrimSpace(path))
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 	return errors.New("chrome opened no debugging port in 30 s")
 }
 
-// carry copies messages both ways, and returns when either side has ended.
-func carry(address string) error {
+// forward copies messages both ways, and returns when either side has ended.
+func forward(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	dialer := ws.Dialer{OnStatusError: func(_ int, reason []byte, _ io.Reader) {
@@ -125,7 +126,7 @@ func carry(address string) error {
 	down := make(chan error, 1)
 	go func() {
 		defer close(down)
-		// The closing handshake and pings are answered by wsutil.
+		// wsutil answers pings and the close handshake.
 		in := struct {
 			io.Reader
 			io.Writer
@@ -151,10 +152,10 @@ func carry(address string) error {
 				break
 			}
 			if wsutil.WriteClientText(conn, bytes.TrimSuffix(msg, []byte{0})) != nil {
-				return // the reader has the cause
+				return // the reader returns the cause
 			}
 		}
-		// The client let go of its browser.
+		// The client closed its pipe.
 		_ = ws.WriteFrame(conn, ws.MaskFrame(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))))
 	}()
 	select {

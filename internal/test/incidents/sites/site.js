@@ -1,4 +1,4 @@
-// What the pages of all sites use.
+// Helpers of the pages of all sites.
 const send = (method, path, body, more) =>
   fetch(path, { method, headers: { 'Content-Type': 'application/json' }, body: body === undefined ? undefined : JSON.stringify(body), ...more });
 const post = (path, body, more) => send('POST', path, body, more);

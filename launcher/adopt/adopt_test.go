@@ -1,10 +1,26 @@
 package adopt
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -38,14 +54,506 @@ func TestWhatALauncherLeftWarm(t *testing.T) {
 	}
 }
 
-func TestEntriesArePassedOn(t *testing.T) {
-	var b entryBuffer
-	b.add(checkpoint.Entry{Seq: 1})
-	b.add(checkpoint.Entry{Seq: 2})
-	var got []uint64
-	b.passTo(func(e checkpoint.Entry) { got = append(got, e.Seq) })
-	b.add(checkpoint.Entry{Seq: 3})
-	if len(got) != 3 || got[0] != 1 || got[1] != 2 || got[2] != 3 {
-		t.Errorf("passed on: %v", got)
+// A profile that is free stays as it is, one that somebody has is theirs, and where the
+// store does not say what there is, nothing is done.
+func TestNothingToLookAfter(t *testing.T) {
+	h := newStoredHost(t)
+	l := h.launch(nil)
+	free := h.change("p", func(r lease.Record) (lease.Record, error) { return h.released(h.granted(r, "ses_1")), nil })
+	h.keep(free)
+	var states []slots.State
+	h.store.getting = func(profile string) error {
+		states = append(states, l.o.Slots.Find(profile).State())
+		return nil
+	}
+	if got := l.adopts("p"); got.Nonce != free.Nonce || !slices.Equal(states, []slots.State{slots.Cooling}) {
+		t.Errorf("the store was written: %v; meanwhile the profile was %v", got.Nonce != free.Nonce, states)
+	}
+
+	h.serves("busy")
+	somebody := l.o.Slots.Occupy("busy")
+	l.Adopt(h.record("busy"))
+	if l.o.Slots.Find("busy") != somebody || somebody.State() != slots.Opening {
+		t.Error("taken from who has it")
+	}
+	somebody.Vacate()
+
+	states = nil
+	h.store.getting = func(profile string) error {
+		states = append(states, l.o.Slots.Find(profile).State())
+		return lease.ErrUnavailable
+	}
+	if got := l.adopts("busy"); got.State != lease.Held || !slices.Equal(states, []slots.State{slots.Recovering}) {
+		t.Errorf("without an answer: %s; meanwhile the profile was %v", got.State, states)
+	}
+	if strings.Contains(h.said.String(), "recovery is not complete") {
+		t.Errorf("told as a failure:\n%s", h.said.String())
 	}
 }
+
+// A profile that the store forgot gets its record back from this disk. On a directory
+// that others could open that waits until whoever holds it had the time to say so.
+func TestForgottenProfiles(t *testing.T) {
+	h := newStoredHost(t)
+	l := h.launch(nil)
+	used := h.granted(lease.Record{ProfileID: "free"}, "ses_1")
+	used = h.granted(h.released(used), "ses_2")
+	h.keep(h.released(used))
+	l.presence.shared = api.Refuse(api.CodeStoreUnavailable, "ask again")
+	if got := l.adopts("free"); got.State != "" {
+		t.Errorf("restored at once: %+v", got)
+	}
+	l.presence.shared = nil
+	if got := l.adopts("free"); got.State != lease.Available || got.Token != 2 || got.Home != "here" || got.SessionID != "ses_2" {
+		t.Errorf("free, and forgotten: %+v", got)
+	}
+	if got := l.bundles("free"); len(got) > 0 {
+		t.Errorf("%d bundles", len(got))
+	}
+
+	// What it was at nobody can say, so it is inspected.
+	r := h.granted(lease.Record{ProfileID: "used"}, "ses_used")
+	h.keep(r)
+	h.must(h.files.Save(fileOf(r)))
+	l = h.launch(nil)
+	got := l.adopts("used")
+	if got.State != lease.ManualReview || got.Token != 2 || got.Reason != lease.ReasonRecordLost || got.EvidenceID == "" {
+		t.Errorf("in use, and forgotten: %+v", got)
+	}
+	if floor, err := h.root.Floor("used"); err != nil || floor != 2 {
+		t.Errorf("floor %d, %v", floor, err)
+	}
+	// A directory that is gone is no directory of others.
+	l.presence.shared = api.Refuse(api.CodeStoreUnavailable, "ask again")
+	h.keep(h.released(h.granted(lease.Record{ProfileID: "gone"}, "ses_3")))
+	h.must(os.Remove(filepath.Join(h.root.Dir(), "gone")))
+	if got := l.adopts("gone"); got.State != lease.Available {
+		t.Errorf("its directory is gone: %+v", got)
+	}
+}
+
+// A session whose launcher was killed, and whose browser is gone, is recovered from what
+// is on disk.
+func TestRecoveredFromFiles(t *testing.T) {
+	h := newStoredHost(t)
+	r := h.serves("p")
+	shown, err := json.Marshal(evidence.Picture{EvidenceID: "pic_1"})
+	h.must(err)
+	h.journal(r.SessionID, checkpoint.Entry{Kind: checkpoint.KindPicture, Data: shown})
+	l := h.launch(nil)
+	waits := make(chan error, 1)
+	go func() {
+		_, err := l.o.Sessions.Lookup(r.SessionID)
+		waits <- err
+	}()
+	got := l.adopts("p")
+	const how = "lost (launcher_restarted), recovered: manual_review"
+	if err := <-waits; err == nil || !strings.Contains(err.Error(), "the launcher that served it is gone") {
+		t.Errorf("a worker that waited is told: %v", err)
+	}
+	if _, err := l.o.Sessions.Lookup(r.SessionID); err == nil || !strings.Contains(err.Error(), how) {
+		t.Errorf("one that comes later is told: %v", err)
+	}
+	if got.State != lease.ManualReview || got.Token != 2 || got.Reason != api.ReasonLauncherRestart || got.LastKnownURL != "https://shop.example/cart" || got.LastKnownStep != "fill_in" {
+		t.Errorf("%+v", got)
+	}
+	m := l.manifest(got.EvidenceID)
+	if m.LeaseToken != 1 || m.RecoveryReason != api.ReasonLauncherRestart || m.SessionID != r.SessionID || len(m.Pictures) != 1 || m.LastScreenshot != "" {
+		t.Errorf("%+v", m)
+	}
+	if kinds := l.entries(got.EvidenceID); !slices.Equal(kinds, []checkpoint.Kind{checkpoint.KindStart, checkpoint.KindURL, checkpoint.KindStep, checkpoint.KindPicture}) {
+		t.Errorf("its journal: %v", kinds)
+	}
+	if f := h.file(r.SessionID); f.Ended != how || f.Reason != api.ReasonLauncherRestart || !f.Unseen || f.Evidence.EvidenceID != got.EvidenceID {
+		t.Errorf("its file: %+v", f)
+	}
+	h.given("p")
+	if l.adoptions() != 0 || l.o.Slots.Find("p") != nil {
+		t.Errorf("%v adoptions, slot %v", l.adoptions(), l.o.Slots.Find("p"))
+	}
+	if got, again := h.record("p"), l.adopts("p"); again.Nonce != got.Nonce {
+		t.Error("recovered twice")
+	}
+}
+
+// What an earlier try, or the guard, has done is not done again, and what nobody ever saw
+// is not made up.
+func TestRecoveryGoesOnFromTheFile(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change  func(*sessionfile.File)
+		unseen  bool
+		reason  string
+		bundles int
+	}{
+		"sealed by an earlier try": {func(f *sessionfile.File) {
+			f.Reason, f.Evidence = api.ReasonHeartbeat, lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}
+		}, true, api.ReasonHeartbeat, 0},
+		"closed by an earlier try":           {func(f *sessionfile.File) { f.Reason, f.CloseMethod = api.ReasonHeartbeat, "cdp" }, false, api.ReasonHeartbeat, 1},
+		"the store did not answer its grant": {func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered }, false, api.ReasonUnanswered, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newStoredHost(t)
+			f := fileOf(h.serves("p"))
+			tt.change(&f)
+			h.must(h.files.Save(f))
+			l := h.launch(nil)
+			got := l.adopts("p")
+			if got.State != lease.ManualReview || got.Token != 2 || got.Reason != tt.reason {
+				t.Errorf("%+v", got)
+			}
+			after := h.file(f.SessionID)
+			if after.Unseen != tt.unseen || after.Ended == "" || after.Evidence.EvidenceID != got.EvidenceID || f.Evidence.EvidenceID != "" && got.EvidenceID != f.Evidence.EvidenceID {
+				t.Errorf("%+v", after)
+			}
+			if all := l.bundles("p"); len(all) != tt.bundles {
+				t.Errorf("%d bundles, want %d", len(all), tt.bundles)
+			}
+		})
+	}
+}
+
+// A session that ended in order, and whose release alone could not be stored, is released,
+// unless anything else came in between.
+func TestOnlyTheReleaseWasMissing(t *testing.T) {
+	inOrder := func(f *sessionfile.File) {
+		f.Reason, f.InOrder, f.Outcome, f.CloseMethod = api.ReasonReleased, true, "succeeded", "cdp"
+		f.Evidence = lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}
+	}
+	for name, tt := range map[string]struct {
+		file     func(*sessionfile.File)
+		record   func(lease.Record) (lease.Record, error)
+		released bool
+	}{
+		"in order":      {file: inOrder, released: true},
+		"not in order":  {file: func(f *sessionfile.File) { inOrder(f); f.InOrder = false }},
+		"another token": {file: func(f *sessionfile.File) { inOrder(f); f.Token = 9 }},
+		"a run was lost": {file: inOrder, record: func(r lease.Record) (lease.Record, error) {
+			r.LostRuns = []lease.Run{{SessionID: "ses_x", Token: 1}}
+			return r, nil
+		}},
+		"suspected since": {file: inOrder, record: func(r lease.Record) (lease.Record, error) {
+			return r.Suspect(api.ReasonObserved, lease.Sealed{}, time.Now())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newStoredHost(t)
+			f := fileOf(h.serves("p"))
+			tt.file(&f)
+			h.must(h.files.Save(f))
+			if tt.record != nil {
+				h.change("p", tt.record)
+			}
+			l := h.launch(nil)
+			got := l.adopts("p")
+			if !tt.released {
+				if got.State != lease.ManualReview || got.Token != 2 || got.Outcome != "" {
+					t.Errorf("%+v", got)
+				}
+				return
+			}
+			if got.State != lease.Available || got.Token != 1 || got.Outcome != "succeeded" || got.EvidenceID != "ev_1" || got.Reason != api.ReasonReleased {
+				t.Errorf("%+v", got)
+			}
+			if f := h.file(f.SessionID); f.Ended != "released: released" {
+				t.Errorf("its file: %+v", f)
+			}
+			if _, kept, err := h.root.Kept("p"); err != nil || kept.State != lease.Available {
+				t.Errorf("beside the profile: %+v, %v", kept, err)
+			}
+			h.given("p")
+		})
+	}
+}
+
+// While nothing can be sealed nothing is decided. The lock is given back, and the next try
+// goes on.
+func TestNoEvidenceNoDecision(t *testing.T) {
+	h := newStoredHost(t)
+	r := h.serves("p")
+	l := h.launch(nil)
+	spool := filepath.Join(h.dir, "spool")
+	h.must(os.Rename(spool, spool+".away"))
+	for range 2 {
+		if got := l.adopts("p"); got.State != lease.Quarantined || got.EvidenceID != "" {
+			t.Errorf("%+v", got)
+		}
+		if f := h.file(r.SessionID); f.Ended != "" {
+			t.Errorf("ended: %s", f.Ended)
+		}
+		if locked, err := h.root.Locked("p"); err != nil || locked {
+			t.Errorf("locked %v, %v", locked, err)
+		}
+	}
+	if n := strings.Count(h.said.String(), "recovery is not complete: it is tried again"); n != 2 {
+		t.Errorf("said %d times", n)
+	}
+	h.must(os.Rename(spool+".away", spool))
+	if got := l.adopts("p"); got.State != lease.ManualReview || got.EvidenceID == "" || h.file(r.SessionID).Ended == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Without a presence it is not known yet whether a session may go on: it waits.
+func TestWithoutAPresenceASessionWaits(t *testing.T) {
+	h := newStoredHost(t)
+	before := h.serves("p")
+	l := h.launch(nil)
+	l.presence.err = errors.New("the store is away")
+	if got := l.adopts("p"); got.Nonce != before.Nonce || len(l.bundles("p")) > 0 {
+		t.Errorf("%+v", got)
+	}
+	h.given("p")
+	l.presence.err = nil
+	if got := l.adopts("p"); got.State != lease.ManualReview {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Runs that shared the browser end with it, each in its own file.
+func TestAllRunsAreRecovered(t *testing.T) {
+	h := newStoredHost(t)
+	for _, id := range []string{"ses_1", "ses_2", "ses_3"} {
+		r := h.change("p", func(r lease.Record) (lease.Record, error) {
+			if r.Token == 2 { // the second one is lost
+				r, err := r.EndRun(2, true, api.ReasonHeartbeat, "", lease.Sealed{EvidenceID: "ev_2"}, time.Now())
+				return r, err
+			}
+			r.MaxActiveRuns = 3
+			return h.granted(r, id), nil
+		})
+		h.keep(r)
+		if id == "ses_3" {
+			break
+		}
+		f := fileOf(r)
+		if id == "ses_2" {
+			f.Reason, f.Ended = api.ReasonHeartbeat, "lost before"
+		}
+		h.must(h.files.Save(f))
+		h.journal(id, checkpoint.Entry{Kind: checkpoint.KindStart})
+	}
+	l := h.launch(nil)
+	if r := h.record("p"); len(r.Runs) != 1 || len(r.LostRuns) != 1 || r.SessionID != "ses_1" {
+		t.Fatalf("%+v", r)
+	}
+	if got := l.adopts("p"); got.State != lease.ManualReview || len(got.LostRuns) > 0 {
+		t.Errorf("%+v", got)
+	}
+	for id, want := range map[string]string{"ses_1": "lost (launcher_restarted), recovered: manual_review", "ses_2": "lost before"} {
+		if got := h.file(id).Ended; got != want {
+			t.Errorf("%s ended: %s", id, got)
+		}
+	}
+}
+
+// What is on disk of a run is taken as it is; what is not is as little as the record says.
+func TestWhatIsLeftOfARun(t *testing.T) {
+	h := newStoredHost(t)
+	seen := time.Now().UTC().Add(-time.Minute).Truncate(time.Second)
+	r := lease.Record{ProfileID: "p", HeartbeatAt: seen}
+	run := func(id string) lease.Run { return lease.Run{SessionID: id, Token: 4, OwnerWorkerID: "w", TaskID: "t"} }
+	file := func(id string) sessionfile.File {
+		return sessionfile.File{SessionID: id, Token: 4, SeenAt: seen, Manifest: api.Manifest{ProfileID: "p", WorkerID: "w2", TaskID: "t"}}
+	}
+	lost, orphan, later := file("ses_lost"), file("ses_orphan"), file("ses_later")
+	lost.Reason = api.ReasonHeartbeat
+	h.must(h.files.Save(file("ses_served")), h.files.Save(lost), h.files.Save(orphan), h.files.Save(later))
+	h.journal("ses_served", checkpoint.Entry{Kind: checkpoint.KindStart}, checkpoint.Entry{Kind: checkpoint.KindStep, Name: "pay"})
+	h.must(os.Mkdir(h.files.Journal("ses_damaged"), 0o700))
+	l := h.launch(nil)
+	// The guard comes while the launcher starts, after it has read the files.
+	orphan.Reason, orphan.Evidence, orphan.CloseMethod = api.ReasonOrphaned, lease.Sealed{EvidenceID: "ev_1"}, "cdp"
+	other := lost
+	other.Reason = "what is on disk is older than what this launcher knows"
+	h.must(h.files.Save(orphan), h.files.Save(other), os.WriteFile(filepath.Join(h.dir, "sessions", "ses_later.json"), []byte("{"), 0o600))
+
+	served := file("ses_served")
+	served.Reason, served.Unseen = api.ReasonLauncherRestart, true
+	later.Reason, later.Unseen = api.ReasonLauncherRestart, true
+	unknown := file("ses_unknown")
+	unknown.Manifest.WorkerID, unknown.Reason, unknown.Unseen = "w", api.ReasonLauncherRestart, true
+	for _, tt := range []struct {
+		name    string
+		want    sessionfile.File
+		entries int
+	}{
+		{"it served", served, 2},
+		{"its end had begun", lost, 0},
+		{"the guard ended its browser", orphan, 0},
+		{"its file is damaged since", later, 0},
+		{"nothing is on disk", unknown, 0},
+	} {
+		got, err := l.leftRun(r, run(tt.want.SessionID))
+		if err != nil || !reflect.DeepEqual(got.File, tt.want) || len(got.Journal) != tt.entries {
+			t.Errorf("%s: %+v with %d entries, %v; want %+v", tt.name, got.File, len(got.Journal), err, tt.want)
+		}
+	}
+	if _, err := l.leftRun(r, run("ses_damaged")); err == nil {
+		t.Error("a journal that cannot be read is taken for an empty one")
+	}
+
+	r.SessionID = "ses_served"
+	r.Runs = []lease.Run{run("ses_served"), run("ses_orphan"), run("ses_lost")}
+	r.LostRuns = []lease.Run{run("ses_lost")}
+	left, err := l.leftRuns(r)
+	h.must(err)
+	var ids []string
+	for _, run := range left {
+		ids = append(ids, run.File.SessionID)
+	}
+	if !slices.Equal(ids, []string{"ses_lost", "ses_orphan"}) {
+		t.Errorf("besides its latest: %v", ids)
+	}
+	r.Runs = append(r.Runs, run("ses_damaged"))
+	if _, err := l.leftRuns(r); err == nil {
+		t.Error("a journal that cannot be read is taken for an empty one")
+	}
+}
+
+// The lock is taken at once where nobody has it. Where some process has Chrome's part and
+// is no browser that is known, it is waited for, for a while.
+func TestTheLockOfABrowserThatIsGone(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		holds    time.Duration // some process has Chrome's part of the lock
+		known    bool          // a browser is noted that is gone
+		launcher bool          // another launcher has its part
+		ends     time.Duration // this launcher does, after
+		whole    bool
+		took     time.Duration
+		err      error
+	}{
+		{name: "nobody has it", whole: true},
+		{name: "another launcher has it", launcher: true, err: profiledir.ErrLocked},
+		{name: "a browser that ends by itself", holds: 2 * time.Second, known: true, whole: true, took: 2 * time.Second},
+		{name: "some process that stays", holds: time.Hour, took: takeOverWait},
+		{name: "a launcher that ends meanwhile", holds: time.Hour, ends: time.Second, took: time.Second, err: context.Canceled},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				l := h.launch(nil)
+				_, err := h.root.Create("p")
+				h.must(err)
+				lock, err := h.root.Lock("p")
+				h.must(err)
+				if tt.known {
+					h.must(lock.SetRunning(profiledir.Running{PID: 1 << 30, BootID: "of another boot"}))
+				}
+				if !tt.launcher {
+					h.must(lock.Unlock())
+				}
+				if tt.holds > 0 {
+					chromes, err := os.OpenFile(filepath.Join(h.root.Dir(), ".leasehold", "p.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+					h.must(err, unix.Flock(int(chromes.Fd()), unix.LOCK_EX))
+					time.AfterFunc(tt.holds, func() { _ = chromes.Close() })
+				}
+				if tt.ends > 0 {
+					time.AfterFunc(tt.ends, l.cancel)
+				}
+				begun := time.Now()
+				got, b, err := l.takeOver(nil, lease.Record{ProfileID: "p"}, filepath.Join(h.root.Dir(), "p"), func(checkpoint.Entry) {}, h.log())
+				if took := time.Since(begun); b != nil || !errors.Is(err, tt.err) || took < tt.took || took > tt.took+500*time.Millisecond {
+					t.Errorf("browser %v, %v, after %v", b, err, took)
+				}
+				if tt.err == nil {
+					if (got.File() != nil) != tt.whole {
+						t.Errorf("the whole lock: %v", got.File() != nil)
+					}
+					h.must(got.Unlock())
+				} else if held, err := h.root.Held("p"); err != nil || held != tt.launcher {
+					t.Errorf("held %v, %v", held, err)
+				}
+				h.must(lock.Unlock())
+				time.Sleep(2 * time.Hour)
+			})
+		})
+	}
+}
+
+// A browser on a profile that was decided about while its host was away is closed, after
+// its evidence. What was decided stays.
+func TestABrowserThatOutlivedItsLease(t *testing.T) {
+	t.Parallel()
+	h := newStoredHost(t)
+	r := h.serves("p")
+	h.keep(h.released(r)) // it looks as if it were warm, but for what came since
+	id := h.browser(r)
+	decided := h.change("p", func(r lease.Record) (lease.Record, error) {
+		r, err := r.Suspect(api.ReasonObserved, lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}, time.Now())
+		h.must(err)
+		r, err = r.Quarantine(0, time.Now())
+		h.must(err)
+		return r.Abandon([]string{"its home did not come back"}, lease.Sealed{}, time.Now())
+	})
+	l := h.launch(nil)
+	spool := filepath.Join(h.dir, "spool")
+	h.must(os.Rename(spool, spool+".away"))
+	if got := l.adopts("p"); got.Nonce != decided.Nonce || !h.lives(id) {
+		t.Errorf("without evidence: %+v, the browser lives: %v", got, h.lives(id))
+	}
+	if held, err := h.root.Held("p"); err != nil || held {
+		t.Errorf("held %v, %v", held, err)
+	}
+	h.must(os.Rename(spool+".away", spool))
+	got := l.adopts("p")
+	if got.State != lease.ManualReview || got.Token != decided.Token || got.Reason != decided.Reason || got.EvidenceID == "ev_1" {
+		t.Errorf("%+v", got)
+	}
+	if h.lives(id) {
+		t.Error("the browser lives")
+	}
+	m := l.manifest(got.EvidenceID)
+	if m.LastScreenshot == "" || m.RecoveryReason != api.ReasonLauncherRestart || m.PreviousEvidenceID != "ev_1" || m.PreviousManifestSHA256 != "ab" {
+		t.Errorf("%+v", m)
+	}
+	h.given("p")
+}
+
+// A warm browser is as it should be, and stays; where the store forgot its profile it is
+// closed first. One that a launcher left warm is closed, without another bundle: its
+// evidence is that of the release.
+func TestWarmBrowsers(t *testing.T) {
+	t.Parallel()
+	h := newStoredHost(t)
+	free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
+	free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
+	h.keep(free)
+	left := h.browser(free)
+	l := h.launch(nil)
+	if got := l.adopts("p"); got.Nonce != free.Nonce || h.lives(left) || !strings.Contains(h.said.String(), "a launcher left a warm browser") {
+		t.Errorf("%+v, the browser lives: %v", got, h.lives(left))
+	}
+	if all := l.bundles("p"); len(all) > 0 {
+		t.Errorf("%d bundles", len(all))
+	}
+	h.given("p")
+
+	warm := h.browser(free)
+	slot := l.o.Slots.Occupy("p")
+	lock, b, err := l.takeOver(slot, free, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
+	h.must(err)
+	slot.Locked(lock)
+	slot.Opened(b, "ses_p", nil)
+	one := &run{}
+	slot.Enter(one)
+	slot.Leave(one)
+	slot.Park("ses_p")
+	since := l.o.Slots.WarmSince("p")
+	if got := l.adopts("p"); got.Nonce != free.Nonce || !h.lives(warm) || since.IsZero() || l.o.Slots.WarmSince("p") != since {
+		t.Errorf("%+v, the browser lives: %v, warm since %v", got, h.lives(warm), l.o.Slots.WarmSince("p"))
+	}
+	later := h.released(h.granted(free, "ses_later"))
+	h.must(lock.Keep(later))
+	if got := l.adopts("p"); got.State != lease.Available || got.Token != later.Token || h.lives(warm) || l.o.Slots.Find("p") != nil {
+		t.Errorf("%+v, the browser lives: %v", got, h.lives(warm))
+	}
+	h.given("p")
+}
+
+// run is a session that used a slot's browser.
+type run struct{}
+
+func (*run) Token() lease.Token    { return 1 }
+func (*run) Note(checkpoint.Entry) {}
+func (*run) See(lease.Record)      {}

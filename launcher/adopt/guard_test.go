@@ -1,0 +1,312 @@
+package adopt
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/internal/procfs"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+// started notes a browser that a session's launcher started on a profile. It is this very
+// process, so that it lives.
+func (h *host) started(profile string, change func(*profiledir.Running)) {
+	h.Helper()
+	me, err := procfs.Read(os.Getpid())
+	h.must(err)
+	r := profiledir.Running{PID: me.PID, StartTime: me.StartTime, BootID: boottime.ID(), SessionID: "ses_" + profile, Token: 1}
+	if change != nil {
+		change(&r)
+	}
+	_, err = h.root.Create(profile)
+	h.must(err)
+	lock, err := h.root.Lock(profile)
+	h.must(err)
+	h.must(lock.SetRunning(r), lock.Unlock())
+}
+
+// A browser is the guard's to end where its own launcher started it, it lives, and no
+// launcher has it.
+func TestWhichBrowsersAreOrphans(t *testing.T) {
+	h := newHost(t)
+	for profile, change := range map[string]func(*profiledir.Running){
+		"left":             nil,
+		"another_boot":     func(r *profiledir.Running) { r.BootID = "another" },
+		"gone":             func(r *profiledir.Running) { r.PID = 1 << 30 },
+		"another_process":  func(r *profiledir.Running) { r.StartTime++ },
+		"another_launcher": func(r *profiledir.Running) { r.SessionID = "ses_of_another" },
+		"taken":            nil,
+	} {
+		h.must(h.files.Save(sessionfile.File{SessionID: "ses_" + profile}))
+		h.started(profile, change)
+	}
+	h.must(h.files.Save(sessionfile.File{SessionID: "ses_none"}))
+	_, err := h.root.Create("none")
+	h.must(err)
+	taken, err := h.root.Lock("taken")
+	h.must(err)
+	left, err := orphans(h.root, h.files)
+	if h.must(err); !slices.Equal(left, []string{"left"}) {
+		t.Errorf("%v", left)
+	}
+	h.must(taken.Unlock())
+	if left, err = orphans(h.root, h.files); err != nil || !slices.Equal(left, []string{"left", "taken"}) {
+		t.Errorf("when it is left, too: %v, %v", left, err)
+	}
+}
+
+// guarded is a guard in the time of a bubble.
+type guarded struct {
+	*host
+	gone  chan struct{}
+	ended chan error
+	stop  context.CancelFunc
+	tries []time.Duration // to end browsers, since the launcher was gone
+}
+
+// guard runs a guard that has two minutes, and no archive.
+func (h *host) guard() *guarded {
+	ctx, cancel := context.WithCancel(h.Context())
+	g := &guarded{host: h, gone: make(chan struct{}), ended: make(chan error, 1), stop: cancel}
+	start := time.Now()
+	go func() {
+		g.ended <- Guard(ctx, GuardOptions{
+			ID: "here", DataDir: h.dir, Root: h.root, Gone: g.gone, Timeout: 2 * time.Minute, Log: h.log(),
+			Archive: func() (*evidence.Archive, error) {
+				g.tries = append(g.tries, time.Since(start))
+				return nil, errors.New("no spool")
+			},
+			Clock: func() boottime.Instant { return boottime.Instant(time.Since(start)) },
+		})
+	}()
+	return g
+}
+
+// running checks that the guard has not ended.
+func (g *guarded) running() {
+	g.Helper()
+	synctest.Wait()
+	select {
+	case err := <-g.ended:
+		g.Fatalf("the guard ended: %v", err)
+	default:
+	}
+}
+
+// The guard waits for the end of its launcher, and then as long as another one may come
+// for what was left. It ends with the last browser.
+func TestTheGuardWaits(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(g *guarded)
+		want error
+	}{
+		{"for the launcher, whatever it leaves", func(g *guarded) {
+			time.Sleep(time.Hour)
+			g.running()
+			g.stop()
+		}, context.Canceled},
+		{"for nothing that was left", func(g *guarded) {
+			lock, err := g.root.Lock("p")
+			g.must(err, lock.ClearRunning(), lock.Unlock())
+			close(g.gone)
+		}, nil},
+		{"for the next launcher", func(g *guarded) {
+			close(g.gone)
+			time.Sleep(time.Minute)
+			g.running()
+			lock, err := g.root.Lock("p")
+			g.must(err)
+			time.Sleep(2 * orphanPoll)
+			g.must(lock.Unlock())
+		}, nil},
+		{"and is ended itself", func(g *guarded) {
+			close(g.gone)
+			time.Sleep(time.Minute)
+			g.stop()
+		}, context.Canceled},
+		{"in a folder that is gone", func(g *guarded) {
+			close(g.gone)
+			time.Sleep(time.Minute)
+			g.running()
+			g.must(os.RemoveAll(g.root.Dir()))
+		}, fs.ErrNotExist},
+		{"for the time that the browsers have, and tries again", func(g *guarded) {
+			close(g.gone)
+			time.Sleep(2*time.Minute + 3*orphanPause)
+			g.running()
+			first := g.tries[0]
+			if first < 2*time.Minute || first > 2*time.Minute+orphanPoll {
+				g.Errorf("first tried after %v", first)
+			}
+			for i, at := range g.tries {
+				if at != first+time.Duration(i)*orphanPause {
+					g.Errorf("tried at %v", g.tries)
+				}
+			}
+			if len(g.tries) != 3 && len(g.tries) != 4 || strings.Count(g.said.String(), "it is tried again") != len(g.tries) {
+				g.Errorf("%d tries", len(g.tries))
+			}
+			g.tries = nil
+			g.stop()
+		}, context.Canceled},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				h.must(h.files.Save(sessionfile.File{SessionID: "ses_p"}))
+				h.started("p", nil)
+				g := h.guard()
+				defer g.stop()
+				tt.do(g)
+				select {
+				case err := <-g.ended:
+					if !errors.Is(err, tt.want) {
+						t.Errorf("ended: %v", err)
+					}
+				case <-time.After(time.Hour):
+					t.Error("it does not end")
+				}
+				if len(g.tries) > 0 {
+					t.Errorf("tried to end browsers after %v", g.tries)
+				}
+			})
+		})
+	}
+}
+
+// A browser has a file for each of its runs, that of the record's session first.
+func TestTheRunsOfAnOrphan(t *testing.T) {
+	h := newHost(t)
+	l := h.launch(nil)
+	for id, ended := range map[string]string{"ses_latest": "", "ses_first": "", "ses_second": "", "ses_over": "released"} {
+		h.must(h.files.Save(sessionfile.File{SessionID: id, Ended: ended}))
+	}
+	runs := func(ids ...string) (all []lease.Run) {
+		for _, id := range ids {
+			all = append(all, lease.Run{SessionID: id})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name    string
+		record  lease.Record
+		started string
+		want    []string
+	}{
+		{"one run", lease.Record{SessionID: "ses_latest", Runs: runs("ses_latest")}, "ses_latest", []string{"ses_latest"}},
+		{"several", lease.Record{SessionID: "ses_latest", Runs: runs("ses_first", "ses_second", "ses_latest")}, "ses_first", []string{"ses_latest", "ses_first", "ses_second"}},
+		{"the one that it was started for is over", lease.Record{SessionID: "ses_latest", Runs: runs("ses_latest")}, "ses_over", []string{"ses_latest"}},
+		{"the latest is over", lease.Record{SessionID: "ses_over", Runs: runs("ses_first")}, "ses_first", []string{"ses_first"}},
+		{"one has no file", lease.Record{SessionID: "ses_latest", Runs: runs("ses_missing", "ses_latest")}, "ses_latest", []string{"ses_latest"}},
+		{"no record was kept", lease.Record{}, "ses_first", []string{"ses_first"}},
+		{"all are over", lease.Record{SessionID: "ses_over"}, "ses_over", nil},
+		{"no file", lease.Record{SessionID: "ses_missing"}, "ses_missing", nil},
+	} {
+		files, err := l.runsOf(tt.record, tt.started)
+		var ids []string
+		for _, f := range files {
+			ids = append(ids, f.SessionID)
+		}
+		if !slices.Equal(ids, tt.want) || (err != nil) != (tt.want == nil) {
+			t.Errorf("%s: %v, %v", tt.name, ids, err)
+		}
+	}
+}
+
+// Browsers for which no launcher comes are closed, after their evidence, and the files of
+// their sessions say so to the next launcher, which decides. What a launcher has is left
+// alone.
+func TestTheGuardEndsBrowsers(t *testing.T) {
+	t.Parallel()
+	h := newStoredHost(t)
+	r := h.serves("p")
+	second := r.Clone() // shares the browser
+	second.SessionID = "ses_second"
+	h.must(h.files.Save(fileOf(second)))
+	r.Runs = append(r.Runs, lease.Run{SessionID: "ses_second", Token: 1})
+	h.keep(r)
+	left := h.browser(r)
+	free := h.released(h.granted(lease.Record{ProfileID: "warm"}, "ses_warm"))
+	h.keep(free)
+	h.must(h.files.Save(fileOf(free)))
+	warm := h.browser(free)
+	h.must(h.files.Save(sessionfile.File{SessionID: "ses_taken"}))
+	h.started("taken", nil)
+	taken, err := h.root.Lock("taken")
+	h.must(err)
+
+	gone := make(chan struct{})
+	close(gone)
+	o := GuardOptions{ID: "here", DataDir: h.dir, Root: h.root, Gone: gone, Archive: h.archive, Log: h.log()}
+	spool := filepath.Join(h.dir, "spool")
+	blind := o
+	blind.Archive = func() (*evidence.Archive, error) {
+		a, err := h.archive()
+		return a, errors.Join(err, os.RemoveAll(spool))
+	}
+	before := h.file("ses_p")
+	if err := endOrphans(t.Context(), blind, []string{"p", "taken"}); err == nil || !strings.Contains(err.Error(), "profile p: ") || strings.Contains(err.Error(), "taken") {
+		t.Errorf("without evidence: %v", err)
+	}
+	if after := h.file("ses_p"); !h.lives(left) || after.CloseMethod != before.CloseMethod || after.Reason != "" {
+		t.Errorf("without evidence it lives: %v, %+v", h.lives(left), after)
+	}
+	if held, err := h.root.Held("p"); err != nil || held {
+		t.Errorf("held %v, %v", held, err)
+	}
+
+	if err := Guard(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	if h.lives(left) || h.lives(warm) {
+		t.Errorf("they live: %v, %v", h.lives(left), h.lives(warm))
+	}
+	sealed := h.file("ses_p").Evidence
+	for _, id := range []string{"ses_p", "ses_second"} {
+		if f := h.file(id); f.Reason != api.ReasonOrphaned || !f.Unseen || f.CloseMethod != "cdp" || f.Evidence != sealed || f.Ended != "" {
+			t.Errorf("its file: %+v", f)
+		}
+	}
+	if f := h.file("ses_warm"); f.Reason != "" || f.Evidence.EvidenceID != "" {
+		t.Errorf("the warm one's: %+v", f)
+	}
+	if _, running, err := h.root.Running("taken"); err != nil || !running {
+		t.Errorf("what a launcher has: %v, %v", running, err)
+	}
+	h.must(taken.Unlock())
+	h.given("p")
+	h.given("warm")
+
+	l := h.launch(nil)
+	m := l.manifest(sealed.EvidenceID)
+	if m.RecoveryReason != api.ReasonOrphaned || m.LastScreenshot == "" || m.LastKnownURL != "https://shop.example/cart" || m.LeaseToken != 1 {
+		t.Errorf("%+v", m)
+	}
+	if kinds := l.entries(sealed.EvidenceID); !slices.Equal(kinds, []checkpoint.Kind{checkpoint.KindStart, checkpoint.KindURL, checkpoint.KindStep}) {
+		t.Errorf("its journal: %v", kinds)
+	}
+	if got := l.bundles("warm"); len(got) > 0 {
+		t.Errorf("%d bundles of the warm one", len(got))
+	}
+	if got := l.adopts("p"); got.State != lease.ManualReview || got.Reason != api.ReasonOrphaned || got.EvidenceID != sealed.EvidenceID {
+		t.Errorf("%+v", got)
+	}
+	if all := l.bundles("p"); len(all) != 1 {
+		t.Errorf("%d bundles", len(all))
+	}
+}

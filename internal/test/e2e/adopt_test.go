@@ -19,7 +19,7 @@ import (
 	"leasehold/lease"
 )
 
-// two is a session that was asked for in two steps.
+// two is the answer to POST /v1/sessions.
 type two struct {
 	SessionID string      `json:"session_id"`
 	Token     lease.Token `json:"lease_token"`
@@ -27,7 +27,7 @@ type two struct {
 	Dedicated string      `json:"dedicated_url"`
 }
 
-// here is the session's URL at the launcher that runs now, whose port is another.
+// here is a cdp_url with the port of the launcher that runs now.
 func (s *sidecar) here(t *testing.T, cdpURL string) string {
 	t.Helper()
 	u, err := url.Parse(cdpURL)
@@ -51,7 +51,7 @@ func evaluate(t *testing.T, c *clients.Client, expression string) string {
 	return got
 }
 
-// onPage has the client go on with the page that is at the URL.
+// onPage makes the client go on with the page at the URL.
 func onPage(t *testing.T, c *clients.Client, at string) {
 	t.Helper()
 	var pages []string
@@ -65,8 +65,8 @@ func onPage(t *testing.T, c *clients.Client, at string) {
 	c.Do(t, clients.Action{"action": "page", "index": i})
 }
 
-// TestTheWorkerOutlivesTheLauncher: the launcher is killed in the middle of a
-// script, and the worker goes on with the next one, on the pages as they were.
+// TestTheWorkerOutlivesTheLauncher: the launcher is killed in the middle of a worker's
+// script. The worker goes on through the next launcher, on the same pages.
 func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -102,7 +102,8 @@ func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 
 			again := clients.Start(t, clients.Playwright, s.here(t, ses.CDPURL), clients.Interactive)
 			again.Expect(t, "connect")
-			// Those of the vanished connection's own context, too.
+			// The pages in the browser context of the connection that ended are there,
+			// too.
 			for path, state := range map[string]string{"/form": "window.typed", "/in-a-context": "window.other"} {
 				onPage(t, again, web.URL+path)
 				want := map[string]string{"/form": "half of it", "/in-a-context": "kept"}[path]
@@ -110,7 +111,7 @@ func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 					t.Errorf("%s is %q on %s, want %q", state, got, path, want)
 				}
 			}
-			// New pages are not held by anybody who is gone.
+			// A client that is gone does not hold up new pages.
 			again.Do(t, act("newPage"))
 			again.Do(t, act("goto", "url", web.URL+"/on"))
 			evaluate(t, again, "window.open('/popup', '_blank') && 1")
@@ -118,7 +119,7 @@ func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 				t.Errorf("browsers %v, then %v", before, after)
 			}
 
-			// Its own port is where it was, if nobody took it meanwhile.
+			// The session's own port is the same, unless another process has taken it.
 			var shown two
 			if code := s.call(t, "GET", "/v1/sessions/"+ses.SessionID, nil, &shown); code != 200 || shown.Token != ses.Token {
 				t.Errorf("the session: %d %+v", code, shown)
@@ -157,7 +158,7 @@ func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 	}
 }
 
-// pausePost has the worker hold back a POST of a page.
+// pausePost makes the worker pause a POST of a page.
 func pausePost(t *testing.T, s *sidecar, c *clients.Client, page string) {
 	t.Helper()
 	c.Do(t, act("goto", "url", page))
@@ -174,8 +175,8 @@ func pausePost(t *testing.T, s *sidecar, c *clients.Client, page string) {
 	})
 }
 
-// TestTheWorkerDoesNotComeBack: the next launcher waits for the grace, with what
-// the vanished worker had paused failed, and recovers the session then.
+// TestTheWorkerDoesNotComeBack: the next launcher fails the requests that the vanished
+// worker had paused, waits for the reconnect grace, and then recovers the session.
 func TestTheWorkerDoesNotComeBack(t *testing.T) {
 	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "2s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("gone", "worker=w&task=t"), clients.Interactive)
@@ -204,8 +205,8 @@ func TestTheWorkerDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// TestAnExpiredLeaseDoesNotGoOn: a launcher that comes back after the lease's end
-// recovers its session at once, whoever waits for it.
+// TestAnExpiredLeaseDoesNotGoOn: a launcher that comes back after the end of a lease
+// recovers its session at once, even if its worker waits.
 func TestAnExpiredLeaseDoesNotGoOn(t *testing.T) {
 	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("late", "worker=w&task=t"), clients.Interactive)
@@ -233,8 +234,8 @@ func TestAnExpiredLeaseDoesNotGoOn(t *testing.T) {
 	}
 }
 
-// TestNoLauncherComesBack: the browser's evidence is taken and it is closed in
-// order, by nobody but the guard; the next launcher decides.
+// TestNoLauncherComesBack: the guard captures the browser's evidence and closes it in
+// order. The next launcher decides.
 func TestNoLauncherComesBack(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -280,7 +281,7 @@ func TestNoLauncherComesBack(t *testing.T) {
 			if r.Reason != "launcher_gone" || r.Token != held.Token+1 || r.LastKnownURL != web.URL+"/nobody" {
 				t.Errorf("%+v", r)
 			}
-			// The guard's bundle, with the living page.
+			// The guard's bundle shows the page while it was open.
 			b, _ := s.screenshot(t, "orphan")
 			if len(b.Items) != 1 || b.Items[0].EvidenceID != r.EvidenceID || b.Items[0].RecoveryReason != "launcher_gone" {
 				t.Errorf("%+v, the record names %s", b.Items, r.EvidenceID)
@@ -295,14 +296,14 @@ func TestNoLauncherComesBack(t *testing.T) {
 				t.Errorf("cookies: %q", got)
 			}
 			again.Do(t, act("disconnect"))
-			s.until(t, "orphan", lease.Available) // with --on-exit=leave it would be left
+			s.until(t, "orphan", lease.Available) // otherwise the stop would leave the browser open
 		})
 	}
 }
 
-// TestTheGuardKeepsOff: a guard ends when the next launcher is there, and one that
-// is killed is started again.
-func TestTheGuardKeepsOff(t *testing.T) {
+// TestTheGuardEndsWithTheNextLauncher: a guard ends when the next launcher is there. A
+// guard that is killed is started again.
+func TestTheGuardEndsWithTheNextLauncher(t *testing.T) {
 	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "60s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")

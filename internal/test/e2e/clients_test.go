@@ -23,8 +23,8 @@ import (
 	"leasehold/lease"
 )
 
-// bench is what the clients are tried on: one sidecar, a profile for each of
-// them, one more that somebody holds, and a web site.
+// bench is what the clients are tested on: one sidecar, a profile for each client, a
+// profile that is held, and a web site.
 type bench struct {
 	*sidecar
 	site string
@@ -32,10 +32,10 @@ type bench struct {
 
 const heldProfile = "held"
 
-// TestEveryClient drives each client of docs/clients.md, unchanged, through what
-// it has: navigation, click, evaluation, screenshot, a second context,
-// interception, a download, the Lease domain, an error of the browser's, the
-// refusal of a held profile, and the end.
+// TestEveryClient drives each client of docs/clients.md, unchanged, through everything
+// that it offers: navigation, click, evaluation, screenshot, a second context,
+// interception, a download, the Lease domain, an error of the browser, the refusal of a
+// held profile, and the end.
 func TestEveryClient(t *testing.T) {
 	b := bench{start(t, "--lease-ttl", "30s"), clientSite(t)}
 	holder := clients.Start(t, clients.Playwright, b.socket(heldProfile, "worker=worker-7&task=task_101"), clients.Interactive)
@@ -97,16 +97,16 @@ var scripted = []scriptedClient{
 type scriptedClient struct {
 	name, script string
 	more         []string
-	// at makes the URL of a one-shot session. Nil: the client keeps host and
-	// port only, and gets a port of its own.
+	// at returns the URL of a one-shot session. It is nil for a client that keeps only
+	// host and port, which gets a port of its own.
 	at func(s *sidecar, profile, query string) string
-	// pattern is how the client names /api.
+	// pattern matches /api in the client's own form.
 	pattern string
 	lacks   []string
-	// end is the action that ends it: disconnect, if empty; reason is what the
-	// record says then.
+	// end is the action that ends the session, disconnect if empty. reason is the
+	// record's reason then.
 	end, reason string
-	// refusal is what it shows to a user whose profile is held.
+	// refusal is a part of the client's error when the profile is held.
 	refusal string
 }
 
@@ -195,7 +195,7 @@ func isReport(t *testing.T, path string) {
 	}
 }
 
-// isLease checks an answer to Lease.getLease.
+// isLease checks the answer to Lease.getLease.
 func (b bench) isLease(t *testing.T, profile string, answer []byte) {
 	t.Helper()
 	var got struct {
@@ -211,8 +211,8 @@ func (b bench) isLease(t *testing.T, profile string, answer []byte) {
 	}
 }
 
-// program drives one of the clients with a module of its own, on a URL with more
-// in its query.
+// program drives a client with a module of its own, on a URL with more query
+// parameters.
 func (b bench) program(t *testing.T, profile, name, more string) {
 	binary, dir := clients.Build(t, name), t.TempDir()
 	refused := clients.StartProgram(t, binary, b.socket(heldProfile, "worker=worker-9&task=task_102"), b.site, dir)
@@ -246,9 +246,9 @@ func (b bench) program(t *testing.T, profile, name, more string) {
 	}
 }
 
-// chromedp is the version of this module.
+// chromedp tests the version of chromedp in this module.
 func (b bench) chromedp(t *testing.T, profile string) {
-	// Its discovery keeps neither path nor query, so the URL names the socket.
+	// Its discovery drops path and query, so it gets the URL of the websocket.
 	const identity = "worker=worker-9&task=task_102"
 	connect := func(profile string) (context.Context, context.CancelFunc) {
 		allocator, stop := remote.NewAllocator(t.Context(), b.socket(profile, identity))
@@ -324,8 +324,8 @@ func (b bench) chromedp(t *testing.T, profile string) {
 	check(chromedp.Cancel(ctx))
 }
 
-// concatenation is discovery as Stagehand does it: text is appended to the base,
-// and asked for until it is there.
+// concatenation is discovery as Stagehand does it: it appends text to the base URL, and
+// requests that until it is there.
 func (b bench) concatenation(t *testing.T, profile string) {
 	poll := func(base string) (socketURL string) {
 		eventually(t, base+"/json/version", func() error {
@@ -348,7 +348,7 @@ func (b bench) concatenation(t *testing.T, profile string) {
 		})
 		return socketURL
 	}
-	// The base has a query, and no room behind it.
+	// The base URL has a query, so nothing can be appended to its path.
 	first := dial(t, poll(b.oneShot(profile, "worker=worker-9&task=task_102")))
 	first.call(t, "", "Browser.getVersion", nil, nil)
 	b.isLease(t, profile, first.answer(t, first.send(t, "", "Lease.getLease", nil)).Result)
@@ -358,7 +358,7 @@ func (b bench) concatenation(t *testing.T, profile string) {
 	}
 }
 
-// pageSocket drives one target on a socket of its own, by each kind of URL.
+// pageSocket drives a target on a websocket of its own, by each kind of URL.
 func (b bench) pageSocket(t *testing.T, profile string) {
 	ses := b.open(t, profile, map[string]any{"dedicated_port": true})
 	base := strings.NewReplacer("ws:", "http:", "/devtools/browser/"+profile, "").Replace(ses.CDPURL)
@@ -381,7 +381,7 @@ func (b bench) pageSocket(t *testing.T, profile string) {
 		}
 		c := dial(t, target.WebSocketDebuggerURL)
 		c.call(t, "", "Page.enable", nil, nil)
-		// It answers when the page is there, in place of what json/new still loads.
+		// It answers when the page has replaced the one that json/new still loads.
 		c.call(t, "", "Page.navigate", map[string]any{"url": b.site + "/form"}, nil)
 		eventually(t, at+": the page is loaded", func() error {
 			if got := c.evaluate(t, "", "document.title"); got != `"form"` {
@@ -401,7 +401,7 @@ func (b bench) pageSocket(t *testing.T, profile string) {
 	}
 }
 
-// devtoolsMCP is chrome-devtools-mcp as an agent drives it.
+// devtoolsMCP drives chrome-devtools-mcp as an agent does.
 func (b bench) devtoolsMCP(t *testing.T, profile string) {
 	server := func(profile string) *clients.Client {
 		c := clients.Start(t, clients.MCP, "chrome-devtools-mcp", clients.Interactive, "--no-usage-statistics",
@@ -432,11 +432,11 @@ func (b bench) devtoolsMCP(t *testing.T, profile string) {
 	c.Do(t, act("disconnect"))
 }
 
-// playwrightMCP is @playwright/mcp as an agent drives it.
+// playwrightMCP drives @playwright/mcp as an agent does.
 func (b bench) playwrightMCP(t *testing.T, profile string) {
 	dir := t.TempDir()
 	server := func(profile string) *clients.Client {
-		// It ends without closing its socket.
+		// It ends without a close handshake.
 		c := clients.Start(t, clients.MCP, "playwright-mcp", clients.Interactive, "--output-dir", dir,
 			"--cdp-endpoint", b.oneShot(profile, "worker=worker-9&task=task_102&on_drop=release"))
 		c.Expect(t, "connect")
@@ -473,7 +473,7 @@ func tool(name string, arguments map[string]any) clients.Action {
 	return a
 }
 
-// reference finds what a snapshot calls a thing.
+// reference returns the snapshot's name of the element that matches the pattern.
 func reference(t *testing.T, snapshot, pattern string) string {
 	t.Helper()
 	m := regexp.MustCompile(pattern).FindStringSubmatch(snapshot)

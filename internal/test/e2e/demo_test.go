@@ -15,8 +15,8 @@ import (
 	"leasehold/lease"
 )
 
-// TestDemo is the story of the README, told by the real parts; make demo shows
-// what it prints.
+// TestDemo plays the story of the README with the real programs. make demo shows its
+// output.
 func TestDemo(t *testing.T) {
 	say := func(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
 	chapter := func(title string) { fmt.Printf("\n%s\n", title) }

@@ -1,3 +1,3 @@
-// Package e2e drives the built sidecar as its users do: real Chromium, real NATS,
-// real clients, and processes that are killed. It has tests only.
+// Package e2e tests the built sidecar as its users see it, with a real Chromium, a real
+// NATS server, real clients, and processes that are killed. It has tests only.
 package e2e

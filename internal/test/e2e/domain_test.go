@@ -11,8 +11,8 @@ import (
 	"leasehold/lease"
 )
 
-// badParameters are, by method, parameters that are wrong, and the name that the
-// refusal has to give.
+// badParameters has wrong parameters by method, with the name of the field that the
+// refusal has to contain.
 var badParameters = map[string][]struct {
 	params any
 	field  string
@@ -59,11 +59,11 @@ var badParameters = map[string][]struct {
 	},
 }
 
-// tooLong is more than a command of the domain may have.
+// tooLong is longer than a command of the domain may be.
 var tooLong = strings.Repeat("x", 1<<20+1)
 
-// TestLeaseDomain: on the browser's session and on a page's, what is wrong is
-// refused as Chrome refuses it, and names the field; what is right is recorded.
+// TestLeaseDomain: on the browser's session and on a page's, wrong parameters are
+// refused in Chrome's form, with the name of the field. Right ones are recorded.
 func TestLeaseDomain(t *testing.T) {
 	s := start(t, "--lease-ttl", "30s")
 	ses := s.open(t, "domain", nil)
@@ -113,10 +113,9 @@ func TestLeaseDomain(t *testing.T) {
 	}
 }
 
-// TestLeaseDomainInClients: each client that can send a method sends it on the
-// browser's session, too (TestEveryClient does on a page's), and
-// chrome-remote-interface offers the methods by name, since /json/protocol
-// describes them.
+// TestLeaseDomainInClients: each client that can send any method also sends one on the
+// browser's session (TestEveryClient does so on a page's). chrome-remote-interface
+// offers the methods by name, since /json/protocol describes them.
 func TestLeaseDomainInClients(t *testing.T) {
 	s := start(t, "--lease-ttl", "30s")
 	t.Run("clients", func(t *testing.T) {
@@ -146,7 +145,8 @@ func TestLeaseDomainInClients(t *testing.T) {
 			call := func(command string, params map[string]any) clients.Action {
 				return clients.Action{"action": "call", "domain": "Lease", "command": command, "params": params}
 			}
-			// In the order of the description, which ends with release.
+			// The commands are in the order of the description, where release is the
+			// last.
 			for _, command := range domain {
 				c.Send(t, call(command.Name, map[string]any{"nothing": "of the kind"}))
 				if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "nothing") {
@@ -177,7 +177,7 @@ func TestLeaseDomainInClients(t *testing.T) {
 	})
 }
 
-// described is a command in /json/protocol.
+// described is the description of a command in /json/protocol.
 type described struct {
 	Name                string
 	Parameters, Returns []struct {
@@ -186,8 +186,9 @@ type described struct {
 	}
 }
 
-// leaseDomain returns the commands of the Lease domain. The first answer takes a
-// browser's start, on a busy machine longer than chrome-remote-interface waits.
+// leaseDomain returns the commands of the Lease domain. The sidecar starts a browser
+// for the first answer, which on a busy machine takes longer than
+// chrome-remote-interface waits.
 func (s *sidecar) leaseDomain(t *testing.T) []described {
 	t.Helper()
 	address := s.URL + "/profiles/any/json/protocol"

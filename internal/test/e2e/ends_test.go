@@ -20,22 +20,22 @@ import (
 	"leasehold/lease"
 )
 
-// end is one way for a session to end, and what each side is told of it: the
-// table of docs/clients.md.
+// end is one way in which a session ends, and what each side learns of it: a row of the
+// table in docs/clients.md.
 type end struct {
 	name  string
-	query string // of the one-shot URL
-	// cause ends it. A command without an answer is in flight.
+	query string // query of the one-shot URL
+	// cause ends the session, while a command without an answer is in flight.
 	cause func(t *testing.T, s *sidecar, c *socket, profile string)
-	// code and reason are of the close frame; 0 where none comes.
+	// code and reason are those of the close frame; code is 0 if none comes.
 	code   int
 	reason string
-	// cut says that the launcher ends it: commands in flight get an error with
-	// the reason, which clients show to their users.
+	// cut says that the launcher ends the session. Commands in flight then get an error
+	// with the reason, which clients show to their users.
 	cut bool
-	// bare: its time runs from the grant, and waits for no other client.
+	// bare says that no other clients connect: the session's time runs from its grant.
 	bare bool
-	// state and recorded are what the record says afterwards.
+	// state and recorded are the record's state and reason afterwards.
 	state    lease.State
 	recorded string
 }
@@ -96,7 +96,7 @@ var ends = []end{
 		cause: func(t *testing.T, s *sidecar, c *socket, _ string) {
 			page, _ := c.page(t, "about:blank", "")
 			c.call(t, page, "Inspector.enable", nil, nil)
-			c.send(t, page, "Page.crash", nil) // no answer comes
+			c.send(t, page, "Page.crash", nil) // it gets no answer
 			survive(t, c, page)
 			c.close(t)
 		},
@@ -124,14 +124,15 @@ var ends = []end{
 	},
 }
 
-// survive: the client is told of its page's crash, and the browser goes on.
+// survive checks that the client gets the event of its page's crash, and that the
+// browser goes on.
 func survive(t *testing.T, c *socket, page string) {
 	t.Helper()
 	c.next(t, "the page's crash", func(m cdpMessage) bool {
 		return m.Method == "Inspector.targetCrashed" && m.SessionID == page
 	})
-	// Chrome may give a new page the process that it kept ready, and only then
-	// see that this was killed, too.
+	// Chrome may give a new page the spare process, and only then notice that it was
+	// killed, too.
 	for range 5 {
 		other, _ := c.page(t, "about:blank", "")
 		c.call(t, other, "Inspector.enable", nil, nil)
@@ -169,8 +170,8 @@ func (s *sidecar) browserOf(t *testing.T, profile string) int {
 	return 0
 }
 
-// watched is a session with three connections: a bare one, Playwright and
-// Puppeteer, each with a command in flight.
+// watched is a session with three connections: a plain one, Playwright and Puppeteer,
+// each with a command in flight.
 type watched struct {
 	*socket
 	pending    int
@@ -178,8 +179,8 @@ type watched struct {
 	puppeteer  *clients.Client
 }
 
-// forever is a command that gets no answer, and shows in its tab's title that it
-// has arrived.
+// forever is an expression that never returns, and shows in its tab's title that it has
+// arrived.
 const forever = "document.title = 'asked'; new Promise(() => {})"
 
 func (s *sidecar) watch(t *testing.T, profile, query string, withClients bool) watched {
@@ -200,8 +201,8 @@ func (s *sidecar) watch(t *testing.T, profile, query string, withClients bool) w
 			c.Expect(t, "connect")
 			c.Do(t, act("newPage"))
 		}
-		// Playwright's page.evaluate says "Execution context was destroyed" to
-		// whatever goes wrong: its CDP session shows what was answered.
+		// Playwright's page.evaluate says "Execution context was destroyed" for every
+		// error, so its CDP session is used, which shows the answer.
 		w.playwright.Send(t, cdp("Runtime.evaluate", inFlight))
 		w.puppeteer.Send(t, act("evaluate", "expression", forever))
 	}
@@ -222,7 +223,7 @@ func (s *sidecar) watch(t *testing.T, profile, query string, withClients bool) w
 	return w
 }
 
-// beat sends heartbeats for a session until stop is called.
+// beat sends heartbeats for the profile's session until stop is called.
 func (s *sidecar) beat(t *testing.T, profile string) (stop func()) {
 	t.Helper()
 	r := s.record(t, profile)
@@ -249,7 +250,7 @@ func (s *sidecar) beat(t *testing.T, profile string) (stop func()) {
 	}
 }
 
-// over checks what each connection is told.
+// over checks what each connection learns of the end.
 func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 	t.Helper()
 	gotCode, gotReason := w.ended(t)
@@ -267,7 +268,7 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 	}
 	for _, c := range []struct {
 		name  string
-		after *regexp.Regexp // what it shows for whatever comes afterwards
+		after *regexp.Regexp // the client's error for all later commands
 		*clients.Client
 	}{
 		{"Playwright", regexp.MustCompile("Target page, context or browser has been closed"), w.playwright},
@@ -283,9 +284,9 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 	}
 }
 
-// TestEnds: each end gives the client its close code and reason, and the session
-// its end.
-func TestEnds(t *testing.T) {
+// TestEndsOfSessions: each way to end a session gives the client the right close code and reason,
+// and the record the right state and reason.
+func TestEndsOfSessions(t *testing.T) {
 	s := start(t, "--lease-ttl", "12s")
 	t.Run("ends", func(t *testing.T) {
 		for _, tt := range ends {
@@ -317,8 +318,9 @@ func TestShutdownTellsTheClients(t *testing.T) {
 	}
 }
 
-// TestFencedAndExpired: a higher token in the store, and a store that cannot be
-// reached. Clients that listen hear of it first.
+// TestFencedAndExpired: a session ends because of a higher token in the store, or
+// because the store cannot be reached. Clients that use the domain get its events
+// before.
 func TestFencedAndExpired(t *testing.T) {
 	t.Parallel()
 	n := &natsServer{dir: t.TempDir(), port: -1}
@@ -345,7 +347,7 @@ func TestFencedAndExpired(t *testing.T) {
 		c.Do(t, cdpAction("Lease.getLease"))
 	}
 	for _, w := range []watched{fenced, expired} {
-		w.call(t, "", "Lease.getLease", nil, nil) // who uses the domain hears its events
+		w.call(t, "", "Lease.getLease", nil, nil) // a client that uses the domain gets its events
 	}
 
 	supersede(t, natsURL, "fenced")
@@ -382,7 +384,7 @@ func TestFencedAndExpired(t *testing.T) {
 	}
 }
 
-// supersede writes a record with a higher token, as another launcher would.
+// supersede writes a record with a higher token, as another launcher would do.
 func supersede(t *testing.T, natsURL, profile string) {
 	t.Helper()
 	nc, err := nats.Connect(natsURL)
@@ -417,8 +419,8 @@ func supersede(t *testing.T, natsURL, profile string) {
 	})
 }
 
-// TestALostSocketComesBack: within the grace the pages are as they were, and what
-// was paused has failed.
+// TestALostSocketComesBack: a worker that reconnects within the grace finds its pages
+// as they were, and the requests that it had paused have failed.
 func TestALostSocketComesBack(t *testing.T) {
 	s, site := start(t, "--reconnect-grace", "60s", "--lease-ttl", "30s"), clientSite(t)
 	for _, tt := range []struct {
@@ -433,10 +435,10 @@ func TestALostSocketComesBack(t *testing.T) {
 			first := dial(t, address)
 			var made struct{ BrowserContextID string }
 			first.call(t, "", "Target.createBrowserContext", nil, &made)
-			kept := map[string]string{} // targets
+			kept := map[string]string{} // target ids
 			for _, context := range []string{"", made.BrowserContextID} {
 				page, target := first.page(t, "about:blank", context)
-				first.call(t, page, "Page.navigate", map[string]any{"url": site + "/form"}, nil) // answered when it is there
+				first.call(t, page, "Page.navigate", map[string]any{"url": site + "/form"}, nil) // it is answered when the page is there
 				eventually(t, "the page", func() error {
 					if state := first.evaluate(t, page, "document.readyState"); state != `"complete"` {
 						return fmt.Errorf("it is %s", state)

@@ -21,8 +21,7 @@ import (
 	"leasehold/lease"
 )
 
-// busySite has pages that do more than show something, and counts what is posted
-// to each path.
+// busySite has pages that act by themselves, and counts the POSTs to each path.
 type busySite struct {
 	URL   string
 	Posts func(path string) int64
@@ -71,7 +70,7 @@ func newBusySite(t *testing.T) *busySite {
 	return &busySite{server.URL, func(path string) int64 { return counts[path].Load() }}
 }
 
-// journal is that of the profile's last session.
+// journal returns the journal of the profile's last session.
 func (s *sidecar) journal(t *testing.T, profile string) []checkpoint.Entry {
 	t.Helper()
 	entries, err := checkpoint.Read(filepath.Join(s.Dir, "sessions", s.record(t, profile).SessionID+".journal"))
@@ -81,7 +80,7 @@ func (s *sidecar) journal(t *testing.T, profile string) []checkpoint.Entry {
 	return entries
 }
 
-// noted waits until the journal has so many entries that fit.
+// noted waits until the journal has n entries that fit.
 func (s *sidecar) noted(t *testing.T, profile, what string, n int, fits func(checkpoint.Entry) bool) {
 	t.Helper()
 	eventually(t, what+" in the journal", func() error {
@@ -103,14 +102,15 @@ func ofKind(kind checkpoint.Kind) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool { return e.Kind == kind }
 }
 
-// posted fits a request to the path.
+// posted fits the entry of a request to the path.
 func posted(path string) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
 		return e.Kind == checkpoint.KindRequest && strings.HasSuffix(e.URL, path)
 	}
 }
 
-// inspection returns the answers, and how they were found, by name.
+// inspection returns the answers of the profile's inspection, and how they were found,
+// by fact.
 func (s *sidecar) inspection(t *testing.T, profile string) (answers, how map[string]string) {
 	t.Helper()
 	var i struct {
@@ -126,8 +126,9 @@ func (s *sidecar) inspection(t *testing.T, profile string) (answers, how map[str
 	return answers, how
 }
 
-// TestWhatTheBrowserDid: what pages sent and did, as facts, and what follows.
-func TestWhatTheBrowserDid(t *testing.T) {
+// TestFactsAboutPages: what pages sent and did gives the right facts and the right
+// decision.
+func TestFactsAboutPages(t *testing.T) {
 	s, web := start(t), newBusySite(t)
 	for _, tt := range []struct {
 		name, query, page string
@@ -167,7 +168,7 @@ func TestWhatTheBrowserDid(t *testing.T) {
 			s.noted(t, "orders", "the order", 1, posted("/order"))
 		}, "manual_review", map[string]string{"forms_submitted": "yes", "unsafe_requests": "yes"}},
 		{"only-asks", "", "/list", func(t *testing.T, c *socket, session string) {
-			// What is declared is a form, sent by a script and by the page.
+			// The declared request is a form, which a script and the page itself send.
 			c.evaluate(t, session, `fetch("/api", {method: "POST", body: new URLSearchParams({kind: "read"})}).then(() => {
 				const form = Object.assign(document.createElement("form"), {method: "post", action: "/api"});
 				form.innerHTML = "<input name=kind value=read>";
@@ -207,7 +208,7 @@ func TestWhatTheBrowserDid(t *testing.T) {
 			s.noted(t, tt.name, "the page", 1, func(e checkpoint.Entry) bool {
 				return e.Kind == checkpoint.KindURL && strings.HasPrefix(e.URL, web.URL)
 			})
-			if tt.name != "polls" { // which is about what comes before anything is done
+			if tt.name != "polls" { // polling has to begin before anything is done
 				c.loaded(t, session, web.URL+tt.page)
 			}
 			tt.act(t, c, session)
@@ -255,8 +256,8 @@ func (s *sidecar) part(t *testing.T, m evidence.Manifest, name string, into any)
 	}
 }
 
-// TestABundleAnswers: the last commands, the network and the console are in it.
-func TestABundleAnswers(t *testing.T) {
+// TestContentsOfABundle: a bundle contains the last commands, the network and the console.
+func TestContentsOfABundle(t *testing.T) {
 	s, web := start(t), newBusySite(t)
 	first := dial(t, s.socket("told", "worker=w&task=t"))
 	session, target := first.visit(t, web.URL+"/list")
@@ -302,8 +303,8 @@ func TestABundleAnswers(t *testing.T) {
 	}
 }
 
-// TestReviewWhen: a fact that the table passes over goes to a person by
-// configuration.
+// TestReviewWhen: with --review-when a fact that the table ignores sends the profile to
+// a person.
 func TestReviewWhen(t *testing.T) {
 	s, web := start(t, "--review-when", "downloads,dialogs", "--cooldown", "1h"), newBusySite(t)
 	c := dial(t, s.socket("careful", "worker=w&task=t"))
@@ -324,9 +325,10 @@ func TestReviewWhen(t *testing.T) {
 	}
 }
 
-// TestLostInTheMiddle: the worker is gone while its page is in the middle of
-// something. The bundle shows where, and nothing that was held back is sent.
-func TestLostInTheMiddle(t *testing.T) {
+// TestLostWithAnUnfinishedPage: the worker vanishes while its page is in the middle of
+// something, such as an open dialog. The bundle shows that, and nothing that was held
+// back is sent.
+func TestLostWithAnUnfinishedPage(t *testing.T) {
 	s, web := start(t), newBusySite(t)
 	const post = `fetch("/api", {method: "POST", keepalive: true})`
 	for _, tt := range []struct {
@@ -409,7 +411,7 @@ func TestLostInTheMiddle(t *testing.T) {
 			if !found {
 				t.Errorf("no page %s among %+v", target, m.Pages)
 			}
-			// The browser is gone: nothing comes after this.
+			// The browser is gone, so nothing can be sent after this.
 			if left := s.browsers(t); len(left) != 0 {
 				t.Errorf("browsers are left: %v", left)
 			}

@@ -11,12 +11,12 @@ import (
 	"leasehold/lease"
 )
 
-// TestASensitiveFrame: a frame inside a page that goes to a sensitive place counts
-// where it is of the page's own site, or where the task named it; the widgets of
-// others, in processes of their own, do not.
+// TestASensitiveFrame: a frame that goes to a sensitive place counts if it is of the
+// page's own site, or if the task names it. Widgets of other sites, in processes of
+// their own, do not count.
 func TestASensitiveFrame(t *testing.T) {
 	t.Parallel()
-	frames := map[string]string{} // by the path of the page that each is in
+	frames := map[string]string{} // URL of the frame, by the path of its page
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		frame := ""

@@ -14,9 +14,10 @@ import (
 	"leasehold/lease"
 )
 
-// TestAPersonUsesAProfile: in review, to look what happened, and freely.
+// TestAPersonUsesAProfile: a person uses a profile during its review, to see what
+// happened, and an available one.
 func TestAPersonUsesAProfile(t *testing.T) {
-	t.Parallel() // it waits for cookies to be noted
+	t.Parallel() // it waits until the cookies are saved
 	s, web := start(t), newSite(t)
 	c := dial(t, s.socket("acct", "worker=w&task=pay"))
 	page, _ := c.visit(t, web.URL+"/checkout")
@@ -77,7 +78,7 @@ func TestAPersonUsesAProfile(t *testing.T) {
 		t.Fatalf("review: %d %s", code, errs)
 	}
 
-	// Once more, from an available profile: the answer opens the browser.
+	// Once more, with an available profile. The answer's URL opens the browser.
 	if code := s.call(t, "POST", "/v1/profiles/acct/hold", map[string]any{"lease_token": incident.Token, "holder": "ann"}, &refused); code != 409 || refused.Code != "stale_lease_token" || refused.CurrentToken != uint64(back.Token) {
 		t.Errorf("with an old token: %d %+v", code, refused)
 	}
@@ -90,7 +91,7 @@ func TestAPersonUsesAProfile(t *testing.T) {
 	p := dial(t, by.CDPURL)
 	page, _ = p.visit(t, web.URL+"/orders")
 	p.evaluate(t, page, "document.cookie = 'session=1'")
-	p.drop() // a person's DevTools are no worker: nobody is lost
+	p.drop() // the person's DevTools are no worker, so the session is not lost
 	isNoted := func() error {
 		b, err := os.ReadFile(noted)
 		if err == nil && !strings.Contains(string(b), `"session"`) {
@@ -99,7 +100,7 @@ func TestAPersonUsesAProfile(t *testing.T) {
 		return err
 	}
 	eventually(t, "the session cookie is noted", isNoted)
-	kill(syscall.SIGINT) // what closing the last window comes to
+	kill(syscall.SIGINT) // the same happens when the last window is closed
 	if r := s.until(t, "acct", lease.Available); r.ByHand != nil || r.Reason != "browser_close_requested" {
 		t.Errorf("handed back: %+v", r)
 	}

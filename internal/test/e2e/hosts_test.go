@@ -24,8 +24,8 @@ func pair(t *testing.T, args ...string) (home, other *sidecar) {
 	return start(t, append(args, "--launcher-id", "home")...), start(t, append(args, "--launcher-id", "other")...)
 }
 
-// TestTheWrongLauncherSendsWorkersHome: REST says where, and a websocket is
-// redirected there.
+// TestTheWrongLauncherSendsWorkersHome: REST answers with the home's address, and a
+// websocket is redirected there.
 func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
 	home, other := pair(t)
 	for i, script := range []string{clients.Playwright, clients.Puppeteer} {
@@ -55,8 +55,8 @@ func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
 	}
 }
 
-// TestAnotherHostIsSilent: the profiles of a launcher that is gone are closed to
-// everybody, and inspected when it comes back.
+// TestAnotherHostIsSilent: nobody gets the profiles of a launcher that is gone, and
+// they are inspected when it comes back.
 func TestAnotherHostIsSilent(t *testing.T) {
 	t.Parallel()
 	home, other := pair(t)
@@ -77,9 +77,9 @@ func TestAnotherHostIsSilent(t *testing.T) {
 	}
 }
 
-// TestADeadHomeGoesToAPerson: a home that does not come back in time leaves the
-// decision to a person, and the browser that it left is closed, with evidence,
-// when it does come back.
+// TestADeadHomeGoesToAPerson: the profile of a home that does not come back in time
+// goes to a person. When the home comes back later, it closes the browser that it left,
+// with evidence.
 func TestADeadHomeGoesToAPerson(t *testing.T) {
 	t.Parallel()
 	home, other := pair(t, "--home-timeout", "5s")
@@ -118,9 +118,9 @@ func TestADeadHomeGoesToAPerson(t *testing.T) {
 	home.screenshot(t, "far")
 }
 
-// TestTheStoreForgets: a wiped store, and then one that went back, while one
-// profile is in use and another waits for a person. The one goes on undisturbed,
-// the other still waits, and no token is granted twice.
+// TestTheStoreForgets: the store is wiped, and later goes back, while one profile is in
+// use and another waits for a person. The first session goes on, the second profile
+// still waits, and no token is granted twice.
 func TestTheStoreForgets(t *testing.T) {
 	t.Parallel()
 	n := &natsServer{dir: filepath.Join(t.TempDir(), "now"), port: -1}
@@ -188,8 +188,8 @@ func TestTheStoreForgets(t *testing.T) {
 	}
 }
 
-// TestAPausedLauncherSendsNothing: what a worker sent to a launcher that stood
-// still for longer than its lease does not reach the browser when it wakes up.
+// TestAPausedLauncherSendsNothing: commands that a worker sent while the launcher was
+// paused for longer than its lease do not reach the browser when it goes on.
 func TestAPausedLauncherSendsNothing(t *testing.T) {
 	t.Parallel()
 	home, other := pair(t)

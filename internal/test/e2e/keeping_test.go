@@ -11,8 +11,8 @@ import (
 	"leasehold/lease"
 )
 
-// rounds is how many sessions follow one another in TestNothingIsLost: few among
-// all tests, LEASEHOLD_ROUNDS in `make soak`.
+// rounds is how many sessions follow one another in TestNothingIsLost: a few, or
+// LEASEHOLD_ROUNDS, which `make soak` sets.
 func rounds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("LEASEHOLD_ROUNDS")
@@ -26,8 +26,8 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// keep stores the round in each kind of place that an account lives in; kept tells
-// what is there.
+// keep is a script that stores the round in each kind of storage that an account uses,
+// and kept one that returns what is stored.
 const (
 	keep = `new Promise((done, failed) => {
 	document.cookie = 'session=%[1]d'
@@ -59,9 +59,9 @@ const (
 })`
 )
 
-// TestNothingIsLost leaves a session in each way that is no accident, right after
-// it stored a value in each place, and finds it there in the next, whether that has
-// a browser of its own or the same.
+// TestNothingIsLost ends sessions in each orderly way, right after a value was stored
+// in each kind of storage. The next session has to find the values, whether it has a
+// new browser or the same one.
 func TestNothingIsLost(t *testing.T) {
 	temp, err := os.MkdirTemp("", "kept")
 	if err != nil {
@@ -99,7 +99,7 @@ func TestNothingIsLost(t *testing.T) {
 	n := rounds(t)
 	for i := range n {
 		how := leave[i%len(leave)]
-		// Every other one leaves its browser to the next.
+		// Every other session leaves its browser warm for the next one.
 		c := dial(t, s.socket("kept", fmt.Sprintf("worker=w&wait=60s&task=%d&keep_warm=%t", i, i%2 == 0 && i < n-1)))
 		session, target := c.visit(t, web.URL+"/")
 		if found, want := c.evaluate(t, session, kept), fmt.Sprintf(`"persistent=%[1]d, session=%[1]d, localStorage=%[1]d, indexedDB=%[1]d"`, i-1); i > 0 && found != want {
@@ -111,7 +111,7 @@ func TestNothingIsLost(t *testing.T) {
 		c.drop()
 	}
 	s.until(t, "kept", lease.Available)
-	// A conflict is a session that waited for the end of the one before.
+	// A conflict only means that a session waited for the end of the one before.
 	if got, want := strings.ReplaceAll(names(s.events(t, "kept")), "profile_lock_conflict ", ""), strings.TrimSpace(strings.Repeat("granted released ", n)); got != want {
 		t.Errorf("events: %s", got)
 	}

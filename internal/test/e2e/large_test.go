@@ -17,8 +17,9 @@ import (
 )
 
 // TestManyTabsWhileTheStoreIsAway: a worker with forty tabs, one of them with a DOM of
-// 100 MB, is lost while S3 is away. All is captured in bounds, the decision goes on, and
-// the bundle reaches the store later, from the next launcher, as it was sealed.
+// 100 MB, is lost while S3 cannot be reached. Everything is captured within bounds, and
+// the profile is decided on. Later the next launcher stores the bundle as it was
+// sealed.
 func TestManyTabsWhileTheStoreIsAway(t *testing.T) {
 	bucket := s3test.Start(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", s3test.AccessKey)
@@ -99,7 +100,8 @@ func TestManyTabsWhileTheStoreIsAway(t *testing.T) {
 	}
 	t.Logf("%d of %d tabs have a picture", pictures, tabs)
 
-	// The launcher is killed; the next one starts without the store, too.
+	// The launcher is killed, and the next one starts while the store is still
+	// unreachable.
 	s.kill(t)
 	s.launch(t)
 	if _, err := os.Stat(sealed); err != nil {

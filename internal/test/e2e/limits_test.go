@@ -25,7 +25,7 @@ func (s *sidecar) metric(t *testing.T, name string) string {
 }
 
 func TestHostFull(t *testing.T) {
-	s := start(t, "--max-browsers", "1", "--lease-ttl", "300s") // no session is lost meanwhile
+	s := start(t, "--max-browsers", "1", "--lease-ttl", "300s") // long enough that no session is lost
 	type session struct {
 		SessionID string      `json:"session_id"`
 		Token     lease.Token `json:"lease_token"`
@@ -89,7 +89,7 @@ func TestHostFull(t *testing.T) {
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "fourth", "create": true}, &problem); code != 201 {
 		t.Errorf("with nobody in the way: %d %v", code, problem)
 	}
-	// Sessions have ended by now: how long one takes is known.
+	// Sessions have ended by now, so the wait can be estimated.
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "fifth", "create": true, "wait": "100ms"}, &problem); code != 504 || problem["last_code"] != "host_full" || problem["estimated_wait_seconds"] == nil {
 		t.Errorf("a wait that ran out: %d %v", code, problem)
 	}

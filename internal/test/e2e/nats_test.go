@@ -11,8 +11,8 @@ import (
 	"leasehold/lease"
 )
 
-// natsServer is a NATS server outside the sidecar, which can go away and come
-// back with what it stored.
+// natsServer is a NATS server outside the sidecar, which can be stopped and started
+// again with what it stored.
 type natsServer struct {
 	dir    string
 	port   int
@@ -44,8 +44,8 @@ func (n *natsServer) stop() {
 	n.server.WaitForShutdown()
 }
 
-// TestNATSIsAway: nothing is granted, the holder stops by its own clock, and all
-// works again, recovery included, when NATS is back.
+// TestNATSIsAway: without NATS nothing is granted, and the holder stops by its own
+// clock. When NATS is back, everything works again, including recovery.
 func TestNATSIsAway(t *testing.T) {
 	t.Parallel()
 	n := &natsServer{dir: t.TempDir(), port: -1}

@@ -23,7 +23,7 @@ import (
 	"leasehold/lease"
 )
 
-// stored is a line of a profile's evidence.
+// stored is an entry in the list of a profile's evidence.
 type stored struct {
 	EvidenceID     string      `json:"evidence_id"`
 	Token          lease.Token `json:"lease_token"`
@@ -43,7 +43,7 @@ func (s *sidecar) stored(t *testing.T, profile string) []stored {
 	return list.Items
 }
 
-// middle is the color in the middle of a picture, one of those named.
+// middle returns the name of the color in the middle of a picture.
 func (s *sidecar) middle(t *testing.T, b stored, colors map[string]color.RGBA) string {
 	t.Helper()
 	var raw []byte
@@ -65,11 +65,11 @@ func (s *sidecar) middle(t *testing.T, b stored, colors map[string]color.RGBA) s
 	return fmt.Sprint(r>>8, g>>8, bl>>8)
 }
 
-// TestAPictureBeforeTheFact: a host vanishes with its launcher, guard, Chrome and
-// disk. Another launcher has what its session's page showed, at its last checkpoint
-// and after it, and the person who reviews the profile gets it. A session that ends
-// in order leaves none.
-func TestAPictureBeforeTheFact(t *testing.T) {
+// TestPicturesOfAVanishedHost: a host vanishes with its launcher, guard, Chrome and disk.
+// Another launcher has pictures of its session's page, from the last checkpoint and
+// after it, and the person who reviews the profile gets them. A session that ends in
+// order leaves no pictures.
+func TestPicturesOfAVanishedHost(t *testing.T) {
 	t.Parallel()
 	colors := map[string]color.RGBA{"red": {R: 200}, "blue": {B: 200}, "checkout": {G: 200}}
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +82,7 @@ func TestAPictureBeforeTheFact(t *testing.T) {
 	ses := home.open(t, "pictured", nil)
 	c := dial(t, ses.CDPURL)
 	page, _ := c.page(t, web.URL+"/red", "")
-	loaded := func(url string) { c.loaded(t, page, url) } // of what c and page are then
+	loaded := func(url string) { c.loaded(t, page, url) } // uses the current values of c and page
 	loaded(web.URL + "/red")
 	c.call(t, page, "Lease.step", map[string]any{"name": "open_red"}, nil)
 	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "red_open"}, nil)
@@ -109,7 +109,7 @@ func TestAPictureBeforeTheFact(t *testing.T) {
 	if got := other.middle(t, blue, colors); got != "blue" || blue.LastKnownURL != web.URL+"/blue?q=REDACTED" || blue.Checkpoint != "" {
 		t.Errorf("it is %s: %+v", got, blue)
 	}
-	// What is sensitive is not pictured before it has to be.
+	// No picture is taken of a sensitive page before it is necessary.
 	c.call(t, page, "Page.navigate", map[string]any{"url": web.URL + "/checkout"}, nil)
 	loaded(web.URL + "/checkout")
 	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "at_checkout", "safe": false}, nil)
@@ -152,7 +152,7 @@ func TestAPictureBeforeTheFact(t *testing.T) {
 	if out, _, _ := other.cli(t, "show", "pictured"); !strings.Contains(out, "last picture") || !strings.Contains(out, "checkpoint at_checkout") {
 		t.Errorf("show:\n%s", out)
 	}
-	// Whoever changes a picture is found out by the bundle that names it.
+	// A missing picture shows, because a bundle names it.
 	nc, err := nats.Connect(other.NATS)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +170,7 @@ func TestAPictureBeforeTheFact(t *testing.T) {
 		t.Errorf("a picture is gone: %d\n%s", code, out)
 	}
 
-	// Of a browser that is killed, its own host has the last picture.
+	// If the browser is killed, its own host has the last picture.
 	ses = other.open(t, "killed", nil)
 	c = dial(t, ses.CDPURL)
 	page, _ = c.page(t, web.URL+"/red", "")
@@ -217,7 +217,8 @@ func TestAPictureBeforeTheFact(t *testing.T) {
 	})
 }
 
-// vanish ends everything of a host at once: launcher, guard, browsers and disk.
+// vanish ends everything of a host at once: launcher, guard and browsers, and the disk
+// is lost.
 func (s *sidecar) vanish(t *testing.T) {
 	t.Helper()
 	s.kill(t)

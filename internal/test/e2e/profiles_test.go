@@ -17,7 +17,7 @@ import (
 	"leasehold/lease"
 )
 
-// cookies are what the site sees of a profile.
+// cookies returns the cookies that the site gets from a profile.
 func (s *sidecar) cookies(t *testing.T, web *site, profile, task string) string {
 	t.Helper()
 	c := clients.Start(t, clients.Playwright, s.URL+"/profiles/"+profile+"?worker=w&wait=30s&task="+task, clients.Interactive)
@@ -29,8 +29,8 @@ func (s *sidecar) cookies(t *testing.T, web *site, profile, task string) string 
 	return got
 }
 
-// TestProfilesComeAndGo makes a profile, copies it, puts it aside and brings it
-// back.
+// TestProfilesComeAndGo creates a profile, copies it, archives it, and imports it
+// again.
 func TestProfilesComeAndGo(t *testing.T) {
 	s, web := start(t), newSite(t)
 	run := func(args ...string) string {
@@ -92,7 +92,8 @@ func TestProfilesComeAndGo(t *testing.T) {
 		t.Errorf("the original has %s", got)
 	}
 
-	// Only a clone is removed, and what came back from the archive is none any more.
+	// Only a clone can be removed, and a clone that came back from the archive is none
+	// any more.
 	for _, kept := range []string{"acct", "copy"} {
 		if out, errs, code := s.cli(t, "profiles", "remove-clone", kept); code != 8 || !strings.Contains(errs, "not made by cloning") {
 			t.Errorf("%s was removed: %d %s %s", kept, code, out, errs)
@@ -159,7 +160,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 		}
 	}
 
-	// A person's own Chrome, which came to the directory by another name.
+	// A person's own Chrome, which has the directory under another name.
 	binary, err := chrome.Find("")
 	if err != nil {
 		t.Fatal(err)
@@ -177,7 +178,7 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own.ExtraFiles = []*os.File{in, out} // a pipe that says nothing
+	own.ExtraFiles = []*os.File{in, out} // a pipe on which nothing is sent
 	if err := own.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 
 const proxyPassword = "hunter2-proxy-secret"
 
-// startProxied starts a sidecar that knows proxies in front of one site.
+// startProxied starts a sidecar with a proxy of each kind in front of one site.
 func startProxied(t *testing.T) (*sidecar, *site, map[string]*testproxy.Proxy) {
 	t.Helper()
 	web := newSite(t)
@@ -56,7 +56,7 @@ func startProxied(t *testing.T) (*sidecar, *site, map[string]*testproxy.Proxy) {
 	return start(t, "--proxies", path), web, known
 }
 
-// gather makes WebRTC look for ways out, and lists what it found.
+// gather makes WebRTC gather its candidates, and returns them.
 const gather = `new Promise(done => {
 	const found = [], pc = new RTCPeerConnection({iceServers: [{urls: 'stun:192.0.2.7:3478'}]});
 	pc.onicecandidate = e => e.candidate ? e.candidate.candidate && found.push(e.candidate.candidate) : done(found.join());
@@ -64,8 +64,8 @@ const gather = `new Promise(done => {
 	pc.createOffer().then(o => pc.setLocalDescription(o));
 })`
 
-// TestProxies drives real browsers through each kind of proxy: the site's name is
-// one that nobody on this host can resolve.
+// TestProxies drives real browsers through each kind of proxy. The site's name cannot
+// be resolved on this host.
 func TestProxies(t *testing.T) {
 	s, web, known := startProxied(t)
 	for _, id := range []string{"basic", "tls", "socks", "open", "socks0"} {
@@ -76,7 +76,8 @@ func TestProxies(t *testing.T) {
 			if title := string(c.Do(t, act("evaluate", "expression", "document.title"))); !strings.Contains(title, "cart") {
 				t.Errorf("the page is %s", title)
 			}
-			// What is on this host is not this host's for a page.
+			// A loopback address in a page goes to the proxy, too, and not to this
+			// host.
 			c.Do(t, act("goto", "url", web.URL+"/local"))
 			asked := known[id].Targets()
 			for _, host := range []string{"shop.invalid", strings.TrimPrefix(web.URL, "http://")} {
@@ -92,7 +93,7 @@ func TestProxies(t *testing.T) {
 			}
 			c.Do(t, act("disconnect"))
 			s.until(t, "acct-"+id, lease.Available)
-			// Whoever does not name it gets the same, and nobody another one.
+			// A task that names no proxy gets the profile's own.
 			again := clients.Start(t, clients.Playwright, s.oneShot("acct-"+id, "worker=w&task=2&wait=30s"), clients.Interactive)
 			again.Expect(t, "connect")
 			before := len(known[id].Targets())
@@ -109,8 +110,8 @@ func TestProxies(t *testing.T) {
 	s.noCredentials(t, known)
 }
 
-// noCredentials looks for the password in all that the sidecar keeps, shows and
-// starts.
+// noCredentials checks that the password is in no file, answer or command line of the
+// sidecar.
 func (s *sidecar) noCredentials(t *testing.T, known map[string]*testproxy.Proxy) {
 	t.Helper()
 	secrets := [][]byte{[]byte(proxyPassword)}
@@ -131,7 +132,7 @@ func (s *sidecar) noCredentials(t *testing.T, known map[string]*testproxy.Proxy)
 			looked++
 			look(path, b)
 		}
-		return nil // what went away meanwhile is not looked at
+		return nil // a file that was removed meanwhile is skipped
 	})
 	if err != nil || looked < 20 {
 		t.Errorf("looked at %d files: %v", looked, err)
@@ -187,7 +188,7 @@ func TestProxyRefusals(t *testing.T) {
 		}
 	}
 
-	// An account that was seen without a proxy is not moved behind one by a task.
+	// A task cannot move a profile behind a proxy that was used without one.
 	c := clients.Start(t, clients.Playwright, s.oneShot("direct", "worker=w&task=1"), clients.Interactive)
 	c.Expect(t, "connect")
 	if code := s.call(t, "PUT", "/v1/profiles/direct", map[string]any{"proxy_id": "basic", "lease_token": 1}, &problem); code != 409 || problem["code"] != "profile_lock_conflict" {
@@ -201,7 +202,7 @@ func TestProxyRefusals(t *testing.T) {
 	}
 }
 
-// TestProxyInRecovery loses a worker, then the launcher, behind a proxy.
+// TestProxyInRecovery: behind a proxy, a worker is lost, and later the launcher.
 func TestProxyInRecovery(t *testing.T) {
 	s, _, known := startProxied(t)
 	inspected := func() string {
@@ -248,7 +249,7 @@ func TestProxyInRecovery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// At the address that the browser knows.
+	// The relay has the address that the browser was started with.
 	var relays []string
 	for line := range strings.Lines(string(log)) {
 		var l struct{ Message, Relay string }

@@ -19,10 +19,10 @@ import (
 	"github.com/gobwas/ws/wsutil"
 )
 
-// patience bounds every wait for something that comes unless it is broken.
+// patience bounds waits that are over much sooner unless something is broken.
 const patience = 90 * time.Second
 
-// cdpMessage is what came over a websocket.
+// cdpMessage is a message from the launcher.
 type cdpMessage struct {
 	ID        int             `json:"id"`
 	Method    string          `json:"method"`
@@ -37,20 +37,20 @@ type cdpError struct {
 	Message string `json:"message"`
 }
 
-// socket is a CDP connection without a client library.
+// socket is a websocket for CDP without a client library.
 type socket struct {
-	// Header is the answer's to the upgrade.
+	// Header is the header of the upgrade's answer.
 	Header http.Header
 
 	conn     net.Conn
 	lastID   int
-	messages chan cdpMessage // closed at the end
-	kept     []cdpMessage    // events that nobody waited for yet
+	messages chan cdpMessage // closed when the connection has ended
+	kept     []cdpMessage    // messages that nobody waited for yet
 	end      wsutil.ClosedError
 	err      error
 }
 
-// dial opens a websocket. What is left of it ends with the test.
+// dial opens a websocket, which is dropped at the end of the test.
 func dial(t *testing.T, address string) *socket {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -84,7 +84,7 @@ func dial(t *testing.T, address string) *socket {
 func (c *socket) read() {
 	defer close(c.messages)
 	for {
-		b, err := wsutil.ReadServerText(c.conn) // it answers pings and closes
+		b, err := wsutil.ReadServerText(c.conn) // it also answers pings and the close handshake
 		if err != nil {
 			if !errors.As(err, &c.end) {
 				c.err = err
@@ -99,7 +99,8 @@ func (c *socket) read() {
 	}
 }
 
-// send sends a command, on a session if that is not empty, and returns its id.
+// send sends a command on a session, or on the connection's own if that is empty, and
+// returns its id.
 func (c *socket) send(t *testing.T, session, method string, params any) int {
 	t.Helper()
 	c.lastID++
@@ -120,7 +121,7 @@ func (c *socket) send(t *testing.T, session, method string, params any) int {
 	return c.lastID
 }
 
-// next returns the first message, of those kept and those to come, that fits.
+// next returns the first message that fits, of those kept and those to come.
 func (c *socket) next(t *testing.T, what string, fits func(cdpMessage) bool) cdpMessage {
 	t.Helper()
 	for i, m := range c.kept {
@@ -152,8 +153,8 @@ func (c *socket) answer(t *testing.T, id int) cdpMessage {
 	return c.next(t, fmt.Sprintf("the answer to %d", id), func(m cdpMessage) bool { return m.ID == id })
 }
 
-// call sends a command and decodes its result, where result is not nil. An error
-// of the browser's fails the test.
+// call sends a command, and decodes its result unless result is nil. An error in the
+// answer fails the test.
 func (c *socket) call(t *testing.T, session, method string, params, result any) {
 	t.Helper()
 	m := c.answer(t, c.send(t, session, method, params))
@@ -167,7 +168,7 @@ func (c *socket) call(t *testing.T, session, method string, params, result any) 
 	}
 }
 
-// fails sends a command that has to be refused.
+// fails sends a command that has to be refused, and returns the error.
 func (c *socket) fails(t *testing.T, session, method string, params any) cdpError {
 	t.Helper()
 	m := c.answer(t, c.send(t, session, method, params))
@@ -189,8 +190,8 @@ func (c *socket) event(t *testing.T, method string, params any) cdpMessage {
 	return m
 }
 
-// ended waits for the end and returns the close frame's code and reason, 0 where
-// there was none. What came before it is kept.
+// ended waits for the end, and returns the close frame's code and reason, or 0 if there
+// was none. Messages before it are kept.
 func (c *socket) ended(t *testing.T) (code int, reason string) {
 	t.Helper()
 	timeout := time.After(patience)
@@ -207,7 +208,7 @@ func (c *socket) ended(t *testing.T) (code int, reason string) {
 	}
 }
 
-// close says goodbye properly.
+// close ends the connection with a close handshake.
 func (c *socket) close(t *testing.T) {
 	t.Helper()
 	if err := ws.WriteFrame(c.conn, ws.MaskFrame(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, "")))); err != nil {
@@ -215,11 +216,11 @@ func (c *socket) close(t *testing.T) {
 	}
 }
 
-// drop ends the connection without a goodbye.
+// drop ends the connection without a close handshake.
 func (c *socket) drop() { _ = c.conn.Close() }
 
-// page opens a tab and returns the session on it. In a context where one is
-// named.
+// page opens a tab, in a browser context if one is named, and returns the session on
+// it.
 func (c *socket) page(t *testing.T, address, context string) (session, target string) {
 	t.Helper()
 	params := map[string]any{"url": address}
@@ -238,8 +239,8 @@ func (c *socket) attach(t *testing.T, target string) (session string) {
 	return attached.SessionID
 }
 
-// loaded waits until a page is there: a new tab is at about:blank first, and so is
-// what is evaluated in it.
+// loaded waits until the page is at the address. A new tab is at about:blank first, and
+// expressions are evaluated there until then.
 func (c *socket) loaded(t *testing.T, session, address string) {
 	t.Helper()
 	eventually(t, address+" to load", func() error {
@@ -250,7 +251,8 @@ func (c *socket) loaded(t *testing.T, session, address string) {
 	})
 }
 
-// visit opens a tab on a page that loads, and returns the session on it.
+// visit opens a tab at the address, waits until it is loaded, and returns the session
+// on it.
 func (c *socket) visit(t *testing.T, address string) (session, target string) {
 	t.Helper()
 	session, target = c.page(t, address, "")
@@ -258,7 +260,7 @@ func (c *socket) visit(t *testing.T, address string) (session, target string) {
 	return session, target
 }
 
-// evaluate returns the value of an expression, as JSON.
+// evaluate returns the value of an expression in a page, as JSON.
 func (c *socket) evaluate(t *testing.T, session, expression string) string {
 	t.Helper()
 	var r struct {
@@ -272,7 +274,7 @@ func (c *socket) evaluate(t *testing.T, session, expression string) string {
 	return string(r.Result.Value)
 }
 
-// clientSite serves what the clients are tried on.
+// clientSite serves the pages on which the clients are tested.
 func clientSite(t *testing.T) (address string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -294,7 +296,7 @@ func clientSite(t *testing.T) (address string) {
 	return s.URL
 }
 
-// twoStep is what a scheduler gets of POST /v1/sessions.
+// twoStep is the answer to POST /v1/sessions.
 type twoStep struct {
 	SessionID string `json:"session_id"`
 	Token     uint64 `json:"lease_token"`
@@ -302,7 +304,8 @@ type twoStep struct {
 	Dedicated string `json:"dedicated_url"`
 }
 
-// open takes a lease in two steps. More than the profile's name comes in more.
+// open opens a session by POST /v1/sessions. more has the members besides the profile's
+// name.
 func (s *sidecar) open(t *testing.T, profile string, more map[string]any) twoStep {
 	t.Helper()
 	body := map[string]any{"profile_id": profile, "worker_id": "worker-7", "task_id": "task_1", "create": true}

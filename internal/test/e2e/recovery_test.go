@@ -32,8 +32,8 @@ type bundles struct {
 	}
 }
 
-// screenshot fetches the newest bundle's picture and checks that it is one, and
-// is the one that was sealed.
+// screenshot fetches the screenshot of the newest bundle, and checks that it is an
+// image and has the sealed hash.
 func (s *sidecar) screenshot(t *testing.T, profile string) (bundles, image.Image) {
 	t.Helper()
 	var b bundles
@@ -210,7 +210,8 @@ func TestLostWorker(t *testing.T) {
 	})
 }
 
-// TestPausedRequestsAreNotSent: what the vanished worker had paused never leaves.
+// TestPausedRequestsAreNotSent: a request that the vanished worker had paused is never
+// sent.
 func TestPausedRequestsAreNotSent(t *testing.T) {
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("pay", "worker=w&task=t"), clients.Interactive)
@@ -219,7 +220,7 @@ func TestPausedRequestsAreNotSent(t *testing.T) {
 	c.Do(t, cdp("Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/api*"}}}))
 	c.Do(t, act("click", "selector", "button"))
 	eventually(t, "the paused request in the journal", func() error {
-		// The observer sees it before it leaves.
+		// The observer sees the request before it is sent.
 		files, _ := filepath.Glob(filepath.Join(s.Dir, "sessions", "*.journal"))
 		for _, f := range files {
 			if b, _ := os.ReadFile(f); bytes.Contains(b, []byte(`"POST"`)) {
@@ -235,7 +236,7 @@ func TestPausedRequestsAreNotSent(t *testing.T) {
 	}
 }
 
-// TestAFormIntoANewTabIsSeen: the first request of a tab that the page opens.
+// TestAFormIntoANewTabIsSeen: the first request of a tab that a page opens is recorded.
 func TestAFormIntoANewTabIsSeen(t *testing.T) {
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Puppeteer, s.socket("popup", "worker=w&task=t"), clients.Interactive)
@@ -282,8 +283,8 @@ func TestWorkerComesBack(t *testing.T) {
 	}
 }
 
-// TestLauncherIsKilled: the next launcher opens no second browser, and recovers
-// the profile from the one that is still there.
+// TestLauncherIsKilled: the next launcher starts no second browser, and recovers the
+// profile from the one that still runs.
 func TestLauncherIsKilled(t *testing.T) {
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
@@ -333,13 +334,13 @@ func TestBrowserCrashes(t *testing.T) {
 	}
 }
 
-// TestShutdown: SIGTERM gives each living session its evidence and a decision.
+// TestShutdown: at SIGTERM each living session gets its evidence and a decision.
 func TestShutdown(t *testing.T) {
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("drained", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
 	c.Do(t, act("goto", "url", web.URL+"/"))
-	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil { // its terminal is closed
+	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil { // as when its terminal is closed
 		t.Fatal(err)
 	}
 	<-s.done
@@ -381,8 +382,8 @@ func TestLeaveOnExit(t *testing.T) {
 	s.screenshot(t, "left")
 }
 
-// TestBrowserHangs: a browser that answers nothing is ended by force, with what
-// evidence there is, and a person decides.
+// TestBrowserHangs: a browser that does not answer is killed, with the evidence that
+// can be had, and a person decides.
 func TestBrowserHangs(t *testing.T) {
 	t.Parallel()
 	s, web := start(t), newSite(t)
@@ -395,7 +396,7 @@ func TestBrowserHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// More than the pipe holds: whoever writes to it now waits.
+	// This is more than the pipe holds, so writes to the browser block.
 	c.Send(t, act("evaluate", "expression", "'"+strings.Repeat("x", 200<<10)+"'"))
 	eventually(t, "the pipe to be full", func() error {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
@@ -417,8 +418,8 @@ func TestBrowserHangs(t *testing.T) {
 	}
 }
 
-// TestNothingIsClosedWithoutEvidence: while no bundle can be sealed the profile
-// stays quarantined, and the browser open as the worker left it.
+// TestNothingIsClosedWithoutEvidence: as long as no bundle can be sealed, the profile
+// stays quarantined, and its browser stays open as the worker left it.
 func TestNothingIsClosedWithoutEvidence(t *testing.T) {
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)

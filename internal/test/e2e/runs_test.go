@@ -14,8 +14,8 @@ import (
 
 const shared = "&requires_exclusive_profile_lock=false"
 
-// TestRunsShareABrowser: two tasks on one profile, each with its own token; when
-// one is lost the other goes on, and the profile is judged when that ends.
+// TestRunsShareABrowser: two tasks share a profile, each with a token of its own. If
+// one is lost, the other goes on, and the profile is inspected when that one ends.
 func TestRunsShareABrowser(t *testing.T) {
 	s, web := start(t), newSite(t)
 	if code := s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil); code != 200 {
@@ -84,8 +84,8 @@ func TestRunsShareABrowser(t *testing.T) {
 	}
 }
 
-// TestRunsEndOneByOne: shared runs that end in order leave the profile available,
-// and a task that asks for the profile alone gets it alone.
+// TestRunsEndOneByOne: shared runs that end in order leave the profile available, and a
+// task that wants the profile exclusively gets it so.
 func TestRunsEndOneByOne(t *testing.T) {
 	s := start(t)
 	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 3}, nil)
@@ -122,8 +122,8 @@ func TestRunsEndOneByOne(t *testing.T) {
 	}
 }
 
-// TestSharedRunsAndACrashedLauncher: every run of an orphaned browser is
-// recovered as one.
+// TestSharedRunsAndACrashedLauncher: all runs of an orphaned browser are recovered
+// together.
 func TestSharedRunsAndACrashedLauncher(t *testing.T) {
 	s := start(t)
 	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil)

@@ -26,9 +26,9 @@ func cdp(method string, params map[string]any) clients.Action {
 	return clients.Action{"action": "cdp", "method": method, "params": params}
 }
 
-// TestTheProfileKeepsWhatItHas leaves right after setting a cookie of each kind,
-// again and again.
-func TestTheProfileKeepsWhatItHas(t *testing.T) {
+// TestTheProfileKeepsItsCookies ends several sessions right after each set a cookie of
+// each kind.
+func TestTheProfileKeepsItsCookies(t *testing.T) {
 	s, web := start(t), newSite(t)
 	const rounds = 3
 	for i := range rounds {
@@ -84,7 +84,7 @@ func TestConflictNamesTheOwner(t *testing.T) {
 		}
 	}
 
-	// A bounded wait runs out, and a longer one gets the profile.
+	// A short wait runs out, and a longer one gets the profile.
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "task_id": "task_102", "wait": "300ms"}, &problem); code != 504 || problem["code"] != "wait_timeout" {
 		t.Errorf("status %d, %v", code, problem["code"])
 	}
@@ -134,7 +134,7 @@ func TestTwoStepSession(t *testing.T) {
 	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "nam") {
 		t.Errorf("a wrong parameter: %+v %v", line, err)
 	}
-	// A second client on the same session, by the session's own port.
+	// A second client joins the session by the session's own port.
 	host, err := url.Parse(ses.Dedicated)
 	if err != nil || ses.Dedicated == "" {
 		t.Fatalf("dedicated_url %q", ses.Dedicated)
@@ -179,7 +179,7 @@ func TestTwoStepSession(t *testing.T) {
 	if code := s.call(t, "POST", path+"/steps", map[string]any{"lease_token": ses.Token, "name": "too late"}, &over); code != 410 {
 		t.Errorf("a step after the release: status %d", code)
 	}
-	// The next task gets a higher token; then the old one is stale.
+	// The next task gets a higher token, so the old one is stale.
 	next := clients.Start(t, clients.Playwright, s.oneShot("two", "worker=w2&task=t2"), clients.Interactive)
 	next.Expect(t, "connect")
 	if code := s.call(t, "POST", path+"/checkpoints", map[string]any{"lease_token": ses.Token, "name": "ghost"}, &over); code != 409 || over["code"] != "stale_lease_token" {
@@ -231,7 +231,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestTheLastTabKeepsTheCookies closes every tab before it leaves.
+// TestTheLastTabKeepsTheCookies closes every tab before the session ends.
 func TestTheLastTabKeepsTheCookies(t *testing.T) {
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Puppeteer, s.socket("tabs", "worker=w&task=1"), clients.Interactive)
@@ -257,8 +257,8 @@ func TestTheLastTabKeepsTheCookies(t *testing.T) {
 	}
 }
 
-// TestTokenFile: with a token nothing is open but the probes and a session's own
-// capability.
+// TestTokenFile: with --token-file only the probes and URLs with a session's capability
+// need no token.
 func TestTokenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("0123456789abcdef-secret\n"), 0o600); err != nil {

@@ -37,7 +37,7 @@ func signal(t *testing.T, pid int, sig unix.Signal) {
 	}
 }
 
-// renderers returns the renderers of a browser.
+// renderers returns the pids of a browser's renderers.
 func renderers(t *testing.T, browser int) []int {
 	t.Helper()
 	all, err := procfs.List()
@@ -54,7 +54,7 @@ func renderers(t *testing.T, browser int) []int {
 	return pids
 }
 
-// browserPart is browser.json of a bundle.
+// browserPart is the content of a bundle's browser.json.
 type browserPart struct {
 	PID        int
 	ExitStatus string `json:"exit_status"`
@@ -74,10 +74,10 @@ type browserPart struct {
 	DumpsSent bool `json:"dumps_may_be_sent"`
 }
 
-// TestSickBrowsers: browsers that hang, take too much memory or crash are noticed, the
-// worker is told, and the evidence says what was left.
-func TestSickBrowsers(t *testing.T) {
-	t.Parallel() // it mostly waits
+// TestFailingBrowsers: browsers that hang, take too much memory, or crash are noticed.
+// Their workers learn the reason, and the evidence contains what could be found.
+func TestFailingBrowsers(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	s, web := start(t, "--hang-timeout", "3s", "--browser-memory", "8GiB"), newSite(t)
 	type worker struct {
 		*socket
@@ -92,7 +92,8 @@ func TestSickBrowsers(t *testing.T) {
 		})
 		return worker{c, page, target, s.chromeOf(t, profile)}
 	}
-	// told waits for the end of a worker's connection, and of its recovery.
+	// told waits for the end of a worker's connection, with the reason, and for the end
+	// of its recovery.
 	told := func(profile string, c worker, reason, recorded string, states ...lease.State) (evidence.Manifest, browserPart) {
 		t.Helper()
 		if code, why := c.ended(t); code != 4411 || !strings.Contains(why, reason) {
@@ -127,7 +128,7 @@ func TestSickBrowsers(t *testing.T) {
 	hangs, eats, crashes := work("hangs"), work("eats"), work("crashes")
 	busy := work("busy")
 
-	// A page that spins is no browser that hangs.
+	// A page whose script runs for long does not make the browser hang.
 	busy.send(t, busy.page, "Runtime.evaluate", map[string]any{"expression": "for (const end = Date.now() + 8000; Date.now() < end;);"})
 	signal(t, hangs.pid, unix.SIGSTOP)
 	eats.evaluate(t, eats.page, "globalThis.kept = []; for (let i = 0; i < 90; i++) kept.push(new Uint8Array(8 << 20).fill(1)); 1")
@@ -200,7 +201,7 @@ func TestSickBrowsers(t *testing.T) {
 	if r := s.until(t, "busy", lease.Available); r.Reason != "connection_closed" {
 		t.Errorf("the busy browser: %+v", r)
 	}
-	eventually(t, "the empty folder of dumps goes", func() error { // after the release
+	eventually(t, "the empty folder of dumps goes", func() error { // it goes after the release
 		if _, err := os.Stat(filepath.Join(s.Dir, "sessions", session+".dumps")); !os.IsNotExist(err) {
 			return fmt.Errorf("it is there: %w", err)
 		}

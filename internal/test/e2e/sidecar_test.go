@@ -41,7 +41,8 @@ func build(m *testing.M) (_ int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// A program built with the race detector sleeps a second before it ends.
+	// Otherwise a program built with the race detector sleeps for a second before it
+	// ends.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		return 1, err
 	}
@@ -52,20 +53,20 @@ func build(m *testing.M) (_ int, err error) {
 	return m.Run(), nil
 }
 
-// sidecar is one that runs.
+// sidecar is a running sidecar.
 type sidecar struct {
 	URL, NATS string
 	Dir       string
 	args      []string
-	// through is a program that runs the sidecar; empty: none.
+	// through is a program that starts the sidecar; empty for none.
 	through string
 	cmd     *exec.Cmd
 	done    chan struct{}
 	stderr  *os.File
 }
 
-// start runs the sidecar on ports of its own and waits until it is ready. What
-// it logs is shown when the test fails.
+// start starts a sidecar on free ports, and waits until it is ready. Its log is shown
+// if the test fails.
 func start(t *testing.T, args ...string) *sidecar {
 	t.Helper()
 	s := &sidecar{Dir: t.TempDir()}
@@ -123,7 +124,7 @@ func (s *sidecar) launch(t *testing.T) {
 				ready <- lines.Text()
 			}
 		}
-		_ = s.cmd.Wait() // its status is looked at by whoever waits for done
+		_ = s.cmd.Wait() // the status is checked after done
 	}()
 	select {
 	case line := <-ready:
@@ -148,7 +149,7 @@ func (s *sidecar) launch(t *testing.T) {
 	})
 }
 
-// kill ends the sidecar without warning.
+// kill ends the sidecar by SIGKILL.
 func (s *sidecar) kill(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Kill(); err != nil {
@@ -157,7 +158,7 @@ func (s *sidecar) kill(t *testing.T) {
 	<-s.done
 }
 
-// stop asks it to drain, and wants exit status 0.
+// stop drains the sidecar, which has to end with exit status 0.
 func (s *sidecar) stop(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); errors.Is(err, os.ErrProcessDone) {
@@ -189,8 +190,8 @@ func (s *sidecar) cli(t *testing.T, args ...string) (stdout, stderr string, code
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// call makes a REST request and decodes the answer into result, if that is not
-// nil.
+// call makes a REST request, and decodes the answer into result unless that is nil. It
+// returns the status.
 func (s *sidecar) call(t *testing.T, method, path string, body, result any) int {
 	t.Helper()
 	var r io.Reader
@@ -233,7 +234,7 @@ func (s *sidecar) record(t *testing.T, profile string) lease.Record {
 	return r
 }
 
-// until waits for the profile to reach one of the states.
+// until waits until the profile is in one of the states.
 func (s *sidecar) until(t *testing.T, profile string, states ...lease.State) lease.Record {
 	t.Helper()
 	var r lease.Record
@@ -249,7 +250,7 @@ func (s *sidecar) until(t *testing.T, profile string, states ...lease.State) lea
 	return r
 }
 
-// events returns the profile's history by name, in order.
+// events returns the profile's history, oldest first.
 func (s *sidecar) events(t *testing.T, profile string) []lease.Event {
 	t.Helper()
 	var h struct{ Items []lease.Event }
@@ -267,7 +268,7 @@ func names(events []lease.Event) string {
 	return strings.Join(n, " ")
 }
 
-// oneShot is the URL that a Playwright user pastes.
+// oneShot is the one-shot URL for Playwright.
 func (s *sidecar) oneShot(profile, query string) string {
 	return s.URL + "/profiles/" + profile + "?create=true&" + query
 }
@@ -276,7 +277,7 @@ func (s *sidecar) socket(profile, query string) string {
 	return strings.Replace(s.URL, "http", "ws", 1) + "/devtools/browser/" + profile + "?create=true&" + query
 }
 
-// eventually waits for a fact.
+// eventually waits until try returns no error.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(90 * time.Second)
@@ -315,7 +316,7 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// browsers returns the pids of main Chrome processes on the sidecar's profiles.
+// browsers returns the pids of the main Chrome processes on the sidecar's profiles.
 func (s *sidecar) browsers(t *testing.T) []int {
 	t.Helper()
 	return running(t, func(line []byte) bool {
@@ -331,8 +332,8 @@ func (s *sidecar) guards(t *testing.T) []int {
 	})
 }
 
-// running returns the pids of the living processes whose command line, its
-// arguments ended by zero bytes, is one that is looked for.
+// running returns the pids of the living processes for whose command line wanted is
+// true. Its arguments are ended by zero bytes.
 func running(t *testing.T, wanted func(line []byte) bool) []int {
 	t.Helper()
 	all, err := procfs.List()

@@ -16,7 +16,7 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// suiteLeftOut are the tests of chromedp that are not run, and why.
+// suiteLeftOut has the tests of chromedp that are not run, and why.
 var suiteLeftOut = map[string]string{
 	"TestEnv":                           "sets the environment of the browser's process: the sidecar starts it, with its own",
 	"TestModifyCmdFunc":                 "changes the command that starts the browser: the sidecar starts it",
@@ -25,8 +25,8 @@ var suiteLeftOut = map[string]string{
 	"TestVisibleWindow":                 "needs a display",
 }
 
-// suiteSample is what runs with the other tests: some of each of its files, but
-// those that take long on a port, too.
+// suiteSample runs with the other tests: some of each of chromedp's files, without
+// those that already take long on a port.
 var suiteSample = []string{
 	"TestNavigate", "TestNavigateBack", "TestReload", "TestLocation", "TestTitle", "TestEvaluateString", "TestEvaluateLargeResult",
 	"TestPoll", "TestExposeFunc", "TestFromNode", "TestQueryIframe", "TestWaitVisible", "TestSendKeys", "TestDoubleClick", "TestDragAndDrop",
@@ -36,10 +36,10 @@ var suiteSample = []string{
 	"TestWaitNewTarget",
 }
 
-// TestChromedpSuite runs chromedp's own tests on browsers of the sidecar: what
+// TestChromedpSuite runs chromedp's own tests on browsers of the sidecar. A test that
 // fails there has to fail on a port of the same Chrome, too. With
-// LEASEHOLD_CHROMEDP_SUITE=all (make chromedp-suite) it runs all of them; its
-// examples need the internet and are left out.
+// LEASEHOLD_CHROMEDP_SUITE=all (make chromedp-suite) it runs all of them, except the
+// examples, which need the internet.
 func TestChromedpSuite(t *testing.T) {
 	all := os.Getenv("LEASEHOLD_CHROMEDP_SUITE") == "all"
 	suite := newChromedpSuite(t)
@@ -61,7 +61,7 @@ func TestChromedpSuite(t *testing.T) {
 		t.Logf("on a port: %d passed, failed: %v", len(port.passed), port.failed)
 		here := slices.DeleteFunc(through.failed, func(name string) bool { return slices.Contains(port.failed, name) })
 		if len(here) > 0 {
-			// Some of them count what happens in a second. What is broken fails
+			// Some of the tests depend on timing. One that is really broken fails
 			// again.
 			again := suite.run(t, exactly(here), strings.TrimPrefix(s.URL, "http://"))
 			for _, name := range again.failed {
@@ -76,11 +76,11 @@ func TestChromedpSuite(t *testing.T) {
 
 func exactly(names []string) string { return "^(" + strings.Join(names, "|") + ")$" }
 
-// chromedpSuite is the test binary of chromedp, made from a copy of its module.
+// chromedpSuite is chromedp's test binary, built from a copy of its module.
 type chromedpSuite struct {
 	dir    string
 	binary string
-	// browser is a folder with the browser that the tests find.
+	// browser is a folder in which the tests find their browser.
 	browser string
 }
 
@@ -107,12 +107,12 @@ func newChromedpSuite(t *testing.T) chromedpSuite {
 	}
 	s.binary = filepath.Join(s.dir, "chromedp.test")
 	output(s.dir, "go", "test", "-c", "-o", s.binary, ".")
-	// The first name that it looks for.
+	// headless_shell is the first name that chromedp looks for.
 	output(clients.Dir(), "go", "build", "-o", filepath.Join(s.browser, "headless_shell"), "./wspipe")
 	return s
 }
 
-// suiteRun is what came of the tests, by their names.
+// suiteRun has the results of a run, by the tests' names.
 type suiteRun struct {
 	passed, failed []string
 	output         []byte
@@ -120,7 +120,8 @@ type suiteRun struct {
 
 var suiteVerdict = regexp.MustCompile(`(?m)^--- (PASS|FAIL): (\w+)`)
 
-// run runs tests on browsers of a sidecar, or of their own where sidecar is empty.
+// run runs tests on browsers of a sidecar, or on browsers of their own if sidecar is
+// empty.
 func (s chromedpSuite) run(t *testing.T, pattern, sidecar string) suiteRun {
 	t.Helper()
 	binary, err := chrome.Find("")
@@ -145,7 +146,7 @@ func (s chromedpSuite) run(t *testing.T, pattern, sidecar string) suiteRun {
 			r.failed = append(r.failed, string(m[2]))
 		}
 	}
-	// A time-out has no verdict for what hung.
+	// A timeout gives no result for the tests that hung.
 	if bytes.Contains(r.output, []byte("panic: test timed out")) || len(r.passed)+len(r.failed) == 0 {
 		t.Errorf("chromedp's tests ended with %v\n%s", cmd.ProcessState, r.output)
 	}

@@ -15,14 +15,13 @@ import (
 	"leasehold/lease"
 )
 
-// warmClosed is how many warm browsers were closed for the reason.
+// warmClosed returns how many warm browsers were closed for the reason.
 func (s *sidecar) warmClosed(t *testing.T, why string) string {
 	t.Helper()
 	return s.metric(t, fmt.Sprintf(`leasehold_warm_closes_total{why=%q}`, why))
 }
 
-// warm waits until the profile's browser waits for the next task, and returns its
-// pid.
+// warm waits until the profile's browser is warm, and returns its pid.
 func (s *sidecar) warm(t *testing.T, profile string) int {
 	t.Helper()
 	eventually(t, profile+" to be warm", func() error {
@@ -45,7 +44,7 @@ func (s *sidecar) cold(t *testing.T, profile string) {
 	})
 }
 
-// anyBrowserOf is the pid of the profile's only browser, or 0.
+// anyBrowserOf returns the pid of the profile's only browser, or 0.
 func (s *sidecar) anyBrowserOf(t *testing.T, profile string) int {
 	t.Helper()
 	found := 0
@@ -61,7 +60,7 @@ func (s *sidecar) anyBrowserOf(t *testing.T, profile string) int {
 	return found
 }
 
-// leave opens a session on the profile and ends it in order.
+// leave opens a session on the profile, and ends it in order.
 func (s *sidecar) leave(t *testing.T, profile, query string) {
 	t.Helper()
 	c := dial(t, s.socket(profile, "worker=w&wait=60s&"+query))
@@ -71,15 +70,16 @@ func (s *sidecar) leave(t *testing.T, profile, query string) {
 	c.drop()
 }
 
-// wantKept is what kept tells after keep with 1.
+// wantKept is the result of kept after keep with round 1.
 const wantKept = `"persistent=1, session=1, localStorage=1, indexedDB=1"`
 
-// without memory's watch: the machine of the tests is shared.
+// warmly keeps browsers warm even if memory is short, since the tests' machine is
+// shared.
 var warmly = []string{"--keep-warm-min-memory", "0", "--lease-ttl", "60s"}
 
-// TestTheNextTaskGetsTheWarmBrowser: one task stores a value in each kind of place,
-// opens more than it closes, and releases; the next finds the values, in the same
-// browser, and nothing else of it.
+// TestTheNextTaskGetsTheWarmBrowser: one task stores a value in each kind of storage,
+// leaves several things open, and releases. The next task gets the same browser with
+// the values, and nothing else of the first task.
 func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 	s, web := start(t, warmly...), newSite(t)
 	if out, errs, code := s.cli(t, "profiles", "create", "shop", "--account", "store-18", "--keep-warm"); code != 0 {
@@ -100,8 +100,8 @@ func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 		t.Errorf("geolocation is %s, and was granted", got)
 	}
 
-	// What stands in the way of a page's end: a question, a script that does not
-	// return, a request that the worker holds back.
+	// Things that keep a page from closing: a beforeunload question, a script that does
+	// not return, and a request that the worker holds back.
 	c.Do(t, act("newPage"))
 	c.Do(t, act("goto", "url", web.URL+"/asks"))
 	evaluate(t, c, "window.onbeforeunload = (e) => { e.preventDefault(); return 'stay' }")
@@ -187,12 +187,13 @@ func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 			t.Errorf("%s of the second session: %d %s", name, code, part)
 		}
 	}
-	// What a worker's client still sends while it is cut off is reported.
+	// Commands that a client still sends while it is cut off are reported as late
+	// writes.
 	if got, want := strings.ReplaceAll(names(s.events(t, "shop")), "late_write ", ""), "granted released granted released"; got != want {
 		t.Errorf("events %s, want %s", got, want)
 	}
 
-	// The profile says no from now on.
+	// From now on the profile's setting forbids it.
 	if code := s.call(t, "PUT", "/v1/profiles/shop", map[string]any{"keep_warm": false}, nil); code != 200 || s.warmClosed(t, "setting") != "1" {
 		t.Errorf("keep_warm=false: %d, %s closed", code, s.warmClosed(t, "setting"))
 	}
@@ -201,8 +202,8 @@ func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 	s.cold(t, "shop")
 }
 
-// TestWarmBrowsersAreClosed goes through what a warm browser is closed for, each
-// time in order.
+// TestWarmBrowsersAreClosed goes through the reasons for which a warm browser is
+// closed. Each time it closes in order.
 func TestWarmBrowsersAreClosed(t *testing.T) {
 	s := start(t, append(warmly, "--keep-warm-max", "2", "--max-browsers", "3", "--keep-warm-idle", "1h")...)
 	web := newSite(t)
@@ -218,30 +219,31 @@ func TestWarmBrowsersAreClosed(t *testing.T) {
 	}
 	s.leave(t, "a", warm+"1")
 	a := s.warm(t, "a")
-	// Another task wants another browser.
+	// Another task needs different browser arguments.
 	for i, query := range []string{"chrome_args=--lang=de", "headless=true&chrome_args=--lang=de,--mute-audio", "account_id=x&chrome_args=--lang=de,--mute-audio", "session_cookies=drop&account_id=x&chrome_args=--lang=de,--mute-audio"} {
 		s.leave(t, "a", fmt.Sprintf("%s%d&%s", warm, i+2, query))
 		closed("mismatch", i+1)
 	}
 	s.until(t, "a", lease.Available)
-	s.cold(t, "a") // the last one dropped its cookies
+	s.cold(t, "a") // the last task dropped its cookies
 	s.leave(t, "a", warm+"9&account_id=x")
 	if now := s.warm(t, "a"); now == a || now == 0 {
 		t.Errorf("browser %d, then %d", a, now)
 	}
-	// A task may say no.
+	// A task may forbid it.
 	s.leave(t, "a", "task=no")
 	s.until(t, "a", lease.Available)
 	s.cold(t, "a")
 
-	// At most two, and the longest idle goes.
+	// At most two stay warm, and the one that has been warm the longest is closed.
 	for _, profile := range []string{"a", "b", "c"} {
 		s.leave(t, profile, warm+profile)
 		s.warm(t, profile)
 	}
 	s.cold(t, "a")
 	closed("limit", 1)
-	// They give up their places: with one more there are three browsers.
+	// Warm browsers give up their places to sessions. With one more session there are
+	// three browsers.
 	var one, two, full map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "d", "create": true}, &one); code != 201 {
 		t.Fatalf("%d %v", code, one)
@@ -251,7 +253,8 @@ func TestWarmBrowsersAreClosed(t *testing.T) {
 	}
 	s.cold(t, "b")
 	closed("place_needed", 1)
-	// Its own task takes it, and then all places are taken.
+	// The next task of the profile takes its warm browser, and then all places are
+	// taken.
 	c := s.browserOf(t, "c")
 	var third map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "c", "task_id": "next"}, &third); code != 201 || s.browserOf(t, "c") != c {
@@ -266,7 +269,7 @@ func TestWarmBrowsersAreClosed(t *testing.T) {
 		}
 	}
 
-	// Whoever wants the profile itself closes it first.
+	// A command on the profile itself closes its warm browser first.
 	s.leave(t, "b", warm+"clone")
 	s.warm(t, "b")
 	if out, errs, code := s.cli(t, "profiles", "clone", "b", "--to", "copy"); code != 0 {
@@ -274,13 +277,14 @@ func TestWarmBrowsersAreClosed(t *testing.T) {
 	}
 	s.cold(t, "b")
 
-	// One that ends by itself costs no cookie, though Chrome had not kept them yet.
+	// No cookie is lost when a warm browser ends by itself, although Chrome had not
+	// written them yet.
 	on := func(task, expression string) string {
 		t.Helper()
 		c := dial(t, s.socket("b", "worker=w&wait=60s&"+warm+task))
 		session, _ := c.visit(t, web.URL+"/")
 		found := c.evaluate(t, session, expression)
-		// What a page does behind a dialog it never does.
+		// A page never carries out what comes after a dialog.
 		c.evaluate(t, session, "setTimeout(() => { alert('still there?'); fetch('/api', {method: 'POST'}) }, 0)")
 		c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
 		c.ended(t)
@@ -315,9 +319,8 @@ func TestWarmBrowsersAreClosed(t *testing.T) {
 	}
 }
 
-// TestWarmBrowsersDoNotLast: one that hangs is no use to the next task; without a
-// task they are closed when they have waited long enough, and while memory is short
-// none stays open.
+// TestWarmBrowsersDoNotLast: a warm browser that hangs is not given to the next task.
+// Warm browsers are closed after their time, and while memory is short none stays open.
 func TestWarmBrowsersDoNotLast(t *testing.T) {
 	t.Parallel()
 	t.Run("hung", func(t *testing.T) {
@@ -353,8 +356,8 @@ func TestWarmBrowsersDoNotLast(t *testing.T) {
 	})
 }
 
-// TestAWarmBrowserOfALauncherThatWasKilled: the next launcher closes it in order,
-// or the guard does; the profile is as it was released.
+// TestAWarmBrowserOfALauncherThatWasKilled: the next launcher or the guard closes the
+// browser in order, and the profile is as it was released.
 func TestAWarmBrowserOfALauncherThatWasKilled(t *testing.T) {
 	s, web := start(t, append(warmly, "--orphan-timeout", "1s")...), newSite(t)
 	leave := func(task string) int {
@@ -386,12 +389,12 @@ func TestAWarmBrowserOfALauncherThatWasKilled(t *testing.T) {
 	}
 	leave("1")
 	s.kill(t)
-	clean() // by the guard
+	clean() // the guard has closed it
 	s.launch(t)
 	pid := leave("2")
 	s.kill(t)
 	s.launch(t)
-	// At once: the next task waits for the end of what was left.
+	// Without a wait: the next task waits until the browser that was left is closed.
 	if now := leave("3"); now == pid {
 		t.Errorf("browser %d, then %d", pid, now)
 	}

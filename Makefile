@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients namespaces modules build run test soak chromedp-suite check fmt-check lint fmt demo chaos corpus bench bench-lease clean
+.PHONY: help deps chromium driver clients namespaces modules build run test quick soak chromedp-suite check fmt-check lint fmt demo chaos corpus bench bench-lease clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,8 +43,20 @@ build: ## Build bin/leasehold
 run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 	@exec bin/leasehold run $(ARGS)
 
+# The packages that take longest come first, so that the others are tested beside them.
+LONGEST := ./internal/test/e2e ./internal/test/chaos ./internal/test/incidents
+
 test: deps check ## Check and test everything, with the race detector
-	$(GO) test -race -count=1 -timeout 14m $(PKGS)
+	$(GO) test -race -count=1 -timeout 14m -p 3 $(LONGEST) $(PKGS)
+
+# The packages whose tests start no browser, no sidecar and no cluster.
+QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
+	./internal/test/layers ./launcher ./launcher/api ./launcher/browser ./launcher/monitor ./launcher/profiledir \
+	./launcher/recovery/decision ./launcher/sessionfile ./launcher/slots ./lease
+
+quick: fmt-check ## Check, and run the unit tests: for the person at the keyboard
+	@$(GO) vet $(PKGS)
+	@$(GO) test $(QUICK)
 
 ROUNDS ?= 100
 

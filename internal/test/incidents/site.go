@@ -207,15 +207,19 @@ func (s *site) routes() routes {
 }
 
 func (r routes) file(pattern, name, contentType string) {
-	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, _ *http.Request) {
-		b, err := pages.ReadFile("sites/" + name)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write(b)
-	})
+	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, _ *http.Request) { sendFile(w, name, contentType, http.StatusOK) })
+}
+
+// sendFile answers with a file of the folder sites.
+func sendFile(w http.ResponseWriter, name, contentType string, status int) {
+	b, err := pages.ReadFile("sites/" + name)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
 }
 
 // page serves an HTML file at each of the patterns.

@@ -98,13 +98,7 @@ func bank(s *site) http.Handler {
 		_, _ = io.WriteString(w, `{"balance":"100.00"}`)
 	})
 	r.HandleFunc("POST /transfer/review", func(w http.ResponseWriter, _ *http.Request) {
-		b, err := pages.ReadFile("sites/review.html")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "text/html")
-		_, _ = w.Write(b)
+		sendFile(w, "review.html", "text/html", http.StatusOK)
 	})
 	r.then("POST /transfer/execute", "money was sent", "/done")
 	return r
@@ -151,14 +145,7 @@ func loginSite(s *site) http.Handler {
 			return
 		}
 		s.happened("one attempt less is left")
-		b, err := pages.ReadFile("sites/wrong.html")
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "text/html")
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = w.Write(b)
+		sendFile(w, "wrong.html", "text/html", http.StatusUnauthorized)
 	})
 	r.does("POST /api/session", "somebody logged in")
 	r.then("POST /mfa", "somebody logged in", "/home")

@@ -39,6 +39,8 @@ const (
 // archive, a scripted browser, and a lease store in memory.
 type world struct {
 	t       *testing.T
+	ctx     context.Context
+	work    sync.WaitGroup
 	data    string
 	path    string // of the profile's directory
 	root    *profiledir.Root
@@ -90,16 +92,13 @@ func newWorld(t *testing.T) *world {
 	w.archive = evidence.NewArchive(spool, w.bundles, zerolog.Nop())
 	w.leases.write = w.store
 	w.log = zerolog.New(io.Discard).Hook(zerolog.HookFunc(func(*zerolog.Event, zerolog.Level, string) { w.faults.pass() }))
-	ctx, cancel := context.WithCancel(t.Context())
-	var work sync.WaitGroup
-	w.driver = browser.NewDriver(ctx, &work, browser.Options{
-		Binary: fakechrome.Binary(t), Files: w.files, Root: w.root, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
-		Bounds: chrome.Bounds{Ask: 2 * time.Second, Interrupt: 200 * time.Millisecond},
-	})
+	var cancel context.CancelFunc
+	w.ctx, cancel = context.WithCancel(t.Context())
+	w.drives(chrome.Bounds{})
 	t.Cleanup(func() {
 		w.end()
 		cancel()
-		work.Wait()
+		w.work.Wait()
 	})
 	w.r = w.recoverer(func(*Options) {})
 	w.lock, err = w.root.Lock(profile)
@@ -112,6 +111,13 @@ func newWorld(t *testing.T) *world {
 	w.must(w.lock.Keep(held))
 	w.must(w.files.Save(w.file()))
 	return w
+}
+
+// drives gives the world a driver whose closes have these bounds.
+func (w *world) drives(bounds chrome.Bounds) {
+	w.driver = browser.NewDriver(w.ctx, &w.work, browser.Options{
+		Binary: fakechrome.Binary(w.t), Files: w.files, Root: w.root, Bounds: bounds, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
+	})
 }
 
 // recoverer is a recoverer of this world.
@@ -134,6 +140,9 @@ func (w *world) file() sessionfile.File {
 func (w *world) open(s fakechrome.Script) {
 	w.t.Helper()
 	fakechrome.Direct(w.t, w.path, s)
+	if s.Stubborn { // the other browsers get as long as they take
+		w.drives(chrome.Bounds{Ask: time.Second, Interrupt: 100 * time.Millisecond})
+	}
 	b, err := w.driver.Start(w.t.Context(), browser.Start{
 		SessionID: session, Token: token, Lock: w.lock, Path: w.path, Headless: true, Sink: func(checkpoint.Entry) {}, Log: zerolog.Nop(),
 	})
@@ -269,12 +278,6 @@ func (w *world) must(err error) {
 func (w *world) fullDisk() {
 	w.must(os.Rename(w.spool, w.spool+".away"))
 	w.must(os.WriteFile(w.spool, nil, 0o600))
-}
-
-// room takes fullDisk back.
-func (w *world) room() {
-	w.must(os.Remove(w.spool))
-	w.must(os.Rename(w.spool+".away", w.spool))
 }
 
 // tracedBundles is an evidence store that tells of each bundle.

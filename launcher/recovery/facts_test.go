@@ -1,0 +1,361 @@
+package recovery
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/test/fakechrome"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+// tidy leaves on the profile's directory what a Chrome leaves that ended in order.
+func (w *world) tidy() {
+	w.must(os.MkdirAll(filepath.Join(w.path, "Default"), 0o700))
+	for name, content := range map[string]string{
+		"Variations":          `{"user_experience_metrics.stability.exited_cleanly":true}`,
+		"Default/Preferences": `{"profile":{"exit_type":"Normal"}}`,
+		"Default/Cookies":     "cookies",
+	} {
+		w.must(os.WriteFile(filepath.Join(w.path, name), []byte(content), 0o600))
+	}
+}
+
+// TestFacts goes through what an inspection finds, and what is decided because of it.
+// Each row changes one thing of a session that touched nothing, on a profile that is in
+// order and would be released.
+func TestFacts(t *testing.T) {
+	t.Parallel()
+	reason := func(r string) func(*world, *Case) { return func(_ *world, c *Case) { c.File.Reason = r } }
+	did := func(entries ...checkpoint.Entry) func(*world, *Case) {
+		return func(_ *world, c *Case) {
+			for i := range entries {
+				entries[i].At = time.Now()
+			}
+			c.Journal = func() []checkpoint.Entry { return entries }
+		}
+	}
+	record := func(change func(*lease.Record)) func(*world, *Case) {
+		return func(w *world, _ *Case) {
+			w.restate(func(r lease.Record) (lease.Record, error) { change(&r); return r, nil })
+		}
+	}
+	manifest := func(m api.Manifest) func(*world, *Case) { return func(_ *world, c *Case) { c.File.Manifest = m } }
+	lostRun := func(run sessionfile.LostRun) func(*world, *Case) {
+		return func(_ *world, c *Case) { c.Lost = append(c.Lost, run) }
+	}
+	all := func(changes ...func(*world, *Case)) func(*world, *Case) {
+		return func(w *world, c *Case) {
+			for _, change := range changes {
+				change(w, c)
+			}
+		}
+	}
+	at := func(url string) checkpoint.Entry { return checkpoint.Entry{Kind: checkpoint.KindURL, URL: url} }
+	post := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/orders", Type: "Fetch"}
+	declared := post
+	declared.Declared = "POST https://shop.example/orders"
+	singleton := func(to string) func(*world, *Case) {
+		return func(w *world, _ *Case) { w.must(os.Symlink(to, filepath.Join(w.path, "SingletonLock"))) }
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle := func(fill func(w *world, b *evidence.Bundle)) func(*world, *Case) {
+		return func(w *world, c *Case) {
+			c.Bundle = func() *evidence.Bundle {
+				b := w.bundle(c.File)
+				fill(w, b)
+				return b
+			}
+		}
+	}
+	digests := func(before, after string) func(*world, *Case) {
+		return bundle(func(w *world, b *evidence.Bundle) {
+			for name, cookies := range map[string]string{digestsBefore: before, evidence.DigestsPart: after} {
+				part, err := w.r.Digests(profile, []byte(cookies), nil)
+				w.must(err)
+				w.must(b.Add(name, evidence.KindDigests, "application/json", part))
+			}
+		})
+	}
+	const one, two = `{"cookies":[{"name":"sid","value":"1","domain":"shop.example","path":"/"}]}`, `{"cookies":[{"name":"sid","value":"2","domain":"shop.example","path":"/"}]}`
+	const yes, no, unknown = decision.Yes, decision.No, decision.Unknown
+
+	type facts = map[string]decision.Answer
+	for _, tt := range []struct {
+		name    string
+		change  func(*world, *Case)
+		facts   facts
+		outcome string
+	}{
+		{"nothing", func(*world, *Case) {}, facts{
+			decision.LeaseExpired: no, decision.ChangedBySwap: yes, decision.TokenAdvanced: yes, decision.WorkerSilent: yes, decision.LateHeartbeat: no,
+			decision.BrowserGone: yes, decision.DirectoryUnlocked: yes, decision.ClosedCleanly: yes, decision.DirectoryPresent: yes, decision.SessionState: yes,
+			decision.StateChanged: unknown, decision.EvidenceStored: yes, decision.ScreenshotKnown: no, decision.TrafficSeen: yes, decision.ProxyUnchanged: yes,
+			decision.ReviewFlag: no, decision.InExpectedDomains: unknown, decision.UnsafeRequests: no, decision.Resumable: no, decision.LastURLKnown: yes,
+		}, decision.Release},
+
+		{"the lease ran out", reason(api.ReasonLeaseLost), facts{decision.LeaseExpired: yes}, decision.Release},
+		{"another launcher saw it run out", reason(api.ReasonObserved), facts{decision.LeaseExpired: yes}, decision.Release},
+		{"the worker wrote late", func(w *world, _ *Case) { w.wrote = true }, facts{decision.LateHeartbeat: yes}, decision.Release},
+		{"a token that was never advanced", func(_ *world, c *Case) { c.File.Token = 99 }, facts{decision.TokenAdvanced: no}, decision.ManualReview},
+
+		{"no directory", func(w *world, _ *Case) { w.must(os.RemoveAll(w.path)) },
+			facts{decision.DirectoryPresent: no, decision.ClosedCleanly: unknown, decision.SessionState: unknown, decision.BrowserGone: yes}, decision.ManualReview},
+		{"a link instead of it", func(w *world, _ *Case) {
+			w.must(os.Rename(w.path, w.path+".away"))
+			w.must(os.Symlink(w.path+".away", w.path))
+		}, facts{decision.DirectoryPresent: unknown, decision.ClosedCleanly: unknown}, decision.ManualReview},
+		{"a process on it", func(w *world, _ *Case) { w.process() }, facts{decision.BrowserGone: no}, decision.ManualReview},
+		{"a process that has its lock", func(w *world, c *Case) { c.Lock = w.lockedElsewhere() }, facts{decision.DirectoryUnlocked: no}, decision.ManualReview},
+		{"a SingletonLock of a process that is gone", singleton(host + "-4194300"), facts{decision.DirectoryUnlocked: yes, decision.ClosedCleanly: no}, decision.ManualReview},
+		{"a SingletonLock of another host", singleton("elsewhere-7"), facts{decision.DirectoryUnlocked: unknown, decision.ClosedCleanly: no}, decision.ManualReview},
+		{"a crash", func(w *world, _ *Case) {
+			w.must(os.WriteFile(filepath.Join(w.path, "Default", "Preferences"), []byte(`{"profile":{"exit_type":"Crashed"}}`), 0o600))
+		}, facts{decision.ClosedCleanly: no}, decision.ManualReview},
+		{"no cookies", func(w *world, _ *Case) { w.must(os.Remove(filepath.Join(w.path, "Default", "Cookies"))) }, facts{decision.SessionState: no}, decision.Release},
+
+		{"nobody watched", func(_ *world, c *Case) { c.File.Unseen = true }, facts{decision.TrafficSeen: unknown, decision.StateChanged: unknown}, decision.ManualReview},
+		{"nobody watched another run", lostRun(sessionfile.LostRun{File: sessionfile.File{Unseen: true}}), facts{decision.TrafficSeen: unknown}, decision.ManualReview},
+		{"a request", did(at(cart), post), facts{decision.UnsafeRequests: yes}, decision.ManualReview},
+		{"a request of another run", lostRun(sessionfile.LostRun{Journal: []checkpoint.Entry{post}}), facts{decision.UnsafeRequests: yes}, decision.ManualReview},
+		{"a request that is declared harmless", all(did(at(cart), declared), record(func(r *lease.Record) { r.HarmlessRequests = []string{declared.Declared} })),
+			facts{decision.UnsafeRequests: no, decision.HarmlessSent: yes}, decision.Release},
+		{"a request that is not declared so any more", did(at(cart), declared), facts{decision.UnsafeRequests: yes}, decision.ManualReview},
+		{"a page that the profile calls sensitive", all(did(at("https://shop.example/vault")), record(func(r *lease.Record) { r.SensitiveURLs = []string{"shop.example/vault"} })),
+			facts{decision.SensitivePlace: yes}, decision.ManualReview},
+		{"a page that another run's task calls sensitive", all(did(at("https://shop.example/vault")),
+			lostRun(sessionfile.LostRun{File: sessionfile.File{Manifest: api.Manifest{SensitiveURLs: []string{"shop.example/vault"}}}})),
+			facts{decision.SensitivePlace: yes}, decision.ManualReview},
+		{"a word that another run's task calls sensitive", all(did(at("https://shop.example/vault")),
+			lostRun(sessionfile.LostRun{File: sessionfile.File{Manifest: api.Manifest{SensitiveWords: []string{"vault"}}}})),
+			facts{decision.SensitivePlace: yes}, decision.ManualReview},
+		{"within the task's domains", manifest(api.Manifest{ExpectedDomains: []string{"shop.example"}}), facts{decision.InExpectedDomains: yes}, decision.Release},
+		{"outside of them", all(manifest(api.Manifest{ExpectedDomains: []string{"bank.example"}}), record(func(r *lease.Record) { r.ExpectedDomains = []string{"shop.example"} })),
+			facts{decision.InExpectedDomains: no}, decision.ManualReview},
+		{"within another run's", all(manifest(api.Manifest{ExpectedDomains: []string{"bank.example"}}),
+			lostRun(sessionfile.LostRun{File: sessionfile.File{Manifest: api.Manifest{ExpectedDomains: []string{"shop.example"}}}})),
+			facts{decision.InExpectedDomains: yes}, decision.Release},
+		{"outside of the profile's", record(func(r *lease.Record) { r.ExpectedDomains = []string{"bank.example"} }), facts{decision.InExpectedDomains: no}, decision.ManualReview},
+		{"work that can resume", all(manifest(api.Manifest{Resumable: true}), did(checkpoint.Entry{Kind: checkpoint.KindStep, Name: "list"}, checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true})),
+			facts{decision.Resumable: yes, decision.SafeCheckpointNamed: yes}, decision.Resume},
+		{"the same beside another run", all(manifest(api.Manifest{Resumable: true}), did(checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true}), lostRun(sessionfile.LostRun{})),
+			facts{decision.Resumable: no}, decision.Release},
+		{"work that a restart repeats nothing of", did(checkpoint.Entry{Kind: checkpoint.KindStep, Name: "list"}), facts{decision.WorkDescribed: yes}, decision.Retry},
+
+		{"cookies as before", digests(one, one), facts{decision.StateChanged: no}, decision.Release},
+		{"other cookies", digests(one, two), facts{decision.StateChanged: yes}, decision.Release},
+		{"cookies as before, and nobody watched", all(digests(one, one), func(_ *world, c *Case) { c.File.Unseen = true }), facts{decision.StateChanged: unknown}, decision.ManualReview},
+		{"cookies as before, and a page stored something", all(digests(one, one), did(checkpoint.Entry{Kind: checkpoint.KindStorage, Name: "local", URL: cart})),
+			facts{decision.StateChanged: yes}, decision.Release},
+		{"a screenshot", bundle(func(_ *world, b *evidence.Bundle) {
+			b.SetPages([]evidence.PageResult{{Primary: true, Screenshot: "screenshot-1.jpg"}})
+		}), facts{decision.ScreenshotKnown: yes}, decision.Release},
+		{"a picture of the living session", bundle(func(_ *world, b *evidence.Bundle) {
+			b.SetPictures([]evidence.Picture{{Missing: "sensitive"}, {EvidenceID: "pic_1"}})
+		}), facts{decision.ScreenshotKnown: yes}, decision.Release},
+		{"pictures that show nothing", bundle(func(_ *world, b *evidence.Bundle) { b.SetPictures([]evidence.Picture{{Missing: "sensitive"}}) }), facts{decision.ScreenshotKnown: no}, decision.Release},
+
+		{"a person used it", record(func(r *lease.Record) { r.ByHand = &lease.ByHand{Holder: "ann"} }), facts{decision.ReviewFlag: yes}, decision.ManualReview},
+		{"a proxy that is a label", record(func(r *lease.Record) { r.ProxyID = "p0" }), facts{decision.ProxyUnchanged: yes}, decision.Release},
+		{"a proxy of the configuration", all(record(func(r *lease.Record) { r.ProxyID = "p0" }), func(w *world, c *Case) {
+			set := proxySet(t, "http://one:1")
+			w.r = w.recoverer(func(o *Options) { o.Proxies = set })
+			c.File.Proxy = &sessionfile.ProxyUse{ID: "p0", Server: "http://one:1", Sum: set.Find("p0").Sum()}
+		}), facts{decision.ProxyUnchanged: yes}, decision.Release},
+		{"a task that asked for another proxy", all(record(func(r *lease.Record) { r.ProxyID = "p0" }), manifest(api.Manifest{ProxyID: "p1"})), facts{decision.ProxyUnchanged: no}, decision.ManualReview},
+		{"what is configured to go to a person", func(w *world, _ *Case) {
+			w.r = w.recoverer(func(o *Options) { o.ReviewWhen = []decision.Caution{{Fact: decision.WorkDescribed, Answer: no}} })
+		}, facts{decision.WorkDescribed: no}, decision.ManualReview},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.tidy()
+			c := w.caseOf(Recover)
+			tt.change(w, &c)
+			if _, err := w.r.Run(c); err != nil {
+				t.Fatal(err)
+			}
+			i, err := w.r.Inspection(profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := facts{}
+			for _, f := range i.Facts {
+				if found[f.Name] != "" || f.How == "" || !slices.Contains(decision.Questions, f.Name) {
+					t.Errorf("%+v: want each question once, and how it was answered", f)
+				}
+				found[f.Name] = decision.Answer(f.Answer)
+			}
+			for _, name := range decision.Questions {
+				if found[name] == "" && found[decision.DirectoryPresent] != unknown { // then nothing in it could be looked at
+					t.Errorf("%s was not asked", name)
+				}
+			}
+			for name, want := range tt.facts {
+				if got := found[name]; got != want && (got != "" || want != unknown) {
+					t.Errorf("%s: %q, want %s", name, got, want)
+				}
+			}
+			r := w.leases.record()
+			if i.Decision != tt.outcome || r.Decision != tt.outcome || i.DecisionVersion != decision.Version || r.DecisionVersion != decision.Version || !slices.Equal(i.Reasons, r.Reasons) || len(r.Reasons) == 0 {
+				t.Errorf("decided %s because of %q; the record has %s because of %q; want %s", i.Decision, i.Reasons, r.Decision, r.Reasons, tt.outcome)
+			}
+			if n := w.counted("leasehold_recoveries_total", tt.outcome); n != 1 {
+				t.Errorf("%v recoveries are counted", n)
+			}
+			resumes := tt.outcome == decision.Resume
+			if resumed := r.ResumeFrom == "list" && r.LastSafeCheckpoint == "listed"; resumed != resumes || resumes != (r.State == lease.ResumePending) {
+				t.Errorf("%s, to resume from %q at %q", r.State, r.ResumeFrom, r.LastSafeCheckpoint)
+			}
+		})
+	}
+}
+
+// process runs a program whose command line names the profile's directory.
+func (w *world) process() {
+	cmd := exec.Command("sh", "-c", "read forever", "sh", "--user-data-dir="+w.path)
+	in, err := cmd.StdinPipe()
+	w.must(err)
+	w.must(cmd.Start())
+	w.t.Cleanup(func() {
+		in.Close()
+		if err := cmd.Wait(); err == nil {
+			w.t.Error("the process ended by itself")
+		}
+	})
+	for found := 0; found == 0; time.Sleep(time.Millisecond) {
+		named, err := profiledir.Processes(w.path)
+		w.must(err)
+		found = len(named)
+	}
+}
+
+// lockedElsewhere is the launcher's part of a lock whose other part some process has.
+func (w *world) lockedElsewhere() *profiledir.Lock {
+	w.must(w.lock.Unlock())
+	f, err := os.OpenFile(filepath.Join(w.root.Dir(), ".leasehold", profile+".lock"), os.O_RDWR, 0)
+	w.must(err)
+	w.t.Cleanup(func() { f.Close() })
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			continue // a process that another test is starting had it until its exec
+		}
+		w.must(err)
+		break
+	}
+	w.lock, err = w.root.Adopt(profile)
+	w.must(err)
+	return w.lock
+}
+
+// counted is a counter's value, for one value of its label.
+func (w *world) counted(name, label string) float64 { return counted(w.t, w.metrics, name, label) }
+
+func counted(t *testing.T, metrics *prometheus.Registry, name, label string) float64 {
+	t.Helper()
+	families, err := metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (label == "" || m.GetLabel()[0].GetValue() == label) {
+				return m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return 0
+}
+
+// TestACloseThatFailedIsAFact: what went wrong is said of a browser that is gone.
+func TestACloseThatFailedIsAFact(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.open(fakechrome.Script{})
+	ledger := w.files.Ledger(session)
+	w.must(os.Remove(ledger))
+	w.must(os.MkdirAll(filepath.Join(ledger, "in the way"), 0o700))
+	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
+		t.Fatal(err)
+	}
+	i, err := w.r.Inspection(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.BrowserGone })
+	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, "ledger") {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestWhetherTheDirectoryIsLocal(t *testing.T) {
+	for network, want := range map[profiledir.Answer]decision.Answer{profiledir.No: decision.Yes, profiledir.Yes: decision.No, profiledir.Unknown: decision.Unknown} {
+		if f := local(profiledir.Fact{Answer: network, How: "nfs"}); f.Name != decision.DirectoryLocal || f.Answer != want || !strings.HasPrefix(f.How, "nfs") {
+			t.Errorf("network %s: %+v, want %s", network, f, want)
+		}
+	}
+}
+
+func TestWhetherTheDirectoryIsUnlocked(t *testing.T) {
+	fact := func(a profiledir.Answer) profiledir.Fact { return profiledir.Fact{Answer: a, How: "as said"} }
+	const yes, no, unknown = profiledir.Yes, profiledir.No, profiledir.Unknown
+	for _, tt := range []struct {
+		kernel         error
+		present, alive profiledir.Answer
+		want           decision.Answer
+	}{
+		{nil, no, no, decision.Yes},
+		{nil, no, unknown, decision.Yes},
+		{nil, yes, no, decision.Yes},
+		{nil, yes, yes, decision.Unknown},
+		{nil, yes, unknown, decision.Unknown},
+		{nil, unknown, unknown, decision.Unknown},
+		{errFault, no, no, decision.No},
+		{errFault, yes, no, decision.No},
+		{errFault, unknown, unknown, decision.No},
+	} {
+		f := unlocked(tt.kernel, profiledir.Singleton{Present: fact(tt.present), OwnerAlive: fact(tt.alive)})
+		if f.Name != decision.DirectoryUnlocked || f.Answer != tt.want || f.How == "" {
+			t.Errorf("%v, SingletonLock %s, its owner alive %s: %+v, want %s", tt.kernel, tt.present, tt.alive, f, tt.want)
+		}
+	}
+}
+
+// TestInspectionsAreKept: there is none, or one that cannot be read, or cannot be kept.
+func TestInspectionsAreKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if i, err := w.r.Inspection("shop.018"); err != nil || i.Facts == nil || i.Reasons == nil || len(i.Facts) > 0 {
+		t.Errorf("of none: %+v, %v", i, err)
+	}
+	folder := filepath.Join(w.data, "inspections")
+	w.must(os.WriteFile(folder, nil, 0o600))
+	if e, err := w.r.Run(w.caseOf(Recover)); err != nil || e.How != "lost (connection_lost), recovered: manual_review" {
+		t.Errorf("an inspection that cannot be kept ends the recovery: %+v, %v", e, err)
+	}
+	w.must(os.Remove(folder))
+	w.must(os.Mkdir(folder, 0o700))
+	w.must(os.WriteFile(filepath.Join(folder, "shop=2E018.json"), []byte("{"), 0o600))
+	if i, err := w.r.Inspection("shop.018"); err == nil || !strings.Contains(err.Error(), "shop.018") {
+		t.Errorf("a damaged one: %+v, %v", i, err)
+	}
+}

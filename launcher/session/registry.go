@@ -246,20 +246,31 @@ func (h *Host) awaitTakeover(sessionID string) error {
 	return p
 }
 
-// Known says that it is known what becomes of a session of an earlier launcher.
+// Known says that it is known what becomes of a session of an earlier launcher. It may
+// live by now.
 func (h *Host) Known(sessionID string) {
-	h.KnownWhere(func(f sessionfile.File) bool { return f.SessionID == sessionID })
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stopWaiting(sessionID)
 }
 
 // KnownWhere says that it is known what becomes of the sessions of an earlier launcher
-// that match.
+// whose files match.
 func (h *Host) KnownWhere(match func(sessionfile.File) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, known := range h.pending {
+	for id := range h.pending {
 		if match(h.ended[id]) {
-			delete(h.pending, id)
-			close(known)
+			h.stopWaiting(id)
 		}
+	}
+}
+
+// stopWaiting lets those go on who wait for what becomes of a session. The caller holds
+// h.mu.
+func (h *Host) stopWaiting(sessionID string) {
+	if known := h.pending[sessionID]; known != nil {
+		delete(h.pending, sessionID)
+		close(known)
 	}
 }

@@ -1,11 +1,18 @@
 package session
 
 import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/launcher/api"
 	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
 )
 
 func TestFactsLeft(t *testing.T) {
@@ -35,6 +42,263 @@ func TestFactsLeft(t *testing.T) {
 			got := factsLeft(f, entries, now)
 			if got.connected != tt.connected || got.dropped != tt.dropped || got.left != tt.dropped || got.connections != 0 || !got.startedAt.Equal(f.AcquiredAt) || !got.seenAt.Equal(now) {
 				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// left is a room with a session that a launcher left to the next one, which runs. do comes
+// before the end of the first.
+func left(t *testing.T, o roomOptions, m api.Manifest, do func(r *room, s *Session)) (*room, *Session) {
+	t.Helper()
+	r := newRoom(t, roomOptions{leave: true})
+	s := r.begin(m)
+	do(r, s)
+	r.restart(o)
+	return r, s
+}
+
+// takeOver is what package adopt does with the session of the record that an earlier
+// launcher left.
+func (r *room) takeOver(change func(*Takeover)) (*Session, error) {
+	r.t.Helper()
+	slot := r.table.Occupy(profile)
+	slot.Recovers()
+	rec := r.record()
+	lock, err := r.root.Adopt(profile)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	running, ok, err := r.root.Running(profile)
+	if err != nil || !ok {
+		r.t.Fatal(ok, err)
+	}
+	b := r.driver.TakeOver(running, r.path, slot.Note, r.host.o.Log)
+	if b == nil || !b.HasLedger() {
+		r.t.Fatal("the browser cannot be taken over")
+	}
+	slot.Place()
+	f, known := r.host.File(rec.SessionID)
+	if !known {
+		r.t.Fatal("the session's file is not known")
+	}
+	take := Takeover{
+		Record: rec, Path: r.path, Slot: slot, Lock: lock, Browser: b, StartedFor: running.SessionID, Keeper: r.keeper,
+		Request: r.host.Request(f.Manifest, rec.SessionID, r.keeper, 0), Continues: func() bool { return true },
+	}
+	change(&take)
+	s, err := r.host.Resume(take)
+	if err != nil { // it is recovered then; here it is only closed
+		if _, closeErr := b.Close(profile, nil, r.host.o.Log); closeErr != nil {
+			r.t.Error(closeErr)
+		}
+		if unlockErr := lock.Unlock(); unlockErr != nil {
+			r.t.Error(unlockErr)
+		}
+		slot.Vacate()
+	}
+	return s, err
+}
+
+// TestABrowserIsLeftToTheNextLauncher: nothing is decided, and no evidence taken.
+func TestABrowserIsLeftToTheNextLauncher(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{leave: true})
+	s := r.begin(task("one"))
+	w, gone := r.connect(s), r.connect(s)
+	gone.drop()
+	r.host.Drain()
+	if code, says, _ := w.end(); code != cdpproxy.CloseShuttingDown || says != "the launcher is shutting down: the browser stays for the next one" {
+		t.Errorf("%d %q", code, says)
+	}
+	r.over(s)
+	f, err := r.files.Read(s.ID())
+	if err != nil || f.Reason != "" || f.Ended != "" || f.Evidence.EvidenceID != "" {
+		t.Errorf("%+v, %v", f, err)
+	}
+	select {
+	case <-s.Browser().Exited():
+		t.Error("the browser is closed")
+	default:
+	}
+	if rec := r.record(); rec.State != lease.Held || rec.Token != 1 || len(r.bundles()) != 0 || len(r.spooled()) != 0 {
+		t.Errorf("%+v, %v, %v", rec, r.bundles(), r.spooled())
+	}
+	if _, err := r.host.Lookup(s.ID()); problem(err) != api.CodeShuttingDown {
+		t.Errorf("the session, before the next launcher: %v", err)
+	}
+	if r.table.Find(profile) != nil {
+		t.Error("the profile is not given up")
+	}
+	if err := s.Fence().Check(); err == nil {
+		t.Error("the fence is open")
+	}
+	r.restart(roomOptions{})
+	next, err := r.takeOver(func(*Takeover) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Resumed()
+}
+
+// TestASessionGoesOn in the next launcher, and its worker with it: same id, token and
+// capability, and nothing of its old client in the way.
+func TestASessionGoesOn(t *testing.T) {
+	t.Parallel()
+	var capability, page string
+	r, was := left(t, roomOptions{}, task("one", oneShot), func(r *room, s *Session) {
+		capability = s.Show().Capability
+		w := r.connect(s)
+		page = w.attach()
+		w.call("Fetch.enable", page, nil)
+		w.call("Lease.checkpoint", "", map[string]any{"name": "a"})
+		r.chromium.pause(page, "R1")
+		for m := range w.got {
+			if m.Method == "Fetch.requestPaused" {
+				break
+			}
+		}
+	})
+	if !slices.Contains(r.chromium.commands(), "Fetch.failRequest "+page) {
+		t.Error("the launcher left a paused request")
+	}
+	early := make(chan error)
+	go func() { // while nobody knows what becomes of it
+		_, err := r.host.ByCapability(capability)
+		early <- err
+	}()
+	from := len(r.chromium.commands())
+	s, err := r.takeOver(func(*Takeover) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := r.files.Read(was.ID()); err != nil || !f.Unseen || f.Reason != "" {
+		t.Errorf("what nobody saw is not known: %+v, %v", f, err)
+	}
+	select {
+	case err := <-early:
+		t.Fatalf("answered before it is known: %v", err)
+	default:
+	}
+	s.Resumed()
+	r.host.Known(s.ID()) // as package adopt says
+	if err := <-early; err != nil {
+		t.Errorf("who waited for it: %v", err)
+	}
+	again, err := r.host.ByCapability(capability)
+	if err != nil || again != s || s.ID() != was.ID() || s.Token() != was.Token() || s.Show().Capability != capability || !s.manifest.OneShot {
+		t.Errorf("%v, %v", again, err)
+	}
+	if r.host.Of(profile, "w", "one") != s {
+		t.Error("not found by its task")
+	}
+	if rec := r.record(); rec.State != lease.Held || rec.Token != 1 || rec.PresenceEpoch != r.keeper.Epoch() {
+		t.Errorf("%+v", rec)
+	}
+	if floor, kept, err := r.root.Kept(profile); err != nil || floor != 1 || kept.PresenceEpoch != r.keeper.Epoch() {
+		t.Errorf("%d, %+v, %v", floor, kept, err)
+	}
+	slot := r.table.Find(profile)
+	if slot.StartedFor() != s.ID() || slot.Fit() != nil || slot.Browser() != s.Browser() {
+		t.Errorf("the slot: %s, %+v", slot.StartedFor(), slot.Fit())
+	}
+	// What the old launcher itself had open is closed, the old client's is not touched
+	// before its worker is back.
+	told := r.chromium.told(from, "Target.detachFromTarget", "Target.setAutoAttach", "Runtime.runIfWaitingForDebugger")
+	told = slices.DeleteFunc(told, func(m string) bool { return strings.Contains(m, " B3") }) // the new monitor's own
+	if !slices.Equal(told, []string{"Target.detachFromTarget"}) {
+		t.Errorf("%q", told)
+	}
+	from = len(r.chromium.commands())
+	w := r.connect(s)
+	r.await("nothing is in its way", func() bool { return len(r.chromium.told(from, "Target.detachFromTarget")) > 0 })
+	if got := r.chromium.told(from, "Target.detachFromTarget", "Target.setAutoAttach"); !slices.Equal(got, []string{"Target.setAutoAttach B2", "Target.detachFromTarget B2"}) {
+		t.Errorf("for the worker that is back: %q", got)
+	}
+	w.close()
+	f := r.over(s)
+	if f.Ended != "released: connection_closed" || !f.Unseen || r.record().State != lease.Available || r.record().LastSafeCheckpoint != "a" {
+		t.Errorf("%+v, %+v", f, r.record())
+	}
+	want := []string{"start one", "connection opened", "checkpoint a", "connection cut", "connection " + connectionsOver, "connection opened", "connection closed", "end"}
+	got := slices.DeleteFunc(r.journal(s), func(e string) bool { return strings.HasPrefix(e, "picture") })
+	if !slices.Equal(got, want) {
+		t.Errorf("journal %q, want %q", got, want)
+	}
+}
+
+// TestNobodyComesBackToASessionThatGoesOn: the launcher's restart is named as the loss, and
+// a person looks, since nobody watched for a while.
+func TestNobodyComesBackToASessionThatGoesOn(t *testing.T) {
+	t.Parallel()
+	r, _ := left(t, roomOptions{grace: short}, task("one"), func(r *room, s *Session) { r.connect(s) })
+	s, err := r.takeOver(func(take *Takeover) { take.DropCookies = true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Resumed()
+	f := r.over(s)
+	if f.Ended != "lost (launcher_restarted), recovered: manual_review" || !slices.Equal(r.bundles(), []string{api.ReasonLauncherRestart}) || r.record().State != lease.ManualReview {
+		t.Errorf("%+v, %v, %s", f, r.bundles(), r.record().State)
+	}
+}
+
+// TestASessionThatCannotGoOn leaves the lease as it was, for its recovery.
+func TestASessionThatCannotGoOn(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		m      api.Manifest
+		before func(r *room)
+		take   func(*Takeover)
+		says   string
+		is     error
+	}{
+		"its lease expired meanwhile": {
+			m: task("one"), take: func(take *Takeover) { take.Continues = func() bool { return false } }, says: "lease expired", is: lease.ErrExpired,
+		},
+		"it would end at once": {
+			m: task("one", func(m *api.Manifest) { m.LockTimeoutSeconds = 60 }), says: "it would end at once: lock_timeout",
+			before: func(r *room) {
+				for id, f := range r.host.ended {
+					f.AcquiredAt = f.AcquiredAt.Add(-time.Hour)
+					r.host.ended[id] = f
+				}
+			},
+		},
+		"its profile moved on": { // after the record was read
+			m: task("one"), take: func(take *Takeover) { take.Record.Token-- }, says: "token 0 superseded by 1",
+		},
+		"its journal cannot be read": {
+			m: task("one"), says: "journal",
+			before: func(r *room) {
+				for id := range r.host.ended {
+					if err := errors.Join(os.Remove(r.files.Journal(id)), os.Mkdir(r.files.Journal(id), 0o700)); err != nil {
+						r.t.Error(err)
+					}
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := left(t, roomOptions{}, tt.m, func(*room, *Session) {})
+			if tt.before != nil {
+				tt.before(r)
+			}
+			was := r.record()
+			take := tt.take
+			if take == nil {
+				take = func(*Takeover) {}
+			}
+			s, err := r.takeOver(take)
+			if err == nil || !strings.Contains(err.Error(), tt.says) || tt.is != nil && !errors.Is(err, tt.is) {
+				t.Fatalf("%v, %v; want %s", s, err, tt.says)
+			}
+			if now := r.record(); now.PresenceEpoch != was.PresenceEpoch || now.Token != was.Token || now.State != was.State {
+				t.Errorf("%+v\nwas %+v", now, was)
+			}
+			if len(r.host.Living()) != 0 {
+				t.Error("it lives")
 			}
 		})
 	}

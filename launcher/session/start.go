@@ -188,13 +188,15 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 		return &UnfitError{Why: slots.WarmMismatch}
 	}
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
+	defer cancel()
 	var unfit, opened error
 	var before sync.WaitGroup
 	before.Go(func() { unfit = s.browser.Monitor().Quiet(looking) })
 	before.Go(func() { opened = s.recording.begin() })
-	s.h.work.Go(func() {
+	s.h.work.Go(func() { // it may go on after Prepare
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
 		defer cancel()
-		cookies, err := s.browser.Cookies(looking)
+		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}
 	})
 	persisted := s.h.o.Files.Begin(s.file)

@@ -1,0 +1,584 @@
+package session
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/internal/boottime"
+	"leasehold/internal/id"
+	"leasehold/internal/test/testlog"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// patience bounds waits that end by themselves unless something is broken.
+const patience = 20 * time.Second
+
+// profile is the one that every room has.
+const profile = "p"
+
+// room is what the sessions of a host live in. Everything below them is real, on disk,
+// but the lease store and the browser.
+type room struct {
+	t        *testing.T
+	o        roomOptions
+	dir      string
+	path     string    // of the profile
+	memory   *memory   // nil: the store is another one
+	chromium *chromium // nil: the browser is another one
+	store    lease.Store
+
+	*launcher // the one that runs now
+}
+
+// launcher is what ends with one launcher on the room's directory.
+type launcher struct {
+	cancel    context.CancelFunc
+	work      sync.WaitGroup
+	log       testlog.Buffer
+	metrics   *prometheus.Registry
+	root      *profiledir.Root
+	files     sessionfile.Dir
+	jar       sessionfile.Jar
+	archive   *evidence.Archive
+	table     *slots.Table
+	driver    *browser.Driver
+	announcer *Announcer
+	host      *Host
+	keeper    *lease.Keeper
+}
+
+// roomOptions are what tests want otherwise than usual.
+type roomOptions struct {
+	binary  string      // of a real browser; empty: the scripted one
+	store   lease.Store // nil: a store in memory
+	ttl     time.Duration
+	grace   time.Duration // a worker has to come back
+	hang    time.Duration
+	leave   bool // browsers to the next launcher
+	warm    bool // browsers may stay open
+	picture time.Duration
+	runs    int // that may share the profile
+	keep    *bool
+}
+
+// newRoom returns a room whose profile is available.
+func newRoom(t *testing.T, o roomOptions) *room {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ls") // short, for the socket's name
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &room{t: t, o: o, dir: dir, store: o.store}
+	if r.store == nil {
+		r.memory = newMemory(t)
+		r.memory.put(lease.Record{ProfileID: profile, State: lease.Available, Settings: lease.Settings{MaxActiveRuns: max(o.runs, 1), KeepWarm: o.keep}})
+		r.store = r.memory
+	}
+	root, err := profiledir.Open(filepath.Join(dir, "profiles"))
+	if err == nil {
+		r.path, err = root.Create(profile)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.binary == "" {
+		r.chromium = script(t, r.path)
+	}
+	r.start()
+	t.Cleanup(func() {
+		r.stop()
+		if t.Failed() {
+			t.Log(r.log.String())
+		}
+	})
+	return r
+}
+
+// start starts a launcher in the room, as package launcher wires one.
+func (r *room) start() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &launcher{cancel: cancel, metrics: prometheus.NewRegistry(), files: sessionfile.NewDir(r.dir), jar: sessionfile.NewJar(r.dir)}
+	r.launcher = l
+	log := zerolog.New(&l.log)
+	fatal := func(err error) {
+		r.t.Helper()
+		if err != nil {
+			cancel()
+			r.t.Fatal(err)
+		}
+	}
+	var err error
+	l.root, err = profiledir.Open(filepath.Join(r.dir, "profiles"))
+	fatal(err)
+	spool, err := evidence.OpenSpool(filepath.Join(r.dir, "spool"))
+	fatal(err)
+	bundles, err := evidence.OpenDirStore(filepath.Join(r.dir, "evidence"))
+	fatal(err)
+	l.archive = evidence.NewArchive(spool, bundles, log)
+	self, err := os.Executable()
+	fatal(err)
+	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{
+		Binary: cmp.Or(r.o.binary, self), Files: l.files, Root: l.root, HangTimeout: r.o.hang, Log: log, Metrics: l.metrics,
+	})
+	l.work.Go(l.driver.Watch)
+	warm := map[bool]int{true: 2}[r.o.warm]
+	l.table = slots.NewTable(ctx, &l.work, slots.Options{
+		Root: l.root, Jar: l.jar, DataDir: r.dir, KeepWarmIdle: time.Duration(warm) * time.Minute, KeepWarmMax: warm, Log: log, Metrics: l.metrics,
+	})
+	l.announcer = NewAnnouncer("l", r.store, log, l.metrics)
+	recoverer := recovery.New(recovery.Options{
+		LauncherID: "l", DataDir: r.dir, Root: l.root, Files: l.files, Archive: l.archive, Store: r.store, WroteLate: l.announcer.WroteLate,
+		Log: log, Metrics: l.metrics,
+	})
+	timing := lease.Timing{TTL: 30 * time.Second}
+	l.host, err = NewHost(ctx, &l.work, Options{
+		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience),
+		PictureInterval: r.o.picture, Headless: true, LeaveOnExit: r.o.leave, Dedicated: r.dedicated,
+		Store: r.store, Root: l.root, Archive: l.archive, Files: l.files, Jar: l.jar, Slots: l.table, Driver: l.driver, Recoverer: recoverer,
+		Announcer: l.announcer, Log: log, Metrics: l.metrics,
+	})
+	fatal(err)
+	l.keeper, err = lease.Keep(ctx, lease.Presence{LauncherID: "l"}, 0, lease.KeeperOptions{
+		Store: r.store, Timing: timing, Clock: boottime.Now, Expiring: func(time.Duration) {},
+	})
+	fatal(err)
+}
+
+// dedicated serves no port of its own: tests look at what was asked for.
+func (r *room) dedicated(sessionID, addr string) (string, func(), error) {
+	return "http://127.0.0.1:4711/" + addr, func() {}, nil
+}
+
+// stop ends the launcher as Launcher.Stop does.
+func (r *room) stop() {
+	r.t.Helper()
+	r.host.Drain()
+	for deadline := time.Now().Add(patience); ; {
+		busy, changed := r.table.Drain()
+		if busy == 0 {
+			break
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Until(deadline)):
+			r.t.Errorf("%d profiles are not given up", busy)
+			r.cancel()
+			return
+		}
+	}
+	r.cancel()
+	r.work.Wait()
+	r.keeper.Stop()
+}
+
+// restart ends the launcher and starts the next one.
+func (r *room) restart(o roomOptions) {
+	r.t.Helper()
+	r.stop()
+	r.o = o
+	r.start()
+}
+
+// task is a manifest.
+func task(name string, change ...func(*api.Manifest)) api.Manifest {
+	m := api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: name, SessionCookies: api.CookiesKeep}
+	for _, c := range change {
+		c(&m)
+	}
+	return m
+}
+
+func oneShot(m *api.Manifest) { m.OneShot = true }
+
+func byHand(m *api.Manifest) { m.ByHand = &api.ByHand{Holder: "ann"} }
+
+// short is long enough for what a session does at once, and no longer.
+const short = 150 * time.Millisecond
+
+// grant takes the steps of launcher/grant.go. Where the session was granted and did not
+// begin, it returns the session too, for the caller to abandon.
+func (r *room) grant(m api.Manifest, slot *slots.Slot, start func(lease.Record) Start) (*Session, error) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	entry, err := r.store.Get(ctx, profile)
+	if errors.Is(err, lease.ErrNotFound) {
+		entry, err = lease.Entry{Record: lease.Record{ProfileID: profile}}, nil
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	floor, err := r.root.Floor(profile)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	sessionID := id.New("ses")
+	next, err := entry.Record.Grant(r.host.Request(m, sessionID, r.keeper, floor), time.Now())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	s := r.host.New(m, next, r.path, slot, id.Secret())
+	way := start(entry.Record)
+	if err := way.Prepare(ctx, s); err != nil {
+		s.Unmade()
+		return nil, err
+	}
+	if _, err := r.store.Swap(ctx, entry, next); err != nil {
+		return nil, errors.Join(err, s.Unanswered())
+	}
+	s.Granted()
+	s.Hold(r.keeper)
+	if err := errors.Join(way.Open(ctx, s), s.Fence().Check()); err != nil {
+		return s, err
+	}
+	r.host.Enter(s)
+	return s, nil
+}
+
+// occupy occupies the profile, with its lock.
+func (r *room) occupy() *slots.Slot {
+	r.t.Helper()
+	slot := r.table.Occupy(profile)
+	if slot == nil {
+		r.t.Fatal("somebody has the profile")
+	}
+	if slot.IsWarm() {
+		return slot
+	}
+	lock, err := r.root.Lock(profile)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	slot.Locked(lock)
+	return slot
+}
+
+func cold(lease.Record) Start { return Cold{} }
+
+// begin begins a session in a browser of its own.
+func (r *room) begin(m api.Manifest) *Session {
+	r.t.Helper()
+	s, err := r.grant(m, r.occupy(), cold)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+// join begins one more session in the profile's browser.
+func (r *room) join(m api.Manifest) (*Session, error) {
+	r.t.Helper()
+	slot := r.table.Find(profile)
+	if !slot.TryGate(patience) || !slot.Joinable() {
+		r.t.Fatal("nobody may join")
+	}
+	defer slot.LeaveGate()
+	return r.grant(m, slot, func(lease.Record) Start { return Join{Begun: time.Now()} })
+}
+
+// record is the profile's.
+func (r *room) record() lease.Record {
+	r.t.Helper()
+	e, err := r.store.Get(r.t.Context(), profile)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return e.Record
+}
+
+// await waits until something is so.
+func (r *room) await(what string, so func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// over waits until the session is over, and returns its file.
+func (r *room) over(s *Session) sessionfile.File {
+	r.t.Helper()
+	select {
+	case <-s.done:
+	case <-time.After(patience):
+		r.t.Fatal("the session does not end")
+	}
+	r.await("the profile is given up", func() bool {
+		slot := r.table.Find(profile)
+		return slot == nil || slot.State() != slots.Ending
+	})
+	f, err := r.files.Read(s.ID())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return f
+}
+
+// manifest is that of a sealed bundle.
+func (r *room) manifest(evidenceID string) evidence.Manifest {
+	r.t.Helper()
+	raw, err := r.archive.Manifest(r.t.Context(), evidenceID)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	m, err := evidence.Decode(evidenceID, raw)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return m
+}
+
+// bundles are the reasons of all bundles of the profile that are sealed, the oldest
+// first, without pictures.
+func (r *room) bundles() []string {
+	r.t.Helper()
+	all, err := r.archive.List(r.t.Context(), profile)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	reasons := []string{}
+	for _, m := range slices.Backward(all) {
+		if !m.IsPicture() {
+			reasons = append(reasons, m.RecoveryReason)
+		}
+	}
+	return reasons
+}
+
+// spooled are the bundles that were begun, and are neither sealed nor given up.
+func (r *room) spooled() (begun []string) {
+	r.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(r.dir, "spool"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, err := os.Stat(filepath.Join(r.dir, "spool", e.Name(), evidence.ManifestName)); e.IsDir() && err != nil {
+			begun = append(begun, e.Name())
+		}
+	}
+	return begun
+}
+
+// counted is the value of a counter or gauge.
+func (r *room) counted(name string, labels ...string) float64 {
+	r.t.Helper()
+	families, err := r.metrics.Gather()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(values, labels) {
+				return m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0
+}
+
+// journal are the entries of a session's journal on disk, each as its kind and name.
+func (r *room) journal(s *Session) []string {
+	r.t.Helper()
+	entries, err := checkpoint.Read(r.files.Journal(s.ID()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		all = append(all, strings.TrimSpace(string(e.Kind)+" "+e.Name))
+	}
+	return all
+}
+
+// problem is the code of a refusal.
+func problem(err error) string {
+	var p *api.Problem
+	if errors.As(err, &p) {
+		return p.Code
+	}
+	return fmt.Sprint(err)
+}
+
+// worker is a client on a websocket of a session.
+type worker struct {
+	t      *testing.T
+	conn   net.Conn
+	lastID int
+	// got are the messages that came, until it is closed.
+	got chan message
+	// closed is set before got is closed.
+	closed wsutil.ClosedError
+}
+
+type message struct {
+	ID     int             `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+// connect connects a worker to the session.
+func (r *room) connect(s *Session) *worker {
+	r.t.Helper()
+	c, err := s.Connect(r.t.Context(), "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	w := &worker{t: r.t, conn: near, got: make(chan message, 1024)}
+	var both sync.WaitGroup
+	both.Go(func() { c.Serve(far, bufio.NewReader(far)) })
+	both.Go(w.read)
+	r.t.Cleanup(func() {
+		_ = near.Close()
+		both.Wait()
+	})
+	return w
+}
+
+func (w *worker) read() {
+	defer close(w.got)
+	for {
+		b, err := wsutil.ReadServerText(w.conn)
+		if err != nil {
+			errors.As(err, &w.closed)
+			_ = w.conn.Close()
+			return
+		}
+		var m message
+		if err := json.Unmarshal(b, &m); err != nil {
+			w.t.Errorf("%.200q: %v", b, err)
+		}
+		w.got <- m
+	}
+}
+
+// send sends a command.
+func (w *worker) send(method, session string, params any) {
+	w.t.Helper()
+	w.lastID++
+	m := map[string]any{"id": w.lastID, "method": method}
+	if params != nil {
+		m["params"] = params
+	}
+	if session != "" {
+		m["sessionId"] = session
+	}
+	b, err := json.Marshal(m)
+	if err == nil {
+		err = wsutil.WriteClientText(w.conn, b)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// call sends a command and returns its answer.
+func (w *worker) call(method, session string, params any) message {
+	w.t.Helper()
+	w.send(method, session, params)
+	for {
+		select {
+		case m, ok := <-w.got:
+			if !ok {
+				w.t.Fatalf("%s: the connection ended: %+v", method, w.closed)
+			}
+			if m.ID == w.lastID {
+				return m
+			}
+		case <-time.After(patience):
+			w.t.Fatalf("%s: no answer", method)
+		}
+	}
+}
+
+// attach opens a CDP session on the browser's first tab.
+func (w *worker) attach() (session string) {
+	w.t.Helper()
+	var r struct{ SessionID string }
+	if err := json.Unmarshal(w.call("Target.attachToTarget", "", map[string]any{"targetId": "T0", "flatten": true}).Result, &r); err != nil {
+		w.t.Fatal(err)
+	}
+	return r.SessionID
+}
+
+// close ends the connection with a close handshake.
+func (w *worker) close() {
+	w.t.Helper()
+	if err := ws.WriteFrame(w.conn, ws.MaskFrame(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, "")))); err != nil {
+		w.t.Fatal(err)
+	}
+	w.end()
+}
+
+// drop ends the connection without one.
+func (w *worker) drop() { _ = w.conn.Close() }
+
+// end waits for the end of the connection, and returns the close code and reason, and the
+// events that came before.
+func (w *worker) end() (code int, reason string, events []message) {
+	w.t.Helper()
+	for {
+		select {
+		case m, ok := <-w.got:
+			if !ok {
+				return int(w.closed.Code), w.closed.Reason, events
+			}
+			events = append(events, m)
+		case <-time.After(patience):
+			w.t.Fatal("the connection does not end")
+		}
+	}
+}

@@ -1,0 +1,645 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/checkpoint"
+	"leasehold/internal/natsd"
+	"leasehold/launcher/api"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+	"leasehold/lease/natskv"
+)
+
+// savedCookies puts session cookies of the profile's last browser into the jar.
+func (r *room) savedCookies() (path string) {
+	r.t.Helper()
+	dir := filepath.Join(r.dir, "session-cookies")
+	path = filepath.Join(dir, profile+".json")
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(path, []byte(`[{"name":"sid","value":"1","url":"https://shop.example/"}]`), 0o600)); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+// TestAColdStart: the session's file is on disk before the lease is granted, the floor is
+// raised before Chrome runs, and the cookies of the last browser are put back.
+func TestAColdStart(t *testing.T) {
+	t.Parallel()
+	for _, cookies := range []string{api.CookiesKeep, api.CookiesDrop} {
+		t.Run(cookies, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{})
+			jar := r.savedCookies()
+			recorded := false
+			r.memory.set(func() {
+				r.memory.before = func(next lease.Record) error {
+					if f, err := r.files.Read(next.SessionID); err == nil && next.State == lease.Held && f.Token == next.Token && f.CapabilityHash != "" && f.Reason == "" {
+						recorded = true
+					}
+					return nil
+				}
+			})
+			r.chromium.set(func() {
+				r.chromium.at["Target.attachToBrowserTarget"] = func() {
+					floor, kept, err := r.root.Kept(profile)
+					if err != nil || floor != 1 || kept.State != lease.Held || kept.Token != 1 {
+						t.Errorf("when Chrome runs the floor is %d, %+v, %v", floor, kept, err)
+					}
+				}
+			})
+			s := r.begin(task("one", func(m *api.Manifest) { m.SessionCookies, m.DedicatedPort = cookies, true }))
+			r.memory.set(func() { r.memory.before = nil })
+			r.chromium.set(func() { clear(r.chromium.at) })
+			if !recorded {
+				t.Error("the lease was granted before the session's file was written")
+			}
+			restored := slices.Contains(r.chromium.commands(), "Storage.setCookies B1")
+			if restored != (cookies == api.CookiesKeep) {
+				t.Errorf("cookies were put back: %v", restored)
+			}
+			if _, err := os.Stat(jar); err == nil {
+				t.Error("the jar has the cookies still")
+			}
+			f, err := r.files.Read(s.ID())
+			if err != nil || f.Dedicated != "127.0.0.1:4711/" || *s.Show().DedicatedURL != "http://127.0.0.1:4711/" {
+				t.Errorf("%+v, %v", f, err)
+			}
+			if b, err := os.ReadFile(r.files.Digests(s.ID())); err != nil || !json.Valid(b) {
+				t.Errorf("digests of the account's state: %s, %v", b, err)
+			}
+			running, ok, err := r.root.Running(profile)
+			if err != nil || !ok || running.SessionID != s.ID() || running.PID != s.Browser().PID() || running.Token != 1 {
+				t.Errorf("the browser for the next launcher: %+v, %v", running, err)
+			}
+			slot := r.table.Find(profile)
+			if slot.StartedFor() != s.ID() || slot.Fit() == nil || slot.State() != slots.Serving || slot.Browser() != s.Browser() {
+				t.Errorf("the slot: %s, %+v", slot.StartedFor(), slot.Fit())
+			}
+			if e := s.recording.entries(); len(e) == 0 || e[0].Kind != checkpoint.KindStart || e[0].Name != "one" || e[0].Text != "w" {
+				t.Errorf("journal: %+v", e)
+			}
+		})
+	}
+}
+
+// TestAStartThatFails leaves everything as it was, or ends the granted lease with what is
+// to be known of it.
+func TestAStartThatFails(t *testing.T) {
+	t.Parallel()
+	t.Run("the session cannot be recorded", func(t *testing.T) {
+		t.Parallel()
+		r := newRoom(t, roomOptions{})
+		if err := os.RemoveAll(filepath.Join(r.dir, "sessions")); err != nil {
+			t.Fatal(err)
+		}
+		slot := r.occupy()
+		_, err := r.grant(task("one"), slot, cold)
+		if problem(err) != api.CodeBrowserStartFailed || !strings.Contains(err.Error(), "cannot be recorded") {
+			t.Errorf("%v", err)
+		}
+		if r.record().State != lease.Available || len(r.chromium.commands()) > 0 {
+			t.Errorf("granted all the same: %+v", r.record())
+		}
+		if err := slot.Lock().Unlock(); err != nil {
+			t.Error(err)
+		}
+		slot.Vacate()
+	})
+	t.Run("the store does not answer", func(t *testing.T) {
+		t.Parallel()
+		r := newRoom(t, roomOptions{})
+		var sessionID string
+		r.memory.set(func() {
+			r.memory.before = func(next lease.Record) error {
+				sessionID = next.SessionID
+				return lease.ErrUnavailable
+			}
+		})
+		slot := r.occupy()
+		if _, err := r.grant(task("one"), slot, cold); !errors.Is(err, lease.ErrUnavailable) {
+			t.Errorf("%v", err)
+		}
+		f, err := r.files.Read(sessionID)
+		if err != nil || f.Reason != api.ReasonUnanswered || f.Ended != "" {
+			t.Errorf("for whoever recovers it: %+v, %v", f, err)
+		}
+		if _, err := r.host.Lookup(sessionID); problem(err) != api.CodeSessionEnded {
+			t.Errorf("%v", err)
+		}
+		if err := slot.Lock().Unlock(); err != nil {
+			t.Error(err)
+		}
+		slot.Vacate()
+	})
+	t.Run("somebody else got it", func(t *testing.T) {
+		t.Parallel()
+		r := newRoom(t, roomOptions{})
+		slot := r.occupy()
+		s := r.host.New(task("one"), lease.Record{ProfileID: profile, SessionID: "ses_1", Token: 1}, r.path, slot, "secret")
+		if err := (Cold{}).Prepare(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		s.Unmade()
+		if left, err := r.files.Load(); err != nil || len(left) > 0 {
+			t.Errorf("%+v, %v", left, err)
+		}
+		if _, err := r.host.Lookup("ses_1"); problem(err) != api.CodeUnknownSession {
+			t.Errorf("%v", err)
+		}
+		if err := slot.Lock().Unlock(); err != nil {
+			t.Error(err)
+		}
+		slot.Vacate()
+	})
+	for name, tt := range map[string]struct {
+		prepare func(r *room, s *Session)
+		says    string
+		started bool // a browser
+		method  string
+	}{
+		"the browser does not start": {
+			func(r *room, _ *Session) {
+				socket := filepath.Join(r.dir, "profiles", browserSocket)
+				if err := os.Rename(socket, socket+".away"); err != nil {
+					r.t.Error(err)
+				}
+			}, "connect", true, "already_exited"},
+		"the lease expired while the disk was slow": {func(_ *room, s *Session) { s.Fence().Shut(lease.ErrExpired) }, "lease expired", false, "already_exited"},
+		"its cookies cannot be put back": {
+			func(r *room, _ *Session) {
+				if err := os.WriteFile(r.savedCookies(), []byte("{"), 0o600); err != nil {
+					r.t.Error(err)
+				}
+			}, "session cookies of p", true, "cdp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{})
+			var s *Session
+			started := hooked{Start: Cold{}, before: func(of *Session) { s = of; tt.prepare(r, of) }}
+			slot := r.occupy()
+			_, err := r.grant(task("one"), slot, func(lease.Record) Start { return started })
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Fatalf("%v, want %s", err, tt.says)
+			}
+			refused := s.Abandon(err)
+			slot.Vacate()
+			var p *api.Problem
+			if !errors.As(refused, &p) || p.Code != api.CodeBrowserStartFailed || !strings.Contains(p.Detail, tt.says) {
+				t.Errorf("%v", refused)
+			}
+			if output, ok := p.More["output"].(string); name == "the browser does not start" && (!ok || !strings.Contains(output, "connect")) {
+				t.Errorf("what Chrome said is not passed on: %+v", p.More)
+			}
+			f := r.over(s)
+			if f.Ended != api.ReasonStartFailed || f.Reason != api.ReasonStartFailed || f.CloseMethod != tt.method || f.InOrder {
+				t.Errorf("%+v", f)
+			}
+			if rec := r.record(); rec.State != lease.Available || rec.Token != 1 || rec.Reason != api.ReasonStartFailed || !slices.Equal(r.bundles(), []string{api.ReasonStartFailed}) {
+				t.Errorf("%+v, %v", rec, r.bundles())
+			}
+			if (r.counted("leasehold_browser_closes_total", tt.method) == 1) != tt.started || len(r.host.Living()) != 0 {
+				t.Errorf("browser started: want %v", tt.started)
+			}
+			if _, ok, err := r.root.Running(profile); ok || err != nil {
+				t.Errorf("a browser runs for the next launcher, %v", err)
+			}
+			socket := filepath.Join(r.dir, "profiles", browserSocket)
+			_ = os.Rename(socket+".away", socket)
+			r.begin(task("two")) // the lock is free
+		})
+	}
+}
+
+// hooked is a start with something that happens before its second step.
+type hooked struct {
+	Start
+	before func(*Session)
+}
+
+func (h hooked) Open(ctx context.Context, s *Session) error {
+	h.before(s)
+	return h.Start.Open(ctx, s)
+}
+
+// TestRunsOnOneBrowser: each has its token, journal and end; what the pages do is in both
+// journals, and the last one to end decides about the profile.
+func TestRunsOnOneBrowser(t *testing.T) {
+	t.Parallel()
+	shared := func(m *api.Manifest) { m.RequiresExclusiveProfileLock = new(false) }
+	for _, lost := range []bool{false, true} {
+		r := newRoom(t, roomOptions{runs: 3})
+		one := r.begin(task("one", shared))
+		two, err := r.join(task("two", shared))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one.Token() != 1 || two.Token() != 2 || two.Browser() != one.Browser() {
+			t.Fatalf("%d and %d", one.Token(), two.Token())
+		}
+		if floor, err := r.root.Floor(profile); err != nil || floor != 2 {
+			t.Errorf("floor %d, %v", floor, err)
+		}
+		r.chromium.say(`{"method":"Page.frameNavigated","params":{"frame":{"id":"T0","url":"https://shop.example/"}},"sessionId":"B1-T0"}`)
+		for _, s := range []*Session{one, two} {
+			r.await("both journals have it", func() bool { return s.recording.latest(lease.Record{}).LastKnownURL == "https://shop.example/" })
+		}
+		w := r.connect(one)
+		page := w.attach()
+
+		// A third one does not get to serve, and is as if it had not been.
+		var s *Session
+		_, err = r.grant(task("three", shared), r.table.Find(profile), func(lease.Record) Start {
+			return hooked{Start: Join{Begun: time.Now()}, before: func(of *Session) { s = of; of.Fence().Shut(lease.ErrExpired) }}
+		})
+		if !errors.Is(err, lease.ErrExpired) {
+			t.Fatal(err)
+		}
+		s.AbandonRun(err)
+		if rec := r.record(); len(rec.Runs) != 2 || len(rec.LostRuns) != 0 || rec.Token != 3 || rec.State != lease.Held {
+			t.Errorf("%+v", rec)
+		}
+		if f, err := r.files.Read(s.ID()); err != nil || f.Ended != api.ReasonStartFailed || f.Evidence.EvidenceID != "" {
+			t.Errorf("%+v, %v", f, err)
+		}
+
+		if lost {
+			one.update(func(f *facts) { f.connections, f.seenAt = 0, f.seenAt.Add(-time.Hour) })
+		} else if _, err := one.Release(t.Context(), api.Release{Outcome: "ok", Reason: "done"}); err != nil {
+			t.Fatal(err)
+		}
+		w.end()
+		f := r.over(one)
+		want := map[bool]string{false: "released: done", true: "lost (heartbeat_timeout): inspected when the other runs of the profile end"}[lost]
+		if f.Ended != want || f.CloseMethod != "" {
+			t.Errorf("%s (%s), want %s", f.Ended, f.CloseMethod, want)
+		}
+		rec := r.record()
+		if rec.State != lease.Held || len(rec.Runs) != 1 || rec.Runs[0].Token != 2 || (len(rec.LostRuns) == 1) != lost {
+			t.Errorf("%+v", rec)
+		}
+		slot := r.table.Find(profile)
+		if slot.State() != slots.Serving || slot.Joinable() == lost || (len(slot.Lost()) == 1) != lost {
+			t.Errorf("%s, joinable %v, lost %v", slot.State(), slot.Joinable(), slot.Lost())
+		}
+		if err := two.Fence().Check(); err != nil || two.Ending() {
+			t.Errorf("the other run: %v", err)
+		}
+		if _, err := two.Release(t.Context(), api.Release{Outcome: "ok"}); err != nil {
+			t.Fatal(err)
+		}
+		f = r.over(two)
+		want = map[bool]string{false: "released: released", true: "lost (run_lost), recovered: "}[lost]
+		if !strings.HasPrefix(f.Ended, want) || f.CloseMethod != "cdp" || len(r.bundles()) != 2 {
+			t.Errorf("%+v, %v; want %s", f, r.bundles(), want)
+		}
+		_ = page
+	}
+}
+
+// warm is a room whose profile has a warm browser, and the browser's pid.
+func warm(t *testing.T) (r *room, pid int) {
+	t.Helper()
+	r = newRoom(t, roomOptions{warm: true, keep: new(true)})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})
+	r.chromium.set(func() {
+		r.chromium.cookies = `[{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true,"expires":-1}]`
+	})
+	if shown, err := s.Release(t.Context(), api.Release{Outcome: "ok", Reason: "done"}); err != nil || shown.Ended != "released: done" {
+		t.Fatalf("%+v, %v", shown, err)
+	}
+	r.await("warm", func() bool { return !r.table.WarmSince(profile).IsZero() })
+	if f := r.over(s); f.CloseMethod != "" || !f.InOrder {
+		t.Fatalf("%+v", f)
+	}
+	if fi, err := os.Stat(r.files.Output(s.ID())); err != nil || fi.Size() != 0 {
+		t.Errorf("what the browser printed for the last session: %v", err)
+	}
+	return r, s.Browser().PID()
+}
+
+// takeWarm grants the profile with the browser that is warm.
+func (r *room) takeWarm(m api.Manifest, before func(*Session)) (*Session, *slots.Slot, error) {
+	r.t.Helper()
+	slot := r.table.Occupy(profile)
+	if slot == nil || !slot.IsWarm() {
+		r.t.Fatal("no warm browser")
+	}
+	slot.EnterGate()
+	defer slot.LeaveGate()
+	s, err := r.grant(m, slot, func(now lease.Record) Start {
+		return hooked{Start: NewWarm(now, nil), before: before}
+	})
+	return s, slot, err
+}
+
+// TestAWarmBrowserIsTakenOver: the same process under a new token, with all that a cold
+// start leaves on disk.
+func TestAWarmBrowserIsTakenOver(t *testing.T) {
+	t.Parallel()
+	r, pid := warm(t)
+	jar := filepath.Join(r.dir, "session-cookies", profile+".json")
+	if _, err := os.Stat(jar); err != nil {
+		t.Errorf("the cookies of the warm browser, should it crash: %v", err)
+	}
+	from := len(r.chromium.commands())
+	s, slot, err := r.takeWarm(task("two"), func(s *Session) {
+		if _, err := os.Stat(jar); err != nil {
+			t.Error("the jar is emptied before the lease is granted")
+		}
+		if r.record().Token != 2 {
+			t.Errorf("%+v", r.record())
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Browser().PID() != pid || s.Token() != 2 || slot.IsWarm() || slot.State() != slots.Serving {
+		t.Errorf("pid %d after %d, token %d", s.Browser().PID(), pid, s.Token())
+	}
+	if _, err := os.Stat(jar); err == nil {
+		t.Error("the jar has the cookies that are in the browser")
+	}
+	if n := len(r.chromium.told(from, "Storage.getCookies")); n != 0 {
+		t.Errorf("asked by others than the monitor: %d", n)
+	}
+	asked := 0
+	for _, m := range r.chromium.commands()[from:] {
+		if m == "Storage.getCookies B1" {
+			asked++
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked for its cookies %d times", asked)
+	}
+	digests, err := os.ReadFile(r.files.Digests(s.ID()))
+	if err != nil || !strings.Contains(string(digests), "shop.example") {
+		t.Errorf("digests of the state at the grant: %s, %v", digests, err)
+	}
+	if floor, err := r.root.Floor(profile); err != nil || floor != 2 {
+		t.Errorf("floor %d, %v", floor, err)
+	}
+	if f, err := r.files.Read(s.ID()); err != nil || f.Token != 2 {
+		t.Errorf("%+v, %v", f, err)
+	}
+	w := r.connect(s)
+	w.call("Browser.getVersion", "", nil)
+	if _, err := s.Release(t.Context(), api.Release{}); err != nil {
+		t.Fatal(err)
+	}
+	r.await("warm again", func() bool { return !r.table.WarmSince(profile).IsZero() })
+}
+
+// TestAWarmBrowserThatDoesNotFit stays as it is, for another task; the session that wanted
+// it is forgotten.
+func TestAWarmBrowserThatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	r, pid := warm(t)
+	same := func(*api.Manifest) {}
+	left := r.record()
+	before, err := r.files.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		change func(*api.Manifest)
+		record func(*lease.Record)
+	}{
+		"another window":                  {change: func(m *api.Manifest) { m.Headless = new(false) }},
+		"other arguments":                 {change: func(m *api.Manifest) { m.ChromeArgs = []string{"--lang=de"} }},
+		"its cookies are not to be there": {change: func(m *api.Manifest) { m.SessionCookies = api.CookiesDrop }},
+		"another account":                 {same, func(r *lease.Record) { r.AccountID = "b" }},
+		"less memory":                     {same, func(r *lease.Record) { r.BrowserMemory = 1 << 30 }},
+		"the owner wants none any more":   {same, func(r *lease.Record) { r.KeepWarm = new(false) }},
+		"a task is to be resumed":         {same, func(r *lease.Record) { r.State = lease.ResumePending }},
+	} {
+		changed := left
+		if tt.record != nil {
+			tt.record(&changed)
+		}
+		r.memory.put(changed)
+		_, slot, err := r.takeWarm(task("two", tt.change), func(*Session) { t.Error("granted") })
+		var unfit *UnfitError
+		if !errors.As(err, &unfit) || unfit.Why != slots.WarmMismatch {
+			t.Errorf("%s: %v", name, err)
+		}
+		slot.Vacate()
+		after, err := r.files.Load()
+		if err != nil || len(after) != len(before) || r.record().Token != 1 || r.table.WarmSince(profile).IsZero() {
+			t.Errorf("%s: %d files after %d, %v; token %d", name, len(after), len(before), err, r.record().Token)
+		}
+	}
+	r.memory.put(left)
+	if s, _, err := r.takeWarm(task("two"), func(*Session) {}); err != nil || s.Browser().PID() != pid {
+		t.Errorf("nobody else may have it: %v", err)
+	}
+}
+
+// TestAWarmBrowserThatIsNotAsItWasLeft is for nobody.
+func TestAWarmBrowserThatIsNotAsItWasLeft(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		do          func(c *chromium)
+		why, detail string
+	}{
+		"a page was opened":      {func(c *chromium) { c.open(tab{"T5", "about:blank"}) }, slots.WarmDisturbed, "a page at about:blank was opened"},
+		"its tab went elsewhere": {func(c *chromium) { c.set(func() { c.tabs[0].url = "https://shop.example/" }) }, slots.WarmDisturbed, "its tab is not as it was left"},
+		"it answers nothing":     {func(c *chromium) { c.set(func() { c.silent["Target.getTargets"] = true }) }, slots.WarmHung, "context deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, pid := warm(t)
+			tt.do(r.chromium)
+			_, slot, err := r.takeWarm(task("two"), func(*Session) { t.Error("granted") })
+			var unfit *UnfitError
+			if !errors.As(err, &unfit) || unfit.Why != tt.why || !strings.Contains(unfit.Detail, tt.detail) || !strings.Contains(err.Error(), tt.why) {
+				t.Errorf("%v, want %s %s", err, tt.why, tt.detail)
+			}
+			if slot.Browser().PID() != pid || r.record().Token != 1 {
+				t.Error("the browser was taken")
+			}
+			r.chromium.set(func() { clear(r.chromium.silent) })
+			slot.Cool(tt.why, "") // as a grant does, before it starts another
+			slot.Vacate()
+		})
+	}
+}
+
+// TestAWarmBrowserAnswersInAnyOrder: that it told its cookies already is no reason to give
+// up the question whether it is as it was left.
+func TestAWarmBrowserAnswersInAnyOrder(t *testing.T) {
+	t.Parallel()
+	r, pid := warm(t)
+	slot := r.table.Occupy(profile)
+	r.chromium.set(func() { r.chromium.silent["Target.getTargets"] = true })
+	var way *Warm
+	begun := make(chan struct{})
+	go func() {
+		<-begun
+		for len(way.cookies) == 0 { // they are answered
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(20 * time.Millisecond)
+		r.chromium.set(func() { clear(r.chromium.silent) })
+		for _, m := range slices.Backward(r.chromium.all()) {
+			if m.Method == "Target.getTargets" {
+				r.chromium.answer(m)
+				return
+			}
+		}
+	}()
+	s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
+		way = NewWarm(now, nil)
+		close(begun)
+		return way
+	})
+	if err != nil || s.Browser().PID() != pid {
+		t.Fatal(err)
+	}
+}
+
+// TestAWarmBrowserThatIsGone ended under the question.
+func TestAWarmBrowserThatIsGone(t *testing.T) {
+	t.Parallel()
+	r, pid := warm(t)
+	slot := r.table.Occupy(profile)
+	var killed atomic.Bool
+	r.chromium.set(func() {
+		r.chromium.silent["Target.getTargets"] = true
+		r.chromium.at["Target.getTargets"] = func() {
+			if !killed.Swap(true) {
+				r.chromium.kill(pid)
+			}
+		}
+	})
+	_, err := r.grant(task("two"), slot, func(now lease.Record) Start { return NewWarm(now, nil) })
+	var unfit *UnfitError
+	if !errors.As(err, &unfit) || unfit.Why != slots.WarmGone {
+		t.Errorf("%v", err)
+	}
+	slot.Cool(slots.WarmGone, "")
+	slot.Vacate()
+}
+
+// TestAWarmBrowserThatIsDisturbed before the grant is unfit; during the grant, the
+// session is abandoned and the browser closed.
+func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
+	t.Parallel()
+	seen := checkpoint.Entry{Kind: checkpoint.KindRequest, URL: "https://shop.example/buy?token=hunter2"}
+	t.Run("before", func(t *testing.T) {
+		t.Parallel()
+		r, _ := warm(t)
+		slot := r.table.Occupy(profile) // so that nobody closes it for what is seen
+		slot.Note(seen)
+		_, err := r.grant(task("two"), slot, func(now lease.Record) Start { return NewWarm(now, nil) })
+		var unfit *UnfitError
+		if !errors.As(err, &unfit) || unfit.Why != slots.WarmDisturbed || !strings.Contains(unfit.Detail, "request https://shop.example/buy") || strings.Contains(unfit.Detail, "hunter2") {
+			t.Errorf("%v", err)
+		}
+		slot.Cool(slots.WarmDisturbed, "")
+		slot.Vacate()
+	})
+	t.Run("during", func(t *testing.T) {
+		t.Parallel()
+		r, _ := warm(t)
+		slot := r.table.Occupy(profile)
+		slot.EnterGate()
+		s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
+			return hooked{Start: NewWarm(now, nil), before: func(*Session) { slot.Note(seen) }}
+		})
+		slot.LeaveGate()
+		if err == nil || !strings.Contains(err.Error(), "something happened in the warm browser during the grant (request https://shop.example/buy") {
+			t.Fatalf("%v", err)
+		}
+		if refused := s.Abandon(err); problem(refused) != api.CodeBrowserStartFailed {
+			t.Errorf("%v", refused)
+		}
+		slot.Vacate()
+		f := r.over(s)
+		if f.Ended != api.ReasonStartFailed || f.CloseMethod != "cdp" || !slices.Equal(r.bundles(), []string{"done", api.ReasonStartFailed}) {
+			t.Errorf("%+v, %v", f, r.bundles())
+		}
+		if rec := r.record(); rec.State != lease.Available || rec.Token != 2 {
+			t.Errorf("%+v", rec)
+		}
+		if again := r.begin(task("three")); again.Token() != 3 {
+			t.Errorf("token %d", again.Token())
+		}
+	})
+}
+
+// TestARealBrowser is the whole way with Chromium and a store on NATS: a cold start, the
+// session cookies of the last browser, a worker's commands, and the release.
+func TestARealBrowser(t *testing.T) {
+	t.Parallel()
+	binary, err := chrome.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := natsd.Start(natsd.Options{Dir: t.TempDir(), Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	nc, err := server.Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	store, err := natskv.Open(t.Context(), nc, natskv.Options{Log: zerolog.Nop(), LauncherID: "l"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	r := newRoom(t, roomOptions{binary: binary, store: store})
+	r.savedCookies()
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	var version struct{ Product string }
+	if err := json.Unmarshal(w.call("Browser.getVersion", "", nil).Result, &version); err != nil || !strings.Contains(version.Product, "/") {
+		t.Errorf("%+v, %v", version, err)
+	}
+	if got := string(w.call("Storage.getCookies", "", nil).Result); !strings.Contains(got, `"sid"`) {
+		t.Errorf("cookies: %s", got)
+	}
+	w.call("Lease.checkpoint", "", map[string]any{"name": "seen"})
+	w.send("Browser.close", "", nil)
+	w.end()
+	f := r.over(s)
+	if f.Ended != "released: browser_close_requested" || f.CloseMethod != "cdp" {
+		t.Errorf("%+v", f)
+	}
+	rec := r.record()
+	m := r.manifest(f.Evidence.EvidenceID)
+	missing := map[string]string{}
+	for _, p := range m.Parts {
+		if p.Missing != "" {
+			missing[p.Name] = p.Missing
+		}
+	}
+	if rec.State != lease.Available || rec.Token != 1 || rec.EvidenceID != m.EvidenceID || rec.LastSafeCheckpoint != "seen" || len(m.Pages) != 1 || missing["screenshot-1.jpg"] != "" ||
+		missing["dom-1.html"] != "" || missing["journal.jsonl"] != "" || missing["digests.json"] != "" {
+		t.Errorf("%+v\n%+v\nmissing %v", rec, m, missing)
+	}
+	if b, err := os.ReadFile(filepath.Join(r.dir, "session-cookies", profile+".json")); err != nil || !strings.Contains(string(b), `"sid"`) {
+		t.Errorf("the next browser's cookies: %s, %v", b, err)
+	}
+	if _, err := r.host.Lookup(s.ID()); problem(err) != api.CodeSessionEnded {
+		t.Errorf("%v", err)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -272,5 +273,56 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 			t.Error(err)
 		}
 		stop()
+	}
+}
+
+// TestPicturesOfASession are stored while it lives, for as long as the lease is its own.
+// An orderly end removes them; the evidence of a loss names them.
+func TestPicturesOfASession(t *testing.T) {
+	t.Parallel()
+	for _, lost := range []bool{false, true} {
+		r := newRoom(t, roomOptions{})
+		s := r.begin(task("one"))
+		w := r.connect(s)
+		stored := func() (names []string) {
+			all, err := r.archive.Pictures(t.Context(), profile, s.ID())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range all {
+				names = append(names, p.Checkpoint)
+			}
+			return names
+		}
+		checkpointed := func(name string, want func() bool) {
+			w.call("Lease.checkpoint", "", map[string]any{"name": name})
+			r.await("a picture of "+name, want)
+		}
+		checkpointed("a", func() bool { return len(stored()) == 1 && r.counted("leasehold_pictures_total", "stored") == 1 })
+		r.await("the journal knows it", func() bool { return slices.Contains(r.journal(s), "picture a") })
+		if lost {
+			// The fence is shut while the next one is taken: that does not count.
+			r.chromium.set(func() {
+				r.chromium.at["Page.captureScreenshot"] = func() { s.Fence().Shut(lease.ErrExpired) }
+			})
+			w.call("Lease.checkpoint", "", map[string]any{"name": "b"})
+			r.await("the fence is shut", func() bool { return s.Fence().Check() != nil })
+			r.chromium.set(func() { clear(r.chromium.at) })
+			s.update(func(f *facts) { f.leaseLost = lease.ErrExpired })
+		} else if _, err := s.Release(t.Context(), api.Release{}); err != nil {
+			t.Fatal(err)
+		}
+		f := r.over(s)
+		named := r.manifest(f.Evidence.EvidenceID).Pictures
+		if lost {
+			if got := stored(); !slices.Equal(got, []string{"a"}) || len(named) != 1 || named[0].Checkpoint != "a" || named[0].Missing != "" {
+				t.Errorf("stored %q, named %+v", got, named)
+			}
+		} else {
+			r.await("they are removed", func() bool { return len(stored()) == 0 })
+			if len(named) != 0 {
+				t.Errorf("named: %+v", named)
+			}
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"leasehold/launcher/api"
 )
 
@@ -74,5 +76,77 @@ func TestRule(t *testing.T) {
 				t.Errorf("verdict %d %q, next %v; want %d %q, %v", r.verdict, r.reason, next, tt.want, tt.reason, want)
 			}
 		})
+	}
+}
+
+// TestRuleLooksAgainInTime: if nothing happens, a session stays as it is ruled until the
+// time at which the rule wants to look again, and ends then.
+func TestRuleLooksAgainInTime(t *testing.T) {
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(t *rapid.T) {
+		second := func(name string) time.Time {
+			return start.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, name)) * time.Second)
+		}
+		flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
+		m := api.Manifest{
+			OneShot: flag("one-shot"), LockTimeoutSeconds: float64(rapid.SampledFrom([]int{0, 60, 200}).Draw(t, "lock timeout")),
+			Heartbeat: rapid.SampledFrom([]string{"", api.HeartbeatExplicit}).Draw(t, "heartbeat"),
+			OnClose:   rapid.SampledFrom([]string{"", api.OnCloseKeep, api.OnCloseRelease}).Draw(t, "on close"),
+			OnDrop:    rapid.SampledFrom([]string{"", api.OnDropRelease}).Draw(t, "on drop"),
+		}
+		if flag("by hand") {
+			m.ByHand = &api.ByHand{}
+		}
+		f := facts{startedAt: start, seenAt: second("seen"), connections: rapid.IntRange(0, 2).Draw(t, "connections")}
+		if f.connected = f.connections > 0 || flag("connected"); f.connected {
+			f.endedAt, f.dropped = second("ended"), flag("dropped")
+			f.left = f.dropped && flag("left")
+		}
+		now := second("now")
+		p := policyOf(m, 30*time.Second, 5*time.Second)
+		r, next := p.rule(f, now)
+		switch r.verdict {
+		case stay, interrupted:
+		default:
+			if !next.IsZero() || r.reason == "" {
+				t.Fatalf("%+v, and then %v", r, next)
+			}
+			return
+		}
+		if next.IsZero() {
+			if later, _ := p.rule(f, now.Add(1000*time.Hour)); later != r {
+				t.Fatalf("%+v for ever, and then %+v", r, later)
+			}
+			return
+		}
+		if !next.After(now) {
+			t.Fatalf("%+v until %v, at %v", r, next, now)
+		}
+		if before, _ := p.rule(f, next.Add(-1)); before != r {
+			t.Fatalf("%+v until %v, and %+v before", r, next, before)
+		}
+		if then, _ := p.rule(f, next); then.verdict == stay || then.verdict == interrupted {
+			t.Fatalf("%+v at %v, when %+v ends", then, next, r)
+		}
+	})
+}
+
+func TestLastSeen(t *testing.T) {
+	seen := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	now := seen.Add(time.Minute)
+	for _, tt := range []struct {
+		name        string
+		m           api.Manifest
+		connections int
+		want        time.Time
+	}{
+		{"a connection is a sign of life", api.Manifest{}, 1, now},
+		{"none", api.Manifest{}, 0, seen},
+		{"it is none where heartbeats are explicit", api.Manifest{Heartbeat: api.HeartbeatExplicit}, 1, seen},
+		{"a person needs none", api.Manifest{ByHand: &api.ByHand{}}, 0, now},
+	} {
+		if got := policyOf(tt.m, time.Minute, time.Minute).lastSeen(facts{seenAt: seen, connections: tt.connections}, now); !got.Equal(tt.want) {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }

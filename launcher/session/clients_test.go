@@ -1,0 +1,271 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/launcher/api"
+)
+
+// TestAConnectionsEndAndTheFactsChangeInOneStep: whoever sees a connection among those
+// that ended sees the facts of its end, too. Otherwise the session would take it for one
+// that it goes on without, and close what its worker will come back to.
+func TestAConnectionsEndAndTheFactsChangeInOneStep(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	r.await("connected", func() bool { return s.Show().Connections == 1 })
+	var stated atomic.Bool
+	seen := make(chan bool)
+	s.mu.Lock() // the facts cannot change now
+	w.drop()
+	go func() {
+		for {
+			if ended := s.clients.snapshot(func() {}); len(ended) > 0 {
+				seen <- stated.Load()
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	select {
+	case <-seen:
+		t.Error("the end is seen before the facts state it")
+		s.mu.Unlock()
+		return
+	case <-time.After(100 * time.Millisecond):
+	}
+	stated.Store(true)
+	s.mu.Unlock()
+	if !<-seen {
+		t.Error("the end is seen before the facts state it")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := s.facts; f.connections != 0 || !f.connected || !f.dropped || f.endedAt.IsZero() {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestAVanishedClient: what it had paused is failed before anything is captured, and what
+// stands in the way of the worker is removed when that is back. Its evidence is dropped.
+func TestAVanishedClient(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	page := w.attach()
+	w.call("Fetch.enable", page, nil)
+	r.chromium.pause(page, "R1")
+	r.chromium.attached("B2", tab{"T9", "about:blank"}, true) // a popup that waits for the client's debugger
+	for m := range w.got {
+		if m.Method == "Target.attachedToTarget" && strings.Contains(string(m.Params), "T9") {
+			break
+		}
+	}
+	from := len(r.chromium.commands())
+	w.drop()
+	r.await("the capture", func() bool { return len(r.chromium.told(from, "Page.captureScreenshot")) > 0 })
+	r.chromium.pause(page, "R2") // while nobody is there
+	r.await("what pauses now is failed, too", func() bool { return len(r.chromium.told(from, "Fetch.failRequest")) == 2 })
+	got := r.chromium.told(from, "Fetch.failRequest", "Page.captureScreenshot", "Target.setAutoAttach", "Target.detachFromTarget", "Runtime.runIfWaitingForDebugger")
+	want := []string{"Fetch.failRequest " + page, "Page.captureScreenshot B1-T0", "Fetch.failRequest " + page}
+	if !slices.Equal(got, want) {
+		t.Errorf("while the worker was away: %q, want %q", got, want)
+	}
+	begun := r.spooled()
+	if len(begun) != 1 {
+		t.Errorf("bundles that are not sealed: %v", begun)
+	}
+	if s.Ending() {
+		t.Error("it ends within the grace")
+	}
+
+	from = len(r.chromium.commands())
+	back := r.connect(s)
+	r.await("the worker is back", func() bool { return len(r.spooled()) == 0 })
+	back.call("Browser.getVersion", "", nil)
+	r.await("nothing is in its way", func() bool { return len(r.chromium.told(from, "Target.detachFromTarget")) == 2 })
+	got = r.chromium.told(from, "Target.setAutoAttach", "Runtime.runIfWaitingForDebugger", "Target.detachFromTarget")
+	want = []string{"Target.setAutoAttach B2", "Runtime.runIfWaitingForDebugger B2-T9", "Target.detachFromTarget B2", "Target.detachFromTarget B2"}
+	if !slices.Equal(got, want) {
+		t.Errorf("for the worker that is back: %q, want %q", got, want)
+	}
+	if slices.Contains(r.chromium.told(0, "Target.detachFromTarget"), "Target.detachFromTarget") {
+		t.Error("the client session is closed: its contexts end with it")
+	}
+	if bundles := r.bundles(); len(bundles) != 0 {
+		t.Errorf("evidence of a loss that was none: %v", bundles)
+	}
+
+	// In the end nothing is left of either connection.
+	from = len(r.chromium.commands())
+	if _, err := s.Release(t.Context(), api.Release{Outcome: "ok", Reason: "done"}); err != nil {
+		t.Fatal(err)
+	}
+	if f := r.over(s); f.Ended != "released: done" || !slices.Equal(r.bundles(), []string{"done"}) {
+		t.Errorf("%+v, %v", f, r.bundles())
+	}
+	if s.clients.ended != nil || s.clients.returned != nil {
+		t.Error("client sessions are left")
+	}
+	wantJournal := []string{"start one", "connection opened", "connection dropped", "connection opened", "connection cut", "end"}
+	if got := r.journal(s); !slices.Equal(got, wantJournal) {
+		t.Errorf("journal %q, want %q", got, wantJournal)
+	}
+	if part, err := r.archive.Part(t.Context(), s.file.Evidence.EvidenceID, "commands.json"); err != nil || !strings.Contains(string(part), "Fetch.enable") ||
+		!strings.Contains(string(part), "Browser.getVersion") {
+		t.Errorf("the last commands of both connections: %s, %v", part, err)
+	}
+}
+
+// TestAConnectionThatTheSessionGoesOnWithout is fenced and closed at once.
+func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	stays, goes := r.connect(s), r.connect(s)
+	page := goes.attach()
+	goes.call("Fetch.enable", page, nil)
+	r.chromium.pause(page, "R1")
+	for m := range goes.got {
+		if m.Method == "Fetch.requestPaused" {
+			break
+		}
+	}
+	from := len(r.chromium.commands())
+	goes.drop()
+	r.await("its client session is closed", func() bool {
+		s.clients.mu.Lock()
+		defer s.clients.mu.Unlock()
+		return len(s.clients.conns) == 1 && len(s.clients.ended) == 0 && len(r.chromium.told(from, "Target.detachFromTarget")) == 1
+	})
+	if got, want := r.chromium.told(from, "Fetch.failRequest", "Target.detachFromTarget", "Page.captureScreenshot"), []string{"Fetch.failRequest " + page, "Target.detachFromTarget"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if m := stays.call("Browser.getVersion", "", nil); m.Error != nil || s.Show().Connections != 1 || s.Ending() {
+		t.Errorf("the other connection: %+v", m)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := s.clients.AwaitEnd(ctx); err == nil {
+		t.Error("the end of all connections, of which one is open")
+	}
+	stays.close()
+	if err := s.clients.AwaitEnd(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAConnectionThatEndsAfterItsSession leaves nothing in the browser, which the next
+// session may have.
+func TestAConnectionThatEndsAfterItsSession(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{runs: 2})
+	shared := func(m *api.Manifest) { m.RequiresExclusiveProfileLock = new(false) }
+	s := r.begin(task("one", shared))
+	if _, err := r.join(task("two", shared)); err != nil {
+		t.Fatal(err)
+	}
+	late, err := s.Connect(t.Context(), "") // its websocket is not served yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Release(t.Context(), api.Release{}); err != nil {
+		t.Fatal(err)
+	}
+	from := len(r.chromium.commands())
+	if late.Session().SessionID != s.ID() {
+		t.Error("of another session")
+	}
+	late.Cancel()
+	if got := r.chromium.told(from, "Target.detachFromTarget"); len(got) != 1 {
+		t.Errorf("%q", got)
+	}
+	if got := r.journal(s); got[len(got)-1] != "end" {
+		t.Errorf("the journal of a session that is over: %q", got)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file.Unseen {
+		t.Error("what comes too late counts as unseen")
+	}
+}
+
+func TestConnectToATarget(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	if _, err := s.Connect(t.Context(), "T7"); problem(err) != api.CodeNotFound || !strings.Contains(err.Error(), "has no target T7") {
+		t.Errorf("a target that is not there: %v", err)
+	}
+	c, err := s.Connect(t.Context(), "T0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Show().Connections != 1 {
+		t.Errorf("%+v", s.Show())
+	}
+	c.Cancel()
+	if s.Show().Connections != 0 {
+		t.Errorf("%+v", s.Show())
+	}
+	// The end that comes while a connection opens cuts it, and no end is missed.
+	opening := make(chan struct{})
+	r.chromium.set(func() {
+		r.chromium.at["Target.attachToBrowserTarget"] = func() {
+			s.mu.Lock()
+			s.ending = true
+			s.mu.Unlock()
+			close(opening)
+		}
+	})
+	w := r.connect(s)
+	<-opening
+	if code, reason, _ := w.end(); code != cdpproxy.CloseNormal || reason != "the session ended" {
+		t.Errorf("%d %s", code, reason)
+	}
+	if _, err := s.Connect(t.Context(), ""); problem(err) != api.CodeSessionEnded {
+		t.Errorf("a session that ends: %v", err)
+	}
+	s.mu.Lock()
+	s.ending = false
+	s.mu.Unlock()
+	r.chromium.set(func() { clear(r.chromium.at) })
+}
+
+// TestTheLastPageIsReplaced: Chrome drops the session cookies with the last tab.
+func TestTheLastPageIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	for i := range 3 { // T0, then the one that replaced it, and so on
+		from := len(r.chromium.commands())
+		w.call("Target.closeTarget", "", map[string]any{"targetId": fmt.Sprint("T", i)})
+		got := []string{}
+		for _, m := range r.chromium.commands()[from:] {
+			if m == "Target.createTarget B1" || m == "Target.closeTarget B2" {
+				got = append(got, m)
+			}
+		}
+		if want := []string{"Target.createTarget B1", "Target.closeTarget B2"}; !slices.Equal(got, want) {
+			t.Errorf("closing T%d: %q, want %q", i, got, want)
+		}
+		r.await("the monitor has seen it", func() bool { return len(s.Browser().Monitor().Pages()) == 1 })
+	}
+	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})
+	r.await("the monitor has seen it", func() bool { return len(s.Browser().Monitor().Pages()) == 2 })
+	from := len(r.chromium.commands())
+	w.call("Target.closeTarget", "", map[string]any{"targetId": "T4"})
+	if slices.Contains(r.chromium.commands()[from:], "Target.createTarget B1") {
+		t.Error("a page that is not the last was replaced")
+	}
+}

@@ -1,0 +1,303 @@
+package session
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// TestEndings goes through every way in which a session with a connected worker ends.
+func TestEndings(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		room   roomOptions
+		change func(*api.Manifest)
+		do     func(r *room, s *Session, w *worker)
+		how    string
+		state  lease.State
+		reason string // of the evidence
+		code   int    // that an open connection is closed with; 0: the worker ended it
+		says   string
+		lost   bool // the worker is told by an event, too
+	}{
+		{
+			name: "released", how: "released: done", state: lease.Available, reason: "done", code: cdpproxy.CloseNormal, says: "the session ended: done",
+			do: func(r *room, s *Session, w *worker) {
+				shown, err := s.Release(r.t.Context(), api.Release{Outcome: "succeeded", Reason: "done"})
+				if err != nil || shown.State != api.SessionEnded || shown.Ended != "released: done" || shown.Connections != 0 {
+					r.t.Errorf("%+v, %v", shown, err)
+				}
+				if rec := r.record(); rec.Outcome != "succeeded" || rec.State != lease.Available {
+					r.t.Errorf("it is said before the profile is free: %+v", rec)
+				}
+			},
+		}, {
+			name: "Lease.release", how: "released: released", state: lease.Available, reason: api.ReasonReleased, code: cdpproxy.CloseNormal, says: "the session ended: released",
+			do: func(r *room, s *Session, w *worker) {
+				if m := w.call("Lease.release", "", map[string]any{"outcome": "failed"}); m.Error != nil {
+					r.t.Errorf("%+v", m)
+				}
+			},
+		}, {
+			name: "Browser.close", how: "released: browser_close_requested", state: lease.Available, reason: api.ReasonBrowserClosed,
+			code: cdpproxy.CloseNormal, says: "the session ended: browser_close_requested",
+			do: func(r *room, s *Session, w *worker) {
+				if m := w.call("Browser.close", "", nil); m.Error != nil {
+					r.t.Errorf("%+v", m)
+				}
+			},
+		}, {
+			name: "a one-shot session's connection is closed", change: oneShot, how: "released: connection_closed", state: lease.Available, reason: api.ReasonClosed,
+			do: func(r *room, s *Session, w *worker) { w.close() },
+		}, {
+			name: "the connection is closed, and nothing is heard any more", state: lease.Available,
+			how: "lost (heartbeat_timeout), recovered: release", reason: api.ReasonHeartbeat,
+			do: func(r *room, s *Session, w *worker) {
+				w.close()
+				r.await("the end of the connection", func() bool { return s.Show().Connections == 0 })
+				s.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
+			},
+		}, {
+			name: "dropped by a client that never closes properly", change: func(m *api.Manifest) { m.OnDrop = api.OnDropRelease },
+			how: "released: connection_dropped", state: lease.Available, reason: api.ReasonDropReleases,
+			do: func(r *room, s *Session, w *worker) { w.drop() },
+		}, {
+			name: "dropped, and nobody comes back", room: roomOptions{grace: short}, change: oneShot,
+			how: "lost (connection_lost), recovered: release", state: lease.Available, reason: api.ReasonConnectionLost,
+			do: func(r *room, s *Session, w *worker) { w.drop() },
+		}, {
+			name: "dropped, and released without a connection", change: oneShot, how: "released: done", state: lease.Available, reason: "done",
+			do: func(r *room, s *Session, w *worker) {
+				w.drop()
+				r.await("the evidence of the loss", func() bool { return len(r.spooled()) == 1 })
+				if _, err := s.Release(r.t.Context(), api.Release{Reason: "done"}); err != nil {
+					r.t.Error(err)
+				}
+			},
+		}, {
+			name: "explicit heartbeats stop", change: func(m *api.Manifest) { m.Heartbeat = api.HeartbeatExplicit },
+			how: "lost (heartbeat_timeout), recovered: release", state: lease.Available, reason: api.ReasonHeartbeat,
+			code: cdpproxy.CloseQuarantined, says: "profile quarantined: heartbeat_timeout", lost: true,
+			do: func(_ *room, s *Session, _ *worker) {
+				s.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
+			},
+		}, {
+			name: "its time is over", change: func(m *api.Manifest) { m.LockTimeoutSeconds = 60 },
+			how: "lost (lock_timeout), recovered: release", state: lease.Available, reason: api.ReasonLockTimeout,
+			code: cdpproxy.CloseQuarantined, says: "profile quarantined: lock_timeout", lost: true,
+			do: func(_ *room, s *Session, _ *worker) {
+				s.update(func(f *facts) { f.startedAt = f.startedAt.Add(-time.Hour) })
+			},
+		}, {
+			name: "a higher token was granted", how: "fenced: the lease has another token by now: session ses_other has the profile", state: lease.Held,
+			reason: api.ReasonLeaseLost, code: cdpproxy.CloseFenced, says: "token 1 superseded by 2", lost: true,
+			do: func(r *room, s *Session, w *worker) {
+				moved := r.movedOn(2)
+				r.memory.put(moved)
+				s.See(moved)
+			},
+		}, {
+			name: "the lease could not be renewed", how: "lost (lease_lost), recovered: release", state: lease.Available, reason: api.ReasonLeaseLost,
+			code: cdpproxy.CloseExpired, says: "lease expired: it could not be renewed in time", lost: true,
+			do: func(r *room, s *Session, w *worker) {
+				r.memory.set(func() {
+					e := r.memory.presences["l"]
+					r.memory.revision++
+					r.memory.presences["l"] = lease.PresenceEntry{Presence: e.Presence.Close("l", "other", e.Presence.Epoch, time.Now()), Revision: r.memory.revision}
+				})
+				r.keeper.Hurry()
+			},
+		}, {
+			name: "the browser crashed", how: "lost (browser_crashed), recovered: ", state: lease.ManualReview, reason: api.ReasonBrowserCrashed,
+			code: cdpproxy.CloseCrashed, says: "the browser crashed: signal killed", lost: true,
+			do: func(r *room, s *Session, w *worker) { r.chromium.kill(s.Browser().PID()) },
+		}, {
+			name: "the browser hangs", room: roomOptions{hang: time.Second}, how: "lost (browser_hangs), recovered: ", state: lease.Available, reason: api.ReasonBrowserHangs,
+			code: cdpproxy.CloseCrashed, says: "the browser hangs: no answer for 1s, its main thread waits", lost: true,
+			do: func(r *room, s *Session, w *worker) {
+				r.chromium.set(func() { r.chromium.silent["Browser.getVersion"] = true })
+			},
+		}, {
+			name: "the launcher stops", how: "lost (launcher_shutdown), recovered: release", state: lease.Available, reason: api.ReasonShutdown,
+			code: cdpproxy.CloseShuttingDown, says: "the launcher is shutting down", lost: true,
+			do: func(r *room, s *Session, w *worker) {
+				r.host.Drain()
+				r.host.Drain() // it may be called again
+			},
+		}, {
+			name: "a person closes the browser", change: byHand, how: "released: browser_close_requested", state: lease.Available, reason: api.ReasonBrowserClosed,
+			code: cdpproxy.CloseNormal, says: "the session ended: browser_close_requested",
+			do: func(r *room, s *Session, w *worker) { r.chromium.exit(true) },
+		}, {
+			name: "a person's browser crashed", change: byHand, how: "lost (browser_crashed), recovered: manual_review", state: lease.ManualReview,
+			reason: api.ReasonBrowserCrashed, code: cdpproxy.CloseCrashed, says: "the browser crashed: signal killed", lost: true,
+			do: func(r *room, s *Session, w *worker) { r.chromium.kill(s.Browser().PID()) },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, tt.room)
+			change := tt.change
+			if change == nil {
+				change = func(*api.Manifest) {}
+			}
+			s := r.begin(task("one", change))
+			w := r.connect(s)
+			w.call("Lease.getLease", "", nil) // who uses the domain gets its events
+			tt.do(r, s, w)
+			code, says, events := w.end()
+			f := r.over(s)
+			if !strings.HasPrefix(f.Ended, tt.how) || f.Reason == "" || f.Evidence.EvidenceID == "" {
+				t.Errorf("%+v\nwant %s", f, tt.how)
+			}
+			if code != tt.code && tt.code != 0 || !strings.HasPrefix(says, tt.says) {
+				t.Errorf("the connection ended with %d %q, want %d %q", code, says, tt.code, tt.says)
+			}
+			told := slices.ContainsFunc(events, func(m message) bool { return m.Method == "Lease.leaseLost" })
+			if told != tt.lost {
+				t.Errorf("told that the lease is lost: %v", told)
+			}
+			rec := r.record()
+			if rec.State != tt.state {
+				t.Errorf("the profile is %s (%s), want %s", rec.State, rec.Decision, tt.state)
+			}
+			if got := r.bundles(); !slices.Equal(got, []string{tt.reason}) {
+				t.Errorf("evidence of %q, want one of %q", got, tt.reason)
+			}
+			if left := r.spooled(); len(left) > 0 {
+				t.Errorf("bundles that are not sealed: %v", left)
+			}
+			released := strings.HasPrefix(f.Ended, "released")
+			if r.counted("leasehold_session_ends_total", map[bool]string{true: "released", false: "recovered"}[released]) != 1 {
+				t.Error("the end is not counted")
+			}
+			if floor, err := r.root.Floor(profile); err != nil || tt.state != lease.Held && floor != rec.Token {
+				t.Errorf("floor %d, %v; the record has %d", floor, err, rec.Token)
+			}
+			if err := s.Fence().Check(); err == nil {
+				t.Error("the fence is open")
+			}
+			select {
+			case <-s.Browser().Exited():
+			default:
+				t.Error("the browser lives")
+			}
+			if lock, err := r.root.Lock(profile); err != nil {
+				t.Errorf("the profile is locked: %v", err)
+			} else if err := lock.Unlock(); err != nil {
+				t.Error(err)
+			}
+			if r.table.Find(profile) != nil || len(r.host.Living()) != 0 || r.counted("leasehold_sessions") != 0 || r.counted("leasehold_connections") != 0 {
+				t.Error("the session is counted still")
+			}
+			if got := r.journal(s); got[len(got)-1] != "end" {
+				t.Errorf("journal %q", got)
+			}
+		})
+	}
+}
+
+// TestEndsWithoutAConnection are those of sessions that no worker ever reached.
+func TestEndsWithoutAConnection(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(*api.Manifest)
+		how    string
+	}{
+		"one-shot": {oneShot, "released: never_connected"},
+		"two-step": {func(*api.Manifest) {}, "lost (heartbeat_timeout), recovered: release"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{ttl: short})
+			s := r.begin(task("one", tt.change))
+			if f := r.over(s); f.Ended != tt.how || r.record().State != lease.Available {
+				t.Errorf("%s, %s; want %s", f.Ended, r.record().State, tt.how)
+			}
+		})
+	}
+}
+
+// TestASessionThatBeginsWhileTheLauncherDrains ends at once.
+func TestASessionThatBeginsWhileTheLauncherDrains(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	slot := r.occupy()
+	r.host.Drain()
+	s, err := r.grant(task("one"), slot, cold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := r.over(s); !strings.HasPrefix(f.Ended, "lost (launcher_shutdown)") {
+		t.Errorf("%s", f.Ended)
+	}
+}
+
+// TestAnEndThatTheStoreDoesNotTake goes on later, from what is on disk.
+func TestAnEndThatTheStoreDoesNotTake(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	r.memory.set(func() { r.memory.away = true })
+	shown, err := s.Release(t.Context(), api.Release{Outcome: "succeeded", Reason: "done"})
+	if err != nil || shown.Ended != "ended, and its recovery goes on: done" {
+		t.Errorf("%+v, %v", shown, err)
+	}
+	f := r.over(s)
+	r.memory.set(func() { r.memory.away = false })
+	if !f.InOrder || f.Outcome != "succeeded" || f.Evidence.EvidenceID == "" || f.CloseMethod != "cdp" || f.Reason != "done" || r.record().State != lease.Held {
+		t.Errorf("%+v, %s", f, r.record().State)
+	}
+	if lock, err := r.root.Lock(profile); err != nil {
+		t.Errorf("the profile is locked: %v", err)
+	} else {
+		_ = lock.Unlock()
+	}
+}
+
+// TestAPersonsCookies are noted while the browser is there, and kept where it ends in
+// order by itself: Chrome has none of them by then.
+func TestAPersonsCookies(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		cookies string // of the manifest
+		end     func(r *room, s *Session)
+		kept    bool
+	}{
+		"closed by the person":             {api.CookiesKeep, func(r *room, _ *Session) { r.chromium.exit(true) }, true},
+		"closed, and they are not wanted":  {api.CookiesDrop, func(r *room, _ *Session) { r.chromium.exit(true) }, false},
+		"ended, and Chrome says: in crash": {api.CookiesKeep, func(r *room, _ *Session) { r.chromium.exit(false) }, false},
+		"killed":                           {api.CookiesKeep, func(r *room, s *Session) { r.chromium.kill(s.Browser().PID()) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{})
+			r.chromium.set(func() {
+				r.chromium.cookies = `[{"name":"sid","value":"1","domain":"shop.example","path":"/","secure":true,"session":true,"expires":-1}]`
+			})
+			noted := filepath.Join(r.dir, "session-cookies", profile+".json.noted")
+			s := r.begin(task("one", byHand, func(m *api.Manifest) { m.SessionCookies = tt.cookies }))
+			r.await("cookies are noted", func() bool { _, err := os.Stat(noted); return err == nil })
+			if _, err := os.Stat(filepath.Join(r.dir, "session-cookies", profile+".json")); err == nil {
+				t.Error("what is noted counts already")
+			}
+			tt.end(r, s)
+			r.over(s)
+			b, err := os.ReadFile(filepath.Join(r.dir, "session-cookies", profile+".json"))
+			if tt.kept != (err == nil) || tt.kept && !strings.Contains(string(b), `"name":"sid"`) {
+				t.Errorf("kept: %s, %v; want them kept: %v", b, err, tt.kept)
+			}
+			if _, err := os.Stat(noted); err == nil {
+				t.Error("the notes stay")
+			}
+		})
+	}
+}

@@ -146,7 +146,17 @@ func TestRecoveredFromFiles(t *testing.T) {
 		_, err := l.o.Sessions.Lookup(r.SessionID)
 		waits <- err
 	}()
+	var sealed []bool // at each look into the store
+	h.store.getting = func(string) error {
+		f, err := h.files.Read(r.SessionID)
+		sealed = append(sealed, f.Evidence.EvidenceID != "")
+		return err
+	}
 	got := l.adopts("p")
+	// The file names the evidence before the first transition: another try has no other.
+	if len(sealed) < 3 || sealed[0] || slices.Contains(sealed[1:], false) {
+		t.Errorf("the file named the evidence: %v", sealed)
+	}
 	const how = "lost (launcher_restarted), recovered: manual_review"
 	if err := <-waits; err == nil || !strings.Contains(err.Error(), "the launcher that served it is gone") {
 		t.Errorf("a worker that waited is told: %v", err)
@@ -181,21 +191,38 @@ func TestRecoveredFromFiles(t *testing.T) {
 func TestRecoveryGoesOnFromTheFile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change  func(*sessionfile.File)
+		gone    bool // the profile's directory is
 		unseen  bool
 		reason  string
 		bundles int
 	}{
-		"sealed by an earlier try": {func(f *sessionfile.File) {
-			f.Reason, f.Evidence = api.ReasonHeartbeat, lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}
-		}, true, api.ReasonHeartbeat, 0},
-		"closed by an earlier try":           {func(f *sessionfile.File) { f.Reason, f.CloseMethod = api.ReasonHeartbeat, "cdp" }, false, api.ReasonHeartbeat, 1},
-		"the store did not answer its grant": {func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered }, false, api.ReasonUnanswered, 1},
+		"sealed by an earlier try": {
+			change: func(f *sessionfile.File) {
+				f.Reason, f.Evidence = api.ReasonHeartbeat, lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}
+			},
+			unseen: true, reason: api.ReasonHeartbeat,
+		},
+		"closed by an earlier try": {
+			change: func(f *sessionfile.File) { f.Reason, f.CloseMethod = api.ReasonHeartbeat, "cdp" },
+			reason: api.ReasonHeartbeat, bundles: 1,
+		},
+		"the store did not answer its grant": {
+			change: func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered },
+			reason: api.ReasonUnanswered, bundles: 1,
+		},
+		"its profile is gone": {
+			change: func(*sessionfile.File) {}, gone: true,
+			unseen: true, reason: api.ReasonLauncherRestart, bundles: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newStoredHost(t)
 			f := fileOf(h.serves("p"))
 			tt.change(&f)
 			h.must(h.files.Save(f))
+			if tt.gone {
+				h.must(os.Remove(filepath.Join(h.root.Dir(), "p")))
+			}
 			l := h.launch(nil)
 			got := l.adopts("p")
 			if got.State != lease.ManualReview || got.Token != 2 || got.Reason != tt.reason {
@@ -542,6 +569,9 @@ func TestWarmBrowsers(t *testing.T) {
 	since := l.o.Slots.WarmSince("p")
 	if got := l.adopts("p"); got.Nonce != free.Nonce || !h.lives(warm) || since.IsZero() || l.o.Slots.WarmSince("p") != since {
 		t.Errorf("%+v, the browser lives: %v, warm since %v", got, h.lives(warm), l.o.Slots.WarmSince("p"))
+	}
+	if strings.Contains(h.said.String(), "recovery is not complete") {
+		t.Error("told as a failure")
 	}
 	later := h.released(h.granted(free, "ses_later"))
 	h.must(lock.Keep(later))

@@ -1,8 +1,20 @@
 package slots
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
+	"pgregory.net/rapid"
+
+	"leasehold/internal/test/testlog"
+	"leasehold/launcher/api"
 )
 
 func TestPlacesAreTakenInTurn(t *testing.T) {
@@ -19,7 +31,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	check("nobody waits", 1, map[*Waiter]bool{&newcomer: true})
 	check("nobody waits", 2, map[*Waiter]bool{&newcomer: false})
 	for _, one := range []*Waiter{&first, &second, &third} {
-		if q.wait(one); !q.wait(one) { // a second wait changes nothing
+		if q.wait(one); !q.wait(one) { // twice is once
 			t.Fatal("the queue is full")
 		}
 	}
@@ -28,12 +40,12 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	}
 	check("three wait", 1, map[*Waiter]bool{&first: true, &second: false, &third: false, &newcomer: false})
 	check("three wait", 0, map[*Waiter]bool{&first: true, &second: true, &third: false, &newcomer: false})
-	first.ready = false // its profile is in use, so it holds up nobody
+	first.ready = false // its profile is in use: it holds up nobody
 	check("the first is not ready", 1, map[*Waiter]bool{&second: true, &third: false, &newcomer: false})
 	q.wait(&first)
 	check("the first is ready again", 1, map[*Waiter]bool{&first: true, &second: false})
 	if !q.leave(&first) || q.leave(&first) || q.leave(&newcomer) {
-		t.Error("leave is not true once, or is true for a request that did not wait")
+		t.Error("who waits behind is not told once, or is told of somebody who did not wait")
 	}
 	check("the first left", 1, map[*Waiter]bool{&second: true, &third: false})
 	q.leave(&second)
@@ -83,4 +95,206 @@ func TestEstimate(t *testing.T) {
 	if p.More["queue_position"] != 1 || p.More["estimated_wait_seconds"] != 40 || p.RetryAfter != 40 || p.Status != 429 {
 		t.Errorf("%+v", p)
 	}
+}
+
+// TestPlacesGoToWhoCameFirst holds the host's places and its queue to a model of them:
+// the first of those who wait for nothing but a place is the first who gets one, and
+// everybody is woken when one comes nearer.
+func TestPlacesGoToWhoCameFirst(t *testing.T) {
+	t.Parallel()
+	type request struct {
+		name  string
+		turn  Waiter
+		slot  *Slot // while it has a place
+		waits bool  // for a place alone
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		limit := rapid.IntRange(1, 3).Draw(rt, "places")
+		table := newTable(t, Options{MaxBrowsers: limit})
+		var placed, queue []*request
+		arrived := 0
+		ahead := func(r *request) int {
+			n := 0
+			for _, other := range queue {
+				if other == r {
+					break
+				}
+				if other.waits {
+					n++
+				}
+			}
+			return n
+		}
+		pick := func(rt *rapid.T, from []*request) *request {
+			if len(from) == 0 {
+				rt.Skip("there is none")
+			}
+			return from[rapid.IntRange(0, len(from)-1).Draw(rt, "which")]
+		}
+		drop := func(from []*request, r *request) []*request {
+			return slices.DeleteFunc(slices.Clone(from), func(o *request) bool { return o == r })
+		}
+		// woken tells whether something wakes those who wait.
+		woken := func(what string, want bool, do func()) {
+			changed := table.Changed()
+			do()
+			got := false
+			select {
+			case <-changed:
+				got = true
+			default:
+			}
+			if got != want {
+				rt.Fatalf("%s wakes those who wait: %v, want %v", what, got, want)
+			}
+		}
+		try := func(r *request) {
+			before := ahead(r)
+			s := table.Occupy(r.name)
+			p := s.TakePlace(&r.turn)
+			if free := len(placed)+before < limit; free != (p == nil) {
+				rt.Fatalf("%s, with %d ahead and %d of %d places taken, is told %v", r.name, before, len(placed), limit, p)
+			}
+			if p == nil {
+				r.slot = s
+				placed = append(placed, r)
+				woken("who leaves the queue for a place", slices.Contains(queue, r) && r.waits, func() { table.LeaveQueue(&r.turn) })
+				queue = drop(queue, r)
+				return
+			}
+			if p.Code != api.CodeHostFull || p.More["queue_position"] != before+1 || p.More["queue_length"] != len(queue) || p.More["browsers"] != len(placed) {
+				rt.Fatalf("%s is told %+v, with %d ahead of it in %d", r.name, p, before, len(queue))
+			}
+			woken("who gives an unused profile back", true, s.Vacate)
+			if q := table.QueueUp(&r.turn, p); q != nil {
+				rt.Fatal(q)
+			}
+			if r.waits = true; !slices.Contains(queue, r) {
+				queue = append(queue, r)
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"arrive": func(*rapid.T) {
+				arrived++
+				try(&request{name: fmt.Sprint("p", arrived)})
+			},
+			"ask again": func(rt *rapid.T) { try(pick(rt, queue)) },
+			"wait for something else": func(rt *rapid.T) { // the profile itself is in use
+				r := pick(rt, queue)
+				woken("who waits for something else", r.waits, func() { table.QueueUp(&r.turn, api.Refuse(api.CodeConflict, "")) })
+				r.waits = false
+			},
+			"give up": func(rt *rapid.T) {
+				r := pick(rt, queue)
+				woken("who gives up", r.waits, func() { table.LeaveQueue(&r.turn) })
+				queue = drop(queue, r)
+			},
+			"end": func(rt *rapid.T) {
+				r := pick(rt, placed)
+				woken("who ends", true, r.slot.Vacate)
+				placed = drop(placed, r)
+			},
+			"take over": func(*rapid.T) { // what is found has a place, whatever the limit is
+				arrived++
+				r := &request{name: fmt.Sprint("p", arrived)}
+				r.slot = table.Occupy(r.name)
+				r.slot.Place()
+				placed = append(placed, r)
+			},
+			"": func(rt *rapid.T) {
+				if busy := len(table.slots); busy != len(placed) {
+					rt.Fatalf("%d profiles are at work, want %d", busy, len(placed))
+				}
+			},
+		})
+	})
+}
+
+func TestAFullQueueTakesNobody(t *testing.T) {
+	table := newTable(t, Options{MaxBrowsers: 1})
+	full := api.Refuse(api.CodeHostFull, "")
+	for range maxQueue {
+		if p := table.QueueUp(&Waiter{}, full); p != nil {
+			t.Fatal(p)
+		}
+	}
+	p := table.QueueUp(&Waiter{}, full)
+	if refused(p) != api.CodeHostFull || !strings.Contains(p.Detail, "its queue is full with 256 requests") || p.More["queue_length"] != maxQueue {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestASessionsStayIsCounted, which estimates are made from: that of one with a browser.
+func TestASessionsStayIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := newTable(t, Options{MaxBrowsers: 1})
+		s := table.Occupy("p")
+		if p := s.TakePlace(&Waiter{}); p != nil {
+			t.Fatal(p)
+		}
+		time.Sleep(20 * time.Second)
+		p := table.Occupy("q").TakePlace(&Waiter{})
+		if _, known := p.More["estimated_wait_seconds"]; known || p.RetryAfter != 5 || !strings.Contains(p.Detail, "wait not known yet") {
+			t.Errorf("nothing has ended yet: %+v", p)
+		}
+		s.Vacate() // it never had a browser
+		if table.places.averageStay != 0 {
+			t.Errorf("a stay of %v", table.places.averageStay)
+		}
+	})
+	h := newHost(t, Options{MaxBrowsers: 1})
+	s := h.table.Occupy("p")
+	if p := s.TakePlace(&Waiter{}); p != nil {
+		t.Fatal(p)
+	}
+	h.start(s, "ses_1")
+	h.close(s)
+	s.Vacate()
+	if h.table.places.averageStay == 0 {
+		t.Error("a session with a browser does not count")
+	}
+}
+
+// TestAFullDiskStartsNothing, and says so once, and when it is over.
+func TestAFullDiskStartsNothing(t *testing.T) {
+	const nowhere = "/proc" // nothing can be written there
+	data := filepath.Join(t.TempDir(), "data")
+	point := func(to string) {
+		t.Helper()
+		_ = os.Remove(data)
+		if err := os.Symlink(to, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var log testlog.Buffer
+		room := t.TempDir()
+		point(nowhere)
+		table := newTable(t, Options{DataDir: data, MinFreeDisk: 1, Log: zerolog.New(&log)})
+		s := table.Occupy("p")
+		if p := s.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull || p.More["reason"] != "disk" || p.More["disk_min_bytes"] != uint64(1) || p.RetryAfter != diskRetry {
+			t.Errorf("%+v", p)
+		}
+		changed := table.Changed()
+		table.work.Go(table.WatchDisk)
+		time.Sleep(10 * diskEvery)
+		if n := strings.Count(log.String(), "has 0 B left"); n != 1 {
+			t.Errorf("it is said %d times: %s", n, log.String())
+		}
+		select {
+		case <-changed:
+			t.Error("somebody is woken for nothing")
+		default:
+		}
+		point(room)
+		<-changed
+		if p := s.TakePlace(&Waiter{}); p != nil || !strings.Contains(log.String(), "there is room on the disk again") {
+			t.Errorf("%v: %s", p, log.String())
+		}
+		point(filepath.Join(room, "gone"))
+		other := table.Occupy("q")
+		if p := other.TakePlace(&Waiter{}); p != nil || !strings.Contains(log.String(), "disk not watched") {
+			t.Errorf("a disk that cannot be asked: %v: %s", p, log.String())
+		}
+	})
 }

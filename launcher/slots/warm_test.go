@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
@@ -12,8 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -74,14 +78,14 @@ func TestWhatFitsTheNextTask(t *testing.T) {
 	}
 }
 
-// TestAWarmBrowserIsWatched goes through everything that ends watch, in the virtual
-// time of synctest.
+// TestAWarmBrowserIsWatched goes through what ends its wait, in the time of a
+// bubble.
 func TestAWarmBrowserIsWatched(t *testing.T) {
 	const bound = time.Minute
 	for _, tt := range []struct {
 		name  string
-		after time.Duration // for how long the browser has been warm already
-		do    func(w *warm, gone chan struct{}, hung *atomic.Bool)
+		after time.Duration // it is already warm for so long
+		do    func(w *warm, gone chan struct{}, sick *atomic.Bool)
 		want  string
 		took  time.Duration
 	}{
@@ -93,21 +97,21 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 		{"something happens in it", 0, func(w *warm, _ chan struct{}, _ *atomic.Bool) {
 			time.Sleep(time.Second)
 			w.disturb("request https://shop.example/")
-			w.disturb("another") // one disturbance is enough
+			w.disturb("another") // one is as good as many
 		}, WarmDisturbed, time.Second},
-		{"it does not answer", 0, func(_ *warm, _ chan struct{}, hung *atomic.Bool) { time.Sleep(25 * time.Second); hung.Store(true) }, WarmHung, 30 * time.Second},
+		{"it does not answer", 0, func(_ *warm, _ chan struct{}, sick *atomic.Bool) { time.Sleep(25 * time.Second); sick.Store(true) }, WarmHung, 30 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWarm("ses", time.Now().Add(-tt.after))
 				gone := make(chan struct{})
-				var hung atomic.Bool
+				var sick atomic.Bool
 				if tt.do != nil {
-					go tt.do(w, gone, &hung)
+					go tt.do(w, gone, &sick)
 				}
 				begun := time.Now()
 				why, _ := w.watch(bound, gone, func() error {
-					if hung.Load() {
+					if sick.Load() {
 						return errors.New("no answer")
 					}
 					return nil
@@ -120,10 +124,9 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 	}
 }
 
-// TestADisturbanceGoesToTheTaker: whoever takes the browser learns of a disturbance,
-// even if watch got it first.
-func TestADisturbanceGoesToTheTaker(t *testing.T) {
-	for range 20 { // select chooses at random
+// TestADisturbanceIsForWhoTakesTheBrowser, also where the watcher got it first.
+func TestADisturbanceIsForWhoTakesTheBrowser(t *testing.T) {
+	for range 20 { // select picks at random
 		synctest.Test(t, func(t *testing.T) {
 			w := newWarm("ses", time.Now())
 			pulse := make(chan struct{})
@@ -132,7 +135,7 @@ func TestADisturbanceGoesToTheTaker(t *testing.T) {
 				why, _ := w.watch(time.Hour, nil, func() error { <-pulse; return nil })
 				ended <- why
 			}()
-			time.Sleep(pingEvery) // watch waits for an answer to its ping
+			time.Sleep(pingEvery) // the watcher waits for an answer
 			synctest.Wait()
 			close(w.taken)
 			w.disturb("a POST")
@@ -141,24 +144,9 @@ func TestADisturbanceGoesToTheTaker(t *testing.T) {
 				t.Fatalf("the watcher closes what was taken: %s", why)
 			}
 			if what := w.disturbed(); what != "a POST" {
-				t.Fatalf("the taker learnt of %q", what)
+				t.Fatalf("who took the browser is told %q", what)
 			}
 		})
-	}
-}
-
-func TestTheLongestWarmGoesFirst(t *testing.T) {
-	now := time.Now()
-	table := newTable(t, Options{})
-	if table.longestWarm() != nil {
-		t.Error("one of none")
-	}
-	for name, age := range map[string]time.Duration{"young": time.Second, "old": time.Hour, "middle": time.Minute} {
-		table.slots[name] = &Slot{t: table, profile: name, state: Warm, warm: newWarm("", now.Add(-age))}
-	}
-	table.slots["taken"] = &Slot{t: table, profile: "taken", state: Opening, warm: newWarm("", now.Add(-2*time.Hour))}
-	if got := table.longestWarm().profile; got != "old" {
-		t.Errorf("%s", got)
 	}
 }
 
@@ -169,25 +157,210 @@ func newTable(t *testing.T, o Options) *Table {
 		t.Fatal(err)
 	}
 	o.Root, o.Metrics = root, prometheus.NewRegistry()
-	return NewTable(t.Context(), &sync.WaitGroup{}, o)
+	var work sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); work.Wait() })
+	return NewTable(ctx, &work, o)
 }
 
-// A disturbance is logged with its URL, without the secrets in it.
+// TestAWarmBrowsersURLsAreRedacted: what disturbs one is logged, without the secrets of
+// its URL.
 func TestAWarmBrowsersURLsAreRedacted(t *testing.T) {
+	t.Parallel()
 	const url = "https://ann:hunter2@shop.example/callback?code=4%2F0AX4XfWh&state=s3cr3tstate#access_token=ya29.topsecret"
-	table := newTable(t, Options{})
-	s := table.Occupy("p")
-	s.warm = newWarm("ses_1", time.Now())
+	h := newHost(t, forAnHour)
+	h.warm("p")
+	s := h.table.Occupy("p")
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindURL, URL: url})
-	said := map[string]string{"disturbed": s.warm.disturbed()}
-	for name, text := range said {
-		if !strings.Contains(text, "shop.example/callback") {
-			t.Errorf("%s: %q does not name the place", name, text)
+	text := s.Disturbed()
+	if !strings.Contains(text, "shop.example/callback") {
+		t.Errorf("%q does not name the place", text)
+	}
+	for _, secret := range []string{"hunter2", "0AX4XfWh", "s3cr3tstate", "topsecret"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%q has %s in it", text, secret)
 		}
-		for _, secret := range []string{"hunter2", "0AX4XfWh", "s3cr3tstate", "topsecret"} {
-			if strings.Contains(text, secret) {
-				t.Errorf("%s: %q has %s in it", name, text, secret)
+	}
+	s.Vacate()
+}
+
+// forAnHour keeps every browser warm that is to be.
+var forAnHour = Options{KeepWarmIdle: time.Hour, KeepWarmMax: 100}
+
+// TestWhatEndsAWarmBrowser goes through all of it. Each time the browser is closed in
+// order, its cookies are kept, its lock is given up, and who waits for the profile gets
+// it without one.
+func TestWhatEndsAWarmBrowser(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		o      Options
+		cause  func(h *host, b *browser.Browser)
+		why    string
+		killed bool
+	}{
+		{"nobody comes", Options{KeepWarmIdle: 50 * time.Millisecond, KeepWarmMax: 1}, func(*host, *browser.Browser) {}, WarmIdle, false},
+		{"a page does something", forAnHour, func(h *host, _ *browser.Browser) {
+			h.table.Find("p").Note(checkpoint.Entry{Kind: checkpoint.KindRequest, URL: "https://shop.example/"})
+		}, WarmDisturbed, false},
+		{"it crashes", forAnHour, func(h *host, b *browser.Browser) { h.kill(b) }, WarmGone, true},
+		{"too many are warm", Options{KeepWarmIdle: time.Hour, KeepWarmMax: 1}, func(h *host, _ *browser.Browser) { h.warm("another") }, WarmSurplus, false},
+		{"memory is short", Options{KeepWarmIdle: time.Hour, KeepWarmMax: 1, KeepWarmMinMemory: 1 << 60}, func(h *host, _ *browser.Browser) { h.work.Go(h.table.WatchMemory) }, WarmMemory, false},
+		{"the host drains", forAnHour, func(h *host, _ *browser.Browser) { h.table.Drain() }, WarmShutdown, false},
+		{"a setting changes", forAnHour, func(h *host, _ *browser.Browser) {
+			h.table.CoolProfile("none", WarmSetting)
+			h.table.CoolProfile("p", WarmSetting)
+		}, WarmSetting, false},
+		{"somebody wants the profile cold", forAnHour, func(h *host, _ *browser.Browser) { h.table.OccupyCold("p").Vacate() }, WarmWanted, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, tt.o)
+			path, err := h.root.Create("p")
+			if err != nil {
+				t.Fatal(err)
 			}
-		}
+			fakechrome.Direct(t, path, fakechrome.Script{Cookies: []fakechrome.Cookie{{Name: "sid", Value: "1", Domain: "shop.example", Path: "/", Session: true}}})
+			b := h.warm("p")
+			tt.cause(h, b)
+			h.vacant("p", b)
+			h.table.CoolProfile("p", WarmSetting) // there is none any more
+			if n := h.counted("leasehold_warm_closes_total", tt.why); n != 1 {
+				t.Errorf("%v are counted as %s", n, tt.why)
+			}
+			if !strings.Contains(h.log.String(), `"why":"`+tt.why+`"`) {
+				t.Errorf("the log does not say why: %s", h.log.String())
+			}
+			cookies := &cookieTaker{}
+			if err := h.jar.Restore(t.Context(), cookies, "p"); err != nil || (cookies.set == 1) != !tt.killed {
+				t.Errorf("%d times cookies were kept, %v", cookies.set, err)
+			}
+			if h.table.Draining() {
+				return
+			}
+			s := h.table.Occupy("p")
+			if s == nil || s.IsWarm() || s.Browser() != nil || s.Lock() != nil || s.Fit() != nil || s.StartedFor() != "" || !s.WarmSince().IsZero() || s.Disturbed() != "" || s.HandOver() != "" {
+				t.Errorf("the next occupant finds %+v", s)
+			}
+			s.Vacate()
+		})
+	}
+}
+
+// cookieTaker is a browser that is given cookies.
+type cookieTaker struct{ set int }
+
+func (c *cookieTaker) Call(context.Context, string, string, any, any) error { c.set++; return nil }
+
+// TestAWarmBrowserIsHandedOver to the next session, with what happened in it; or it
+// stays as warm as it was.
+func TestAWarmBrowserIsHandedOver(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, forAnHour)
+	b := h.warm("p")
+	since := h.table.WarmSince("p")
+	if since.IsZero() || h.counted("leasehold_browsers_warm", "") != 1 || h.counted("leasehold_browsers", "") != 1 {
+		t.Errorf("warm since %v, %v are counted", since, h.counted("leasehold_browsers_warm", ""))
+	}
+	s := h.table.Occupy("p")
+	if !s.IsWarm() || s.Browser() != b || s.Lock() == nil || *s.Fit() != (Fit{headless: true}) || s.StartedFor() != "ses_p" || !s.WarmSince().Equal(since) {
+		t.Fatalf("it does not come with its browser: %+v", s)
+	}
+	if !h.table.WarmSince("p").IsZero() || h.table.Occupy("p") != nil {
+		t.Error("a browser that somebody took is there for others")
+	}
+	changed := h.table.Changed()
+	s.Vacate()
+	<-changed
+	if got := h.table.WarmSince("p"); !got.Equal(since) || s.State() != Warm {
+		t.Errorf("neither used nor closed, it is %s since %v, want %v", s.State(), got, since)
+	}
+	s = h.table.Occupy("p")
+	s.Lose(sessionfile.LostRun{})
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindURL, URL: "https://shop.example/"})
+	if what := s.HandOver(); !strings.Contains(what, "shop.example") || s.IsWarm() || len(s.Lost()) != 0 {
+		t.Errorf("handed over: %q, warm %v, lost %v", what, s.IsWarm(), s.Lost())
+	}
+	run := &run{}
+	s.Enter(run)
+	s.Note(checkpoint.Entry{Name: "a"})
+	if s.HandOver() != "" || s.Disturbed() != "" || run.String() != "[a]" {
+		t.Errorf("what happens now is not the session's: %s", run)
+	}
+	if !s.Leave(run) {
+		t.Error("somebody else is there")
+	}
+	time.Sleep(time.Millisecond)
+	s.Park("ses_2")
+	if got := h.table.WarmSince("p"); !got.After(since) {
+		t.Errorf("warm since %v, the last time since %v", got, since)
+	}
+	s = h.table.Occupy("p")
+	h.kill(b)
+	<-b.Mux().Done()
+	s.Cool(WarmGone, "it crashed")
+	s.Vacate()
+	h.vacant("p", b)
+}
+
+// TestTheLongestWarmIsClosedFirst, and gives its place to who asked: nobody else gets it
+// in between.
+func TestTheLongestWarmIsClosedFirst(t *testing.T) {
+	t.Parallel()
+	o := forAnHour
+	o.MaxBrowsers = 3
+	h := newHost(t, o)
+	old, middle, young := h.warm("old"), h.warm("middle"), h.warm("young")
+	if held := h.table.Occupy("old"); held.TakePlace(&Waiter{}) != nil { // it has one
+		t.Error("a warm browser has no place")
+	} else {
+		held.Vacate()
+	}
+
+	// The longest one is with somebody: the next is closed.
+	taken := h.table.Occupy("old")
+	path, err := h.root.Path("middle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fakechrome.Direct(t, path, fakechrome.Script{RefusesClose: true}) // it takes a second
+	asks, other := h.table.Occupy("asks"), h.table.Occupy("other")
+	got := make(chan *api.Problem)
+	go func() { got <- asks.TakePlace(&Waiter{}) }()
+	for h.table.Find("middle").State() != Cooling {
+		time.Sleep(time.Millisecond)
+	}
+
+	waiting := &Waiter{}
+	p := other.TakePlace(waiting) // which closes the third
+	if p != nil {
+		t.Errorf("a warm browser is left, and there is no place: %v", p)
+	}
+	if p := <-got; p != nil {
+		t.Error(p)
+	}
+	h.vacant("middle", middle)
+	h.vacant("young", young)
+	if n := h.counted("leasehold_browsers", ""); n != 3 || h.counted("leasehold_warm_closes_total", WarmPlace) != 2 {
+		t.Errorf("%v browsers", n)
+	}
+	// Now the host is full, and stays so while the one that is left is in use.
+	last := h.table.Occupy("last")
+	if p := last.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull {
+		t.Errorf("a fourth browser: %v", p)
+	}
+	taken.Vacate()
+	// Somebody waits: who comes later may not have its place.
+	h.table.QueueUp(waiting, api.Refuse(api.CodeHostFull, ""))
+	if p := last.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull || p.More["queue_position"] != 2 {
+		t.Errorf("ahead of its turn: %v", p)
+	}
+	h.table.LeaveQueue(waiting)
+	if p := last.TakePlace(&Waiter{}); p != nil {
+		t.Error(p)
+	}
+	h.vacant("old", old)
+	for _, s := range []*Slot{asks, other, last} {
+		s.Vacate()
 	}
 }

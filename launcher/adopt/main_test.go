@@ -360,6 +360,22 @@ func (h *host) lives(id chrome.Identity) bool {
 }
 
 // file is what is on disk of a session.
+// unlocked waits until nobody has the profile's lock: a child that a parallel test starts
+// has this process's locks until its exec.
+func (h *host) unlocked(profile string) {
+	h.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		held, err := h.root.Held(profile)
+		h.must(err)
+		if !held {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.Fatalf("the lock of %s is kept", profile)
+		}
+	}
+}
+
 func (h *host) file(sessionID string) sessionfile.File {
 	h.Helper()
 	f, err := h.files.Read(sessionID)

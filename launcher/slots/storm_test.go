@@ -20,10 +20,10 @@ func TestManyWantFewBrowsers(t *testing.T) {
 	t.Parallel()
 	const (
 		places = 2
-		asking = 6
-		visits = 12
+		asking = 5
+		visits = 6
 	)
-	profiles := []string{"a", "b", "c", "d"}
+	profiles := []string{"a", "b", "c"}
 	seed := rand.Uint64()
 	defer func() {
 		if t.Failed() {

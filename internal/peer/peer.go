@@ -1,0 +1,131 @@
+// Package peer asks the kernel which user a connection on this host comes from.
+package peer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotLocal says that the other end of a connection is not on this host's loopback,
+// so that this host's kernel does not know its user.
+var ErrNotLocal = errors.New("the peer is not on this host's loopback interface")
+
+// UID returns the user whose socket is the other end of c, a TCP connection on the
+// loopback interface: the one who made that socket. The error is ErrNotLocal for any
+// other connection, and fs.ErrNotExist if the other end is closed already, since the
+// kernel forgets the user then.
+func UID(c net.Conn) (uint32, error) {
+	local, ok := c.LocalAddr().(*net.TCPAddr)
+	remote, ok2 := c.RemoteAddr().(*net.TCPAddr)
+	if !ok || !ok2 {
+		return 0, ErrNotLocal
+	}
+	return lookUp(remote.AddrPort(), local.AddrPort())
+}
+
+// lookUp returns the user of the TCP socket from address local to address remote.
+func lookUp(local, remote netip.AddrPort) (uint32, error) {
+	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
+	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
+	// What has a loopback address on either end cannot have come over a wire: the
+	// kernel drops such packets.
+	if !local.Addr().IsLoopback() || !remote.Addr().IsLoopback() {
+		return 0, ErrNotLocal
+	}
+	// An IPv6 socket that talks IPv4 is found under its IPv4 addresses.
+	question := request(local, remote)
+	answer, err := ask(question)
+	if errors.Is(err, unix.ENOENT) {
+		return 0, gone(local)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("user of the peer %s: asking the kernel (sock_diag): %w", local, err)
+	}
+	return read(answer, question, local)
+}
+
+func gone(local netip.AddrPort) error {
+	return fmt.Errorf("user of the peer %s: its socket is closed: %w", local, fs.ErrNotExist)
+}
+
+// The layout of struct inet_diag_req_v2 and struct inet_diag_msg, from linux/inet_diag.h.
+// Both hold a struct inet_diag_sockid: ports and addresses, in network byte order, the
+// interface and a cookie.
+const (
+	requestLen  = 56
+	requestID   = 8 // where the socket's id begins
+	answerLen   = 72
+	answerID    = 4
+	addressLen  = 36 // both ports and both addresses: the id without interface and cookie
+	answerUID   = 64
+	answerInode = 68
+
+	stateListen = 10 // TCP_LISTEN of linux/tcp_states.h
+)
+
+// request asks for one socket by all four parts of its address. A dump with a filter
+// would not do: the kernel filters by ports only, and somebody may have a socket with
+// the same ports on another address of the loopback interface.
+func request(local, remote netip.AddrPort) []byte {
+	b := make([]byte, requestLen)
+	b[0] = unix.AF_INET
+	if local.Addr().Is6() {
+		b[0] = unix.AF_INET6
+	}
+	b[1] = unix.IPPROTO_TCP
+	binary.NativeEndian.PutUint32(b[4:], ^uint32(0)) // any state
+	id := b[requestID:]
+	binary.BigEndian.PutUint16(id[0:], local.Port())
+	binary.BigEndian.PutUint16(id[2:], remote.Port())
+	copy(id[4:20], local.Addr().AsSlice())
+	copy(id[20:36], remote.Addr().AsSlice())
+	for i := 40; i < 48; i++ {
+		id[i] = 0xff // no cookie
+	}
+	return b
+}
+
+// read checks that the answer is about the socket in question, and returns its user.
+// A listening socket is no answer: the kernel names one on that port if there is no
+// connection. A socket without an inode is no longer any process's, and the kernel says
+// user 0 of it.
+func read(answer, question []byte, local netip.AddrPort) (uint32, error) {
+	if len(answer) < answerLen {
+		return 0, fmt.Errorf("user of the peer %s: the kernel answered with %d bytes, want %d", local, len(answer), answerLen)
+	}
+	same := string(answer[answerID:answerID+addressLen]) == string(question[requestID:requestID+addressLen])
+	inode := binary.NativeEndian.Uint32(answer[answerInode:])
+	if !same || inode == 0 || answer[1] == stateListen {
+		return 0, gone(local)
+	}
+	return binary.NativeEndian.Uint32(answer[answerUID:]), nil
+}
+
+// sockDiagByFamily is the only kind of question of the kernel's sock_diag interface.
+const sockDiagByFamily = 20
+
+func ask(question []byte) ([]byte, error) {
+	conn, err := netlink.Dial(unix.NETLINK_INET_DIAG, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	answers, err := conn.Execute(netlink.Message{
+		Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request},
+		Data:   question,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(answers) != 1 {
+		return nil, fmt.Errorf("%d answers, want one", len(answers))
+	}
+	return answers[0].Data, nil
+}

@@ -68,6 +68,7 @@ func onPage(t *testing.T, c *clients.Client, at string) {
 // TestTheWorkerOutlivesTheLauncher: the launcher is killed in the middle of a worker's
 // script. The worker goes on through the next launcher, on the same pages.
 func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		args []string
@@ -178,6 +179,7 @@ func pausePost(t *testing.T, s *sidecar, c *clients.Client, page string) {
 // TestTheWorkerDoesNotComeBack: the next launcher fails the requests that the vanished
 // worker had paused, waits for the reconnect grace, and then recovers the session.
 func TestTheWorkerDoesNotComeBack(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "2s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("gone", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -208,6 +210,7 @@ func TestTheWorkerDoesNotComeBack(t *testing.T) {
 // TestAnExpiredLeaseDoesNotGoOn: a launcher that comes back after the end of a lease
 // recovers its session at once, even if its worker waits.
 func TestAnExpiredLeaseDoesNotGoOn(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("late", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -304,6 +307,7 @@ func TestNoLauncherComesBack(t *testing.T) {
 // TestTheGuardEndsWithTheNextLauncher: a guard ends when the next launcher is there. A
 // guard that is killed is started again.
 func TestTheGuardEndsWithTheNextLauncher(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "60s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")

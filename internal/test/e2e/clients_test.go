@@ -37,6 +37,7 @@ const heldProfile = "held"
 // interception, a download, the Lease domain, an error of the browser, the refusal of a
 // held profile, and the end.
 func TestEveryClient(t *testing.T) {
+	t.Parallel()
 	b := bench{start(t, "--lease-ttl", "30s"), clientSite(t)}
 	holder := clients.Start(t, clients.Playwright, b.socket(heldProfile, "worker=worker-7&task=task_101"), clients.Interactive)
 	holder.Expect(t, "connect")

@@ -65,6 +65,7 @@ var tooLong = strings.Repeat("x", 1<<20+1)
 // TestLeaseDomain: on the browser's session and on a page's, wrong parameters are
 // refused in Chrome's form, with the name of the field. Right ones are recorded.
 func TestLeaseDomain(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--lease-ttl", "30s")
 	ses := s.open(t, "domain", nil)
 	c := dial(t, ses.CDPURL)
@@ -117,6 +118,7 @@ func TestLeaseDomain(t *testing.T) {
 // browser's session (TestEveryClient does so on a page's). chrome-remote-interface
 // offers the methods by name, since /json/protocol describes them.
 func TestLeaseDomainInClients(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--lease-ttl", "30s")
 	t.Run("clients", func(t *testing.T) {
 		for _, script := range []string{clients.Playwright, clients.Puppeteer} {

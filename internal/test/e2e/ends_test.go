@@ -287,6 +287,7 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 // TestEndsOfSessions: each way to end a session gives the client the right close code and reason,
 // and the record the right state and reason.
 func TestEndsOfSessions(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--lease-ttl", "12s")
 	t.Run("ends", func(t *testing.T) {
 		for _, tt := range ends {
@@ -308,6 +309,7 @@ func TestEndsOfSessions(t *testing.T) {
 }
 
 func TestShutdownTellsTheClients(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	w := s.watch(t, "drained", "", true)
 	s.stop(t)
@@ -422,6 +424,7 @@ func supersede(t *testing.T, natsURL, profile string) {
 // TestALostSocketComesBack: a worker that reconnects within the grace finds its pages
 // as they were, and the requests that it had paused have failed.
 func TestALostSocketComesBack(t *testing.T) {
+	t.Parallel()
 	s, site := start(t, "--reconnect-grace", "60s", "--lease-ttl", "30s"), clientSite(t)
 	for _, tt := range []struct {
 		profile string

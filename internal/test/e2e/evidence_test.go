@@ -129,6 +129,7 @@ func (s *sidecar) inspection(t *testing.T, profile string) (answers, how map[str
 // TestFactsAboutPages: what pages sent and did gives the right facts and the right
 // decision.
 func TestFactsAboutPages(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newBusySite(t)
 	for _, tt := range []struct {
 		name, query, page string
@@ -258,6 +259,7 @@ func (s *sidecar) part(t *testing.T, m evidence.Manifest, name string, into any)
 
 // TestContentsOfABundle: a bundle contains the last commands, the network and the console.
 func TestContentsOfABundle(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newBusySite(t)
 	first := dial(t, s.socket("told", "worker=w&task=t"))
 	session, target := first.visit(t, web.URL+"/list")
@@ -306,6 +308,7 @@ func TestContentsOfABundle(t *testing.T) {
 // TestReviewWhen: with --review-when a fact that the table ignores sends the profile to
 // a person.
 func TestReviewWhen(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, "--review-when", "downloads,dialogs", "--cooldown", "1h"), newBusySite(t)
 	c := dial(t, s.socket("careful", "worker=w&task=t"))
 	session, _ := c.visit(t, web.URL+"/list")
@@ -329,6 +332,7 @@ func TestReviewWhen(t *testing.T) {
 // something, such as an open dialog. The bundle shows that, and nothing that was held
 // back is sent.
 func TestLostWithAnUnfinishedPage(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newBusySite(t)
 	const post = `fetch("/api", {method: "POST", keepalive: true})`
 	for _, tt := range []struct {

@@ -27,6 +27,7 @@ func pair(t *testing.T, args ...string) (home, other *sidecar) {
 // TestTheWrongLauncherSendsWorkersHome: REST answers with the home's address, and a
 // websocket is redirected there.
 func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
+	t.Parallel()
 	home, other := pair(t)
 	for i, script := range []string{clients.Playwright, clients.Puppeteer} {
 		c := clients.Start(t, script, home.socket("far", fmt.Sprintf("worker=w&task=%d&wait=20s", i)), clients.Interactive)

@@ -25,6 +25,7 @@ func (s *sidecar) metric(t *testing.T, name string) string {
 }
 
 func TestHostFull(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--max-browsers", "1", "--lease-ttl", "300s") // long enough that no session is lost
 	type session struct {
 		SessionID string      `json:"session_id"`
@@ -96,6 +97,7 @@ func TestHostFull(t *testing.T) {
 }
 
 func TestDiskShort(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--min-free-disk", "4000TiB")
 	var problem map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "p", "create": true}, &problem); code != 429 || problem["reason"] != "disk" || !strings.Contains(fmt.Sprint(problem["detail"]), "--min-free-disk") {

@@ -32,6 +32,7 @@ func (s *sidecar) cookies(t *testing.T, web *site, profile, task string) string 
 // TestProfilesComeAndGo creates a profile, copies it, archives it, and imports it
 // again.
 func TestProfilesComeAndGo(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	run := func(args ...string) string {
 		t.Helper()
@@ -130,6 +131,7 @@ func TestProfilesComeAndGo(t *testing.T) {
 }
 
 func TestDirectoriesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	profiles := filepath.Join(s.Dir, "profiles")
 	ask := func(profile string, status int, says string) map[string]any {

@@ -67,6 +67,7 @@ const gather = `new Promise(done => {
 // TestProxies drives real browsers through each kind of proxy. The site's name cannot
 // be resolved on this host.
 func TestProxies(t *testing.T) {
+	t.Parallel()
 	s, web, known := startProxied(t)
 	for _, id := range []string{"basic", "tls", "socks", "open", "socks0"} {
 		t.Run(id, func(t *testing.T) {
@@ -158,6 +159,7 @@ func (s *sidecar) noCredentials(t *testing.T, known map[string]*testproxy.Proxy)
 }
 
 func TestProxyRefusals(t *testing.T) {
+	t.Parallel()
 	s, _, _ := startProxied(t)
 	ask := func(body map[string]any, status int, code, says string) {
 		t.Helper()
@@ -204,6 +206,7 @@ func TestProxyRefusals(t *testing.T) {
 
 // TestProxyInRecovery: behind a proxy, a worker is lost, and later the launcher.
 func TestProxyInRecovery(t *testing.T) {
+	t.Parallel()
 	s, _, known := startProxied(t)
 	inspected := func() string {
 		t.Helper()

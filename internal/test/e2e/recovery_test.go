@@ -62,6 +62,7 @@ func (s *sidecar) screenshot(t *testing.T, profile string) (bundles, image.Image
 }
 
 func TestLostWorker(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	nc, err := nats.Connect(s.NATS)
 	if err != nil {
@@ -213,6 +214,7 @@ func TestLostWorker(t *testing.T) {
 // TestPausedRequestsAreNotSent: a request that the vanished worker had paused is never
 // sent.
 func TestPausedRequestsAreNotSent(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("pay", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -238,6 +240,7 @@ func TestPausedRequestsAreNotSent(t *testing.T) {
 
 // TestAFormIntoANewTabIsSeen: the first request of a tab that a page opens is recorded.
 func TestAFormIntoANewTabIsSeen(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Puppeteer, s.socket("popup", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -256,6 +259,7 @@ func TestAFormIntoANewTabIsSeen(t *testing.T) {
 }
 
 func TestWorkerComesBack(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, "--reconnect-grace", "20s"), newSite(t)
 	first := clients.Start(t, clients.Playwright, s.oneShot("back", "worker=w&task=t"), clients.Interactive)
 	first.Expect(t, "connect")
@@ -286,6 +290,7 @@ func TestWorkerComesBack(t *testing.T) {
 // TestLauncherIsKilled: the next launcher starts no second browser, and recovers the
 // profile from the one that still runs.
 func TestLauncherIsKilled(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -319,6 +324,7 @@ func TestLauncherIsKilled(t *testing.T) {
 }
 
 func TestBrowserCrashes(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("crash", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -336,6 +342,7 @@ func TestBrowserCrashes(t *testing.T) {
 
 // TestShutdown: at SIGTERM each living session gets its evidence and a decision.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("drained", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -366,6 +373,7 @@ func TestShutdown(t *testing.T) {
 
 // TestLeaveOnExit: with --on-exit=leave the browser outlives the launcher.
 func TestLeaveOnExit(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, "--on-exit", "leave"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("left", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -421,6 +429,7 @@ func TestBrowserHangs(t *testing.T) {
 // TestNothingIsClosedWithoutEvidence: as long as no bundle can be sealed, the profile
 // stays quarantined, and its browser stays open as the worker left it.
 func TestNothingIsClosedWithoutEvidence(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")

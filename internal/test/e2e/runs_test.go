@@ -17,6 +17,7 @@ const shared = "&requires_exclusive_profile_lock=false"
 // TestRunsShareABrowser: two tasks share a profile, each with a token of its own. If
 // one is lost, the other goes on, and the profile is inspected when that one ends.
 func TestRunsShareABrowser(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	if code := s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil); code != 200 {
 		t.Fatalf("settings: %d", code)
@@ -87,6 +88,7 @@ func TestRunsShareABrowser(t *testing.T) {
 // TestRunsEndOneByOne: shared runs that end in order leave the profile available, and a
 // task that wants the profile exclusively gets it so.
 func TestRunsEndOneByOne(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 3}, nil)
 	var sessions [3]struct {
@@ -125,6 +127,7 @@ func TestRunsEndOneByOne(t *testing.T) {
 // TestSharedRunsAndACrashedLauncher: all runs of an orphaned browser are recovered
 // together.
 func TestSharedRunsAndACrashedLauncher(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil)
 	for _, task := range []string{"a", "b"} {

@@ -29,6 +29,7 @@ func cdp(method string, params map[string]any) clients.Action {
 // TestTheProfileKeepsItsCookies ends several sessions right after each set a cookie of
 // each kind.
 func TestTheProfileKeepsItsCookies(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	const rounds = 3
 	for i := range rounds {
@@ -59,6 +60,7 @@ func TestTheProfileKeepsItsCookies(t *testing.T) {
 }
 
 func TestConflictNamesTheOwner(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	owner := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=worker-7&task=task_101"), clients.Interactive)
 	owner.Expect(t, "connect")
@@ -112,6 +114,7 @@ func TestConflictNamesTheOwner(t *testing.T) {
 }
 
 func TestTwoStepSession(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	var ses struct {
 		SessionID string      `json:"session_id"`
@@ -198,6 +201,7 @@ func TestTwoStepSession(t *testing.T) {
 }
 
 func TestBadRequests(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	for _, tt := range []struct {
 		name string
@@ -233,6 +237,7 @@ func TestBadRequests(t *testing.T) {
 
 // TestTheLastTabKeepsTheCookies closes every tab before the session ends.
 func TestTheLastTabKeepsTheCookies(t *testing.T) {
+	t.Parallel()
 	s, web := start(t), newSite(t)
 	c := clients.Start(t, clients.Puppeteer, s.socket("tabs", "worker=w&task=1"), clients.Interactive)
 	c.Expect(t, "connect")
@@ -260,6 +265,7 @@ func TestTheLastTabKeepsTheCookies(t *testing.T) {
 // TestTokenFile: with --token-file only the probes and URLs with a session's capability
 // need no token.
 func TestTokenFile(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("0123456789abcdef-secret\n"), 0o600); err != nil {
 		t.Fatal(err)

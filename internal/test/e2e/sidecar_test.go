@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -56,6 +57,16 @@ func build(m *testing.M) (_ int, err error) {
 	}
 	if out, err := exec.Command("go", append(args, "leasehold/cmd/leasehold")...).CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("building: %w\n%s", err, out)
+	}
+	// The tests wait most of the time: for leases to end, for browsers to start and close.
+	flag.Parse()
+	const tests = "test.parallel"
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == tests })
+	if !asked {
+		if err := flag.Set(tests, "5"); err != nil {
+			return 1, err
+		}
 	}
 	return m.Run(), nil
 }

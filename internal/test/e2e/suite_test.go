@@ -41,6 +41,7 @@ var suiteSample = []string{
 // LEASEHOLD_CHROMEDP_SUITE=all (make chromedp-suite) it runs all of them, except the
 // examples, which need the internet.
 func TestChromedpSuite(t *testing.T) {
+	t.Parallel()
 	all := os.Getenv("LEASEHOLD_CHROMEDP_SUITE") == "all"
 	suite := newChromedpSuite(t)
 	pattern, least := "^Test", 180

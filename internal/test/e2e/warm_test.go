@@ -81,6 +81,7 @@ var warmly = []string{"--keep-warm-min-memory", "0", "--lease-ttl", "60s"}
 // leaves several things open, and releases. The next task gets the same browser with
 // the values, and nothing else of the first task.
 func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, warmly...), newSite(t)
 	if out, errs, code := s.cli(t, "profiles", "create", "shop", "--account", "store-18", "--keep-warm"); code != 0 {
 		t.Fatalf("%s %s", out, errs)
@@ -205,6 +206,7 @@ func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 // TestWarmBrowsersAreClosed goes through the reasons for which a warm browser is
 // closed. Each time it closes in order.
 func TestWarmBrowsersAreClosed(t *testing.T) {
+	t.Parallel()
 	s := start(t, append(warmly, "--keep-warm-max", "2", "--max-browsers", "3", "--keep-warm-idle", "1h")...)
 	web := newSite(t)
 	const warm = "keep_warm=true&task="
@@ -359,6 +361,7 @@ func TestWarmBrowsersDoNotLast(t *testing.T) {
 // TestAWarmBrowserOfALauncherThatWasKilled: the next launcher or the guard closes the
 // browser in order, and the profile is as it was released.
 func TestAWarmBrowserOfALauncherThatWasKilled(t *testing.T) {
+	t.Parallel()
 	s, web := start(t, append(warmly, "--orphan-timeout", "1s")...), newSite(t)
 	leave := func(task string) int {
 		t.Helper()

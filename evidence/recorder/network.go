@@ -1,9 +1,11 @@
 package recorder
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
-	"sync/atomic"
+	"strings"
+	"sync"
 	"time"
 )
 
@@ -11,11 +13,12 @@ import (
 // evidence.KindNetwork.
 const NetworkPart = "network.json"
 
-// keptRequests is how many requests are kept, and keptRequestEvents how many events:
-// most requests have three.
+// How many requests are kept: of those that only read the newest keptRequests, and of
+// the unsafe ones, which may have changed something, the newest keptUnsafe. So what a
+// page loads does not take the place of what it sent.
 const (
-	keptRequests      = 300
-	keptRequestEvents = 3 * keptRequests
+	keptRequests = 300
+	keptUnsafe   = 1000
 )
 
 // The events of a request, in the order in which they come.
@@ -26,24 +29,43 @@ const (
 	loadingFailed     = "Network.loadingFailed"
 )
 
+// maxEvents is how many events of one request are kept. A request has four at most, also
+// with a redirect; Chrome's ids come back only in a session of days.
+const maxEvents = 8
+
 // NetworkEvents are the CDP events that Network.See wants, of each target.
 var NetworkEvents = []string{requestWillBeSent, responseReceived, loadingFinished, loadingFailed}
 
-// Network records the last requests that pages made. It keeps no header, cookie or
-// body, and no value in a URL. The zero value is ready; its methods are safe for
-// concurrent use. See is cheap enough for the reader of a browser's pipe: parameters are
-// decoded by Part.
+// Network records the last requests that pages made, without those of Chrome's own
+// pages. It keeps no header, cookie or body, and no value in a URL. The zero value is
+// ready; its methods are safe for concurrent use. See is cheap enough for the reader of
+// a browser's pipe: parameters are decoded by Part.
 type Network struct {
-	ring  ring[requestEvent]
-	began atomic.Int64 // requests, kept or not
+	mu    sync.Mutex
+	total int // requests, kept or not
+	// reading and unsafe are what is kept, the oldest first.
+	reading, unsafe []*request
+	open            map[requestKey]*request // the last one of each key, while it is kept
+}
+
+// requestKey is a CDP session, and Chrome's id of a request on it. All requests of a
+// chain of redirects have one id.
+type requestKey struct{ session, id string }
+
+// request is one request, as its events came. The event that begins the next one of a
+// chain of redirects is the last of the one before.
+type request struct {
+	key    requestKey
+	number int // in the order in which they began
+	events []requestEvent
 }
 
 // requestEvent is an event as it came.
 type requestEvent struct {
-	at              time.Time
-	token           uint64
-	session, method string
-	params          json.RawMessage
+	at     time.Time
+	token  uint64
+	method string
+	params json.RawMessage
 }
 
 // maxRequestParams is the size, in bytes, up to which an event's parameters are kept
@@ -67,9 +89,10 @@ type RequestEntry struct {
 
 // requestParams is what is read of an event's parameters.
 type requestParams struct {
-	RequestID string `json:"requestId"`
-	Type      string `json:"type"`
-	Request   struct {
+	RequestID   string `json:"requestId"`
+	DocumentURL string `json:"documentURL"`
+	Type        string `json:"type"`
+	Request     struct {
 		URL    string `json:"url"`
 		Method string `json:"method"`
 	} `json:"request"`
@@ -98,10 +121,67 @@ func (n *Network) See(at time.Time, token uint64, session, method string, params
 			return
 		}
 	}
-	if method == requestWillBeSent {
-		n.began.Add(1)
+	id := textBehind(params, `"requestId":"`)
+	if id == "" {
+		return
 	}
-	n.ring.add(keptRequestEvents, requestEvent{at, token, session, method, params})
+	key, event := requestKey{session, id}, requestEvent{at, token, method, params}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.open[key]
+	if before != nil && len(before.events) < maxEvents {
+		before.events = append(before.events, event)
+	}
+	if method == requestWillBeSent && !ofChrome(textBehind(params, `"documentURL":"`)) {
+		n.begin(key, event, isUnsafe(textBehind(params, `"method":"`)))
+	}
+}
+
+// begin keeps a new request, in the place of the oldest of its kind if that is full.
+func (n *Network) begin(key requestKey, event requestEvent, unsafe bool) {
+	n.total++
+	kept, most := &n.reading, keptRequests
+	if unsafe {
+		kept, most = &n.unsafe, keptUnsafe
+	}
+	if len(*kept) == most {
+		oldest := (*kept)[0]
+		*kept = slices.Delete(*kept, 0, 1)
+		if n.open[oldest.key] == oldest {
+			delete(n.open, oldest.key)
+		}
+	}
+	r := &request{key: key, number: n.total, events: []requestEvent{event}}
+	*kept = append(*kept, r)
+	if n.open == nil {
+		n.open = map[requestKey]*request{}
+	}
+	n.open[key] = r
+}
+
+// textBehind returns the JSON text that follows the first place of start, which ends
+// with the quote before the text. It is "" where there is none, or one with an escape,
+// which ids, methods and schemes do not have. Chrome writes the members that are asked
+// for in front of everything that a page has a say in, save the request's own URL, and
+// inside of a text a quote has a backslash in front of it.
+func textBehind(params []byte, start string) string {
+	_, rest, found := bytes.Cut(params, []byte(start))
+	text, _, ended := bytes.Cut(rest, []byte(`"`))
+	if !found || !ended || bytes.IndexByte(text, '\\') >= 0 {
+		return ""
+	}
+	return string(text)
+}
+
+// ofChrome tells whether a document is one of Chrome's own pages, such as the new tab's.
+// They load hundreds of files from Chrome itself.
+func ofChrome(url string) bool {
+	return strings.HasPrefix(url, "chrome://") || strings.HasPrefix(url, "chrome-untrusted://") || strings.HasPrefix(url, "devtools://")
+}
+
+// isUnsafe tells whether a request with this method may change something at the site.
+func isUnsafe(method string) bool {
+	return method != "GET" && method != "HEAD" && method != "OPTIONS"
 }
 
 // shortenParams returns only those parameters that Part reads.
@@ -110,64 +190,59 @@ func shortenParams(params json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(params, &p); err != nil {
 		return nil, err
 	}
-	p.Request.URL = cleanURL(p.Request.URL)
+	p.Request.URL, p.DocumentURL = cleanURL(p.Request.URL), cleanURL(p.DocumentURL)
 	return json.Marshal(p)
 }
 
 // Forget drops what was recorded and starts the count again.
 func (n *Network) Forget() {
-	n.ring.reset()
-	n.began.Store(0)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.total, n.reading, n.unsafe, n.open = 0, nil, nil, nil
 }
 
 // Part returns what was recorded: {"total","dropped","entries"}, the oldest first.
 func (n *Network) Part() []byte {
-	events, _ := n.ring.last()
-	requests := requestLog{open: map[string]*RequestEntry{}}
-	for _, e := range events {
-		requests.add(e)
-	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	kept := slices.Concat(n.reading, n.unsafe)
+	slices.SortFunc(kept, func(a, b *request) int { return a.number - b.number })
 	var entries []RequestEntry
-	for _, e := range requests.all[max(0, len(requests.all)-keptRequests):] {
-		entries = append(entries, *e)
+	for _, r := range kept {
+		if e, ok := r.entry(); ok {
+			entries = append(entries, e)
+		}
 	}
-	return encodePart(max(int(n.began.Load()), len(entries)), entries)
+	return encodePart(n.total, entries)
 }
 
-// requestLog puts requests together from their events.
-type requestLog struct {
-	all  []*RequestEntry
-	open map[string]*RequestEntry // the last request of each CDP session and request id
-}
-
-func (l *requestLog) add(v requestEvent) {
-	var p requestParams
-	if json.Unmarshal(v.params, &p) != nil || p.RequestID == "" {
-		return
-	}
-	key := v.session + " " + p.RequestID
-	e := l.open[key]
-	if v.method == requestWillBeSent {
-		if e != nil && p.RedirectResponse != nil {
+// entry puts a request together from its events; false if the first is not what Chrome
+// sends.
+func (r *request) entry() (e RequestEntry, ok bool) {
+	for i, v := range r.events {
+		var p requestParams
+		if json.Unmarshal(v.params, &p) != nil {
+			if i == 0 {
+				return e, false
+			}
+			continue
+		}
+		switch {
+		case i == 0:
+			e = RequestEntry{
+				At: v.at.UTC(), LeaseToken: v.token, Method: cleanWord(p.Request.Method), URL: cleanURL(p.Request.URL), Type: cleanWord(p.Type),
+			}
+		case v.method == requestWillBeSent && p.RedirectResponse != nil:
 			e.Status, e.Bytes = p.RedirectResponse.Status, int64(p.RedirectResponse.Bytes)
-		}
-		e = &RequestEntry{
-			At: v.at.UTC(), LeaseToken: v.token, Method: cleanWord(p.Request.Method), URL: cleanURL(p.Request.URL), Type: cleanWord(p.Type),
-		}
-		l.all, l.open[key] = append(l.all, e), e
-		return
-	}
-	if e == nil {
-		return // the request began before the events that are kept
-	}
-	switch v.method {
-	case responseReceived:
-		e.Status, e.Bytes = p.Response.Status, int64(p.Response.Bytes)
-	case loadingFinished:
-		e.Bytes = int64(p.Bytes)
-	case loadingFailed:
-		if e.Failed = cleanText(p.ErrorText); p.Canceled {
-			e.Failed = "canceled"
+		case v.method == responseReceived:
+			e.Status, e.Bytes = p.Response.Status, int64(p.Response.Bytes)
+		case v.method == loadingFinished:
+			e.Bytes = int64(p.Bytes)
+		case v.method == loadingFailed:
+			if e.Failed = cleanText(p.ErrorText); p.Canceled {
+				e.Failed = "canceled"
+			}
 		}
 	}
+	return e, true
 }

@@ -51,7 +51,7 @@ test: deps check ## Check and test everything, with the race detector
 
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
-	./internal/test/layers ./launcher ./launcher/api ./launcher/browser ./launcher/monitor ./launcher/profiledir \
+	./internal/test/layers ./launcher ./launcher/api ./launcher/monitor ./launcher/profiledir \
 	./launcher/recovery/decision ./launcher/sessionfile ./launcher/slots ./lease
 
 quick: fmt-check ## Check, and run the unit tests: for the person at the keyboard

@@ -45,6 +45,8 @@ type Options struct {
 	// OutputFile receives what the browser prints. It is created with mode 0600, or
 	// truncated, and may grow without limit. If it is empty, the output is discarded.
 	OutputFile string
+	// Confinement, if given, has the kernel hold the browser to what it needs.
+	Confinement *Confinement
 }
 
 // MaxTempDir is the greatest length of TempDir in bytes: Chrome aborts when the path

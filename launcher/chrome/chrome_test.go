@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/cgroup"
+	"leasehold/internal/confine"
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
@@ -33,6 +34,7 @@ import (
 const modeVar = "LEASEHOLD_CHROME_TEST_MODE"
 
 func TestMain(m *testing.M) {
+	confine.Main()
 	switch mode := os.Getenv(modeVar); mode {
 	case "":
 		goleak.VerifyTestMain(m)

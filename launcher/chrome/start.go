@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/boottime"
+	"leasehold/internal/confine"
 	"leasehold/internal/procfs"
 )
 
@@ -112,8 +113,8 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	if o.Lock != nil {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, o.Lock)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(&execError{err}, p.closeOurs())
+	if err := run(ctx, cmd, o); err != nil {
+		return nil, errors.Join(err, p.closeOurs())
 	}
 	b := &Browser{child: cmd, profileDir: o.ProfileDir, tempDir: o.TempDir, binary: o.Binary, output: o.OutputFile, cgroup: o.Group, exited: make(chan struct{})}
 	if err := b.begin(cmd.Process.Pid, p); err != nil {
@@ -121,6 +122,26 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 		return nil, errors.Join(err, unix.Kill(-cmd.Process.Pid, unix.SIGKILL), ignoreExit(cmd.Wait()), p.closeOurs())
 	}
 	return b, nil
+}
+
+// run starts the command, confined if the options say so.
+func run(ctx context.Context, cmd *exec.Cmd, o Options) error {
+	if o.Confinement == nil {
+		if err := cmd.Start(); err != nil {
+			return &execError{err}
+		}
+		return nil
+	}
+	rules, err := o.Confinement.rules(o)
+	if err != nil {
+		return &execError{err}
+	}
+	err = confine.Start(ctx, cmd, rules)
+	var failed *confine.StartError
+	if errors.As(err, &failed) && !failed.Confining {
+		return &execError{err}
+	}
+	return err
 }
 
 // dumpVariable is the environment variable that tells Chrome's crash handler the

@@ -40,6 +40,13 @@ func TestMain(m *testing.M) {
 		goleak.VerifyTestMain(m)
 	case "launcher":
 		os.Exit(playLauncher())
+	case "sandboxed":
+		if err := playSandboxed(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	case "intruder":
+		playIntruder()
 	case "exits":
 		fmt.Println(strings.Repeat("early ", 1000))
 		fmt.Fprintln(os.Stderr, "x: error while loading shared libraries: libnope.so")

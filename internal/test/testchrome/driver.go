@@ -45,15 +45,27 @@ const keptEvents = 64
 // test ends.
 func StartDriver(t testing.TB) *Driver {
 	t.Helper()
+	o := Options(t)
+	o.ExtraArgs = []string{"--disable-gpu"}
+	return Drive(t, o)
+}
+
+// Drive starts a browser, and drives it until the test ends.
+func Drive(t testing.TB, o chrome.Options) *Driver {
+	t.Helper()
 	d := &Driver{t: t, calls: map[int]chan Message{}, events: map[string]chan Message{}}
 	var reading sync.WaitGroup
 	t.Cleanup(reading.Wait) // runs after the cleanup that ends the browser
-	o := Options(t)
-	o.ExtraArgs = []string{"--disable-gpu"}
 	d.browser = Start(t, o)
 	reading.Go(d.read)
 	return d
 }
+
+// Browser returns the browser.
+func (d *Driver) Browser() *chrome.Browser { return d.browser }
+
+// Ask closes the browser over CDP. It is an argument for chrome.Browser.Close.
+func (d *Driver) Ask(ctx context.Context) error { return d.Call(ctx, "", "Browser.close", nil, nil) }
 
 // read delivers messages until the browser's pipe ends.
 func (d *Driver) read() {
@@ -179,15 +191,20 @@ func (d *Driver) Open(url string) (target, session string) {
 	return created.TargetID, session
 }
 
-// Eval runs an expression in a page and returns its value as text.
+// Eval runs an expression in a page and returns its value as text. It waits for the value
+// of a promise, and returns the text of an exception.
 func (d *Driver) Eval(session, expression string) string {
 	d.t.Helper()
 	var r struct {
 		Result struct {
 			Value any `json:"value"`
 		} `json:"result"`
+		ExceptionDetails json.RawMessage `json:"exceptionDetails"`
 	}
-	d.Must(session, "Runtime.evaluate", map[string]any{"expression": expression}, &r)
+	d.Must(session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true}, &r)
+	if r.ExceptionDetails != nil {
+		return string(r.ExceptionDetails)
+	}
 	return strings.TrimSpace(fmt.Sprint(r.Result.Value))
 }
 

@@ -25,6 +25,7 @@ import (
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/cluster"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -48,6 +49,8 @@ type Options struct {
 
 	Chrome   string // path of the browser binary
 	Headless bool   // unless a manifest says otherwise
+	// Confinement is what the kernel holds browsers to; nil: nothing.
+	Confinement *chrome.Confinement
 
 	// Proxies are what profiles' proxy ids stand for; nil: none.
 	Proxies *proxies.Set
@@ -153,7 +156,7 @@ func (l *Launcher) wire() (err error) {
 	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir), boottime.ID()
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: files, Root: o.Root, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
-		CPUWeight: o.CPUWeight, Groups: o.Groups, Log: o.Log, Metrics: o.Metrics,
+		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
+	"leasehold/internal/confine"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
 )
@@ -29,6 +30,9 @@ type guardCmd struct {
 
 // Run guards until no browser is left.
 func (c *guardCmd) Run() error {
+	if err := confine.Seal(); err != nil {
+		return err
+	}
 	root, err := profiledir.Open(c.ProfilesDir)
 	if err != nil {
 		return &exitError{exitDataDir, err}

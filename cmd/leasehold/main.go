@@ -2,6 +2,13 @@
 // See leasehold --help.
 package main
 
-import "os"
+import (
+	"os"
 
-func main() { os.Exit(cli(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+	"leasehold/internal/confine"
+)
+
+func main() {
+	confine.Main()
+	os.Exit(cli(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/internal/confine"
 	"leasehold/internal/natsd"
 	"leasehold/lease/natskv"
 )
@@ -41,6 +42,7 @@ func (l leakChecked) Run() int {
 
 // TestMain makes the test binary behave as the real command in the scripts.
 func TestMain(m *testing.M) {
+	confine.Main()
 	testscript.Main(leakChecked{m}, map[string]func(){"leasehold": main})
 }
 

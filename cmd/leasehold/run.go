@@ -19,6 +19,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/internal/cgroup"
+	"leasehold/internal/confine"
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
@@ -63,6 +64,8 @@ type service struct {
 	launcherID string
 	groups     *cgroup.Tree // nil if browsers get no control groups
 	limits     string       // how browsers are limited, as text
+	// confinement is what the kernel holds browsers to; nil if it does not.
+	confinement *chrome.Confinement
 	listener   net.Listener
 
 	nats    *nats.Conn
@@ -79,8 +82,11 @@ type service struct {
 func serve(ctx context.Context, c RunConfig) (err error) {
 	log := newLogger(c)
 	s := &service{config: c, log: log, stops: stopList{log: log}}
+	if err := confine.Seal(); err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, s.stops.run()) }()
-	if err := s.prepareHost(); err != nil {
+	if err := s.prepareHost(ctx); err != nil {
 		return err
 	}
 	if err := s.openStores(ctx); err != nil {
@@ -116,10 +122,13 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 
 // prepareHost finds or claims what the sidecar needs of this host: Chrome, the proxies'
 // configuration, its directories, control groups, the guard and the port.
-func (s *service) prepareHost() (err error) {
+func (s *service) prepareHost(ctx context.Context) (err error) {
 	c := s.config
 	if s.chrome, err = chrome.Find(c.Chrome); err != nil {
 		return &exitError{exitNoChrome, err}
+	}
+	if s.confinement, err = s.confineBrowsers(ctx); err != nil {
+		return err
 	}
 	if c.Proxies != "" {
 		if s.proxies, err = proxies.Load(c.Proxies); err != nil {
@@ -173,7 +182,7 @@ func (s *service) newLauncher() error {
 	}
 	s.launcher, err = launcher.New(launcher.Options{
 		ID: s.launcherID, DataDir: c.DataDir, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
-		Chrome: s.chrome, Headless: *c.Headless, Proxies: s.proxies, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
+		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, Proxies: s.proxies, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,

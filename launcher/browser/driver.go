@@ -42,6 +42,9 @@ type Options struct {
 	// Groups is where browsers get control groups, by which the kernel enforces their
 	// limits; nil means that they get none.
 	Groups *cgroup.Tree
+	// Confinement, if given, is what the kernel holds every browser to. A browser that
+	// an earlier launcher started keeps the one that it has.
+	Confinement *chrome.Confinement
 	// Bounds is how long each step of a close may take; zero values are the defaults.
 	Bounds chrome.Bounds
 
@@ -83,6 +86,10 @@ type Start struct {
 	Proxy     string // Chrome's --proxy-server; empty for none
 	Args      []string
 	Memory    uint64 // the profile's own limit in bytes; zero for none
+	// ReadWrite are directories that a confined browser may use, beside those of all
+	// browsers. They have to exist, and to be right for every session that the browser
+	// will serve: the kernel adds none later.
+	ReadWrite []string
 	// Sink receives what the browser's monitor reports.
 	Sink func(checkpoint.Entry)
 	Log  zerolog.Logger
@@ -103,7 +110,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	output := d.o.Files.Output(s.SessionID)
 	process, err := chrome.Start(ctx, chrome.Options{
 		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, Group: group, DumpDir: dumps,
-		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output,
+		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite),
 	})
 	if err != nil {
 		if group != nil {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -26,6 +27,15 @@ type Confinement struct {
 	// ReadOnly and ReadWrite are further files and directories that the browser may
 	// use, with all below them.
 	ReadOnly, ReadWrite []string
+}
+
+// With returns a copy in which the browser may use further directories. It is nil if c
+// is.
+func (c *Confinement) With(readWrite []string) *Confinement {
+	if c == nil {
+		return nil
+	}
+	return &Confinement{ReadOnly: c.ReadOnly, ReadWrite: slices.Concat(c.ReadWrite, readWrite)}
 }
 
 // systemPrograms are where a browser's libraries and helper programs are.

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"leasehold/launcher/chrome"
+)
+
+// confineTimeout limits how long the browser's binary may take to say its version.
+const confineTimeout = 20 * time.Second
+
+// confinement is what the kernel holds browsers to, by --browser-sandbox. It is nil if
+// it holds them to nothing.
+type confinement struct {
+	rules *chrome.Confinement
+	// text says what holds browsers, and cautions what does not.
+	text     string
+	cautions []string
+}
+
+// uncovered is what no version of the kernel's fence that is used here covers.
+const uncovered = "Unix sockets with a path, UDP, and names, owners and lengths of files stay open"
+
+// planConfinement finds out what the kernel can do on this host. It returns an error if
+// --browser-sandbox=require cannot be met.
+func (c RunConfig) planConfinement(ctx context.Context, binary string) (confinement, error) {
+	if c.BrowserSandbox == "off" {
+		return confinement{
+			text:     "off",
+			cautions: []string{"--browser-sandbox=off: whoever drives a browser past the sidecar's checks reads and writes every file of this user"},
+		}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, confineTimeout)
+	defer cancel()
+	kernel, err := chrome.CheckConfinement(ctx, binary)
+	if err != nil {
+		if c.BrowserSandbox == "require" {
+			return confinement{}, fmt.Errorf("--browser-sandbox=require: %w", err)
+		}
+		return confinement{text: "none", cautions: []string{fmt.Sprintf("the kernel does not hold browsers to their files: %v", err)}}, nil
+	}
+	rules := &chrome.Confinement{ReadWrite: c.sharedDirs()}
+	var exposed []string
+	var errs error
+	for _, own := range c.ownFiles() {
+		by, err := rules.Exposes(binary, own.path)
+		if by != "" {
+			exposed = append(exposed, fmt.Sprintf("%s %s lies in %s, which browsers may use", own.flag, own.path, by))
+		}
+		errs = errors.Join(errs, err)
+	}
+	if errs != nil {
+		return confinement{}, fmt.Errorf("--browser-sandbox: %w", errs)
+	}
+	if len(exposed) > 0 && c.BrowserSandbox == "require" {
+		return confinement{}, fmt.Errorf("--browser-sandbox=require: %s: move one of the two", strings.Join(exposed, "; "))
+	}
+	return confinement{rules: rules, text: fmt.Sprintf("%s; %s", kernel, uncovered), cautions: exposed}, nil
+}
+
+// sharedDirs are the directories that every browser may read and write.
+func (c RunConfig) sharedDirs() []string { return []string{os.TempDir()} }
+
+// ownFile is a file or directory of the sidecar, and the flag that names it.
+type ownFile struct{ flag, path string }
+
+// ownFiles are what no browser may reach as a whole.
+func (c RunConfig) ownFiles() []ownFile {
+	all := []ownFile{
+		{"--data-dir", c.DataDir}, {"--profiles-dir", c.ProfilesDir}, {"--nats-creds", c.NATSCreds}, {"--proxies", c.Proxies},
+		{"--token-file", c.TokenFile}, {"--tls-key", c.TLSKey},
+	}
+	if u, err := url.Parse(c.EvidenceStore); err == nil && u.Scheme == "file" {
+		all = append(all, ownFile{"--evidence-store", u.Path})
+	}
+	var given []ownFile
+	for _, one := range all {
+		if one.path != "" {
+			given = append(given, one)
+		}
+	}
+	return given
+}
+
+// checkConfinement is what doctor says of it.
+func (c RunConfig) checkConfinement(ctx context.Context) (string, error) {
+	binary, err := chrome.Find(c.Chrome)
+	if err != nil {
+		return "not tried, for want of a Chrome", nil
+	}
+	plan, err := c.planConfinement(ctx, binary)
+	if err != nil {
+		return "", err
+	}
+	return strings.Join(append([]string{plan.text}, plan.cautions...), "; "), nil
+}
+
+// confineBrowsers says in the log what holds browsers, and returns it.
+func (s *service) confineBrowsers(ctx context.Context) (*chrome.Confinement, error) {
+	plan, err := s.config.planConfinement(ctx, s.chrome)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	for _, caution := range plan.cautions {
+		s.log.Warn().Msg(caution)
+	}
+	s.log.Info().Str("sandbox", plan.text).Msg("what the kernel holds browsers to")
+	return plan.rules, nil
+}

@@ -66,7 +66,7 @@ type service struct {
 	limits     string       // how browsers are limited, as text
 	// confinement is what the kernel holds browsers to; nil if it does not.
 	confinement *chrome.Confinement
-	listener   net.Listener
+	listener    net.Listener
 
 	nats    *nats.Conn
 	natsURL string // without credentials

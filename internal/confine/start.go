@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"syscall"
 
@@ -45,51 +47,152 @@ func (e *StartError) Unwrap() error { return e.Err }
 // wait for. When ctx ends before the program runs, the process is killed. The binary
 // that calls Start has to call Main at the beginning of its main function.
 func Start(ctx context.Context, cmd *exec.Cmd, r Rules) error {
+	_, err := start(ctx, cmd, order{Rules: &r})
+	return err
+}
+
+// StartOffline is Start for a program in a network of its own, which consists of a
+// loopback interface that nobody else can reach. It returns a TCP socket (IPv4) of that
+// network, not connected to anything yet: the caller can connect it to the program, and
+// closes it. With r nil the program has that network, and no rules.
+//
+// A user that is not root needs to be allowed to make user namespaces.
+func StartOffline(ctx context.Context, cmd *exec.Cmd, r *Rules) (socket *os.File, err error) {
+	return start(ctx, cmd, order{Rules: r, Offline: true})
+}
+
+// order is what the process on its way is told.
+type order struct {
+	Rules   *Rules `json:"rules,omitempty"`
+	Offline bool   `json:"offline,omitempty"`
+	// Mapped says that the process is in a user namespace of its own, in which it has
+	// to give itself its user.
+	Mapped bool `json:"mapped,omitempty"`
+	UID    int  `json:"uid"`
+	GID    int  `json:"gid"`
+}
+
+// capabilities are those that the process on its way needs in its own namespaces: they
+// set user and group ids, and the network up.
+var capabilities = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN}
+
+func start(ctx context.Context, cmd *exec.Cmd, o order) (*os.File, error) {
 	path := cmd.Path
 	if cmd.Err != nil {
-		return &StartError{Path: path, Err: cmd.Err}
+		return nil, &StartError{Path: path, Err: cmd.Err}
 	}
 	failed := func(err error) error { return &StartError{Path: path, Confining: true, Err: err} }
-	rules, err := json.Marshal(r)
-	if err != nil {
-		return failed(err)
+	o.UID, o.GID = os.Geteuid(), os.Getegid()
+	if o.Offline {
+		if cmd.SysProcAttr == nil {
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+		}
+		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
+		if o.Mapped = o.UID != 0; o.Mapped {
+			// The ids are mapped by the new process: a sealed one cannot do it for
+			// another.
+			cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
+			cmd.SysProcAttr.AmbientCaps = capabilities
+		}
 	}
-	status, theirs, err := os.Pipe()
+	text, err := json.Marshal(o)
 	if err != nil {
-		return failed(err)
+		return nil, failed(err)
+	}
+	status, theirs, err := socketPair()
+	if err != nil {
+		return nil, failed(err)
 	}
 	defer status.Close()
 	defer theirs.Close()
 	// It is closed when the program starts: that is how the start is seen.
 	fd := 3 + len(cmd.ExtraFiles)
 	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
-	cmd.Args = append([]string{command, string(rules), strconv.Itoa(fd), path}, cmd.Args...)
+	cmd.Args = append([]string{command, string(text), strconv.Itoa(fd), path}, cmd.Args...)
 	// This is the binary that runs, even if the file was replaced since.
 	cmd.Path = "/proc/self/exe"
 	if err := cmd.Start(); err != nil {
-		return failed(err)
+		return nil, failed(err)
 	}
 	if err := theirs.Close(); err != nil {
-		return failed(errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
+		return nil, failed(errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // it may have ended
-	said, err := io.ReadAll(status)
+	socket, said, err := listen(status)
 	if !stop() {
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	if err == nil && len(said) == 0 {
-		return nil
+	if err == nil && len(said) == 0 && (socket != nil) == o.Offline {
+		return socket, nil
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait() // it has failed: its status says no more than the message
-	if err != nil {
-		return failed(err)
+	if socket != nil {
+		err = errors.Join(err, socket.Close())
 	}
 	var m message
-	if err := json.Unmarshal(said, &m); err != nil {
-		return failed(fmt.Errorf("unexpected answer %.200q", said))
+	if err == nil {
+		err = json.Unmarshal(said, &m)
 	}
-	return &StartError{Path: path, Confining: m.Confining, Err: m.err()}
+	if err != nil {
+		return nil, failed(err)
+	}
+	return nil, &StartError{Path: path, Confining: m.Confining, Err: m.err()}
+}
+
+// socketPair returns two connected sockets: ours, and that of the new process.
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "status"), os.NewFile(uintptr(fds[1]), "status")
+	defer ours.Close() // FileConn has a copy
+	c, err := net.FileConn(ours)
+	if err != nil {
+		return nil, nil, errors.Join(err, theirs.Close())
+	}
+	return c.(*net.UnixConn), theirs, nil
+}
+
+// ready is what comes together with a socket.
+const ready = "+"
+
+// listen returns the socket that the new process sent, if any, and what it said before
+// it ended or became the program.
+func listen(status *net.UnixConn) (socket *os.File, said []byte, err error) {
+	data, beside := make([]byte, len(ready)), make([]byte, unix.CmsgSpace(4))
+	n, m, _, _, err := status.ReadMsgUnix(data, beside)
+	if errors.Is(err, io.EOF) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if m > 0 {
+		if socket, err = received(beside[:m]); err != nil {
+			return nil, nil, err
+		}
+		n = 0
+	}
+	rest, err := io.ReadAll(status)
+	return socket, append(data[:n], rest...), err
+}
+
+func received(beside []byte) (*os.File, error) {
+	messages, err := unix.ParseSocketControlMessage(beside)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil || len(fds) == 0 {
+			continue
+		}
+		unix.CloseOnExec(fds[0])
+		return os.NewFile(uintptr(fds[0]), "socket of the program's network"), nil
+	}
+	return nil, errors.New("want a socket, and none came")
 }
 
 // message is how the process that could not become the program says why.
@@ -117,7 +220,9 @@ func Main() {
 }
 
 // become returns only if it failed, and after it has said why.
-func become(rules, statusFD, path string, args []string) {
+func become(text, statusFD, path string, args []string) {
+	// Capabilities belong to a thread: the one that becomes the program has to drop them.
+	runtime.LockOSThread()
 	fd, err := strconv.Atoi(statusFD)
 	if err != nil {
 		return
@@ -129,12 +234,7 @@ func become(rules, statusFD, path string, args []string) {
 			_, _ = unix.Write(fd, raw) // nobody else could be told
 		}
 	}
-	var r Rules
-	if err := json.Unmarshal([]byte(rules), &r); err != nil {
-		say(message{Confining: true, Text: err.Error()})
-		return
-	}
-	if err := r.apply(); err != nil {
+	if err := prepare(text, fd); err != nil {
 		say(message{Confining: true, Text: err.Error()})
 		return
 	}
@@ -143,6 +243,76 @@ func become(rules, statusFD, path string, args []string) {
 	m := message{Text: err.Error()}
 	errors.As(err, &m.Errno)
 	say(m)
+}
+
+// prepare does what the order says.
+func prepare(text string, status int) error {
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	if o.Mapped {
+		if err := mapUser(o.UID, o.GID); err != nil {
+			return err
+		}
+	}
+	if o.Offline {
+		socket, err := loopback()
+		if err != nil {
+			return err
+		}
+		if err := unix.Sendmsg(status, []byte(ready), unix.UnixRights(socket), nil, 0); err != nil {
+			return fmt.Errorf("sending the socket: %w", err)
+		}
+		if err := unix.Close(socket); err != nil {
+			return err
+		}
+	}
+	if o.Mapped {
+		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+			return fmt.Errorf("dropping capabilities: %w", err)
+		}
+	}
+	if o.Rules == nil {
+		return nil
+	}
+	return o.Rules.apply()
+}
+
+// mapUser gives this process, in its new user namespace, the user and group that it has
+// outside.
+func mapUser(uid, gid int) error {
+	for _, f := range []struct{ name, content string }{
+		{"setgroups", "deny"},
+		{"uid_map", fmt.Sprintf("%d %d 1", uid, uid)},
+		{"gid_map", fmt.Sprintf("%d %d 1", gid, gid)},
+	} {
+		if err := os.WriteFile("/proc/self/"+f.name, []byte(f.content), 0); err != nil {
+			return fmt.Errorf("user namespace: %w", err)
+		}
+	}
+	return nil
+}
+
+// loopback brings the loopback interface of this process's network up, and returns a
+// socket of that network.
+func loopback() (socket int, err error) {
+	socket, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	lo, err := unix.NewIfreq("lo")
+	if err == nil {
+		err = unix.IoctlIfreq(socket, unix.SIOCGIFFLAGS, lo)
+	}
+	if err == nil {
+		lo.SetUint16(lo.Uint16() | unix.IFF_UP)
+		err = unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, lo)
+	}
+	if err != nil {
+		return -1, errors.Join(fmt.Errorf("loopback interface: %w", err), unix.Close(socket))
+	}
+	return socket, nil
 }
 
 // Seal keeps other processes of the same user away from this process's memory,

@@ -45,6 +45,13 @@ func TestMain(m *testing.M) {
 			fmt.Println(err)
 			os.Exit(1)
 		}
+	case "neighbour":
+		playNeighbour()
+	case "describer":
+		if err := playDescriber(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
 	case "intruder":
 		playIntruder()
 	case "exits":

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/confine"
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
@@ -289,6 +290,35 @@ func TestAConfinedBrowserIsStartedAsAnyOther(t *testing.T) {
 // As a user that is not root the browser has its own sandbox, which the confinement
 // must leave as it is.
 func TestTheBrowsersOwnSandboxStandsInAConfinedBrowser(t *testing.T) {
+	asStranger(t, "sandboxed")
+}
+
+// The same user, whose launcher is sealed, can have its protocol described.
+func TestAUserThatIsNotRootHasTheProtocolDescribed(t *testing.T) {
+	asStranger(t, "describer")
+}
+
+// playDescriber runs as a user.
+func playDescriber() error {
+	if err := confine.Seal(); err != nil {
+		return err
+	}
+	binary, err := chrome.Find("")
+	if err != nil {
+		return err
+	}
+	for _, c := range []*chrome.Confinement{{}, nil} {
+		raw, err := chrome.Describe(context.Background(), binary, filepath.Join(os.Getenv("HOME"), "tmp"), c)
+		if err != nil || !strings.Contains(string(raw), `"domains"`) {
+			return fmt.Errorf("confined %t: %.300q, %w", c != nil, raw, err)
+		}
+	}
+	return nil
+}
+
+// asStranger runs this binary in a mode as a user that is not root.
+func asStranger(t *testing.T, mode string) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "leasehold-user-")
 	if err != nil {
 		t.Fatal(err)
@@ -299,7 +329,7 @@ func TestTheBrowsersOwnSandboxStandsInAConfinedBrowser(t *testing.T) {
 	}
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Dir = dir
-	cmd.Env = []string{modeVar + "=sandboxed", "HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{modeVar + "=" + mode, "HOME=" + dir, "TMPDIR=" + dir, "PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v:\n%s", err, out)

@@ -30,7 +30,7 @@ type guardCmd struct {
 
 // Run guards until no browser is left.
 func (c *guardCmd) Run() error {
-	if err := confine.Seal(); err != nil {
+	if err := confine.MakeUndumpable(); err != nil {
 		return err
 	}
 	root, err := profiledir.Open(c.ProfilesDir)

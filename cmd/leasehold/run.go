@@ -82,7 +82,7 @@ type service struct {
 func serve(ctx context.Context, c RunConfig) (err error) {
 	log := newLogger(c)
 	s := &service{config: c, log: log, stops: stopList{log: log}}
-	if err := confine.Seal(); err != nil {
+	if err := confine.MakeUndumpable(); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.stops.run()) }()

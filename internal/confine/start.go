@@ -89,7 +89,7 @@ func start(ctx context.Context, cmd *exec.Cmd, o order) (*os.File, error) {
 		}
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
 		if o.Mapped = o.UID != 0; o.Mapped {
-			// The ids are mapped by the new process: a sealed one cannot do it for
+			// The ids are mapped by the new process: an undumpable one cannot do it for
 			// another.
 			cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 			cmd.SysProcAttr.AmbientCaps = capabilities
@@ -315,11 +315,11 @@ func loopback() (socket int, err error) {
 	return socket, nil
 }
 
-// Seal keeps other processes of the same user away from this process's memory,
+// MakeUndumpable keeps other processes of the same user away from this process's memory,
 // environment and open files: they cannot be read in /proc, and no debugger of that user
-// can attach. Programs that it starts are not sealed. A sealed process leaves no core
+// can attach. Programs that it starts are not undumpable. An undumpable process leaves no core
 // dump.
-func Seal() error {
+func MakeUndumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl(PR_SET_DUMPABLE): %w", err)
 	}

@@ -200,6 +200,7 @@ func TestAConfinedBrowserWorks(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+	checkExtension(t, d, url)
 	checkCrashDump(t, d, w.options.DumpDir)
 	closeByCDP(t, d)
 
@@ -225,6 +226,28 @@ func checkPictures(t *testing.T, d *testchrome.Driver, page string) {
 	d.Must(page, "Page.printToPDF", nil, &printed)
 	if b, err := base64.StdEncoding.DecodeString(printed.Data); err != nil || !strings.HasPrefix(string(b), "%PDF") {
 		t.Errorf("printed: %v", err)
+	}
+}
+
+// checkExtension installs an extension from the profile's own directory.
+func checkExtension(t *testing.T, d *testchrome.Driver, url string) {
+	t.Helper()
+	dir := filepath.Join(d.Browser().ProfileDir(), "extension")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string]string{
+		"manifest.json": `{"manifest_version": 3, "name": "x", "version": "1", "content_scripts": [{"matches": ["<all_urls>"], "js": ["x.js"]}]}`,
+		"x.js":          `document.documentElement.dataset.extended = 'yes'`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d.Must("", "Extensions.loadUnpacked", map[string]any{"path": dir}, nil)
+	_, page := d.Open(url)
+	if got := d.Eval(page, "document.documentElement.dataset.extended"); got != "yes" {
+		t.Errorf("the extension's script on a page: %q", got)
 	}
 }
 
@@ -293,14 +316,14 @@ func TestTheBrowsersOwnSandboxStandsInAConfinedBrowser(t *testing.T) {
 	asStranger(t, "sandboxed")
 }
 
-// The same user, whose launcher is sealed, can have its protocol described.
+// The same user, whose launcher is undumpable, can have its protocol described.
 func TestAUserThatIsNotRootHasTheProtocolDescribed(t *testing.T) {
 	asStranger(t, "describer")
 }
 
 // playDescriber runs as a user.
 func playDescriber() error {
-	if err := confine.Seal(); err != nil {
+	if err := confine.MakeUndumpable(); err != nil {
 		return err
 	}
 	binary, err := chrome.Find("")

@@ -129,6 +129,10 @@ func TestNobodyOfItsUserReadsTheSidecar(t *testing.T) {
 			t.Errorf("%s (pid %d) can be opened: %q, want %q", one.what, one.pid, got, one.want)
 		}
 	}
+	// The kernel shows nothing of Landlock, but it wants this of whoever uses it.
+	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", browser)); err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {
+		t.Errorf("the browser is not confined: %v\n%s", err, status)
+	}
 	if err := sidecar.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

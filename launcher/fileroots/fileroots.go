@@ -294,7 +294,11 @@ func reason(err error) error {
 // resolve returns where the kernel finds a path, without symlinks, and what is there. It
 // opens nothing. Links of /proc, which lead elsewhere in each process, are not followed.
 func resolve(path string) (real string, mode fs.FileMode, err error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	const flags = unix.O_PATH | unix.O_CLOEXEC
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a container that does not know the call
+		fd, err = unix.Open(path, flags, 0)
+	}
 	if err != nil {
 		return "", 0, &fs.PathError{Op: "open", Path: path, Err: err}
 	}

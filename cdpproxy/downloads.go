@@ -1,6 +1,8 @@
 package cdpproxy
 
 import (
+	"context"
+
 	"leasehold/cdpproxy/methods"
 )
 
@@ -17,18 +19,29 @@ func (s *ClientSession) SetDownloadDir(dir string) {
 	s.downloadDir = dir
 }
 
-// DownloadsTo sets where downloads of the profile's own browser context go, while no
-// client says otherwise. It returns at once.
-func (m *Mux) DownloadsTo(dir string) { m.post(downloadsTo("", dir)) }
+// SetDownloads sets where downloads of the profile's own browser context go, until a
+// client says otherwise.
+func (m *Mux) SetDownloads(ctx context.Context, dir string) error {
+	return m.Call(ctx, setDownloads, downloadParams("", dir), nil)
+}
 
-// downloadsTo is the command by which the downloads of a browser context go to the
-// directory, under the names that pages give them. "" is the profile's own context.
-func downloadsTo(context, dir string) []byte {
+const setDownloads = "Browser.setDownloadBehavior"
+
+// downloadParams are those of setDownloads by which the downloads of a browser context
+// go to the directory, under the names that pages give them. "" is the profile's own
+// context.
+func downloadParams(browserContext, dir string) map[string]string {
 	params := map[string]string{"behavior": "allow", "downloadPath": dir}
-	if context != "" {
-		params["browserContextId"] = context
+	if browserContext != "" {
+		params["browserContextId"] = browserContext
 	}
-	return oneWay("", "Browser.setDownloadBehavior", params)
+	return params
+}
+
+// downloadsTo is SetDownloads, for any browser context, as a command of which nobody
+// needs the reply.
+func downloadsTo(browserContext, dir string) []byte {
+	return oneWay("", setDownloads, downloadParams(browserContext, dir))
 }
 
 // downloadCommands are the launcher's own commands that a client's command needs: one
@@ -36,14 +49,14 @@ func downloadsTo(context, dir string) []byte {
 // goes back to Chrome's own behaviour. Either may be nil. sessionID is the CDP session of
 // the client's command.
 func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) (before, after []byte) {
-	context := named.Context
+	in := named.Context
 	m := s.mux
 	m.mu.Lock()
-	if named.Downloads && context == "" {
-		context = m.contexts[sessionID] // "" for a browser session
+	if named.Downloads && in == "" {
+		in = m.contexts[sessionID] // "" for a browser session
 	}
-	fresh := m.freshContexts[context]
-	delete(m.freshContexts, context)
+	fresh := m.freshContexts[in]
+	delete(m.freshContexts, in)
 	m.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,12 +66,12 @@ func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) 
 		if s.downloads[sessionID] == nil {
 			s.downloads[sessionID] = map[string]bool{}
 		}
-		s.downloads[sessionID][context] = true
+		s.downloads[sessionID][in] = true
 		if named.Default {
-			after = downloadsTo(context, s.downloadDir)
+			after = downloadsTo(in, s.downloadDir)
 		}
 	case fresh:
-		before = downloadsTo(context, s.downloadDir)
+		before = downloadsTo(in, s.downloadDir)
 	}
 	return before, after
 }
@@ -66,8 +79,8 @@ func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) 
 // restoreDownloads sets the launcher's own behaviour again where it ended with a CDP
 // session. s.mu is held.
 func (s *ClientSession) restoreDownloads(sessionID string) {
-	for context := range s.downloads[sessionID] {
-		s.mux.post(downloadsTo(context, s.downloadDir))
+	for in := range s.downloads[sessionID] {
+		s.mux.post(downloadsTo(in, s.downloadDir))
 	}
 	delete(s.downloads, sessionID)
 }

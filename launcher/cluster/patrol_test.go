@@ -20,9 +20,9 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/launcher/api"
-	"leasehold/launcher/fileroots"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/session"
@@ -84,7 +84,7 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
 	must()
 	b.sessions, err = session.NewHost(ctx, work, session.Options{
-		FileRoots: roots,
+		FileRoots:  roots,
 		LauncherID: "here", Timing: timing, Store: store, Root: b.root, Files: known, Slots: b.table, Recoverer: recoverer, Log: log, Metrics: metrics,
 	})
 	must()

@@ -61,7 +61,7 @@ func hostWith(t *testing.T, files ...sessionfile.File) (h *Host, dir sessionfile
 	metrics := prometheus.NewRegistry()
 	h, err = NewHost(ctx, &sync.WaitGroup{}, Options{
 		FileRoots: roots,
-		Root: root, Files: dir, Announcer: NewAnnouncer("l", newMemory(t), zerolog.Nop(), metrics), Metrics: metrics,
+		Root:      root, Files: dir, Announcer: NewAnnouncer("l", newMemory(t), zerolog.Nop(), metrics), Metrics: metrics,
 	})
 	if err != nil {
 		t.Fatal(err)

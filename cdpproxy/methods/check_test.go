@@ -27,6 +27,7 @@ func TestURLs(t *testing.T) {
 		"file:///etc/passwd", "file:/x", `file:\\x`, "FILE:x", "fi\tle:///x", "fi\r\nle:x", "\x00 \x1ffile:x", " file:x", "f\nile\t:x",
 		"view-source:file:///x", "view-source: FILE:x", "VIEW-SOURCE:\tview-source:file:x", "filesystem:file:///temporary/x", "filesystem:http://a/temporary/x",
 		"blob:file:///x", "chrome://settings", "chrome:version", "chrome://newtab", "Chrome-Untrusted://x", "devtools://devtools/x", "about:settings", "about:version", "about:",
+		"chrome-extension://mhjfbmdgcfjbbpaeojofohoefgiehjai/index.html", `CHROME-EXTENSION:\\\\MHJfbmdgcfjbbpaeojofohoefgiehjai`, "chrome-extension://a@mhjfbmdgcfjbbpaeojofohoefgiehjai:1?x", "chrome-extension://%6Dhjfbmdgcfjbbpaeojofohoefgiehjai/",
 		"chrome-search://x", "externalfile:x", "content://x", "isolated-app://x", "mailto:a@b", "ssh://x", "ftp://x", "vscode:x", "x-y+z.0:x",
 		strings.Repeat("view-source:", 20) + "http://a/",
 	} {

@@ -20,6 +20,35 @@ var privilegedSchemes = map[string]bool{
 	"devtools": true, "isolated-app": true, "trace": true,
 }
 
+// builtIn are the ids of extensions that come with Chrome, such as its viewer of PDF
+// files. Unlike those that a profile's owner installed, their pages may open Chrome's own
+// pages and manage other extensions.
+var builtIn = map[string]bool{
+	"mhjfbmdgcfjbbpaeojofohoefgiehjai": true, // PDF
+	"nkeimhogjdpnpccoofpliimaahmaaome": true, // calls
+	"ahfgeienlihckogmohjhadlkjgocpleb": true, // the store
+	"gfdkimpbcpahaombhbimeihdjnejgicl": true, // feedback
+	"pkedcjkdefgpdelpbcmbmeomcjbeemfm": true, // casting
+	"mfehgcgbbipciphmccgaenjidiccnmng": true, // printing
+	"neajdppkdcdipfabeoofebfddakdcjhd": true, // speech
+	"fignfifoniblkonapihmkfakmlgkbkcf": true, // speech
+	"jdfhpkjeckflbbleddjlpimecpbjdeep": true, // reading
+	"nmmhkkegccagdldgiimedpiccmgmieda": true, // payments
+}
+
+// isBuiltIn tells whether what follows chrome-extension: is a page of such an extension.
+func isBuiltIn(rest string) bool {
+	id, _, _ := strings.Cut(strings.TrimLeft(rest, `/\`), "/")
+	id, _, _ = strings.Cut(id, `\`)
+	id, _, _ = strings.Cut(id, "?")
+	id, _, _ = strings.Cut(id, "#")
+	if _, host, user := strings.Cut(id, "@"); user {
+		id = host
+	}
+	id, _, _ = strings.Cut(id, ":")
+	return builtIn[strings.ToLower(id)] || strings.Contains(id, "%")
+}
+
 // scheme reads a URL's scheme as Chrome does: it cuts control characters and spaces at
 // both ends, drops tabs and line ends everywhere, and does not mind the case. rest is
 // what follows the colon. A URL without a scheme has "".
@@ -56,6 +85,8 @@ func CheckURL(url string) *Refusal {
 		case name == "view-source", name == "blob" && privileged(rest):
 			url = rest
 			continue
+		case name == "chrome-extension" && isBuiltIn(rest):
+			return refuseURL(outer, "it is a page of an extension that comes with Chrome")
 		case webSchemes[name]:
 			return nil
 		case name == "about" && aboutPage(rest):
@@ -84,7 +115,7 @@ func privileged(url string) bool {
 	for range maxNesting {
 		name, rest := scheme(url)
 		if name != "view-source" && name != "blob" {
-			return privilegedSchemes[name]
+			return privilegedSchemes[name] || name == "chrome-extension" && isBuiltIn(rest)
 		}
 		url = rest
 	}

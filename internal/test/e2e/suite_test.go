@@ -120,7 +120,7 @@ func newChromedpSuite(t *testing.T) chromedpSuite {
 	if !bytes.Contains(source, []byte(files)) {
 		t.Fatalf("chromedp's tests do not find their pages by %s any more", files)
 	}
-	source = bytes.Replace(source, []byte(files), []byte(`os.Getenv("CHROMEDP_PAGES") + path.Join("/testdata")`), 1)
+	source = bytes.Replace(source, []byte(files), []byte(`os.Getenv("CHROMEDP_PAGES") + path.Join(wd[:0], "/testdata")`), 1)
 	if err := os.WriteFile(main, source, 0o600); err != nil {
 		t.Fatal(err)
 	}

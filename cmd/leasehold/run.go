@@ -135,7 +135,7 @@ func (s *service) prepareHost() (err error) {
 		return &exitError{exitDataDir, fmt.Errorf("--profiles-dir: %w", err)}
 	}
 	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir}); err != nil {
-		return &exitError{exitUsage, fmt.Errorf("--file-root: %w", err)}
+		return &exitError{exitUsage, err}
 	}
 	s.stops.add("exchange directories", func() error { s.files.Close(); return nil })
 	if s.launcherID, err = ownID(c); err != nil {

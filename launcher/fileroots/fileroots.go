@@ -64,10 +64,10 @@ func New(o Options) (*Roots, error) {
 	for _, dir := range named {
 		real, err := realDir(dir)
 		if err != nil {
-			return nil, fmt.Errorf("file root: %w", err)
+			return nil, fmt.Errorf("--file-root %s: want an existing directory: %w", dir, err)
 		}
 		if own := r.privateOf(real); own != "" && len(o.Roots) > 0 {
-			return nil, fmt.Errorf("file root %s: it lies in %s, which is the launcher's own: name another one", dir, own)
+			return nil, fmt.Errorf("--file-root %s: it lies in %s, which is the launcher's own: name another one", dir, own)
 		}
 		r.roots = append(r.roots, real)
 	}

@@ -385,7 +385,7 @@ func TestDownloadsWithoutAPlaceGoToTheExchangeDirectory(t *testing.T) {
 		}
 		return nil
 	})
-	c = dial(t, s.socket("p", "worker=w&task=two&keep_warm=true"))
+	c = dial(t, s.socket("p", "worker=w&task=two&keep_warm=true&wait=60s"))
 	if s.browserOf(t, "p") != pid || here(c) == first {
 		t.Errorf("browser %d, then %d; exchange directory %s, then %s", pid, s.browserOf(t, "p"), first, here(c))
 	}

@@ -56,6 +56,7 @@ func noteTime(times *map[string]boottime.Instant, target string, at boottime.Ins
 var (
 	madeReply      = []byte(`,"result":{"targetId":"`)
 	navigatedReply = []byte(`,"result":{"frameId":"`)
+	contextReply   = []byte(`,"result":{"browserContextId":"`)
 )
 
 // maxReplyHead is within how many bytes a reply has its id and the beginning of its
@@ -65,6 +66,10 @@ const maxReplyHead = 48
 // noteOpened notes from a reply which page a command made, or which document it loaded.
 func (m *Mux) noteOpened(msg []byte) {
 	head := msg[:min(len(msg), maxReplyHead)]
+	if bytes.Contains(head, contextReply) {
+		m.noteContext(msg)
+		return
+	}
 	made := bytes.Contains(head, madeReply)
 	if !made && !bytes.Contains(head, navigatedReply) {
 		return
@@ -93,6 +98,24 @@ func (m *Mux) noteOpened(msg []byte) {
 	}
 }
 
+// noteContext notes the browser context that a command made.
+func (m *Mux) noteContext(msg []byte) {
+	var r struct {
+		Result struct {
+			Context string `json:"browserContextId"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(msg, &r) != nil || r.Result.Context == "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.freshContexts) >= maxNoted {
+		clear(m.freshContexts)
+	}
+	m.freshContexts[r.Result.Context] = true
+}
+
 // Made tells whether a page, by its target's id, was made by a command: a client's or the
 // launcher's.
 func (m *Mux) Made(target string) bool {
@@ -115,6 +138,7 @@ func (m *Mux) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.typedAt, m.actedAt, m.made, m.navigated = nil, nil, nil, nil
+	clear(m.freshContexts)
 }
 
 // Acted returns when a client last sent a command that acts (see Effect) on any page.

@@ -116,7 +116,7 @@ func oneWay(sessionID, method string, params any) []byte {
 		ID        int64  `json:"id"`
 		Method    string `json:"method"`
 		Params    any    `json:"params"`
-		SessionID string `json:"sessionId"`
+		SessionID string `json:"sessionId,omitempty"`
 	}{1 << 30, method, params, sessionID})
 	return msg
 }

@@ -75,8 +75,8 @@ func TestAFencedCallThatWaitsForThePipe(t *testing.T) {
 	s := script(t)
 	o, c := observe(t, s), connect(t, s.mux, open(), &handler{})
 	c.works()
-	c.send("Test.deaf", "", nil)
-	c.send("Test.call", "", map[string]string{"a": strings.Repeat("x", 4<<20)})
+	c.send("DOM.disable", "", nil)
+	c.send("DOM.getDocument", "", map[string]string{"a": strings.Repeat("x", 4<<20)})
 	for deadline := time.Now().Add(testchrome.Patience); s.unread() < 32<<10; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the large command did not reach the pipe")

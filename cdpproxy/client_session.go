@@ -26,12 +26,16 @@ type ClientSession struct {
 	waitingForDebugger map[string]bool        // CDP sessions whose target waits for a debugger
 	fenced             bool                   // see Fence: requests that pause are failed
 	freed              bool                   // see Free: targets that wait are resumed
+	downloadDir        string                 // see SetDownloadDir
+	// downloads are the browser contexts whose behaviour for downloads the client set,
+	// by the CDP session on which it did.
+	downloads map[string]map[string]bool
 
 	log commandLog
 }
 
 func newClientSession(m *Mux, id string, token lease.Token) *ClientSession {
-	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}}
+	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}, downloads: map[string]map[string]bool{}}
 }
 
 // inheritSessions registers what an earlier launcher left open. It comes before the
@@ -110,6 +114,7 @@ func (s *ClientSession) childDetached(sessionID string) {
 			delete(s.paused, r)
 		}
 	}
+	s.restoreDownloads(sessionID)
 }
 
 // Fence ends what the session's client could still cause: every request that it had
@@ -161,11 +166,11 @@ func (s *ClientSession) Close(ctx context.Context) error {
 	s.mux.mu.Lock()
 	for sessionID, owner := range s.mux.owners {
 		if owner == s {
-			delete(s.mux.owners, sessionID)
-			delete(s.mux.clientTargets, sessionID)
+			s.mux.forgetSession(sessionID)
 		}
 	}
 	s.mux.mu.Unlock()
+	s.restoreAllDownloads()
 	if err != nil {
 		return fmt.Errorf("closing a peer: %w", err)
 	}

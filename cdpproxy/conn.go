@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/lease"
 )
 
@@ -36,6 +37,14 @@ type Handler interface {
 	CloseBrowser()
 	// Refused is called for each command that came after the fence was shut.
 	Refused(method string)
+	// Readable and Writable return nil for a file that pages of the session may read,
+	// and for a directory that they may download to. The error says what is allowed.
+	Readable(path string) error
+	Writable(dir string) error
+	// DownloadDir is where downloads go while the client has not said where.
+	DownloadDir() string
+	// Denied is called for each command that the session may not send.
+	Denied(method string, why *methods.Refusal)
 }
 
 // Last is a result after which the connection may be cut. Then is called once the
@@ -123,7 +132,13 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 			return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
 		}
 		s.defaultID = r.SessionID
+		if m.isPrivileged(s.defaultID) {
+			refused := methods.RefuseTarget()
+			h.Denied("Target.attachToTarget", refused)
+			return nil, errors.Join(&Error{refused.Code, refused.Message("the connection")}, s.Close(context.WithoutCancel(ctx)))
+		}
 	}
+	s.SetDownloadDir(h.DownloadDir())
 	c.suffix = append(append(append(make([]byte, 0, 64), sessionKey...), s.defaultID...), '"', '}')
 	s.mu.Lock()
 	s.conn, s.observer = c, nil

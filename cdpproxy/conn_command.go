@@ -7,73 +7,70 @@ import (
 
 	"github.com/gobwas/ws"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/internal/boottime"
 )
 
-// refusals are the commands that would break a promise, and the reasons.
-var refusals = map[string]string{
-	"Browser.crash":                 "would end the browser without its evidence: release the lease instead",
-	"Browser.crashGpuProcess":       "would end the browser without its evidence: release the lease instead",
-	"Target.exposeDevToolsProtocol": "would let pages drive the browser past the lease",
-	"Target.sendMessageToTarget":    "carries commands past the lease: attach with flatten set to true",
-}
-
 var leaseDomain = []byte("Lease.")
 
-// dispatch decides what happens to one message of the client: it is refused, handled on
-// the goroutine of offload, or staged for the browser. msg is the connection's own if
-// owned is set; else it is valid only until handleInput returns.
+// dispatch decides what happens to one message of the client: it is staged for the
+// browser, or handled on the goroutine of offload. msg is the connection's own if owned
+// is set; else it is valid only until handleInput returns.
 func (c *Conn) dispatch(msg []byte, owned bool) {
 	cmd, bad := scan(msg)
 	switch {
 	case bad == errBadUTF8:
 		c.refuse(errNotUTF8)
+		return
 	case bad != nil:
 		c.reply(cmd, nil, bad)
-	case cmd.hasSession && !c.session.mux.owns(c.session, cmd.sessionID):
-		c.reply(cmd, nil, errSessionGone)
-	case refusals[string(cmd.method)] != "":
-		c.reply(cmd, nil, &Error{codeServer, "leasehold refuses " + string(cmd.method) + ": it " + refusals[string(cmd.method)]})
-	case needsHandler(cmd.method) || !c.stage(cmd, msg, owned):
-		if !owned {
-			msg = slices.Clone(msg)
-		}
-		c.commit()
-		c.offload(func() { c.handleOffloaded(msg) })
-	}
-}
-
-// needsHandler tells whether the handler is called for a command, which may take time.
-func needsHandler(method []byte) bool {
-	switch string(method) {
-	case "Browser.close", "Target.closeTarget", "Page.close":
-		return true
-	}
-	return bytes.HasPrefix(method, leaseDomain)
-}
-
-// handleOffloaded handles a message for which the handler is called, or which could not
-// be staged because another message was being written. It may block.
-func (c *Conn) handleOffloaded(msg []byte) {
-	cmd, _ := scan(msg) // dispatch found no error in it
-	switch method := string(cmd.method); {
-	case bytes.HasPrefix(cmd.method, leaseDomain):
-		c.mu.Lock()
-		c.leaseSessions[string(cmd.sessionID)] = true
-		c.session.log.add(cmd.sessionID, cmd.method)
-		c.mu.Unlock()
-		c.session.log.stamp(1, boottime.Now())
-		result, err := c.handler.Lease(c.ctx, method, cmd.params)
-		last, ends := result.(Last)
-		if ends {
-			result = last.Result
-		}
-		c.reply(cmd, result, err)
-		if ends {
-			last.Then()
-		}
 		return
-	case method == "Browser.close":
+	}
+	privileged := false
+	switch mux := c.session.mux; {
+	case cmd.hasSession:
+		own := false
+		if own, privileged = mux.owns(c.session, cmd.sessionID); !own {
+			c.reply(cmd, nil, errSessionGone)
+			return
+		}
+	case c.session.defaultID != c.session.id: // a connection to one target
+		privileged = mux.isPrivileged(c.session.defaultID)
+	}
+	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && c.stage(cmd, msg, owned) {
+		return
+	}
+	if !owned {
+		msg = slices.Clone(msg)
+	}
+	c.commit()
+	c.offload(func() { c.handleOffloaded(msg, privileged) })
+}
+
+// target is the CDP session that a command is for.
+func (c *Conn) target(cmd command) string {
+	if cmd.hasSession {
+		return string(cmd.sessionID)
+	}
+	return c.session.defaultID
+}
+
+// handleOffloaded handles a message whose method does not simply pass, or which could
+// not be staged because another message was being written. It may block.
+func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
+	cmd, _ := scan(msg) // dispatch found no error in it
+	if bytes.HasPrefix(cmd.method, leaseDomain) {
+		c.handleLease(cmd)
+		return
+	}
+	named, denied := c.permit(cmd, privileged)
+	if denied != nil {
+		c.handler.Denied(string(cmd.method), denied)
+		c.reply(cmd, nil, &Error{denied.Code, denied.Message(string(cmd.method))})
+		return
+	}
+	switch string(cmd.method) {
+	case "Browser.close":
 		c.reply(cmd, struct{}{}, nil)
 		c.mu.Lock()
 		c.closingBrowser = true
@@ -82,22 +79,77 @@ func (c *Conn) handleOffloaded(msg []byte) {
 		c.session.log.stamp(1, boottime.Now())
 		c.handler.CloseBrowser()
 		return
-	case method == "Target.closeTarget" || method == "Page.close":
+	case "Target.closeTarget", "Page.close":
 		c.handler.ClosingPage()
 	}
-	if u, ok := c.register(cmd); ok {
-		head, tail := c.browserParts(cmd, msg)
-		// It is noted before the write as well: the browser may report what comes of
-		// the command before the write returns.
-		c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
-		err := c.session.mux.send(c.fence, head, tail)
-		if err == nil {
-			now := boottime.Now()
-			c.session.log.stamp(1, now)
-			c.session.mux.noteActivity(now, stagedCommand{cmd, u})
-		}
-		c.failUnsent(err, stagedCommand{cmd, u})
+	before, after := c.session.downloadCommands(c.target(cmd), named)
+	if before != nil && c.session.mux.send(c.fence, before, nil) != nil {
+		after = nil // the command itself tells why
 	}
+	c.sendOffloaded(cmd, msg)
+	if after != nil {
+		_ = c.session.mux.send(c.fence, after, nil) // it fails with the command
+	}
+}
+
+// permit tells which files a command names, or why it is refused.
+func (c *Conn) permit(cmd command, privileged bool) (methods.Named, *methods.Refusal) {
+	m := methods.Find(cmd.method)
+	if privileged && m != nil && !methods.ToPrivileged(cmd.method) {
+		return methods.Named{}, methods.RefuseTarget()
+	}
+	named, denied := methods.Check(m, string(cmd.method), cmd.params)
+	if denied != nil {
+		return named, denied
+	}
+	for _, path := range named.Read {
+		if err := c.handler.Readable(path); err != nil {
+			return named, methods.RefuseFile(path, err)
+		}
+	}
+	if named.Write != "" {
+		if err := c.handler.Writable(named.Write); err != nil {
+			return named, methods.RefuseFile(named.Write, err)
+		}
+	}
+	return named, nil
+}
+
+// handleLease answers a command of the Lease domain.
+func (c *Conn) handleLease(cmd command) {
+	c.mu.Lock()
+	c.leaseSessions[string(cmd.sessionID)] = true
+	c.session.log.add(cmd.sessionID, cmd.method)
+	c.mu.Unlock()
+	c.session.log.stamp(1, boottime.Now())
+	result, err := c.handler.Lease(c.ctx, string(cmd.method), cmd.params)
+	last, ends := result.(Last)
+	if ends {
+		result = last.Result
+	}
+	c.reply(cmd, result, err)
+	if ends {
+		last.Then()
+	}
+}
+
+// sendOffloaded passes a command on, and waits while the pipe is full.
+func (c *Conn) sendOffloaded(cmd command, msg []byte) {
+	u, ok := c.register(cmd)
+	if !ok {
+		return
+	}
+	head, tail := c.browserParts(cmd, msg)
+	// It is noted before the write as well: the browser may report what comes of
+	// the command before the write returns.
+	c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
+	err := c.session.mux.send(c.fence, head, tail)
+	if err == nil {
+		now := boottime.Now()
+		c.session.log.stamp(1, now)
+		c.session.mux.noteActivity(now, stagedCommand{cmd, u})
+	}
+	c.failUnsent(err, stagedCommand{cmd, u})
 }
 
 // reply queues and flushes a reply of the launcher's own to the client.

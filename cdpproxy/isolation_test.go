@@ -19,7 +19,7 @@ import (
 // works fails the test unless a call on the connection is answered next.
 func (c *client) works() {
 	c.t.Helper()
-	if got := c.call("Test.call", "", nil); got.Error != nil || string(got.Result) != `{"of":"Test.call"}` {
+	if got := c.call("DOM.getDocument", "", nil); got.Error != nil || string(got.Result) != `{"of":"DOM.getDocument"}` {
 		c.t.Fatalf("answered %+v", got)
 	}
 }
@@ -36,7 +36,7 @@ func TestSessionsBelongToOneConnection(t *testing.T) {
 	}
 	s.heard()
 	for _, foreign := range []string{"B2", "B2-page", "B3", "", "B1\\u002dpage", "b1-page"} {
-		got := a.call("Test.call", foreign, nil)
+		got := a.call("DOM.getDocument", foreign, nil)
 		if foreign == "" {
 			continue // the connection's own
 		}
@@ -69,7 +69,7 @@ func TestSessionsBelongToOneConnection(t *testing.T) {
 	if e, err := a.next(); err != nil || e.Method != "Target.detachedFromTarget" {
 		t.Fatal(e, err)
 	}
-	if got := a.call("Test.call", "B1-page", nil); got.Error == nil || got.Error.Code != -32001 {
+	if got := a.call("DOM.getDocument", "B1-page", nil); got.Error == nil || got.Error.Code != -32001 {
 		t.Errorf("a session that is over: %+v", got)
 	}
 }
@@ -79,8 +79,8 @@ func TestSessionsBelongToOneConnection(t *testing.T) {
 func TestConnectionsMayUseTheSameIDs(t *testing.T) {
 	s := script(t)
 	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
-	a.send("Test.never", "", nil)
-	b.send("Test.never", "", nil)
+	a.send("Debugger.pause", "", nil)
+	b.send("Debugger.pause", "", nil)
 	for n, deadline := 0, time.Now().Add(testchrome.Patience); n < 2; n += len(s.heard()) {
 		if time.Now().After(deadline) {
 			t.Fatal("the browser did not hear both")
@@ -103,8 +103,8 @@ func TestConnectionsMayUseTheSameIDs(t *testing.T) {
 // nothing of the message.
 func TestAClientThatVanishesInAMessage(t *testing.T) {
 	s := script(t)
-	whole := raw(fin|text, `{"id":7,"method":"Test.half","params":{"a":"`+strings.Repeat("x", 200<<10)+`"}}`)
-	fragment := raw(text, `{"id":7,"method":"Test.half"`)
+	whole := raw(fin|text, `{"id":7,"method":"DOM.focus","params":{"a":"`+strings.Repeat("x", 200<<10)+`"}}`)
+	fragment := raw(text, `{"id":7,"method":"DOM.focus"`)
 	other := connect(t, s.mux, open(), &handler{})
 	for _, half := range []string{whole[:1], whole[:5], whole[:13], whole[:100], whole[:len(whole)-1], fragment, fragment + raw(continuation, ` `)[:3]} {
 		c := connect(t, s.mux, open(), &handler{})
@@ -121,7 +121,7 @@ func TestAClientThatVanishesInAMessage(t *testing.T) {
 		other.works()
 	}
 	for _, c := range s.heard() {
-		if c.Method == "Test.half" {
+		if c.Method == "DOM.focus" {
 			t.Error("half a message reached the browser")
 		}
 	}
@@ -137,7 +137,7 @@ func TestAClientThatFloods(t *testing.T) {
 	go func() {
 		var all strings.Builder
 		for i := range messages {
-			all.WriteString(raw(fin|text, fmt.Sprintf(`{"id":%d,"method":"Test.call"}`, i)))
+			all.WriteString(raw(fin|text, fmt.Sprintf(`{"id":%d,"method":"DOM.getDocument"}`, i)))
 			if i%100 == 0 {
 				all.WriteString(raw(fin|ping, "p"))
 			}
@@ -271,15 +271,15 @@ func TestABrowserThatDoesNotRead(t *testing.T) {
 	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
 	a.works()
 	b.works()
-	a.send("Test.deaf", "", nil)
-	fill := a.send("Test.call", "", map[string]string{"a": strings.Repeat("x", 4<<20)})
+	a.send("DOM.disable", "", nil)
+	fill := a.send("DOM.getDocument", "", map[string]string{"a": strings.Repeat("x", 4<<20)})
 	for deadline := time.Now().Add(testchrome.Patience); s.unread() < 32<<10; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the large command did not reach the pipe")
 		}
 	}
 	// A part of it is in the pipe. A command of b has to wait for the rest.
-	waiting := b.send("Test.call", "", nil)
+	waiting := b.send("DOM.getDocument", "", nil)
 	s.say(`{"method":"Test.event","params":{},"sessionId":"B1"}`)
 	s.say(`{"method":"Test.event","params":{},"sessionId":"B2"}`)
 	for _, c := range []*client{a, b} {
@@ -320,7 +320,7 @@ func TestAShutFenceRefusesEveryCommandOfARead(t *testing.T) {
 	f.Shut(&lease.FencedError{Profile: "p", Token: 1, Current: 2})
 	var all strings.Builder
 	for i := range 100 {
-		all.WriteString(raw(fin|text, fmt.Sprintf(`{"id":%d,"method":"Test.late"}`, 1000+i)))
+		all.WriteString(raw(fin|text, fmt.Sprintf(`{"id":%d,"method":"DOM.enable"}`, 1000+i)))
 	}
 	if _, err := io.WriteString(c.net, all.String()); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestStopLeavesTheBrowser(t *testing.T) {
 	c.works()
 	s.mux.Stop()
 	<-s.mux.Done()
-	if err := s.mux.Call(t.Context(), "Test.call", nil, nil); !errors.Is(err, cdpproxy.ErrBrowserGone) {
+	if err := s.mux.Call(t.Context(), "DOM.getDocument", nil, nil); !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		t.Errorf("after the end: %v", err)
 	}
 	// The connection outlives the pipe, so that its client can learn why it ends.

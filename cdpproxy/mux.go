@@ -94,6 +94,9 @@ type Mux struct {
 	mu            sync.Mutex
 	owners        map[string]*ClientSession   // by CDP session: a browser session, or one opened under it
 	clientTargets map[string]string           // targets that clients are attached to, by CDP session
+	contexts      map[string]string           // their browser contexts
+	privileged    map[string]bool             // CDP sessions of clients whose targets are Chrome's own pages
+	freshContexts map[string]bool             // browser contexts without a behaviour for downloads
 	typedAt       map[string]boottime.Instant // by target, see Typed
 	actedAt       map[string]boottime.Instant // by target, see ActedOn
 	made          map[string]bool             // by target, see Made
@@ -134,7 +137,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	}
 	m := &Mux{
 		commands: pipe.Commands, rawCommands: raw, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
-		owners: map[string]*ClientSession{}, clientTargets: map[string]string{}, done: make(chan struct{}),
+		owners: map[string]*ClientSession{}, clientTargets: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),
@@ -224,9 +227,18 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, er
 	return s, nil
 }
 
-// owns tells whether the CDP session was opened under the client session.
-func (m *Mux) owns(s *ClientSession, sessionID []byte) bool {
+// owns tells whether the CDP session was opened under the client session, and whether its
+// target is one of Chrome's own pages.
+func (m *Mux) owns(s *ClientSession, sessionID []byte) (own, privileged bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.owners[string(sessionID)] == s
+	own = m.owners[string(sessionID)] == s
+	return own, own && len(m.privileged) > 0 && m.privileged[string(sessionID)]
+}
+
+// isPrivileged tells whether the target of a CDP session is one of Chrome's own pages.
+func (m *Mux) isPrivileged(sessionID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.privileged[sessionID]
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"leasehold/cdpproxy"
+	"leasehold/cdpproxy/methods"
 	"leasehold/internal/boottime"
 	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
@@ -54,6 +55,12 @@ func browser(t *testing.T) *cdpproxy.Mux {
 // for.
 type handler struct {
 	closes, refused atomic.Int32
+	// readable and writable answer for files; nil: all are allowed.
+	readable, writable func(string) error
+	downloads          string
+
+	mu     sync.Mutex
+	denied []string // method and reason
 }
 
 func (h *handler) Lease(_ context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
@@ -62,6 +69,34 @@ func (h *handler) Lease(_ context.Context, method string, params json.RawMessage
 func (h *handler) ClosingPage()     {}
 func (h *handler) CloseBrowser()    { h.closes.Add(1) }
 func (h *handler) Refused(_ string) { h.refused.Add(1) }
+
+func (h *handler) Readable(path string) error { return ask(h.readable, path) }
+
+func (h *handler) Writable(dir string) error { return ask(h.writable, dir) }
+
+func ask(answer func(string) error, path string) error {
+	if answer == nil {
+		return nil
+	}
+	return answer(path)
+}
+
+func (h *handler) DownloadDir() string { return h.downloads }
+
+func (h *handler) Denied(method string, why *methods.Refusal) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.denied = append(h.denied, method+" "+why.Reason)
+}
+
+// deniedSince returns what was denied since the last call.
+func (h *handler) deniedSince() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	denied := h.denied
+	h.denied = nil
+	return denied
+}
 
 // client is a websocket client of a connection of the Mux.
 type client struct {
@@ -426,7 +461,7 @@ func TestBehind(t *testing.T) {
 		entered <- struct{}{}
 		<-leave // the reader may have to wait for a disk like this
 	}
-	if _, err := s.mux.Listen(t.Context(), hear, []string{"Test.slow"}); err != nil {
+	if _, err := s.mux.Listen(t.Context(), hear, []string{"DOM.undo"}); err != nil {
 		t.Fatal(err)
 	}
 	eventually := func(what string, ok func() bool) {
@@ -440,13 +475,13 @@ func TestBehind(t *testing.T) {
 		t.Fatal(what)
 	}
 	eventually("behind, with nothing said", func() bool { return !s.mux.Behind() })
-	s.say(`{"method":"Test.slow","params":{},"sessionId":"B1"}`)
+	s.say(`{"method":"DOM.undo","params":{},"sessionId":"B1"}`)
 	<-entered
 	before := s.mux.Reads()
 	if !s.mux.Behind() {
 		t.Error("the reader is at work")
 	}
-	s.say(`{"method":"Test.slow","params":{},"sessionId":"B1"}`)
+	s.say(`{"method":"DOM.undo","params":{},"sessionId":"B1"}`)
 	if !s.mux.Behind() || s.mux.Reads() != before {
 		t.Error("the pipe is not empty, and not read")
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/internal/boottime"
 	"leasehold/lease"
 
@@ -73,6 +74,14 @@ func (noHandler) ClosingPage() {}
 func (noHandler) CloseBrowser() {}
 
 func (noHandler) Refused(string) {}
+
+func (noHandler) Readable(string) error { return nil }
+
+func (noHandler) Writable(string) error { return nil }
+
+func (noHandler) DownloadDir() string { return "" }
+
+func (noHandler) Denied(string, *methods.Refusal) {}
 
 // clientFrame is a client's frame as another library writes it.
 func clientFrame(first byte, payload string) []byte {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/internal/boottime"
 )
 
@@ -82,6 +83,8 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 				Waiting    bool   `json:"waitingForDebugger"`
 				TargetInfo struct {
 					TargetID string `json:"targetId"`
+					URL      string `json:"url"`
+					Context  string `json:"browserContextId"`
 				} `json:"targetInfo"`
 			} `json:"params"`
 		}
@@ -90,8 +93,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		}
 		if bytes.HasPrefix(msg, detachedEvent) {
 			m.mu.Lock()
-			delete(m.owners, e.Params.SessionID)
-			delete(m.clientTargets, e.Params.SessionID)
+			m.forgetSession(e.Params.SessionID)
 			m.mu.Unlock()
 			m.ledger.append(lineDetached, e.Params.SessionID)
 			s.childDetached(e.Params.SessionID)
@@ -99,13 +101,21 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		}
 		m.mu.Lock()
 		m.owners[e.Params.SessionID] = s
-		if !s.hasObserver() && !s.inherited {
+		if s.token != 0 && !s.inherited { // the launcher's own have none
 			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
+			m.contexts[e.Params.SessionID] = e.Params.TargetInfo.Context
+			if methods.Privileged(e.Params.TargetInfo.URL) {
+				m.privileged[e.Params.SessionID] = true
+			}
 		}
 		m.mu.Unlock()
 		m.ledger.append(lineAttached, s.id, e.Params.SessionID)
 		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
 		s.childAttached(e.Params.SessionID, e.Params.Waiting)
+	case bytes.HasPrefix(msg, targetChangedEvent):
+		if s.hasObserver() {
+			m.noteTargetURL(msg)
+		}
 	case bytes.HasPrefix(msg, pausedEvent), bytes.HasPrefix(msg, authEvent):
 		var e struct {
 			Params struct {
@@ -128,6 +138,45 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 			params = nil
 		}
 		m.traffic(Traffic{Method: string(method), Params: bytes.Clone(params)})
+	}
+}
+
+// forgetSession forgets a CDP session of a client that has ended. m.mu is held.
+func (m *Mux) forgetSession(sessionID string) {
+	delete(m.owners, sessionID)
+	delete(m.clientTargets, sessionID)
+	delete(m.contexts, sessionID)
+	delete(m.privileged, sessionID)
+}
+
+// noteTargetURL takes in that a target has another URL: clients that are attached to it
+// may use it while that is not one of Chrome's own pages.
+func (m *Mux) noteTargetURL(msg []byte) {
+	var e struct {
+		Params struct {
+			TargetInfo struct {
+				TargetID string `json:"targetId"`
+				URL      string `json:"url"`
+			} `json:"targetInfo"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(msg, &e) != nil {
+		return
+	}
+	privileged := methods.Privileged(e.Params.TargetInfo.URL)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !privileged && len(m.privileged) == 0 {
+		return
+	}
+	for session, target := range m.clientTargets {
+		switch {
+		case target != e.Params.TargetInfo.TargetID:
+		case privileged:
+			m.privileged[session] = true
+		default:
+			delete(m.privileged, session)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ type scripted struct {
 	mux  *cdpproxy.Mux
 	in   *os.File
 	out  *os.File
-	deaf chan struct{} // closed at the end: after Test.deaf nothing is read before that
+	deaf chan struct{} // closed at the end: after DOM.disable nothing is read before that
 	// commands is the launcher's end of in.
 	commands *os.File
 
@@ -74,7 +74,7 @@ func pipes(t *testing.T) [2]int {
 	return p
 }
 
-// serve answers every command but Test.never.
+// serve answers every command but Debugger.pause.
 func (s *scripted) serve() {
 	r := bufio.NewReader(s.in)
 	for {
@@ -100,8 +100,8 @@ func (s *scripted) serve() {
 		case "Target.attachToTarget":
 			s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"%s-page","targetInfo":{},"waitingForDebugger":false},"sessionId":"%s"}`, c.SessionID, c.SessionID)
 			s.say(`{"id":%d,"result":{"sessionId":"%s-page"},"sessionId":"%s"}`, c.ID, c.SessionID, c.SessionID)
-		case "Test.never":
-		case "Test.deaf":
+		case "Debugger.pause":
+		case "DOM.disable":
 			<-s.deaf
 		default:
 			s.say(`{"id":%d,"result":{"of":%q},"sessionId":"%s"}`, c.ID, c.Method, c.SessionID)

@@ -27,6 +27,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/cluster"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
@@ -54,6 +55,8 @@ type Options struct {
 
 	// Proxies are what profiles' proxy ids stand for; nil: none.
 	Proxies *proxies.Set
+	// FileRoots are the files of the host that workers may name.
+	FileRoots *fileroots.Roots
 
 	// PictureInterval is the least time between two pictures of a session that no
 	// checkpoint asks for; zero: none is taken.
@@ -170,10 +173,19 @@ func (l *Launcher) wire() (err error) {
 	l.sessions, err = session.NewHost(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
-		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Log: o.Log, Metrics: o.Metrics,
+		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer,
+		FileRoots: o.FileRoots, Log: o.Log, Metrics: o.Metrics,
 	})
 	if err != nil {
 		return err
+	}
+	// Those that are pending may go on.
+	swept := o.FileRoots.Sweep(func(sessionID string) bool {
+		f, known := l.sessions.File(sessionID)
+		return known && f.Ended == ""
+	})
+	if swept != nil {
+		o.Log.Warn().Err(swept).Msg("exchange directories of sessions that are over stay")
 	}
 	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
 		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Timing: o.Timing, Store: o.Store,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/session"
@@ -135,6 +136,10 @@ func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Ta
 	s, m, err := l.monitorOf(sessionID)
 	if err != nil {
 		return api.Target{}, err
+	}
+	if refused := methods.CheckURL(url); refused != nil {
+		s.Denied("/json/new", refused)
+		return api.Target{}, api.Invalid("url", "%s", refused.Text)
 	}
 	t, err := m.OpenTab(ctx, s.Fence(), url)
 	if err != nil {

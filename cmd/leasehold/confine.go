@@ -64,8 +64,13 @@ func (c RunConfig) planConfinement(ctx context.Context, binary string) (confinem
 	return confinement{rules: rules, text: fmt.Sprintf("%s; %s", kernel, uncovered), cautions: exposed}, nil
 }
 
-// sharedDirs are the directories that every browser may read and write.
-func (c RunConfig) sharedDirs() []string { return []string{os.TempDir()} }
+// sharedDirs are the directories that every browser may read and write: the file roots.
+func (c RunConfig) sharedDirs() []string {
+	if len(c.FileRoot) > 0 {
+		return c.FileRoot
+	}
+	return []string{os.TempDir()}
+}
 
 // ownFile is a file or directory of the sidecar, and the flag that names it.
 type ownFile struct{ flag, path string }

@@ -23,6 +23,7 @@ import (
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/httpapi"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -61,6 +62,7 @@ type service struct {
 	chrome     string       // the path of the browser's binary
 	proxies    *proxies.Set // nil if none are configured
 	root       *profiledir.Root
+	files      *fileroots.Roots
 	launcherID string
 	groups     *cgroup.Tree // nil if browsers get no control groups
 	limits     string       // how browsers are limited, as text
@@ -141,6 +143,10 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if s.root, err = profiledir.Open(c.ProfilesDir); err != nil {
 		return &exitError{exitDataDir, fmt.Errorf("--profiles-dir: %w", err)}
 	}
+	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir}); err != nil {
+		return &exitError{exitUsage, err}
+	}
+	s.stops.add("exchange directories", func() error { s.files.Close(); return nil })
 	if s.launcherID, err = ownID(c); err != nil {
 		return &exitError{exitDataDir, err}
 	}
@@ -182,7 +188,7 @@ func (s *service) newLauncher() error {
 	}
 	s.launcher, err = launcher.New(launcher.Options{
 		ID: s.launcherID, DataDir: c.DataDir, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
-		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, Proxies: s.proxies, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
+		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,

@@ -24,6 +24,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/session"
@@ -163,7 +164,10 @@ func (h *host) launch(change func(*Options)) *launcher {
 		o.Recoverer = recovery.New(recovery.Options{
 			LauncherID: "here", DataDir: h.dir, Root: h.root, Files: h.files, Archive: l.archive, Store: h.store, WroteLate: announcer.WroteLate, Log: log, Metrics: l.metrics,
 		})
+		roots, err := fileroots.New(fileroots.Options{Private: []string{h.dir}, DataDir: h.dir})
+		h.must(err)
 		o.Sessions, err = session.NewHost(ctx, work, session.Options{
+			FileRoots:  roots,
 			LauncherID: "here", BootID: boottime.ID(), Timing: timing, ReconnectGrace: time.Minute, Headless: true, LeaveOnExit: true,
 			Store: h.store, Root: h.root, Archive: l.archive, Files: h.files, Jar: jar, Slots: o.Slots, Driver: o.Driver, Recoverer: o.Recoverer,
 			Announcer: announcer, Log: log, Metrics: l.metrics,

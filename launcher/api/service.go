@@ -24,6 +24,10 @@ type Session struct {
 	ExpiresAt    time.Time   `json:"expires_at"`
 	Connections  int         `json:"connections"`
 	Resume       *Resume     `json:"resume"`
+	// ExchangeDir is a directory on the launcher's host whose files the session's pages
+	// may read, and where their downloads go if the worker does not say where. It is
+	// removed with the session. An ended session has none.
+	ExchangeDir string `json:"exchange_dir,omitempty"`
 	// Ended says how the session ended, if it has.
 	Ended string `json:"ended,omitempty"`
 

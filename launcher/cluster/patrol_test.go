@@ -22,6 +22,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/session"
@@ -80,7 +81,10 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 	recoverer := recovery.New(recovery.Options{
 		LauncherID: "here", DataDir: dir, Root: b.root, Files: known, Archive: b.archive, Store: store, Log: log, Metrics: metrics,
 	})
+	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
+	must()
 	b.sessions, err = session.NewHost(ctx, work, session.Options{
+		FileRoots:  roots,
 		LauncherID: "here", Timing: timing, Store: store, Root: b.root, Files: known, Slots: b.table, Recoverer: recoverer, Log: log, Metrics: metrics,
 	})
 	must()

@@ -114,6 +114,9 @@ func sessionHeader(s api.Session) http.Header {
 	header.Set("Leasehold-Session", s.SessionID)
 	header.Set("Leasehold-Token", token)
 	header.Set("Leasehold-Expires-At", s.ExpiresAt.UTC().Format(time.RFC3339))
+	if s.ExchangeDir != "" {
+		header.Set("Leasehold-Exchange", s.ExchangeDir)
+	}
 	header.Set("X-Playwright-Debug-Log", "leasehold session="+s.SessionID+" profile="+s.ProfileID+" token="+token)
 	return header
 }

@@ -143,7 +143,7 @@ func (c *chromium) serve(pipe net.Conn) {
 var nothing = []string{
 	"Target.setDiscoverTargets", "Target.detachFromTarget", "Inspector.enable", "Page.enable", "DOMStorage.enable", "Log.enable",
 	"Network.enable", "Runtime.runIfWaitingForDebugger", "Fetch.enable", "Fetch.failRequest", "Storage.setCookies", "Browser.getVersion",
-	"Page.getFrameTree", "Target.disposeBrowserContext", "Target.activateTarget", "Target.getBrowserContexts",
+	"Page.getFrameTree", "Target.disposeBrowserContext", "Target.activateTarget", "Target.getBrowserContexts", "Browser.setDownloadBehavior",
 }
 
 // answer answers one command as Chrome does.

@@ -193,7 +193,7 @@ func (s *Session) Connect(ctx context.Context, targetID string) (api.Connection,
 	if err != nil {
 		var refused *cdpproxy.Error
 		if errors.As(err, &refused) && targetID != "" {
-			return nil, api.Refuse(api.CodeNotFound, "session %s has no target %s", s.id, targetID)
+			return nil, api.Refuse(api.CodeNotFound, "session %s has no target %s: %v", s.id, targetID, refused)
 		}
 		return nil, fmt.Errorf("connecting to session %s: %w", s.id, err)
 	}

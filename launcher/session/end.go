@@ -235,6 +235,9 @@ func (e *ending) retire(how string, last, warm bool) {
 	s.mu.Unlock()
 	s.h.DropNotedCookies(file, s.log)
 	s.clients.Detach() // of a connection that ended late
+	if !last {
+		s.leaveDownloads()
+	}
 	err := s.recording.close()
 	if last && !warm {
 		err = errors.Join(err, s.slot.Lock().Unlock())

@@ -14,6 +14,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
@@ -48,6 +49,7 @@ type Options struct {
 	Driver    *browser.Driver
 	Recoverer *recovery.Recoverer
 	Announcer *Announcer
+	FileRoots *fileroots.Roots
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -117,6 +119,7 @@ type metrics struct {
 	connections prometheus.Gauge
 	ends        *prometheus.CounterVec // by how
 	pictures    *prometheus.CounterVec // by what became of them
+	denied      *prometheus.CounterVec // by reason
 	handovers   prometheus.Histogram
 }
 
@@ -126,8 +129,9 @@ func newMetrics(r prometheus.Registerer) metrics {
 		connections: prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_connections", Help: "Websocket connections of workers."}),
 		ends:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_session_ends_total", Help: "Sessions that ended, by how."}, []string{"how"}),
 		pictures:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_pictures_total", Help: "Pictures of living sessions, by what became of them."}, []string{"how"}),
+		denied:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_denied_commands_total", Help: "Commands of workers that were refused, by why."}, []string{"reason"}),
 		handovers:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_warm_handover_seconds", Help: "Time to grant a warm browser to the next task, from its request's turn.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
 	}
-	r.MustRegister(m.sessions, m.connections, m.ends, m.pictures, m.handovers)
+	r.MustRegister(m.sessions, m.connections, m.ends, m.pictures, m.denied, m.handovers)
 	return m
 }

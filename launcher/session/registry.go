@@ -190,6 +190,9 @@ func (h *Host) leave(s *Session) {
 // ones where there are too many.
 func (h *Host) Remember(f sessionfile.File) error {
 	err := h.o.Files.Save(f)
+	if f.Ended != "" {
+		err = errors.Join(err, h.o.FileRoots.Remove(f.Manifest.ProfileID, f.SessionID))
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended[f.SessionID] = f

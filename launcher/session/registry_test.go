@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 )
@@ -53,9 +54,14 @@ func hostWith(t *testing.T, files ...sessionfile.File) (h *Host, dir sessionfile
 	if err != nil {
 		t.Fatal(err)
 	}
+	roots, err := fileroots.New(fileroots.Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
 	metrics := prometheus.NewRegistry()
 	h, err = NewHost(ctx, &sync.WaitGroup{}, Options{
-		Root: root, Files: dir, Announcer: NewAnnouncer("l", newMemory(t), zerolog.Nop(), metrics), Metrics: metrics,
+		FileRoots: roots,
+		Root:      root, Files: dir, Announcer: NewAnnouncer("l", newMemory(t), zerolog.Nop(), metrics), Metrics: metrics,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -79,7 +79,7 @@ func (h *Host) Resume(t Takeover) (*Session, error) {
 		}
 	}
 	s.Hold(t.Keeper)
-	if err = s.recording.open(); err == nil {
+	if err = errors.Join(s.openExchange(), s.recording.open()); err == nil {
 		if err = s.recording.add(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionsOver}); err == nil {
 			err = errors.Join(t.Lock.Keep(s.granted), s.Fence().Check())
 		}
@@ -110,6 +110,9 @@ func (t Takeover) handBrowser(s *Session) {
 	for token, left := range t.Browser.Mux().Left() {
 		if token == s.token {
 			// A person's DevTools may not come back: nothing waits for them.
+			for _, p := range left {
+				p.SetDownloadDir(s.downloadDir())
+			}
 			s.clients.inherit(left)
 			s.inherited = !s.policy.byHand
 		}
@@ -130,6 +133,9 @@ func (s *Session) Resumed() {
 	defer cancel()
 	if err := s.browser.Monitor().LearnContext(asking); err != nil {
 		s.log.Warn().Err(err).Msg("it is not known which pages are the profile's own")
+	}
+	if err := s.takeDownloads(asking); err != nil {
+		s.log.Warn().Err(err).Msg("downloads may go where Chrome puts them")
 	}
 	s.browser.LimitWrites(0)
 	s.log.Info().Int("pid", s.browser.PID()).Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Dur("grace", s.policy.grace).

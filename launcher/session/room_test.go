@@ -28,6 +28,7 @@ import (
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
@@ -162,7 +163,10 @@ func (r *room) start() {
 		Log: log, Metrics: l.metrics,
 	})
 	timing := lease.Timing{TTL: 30 * time.Second}
+	roots, err := fileroots.New(fileroots.Options{Private: []string{r.dir}, DataDir: r.dir})
+	fatal(err)
 	l.host, err = NewHost(ctx, &l.work, Options{
+		FileRoots:  roots,
 		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience),
 		PictureInterval: r.o.picture, Headless: true, LeaveOnExit: r.o.leave, Dedicated: r.dedicated,
 		Store: r.store, Root: l.root, Archive: l.archive, Files: l.files, Jar: l.jar, Slots: l.table, Driver: l.driver, Recoverer: recoverer,

@@ -40,6 +40,8 @@ type Session struct {
 	recording *recording
 	clients   *clients
 	pictures  *pictures
+	denials   denials
+	exchange  string // the exchange directory; empty before it is made
 
 	// inherited says that the client sessions are those of an earlier launcher, whose
 	// worker has not come back yet. Once the session serves, only run uses it.
@@ -116,6 +118,7 @@ func (s *Session) Show() api.Session {
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
 		Connections: s.facts.connections, Resume: s.resume, Capability: s.capability,
+		ExchangeDir: s.exchange,
 	}
 }
 

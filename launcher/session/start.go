@@ -48,7 +48,7 @@ func (s *Session) Unmade() {
 	if err := s.recording.close(); err != nil {
 		s.log.Warn().Err(err).Msg("journal not closed")
 	}
-	if err := s.h.o.Files.Remove(s.id); err != nil {
+	if err := errors.Join(s.h.o.Files.Remove(s.id), s.h.o.FileRoots.Remove(s.profile, s.id)); err != nil {
 		s.log.Warn().Err(err).Msg("session file not removed")
 	}
 }
@@ -89,7 +89,9 @@ func (h *Host) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) slots
 type Cold struct{}
 
 // Prepare writes the session's file, synced.
-func (Cold) Prepare(_ context.Context, s *Session) error { return notRecorded(s.persist()) }
+func (Cold) Prepare(_ context.Context, s *Session) error {
+	return notRecorded(errors.Join(s.openExchange(), s.persist()))
+}
 
 // Open starts the browser.
 func (Cold) Open(ctx context.Context, s *Session) error {
@@ -109,11 +111,14 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 	s.slot.Starting(s)
 	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
 		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy,
-		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, Sink: s.slot.Note, Log: s.log,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Log: s.log,
 	})
 	fit := s.h.fitOf(s.manifest, s.granted, s.slot.Proxy())
 	s.slot.Opened(s.browser, s.id, &fit)
 	if err != nil {
+		return err
+	}
+	if err = s.takeDownloads(ctx); err != nil {
 		return err
 	}
 	if s.manifest.SessionCookies == api.CookiesDrop {
@@ -136,7 +141,9 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 type Join struct{ Begun time.Time }
 
 // Prepare writes the session's file, synced.
-func (Join) Prepare(_ context.Context, s *Session) error { return notRecorded(s.persist()) }
+func (Join) Prepare(_ context.Context, s *Session) error {
+	return notRecorded(errors.Join(s.openExchange(), s.persist()))
+}
 
 // Open joins the others.
 func (j Join) Open(ctx context.Context, s *Session) error {
@@ -199,7 +206,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}
 	})
-	persisted := s.h.o.Files.Begin(s.file)
+	persisted := errors.Join(s.openExchange(), s.h.o.Files.Begin(s.file))
 	before.Wait()
 	if unfit != nil {
 		return &UnfitError{Why: whyUnfit(unfit), Detail: unfit.Error()}
@@ -226,7 +233,7 @@ func whyUnfit(err error) string {
 }
 
 // Open takes the browser over. Nobody is served before all of it is on disk.
-func (w *Warm) Open(_ context.Context, s *Session) error {
+func (w *Warm) Open(ctx context.Context, s *Session) error {
 	s.slot.Starting(s)
 	var err error
 	if what := s.slot.HandOver(); what != "" {
@@ -234,8 +241,9 @@ func (w *Warm) Open(_ context.Context, s *Session) error {
 	}
 	// Before the floor: it tells the next launcher that this was done.
 	err = errors.Join(err, s.h.o.Jar.Drop(s.profile))
-	var synced error
+	var synced, taken error
 	var rest sync.WaitGroup
+	rest.Go(func() { taken = s.takeDownloads(ctx) })
 	rest.Go(func() { synced = s.h.o.Files.Sync(s.id) })
 	rest.Go(func() {
 		at := <-w.cookies
@@ -243,7 +251,7 @@ func (w *Warm) Open(_ context.Context, s *Session) error {
 	})
 	err = errors.Join(err, s.slot.Lock().Keep(s.granted))
 	rest.Wait()
-	if err = errors.Join(err, synced); err == nil {
+	if err = errors.Join(err, synced, taken); err == nil {
 		err = s.openDedicated() // it writes the file again
 	}
 	if err != nil {

@@ -3,7 +3,8 @@
 //   goto {url}  click {selector}  fill {selector, text}  evaluate {expression}
 //   screenshot {path}  setCookie {cookie}  getCookies  url  pages  newPage  page {index}
 //   newContext  cdp {method, params, on: "page"|"browser"}  events {method}
-//   intercept {pattern, body}  download {selector, path}  close  disconnect
+//   intercept {pattern, body}  download {selector, path}  upload {selector, paths}
+//   uploadText {selector, name, text}  close  disconnect
 import { chromium } from 'playwright-core';
 import { printEvents, run, usage } from './actions.mjs';
 
@@ -43,6 +44,8 @@ await run(async () => {
       await download.saveAs(path);
       return download.suggestedFilename();
     },
+    upload: async ({ selector, paths }) => (await here()).setInputFiles(selector, paths),
+    uploadText: async ({ selector, name, text }) => (await here()).setInputFiles(selector, { name, mimeType: 'text/plain', buffer: Buffer.from(text) }),
     events: async ({ method }) => printEvents(await session('page'), method),
     cdp: async ({ method, params, on = 'page' }) => (await session(on)).send(method, params),
     // Playwright's close only closes the websocket of a browser that it did not start.

@@ -4,7 +4,8 @@
 //   goto {url}  click {selector}  fill {selector, text}  evaluate {expression}
 //   screenshot {path}  setCookie {cookie}  getCookies  url  pages  newPage  page {index}
 //   newContext  cdp {method, params, on: "page"|"browser"}  events {method}
-//   intercept {pattern, body}  download {selector, path}  close  disconnect
+//   intercept {pattern, body}  download {selector, path}  upload {selector, paths}
+//   close  disconnect
 // The pattern of intercept is a part of the URL.
 import { dirname } from 'node:path';
 import { downloadedFile, printEvents, run, usage } from './actions.mjs';
@@ -51,6 +52,7 @@ await run(async () => {
       await page.locator(selector).click();
       return done;
     },
+    upload: async ({ selector, paths }) => (await (await here()).$(selector)).uploadFile(...paths),
     events: async ({ method }) => printEvents(await session('page'), method),
     cdp: async ({ method, params, on = 'page' }) => (await session(on)).send(method, params),
     close: async () => browser.close(),

@@ -356,7 +356,7 @@ func TestLostWithAnUnfinishedPage(t *testing.T) {
 			return strings.HasPrefix(p.Dialog, "beforeunload") && p.CommittedURL == web.URL+"/leave"
 		}},
 		{"a-crashed-page", "/list", func(t *testing.T, c *socket, session string) {
-			c.send(t, session, "Page.navigate", map[string]any{"url": "chrome://crash"})
+			c.send(t, session, "Page.crash", nil)
 			s.noted(t, "a-crashed-page", "the crash", 1, ofKind(checkpoint.KindCrash))
 		}, lease.Available, func(p evidence.PageResult) bool {
 			return p.Crashed && strings.Contains(p.Missing, "crashed") && p.CommittedURL == web.URL+"/list"

@@ -302,6 +302,7 @@ type twoStep struct {
 	Token     uint64 `json:"lease_token"`
 	CDPURL    string `json:"cdp_url"`
 	Dedicated string `json:"dedicated_url"`
+	Exchange  string `json:"exchange_dir"`
 }
 
 // open opens a session by POST /v1/sessions. more has the members besides the profile's

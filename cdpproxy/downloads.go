@@ -1,0 +1,98 @@
+package cdpproxy
+
+import (
+	"context"
+
+	"leasehold/cdpproxy/methods"
+)
+
+// Chrome keeps one behaviour for downloads per browser context. It goes back to its own,
+// which writes into the folder Downloads of the launcher's user, when the CDP session ends
+// on which the behaviour was set, and when a client asks for that. So each time the
+// launcher's own behaviour is set again: into the session's exchange directory.
+
+// SetDownloadDir says where downloads go while the client has not said where. Empty: as
+// Chrome will have it.
+func (s *ClientSession) SetDownloadDir(dir string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.downloadDir = dir
+}
+
+// SetDownloads sets where downloads of the profile's own browser context go, until a
+// client says otherwise.
+func (m *Mux) SetDownloads(ctx context.Context, dir string) error {
+	return m.Call(ctx, setDownloads, downloadParams("", dir), nil)
+}
+
+const setDownloads = "Browser.setDownloadBehavior"
+
+// downloadParams are those of setDownloads by which the downloads of a browser context
+// go to the directory, under the names that pages give them. "" is the profile's own
+// context.
+func downloadParams(browserContext, dir string) map[string]string {
+	params := map[string]string{"behavior": "allow", "downloadPath": dir}
+	if browserContext != "" {
+		params["browserContextId"] = browserContext
+	}
+	return params
+}
+
+// downloadsTo is SetDownloads, for any browser context, as a command of which nobody
+// needs the reply.
+func downloadsTo(browserContext, dir string) []byte {
+	return oneWay("", setDownloads, downloadParams(browserContext, dir))
+}
+
+// downloadCommands are the launcher's own commands that a client's command needs: one
+// before it, if it may make the first page of a browser context, and one after it, if it
+// goes back to Chrome's own behaviour. Either may be nil. sessionID is the CDP session of
+// the client's command.
+func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) (before, after []byte) {
+	in := named.Context
+	m := s.mux
+	m.mu.Lock()
+	if named.Downloads && in == "" {
+		in = m.contexts[sessionID] // "" for a browser session
+	}
+	fresh := m.freshContexts[in]
+	delete(m.freshContexts, in)
+	m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.downloadDir == "":
+	case named.Downloads:
+		if s.downloads[sessionID] == nil {
+			s.downloads[sessionID] = map[string]bool{}
+		}
+		s.downloads[sessionID][in] = true
+		if named.Default {
+			after = downloadsTo(in, s.downloadDir)
+		}
+	case fresh:
+		before = downloadsTo(in, s.downloadDir)
+	}
+	return before, after
+}
+
+// restoreDownloads sets the launcher's own behaviour again where it ended with a CDP
+// session. s.mu is held.
+func (s *ClientSession) restoreDownloads(sessionID string) {
+	for in := range s.downloads[sessionID] {
+		s.mux.post(downloadsTo(in, s.downloadDir))
+	}
+	delete(s.downloads, sessionID)
+}
+
+// restoreAllDownloads is restoreDownloads for all CDP sessions of the client session.
+func (s *ClientSession) restoreAllDownloads() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inherited && s.downloadDir != "" { // it is not known what the client had set
+		s.mux.post(downloadsTo("", s.downloadDir))
+	}
+	for sessionID := range s.downloads {
+		s.restoreDownloads(sessionID)
+	}
+}

@@ -1,0 +1,151 @@
+package methods
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The reasons of refusals, as journals and metrics name them.
+const (
+	ReasonMethod    = "method"    // it is refused whatever its parameters are
+	ReasonUnknown   = "unknown"   // it is in no class
+	ReasonURL       = "url"       // it names a URL that workers may not open
+	ReasonFile      = "file"      // it names a file outside of the exchange directory and the roots
+	ReasonParameter = "parameter" // it has a parameter that is refused
+	ReasonForm      = "form"      // its parameters can be read in more than one way
+	ReasonTarget    = "target"    // it is for one of Chrome's own pages
+)
+
+// The codes of CDP errors that Chrome uses.
+const (
+	codeServer        = -32000
+	codeNoMethod      = -32601
+	codeInvalidParams = -32602
+)
+
+// Refusal says why a command is refused.
+type Refusal struct {
+	Reason string
+	// What is what the command named: a URL, a path or a parameter; may be empty.
+	What string
+	// Code is the code of the CDP error.
+	Code int
+	// Text says why, and what is allowed. Message puts the method before it.
+	Text string
+}
+
+// Message is the text of the CDP error for a command of the method.
+func (r *Refusal) Message(method string) string {
+	if r.Reason == ReasonUnknown {
+		return r.Text
+	}
+	return "leasehold refuses " + method + ": " + r.Text
+}
+
+// RefuseFile is the refusal of a file, for the reason that err gives.
+func RefuseFile(path string, err error) *Refusal {
+	return &Refusal{Reason: ReasonFile, What: path, Code: codeServer, Text: err.Error()}
+}
+
+// RefuseTarget is the refusal of a command for one of Chrome's own pages.
+func RefuseTarget() *Refusal {
+	return &Refusal{Reason: ReasonTarget, Code: codeServer, Text: "its target is one of Chrome's own pages or shows a file of the host; pages of the web and of the profile's extensions are allowed"}
+}
+
+// ToPrivileged tells whether a method may be used on one of Chrome's own pages: clients
+// that attach to every target send these, and they give nothing of the page away.
+func ToPrivileged(method []byte) bool {
+	switch string(method) {
+	case "Runtime.runIfWaitingForDebugger", "Target.detachFromTarget", "Target.setAutoAttach":
+		return true
+	}
+	return false
+}
+
+// Named are the files that a command names.
+type Named struct {
+	// Read are files, or directories of files, that pages are to read.
+	Read []string
+	// Write is the directory that pages are to write downloads to.
+	Write string
+	// Downloads says that the command sets the behaviour of downloads: in Context, or in
+	// that of the session where Context is empty. Default says that it goes back to
+	// Chrome's own behaviour, which writes into the user's folder.
+	Downloads, Default bool
+	// Context is the browser context that the command names.
+	Context string
+}
+
+// Check reads the parameters of a command: a JSON value without syntax errors, or
+// nothing. The method is nil for a command whose method is not in the table; name is the
+// command's.
+func Check(m *Method, name string, params []byte) (Named, *Refusal) {
+	if m == nil {
+		return Named{}, &Refusal{Reason: ReasonUnknown, What: name, Code: codeNoMethod, Text: "'" + shown(name) + "' wasn't found: leasehold passes the methods of docs/cdp-methods.md"}
+	}
+	switch m.Class {
+	case Passes, Handled:
+		return Named{}, nil
+	case Refused:
+		return Named{}, &Refusal{Reason: ReasonMethod, Code: codeServer, Text: m.Why}
+	}
+	p, bad := readParams(params)
+	if bad != nil {
+		return Named{}, bad
+	}
+	var named Named
+	switch m.Name {
+	case "Page.navigate", "Target.createTarget", "Network.loadNetworkResource":
+		url, given := p.text("url")
+		if given && p.bad == nil {
+			p.fail(CheckURL(url))
+		}
+		named.Context, _ = p.text("browserContextId")
+	case "DOM.setFileInputFiles":
+		named.Read = p.texts("files")
+	case "Browser.setDownloadBehavior", "Page.setDownloadBehavior":
+		named.Downloads = true
+		behavior, _ := p.text("behavior")
+		switch behavior {
+		case "deny":
+		case "default":
+			named.Default = true
+		case "allow", "allowAndName":
+			// Chrome refuses it where it is missing.
+			named.Write, _ = p.text("downloadPath")
+		default:
+			p.fail(formRefusal("behavior", "one of deny, allow, allowAndName and default"))
+		}
+		named.Context, _ = p.text("browserContextId")
+	default:
+		for _, path := range m.Without {
+			p.without(m, path)
+		}
+	}
+	return named, p.bad
+}
+
+// without refuses a parameter that is given. An empty array is not.
+func (p *params) without(m *Method, path string) {
+	first, rest, nested := strings.Cut(path, ".")
+	value, given := p.members[first]
+	if nested && given && value[0] == '{' {
+		inner, bad := readParams(value)
+		if p.fail(bad); bad != nil {
+			return
+		}
+		value, given = inner.members[rest]
+	} else if nested {
+		return
+	}
+	if !given || string(value) == "null" || value[0] == '[' && value[skip(value, 1)] == ']' {
+		return
+	}
+	p.fail(&Refusal{Reason: ReasonParameter, What: path, Code: codeServer, Text: "the parameter " + path + " is not allowed. " + m.Why + " Without it the command passes"})
+}
+
+func formRefusal(name, want string) *Refusal {
+	return &Refusal{Reason: ReasonForm, What: name, Code: codeInvalidParams, Text: "Invalid parameters: " + name + ": want " + want}
+}
+
+func quote(s string) string { return strconv.QuoteToGraphic(s) }

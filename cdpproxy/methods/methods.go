@@ -1,0 +1,127 @@
+// Package methods says what a worker may do over CDP: each method of Chrome is in one
+// class. Some pass as they are. Some pass only with a URL of the web, inside the file
+// roots, or without certain parameters. Others are refused. A method that is in no class
+// is refused as one that does not exist, until somebody has thought about it.
+//
+// The package is pure. It reads a command's parameters, and tells which files the command
+// names. Whether the session may use them is for its caller to find out.
+package methods
+
+import (
+	"strings"
+)
+
+// Class is what happens to the commands of a method.
+type Class uint8
+
+// The classes. The zero value is that of a method that is not in the table.
+const (
+	Unknown Class = iota
+	// Passes: the command goes to the browser as it is.
+	Passes
+	// Handled: the launcher carries it out, or does something before it passes.
+	Handled
+	// Web: it passes with a URL that a page of the web could open too.
+	Web
+	// Files: it passes with files of the session's exchange directory or a file root.
+	Files
+	// Limited: it passes without the parameters that Method.Without lists.
+	Limited
+	// Refused: it never passes.
+	Refused
+)
+
+// String is the class's name in docs/cdp-methods.md.
+func (c Class) String() string {
+	return [...]string{"unknown", "passes", "handled by the launcher", "passes with a URL of the web", "passes inside the file roots", "passes without some parameters", "refused"}[c]
+}
+
+// Method is one method of the table.
+type Method struct {
+	Name  string
+	Class Class
+	// Why is one sentence that explains the class; empty where a method passes as it is.
+	Why string
+	// Without are the parameters with which a Limited method is refused.
+	Without []string
+}
+
+// Find returns the method of that name; nil if it is not in the table. It does not
+// allocate.
+func Find(name []byte) *Method { return byName[string(name)] }
+
+// All returns the names of all methods of the table, in no order.
+func All() []string {
+	names := make([]string, 0, len(byName))
+	for name := range byName {
+		names = append(names, name)
+	}
+	return names
+}
+
+var byName = index()
+
+func index() map[string]*Method {
+	all := map[string]*Method{}
+	add := func(m *Method) {
+		if all[m.Name] != nil {
+			panic("methods: " + m.Name + " is in two classes")
+		}
+		all[m.Name] = m
+	}
+	for domain, names := range passing {
+		for name := range strings.FieldsSeq(names) {
+			add(&Method{Name: domain + "." + name, Class: Passes})
+		}
+	}
+	for _, group := range notPassing {
+		for name := range strings.FieldsSeq(group.names) {
+			add(&Method{Name: name, Class: group.class, Why: group.why, Without: group.without})
+		}
+	}
+	return all
+}
+
+// group are methods of one class for one reason.
+type group struct {
+	class   Class
+	names   string
+	why     string
+	without []string
+}
+
+const refusedExtensions = "An extension could change the proxy, and read and write files."
+
+// notPassing are the methods that do not pass as they are. The sentences are shown to
+// workers.
+var notPassing = []group{
+	{class: Handled, names: "Browser.close", why: "It ends the session in order: the launcher closes the browser itself."},
+	{class: Handled, names: "Page.close Target.closeTarget", why: "The launcher opens an empty tab first if this is the last one, since Chrome would drop the session cookies with it."},
+
+	{class: Web, names: "Page.navigate Target.createTarget", why: "A file: URL shows any file of the host, and Chrome's own pages can change its settings."},
+	{class: Web, names: "Network.loadNetworkResource", why: "Chrome itself refuses what is not of the web here; the launcher does not rely on it."},
+
+	{class: Files, names: "DOM.setFileInputFiles", why: "The page could read any file of the launcher's user."},
+	{class: Files, names: "Browser.setDownloadBehavior Page.setDownloadBehavior", why: "A page could write any file of the launcher's user by choosing the download's name."},
+
+	{class: Limited, names: "Target.createBrowserContext", without: []string{"proxyServer", "proxyBypassList", "originsWithUniversalNetworkAccess"}, why: "A context with a proxy of its own would go round the profile's proxy."},
+	{class: Limited, names: "Input.dispatchDragEvent", without: []string{"data.files"}, why: "A tab that does not take a dropped file opens it as a file: page, which shows any other file."},
+	{class: Limited, names: "Tracing.start", without: []string{"perfettoConfig"}, why: "A tracing configuration in this form can name a file to write to."},
+
+	{class: Refused, names: "Browser.crash Browser.crashGpuProcess", why: "It would end the browser without its evidence: release the lease instead."},
+	{class: Refused, names: "Browser.executeBrowserCommand", why: "It opens parts of Chrome's own interface."},
+	{class: Refused, names: "Browser.getBrowserCommandLine", why: "It shows where the host keeps the profile, and the address of its proxy."},
+	{class: Refused, names: "Browser.addPrivacySandboxEnrollmentOverride", why: "It changes the browser for the sessions that come after this one."},
+	{class: Refused, names: "Target.exposeDevToolsProtocol", why: "It would let pages drive the browser past the lease."},
+	{class: Refused, names: "Target.sendMessageToTarget", why: "It carries commands past the lease: attach with flatten set to true."},
+	{class: Refused, names: "Target.setRemoteLocations", why: "It makes Chrome connect to other hosts past the profile's proxy."},
+	{class: Refused, names: "Target.openDevTools Target.getDevToolsTarget", why: "DevTools is one of Chrome's own pages, and can save files."},
+	{class: Refused, names: "Tethering.bind Tethering.unbind", why: "It opens ports of the host."},
+	{class: Refused, names: `Cast.disable Cast.enable Cast.setSinkToUse Cast.startDesktopMirroring Cast.startTabMirroring
+		Cast.stopCasting`, why: "It searches the host's network for devices and sends pages to them past the profile's proxy."},
+	{class: Refused, names: "DeviceAccess.cancelPrompt DeviceAccess.disable DeviceAccess.enable DeviceAccess.selectPrompt", why: "It gives pages the host's USB, serial and Bluetooth devices."},
+	{class: Refused, names: `PWA.changeAppUserSettings PWA.getOsAppState PWA.install PWA.launch PWA.launchFilesInApp
+		PWA.openCurrentPageInApp PWA.uninstall`, why: "It installs programs for the launcher's user, and opens files with them."},
+	{class: Refused, names: `Extensions.clearStorageItems Extensions.getExtensions Extensions.getStorageItems Extensions.loadUnpacked
+		Extensions.removeStorageItems Extensions.setStorageItems Extensions.triggerAction Extensions.uninstall`, why: refusedExtensions},
+}

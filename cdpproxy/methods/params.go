@@ -1,0 +1,101 @@
+package methods
+
+import (
+	"encoding/json"
+	"strings"
+	"unicode/utf8"
+)
+
+// params are the members of one JSON object. What they say must be what Chrome reads, so
+// everything that two parsers could read in different ways is refused: a member that is
+// there twice, a character that is only half there, a value of another type.
+type params struct {
+	members map[string]json.RawMessage
+	bad     *Refusal // the first thing that is wrong
+}
+
+func (p *params) fail(r *Refusal) {
+	if p.bad == nil {
+		p.bad = r
+	}
+}
+
+// readParams reads an object, the members of its members excepted. No value and null are
+// an object without members. raw is JSON without syntax errors.
+func readParams(raw []byte) (*params, *Refusal) {
+	p := &params{members: map[string]json.RawMessage{}}
+	if len(raw) == 0 || raw[0] == 'n' {
+		return p, nil
+	}
+	d := json.NewDecoder(strings.NewReader(string(raw)))
+	if open, err := d.Token(); err != nil || open != json.Delim('{') {
+		return nil, formRefusal("params", "an object")
+	}
+	for d.More() {
+		before := d.InputOffset()
+		token, err := d.Token()
+		key, isText := token.(string)
+		if err != nil || !isText || !whole(raw[before:d.InputOffset()], key) {
+			return nil, formRefusal("params", "names in valid Unicode")
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return nil, formRefusal("params", "valid JSON")
+		}
+		if _, again := p.members[key]; again {
+			return nil, formRefusal(shown(key), "it once")
+		}
+		p.members[key] = value
+	}
+	return p, nil
+}
+
+// whole tells whether a string in JSON has only whole characters. Half of a pair of
+// surrogates is read as something else by each parser.
+func whole(raw []byte, decoded string) bool {
+	return utf8.ValidString(decoded) && (!strings.ContainsRune(decoded, utf8.RuneError) || !strings.Contains(strings.ToLower(string(raw)), `\ud`))
+}
+
+// text is a string, and whether it is given.
+func (p *params) text(name string) (value string, given bool) {
+	raw, given := p.members[name]
+	if !given {
+		return "", false
+	}
+	if err := json.Unmarshal(raw, &value); raw[0] != '"' || err != nil || !whole(raw, value) {
+		p.fail(formRefusal(name, "a string"))
+	}
+	return value, true
+}
+
+// maxTexts is how many strings an array may have.
+const maxTexts = 10000
+
+// texts are the strings of an array. One that is missing is empty.
+func (p *params) texts(name string) []string {
+	raw, given := p.members[name]
+	if !given {
+		return nil
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(raw, &list); raw[0] != '[' || err != nil || len(list) > maxTexts {
+		p.fail(formRefusal(name, "an array of at most 10000 strings"))
+		return nil
+	}
+	values := make([]string, len(list))
+	for i, one := range list {
+		if err := json.Unmarshal(one, &values[i]); one[0] != '"' || err != nil || !whole(one, values[i]) {
+			p.fail(formRefusal(name, "an array of strings"))
+			return nil
+		}
+	}
+	return values
+}
+
+// skip skips white space.
+func skip(b []byte, i int) int {
+	for i < len(b)-1 && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,152 @@
+package fileroots
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"leasehold/internal/durable"
+)
+
+// base is the directory with the exchange directories of one launcher: PROFILE/SESSION
+// below it. It lies in the system's temporary directory under a name that nobody can
+// know beforehand, and its place is remembered in the data directory, so that the next
+// launcher goes on with it.
+type base struct {
+	temp string // where it is made
+	note string // the file that names it
+
+	mu  sync.Mutex
+	dir string
+}
+
+const basePrefix = "leasehold-exchange-"
+
+// path is the directory; "" before it is made.
+func (b *base) path() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.dir
+}
+
+// open finds the directory that is remembered, or makes one.
+func (b *base) open() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	noted, err := os.ReadFile(b.note)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("place of the exchange directories: %w", err)
+	}
+	if dir := strings.TrimSpace(string(noted)); filepath.Dir(dir) == b.temp && strings.HasPrefix(filepath.Base(dir), basePrefix) && ours(dir) == nil {
+		b.dir = dir
+		return nil
+	}
+	return b.make()
+}
+
+// make makes a new directory. b.mu is held.
+func (b *base) make() error {
+	dir, err := os.MkdirTemp(b.temp, basePrefix)
+	if err == nil {
+		err = durable.Replace(b.note, []byte(dir+"\n"))
+	}
+	if err != nil {
+		return fmt.Errorf("place of the exchange directories: %w", err)
+	}
+	b.dir = dir
+	return nil
+}
+
+// ours returns nil for a directory, not a link to one, that nobody but this user may
+// enter.
+func ours(dir string) error {
+	fi, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner, known := fi.Sys().(*syscall.Stat_t)
+	if !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 || !known || int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s: want a directory of mode 0700 that belongs to uid %d", dir, os.Geteuid())
+	}
+	return nil
+}
+
+// Exchange makes the exchange directory of a session, and returns its path. It may be
+// there already, from an earlier launcher.
+func (r *Roots) Exchange(profile, session string) (string, error) {
+	b := &r.base
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := ours(b.dir); errors.Is(err, fs.ErrNotExist) { // somebody tidied up
+		if err := b.make(); err != nil {
+			return "", err
+		}
+	} else if err != nil {
+		return "", fmt.Errorf("place of the exchange directories: %w", err)
+	}
+	dir := filepath.Join(b.dir, profile, session)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("exchange directory: %w", err)
+	}
+	return dir, ours(dir)
+}
+
+// OfProfile is the directory with the exchange directories of a profile's sessions. A
+// browser needs it as a whole, since it may serve one session after the other.
+func (r *Roots) OfProfile(profile string) string { return filepath.Join(r.base.path(), profile) }
+
+// Remove removes a session's exchange directory with all that is in it. The profile's
+// own stays: the kernel holds a confined browser to that very directory, and not to
+// another one of the same name.
+func (r *Roots) Remove(profile, session string) error {
+	r.base.mu.Lock()
+	defer r.base.mu.Unlock()
+	dir := filepath.Join(r.base.dir, profile, session)
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("exchange directory: %w", err)
+	}
+	return nil
+}
+
+// Sweep removes the exchange directories of sessions that are over. An earlier launcher
+// may have been killed before it could.
+func (r *Roots) Sweep(living func(session string) bool) error {
+	base := r.base.path()
+	profiles, err := os.ReadDir(base)
+	if err != nil {
+		return fmt.Errorf("exchange directories: %w", err)
+	}
+	for _, p := range profiles {
+		sessions, listed := os.ReadDir(filepath.Join(base, p.Name()))
+		err = errors.Join(err, listed)
+		for _, s := range sessions {
+			if !living(s.Name()) {
+				err = errors.Join(err, r.Remove(p.Name(), s.Name()))
+			}
+		}
+	}
+	r.removeEmpty()
+	return err
+}
+
+// Close removes the place of the exchange directories if none is left in it.
+func (r *Roots) Close() {
+	r.removeEmpty()
+	_ = os.Remove(r.base.path()) // it fails where sessions go on in the next launcher
+}
+
+// removeEmpty removes the directories of profiles that have no session. No browser of
+// this launcher may be running.
+func (r *Roots) removeEmpty() {
+	r.base.mu.Lock()
+	defer r.base.mu.Unlock()
+	profiles, _ := os.ReadDir(r.base.dir) // what stays is found by the next launcher
+	for _, p := range profiles {
+		_ = os.Remove(filepath.Join(r.base.dir, p.Name()))
+	}
+}

@@ -1,0 +1,321 @@
+// Package fileroots decides which files of the host a worker may name: those below its
+// session's exchange directory and below the roots that the operator named, never those
+// of the launcher or of another session. It also makes and removes exchange directories.
+//
+// A path is judged by where the kernel finds it at the time of the question. Chrome
+// opens it later, by the same name. Whoever can rename files below a root may change in
+// between what the name leads to: that is for the kernel's own fence around Chrome, which
+// judges each open. This package holds against workers that only speak CDP, and against
+// links that are there already.
+package fileroots
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options say what a Roots guards.
+type Options struct {
+	// Roots are the directories whose files every session may use. With none, it is the
+	// system's temporary directory.
+	Roots []string
+	// Private are the launcher's own directories, which exist: nothing below them may
+	// be named, also where a root contains them.
+	Private []string
+	// DataDir is where the place of the exchange directories is remembered. It is one
+	// of Private.
+	DataDir string
+}
+
+// Roots answers for the sessions of one launcher. Its methods may be called concurrently.
+type Roots struct {
+	roots   []string // absolute, without symlinks
+	private []string // the same
+	temp    string   // the system's temporary directory, without symlinks
+	base    base
+}
+
+// New resolves the directories, and makes or finds the place of the exchange directories.
+// The error names the directory that is none.
+func New(o Options) (*Roots, error) {
+	temp, err := realDir(os.TempDir())
+	if err != nil {
+		return nil, fmt.Errorf("the system's temporary directory: %w", err)
+	}
+	r := &Roots{temp: temp}
+	for _, dir := range o.Private {
+		real, err := realDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		r.private = append(r.private, real)
+	}
+	named := o.Roots
+	if len(named) == 0 {
+		named = []string{temp}
+	}
+	for _, dir := range named {
+		real, err := realDir(dir)
+		if err != nil {
+			return nil, fmt.Errorf("--file-root %s: want an existing directory: %w", dir, err)
+		}
+		if own := r.privateOf(real); own != "" && len(o.Roots) > 0 {
+			return nil, fmt.Errorf("--file-root %s: it lies in %s, which is the launcher's own: name another one", dir, own)
+		}
+		r.roots = append(r.roots, real)
+	}
+	r.base = base{temp: temp, note: filepath.Join(o.DataDir, "exchange")}
+	if own := r.privateOf(temp); own != "" {
+		// Then the temporary directory is no place for exchange directories.
+		r.base.temp = filepath.Dir(own)
+	}
+	return r, r.base.open()
+}
+
+// realDir is a directory's path without symlinks.
+func realDir(dir string) (string, error) {
+	if !filepath.IsAbs(dir) {
+		return "", fmt.Errorf("%q: want an absolute path", dir)
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", err
+	}
+	fi, err := os.Stat(real)
+	if err == nil && !fi.IsDir() {
+		err = fmt.Errorf("%s: want a directory", dir)
+	}
+	return real, err
+}
+
+// Dirs are the roots, without symlinks.
+func (r *Roots) Dirs() []string { return r.roots }
+
+func (r *Roots) privateOf(path string) string {
+	for _, dir := range r.private {
+		if within(path, dir) {
+			return dir
+		}
+	}
+	return ""
+}
+
+// within tells whether the clean path is dir or below it.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// browserDir is the name of a temporary directory of one of the launcher's browsers.
+var browserDir = regexp.MustCompile(`^leasehold-[0-9]+$`)
+
+// maxFiles is how many files a directory that is named for reading may have below it.
+const maxFiles = 20000
+
+// Readable returns nil for a file, or a directory of files, that pages of the session
+// with the exchange directory own may read. The error says what is wrong and which
+// places are allowed.
+func (r *Roots) Readable(own, path string) error {
+	if err := r.spelling(own, path); err != nil {
+		return err
+	}
+	real, mode, err := resolve(path)
+	if err != nil {
+		return r.refuse(own, path, fmt.Sprintf("cannot be used: %v", reason(err)))
+	}
+	if why := r.outside(own, real); why != "" {
+		return r.refuse(own, path, why)
+	}
+	switch {
+	case mode.IsRegular():
+		return nil
+	case !mode.IsDir():
+		return r.refuse(own, path, "is neither a file nor a directory")
+	}
+	return r.wholeDir(own, path, real)
+}
+
+// wholeDir judges a directory for reading by everything below it.
+func (r *Roots) wholeDir(own, path, real string) error {
+	n := 0
+	err := filepath.WalkDir(real, func(at string, e fs.DirEntry, err error) error {
+		switch n++; {
+		case err != nil:
+			return fmt.Errorf("cannot be read whole: %w", reason(err))
+		case n > maxFiles:
+			return fmt.Errorf("has more than %d files below it", maxFiles)
+		case e.Type()&fs.ModeSymlink != 0:
+			to, _, err := resolve(at)
+			if err == nil && r.outside(own, to) == "" {
+				return nil
+			}
+			return fmt.Errorf("has the link %s in it, which leads out", at)
+		}
+		if why := r.outside(own, at); why != "" {
+			return fmt.Errorf("has %s in it, which %s", at, why)
+		}
+		return nil
+	})
+	if err != nil {
+		return r.refuse(own, path, err.Error())
+	}
+	return nil
+}
+
+// Writable returns nil for a directory into which pages of the session with the exchange
+// directory own may download. It need not exist yet: Chrome makes it.
+func (r *Roots) Writable(own, path string) error {
+	if err := r.spelling(own, path); err != nil {
+		return err
+	}
+	existing, rest := filepath.Clean(path), ""
+	var real string
+	for {
+		at, mode, err := resolve(existing)
+		switch {
+		case err == nil && !mode.IsDir():
+			return r.refuse(own, path, "is not a directory")
+		case err == nil:
+			real = at
+		case errors.Is(err, fs.ErrNotExist) && existing != "/":
+			// A link that leads nowhere is one that something may be made behind.
+			if _, err := os.Lstat(existing); err == nil {
+				return r.refuse(own, path, "is, or is below, a link that leads nowhere")
+			}
+			existing, rest = filepath.Dir(existing), filepath.Join(filepath.Base(existing), rest)
+			continue
+		default:
+			return r.refuse(own, path, fmt.Sprintf("cannot be used: %v", reason(err)))
+		}
+		break
+	}
+	if why := r.outside(own, filepath.Join(real, rest)); why != "" {
+		return r.refuse(own, path, why)
+	}
+	if rest == "" {
+		return r.noLinksOut(own, path, real)
+	}
+	return nil
+}
+
+// noLinksOut refuses a directory with a link that leads out: a download that is named
+// like it would be written behind it.
+func (r *Roots) noLinksOut(own, path, real string) error {
+	dir, err := os.Open(real)
+	if err != nil {
+		return r.refuse(own, path, fmt.Sprintf("cannot be used: %v", reason(err)))
+	}
+	defer func() { _ = dir.Close() }()
+	entries, err := dir.ReadDir(maxFiles)
+	if len(entries) == maxFiles {
+		return r.refuse(own, path, fmt.Sprintf("has %d files or more", maxFiles))
+	}
+	if len(entries) == 0 {
+		return nil // it is empty
+	}
+	if err != nil {
+		return r.refuse(own, path, fmt.Sprintf("cannot be used: %v", reason(err)))
+	}
+	for _, e := range entries {
+		if e.Type()&fs.ModeSymlink == 0 {
+			continue
+		}
+		if to, _, err := resolve(filepath.Join(real, e.Name())); err != nil || r.outside(own, to) != "" {
+			return r.refuse(own, path, fmt.Sprintf("has the link %q in it, which leads out", e.Name()))
+		}
+	}
+	return nil
+}
+
+// spelling refuses paths that Chrome would not read as this package does.
+func (r *Roots) spelling(own, path string) error {
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return r.refuse(own, path, "is not an absolute path")
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if part == ".." {
+			return r.refuse(own, path, "has .. in it")
+		}
+	}
+	return nil
+}
+
+// outside says why a path without symlinks is not one of the session's; "" where it is.
+func (r *Roots) outside(own, real string) string {
+	if private := r.privateOf(real); private != "" {
+		return "lies in a directory of the launcher's own"
+	}
+	if own != "" && within(real, own) {
+		return ""
+	}
+	if within(real, r.base.path()) {
+		return "lies in the exchange directory of another session"
+	}
+	if rest, below := strings.CutPrefix(real, strings.TrimSuffix(r.temp, "/")+"/"); below {
+		if first, _, _ := strings.Cut(rest, "/"); browserDir.MatchString(first) {
+			return "lies in the temporary directory of a browser"
+		}
+	}
+	for _, root := range r.roots {
+		if within(real, root) {
+			return ""
+		}
+	}
+	return "lies outside of them"
+}
+
+// refuse is the error for a path, which says what would be allowed.
+func (r *Roots) refuse(own, path, why string) error {
+	allowed := r.roots
+	if own != "" {
+		allowed = append([]string{own}, r.roots...)
+	}
+	if len(path) > 300 {
+		path = strings.ToValidUTF8(path[:300], "") + "..."
+	}
+	return fmt.Errorf("files of a session lie below its exchange directory and the file roots (%s): %q %s", strings.Join(allowed, ", "), path, why)
+}
+
+// reason is an error without the path that it is about.
+func reason(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// resolve returns where the kernel finds a path, without symlinks, and what is there. It
+// opens nothing. Links of /proc, which lead elsewhere in each process, are not followed.
+func resolve(path string) (real string, mode fs.FileMode, err error) {
+	const flags = unix.O_PATH | unix.O_CLOEXEC
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a container that does not know the call
+		fd, err = unix.Open(path, flags, 0)
+	}
+	if err != nil {
+		return "", 0, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer func() { err = errors.Join(err, file.Close()) }()
+	fi, err := file.Stat()
+	if err != nil {
+		return "", 0, err
+	}
+	real, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return "", 0, err
+	}
+	// Of a file that was removed meanwhile the kernel gives a name that none has.
+	again, err := os.Lstat(real)
+	if err == nil && !os.SameFile(fi, again) {
+		err = fs.ErrNotExist
+	}
+	return real, fi.Mode(), err
+}

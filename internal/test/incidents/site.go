@@ -28,6 +28,10 @@ var sites = map[string]func(*site) http.Handler{
 	"shop": shop, "bank": bank, "ads": ads, "login": loginSite, "settings": settings, "feed": feed, "dashboard": dashboard, "app": app,
 }
 
+// moods are the ways in which a site can behave besides the usual one, by the site's
+// name.
+var moods = map[string][]string{}
+
 // effect is one change of the account.
 type effect struct {
 	What string
@@ -40,12 +44,14 @@ type effect struct {
 type site struct {
 	name   string
 	port   string
+	mood   string
 	server *httptest.Server
 
 	mu       sync.Mutex
 	effects  []effect
 	arrived  map[string]int
 	held     map[string]bool
+	cut      map[string]bool
 	answers  map[string][]int
 	changed  chan struct{} // closed at each arrival, and then replaced
 	released chan struct{} // closed at the end, so that held requests return
@@ -54,7 +60,8 @@ type site struct {
 
 func newSite(i Incident) (*site, error) {
 	s := &site{
-		name: i.Site, arrived: map[string]int{}, held: map[string]bool{}, answers: map[string][]int{},
+		name: i.Site, mood: i.Mood,
+		arrived: map[string]int{}, held: map[string]bool{}, cut: map[string]bool{}, answers: map[string][]int{},
 		changed: make(chan struct{}), released: make(chan struct{}),
 	}
 	for request, statuses := range i.Answers {
@@ -88,12 +95,17 @@ func (s *site) url(address string) string {
 	return strings.Replace(address, ".localhost", ".localhost:"+s.port, 1)
 }
 
+// ported puts the site's port into the URLs of a text.
+func (s *site) ported(text string) string {
+	return strings.ReplaceAll(text, ".localhost/", ".localhost:"+s.port+"/")
+}
+
 // serve carries out each request, counts it, and then answers it, unless its answer is
-// held.
+// held or cut.
 func (s *site) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request := r.Method + " " + r.URL.Path
-		if r.Header.Get("Upgrade") == "websocket" {
+		if streams := strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream"); streams || r.Header.Get("Upgrade") == "websocket" {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -108,11 +120,15 @@ func (s *site) serve(next http.Handler) http.Handler {
 		default:
 			next.ServeHTTP(answer, r)
 		}
-		if s.arrive(request) {
+		held, cut := s.arrive(request)
+		if held {
 			select {
 			case <-r.Context().Done():
 			case <-s.released:
 			}
+		}
+		if cut {
+			panic(http.ErrAbortHandler)
 		}
 		for name, values := range answer.Header() {
 			w.Header()[name] = values
@@ -136,14 +152,14 @@ func (s *site) scripted(request string) int {
 	return statuses[0]
 }
 
-// arrive counts a request or a message, and tells whether its answer is held.
-func (s *site) arrive(request string) (held bool) {
+// arrive counts a request or a message, and tells whether its answer is held or cut.
+func (s *site) arrive(request string) (held, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.arrived[request]++
 	close(s.changed)
 	s.changed = make(chan struct{})
-	return s.held[request]
+	return s.held[request], s.cut[request]
 }
 
 // hold makes the site never answer a request, although it is carried out.
@@ -151,6 +167,13 @@ func (s *site) hold(request string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[request] = true
+}
+
+// cutOff makes the site end the connection of a request that it has carried out.
+func (s *site) cutOff(request string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut[request] = true
 }
 
 // await returns when a request has arrived so many times.

@@ -26,11 +26,22 @@ var pages embed.FS
 // sites returns the handler of each web site, by name.
 var sites = map[string]func(*site) http.Handler{
 	"shop": shop, "bank": bank, "ads": ads, "login": loginSite, "settings": settings, "feed": feed, "dashboard": dashboard, "app": app,
+	"clinic": clinic, "tickets": tickets, "router": router, "learn": learn, "mail": mail, "broker": broker,
+	"tax": tax, "forge": forge, "travel": travel, "field": field, "helpdesk": helpdesk, "social": social,
 }
 
 // moods are the ways in which a site can behave besides the usual one, by the site's
 // name.
-var moods = map[string][]string{}
+var moods = map[string][]string{
+	"clinic":  {"session-ends"},                 // the second answer says that nobody is logged in
+	"tickets": {"puzzle", "crowded"},            // asks whether it is a person; asks to come back later
+	"router":  {"asks-again"},                   // wants the password again
+	"broker":  {"signs-out"},                    // covers the page soon, and asks for the password
+	"tax":     {"code", "expired"},              // sends a code to the phone; sends to another site to log in
+	"forge":   {"limit", "confirm", "other"},    // too many requests; the password again; another's name
+	"field":   {"offline"},                      // the server takes nothing
+	"social":  {"notice", "dropped", "rotates"}, // something unusual; the cookie is taken away; it is replaced
+}
 
 // effect is one change of the account.
 type effect struct {
@@ -48,6 +59,7 @@ type site struct {
 	server *httptest.Server
 
 	mu       sync.Mutex
+	counts   map[string]int
 	effects  []effect
 	arrived  map[string]int
 	held     map[string]bool
@@ -60,7 +72,7 @@ type site struct {
 
 func newSite(i Incident) (*site, error) {
 	s := &site{
-		name: i.Site, mood: i.Mood,
+		name: i.Site, mood: i.Mood, counts: map[string]int{},
 		arrived: map[string]int{}, held: map[string]bool{}, cut: map[string]bool{}, answers: map[string][]int{},
 		changed: make(chan struct{}), released: make(chan struct{}),
 	}

@@ -40,7 +40,7 @@ func (r Result) Unsafe() bool {
 func (r Result) Asked() bool { return r.Decided == decision.ManualReview && r.Incident.Safe() }
 
 // incidentTimeout bounds one incident, which usually takes a few seconds.
-const incidentTimeout = 60 * time.Second
+const incidentTimeout = 2 * time.Minute
 
 // Run runs incidents on the sidecar at a URL, at most atOnce at a time, and returns
 // their results in the same order.

@@ -1,10 +1,16 @@
 // Playwright as the worker of an incident: node playwright.mjs URL - (see common.mjs).
 // It also has beside {method, url}.
+import dns from 'node:dns';
 import { chromium } from 'playwright-core';
 import { run, usage } from '../actions.mjs';
 import { dialogs, shows, soon, until } from './common.mjs';
 
 const [url, actions] = usage('playwright.mjs', 'URL ACTIONS', 2);
+
+// Browsers resolve what is below localhost by themselves; Node.js asks the system, which
+// may not know it.
+const { lookup } = dns.promises;
+dns.promises.lookup = (host, options) => lookup(host.endsWith('.localhost') ? '127.0.0.1' : host, options);
 
 await run(async () => {
   const browser = await chromium.connectOverCDP(url, { timeout: 60000 });

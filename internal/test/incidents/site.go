@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -303,8 +302,8 @@ func objects(r *http.Request) ([]map[string]any, error) {
 }
 
 // socket serves a websocket. It sends the texts of push, and calls heard with each
-// message of the page.
-func (r routes) socket(pattern string, push []string, heard func(text string)) {
+// message of the page, be it text or bytes.
+func (r routes) socket(pattern string, push []string, heard func(message string)) {
 	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, req *http.Request) {
 		conn, _, _, err := ws.UpgradeHTTP(req, w)
 		if err != nil {
@@ -320,12 +319,11 @@ func (r routes) socket(pattern string, push []string, heard func(text string)) {
 			}
 		}
 		for {
-			text, err := wsutil.ReadClientText(conn)
-			var closed wsutil.ClosedError
-			if errors.As(err, &closed) || err != nil {
-				return
+			message, _, err := wsutil.ReadClientData(conn)
+			if err != nil {
+				return // the page is gone
 			}
-			heard(string(text))
+			heard(string(message))
 			r.s.arrive("WEBSOCKET " + req.URL.Path)
 		}
 	})

@@ -1,41 +1,11 @@
 package incidents
 
 import (
-	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
 )
-
-// frames serves a websocket with text and binary messages, and calls heard with each.
-func (r routes) frames(pattern string, push string, heard func(message []byte)) {
-	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, req *http.Request) {
-		conn, _, _, err := ws.UpgradeHTTP(req, w)
-		if err != nil {
-			return // UpgradeHTTP has answered
-		}
-		r.s.mu.Lock()
-		r.s.sockets = append(r.s.sockets, conn)
-		r.s.mu.Unlock()
-		defer func() { _ = conn.Close() }()
-		if wsutil.WriteServerText(conn, []byte(push)) != nil {
-			return
-		}
-		for {
-			message, _, err := wsutil.ReadClientData(conn)
-			var closed wsutil.ClosedError
-			if errors.As(err, &closed) || err != nil {
-				return
-			}
-			heard(message)
-			r.s.arrive("WEBSOCKET " + req.URL.Path)
-		}
-	})
-}
 
 // mail is a mailbox, in Portuguese: drafts that save themselves, mail that goes out after
 // a moment in which one can change one's mind, lists that a link leaves.
@@ -65,8 +35,8 @@ func broker(s *site) http.Handler {
 	r.page("broker/pro.html", "/pro")
 	r.page("broker/ticket.html", "/ticket/{symbol}")
 	r.page("broker/chart.html", "/chart/{symbol}")
-	r.frames("/stream", `{"px":"101.20"}`, func(m []byte) {
-		if strings.Contains(string(m), `"op":"ord"`) || len(m) > 0 && m[0] == 2 {
+	r.socket("/stream", []string{`{"px":"101.20"}`}, func(m string) {
+		if strings.Contains(m, `"op":"ord"`) || strings.HasPrefix(m, "\x02") {
 			s.happened("an order was placed")
 		}
 	})

@@ -96,8 +96,10 @@ bench: deps build ## Measure the data path beside Chrome's port: make bench SAVE
 	@$(GO) build -o bin/bench ./internal/test/bench
 	@bin/bench -launcher bin/leasehold $(if $(SAVE),-save $(SAVE)) $(if $(COMPARE),-compare $(COMPARE)) $(ARGS)
 
-corpus: chromium modules ## Play all incidents of testdata/incidents, and print how they were decided
-	@LEASEHOLD_CORPUS=all $(GO) test ./internal/test/incidents -run '^TestCorpus$$' -v -count=1 -timeout 20m
+CORPUS ?= all
+
+corpus: chromium driver clients modules ## Play the incidents of testdata/incidents: make corpus CORPUS=unmet for those put away
+	@LEASEHOLD_CORPUS=$(CORPUS) $(GO) test ./internal/test/incidents -run '^TestCorpus$$' -v -count=1 -timeout 30m
 
 bench-lease: modules ## Measure grants, renewals and ten thousand leases, on one server and on three
 	@$(GO) test ./lease/natskv -run '^$$' -bench 'HeldLeases' -benchtime 1x -timeout 30m

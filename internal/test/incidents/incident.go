@@ -29,6 +29,11 @@ type Incident struct {
 	Why    string `yaml:"why"`
 	// Sample says that the incident also runs with the other tests.
 	Sample bool `yaml:"sample"`
+	// Worker is the client that the worker uses: one of programs, or a plain websocket
+	// if it is empty.
+	Worker string `yaml:"worker"`
+	// Mood is how the site behaves this time: one of its moods, or as usual.
+	Mood string `yaml:"mood"`
 
 	Profile  Profile  `yaml:"profile"`
 	Manifest Manifest `yaml:"manifest"`
@@ -68,16 +73,36 @@ type Action struct {
 	Close string `yaml:"close"`
 	// Scroll turns the mouse wheel until the page shows the text.
 	Scroll string `yaml:"scroll"`
+	// Type types into what has the focus, key by key, also within frames and closed
+	// shadow roots. Press presses one key: Enter, Tab, Escape or a letter.
+	Type  string `yaml:"type"`
+	Press string `yaml:"press"`
+	// Attach is a selector of a file field, which gets a small file.
+	Attach string `yaml:"attach"`
+	// Run evaluates an expression in the page, without waiting for a promise.
+	Run string `yaml:"run"`
+	// CDP sends a command to the page.
+	CDP *Command `yaml:"cdp"`
+	// Beside is "METHOD /path": the worker itself makes the request, with the cookies of
+	// the browser, like Playwright's page.request.
+	Beside string `yaml:"beside"`
 	// See waits until the page shows the text, which the worker checks by script.
 	See string `yaml:"see"`
 	// Dialog waits for a dialog with the text, which stays open.
 	Dialog string `yaml:"dialog"`
+	// Accept waits for a dialog with the text, and says yes to it.
+	Accept string `yaml:"accept"`
 
 	Step       *Step       `yaml:"step"`
 	Checkpoint *Checkpoint `yaml:"checkpoint"`
 
 	// Hold makes the site carry out "METHOD /path" without ever answering it.
 	Hold string `yaml:"hold"`
+	// Cut makes the site carry out "METHOD /path", and then end the connection without
+	// an answer.
+	Cut string `yaml:"cut"`
+	// Idle waits for so many milliseconds.
+	Idle int `yaml:"idle"`
 	// Arrives is "[COUNT] METHOD /path": it waits until the site got that many such
 	// requests. The method of a websocket message is WEBSOCKET.
 	Arrives string `yaml:"arrives"`
@@ -87,6 +112,12 @@ type Action struct {
 type Fill struct {
 	Field string `yaml:"field"` // a selector of the field
 	Text  string `yaml:"text"`
+}
+
+// Command is a command of the DevTools protocol.
+type Command struct {
+	Method string         `yaml:"method"`
+	Params map[string]any `yaml:"params"`
 }
 
 // Step has the parameters of Lease.step.
@@ -175,6 +206,10 @@ func (i Incident) check() error {
 		return errors.New("why: want a sentence")
 	case len(i.Script) == 0:
 		return errors.New("script: want at least one action")
+	case i.Worker != "" && !slices.Contains(programs, i.Worker):
+		return fmt.Errorf("worker: %q: want one of %s", i.Worker, strings.Join(programs, ", "))
+	case i.Mood != "" && !slices.Contains(moods[i.Site], i.Mood):
+		return fmt.Errorf("mood: %q: the site knows %q", i.Mood, moods[i.Site])
 	}
 	for _, text := range i.Profile.HarmlessRequests {
 		if _, err := decision.ParseHarmless(text); err != nil {
@@ -187,14 +222,14 @@ func (i Incident) check() error {
 		}
 	}
 	for n, a := range i.Script {
-		if err := a.check(); err != nil {
+		if err := a.check(i.Worker); err != nil {
 			return fmt.Errorf("action %d: %w", n+1, err)
 		}
 	}
 	return nil
 }
 
-func (a Action) check() error {
+func (a Action) check(worker string) error {
 	var set []string
 	v := reflect.ValueOf(a)
 	for i := range v.NumField() {
@@ -210,8 +245,18 @@ func (a Action) check() error {
 			return err
 		}
 	}
-	if a.Hold != "" && !isRequest(strings.Fields(a.Hold)) {
-		return fmt.Errorf("hold: %q: want METHOD /path", a.Hold)
+	for field, request := range map[string]string{"hold": a.Hold, "cut": a.Cut, "beside": a.Beside} {
+		if request != "" && !isRequest(strings.Fields(request)) {
+			return fmt.Errorf("%s: %q: want METHOD /path", field, request)
+		}
+	}
+	switch {
+	case a.Beside != "" && worker != playwright:
+		return errors.New("beside: want a worker on Playwright")
+	case a.Apart+a.Dispose != "" && worker == selenium:
+		return errors.New("apart, dispose: Selenium has no browser contexts")
+	case a.CDP != nil && a.CDP.Method == "":
+		return errors.New("cdp: want a method")
 	}
 	return nil
 }

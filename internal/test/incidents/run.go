@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +40,7 @@ func (r Result) Unsafe() bool {
 func (r Result) Asked() bool { return r.Decided == decision.ManualReview && r.Incident.Safe() }
 
 // incidentTimeout bounds one incident, which usually takes a few seconds.
-const incidentTimeout = 60 * time.Second
+const incidentTimeout = 2 * time.Minute
 
 // Run runs incidents on the sidecar at a URL, at most atOnce at a time, and returns
 // their results in the same order.
@@ -83,25 +82,15 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 	if err := call(ctx, http.MethodPut, sidecar+"/v1/profiles/"+i.Name, set, nil); err != nil {
 		return result, err
 	}
-	manifest := api.Manifest{
-		WorkerID: "worker-7", TaskID: "task_1", ProfileID: i.Name,
-		Resumable: i.Manifest.Resumable, ExpectedDomains: i.Manifest.ExpectedDomains,
-	}
-	w, err := connect(ctx, strings.Replace(sidecar, "http", "ws", 1)+"/devtools/browser/"+url.PathEscape(i.Name)+"?"+manifest.Query().Encode())
+	d, err := enter(ctx, sidecar, i)
 	if err != nil {
 		return result, err
 	}
-	checkpointed, idempotent := 0, false
-	for n, a := range i.Script {
-		if err := w.do(ctx, s, a); err != nil {
-			w.kill()
-			return result, fmt.Errorf("action %d: %w", n+1, err)
-		}
-		if a.Checkpoint != nil {
-			checkpointed, idempotent = len(s.truth()), a.Checkpoint.Idempotent
-		}
+	p, err := play(ctx, d, s, i)
+	if err != nil {
+		return result, err
 	}
-	w.kill()
+	p.worker.kill()
 	r, err := awaitDecision(ctx, sidecar, i.Name)
 	if err != nil {
 		return result, err
@@ -110,7 +99,7 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 	truth := s.truth()
 	for n, e := range truth {
 		result.Touched = append(result.Touched, e.What)
-		if r.Decision != decision.Resume || n >= checkpointed && !(idempotent && e.Again) {
+		if r.Decision != decision.Resume || n >= p.checkpointed && !(p.idempotent && e.Again) {
 			result.Changed = append(result.Changed, e.What)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +25,21 @@ var pages embed.FS
 // sites returns the handler of each web site, by name.
 var sites = map[string]func(*site) http.Handler{
 	"shop": shop, "bank": bank, "ads": ads, "login": loginSite, "settings": settings, "feed": feed, "dashboard": dashboard, "app": app,
+	"clinic": clinic, "tickets": tickets, "router": router, "learn": learn, "mail": mail, "broker": broker,
+	"tax": tax, "forge": forge, "travel": travel, "field": field, "helpdesk": helpdesk, "social": social,
+}
+
+// moods are the ways in which a site can behave besides the usual one, by the site's
+// name.
+var moods = map[string][]string{
+	"clinic":  {"session-ends"},                 // the second answer says that nobody is logged in
+	"tickets": {"puzzle", "crowded"},            // asks whether it is a person; asks to come back later
+	"router":  {"asks-again"},                   // wants the password again
+	"broker":  {"signs-out"},                    // covers the page soon, and asks for the password
+	"tax":     {"code", "expired"},              // sends a code to the phone; sends to another site to log in
+	"forge":   {"limit", "confirm", "other"},    // too many requests; the password again; another's name
+	"field":   {"offline"},                      // the server takes nothing
+	"social":  {"notice", "dropped", "rotates"}, // something unusual; the cookie is taken away; it is replaced
 }
 
 // effect is one change of the account.
@@ -40,12 +54,15 @@ type effect struct {
 type site struct {
 	name   string
 	port   string
+	mood   string
 	server *httptest.Server
 
 	mu       sync.Mutex
+	counts   map[string]int
 	effects  []effect
 	arrived  map[string]int
 	held     map[string]bool
+	cut      map[string]bool
 	answers  map[string][]int
 	changed  chan struct{} // closed at each arrival, and then replaced
 	released chan struct{} // closed at the end, so that held requests return
@@ -54,7 +71,8 @@ type site struct {
 
 func newSite(i Incident) (*site, error) {
 	s := &site{
-		name: i.Site, arrived: map[string]int{}, held: map[string]bool{}, answers: map[string][]int{},
+		name: i.Site, mood: i.Mood, counts: map[string]int{},
+		arrived: map[string]int{}, held: map[string]bool{}, cut: map[string]bool{}, answers: map[string][]int{},
 		changed: make(chan struct{}), released: make(chan struct{}),
 	}
 	for request, statuses := range i.Answers {
@@ -88,12 +106,17 @@ func (s *site) url(address string) string {
 	return strings.Replace(address, ".localhost", ".localhost:"+s.port, 1)
 }
 
+// ported puts the site's port into the URLs of a text.
+func (s *site) ported(text string) string {
+	return strings.ReplaceAll(text, ".localhost/", ".localhost:"+s.port+"/")
+}
+
 // serve carries out each request, counts it, and then answers it, unless its answer is
-// held.
+// held or cut.
 func (s *site) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request := r.Method + " " + r.URL.Path
-		if r.Header.Get("Upgrade") == "websocket" {
+		if streams := strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream"); streams || r.Header.Get("Upgrade") == "websocket" {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -108,11 +131,15 @@ func (s *site) serve(next http.Handler) http.Handler {
 		default:
 			next.ServeHTTP(answer, r)
 		}
-		if s.arrive(request) {
+		held, cut := s.arrive(request)
+		if held {
 			select {
 			case <-r.Context().Done():
 			case <-s.released:
 			}
+		}
+		if cut {
+			panic(http.ErrAbortHandler)
 		}
 		for name, values := range answer.Header() {
 			w.Header()[name] = values
@@ -136,14 +163,14 @@ func (s *site) scripted(request string) int {
 	return statuses[0]
 }
 
-// arrive counts a request or a message, and tells whether its answer is held.
-func (s *site) arrive(request string) (held bool) {
+// arrive counts a request or a message, and tells whether its answer is held or cut.
+func (s *site) arrive(request string) (held, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.arrived[request]++
 	close(s.changed)
 	s.changed = make(chan struct{})
-	return s.held[request]
+	return s.held[request], s.cut[request]
 }
 
 // hold makes the site never answer a request, although it is carried out.
@@ -151,6 +178,13 @@ func (s *site) hold(request string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[request] = true
+}
+
+// cutOff makes the site end the connection of a request that it has carried out.
+func (s *site) cutOff(request string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut[request] = true
 }
 
 // await returns when a request has arrived so many times.
@@ -268,8 +302,8 @@ func objects(r *http.Request) ([]map[string]any, error) {
 }
 
 // socket serves a websocket. It sends the texts of push, and calls heard with each
-// message of the page.
-func (r routes) socket(pattern string, push []string, heard func(text string)) {
+// message of the page, be it text or bytes.
+func (r routes) socket(pattern string, push []string, heard func(message string)) {
 	r.HandleFunc("GET "+pattern, func(w http.ResponseWriter, req *http.Request) {
 		conn, _, _, err := ws.UpgradeHTTP(req, w)
 		if err != nil {
@@ -285,12 +319,11 @@ func (r routes) socket(pattern string, push []string, heard func(text string)) {
 			}
 		}
 		for {
-			text, err := wsutil.ReadClientText(conn)
-			var closed wsutil.ClosedError
-			if errors.As(err, &closed) || err != nil {
-				return
+			message, _, err := wsutil.ReadClientData(conn)
+			if err != nil {
+				return // the page is gone
 			}
-			heard(string(text))
+			heard(string(message))
 			r.s.arrive("WEBSOCKET " + req.URL.Path)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"strings"
 	"time"
@@ -13,9 +14,10 @@ import (
 	"github.com/gobwas/ws/wsutil"
 )
 
-// worker drives one page over a websocket of the sidecar, as the usual clients do: it
-// opens a tab, clicks with the mouse, types, and reads the page by script.
-type worker struct {
+// wire is a worker that drives one page over a plain websocket, as the usual clients do:
+// it opens a tab, clicks with the mouse, types, and reads the page by script.
+type wire struct {
+	bare         bool // the browser has no Lease domain
 	conn         net.Conn
 	page         string // the CDP session of its page
 	target       string
@@ -34,15 +36,15 @@ type message struct {
 }
 
 // connect opens the websocket and a tab.
-func connect(ctx context.Context, address string) (*worker, error) {
-	conn, buffered, _, err := ws.Dial(ctx, address)
+func connect(ctx context.Context, d door) (*wire, error) {
+	conn, buffered, _, err := ws.Dial(ctx, d.socket)
 	if err != nil {
 		return nil, err
 	}
 	if buffered != nil { // it is empty, since the client sends first
 		ws.PutReader(buffered)
 	}
-	w := &worker{conn: conn}
+	w := &wire{conn: conn, bare: d.bare}
 	if err := w.tab(ctx); err != nil {
 		w.kill()
 		return nil, err
@@ -51,7 +53,7 @@ func connect(ctx context.Context, address string) (*worker, error) {
 }
 
 // tab opens a tab and goes on in it.
-func (w *worker) tab(ctx context.Context) error {
+func (w *wire) tab(ctx context.Context) error {
 	w.page = ""
 	var made struct{ TargetID string }
 	params := map[string]any{"url": "about:blank"}
@@ -65,7 +67,7 @@ func (w *worker) tab(ctx context.Context) error {
 }
 
 // attach goes on in an existing tab.
-func (w *worker) attach(ctx context.Context, target string) error {
+func (w *wire) attach(ctx context.Context, target string) error {
 	w.page = ""
 	var made struct{ SessionID string }
 	err := w.call(ctx, "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &made)
@@ -82,7 +84,7 @@ func (w *worker) attach(ctx context.Context, target string) error {
 }
 
 // switchTo waits for a tab at the address, and goes on in it.
-func (w *worker) switchTo(ctx context.Context, address string) error {
+func (w *wire) switchTo(ctx context.Context, address string) error {
 	w.page = ""
 	for {
 		var open struct {
@@ -105,7 +107,7 @@ func (w *worker) switchTo(ctx context.Context, address string) error {
 }
 
 // newContext goes on in a tab of a new browser context.
-func (w *worker) newContext(ctx context.Context) error {
+func (w *wire) newContext(ctx context.Context) error {
 	w.page = ""
 	var made struct{ BrowserContextID string }
 	if err := w.call(ctx, "Target.createBrowserContext", nil, &made); err != nil {
@@ -116,7 +118,7 @@ func (w *worker) newContext(ctx context.Context) error {
 }
 
 // dispose closes that context, and goes on in a tab of the profile's own.
-func (w *worker) dispose(ctx context.Context) error {
+func (w *wire) dispose(ctx context.Context) error {
 	w.page = ""
 	ended := w.ownContextID
 	w.ownContextID = ""
@@ -127,10 +129,10 @@ func (w *worker) dispose(ctx context.Context) error {
 }
 
 // kill ends the worker like a SIGKILL: its connection ends without a close handshake.
-func (w *worker) kill() { _ = w.conn.Close() } // a killed worker sees no error
+func (w *wire) kill() { _ = w.conn.Close() } // a killed worker sees no error
 
 // send sends a command to the page.
-func (w *worker) send(method string, params any) (int, error) {
+func (w *wire) send(method string, params any) (int, error) {
 	w.id++
 	m := map[string]any{"id": w.id, "method": method}
 	if params != nil {
@@ -147,7 +149,7 @@ func (w *worker) send(method string, params any) (int, error) {
 }
 
 // call sends a command and waits for its result.
-func (w *worker) call(ctx context.Context, method string, params, result any) error {
+func (w *wire) call(ctx context.Context, method string, params, result any) error {
 	id, err := w.send(method, params)
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
@@ -165,7 +167,7 @@ func (w *worker) call(ctx context.Context, method string, params, result any) er
 }
 
 // next returns the first message that fits, of those that were kept and those to come.
-func (w *worker) next(ctx context.Context, what string, fits func(message) bool) (message, error) {
+func (w *wire) next(ctx context.Context, what string, fits func(message) bool) (message, error) {
 	for i, m := range w.events {
 		if fits(m) {
 			w.events = append(w.events[:i], w.events[i+1:]...)
@@ -196,7 +198,7 @@ func (w *worker) next(ctx context.Context, what string, fits func(message) bool)
 }
 
 // open navigates to a URL, and with wait returns when it is loaded.
-func (w *worker) open(ctx context.Context, address string, wait bool) error {
+func (w *wire) open(ctx context.Context, address string, wait bool) error {
 	if !wait {
 		_, err := w.send("Page.navigate", map[string]any{"url": address})
 		return err
@@ -216,7 +218,7 @@ func (w *worker) open(ctx context.Context, address string, wait bool) error {
 }
 
 // evaluate returns the value of an expression in the page.
-func (w *worker) evaluate(ctx context.Context, expression string, value any) error {
+func (w *wire) evaluate(ctx context.Context, expression string, value any) error {
 	var r struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
@@ -238,7 +240,7 @@ const recheck = 20 * time.Millisecond
 
 // until evaluates an expression in the page until it is true. A page that is just
 // navigating may give an error, which is no failure.
-func (w *worker) until(ctx context.Context, what, expression string) error {
+func (w *wire) until(ctx context.Context, what, expression string) error {
 	for {
 		var yes bool
 		err := w.evaluate(ctx, expression, &yes)
@@ -258,7 +260,7 @@ const ctrl = 2
 
 // click clicks on the middle of an element. It does not wait for the answer, since a
 // dialog, for example, would delay that.
-func (w *worker) click(ctx context.Context, selector string, modifiers int) error {
+func (w *wire) click(ctx context.Context, selector string, modifiers int) error {
 	quoted, err := json.Marshal(selector)
 	if err != nil {
 		return err
@@ -279,6 +281,51 @@ func (w *worker) click(ctx context.Context, selector string, modifiers int) erro
 	return nil
 }
 
+// dialog waits for a dialog with the text.
+func (w *wire) dialog(ctx context.Context, text string) error {
+	_, err := w.next(ctx, "the dialog "+text, func(m message) bool {
+		return m.Method == "Page.javascriptDialogOpening" && strings.Contains(string(m.Params), text)
+	})
+	return err
+}
+
+// key presses a key: one with a name, or that of a letter.
+func (w *wire) key(ctx context.Context, name string) error {
+	down := map[string]any{"type": "keyDown", "key": name, "text": name}
+	switch name {
+	case "Enter":
+		down["text"], down["code"], down["windowsVirtualKeyCode"] = "\r", "Enter", 13
+	case "Tab":
+		down["text"], down["code"], down["windowsVirtualKeyCode"] = "", "Tab", 9
+	case "Escape":
+		down["text"], down["code"], down["windowsVirtualKeyCode"] = "", "Escape", 27
+	}
+	up := maps.Clone(down)
+	up["type"] = "keyUp"
+	delete(up, "text")
+	if err := w.call(ctx, "Input.dispatchKeyEvent", down, nil); err != nil {
+		return err
+	}
+	return w.call(ctx, "Input.dispatchKeyEvent", up, nil)
+}
+
+// attachFile gives a file field a small file.
+func (w *wire) attachFile(ctx context.Context, selector string) error {
+	path, err := smallFile()
+	if err != nil {
+		return err
+	}
+	var document struct{ Root struct{ NodeID int } }
+	if err := w.call(ctx, "DOM.getDocument", nil, &document); err != nil {
+		return err
+	}
+	var field struct{ NodeID int }
+	if err := w.call(ctx, "DOM.querySelector", map[string]any{"nodeId": document.Root.NodeID, "selector": selector}, &field); err != nil {
+		return err
+	}
+	return w.call(ctx, "DOM.setFileInputFiles", map[string]any{"nodeId": field.NodeID, "files": []string{path}}, nil)
+}
+
 // shows returns an expression that is true if the page shows a text.
 func shows(text string) string {
 	quoted, _ := json.Marshal(text) // a string can always be marshalled
@@ -286,7 +333,7 @@ func shows(text string) string {
 }
 
 // do performs one action of the script.
-func (w *worker) do(ctx context.Context, s *site, a Action) error {
+func (w *wire) do(ctx context.Context, s *site, a Action) error {
 	switch {
 	case a.Goto != "":
 		return w.open(ctx, s.url(a.Goto), true)
@@ -340,23 +387,33 @@ func (w *worker) do(ctx context.Context, s *site, a Action) error {
 	case a.See != "":
 		return w.until(ctx, a.See, shows(a.See))
 	case a.Dialog != "":
-		_, err := w.next(ctx, "the dialog "+a.Dialog, func(m message) bool {
-			return m.Method == "Page.javascriptDialogOpening" && strings.Contains(string(m.Params), a.Dialog)
-		})
-		return err
+		return w.dialog(ctx, a.Dialog)
+	case a.Accept != "":
+		if err := w.dialog(ctx, a.Accept); err != nil {
+			return err
+		}
+		return w.call(ctx, "Page.handleJavaScriptDialog", map[string]any{"accept": true}, nil)
+	case a.Type != "":
+		for _, letter := range a.Type {
+			if err := w.key(ctx, string(letter)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case a.Press != "":
+		return w.key(ctx, a.Press)
+	case a.Attach != "":
+		return w.attachFile(ctx, a.Attach)
+	case a.Run != "":
+		return w.call(ctx, "Runtime.evaluate", map[string]any{"expression": s.ported(a.Run), "userGesture": true}, nil)
+	case a.CDP != nil:
+		return w.call(ctx, a.CDP.Method, a.CDP.params(s), nil)
+	case w.bare && (a.Step != nil || a.Checkpoint != nil):
+		return nil
 	case a.Step != nil:
 		return w.call(ctx, "Lease.step", a.Step, nil)
 	case a.Checkpoint != nil:
 		return w.call(ctx, "Lease.checkpoint", a.Checkpoint, nil)
-	case a.Hold != "":
-		s.hold(a.Hold)
-		return nil
-	case a.Arrives != "":
-		request, times, err := arrival(a.Arrives)
-		if err != nil {
-			return err
-		}
-		return s.await(ctx, request, times)
 	}
 	return errors.New("nothing to do")
 }

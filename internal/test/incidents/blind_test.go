@@ -1,0 +1,108 @@
+package incidents
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestPartsOfTheCorpusAreAlike plays nothing. Names are unique in the whole corpus, and
+// the two parts that were written blind have the same mixture of sites, workers and
+// expectations.
+func TestPartsOfTheCorpusAreAlike(t *testing.T) {
+	names := map[string]string{}
+	for _, part := range []string{own, met, unmet} {
+		for _, i := range corpus(t, part) {
+			if first, ok := names[i.Name]; ok {
+				t.Errorf("%s stands in %s and in %s", i.Name, first, part)
+			}
+			names[i.Name] = part
+			if i.Sample && part != own {
+				t.Errorf("%s: the sample is of the incidents in the folder itself", i.Name)
+			}
+		}
+	}
+	type mixture struct{ all, safe, programs int }
+	halves := map[string]*mixture{met: {}, unmet: {}}
+	bySite := map[string]map[string]int{met: {}, unmet: {}}
+	for part, m := range halves {
+		for _, i := range corpus(t, part) {
+			m.all++
+			if i.Safe() {
+				m.safe++
+			}
+			if i.Worker != "" && i.Worker != playwright {
+				m.programs++
+			}
+			bySite[part][i.Site]++
+		}
+		if m.safe*5 < m.all*2 || m.programs*3 < m.all {
+			t.Errorf("%s: %d incidents, %d of them safe, %d by Puppeteer, chrome-remote-interface or Selenium: want two fifths and a third at least", part, m.all, m.safe, m.programs)
+		}
+	}
+	near := func(a, b int) bool { return a-b <= 3 && b-a <= 3 }
+	if a, b := halves[met], halves[unmet]; !near(a.all, b.all) || !near(a.safe, b.safe) || !near(a.programs, b.programs) {
+		t.Errorf("met has %+v and unmet %+v: want about the same", *a, *b)
+	}
+	for name := range sites {
+		if a, b := bySite[met][name], bySite[unmet][name]; a-b > 1 || b-a > 1 {
+			t.Errorf("site %s has %d incidents in met and %d in unmet", name, a, b)
+		}
+	}
+}
+
+// TestScriptsReachTheirEnd runs scripts on a bare Chromium, where nothing is decided, if
+// LEASEHOLD_CORPUS_DRY is set: those that LEASEHOLD_CORPUS chooses, and of them those
+// whose name contains LEASEHOLD_CORPUS_DRY, if that is not 1. It shows what each site
+// recorded.
+func TestScriptsReachTheirEnd(t *testing.T) {
+	only := os.Getenv("LEASEHOLD_CORPUS_DRY")
+	if only == "" {
+		t.Skip("runs with LEASEHOLD_CORPUS_DRY=1")
+	}
+	for _, i := range choose(t, os.Getenv("LEASEHOLD_CORPUS")) {
+		if only != "1" && !strings.Contains(i.Name, only) {
+			continue
+		}
+		t.Run(i.Name, func(t *testing.T) {
+			begun := time.Now()
+			hostPort, path := bareChromium(t)
+			happened, err := DryRun(t.Context(), "ws://"+hostPort+path, hostPort, i)
+			if err != nil {
+				t.Error(err)
+			}
+			fmt.Printf("%s (%s, %s, %s): %q\n", i.Name, i.Worker, i.Expect, time.Since(begun).Round(100*time.Millisecond), happened)
+		})
+	}
+}
+
+// bareChromium starts a Chromium on a fresh profile, and returns where it listens.
+func bareChromium(t *testing.T) (hostPort, path string) {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.Command("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+		"--remote-debugging-port=0", "--user-data-dir="+dir, "about:blank")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("%v: run \"make deps\"", err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // its children, too
+		_ = cmd.Wait()                                      // it was killed
+		// The last of them may still write, which would disturb the removal of its folder.
+		time.Sleep(200 * time.Millisecond)
+	})
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		b, err := os.ReadFile(filepath.Join(dir, "DevToolsActivePort"))
+		if port, path, ok := strings.Cut(strings.TrimSpace(string(b)), "\n"); err == nil && ok {
+			return "127.0.0.1:" + port, path
+		}
+	}
+	t.Fatal("Chromium does not listen after a minute")
+	return "", ""
+}

@@ -35,8 +35,16 @@ const maxAnswer = 64 << 20
 // client sends requests to one sidecar.
 type client struct {
 	base  *url.URL
+	query string // goes with every request
 	token string
 	http  *http.Client
+}
+
+// with returns a client whose requests have these parameters, and no others.
+func (c *client) with(parameters url.Values) *client {
+	other := *c
+	other.query = parameters.Encode()
+	return &other
 }
 
 func (f clientFlags) client() (*client, error) {
@@ -91,7 +99,11 @@ func (c *client) open(ctx context.Context, method string, in any, path ...string
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base.JoinPath(escaped...).String(), body)
+	target := c.base.JoinPath(escaped...)
+	if c.query != "" {
+		target.RawQuery = c.query
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
 		return nil, exitWith(exitUsage, "request to %s: %w", c.base.Redacted(), err)
 	}

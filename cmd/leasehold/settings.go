@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"time"
 
+	"leasehold/evidence"
+	"leasehold/evidence/crypt"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
@@ -25,6 +27,8 @@ type RunConfig struct {
 	EvidenceStore  string        `env:"LEASEHOLD_EVIDENCE_STORE" default:"nats://" placeholder:"URL" help:"Where evidence is kept: nats:// (the NATS of this sidecar), file:///path, or s3://bucket/prefix?endpoint=..&region=..&path_style=true with the credentials of the AWS tools (default: ${default})."`
 	EvidenceMaxAge time.Duration `env:"LEASEHOLD_EVIDENCE_MAX_AGE" default:"2160h" placeholder:"DURATION" help:"Evidence older than this is removed, unless a review needs it; 0 keeps it (default: 2160h, 90 days)."`
 	EvidenceMax    byteSize      `name:"evidence-max-bytes" env:"LEASEHOLD_EVIDENCE_MAX_BYTES" default:"20GiB" placeholder:"SIZE" help:"Where all evidence is more than this, the oldest is removed, unless a review needs it; 0 is no limit (default: ${default})."`
+	EvidenceTo     []string      `name:"evidence-recipient" env:"LEASEHOLD_EVIDENCE_RECIPIENT" placeholder:"AGE1..." help:"Encrypt evidence at rest to this public key (leasehold evidence keygen makes one); several by commas."`
+	EvidenceKeys   []string      `name:"evidence-identity" env:"LEASEHOLD_EVIDENCE_IDENTITY" type:"path" placeholder:"FILE" help:"File with private keys with which this sidecar may open encrypted evidence, for the console and REST; several by commas (default: it cannot)."`
 	PictureEvery   time.Duration `name:"picture-interval" env:"LEASEHOLD_PICTURE_INTERVAL" default:"30s" placeholder:"DURATION" help:"Least time between two pictures of a session's page that are stored before anything is lost, while things change; 0 takes them at checkpoints only (default: ${default})."`
 	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
 	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
@@ -53,8 +57,10 @@ type RunConfig struct {
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
 
-	// Token is the content of TokenFile, after Complete.
-	Token string `kong:"-"`
+	// Token is the content of TokenFile, and Keys those of EvidenceTo and EvidenceKeys,
+	// after Complete.
+	Token string        `kong:"-"`
+	Keys  evidence.Keys `kong:"-"`
 }
 
 // Complete returns the settings with the defaults that depend on the user or the host.
@@ -80,6 +86,12 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 		if c.Token, err = readToken(c.TokenFile); err != nil {
 			return c, &exitError{exitUsage, err}
 		}
+	}
+	if c.Keys.To, err = crypt.ParseRecipients(c.EvidenceTo); err != nil {
+		return c, exitWith(exitUsage, "--evidence-recipient: %w", err)
+	}
+	if c.Keys.With, err = crypt.ReadIdentities(c.EvidenceKeys); err != nil {
+		return c, exitWith(exitUsage, "--evidence-identity: %w", err)
 	}
 	return c, nil
 }

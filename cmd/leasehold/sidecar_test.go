@@ -151,19 +151,30 @@ func (s *fakeSidecar) evidence(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, map[string]any{"items": []api.Bundle{}})
 		return
 	}
+	answer(w, 200, map[string]any{"items": bundlesOfShop()})
+}
+
+// bundlesOfShop are the bundles of the profile shop.
+func bundlesOfShop() []api.Bundle {
 	good := api.Part{Name: "page-1.png", Kind: "screenshot", Bytes: int64(len(picture)), SHA256: digest(picture)}
-	answer(w, 200, map[string]any{"items": []api.Bundle{
+	return []api.Bundle{
 		{EvidenceID: "ev2", Token: 42, At: at, RecoveryReason: "heartbeat_timeout", Parts: []api.Part{
 			good, {Name: "dom-1.html", Kind: "dom", Missing: "the renderer was busy"}}},
 		{EvidenceID: "changed", Token: 41, At: at, RecoveryReason: "released", Parts: []api.Part{
 			{Name: "page-1.png", Kind: "screenshot", Bytes: 1, SHA256: digest(nil)}}},
 		{EvidenceID: "escape", Token: 40, At: at, RecoveryReason: "released", Parts: []api.Part{
 			{Name: "../escaped", Kind: "journal", Bytes: 1, SHA256: digest(nil)}}},
-	}})
+	}
 }
 
 func (s *fakeSidecar) manifest(w http.ResponseWriter, r *http.Request) {
-	answer(w, 200, map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42})
+	m := map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42}
+	for _, b := range bundlesOfShop() {
+		if b.EvidenceID == r.PathValue("id") {
+			m["parts"] = b.Parts
+		}
+	}
+	answer(w, 200, m)
 }
 
 func (s *fakeSidecar) part(w http.ResponseWriter, _ *http.Request) {

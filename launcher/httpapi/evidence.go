@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 
 	"leasehold/launcher/api"
 )
@@ -36,7 +37,14 @@ func answerManifest(c *call, manifest json.RawMessage) error {
 // getEvidencePart answers with what a page in somebody's account left behind: a
 // browser that shows it must not run it.
 func getEvidencePart(c *call) error {
-	b, mediaType, err := c.svc.EvidencePart(c.r.Context(), c.param("evidence"), c.param("part"))
+	stored := false
+	if said := c.query.Get("stored"); said != "" {
+		var err error
+		if stored, err = strconv.ParseBool(said); err != nil {
+			return api.Invalid("stored", "%.40q: want true or false", said)
+		}
+	}
+	b, mediaType, err := c.svc.EvidencePart(c.r.Context(), c.param("evidence"), c.param("part"), stored)
 	if err != nil {
 		return err
 	}

@@ -223,12 +223,7 @@ func (s *steps) stateChanged(journal []checkpoint.Entry) decision.Fact {
 	f := decision.Fact{Name: decision.StateChanged}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	var parts [2][]byte
-	for i, name := range []string{digestsBefore, evidence.DigestsPart} {
-		// Where it cannot be read, the answer is unknown.
-		parts[i], _ = s.r.o.Archive.Part(ctx, s.File.Evidence.EvidenceID, name)
-	}
-	answer, how := evidence.Changed(parts[0], parts[1])
+	answer, how := s.r.compared(ctx, s.File.Evidence.EvidenceID)
 	f.Answer, f.How = decision.Answer(answer), how
 	for _, e := range journal {
 		if e.Kind == checkpoint.KindStorage {
@@ -243,6 +238,26 @@ func (s *steps) stateChanged(journal []checkpoint.Entry) decision.Fact {
 		}
 	}
 	return f
+}
+
+// compared tells whether a bundle says that the account's state changed. A bundle says so
+// in its manifest, since its parts may be encrypted to others; one that was made by an
+// earlier version is compared here.
+func (r *Recoverer) compared(ctx context.Context, evidenceID string) (answer, how string) {
+	raw, err := r.o.Archive.Manifest(ctx, evidenceID)
+	if err == nil {
+		m, err := evidence.Decode(evidenceID, raw)
+		if err == nil && m.StateChanged != nil {
+			m, _ = r.o.Archive.Opened(m)
+			return m.StateChanged.Answer, cmp.Or(m.StateChanged.How, "by the digests in the bundle, which is encrypted")
+		}
+	}
+	var parts [2][]byte
+	for i, name := range []string{digestsBefore, evidence.DigestsPart} {
+		// Where it cannot be read, the answer is unknown.
+		parts[i], _, _ = r.o.Archive.Content(ctx, evidenceID, name)
+	}
+	return evidence.Changed(parts[0], parts[1])
 }
 
 func (r *Recoverer) hasScreenshot(evidenceID string) bool {

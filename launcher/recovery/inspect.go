@@ -63,12 +63,9 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection {
 	facts := s.leaseFacts(r)
 	facts = append(facts, s.directoryFacts(closeProblem)...)
-	facts = append(facts, decision.InspectTask(checkpoint.Summarize(s.journals()), s.task(r))...)
-	seen := decision.Fact{Name: decision.TrafficSeen, Answer: decision.Yes, How: "the launcher watched every page from the grant to the close"}
-	if s.unseen() {
-		seen.Answer, seen.How = decision.Unknown, "nobody watched while the launcher was away"
-	}
-	return append(facts, seen,
+	sum := checkpoint.Summarize(s.journals())
+	facts = append(facts, decision.InspectTask(sum, s.task(r))...)
+	return append(facts, decision.Observed(sum, s.unseen()),
 		s.stateChanged(s.journals()),
 		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
 		decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.Is(s.r.hasScreenshot(s.File.Evidence.EvidenceID)), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},

@@ -162,7 +162,8 @@ func (s *service) openStores(ctx context.Context) (err error) {
 	if err := s.connectNATS(ctx); err != nil {
 		return err
 	}
-	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas()})
+	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas(),
+		EventBytes: int64(s.config.EventsMax), OwnServer: s.config.NATSURL == ""})
 	if err != nil {
 		return &exitError{exitNATS, err}
 	}

@@ -30,6 +30,7 @@ type RunConfig struct {
 	EvidenceTo     []string      `name:"evidence-recipient" env:"LEASEHOLD_EVIDENCE_RECIPIENT" placeholder:"AGE1..." help:"Encrypt evidence at rest to this public key (leasehold evidence keygen makes one); several by commas."`
 	EvidenceKeys   []string      `name:"evidence-identity" env:"LEASEHOLD_EVIDENCE_IDENTITY" type:"path" placeholder:"FILE" help:"File with private keys with which this sidecar may open encrypted evidence, for the console and REST; several by commas (default: it cannot)."`
 	PictureEvery   time.Duration `name:"picture-interval" env:"LEASEHOLD_PICTURE_INTERVAL" default:"30s" placeholder:"DURATION" help:"Least time between two pictures of a session's page that are stored before anything is lost, while things change; 0 takes them at checkpoints only (default: ${default})."`
+	EventsMax      byteSize      `name:"events-max-bytes" env:"LEASEHOLD_EVENTS_MAX_BYTES" default:"1GiB" placeholder:"SIZE" help:"Where all events are more than this, the oldest leave, also before their 90 days; 0 is no limit (default: ${default})."`
 	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
 	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
@@ -163,6 +164,9 @@ func (c RunConfig) validateEvidence() error {
 	if err := checkStore(c.EvidenceStore); err != nil {
 		return fmt.Errorf("--evidence-store: %w", err)
 	}
+	if c.EventsMax != 0 && c.EventsMax < leastEvents {
+		return fmt.Errorf("--events-max-bytes: want 1MiB or more, or 0 for no bound")
+	}
 	if c.PictureEvery < 0 {
 		return fmt.Errorf("--picture-interval %v: want zero or more", c.PictureEvery)
 	}
@@ -198,6 +202,7 @@ func (c RunConfig) validateLeases() error {
 
 // The least values that make sense.
 const (
+	leastEvents = 1 << 20
 	leastHang   = 2 * time.Second
 	leastMemory = 128 << 20
 )

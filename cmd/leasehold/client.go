@@ -206,9 +206,47 @@ func (c *client) askFor(ctx context.Context, method string, in any, path ...stri
 	return b, nil
 }
 
-// list is the document with which the sidecar answers a request for several items.
+// list is the document with which the sidecar answers a request for several items: one page
+// of them.
 type list[T any] struct {
-	Items []T `json:"items"`
+	Items []T     `json:"items"`
+	Next  *string `json:"next"`
+	// Truncated says of a history that its oldest events have left.
+	Truncated bool `json:"truncated"`
+}
+
+// askAll asks for all pages of a list. It returns the first answer, with the items of the
+// others behind its own.
+func (c *client) askAll(ctx context.Context, path ...string) (json.RawMessage, error) {
+	raw, err := c.ask(ctx, http.MethodGet, nil, path...)
+	if err != nil {
+		return nil, err
+	}
+	page, err := read[list[json.RawMessage]](raw)
+	if err != nil || page.Next == nil {
+		return raw, err
+	}
+	all := page.Items
+	for page.Next != nil {
+		next := *page.Next
+		more, err := c.with(url.Values{"next": {next}}).ask(ctx, http.MethodGet, nil, path...)
+		if err == nil {
+			page, err = read[list[json.RawMessage]](more)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if page.Next != nil && *page.Next == next || len(page.Items) == 0 && page.Next != nil {
+			return nil, exitWith(exitUnreachable, "the list of %s does not end: the sidecar answers one page again and again", strings.Join(path, "/"))
+		}
+		all = append(all, page.Items...)
+	}
+	var whole map[string]any
+	if err := json.Unmarshal(raw, &whole); err != nil {
+		return nil, err
+	}
+	whole["items"], whole["next"] = all, nil
+	return json.Marshal(whole)
 }
 
 // read decodes a document that the sidecar sent.

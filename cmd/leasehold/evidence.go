@@ -51,7 +51,7 @@ func (c *evidenceCmd) Run(a *app) error {
 		return exitWith(exitUsage, "--stored is for --out, and without --identity")
 	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile), "evidence")
+		raw, err := sidecar.askAll(ctx, "v1", "profiles", string(c.Profile), "evidence")
 		if err != nil || c.JSON && listOnly {
 			return a.printAnswer(raw, err)
 		}

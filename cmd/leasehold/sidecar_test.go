@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -138,7 +139,14 @@ func (s *fakeSidecar) history(w http.ResponseWriter, r *http.Request) {
 	for i := range 12 {
 		events = append(events, lease.Event{Event: "granted", ProfileID: r.PathValue("id"), Token: lease.Token(30 + i), Sequence: uint64(i + 1), At: at})
 	}
-	answer(w, 200, map[string]any{"items": events})
+	// Pages of five.
+	from, _ := strconv.Atoi(r.URL.Query().Get("next"))
+	to := min(from+5, len(events))
+	page := map[string]any{"items": events[from:to], "next": nil, "truncated": true}
+	if to < len(events) {
+		page["next"] = strconv.Itoa(to)
+	}
+	answer(w, 200, page)
 }
 
 func digest(b []byte) string {

@@ -97,7 +97,7 @@ func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evide
 	if c.Profile != "" {
 		path = append(path, string(c.Profile))
 	}
-	raw, err := sidecar.ask(ctx, http.MethodGet, nil, path...)
+	raw, err := sidecar.askAll(ctx, path...)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -294,7 +294,7 @@ func (r restReader) Part(ctx context.Context, evidenceID, name string) ([]byte, 
 
 // List implements evidence.Reader, for one profile.
 func (r restReader) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
-	raw, err := r.sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", profileID, "evidence")
+	raw, err := r.sidecar.askAll(ctx, "v1", "profiles", profileID, "evidence")
 	if err != nil {
 		return nil, err
 	}

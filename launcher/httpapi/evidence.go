@@ -24,7 +24,7 @@ func answerBundles(c *call, bundles []api.Bundle) error {
 	for i := range bundles {
 		bundles[i].Parts = orEmpty(bundles[i].Parts)
 	}
-	return answerList(c, bundles)
+	return answerPage(bundleOrder)(c, bundles)
 }
 
 // answerManifest sends a bundle's manifest byte for byte: the hash of these bytes links

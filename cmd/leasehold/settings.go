@@ -54,6 +54,8 @@ type RunConfig struct {
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
+	IdleTimeout    time.Duration `env:"LEASEHOLD_IDLE_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time after which a connection without a request is closed; websockets are none of these; 0 closes none (default: 1m)."`
+	MaxPeer        int           `name:"max-peer-connections" env:"LEASEHOLD_MAX_PEER_CONNECTIONS" default:"1024" placeholder:"N" help:"Most connections of one user of this host, or of one address elsewhere, without websockets; 0 is no limit (default: ${default})."`
 	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
@@ -126,6 +128,12 @@ func (c RunConfig) validate() error {
 }
 
 func (c RunConfig) validateListen() error {
+	switch {
+	case c.IdleTimeout < 0:
+		return fmt.Errorf("--idle-timeout %v: want zero or more", c.IdleTimeout)
+	case c.MaxPeer < 0:
+		return fmt.Errorf("--max-peer-connections %d: want 1 or more, or 0 for no limit", c.MaxPeer)
+	}
 	host, err := splitAddress("--listen", c.Listen)
 	if err != nil {
 		return err

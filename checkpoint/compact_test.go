@@ -65,6 +65,7 @@ func TestJournalIsBounded(t *testing.T) {
 			if err != nil || len(stored) != len(j.Entries()) || len(stored) > DefaultLimits.Entries+1 {
 				t.Fatalf("%d entries on disk, %d in memory, %v", len(stored), len(j.Entries()), err)
 			}
+			t.Logf("%d entries written, %d kept; the file had %d bytes at most", c.times, len(stored), largest)
 			if n := counted(stored)[c.kind]; n != uint64(c.times) {
 				t.Errorf("%d entries are counted, want %d", n, c.times)
 			}

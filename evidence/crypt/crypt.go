@@ -48,10 +48,10 @@ func ParseRecipients(texts []string) (*Recipients, error) {
 	for _, text := range texts {
 		text = strings.TrimSpace(text)
 		if strings.ContainsAny(text, "\r\n") {
-			return nil, errors.New("a recipient is one line: want one such as age1...")
+			return nil, errors.New("a recipient is one line: want a public key, which begins with age1")
 		}
 		if strings.HasPrefix(strings.ToUpper(text), "AGE-SECRET-KEY-") {
-			return nil, errors.New("this is an identity, a private key: want the recipient that belongs to it, such as age1...")
+			return nil, errors.New("this is an identity, a private key: want the recipient that belongs to it, which begins with age1")
 		}
 		keys, err := age.ParseRecipients(strings.NewReader(text))
 		if err != nil {
@@ -154,7 +154,7 @@ func ParseIdentities(content []byte) (*Identities, error) {
 	}
 	keys, err := age.ParseIdentities(bytes.NewReader(content))
 	if err != nil {
-		return nil, fmt.Errorf("want lines with AGE-SECRET-KEY-...: %w", err)
+		return nil, fmt.Errorf("want lines that begin with AGE-SECRET-KEY: %w", err)
 	}
 	ids := &Identities{keys: keys}
 	for _, key := range keys {

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -102,5 +101,5 @@ func TestDecisionFromACompactedJournal(t *testing.T) {
 }
 
 func dump(entries []checkpoint.Entry) string {
-	return fmt.Sprintf("%s", checkpoint.Encode(entries))
+	return string(checkpoint.Encode(entries))
 }

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"leasehold/internal/durable"
 )
 
 // Kind says what an entry is about.
@@ -38,6 +40,7 @@ const (
 	KindPicture    Kind = "picture"    // a picture was stored, which Data names
 	KindDenied     Kind = "denied"     // the worker sent what it may not: a command Name, for the reason Action, which named Text
 	KindEnd        Kind = "end"        // the session ended
+	KindOmitted    Kind = "omitted"    // Count entries of the kind Name were left out, see Compact
 )
 
 // Websocket is the Method of a request entry that stands for messages on a websocket. There
@@ -55,8 +58,12 @@ const LinkPing = "link_ping"
 // Entry is one line of a journal. At is the time by the launcher's wall clock, and Token the
 // lease token that was valid then. JSON leaves out the fields that the kind does not use.
 type Entry struct {
-	Seq   uint64    `json:"seq"`
-	At    time.Time `json:"at"`
+	Seq uint64    `json:"seq"`
+	At  time.Time `json:"at"`
+	// Count is how many equal entries this one stands for, the first of them of First
+	// and the last of At; 0 for one.
+	Count uint64    `json:"count,omitempty"`
+	First time.Time `json:"first_at,omitzero"`
 	Token uint64    `json:"lease_token"`
 	Kind  Kind      `json:"kind"`
 
@@ -100,16 +107,21 @@ type Entry struct {
 
 // Journal is the open journal of one session. Its methods may be called concurrently.
 type Journal struct {
-	path string
+	path   string
+	limits Limits
 
 	mu      sync.Mutex
 	file    *os.File
 	entries []Entry
+	bytes   int // of the file, or more
 }
 
-// Open opens the journal file at path for appending, and creates it and its directory if
-// they are missing.
-func Open(path string) (*Journal, error) {
+// Open opens the journal file at path for appending, within DefaultLimits, and creates it
+// and its directory if they are missing.
+func Open(path string) (*Journal, error) { return OpenWithin(path, DefaultLimits) }
+
+// OpenWithin is Open with other limits.
+func OpenWithin(path string, limits Limits) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("journal directory: %w", err)
 	}
@@ -117,9 +129,13 @@ func Open(path string) (*Journal, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := openFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+		return nil, err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("journal: %w", err), file.Close())
 	}
 	// This ends a line that a crash may have torn.
 	if len(entries) > 0 {
@@ -127,12 +143,20 @@ func Open(path string) (*Journal, error) {
 			return nil, errors.Join(fmt.Errorf("journal: %w", err), file.Close())
 		}
 	}
-	return &Journal{path: path, file: file, entries: entries}, nil
+	return &Journal{path: path, limits: limits, file: file, entries: entries, bytes: int(info.Size()) + 1}, nil
+}
+
+func openFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	return file, nil
 }
 
 // Append gives the entry the next Seq, writes it and returns it. A checkpoint is synced to
 // the disk when Append returns. Entries of other kinds survive a crash of the launcher, but
-// may be lost in a crash of the host.
+// may be lost in a crash of the host. A journal that is full is compacted.
 func (j *Journal) Append(e Entry) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -140,6 +164,9 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 		e.Seq = j.entries[n-1].Seq
 	}
 	e.Seq++
+	if e.Kind != KindCheckpoint && len(e.Data) > j.limits.Data {
+		e = withoutData(e)
+	}
 	line, err := json.Marshal(e)
 	if err != nil {
 		return e, fmt.Errorf("journal entry: %w", err)
@@ -148,12 +175,36 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 		return e, fmt.Errorf("journal %s: %w", j.path, err)
 	}
 	j.entries = append(j.entries, e)
+	j.bytes += len(line) + 1
+	if j.bytes > j.limits.Bytes || len(j.entries) > j.limits.Entries {
+		return e, j.compact() // it is synced, too
+	}
 	if e.Kind == KindCheckpoint {
 		if err := j.file.Sync(); err != nil {
 			return e, fmt.Errorf("journal %s: %w", j.path, err)
 		}
 	}
 	return e, nil
+}
+
+// compact replaces the file by one with less, under the same name. Where that fails the
+// journal goes on as it is.
+func (j *Journal) compact() error {
+	entries := Compact(j.entries, j.limits)
+	content := Encode(entries)
+	if err := durable.Replace(j.path, content); err != nil {
+		return fmt.Errorf("journal %s is full, and cannot be compacted: %w", j.path, err)
+	}
+	file, err := openFile(j.path)
+	if err != nil {
+		return err
+	}
+	old := j.file
+	j.file, j.entries, j.bytes = file, entries, len(content)
+	if err := old.Close(); err != nil {
+		return fmt.Errorf("journal %s: %w", j.path, err)
+	}
+	return nil
 }
 
 // Entries returns all entries of the journal, oldest first. The caller must not change them.

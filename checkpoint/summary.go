@@ -28,6 +28,8 @@ type Summary struct {
 	Did, DidSince []Entry
 	// Crashed says that a page crashed.
 	Crashed bool
+	// LeftOut has what says that entries were left out of which a decision might depend.
+	LeftOut []Entry
 }
 
 // Summarize returns the summary of a journal. It is a pure function of the entries.
@@ -71,6 +73,10 @@ func Summarize(entries []Entry) Summary {
 			s.DidSince = append(s.DidSince, e)
 		case KindCrash:
 			s.Crashed = true
+		case KindOmitted:
+			if Kind(e.Name).decides() {
+				s.LeftOut = append(s.LeftOut, e)
+			}
 		}
 	}
 	return s

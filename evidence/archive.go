@@ -119,6 +119,16 @@ func readBack(ctx context.Context, r Reader, s *Sealed) error {
 	return nil
 }
 
+// ReadPart returns a part as it is stored, or ErrNotFound, or ErrDamaged where it is not
+// what the manifest says.
+func ReadPart(ctx context.Context, r Reader, m Manifest, name string) ([]byte, error) {
+	i := slices.IndexFunc(m.Parts, func(p Part) bool { return p.Name == name && p.Missing == "" })
+	if i < 0 {
+		return nil, fmt.Errorf("evidence %s: part %q: %w", m.EvidenceID, shortID(name), ErrNotFound)
+	}
+	return readPart(ctx, r, m.EvidenceID, m.Parts[i])
+}
+
 // checkPart returns ErrNotFound or ErrDamaged where a part is not what its manifest
 // says. Of a missing part there is nothing to check.
 func checkPart(ctx context.Context, r Reader, evidenceID string, p Part) error {

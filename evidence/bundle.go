@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"leasehold/evidence/crypt"
 	"leasehold/evidence/redact"
 	"leasehold/internal/durable"
 )
@@ -19,16 +20,19 @@ type Bundle struct {
 	spool *Spool
 	dir   string
 
+	to *crypt.Recipients // nil: the bundle is in clear
+
 	mu        sync.Mutex
-	m         Manifest
-	sealed    string // hex SHA-256 of the manifest, once sealed
+	m         Manifest // in clear, with the sizes and hashes of what was added
+	stored    []Part   // of an encrypted bundle: the parts as they are stored
+	sealed    string   // hex SHA-256 of the manifest, once sealed
 	discarded bool
 }
 
 // ID returns the evidence id.
 func (b *Bundle) ID() string { return b.m.EvidenceID }
 
-// Add writes a part. The name is a plain file name that the bundle does not have yet.
+// Add writes a part, encrypted if the bundle is. The name is a plain file name that the bundle does not have yet.
 // What is added is synced by Seal.
 func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 	b.mu.Lock()
@@ -36,12 +40,16 @@ func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 	if err := b.checkFree(name); err != nil {
 		return fmt.Errorf("evidence %s: %w", b.m.EvidenceID, err)
 	}
-	if err := createFile(filepath.Join(b.dir, name), content); err != nil {
+	stored, err := encrypt(b.to, content)
+	if err == nil {
+		err = createFile(filepath.Join(b.dir, name), stored)
+	}
+	if err != nil {
 		return fmt.Errorf("evidence %s: part %s: %w", b.m.EvidenceID, name, err)
 	}
-	b.m.Parts = append(b.m.Parts, Part{
-		Name: name, Kind: kind, MediaType: mediaType, Bytes: int64(len(content)), SHA256: sha256Hex(content),
-	})
+	p := Part{Name: name, Kind: kind, MediaType: mediaType}
+	b.m.Parts = append(b.m.Parts, p.holding(content))
+	b.stored = append(b.stored, p.holding(stored))
 	return nil
 }
 
@@ -88,7 +96,8 @@ func (b *Bundle) AddMissing(name, kind, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sealed == "" && !b.has(name) {
-		b.m.Parts = append(b.m.Parts, Part{Name: name, Kind: kind, Missing: redact.Clip(cmp.Or(reason, "no reason was given"), maxReason)})
+		p := Part{Name: name, Kind: kind, Missing: redact.Clip(cmp.Or(reason, "no reason was given"), maxReason)}
+		b.m.Parts, b.stored = append(b.m.Parts, p), append(b.stored, p)
 	}
 }
 
@@ -121,8 +130,21 @@ func (b *Bundle) SetPictures(pictures []Picture) {
 	}
 }
 
+// SetStateChanged says in the manifest whether the account's state changed since the
+// grant, from two parts of NewDigests; see Changed. So the answer can be read where the
+// parts are encrypted. It does nothing to a bundle that is sealed.
+func (b *Bundle) SetStateChanged(before, after []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sealed == "" {
+		answer, how := Changed(before, after)
+		b.m.StateChanged = &StateChange{Answer: answer, How: how}
+	}
+}
+
 // Seal syncs the parts, writes the manifest last and syncs that, too. It returns the
-// manifest and the hex SHA-256 of its bytes, and the same if it is called again. After
+// manifest in clear and the hex SHA-256 of the bytes that were written, and the same if
+// it is called again. After
 // an error the bundle is not sealed, and Seal may be tried again.
 func (b *Bundle) Seal() (Manifest, string, error) {
 	b.mu.Lock()
@@ -150,7 +172,14 @@ func (b *Bundle) seal() ([]byte, error) {
 			return nil, err
 		}
 	}
-	raw, err := encodeJSON(b.m, "  ")
+	sealed := b.m
+	if b.to != nil {
+		var err error
+		if sealed, err = b.m.encrypted(b.to, b.stored); err != nil {
+			return nil, err
+		}
+	}
+	raw, err := encodeJSON(sealed, "  ")
 	if err != nil {
 		return nil, err
 	}

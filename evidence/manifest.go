@@ -83,6 +83,12 @@ type Manifest struct {
 	// Pictures are those that were stored while the session lived, the oldest
 	// first.
 	Pictures []Picture `json:"pictures,omitempty"`
+	// StateChanged says whether cookies or storage changed since the grant; nil where
+	// nobody compared.
+	StateChanged *StateChange `json:"state_changed,omitempty"`
+	// Encryption is nil for a bundle in clear. Of an encrypted one, the fields that it
+	// hides are empty.
+	Encryption *Encryption `json:"encryption,omitempty"`
 
 	// Pages are what was captured of the browser's pages; see SetPages.
 	Pages []PageResult `json:"pages"`
@@ -113,11 +119,18 @@ type Part struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
 	MediaType string `json:"media_type,omitempty"`
-	Bytes     int64  `json:"bytes"`
-	// SHA256 is lower-case hex of the content; empty for a missing part.
+	// Bytes and SHA256, in lower-case hex, are those of what is stored; empty for a
+	// missing part.
+	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
 	// Missing says why the part could not be had; it has no content then.
 	Missing string `json:"missing,omitempty"`
+}
+
+// holding is the part with this content.
+func (p Part) holding(content []byte) Part {
+	p.Bytes, p.SHA256 = int64(len(content)), sha256Hex(content)
+	return p
 }
 
 // Link names a sealed bundle by its id and the hex SHA-256 of its manifest. A bundle

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"leasehold/evidence/crypt"
 	"leasehold/evidence/redact"
 	"leasehold/internal/id"
 )
@@ -82,39 +83,48 @@ func hasImage(p Picture) bool { return p.Missing == "" }
 // error of the store the Picture is returned, too, for DropPictures, since part of it
 // may have been stored.
 func (a *Archive) PutPicture(ctx context.Context, m Manifest, image []byte, missing string) (Picture, error) {
-	s, sum, err := sealPicture(m, image, missing)
+	s, p, err := sealPicture(m, image, missing, a.spool.keys.To)
 	if err != nil {
 		return Picture{}, err
 	}
-	p := s.Manifest.picture(sum)
 	if err := a.store.Put(ctx, s); err != nil {
 		return p, fmt.Errorf("storing a picture: %w", err)
 	}
 	return p, nil
 }
 
-// sealPicture makes a picture's bundle in memory, and returns the hash of its manifest
-// with it.
-func sealPicture(m Manifest, image []byte, missing string) (*Sealed, string, error) {
+// sealPicture makes a picture's bundle in memory, encrypted unless to is nil, and describes
+// it in clear.
+func sealPicture(m Manifest, image []byte, missing string, to *crypt.Recipients) (*Sealed, Picture, error) {
 	m.EvidenceID, m.RecoveryReason = id.New("pic"), PictureReason
 	if err := checkName("profile id", m.ProfileID); err != nil {
-		return nil, "", fmt.Errorf("picture: %w", err)
+		return nil, Picture{}, fmt.Errorf("picture: %w", err)
 	}
 	m.LastKnownURL = redact.URL(m.LastKnownURL)
 	m.PreviousEvidenceID, m.PreviousManifestSHA256, m.LastScreenshot, m.Pages, m.Pictures = "", "", "", []PageResult{}, nil
 	part := Part{Name: PicturePart, Kind: KindScreenshot, Missing: redact.Clip(missing, maxReason)}
-	if missing == "" {
-		part.MediaType, part.Bytes, part.SHA256 = "image/jpeg", int64(len(image)), sha256Hex(image)
-		m.LastScreenshot = PicturePart
+	stored, err := encrypt(to, image)
+	if err != nil {
+		return nil, Picture{}, fmt.Errorf("picture: %w", err)
 	}
 	m.Parts = []Part{part}
+	if missing == "" {
+		part.MediaType, m.LastScreenshot = "image/jpeg", PicturePart
+		m.Parts[0], part = part.holding(image), part.holding(stored)
+	}
+	clear := m
+	if to != nil {
+		if m, err = m.encrypted(to, []Part{part}); err != nil {
+			return nil, Picture{}, fmt.Errorf("picture: %w", err)
+		}
+	}
 	raw, err := encodeJSON(m, "  ")
 	if err != nil {
-		return nil, "", fmt.Errorf("picture: %w", err)
+		return nil, Picture{}, fmt.Errorf("picture: %w", err)
 	}
 	// A picture has no other part that a store could ask for.
-	content := func(string) ([]byte, error) { return image, nil }
-	return &Sealed{Manifest: m, Raw: raw, part: content}, sha256Hex(raw), nil
+	content := func(string) ([]byte, error) { return stored, nil }
+	return &Sealed{Manifest: m, Raw: raw, part: content}, clear.picture(sha256Hex(raw)), nil
 }
 
 // DropPictures removes pictures from the store, also those that are stored in part.

@@ -22,15 +22,20 @@ import (
 // without manifest.json was never sealed. One process uses a spool at a time.
 type Spool struct {
 	folder
-	key []byte
+	key  []byte
+	keys Keys
 }
 
 // keyName is the file with the key of Salt.
 const keyName = ".key"
 
-// OpenSpool opens the spool in a directory, which it makes if need be.
-func OpenSpool(dir string) (*Spool, error) {
-	s := &Spool{folder: folder{dir}}
+// OpenSpool opens the spool in a directory, which it makes if need be. Its bundles are in
+// clear.
+func OpenSpool(dir string) (*Spool, error) { return OpenEncryptedSpool(dir, Keys{}) }
+
+// OpenEncryptedSpool is OpenSpool for bundles that are encrypted as the keys say.
+func OpenEncryptedSpool(dir string, keys Keys) (*Spool, error) {
+	s := &Spool{folder: folder{dir}, keys: keys}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence spool: %w", err)
 	}
@@ -83,12 +88,16 @@ func (s *Spool) New(m Manifest) (*Bundle, error) {
 		return nil, fmt.Errorf("new bundle: %w", err)
 	}
 	m.LastKnownURL = redact.URL(m.LastKnownURL)
-	m.LastScreenshot, m.Pages, m.Parts = "", []PageResult{}, []Part{}
+	m.LastScreenshot, m.Pages, m.Parts, m.Encryption = "", []PageResult{}, []Part{}, nil
 	dir := filepath.Join(s.dir, m.EvidenceID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("new bundle: %w", err)
 	}
-	return &Bundle{spool: s, dir: dir, m: m}, nil
+	b := &Bundle{spool: s, dir: dir, m: m, to: s.keys.To}
+	if m.IsAnchor() {
+		b.to = nil // it has nothing to hide, and everybody has to be able to follow it
+	}
+	return b, nil
 }
 
 // Sealed returns the ids of the sealed bundles, sorted: those that New made up are in

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"leasehold/evidence/crypt"
 )
 
 // The problems that Verify names.
@@ -64,6 +66,10 @@ type Report struct {
 	Forks []Fork `json:"forks,omitempty"`
 	// CutOff is nil where retention removed nothing.
 	CutOff *CutOff `json:"cut_off,omitempty"`
+	// Encrypted counts the encrypted bundles. Locked are those that the identities
+	// given to VerifyWith did not open; where none was given, it is empty.
+	Encrypted int      `json:"encrypted,omitempty"`
+	Locked    []string `json:"locked,omitempty"`
 }
 
 // OK tells whether nothing was found wrong.
@@ -75,9 +81,17 @@ func (r Report) OK() bool { return len(r.Findings) == 0 }
 // Without a head (the zero Link) Verify starts at the newest bundle there is, and cannot
 // tell whether newer ones were removed. The error says that something could not be
 // read; what is wrong with what was read is in the report.
+//
+// The hashes are over what is stored, so no key is needed for what is encrypted.
 func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report, error) {
+	return VerifyWith(ctx, r, profileID, head, nil)
+}
+
+// VerifyWith is Verify that also opens what is encrypted, with identities, and compares
+// it with the hashes inside.
+func VerifyWith(ctx context.Context, r Reader, profileID string, head Link, with *crypt.Identities) (Report, error) {
 	v := verifier{
-		ctx: ctx, r: r, checked: map[string]bool{}, cut: map[string]Cut{}, next: map[string][]string{},
+		ctx: ctx, r: r, with: with, checked: map[string]bool{}, cut: map[string]Cut{}, next: map[string][]string{},
 		report: Report{ProfileID: profileID, Findings: []Finding{}, HeadKnown: head != Link{}},
 	}
 	all, err := r.List(ctx, profileID)
@@ -124,6 +138,7 @@ func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report,
 type verifier struct {
 	ctx     context.Context
 	r       Reader
+	with    *crypt.Identities
 	report  Report
 	checked map[string]bool     // by evidence id
 	cut     map[string]Cut      // what anchors say was removed, by evidence id
@@ -256,12 +271,17 @@ func (v *verifier) picture(p Picture, by Manifest) error {
 // parts compares the parts of a bundle with what its manifest says.
 func (v *verifier) parts(m Manifest) error {
 	v.report.Bundles++
+	open := v.opens(m)
 	for _, p := range m.Parts {
 		if p.Missing != "" {
 			continue
 		}
 		v.report.Parts++
-		switch err := checkPart(v.ctx, v.r, m.EvidenceID, p); {
+		stored, err := readPart(v.ctx, v.r, m.EvidenceID, p)
+		if err == nil && open {
+			_, err = m.OpenPart(v.with, p.Name, stored)
+		}
+		switch {
 		case errors.Is(err, ErrNotFound):
 			v.find(PartMissing, m.EvidenceID, p.Name, "%v", err)
 		case errors.Is(err, ErrDamaged):
@@ -271,6 +291,25 @@ func (v *verifier) parts(m Manifest) error {
 		}
 	}
 	return nil
+}
+
+// opens tells whether what is encrypted in a bundle can be checked.
+func (v *verifier) opens(m Manifest) bool {
+	if !m.Encrypted() {
+		return false
+	}
+	v.report.Encrypted++
+	if v.with == nil {
+		return false
+	}
+	_, err := m.Open(v.with)
+	switch {
+	case errors.Is(err, crypt.ErrNoKey):
+		v.report.Locked = append(v.report.Locked, m.EvidenceID)
+	case err != nil:
+		v.find(BundleChanged, m.EvidenceID, "", "%v", err)
+	}
+	return err == nil
 }
 
 // unlinked checks the bundles to which the head did not lead.

@@ -210,6 +210,7 @@ func (l *Launcher) Start() {
 	l.work.Go(func() { l.presence.Keep(opened) })
 	<-opened
 	l.work.Go(l.patrol.Run)
+	l.work.Go(func() { l.announcer.Run(l.ctx) })
 	l.work.Go(l.uploads)
 	l.work.Go(l.slots.WatchDisk)
 	l.work.Go(l.slots.WatchMemory)

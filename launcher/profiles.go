@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"leasehold/evidence"
+	"leasehold/evidence/crypt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/slots"
@@ -275,7 +275,10 @@ func (ps *profiles) Evidence(ctx context.Context, profileID string) ([]api.Bundl
 	}
 	bundles := []api.Bundle{}
 	for _, m := range accepted(manifests, record) {
+		encrypted := m.Encrypted()
+		m, opened := ps.o.Archive.Opened(m)
 		b := api.Bundle{
+			Encrypted: encrypted, Locked: !opened,
 			EvidenceID: m.EvidenceID, Token: lease.Token(m.LeaseToken), At: m.At, RecoveryReason: m.RecoveryReason,
 			LastKnownURL: m.LastKnownURL, LastKnownStep: m.LastKnownStep, Checkpoint: m.Checkpoint, Parts: []api.Part{},
 		}
@@ -294,6 +297,9 @@ func unknownEvidence(err error, evidenceID, part string) error {
 	if errors.Is(err, evidence.ErrDamaged) {
 		return api.Refuse(api.CodeEvidenceDamaged, "%v", err)
 	}
+	if errors.Is(err, crypt.ErrNoKey) {
+		return api.Refuse(api.CodeEvidenceEncrypted, "%v: this sidecar has no identity of these (--evidence-identity); with ?stored=true the part comes as it is stored, and leasehold evidence --identity opens it", err)
+	}
 	return err
 }
 
@@ -303,23 +309,15 @@ func (ps *profiles) EvidenceManifest(ctx context.Context, evidenceID string) (js
 	return b, unknownEvidence(err, evidenceID, "")
 }
 
-// EvidencePart returns one part of a bundle, and its media type.
-func (ps *profiles) EvidencePart(ctx context.Context, evidenceID, part string) ([]byte, string, error) {
-	raw, err := ps.o.Archive.Manifest(ctx, evidenceID)
-	if err != nil {
-		return nil, "", unknownEvidence(err, evidenceID, part)
+// EvidencePart returns one part of a bundle, and its media type: in clear, or as it is
+// stored.
+func (ps *profiles) EvidencePart(ctx context.Context, evidenceID, part string, stored bool) ([]byte, string, error) {
+	read := ps.o.Archive.Content
+	if stored {
+		read = ps.o.Archive.Stored
 	}
-	var m evidence.Manifest
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, "", fmt.Errorf("manifest of %s: %w", evidenceID, err)
-	}
-	for _, p := range m.Parts {
-		if p.Name == part && p.Missing == "" {
-			b, err := ps.o.Archive.Part(ctx, evidenceID, part)
-			return b, p.MediaType, unknownEvidence(err, evidenceID, part)
-		}
-	}
-	return nil, "", unknownEvidence(evidence.ErrNotFound, evidenceID, part)
+	b, mediaType, err := read(ctx, evidenceID, part)
+	return b, mediaType, unknownEvidence(err, evidenceID, part)
 }
 
 // Review applies a person's decision to a profile in manual review.

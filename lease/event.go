@@ -45,6 +45,11 @@ type Event struct {
 	CurrentWorkerID  string `json:"current_worker_id,omitempty"`
 	NextCheckSeconds int    `json:"next_check_seconds,omitempty"`
 
+	// Count is how many refusals a conflict or late write stands for, of which this is
+	// the last; zero: this one alone. The first of several is published at once, the
+	// others at most once a minute.
+	Count uint64 `json:"count,omitempty"`
+
 	// The token that was valid when a late write was refused, and what the write was.
 	CurrentToken Token  `json:"current_token,omitempty"`
 	Write        string `json:"write,omitempty"`

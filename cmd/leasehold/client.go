@@ -35,8 +35,16 @@ const maxAnswer = 64 << 20
 // client sends requests to one sidecar.
 type client struct {
 	base  *url.URL
+	query string // goes with every request
 	token string
 	http  *http.Client
+}
+
+// with returns a client whose requests have these parameters, and no others.
+func (c *client) with(parameters url.Values) *client {
+	other := *c
+	other.query = parameters.Encode()
+	return &other
 }
 
 func (f clientFlags) client() (*client, error) {
@@ -91,7 +99,11 @@ func (c *client) open(ctx context.Context, method string, in any, path ...string
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
 	}
-	r, err := http.NewRequestWithContext(ctx, method, c.base.JoinPath(escaped...).String(), body)
+	target := c.base.JoinPath(escaped...)
+	if c.query != "" {
+		target.RawQuery = c.query
+	}
+	r, err := http.NewRequestWithContext(ctx, method, target.String(), body)
 	if err != nil {
 		return nil, exitWith(exitUsage, "request to %s: %w", c.base.Redacted(), err)
 	}
@@ -194,9 +206,47 @@ func (c *client) askFor(ctx context.Context, method string, in any, path ...stri
 	return b, nil
 }
 
-// list is the document with which the sidecar answers a request for several items.
+// list is the document with which the sidecar answers a request for several items: one page
+// of them.
 type list[T any] struct {
-	Items []T `json:"items"`
+	Items []T     `json:"items"`
+	Next  *string `json:"next"`
+	// Truncated says of a history that its oldest events have left.
+	Truncated bool `json:"truncated"`
+}
+
+// askAll asks for all pages of a list. It returns the first answer, with the items of the
+// others behind its own.
+func (c *client) askAll(ctx context.Context, path ...string) (json.RawMessage, error) {
+	raw, err := c.ask(ctx, http.MethodGet, nil, path...)
+	if err != nil {
+		return nil, err
+	}
+	page, err := read[list[json.RawMessage]](raw)
+	if err != nil || page.Next == nil {
+		return raw, err
+	}
+	all := page.Items
+	for page.Next != nil {
+		next := *page.Next
+		more, err := c.with(url.Values{"next": {next}}).ask(ctx, http.MethodGet, nil, path...)
+		if err == nil {
+			page, err = read[list[json.RawMessage]](more)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if page.Next != nil && *page.Next == next || len(page.Items) == 0 && page.Next != nil {
+			return nil, exitWith(exitUnreachable, "the list of %s does not end: the sidecar answers one page again and again", strings.Join(path, "/"))
+		}
+		all = append(all, page.Items...)
+	}
+	var whole map[string]any
+	if err := json.Unmarshal(raw, &whole); err != nil {
+		return nil, err
+	}
+	whole["items"], whole["next"] = all, nil
+	return json.Marshal(whole)
 }
 
 // read decodes a document that the sidecar sent.

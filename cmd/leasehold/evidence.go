@@ -3,8 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"leasehold/evidence"
+	"leasehold/evidence/crypt"
 	"leasehold/launcher/api"
 )
 
@@ -21,6 +22,7 @@ import (
 type evidenceCmds struct {
 	List   evidenceCmd `cmd:"" default:"withargs" help:"List a profile's evidence, or fetch a bundle."`
 	Verify verifyCmd   `cmd:"" help:"Check every hash and the chain of a profile's evidence, or of all."`
+	Keygen keygenCmd   `cmd:"" help:"Make a private key for encrypted evidence, and print the recipient that belongs to it."`
 }
 
 type evidenceCmd struct {
@@ -29,19 +31,27 @@ type evidenceCmd struct {
 	ID          string     `name:"id" xor:"which" placeholder:"E" help:"Fetch this bundle: print its manifest, or with --out save all of it."`
 	Last        bool       `xor:"which" help:"Fetch the newest bundle."`
 	Out         string     `type:"path" placeholder:"DIR" help:"Save the manifest and the parts as files in this directory."`
+	Identity    []string   `type:"path" placeholder:"FILE" help:"Open what is encrypted, with the private keys in this file; several by commas."`
+	Stored      bool       `help:"Save what is encrypted as it is stored, as files with .age at the end of their names."`
 }
 
 // manifestName is the name of the file with a bundle's manifest.
 const manifestName = "manifest.json"
 
+// openedName is the name of the file with what the manifest of an encrypted bundle hides.
+const openedName = "manifest.opened.json"
+
 // Run lists the bundles, or fetches one of them.
 func (c *evidenceCmd) Run(a *app) error {
 	listOnly := c.ID == "" && !c.Last
-	if c.Out != "" && listOnly {
+	switch {
+	case c.Out != "" && listOnly:
 		return exitWith(exitUsage, "--out needs to know the bundle: give --id or --last")
+	case c.Stored && (c.Out == "" || len(c.Identity) > 0):
+		return exitWith(exitUsage, "--stored is for --out, and without --identity")
 	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile), "evidence")
+		raw, err := sidecar.askAll(ctx, "v1", "profiles", string(c.Profile), "evidence")
 		if err != nil || c.JSON && listOnly {
 			return a.printAnswer(raw, err)
 		}
@@ -58,21 +68,45 @@ func (c *evidenceCmd) Run(a *app) error {
 
 // fetch prints the manifest of the chosen bundle, or saves all of the bundle.
 func (c *evidenceCmd) fetch(ctx context.Context, a *app, sidecar *client, bundles []api.Bundle) error {
+	with, err := readIdentities(c.Identity)
+	if err != nil {
+		return err
+	}
 	bundle, err := c.choose(bundles)
 	if err != nil {
 		return err
 	}
-	manifest, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "evidence", bundle.EvidenceID)
+	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "evidence", bundle.EvidenceID)
 	if err != nil {
 		return err
 	}
-	if c.Out == "" {
-		return a.printJSON(manifest)
-	}
-	if err := c.save(ctx, a, sidecar, bundle, manifest); err != nil || !c.JSON {
+	f := fetched{raw: raw, with: with}
+	if f.sealed, err = evidence.Decode(bundle.EvidenceID, raw); err != nil {
 		return err
 	}
-	return a.printJSON(manifest)
+	f.clear = f.sealed
+	if len(c.Identity) > 0 || c.Out != "" && !c.Stored {
+		if f.clear, err = f.sealed.Open(with); err != nil {
+			return lockedEvidence(err)
+		}
+	}
+	if c.Out != "" {
+		if err := c.save(ctx, a, sidecar, f); err != nil || !c.JSON {
+			return err
+		}
+	}
+	if len(c.Identity) > 0 {
+		return a.printValue(f.clear)
+	}
+	return a.printJSON(raw)
+}
+
+// fetched is a bundle that was asked for.
+type fetched struct {
+	raw    []byte // the manifest as it was sealed
+	sealed evidence.Manifest
+	clear  evidence.Manifest // what it hides, if that was opened; else the same
+	with   *crypt.Identities
 }
 
 // choose finds the bundle that is asked for. The bundles are sorted, the newest first.
@@ -106,53 +140,67 @@ func printBundles(a *app, bundles []api.Bundle) error {
 
 // save writes the bundle's files. It replaces no file, and compares each part with its
 // digest.
-func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, bundle api.Bundle, manifest []byte) error {
-	for _, part := range bundle.Parts {
-		if !isFileName(part.Name) || part.Name == manifestName {
-			return fmt.Errorf("evidence %s: part %q cannot be a file name: nothing was saved", bundle.EvidenceID, part.Name)
+func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, f fetched) error {
+	for _, part := range f.sealed.Parts {
+		if !isFileName(part.Name) || part.Name == manifestName || part.Name == openedName {
+			return fmt.Errorf("evidence %s: part %q cannot be a file name: nothing was saved", f.sealed.EvidenceID, part.Name)
 		}
 	}
 	// Only the user may read it: there are screenshots and URLs of an account in it.
 	if err := os.MkdirAll(c.Out, 0o700); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
-	if err := saveFile(filepath.Join(c.Out, manifestName), bytes.NewReader(manifest)); err != nil {
+	if err := c.saveFile(a, manifestName, f.raw); err != nil {
 		return err
 	}
-	c.reportSaved(a, manifestName, int64(len(manifest)))
-	for _, part := range bundle.Parts {
+	if f.sealed.Encrypted() && !c.Stored {
+		opened, err := json.MarshalIndent(f.clear, "", "  ")
+		if err == nil {
+			err = c.saveFile(a, openedName, append(opened, '\n'))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, part := range f.clear.Parts {
 		if part.Missing != "" {
 			a.warn("part %s is missing: %s", part.Name, part.Missing)
 			continue
 		}
-		if err := c.savePart(ctx, sidecar, bundle.EvidenceID, part); err != nil {
+		if err := c.savePart(ctx, a, sidecar, f, part.Name); err != nil {
 			return err
 		}
-		c.reportSaved(a, part.Name, part.Bytes)
 	}
 	return nil
 }
 
-func (c *evidenceCmd) reportSaved(a *app, name string, size int64) {
-	if !c.JSON {
-		fmt.Fprintf(a.stdout, "%s  %d bytes\n", printable(filepath.Join(c.Out, name)), size)
+// savePart saves one part, in clear unless it is wanted as it is stored.
+func (c *evidenceCmd) savePart(ctx context.Context, a *app, sidecar *client, f fetched, name string) error {
+	stored, err := evidence.ReadPart(ctx, restReader{sidecar}, f.sealed, name)
+	if errors.Is(err, evidence.ErrDamaged) {
+		return fmt.Errorf("%w: the part was changed or damaged", err)
 	}
-}
-
-// savePart writes one part to a file and compares it with its digest.
-func (c *evidenceCmd) savePart(ctx context.Context, sidecar *client, evidenceID string, part api.Part) error {
-	response, err := sidecar.open(ctx, http.MethodGet, nil, "v1", "evidence", evidenceID, part.Name)
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
-	digest := sha256.New()
-	path := filepath.Join(c.Out, part.Name)
-	if err := saveFile(path, io.TeeReader(response.Body, digest)); err != nil {
+	if f.sealed.Encrypted() && c.Stored {
+		return c.saveFile(a, name+".age", stored)
+	}
+	content, err := f.sealed.OpenPart(f.with, name, stored)
+	if err != nil {
+		return lockedEvidence(err)
+	}
+	return c.saveFile(a, name, content)
+}
+
+// saveFile writes a new file in the directory of --out.
+func (c *evidenceCmd) saveFile(a *app, name string, content []byte) error {
+	path := filepath.Join(c.Out, name)
+	if err := saveFile(path, bytes.NewReader(content)); err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(digest.Sum(nil)); got != part.SHA256 {
-		return fmt.Errorf("%s: the SHA-256 is %s, the bundle says %s: the part was changed or damaged", path, got, part.SHA256)
+	if !c.JSON {
+		fmt.Fprintf(a.stdout, "%s  %d bytes\n", printable(path), len(content))
 	}
 	return nil
 }

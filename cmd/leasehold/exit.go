@@ -18,6 +18,7 @@ const (
 	exitUnreachable  = 7
 	exitRefused      = 8
 	exitEvidence     = 9
+	exitLocked       = 10
 	exitTimeout      = 124
 	exitCannotRun    = 126
 	exitNotFound     = 127
@@ -35,6 +36,7 @@ const exitCodesHelp = `Exit codes:
     7  the sidecar cannot be reached
     8  refused by the sidecar (the problem is printed)
     9  evidence verify: evidence is not as it was sealed
+   10  evidence is encrypted, and --identity is missing or not the right one
   124  --timeout of watch ran out
   exec exits with the status of its command: 128 and the signal's number where a
   signal ended it, 126 where it cannot be run, 127 where it is not found.

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
+	"leasehold/evidence/crypt"
 	"leasehold/internal/confine"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
@@ -26,6 +27,7 @@ type guardCmd struct {
 	ProfilesDir string        `required:"" type:"path"`
 	LauncherID  string        `required:""`
 	Timeout     time.Duration `required:""`
+	EvidenceTo  []string      `name:"evidence-recipient"`
 }
 
 // Run guards until no browser is left.
@@ -37,6 +39,10 @@ func (c *guardCmd) Run() error {
 	if err != nil {
 		return &exitError{exitDataDir, err}
 	}
+	to, err := crypt.ParseRecipients(c.EvidenceTo)
+	if err != nil {
+		return exitWith(exitUsage, "--evidence-recipient: %w", err)
+	}
 	log := zerolog.New(os.Stderr).With().Timestamp().Str("component", "guard").Str("launcher", c.LauncherID).Logger()
 	gone := make(chan struct{})
 	go func() {
@@ -46,7 +52,7 @@ func (c *guardCmd) Run() error {
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
-			spool, err := evidence.OpenSpool(filepath.Join(c.DataDir, spoolDir))
+			spool, err := evidence.OpenEncryptedSpool(filepath.Join(c.DataDir, spoolDir), evidence.Keys{To: to})
 			if err != nil {
 				return nil, err
 			}
@@ -79,6 +85,9 @@ func startGuard(c RunConfig, launcherID string, log zerolog.Logger) func() error
 	args := []string{
 		"guard", "--data-dir", c.DataDir, "--profiles-dir", c.ProfilesDir, "--launcher-id", launcherID,
 		"--timeout", c.OrphanTimeout.String(),
+	}
+	for _, recipient := range c.Keys.To.Names() {
+		args = append(args, "--evidence-recipient", recipient)
 	}
 	return background(func(ctx context.Context) {
 		for ctx.Err() == nil {

@@ -35,7 +35,7 @@ type profilesCmd struct {
 // Run prints the list.
 func (c *profilesCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles")
+		raw, err := sidecar.askAll(ctx, "v1", "profiles")
 		if err != nil || c.JSON {
 			return a.printAnswer(raw, err)
 		}

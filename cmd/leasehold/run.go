@@ -20,6 +20,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/cgroup"
 	"leasehold/internal/confine"
+	"leasehold/internal/connlimit"
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
@@ -51,6 +52,8 @@ const (
 	connectTimeout = 15 * time.Second
 	drainTimeout   = 60 * time.Second
 	serverTimeout  = 5 * time.Second
+	// headerTimeout limits how long a client may take to send what it asks for.
+	headerTimeout = 10 * time.Second
 )
 
 // service is the sidecar: its parts, in the order in which they are started.
@@ -168,7 +171,8 @@ func (s *service) openStores(ctx context.Context) (err error) {
 	if err := s.connectNATS(ctx); err != nil {
 		return err
 	}
-	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas()})
+	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas(),
+		EventBytes: int64(s.config.EventsMax), OwnServer: s.config.NATSURL == ""})
 	if err != nil {
 		return &exitError{exitNATS, err}
 	}
@@ -207,12 +211,15 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, Token: c.Token, TLS: c.TLSCert != "", Log: s.log,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(),
 	}
+	s.dedicated.idle = c.IdleTimeout
+	s.dedicated.limits = connlimit.Options{PerPeer: c.MaxPeer, Log: s.log}
 	s.dedicated.handler = func(sessionID, addr string) http.Handler {
 		o := options
 		o.ListenAddr, o.AdvertiseURL = addr, ""
 		return httpapi.Dedicated(s.launcher, sessionID, o)
 	}
-	listener := s.listener
+	bounded := connlimit.New(s.listener, connlimit.Options{PerPeer: c.MaxPeer, Silent: c.TLSCert != "", Log: s.log})
+	var listener net.Listener = bounded
 	if c.TLSCert != "" {
 		certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
 		if err != nil {
@@ -221,7 +228,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		// No HTTP/2: a websocket needs the connection for itself.
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
 	}
-	server := &http.Server{Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: headerTimeout, IdleTimeout: c.IdleTimeout, ConnState: bounded.State}
 	failures := make(chan error, 1)
 	served := goServe(server, listener, func(err error) { failures <- fmt.Errorf("serving %s: %w", c.Listen, err) })
 	s.stops.add("http server", func() error {

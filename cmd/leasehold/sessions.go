@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net/http"
 
 	"leasehold/launcher/api"
 )
@@ -14,7 +13,7 @@ type sessionsCmd struct {
 // Run prints the living sessions.
 func (c *sessionsCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "sessions")
+		raw, err := sidecar.askAll(ctx, "v1", "sessions")
 		if err != nil || c.JSON {
 			return a.printAnswer(raw, err)
 		}

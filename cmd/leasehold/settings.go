@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"time"
 
+	"leasehold/evidence"
+	"leasehold/evidence/crypt"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
@@ -25,7 +27,10 @@ type RunConfig struct {
 	EvidenceStore  string        `env:"LEASEHOLD_EVIDENCE_STORE" default:"nats://" placeholder:"URL" help:"Where evidence is kept: nats:// (the NATS of this sidecar), file:///path, or s3://bucket/prefix?endpoint=..&region=..&path_style=true with the credentials of the AWS tools (default: ${default})."`
 	EvidenceMaxAge time.Duration `env:"LEASEHOLD_EVIDENCE_MAX_AGE" default:"2160h" placeholder:"DURATION" help:"Evidence older than this is removed, unless a review needs it; 0 keeps it (default: 2160h, 90 days)."`
 	EvidenceMax    byteSize      `name:"evidence-max-bytes" env:"LEASEHOLD_EVIDENCE_MAX_BYTES" default:"20GiB" placeholder:"SIZE" help:"Where all evidence is more than this, the oldest is removed, unless a review needs it; 0 is no limit (default: ${default})."`
+	EvidenceTo     []string      `name:"evidence-recipient" env:"LEASEHOLD_EVIDENCE_RECIPIENT" placeholder:"AGE1..." help:"Encrypt evidence at rest to this public key (leasehold evidence keygen makes one); several by commas."`
+	EvidenceKeys   []string      `name:"evidence-identity" env:"LEASEHOLD_EVIDENCE_IDENTITY" type:"path" placeholder:"FILE" help:"File with private keys with which this sidecar may open encrypted evidence, for the console and REST; several by commas (default: it cannot)."`
 	PictureEvery   time.Duration `name:"picture-interval" env:"LEASEHOLD_PICTURE_INTERVAL" default:"30s" placeholder:"DURATION" help:"Least time between two pictures of a session's page that are stored before anything is lost, while things change; 0 takes them at checkpoints only (default: ${default})."`
+	EventsMax      byteSize      `name:"events-max-bytes" env:"LEASEHOLD_EVENTS_MAX_BYTES" default:"1GiB" placeholder:"SIZE" help:"Where all events are more than this, the oldest leave, also before their 90 days; 0 is no limit (default: ${default})."`
 	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
 	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
@@ -50,12 +55,16 @@ type RunConfig struct {
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
+	IdleTimeout    time.Duration `env:"LEASEHOLD_IDLE_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time after which a connection without a request is closed; websockets are none of these; 0 closes none (default: 1m)."`
+	MaxPeer        int           `name:"max-peer-connections" env:"LEASEHOLD_MAX_PEER_CONNECTIONS" default:"1024" placeholder:"N" help:"Most connections of one user of this host, or of one address elsewhere, without websockets; 0 is no limit (default: ${default})."`
 	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
 
-	// Token is the content of TokenFile, after Complete.
-	Token string `kong:"-"`
+	// Token is the content of TokenFile, and Keys those of EvidenceTo and EvidenceKeys,
+	// after Complete.
+	Token string        `kong:"-"`
+	Keys  evidence.Keys `kong:"-"`
 }
 
 // Complete returns the settings with the defaults that depend on the user or the host.
@@ -81,6 +90,12 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 		if c.Token, err = readToken(c.TokenFile); err != nil {
 			return c, &exitError{exitUsage, err}
 		}
+	}
+	if c.Keys.To, err = crypt.ParseRecipients(c.EvidenceTo); err != nil {
+		return c, exitWith(exitUsage, "--evidence-recipient: %w", err)
+	}
+	if c.Keys.With, err = crypt.ReadIdentities(c.EvidenceKeys); err != nil {
+		return c, exitWith(exitUsage, "--evidence-identity: %w", err)
 	}
 	return c, nil
 }
@@ -114,6 +129,12 @@ func (c RunConfig) validate() error {
 }
 
 func (c RunConfig) validateListen() error {
+	switch {
+	case c.IdleTimeout < 0:
+		return fmt.Errorf("--idle-timeout %v: want zero or more", c.IdleTimeout)
+	case c.MaxPeer < 0:
+		return fmt.Errorf("--max-peer-connections %d: want 1 or more, or 0 for no limit", c.MaxPeer)
+	}
 	host, err := splitAddress("--listen", c.Listen)
 	if err != nil {
 		return err
@@ -152,6 +173,9 @@ func (c RunConfig) validateEvidence() error {
 	if err := checkStore(c.EvidenceStore); err != nil {
 		return fmt.Errorf("--evidence-store: %w", err)
 	}
+	if c.EventsMax != 0 && c.EventsMax < leastEvents {
+		return fmt.Errorf("--events-max-bytes: want 1MiB or more, or 0 for no bound")
+	}
 	if c.PictureEvery < 0 {
 		return fmt.Errorf("--picture-interval %v: want zero or more", c.PictureEvery)
 	}
@@ -187,6 +211,7 @@ func (c RunConfig) validateLeases() error {
 
 // The least values that make sense.
 const (
+	leastEvents = 1 << 20
 	leastHang   = 2 * time.Second
 	leastMemory = 128 << 20
 )

@@ -52,10 +52,10 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 	if p.inspection, err = inspectionOf(ctx, sidecar, id); err != nil {
 		return p, err
 	}
-	if p.history, err = sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id, "history"); err != nil {
+	if p.history, err = sidecar.askAll(ctx, "v1", "profiles", id, "history"); err != nil {
 		return p, err
 	}
-	stored, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", id, "evidence")
+	stored, err := sidecar.askAll(ctx, "v1", "profiles", id, "evidence")
 	if err == nil {
 		p.picture, err = newestPicture(stored)
 	}
@@ -131,7 +131,13 @@ func (p shownProfile) printText(a *app) error {
 			return err
 		}
 	}
-	return printEvents(a, history.Items[max(0, len(history.Items)-shownEvents):])
+	if err := printEvents(a, history.Items[max(0, len(history.Items)-shownEvents):]); err != nil {
+		return err
+	}
+	if history.Truncated {
+		fmt.Fprintln(a.stdout, "the oldest events have left the stream")
+	}
+	return nil
 }
 
 // printRecord prints one line for each thing that is known of the profile.

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -138,7 +139,14 @@ func (s *fakeSidecar) history(w http.ResponseWriter, r *http.Request) {
 	for i := range 12 {
 		events = append(events, lease.Event{Event: "granted", ProfileID: r.PathValue("id"), Token: lease.Token(30 + i), Sequence: uint64(i + 1), At: at})
 	}
-	answer(w, 200, map[string]any{"items": events})
+	// Pages of five.
+	from, _ := strconv.Atoi(r.URL.Query().Get("next"))
+	to := min(from+5, len(events))
+	page := map[string]any{"items": events[from:to], "next": nil, "truncated": true}
+	if to < len(events) {
+		page["next"] = strconv.Itoa(to)
+	}
+	answer(w, 200, page)
 }
 
 func digest(b []byte) string {
@@ -151,19 +159,30 @@ func (s *fakeSidecar) evidence(w http.ResponseWriter, r *http.Request) {
 		answer(w, 200, map[string]any{"items": []api.Bundle{}})
 		return
 	}
+	answer(w, 200, map[string]any{"items": bundlesOfShop()})
+}
+
+// bundlesOfShop are the bundles of the profile shop.
+func bundlesOfShop() []api.Bundle {
 	good := api.Part{Name: "page-1.png", Kind: "screenshot", Bytes: int64(len(picture)), SHA256: digest(picture)}
-	answer(w, 200, map[string]any{"items": []api.Bundle{
+	return []api.Bundle{
 		{EvidenceID: "ev2", Token: 42, At: at, RecoveryReason: "heartbeat_timeout", Parts: []api.Part{
 			good, {Name: "dom-1.html", Kind: "dom", Missing: "the renderer was busy"}}},
 		{EvidenceID: "changed", Token: 41, At: at, RecoveryReason: "released", Parts: []api.Part{
 			{Name: "page-1.png", Kind: "screenshot", Bytes: 1, SHA256: digest(nil)}}},
 		{EvidenceID: "escape", Token: 40, At: at, RecoveryReason: "released", Parts: []api.Part{
 			{Name: "../escaped", Kind: "journal", Bytes: 1, SHA256: digest(nil)}}},
-	}})
+	}
 }
 
 func (s *fakeSidecar) manifest(w http.ResponseWriter, r *http.Request) {
-	answer(w, 200, map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42})
+	m := map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42}
+	for _, b := range bundlesOfShop() {
+		if b.EvidenceID == r.PathValue("id") {
+			m["parts"] = b.Parts
+		}
+	}
+	answer(w, 200, m)
 }
 
 func (s *fakeSidecar) part(w http.ResponseWriter, _ *http.Request) {

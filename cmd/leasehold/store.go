@@ -102,7 +102,7 @@ const spoolDir = "evidence-spool"
 // openArchive opens the spool and the store of evidence. That the store cannot be reached
 // is no error: evidence waits for it in the spool.
 func (s *service) openArchive(ctx context.Context) error {
-	spool, err := evidence.OpenSpool(filepath.Join(s.config.DataDir, spoolDir))
+	spool, err := evidence.OpenEncryptedSpool(filepath.Join(s.config.DataDir, spoolDir), s.config.Keys)
 	if err != nil {
 		return &exitError{exitDataDir, err}
 	}

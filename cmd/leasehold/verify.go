@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -23,6 +24,7 @@ type verifyCmd struct {
 	Profile     profileArg `arg:"" optional:"" help:"The profile (default: all)."`
 	Store       string     `placeholder:"URL" help:"Read this store itself instead of asking the sidecar: nats://host:port, file:///path or s3://bucket/prefix?..."`
 	Creds       string     `name:"nats-creds" type:"path" placeholder:"FILE" help:"Credentials for --store nats://..."`
+	Identity    []string   `type:"path" placeholder:"FILE" help:"Also open what is encrypted, with the private keys in this file; several by commas."`
 	Head        string     `placeholder:"E:SHA256" help:"The profile's newest bundle and the hash of its manifest, as its record has them. Without --store the sidecar is asked; with it, and without --head, removed newest bundles do not show."`
 }
 
@@ -44,6 +46,10 @@ func (c *verifyCmd) Run(a *app) error {
 func (c *verifyCmd) verify(a *app) error {
 	ctx, stop := interruptible()
 	defer stop()
+	with, err := readIdentities(c.Identity)
+	if err != nil {
+		return err
+	}
 	reader, heads, closeReader, err := c.open(ctx)
 	if err != nil {
 		return err
@@ -51,7 +57,7 @@ func (c *verifyCmd) verify(a *app) error {
 	v := verification{OK: true, Items: []evidence.Report{}}
 	for _, profile := range slices.Sorted(maps.Keys(heads)) {
 		var report evidence.Report
-		if report, err = evidence.Verify(ctx, reader, profile, heads[profile]); err != nil {
+		if report, err = evidence.VerifyWith(ctx, reader, profile, heads[profile], with); err != nil {
 			err = fmt.Errorf("evidence of %s cannot be verified: %w", profile, err)
 			break
 		}
@@ -61,10 +67,20 @@ func (c *verifyCmd) verify(a *app) error {
 	if err := errors.Join(err, closeReader()); err != nil {
 		return err
 	}
-	if err := c.show(a, v); err != nil || v.OK {
+	if err := c.show(a, v); err != nil {
 		return err
 	}
-	return exitWith(exitEvidence, "evidence is not as it was sealed")
+	locked := 0
+	for _, r := range v.Items {
+		locked += len(r.Locked)
+	}
+	switch {
+	case !v.OK:
+		return exitWith(exitEvidence, "evidence is not as it was sealed")
+	case locked > 0:
+		return exitWith(exitLocked, "%d bundles could not be opened: --identity has the private keys of %s", locked, strings.Join(with.Names(), ", "))
+	}
+	return nil
 }
 
 // open returns a reader of bundles, and the heads of the profiles to verify. The caller
@@ -81,7 +97,7 @@ func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evide
 	if c.Profile != "" {
 		path = append(path, string(c.Profile))
 	}
-	raw, err := sidecar.ask(ctx, http.MethodGet, nil, path...)
+	raw, err := sidecar.askAll(ctx, path...)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -219,6 +235,11 @@ func (c *verifyCmd) explain(a *app, r evidence.Report) {
 		line("retention removed %d bundles (%d bytes), the newest of %s; anchors: %s", r.CutOff.Bundles, r.CutOff.Bytes,
 			r.CutOff.Newest.Format("2006-01-02 15:04:05Z07:00"), strings.Join(r.CutOff.Anchors, ", "))
 	}
+	if len(r.Locked) > 0 {
+		line("encrypted to others than --identity has: %s", strings.Join(r.Locked, ", "))
+	} else if r.Encrypted > 0 && len(c.Identity) == 0 {
+		line("%d bundles are encrypted: hashes and chain were checked, the contents were not opened (--identity)", r.Encrypted)
+	}
 	if !r.HeadKnown && r.Head != "" {
 		line("the head is the newest bundle found: newer ones that were removed would not show (--head)")
 	}
@@ -267,12 +288,13 @@ func (r restReader) Manifest(ctx context.Context, evidenceID string) ([]byte, er
 
 // Part implements evidence.Reader.
 func (r restReader) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	return r.get(ctx, "v1", "evidence", evidenceID, name)
+	stored := restReader{r.sidecar.with(url.Values{"stored": {"true"}})}
+	return stored.get(ctx, "v1", "evidence", evidenceID, name)
 }
 
 // List implements evidence.Reader, for one profile.
 func (r restReader) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
-	raw, err := r.sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", profileID, "evidence")
+	raw, err := r.sidecar.askAll(ctx, "v1", "profiles", profileID, "evidence")
 	if err != nil {
 		return nil, err
 	}

@@ -17,21 +17,30 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
+	"leasehold/evidence/crypt"
 	"leasehold/evidence/storetest"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
-// bundles DIR PROFILE N: makes a store with a chain of N bundles. $HEAD is the newest one.
+// bundles DIR PROFILE N [KEY]: makes a store with a chain of N bundles, encrypted to the
+// owner of the private key in the file KEY if there is one. $HEAD is the newest one.
 func makeBundles(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: bundles DIR PROFILE N")
+	if neg || len(args) != 3 && len(args) != 4 {
+		ts.Fatalf("usage: bundles DIR PROFILE N [KEY]")
+	}
+	var keys evidence.Keys
+	for _, file := range args[3:] {
+		with, err := crypt.ReadIdentities([]string{ts.MkAbs(file)})
+		ts.Check(err)
+		keys.To, err = crypt.ParseRecipients(with.Names())
+		ts.Check(err)
 	}
 	n, err := strconv.Atoi(args[2])
 	ts.Check(err)
 	store, err := evidence.OpenDirStore(ts.MkAbs(args[0]))
 	ts.Check(err)
-	spool, err := evidence.OpenSpool(ts.MkAbs("spool"))
+	spool, err := evidence.OpenEncryptedSpool(ts.MkAbs(args[0]+".spool"), keys)
 	ts.Check(err)
 	var head evidence.Link
 	for i := range n {

@@ -17,16 +17,41 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
+	"leasehold/evidence/crypt"
 )
 
 // Spool opens a spool in a directory of the test's own.
 func Spool(t testing.TB) *evidence.Spool {
 	t.Helper()
-	s, err := evidence.OpenSpool(filepath.Join(t.TempDir(), "spool"))
+	return EncryptedSpool(t, evidence.Keys{})
+}
+
+// EncryptedSpool is Spool for bundles that are encrypted as the keys say.
+func EncryptedSpool(t testing.TB, keys evidence.Keys) *evidence.Spool {
+	t.Helper()
+	s, err := evidence.OpenEncryptedSpool(filepath.Join(t.TempDir(), "spool"), keys)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// NewKeys makes a key pair.
+func NewKeys(t testing.TB) evidence.Keys {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "identity")
+	recipient, err := crypt.WriteIdentity(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var k evidence.Keys
+	if k.To, err = crypt.ParseRecipients([]string{recipient}); err != nil {
+		t.Fatal(err)
+	}
+	if k.With, err = crypt.ReadIdentities([]string{path}); err != nil {
+		t.Fatal(err)
+	}
+	return k
 }
 
 // Seal makes a bundle in the spool, with two parts and a missing one, and seals it.
@@ -72,23 +97,36 @@ type Damage struct {
 // opener returns an empty store, and how to damage what it keeps.
 type opener = func(t *testing.T) (evidence.Store, Damage)
 
-// Run tests that a store keeps its contract. open returns an empty one.
+// under is what a test is run under: a store, and whether bundles are encrypted.
+type under struct {
+	open opener
+	keys evidence.Keys
+}
+
+func (u under) spool(t testing.TB) *evidence.Spool {
+	t.Helper()
+	return EncryptedSpool(t, u.keys)
+}
+
+// Run tests that a store keeps its contract, for bundles in clear and for encrypted ones.
+// open returns an empty store.
 func Run(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, opener)
+		run  func(*testing.T, under)
 	}{
 		{"read", testRead}, {"conflict", testConflict}, {"race", testRace}, {"delete", testDelete}, {"repair", testRepair},
 		{"verify", testVerify}, {"retention", testRetention},
 	} {
-		t.Run(test.name, func(t *testing.T) { test.run(t, open) })
+		t.Run(test.name, func(t *testing.T) { test.run(t, under{open: open}) })
+		t.Run(test.name+" encrypted", func(t *testing.T) { test.run(t, under{open, NewKeys(t)}) })
 	}
 }
 
 // A store reads what was stored, and finds nothing under any other name.
-func testRead(t *testing.T, open opener) {
-	s, _ := open(t)
-	ctx, spool := t.Context(), Spool(t)
+func testRead(t *testing.T, u under) {
+	s, _ := u.open(t)
+	ctx, spool := t.Context(), u.spool(t)
 	if list, err := s.List(ctx, "p.1"); err != nil || len(list) != 0 {
 		t.Fatalf("an empty store lists %v, %v", list, err)
 	}
@@ -129,10 +167,10 @@ func testRead(t *testing.T, open opener) {
 }
 
 // Another bundle under the same id is refused.
-func testConflict(t *testing.T, open opener) {
-	s, _ := open(t)
-	one, _ := Seal(t, Spool(t), "p", "ev_1", 1, evidence.Link{})
-	two, _ := Seal(t, Spool(t), "p", "ev_1", 2, evidence.Link{})
+func testConflict(t *testing.T, u under) {
+	s, _ := u.open(t)
+	one, _ := Seal(t, u.spool(t), "p", "ev_1", 1, evidence.Link{})
+	two, _ := Seal(t, u.spool(t), "p", "ev_1", 2, evidence.Link{})
 	if err := s.Put(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
@@ -146,9 +184,9 @@ func testConflict(t *testing.T, open opener) {
 
 // Of two different bundles that are stored under one id at the same time, one is kept,
 // and the other call returns an error that says so.
-func testRace(t *testing.T, open opener) {
-	s, _ := open(t)
-	spool, twin := Spool(t), Spool(t)
+func testRace(t *testing.T, u under) {
+	s, _ := u.open(t)
+	spool, twin := u.spool(t), u.spool(t)
 	one, _ := Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
 	two, _ := Seal(t, twin, "p", "ev_1", 2, evidence.Link{})
 	// Each launcher tries again until it has an answer, as Flush does.
@@ -178,9 +216,9 @@ func testRace(t *testing.T, open opener) {
 }
 
 // A deleted bundle is gone, and no other is.
-func testDelete(t *testing.T, open opener) {
-	s, _ := open(t)
-	ctx, spool := t.Context(), Spool(t)
+func testDelete(t *testing.T, u under) {
+	s, _ := u.open(t)
+	ctx, spool := t.Context(), u.spool(t)
 	one, link := Seal(t, spool, "p.1", "ev_1", 1, evidence.Link{})
 	two, _ := Seal(t, spool, "p.1", "ev_2", 2, link)
 	other, _ := Seal(t, spool, "p", "ev_3", 1, evidence.Link{})
@@ -218,9 +256,9 @@ func testDelete(t *testing.T, open opener) {
 }
 
 // Storing a bundle again adds a part that is missing.
-func testRepair(t *testing.T, open opener) {
-	s, d := open(t)
-	b, head := Seal(t, Spool(t), "p", "ev_1", 1, evidence.Link{})
+func testRepair(t *testing.T, u under) {
+	s, d := u.open(t)
+	b, head := Seal(t, u.spool(t), "p", "ev_1", 1, evidence.Link{})
 	if err := s.Put(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -228,17 +266,17 @@ func testRepair(t *testing.T, open opener) {
 	if err := s.Put(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
+	if r, err := evidence.VerifyWith(t.Context(), s, "p", head, u.keys.With); err != nil || !r.OK() {
 		t.Errorf("after the same bundle was stored again: %+v, %v", r, err)
 	}
 }
 
 // Retention cuts a chain of five in two rounds. What is left is then damaged.
-func testRetention(t *testing.T, open opener) {
+func testRetention(t *testing.T, u under) {
 	fill := func(t *testing.T) (evidence.Store, Damage, *evidence.Archive, evidence.Link) {
 		t.Helper()
-		s, d := open(t)
-		spool := Spool(t)
+		s, d := u.open(t)
+		spool := u.spool(t)
 		var head evidence.Link
 		for i := range 5 {
 			_, head = Seal(t, spool, "p", fmt.Sprint("ev_", i+1), uint64(i+1), head)
@@ -267,7 +305,7 @@ func testRetention(t *testing.T, open opener) {
 	s, d, a, head := fill(t)
 	check := func(t *testing.T, cut, bundles int, problems ...string) {
 		t.Helper()
-		r, err := evidence.Verify(t.Context(), s, "p", head)
+		r, err := evidence.VerifyWith(t.Context(), s, "p", head, u.keys.With)
 		var found []string
 		for _, f := range r.Findings {
 			found = append(found, f.Problem+" "+f.EvidenceID)
@@ -307,14 +345,14 @@ func testRetention(t *testing.T, open opener) {
 	d.Remove(t, "p", oldest, evidence.ManifestName)
 	check(t, 3, 2, "bundle_missing "+oldest, "bundle_missing ev_1")
 	d.Remove(t, "p", newest, evidence.ManifestName)
-	r, err := evidence.Verify(t.Context(), s, "p", head)
+	r, err := evidence.VerifyWith(t.Context(), s, "p", head, u.keys.With)
 	if err != nil || len(r.Findings) != 1 || r.Findings[0].Problem != evidence.BundleMissing || r.Findings[0].EvidenceID != "ev_4" || r.CutOff != nil {
 		t.Errorf("without any anchor: %+v, %v", r, err)
 	}
 }
 
 // Verify finds each damage, and names the bundle and the part.
-func testVerify(t *testing.T, open opener) {
+func testVerify(t *testing.T, u under) {
 	for _, c := range []struct {
 		name   string
 		damage func(t *testing.T, d Damage)
@@ -344,8 +382,8 @@ func testVerify(t *testing.T, open opener) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, d := open(t)
-			spool := Spool(t)
+			s, d := u.open(t)
+			spool := u.spool(t)
 			var head evidence.Link
 			for i, evidenceID := range []string{"ev_1", "ev_2", "ev_3"} {
 				var b *evidence.Sealed
@@ -355,7 +393,7 @@ func testVerify(t *testing.T, open opener) {
 				}
 			}
 			c.damage(t, d)
-			r, err := evidence.Verify(t.Context(), s, "p", head)
+			r, err := evidence.VerifyWith(t.Context(), s, "p", head, u.keys.With)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -369,6 +407,9 @@ func testVerify(t *testing.T, open opener) {
 			}
 			if !same {
 				t.Errorf("found %+v\nwant %+v", r.Findings, c.want)
+			}
+			if want := map[bool]int{true: 3}[u.keys.To != nil]; c.want == nil && (r.Encrypted != want || len(r.Locked) > 0) {
+				t.Errorf("%d bundles are encrypted, want %d; not opened: %v", r.Encrypted, want, r.Locked)
 			}
 			if c.want == nil && (r.Bundles != 3 || r.Parts != 6 || len(r.Unlinked) != 0) {
 				t.Errorf("checked %+v; want 3 bundles with 6 parts", r)

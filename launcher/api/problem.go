@@ -48,6 +48,7 @@ const (
 	CodeShuttingDown       = "launcher_shutting_down"
 	CodeWaitTimeout        = "wait_timeout"
 	CodeEvidenceDamaged    = "evidence_damaged"
+	CodeEvidenceEncrypted  = "evidence_encrypted"
 )
 
 var statuses = map[string]int{
@@ -63,6 +64,7 @@ var statuses = map[string]int{
 	CodeInternal: http.StatusInternalServerError, CodeBrowserStartFailed: http.StatusBadGateway,
 	CodeStoreUnavailable: http.StatusServiceUnavailable, CodeShuttingDown: http.StatusServiceUnavailable,
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
+	CodeEvidenceEncrypted: http.StatusForbidden,
 }
 
 // Refuse makes a problem with the status of its code.

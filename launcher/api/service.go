@@ -163,7 +163,11 @@ type Bundle struct {
 	LastKnownStep  string      `json:"last_known_step,omitempty"`
 	// Checkpoint is the one at which the picture was taken, if it was taken at one.
 	Checkpoint string `json:"checkpoint,omitempty"`
-	Parts      []Part `json:"parts"`
+	// Encrypted says that the bundle is encrypted at rest, and Locked that this
+	// launcher cannot open it: its URL, step and reasons are not shown then.
+	Encrypted bool   `json:"encrypted,omitempty"`
+	Locked    bool   `json:"locked,omitempty"`
+	Parts     []Part `json:"parts"`
 }
 
 // Part is one file of a bundle.
@@ -310,8 +314,10 @@ type Service interface {
 	Evidence(ctx context.Context, profileID string) ([]Bundle, error)
 	// EvidenceManifest returns a bundle's manifest, byte for byte as it was sealed.
 	EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error)
-	// EvidencePart returns the bytes of a part and its media type.
-	EvidencePart(ctx context.Context, evidenceID, part string) ([]byte, string, error)
+	// EvidencePart returns the bytes of a part and its media type: in clear, or with
+	// stored as the store has it. The two differ for evidence that is encrypted; where
+	// the launcher cannot open it, the first is refused with evidence_encrypted.
+	EvidencePart(ctx context.Context, evidenceID, part string, stored bool) ([]byte, string, error)
 	// Inspection returns what the profile's last recovery found.
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
 	// Review applies a person's decision to a profile in manual review.

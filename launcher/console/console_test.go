@@ -180,7 +180,7 @@ func (b *backend) Evidence(_ context.Context, profile string) ([]api.Bundle, err
 	}, nil
 }
 
-func (b *backend) EvidencePart(_ context.Context, _, part string) ([]byte, string, error) {
+func (b *backend) EvidencePart(_ context.Context, _, part string, _ bool) ([]byte, string, error) {
 	switch part {
 	case "screenshot-1.png":
 		var picture bytes.Buffer

@@ -33,6 +33,16 @@
     throw refusal;
   }
   const askJSON = async (path) => (await ask(path)).json();
+  // A list comes in pages: askAll asks for all of them.
+  async function askAll(path) {
+    const all = await askJSON(path);
+    for (let next = all.next; next;) {
+      const page = await askJSON(path + "?next=" + encodeURIComponent(next));
+      all.items.push(...page.items);
+      next = page.next === next ? null : page.next;
+    }
+    return all;
+  }
   const v1 = (...parts) => "/v1/" + parts.map(encodeURIComponent).join("/");
 
   // Times that change are short and relative; the tooltip shows them in full.
@@ -333,8 +343,8 @@
     const [record, found, bundles, events] = await Promise.all([
       askJSON(v1("profiles", profile)),
       optional(askJSON(v1("profiles", profile, "inspection")), null),
-      optional(askJSON(v1("profiles", profile, "evidence")), { items: [] }),
-      optional(askJSON(v1("profiles", profile, "history")), { items: [] }),
+      optional(askAll(v1("profiles", profile, "evidence")), { items: [] }),
+      optional(askAll(v1("profiles", profile, "history")), { items: [] }),
     ]);
     if (profile !== chosen) return; // another one was chosen meanwhile
     at("detail-title").textContent = record.profile_id;
@@ -388,7 +398,7 @@
     running = true;
     clearTimeout(timer);
     try {
-      const [records, sessions] = await Promise.all([askJSON(v1("profiles")), askJSON(v1("sessions")), refreshReady()]);
+      const [records, sessions] = await Promise.all([askAll(v1("profiles")), askAll(v1("sessions")), refreshReady()]);
       profiles = records.items;
       drawProfiles();
       drawSessions(sessions.items);

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"strconv"
 
 	"leasehold/launcher/api"
 )
@@ -23,7 +24,7 @@ func answerBundles(c *call, bundles []api.Bundle) error {
 	for i := range bundles {
 		bundles[i].Parts = orEmpty(bundles[i].Parts)
 	}
-	return answerList(c, bundles)
+	return answerPage(bundleOrder)(c, bundles)
 }
 
 // answerManifest sends a bundle's manifest byte for byte: the hash of these bytes links
@@ -36,7 +37,14 @@ func answerManifest(c *call, manifest json.RawMessage) error {
 // getEvidencePart answers with what a page in somebody's account left behind: a
 // browser that shows it must not run it.
 func getEvidencePart(c *call) error {
-	b, mediaType, err := c.svc.EvidencePart(c.r.Context(), c.param("evidence"), c.param("part"))
+	stored := false
+	if said := c.query.Get("stored"); said != "" {
+		var err error
+		if stored, err = strconv.ParseBool(said); err != nil {
+			return api.Invalid("stored", "%.40q: want true or false", said)
+		}
+	}
+	b, mediaType, err := c.svc.EvidencePart(c.r.Context(), c.param("evidence"), c.param("part"), stored)
 	if err != nil {
 		return err
 	}

@@ -205,8 +205,8 @@ type content struct {
 	mediaType string
 }
 
-func (f *fake) EvidencePart(_ context.Context, id, part string) ([]byte, string, error) {
-	c, err := answerTo[content](f, "EvidencePart", id, part)
+func (f *fake) EvidencePart(_ context.Context, id, part string, stored bool) ([]byte, string, error) {
+	c, err := answerTo[content](f, "EvidencePart", id, part, stored)
 	return c.bytes, c.mediaType, err
 }
 

@@ -18,7 +18,7 @@ func profileRoutes() []route {
 		v1(post, one+"/clone", write(profileID, required[api.ProfileClone]("clone"), api.Service.CloneProfile, answerNewProfile)),
 		v1(post, one+"/archive", write(profileID, optional[api.ProfileArchive]("archive"), api.Service.ArchiveProfile, answerWith[api.Archived](http.StatusOK))),
 		v1(post, one+"/remove-clone", write(profileID, required[api.ProfileRemove]("removal"), api.Service.RemoveClone, answerWith[api.Removed](http.StatusOK))),
-		v1(get, one+"/history", read(profileID, api.Service.History, answerList)),
+		v1(get, one+"/history", read(profileID, api.Service.History, answerHistory)),
 		v1(get, one+"/inspection", read(profileID, api.Service.Inspection, answerInspection)),
 		v1(post, one+"/review", write(profileID, withToken(required[api.ReviewRequest]("review")), api.Service.Review, answerRecord)),
 		v1(post, one+"/hold", write(profileID, required[api.HoldRequest]("hold"), api.Service.Hold, answerGranted)),
@@ -43,7 +43,7 @@ func listProfiles(c *call) error {
 	for i, r := range records {
 		public[i] = r.Public()
 	}
-	return answerList(c, public)
+	return answerPage(profileOrder)(c, public)
 }
 
 func answerRecord(c *call, r lease.Record) error { return c.json(http.StatusOK, r.Public()) }

@@ -136,14 +136,6 @@ func answerWith[Out any](status int) func(*call, Out) error {
 	return func(c *call, out Out) error { return c.json(status, out) }
 }
 
-// answerList answers with several things. There is only one page of them so far.
-func answerList[T any](c *call, items []T) error {
-	return c.json(http.StatusOK, struct {
-		Items []T `json:"items"`
-		Next  any `json:"next"`
-	}{Items: orEmpty(items)})
-}
-
 // orEmpty replaces nil, which JSON would show as null, by an empty list.
 func orEmpty[T any](items []T) []T {
 	if items == nil {

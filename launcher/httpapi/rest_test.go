@@ -271,7 +271,7 @@ func TestEvidencePartCannotRun(t *testing.T) {
 	if body != "<script>1</script>" {
 		t.Errorf("body %q", body)
 	}
-	f.wantCalls(`EvidencePart "evd_1" "dom-1.html"`)
+	f.wantCalls(`EvidencePart "evd_1" "dom-1.html" false`)
 
 	for _, path := range []string{"/v1/evidence/evd_1/..%2f..%2fetc", "/v1/evidence/%2e%2e/manifest.json", "/v1/evidence/evd_1/%00", "/v1/evidence/a%5cb"} {
 		r, body := f.request("GET", path, "")

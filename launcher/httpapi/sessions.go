@@ -52,7 +52,7 @@ func listSessions(c *call) error {
 	for _, s := range c.svc.Sessions() {
 		all = append(all, withoutURLs(s))
 	}
-	return answerList(c, all)
+	return answerPage(sessionOrder)(c, all)
 }
 
 func getSession(c *call) error {

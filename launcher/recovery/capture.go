@@ -144,6 +144,7 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 	p.add(evidence.CookiesDigestName, evidence.KindCookiesDigest, mediaJSON, digest, err)
 	digest, err = r.Digests(c.Record.ProfileID, cookies, asked)
 	p.add(evidence.DigestsPart, evidence.KindDigests, mediaJSON, digest, err)
+	p.bundle.SetStateChanged(before, digest)
 }
 
 // Digests of the account's state, from the result of Storage.getCookies or why there

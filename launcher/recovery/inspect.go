@@ -63,12 +63,9 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection {
 	facts := s.leaseFacts(r)
 	facts = append(facts, s.directoryFacts(closeProblem)...)
-	facts = append(facts, decision.InspectTask(checkpoint.Summarize(s.journals()), s.task(r))...)
-	seen := decision.Fact{Name: decision.TrafficSeen, Answer: decision.Yes, How: "the launcher watched every page from the grant to the close"}
-	if s.unseen() {
-		seen.Answer, seen.How = decision.Unknown, "nobody watched while the launcher was away"
-	}
-	return append(facts, seen,
+	sum := checkpoint.Summarize(s.journals())
+	facts = append(facts, decision.InspectTask(sum, s.task(r))...)
+	return append(facts, decision.Observed(sum, s.unseen()),
 		s.stateChanged(s.journals()),
 		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
 		decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.Is(s.r.hasScreenshot(s.File.Evidence.EvidenceID)), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
@@ -223,12 +220,7 @@ func (s *steps) stateChanged(journal []checkpoint.Entry) decision.Fact {
 	f := decision.Fact{Name: decision.StateChanged}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	var parts [2][]byte
-	for i, name := range []string{digestsBefore, evidence.DigestsPart} {
-		// Where it cannot be read, the answer is unknown.
-		parts[i], _ = s.r.o.Archive.Part(ctx, s.File.Evidence.EvidenceID, name)
-	}
-	answer, how := evidence.Changed(parts[0], parts[1])
+	answer, how := s.r.compared(ctx, s.File.Evidence.EvidenceID)
 	f.Answer, f.How = decision.Answer(answer), how
 	for _, e := range journal {
 		if e.Kind == checkpoint.KindStorage {
@@ -243,6 +235,26 @@ func (s *steps) stateChanged(journal []checkpoint.Entry) decision.Fact {
 		}
 	}
 	return f
+}
+
+// compared tells whether a bundle says that the account's state changed. A bundle says so
+// in its manifest, since its parts may be encrypted to others; one that was made by an
+// earlier version is compared here.
+func (r *Recoverer) compared(ctx context.Context, evidenceID string) (answer, how string) {
+	raw, err := r.o.Archive.Manifest(ctx, evidenceID)
+	if err == nil {
+		m, err := evidence.Decode(evidenceID, raw)
+		if err == nil && m.StateChanged != nil {
+			m, _ = r.o.Archive.Opened(m)
+			return m.StateChanged.Answer, cmp.Or(m.StateChanged.How, "by the digests in the bundle, which is encrypted")
+		}
+	}
+	var parts [2][]byte
+	for i, name := range []string{digestsBefore, evidence.DigestsPart} {
+		// Where it cannot be read, the answer is unknown.
+		parts[i], _, _ = r.o.Archive.Content(ctx, evidenceID, name)
+	}
+	return evidence.Changed(parts[0], parts[1])
 }
 
 func (r *Recoverer) hasScreenshot(evidenceID string) bool {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ type Announcer struct {
 	store      lease.Store
 	log        zerolog.Logger
 	lateWrites prometheus.Counter
+	gatherer   *gatherer
 
 	mu   sync.Mutex
 	late map[string]bool // sessions whose worker wrote after its end
@@ -34,8 +36,13 @@ func NewAnnouncer(launcherID string, store lease.Store, log zerolog.Logger, metr
 		lateWrites: prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_late_writes_total", Help: "Writes refused for a stale token."}),
 	}
 	metrics.MustRegister(a.lateWrites)
+	a.gatherer = newGatherer(a.announce)
 	return a
 }
+
+// Run publishes what was gathered of events of one kind, until ctx ends. Without it only
+// the first of each are published.
+func (a *Announcer) Run(ctx context.Context) { a.gatherer.run(ctx) }
 
 func (a *Announcer) announce(ctx context.Context, e lease.Event) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
@@ -53,15 +60,21 @@ type Conflict struct {
 	NextCheckSeconds int
 }
 
-// Conflict announces that the manifest's task was refused.
+// Conflict announces that the manifest's task was refused: at once, or where the worker
+// was refused in the last minute, too, together with its other refusals.
 func (a *Announcer) Conflict(ctx context.Context, m api.Manifest, c Conflict) {
-	a.announce(ctx, lease.Event{
+	what := about{lease.EventConflict, m.ProfileID, c.Holder.OwnerWorkerID + "\x00" + c.Holder.TaskID, m.WorkerID}
+	told := a.gatherer.add(ctx, what, lease.Event{
 		Event: lease.EventConflict, ProfileID: m.ProfileID, Token: c.Holder.Token,
 		BlockedTaskID: m.TaskID, BlockedWorkerID: m.WorkerID,
 		CurrentTaskID: c.Holder.TaskID, CurrentWorkerID: c.Holder.OwnerWorkerID,
 		Decision: c.Decision, NextCheckSeconds: c.NextCheckSeconds,
 	})
-	a.log.Info().Str("profile", m.ProfileID).Str("worker", m.WorkerID).Str("task", m.TaskID).
+	level := zerolog.InfoLevel
+	if !told {
+		level = zerolog.DebugLevel
+	}
+	a.log.WithLevel(level).Str("profile", m.ProfileID).Str("worker", m.WorkerID).Str("task", m.TaskID).
 		Str("current_worker", c.Holder.OwnerWorkerID).Str("current_task", c.Holder.TaskID).Str("decision", c.Decision).Msg("lease refused: the profile is held")
 }
 
@@ -99,7 +112,7 @@ func (a *Announcer) lateWrite(ctx context.Context, profile, sessionID string, to
 	a.lateWrites.Inc()
 	a.log.Warn().Str("profile", profile).Str("session", sessionID).Uint64("token", uint64(token)).
 		Uint64("current_token", uint64(current)).Str("write", write).Msg("late write refused")
-	a.announce(ctx, lease.Event{
+	a.gatherer.add(ctx, about{lease.EventLateWrite, profile, sessionID, fmt.Sprint(token, " ", current, " ", write)}, lease.Event{
 		Event: lease.EventLateWrite, ProfileID: profile, Token: token, CurrentToken: current,
 		SessionID: sessionID, Write: write, Reason: "stale_lease_token",
 	})

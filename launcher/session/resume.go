@@ -149,6 +149,9 @@ func factsLeft(f sessionfile.File, entries []checkpoint.Entry, now time.Time) fa
 	left := facts{startedAt: f.AcquiredAt, seenAt: now}
 	open, last := 0, ""
 	for _, e := range entries {
+		if e.Kind == checkpoint.KindOmitted && e.Name == string(checkpoint.KindConnection) {
+			open = 1 // it is not known how many were open then: the worker has to come back
+		}
 		if e.Kind != checkpoint.KindConnection {
 			continue
 		}

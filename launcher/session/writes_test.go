@@ -47,7 +47,7 @@ func TestForWrite(t *testing.T) {
 	}
 	// check writes, and compares the refusal, the token that it names as the current one,
 	// and the events that there are after it.
-	events := 0
+	events, counted := 0, 0
 	check := func(name, sessionID string, token lease.Token, code string, current lease.Token, reported bool) {
 		t.Helper()
 		got, err := write(sessionID, token)
@@ -63,10 +63,11 @@ func TestForWrite(t *testing.T) {
 		}
 		if reported {
 			events++
+			counted++
 		}
 		late := r.memory.named(lease.EventLateWrite)
-		if len(late) != events || r.counted("leasehold_late_writes_total") != float64(events) {
-			t.Errorf("%s: %d events, %v counted, want %d", name, len(late), r.counted("leasehold_late_writes_total"), events)
+		if len(late) != events || r.counted("leasehold_late_writes_total") != float64(counted) {
+			t.Errorf("%s: %d events, %v counted, want %d, %d", name, len(late), r.counted("leasehold_late_writes_total"), events, counted)
 			return
 		}
 		if reported {
@@ -82,7 +83,8 @@ func TestForWrite(t *testing.T) {
 		t.Error("a higher token counts as a late write")
 	}
 	check("a lower token", s.ID(), 6, api.CodeStaleToken, 7, true)
-	check("a lower token again", s.ID(), 6, api.CodeStaleToken, 7, true)
+	counted++ // its event waits for the others of the minute
+	check("a lower token again", s.ID(), 6, api.CodeStaleToken, 7, false)
 	if !r.announcer.WroteLate(s.ID()) {
 		t.Error("a lower token is no late write")
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"leasehold/internal/descriptors"
 	"leasehold/launcher/api"
 )
 
@@ -109,6 +110,11 @@ func (q *places) estimate(ages []time.Duration, ahead int) (time.Duration, bool)
 func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 	t := s.t
 	if p := t.diskProblem(); p != nil {
+		return p
+	}
+	if err := descriptors.ForSessions.Probe(); err != nil {
+		p := api.Refuse(api.CodeHostFull, "no browser is started: %v", err).With("reason", "descriptors")
+		p.RetryAfter = diskRetry
 		return p
 	}
 	for {

@@ -59,14 +59,18 @@ func hostsConfig() jetstream.StreamConfig {
 	return bucketConfig(Hosts, "Leasehold: presences, one key per launcher", hostHistory)
 }
 
-func eventsConfig() jetstream.StreamConfig {
+func eventsConfig(maxBytes int64) jetstream.StreamConfig {
+	if maxBytes <= 0 {
+		maxBytes = -1
+	}
 	return jetstream.StreamConfig{
 		Name:         Stream,
 		Description:  "Leasehold: what happened to profiles",
 		Subjects:     eventSubjects(),
 		MaxAge:       eventAge,
 		MaxMsgs:      -1,
-		MaxBytes:     -1,
+		MaxBytes:     maxBytes, // at the bound the oldest events leave, so that none is refused
+		Discard:      jetstream.DiscardOld,
 		MaxConsumers: -1,
 		Storage:      jetstream.FileStorage,
 		Duplicates:   duplicates,
@@ -117,14 +121,30 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 		s.log.Warn().Str("stream", st.name).Int("replicas", have.Replicas).Int("wanted", s.replicas).
 			Msg("the stream has another number of replicas than configured")
 	}
-	if have.DenyPurge && !have.AllowRollup {
+	bound := s.newBound(st, have)
+	if have.DenyPurge && !have.AllowRollup && bound == have.MaxBytes {
 		return nil
 	}
-	have.DenyPurge, have.AllowRollup = true, false
+	have.DenyPurge, have.AllowRollup, have.MaxBytes = true, false, bound
 	if _, err := st.js.UpdateStream(ctx, have); err != nil {
-		return fmt.Errorf("forbid purges: %w", err)
+		return fmt.Errorf("forbid purges, and bound the bytes: %w", err)
 	}
 	return nil
+}
+
+// newBound is the bound in bytes that a stream is to have. The event stream gets the one of
+// the options, unless it is on a server of somebody else, who gave it another one.
+func (s *Store) newBound(st *stream, have jetstream.StreamConfig) int64 {
+	want := st.config().MaxBytes
+	if st != s.events || have.MaxBytes == want {
+		return have.MaxBytes
+	}
+	if s.ownServer || have.MaxBytes <= 0 {
+		return want
+	}
+	s.log.Warn().Str("stream", st.name).Int64("max_bytes", have.MaxBytes).Int64("wanted", want).
+		Msg("the stream has another bound in bytes than configured, and keeps it")
+	return have.MaxBytes
 }
 
 // DriftError says that a bucket or stream is configured so that the promises of this
@@ -199,6 +219,8 @@ func eventsDrift(c jetstream.StreamConfig) error {
 		return &DriftError{"duplicate_window", c.Duplicates, duplicates, "conflicts could be reported twice"}
 	case c.MaxMsgsPerSubject > 0:
 		return &DriftError{"max_msgs_per_subject", c.MaxMsgsPerSubject, -1, "subscribers that were away would miss events"}
+	case c.MaxBytes > 0 && c.Discard != jetstream.DiscardOld:
+		return &DriftError{"discard", c.Discard, jetstream.DiscardOld, "a full stream would refuse events"}
 	}
 	return commonDrift(c)
 }

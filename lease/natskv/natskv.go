@@ -40,6 +40,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
@@ -72,6 +73,12 @@ type Options struct {
 	// Replicas is how many replicas the buckets and the stream get when they are
 	// made: 1 for a single server, 3 or 5 for a cluster. Zero means 1.
 	Replicas int
+	// EventBytes is the most that the event stream holds; zero: no bound. At the bound
+	// the oldest events leave.
+	EventBytes int64
+	// OwnServer says that the server is this launcher's own, so that a stream that
+	// exists gets EventBytes, too, whatever bound it had.
+	OwnServer bool
 	Log      zerolog.Logger
 	// LauncherID names this launcher in the log.
 	LauncherID string
@@ -88,6 +95,7 @@ type Store struct {
 	leases, hosts bucket
 	events        *stream
 	replicas      int
+	ownServer     bool
 
 	pub     *publisher
 	settler *settler
@@ -115,7 +123,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	s := &Store{
-		nc: nc, tryTime: cmp.Or(o.tryTime, tryTime), replicas: max(o.Replicas, 1),
+		nc: nc, tryTime: cmp.Or(o.tryTime, tryTime), replicas: max(o.Replicas, 1), ownServer: o.OwnServer,
 		leases: bucket{nonce: recordNonce},
 		hosts:  bucket{nonce: presenceNonce},
 		log:    o.Log.With().Str("component", "lease_store").Str("launcher", o.LauncherID).Logger(),
@@ -123,7 +131,7 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	var errs [3]error
 	s.leases.stream, errs[0] = newStream(nc, api, leasesConfig, leasesDrift)
 	s.hosts.stream, errs[1] = newStream(nc, api, hostsConfig, hostsDrift)
-	s.events, errs[2] = newStream(nc, natsd.EventsAPI(nc), eventsConfig, eventsDrift)
+	s.events, errs[2] = newStream(nc, natsd.EventsAPI(nc), func() jetstream.StreamConfig { return eventsConfig(o.EventBytes) }, eventsDrift)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("lease store: %w", err)
 	}

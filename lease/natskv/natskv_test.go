@@ -757,7 +757,7 @@ func TestOpenRefusesDrift(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nc := inProcess(t, start(t, t.TempDir(), ""))
-			bucket, events := leasesConfig(), eventsConfig()
+			bucket, events := leasesConfig(), eventsConfig(0)
 			tt.change(&bucket, &events)
 			for prefix, c := range map[string]jetstream.StreamConfig{api: bucket, natsd.EventsAPI(nc): events} {
 				js, err := jetstream.NewWithAPIPrefix(nc, prefix)

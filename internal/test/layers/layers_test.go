@@ -42,6 +42,7 @@ var order = []string{
 	"leasehold/evidence/storetest",
 	"leasehold/evidence/capture",
 	"leasehold/evidence",
+	"leasehold/evidence/crypt",
 	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",
 }

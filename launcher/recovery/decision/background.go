@@ -10,7 +10,7 @@ import (
 )
 
 // PollingFrom is the number of equal requests from which on they count as polling.
-const PollingFrom = 3
+const PollingFrom = checkpoint.ManyRepeats
 
 // background returns a function that tells which of a session's unsafe requests the
 // pages sent by themselves. Nobody has to be asked about those. They are

@@ -161,7 +161,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		{Resumable, Is(t.Resumable), "the manifest's resumable"},
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},
-		{WorkDescribed, Is(len(s.Steps) > 0), fmt.Sprintf("%d steps in the journal", len(s.Steps))},
+		{WorkDescribed, Is(len(s.Steps) > 0), fmt.Sprintf("%d steps in the journal", times(s.Steps))},
 	}
 }
 
@@ -184,16 +184,37 @@ func orNone(what, value string) string {
 func requests(name string, sent, quiet, declared []checkpoint.Entry) Fact {
 	besides := ""
 	if len(quiet) > 0 {
-		besides += fmt.Sprintf("; %d in the background are not counted", len(quiet))
+		besides += fmt.Sprintf("; %d in the background are not counted", times(quiet))
 	}
 	if len(declared) > 0 {
-		besides += fmt.Sprintf("; %d that the profile declares harmless are not counted, the last as %q", len(declared), declared[len(declared)-1].Declared)
+		besides += fmt.Sprintf("; %d that the profile declares harmless are not counted, the last as %q", times(declared), declared[len(declared)-1].Declared)
 	}
 	if len(sent) == 0 {
 		return Fact{name, No, "none was seen" + besides}
 	}
 	last := sent[len(sent)-1]
-	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", len(sent), last.Method, last.URL)) + besides}
+	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(sent), last.Method, last.URL)) + besides}
+}
+
+// times is how many entries these stand for.
+func times(entries []checkpoint.Entry) uint64 {
+	var n uint64
+	for _, e := range entries {
+		n += e.Times()
+	}
+	return n
+}
+
+// Observed is the fact that everything was seen. unseen says that there was a time in
+// which nobody watched.
+func Observed(s checkpoint.Summary, unseen bool) Fact {
+	switch {
+	case unseen:
+		return Fact{TrafficSeen, Unknown, "nobody watched while the launcher was away"}
+	case len(s.LeftOut) > 0:
+		return Fact{TrafficSeen, Unknown, "the journal was full: " + s.LeftOut[0].Text}
+	}
+	return Fact{TrafficSeen, Yes, "the launcher watched every page from the grant to the close"}
 }
 
 // happened is the fact about those entries of sent and did for which is holds.
@@ -208,7 +229,7 @@ func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entr
 		return Fact{name, No, "none was seen"}
 	}
 	last := found[len(found)-1]
-	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", len(found), cmp.Or(last.Method, last.Name), last.URL))}
+	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(found), cmp.Or(last.Method, last.Name), last.URL))}
 }
 
 func isForm(e checkpoint.Entry) bool {

@@ -1,0 +1,265 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A journal is bounded: a page or a worker may write as much as it likes, and what is kept
+// of it stays a few megabytes. Compact makes room in three ways, each only as far as it is
+// needed: equal entries become one with a count; data that decides nothing is left out; and
+// at last entries are. What is left out is counted in an entry of KindOmitted for each
+// kind. If that kind matters to a decision, Summary.LeftOut has it, and a person decides.
+
+// Limits bound a journal.
+type Limits struct {
+	Entries int
+	Bytes   int // as a file
+	// Data is the most that Data of an entry other than a checkpoint may have, in bytes.
+	Data int
+}
+
+// DefaultLimits are those of Open.
+var DefaultLimits = Limits{Entries: 10_000, Bytes: 4 << 20, Data: 64 << 10}
+
+// ManyRepeats is the number from which on Repeat is the same to whoever decides: equal
+// requests with as many repeats, or more, are folded.
+const ManyRepeats = 3
+
+// keptNoise is how many of the newest entries of a kind that decides nothing are kept
+// longest.
+const keptNoise = 64
+
+// Times is the number of entries that this one stands for.
+func (e Entry) Times() uint64 { return max(1, e.Count) }
+
+// decides tells whether entries of a kind can matter to a decision.
+func (k Kind) decides() bool {
+	switch k {
+	case KindURL, KindFrame, KindStep, KindRequest, KindForm, KindDownload, KindDialog, KindStorage, KindCrash:
+		return true
+	case KindCheckpoint: // only the last safe one, which is never left out
+		return false
+	}
+	return false
+}
+
+// Compact returns the entries of one journal within half of the limits. It keeps their
+// order. A journal that one more entry made too large thus has room for as many again.
+func Compact(entries []Entry, limits Limits) []Entry {
+	entries = fold(entries)
+	c := compaction{entries: entries, limits: limits, gone: make([]bool, len(entries)), sizes: make([]int, len(entries))}
+	for i, e := range entries {
+		c.sizes[i] = size(e)
+		c.bytes += c.sizes[i]
+	}
+	c.left = len(entries)
+	c.protect()
+	c.leaveData()
+	c.leaveOut()
+	return c.result()
+}
+
+// fold makes one entry of equal ones, in the place of the last of them. Since a summary
+// asks only what came before and what came after the last safe checkpoint, entries are
+// folded on either side of it.
+func fold(entries []Entry) []Entry {
+	boundary := lastSafe(entries)
+	later := map[string]int{} // where in folded the last of equal entries is
+	var folded []Entry
+	for i, e := range slices.Backward(entries) {
+		if i == boundary {
+			clear(later)
+		}
+		key, foldable := foldKey(e)
+		at, known := later[key]
+		if !foldable || !known {
+			later[key] = len(folded)
+			folded = append(folded, e)
+			continue
+		}
+		kept := &folded[at]
+		kept.Count = kept.Times() + e.Times()
+		kept.First = e.firstAt()
+		kept.Repeat = max(kept.Repeat, e.Repeat)
+	}
+	slices.Reverse(folded)
+	return folded
+}
+
+func lastSafe(entries []Entry) int {
+	for i, e := range slices.Backward(entries) {
+		if e.Kind == KindCheckpoint && e.Safe {
+			return i
+		}
+	}
+	return -1
+}
+
+// firstAt is the time of the first of the entries that this one stands for.
+func (e Entry) firstAt() time.Time {
+	if !e.First.IsZero() {
+		return e.First
+	}
+	return e.At
+}
+
+// foldKey is the same for entries that can be one. The order of connections matters, and
+// pictures are few.
+func foldKey(e Entry) (key string, foldable bool) {
+	switch e.Kind {
+	case KindStart, KindConnection, KindPicture, KindEnd:
+		return "", false
+	case KindOmitted:
+		return string(KindOmitted) + " " + e.Name, true
+	case KindCheckpoint:
+		e.Data = nil // of several with one name the last has it
+	}
+	e.Seq, e.At, e.Count, e.First, e.Repeat = 0, time.Time{}, 0, time.Time{}, min(e.Repeat, ManyRepeats)
+	b, err := json.Marshal(e)
+	return string(b), err == nil
+}
+
+// size is that of an entry in the file.
+func size(e Entry) int {
+	b, _ := json.Marshal(e) // an entry that cannot be encoded was not appended
+	return len(b) + 1
+}
+
+// compaction is one run of Compact on folded entries.
+type compaction struct {
+	entries []Entry
+	limits  Limits
+	kept    []bool // those that are never left out
+	gone    []bool
+	sizes   []int
+	bytes   int
+	left    int
+}
+
+func (c *compaction) full() bool {
+	return c.bytes > c.limits.Bytes/2 || c.left > c.limits.Entries/2
+}
+
+// protect marks what is never left out: the beginning, the last safe checkpoint, the last
+// page and step before it and of all, and what was left out before.
+func (c *compaction) protect() {
+	c.kept = make([]bool, len(c.entries))
+	safe := lastSafe(c.entries)
+	seen := map[Kind]bool{}
+	for i, e := range slices.Backward(c.entries) {
+		if i == safe {
+			clear(seen)
+			c.kept[i] = true
+		}
+		switch e.Kind {
+		case KindStart, KindOmitted, KindEnd:
+			c.kept[i] = true
+		case KindURL, KindStep, KindConnection:
+			c.kept[i] = c.kept[i] || !seen[e.Kind]
+		}
+		seen[e.Kind] = true
+	}
+}
+
+// leaveData leaves out the data of entries that decide nothing, the oldest first.
+func (c *compaction) leaveData() {
+	safe := lastSafe(c.entries)
+	for i, e := range c.entries {
+		if !c.full() {
+			return
+		}
+		if i != safe && (e.Kind == KindEvent || e.Kind == KindCheckpoint) && len(e.Data) > 0 {
+			c.entries[i] = withoutData(e)
+			after := size(c.entries[i])
+			c.bytes += after - c.sizes[i]
+			c.sizes[i] = after
+		}
+	}
+}
+
+// withoutData is an entry that says how much data it had.
+func withoutData(e Entry) Entry {
+	e.Text = fmt.Sprintf("%d bytes of data left out", len(e.Data))
+	e.Data = nil
+	return e
+}
+
+// leaveOut leaves out entries, the oldest first: at first of kinds that decide nothing,
+// but for the newest of each; then all of these; then of the others what is not
+// sensitive; then all that is not protected.
+func (c *compaction) leaveOut() {
+	newest := c.newestNoise()
+	for _, may := range []func(i int, e Entry) bool{
+		func(i int, e Entry) bool { return !e.Kind.decides() && !newest[i] },
+		func(_ int, e Entry) bool { return !e.Kind.decides() },
+		func(_ int, e Entry) bool { return !e.Sensitive },
+		func(int, Entry) bool { return true },
+	} {
+		for i, e := range c.entries {
+			if !c.full() {
+				return
+			}
+			if !c.kept[i] && !c.gone[i] && may(i, e) {
+				c.gone[i] = true
+				c.bytes -= c.sizes[i]
+				c.left--
+			}
+		}
+	}
+}
+
+// newestNoise are the newest entries of each kind that decides nothing.
+func (c *compaction) newestNoise() map[int]bool {
+	newest, count := map[int]bool{}, map[Kind]int{}
+	for i, e := range slices.Backward(c.entries) {
+		if !e.Kind.decides() && count[e.Kind] < keptNoise {
+			newest[i] = true
+			count[e.Kind]++
+		}
+	}
+	return newest
+}
+
+// result is what is left, with the counts of what is not in front: after the start, if
+// there is one.
+func (c *compaction) result() []Entry {
+	marks := map[Kind]*Entry{}
+	var kinds []Kind
+	mark := func(kind Kind, e Entry, times uint64) {
+		m := marks[kind]
+		if m == nil {
+			kinds = append(kinds, kind)
+			m = &Entry{Seq: e.Seq, Token: e.Token, Kind: KindOmitted, Name: string(kind), At: e.At, First: e.firstAt()}
+			marks[kind] = m
+		}
+		m.Count += times
+		m.At = e.At
+	}
+	var rest []Entry
+	for i, e := range c.entries {
+		switch {
+		case e.Kind == KindOmitted:
+			mark(Kind(e.Name), e, e.Times())
+		case c.gone[i]:
+			mark(e.Kind, e, e.Times())
+		default:
+			rest = append(rest, e)
+		}
+	}
+	var out []Entry
+	if len(rest) > 0 && rest[0].Kind == KindStart {
+		out, rest = rest[:1:1], rest[1:]
+	}
+	for _, kind := range kinds {
+		m := *marks[kind]
+		m.Text = fmt.Sprintf("%d entries of kind %s left out, the last of %s", m.Count, kind, m.At.UTC().Format(time.RFC3339))
+		// Entries of several runs are merged by their time: one of later would hold back
+		// what comes after it.
+		m.At = m.firstAt()
+		out = append(out, m)
+	}
+	return append(out, rest...)
+}

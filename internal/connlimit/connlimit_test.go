@@ -1,0 +1,217 @@
+package connlimit_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/connlimit"
+	"leasehold/internal/descriptors"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("CONNLIMIT_SERVER") != "" {
+		if err := few(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// serve serves until the test ends. A request for /upgrade takes the connection over.
+func serve(t *testing.T, perPeer int, idle time.Duration) string {
+	t.Helper()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := connlimit.New(inner, connlimit.Options{PerPeer: perPeer, Log: zerolog.Nop()})
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/upgrade" {
+				c, _, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+				_, _ = io.Copy(io.Discard, c)
+				_ = c.Close()
+			}
+		}),
+		ConnState: l.State, IdleTimeout: idle,
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close(); <-done })
+	return inner.Addr().String()
+}
+
+// ask opens a connection, asks on it, and returns it with the answer.
+func ask(t *testing.T, address, path string) (net.Conn, *http.Response) {
+	t.Helper()
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c, again(t, c, path)
+}
+
+func again(t *testing.T, c net.Conn, path string) *http.Response {
+	t.Helper()
+	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// One more connection than a peer may have is refused with a sentence. Websockets, and
+// what was closed, do not count.
+func TestPerPeer(t *testing.T) {
+	address := serve(t, 3, 0)
+	for range 5 {
+		if _, r := ask(t, address, "/upgrade"); r.StatusCode != 101 {
+			t.Fatalf("status %d", r.StatusCode)
+		}
+	}
+	var held []net.Conn
+	for range 3 {
+		c, r := ask(t, address, "/")
+		if r.StatusCode != 200 {
+			t.Fatalf("status %d", r.StatusCode)
+		}
+		held = append(held, c)
+	}
+	_, r := ask(t, address, "/")
+	body, err := io.ReadAll(r.Body)
+	if want := fmt.Sprintf("user %d of this host has 3 connections", os.Getuid()); err != nil || r.StatusCode != 429 || !strings.Contains(string(body), want) || !strings.Contains(string(body), "--max-peer-connections") {
+		t.Errorf("%d %s, %v; want 429 and %q", r.StatusCode, body, err, want)
+	}
+	if r := again(t, held[0], "/"); r.StatusCode != 200 {
+		t.Errorf("one that is open: status %d", r.StatusCode)
+	}
+	_ = held[1].Close()
+	makesRoom(t, address)
+}
+
+// Idle connections are closed, and make room.
+func TestIdle(t *testing.T) {
+	address := serve(t, 1, 50*time.Millisecond)
+	c, _ := ask(t, address, "/")
+	if _, err := io.ReadAll(c); err != nil { // until the server closes it
+		t.Fatal(err)
+	}
+	makesRoom(t, address)
+}
+
+// makesRoom fails unless there is soon room for a connection.
+func makesRoom(t *testing.T, address string) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		_, r := ask(t, address, "/")
+		if r.StatusCode == 200 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("status %d", r.StatusCode)
+		}
+	}
+}
+
+// few is a server in a process that may have few descriptors. It prints its address, and
+// writes a file whenever it is told to by a line on its standard input.
+func few() error {
+	limit := unix.Rlimit{Cur: 120, Max: 120}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	l := connlimit.New(inner, connlimit.Options{Log: zerolog.Nop()})
+	fmt.Println(inner.Addr())
+	server := &http.Server{ConnState: l.State, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go func() { _ = server.Serve(l) }()
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		var open []*os.File // as many as sealing a bundle needs, and more
+		var err error
+		for i := range 20 {
+			f, fail := os.Create(filepath.Join(lines.Text(), strconv.Itoa(i)))
+			open, err = append(open, f), errors.Join(err, fail)
+		}
+		fmt.Println("written", err, "/ start", descriptors.ForSessions.Probe())
+		for _, f := range open {
+			_ = f.Close()
+		}
+	}
+	return nil
+}
+
+// Where connections take all descriptors that they may, they are refused with a sentence,
+// and files can still be written.
+func TestFewDescriptors(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "CONNLIMIT_SERVER=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close(); _ = cmd.Wait() }()
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	address := lines.Text()
+	served, refused := 0, 0
+	for range 150 {
+		_, r := ask(t, address, "/")
+		if r.StatusCode == 200 {
+			served++
+			continue
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != 503 || !strings.Contains(string(body), "too few file descriptors are left") {
+			t.Fatalf("%d %s, %v", r.StatusCode, body, err)
+		}
+		refused++
+	}
+	if served < 50 || refused < 20 {
+		t.Errorf("%d served, %d refused", served, refused)
+	}
+	if _, err := fmt.Fprintln(in, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	lines.Scan()
+	if got := lines.Text(); !strings.HasPrefix(got, "written <nil> / start too few file descriptors are left") {
+		t.Errorf("the server says %q", got)
+	}
+}

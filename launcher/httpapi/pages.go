@@ -1,0 +1,140 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// maxPage is how many things one answer has, at most and where the request does not say.
+const maxPage = 1000
+
+// order is how a list is sorted, as far as its pages need it. The position of a thing is
+// a text, which the cursor of the next page carries.
+type order[T any] struct {
+	position func(T) string
+	// after tells whether a thing comes after a position at which there is nothing any
+	// more.
+	after func(T, string) bool
+}
+
+// ascending is the order of a list whose positions rise.
+func ascending[T any](position func(T) string) order[T] {
+	return order[T]{position, func(v T, at string) bool { return position(v) > at }}
+}
+
+// The orders of the lists.
+var (
+	profileOrder = ascending(func(r lease.Record) string { return r.ProfileID })
+	sessionOrder = ascending(func(s api.Session) string { return fmt.Sprintf("%s %s", fixedTime(s.AcquiredAt), s.SessionID) })
+	// historyOrder is the order of the event stream, in which times need not rise. Only
+	// its oldest events leave, so what is there came after one that is not.
+	historyOrder = order[lease.Event]{
+		func(e lease.Event) string {
+			return fmt.Sprintf("%d %d %s %s %s", e.Token, e.Sequence, fixedTime(e.At), e.Event, e.BlockedTaskID)
+		},
+		func(lease.Event, string) bool { return true },
+	}
+	// bundleOrder has the newest first, and what is not there any more was mostly at the
+	// end, where retention takes the oldest.
+	bundleOrder = order[api.Bundle]{bundlePosition, func(b api.Bundle, at string) bool { return bundlePosition(b) < at }}
+)
+
+func bundlePosition(b api.Bundle) string {
+	return fmt.Sprintf("%020d %s %s", b.Token, fixedTime(b.At), b.EvidenceID)
+}
+
+// fixedTime is a time as text that sorts like it.
+func fixedTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000") }
+
+// list is an answer with several things: one page of them, and the cursor of the next,
+// which is null at the end.
+type list[T any] struct {
+	Items []T     `json:"items"`
+	Next  *string `json:"next"`
+	// Truncated says of a history that its oldest events have left.
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+// page is what limit and next in the query ask for, of all things in their order.
+func page[T any](c *call, all []T, o order[T]) (list[T], error) {
+	limit, at, err := c.pageAsked()
+	if err != nil {
+		return list[T]{}, err
+	}
+	if at != nil {
+		here := slices.IndexFunc(all, func(v T) bool { return o.position(v) == *at })
+		if here < 0 {
+			if here = slices.IndexFunc(all, func(v T) bool { return o.after(v, *at) }) - 1; here < -1 {
+				here = len(all) - 1
+			}
+		}
+		all = all[here+1:]
+	}
+	answer := list[T]{Items: orEmpty(all)}
+	if len(all) > limit {
+		next := base64.RawURLEncoding.EncodeToString([]byte(o.position(all[limit-1])))
+		answer.Items, answer.Next = all[:limit], &next
+	}
+	return answer, nil
+}
+
+// pageAsked reads limit and next. The position is nil for the first page.
+func (c *call) pageAsked() (limit int, at *string, err error) {
+	if c.queryErr != nil {
+		return 0, nil, api.Invalid("", "the query cannot be read: %v", c.queryErr)
+	}
+	limit = maxPage
+	if said, ok := c.query["limit"]; ok {
+		if limit, err = strconv.Atoi(said[0]); err != nil || limit < 1 || limit > maxPage || len(said) > 1 {
+			return 0, nil, api.Invalid("limit", "%.40q: want a number from 1 to %d, once", said[0], maxPage)
+		}
+	}
+	if said, ok := c.query["next"]; ok {
+		position, err := base64.RawURLEncoding.Strict().DecodeString(said[0])
+		if err != nil || len(position) == 0 || len(said) > 1 {
+			return 0, nil, api.Invalid("next", "%.40q: want the next of the page before, once", said[0])
+		}
+		text := string(position)
+		at = &text
+	}
+	return limit, at, nil
+}
+
+// answerPage answers with one page of a list.
+func answerPage[T any](o order[T]) func(*call, []T) error {
+	return func(c *call, all []T) error {
+		answer, err := page(c, all, o)
+		if err != nil {
+			return err
+		}
+		return c.json(http.StatusOK, answer)
+	}
+}
+
+// answerHistory answers with one page of a profile's events.
+func answerHistory(c *call, events []lease.Event) error {
+	answer, err := page(c, events, historyOrder)
+	if err != nil {
+		return err
+	}
+	answer.Truncated = truncated(events)
+	return c.json(http.StatusOK, answer)
+}
+
+// truncated tells whether the oldest events of a history are missing: a profile's first
+// transition has the number 1, and there is no conflict or late write before it.
+func truncated(events []lease.Event) bool {
+	for _, e := range events {
+		if e.Event != lease.EventConflict && e.Event != lease.EventLateWrite {
+			return e.Sequence > 1
+		}
+	}
+	return len(events) > 0
+}

@@ -1,0 +1,105 @@
+package decision
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"leasehold/checkpoint"
+)
+
+// anyEntry draws an entry of which each field that a decision asks for takes few values, so
+// that equal ones are frequent.
+func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
+	e := checkpoint.Entry{
+		Seq: uint64(i + 1), At: time.Unix(int64(i), 0).UTC(), Token: 1,
+		Kind: rapid.SampledFrom([]checkpoint.Kind{
+			checkpoint.KindURL, checkpoint.KindURL, checkpoint.KindFrame, checkpoint.KindStep, checkpoint.KindCheckpoint, checkpoint.KindRequest, checkpoint.KindRequest,
+			checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindDialog, checkpoint.KindStorage, checkpoint.KindEvent, checkpoint.KindCrash, checkpoint.KindConnection,
+		}).Draw(rt, "kind"),
+	}
+	switch e.Kind {
+	case checkpoint.KindURL, checkpoint.KindFrame:
+		e.URL = rapid.SampledFrom([]string{"https://a.example/", "https://a.example/list", "https://a.example/checkout", "https://b.example/", "about:blank"}).Draw(rt, "url")
+		e.Target = rapid.SampledFrom([]string{"t1", "t2"}).Draw(rt, "target")
+		e.Committed = rapid.Bool().Draw(rt, "committed")
+		e.Sensitive = e.Kind == checkpoint.KindFrame || rapid.IntRange(0, 5).Draw(rt, "sensitive") == 0
+	case checkpoint.KindStep:
+		e.Name = rapid.SampledFrom([]string{"open", "read", "payment"}).Draw(rt, "name")
+	case checkpoint.KindCheckpoint:
+		e.Name = rapid.SampledFrom([]string{"one", "two"}).Draw(rt, "name")
+		e.Safe, e.Idempotent = rapid.Bool().Draw(rt, "safe"), rapid.Bool().Draw(rt, "idempotent")
+	case checkpoint.KindRequest:
+		e.Method = rapid.SampledFrom([]string{http.MethodPost, http.MethodPut, checkpoint.Websocket}).Draw(rt, "method")
+		e.URL = rapid.SampledFrom([]string{"https://a.example/poll", "https://a.example/beacon", "https://www.google-analytics.com/g/collect"}).Draw(rt, "url")
+		e.Type = rapid.SampledFrom([]string{"Fetch", "Ping", "Document", "CSPViolationReport"}).Draw(rt, "type")
+		e.Group = rapid.SampledFrom([]string{"", "g", "h"}).Draw(rt, "group")
+		e.Repeat = rapid.IntRange(1, 6).Draw(rt, "repeat")
+		e.Unprompted, e.Gesture = rapid.Bool().Draw(rt, "unprompted"), rapid.Bool().Draw(rt, "gesture")
+		e.Declared = rapid.SampledFrom([]string{"", "", "POST https://a.example/poll"}).Draw(rt, "declared")
+	case checkpoint.KindDialog, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindStorage:
+		e.Name = rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "name")
+	}
+	return e
+}
+
+// judge decides about a journal where everything else is sound.
+func judge(entries []checkpoint.Entry, t Task) (Inspection, Decision) {
+	sum := checkpoint.Summarize(entries)
+	i := append(InspectTask(sum, t), Observed(sum, false))
+	for _, c := range sound {
+		if i.Answer(c.fact) == Unknown && c.fact != TrafficSeen && c.fact != InExpectedDomains {
+			i = append(i, Fact{c.fact, c.want, "sound"})
+		}
+	}
+	return i, Decide(i)
+}
+
+// What is decided from a journal that was folded is what is decided from the whole one,
+// fact by fact; where entries had to be left out, a person decides, or the decision is the
+// same.
+func TestDecisionFromACompactedJournal(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		task := Task{
+			Resumable: rapid.Bool().Draw(rt, "resumable"), Harmless: []string{"POST https://a.example/poll"},
+			ExpectedDomains: rapid.SampledFrom([][]string{nil, {"a.example"}}).Draw(rt, "domains"),
+		}
+		n := rapid.IntRange(0, 60).Draw(rt, "n")
+		limits := checkpoint.Limits{Entries: rapid.IntRange(8, 40).Draw(rt, "limit"), Bytes: 1 << 20}
+		var full, folded, bounded []checkpoint.Entry
+		for i := range n {
+			e := anyEntry(rt, i)
+			full = append(full, e)
+			if folded = append(folded, e); rapid.IntRange(0, 10).Draw(rt, "compact") == 0 {
+				folded = checkpoint.Compact(folded, checkpoint.DefaultLimits)
+			}
+			if bounded = append(bounded, e); len(bounded) > limits.Entries {
+				bounded = checkpoint.Compact(bounded, limits)
+			}
+		}
+		folded = checkpoint.Compact(folded, checkpoint.DefaultLimits)
+		want, decided := judge(full, task)
+		got, _ := judge(folded, task)
+		for _, f := range want {
+			if a := got.Answer(f.Name); a != f.Answer {
+				rt.Fatalf("%s is %s (%s), and in the folded journal %s (%s)\n%s", f.Name, f.Answer, f.How, a, got.how(f.Name), dump(folded))
+			}
+		}
+		if a, b := checkpoint.Summarize(full), checkpoint.Summarize(folded); a.LastURL != b.LastURL || a.LastStep != b.LastStep || a.SafeStep != b.SafeStep ||
+			times(a.Unsafe) != times(b.Unsafe) || times(a.UnsafeSince) != times(b.UnsafeSince) || len(b.LeftOut) > 0 {
+			rt.Fatalf("%+v\n%+v", a, b)
+		}
+		if _, d := judge(bounded, task); d.Outcome != decided.Outcome && d.Outcome != ManualReview {
+			rt.Fatalf("decided %s, and from the bounded journal %s\n%s", decided.Outcome, d.Outcome, dump(bounded))
+		}
+		if len(bounded) > limits.Entries+24 { // what is never left out, and a mark for each kind
+			rt.Fatalf("%d entries, want about %d", len(bounded), limits.Entries)
+		}
+	})
+}
+
+func dump(entries []checkpoint.Entry) string {
+	return string(checkpoint.Encode(entries))
+}

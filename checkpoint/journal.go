@@ -38,7 +38,7 @@ const (
 	KindCrash      Kind = "crash"      // a page crashed
 	KindConnection Kind = "connection" // a worker's connection came or went
 	KindPicture    Kind = "picture"    // a picture was stored, which Data names
-	KindDenied     Kind = "denied"     // the worker sent what it may not: a command Name, for the reason Action, which named Text
+	KindDenied     Kind = "denied"     // the worker sent what it may not: a command Name, for the reason Action, which last named Text
 	KindEnd        Kind = "end"        // the session ended
 	KindOmitted    Kind = "omitted"    // Count entries of the kind Name were left out, see Compact
 )
@@ -79,10 +79,6 @@ type Entry struct {
 	Idempotent bool            `json:"idempotent,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
 	Text       string          `json:"text,omitempty"`
-
-	// Count says of a denied command how often the same one was denied so far, for the
-	// same reason. There is an entry for the first one, the tenth, the hundredth...
-	Count int `json:"count,omitempty"`
 
 	// Committed says of a navigation that the page has another document now, so that
 	// the frames of the document before are gone. Without it they may still be there.

@@ -86,7 +86,8 @@ func (d *denials) add(key string) int {
 }
 
 // Denied notes a command that the worker may not send. The journal has the first of a
-// method and reason, and then one entry whenever ten times as many have come.
+// method and reason, and then one entry for those since, whenever ten times as many have
+// come.
 func (s *Session) Denied(method string, why *methods.Refusal) {
 	s.h.metrics.denied.WithLabelValues(why.Reason).Inc()
 	if why.Reason == methods.ReasonUnknown {
@@ -106,7 +107,7 @@ func (s *Session) Denied(method string, why *methods.Refusal) {
 		what = redact.URL(what)
 	}
 	s.log.Warn().Str("method", method).Str("reason", why.Reason).Int("count", count).Msg("command refused")
-	s.Note(checkpoint.Entry{Kind: checkpoint.KindDenied, Name: method, Action: why.Reason, Text: strings.ToValidUTF8(what, "?"), Count: count})
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindDenied, Name: method, Action: why.Reason, Text: strings.ToValidUTF8(what, "?"), Count: uint64(count - count/10)})
 }
 
 // Readable returns nil for a file that pages of the session may read.

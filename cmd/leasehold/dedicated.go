@@ -1,17 +1,20 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
-	"time"
 
 	"github.com/rs/zerolog"
+
+	"leasehold/launcher/httpapi"
 )
 
 // dedicatedPorts gives sessions loopback ports of their own.
 type dedicatedPorts struct {
 	log     zerolog.Logger
+	tls     *tls.Config                               // nil: plain HTTP; set before open is called
 	handler func(sessionID, addr string) http.Handler // set before open is called
 }
 
@@ -25,10 +28,15 @@ func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("dedicated port: %w", err)
 	}
-	server := &http.Server{Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, ConnContext: httpapi.ConnContext}
 	failed := func(err error) { d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port") }
+	url := "http://" + l.Addr().String()
+	if d.tls != nil {
+		url = "https://" + l.Addr().String()
+		l = tls.NewListener(l, d.tls)
+	}
 	served := goServe(server, l, failed)
-	return "http://" + l.Addr().String(), func() {
+	return url, func() {
 		if err := server.Close(); err != nil {
 			failed(err)
 		}

@@ -138,7 +138,7 @@ var (
 	}, spellings}
 	upgrading = surface{"upgrade", Options{}, false, true, []string{"GET", "HEAD", "POST"}, spellings[:plainSpellings]}
 	unwilling = surface{"all is refused", Options{}, true, false, nil, nil}
-	closed    = surface{"token not shown", Options{Token: aToken}, false, false, []string{"GET", "PUT"}, spellings[:plainSpellings]}
+	closed    = surface{"token not shown", Options{Gate: gate(aToken)}, false, false, []string{"GET", "PUT"}, spellings[:plainSpellings]}
 )
 
 // spelling is a way to write a path.

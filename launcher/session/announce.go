@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -57,11 +58,11 @@ type Conflict struct {
 func (a *Announcer) Conflict(ctx context.Context, m api.Manifest, c Conflict) {
 	a.announce(ctx, lease.Event{
 		Event: lease.EventConflict, ProfileID: m.ProfileID, Token: c.Holder.Token,
-		BlockedTaskID: m.TaskID, BlockedWorkerID: m.WorkerID,
+		Principal: m.Opener.Name, BlockedTaskID: m.TaskID, BlockedWorkerID: m.WorkerID,
 		CurrentTaskID: c.Holder.TaskID, CurrentWorkerID: c.Holder.OwnerWorkerID,
 		Decision: c.Decision, NextCheckSeconds: c.NextCheckSeconds,
 	})
-	a.log.Info().Str("profile", m.ProfileID).Str("worker", m.WorkerID).Str("task", m.TaskID).
+	a.log.Info().Str("profile", m.ProfileID).Str("worker", m.WorkerID).Str("task", m.TaskID).Str("principal", m.Opener.Name).
 		Str("current_worker", c.Holder.OwnerWorkerID).Str("current_task", c.Holder.TaskID).Str("decision", c.Decision).Msg("lease refused: the profile is held")
 }
 
@@ -97,11 +98,12 @@ func (a *Announcer) lateWrite(ctx context.Context, profile, sessionID string, to
 	a.late[sessionID] = true
 	a.mu.Unlock()
 	a.lateWrites.Inc()
-	a.log.Warn().Str("profile", profile).Str("session", sessionID).Uint64("token", uint64(token)).
+	by := principal.Of(ctx).Name
+	a.log.Warn().Str("principal", by).Str("profile", profile).Str("session", sessionID).Uint64("token", uint64(token)).
 		Uint64("current_token", uint64(current)).Str("write", write).Msg("late write refused")
 	a.announce(ctx, lease.Event{
 		Event: lease.EventLateWrite, ProfileID: profile, Token: token, CurrentToken: current,
-		SessionID: sessionID, Write: write, Reason: "stale_lease_token",
+		SessionID: sessionID, Write: write, Principal: by, Reason: "stale_lease_token",
 	})
 }
 

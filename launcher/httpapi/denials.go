@@ -17,6 +17,9 @@ const maxDenials = 100
 type denials struct {
 	log zerolog.Logger
 
+	// most is how many a minute are logged one by one.
+	most int
+
 	mu     sync.Mutex
 	minute time.Time
 	count  int
@@ -31,9 +34,9 @@ func (d *denials) note(c *call, p *api.Problem) {
 	d.count++
 	count := d.count
 	d.mu.Unlock()
-	if count > maxDenials {
-		if count == maxDenials+1 {
-			d.log.Warn().Int("refused", maxDenials).Msg("more callers are refused: the others of this minute are not logged")
+	if count > d.most {
+		if count == d.most+1 {
+			d.log.Warn().Int("refused", d.most).Msg("more callers are refused: the others of this minute are not logged")
 		}
 		return
 	}

@@ -283,11 +283,17 @@ func serveWith(t *testing.T, o Options, answers map[string]any, handler func(api
 	if o.Gate == nil {
 		o.Gate = gate("")
 	}
-	f.Server = httptest.NewUnstartedServer(handler(f.fake, o))
-	f.Server.Config.ConnContext = ConnContext
-	f.Server.Start()
+	f.Server = listening(handler(f.fake, o))
 	t.Cleanup(f.Server.Close)
 	return f
+}
+
+// listening serves a handler that may ask who is at the other end.
+func listening(h http.Handler) *httptest.Server {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ConnContext = ConnContext
+	s.Start()
+	return s
 }
 
 // gate admits the user of the tests, as an admin, and whoever shows the token; with a token

@@ -468,6 +468,7 @@ func (c *asker) ask(r *recorder, method, target, body string) string {
 		answer += strings.TrimRight(string(content), "\n")
 	}
 	answer = strings.ReplaceAll(answer, ", not "+method, ", not METHOD")
+	answer = aTicket.ReplaceAllString(answer, "/s/TICKET/")
 	line := fmt.Sprintf("%d %s%s", response.StatusCode, r.name(shortened(answer)), note)
 	if calls := c.svc.taken(); len(calls) > 0 {
 		line += " " + strings.Join(calls, ", ")

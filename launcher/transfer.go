@@ -39,8 +39,10 @@ func (ps *profiles) ImportProfile(ctx context.Context, profileID string, req api
 	if err != nil {
 		return lease.Record{}, err
 	}
-	if err := profiledir.CheckMine(from); err != nil {
-		return lease.Record{}, api.Invalid("from", "%v", err)
+	for _, path := range []string{filepath.Clean(req.From), from} { // the first one may be a link
+		if err := profiledir.CheckMine(path); err != nil {
+			return lease.Record{}, api.Invalid("from", "%v", err)
+		}
 	}
 	return ps.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, nil)
 }

@@ -109,10 +109,11 @@ func (c RunConfig) peers() (users []principal.Principal, proxies []netip.Prefix,
 	return users, proxies, nil
 }
 
-// gate makes what tells who asks.
+// gate makes what tells who asks. With --token-file callers have to show the token, as
+// that flag always meant: only --allow-uid makes an exception for a user.
 func (c RunConfig) gate(log zerolog.Logger) (*principal.Gate, error) {
 	g, err := principal.NewGate(principal.Options{
-		Own: uint32(os.Geteuid()), Users: c.Users, OnlyNamedUsers: c.advertisesOthers(), Token: c.Token, File: c.Tokens, Log: log,
+		Own: uint32(os.Geteuid()), Users: c.Users, OnlyNamedUsers: c.advertisesOthers() || c.TokenFile != "", Token: c.Token, File: c.Tokens, Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--tokens: %w", err)

@@ -17,8 +17,8 @@ type Options struct {
 	// Users are principals of ParseUser.
 	Users []Principal
 	// OnlyNamedUsers says that of the users of this host those of Users alone are proved
-	// by their connections, and neither Own nor root: what reaches the sidecar through a
-	// proxy on this host has the proxy's user.
+	// by their connections, and not Own and root by themselves: what reaches the sidecar
+	// through a proxy on this host has the proxy's user.
 	OnlyNamedUsers bool
 	// Token is that of --token-file; "" where there is none.
 	Token string
@@ -193,7 +193,7 @@ func (g *Gate) identifyUser(proofs Proofs, uid *uint32) (Principal, error) {
 	}
 	if g.o.OnlyNamedUsers && (*uid == 0 || *uid == g.o.Own) {
 		return Principal{}, &UnknownError{fmt.Sprintf(
-			"with this --advertise-url the user of a connection proves nothing by itself, since a proxy on this host could have the same: %s, or have the sidecar started with --allow-uid %d=admin too, if nothing else of user %d passes requests on", showToken, *uid, *uid), false}
+			"this sidecar runs with --token-file, or with an --advertise-url for others, and then the user of a connection proves nothing by itself (a proxy on this host could have the same): %s, or have it started with --allow-uid %d=admin too, if nothing of user %d passes requests of others on", showToken, *uid, *uid), false}
 	}
 	return Principal{}, &UnknownError{fmt.Sprintf(
 		"your connection is that of user %d, to whom nobody gave a role: have the sidecar started with --allow-uid %d=worker:PATTERN (or another role), or %s", *uid, *uid, showToken), false}

@@ -119,7 +119,7 @@ func (s *Session) Show() api.Session {
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
 		Connections: s.facts.connections, Resume: s.resume, Capability: s.capability,
 		ExchangeDir: s.exchange,
-		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
+		Principal:   s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
 }
 

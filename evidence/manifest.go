@@ -57,8 +57,11 @@ type Manifest struct {
 	LauncherID string    `json:"launcher_id"`
 	At         time.Time `json:"at"`
 
-	OldWorkerID     string    `json:"old_worker_id"`
-	OldTaskID       string    `json:"old_task_id"`
+	OldWorkerID string `json:"old_worker_id"`
+	OldTaskID   string `json:"old_task_id"`
+	// Principal is the name of who opened the session, as was proved; empty where nobody
+	// knew.
+	Principal       string    `json:"principal,omitempty"`
 	LeaseToken      uint64    `json:"lease_token"`
 	LastHeartbeatAt time.Time `json:"last_heartbeat_at,omitzero"`
 	DetectedStaleAt time.Time `json:"detected_stale_at,omitzero"`

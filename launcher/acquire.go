@@ -12,6 +12,7 @@ import (
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/session"
 	"leasehold/launcher/slots"
@@ -38,6 +39,8 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 	if m.WorkerID == "" {
 		m.WorkerID = "anonymous"
 	}
+	by := principal.Of(ctx)
+	m.Opener = api.Opener{Name: by.Name, UID: by.UID}
 	s, err := g.acquire(ctx, m)
 	if err != nil {
 		err = problem(err)
@@ -71,7 +74,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 			return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 		}
 		if m.OneShot {
-			if s := g.sessions.Of(m.ProfileID, m.WorkerID, m.TaskID); s != nil {
+			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID); s != nil {
 				return s, nil
 			}
 		}
@@ -259,6 +262,9 @@ func (g *grants) conflict(r lease.Record, m api.Manifest) *heldError {
 	p := api.Refuse(api.CodeConflict, "profile %s is held by worker %s for task %s", r.ProfileID, r.OwnerWorkerID, r.TaskID).
 		With("profile_id", r.ProfileID).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).
 		With("current_token", r.Token).With("lease_expires_at", r.ExpiresAt).With("decision", decision).With("next_check_seconds", next)
+	if r.OwnerWorkerID == m.WorkerID && r.TaskID == m.TaskID && m.OneShot {
+		p.Detail += ", in a session that another principal opened, or that is ending: the names alone do not join it"
+	}
 	p.RetryAfter = next
 	return &heldError{p, session.Conflict{Holder: r, Decision: decision, NextCheckSeconds: next}}
 }

@@ -96,6 +96,8 @@ type Options struct {
 	AdvertiseURL string
 	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
 	LeaveOnExit bool
+	// ImportRoots are the directories below which user-data-dirs may be imported from.
+	ImportRoots []string
 	// Dedicated serves a session's own port, where manifests ask for one: a
 	// free one, or addr where it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)

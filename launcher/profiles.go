@@ -13,6 +13,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -131,6 +132,7 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if err != nil {
 		return lease.Record{}, problem(err)
 	}
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("principal", principal.Of(ctx).Name).Msg("profile set")
 	if set.KeepWarm != nil && !*set.KeepWarm {
 		ps.slots.CoolProfile(profileID, slots.WarmSetting)
 	}
@@ -336,7 +338,7 @@ func (ps *profiles) Review(ctx context.Context, profileID string, req api.Review
 			return e.Record, api.Refuse(api.CodeNotInReview, "profile %s is %s, not in manual_review", profileID, e.Record.State).With("state", e.Record.State)
 		}
 		return e.Record.Reviewed(lease.Review{
-			Decision: req.Decision, Reviewer: req.Reviewer, Note: req.Note, TokenSeen: req.Token,
+			Decision: req.Decision, Reviewer: req.Reviewer, Principal: principal.Of(ctx).Name, Note: req.Note, TokenSeen: req.Token,
 		}, ps.o.Cooldown, time.Now())
 	})
 	var fenced *lease.FencedError
@@ -346,7 +348,7 @@ func (ps *profiles) Review(ctx context.Context, profileID string, req api.Review
 	if err != nil {
 		return lease.Record{}, problem(err)
 	}
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Msg("reviewed")
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Str("principal", principal.Of(ctx).Name).Msg("reviewed")
 	ps.slots.Wake()
 	return entry.Record.Public(), nil
 }

@@ -8,6 +8,7 @@ import (
 	"leasehold/cdpproxy/methods"
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/session"
 	"leasehold/lease"
 )
@@ -34,9 +35,10 @@ func (l *Launcher) SessionByCapability(capability string) (api.Session, error) {
 	return s.Show(), nil
 }
 
-// SessionOf finds the living session of a profile, worker and task.
-func (l *Launcher) SessionOf(profileID, workerID, taskID string) (api.Session, bool) {
-	s := l.sessions.Of(profileID, workerID, taskID)
+// SessionOf finds the living session of a profile, worker and task that the principal of
+// ctx opened.
+func (l *Launcher) SessionOf(ctx context.Context, profileID, workerID, taskID string) (api.Session, bool) {
+	s := l.sessions.Of(principal.Of(ctx), profileID, workerID, taskID)
 	if s == nil {
 		return api.Session{}, false
 	}
@@ -100,6 +102,10 @@ func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release)
 	s, err := l.writable(ctx, sessionID, r.Token, "release")
 	if err != nil {
 		return api.Session{}, err
+	}
+	if by, opener := principal.Of(ctx), s.Manifest().Opener.Name; by.Name != opener {
+		l.o.Log.Info().Str("profile", s.Profile()).Uint64("token", uint64(s.Token())).Str("session", s.ID()).
+			Str("principal", by.Name).Str("opened_by", opener).Msg("session ended by another than who opened it")
 	}
 	return s.Release(ctx, r)
 }

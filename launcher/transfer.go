@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -29,14 +32,61 @@ func (ps *profiles) ImportProfile(ctx context.Context, profileID string, req api
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	from := filepath.Clean(req.From)
 	if !filepath.IsAbs(req.From) {
 		return lease.Record{}, api.Invalid("from", "%q: want the absolute path of a Chrome user-data-dir on this host", req.From)
 	}
-	if err := profiledir.CheckMine(from); err != nil {
-		return lease.Record{}, api.Invalid("from", "%v", err)
+	from, err := ps.importable(principal.Of(ctx), req.From)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	for _, path := range []string{filepath.Clean(req.From), from} { // the first one may be a link
+		if err := profiledir.CheckMine(path); err != nil {
+			return lease.Record{}, api.Invalid("from", "%v", err)
+		}
 	}
 	return ps.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, nil)
+}
+
+// importable returns the real path of a directory that a profile may be made of: one below
+// an import root, or one that was archived here and that the principal manages.
+func (ps *profiles) importable(by principal.Principal, path string) (string, error) {
+	from, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		// Whether a path exists is nobody's business who may not import it.
+		from = filepath.Clean(path)
+	}
+	if of, archived := ps.o.Root.IsArchive(from); archived {
+		if !by.May(principal.Manage, of) {
+			return "", api.Refuse(api.CodeForbidden, "%s", by.Refusal(principal.Manage, of))
+		}
+		return from, nil
+	}
+	if len(ps.o.ImportRoots) == 0 {
+		return "", api.Refuse(api.CodeForbidden, "nothing is imported here: the sidecar has to be started with --import-root DIR, and the directory to import has to be below it")
+	}
+	for _, kept := range []string{ps.o.DataDir, ps.o.Root.Dir()} {
+		if below(realPath(kept), from) || below(from, realPath(kept)) {
+			return "", api.Refuse(api.CodeForbidden, "%s is the sidecar's own: want a directory that is not", path)
+		}
+	}
+	if !slices.ContainsFunc(ps.o.ImportRoots, func(root string) bool { return below(realPath(root), from) }) {
+		return "", api.Refuse(api.CodeForbidden, "%s is below none of --import-root %s", path, strings.Join(ps.o.ImportRoots, ", "))
+	}
+	return from, err
+}
+
+// realPath is a path without links; the path itself where there is nothing at it.
+func realPath(path string) string {
+	if resolved, err := filepath.EvalSymlinks(path); err == nil {
+		return resolved
+	}
+	return filepath.Clean(path)
+}
+
+// below tells whether a path is dir, or in it. Both are without links.
+func below(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
 }
 
 // CloneProfile makes another profile of a copy of one that nobody uses.
@@ -89,7 +139,7 @@ func (ps *profiles) RemoveClone(ctx context.Context, profileID string, req api.P
 	if err != nil {
 		return api.Removed{}, err
 	}
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Msg("clone removed")
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Str("principal", principal.Of(ctx).Name).Msg("clone removed")
 	return api.Removed{ProfileID: profileID, CloneOf: of, At: time.Now().UTC()}, nil
 }
 
@@ -115,7 +165,7 @@ func (ps *profiles) ArchiveProfile(ctx context.Context, profileID string, req ap
 	if err != nil {
 		return api.Archived{}, err
 	}
-	ps.o.Log.Info().Str("profile", profileID).Str("path", at).Msg("profile archived")
+	ps.o.Log.Info().Str("profile", profileID).Str("path", at).Str("principal", principal.Of(ctx).Name).Msg("profile archived")
 	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
 }
 
@@ -229,6 +279,6 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 		// Its record is not as asked for: nobody may get it.
 		return lease.Record{}, errors.Join(err, lock.Withdraw())
 	}
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Msg("profile copied")
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
 	return r, nil
 }

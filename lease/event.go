@@ -36,6 +36,10 @@ type Event struct {
 	LastSafeCheckpoint string `json:"last_safe_checkpoint,omitempty"`
 	Outcome            string `json:"outcome,omitempty"`
 	Reviewer           string `json:"reviewer,omitempty"`
+	// Principal is the name of who the event is due to, as was proved: who decided in a
+	// review, who was refused in a conflict or for a late write, else who opened the
+	// session.
+	Principal string `json:"principal,omitempty"`
 
 	// The task that was refused in a conflict, the one that has the profile, and
 	// after how many seconds to ask again.

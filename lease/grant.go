@@ -12,6 +12,8 @@ type Request struct {
 	LauncherID, BootID          string
 	PresenceEpoch               uint64
 	TTL                         time.Duration
+	// Principal is the name of who asks.
+	Principal string
 	// Floor is the highest token ever used on the profile directory.
 	Floor Token
 	// Exclusive says that the task shares the profile with nobody.
@@ -49,11 +51,11 @@ func (r Record) Grant(q Request, now time.Time) (Record, error) {
 	}
 	fact, reason, byHand := Granted, "", (*ByHand)(nil)
 	if q.ByHand != nil {
-		fact, reason, byHand = TakenByHand, ReasonByHand, &ByHand{Holder: q.ByHand.Holder, Note: q.ByHand.Note, Since: now.UTC(), Review: r.openReview()}
+		fact, reason, byHand = TakenByHand, ReasonByHand, &ByHand{Holder: q.ByHand.Holder, Principal: q.Principal, Note: q.ByHand.Note, Since: now.UTC(), Review: r.openReview()}
 	}
 	resume := r.State == ResumePending
 	r.Token++
-	r.SessionID, r.OwnerWorkerID, r.TaskID = q.SessionID, q.WorkerID, q.TaskID
+	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = q.SessionID, q.WorkerID, q.TaskID, q.Principal
 	r.LauncherID, r.BootID, r.PresenceEpoch = q.LauncherID, q.BootID, q.PresenceEpoch
 	if r.Home == "" {
 		r.Home = q.LauncherID
@@ -80,7 +82,7 @@ func (r Record) Grant(q Request, now time.Time) (Record, error) {
 }
 
 func (q Request) run(t Token, now time.Time) Run {
-	return Run{SessionID: q.SessionID, Token: t, OwnerWorkerID: q.WorkerID, TaskID: q.TaskID, Exclusive: q.Exclusive, AcquiredAt: now.UTC()}
+	return Run{SessionID: q.SessionID, Token: t, OwnerWorkerID: q.WorkerID, TaskID: q.TaskID, Principal: q.Principal, Exclusive: q.Exclusive, AcquiredAt: now.UTC()}
 }
 
 // Sealed names an evidence bundle that is stored, with the hash of its manifest. The

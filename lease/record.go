@@ -54,7 +54,10 @@ type Record struct {
 	State     State  `json:"state"`
 	Token     Token  `json:"lease_token"`
 	SessionID string `json:"session_id"`
-	// OwnerWorkerID and TaskID name the last owner; they stay after a release.
+	// Principal is the name of who opened the last session, as was proved; empty where
+	// nobody knew. OwnerWorkerID and TaskID are what that one said. They stay after a
+	// release.
+	Principal     string `json:"principal,omitempty"`
 	OwnerWorkerID string `json:"owner_worker_id"`
 	TaskID        string `json:"task_id"`
 	LauncherID    string `json:"launcher_id"`
@@ -157,6 +160,9 @@ type Run struct {
 	Token         Token  `json:"lease_token"`
 	OwnerWorkerID string `json:"owner_worker_id"`
 	TaskID        string `json:"task_id"`
+	// Principal is the name of who opened the session, as was proved; empty where nobody
+	// knew.
+	Principal string `json:"principal,omitempty"`
 	// Exclusive says that the task shares the profile with nobody.
 	Exclusive  bool      `json:"exclusive,omitempty"`
 	AcquiredAt time.Time `json:"acquired_at,omitzero"`
@@ -167,9 +173,12 @@ type Run struct {
 
 // ByHand says that a person uses a profile by hand.
 type ByHand struct {
-	Holder string    `json:"holder"`
-	Note   string    `json:"note,omitempty"`
-	Since  time.Time `json:"since"`
+	Holder string `json:"holder"`
+	// Principal is who the person was proved to be. Holder is the name that the person
+	// gave.
+	Principal string    `json:"principal,omitempty"`
+	Note      string    `json:"note,omitempty"`
+	Since     time.Time `json:"since"`
 	// Review is the review that was open when the person took the profile; nil where
 	// none was. It is open again when the person is done.
 	Review *OpenReview `json:"review,omitempty"`
@@ -181,6 +190,7 @@ type OpenReview struct {
 	SessionID       string   `json:"session_id"`
 	OwnerWorkerID   string   `json:"owner_worker_id"`
 	TaskID          string   `json:"task_id"`
+	Principal       string   `json:"principal,omitempty"`
 	Reason          string   `json:"reason"`
 	Decision        string   `json:"decision"`
 	Reasons         []string `json:"reasons,omitempty"`
@@ -200,7 +210,10 @@ type Review struct {
 	// Decision is ReviewApprove or ReviewKeep.
 	Decision string `json:"decision"`
 	Reviewer string `json:"reviewer"`
-	Note     string `json:"note,omitempty"`
+	// Principal is who the reviewer was proved to be. Reviewer is the name that the
+	// person gave.
+	Principal string `json:"principal,omitempty"`
+	Note      string `json:"note,omitempty"`
 	// TokenSeen is the token of the record that the reviewer looked at.
 	TokenSeen Token     `json:"lease_token"`
 	At        time.Time `json:"at"`

@@ -15,7 +15,7 @@ func (r Record) openReview() *OpenReview {
 		return nil
 	}
 	return &OpenReview{
-		SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID,
+		SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID, Principal: r.Principal,
 		Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons, DecisionVersion: r.DecisionVersion, EvidenceID: r.reviewedEvidence(),
 		LastKnownURL: r.LastKnownURL, LastKnownStep: r.LastKnownStep, LastSafeCheckpoint: r.LastSafeCheckpoint,
 		SuspectedAt: r.SuspectedAt, RecoveryStartedAt: r.RecoveryStartedAt, Review: r.Review,
@@ -36,7 +36,7 @@ func (r Record) reviewedEvidence() string {
 // names the one before it, so the incident's can be found from there.
 func (r Record) reopen() Record {
 	v := r.ByHand.Review
-	r.SessionID, r.OwnerWorkerID, r.TaskID = v.SessionID, v.OwnerWorkerID, v.TaskID
+	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = v.SessionID, v.OwnerWorkerID, v.TaskID, v.Principal
 	r.Reason, r.Decision, r.Reasons, r.DecisionVersion = v.Reason, v.Decision, v.Reasons, v.DecisionVersion
 	r.LastKnownURL, r.LastKnownStep, r.LastSafeCheckpoint = v.LastKnownURL, v.LastKnownStep, v.LastSafeCheckpoint
 	r.SuspectedAt, r.RecoveryStartedAt, r.ReleasedAt, r.Review = v.SuspectedAt, v.RecoveryStartedAt, time.Time{}, v.Review

@@ -27,7 +27,7 @@ func (r Record) join(q Request, now time.Time) (Record, error) {
 		return r, &RunsError{Profile: r.ProfileID, Why: "another stay of a launcher holds it"}
 	}
 	r.Token++
-	r.SessionID, r.OwnerWorkerID, r.TaskID = q.SessionID, q.WorkerID, q.TaskID
+	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = q.SessionID, q.WorkerID, q.TaskID, q.Principal
 	r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.Add(q.TTL).UTC()
 	r.Runs = append(slices.Clone(r.Runs), q.run(r.Token, now))
 	return r.transition(Granted, Held, now, EventGranted)
@@ -80,7 +80,7 @@ func (r Record) EndRun(t Token, lost bool, reason, outcome string, ev Sealed, no
 	// Reason and outcome were for the event: the lease itself goes on.
 	next.Reason, next.Outcome = reasonOfLease, ""
 	if last := next.Runs[len(next.Runs)-1]; next.SessionID == run.SessionID {
-		next.SessionID, next.OwnerWorkerID, next.TaskID = last.SessionID, last.OwnerWorkerID, last.TaskID
+		next.SessionID, next.OwnerWorkerID, next.TaskID, next.Principal = last.SessionID, last.OwnerWorkerID, last.TaskID, last.Principal
 	}
 	return next, nil
 }

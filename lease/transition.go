@@ -161,14 +161,14 @@ func (r Record) emit(name string, now time.Time) Record {
 		Event: name, ProfileID: r.ProfileID, Token: r.Token, Sequence: r.Sequence,
 		At: now.UTC(), State: r.State, Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons,
 		EvidenceID: r.EvidenceID, SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID,
-		TaskID: r.TaskID, LauncherID: r.LauncherID, LastKnownURL: r.LastKnownURL,
+		TaskID: r.TaskID, Principal: r.Principal, LauncherID: r.LauncherID, LastKnownURL: r.LastKnownURL,
 		LastKnownStep: r.LastKnownStep, ResumeFrom: r.ResumeFrom, Outcome: r.Outcome, DecisionVersion: r.DecisionVersion,
 	}
 	if r.State == ResumePending {
 		e.LastSafeCheckpoint = r.LastSafeCheckpoint
 	}
 	if r.Review != nil {
-		e.Reviewer = r.Review.Reviewer
+		e.Reviewer, e.Principal = r.Review.Reviewer, r.Review.Principal
 	}
 	r.Outbox = append(r.Outbox, e)
 	return r
@@ -178,7 +178,7 @@ func (r Record) emit(name string, now time.Time) Record {
 // names the run that was granted last.
 func (r Record) aboutRun(run Run) Record {
 	e := &r.Outbox[len(r.Outbox)-1]
-	e.SessionID, e.OwnerWorkerID, e.TaskID = run.SessionID, run.OwnerWorkerID, run.TaskID
+	e.SessionID, e.OwnerWorkerID, e.TaskID, e.Principal = run.SessionID, run.OwnerWorkerID, run.TaskID, run.Principal
 	if run.Token != e.Token {
 		e.RunToken = run.Token
 	}

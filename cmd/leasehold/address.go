@@ -42,11 +42,7 @@ func (s *service) url() string {
 	if s.config.AdvertiseURL != "" {
 		return strings.TrimSuffix(s.config.AdvertiseURL, "/")
 	}
-	scheme := "http"
-	if s.config.TLSCert != "" {
-		scheme = "https"
-	}
-	return scheme + "://" + dialable(s.listener.Addr().String())
+	return s.config.scheme() + "://" + dialable(s.listener.Addr().String())
 }
 
 // listen listens on a TCP address. The error names the flag to change.

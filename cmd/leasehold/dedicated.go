@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,11 +10,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/connlimit"
+	"leasehold/launcher/httpapi"
 )
 
 // dedicatedPorts gives sessions loopback ports of their own.
 type dedicatedPorts struct {
 	log     zerolog.Logger
+	tls     *tls.Config                               // nil: plain HTTP; set before open is called
 	handler func(sessionID, addr string) http.Handler // set before open is called
 	// idle and limits bound the connections of each port.
 	idle   time.Duration
@@ -32,11 +35,18 @@ func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 	}
 	bounded := connlimit.New(l, d.limits)
 	server := &http.Server{
-		Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: headerTimeout, IdleTimeout: d.idle, ConnState: bounded.State,
+		Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: headerTimeout, IdleTimeout: d.idle,
+		ConnState: bounded.State, ConnContext: httpapi.ConnContext,
 	}
 	failed := func(err error) { d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port") }
-	served := goServe(server, bounded, failed)
-	return "http://" + l.Addr().String(), func() {
+	url := "http://" + l.Addr().String()
+	var listener net.Listener = bounded
+	if d.tls != nil {
+		url = "https://" + l.Addr().String()
+		listener = tls.NewListener(listener, d.tls)
+	}
+	served := goServe(server, listener, failed)
+	return url, func() {
 		if err := server.Close(); err != nil {
 			failed(err)
 		}

@@ -197,8 +197,8 @@ func (s *service) newLauncher() error {
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.url(),
-		PictureInterval: c.PictureEvery,
-		Dedicated:       s.dedicated.open, Log: s.log, Metrics: s.metrics,
+		PictureInterval: c.PictureEvery, ImportRoots: c.ImportRoot,
+		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics,
 	})
 	return err
 }
@@ -207,12 +207,20 @@ func (s *service) newLauncher() error {
 // their own are answered by. The channel receives the error if the server fails.
 func (s *service) serveHTTP() (failed <-chan error, err error) {
 	c := s.config
+	gate, err := c.gate(s.log)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	if s.dedicated.tls, err = c.tls(s.log); err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
 	options := httpapi.Options{
-		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, Token: c.Token, TLS: c.TLSCert != "", Log: s.log,
+		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, TLS: c.TLSCert != "", Log: s.log,
+		Gate: gate, TrustedProxies: c.TrustedProxies,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(),
 	}
 	s.dedicated.idle = c.IdleTimeout
-	s.dedicated.limits = connlimit.Options{PerPeer: c.MaxPeer, Log: s.log}
+	s.dedicated.limits = connlimit.Options{PerPeer: c.MaxPeer, Silent: c.TLSCert != "", Log: s.log}
 	s.dedicated.handler = func(sessionID, addr string) http.Handler {
 		o := options
 		o.ListenAddr, o.AdvertiseURL = addr, ""
@@ -220,15 +228,13 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 	}
 	bounded := connlimit.New(s.listener, connlimit.Options{PerPeer: c.MaxPeer, Silent: c.TLSCert != "", Log: s.log})
 	var listener net.Listener = bounded
-	if c.TLSCert != "" {
-		certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
-			return nil, &exitError{exitUsage, fmt.Errorf("--tls-cert, --tls-key: %w", err)}
-		}
-		// No HTTP/2: a websocket needs the connection for itself.
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12})
+	if s.dedicated.tls != nil {
+		listener = tls.NewListener(listener, s.dedicated.tls)
 	}
-	server := &http.Server{Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: headerTimeout, IdleTimeout: c.IdleTimeout, ConnState: bounded.State}
+	server := &http.Server{
+		Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: headerTimeout, IdleTimeout: c.IdleTimeout,
+		ConnState: bounded.State, ConnContext: httpapi.ConnContext,
+	}
 	failures := make(chan error, 1)
 	served := goServe(server, listener, func(err error) { failures <- fmt.Errorf("serving %s: %w", c.Listen, err) })
 	s.stops.add("http server", func() error {
@@ -271,7 +277,7 @@ func newLogger(c RunConfig) zerolog.Logger {
 // printWelcome prints where the sidecar is, and how to use it.
 func printWelcome(c RunConfig, at, natsURL string) {
 	query := "?worker=me&task=try&create=true"
-	if c.Token != "" {
+	if c.provesOthers() {
 		query += "&token=YOUR_TOKEN"
 	}
 	ws := strings.Replace(at, "http", "ws", 1)

@@ -78,8 +78,46 @@ func TestReviewWhen(t *testing.T) {
 	}
 }
 
+// TestAdvertisingNeedsProofs: whoever comes through a proxy has the proxy's user.
+func TestAdvertisingNeedsProofs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		url              string
+		alone, withToken bool // whether it is accepted
+		others           bool // whether the user of a connection proves nothing by itself
+	}{
+		{"", true, true, false},
+		{"http://127.0.0.1:9333", true, true, false},
+		{"http://localhost:9333/x", true, true, false},
+		{"https://localhost", false, true, true}, // something speaks TLS for the sidecar
+		{"https://browsers.example.com", false, true, true},
+		{"http://browsers.example.com", false, false, true},
+		{"http://10.0.0.1:9333", false, false, true},
+	} {
+		config := soundConfig()
+		config.DataDir, config.AdvertiseURL = "/d", c.url
+		if _, err := config.Complete(environment()); (err == nil) != c.alone {
+			t.Errorf("%q alone: %v", c.url, err)
+		}
+		config.TokenFile = file
+		if _, err := config.Complete(environment()); (err == nil) != c.withToken {
+			t.Errorf("%q with a token: %v", c.url, err)
+		}
+		config.PlainText = true
+		if _, err := config.Complete(environment()); err != nil {
+			t.Errorf("%q with a token, where something else encrypts: %v", c.url, err)
+		}
+		if got := config.advertisesOthers(); got != c.others {
+			t.Errorf("%q is for others: %v", c.url, got)
+		}
+	}
+}
+
 // TestListenNeedsToken: without a token the sidecar listens only on addresses that no
-// other host can reach.
+// other host can reach, and without TLS only where that is said.
 func TestListenNeedsToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("  0123456789abcdef\n"), 0o600); err != nil {
@@ -95,6 +133,10 @@ func TestListenNeedsToken(t *testing.T) {
 			t.Errorf("%s without a token: %v", address, err)
 		}
 		c.TokenFile = file
+		if _, err := c.Complete(environment()); (err == nil) != open || err != nil && !strings.Contains(err.Error(), "--insecure-plaintext") {
+			t.Errorf("%s with a token and without TLS: %v", address, err)
+		}
+		c.PlainText = true
 		got, err := c.Complete(environment())
 		if err != nil {
 			t.Errorf("%s with a token: %v", address, err)

@@ -1,15 +1,15 @@
 package main
 
 import (
-	"crypto/tls"
 	"fmt"
-	"net/url"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"time"
 
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
@@ -57,6 +57,12 @@ type RunConfig struct {
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
 	IdleTimeout    time.Duration `env:"LEASEHOLD_IDLE_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time after which a connection without a request is closed; websockets are none of these; 0 closes none (default: 1m)."`
 	MaxPeer        int           `name:"max-peer-connections" env:"LEASEHOLD_MAX_PEER_CONNECTIONS" default:"1024" placeholder:"N" help:"Most connections of one user of this host, or of one address elsewhere, without websockets; 0 is no limit (default: ${default})."`
+	AllowUID       []string      `name:"allow-uid" env:"LEASEHOLD_ALLOW_UID" placeholder:"UID=ROLE:PATTERN" help:"What another user of this host may do, such as 1000=worker:shop_*; several by commas (default: the sidecar's own user and root are admins, others get nothing)."`
+	Tokens         string        `env:"LEASEHOLD_TOKENS" type:"path" placeholder:"FILE" help:"YAML file with the principals that show tokens or certificates (leasehold token new prints a line of it); it is read again when it changes (default: none)."`
+	ClientCA       string        `name:"client-ca" env:"LEASEHOLD_CLIENT_CA" type:"path" placeholder:"FILE" help:"Authorities (PEM) of client certificates; --tokens says whose they are (default: none)."`
+	TrustedProxy   []string      `name:"trusted-proxy" env:"LEASEHOLD_TRUSTED_PROXY" placeholder:"CIDR" help:"Addresses of reverse proxies whose X-Forwarded-Proto and X-Forwarded-Host count; several by commas (default: none)."`
+	PlainText      bool          `name:"insecure-plaintext" env:"LEASEHOLD_INSECURE_PLAINTEXT" help:"Serve other hosts without TLS, because something else encrypts."`
+	ImportRoot     []string      `name:"import-root" env:"LEASEHOLD_IMPORT_ROOT" type:"path" placeholder:"DIR" help:"Directory below which Chrome profiles may be imported from; several by commas (default: none)."`
 	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
@@ -65,6 +71,9 @@ type RunConfig struct {
 	// after Complete.
 	Token string        `kong:"-"`
 	Keys  evidence.Keys `kong:"-"`
+	// Users are those of AllowUID, and TrustedProxies those of TrustedProxy, after Complete.
+	Users          []principal.Principal `kong:"-"`
+	TrustedProxies []netip.Prefix        `kong:"-"`
 }
 
 // Complete returns the settings with the defaults that depend on the user or the host.
@@ -87,7 +96,7 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 		return c, &exitError{exitUsage, err}
 	}
 	if c.TokenFile != "" {
-		if c.Token, err = readToken(c.TokenFile); err != nil {
+		if c.Token, err = readOwnToken(c.TokenFile); err != nil {
 			return c, &exitError{exitUsage, err}
 		}
 	}
@@ -96,6 +105,9 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 	}
 	if c.Keys.With, err = crypt.ReadIdentities(c.EvidenceKeys); err != nil {
 		return c, exitWith(exitUsage, "--evidence-identity: %w", err)
+	}
+	if c.Users, c.TrustedProxies, err = c.peers(); err != nil {
+		return c, &exitError{exitUsage, err}
 	}
 	return c, nil
 }
@@ -119,28 +131,11 @@ var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 // validate refuses what could not work, or would not be safe.
 func (c RunConfig) validate() error {
 	for _, check := range []func() error{
-		c.validateListen, c.validateNATS, c.validateEvidence, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validatePublic,
+		c.validateListen, c.validateNATS, c.validateEvidence, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validateProofs,
 	} {
 		if err := check(); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (c RunConfig) validateListen() error {
-	switch {
-	case c.IdleTimeout < 0:
-		return fmt.Errorf("--idle-timeout %v: want zero or more", c.IdleTimeout)
-	case c.MaxPeer < 0:
-		return fmt.Errorf("--max-peer-connections %d: want 1 or more, or 0 for no limit", c.MaxPeer)
-	}
-	host, err := splitAddress("--listen", c.Listen)
-	if err != nil {
-		return err
-	}
-	if !isLoopback(host) && c.TokenFile == "" {
-		return fmt.Errorf("--listen %s can be reached from other hosts: give --token-file too, or listen on 127.0.0.1", c.Listen)
 	}
 	return nil
 }
@@ -230,25 +225,6 @@ func (c RunConfig) validateBrowsers() error {
 		return fmt.Errorf("--keep-warm-idle %v: want zero or more", c.KeepWarmIdle)
 	case c.KeepWarmMax < 0:
 		return fmt.Errorf("--keep-warm-max %d: want 1 or more, or 0 for none", c.KeepWarmMax)
-	}
-	return nil
-}
-
-// validatePublic checks how others reach the sidecar.
-func (c RunConfig) validatePublic() error {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
-		return fmt.Errorf("--tls-cert and --tls-key go together: only one is given")
-	}
-	if c.AdvertiseURL != "" {
-		u, err := url.Parse(c.AdvertiseURL)
-		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
-			return fmt.Errorf("--advertise-url %q: want a URL such as https://browsers.example.com, without query or user", c.AdvertiseURL)
-		}
-	}
-	if c.TLSCert != "" {
-		if _, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey); err != nil {
-			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
 	}
 	return nil
 }

@@ -1,21 +1,39 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
+
+	"leasehold/internal/id"
+	"leasehold/internal/privatefile"
+	"leasehold/launcher/principal"
 )
 
 // minTokenLength is the least number of characters of a token.
 const minTokenLength = 16
 
-// readToken reads the bearer token that callers have to show. It is the only line of the
-// file.
+// readToken reads the bearer token that a client shows. It is the only line of the file.
 func readToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
+	return checkToken(path, b)
+}
+
+// readOwnToken reads the token that the sidecar accepts, from a file that nobody else can
+// have read.
+func readOwnToken(path string) (string, error) {
+	b, _, err := privatefile.Read(path)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return checkToken(path, b)
+}
+
+func checkToken(path string, b []byte) (string, error) {
 	token := strings.TrimSpace(string(b))
 	switch {
 	case token == "":
@@ -26,4 +44,49 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("--token-file %s: want one line of ASCII characters without spaces", path)
 	}
 	return token, nil
+}
+
+type tokenCmds struct {
+	New tokenNewCmd `cmd:"" help:"Make a token: print it once, and its line for the file of --tokens."`
+}
+
+type tokenNewCmd struct {
+	Name     string   `required:"" placeholder:"NAME" help:"Who will show it."`
+	Role     string   `required:"" placeholder:"ROLE" help:"What that one may do: worker, viewer, reviewer, operator or admin (docs/access.md)."`
+	Profiles []string `placeholder:"PATTERN" help:"Which profiles the role is for, such as shop_*; several by commas, * is all."`
+	JSON     bool     `name:"json" help:"Print JSON."`
+}
+
+// Run asks no sidecar: what the file has is the token's hash.
+func (c *tokenNewCmd) Run(a *app) error {
+	if err := principal.CheckName(c.Name); err != nil {
+		return exitWith(exitUsage, "--%w", err)
+	}
+	role, err := principal.ParseRole(c.Role)
+	if err != nil {
+		return exitWith(exitUsage, "--%w", err)
+	}
+	if len(c.Profiles) == 0 && role == principal.Admin {
+		c.Profiles = principal.EveryProfile
+	}
+	patterns, err := principal.ParsePatterns(c.Profiles)
+	if err != nil {
+		return exitWith(exitUsage, "--profiles: %w", err)
+	}
+	token := id.Secret()
+	hash := fmt.Sprintf("%x", principal.Hash(token))
+	if c.JSON {
+		b, err := json.Marshal(map[string]any{"name": c.Name, "token": token, "sha256": hash, "role": role, "profiles": patterns})
+		if err != nil {
+			return fmt.Errorf("token: %w", err)
+		}
+		return a.printJSON(b)
+	}
+	quoted := make([]string, len(patterns))
+	for i, p := range patterns {
+		quoted[i] = fmt.Sprintf("%q", p)
+	}
+	fmt.Fprintf(a.stdout, "The token, which is shown this once:\n\n%s\n\nIts line, in the list tokens of the file of --tokens:\n\n  - {name: %q, sha256: %q, role: %s, profiles: [%s]}\n",
+		token, c.Name, hash, role, strings.Join(quoted, ", "))
+	return nil
 }

@@ -144,7 +144,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 // recoverLeft recovers a profile from what is on disk, and from the browser if
 // that still lives; or it goes on with the session, where that can be.
 func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger) (resumed bool, err error) {
-	run := lease.Run{SessionID: r.SessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID}
+	run := lease.Run{SessionID: r.SessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID, Principal: r.Principal}
 	own, err := a.leftRun(r, run)
 	if err != nil {
 		return false, err

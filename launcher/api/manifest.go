@@ -98,8 +98,18 @@ type Manifest struct {
 	// OneShot says that the request came with a websocket upgrade: it joins a living
 	// session of the same worker and task, and closing the connection ends the session.
 	OneShot bool `json:"-"`
+	// Opener is who asks, as far as it is kept: name and user. The launcher sets it.
+	Opener Opener `json:"-"`
 	// ByHand is set if a person asks. It cannot be set in a manifest that is sent.
 	ByHand *ByHand `json:"-"`
+}
+
+// Opener is the principal that opened a session.
+type Opener struct {
+	// Name is the principal's; empty where nobody knew.
+	Name string
+	// UID is the user of this host; nil where the kernel does not know.
+	UID *uint32
 }
 
 // ByHand is the person who uses a profile by hand.

@@ -30,10 +30,16 @@ type Session struct {
 	ExchangeDir string `json:"exchange_dir,omitempty"`
 	// Ended says how the session ended, if it has.
 	Ended string `json:"ended,omitempty"`
+	// Principal is the name of who opened the session; empty for a session of an older
+	// launcher, which did not know.
+	Principal string `json:"principal,omitempty"`
 
 	// Capability is the secret that opens the session. It is not in the JSON form: the
 	// surface makes URLs of it.
 	Capability string `json:"-"`
+	// OpenerUID is the user of this host who opened the session; nil where the kernel does
+	// not know.
+	OpenerUID *uint32 `json:"-"`
 }
 
 // The states of a session.
@@ -250,12 +256,13 @@ type Connection interface {
 	Cancel()
 }
 
-// Service is the launcher as its surfaces see it. An error is a *Problem if the caller
+// Service is the launcher as its surfaces see it. The surface has made sure that the
+// principal of ctx (principal.Of) may do what it asks for. An error is a *Problem if the caller
 // has to know more than that the call failed.
 type Service interface {
-	// Acquire grants the manifest's profile and starts its browser. With OneShot it
-	// joins a living session of the same worker and task. It waits as long as the
-	// manifest says.
+	// Acquire grants the manifest's profile to the principal of ctx and starts its
+	// browser. With OneShot it joins a living session of the same worker and task that
+	// this principal opened. It waits as long as the manifest says.
 	Acquire(ctx context.Context, m Manifest) (Session, error)
 	// Connect opens a connection to one target of a session, or to its browser if
 	// targetID is "".
@@ -268,8 +275,9 @@ type Service interface {
 	// SessionByCapability returns the session that the secret in a path opens. If the
 	// session is known and over, it returns session_ended.
 	SessionByCapability(capability string) (Session, error)
-	// SessionOf returns the living session of a profile, worker and task.
-	SessionOf(profileID, workerID, taskID string) (Session, bool)
+	// SessionOf returns the living session of a profile, worker and task that the
+	// principal of ctx opened.
+	SessionOf(ctx context.Context, profileID, workerID, taskID string) (Session, bool)
 
 	// Heartbeat, Step, Checkpoint and Event are writes under the session's lease token.
 	Heartbeat(ctx context.Context, sessionID string, h Heartbeat) (Session, error)

@@ -23,6 +23,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/httpapi"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -91,7 +92,11 @@ const token = "an-operators-token"
 
 // handler serves the page to everybody, and the surface to those who show the token.
 func (b *backend) handler() http.Handler {
-	surface := httpapi.New(b, httpapi.Options{Token: token, Log: zerolog.Nop()})
+	gate, err := principal.NewGate(principal.Options{Token: token, OnlyNamedUsers: true, Log: zerolog.Nop()})
+	if err != nil {
+		panic(err) // only a file of tokens can be wrong
+	}
+	surface := httpapi.New(b, httpapi.Options{Gate: gate, Log: zerolog.Nop()})
 	page := Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/" {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 )
 
 // endpoint is a session with the websocket URLs under which the caller reaches it.
@@ -27,17 +28,16 @@ type finder func(*call) (endpoint, error)
 // discoveryRoutes are Chrome's own HTTP endpoints, below both kinds of base URL.
 func discoveryRoutes() []route {
 	return slices.Concat(
-		jsonRoutes("/profiles/{profile}", needsToken, oneShotVersion, oneShotProtocol, byIdentity),
-		jsonRoutes("/s/{capability}", needsCapability, inSession(byCapability, version), inSession(byCapability, protocol), byCapability))
+		jsonRoutes("/profiles/{profile}", onProfile(principal.Use), oneShotVersion, oneShotProtocol, byIdentity),
+		jsonRoutes("/s/{capability}", forCapability, capabilityVersion, inSession(byCapability, protocol), byCapability))
 }
 
 // dedicatedRoutes are Chrome's own URL layout, bound to one session.
 func dedicatedRoutes(sessionID string) []route {
-	find := byPort(sessionID)
 	return append(
-		jsonRoutes("", needsNothing, inSession(find, version), inSession(find, protocol), find),
-		upgradeRoute("/devtools/browser/{id}", needsNothing, inSession(find, connectTarget)),
-		upgradeRoute("/devtools/page/{target}", needsNothing, inSession(find, connectTarget)),
+		jsonRoutes("", byPortUser(sessionID), inSession(byPort, version), inSession(byPort, protocol), byPort),
+		upgradeRoute("/devtools/browser/{id}", byPortUser(sessionID), inSession(byPort, connectTarget)),
+		upgradeRoute("/devtools/page/{target}", byPortUser(sessionID), inSession(byPort, connectTarget)),
 	)
 }
 
@@ -128,11 +128,14 @@ func byIdentity(c *call) (endpoint, error) {
 	if task == "" {
 		return endpoint{}, api.Invalid("task_id", "say which task's browser it is: task=...")
 	}
-	s, ok := c.svc.SessionOf(profile, worker, task)
-	if !ok {
-		return endpoint{}, api.Refuse(api.CodeUnknownSession, "worker %s has no session on profile %s for task %s: connect first", clip(worker), clip(profile), clip(task))
+	s, err := c.sessionOf(profile, worker, task)
+	if err != nil {
+		return endpoint{}, err
 	}
-	query := c.withToken(url.Values{"worker": {worker}, "task": {task}})
+	if c.tokenInQuery {
+		return c.endpointOf(s, c.newTicket(api.Manifest{ProfileID: profile, WorkerID: worker, TaskID: task, OneShot: true})), nil
+	}
+	query := url.Values{"worker": {worker}, "task": {task}}
 	return endpoint{
 		session: s,
 		page: func(target string) string {
@@ -142,39 +145,58 @@ func byIdentity(c *call) (endpoint, error) {
 	}, nil
 }
 
-// byCapability finds the session whose capability is in the path.
+// sessionOf finds the caller's living session of these names.
+func (c *call) sessionOf(profile, worker, task string) (api.Session, error) {
+	s, ok := c.svc.SessionOf(c.r.Context(), profile, worker, task)
+	if !ok {
+		return s, api.Refuse(api.CodeUnknownSession, "worker %s has no session on profile %s for task %s that you opened: connect first", clip(worker), clip(profile), clip(task))
+	}
+	return s, nil
+}
+
+// byCapability finds the session whose capability, or ticket, is in the path.
 func byCapability(c *call) (endpoint, error) {
 	capability := c.param("capability")
-	s, err := c.svc.SessionByCapability(capability)
+	t, ok, err := c.useTicket()
+	var s api.Session
+	switch {
+	case err != nil:
+	case !ok:
+		s, err = c.svc.SessionByCapability(capability)
+	case !c.who.May(principal.Use, t.manifest.ProfileID):
+		err = c.forbidden(principal.Use, t.manifest.ProfileID)
+	default:
+		s, err = c.sessionOf(t.manifest.ProfileID, t.manifest.WorkerID, t.manifest.TaskID)
+	}
 	if err != nil {
 		return endpoint{}, err
 	}
+	return c.endpointOf(s, capability), nil
+}
+
+// endpointOf is a session under URLs with a capability or a ticket.
+func (c *call) endpointOf(s api.Session, capability string) endpoint {
 	return endpoint{
 		session: s,
 		page: func(target string) string {
 			return c.websocketURL(nil, "s", capability, "devtools", "page", target)
 		},
 		browser: c.websocketURL(nil, "s", capability, "devtools", "browser", s.ProfileID),
-	}, nil
+	}
 }
 
-// byPort finds the session that a dedicated port belongs to.
-func byPort(sessionID string) finder {
-	return func(c *call) (endpoint, error) {
-		s, err := c.svc.Session(sessionID)
-		if err != nil {
-			return endpoint{}, err
-		}
-		if s.State == api.SessionEnded {
-			return endpoint{}, api.Refuse(api.CodeSessionEnded, "session %s is over: %s", s.SessionID, s.Ended).
-				With("session_id", s.SessionID).With("ended", s.Ended)
-		}
-		return endpoint{
-			session: s,
-			page:    func(target string) string { return c.websocketURL(nil, "devtools", "page", target) },
-			browser: c.websocketURL(nil, "devtools", "browser", s.ProfileID),
-		}, nil
+// byPort finds the session of the dedicated port, which byPortUser looked up.
+func byPort(c *call) (endpoint, error) {
+	s := c.onPort
+	if s.State == api.SessionEnded {
+		return endpoint{}, api.Refuse(api.CodeSessionEnded, "session %s is over: %s", s.SessionID, s.Ended).
+			With("session_id", s.SessionID).With("ended", s.Ended)
 	}
+	return endpoint{
+		session: s,
+		page:    func(target string) string { return c.websocketURL(nil, "devtools", "page", target) },
+		browser: c.websocketURL(nil, "devtools", "browser", s.ProfileID),
+	}, nil
 }
 
 // oneShotVersion takes no lease: the client takes it when it follows the URL in the
@@ -184,7 +206,25 @@ func oneShotVersion(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.answerVersion(c.websocketURL(c.withToken(m.Query()), "devtools", "browser", m.ProfileID))
+	if !c.who.May(principal.Open, m.ProfileID) {
+		return c.forbidden(principal.Open, m.ProfileID)
+	}
+	if c.tokenInQuery {
+		return c.answerVersion(c.websocketURL(nil, "s", c.newTicket(m), "devtools", "browser", m.ProfileID))
+	}
+	return c.answerVersion(c.websocketURL(m.Query(), "devtools", "browser", m.ProfileID))
+}
+
+// capabilityVersion takes no lease either where the path has a ticket.
+func capabilityVersion(c *call) error {
+	t, ok, err := c.useTicket()
+	if err != nil {
+		return err
+	}
+	if ok {
+		return c.answerVersion(c.websocketURL(nil, "s", c.param("capability"), "devtools", "browser", t.manifest.ProfileID))
+	}
+	return inSession(byCapability, version)(c)
 }
 
 func version(c *call, e endpoint) error { return c.answerVersion(e.browser) }
@@ -203,7 +243,7 @@ func (c *call) answerVersion(webSocketURL string) error {
 // oneShotProtocol needs no session, and names the one that there may be.
 func oneShotProtocol(c *call) error {
 	worker, task := c.identity()
-	s, _ := c.svc.SessionOf(c.param("profile"), worker, task)
+	s, _ := c.svc.SessionOf(c.r.Context(), c.param("profile"), worker, task)
 	return c.answerProtocol(s.SessionID)
 }
 

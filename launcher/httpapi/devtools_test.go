@@ -3,12 +3,23 @@ package httpapi
 import (
 	"encoding/json"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 
 	"leasehold/launcher/api"
+)
+
+// aTicket is the part of a URL with a ticket that no test knows.
+var aTicket = regexp.MustCompile(`/s/[A-Za-z0-9_-]{43}/`)
+
+// behind is a sidecar behind a proxy that it knows of, and apart one that expects its proxy
+// elsewhere.
+var (
+	behind = Options{Gate: gate(aToken), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
+	apart  = Options{Gate: gate(aToken), TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 )
 
 func TestVersionOfAOneShotURL(t *testing.T) {
@@ -28,12 +39,12 @@ func TestVersionOfAOneShotURL(t *testing.T) {
 		},
 		{"concatenated", "/profiles/store.18?worker=w&task=t/json/version", "", Options{}, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
 		{"concatenated, with slashes", "/profiles/store.18/?worker=w&task=t//json/version/", "", Options{}, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
-		{"token in the query", path + "?worker=w&task=t&token=" + aToken, "", Options{Token: aToken}, "ws://HOST/devtools/browser/store.18?task=t&token=" + aToken + "&worker=w"},
+		{"token in the query", path + "?worker=w&task=t&token=" + aToken, "", Options{Gate: gate(aToken)}, "ws://HOST/s/TICKET/devtools/browser/store.18"},
 		{
-			"token concatenated", "/profiles/store.18?worker=w&task=t&token=" + aToken + "/json/version", "", Options{Token: aToken},
-			"ws://HOST/devtools/browser/store.18?task=t&token=" + aToken + "&worker=w",
+			"token concatenated", "/profiles/store.18?worker=w&task=t&token=" + aToken + "/json/version", "", Options{Gate: gate(aToken)},
+			"ws://HOST/s/TICKET/devtools/browser/store.18",
 		},
-		{"token in the header", path + "?worker=w&task=t", "Authorization: Bearer " + aToken, Options{Token: aToken}, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
+		{"token in the header", path + "?worker=w&task=t", "Authorization: Bearer " + aToken, Options{Gate: gate(aToken)}, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
 		{"advertised", path + "?worker=w&task=t", "", Options{AdvertiseURL: "https://b.example.com/pool/"}, "wss://b.example.com/pool/devtools/browser/store.18?task=t&worker=w"},
 		{"advertised badly", path + "?worker=w&task=t", "", Options{AdvertiseURL: "http://0.0.0.0:9333"}, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
 		{"Host is repeated", path + "?worker=w&task=t", "Host: localhost:1234", Options{}, "ws://localhost:1234/devtools/browser/store.18?task=t&worker=w"},
@@ -41,9 +52,10 @@ func TestVersionOfAOneShotURL(t *testing.T) {
 		{"IPv6 Host without a port", path + "?worker=w&task=t", "Host: [::1]", Options{}, "ws://[::1]:PORT/devtools/browser/store.18?task=t&worker=w"},
 		{"nobody connects to 0.0.0.0", path + "?worker=w&task=t", "Host: 0.0.0.0:1234", Options{}, "ws://127.0.0.1:1234/devtools/browser/store.18?task=t&worker=w"},
 		{"nor to ::", path + "?worker=w&task=t", "Host: [::]:1234", Options{}, "ws://127.0.0.1:1234/devtools/browser/store.18?task=t&worker=w"},
-		{"TLS in front", path + "?worker=w&task=t", "X-Forwarded-Proto: https, http", Options{}, "wss://HOST/devtools/browser/store.18?task=t&worker=w"},
-		{"proxy in front", path + "?worker=w&task=t", "X-Forwarded-Host: localhost", Options{}, "ws://localhost/devtools/browser/store.18?task=t&worker=w"},
-		{"forwarded host that is not ours", path + "?worker=w&task=t", "X-Forwarded-Host: example.com", Options{}, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
+		{"TLS in front", path + "?worker=w&task=t", "X-Forwarded-Proto: https, http", behind, "wss://HOST/devtools/browser/store.18?task=t&worker=w"},
+		{"proxy in front", path + "?worker=w&task=t", "X-Forwarded-Host: localhost", behind, "ws://localhost/devtools/browser/store.18?task=t&worker=w"},
+		{"forwarded host that is not ours", path + "?worker=w&task=t", "X-Forwarded-Host: example.com", behind, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
+		{"somebody who is no proxy of ours", path + "?worker=w&task=t", "X-Forwarded-Host: localhost", apart, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
 		{"TLS here", path + "?worker=w&task=t", "", Options{TLS: true}, "wss://HOST/devtools/browser/store.18?task=t&worker=w"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -52,11 +64,14 @@ func TestVersionOfAOneShotURL(t *testing.T) {
 			if c.header != "" {
 				headers = append(headers, c.header)
 			}
+			if len(c.o.TrustedProxies) > 0 { // its user is nobody's proof
+				headers = append(headers, "Authorization: Bearer "+aToken)
+			}
 			r, body := f.request("GET", c.path, "", headers...)
 			port := f.addr()[strings.LastIndex(f.addr(), ":")+1:]
 			want := `{"Browser":"Chrome/156.0.8078.79","Protocol-Version":"1.3","User-Agent":"Mozilla/5.0","V8-Version":"15.6","WebKit-Version":"537.36",` +
 				`"webSocketDebuggerUrl":"` + strings.NewReplacer("HOST", f.addr(), "PORT", port).Replace(c.want) + `"}` + "\n"
-			if r.StatusCode != 200 || body != want {
+			if got := aTicket.ReplaceAllString(body, "/s/TICKET/"); r.StatusCode != 200 || got != want {
 				t.Errorf("%s\n%swant 200\n%s", r.Status, body, want)
 			}
 			f.wantCalls("Version")
@@ -80,20 +95,20 @@ func TestVersionFixesTheTask(t *testing.T) {
 
 func TestBadOneShotURLs(t *testing.T) {
 	for path, field := range map[string]string{
-		"/profiles/.p/json/version":                         "profile_id",
-		"/profiles/p/json/version?workr=w":                  "workr",
-		"/profiles/p/json/version?wait=soon":                "wait",
-		"/profiles/p/json/version?wait=11m":                 "wait",
-		"/profiles/p/json/version?on_drop=keep":             "on_drop",
-		"/profiles/p/json/version?task=%zz":                 "",
-		"/profiles/p/json/version?profile_id=q":             "profile_id",
-		"/profiles/p/json/version?worker=a&worker=b":        "worker_id",
-		"/profiles/p/json/list?worker=w":                    "task_id",
-		"/profiles/p":                                       "",
-		"/profiles/p/devtools/browser/x":                    "",
-		"/devtools/browser/p":                               "",
-		"/profiles/p?worker=w&task=t/json/activate":         "",
-		"/s/" + capability + "/devtools/browser/p?token=ok": "",
+		"/profiles/.p/json/version":                     "profile_id",
+		"/profiles/p/json/version?workr=w":              "workr",
+		"/profiles/p/json/version?wait=soon":            "wait",
+		"/profiles/p/json/version?wait=11m":             "wait",
+		"/profiles/p/json/version?on_drop=keep":         "on_drop",
+		"/profiles/p/json/version?task=%zz":             "",
+		"/profiles/p/json/version?profile_id=q":         "profile_id",
+		"/profiles/p/json/version?worker=a&worker=b":    "worker_id",
+		"/profiles/p/json/list?worker=w":                "task_id",
+		"/profiles/p":                                   "",
+		"/profiles/p/devtools/browser/x":                "",
+		"/devtools/browser/p":                           "",
+		"/profiles/p?worker=w&task=t/json/activate":     "",
+		"/s/" + capability + "/devtools/browser/p?x=ok": "",
 	} {
 		f := serve(t, Options{}, nil)
 		r, body := f.request("GET", path, "")
@@ -176,7 +191,7 @@ func TestVersionOfASession(t *testing.T) {
 		t.Errorf("%s, want %s", body, want)
 	}
 	// chromedriver sends the host without a port, keeps the path and drops a query.
-	d := serveWith(t, Options{AdvertiseURL: "https://b.example.com", Token: aToken}, map[string]any{"Session": held, "Version": chromium},
+	d := serveWith(t, Options{AdvertiseURL: "https://b.example.com", Gate: gate(aToken)}, map[string]any{"Session": held, "Version": chromium},
 		func(svc api.Service, o Options) http.Handler { return Dedicated(svc, "ses_1", o) })
 	_, body = d.request("GET", "/json/version", "", "Host: 127.0.0.1")
 	if want := `"webSocketDebuggerUrl":"ws://` + d.addr() + `/devtools/browser/store.18"`; !strings.Contains(body, want) {

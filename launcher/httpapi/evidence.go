@@ -6,14 +6,15 @@ import (
 	"strconv"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 )
 
 func evidenceRoutes() []route {
 	const get = http.MethodGet
 	return []route{
-		v1(get, "/profiles/{profile}/evidence", read(profileID, api.Service.Evidence, answerBundles)),
-		v1(get, "/evidence/{evidence}", read(evidenceID, api.Service.EvidenceManifest, answerManifest)),
-		v1(get, "/evidence/{evidence}/{part}", getEvidencePart),
+		v1(get, "/profiles/{profile}/evidence", onProfile(principal.Evidence), read(profileID, api.Service.Evidence, answerBundles)),
+		v1(get, "/evidence/{evidence}", onEvidence, read(evidenceID, api.Service.EvidenceManifest, answerManifest)),
+		v1(get, "/evidence/{evidence}/{part}", onEvidence, getEvidencePart),
 	}
 }
 

@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"crypto/sha256"
-	"crypto/subtle"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -87,29 +85,6 @@ func canonicalOrigin(origin string) string {
 		port = "443"
 	}
 	return u.Scheme + "://" + u.Hostname() + ":" + port
-}
-
-// authenticate checks every token that the caller shows. If one of several is wrong,
-// the request is refused.
-func (c *call) authenticate() error {
-	if c.o.Token == "" || c.route.access == needsNothing {
-		return nil
-	}
-	unauthenticated := func(challenge, detail string) error {
-		c.w.Header().Set("WWW-Authenticate", challenge)
-		return api.Refuse(api.CodeUnauthenticated, "%s", detail)
-	}
-	want := sha256.Sum256([]byte(c.o.Token))
-	for _, token := range c.tokens {
-		got := sha256.Sum256([]byte(token))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return unauthenticated(`Bearer realm="leasehold", error="invalid_token"`, "the token is not this server's")
-		}
-	}
-	if len(c.tokens) == 0 && c.route.access != needsCapability {
-		return unauthenticated(`Bearer realm="leasehold"`, "show the token: Authorization: Bearer TOKEN, or ?token=TOKEN")
-	}
-	return nil
 }
 
 // bearerTokens returns the bearer tokens of the Authorization headers. Headers with

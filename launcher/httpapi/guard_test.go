@@ -54,7 +54,7 @@ func TestEveryRouteRefusesOtherPages(t *testing.T) {
 
 func TestEveryRouteAsksForItsCredential(t *testing.T) {
 	everyRoute(t, func(t *testing.T, f *fixture, rt route, path string) {
-		if rt.access != needsToken {
+		if rt.access.proof != byPrincipal {
 			return
 		}
 		for name, c := range map[string]struct{ query, header, challenge string }{
@@ -78,11 +78,11 @@ func TestEveryRouteAsksForItsCredential(t *testing.T) {
 			}
 		}
 		f.wantCalls()
-	}, Options{Token: aToken})
+	}, Options{Gate: gate(aToken)})
 }
 
 func TestTokenOpens(t *testing.T) {
-	f := serve(t, Options{Token: aToken}, map[string]any{"Sessions": []api.Session{}, "Ready": nil, "SessionByCapability": held, "Targets": []api.Target{}})
+	f := serve(t, Options{Gate: gate(aToken)}, map[string]any{"Sessions": []api.Session{}, "Ready": nil, "SessionByCapability": held, "Targets": []api.Target{}})
 	for _, c := range []struct{ path, header string }{
 		{"/v1/sessions", "Authorization: Bearer " + aToken},
 		{"/v1/sessions", "Authorization: bearer  " + aToken},
@@ -144,7 +144,7 @@ func TestHostsAndOriginsOfOurOwn(t *testing.T) {
 		})
 	}
 	// Behind a proxy that ends TLS, the page's origin is https.
-	f := serve(t, Options{}, nil)
+	f := serve(t, behind, nil)
 	if r, body := f.request("GET", "/healthz", "", "Host: 127.0.0.1:9333", "X-Forwarded-Proto: https", "Origin: https://127.0.0.1:9333"); r.StatusCode != 200 {
 		t.Errorf("%s %s, want 200", r.Status, body)
 	}
@@ -185,7 +185,7 @@ func TestMethodsAndPaths(t *testing.T) {
 }
 
 func TestLogTellsNoSecret(t *testing.T) {
-	f := serve(t, Options{Token: aToken}, map[string]any{"SessionByCapability": api.Refuse(api.CodeUnknownSession, "no"), "Version": chromium})
+	f := serve(t, Options{Gate: gate(aToken)}, map[string]any{"SessionByCapability": api.Refuse(api.CodeUnknownSession, "no"), "Version": chromium})
 	f.request("GET", "/s/"+capability+"/json/version", "")
 	f.request("GET", "//s/"+capability+"//nowhere", "")
 	f.request("GET", "/pool/s/"+capability+"/json/version", "")

@@ -2,8 +2,8 @@
 // its one-shot and its capability form, Chrome's own /json endpoints below both,
 // the REST surface under /v1, its OpenAPI description, and the probes.
 //
-// Every request passes the same checks first: Host, Origin and Sec-Fetch-Site, then
-// the token or the capability in the path. Every refusal is an
+// Every request passes the same checks first: Host, Origin and Sec-Fetch-Site, then who
+// asks (or the capability in the path), then whether they may. Every refusal is an
 // application/problem+json document; at a websocket upgrade its reason also stands
 // in the HTTP status line.
 //
@@ -15,6 +15,7 @@ package httpapi
 import (
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 )
 
 // Options say how a surface is reached and who may use it.
@@ -35,9 +37,11 @@ type Options struct {
 	// others reach this surface. If it is empty, the URLs in answers repeat the
 	// request's Host. Dedicated ignores it.
 	AdvertiseURL string
-	// Token is what callers have to show; if it is empty, nothing. Dedicated ignores
-	// it, since its clients cannot show one.
-	Token string
+	// Gate tells who asks. Without one nobody is known.
+	Gate *principal.Gate
+	// TrustedProxies are the peers whose X-Forwarded-Proto and X-Forwarded-Host count.
+	// Dedicated ignores them.
+	TrustedProxies []netip.Prefix
 	// TLS says that the listener speaks TLS.
 	TLS bool
 	Log zerolog.Logger
@@ -53,10 +57,11 @@ func New(svc api.Service, o Options) http.Handler {
 }
 
 // Dedicated serves one session, with Chrome's own URL layout at the root, on a port of
-// its own. Whoever reaches the port drives the session, so the port belongs on
-// loopback. The session is looked up at each request; it need not exist before.
+// its own. Its clients cannot show anything, so the port belongs on loopback, where the
+// kernel knows their users: it serves the user who opened the session, and admins. The
+// session is looked up at each request; it need not exist before.
 func Dedicated(svc api.Service, sessionID string, o Options) http.Handler {
-	o.AdvertiseURL, o.Token = "", ""
+	o.AdvertiseURL, o.TrustedProxies = "", nil
 	return newServer(svc, o, dedicatedRoutes(sessionID))
 }
 
@@ -66,10 +71,12 @@ type server struct {
 	advertise *url.URL // Options.AdvertiseURL; nil if there is none
 	hosts     []string // names allowed in the Host header, besides localhost and addresses
 	mux       *http.ServeMux
+	tickets   *tickets
+	denials   *denials
 }
 
 func newServer(svc api.Service, o Options, routes []route) *server {
-	s := &server{svc: svc, o: o, mux: newMux(routes)}
+	s := &server{svc: svc, o: o, mux: newMux(routes), tickets: newTickets(), denials: &denials{log: o.Log, most: maxDenials}}
 	if host, _, err := net.SplitHostPort(o.ListenAddr); err == nil && host != "" {
 		s.hosts = append(s.hosts, strings.ToLower(host))
 	}
@@ -108,8 +115,14 @@ type call struct {
 	// tokens are those that the caller shows; the ones in the query come first.
 	tokens       []string
 	tokenInQuery bool
-	upgrade      bool
-	begun        time.Time
+	// who asks, once that is known.
+	who principal.Principal
+	// ticket is the one in the path, where that is the caller's proof.
+	ticket *ticket
+	// onPort is the session of the dedicated port that the request came in on.
+	onPort  api.Session
+	upgrade bool
+	begun   time.Time
 }
 
 // param returns the path's value for a name in the route's pattern, or "".
@@ -160,7 +173,7 @@ func (c *call) handle(rt route, allow []string) {
 
 // admit checks the credential, and that the request fits its route.
 func (c *call) admit() error {
-	if err := c.authenticate(); err != nil {
+	if err := c.identify(); err != nil {
 		return err
 	}
 	switch {
@@ -175,9 +188,14 @@ func (c *call) admit() error {
 	case c.upgrade && !c.route.websocket:
 		return api.Refuse(api.CodeNotFound, "no websocket is served here: want /devtools/browser/{profile}")
 	case c.route.websocket:
-		return c.checkHandshake()
+		if err := c.checkHandshake(); err != nil {
+			return err
+		}
 	}
-	return nil
+	if c.route.access.check == nil {
+		return nil
+	}
+	return c.route.access.check(c)
 }
 
 func (c *call) unknownPath() error {
@@ -203,6 +221,9 @@ func (c *call) log() {
 	}
 	e := c.o.Log.Debug().Str("method", clip(c.r.Method)).Str("path", clip("/"+strings.Join(path, "/"))).Int("status", c.w.code()).
 		Str("peer", c.r.RemoteAddr).Dur("took", time.Since(c.begun))
+	if c.who.Name != "" {
+		e = e.Str("principal", c.who.Name)
+	}
 	if profile := c.param("profile"); profile != "" {
 		e = e.Str("profile", clip(profile))
 	}

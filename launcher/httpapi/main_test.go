@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -110,7 +112,7 @@ func (f *fake) SessionByCapability(capability string) (api.Session, error) {
 	return answerTo[api.Session](f, "SessionByCapability", capability)
 }
 
-func (f *fake) SessionOf(profile, worker, task string) (api.Session, bool) {
+func (f *fake) SessionOf(_ context.Context, profile, worker, task string) (api.Session, bool) {
 	s, err := answerTo[api.Session](f, "SessionOf", profile, worker, task)
 	return s, err == nil
 }
@@ -278,9 +280,30 @@ func serveWith(t *testing.T, o Options, answers map[string]any, handler func(api
 	t.Helper()
 	f := &fixture{fake: &fake{t: t, answers: answers}, log: &testlog.Buffer{}}
 	o.Log = zerolog.New(f.log)
-	f.Server = httptest.NewServer(handler(f.fake, o))
+	if o.Gate == nil {
+		o.Gate = gate("")
+	}
+	f.Server = listening(handler(f.fake, o))
 	t.Cleanup(f.Server.Close)
 	return f
+}
+
+// listening serves a handler that may ask who is at the other end.
+func listening(h http.Handler) *httptest.Server {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ConnContext = ConnContext
+	s.Start()
+	return s
+}
+
+// gate admits the user of the tests, as an admin, and whoever shows the token; with a token
+// nobody is proved by the user alone.
+func gate(token string) *principal.Gate {
+	g, err := principal.NewGate(principal.Options{Own: uint32(os.Geteuid()), OnlyNamedUsers: token != "", Token: token, Log: zerolog.Nop()})
+	if err != nil {
+		panic(err) // only a file of tokens can be wrong
+	}
+	return g
 }
 
 // addr is where the fixture listens.
@@ -293,8 +316,14 @@ func (f *fixture) request(method, path, body string, headers ...string) (*http.R
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")
+		if name == "Content-Type" {
+			r.Header.Del(name)
+		}
 		if name == "Host" {
 			r.Host = value
 			continue

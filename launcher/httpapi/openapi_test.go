@@ -45,8 +45,8 @@ func TestDescriptionHasEveryRouteAndNoOther(t *testing.T) {
 		}
 		op := item.GetOperation(rt.method)
 		open := op.Security != nil && len(*op.Security) == 1 && len((*op.Security)[0]) == 0
-		if open != (rt.access != needsToken) {
-			t.Errorf("%s %s: described as open: %v, served with access %d", rt.method, rt.pattern, open, rt.access)
+		if open != (rt.access.proof != byPrincipal) {
+			t.Errorf("%s %s: described as open: %v, served with access %d", rt.method, rt.pattern, open, rt.access.proof)
 		}
 		if upgrades := op.Responses.Value("101") != nil; upgrades != rt.websocket {
 			t.Errorf("%s %s: described as a websocket: %v", rt.method, rt.pattern, upgrades)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 )
 
 // description is the OpenAPI document of everything that New serves.
@@ -19,14 +20,14 @@ func probeRoutes() []route {
 		return route{method: http.MethodGet, pattern: pattern, access: a, serve: serve}
 	}
 	return []route{
-		get("/healthz", needsNothing, func(c *call) error { return c.text("ok\n") }),
-		get("/readyz", needsNothing, (*call).ready),
-		get("/metrics", needsToken, func(c *call) error { return c.pass(c.o.Metrics) }),
-		get("/openapi.json", needsToken, func(c *call) error {
+		get("/healthz", forAnybody, func(c *call) error { return c.text("ok\n") }),
+		get("/readyz", forAnybody, (*call).ready),
+		get("/metrics", forRole(principal.Read), func(c *call) error { return c.pass(c.o.Metrics) }),
+		get("/openapi.json", forRole(principal.Describe), func(c *call) error {
 			c.bytes(http.StatusOK, "application/json", description)
 			return nil
 		}),
-		get("/", needsToken, func(c *call) error { return c.pass(c.o.Console) }),
+		get("/", forRole(principal.Read), func(c *call) error { return c.pass(c.o.Console) }),
 	}
 }
 

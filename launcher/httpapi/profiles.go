@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -11,17 +13,17 @@ func profileRoutes() []route {
 	const get, post, put = http.MethodGet, http.MethodPost, http.MethodPut
 	const one = "/profiles/{profile}"
 	return []route{
-		v1(get, "/profiles", listProfiles),
-		v1(get, one, read(profileID, api.Service.Profile, answerRecord)),
-		v1(put, one, write(profileID, optional[api.ProfileSettings]("profile's settings"), api.Service.PutProfile, answerRecord)),
-		v1(post, one+"/import", write(profileID, required[api.ProfileImport]("import"), api.Service.ImportProfile, answerNewProfile)),
-		v1(post, one+"/clone", write(profileID, required[api.ProfileClone]("clone"), api.Service.CloneProfile, answerNewProfile)),
-		v1(post, one+"/archive", write(profileID, optional[api.ProfileArchive]("archive"), api.Service.ArchiveProfile, answerWith[api.Archived](http.StatusOK))),
-		v1(post, one+"/remove-clone", write(profileID, required[api.ProfileRemove]("removal"), api.Service.RemoveClone, answerWith[api.Removed](http.StatusOK))),
-		v1(get, one+"/history", read(profileID, api.Service.History, answerHistory)),
-		v1(get, one+"/inspection", read(profileID, api.Service.Inspection, answerInspection)),
-		v1(post, one+"/review", write(profileID, withToken(required[api.ReviewRequest]("review")), api.Service.Review, answerRecord)),
-		v1(post, one+"/hold", write(profileID, required[api.HoldRequest]("hold"), api.Service.Hold, answerGranted)),
+		v1(get, "/profiles", forRole(principal.Read, principal.Use), listProfiles),
+		v1(get, one, toSeeProfile, read(profileID, api.Service.Profile, answerRecord)),
+		v1(put, one, onProfile(principal.Manage), write(profileID, optional[api.ProfileSettings]("profile's settings"), api.Service.PutProfile, answerRecord)),
+		v1(post, one+"/import", onProfile(principal.Manage), write(profileID, required[api.ProfileImport]("import"), api.Service.ImportProfile, answerNewProfile)),
+		v1(post, one+"/clone", onProfile(principal.Manage), write(profileID, readClone, api.Service.CloneProfile, answerNewProfile)),
+		v1(post, one+"/archive", onProfile(principal.Manage), write(profileID, optional[api.ProfileArchive]("archive"), api.Service.ArchiveProfile, answerWith[api.Archived](http.StatusOK))),
+		v1(post, one+"/remove-clone", onProfile(principal.Manage), write(profileID, required[api.ProfileRemove]("removal"), api.Service.RemoveClone, answerWith[api.Removed](http.StatusOK))),
+		v1(get, one+"/history", onProfile(principal.Read), read(profileID, api.Service.History, answerHistory)),
+		v1(get, one+"/inspection", onProfile(principal.Read), read(profileID, api.Service.Inspection, answerInspection)),
+		v1(post, one+"/review", onProfile(principal.Review), write(profileID, withToken(required[api.ReviewRequest]("review")), api.Service.Review, answerRecord)),
+		v1(post, one+"/hold", onProfile(principal.Hold), write(profileID, required[api.HoldRequest]("hold"), api.Service.Hold, answerGranted)),
 	}
 }
 
@@ -39,11 +41,27 @@ func listProfiles(c *call) error {
 	if err != nil {
 		return err
 	}
-	public := make([]lease.Record, len(records))
-	for i, r := range records {
-		public[i] = r.Public()
+	var own []string
+	if !c.who.Role.Has(principal.Read) {
+		own = c.ownProfiles()
+	}
+	public := []lease.Record{}
+	for _, r := range records {
+		if c.who.May(principal.Read, r.ProfileID) || slices.Contains(own, r.ProfileID) {
+			public = append(public, r.Public())
+		}
 	}
 	return answerPage(profileOrder)(c, public)
+}
+
+// readClone reads what a profile is to be copied to: the copy is one that the caller may
+// make.
+func readClone(c *call) (api.ProfileClone, error) {
+	in, err := required[api.ProfileClone]("clone")(c)
+	if err == nil && !c.who.May(principal.Manage, in.To) {
+		err = c.forbidden(principal.Manage, in.To)
+	}
+	return in, err
 }
 
 func answerRecord(c *call, r lease.Record) error { return c.json(http.StatusOK, r.Public()) }

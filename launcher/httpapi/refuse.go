@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,13 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 	if location == "" {
 		return p
 	}
-	to, err := redirectTo(location, c.r)
+	path, query := c.r.URL.EscapedPath(), c.r.URL.RawQuery
+	if c.ticket != nil { // the other launcher does not know it
+		asked := c.ticket.manifest.Query()
+		asked.Set("token", c.ticket.token)
+		path, query = "/devtools/browser/"+url.PathEscape(c.ticket.manifest.ProfileID), asked.Encode()
+	}
+	to, err := redirectTo(location, path, query)
 	if err != nil {
 		c.o.Log.Warn().Err(err).Msg("home of the profile cannot be redirected to")
 		return p

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"mime"
 	"net/http"
 	"slices"
 	"time"
@@ -25,8 +26,8 @@ func restRoutes() []route {
 }
 
 // v1 is a route under /v1.
-func v1(method, path string, serve handler) route {
-	return route{method: method, pattern: "/v1" + path, serve: serve}
+func v1(method, path string, a access, serve handler) route {
+	return route{method: method, pattern: "/v1" + path, access: a, serve: serve}
 }
 
 // read serves a request that asks the Service about one thing. id takes the thing's
@@ -111,8 +112,17 @@ func withToken[In tokened](body func(*call) (In, error)) func(*call) (In, error)
 	}
 }
 
-// body reads the request's body.
+// body reads the request's body, which is JSON. A form or text, which a page of another
+// origin may send without asking first, is refused.
 func (c *call) body() ([]byte, error) {
+	if c.r.ContentLength != 0 {
+		given := c.r.Header.Get("Content-Type")
+		if mediaType, _, err := mime.ParseMediaType(given); err != nil || mediaType != "application/json" {
+			p := api.Invalid("", "the body has Content-Type %q: want application/json", clip(given))
+			p.Status = http.StatusUnsupportedMediaType
+			return nil, p
+		}
+	}
 	control := http.NewResponseController(c.w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where it cannot be set, the server's own limit holds
 	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))

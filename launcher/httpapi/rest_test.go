@@ -166,6 +166,7 @@ func TestClientThatLeavesDuringCreateLeavesNoSession(t *testing.T) {
 			t.Error(err)
 			return
 		}
+		r.Header.Set("Content-Type", "application/json")
 		if response, err := f.Client().Do(r); err == nil {
 			_ = response.Body.Close()
 			t.Errorf("answered %s to a client that left", response.Status)

@@ -8,23 +8,14 @@ import (
 	"strings"
 )
 
-// access is the credential that a route asks for.
-type access int
-
-const (
-	needsToken access = iota
-	// needsCapability: the secret is in the path, and the handler looks it up.
-	needsCapability
-	needsNothing
-)
-
 // route is one method on one path.
 type route struct {
 	method string
 	// pattern is the path as http.ServeMux and OpenAPI write it: "{name}" takes one
 	// segment.
 	pattern string
-	access  access
+	// access is who may have it served. A route without one cannot be registered.
+	access access
 	// websocket routes serve upgrades only; no other route serves one.
 	websocket bool
 	// changes says that a GET changes something: HEAD is not served.
@@ -47,6 +38,11 @@ func publicRoutes() []route {
 // and come before the guard and the token are checked.
 func newMux(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()
+	for _, rt := range routes {
+		if rt.access.proof == 0 {
+			panic("no access is declared for " + rt.method + " " + rt.pattern)
+		}
+	}
 	to := func(rt route, allow []string) http.HandlerFunc {
 		return func(_ http.ResponseWriter, r *http.Request) { callOf(r).handle(rt, allow) }
 	}
@@ -54,7 +50,8 @@ func newMux(routes []route) *http.ServeMux {
 	for _, rt := range routes {
 		allow[rt.pattern] = append(allow[rt.pattern], rt.method)
 	}
-	mux.Handle("/", to(route{}, nil))
+	nothing := route{access: access{proof: byPrincipal}}
+	mux.Handle("/", to(nothing, nil))
 	for _, rt := range routes {
 		path, methods := rt.pattern, allow[rt.pattern]
 		if path == "/" {
@@ -62,7 +59,7 @@ func newMux(routes []route) *http.ServeMux {
 		}
 		mux.Handle(rt.method+" "+path, to(rt, methods))
 		// A method that is not served needs what the path's first one needs.
-		notServed := to(route{access: rt.access, queryIsURL: rt.queryIsURL}, methods)
+		notServed := to(route{access: access{proof: rt.access.proof}, queryIsURL: rt.queryIsURL}, methods)
 		if rt.method == methods[0] {
 			mux.Handle(path, notServed)
 		}
@@ -85,7 +82,7 @@ func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call)
 // and refuse the request target "*" with an answer of its own.
 func (c *call) dispatch() {
 	if slices.ContainsFunc(c.segments, unsafeSegment) {
-		c.handle(route{}, nil)
+		c.handle(route{access: access{proof: byPrincipal}}, nil)
 		return
 	}
 	c.routed = c.r.WithContext(context.WithValue(c.r.Context(), callKey{}, c))

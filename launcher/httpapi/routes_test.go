@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -26,6 +27,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -138,7 +140,7 @@ var (
 	}, spellings}
 	upgrading = surface{"upgrade", Options{}, false, true, []string{"GET", "HEAD", "POST"}, spellings[:plainSpellings]}
 	unwilling = surface{"all is refused", Options{}, true, false, nil, nil}
-	closed    = surface{"token not shown", Options{Token: aToken}, false, false, []string{"GET", "PUT"}, spellings[:plainSpellings]}
+	closed    = surface{"token not shown", Options{Gate: gate(aToken)}, false, false, []string{"GET", "PUT"}, spellings[:plainSpellings]}
 )
 
 // spelling is a way to write a path.
@@ -372,9 +374,13 @@ func newAsker(t *testing.T, l layout, s surface) *asker {
 		})
 	}
 	o := s.o
+	if o.Gate == nil {
+		o.Gate = gate("")
+	}
 	o.Log, o.Metrics, o.Console = zerolog.New(c.log), echo("metrics"), echo("console")
 	h := l.handler(c.svc, o)
-	c.srv = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.(*server).denials.most = math.MaxInt
+	c.srv = listening(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c.begun.Add(1)
 		defer func() { c.done <- struct{}{} }()
 		h.ServeHTTP(w, r)
@@ -416,7 +422,7 @@ func (c *asker) ask(r *recorder, method, target, body string) string {
 	if !slices.Contains([]string{"POST", "PUT", "DELETE", "PATCH"}, method) {
 		body = ""
 	} else {
-		headers += fmt.Sprintf("Content-Length: %d\r\n", len(body))
+		headers += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
 	}
 	before := c.begun.Load()
 	_, err := io.WriteString(c.conn, method+" "+target+" HTTP/1.1\r\n"+headers+"\r\n"+body)
@@ -462,6 +468,7 @@ func (c *asker) ask(r *recorder, method, target, body string) string {
 		answer += strings.TrimRight(string(content), "\n")
 	}
 	answer = strings.ReplaceAll(answer, ", not "+method, ", not METHOD")
+	answer = aTicket.ReplaceAllString(answer, "/s/TICKET/")
 	line := fmt.Sprintf("%d %s%s", response.StatusCode, r.name(shortened(answer)), note)
 	if calls := c.svc.taken(); len(calls) > 0 {
 		line += " " + strings.Join(calls, ", ")
@@ -470,9 +477,10 @@ func (c *asker) ask(r *recorder, method, target, body string) string {
 }
 
 // logged is what the log says of the last request. The path is left out where it is
-// what was asked for, decoded and without empty segments.
+// what was asked for, decoded and without empty segments, and so is the user of the tests.
 func (c *asker) logged(target string) string {
-	written := c.log.taken()
+	// A line about a caller who is refused says what the answer says.
+	written := slices.DeleteFunc(c.log.taken(), func(line []byte) bool { return bytes.Contains(line, []byte(`"message":"caller refused"`)) })
 	said := fmt.Sprintf(" %d lines of the log", len(written))
 	if len(written) == 1 {
 		said = ""
@@ -486,6 +494,7 @@ func (c *asker) logged(target string) string {
 			switch v := fmt.Sprint(entry[name]); {
 			case slices.Contains([]string{"method", "status", "peer", "took", "time"}, name), v == "debug", v == "request":
 			case name == "path" && v == plainPath(target):
+			case name == "principal" && v == principal.UserName(uint32(os.Geteuid())):
 			default:
 				said += " " + name + "=" + v
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -18,14 +19,14 @@ func sessionRoutes() []route {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
 	const one = "/sessions/{session}"
 	return []route{
-		v1(post, "/sessions", createSession),
-		v1(get, "/sessions", listSessions),
-		v1(get, one, getSession),
-		v1(del, one, write(sessionID, withToken(readRelease), api.Service.Release, answerSession)),
-		v1(post, one+"/heartbeat", write(sessionID, withToken(required[api.Heartbeat]("heartbeat")), api.Service.Heartbeat, answerSession)),
-		v1(post, one+"/steps", journaled("step", api.Service.Step)),
-		v1(post, one+"/checkpoints", journaled("checkpoint", api.Service.Checkpoint)),
-		v1(post, one+"/events", journaled("event", api.Service.Event)),
+		v1(post, "/sessions", forRole(principal.Open), createSession),
+		v1(get, "/sessions", forRole(principal.Read, principal.Use), listSessions),
+		v1(get, one, toSee, getSession),
+		v1(del, one, toUse, write(sessionID, withToken(readRelease), api.Service.Release, answerSession)),
+		v1(post, one+"/heartbeat", toUse, write(sessionID, withToken(required[api.Heartbeat]("heartbeat")), api.Service.Heartbeat, answerSession)),
+		v1(post, one+"/steps", toUse, journaled("step", api.Service.Step)),
+		v1(post, one+"/checkpoints", toUse, journaled("checkpoint", api.Service.Checkpoint)),
+		v1(post, one+"/events", toUse, journaled("event", api.Service.Event)),
 	}
 }
 
@@ -40,6 +41,9 @@ func createSession(c *call) error {
 	if m.WorkerID == "" {
 		m.WorkerID = c.peer()
 	}
+	if err := c.toOpen(&m); err != nil {
+		return err
+	}
 	s, err := c.svc.Acquire(c.r.Context(), m)
 	if err != nil {
 		return err
@@ -50,6 +54,9 @@ func createSession(c *call) error {
 func listSessions(c *call) error {
 	var all []api.Session
 	for _, s := range c.svc.Sessions() {
+		if !c.sees(s) {
+			continue
+		}
 		all = append(all, withoutURLs(s))
 	}
 	return answerPage(sessionOrder)(c, all)

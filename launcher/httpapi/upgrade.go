@@ -16,17 +16,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 )
 
 // upgradeRoutes are the websockets of both forms.
 func upgradeRoutes() []route {
 	return []route{
-		upgradeRoute("/devtools/browser/{profile}", needsToken, connectOneShot),
-		upgradeRoute("/profiles/{profile}", needsToken, connectOneShot),
-		upgradeRoute("/profiles/{profile}/devtools/browser/{id}", needsToken, connectOneShot),
-		upgradeRoute("/profiles/{profile}/devtools/page/{target}", needsToken, inSession(byIdentity, connectTarget)),
-		upgradeRoute("/s/{capability}/devtools/browser/{profile}", needsCapability, inSession(byCapability, connectBrowser)),
-		upgradeRoute("/s/{capability}/devtools/page/{target}", needsCapability, inSession(byCapability, connectTarget)),
+		upgradeRoute("/devtools/browser/{profile}", onProfile(principal.Open), connectOneShot),
+		upgradeRoute("/profiles/{profile}", onProfile(principal.Open), connectOneShot),
+		upgradeRoute("/profiles/{profile}/devtools/browser/{id}", onProfile(principal.Open), connectOneShot),
+		upgradeRoute("/profiles/{profile}/devtools/page/{target}", onProfile(principal.Use), inSession(byIdentity, connectTarget)),
+		upgradeRoute("/s/{capability}/devtools/browser/{profile}", forCapability, connectByCapability),
+		upgradeRoute("/s/{capability}/devtools/page/{target}", forCapability, inSession(byCapability, connectTarget)),
 	}
 }
 
@@ -40,10 +41,20 @@ func connectOneShot(c *call) error {
 	if err != nil {
 		return err
 	}
+	return c.acquire(m, func(string) {})
+}
+
+// acquire takes the lease of a one-shot URL, and connects until the connection ends.
+// opened is told which session it is.
+func (c *call) acquire(m api.Manifest, opened func(sessionID string)) error {
+	if err := c.toOpen(&m); err != nil {
+		return err
+	}
 	session, err := c.svc.Acquire(c.r.Context(), m)
 	if err != nil {
 		return err
 	}
+	opened(session.SessionID)
 	if c.gone() {
 		// A session to which nobody connects ends in order by itself. Connecting and
 		// cancelling would look like a lost worker.
@@ -52,10 +63,30 @@ func connectOneShot(c *call) error {
 	return c.connect(session.SessionID, "")
 }
 
+// connectByCapability connects to the browser of the session whose capability is in the
+// path, and with a ticket does what the one-shot URL does that it was made for.
+func connectByCapability(c *call) error {
+	t, ok, err := c.useTicket()
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return inSession(byCapability, connectBrowser)(c)
+	case c.param("profile") != t.manifest.ProfileID:
+		return wrongProfile(c.param("profile"))
+	}
+	secret := c.param("capability")
+	return c.acquire(t.manifest, func(sessionID string) { c.tickets.opened(secret, sessionID) })
+}
+
+func wrongProfile(named string) error {
+	return api.Invalid("profile_id", "the URL names profile %s, its session is on another", clip(named))
+}
+
 // connectBrowser connects to the browser of a session.
 func connectBrowser(c *call, e endpoint) error {
 	if profile := c.param("profile"); profile != e.session.ProfileID {
-		return api.Invalid("profile_id", "the URL names profile %s, its session is on another", clip(profile))
+		return wrongProfile(profile)
 	}
 	return c.connect(e.session.SessionID, "")
 }

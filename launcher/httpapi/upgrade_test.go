@@ -55,13 +55,12 @@ func TestUpgrade(t *testing.T) {
 		{"base", "/profiles/store.18?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
 		{"base with a slash", "/profiles/store.18/?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
 		{"below the base", "/profiles/store.18/devtools/browser/0b5f?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
-		{"token in the query stays out of the manifest", "/devtools/browser/store.18?worker=w&task=t&token=" + aToken, nil, Options{Token: aToken}, []string{acquire, `Connect "ses_1" ""`}, New},
-		{"token where none is asked for", "/devtools/browser/store.18?worker=w&task=t&token=x", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
+		{"token in the query stays out of the manifest", "/devtools/browser/store.18?worker=w&task=t&token=" + aToken, nil, Options{Gate: gate(aToken)}, []string{acquire, `Connect "ses_1" ""`}, New},
 		{"a task may look like a path", "/profiles/store.18?worker=w&task=t%2Fjson/version", nil, Options{}, []string{strings.Replace(acquire, `"t"`, `"t/json/version"`, 1), `Connect "ses_1" ""`}, New},
 		{"a target of a task", "/profiles/store.18/devtools/page/T1?worker=w&task=t", nil, Options{}, []string{`SessionOf "store.18" "w" "t"`, `Connect "ses_1" "T1"`}, New},
-		{"capability", "/s/" + capability + "/devtools/browser/store.18", nil, Options{Token: aToken}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
+		{"capability", "/s/" + capability + "/devtools/browser/store.18", nil, Options{Gate: gate(aToken)}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
 		{"target by capability", "/s/" + capability + "/devtools/page/T1", nil, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "T1"`}, New},
-		{"port", "/devtools/browser/anything", nil, Options{Token: aToken}, []string{`Session "ses_1"`, `Connect "ses_1" ""`}, byPort},
+		{"port", "/devtools/browser/anything", nil, Options{Gate: gate(aToken)}, []string{`Session "ses_1"`, `Connect "ses_1" ""`}, byPort},
 		{"target by port", "/devtools/page/T1", nil, Options{}, []string{`Session "ses_1"`, `Connect "ses_1" "T1"`}, byPort},
 		{"go-rod", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key: nil"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
 		{"no key", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key:"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
@@ -264,8 +263,8 @@ func TestClientThatLeaves(t *testing.T) {
 			log := &testlog.Buffer{}
 			svc := &leaving{fake: &fake{t: t, answers: map[string]any{"Acquire": c.acquire, "Connect": api.Connection(conn)}}, asked: make(chan struct{}), at: c.during}
 			gone := make(chan struct{})
-			h := New(svc, Options{Log: zerolog.New(log)})
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := New(svc, Options{Gate: gate(""), Log: zerolog.New(log)})
+			srv := listening(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				svc.request = r.Context()
 				h.ServeHTTP(w, r)
 				close(gone)
@@ -458,7 +457,9 @@ func FuzzRequestLine(f *testing.F) {
 		}
 		svc := &refusing{fake: fake{t: t, answers: none}}
 		w := httptest.NewRecorder()
-		New(svc, Options{Log: zerolog.Nop()}).ServeHTTP(w, r)
+		root := uint32(0)
+		r = r.WithContext(context.WithValue(r.Context(), userKey{}, user{uid: &root}))
+		New(svc, Options{Gate: gate(""), Log: zerolog.Nop()}).ServeHTTP(w, r)
 		if w.Code < 200 || w.Code > 599 {
 			t.Errorf("%q: status %d", target, w.Code)
 		}

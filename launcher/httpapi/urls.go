@@ -91,15 +91,8 @@ func (c *call) base() *url.URL {
 		u.Scheme = "https"
 	}
 	forwarded := false
-	switch strings.ToLower(firstOf(c.r.Header.Get("X-Forwarded-Proto"))) {
-	case "https", "wss":
-		u.Scheme, forwarded = "https", true
-	case "http", "ws":
-		forwarded = true
-	}
-	// Only a name that is allowed in the Host header is repeated.
-	if host := firstOf(c.r.Header.Get("X-Forwarded-Host")); host != "" && c.hostAllowed(host) {
-		u.Host, forwarded = host, true
+	if c.fromTrustedProxy() {
+		forwarded = c.forwardedTo(u)
 	}
 	local := localAddr(c.r)
 	host, port := u.Hostname(), u.Port()
@@ -121,6 +114,22 @@ func (c *call) base() *url.URL {
 		u.Host = host
 	}
 	return u
+}
+
+// forwardedTo changes a URL to what the proxy in front says the client asked for, and
+// tells whether the proxy says anything.
+func (c *call) forwardedTo(u *url.URL) (forwarded bool) {
+	switch strings.ToLower(firstOf(c.r.Header.Get("X-Forwarded-Proto"))) {
+	case "https", "wss":
+		u.Scheme, forwarded = "https", true
+	case "http", "ws":
+		forwarded = true
+	}
+	// Only a name that is allowed in the Host header is repeated.
+	if host := firstOf(c.r.Header.Get("X-Forwarded-Host")); host != "" && c.hostAllowed(host) {
+		u.Host, forwarded = host, true
+	}
+	return forwarded
 }
 
 func firstOf(list string) string {
@@ -146,18 +155,10 @@ func (c *call) websocketURL(query url.Values, segments ...string) string {
 	return u.String()
 }
 
-// withToken adds the token to the query of a URL that the client will come back with,
-// if the client showed its token in the query.
-func (c *call) withToken(q url.Values) url.Values {
-	if c.tokenInQuery {
-		q.Set("token", c.tokens[0])
-	}
-	return q
-}
-
 // redirectTo makes the Location for an upgrade that another launcher has to answer.
-// location is that launcher's base URL, or the whole websocket URL.
-func redirectTo(location string, r *http.Request) (string, error) {
+// location is that launcher's base URL, or the whole websocket URL; path and query are
+// the request's.
+func redirectTo(location, path, query string) (string, error) {
 	u, err := url.Parse(location)
 	if err != nil {
 		return "", api.Invalid("location", "%v", err)
@@ -174,10 +175,10 @@ func redirectTo(location string, r *http.Request) (string, error) {
 		return "", api.Invalid("location", "want a URL with a host")
 	}
 	if !strings.Contains(u.Path, "/devtools/") {
-		u = u.JoinPath(r.URL.EscapedPath())
+		u = u.JoinPath(path)
 	}
 	if u.RawQuery == "" {
-		u.RawQuery = r.URL.RawQuery
+		u.RawQuery = query
 	}
 	return u.String(), nil
 }

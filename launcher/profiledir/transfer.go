@@ -250,6 +250,17 @@ func (l *Lock) Archive(now time.Time) (string, error) {
 	return to, errors.Join(durable.Sync(l.root.archive()), durable.Sync(l.root.dir))
 }
 
+// IsArchive tells whether a path without links is that of an archived profile, and of
+// which.
+func (r *Root) IsArchive(path string) (profileID string, archived bool) {
+	archive, err := filepath.EvalSymlinks(r.archive())
+	if err != nil || filepath.Dir(path) != archive {
+		return "", false
+	}
+	profileID, _, archived = strings.Cut(filepath.Base(path), archiveMark)
+	return profileID, archived
+}
+
 // Archived returns the path to which the profile was archived last. It is empty if
 // the profile has a directory, or was never archived.
 func (r *Root) Archived(id string) (string, error) {

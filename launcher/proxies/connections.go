@@ -5,7 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/peer"
 )
 
 // connections are all connections that a relay has open, to the browser and to the
@@ -84,10 +90,37 @@ func (s *connections) ended() <-chan struct{} {
 	return done
 }
 
-// listener tracks the connections that it accepts.
+// listener tracks the connections that it accepts. It accepts those of the sidecar's own
+// user, which is the browser's: whoever else of this host found the relay would go out
+// with the profile's credentials.
 type listener struct {
 	net.Listener
 	conns *connections
+	log   zerolog.Logger
+	// warned is when a connection of somebody else was last logged. Only Accept uses it.
+	warned time.Time
+}
+
+// warnEvery is the least time between two lines about connections that are refused.
+const warnEvery = time.Minute
+
+// isOwn tells whether the kernel says that a connection is of the sidecar's own user.
+func (l *listener) isOwn(c net.Conn) bool {
+	uid, err := peer.UID(c)
+	if err == nil && uid == uint32(os.Geteuid()) {
+		return true
+	}
+	if now := time.Now(); now.Sub(l.warned) >= warnEvery {
+		l.warned = now
+		e := l.log.Warn().Str("peer", c.RemoteAddr().String())
+		if err != nil {
+			e = e.Err(err)
+		} else {
+			e = e.Uint32("uid", uid)
+		}
+		e.Msg("connection to the relay refused: it is not its browser's")
+	}
+	return false
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -95,6 +128,10 @@ func (l *listener) Accept() (net.Conn, error) {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
+		}
+		if !l.isOwn(c) {
+			_ = c.Close() // nobody is there to learn of an error
+			continue
 		}
 		if t, err := l.conns.track(c); err == nil {
 			return t, nil

@@ -109,7 +109,7 @@ func start(p *Proxy, l net.Listener, log zerolog.Logger) *Relay {
 		ErrorLog: stdlog.New(lineWriter{r.log}, "", 0),
 	}
 	r.serving.Go(func() {
-		if err := r.server.Serve(&listener{l, r.conns}); !errors.Is(err, http.ErrServerClosed) {
+		if err := r.server.Serve(&listener{Listener: l, conns: r.conns, log: r.log}); !errors.Is(err, http.ErrServerClosed) {
 			r.log.Error().Err(err).Msg("the relay ended: its browser is offline")
 		}
 	})

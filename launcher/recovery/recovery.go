@@ -70,7 +70,7 @@ const storeTimeout = 10 * time.Second
 func (r *Recoverer) Manifest(rec lease.Record, now time.Time) evidence.Manifest {
 	return evidence.Manifest{
 		EvidenceID: id.New("ev"), ProfileID: rec.ProfileID, SessionID: rec.SessionID, AccountID: rec.AccountID, LauncherID: r.o.LauncherID, At: now,
-		OldWorkerID: rec.OwnerWorkerID, OldTaskID: rec.TaskID, ProxyID: rec.ProxyID,
+		OldWorkerID: rec.OwnerWorkerID, OldTaskID: rec.TaskID, Principal: rec.Principal, ProxyID: rec.ProxyID,
 		PreviousEvidenceID: rec.EvidenceID, PreviousManifestSHA256: rec.EvidenceSHA256,
 	}
 }

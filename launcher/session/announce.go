@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -63,10 +64,10 @@ type Conflict struct {
 // Conflict announces that the manifest's task was refused: at once, or where the worker
 // was refused in the last minute, too, together with its other refusals.
 func (a *Announcer) Conflict(ctx context.Context, m api.Manifest, c Conflict) {
-	what := about{lease.EventConflict, m.ProfileID, c.Holder.OwnerWorkerID + "\x00" + c.Holder.TaskID, m.WorkerID}
+	what := about{lease.EventConflict, m.ProfileID, c.Holder.OwnerWorkerID + "\x00" + c.Holder.TaskID, m.Opener.Name + "\x00" + m.WorkerID}
 	told := a.gatherer.add(ctx, what, lease.Event{
 		Event: lease.EventConflict, ProfileID: m.ProfileID, Token: c.Holder.Token,
-		BlockedTaskID: m.TaskID, BlockedWorkerID: m.WorkerID,
+		Principal: m.Opener.Name, BlockedTaskID: m.TaskID, BlockedWorkerID: m.WorkerID,
 		CurrentTaskID: c.Holder.TaskID, CurrentWorkerID: c.Holder.OwnerWorkerID,
 		Decision: c.Decision, NextCheckSeconds: c.NextCheckSeconds,
 	})
@@ -74,7 +75,7 @@ func (a *Announcer) Conflict(ctx context.Context, m api.Manifest, c Conflict) {
 	if !told {
 		level = zerolog.DebugLevel
 	}
-	a.log.WithLevel(level).Str("profile", m.ProfileID).Str("worker", m.WorkerID).Str("task", m.TaskID).
+	a.log.WithLevel(level).Str("profile", m.ProfileID).Str("worker", m.WorkerID).Str("task", m.TaskID).Str("principal", m.Opener.Name).
 		Str("current_worker", c.Holder.OwnerWorkerID).Str("current_task", c.Holder.TaskID).Str("decision", c.Decision).Msg("lease refused: the profile is held")
 }
 
@@ -110,11 +111,12 @@ func (a *Announcer) lateWrite(ctx context.Context, profile, sessionID string, to
 	a.late[sessionID] = true
 	a.mu.Unlock()
 	a.lateWrites.Inc()
-	a.log.Warn().Str("profile", profile).Str("session", sessionID).Uint64("token", uint64(token)).
+	by := principal.Of(ctx).Name
+	a.log.Warn().Str("principal", by).Str("profile", profile).Str("session", sessionID).Uint64("token", uint64(token)).
 		Uint64("current_token", uint64(current)).Str("write", write).Msg("late write refused")
 	a.gatherer.add(ctx, about{lease.EventLateWrite, profile, sessionID, fmt.Sprint(token, " ", current, " ", write)}, lease.Event{
 		Event: lease.EventLateWrite, ProfileID: profile, Token: token, CurrentToken: current,
-		SessionID: sessionID, Write: write, Reason: "stale_lease_token",
+		SessionID: sessionID, Write: write, Principal: by, Reason: "stale_lease_token",
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -282,7 +283,7 @@ func (h handler) CloseBrowser() { h.s.update(func(f *facts) { f.closing = true }
 // Refused is told of a command that came too late.
 func (h handler) Refused(method string) {
 	s := h.s
-	s.h.o.Announcer.LateCommand(s.h.ctx, s.profile, s.id, s.token, method)
+	s.h.o.Announcer.LateCommand(principal.In(s.h.ctx, principal.Principal{Name: s.manifest.Opener.Name}), s.profile, s.id, s.token, method)
 }
 
 // PageCloses opens an empty tab where the worker closes the last one: with it Chrome

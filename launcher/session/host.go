@@ -107,7 +107,7 @@ func (h *Host) Request(m api.Manifest, sessionID string, k *lease.Keeper, floor 
 		byHand = &lease.ByHand{Holder: m.ByHand.Holder, Note: m.ByHand.Note}
 	}
 	return lease.Request{
-		ByHand:    byHand,
+		ByHand: byHand, Principal: m.Opener.Name,
 		SessionID: sessionID, WorkerID: m.WorkerID, TaskID: m.TaskID, AccountID: m.AccountID, ProxyID: m.ProxyID,
 		LauncherID: h.o.LauncherID, BootID: h.o.BootID, PresenceEpoch: k.Epoch(), TTL: h.o.Timing.TTL, Floor: floor, Exclusive: m.Exclusive(),
 	}

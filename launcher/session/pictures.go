@@ -212,6 +212,7 @@ func (p *pictures) take(ctx context.Context) {
 	}
 	m := s.h.o.Recoverer.Manifest(s.granted, now.UTC())
 	m.SessionID, m.OldWorkerID, m.OldTaskID, m.LeaseToken = s.id, s.manifest.WorkerID, s.manifest.TaskID, uint64(s.token)
+	m.Principal = s.manifest.Opener.Name
 	m.LastKnownURL, m.LastKnownStep, m.ProfileDir = url, d.step, s.path
 	if d.asked {
 		m.Checkpoint = d.checkpoint

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -61,6 +62,7 @@ func (h *Host) Show(sessionID string) (api.Session, error) {
 	return api.Session{
 		SessionID: f.SessionID, ProfileID: f.Manifest.ProfileID, Token: f.Token, WorkerID: f.Manifest.WorkerID,
 		TaskID: f.Manifest.TaskID, State: api.SessionEnded, AcquiredAt: f.AcquiredAt, ExpiresAt: f.SeenAt, Ended: f.Ended,
+		Principal: f.Principal, OpenerUID: f.OpenerUID,
 	}, nil
 }
 
@@ -79,13 +81,14 @@ func (h *Host) ByCapability(capability string) (*Session, error) {
 	return s, err
 }
 
-// Of finds the living session of a profile, worker and task that has not begun to end;
-// nil: there is none. Sessions of an earlier launcher are waited for.
-func (h *Host) Of(profile, worker, task string) *Session {
+// Of finds the living session of a profile, worker and task that the principal opened and
+// that has not begun to end; nil: there is none. Sessions of an earlier launcher are
+// waited for.
+func (h *Host) Of(by principal.Principal, profile, worker, task string) *Session {
 	h.mu.Lock()
 	var pending []string
 	for id, p := range h.pending {
-		if m := p.file.Manifest; m.ProfileID == profile && m.WorkerID == worker && m.TaskID == task {
+		if m := p.file.Manifest; m.ProfileID == profile && m.WorkerID == worker && m.TaskID == task && by.Is(p.file.Principal) {
 			pending = append(pending, id)
 		}
 	}
@@ -94,7 +97,7 @@ func (h *Host) Of(profile, worker, task string) *Session {
 		_ = h.awaitTakeover(id) // the search tells
 	}
 	for _, s := range h.Living() {
-		if s.profile == profile && s.manifest.WorkerID == worker && s.manifest.TaskID == task && !s.Ending() {
+		if s.profile == profile && s.manifest.WorkerID == worker && s.manifest.TaskID == task && by.Is(s.manifest.Opener.Name) && !s.Ending() {
 			return s
 		}
 	}
@@ -138,7 +141,7 @@ func (h *Host) File(sessionID string) (sessionfile.File, bool) {
 // Identify tells which profile and token a session has, or had.
 func (h *Host) Identify(sessionID string) (f sessionfile.File, known bool) {
 	if s := h.ByID(sessionID); s != nil {
-		return sessionfile.File{SessionID: s.id, Token: s.token, Manifest: s.manifest}, true
+		return sessionfile.File{SessionID: s.id, Token: s.token, Manifest: s.manifest, Principal: s.manifest.Opener.Name}, true
 	}
 	return h.File(sessionID)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
@@ -44,7 +45,7 @@ type Takeover struct {
 // serve it.
 func (h *Host) Resume(t Takeover) (*Session, error) {
 	f, _ := h.File(t.Record.SessionID)
-	f.Manifest.OneShot, f.Manifest.ByHand = f.OneShot, f.ByHand
+	f.Manifest.OneShot, f.Manifest.ByHand, f.Manifest.Opener = f.OneShot, f.ByHand, api.Opener{Name: f.Principal, UID: f.OpenerUID}
 	entries, err := checkpoint.Read(h.o.Files.Journal(f.SessionID))
 	if err != nil {
 		return nil, err

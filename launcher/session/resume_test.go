@@ -146,7 +146,7 @@ func TestABrowserIsLeftToTheNextLauncher(t *testing.T) {
 func TestASessionGoesOn(t *testing.T) {
 	t.Parallel()
 	var capability, page string
-	r, was := left(t, roomOptions{}, task("one", oneShot), func(r *room, s *Session) {
+	r, was := left(t, roomOptions{}, task("one", oneShot, openedBy(1000)), func(r *room, s *Session) {
 		capability = s.Show().Capability
 		w := r.connect(s)
 		page = w.attach()
@@ -189,8 +189,13 @@ func TestASessionGoesOn(t *testing.T) {
 	if err != nil || again != s || s.ID() != was.ID() || s.Token() != was.Token() || s.Show().Capability != capability || !s.manifest.OneShot {
 		t.Errorf("%v, %v", again, err)
 	}
-	if r.host.Of(profile, "w", "one") != s {
-		t.Error("not found by its task")
+	opener, other := anAdmin, anAdmin
+	opener.Name, other.Name = "uid:1000", "uid:1001"
+	if r.host.Of(opener, profile, "w", "one") != s || r.host.Of(other, profile, "w", "one") != nil || r.host.Of(anAdmin, profile, "w", "one") != nil {
+		t.Error("it is not that of who opened it, or of more than that one")
+	}
+	if show := s.Show(); show.Principal != "uid:1000" || show.OpenerUID == nil || *show.OpenerUID != 1000 {
+		t.Errorf("opened by %q, %v", show.Principal, show.OpenerUID)
 	}
 	if rec := r.record(); rec.State != lease.Held || rec.Token != 1 || rec.PresenceEpoch != r.keeper.Epoch() {
 		t.Errorf("%+v", rec)

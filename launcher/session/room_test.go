@@ -29,6 +29,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/fileroots"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
@@ -224,6 +225,11 @@ func task(name string, change ...func(*api.Manifest)) api.Manifest {
 }
 
 func oneShot(m *api.Manifest) { m.OneShot = true }
+
+// openedBy has the session be that of a user of the host.
+func openedBy(uid uint32) func(*api.Manifest) {
+	return func(m *api.Manifest) { m.Opener = api.Opener{Name: principal.UserName(uid), UID: &uid} }
+}
 
 func byHand(m *api.Manifest) { m.ByHand = &api.ByHand{Holder: "ann"} }
 

@@ -68,7 +68,7 @@ func (h *Host) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot
 		woken:  make(chan struct{}, 1), done: make(chan struct{}),
 		file: sessionfile.File{
 			SessionID: r.SessionID, CapabilityHash: sessionfile.HashCapability(capability), Token: r.Token,
-			Manifest: m, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: slot.ProxyUse(),
+			Manifest: m, Principal: m.Opener.Name, OpenerUID: m.Opener.UID, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: slot.ProxyUse(),
 		},
 	}
 	s.log = h.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
@@ -119,6 +119,7 @@ func (s *Session) Show() api.Session {
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
 		Connections: s.facts.connections, Resume: s.resume, Capability: s.capability,
 		ExchangeDir: s.exchange,
+		Principal:   s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
 }
 

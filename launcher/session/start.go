@@ -62,7 +62,7 @@ func (s *Session) Unanswered() error {
 
 // Granted says that the store has the session's lease.
 func (s *Session) Granted() {
-	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Msg("lease granted")
+	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Msg("lease granted")
 }
 
 func notRecorded(err error) error {
@@ -274,7 +274,7 @@ func (s *Session) openDedicated() error {
 	s.dedicated = &url
 	s.h.work.Go(func() { <-s.done; closer() })
 	s.mu.Lock()
-	s.file.Dedicated = strings.TrimPrefix(url, "http://")
+	_, s.file.Dedicated, _ = strings.Cut(url, "://")
 	s.mu.Unlock()
 	return s.persist()
 }

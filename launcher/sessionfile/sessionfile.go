@@ -51,6 +51,10 @@ type File struct {
 	CloseMethod string `json:"rung,omitempty"`
 	// Ended is how the session ended, in words. It is empty until then.
 	Ended string `json:"ended,omitempty"`
+	// Principal and OpenerUID are the manifest's Opener. A file of an older launcher has
+	// neither: its session is joined by its capability, or by an admin.
+	Principal string  `json:"principal,omitempty"`
+	OpenerUID *uint32 `json:"opener_uid,omitempty"`
 	// OneShot and ByHand are fields of the manifest, whose JSON does not contain them.
 	OneShot bool        `json:"one_shot,omitempty"`
 	ByHand  *api.ByHand `json:"by_hand,omitempty"`

@@ -85,7 +85,7 @@ func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host
 		h.process = newProcess(plan.name, filepath.Join(c.LogDir, plan.name+".log"), func() []string {
 			args := []string{
 				c.Leasehold, "run", "--data-dir", filepath.Join(data.path, "d"), "--profiles-dir", profiles,
-				"--listen", fmt.Sprintf("%s:%d", p.ip, sidecarPort), "--token-file", tokenFile, "--advertise-url", base,
+				"--listen", fmt.Sprintf("%s:%d", p.ip, sidecarPort), "--token-file", tokenFile, "--advertise-url", base, "--insecure-plaintext",
 				"--nats-url", s.urls(), "--launcher-id", plan.name, "--lease-ttl", c.TTL.String(), "--reconnect-grace", "500ms",
 				"--cooldown", "0s", "--headless", "--log-format", "json",
 			}

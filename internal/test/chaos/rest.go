@@ -40,6 +40,9 @@ func (s *sidecar) call(ctx context.Context, limit time.Duration, method, path st
 		return err
 	}
 	req.Header.Set("Authorization", "Bearer "+s.token)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := s.http.Do(req)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -132,7 +133,8 @@ func TestProfilesComeAndGo(t *testing.T) {
 
 func TestDirectoriesThatAreRefused(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	imports := t.TempDir()
+	s := start(t, "--import-root", imports)
 	profiles := filepath.Join(s.Dir, "profiles")
 	ask := func(profile string, status int, says string) map[string]any {
 		t.Helper()
@@ -156,22 +158,50 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 	}
 	ask("linked", 400, "symlink")
 	var problem map[string]any
-	for from, says := range map[string]string{"relative": "absolute", t.TempDir(): "Local State", filepath.Join(profiles, "linked"): "link"} {
+	empty, inside, out := filepath.Join(imports, "empty"), filepath.Join(imports, "inside"), filepath.Join(imports, "out")
+	if err := errors.Join(os.Mkdir(empty, 0o700), os.Symlink(empty, inside), os.Symlink(t.TempDir(), out)); err != nil {
+		t.Fatal(err)
+	}
+	for from, says := range map[string]string{"relative": "absolute", empty: "Local State", inside: "link"} {
 		if code := s.call(t, "POST", "/v1/profiles/new/import", map[string]any{"from": from}, &problem); code != 400 || problem["field"] != "from" || !strings.Contains(fmt.Sprint(problem["detail"]), says) {
+			t.Errorf("import from %s: %d %v", from, code, problem)
+		}
+	}
+	for from, says := range map[string]string{
+		t.TempDir(): "is below none of --import-root", out: "is below none of --import-root", imports + "/../x": "is below none of --import-root", "/": "is the sidecar's own",
+		filepath.Join(profiles, "mine"): "is the sidecar's own", s.Dir: "is the sidecar's own",
+	} {
+		if code := s.call(t, "POST", "/v1/profiles/new/import", map[string]any{"from": from}, &problem); code != 403 || !strings.Contains(fmt.Sprint(problem["detail"]), says) {
 			t.Errorf("import from %s: %d %v", from, code, problem)
 		}
 	}
 
 	// A person's own Chrome, which has the directory under another name.
-	binary, err := chrome.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
 	named := filepath.Join(t.TempDir(), "mine")
 	if err := os.Symlink(filepath.Join(profiles, "mine"), named); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	pid := ownChrome(t, named, filepath.Join(profiles, "mine"))
+	p := ask("mine", 409, fmt.Sprintf("pid %d, since 20", pid))
+	if p["code"] != "profile_lock_conflict" || p["pid"] != float64(pid) || p["since"] == nil {
+		t.Errorf("%v", p)
+	}
+	used := filepath.Join(imports, "used")
+	ownChrome(t, used, used)
+	if code := s.call(t, "POST", "/v1/profiles/new/import", map[string]any{"from": used}, &problem); code != 409 || !strings.Contains(fmt.Sprint(problem["detail"]), "close it first") {
+		t.Errorf("import of what is in use: %d %v", code, problem)
+	}
+}
+
+// ownChrome starts a person's Chrome on a directory, which the kernel knows as dir, and
+// returns its process once it has the directory. It ends with the test.
+func ownChrome(t *testing.T, named, dir string) (pid int) {
+	t.Helper()
+	binary, err := chrome.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	own := exec.CommandContext(ctx, binary, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--user-data-dir="+named, "about:blank")
 	own.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	own.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -184,29 +214,23 @@ func TestDirectoriesThatAreRefused(t *testing.T) {
 	if err := own.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		_, _, _ = own.Wait(), in.Close(), out.Close()
-	}()
+	})
 	eventually(t, "Chrome to have the profile", func() error {
 		for _, name := range []string{"SingletonLock", "Local State"} {
-			if _, err := os.Lstat(filepath.Join(profiles, "mine", name)); err != nil {
+			if _, err := os.Lstat(filepath.Join(dir, name)); err != nil {
 				return err
 			}
 		}
 		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", own.Process.Pid))
 		for _, fd := range fds {
-			if to, _ := os.Readlink(fd); strings.HasPrefix(to, filepath.Join(profiles, "mine")+"/") {
+			if to, _ := os.Readlink(fd); strings.HasPrefix(to, dir+"/") {
 				return nil
 			}
 		}
 		return fmt.Errorf("none of its %d files is the profile's (%w)", len(fds), cmp.Or(err, os.ErrNotExist))
 	})
-	p := ask("mine", 409, fmt.Sprintf("pid %d, since 20", own.Process.Pid))
-	if p["code"] != "profile_lock_conflict" || p["pid"] != float64(own.Process.Pid) || p["since"] == nil {
-		t.Errorf("%v", p)
-	}
-	if code := s.call(t, "POST", "/v1/profiles/new/import", map[string]any{"from": filepath.Join(profiles, "mine")}, &problem); code != 409 || !strings.Contains(fmt.Sprint(problem["detail"]), "close it first") {
-		t.Errorf("import of what is in use: %d %v", code, problem)
-	}
+	return own.Process.Pid
 }

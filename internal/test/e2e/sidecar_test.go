@@ -224,6 +224,9 @@ func (s *sidecar) call(t *testing.T, method, path string, body, result any) int 
 	if err != nil {
 		t.Fatal(err)
 	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

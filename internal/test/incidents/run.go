@@ -140,6 +140,9 @@ func call(ctx context.Context, method, address string, body, result any) error {
 	if err != nil {
 		return err
 	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ var order = []string{
 	"leasehold/launcher/recovery/decision",
 	"leasehold/launcher/sessionfile",
 	"leasehold/launcher/api",
+	"leasehold/launcher/principal",
 	"leasehold/cdpproxy",
 	"leasehold/cdpproxy/methods",
 	"leasehold/lease/natskv",

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/tlsfiles"
+	"leasehold/launcher/principal"
+)
+
+// Who may reach the sidecar, and how they are known.
+
+// validateListen refuses a listener that strangers reach, or whose secrets can be read on
+// the way.
+func (c RunConfig) validateListen() error {
+	host, err := splitAddress("--listen", c.Listen)
+	switch {
+	case err != nil:
+		return err
+	case c.IdleTimeout < 0:
+		return fmt.Errorf("--idle-timeout %v: want zero or more", c.IdleTimeout)
+	case c.MaxPeer < 0:
+		return fmt.Errorf("--max-peer-connections %d: want 1 or more, or 0 for no limit", c.MaxPeer)
+	case isLoopback(host):
+		return nil
+	case !c.provesOthers():
+		return fmt.Errorf("--listen %s can be reached from other hosts: give --tokens or --token-file too, or listen on 127.0.0.1", c.Listen)
+	case c.TLSCert == "" && !c.PlainText:
+		return fmt.Errorf("--listen %s can be reached from other hosts, and tokens could be read on the way: give --tls-cert and --tls-key too, or --insecure-plaintext where something else encrypts", c.Listen)
+	}
+	return nil
+}
+
+// provesOthers tells whether there is a proof for callers of other hosts.
+func (c RunConfig) provesOthers() bool { return c.TokenFile != "" || c.Tokens != "" }
+
+// validateAdvertised checks how others reach the sidecar.
+func (c RunConfig) validateAdvertised() error {
+	if c.AdvertiseURL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.AdvertiseURL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+		return fmt.Errorf("--advertise-url %q: want a URL such as https://browsers.example.com, without query or user", c.AdvertiseURL)
+	}
+	switch {
+	case c.advertisesOthers() && !c.provesOthers():
+		return fmt.Errorf("--advertise-url %s says that others reach the sidecar, and to the kernel whoever comes through a proxy is the proxy: give --tokens or --token-file too", c.AdvertiseURL)
+	case u.Scheme == "http" && !isLoopback(u.Hostname()) && !c.PlainText:
+		return fmt.Errorf("--advertise-url %s: tokens could be read on the way: want an https URL, or --insecure-plaintext where something else encrypts", c.AdvertiseURL)
+	}
+	return nil
+}
+
+// advertisesOthers tells whether callers are expected through the advertised URL whose
+// user the kernel does not know: they are on other hosts, or behind a proxy that speaks
+// TLS for the sidecar.
+func (c RunConfig) advertisesOthers() bool {
+	u, err := url.Parse(c.AdvertiseURL)
+	return c.AdvertiseURL != "" && (err != nil || !isLoopback(u.Hostname()) || u.Scheme == "https" && c.TLSCert == "")
+}
+
+// validateProofs checks by what callers are known.
+func (c RunConfig) validateProofs() error {
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return fmt.Errorf("--tls-cert and --tls-key go together: only one is given")
+	}
+	if c.ClientCA != "" && (c.TLSCert == "" || c.Tokens == "") {
+		return fmt.Errorf("--client-ca: give --tls-cert and --tls-key too, and --tokens, whose list certificates says whose they are")
+	}
+	if err := c.validateAdvertised(); err != nil {
+		return err
+	}
+	if _, _, err := c.peers(); err != nil {
+		return err
+	}
+	if _, err := c.gate(zerolog.Nop()); err != nil {
+		return err
+	}
+	_, err := c.tls(zerolog.Nop())
+	return err
+}
+
+// peers reads --allow-uid and --trusted-proxy.
+func (c RunConfig) peers() (users []principal.Principal, proxies []netip.Prefix, _ error) {
+	for _, text := range c.AllowUID {
+		p, err := principal.ParseUser(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--allow-uid: %w", err)
+		}
+		for _, other := range users {
+			if other.Name == p.Name {
+				return nil, nil, fmt.Errorf("--allow-uid: user %d is named twice", *p.UID)
+			}
+		}
+		users = append(users, p)
+	}
+	for _, text := range c.TrustedProxy {
+		prefix, err := netip.ParsePrefix(text)
+		if addr, addrErr := netip.ParseAddr(text); addrErr == nil {
+			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("--trusted-proxy %q: want addresses such as 10.0.0.0/8", text)
+		}
+		proxies = append(proxies, prefix.Masked())
+	}
+	return users, proxies, nil
+}
+
+// gate makes what tells who asks. With --token-file callers have to show the token, as
+// that flag always meant: only --allow-uid makes an exception for a user.
+func (c RunConfig) gate(log zerolog.Logger) (*principal.Gate, error) {
+	g, err := principal.NewGate(principal.Options{
+		Own: uint32(os.Geteuid()), Users: c.Users, OnlyNamedUsers: c.advertisesOthers() || c.TokenFile != "", Token: c.Token, File: c.Tokens, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--tokens: %w", err)
+	}
+	return g, nil
+}
+
+// tls is the configuration of listeners; nil where they speak plain HTTP.
+func (c RunConfig) tls(log zerolog.Logger) (*tls.Config, error) {
+	if c.TLSCert == "" {
+		return nil, nil
+	}
+	config, err := tlsfiles.Config(tlsfiles.Paths{Certificate: c.TLSCert, Key: c.TLSKey, ClientCA: c.ClientCA}, log)
+	if err != nil {
+		flags := "--tls-cert, --tls-key"
+		if c.ClientCA != "" {
+			flags += ", --client-ca"
+		}
+		return nil, fmt.Errorf("%s: %w", flags, err)
+	}
+	return config, nil
+}
+
+// scheme is that of the sidecar's listeners.
+func (c RunConfig) scheme() string {
+	if c.TLSCert != "" {
+		return "https"
+	}
+	return "http"
+}

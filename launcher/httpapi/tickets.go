@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"leasehold/internal/id"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+)
+
+// A ticket stands in the URLs that are answered to a client which showed its token in the
+// query. Clients print, store and pass on such URLs, so the token itself is not repeated
+// there. The ticket opens, or joins, the one session that it was made for, in the name of
+// the principal whose token it was.
+
+const (
+	// ticketLife is how long a ticket is good that was not used. One that opened a session
+	// is good until that is over.
+	ticketLife = 10 * time.Minute
+	// maxTickets bounds how many there are. Beyond it the one that ends first is dropped.
+	maxTickets = 4096
+)
+
+// ticket is one of them.
+type ticket struct {
+	who      principal.Principal
+	manifest api.Manifest
+	// token is for the launcher that the client is redirected to, which does not know the
+	// ticket.
+	token   string
+	expires time.Time
+	session string // the session that it opened; "" for none yet
+}
+
+// tickets are those of one surface, by their secrets. They end with the process: a client
+// that comes back then asks for the URL again.
+type tickets struct {
+	mu  sync.Mutex
+	all map[string]ticket
+}
+
+func newTickets() *tickets { return &tickets{all: map[string]ticket{}} }
+
+// issue makes a ticket and returns its secret.
+func (ts *tickets) issue(t ticket, now time.Time, living func(sessionID string) bool) string {
+	t.expires = now.Add(ticketLife)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if len(ts.all) >= maxTickets {
+		maps.DeleteFunc(ts.all, func(_ string, t ticket) bool { return !t.good(now, living) })
+	}
+	if len(ts.all) >= maxTickets {
+		oldest := slices.MinFunc(slices.Collect(maps.Keys(ts.all)), func(a, b string) int {
+			return ts.all[a].expires.Compare(ts.all[b].expires)
+		})
+		delete(ts.all, oldest)
+	}
+	secret := id.Secret()
+	ts.all[secret] = t
+	return secret
+}
+
+func (t ticket) good(now time.Time, living func(string) bool) bool {
+	return now.Before(t.expires) || t.session != "" && living(t.session)
+}
+
+// find returns the ticket of a secret, if it is still good.
+func (ts *tickets) find(secret string, now time.Time, living func(string) bool) (ticket, bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t, ok := ts.all[secret]
+	if ok && !t.good(now, living) {
+		delete(ts.all, secret)
+		ok = false
+	}
+	return t, ok
+}
+
+// opened notes which session a ticket opened.
+func (ts *tickets) opened(secret, sessionID string) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if t, ok := ts.all[secret]; ok {
+		t.session = sessionID
+		ts.all[secret] = t
+	}
+}
+
+// living tells whether a session is not over.
+func (c *call) living(sessionID string) bool {
+	s, err := c.svc.Session(sessionID)
+	return err == nil && s.State != api.SessionEnded
+}
+
+// newTicket makes a ticket for the manifest of a caller who showed a token in the query.
+func (c *call) newTicket(m api.Manifest) string {
+	return c.tickets.issue(ticket{who: c.who, manifest: m, token: c.tokens[0]}, time.Now(), c.living)
+}
+
+// useTicket finds the ticket in the path, if it is one that is there, and has the call be
+// that of its principal, as that one stands now. A principal who was taken out of the file
+// of tokens since is refused.
+func (c *call) useTicket() (t ticket, ok bool, err error) {
+	t, ok = c.tickets.find(c.param("capability"), time.Now(), c.living)
+	if !ok {
+		return t, false, nil
+	}
+	who, known := c.o.Gate.Known(t.who)
+	if !known {
+		return t, true, c.unknown(&principal.UnknownError{Detail: "this URL was made for " + t.who.Name + ", who is not known any more", WrongToken: true})
+	}
+	c.take(who)
+	c.ticket = &t
+	return t, true, nil
+}

@@ -1,0 +1,206 @@
+package principal
+
+import (
+	"crypto/x509"
+	"fmt"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/privatefile"
+)
+
+// Options say whom a Gate admits, and by which proofs.
+type Options struct {
+	// Own is the user that the sidecar runs as. It and root are admins.
+	Own uint32
+	// Users are principals of ParseUser.
+	Users []Principal
+	// OnlyNamedUsers says that of the users of this host those of Users alone are proved
+	// by their connections, and not Own and root by themselves: what reaches the sidecar
+	// through a proxy on this host has the proxy's user.
+	OnlyNamedUsers bool
+	// Token is that of --token-file; "" where there is none.
+	Token string
+	// File is the path of --tokens; "" where there is none.
+	File string
+	Log  zerolog.Logger
+}
+
+// Gate tells who asks. It is safe for concurrent use.
+type Gate struct {
+	o     Options
+	users map[uint32]Principal
+	fixed known // what no file changes
+
+	mu      sync.Mutex
+	version privatefile.Version // of the file as it was looked at last
+	missing bool                // the file was not there
+	file    known
+}
+
+// NewGate reads the file of the options, if there is one.
+func NewGate(o Options) (*Gate, error) {
+	g := &Gate{o: o, users: map[uint32]Principal{}}
+	if !o.OnlyNamedUsers {
+		g.users[0] = user(0, Admin, EveryProfile)
+		g.users[o.Own] = user(o.Own, Admin, EveryProfile)
+	}
+	for _, p := range o.Users {
+		g.users[*p.UID] = p
+	}
+	if o.Token != "" {
+		p := Principal{Name: TokenFileName, Role: Admin, Profiles: EveryProfile, Proof: "its token"}
+		g.fixed.tokens = []tokenEntry{{Hash(o.Token), p}}
+	}
+	if o.File == "" {
+		return g, nil
+	}
+	var err error
+	if g.file, g.version, err = load(o.File); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func load(path string) (known, privatefile.Version, error) {
+	b, v, err := privatefile.Read(path)
+	if err != nil {
+		return known{}, v, err
+	}
+	k, err := parse(b)
+	if err != nil {
+		return known{}, v, fmt.Errorf("%s: %w", path, err)
+	}
+	return k, v, nil
+}
+
+// current returns whom the file names now. It looks whether the file changed each time
+// that it is asked, so that a token that was taken out of it is refused from then on. A
+// new version that cannot be used is logged, and the one before stays.
+func (g *Gate) current() known {
+	if g.o.File == "" {
+		return g.fixed
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	v, err := privatefile.Stat(g.o.File)
+	switch {
+	case err != nil && !g.missing:
+		g.missing = true
+		g.o.Log.Error().Err(err).Str("path", g.o.File).Msg("tokens cannot be read: those that were read last stay valid")
+	case err == nil && (v != g.version || g.missing):
+		g.missing = false
+		k, read, err := load(g.o.File)
+		g.version = v
+		if err != nil {
+			g.o.Log.Error().Err(err).Str("path", g.o.File).Msg("the new version of the tokens cannot be used: those that were read last stay valid")
+			break
+		}
+		g.file, g.version = k, read
+		g.o.Log.Info().Str("path", g.o.File).Int("tokens", len(k.tokens)).Int("certificates", len(k.certificates)).Msg("tokens read again")
+	}
+	return known{tokens: append(g.fixed.tokens[:len(g.fixed.tokens):len(g.fixed.tokens)], g.file.tokens...), certificates: g.file.certificates}
+}
+
+// Proofs are what a request brings to prove who sends it.
+type Proofs struct {
+	// Tokens are all that it shows. If one of them is wrong it is refused.
+	Tokens []string
+	// Certificate is the client's, which the TLS handshake verified; nil where it showed
+	// none.
+	Certificate *x509.Certificate
+	// UID is the user of the connection's other end, and NoUID why it is not known. Both
+	// nil: the connection is not from this host, or the user is not the sender's.
+	UID   *uint32
+	NoUID error
+	// Proxied says that the request went through a proxy, so that the user of the
+	// connection is the proxy's.
+	Proxied bool
+}
+
+// UnknownError says that nobody is proved to have sent a request. WrongToken says that
+// it shows a token that is nobody's.
+type UnknownError struct {
+	Detail     string
+	WrongToken bool
+}
+
+func (e *UnknownError) Error() string { return e.Detail }
+
+// showToken is what a caller can do who is not known.
+const showToken = "show a token: Authorization: Bearer TOKEN, or ?token=TOKEN"
+
+// Identify returns who is proved. A token counts before a certificate, a certificate
+// before the user; one that is wrong is refused, whatever else is proved. The error is an
+// *UnknownError.
+func (g *Gate) Identify(proofs Proofs) (Principal, error) {
+	k := g.current()
+	var shown []Principal
+	for _, token := range proofs.Tokens {
+		p, ok := k.ofToken(token)
+		if !ok {
+			return Principal{}, &UnknownError{"the token is nobody's here: was it revoked, or is it another sidecar's?", true}
+		}
+		if len(shown) > 0 && shown[0].Name != p.Name {
+			return Principal{}, &UnknownError{fmt.Sprintf("two tokens are shown, of %s and of %s: show one", shown[0].Name, p.Name), true}
+		}
+		shown = append(shown, p)
+	}
+	uid := proofs.UID
+	if proofs.Proxied {
+		uid = nil
+	}
+	if len(shown) > 0 {
+		shown[0].UID = uid
+		return shown[0], nil
+	}
+	if proofs.Certificate != nil {
+		p, err := k.ofCertificate(proofs.Certificate)
+		if err != nil {
+			return Principal{}, &UnknownError{err.Error(), false}
+		}
+		p.UID = uid
+		return p, nil
+	}
+	return g.identifyUser(proofs, uid)
+}
+
+// Known returns a principal that was proved before by a token, as it stands now. It is not
+// known any more where no token is left of that name.
+func (g *Gate) Known(p Principal) (Principal, bool) {
+	for _, t := range g.current().tokens {
+		if t.p.Name == p.Name {
+			now := t.p
+			now.UID = p.UID
+			return now, true
+		}
+	}
+	return Principal{}, false
+}
+
+func (g *Gate) identifyUser(proofs Proofs, uid *uint32) (Principal, error) {
+	switch {
+	case proofs.Proxied:
+		return Principal{}, &UnknownError{"you come through a proxy, so that the kernel knows the proxy's user and not you: " + showToken, false}
+	case proofs.NoUID != nil:
+		return Principal{}, &UnknownError{fmt.Sprintf("the kernel does not tell whose connection this is (%v): %s", proofs.NoUID, showToken), false}
+	case uid == nil:
+		return Principal{}, &UnknownError{showToken, false}
+	}
+	if p, ok := g.users[*uid]; ok {
+		return p, nil
+	}
+	if g.o.OnlyNamedUsers && (*uid == 0 || *uid == g.o.Own) {
+		return Principal{}, &UnknownError{fmt.Sprintf(
+			"this sidecar runs with --token-file, or with an --advertise-url for others, and then the user of a connection proves nothing by itself (a proxy on this host could have the same): %s, or have it started with --allow-uid %d=admin too, if nothing of user %d passes requests of others on", showToken, *uid, *uid), false}
+	}
+	return Principal{}, &UnknownError{fmt.Sprintf(
+		"your connection is that of user %d, to whom nobody gave a role: have the sidecar started with --allow-uid %d=worker:PATTERN (or another role), or %s", *uid, *uid, showToken), false}
+}
+
+// ServesUser tells whether a user of this host may use a port that belongs to a session,
+// which that user's process, or opener's, opened: that user, and admins.
+func (g *Gate) ServesUser(uid uint32, opener *uint32) bool {
+	return opener != nil && *opener == uid || uid == 0 || uid == g.o.Own || g.users[uid].Role == Admin
+}

@@ -1,0 +1,66 @@
+// Package principal knows who may do what: the roles and their rights, which principals
+// there are, and how one is proved. It has no effects but to read the file of tokens.
+package principal
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Principal is who asks. The zero Principal is nobody, and may do nothing.
+type Principal struct {
+	// Name is unique. That of a user of this host is "uid:1000"; others have no colon.
+	Name     string
+	Role     Role
+	Profiles Patterns
+	// Proof is how the name was proved, in words.
+	Proof string
+	// UID is the user of this host whose connection it is; nil where the kernel does not
+	// know, or where it is that of a proxy in between.
+	UID *uint32
+}
+
+// May tells whether the principal has a right on a profile.
+func (p Principal) May(right Right, profileID string) bool {
+	return p.Role.Has(right) && (right == Describe || p.Profiles.Match(profileID))
+}
+
+// Is tells whether it is the principal that opened a session. A session of an older
+// launcher does not know who opened it: then it is an admin's.
+func (p Principal) Is(opener string) bool {
+	if opener == "" {
+		return p.Role == Admin
+	}
+	return p.Name == opener
+}
+
+// String says to people who it is taken for.
+func (p Principal) String() string {
+	if p.Name == "" {
+		return "nobody"
+	}
+	return fmt.Sprintf("%s (role %s, profiles %s, by %s)", p.Name, p.Role, strings.Join(p.Profiles, " "), p.Proof)
+}
+
+// Refusal says why the principal may not do something to a profile, and what to do. An
+// empty profile stands for all of them.
+func (p Principal) Refusal(right Right, profileID string) string {
+	if !p.Role.Has(right) {
+		return fmt.Sprintf("you are %s: this needs one of the roles %s. Ask who runs this sidecar, who gives roles by --allow-uid or --tokens", p, join(With(right)))
+	}
+	return fmt.Sprintf("you are %s, and no pattern of yours is of profile %q: ask who runs this sidecar, who gives patterns by --allow-uid or --tokens", p, profileID)
+}
+
+type key struct{}
+
+// In returns a context in which the principal asks.
+func In(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, key{}, p)
+}
+
+// Of returns the principal that asks in ctx; the zero Principal where none does.
+func Of(ctx context.Context) Principal {
+	p, _ := ctx.Value(key{}).(Principal)
+	return p
+}

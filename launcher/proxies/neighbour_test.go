@@ -1,0 +1,90 @@
+package proxies
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/test/otheruser"
+	"leasehold/internal/test/testlog"
+)
+
+// TestTheRelayServesItsBrowserOnly: another user of the host gets not a byte through it,
+// and cannot fill the log.
+func TestTheRelayServesItsBrowserOnly(t *testing.T) {
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reached := make(chan string, 10)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := upstream.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 1000)
+			n, _ := c.Read(b)
+			reached <- string(b[:n])
+			_ = c.Close()
+		}
+	}()
+	t.Cleanup(func() { _ = upstream.Close(); <-done })
+	log := &testlog.Buffer{}
+	p := &Proxy{id: "p", scheme: schemeHTTP, address: upstream.Addr().String(), username: user, password: password}
+	r, err := Open(p, t.TempDir(), zerolog.New(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	at, err := url.Parse(r.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(uid uint32) error {
+		c, err := otheruser.Dial(uid, at.Host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(c, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n"); err != nil {
+			return err
+		}
+		_, err = c.Read(make([]byte, 1))
+		return err
+	}
+	for range 5 {
+		if err := ask(otheruser.UID); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			t.Errorf("another user: %v, want that the connection is closed", err)
+		}
+	}
+	if len(reached) > 0 {
+		t.Errorf("another user reached the proxy: %s", <-reached)
+	}
+	if n := strings.Count(log.String(), "it is not its browser's"); n != 1 || !strings.Contains(log.String(), `"uid":54321`) {
+		t.Errorf("logged %d times, want once, with the user:\n%s", n, log)
+	}
+	if err := ask(uint32(os.Geteuid())); err != nil {
+		t.Errorf("its own user: %v", err)
+	}
+	if got := <-reached; !strings.Contains(got, "Proxy-Authorization") {
+		t.Errorf("the proxy got %q, want the credentials", got)
+	}
+}

@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
 )
@@ -42,7 +47,11 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		}
 		s.natsURL = maskUser(c.NATSURL)
 	} else {
-		server, err := natsd.Start(natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: s.log})
+		options, err := c.embeddedNATS(s.log)
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		server, err := natsd.Start(options)
 		var inUse *natsd.ListenError
 		switch {
 		case errors.As(err, &inUse):
@@ -58,6 +67,28 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 	}
 	s.stops.add("NATS connection", func() error { s.nats.Close(); return nil })
 	return nil
+}
+
+// embeddedNATS is how the embedded server is started. Subscribers of other users show the
+// token of --token-file.
+func (c RunConfig) embeddedNATS(log zerolog.Logger) (natsd.Options, error) {
+	o := natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: log}
+	if c.Token != "" {
+		want := sha256.Sum256([]byte(c.Token))
+		o.Authenticate = func(token string) (string, bool) {
+			got := sha256.Sum256([]byte(token))
+			return "token", subtle.ConstantTimeCompare(got[:], want[:]) == 1
+		}
+	}
+	if host, err := splitAddress("--nats-listen", c.NATSListen); err != nil || isLoopback(host) {
+		return o, err
+	}
+	certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return o, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	o.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	return o, nil
 }
 
 // replicas is how many servers keep each lease. In a cluster there are three, so that no

@@ -83,11 +83,6 @@ func connOptions(log zerolog.Logger) []nats.Option {
 	}
 }
 
-// adminInbox keeps answers to launchers off the subjects on which anonymous subscribers may
-// listen and publish. A forged acknowledgement would make a launcher believe that it has a
-// lease.
-func adminInbox() nats.Option { return nats.CustomInboxPrefix("_LEASEHOLD_INBOX") }
-
 // Redact returns the URL, or the comma-separated URLs, without passwords and
 // tokens, for people.
 func Redact(rawURL string) string {

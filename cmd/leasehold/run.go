@@ -173,6 +173,7 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return &exitError{exitNATS, err}
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
+	s.surveyNATS(ctx)
 	return s.openArchive(ctx)
 }
 

@@ -83,6 +83,9 @@ func (e *DirInUseError) Error() string {
 }
 
 const (
+	// serverName is by what an embedded server is recognised.
+	serverName = "leasehold_embedded"
+
 	// startTime limits the start. It has to be enough for the server to read its
 	// streams again after a crash.
 	startTime = time.Minute
@@ -171,7 +174,7 @@ func (s *Server) started(o Options, bridge *logBridge) error {
 
 func serverOptions(o Options, host string, port int, gate *gate) (*server.Options, error) {
 	opts := &server.Options{
-		ServerName:                 "leasehold_embedded",
+		ServerName:                 serverName,
 		Host:                       host,
 		Port:                       port,
 		DontListen:                 host == "",
@@ -191,6 +194,10 @@ func serverOptions(o Options, host string, port int, gate *gate) (*server.Option
 	}
 	return opts, nil
 }
+
+// Embedded tells whether the connection leads to the embedded server of some sidecar. There
+// a connection over TCP is a subscriber's.
+func Embedded(nc *nats.Conn) bool { return nc.ConnectedServerName() == serverName }
 
 // ClientURL is the URL where subscribers connect. It is empty if the server does not listen.
 func (s *Server) ClientURL() string { return s.url }

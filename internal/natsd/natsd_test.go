@@ -165,7 +165,7 @@ func TestDial(t *testing.T) {
 		"control in a URL": {t.Context(), "nats://u:top\x00topsecret@" + gone, "", "not a URL"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nc, err := Dial(tt.ctx, tt.url, tt.creds, zerolog.Nop())
+			nc, err := Dial(tt.ctx, Target{URL: tt.url, Creds: tt.creds}, zerolog.Nop())
 			if err == nil {
 				nc.Close()
 			}

@@ -206,28 +206,20 @@ func copied(t *testing.T, s *Store, subscriber jetstream.JetStream) []string {
 	}
 }
 
-// Whatever a subscriber has the server publish, for it or by mistake, the event stream and
-// its copy hold the events and nothing else, the leases are untouched, and the next event
-// still comes.
-func TestNoSubscriberPutsAMessageOnTheStream(t *testing.T) {
-	targets := []string{
-		"leasehold.recovery.p1.available", "leasehold.lease.p1.granted", natsd.FeedSubject, leaseSubject("p1"),
-		natsd.LaunchersAPI + ".CONSUMER.RESET." + Stream + "." + natsd.FeedConsumer,
-		"$JS.FC." + Stream + "." + natsd.FeedConsumer + ".abcd",
-		natsd.SubscribersAPI + ".STREAM.DELETE." + Stream, "$JS.API.STREAM.DELETE." + Stream,
-		"$JS.API.CONSUMER.CREATE." + Stream, "$JS.API.CONSUMER.DELETE." + Stream + "." + natsd.FeedConsumer,
-	}
-	config := func(t *testing.T, name, deliver string, more string) []byte {
+// tricks are the ways in which a client can have a server publish on a subject of its
+// choice, or try to.
+func tricks() map[string]func(t *testing.T, nc *nats.Conn, target string) {
+	config := func(name, deliver string, more string) []byte {
 		return fmt.Appendf(nil, `{"stream_name":%q,"config":{"name":%q,"deliver_subject":%q,"ack_policy":"none","inactive_threshold":60000000000%s}}`, Stream, name, deliver, more)
 	}
-	tricks := map[string]func(t *testing.T, nc *nats.Conn, target string){
+	return map[string]func(t *testing.T, nc *nats.Conn, target string){
 		"reply subject of each question": func(t *testing.T, nc *nats.Conn, target string) {
 			for question, body := range map[string]string{
 				"$JS.API.INFO": "", "$JS.API.STREAM.INFO." + Stream: "", "$JS.API.STREAM.NAMES": "", "$JS.API.STREAM.LIST": "",
 				"$JS.API.STREAM.MSG.GET." + Stream: `{"seq":1}`, "$JS.API.DIRECT.GET." + Stream: `{"seq":1}`,
 				"$JS.API.DIRECT.GET." + Stream + ".leasehold.lease.p1.granted": "",
 				"$JS.API.CONSUMER.NAMES." + Stream:                             "", "$JS.API.CONSUMER.LIST." + Stream: "",
-				"$JS.API.CONSUMER.CREATE." + Stream + ".asked":   string(config(t, "asked", "", "")),
+				"$JS.API.CONSUMER.CREATE." + Stream + ".asked":   string(config("asked", "", "")),
 				"$JS.API.CONSUMER.INFO." + Stream + ".asked":     "",
 				"$JS.API.CONSUMER.MSG.NEXT." + Stream + ".asked": `{"batch":10,"no_wait":true}`,
 				"$JS.API.CONSUMER.RESET." + Stream + ".asked":    `{"seq":1}`,
@@ -257,10 +249,10 @@ func TestNoSubscriberPutsAMessageOnTheStream(t *testing.T) {
 				// The name of the consumer that feeds the copy, which is not in this account.
 				natsd.FeedConsumer: "",
 			} {
-				if err := nc.PublishRequest("$JS.API.CONSUMER.CREATE."+Stream+"."+name, "_INBOX.x", config(t, name, target, more)); err != nil {
+				if err := nc.PublishRequest("$JS.API.CONSUMER.CREATE."+Stream+"."+name, "_INBOX.x", config(name, target, more)); err != nil {
 					t.Fatal(err)
 				}
-				durable := strings.Replace(string(config(t, name+"2", target, more)), `"name"`, `"durable_name"`, 1)
+				durable := strings.Replace(string(config(name+"2", target, more)), `"name"`, `"durable_name"`, 1)
 				if err := nc.PublishRequest("$JS.API.CONSUMER.DURABLE.CREATE."+Stream+"."+name+"2", "_INBOX.x", []byte(durable)); err != nil {
 					t.Fatal(err)
 				}
@@ -302,7 +294,20 @@ func TestNoSubscriberPutsAMessageOnTheStream(t *testing.T) {
 			}
 		},
 	}
-	for name, trick := range tricks {
+}
+
+// Whatever a subscriber has the server publish, for it or by mistake, the event stream and
+// its copy hold the events and nothing else, the leases are untouched, and the next event
+// still comes.
+func TestNoSubscriberPutsAMessageOnTheStream(t *testing.T) {
+	targets := []string{
+		"leasehold.recovery.p1.available", "leasehold.lease.p1.granted", natsd.FeedSubject, leaseSubject("p1"),
+		natsd.LaunchersAPI + ".CONSUMER.RESET." + Stream + "." + natsd.FeedConsumer,
+		"$JS.FC." + Stream + "." + natsd.FeedConsumer + ".abcd",
+		natsd.SubscribersAPI + ".STREAM.DELETE." + Stream, "$JS.API.STREAM.DELETE." + Stream,
+		"$JS.API.CONSUMER.CREATE." + Stream, "$JS.API.CONSUMER.DELETE." + Stream + "." + natsd.FeedConsumer,
+	}
+	for name, trick := range tricks() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			srv, s := served(t, t.TempDir(), "127.0.0.1:0")

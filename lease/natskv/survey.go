@@ -20,7 +20,7 @@ const (
 	Fine Grade = "ok"
 	// Unasked could not be found out with the rights of this connection.
 	Unasked Grade = "unknown"
-	// Unsafe can lose leases or events.
+	// Unsafe can lose leases or events, or cannot keep them at all.
 	Unsafe Grade = "unsafe"
 )
 
@@ -75,7 +75,7 @@ func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 		case err != nil:
-			return append(found, Finding{"replicas", Unasked, fmt.Sprintf("stream %s: %v: the launcher's user needs $JS.API.STREAM.INFO.%s (docs/nats.md)", name, err, name)})
+			return append(found, Finding{"replicas", Unsafe, fmt.Sprintf("stream %s: %v: the launcher's user needs $JS.API.STREAM.INFO.%s (docs/nats.md)", name, err, name)})
 		default:
 			found = append(found, copies(stream.CachedInfo(), nc.ConnectedClusterName() != "")...)
 		}

@@ -91,7 +91,7 @@ func (c *copier) run(ctx context.Context, err error) {
 }
 
 // keep makes the copy or its consumer where they are missing, and makes the copy again where
-// it is one of an event stream that is no more. It does nothing where the server has no
+// it is one of an event stream that is no more, or lacks an event. It does nothing where the server has no
 // account for subscribers.
 func (c *copier) keep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.s.tryTime)
@@ -118,7 +118,7 @@ func (c *copier) keep(ctx context.Context) error {
 		return fmt.Errorf("%w: the account of the subscribers has a stream %s that is none: remove it", errCopy, Stream)
 	case !c.fits(have.CachedInfo(), origin, time.Now()):
 		c.s.log.Warn().Uint64("last_sequence", origin.State.LastSeq).Uint64("copied", have.CachedInfo().State.LastSeq).
-			Msg("the subscribers' copy is of an event stream that is no more, and is made again")
+			Int("missing", have.CachedInfo().State.NumDeleted).Msg("the subscribers' copy is not one of the event stream that is there, and is made again")
 		if err := c.js.DeleteStream(ctx, Stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("%w: remove the old one: %w", errCopy, err)
 		}
@@ -139,6 +139,11 @@ func (c *copier) keep(ctx context.Context) error {
 // its copy for a while, after a change of leader.
 func (c *copier) fits(have, origin *jetstream.StreamInfo, now time.Time) bool {
 	if have.Config.Metadata[copyOf] != incarnation(origin) {
+		return false
+	}
+	// A mirror passes over what its consumer has acknowledged, also where a crash of several
+	// servers took that from the mirror. Nothing is ever deleted from the event stream.
+	if have.State.NumDeleted > origin.State.NumDeleted {
 		return false
 	}
 	if have.State.LastSeq <= origin.State.LastSeq {

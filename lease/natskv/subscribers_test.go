@@ -368,6 +368,21 @@ func TestTheCopyIsMended(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
+		"an event passed over": {anew: true, fault: func(t *testing.T, s *Store) {
+			deleteFeed(t, s)
+			happens(t, s, "passed_over")
+			late := feedConfig()
+			late.DeliverPolicy, late.OptStartSeq = jetstream.DeliverByStartSequencePolicy, s.events.highestSeen()+1
+			if _, err := s.events.js.CreatePushConsumer(t.Context(), Stream, late); err != nil {
+				t.Fatal(err)
+			}
+			happens(t, s, "later")
+			for deadline := time.Now().Add(30 * time.Second); copyInfo(t, s).State.NumDeleted == 0; time.Sleep(20 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatal("the mirror did not pass over anything")
+				}
+			}
+		}},
 		"event stream deleted": {anew: true, fault: func(t *testing.T, s *Store) {
 			deleteStream(t, s.events)
 			if _, err := s.refresh(t.Context(), s.events); err != nil {
@@ -415,6 +430,8 @@ func TestWhenACopyFits(t *testing.T) {
 	copyWith := func(last uint64) *jetstream.StreamInfo {
 		return &jetstream.StreamInfo{Config: jetstream.StreamConfig{Metadata: map[string]string{copyOf: "2026-11-22T09:00:00Z"}}, State: jetstream.StreamState{LastSeq: last}}
 	}
+	gap := copyWith(5)
+	gap.State.NumDeleted = 1
 	c := &copier{}
 	for _, step := range []struct {
 		name   string
@@ -424,6 +441,7 @@ func TestWhenACopyFits(t *testing.T) {
 		want   bool
 	}{
 		{"behind", copyWith(4), stream(5, 1, made), 0, true},
+		{"with a gap", gap, stream(5, 1, made), 0, false},
 		{"ahead of one server", copyWith(6), stream(5, 1, made), 0, false},
 		{"of another stream", copyWith(4), stream(5, 1, made.Add(time.Second)), 0, false},
 		{"caught up", copyWith(5), stream(5, 3, made), 0, true},

@@ -24,11 +24,11 @@ const copyOf = "leasehold_copy_of"
 // nothing that a subscriber does in its account can put a message on the event stream or on
 // its copy. The copy has the sequences and subjects of the event stream.
 type copier struct {
-	s      *Store
-	js     jetstream.JetStream // of the subscribers' account
-	cancel context.CancelFunc
-	done   chan struct{}
-	wake   chan struct{}
+	s    *Store
+	js   jetstream.JetStream // of the subscribers' account
+	quit chan struct{}
+	done chan struct{}
+	wake chan struct{}
 
 	// aheadSince is since when the copy has ended above the event stream; zero where it
 	// does not. Only run's goroutine uses it, and startCopier before that begins.
@@ -45,15 +45,16 @@ func startCopier(ctx context.Context, s *Store) (*copier, error) {
 	if err != nil {
 		return nil, err
 	}
-	running, cancel := context.WithCancel(context.Background())
-	c := &copier{s: s, js: js, cancel: cancel, done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	c := &copier{s: s, js: js, quit: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1)}
 	err = c.keep(ctx)
-	go c.run(running, err)
+	go c.run(err)
 	return c, nil
 }
 
+// stop ends the copier after what it is at, so that the server is not asked for a stream
+// whose making nobody waits for.
 func (c *copier) stop() {
-	c.cancel()
+	close(c.quit)
 	<-c.done
 }
 
@@ -65,7 +66,7 @@ func (c *copier) look() {
 	}
 }
 
-func (c *copier) run(ctx context.Context, err error) {
+func (c *copier) run(err error) {
 	defer close(c.done)
 	said := ""
 	for {
@@ -74,17 +75,17 @@ func (c *copier) run(ctx context.Context, err error) {
 			wait = maxBackoff
 		}
 		// What the server does not answer is logged by others.
-		if text := fmt.Sprint(err); err != nil && judge(err) != gone && ctx.Err() == nil && text != said {
+		if text := fmt.Sprint(err); err != nil && judge(err) != gone && text != said {
 			c.s.log.Warn().Err(err).Msg("subscribers do not get all events")
 			said = text
 		}
 		select {
-		case <-ctx.Done():
+		case <-c.quit:
 			return
 		case <-time.After(wait):
 		case <-c.wake:
 		}
-		if err = c.keep(ctx); err == nil {
+		if err = c.keep(context.Background()); err == nil {
 			said = ""
 		}
 	}

@@ -17,8 +17,9 @@
 // stream has.
 //
 // What is not promised: by the same means a subscriber can have an answer of the server
-// delivered to plain subscriptions of other subscribers, and it can delete their consumers.
-// Whoever has to be sure reads the stream, by a consumer.
+// delivered to plain subscriptions of other subscribers, and it can delete their consumers,
+// and the copy itself, which a launcher then makes again. Whoever has to be sure reads the
+// stream, by a consumer.
 package natsd
 
 import (

@@ -196,7 +196,10 @@ func TestTheShippedConfiguration(t *testing.T) {
 		}
 	}
 	t.Run("tricks", func(t *testing.T) {
-		before := contents(t, js)
+		before, err := contents(t.Context(), js)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, target := range []string{"leasehold.recovery.p1.available", natsd.FeedSubject, leaseSubject("p1")} {
 			for _, trick := range tricks() {
 				trick(t, nc, target)
@@ -209,8 +212,8 @@ func TestTheShippedConfiguration(t *testing.T) {
 		if got := grants(t, c, 1); got[0] != "p3" {
 			t.Errorf("the next event is of %q", got)
 		}
-		if after := contents(t, js); len(after) != len(before)+1 || !slices.Equal(after[:len(before)], before) {
-			t.Errorf("before\n%s\nafter\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+		if after, err := contents(t.Context(), js); err != nil || len(after) != len(before)+1 || !slices.Equal(after[:len(before)], before) {
+			t.Errorf("%v\nbefore\n%s\nafter\n%s", err, strings.Join(before, "\n"), strings.Join(after, "\n"))
 		}
 		wantHistory(t, s, "p1", "granted/1/1")
 	})

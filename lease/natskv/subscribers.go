@@ -12,8 +12,8 @@ import (
 )
 
 // copyInterval is how often the subscribers' copy is looked at while nothing is known to be
-// wrong with it.
-const copyInterval = time.Minute
+// wrong with it. A subscriber can have it removed.
+const copyInterval = 10 * time.Second
 
 // copyOf is the key in the copy's metadata that says which event stream it is a copy of: one
 // that was made again is another.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
@@ -24,6 +25,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/proxies"
+	"leasehold/lease/natskv"
 )
 
 type doctorCmd struct {
@@ -244,18 +246,27 @@ func checkAddress(ctx context.Context, flag, address string) (string, error) {
 // the one embedded in it. If there is neither, it checks that the embedded one could
 // listen.
 func (c RunConfig) checkNATSServer(ctx context.Context, running bool) (string, error) {
-	target := c.NATSURL
-	if target == "" {
+	target := c.natsTarget()
+	var more []nats.Option
+	if target.URL == "" {
 		if !running {
 			return checkAddress(ctx, "--nats-listen", c.NATSListen)
 		}
-		target = "nats://" + dialable(c.NATSListen)
+		target.URL = "nats://" + dialable(c.NATSListen)
+		if c.Token != "" {
+			more = append(more, nats.Token(c.Token))
+		}
 	}
-	conn, err := natsd.Dial(ctx, target, c.NATSCreds, zerolog.Nop())
+	conn, err := natsd.Dial(ctx, target, zerolog.Nop(), more...)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
+	if c.NATSURL != "" {
+		if err := c.refuseEmbedded(conn); err != nil {
+			return "", err
+		}
+	}
 	js, err := jetstream.New(conn)
 	if err != nil {
 		return "", fmt.Errorf("JetStream at %s: %w", conn.ConnectedUrlRedacted(), err)
@@ -263,5 +274,18 @@ func (c RunConfig) checkNATSServer(ctx context.Context, running bool) (string, e
 	if _, err := js.AccountInfo(ctx); err != nil {
 		return "", fmt.Errorf("JetStream at %s: %w: want a server with JetStream enabled for this account", conn.ConnectedUrlRedacted(), err)
 	}
-	return fmt.Sprintf("%s, server %s, JetStream enabled", conn.ConnectedUrlRedacted(), conn.ConnectedServerVersion()), nil
+	detail := fmt.Sprintf("%s, server %s, JetStream enabled; it is %s", conn.ConnectedUrlRedacted(), conn.ConnectedServerVersion(), c.natsChoice(os.Getenv))
+	if c.NATSURL == "" {
+		return detail, nil
+	}
+	var unsafe error
+	for _, f := range natskv.Survey(ctx, conn) {
+		switch f.Grade {
+		case natskv.Unsafe:
+			unsafe = errors.Join(unsafe, errors.New(f.Text))
+		case natskv.Unasked:
+			detail += "; " + f.Text
+		}
+	}
+	return detail, unsafe
 }

@@ -113,15 +113,17 @@ func publish(server *natsd.Server, messages ...string) error {
 		return err
 	}
 	defer conn.Close()
-	js, err := jetstream.NewWithAPIPrefix(conn, natsd.EventsAPI(conn))
+	js, err := jetstream.New(conn)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if _, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{Name: natskv.Stream, Subjects: []string{"leasehold.>"}}); err != nil {
+	store, err := natskv.Open(ctx, conn, natskv.Options{Log: zerolog.Nop()})
+	if err != nil {
 		return err
 	}
+	defer store.Close()
 	for i := 0; i < len(messages); i += 2 {
 		if _, err := js.Publish(ctx, messages[i], []byte(messages[i+1])); err != nil {
 			return err

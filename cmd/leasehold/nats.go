@@ -2,31 +2,80 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
 	"leasehold/internal/natsd"
+	"leasehold/launcher/principal"
+	"leasehold/lease/natskv"
 )
 
-// checkNATS checks the URLs of one cluster, separated by commas, and that the file with
-// the credentials, if one is given, exists.
-func checkNATS(urls, creds string) error {
-	for one := range strings.SplitSeq(urls, ",") {
+// natsURLVariable is the variable of --nats-url.
+const natsURLVariable = "LEASEHOLD_NATS_URL"
+
+// natsTarget is the server of --nats-url.
+func (c RunConfig) natsTarget() natsd.Target {
+	return natsd.Target{URL: c.NATSURL, Creds: c.NATSCreds, CA: c.NATSCA}
+}
+
+// natsIsOwn tells whether --nats-url is the address at which the embedded server would
+// listen. So it is where a variable that was meant for leasehold watch is left set.
+func (c RunConfig) natsIsOwn() bool {
+	own := strings.Replace(dialable(c.NATSListen), "localhost:", "127.0.0.1:", 1)
+	for one := range strings.SplitSeq(c.NATSURL, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err == nil && strings.Replace(u.Host, "localhost:", "127.0.0.1:", 1) == own {
+			return true
+		}
+	}
+	return false
+}
+
+// refuseEmbedded refuses the NATS inside another sidecar as the one of --nats-url.
+func (c RunConfig) refuseEmbedded(nc *nats.Conn) error {
+	if !natsd.Embedded(nc) {
+		return nil
+	}
+	return fmt.Errorf("--nats-url %s is the NATS inside a sidecar, which serves subscribers only: several hosts share a NATS server of their own (docs/nats.md)", natsd.Redact(c.NATSURL))
+}
+
+// natsChoice says which NATS is used, and why.
+func (c RunConfig) natsChoice(getenv func(string) string) string {
+	switch {
+	case c.NATSURL == "":
+		return "the NATS inside this sidecar, since neither --nats-url nor " + natsURLVariable + " is given"
+	case getenv(natsURLVariable) == c.NATSURL:
+		return "the NATS of " + natsURLVariable
+	}
+	return "the NATS of --nats-url"
+}
+
+// checkNATS checks the URLs of one cluster, separated by commas, and that the files with
+// the credentials and the certificates, if they are given, exist.
+func checkNATS(to natsd.Target) error {
+	for one := range strings.SplitSeq(to.URL, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
 		if err != nil || u.Host == "" || (u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss") {
 			// The URL is not quoted: it may contain a password.
 			return fmt.Errorf("--nats-url: want nats://host:port, tls, ws or wss, several separated by commas")
 		}
 	}
-	if creds == "" {
-		return nil
-	}
-	if _, err := os.Stat(creds); err != nil {
-		return fmt.Errorf("--nats-creds: %w", err)
+	for flag, file := range map[string]string{"--nats-creds": to.Creds, "--nats-ca": to.CA} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
 	}
 	return nil
 }
@@ -37,12 +86,20 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 	if c.NATSURL != "" {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
-		if s.nats, err = natsd.Dial(ctx, c.NATSURL, c.NATSCreds, s.log); err != nil {
+		if s.nats, err = natsd.Dial(ctx, c.natsTarget(), s.log); err != nil {
+			return &exitError{exitNATS, err}
+		}
+		if err := c.refuseEmbedded(s.nats); err != nil {
+			s.nats.Close()
 			return &exitError{exitNATS, err}
 		}
 		s.natsURL = maskUser(c.NATSURL)
 	} else {
-		server, err := natsd.Start(natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: s.log})
+		options, err := c.embeddedNATS(s.gate, s.log)
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		server, err := natsd.Start(options)
 		var inUse *natsd.ListenError
 		switch {
 		case errors.As(err, &inUse):
@@ -57,7 +114,52 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		s.natsURL = server.ClientURL()
 	}
 	s.stops.add("NATS connection", func() error { s.nats.Close(); return nil })
+	s.log.Info().Str("url", s.natsURL).Msg("leases and events are kept in " + c.natsChoice(os.Getenv))
 	return nil
+}
+
+// surveyNATS writes to the log what of a NATS of the user's own could lose leases. The
+// embedded one was checked at its start.
+func (s *service) surveyNATS(ctx context.Context) {
+	if s.config.NATSURL == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	for _, f := range natskv.Survey(ctx, s.nats) {
+		level := zerolog.WarnLevel
+		if f.Grade == natskv.Fine {
+			level = zerolog.DebugLevel
+		}
+		s.log.WithLevel(level).Str("component", "nats").Str("check", f.Check).Str("grade", string(f.Grade)).Msg(f.Text)
+	}
+}
+
+// embeddedNATS is how the embedded server is started. Who may read every profile may
+// subscribe: by a token, or as a user of this host.
+func (c RunConfig) embeddedNATS(gate *principal.Gate, log zerolog.Logger) (natsd.Options, error) {
+	o := natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: log}
+	// Events are of all profiles.
+	reads := func(proofs principal.Proofs) (name string, ok bool) {
+		p, err := gate.Identify(proofs)
+		return p.Name, err == nil && p.Role.Has(principal.Read) && slices.Contains(p.Profiles, "*")
+	}
+	if c.provesOthers() {
+		o.Authenticate = func(token string) (string, bool) { return reads(principal.Proofs{Tokens: []string{token}}) }
+	}
+	o.Admit = func(uid uint32) bool {
+		_, ok := reads(principal.Proofs{UID: &uid})
+		return ok
+	}
+	if host, err := splitAddress("--nats-listen", c.NATSListen); err != nil || isLoopback(host) {
+		return o, err
+	}
+	certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+	if err != nil {
+		return o, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	o.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+	return o, nil
 }
 
 // replicas is how many servers keep each lease. In a cluster there are three, so that no

@@ -26,6 +26,7 @@ import (
 	"leasehold/launcher/console"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/httpapi"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/lease"
@@ -63,6 +64,7 @@ type service struct {
 	stops  stopList
 
 	chrome     string       // the path of the browser's binary
+	gate       *principal.Gate
 	proxies    *proxies.Set // nil if none are configured
 	root       *profiledir.Root
 	files      *fileroots.Roots
@@ -132,6 +134,9 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if s.chrome, err = chrome.Find(c.Chrome); err != nil {
 		return &exitError{exitNoChrome, err}
 	}
+	if s.gate, err = c.gate(s.log); err != nil {
+		return &exitError{exitUsage, err}
+	}
 	if s.confinement, err = s.confineBrowsers(ctx); err != nil {
 		return err
 	}
@@ -177,6 +182,7 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return &exitError{exitNATS, err}
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
+	s.surveyNATS(ctx)
 	return s.openArchive(ctx)
 }
 
@@ -207,16 +213,12 @@ func (s *service) newLauncher() error {
 // their own are answered by. The channel receives the error if the server fails.
 func (s *service) serveHTTP() (failed <-chan error, err error) {
 	c := s.config
-	gate, err := c.gate(s.log)
-	if err != nil {
-		return nil, &exitError{exitUsage, err}
-	}
 	if s.dedicated.tls, err = c.tls(s.log); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
 	options := httpapi.Options{
 		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, TLS: c.TLSCert != "", Log: s.log,
-		Gate: gate, TrustedProxies: c.TrustedProxies,
+		Gate: s.gate, TrustedProxies: c.TrustedProxies,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(),
 	}
 	s.dedicated.idle = c.IdleTimeout

@@ -21,7 +21,8 @@ type RunConfig struct {
 	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
 	ProfilesDir    string        `env:"LEASEHOLD_PROFILES_DIR" type:"path" placeholder:"DIR" help:"The Chrome profiles (default: profiles in the data directory)."`
 	NATSURL        string        `name:"nats-url" env:"LEASEHOLD_NATS_URL" placeholder:"URL" help:"NATS server with JetStream (default: the embedded one)."`
-	NATSCreds      string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url."`
+	NATSCreds      string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url: a user's JWT and seed, or the seed of an nkey."`
+	NATSCA         string        `name:"nats-ca" env:"LEASEHOLD_NATS_CA" type:"path" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of --nats-url (default: the system's)."`
 	NATSReplicas   int           `name:"nats-replicas" env:"LEASEHOLD_NATS_REPLICAS" placeholder:"N" help:"Copies of leases and events on the servers of --nats-url, 1, 3 or 5 (default: 3 in a cluster, else 1)."`
 	NATSListen     string        `name:"nats-listen" env:"LEASEHOLD_NATS_LISTEN" default:"127.0.0.1:4333" placeholder:"ADDR" help:"Address where the embedded NATS serves subscribers (default: ${default})."`
 	EvidenceStore  string        `env:"LEASEHOLD_EVIDENCE_STORE" default:"nats://" placeholder:"URL" help:"Where evidence is kept: nats:// (the NATS of this sidecar), file:///path, or s3://bucket/prefix?endpoint=..&region=..&path_style=true with the credentials of the AWS tools (default: ${default})."`
@@ -142,8 +143,11 @@ func (c RunConfig) validate() error {
 
 func (c RunConfig) validateNATS() error {
 	if c.NATSURL == "" {
-		if c.NATSCreds != "" {
+		switch {
+		case c.NATSCreds != "":
 			return fmt.Errorf("--nats-creds is for a server of yours: give --nats-url too")
+		case c.NATSCA != "":
+			return fmt.Errorf("--nats-ca is for a server of yours: give --nats-url too")
 		}
 		host, err := splitAddress("--nats-listen", c.NATSListen)
 		if err != nil {
@@ -152,9 +156,15 @@ func (c RunConfig) validateNATS() error {
 		if host == "" {
 			return fmt.Errorf("--nats-listen %q: want a host too, such as 127.0.0.1%s", c.NATSListen, c.NATSListen)
 		}
+		if !isLoopback(host) && (c.TokenFile == "" || c.TLSCert == "") {
+			return fmt.Errorf("--nats-listen %s can be reached from other hosts: give --token-file, --tls-cert and --tls-key too, or listen on 127.0.0.1", c.NATSListen)
+		}
 		return nil
 	}
-	return checkNATS(c.NATSURL, c.NATSCreds)
+	if c.natsIsOwn() {
+		return fmt.Errorf("--nats-url (%s) is %s, where the NATS inside this sidecar listens: leave it out to use that one; a variable for leasehold watch alone is LEASEHOLD_EVENTS_URL; with another NATS on that address give another --nats-listen", natsURLVariable, c.NATSListen)
+	}
+	return checkNATS(c.natsTarget())
 }
 
 func (c RunConfig) validateReplicas() error {

@@ -25,6 +25,7 @@ type verifyCmd struct {
 	Store       string     `placeholder:"URL" help:"Read this store itself instead of asking the sidecar: nats://host:port, file:///path or s3://bucket/prefix?..."`
 	Creds       string     `name:"nats-creds" type:"path" placeholder:"FILE" help:"Credentials for --store nats://..."`
 	Identity    []string   `type:"path" placeholder:"FILE" help:"Also open what is encrypted, with the private keys in this file; several by commas."`
+	CA          string     `name:"nats-ca" type:"path" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of --store nats://..."`
 	Head        string     `placeholder:"E:SHA256" help:"The profile's newest bundle and the hash of its manifest, as its record has them. Without --store the sidecar is asked; with it, and without --head, removed newest bundles do not show."`
 }
 
@@ -172,12 +173,13 @@ func (c *verifyCmd) connect(ctx context.Context) (evidence.Reader, func() error,
 		}
 		return openStore(c.Store, nil, 0)
 	}
-	if err := checkNATS(c.Store, c.Creds); err != nil {
+	target := natsd.Target{URL: c.Store, Creds: c.Creds, CA: c.CA}
+	if err := checkNATS(target); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	nc, err := natsd.Dial(ctx, c.Store, c.Creds, zerolog.Nop())
+	nc, err := natsd.Dial(ctx, target, zerolog.Nop())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
@@ -17,8 +18,10 @@ import (
 
 type watchCmd struct {
 	Profile   profileArg    `arg:"" optional:"" help:"Only this profile."`
-	NATSURL   string        `name:"nats-url" env:"LEASEHOLD_NATS_URL" default:"nats://127.0.0.1:4333" placeholder:"URL" help:"The NATS of the sidecar (default: ${default})."`
-	NATSCreds string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url."`
+	NATSURL   string        `name:"nats-url" env:"LEASEHOLD_EVENTS_URL,LEASEHOLD_NATS_URL" default:"nats://127.0.0.1:4333" placeholder:"URL" help:"The NATS that has the events (default: ${default}, the one inside a sidecar). LEASEHOLD_EVENTS_URL is for this command alone, LEASEHOLD_NATS_URL for leasehold run too."`
+	NATSCreds string        `name:"nats-creds" env:"LEASEHOLD_EVENTS_CREDS,LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url: a user's JWT and seed, or the seed of an nkey."`
+	NATSCA    string        `name:"nats-ca" env:"LEASEHOLD_EVENTS_CA,LEASEHOLD_NATS_CA" type:"path" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of --nats-url (default: the system's)."`
+	Token     string        `name:"nats-token-file" type:"path" placeholder:"FILE" help:"File with the token that the NATS inside a sidecar wants from other users than its own and root."`
 	All       bool          `help:"Begin with the oldest event that is kept, not with the next one."`
 	Count     int           `placeholder:"N" help:"End after so many events (default: never)."`
 	Timeout   time.Duration `placeholder:"DURATION" help:"Give up after this time, with exit code 124 (default: never)."`
@@ -34,7 +37,7 @@ func (c *watchCmd) Run(a *app) error {
 	case c.Timeout < 0:
 		return exitWith(exitUsage, "--timeout %v: want more than zero", c.Timeout)
 	}
-	if err := checkNATS(c.NATSURL, c.NATSCreds); err != nil {
+	if err := checkNATS(c.target()); err != nil {
 		return &exitError{exitUsage, err}
 	}
 	ctx, stop := interruptible()
@@ -58,10 +61,22 @@ func (c *watchCmd) Run(a *app) error {
 	}
 }
 
+func (c *watchCmd) target() natsd.Target {
+	return natsd.Target{URL: c.NATSURL, Creds: c.NATSCreds, CA: c.NATSCA}
+}
+
 // follow prints events until ctx ends or --count are printed.
 func (c *watchCmd) follow(ctx context.Context, a *app) error {
 	log := zerolog.New(zerolog.ConsoleWriter{Out: a.stderr, TimeFormat: time.TimeOnly}).Level(zerolog.WarnLevel).With().Timestamp().Logger()
-	conn, err := natsd.Dial(ctx, c.NATSURL, c.NATSCreds, log)
+	var more []nats.Option
+	if c.Token != "" {
+		token, err := readToken(c.Token)
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		more = append(more, nats.Token(token))
+	}
+	conn, err := natsd.Dial(ctx, c.target(), log, more...)
 	if err != nil {
 		return &exitError{exitNATS, err}
 	}

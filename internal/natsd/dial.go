@@ -1,7 +1,9 @@
 package natsd
 
 import (
+	"bytes"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
@@ -21,34 +23,70 @@ const (
 	pingInterval = 5 * time.Second
 )
 
-// Dial connects to a NATS server, or to one of a comma-separated list, with the options
-// that leases need: a write is never kept for later, and a lost connection is retried
-// without end. credsFile may be empty. Dial tries each address until ctx ends, for at most
-// five seconds. The error names the URL without its password.
-func Dial(ctx context.Context, rawURL, credsFile string, log zerolog.Logger) (*nats.Conn, error) {
-	opts := connOptions(log)
-	if credsFile != "" {
-		if _, err := os.Stat(credsFile); err != nil {
-			return nil, fmt.Errorf("nats credentials: %w: check --nats-creds", err)
-		}
-		opts = append(opts, nats.UserCredentials(credsFile))
+// Target is a NATS server of the user's own, or a cluster.
+type Target struct {
+	// URL is that of a server, or of several, separated by commas.
+	URL string
+	// Creds is a file with credentials: a user's JWT and seed, or the seed of an nkey
+	// alone. CA is a file with the certificates (PEM) of those who sign the servers'; the
+	// system's count where it is empty. Both may be empty.
+	Creds, CA string
+}
+
+// Dial connects to the target with the options that leases need: a write is never kept for
+// later, and a lost connection is retried without end. It tries each address until ctx
+// ends, for at most five seconds. The error names the URL without its password.
+func Dial(ctx context.Context, to Target, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
+	opts, err := to.options(log)
+	if err != nil {
+		return nil, err
 	}
 	wait := dialTime
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline))
 	}
+	shown := Redact(to.URL)
 	if err := ctx.Err(); err != nil || wait <= 0 {
-		return nil, fmt.Errorf("nats server %s: no time left to connect: %w", Redact(rawURL), context.Cause(ctx))
+		return nil, fmt.Errorf("nats server %s: no time left to connect: %w", shown, context.Cause(ctx))
 	}
-	nc, err := nats.Connect(rawURL, append(opts, nats.Timeout(wait))...)
+	nc, err := nats.Connect(to.URL, append(append(opts, nats.Timeout(wait)), more...)...)
+	var unknown x509.UnknownAuthorityError
 	switch {
 	case err == nil:
 		return nc, nil
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return nil, fmt.Errorf("nats server %s refuses the credentials: %w: check --nats-creds or the user in --nats-url", Redact(rawURL), err)
+		return nil, fmt.Errorf("nats server %s refuses the credentials: %w: check --nats-creds or the user in --nats-url; the NATS inside a sidecar serves the sidecar's user, root, and who shows a token", shown, err)
+	case errors.As(err, &unknown):
+		return nil, fmt.Errorf("nats server %s: %w: give the certificate of its signer with --nats-ca", shown, err)
 	default:
-		return nil, fmt.Errorf("nats server %s cannot be reached: %w: start it, or check --nats-url", Redact(rawURL), redactErr(err))
+		return nil, fmt.Errorf("nats server %s cannot be reached: %w: start it, or check --nats-url", shown, redactErr(err))
 	}
+}
+
+func (t Target) options(log zerolog.Logger) ([]nats.Option, error) {
+	opts := connOptions(log)
+	if t.CA != "" {
+		if _, err := os.Stat(t.CA); err != nil {
+			return nil, fmt.Errorf("nats certificates: %w: check --nats-ca", err)
+		}
+		opts = append(opts, nats.RootCAs(t.CA))
+	}
+	if t.Creds == "" {
+		return opts, nil
+	}
+	b, err := os.ReadFile(t.Creds)
+	if err != nil {
+		return nil, fmt.Errorf("nats credentials: %w: check --nats-creds", err)
+	}
+	defer clear(b)
+	if bytes.Contains(b, []byte("BEGIN NATS USER JWT")) {
+		return append(opts, nats.UserCredentials(t.Creds)), nil
+	}
+	seed, err := nats.NkeyOptionFromSeed(t.Creds)
+	if err != nil {
+		return nil, fmt.Errorf("nats credentials in %s: want a file with a user's JWT and seed, or with the seed of an nkey: %w: check --nats-creds", t.Creds, err)
+	}
+	return append(opts, seed), nil
 }
 
 // connOptions are what every connection of a launcher has.
@@ -82,11 +120,6 @@ func connOptions(log zerolog.Logger) []nats.Option {
 		}),
 	}
 }
-
-// adminInbox keeps answers to launchers off the subjects on which anonymous subscribers may
-// listen and publish. A forged acknowledgement would make a launcher believe that it has a
-// lease.
-func adminInbox() nats.Option { return nats.CustomInboxPrefix("_LEASEHOLD_INBOX") }
 
 // Redact returns the URL, or the comma-separated URLs, without passwords and
 // tokens, for people.

@@ -1,27 +1,20 @@
 package natsd
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
+	"github.com/nats-io/nats-server/v2/server"
+
 	"leasehold/internal/durable"
-	"leasehold/internal/id"
 )
 
-const (
-	adminFile = "admin.url"
-	lockFile  = "server.lock"
-)
-
-// AdminURLFile returns the path of the file with the URL, including the password, by which
-// other launchers of this host connect to the server of dir. Only its owner can read it.
-func AdminURLFile(dir string) string { return filepath.Join(dir, adminFile) }
+const lockFile = "server.lock"
 
 // lockDir makes the directory if it is missing, and locks it for this process, because
 // nats-server would let two servers write to the same files. A *DirInUseError where another
@@ -45,52 +38,50 @@ func lockDir(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("nats directory %s: lock %s: %w", dir, lockFile, err)
 }
 
-// adminPassword returns the password of the last start, so that launchers which were
-// connected can connect again after a restart. If there is none that can be trusted, it
-// returns a new one.
-func adminPassword(dir string) (string, error) {
-	path := AdminURLFile(dir)
-	info, err := os.Lstat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return id.Secret(), nil
-	case err != nil:
-		return "", fmt.Errorf("nats credentials: %w", err)
-	case !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0:
-		// Others could have read or planted the password.
-		return id.Secret(), nil
+// upgradeDir brings the directory of an earlier version into today's form: the password
+// file goes, and the event stream moves from the subscribers' account to the launchers'.
+// Its consumers go, since they could deliver anywhere in the new account.
+func upgradeDir(dir string) error {
+	if err := os.Remove(filepath.Join(dir, "admin.url")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("nats directory %s: remove the password of an earlier version: %w", dir, err)
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("nats credentials: %w", err)
+	streams := func(account string) string { return filepath.Join(dir, "jetstream", account, "streams") }
+	old := filepath.Join(streams(subscribersAccount), eventStream)
+	moved := filepath.Join(streams(launchersAccount), eventStream)
+	own, err := hasSubjects(old)
+	if err != nil || !own {
+		return err
 	}
-	u, err := url.Parse(strings.TrimSpace(string(b)))
-	if err != nil || u.User == nil {
-		return id.Secret(), nil //nolint:nilerr // an unusable file is replaced
+	if _, err := os.Lstat(moved); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("nats directory %s: there are two event streams, %s and %s: move the one away that is not wanted", dir, old, moved)
 	}
-	if password, _ := u.User.Password(); len(password) == len(id.Secret()) {
-		return password, nil
-	}
-	return id.Secret(), nil
-}
-
-// writeAdminURL replaces the file with the admin URL. If clientURL is empty, nobody can
-// connect, and the file is removed.
-func writeAdminURL(dir, clientURL, password string) error {
-	path := AdminURLFile(dir)
-	if clientURL == "" {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("nats credentials: %w", err)
+	for _, step := range []func() error{
+		func() error { return os.RemoveAll(filepath.Join(old, "obs")) },
+		func() error { return os.MkdirAll(filepath.Dir(moved), 0o700) },
+		func() error { return os.Rename(old, moved) },
+		func() error { return durable.Sync(filepath.Dir(moved)) },
+		func() error { return durable.Sync(filepath.Dir(old)) },
+	} {
+		if err := step(); err != nil {
+			return fmt.Errorf("nats directory %s: move the event stream of an earlier version: %w", dir, err)
 		}
-		return nil
-	}
-	u, err := url.Parse(clientURL)
-	if err != nil {
-		return fmt.Errorf("nats credentials: %w", err)
-	}
-	u.User = url.UserPassword(adminUser, password)
-	if err := durable.Replace(path, []byte(u.String()+"\n")); err != nil {
-		return fmt.Errorf("nats credentials: %w", err)
 	}
 	return nil
+}
+
+// hasSubjects tells whether there is a stream in the directory that is no mirror.
+func hasSubjects(dir string) (bool, error) {
+	meta := filepath.Join(dir, server.JetStreamMetaFile)
+	b, err := os.ReadFile(meta)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("nats event stream: %w", err)
+	}
+	var stream server.StreamConfig
+	if err := json.Unmarshal(b, &stream); err != nil {
+		return false, fmt.Errorf("nats event stream: %s: %w", meta, err)
+	}
+	return stream.Mirror == nil, nil
 }

@@ -4,57 +4,64 @@
 //
 // What is promised of the embedded server: JetStream writes are on the disk before they
 // are acknowledged; only one process at a time uses a directory; a server that cannot
-// start says why instead of ending the process. Subscribers on a loopback address need no
-// credentials. They are in an account of their own, which has the event stream and nothing
-// else. One account would not be enough: NATS does not check where an answer goes, so any
-// client can have the server publish on a subject on which the client itself may not (by
-// the reply subject of a request, or the deliver subject of a consumer). Nothing passes
-// between accounts.
+// start says why instead of ending the process. Only this process reaches leases, presences
+// and evidence; there is no password for them. Who connects over TCP is a subscriber: this
+// process's own user and root, as the kernel proves them, or who shows a token. Nobody else
+// is let in.
 //
-// What is not promised: by the same means a hostile process of this host can put messages
-// on the event stream that are no events, and can delete the consumers of other
-// subscribers. Readers can recognise such messages; lease/natskv ignores them. Where local
-// users are not trusted, the server should not listen at all.
+// Subscribers are in an account of their own, which has a copy of the event stream and
+// nothing else. One account would not be enough: NATS does not check where an answer goes,
+// so any client can have the server publish on a subject on which the client itself may not
+// (by the reply subject of a request, or the deliver subject of a consumer). Such a message
+// stays in the account, and the copy is a mirror, which stores nothing but what the event
+// stream has.
+//
+// What is not promised: by the same means a subscriber can have an answer of the server
+// delivered to plain subscriptions of other subscribers, and it can delete their consumers,
+// and the copy itself, which a launcher then makes again. Whoever has to be sure reads the
+// stream, by a consumer.
 package natsd
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 	"github.com/rs/zerolog"
-	"golang.org/x/crypto/bcrypt"
 )
 
 // Options of an embedded server.
 type Options struct {
-	// Dir is the directory of the server's files: the streams, and admin.url. It is
-	// made if it is missing.
+	// Dir is the directory of the server's files. It is made if it is missing.
 	Dir string
 	// Listen is the host:port where subscribers connect; port 0 means a free one. If
-	// it is empty, only this process can connect. Subscribers without credentials are
-	// let in on loopback addresses only. Others connect with the URL in admin.url, and
-	// need EventsAPI for anything but plain subscriptions.
+	// it is empty, only this process can connect. Users are known on a loopback
+	// address only; elsewhere every subscriber needs a token.
 	Listen string
-	Log    zerolog.Logger
+	// Authenticate returns whose token it is. It is called for each connection that
+	// shows one; where it is nil, such a connection is refused.
+	Authenticate func(token string) (name string, ok bool)
+	// Admit tells which other users of this host may subscribe without a token, besides
+	// this process's own and root; nil: none.
+	Admit func(uid uint32) (ok bool)
+	// TLS is what subscribers are served with; nil is plain text.
+	TLS *tls.Config
+	Log zerolog.Logger
 }
 
 // Server is a running embedded NATS server.
 type Server struct {
-	srv      *server.Server
-	password string
-	url      string
-	log      zerolog.Logger
-	lock     *os.File
+	srv  *server.Server
+	url  string
+	log  zerolog.Logger
+	lock *os.File
 }
 
 // ListenError says that the server cannot listen on the address Addr.
@@ -76,24 +83,18 @@ func (e *ListenError) Unwrap() error { return e.Err }
 type DirInUseError struct{ Dir string }
 
 func (e *DirInUseError) Error() string {
-	return fmt.Sprintf("nats directory %s is in use by another launcher: stop it, choose another --data-dir, or connect to it with the URL in %s",
-		e.Dir, filepath.Join(e.Dir, adminFile))
+	return fmt.Sprintf("nats directory %s is in use by another launcher: stop it, or choose another --data-dir", e.Dir)
 }
 
 const (
-	adminUser = "leasehold"
-	// serverName is the name by which launchers recognise an embedded server.
+	// serverName is by what an embedded server is recognised.
 	serverName = "leasehold_embedded"
-
-	// launchersAccount has the leases and the evidence, and subscribersAccount the
-	// event stream. Launchers publish events into the latter as if it were their own
-	// account, and reach its JetStream below eventsAPI.
-	launchersAccount, subscribersAccount = "LAUNCHERS", "SUBSCRIBERS"
-	eventsAPI                            = "$JS.leasehold_events.API"
 
 	// startTime limits the start. It has to be enough for the server to read its
 	// streams again after a crash.
 	startTime = time.Minute
+	// tlsTime limits a subscriber's TLS handshake.
+	tlsTime = 5 * time.Second
 	// maxStore, in bytes, is more than any disk has. Without it the server would
 	// reserve a part of the free space, and refuse renewals once that is used up.
 	maxStore = 1 << 50
@@ -120,11 +121,11 @@ func Start(o Options) (_ *Server, err error) {
 	if err := probeListen(o.Listen); err != nil {
 		return nil, err
 	}
-	password, err := adminPassword(o.Dir)
-	if err != nil {
+	if err := upgradeDir(o.Dir); err != nil {
 		return nil, err
 	}
-	opts, err := serverOptions(o.Dir, host, port, password)
+	gate := newGate(o)
+	opts, err := serverOptions(o, host, port, gate)
 	if err != nil {
 		return nil, err
 	}
@@ -132,9 +133,10 @@ func Start(o Options) (_ *Server, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("nats server in %s: %w", o.Dir, err)
 	}
+	gate.srv = srv
 	bridge := &logBridge{log: o.Log.With().Str("component", "nats").Logger()}
 	srv.SetLoggerV2(bridge, false, false, false)
-	s := &Server{srv: srv, password: password, log: o.Log, lock: lock}
+	s := &Server{srv: srv, log: o.Log, lock: lock}
 
 	srv.Start()
 	if err := s.started(o, bridge); err != nil {
@@ -143,12 +145,11 @@ func Start(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	if o.Listen != "" {
-		s.url = "nats://" + srv.Addr().String()
-	}
-	if err := writeAdminURL(o.Dir, s.url, password); err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
-		return nil, err
+		scheme := "nats://"
+		if o.TLS != nil {
+			scheme = "tls://"
+		}
+		s.url = scheme + srv.Addr().String()
 	}
 	return s, nil
 }
@@ -175,108 +176,50 @@ func (s *Server) started(o Options, bridge *logBridge) error {
 	return nil
 }
 
-func serverOptions(dir, host string, port int, password string) (*server.Options, error) {
-	// The password has 256 random bits, so an expensive hash would not make it harder
-	// to guess, but would slow down each connection.
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		return nil, fmt.Errorf("nats admin password: %w", err)
-	}
+func serverOptions(o Options, host string, port int, gate *gate) (*server.Options, error) {
 	opts := &server.Options{
-		ServerName:             serverName,
-		Host:                   host,
-		Port:                   port,
-		DontListen:             host == "",
-		JetStream:              true,
-		StoreDir:               dir,
-		SyncAlways:             true,
-		JetStreamMaxStore:      maxStore,
-		DisableJetStreamBanner: true,
-		NoSigs:                 true,
+		ServerName:                 serverName,
+		Host:                       host,
+		Port:                       port,
+		DontListen:                 host == "",
+		JetStream:                  true,
+		StoreDir:                   o.Dir,
+		SyncAlways:                 true,
+		JetStreamMaxStore:          maxStore,
+		DisableJetStreamBanner:     true,
+		NoSigs:                     true,
+		CustomClientAuthentication: gate,
 	}
-	if err := opts.ProcessConfigString(accounts()); err != nil {
+	if o.TLS != nil {
+		opts.TLS, opts.TLSConfig, opts.TLSTimeout = true, o.TLS, tlsTime.Seconds()
+	}
+	if err := opts.ProcessConfigString(accountsConfig); err != nil {
 		return nil, fmt.Errorf("nats accounts: %w", err)
-	}
-	launchers, subscribers := account(opts, launchersAccount), account(opts, subscribersAccount)
-	opts.Users = []*server.User{{Username: adminUser, Password: string(hash), Account: launchers}}
-	if loopback(host) {
-		// The anonymous user is one with a key, because for one with a password
-		// the server would warn that the password is no hash. Nobody keeps the private
-		// half of the key.
-		pair, err := nkeys.CreateUser()
-		if err != nil {
-			return nil, fmt.Errorf("nats anonymous user: %w", err)
-		}
-		anonymous, err := pair.PublicKey()
-		if err != nil {
-			return nil, fmt.Errorf("nats anonymous user: %w", err)
-		}
-		pair.Wipe()
-		opts.Nkeys = []*server.NkeyUser{{Nkey: anonymous, Account: subscribers, Permissions: readOnly()}}
-		opts.NoAuthUser = anonymous
 	}
 	return opts, nil
 }
 
-// accounts returns the part of the server's configuration that keeps subscribers and
-// launchers apart. "response: stream" lets an answer to a launcher be several messages.
-func accounts() string {
-	imports, exports := "", ""
-	for _, subject := range []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*"} {
-		imports += fmt.Sprintf("{service: {account: %s, subject: %q}}\n", subscribersAccount, subject)
-		exports += fmt.Sprintf("{service: %q, accounts: [%s]}\n", subject, launchersAccount)
-	}
-	return fmt.Sprintf(`accounts {
-  %[1]s { jetstream: enabled, imports: [
-    %[3]s {service: {account: %[2]s, subject: "$JS.API.>"}, to: "%[5]s.>"} ] }
-  %[2]s { jetstream: enabled, exports: [
-    %[4]s {service: "$JS.API.>", response: stream, accounts: [%[1]s]} ] }
-}`, launchersAccount, subscribersAccount, imports, exports, eventsAPI)
-}
+// Embedded tells whether the connection leads to the embedded server of some sidecar. There
+// a connection over TCP is a subscriber's.
+func Embedded(nc *nats.Conn) bool { return nc.ConnectedServerName() == serverName }
 
-func account(o *server.Options, name string) *server.Account {
-	return o.Accounts[slices.IndexFunc(o.Accounts, func(a *server.Account) bool { return a.Name == name })]
-}
-
-// EventsAPI returns the API prefix under which a launcher with this connection reaches the
-// JetStream of the event stream.
-func EventsAPI(nc *nats.Conn) string {
-	if nc.ConnectedServerName() == serverName {
-		return eventsAPI
-	}
-	return "$JS.API"
-}
-
-// readOnly returns the permissions of anonymous subscribers: what clients need to read the
-// event stream, and nothing that changes it.
-func readOnly() *server.Permissions {
-	return &server.Permissions{
-		Publish: &server.SubjectPermission{Allow: []string{
-			"$JS.API.INFO",
-			"$JS.API.STREAM.INFO.>", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST",
-			"$JS.API.STREAM.MSG.GET.>", "$JS.API.DIRECT.GET.>",
-			"$JS.API.CONSUMER.>", "$JS.ACK.>", "$JS.FC.>",
-			"_INBOX.>",
-		}},
-		Subscribe: &server.SubjectPermission{Allow: []string{"leasehold.>", "_INBOX.>"}},
-	}
-}
-
-// ClientURL is the URL where subscribers connect, without credentials. It is empty if the
-// server does not listen.
+// ClientURL is the URL where subscribers connect. It is empty if the server does not listen.
 func (s *Server) ClientURL() string { return s.url }
 
-// Connect opens a connection inside the process, with all permissions and the options of
+// Connect opens a connection inside the process, as the launcher and with the options of
 // Dial. The connection ends with the server.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
-	all := append(connOptions(s.log), adminInbox(),
-		nats.InProcessServer(s.srv), nats.UserInfo(adminUser, s.password))
+	all := append(connOptions(s.log), nats.InProcessServer(s))
 	nc, err := nats.Connect("", append(all, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the embedded nats server: %w", err)
 	}
 	return nc, nil
 }
+
+// InProcessConn implements nats.InProcessConnProvider. Whoever speaks NATS on the
+// connection is the launcher.
+func (s *Server) InProcessConn() (net.Conn, error) { return s.srv.InProcessConn() }
 
 // Shutdown stops the server and waits until its files are closed. The caller closes all
 // connections before. Shutdown may be called more than once.
@@ -306,13 +249,6 @@ func splitListen(listen string) (host string, port int, err error) {
 		port = server.RANDOM_PORT
 	}
 	return host, port, nil
-}
-
-// loopback tells whether host can be reached from this host only. A name other than
-// localhost does not count, since it may come to stand for another address.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // probeListen returns a *ListenError if the address cannot be listened on now.

@@ -27,11 +27,16 @@ func UID(c net.Conn) (uint32, error) {
 	if !ok || !ok2 {
 		return 0, ErrNotLocal
 	}
-	return lookUp(remote.AddrPort(), local.AddrPort())
+	return UIDAt(remote.AddrPort(), local.AddrPort())
 }
 
-// lookUp returns the user of the TCP socket from address local to address remote.
-func lookUp(local, remote netip.AddrPort) (uint32, error) {
+// Name is how logs name a user: "uid 1000".
+func Name(uid uint32) string { return fmt.Sprintf("uid %d", uid) }
+
+// UIDAt is UID for a connection of which only the two addresses are known: that of the
+// other end, local, and this one's, remote. The latter has to be the exact address of the
+// connection and not a wildcard: somebody else may have a socket with the same ports.
+func UIDAt(local, remote netip.AddrPort) (uint32, error) {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
 	// What has a loopback address on either end cannot have come over a wire: the

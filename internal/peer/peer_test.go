@@ -139,7 +139,7 @@ func TestAPeerThatLeftHasNoUser(t *testing.T) {
 
 func TestAPeerOfAnotherHostHasNoUser(t *testing.T) {
 	for _, addresses := range [][2]string{{"192.0.2.1:9", "127.0.0.1:80"}, {"127.0.0.1:80", "192.0.2.1:9"}, {"[2001:db8::1]:9", "[::1]:80"}} {
-		_, err := lookUp(netip.MustParseAddrPort(addresses[0]), netip.MustParseAddrPort(addresses[1]))
+		_, err := UIDAt(netip.MustParseAddrPort(addresses[0]), netip.MustParseAddrPort(addresses[1]))
 		if !errors.Is(err, ErrNotLocal) {
 			t.Errorf("%v: %v", addresses, err)
 		}

@@ -39,7 +39,7 @@ func benchStores(b *testing.B, run func(b *testing.B, s *Store)) {
 			return nc, 1
 		},
 		"three": func(b *testing.B) (*nats.Conn, int) {
-			nc, err := natsd.Dial(b.Context(), startCluster(b)[0], "", zerolog.Nop())
+			nc, err := natsd.Dial(b.Context(), natsd.Target{URL: startCluster(b)[0]}, zerolog.Nop())
 			if err != nil {
 				b.Fatal(err)
 			}

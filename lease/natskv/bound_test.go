@@ -14,7 +14,7 @@ import (
 // bounded opens a store whose event stream holds 64 KiB.
 func bounded(t *testing.T, own bool) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), inProcess(t, start(t, t.TempDir(), "")), Options{Log: zerolog.Nop(), LauncherID: "test", EventBytes: 64 << 10, OwnServer: own})
+	s, err := Open(t.Context(), inProcess(t, start(t, t.TempDir())), Options{Log: zerolog.Nop(), LauncherID: "test", EventBytes: 64 << 10, OwnServer: own})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestBoundOfAnExistingStream(t *testing.T) {
 		{"another, own server", true, 1 << 20, 2 << 20}, {"another, other server", false, 1 << 20, 1 << 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			nc := inProcess(t, start(t, t.TempDir(), ""))
+			nc := inProcess(t, start(t, t.TempDir()))
 			before := open(t, nc)
 			config := eventsConfig(c.have)
 			config.Replicas = 1

@@ -51,27 +51,35 @@ func startCluster(t testing.TB) []string {
 		})
 		servers = append(servers, s)
 	}
+	awaitCluster(t, servers)
 	for _, s := range servers {
-		if !s.ReadyForConnections(10 * time.Second) {
+		urls = append(urls, s.ClientURL())
+	}
+	return urls
+}
+
+// awaitCluster waits until the servers are one cluster.
+func awaitCluster(t testing.TB, servers []*server.Server) {
+	t.Helper()
+	for _, s := range servers {
+		if !s.ReadyForConnections(30 * time.Second) {
 			t.Fatal("a server of the cluster is not ready")
 		}
-		urls = append(urls, s.ClientURL())
 	}
 	deadline := time.Now().Add(30 * time.Second)
 	for _, s := range servers {
-		for !s.JetStreamIsCurrent() || len(s.JetStreamClusterPeers()) < n && s.JetStreamIsLeader() {
+		for !s.JetStreamIsCurrent() || len(s.JetStreamClusterPeers()) < len(servers) && s.JetStreamIsLeader() {
 			if time.Now().After(deadline) {
 				t.Fatal("the cluster did not form")
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	return urls
 }
 
 func dialPlain(t *testing.T, url string) *nats.Conn {
 	t.Helper()
-	nc, err := natsd.Dial(t.Context(), url, "", zerolog.Nop())
+	nc, err := natsd.Dial(t.Context(), natsd.Target{URL: url}, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,10 +37,9 @@ func apiError(kind string, status, code int) string {
 // answers.
 func TestErrorsAreThoseOfLease(t *testing.T) {
 	const noResponders = "NATS/1.0 503\r\n\r\n"
-	dir := t.TempDir()
-	srv := start(t, dir, "127.0.0.1:0")
-	p := startProxy(t, srv.ClientURL())
-	s, err := Open(t.Context(), dialVia(t, dir, p.url()), Options{LauncherID: "test", tryTime: 100 * time.Millisecond})
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s, err := Open(t.Context(), dialPlain(t, p.url()), Options{LauncherID: "test", tryTime: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +179,6 @@ func subjectOf(call string) string {
 		return "$JS.API.STREAM.MSG.GET."
 	case "presences":
 		return "$JS.API.DIRECT.GET."
-	case "history":
-		return "$JS.leasehold_events.API.CONSUMER.CREATE."
 	default:
 		return "$JS.API.CONSUMER.CREATE."
 	}

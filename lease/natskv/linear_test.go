@@ -220,15 +220,14 @@ func TestSwapsAreLinearizable(t *testing.T) {
 func testLinearizable(t *testing.T, nothing func() believed) {
 	const clients, tries = 4, 150
 	const try = 40 * time.Millisecond
-	dir := t.TempDir()
-	srv := start(t, dir, "127.0.0.1:0")
+	srv := start(t, t.TempDir())
 	h := &historyOf{start: time.Now()}
 	var proxies []*proxy
 	var wg sync.WaitGroup
 	for c := range clients {
-		p := startProxy(t, srv.ClientURL())
+		p := startProxy(t, srv)
 		proxies = append(proxies, p)
-		s, err := Open(t.Context(), dialVia(t, dir, p.url()), Options{Log: zerolog.Nop(), tryTime: try})
+		s, err := Open(t.Context(), dialPlain(t, p.url()), Options{Log: zerolog.Nop(), tryTime: try})
 		if err != nil {
 			t.Fatal(err)
 		}

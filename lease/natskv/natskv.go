@@ -16,6 +16,8 @@
 //     once, and the events of one profile in the order of their transitions, whichever
 //     launchers publish them and whenever they crash.
 //   - A bucket or stream that was deleted is made again by whoever notices.
+//   - Where the server has an account for subscribers, that has a copy of the event stream,
+//     in which nothing stands but what the event stream has.
 //
 // What is not promised:
 //
@@ -43,7 +45,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
-	"leasehold/internal/natsd"
 	"leasehold/lease"
 )
 
@@ -98,6 +99,7 @@ type Store struct {
 	ownServer     bool
 
 	pub     *publisher
+	copier  *copier
 	settler *settler
 	// tryTime limits one request.
 	tryTime time.Duration
@@ -131,12 +133,16 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	var errs [3]error
 	s.leases.stream, errs[0] = newStream(nc, api, leasesConfig, leasesDrift)
 	s.hosts.stream, errs[1] = newStream(nc, api, hostsConfig, hostsDrift)
-	s.events, errs[2] = newStream(nc, natsd.EventsAPI(nc), func() jetstream.StreamConfig { return eventsConfig(o.EventBytes) }, eventsDrift)
+	s.events, errs[2] = newStream(nc, api, func() jetstream.StreamConfig { return eventsConfig(o.EventBytes) }, eventsDrift)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("lease store: %w", err)
 	}
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
+	}
+	var err error
+	if s.copier, err = startCopier(ctx, s); err != nil {
+		return nil, fmt.Errorf("lease store: %w", err)
 	}
 	s.pub = startPublisher(s)
 	s.settler = startSettler(s)
@@ -155,6 +161,7 @@ func (s *Store) Close() {
 		}
 		s.settler.stop()
 		s.pub.stop()
+		s.copier.stop()
 	})
 }
 

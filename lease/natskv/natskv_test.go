@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -23,12 +22,26 @@ import (
 	"leasehold/lease"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain looks for goroutines that were left. A server that was shut down lets the last
+// question of a mirror run out, which takes five seconds.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	err := goleak.Find()
+	for end := time.Now().Add(10 * time.Second); code == 0 && err != nil && time.Now().Before(end); {
+		err = goleak.Find()
+	}
+	if code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
-// start runs a server for the test. listen is that of natsd.Options.
-func start(t *testing.T, dir, listen string) *natsd.Server {
+// start runs a server for the test. Who speaks to it through inProcess or a proxy is a
+// launcher.
+func start(t *testing.T, dir string) *natsd.Server {
 	t.Helper()
-	s, err := natsd.Start(natsd.Options{Dir: dir, Listen: listen, Log: zerolog.Nop()})
+	s, err := natsd.Start(natsd.Options{Dir: dir, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,26 +52,6 @@ func start(t *testing.T, dir, listen string) *natsd.Server {
 func inProcess(t *testing.T, s *natsd.Server) *nats.Conn {
 	t.Helper()
 	nc, err := s.Connect()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	return nc
-}
-
-// dialVia connects to the address with the credentials of the server in dir.
-func dialVia(t *testing.T, dir, address string) *nats.Conn {
-	t.Helper()
-	b, err := os.ReadFile(natsd.AdminURLFile(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin, err := url.Parse(strings.TrimSpace(string(b)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin.Host = strings.TrimPrefix(address, "nats://")
-	nc, err := natsd.Dial(t.Context(), admin.String(), "", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +72,7 @@ func open(t *testing.T, nc *nats.Conn) *Store {
 // single returns a store on a server of its own.
 func single(t *testing.T) *Store {
 	t.Helper()
-	return open(t, inProcess(t, start(t, t.TempDir(), "")))
+	return open(t, inProcess(t, start(t, t.TempDir())))
 }
 
 var t0 = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -257,7 +250,7 @@ func TestList(t *testing.T) {
 }
 
 func TestRacingSwapsHaveOneWinner(t *testing.T) {
-	srv := start(t, t.TempDir(), "")
+	srv := start(t, t.TempDir())
 	stores := []*Store{open(t, inProcess(t, srv)), open(t, inProcess(t, srv)), open(t, inProcess(t, srv))}
 	prev := none("p")
 	for range 50 {
@@ -434,7 +427,7 @@ func TestEventsOfTransitions(t *testing.T) {
 // A launcher that crashes between the swap and the publication leaves the events in the
 // record. However many launchers publish them afterwards, each event appears once.
 func TestOutboxOfACrashedLauncher(t *testing.T) {
-	srv := start(t, t.TempDir(), "")
+	srv := start(t, t.TempDir())
 	s := open(t, inProcess(t, srv))
 	crashed := func(profile string) lease.Record {
 		r := granted(t, none(profile), "t")
@@ -483,10 +476,9 @@ func TestOutboxOfACrashedLauncher(t *testing.T) {
 // Events that another launcher left unpublished while this one was away are published when
 // this one is back.
 func TestReconnectPublishesWhatOthersDidNot(t *testing.T) {
-	dir := t.TempDir()
-	srv := start(t, dir, "127.0.0.1:0")
-	p := startProxy(t, srv.ClientURL())
-	s, admin := open(t, dialVia(t, dir, p.url())), inProcess(t, srv)
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s, admin := open(t, dialPlain(t, p.url())), inProcess(t, srv)
 	flushed(t, s)
 	changes := s.nc.StatusChanged(nats.RECONNECTING)
 	mend := p.cut()
@@ -539,9 +531,9 @@ func TestLatePublisherAddsNothing(t *testing.T) {
 
 func TestServerRestart(t *testing.T) {
 	dir := t.TempDir()
-	srv := start(t, dir, "127.0.0.1:0")
-	addr := strings.TrimPrefix(srv.ClientURL(), "nats://")
-	s := open(t, dialVia(t, dir, addr))
+	srv := start(t, dir)
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
 	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
 	flushed(t, s)
 	if err := s.Ping(t.Context()); err != nil || !s.nc.IsConnected() {
@@ -579,7 +571,7 @@ func TestServerRestart(t *testing.T) {
 		_, err := s.Swap(t.Context(), held, released)
 		done <- err
 	}()
-	start(t, dir, addr)
+	p.serve(start(t, dir))
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -591,10 +583,9 @@ func TestServerRestart(t *testing.T) {
 }
 
 func TestFlushSaysWhatIsNotPublished(t *testing.T) {
-	dir := t.TempDir()
-	srv := start(t, dir, "127.0.0.1:0")
-	p := startProxy(t, srv.ClientURL())
-	s := open(t, dialVia(t, dir, p.url()))
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
 	flushed(t, s)
 	p.set(func(p *proxy) { p.loseRequest = times(-1, "leasehold.") })
 	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
@@ -625,10 +616,9 @@ func TestUnansweredSwapIsSettled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			srv := start(t, dir, "127.0.0.1:0")
-			p := startProxy(t, srv.ClientURL())
-			s, other := open(t, dialVia(t, dir, p.url())), open(t, inProcess(t, srv))
+			srv := start(t, t.TempDir())
+			p := startProxy(t, srv)
+			s, other := open(t, dialPlain(t, p.url())), open(t, inProcess(t, srv))
 			before := swapped(t, s, none("p"), granted(t, none("p"), "t"))
 			released, err := before.Record.Release("done", "ok", lease.Sealed{}, t0)
 			if err != nil {
@@ -678,10 +668,9 @@ func TestUnansweredSwapThatWasDropped(t *testing.T) {
 	for name, first := range map[string]bool{"first record": true, "later record": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			srv := start(t, dir, "127.0.0.1:0")
-			p := startProxy(t, srv.ClientURL())
-			s, other := open(t, dialVia(t, dir, p.url())), open(t, inProcess(t, srv))
+			srv := start(t, t.TempDir())
+			p := startProxy(t, srv)
+			s, other := open(t, dialPlain(t, p.url())), open(t, inProcess(t, srv))
 			prev := none("p")
 			if !first {
 				prev = swapped(t, s, prev, granted(t, prev, "t"))
@@ -710,10 +699,9 @@ func TestUnansweredSwapThatWasDropped(t *testing.T) {
 // A swap whose answer is lost, and whose time ends, is reported as unknown. Its event is
 // published all the same.
 func TestUnknownSwapKeepsItsEvent(t *testing.T) {
-	dir := t.TempDir()
-	srv := start(t, dir, "127.0.0.1:0")
-	p := startProxy(t, srv.ClientURL())
-	s := open(t, dialVia(t, dir, p.url()))
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
 	flushed(t, s)
 	stored := make(chan struct{})
 	p.set(func(p *proxy) {
@@ -756,19 +744,19 @@ func TestOpenRefusesDrift(t *testing.T) {
 		"events memory": {func(_, e *jetstream.StreamConfig) { e.Storage = jetstream.MemoryStorage }, "storage"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			nc := inProcess(t, start(t, t.TempDir(), ""))
+			nc := inProcess(t, start(t, t.TempDir()))
 			bucket, events := leasesConfig(), eventsConfig(0)
 			tt.change(&bucket, &events)
-			for prefix, c := range map[string]jetstream.StreamConfig{api: bucket, natsd.EventsAPI(nc): events} {
-				js, err := jetstream.NewWithAPIPrefix(nc, prefix)
-				if err == nil {
-					_, err = js.CreateStream(t.Context(), c)
-				}
-				if err != nil {
+			js, err := jetstream.New(nc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []jetstream.StreamConfig{bucket, events} {
+				if _, err := js.CreateStream(t.Context(), c); err != nil {
 					t.Fatal(err)
 				}
 			}
-			_, err := Open(t.Context(), nc, Options{Log: zerolog.Nop()})
+			_, err = Open(t.Context(), nc, Options{Log: zerolog.Nop()})
 			var drift *DriftError
 			if !errors.As(err, &drift) || drift.Setting != tt.setting || !strings.Contains(err.Error(), "leasehold_") {
 				t.Errorf("open: %v, want drift of %s", err, tt.setting)
@@ -778,7 +766,7 @@ func TestOpenRefusesDrift(t *testing.T) {
 }
 
 func TestOpenHardensAndIsRepeatable(t *testing.T) {
-	nc := inProcess(t, start(t, t.TempDir(), ""))
+	nc := inProcess(t, start(t, t.TempDir()))
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)
@@ -807,7 +795,7 @@ func TestOpenHardensAndIsRepeatable(t *testing.T) {
 }
 
 func TestOpenRefusesWhatCannotKeepLeases(t *testing.T) {
-	srv := start(t, t.TempDir(), "")
+	srv := start(t, t.TempDir())
 	buffering, err := srv.Connect(nats.ReconnectBufSize(1 << 20))
 	if err != nil {
 		t.Fatal(err)

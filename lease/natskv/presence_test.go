@@ -120,7 +120,7 @@ func TestManyPresences(t *testing.T) {
 // Several launchers close the presence of one that seems silent, while that one renews it
 // after all. One write is stored, and all others learn the current entry.
 func TestClosersOfAPresence(t *testing.T) {
-	srv := start(t, t.TempDir(), "")
+	srv := start(t, t.TempDir())
 	var stores []*Store
 	for range 4 {
 		stores = append(stores, open(t, inProcess(t, srv)))

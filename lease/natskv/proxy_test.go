@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"leasehold/internal/natsd"
 )
 
 // frame is one unit of the protocol between nats.go and its server.
@@ -74,11 +76,11 @@ type delayed struct {
 // proxy stands between nats.go and a server. It loses, delays and forges the messages that
 // its functions choose.
 type proxy struct {
-	t      *testing.T
-	l      net.Listener
-	server string
+	t *testing.T
+	l net.Listener
 
 	mu    sync.Mutex
+	srv   *natsd.Server
 	conns []net.Conn
 	down  bool
 	// loseRequest and loseAnswer choose requests by their subjects. onLost, if set, is
@@ -101,14 +103,14 @@ type proxy struct {
 	wg sync.WaitGroup
 }
 
-func startProxy(t *testing.T, serverURL string) *proxy {
+func startProxy(t *testing.T, srv *natsd.Server) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	never := func(string) bool { return false }
-	p := &proxy{t: t, l: l, server: strings.TrimPrefix(serverURL, "nats://"), loseRequest: never, loseAnswer: never, delay: never, pending: map[string]bool{}, answered: map[string]chan struct{}{}, forge: func(string) string { return "" }, forged: map[string]string{}}
+	p := &proxy{t: t, l: l, srv: srv, loseRequest: never, loseAnswer: never, delay: never, pending: map[string]bool{}, answered: map[string]chan struct{}{}, forge: func(string) string { return "" }, forged: map[string]string{}}
 	p.wg.Go(p.accept)
 	t.Cleanup(func() {
 		_ = l.Close()
@@ -123,6 +125,15 @@ func startProxy(t *testing.T, serverURL string) *proxy {
 }
 
 func (p *proxy) url() string { return "nats://" + p.l.Addr().String() }
+
+func (p *proxy) server() *natsd.Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.srv
+}
+
+// serve has new connections lead to the server.
+func (p *proxy) serve(srv *natsd.Server) { p.set(func(p *proxy) { p.srv = srv }) }
 
 func (p *proxy) set(change func(*proxy)) {
 	p.mu.Lock()
@@ -207,7 +218,7 @@ func (p *proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", p.server)
+		server, err := p.server().InProcessConn()
 		if err != nil {
 			_ = client.Close()
 			continue

@@ -34,10 +34,9 @@ func TestGivenUpWriteNeverComesLate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := t.TempDir()
-			srv := start(t, dir, "127.0.0.1:0")
-			p := startProxy(t, srv.ClientURL())
-			s, other := open(t, dialVia(t, dir, p.url())), open(t, inProcess(t, srv))
+			srv := start(t, t.TempDir())
+			p := startProxy(t, srv)
+			s, other := open(t, dialPlain(t, p.url())), open(t, inProcess(t, srv))
 			if tt.first != nil {
 				if err := tt.first(t.Context(), s); err != nil {
 					t.Fatal(err)
@@ -118,10 +117,9 @@ func presenceState(s *Store) (state, error) {
 
 // While too many writes are unsettled, further ones are refused.
 func TestTooManyUnsettledWrites(t *testing.T) {
-	dir := t.TempDir()
-	srv := start(t, dir, "127.0.0.1:0")
-	p := startProxy(t, srv.ClientURL())
-	s := open(t, dialVia(t, dir, p.url()))
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
 	away := s.nc.StatusChanged(nats.RECONNECTING)
 	mend := p.cut()
 	<-away

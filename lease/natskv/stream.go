@@ -127,6 +127,7 @@ func (s *Store) refresh(ctx context.Context, st *stream) (*jetstream.StreamInfo,
 			Msg("the stream is not the one that was there before, or went back to an old copy")
 		if st == s.events {
 			s.pub.restart()
+			s.copier.look()
 		}
 	}
 	return info, nil

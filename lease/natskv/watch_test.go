@@ -141,9 +141,13 @@ func released(t *testing.T, e lease.Entry) lease.Record {
 // report changes, and the streams are there again.
 func TestWatchGetsOver(t *testing.T) {
 	type world struct {
-		dir, old, addr string
-		srv            *natsd.Server
-		proxy          *proxy
+		dir, old string
+		srv      *natsd.Server
+		proxy    *proxy
+	}
+	restart := func(t *testing.T, w *world) {
+		w.srv = start(t, w.dir)
+		w.proxy.serve(w.srv)
 	}
 	for name, tt := range map[string]struct {
 		fault func(t *testing.T, w *world, s *Store)
@@ -154,7 +158,7 @@ func TestWatchGetsOver(t *testing.T) {
 		"restart of the server": {
 			fault: func(t *testing.T, w *world, _ *Store) {
 				w.srv.Shutdown()
-				w.srv = start(t, w.dir, w.addr)
+				restart(t, w)
 			},
 			want: []string{"fresh", "p.1/available/1", "complete"},
 		},
@@ -166,7 +170,7 @@ func TestWatchGetsOver(t *testing.T) {
 			fault: func(t *testing.T, w *world, _ *Store) {
 				w.srv.Shutdown()
 				copyDir(t, t.TempDir(), filepath.Join(w.dir, "jetstream"))
-				w.srv = start(t, w.dir, w.addr)
+				restart(t, w)
 			},
 			want: []string{"stepped", "p.1//0", "complete"},
 		},
@@ -174,7 +178,7 @@ func TestWatchGetsOver(t *testing.T) {
 			fault: func(t *testing.T, w *world, _ *Store) {
 				w.srv.Shutdown()
 				copyDir(t, w.old, filepath.Join(w.dir, "jetstream"))
-				w.srv = start(t, w.dir, w.addr)
+				restart(t, w)
 			},
 			want: []string{"stepped", "p.1/held/1", "complete"},
 		},
@@ -183,7 +187,7 @@ func TestWatchGetsOver(t *testing.T) {
 				mend := w.proxy.cut()
 				w.srv.Shutdown()
 				copyDir(t, w.old, filepath.Join(w.dir, "jetstream"))
-				w.srv = start(t, w.dir, w.addr)
+				restart(t, w)
 				other := open(t, inProcess(t, w.srv))
 				for i := range 10 {
 					p := "other." + strconv.Itoa(i)
@@ -225,8 +229,7 @@ func TestWatchGetsOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := &world{dir: t.TempDir(), old: filepath.Join(t.TempDir(), "old")}
-			w.srv = start(t, w.dir, "127.0.0.1:0")
-			w.addr = strings.TrimPrefix(w.srv.ClientURL(), "nats://")
+			w.srv = start(t, w.dir)
 			first := open(t, inProcess(t, w.srv))
 			held := swapped(t, first, none("p.1"), granted(t, none("p.1"), "t"))
 			flushed(t, first)
@@ -234,10 +237,10 @@ func TestWatchGetsOver(t *testing.T) {
 			first.nc.Close()
 			w.srv.Shutdown()
 			copyDir(t, filepath.Join(w.dir, "jetstream"), w.old)
-			w.srv = start(t, w.dir, w.addr)
+			w.srv = start(t, w.dir)
 
-			w.proxy = startProxy(t, w.srv.ClientURL())
-			s := open(t, dialVia(t, w.dir, w.proxy.url()))
+			w.proxy = startProxy(t, w.srv)
+			s := open(t, dialPlain(t, w.proxy.url()))
 			watch := watchOf(t, s, nil)
 			watch.await("fresh", "p.1/held/1", "complete")
 			swapped(t, s, held, released(t, held))

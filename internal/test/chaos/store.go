@@ -112,7 +112,7 @@ func (s *store) each(f func(*node) error) error {
 
 // connect opens a connection of the harness's own.
 func (s *store) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := natsd.Dial(ctx, s.urls(), "", zerolog.Nop())
+	nc, err := natsd.Dial(ctx, natsd.Target{URL: s.urls()}, zerolog.Nop())
 	if err != nil {
 		return nil, nil, err
 	}

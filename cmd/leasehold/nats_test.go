@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/natsd"
+)
+
+func TestWhichNATS(t *testing.T) {
+	for name, one := range map[string]struct {
+		url, listen string
+		env         []string
+		own         bool
+		want        string
+	}{
+		"none":                {listen: "127.0.0.1:4333", want: "inside this sidecar, since neither"},
+		"by flag":             {url: "nats://h:4222", listen: "127.0.0.1:4333", want: "the NATS of --nats-url"},
+		"by variable":         {url: "nats://h:4222", listen: "127.0.0.1:4333", env: []string{natsURLVariable, "nats://h:4222"}, want: "the NATS of LEASEHOLD_NATS_URL"},
+		"flag over variable":  {url: "nats://h:4222", listen: "127.0.0.1:4333", env: []string{natsURLVariable, "nats://i:4222"}, want: "the NATS of --nats-url"},
+		"its own":             {url: "nats://127.0.0.1:4333", listen: "127.0.0.1:4333", own: true, want: "--nats-url"},
+		"its own, by name":    {url: "nats://localhost:4333", listen: "127.0.0.1:4333", own: true, want: "--nats-url"},
+		"its own, on all":     {url: "nats://u:p@127.0.0.1:4333", listen: "0.0.0.0:4333", own: true, want: "--nats-url"},
+		"another port":        {url: "nats://127.0.0.1:4222", listen: "127.0.0.1:4333", want: "--nats-url"},
+		"its own in a list":   {url: "nats://h:4222, nats://127.0.0.1:4333", listen: "127.0.0.1:4333", own: true, want: "--nats-url"},
+		"another one's there": {url: "nats://127.0.0.1:4333", listen: "127.0.0.1:4444", want: "--nats-url"},
+	} {
+		c := soundConfig()
+		c.NATSURL, c.NATSListen = one.url, one.listen
+		if got := c.natsIsOwn(); got != one.own {
+			t.Errorf("%s: its own %v, want %v", name, got, one.own)
+		}
+		if got := c.natsChoice(environment(one.env...)); !strings.Contains(got, one.want) {
+			t.Errorf("%s: %q, want %q", name, got, one.want)
+		}
+	}
+}
+
+// Events are of all profiles: who may read them all may subscribe.
+func TestWhoReadsEveryProfileMaySubscribe(t *testing.T) {
+	c := soundConfig()
+	options := func() (natsd.Options, error) {
+		t.Helper()
+		var err error
+		if c.Users, c.TrustedProxies, err = c.peers(); err != nil {
+			t.Fatal(err)
+		}
+		gate, err := c.gate(zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.embeddedNATS(gate, zerolog.Nop())
+	}
+	if o, err := options(); err != nil || o.Authenticate != nil || o.TLS != nil || o.Admit(12345) {
+		t.Errorf("without a token: %+v, %v", o, err)
+	}
+	c.Token, c.TokenFile = "the-token-of-this-test", "token"
+	c.AllowUID = []string{"1001=viewer:*", "1002=viewer:shop_*", "1003=worker:*"}
+	o, err := options()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for token, want := range map[string]bool{c.Token: true, c.Token + "x": false, "": false, "x": false} {
+		if _, ok := o.Authenticate(token); ok != want {
+			t.Errorf("token %q: %v, want %v", token, ok, want)
+		}
+	}
+	for uid, want := range map[uint32]bool{1001: true, 1002: false, 1003: false, 1004: false} {
+		if ok := o.Admit(uid); ok != want {
+			t.Errorf("user %d: %v, want %v", uid, ok, want)
+		}
+	}
+	c.NATSListen = "0.0.0.0:4333"
+	if _, err := options(); err == nil || !strings.Contains(err.Error(), "--tls-cert") {
+		t.Errorf("on all addresses, without a certificate: %v", err)
+	}
+}
+
+// doctor says of a NATS server of the user's own what a sidecar's start would.
+func TestDoctorLooksAtANATSServer(t *testing.T) {
+	for name, one := range map[string]struct {
+		sync bool
+		ask  string // what of the system account launchers may ask
+		ok   bool
+		want string
+	}{
+		"synced":          {sync: true, ask: "$SYS.REQ.SERVER.PING.JSZ", ok: true, want: "JetStream enabled; it is the NATS of --nats-url"},
+		"not synced":      {ask: "$SYS.REQ.SERVER.PING.JSZ", want: "syncs every 2m0s, want every write"},
+		"not to be asked": {ask: "$SYS.REQ.SERVER.PING.X", ok: true, want: `make sure that each has "sync_interval: always"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), SyncAlways: one.sync, NoSigs: true, NoLog: true}
+			if err := o.ProcessConfigString(strings.ReplaceAll(`accounts {
+				L { jetstream: enabled, users: [{user: l, password: l}], imports: [{service: {account: SYS, subject: "ASK"}}] }
+				SYS { exports: [{service: "ASK", response: stream}] }
+			}
+			system_account: SYS`, "ASK", one.ask)); err != nil {
+				t.Fatal(err)
+			}
+			s, err := server.NewServer(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Start()
+			defer func() { s.Shutdown(); s.WaitForShutdown() }()
+			if !s.ReadyForConnections(30 * time.Second) {
+				t.Fatal("the NATS server does not start")
+			}
+			c := soundConfig()
+			c.NATSURL = strings.Replace(s.ClientURL(), "nats://", "nats://l:l@", 1)
+			detail, err := c.checkNATSServer(context.Background(), false)
+			text := detail
+			if err != nil {
+				text = err.Error()
+			}
+			if (err == nil) != one.ok || !strings.Contains(text, one.want) || strings.Contains(text, "l:l@") {
+				t.Errorf("%q, %v; want %q", detail, err, one.want)
+			}
+		})
+	}
+}

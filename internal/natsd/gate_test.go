@@ -1,0 +1,333 @@
+package natsd
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+)
+
+// TestMain plays another user too: it connects as a NATS client and says how that went, or
+// makes a TCP connection, says its address, and keeps it until its input ends.
+func TestMain(m *testing.M) {
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == "subscribe":
+		nc, err := nats.Connect(os.Args[2])
+		if err == nil {
+			_, err = nc.SubscribeSync("leasehold.>")
+			err = errors.Join(err, nc.Flush())
+			nc.Close()
+		}
+		if err != nil {
+			_, _ = os.Stdout.WriteString(err.Error())
+		}
+	case len(os.Args) == 3 && os.Args[1] == "hold":
+		c, err := net.Dial("tcp", os.Args[2])
+		if err != nil {
+			_, _ = os.Stdout.WriteString(err.Error() + "\n")
+			return
+		}
+		_, _ = os.Stdout.WriteString(c.LocalAddr().String() + "\n")
+		_, _ = os.Stdin.Read(make([]byte, 1))
+		_ = c.Close()
+	default:
+		goleak.VerifyTestMain(m)
+	}
+}
+
+// as prepares this program to run as another user. Tests run as root for that.
+func as(t *testing.T, uid uint32, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+	cmd.Dir = "/"
+	return cmd
+}
+
+// record is a log of several servers.
+type record struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (r *record) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.text = append(r.text, b...)
+	return len(b), nil
+}
+
+// take returns what was written since it was called last.
+func (r *record) take() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	text := string(r.text)
+	r.text = nil
+	return text
+}
+
+func knows(token string) (string, bool) { return "ana", token == "right-token" }
+
+func TestWhoIsLetIn(t *testing.T) {
+	const stranger = 65534
+	var log record
+	served := map[string]*Server{}
+	for name, o := range map[string]Options{
+		"plain":  {Listen: "127.0.0.1:0"},
+		"tokens": {Listen: "127.0.0.1:0", Authenticate: knows},
+		"users":  {Listen: "127.0.0.1:0", Admit: func(uid uint32) bool { return uid == stranger }},
+		"all":    {Listen: "0.0.0.0:0", Authenticate: knows},
+	} {
+		o.Dir, o.Log = t.TempDir(), zerolog.New(&log)
+		s, err := Start(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Shutdown)
+		served[name] = s
+	}
+	own := uint32(os.Geteuid())
+	for _, tt := range []struct {
+		server string
+		uid    uint32
+		user   string // what stands before the host in the URL
+		why    string // why it is refused, as the log says; empty where it is let in
+	}{
+		{"plain", own, "", ""},
+		{"plain", stranger, "", "is uid 65534, not the sidecar's user, root"},
+		{"users", stranger, "", ""},
+		{"users", 12345, "", "is uid 12345"},
+		{"plain", stranger, "right-token@", "none is configured"},
+		{"plain", own, "right-token@", "none is configured"},
+		{"plain", own, "leasehold:password@", "only tokens are taken"},
+		{"tokens", own, "", ""},
+		{"tokens", own, "right-token@", ""},
+		{"tokens", own, "wrong-token@", "not known"},
+		{"tokens", stranger, "right-token@", ""},
+		{"tokens", stranger, "wrong-token@", "not known"},
+		{"tokens", stranger, "", "is uid 65534"},
+		{"tokens", stranger, "right-token:x@", "only tokens are taken"},
+		{"all", own, "", "it shows no token"},
+		{"all", stranger, "right-token@", ""},
+	} {
+		log.take()
+		_, port, _ := net.SplitHostPort(strings.TrimPrefix(served[tt.server].ClientURL(), "nats://"))
+		out, err := as(t, tt.uid, "subscribe", "nats://"+tt.user+"127.0.0.1:"+port).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if refused := strings.Contains(string(out), "Authorization Violation"); refused != (tt.why != "") || !refused && len(out) > 0 {
+			t.Errorf("%s, uid %d with %q: %q", tt.server, tt.uid, tt.user, out)
+		}
+		if text := log.take(); !strings.Contains(text, tt.why) || strings.Contains(text, "-token@") || strings.Contains(text, "wrong-token") {
+			t.Errorf("%s, uid %d with %q: the log says %q, want %q", tt.server, tt.uid, tt.user, text, tt.why)
+		}
+	}
+}
+
+// A sidecar that is not root's serves its user and root.
+func TestASidecarOfAUserServesThatUserAndRoot(t *testing.T) {
+	s := start(t, t.TempDir(), "127.0.0.1:0")
+	g := newGate(Options{})
+	g.srv, g.uid = s.srv, 12345
+	for uid, want := range map[uint32]string{12345: "uid 12345", 0: "uid 0", 65534: ""} {
+		peer, end := hold(t, s, uid)
+		if name, why := g.subscriber(peer, &server.ClientOpts{}); name != want || (why == "") != (want != "") {
+			t.Errorf("uid %d: %q, refused %q", uid, name, why)
+		}
+		// Of a peer that left, the kernel would say user 0.
+		end()
+		if name, why := g.subscriber(peer, &server.ClientOpts{}); name != "" || !strings.Contains(why, "closed") {
+			t.Errorf("uid %d, after it left: %q, refused %q", uid, name, why)
+		}
+	}
+}
+
+// hold has another user make a connection to the server. It returns the address of its end,
+// and a function that ends the connection.
+func hold(t *testing.T, s *Server, uid uint32) (netip.AddrPort, func()) {
+	t.Helper()
+	cmd := as(t, uid, "hold", s.srv.Addr().String())
+	in, err := cmd.StdinPipe()
+	must(t, in, err)
+	out, err := cmd.StdoutPipe()
+	must(t, out, err)
+	must(t, 0, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	peer, err2 := netip.ParseAddrPort(strings.TrimSpace(must(t, line, err)))
+	return must(t, peer, err2), func() { _ = in.Close(); _ = cmd.Wait() }
+}
+
+// What a browser can send to a port, from a page, is not taken for NATS.
+func TestAPageDoesNotSpeakNATS(t *testing.T) {
+	s := start(t, t.TempDir(), "127.0.0.1:0")
+	const nats = "CONNECT {}\r\nSUB leasehold.> 1\r\nPING\r\n"
+	for _, first := range []string{
+		"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n\r\n",
+		"GET /?\r\n HTTP/1.1\r\n\r\n", "PUT / HTTP/1.1\r\n\r\n", "PUB / HTTP/1.1\r\n\r\n", "SUB / HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\n\r\n",
+		"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+	} {
+		c, err := net.Dial("tcp", s.srv.Addr().String())
+		must(t, c, err)
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		_, _ = c.Write([]byte(first + nats))
+		var answer bytes.Buffer
+		_, _ = answer.ReadFrom(c) // until the server closes
+		_ = c.Close()
+		if got := answer.String(); strings.Contains(got, "PONG") || strings.Contains(got, "+OK") || strings.Contains(got, "101 ") || !strings.Contains(got, "-ERR") {
+			t.Errorf("%q is answered %q", first, got)
+		}
+	}
+}
+
+func TestSubscribersAreServedByTLS(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, key, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	must(t, der, err)
+	cert, err := x509.ParseCertificate(der)
+	roots := x509.NewCertPool()
+	roots.AddCert(must(t, cert, err))
+	s, err := Start(Options{
+		Dir: t.TempDir(), Listen: "127.0.0.1:0", Authenticate: knows, Log: zerolog.Nop(),
+		TLS: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS12},
+	})
+	must(t, s, err)
+	t.Cleanup(s.Shutdown)
+	nc, err := nats.Connect(s.ClientURL(), nats.Token("right-token"), nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}))
+	connected(t, nc, err)
+	nc, err = s.Connect()
+	bucket(t, jets(t, connected(t, nc, err)), "b")
+	if nc, err := nats.Connect(s.ClientURL(), nats.Token("right-token")); err == nil {
+		nc.Close()
+		t.Error("a client that does not know the certificate's maker is connected")
+	}
+}
+
+// Each row is asked of the server itself, which answers, or refuses.
+func TestWhatASubscriberMayDo(t *testing.T) {
+	s := start(t, t.TempDir(), "127.0.0.1:0")
+	refused := make(chan error, 100)
+	nc, err := nats.Connect(s.ClientURL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
+	connected(t, nc, err)
+	for _, tt := range []struct {
+		op, subject string
+		want        bool
+	}{
+		{"sub", "leasehold.>", true}, {"sub", "leasehold.lease.p.granted", true}, {"sub", "_INBOX.x", true},
+		{"sub", ">", false}, {"sub", "$KV.>", false}, {"sub", "$SYS.>", false}, {"sub", "$JS.>", false}, {"sub", "$JS.EVENT.>", false},
+		{"sub", FeedSubject, false}, {"sub", "$LEASEHOLD.>", false}, {"sub", "_R_.>", false},
+		{"pub", "$JS.API.INFO", true}, {"pub", "$JS.API.STREAM.INFO.leasehold_events", true}, {"pub", "$JS.API.STREAM.MSG.GET.leasehold_events", true},
+		{"pub", "$JS.API.DIRECT.GET.leasehold_events.leasehold.lease.p.granted", true}, {"pub", "$JS.API.CONSUMER.CREATE.leasehold_events", true},
+		{"pub", "$JS.API.CONSUMER.CREATE.leasehold_events.mine.leasehold.lease.>", true}, {"pub", "$JS.API.CONSUMER.DURABLE.CREATE.leasehold_events.mine", true},
+		{"pub", "$JS.API.CONSUMER.INFO.leasehold_events.mine", true}, {"pub", "$JS.API.CONSUMER.MSG.NEXT.leasehold_events.mine", true},
+		{"pub", "$JS.API.CONSUMER.DELETE.leasehold_events.mine", true}, {"pub", "$JS.ACK.leasehold_events.mine.1.1.1.1.0", true},
+		{"pub", "leasehold.recovery.p.available", false}, {"pub", "leasehold.x", false}, {"pub", FeedSubject, false}, {"pub", "x", false},
+		{"pub", "_INBOX.x", false}, {"pub", "_R_.x", false}, {"pub", "$KV.leasehold_leases.p", false}, {"pub", "$O.leasehold_evidence.M.x", false},
+		{"pub", "$JS.API.STREAM.CREATE.mine", false}, {"pub", "$JS.API.STREAM.UPDATE.leasehold_events", false}, {"pub", "$JS.API.STREAM.DELETE.leasehold_events", false},
+		{"pub", "$JS.API.STREAM.PURGE.leasehold_events", false}, {"pub", "$JS.API.STREAM.MSG.DELETE.leasehold_events", false},
+		{"pub", "$JS.API.STREAM.SNAPSHOT.leasehold_events", false}, {"pub", "$JS.API.STREAM.RESTORE.leasehold_events", false},
+		{"pub", "$JS.API.STREAM.INFO.KV_leasehold_leases", false}, {"pub", "$JS.API.STREAM.MSG.GET.KV_leasehold_leases", false},
+		{"pub", "$JS.API.CONSUMER.CREATE.KV_leasehold_leases", false}, {"pub", SubscribersAPI + ".STREAM.DELETE.leasehold_events", false},
+		{"pub", LaunchersAPI + ".CONSUMER.RESET.leasehold_events." + FeedConsumer, false},
+		{"pub", "$JS.FC.leasehold_events." + FeedConsumer + ".abcd", false}, {"pub", "$SYS.REQ.SERVER.PING", false},
+	} {
+		subject, got := tt.subject, true
+		if tt.op == "sub" {
+			sub, err := nc.SubscribeSync(subject)
+			must(t, 0, nc.Flush())
+			_ = must(t, sub, err).Unsubscribe()
+		} else {
+			must(t, 0, nc.Publish(subject, nil))
+		}
+		must(t, 0, nc.Flush())
+		// The server refuses before it answers the flush.
+		select {
+		case err := <-refused:
+			if got = false; !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), `"`+subject+`"`) {
+				t.Errorf("%s %s: %v", tt.op, subject, err)
+			}
+		case <-time.After(50 * time.Millisecond):
+		}
+		if got != tt.want {
+			t.Errorf("%s %s: allowed %v, want %v", tt.op, subject, got, tt.want)
+		}
+	}
+}
+
+// What an earlier version left is taken over: its events stay, its password and the
+// consumers of its subscribers go.
+func TestAnEarlierDirectoryIsTakenOver(t *testing.T) {
+	dir := t.TempDir()
+	old, err := server.NewServer(oldOptions(t, dir))
+	must(t, old, err)
+	old.Start()
+	nc, err := nats.Connect("", nats.InProcessServer(old), nats.UserInfo("old", "old"))
+	js := jets(t, connected(t, nc, err))
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: eventStream, Subjects: []string{"leasehold.>"}})
+	must(t, 0, err)
+	_, err = js.Publish(t.Context(), "leasehold.lease.p.granted", []byte("kept"))
+	must(t, 0, err)
+	_, err = js.CreateConsumer(t.Context(), eventStream, jetstream.ConsumerConfig{Durable: "evil", FilterSubject: "leasehold.>"})
+	must(t, 0, err)
+	nc.Close()
+	old.Shutdown()
+	old.WaitForShutdown()
+	must(t, 0, os.WriteFile(filepath.Join(dir, "admin.url"), []byte("nats://leasehold:secret@127.0.0.1:4333"), 0o600))
+
+	for range 2 { // the second start has nothing to take over
+		s := start(t, dir, "")
+		nc, err := s.Connect()
+		stream, err2 := jets(t, connected(t, nc, err)).Stream(t.Context(), eventStream)
+		m, err := must(t, stream, err2).GetMsg(t.Context(), 1)
+		if got := string(must(t, m, err).Data); got != "kept" {
+			t.Errorf("the event is %q", got)
+		}
+		if n := stream.CachedInfo().State.Consumers; n != 0 {
+			t.Errorf("%d consumers of subscribers are in the launchers' account", n)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "admin.url")); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("admin.url: %v", err)
+		}
+		nc.Close()
+		s.Shutdown()
+	}
+	// Two event streams are for a person.
+	both := filepath.Join(dir, "jetstream", subscribersAccount, "streams", eventStream)
+	must(t, 0, os.MkdirAll(both, 0o700))
+	meta := []byte(`{"name":"leasehold_events","subjects":["leasehold.>"],"storage":"file","retention":"limits","discard":"old"}`)
+	must(t, 0, os.WriteFile(filepath.Join(both, server.JetStreamMetaFile), meta, 0o600))
+	if _, err := Start(Options{Dir: dir, Log: zerolog.Nop()}); err == nil || !strings.Contains(err.Error(), "two event streams") {
+		t.Errorf("two event streams: %v", err)
+	}
+}
+
+// oldOptions are those of a server that had the event stream in the subscribers' account.
+func oldOptions(t *testing.T, dir string) *server.Options {
+	t.Helper()
+	o := &server.Options{DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true}
+	must(t, 0, o.ProcessConfigString(`accounts { SUBSCRIBERS { jetstream: enabled, users: [{user: old, password: old}] } }`))
+	return o
+}

@@ -1,0 +1,218 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/natsd"
+)
+
+// copyInterval is how often the subscribers' copy is looked at while nothing is known to be
+// wrong with it. A subscriber can have it removed.
+const copyInterval = 10 * time.Second
+
+// copyOf is the key in the copy's metadata that says which event stream it is a copy of: one
+// that was made again is another.
+const copyOf = "leasehold_copy_of"
+
+// copier keeps the copy of the event stream in the account of the subscribers, where the
+// server has such an account. The copy is a mirror, fed by a consumer that the copier makes:
+// nothing that a subscriber does in its account can put a message on the event stream or on
+// its copy. The copy has the sequences and subjects of the event stream.
+type copier struct {
+	s    *Store
+	js   jetstream.JetStream // of the subscribers' account
+	quit chan struct{}
+	done chan struct{}
+	wake chan struct{}
+
+	// aheadSince is since when the copy has ended above the event stream; zero where it
+	// does not. Only run's goroutine uses it, and startCopier before that begins.
+	aheadSince time.Time
+}
+
+// errCopy says that the copy cannot be kept, and what to do.
+var errCopy = errors.New("the subscribers' copy of the event stream")
+
+// startCopier makes the copy where it is missing, within ctx, and then keeps it. That it
+// cannot be made is no error: it is logged and tried again.
+func startCopier(ctx context.Context, s *Store) (*copier, error) {
+	js, err := jetstream.NewWithAPIPrefix(s.nc, natsd.SubscribersAPI)
+	if err != nil {
+		return nil, err
+	}
+	c := &copier{s: s, js: js, quit: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1)}
+	err = c.keep(ctx)
+	go c.run(err)
+	return c, nil
+}
+
+// stop ends the copier after what it is at, so that the server is not asked for a stream
+// whose making nobody waits for.
+func (c *copier) stop() {
+	close(c.quit)
+	<-c.done
+}
+
+// look has the copy looked at soon.
+func (c *copier) look() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *copier) run(err error) {
+	defer close(c.done)
+	said := ""
+	for {
+		wait := copyInterval
+		if err != nil {
+			wait = maxBackoff
+		}
+		// What the server does not answer is logged by others.
+		if text := fmt.Sprint(err); err != nil && judge(err) != gone && text != said {
+			c.s.log.Warn().Err(err).Msg("subscribers do not get all events")
+			said = text
+		}
+		select {
+		case <-c.quit:
+			return
+		case <-time.After(wait):
+		case <-c.wake:
+		}
+		if err = c.keep(context.Background()); err == nil {
+			said = ""
+		}
+	}
+}
+
+// keep makes the copy or its consumer where they are missing, and makes the copy again where
+// it is one of an event stream that is no more, or lacks an event. It does nothing where the server has no
+// account for subscribers.
+func (c *copier) keep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.s.tryTime)
+	defer cancel()
+	have, err := c.js.Stream(ctx, Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrJetStreamNotEnabled):
+		return nil // no account for subscribers
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		have = nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", errCopy, err)
+	}
+	// The event stream is asked after its copy, so that it has all that the copy has.
+	events, err := c.s.events.js.Stream(ctx, Stream)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCopy, err)
+	}
+	origin := events.CachedInfo()
+	switch {
+	case have == nil:
+		return c.remake(ctx, origin)
+	case have.CachedInfo().Config.Mirror == nil:
+		return fmt.Errorf("%w: the account of the subscribers has a stream %s that is none: remove it", errCopy, Stream)
+	case !c.fits(have.CachedInfo(), origin, time.Now()):
+		c.s.log.Warn().Uint64("last_sequence", origin.State.LastSeq).Uint64("copied", have.CachedInfo().State.LastSeq).
+			Int("missing", have.CachedInfo().State.NumDeleted).Msg("the subscribers' copy is not one of the event stream that is there, and is made again")
+		if err := c.js.DeleteStream(ctx, Stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("%w: remove the old one: %w", errCopy, err)
+		}
+		return c.remake(ctx, origin)
+	case have.CachedInfo().Config.MaxBytes != origin.Config.MaxBytes: // the setting has changed
+		if _, err := c.js.UpdateStream(ctx, c.config(origin)); err != nil {
+			return fmt.Errorf("%w: its bound in bytes: %w", errCopy, err)
+		}
+	}
+	_, err = events.PushConsumer(ctx, natsd.FeedConsumer)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) {
+		// It begins with the first event. The copy leaves out those that it has.
+		_, err = events.CreatePushConsumer(ctx, feedConfig())
+	}
+	if err != nil {
+		return fmt.Errorf("%w: its consumer: %w", errCopy, err)
+	}
+	return nil
+}
+
+// fits tells whether the copy is one of this event stream. A replicated stream may end below
+// its copy for a while, after a change of leader.
+func (c *copier) fits(have, origin *jetstream.StreamInfo, now time.Time) bool {
+	if have.Config.Metadata[copyOf] != incarnation(origin) {
+		return false
+	}
+	// A mirror passes over what its consumer has acknowledged, also where a crash of several
+	// servers took that from the mirror. Nothing is ever deleted from the event stream.
+	if have.State.NumDeleted > origin.State.NumDeleted {
+		return false
+	}
+	if have.State.LastSeq <= origin.State.LastSeq {
+		c.aheadSince = time.Time{}
+		return true
+	}
+	if c.aheadSince.IsZero() {
+		c.aheadSince = now
+	}
+	return origin.Config.Replicas > 1 && now.Sub(c.aheadSince) < doubtTime
+}
+
+// remake makes the copy, with a consumer that begins with the first event.
+func (c *copier) remake(ctx context.Context, origin *jetstream.StreamInfo) error {
+	c.aheadSince = time.Time{}
+	if err := c.s.events.js.DeleteConsumer(ctx, Stream, natsd.FeedConsumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return fmt.Errorf("%w: its consumer: %w", errCopy, err)
+	}
+	if _, err := c.s.events.js.CreatePushConsumer(ctx, Stream, feedConfig()); err != nil && !errors.Is(err, jetstream.ErrConsumerExists) {
+		return fmt.Errorf("%w: its consumer: %w", errCopy, err)
+	}
+	_, err := c.js.CreateStream(ctx, c.config(origin))
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another launcher was first
+		return fmt.Errorf("%w: %w", errCopy, err)
+	}
+	return nil
+}
+
+// incarnation names one making of a stream.
+func incarnation(info *jetstream.StreamInfo) string {
+	return info.Created.UTC().Format(time.RFC3339Nano)
+}
+
+func (c *copier) config(origin *jetstream.StreamInfo) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:         Stream,
+		Description:  "Leasehold: what happened to profiles; a copy for subscribers",
+		Metadata:     map[string]string{copyOf: incarnation(origin)},
+		MaxAge:       origin.Config.MaxAge,
+		MaxMsgs:      -1,
+		MaxBytes:     origin.Config.MaxBytes,
+		MaxConsumers: -1,
+		Storage:      jetstream.FileStorage,
+		Replicas:     c.s.replicas,
+		DenyDelete:   true,
+		DenyPurge:    true,
+		AllowDirect:  true,
+		Mirror: &jetstream.StreamSource{
+			Name:     Stream,
+			External: &jetstream.ExternalStream{APIPrefix: natsd.LaunchersAPI},
+			Consumer: &jetstream.StreamConsumerSource{Name: natsd.FeedConsumer, DeliverSubject: natsd.FeedSubject},
+		},
+	}
+}
+
+// feedConfig is the configuration of the consumer that feeds the copy, as a mirror needs it.
+func feedConfig() jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable:        natsd.FeedConsumer,
+		Description:    "Leasehold: feeds the subscribers' copy",
+		DeliverSubject: natsd.FeedSubject,
+		AckPolicy:      jetstream.AckFlowControlPolicy,
+		FlowControl:    true,
+		IdleHeartbeat:  time.Second,
+		MaxAckPending:  1000,
+	}
+}

@@ -1,0 +1,188 @@
+package natskv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Grade says what a Finding means.
+type Grade string
+
+const (
+	// Fine is as it should be.
+	Fine Grade = "ok"
+	// Unasked could not be found out with the rights of this connection.
+	Unasked Grade = "unknown"
+	// Unsafe can lose leases or events, or cannot keep them at all.
+	Unsafe Grade = "unsafe"
+)
+
+// Finding is one fact about a NATS server, for people.
+type Finding struct {
+	// Check names the fact: "version", "sync", "replicas" or "storage".
+	Check string
+	Grade Grade
+	// Text says what was found and, unless it is fine, what was expected and what to do.
+	Text string
+}
+
+const (
+	// settingsSubject is where every server of a cluster tells its JetStream settings. It
+	// is a subject of the system account; deploy/nats-server.conf lets launchers ask.
+	settingsSubject = "$SYS.REQ.SERVER.PING.JSZ"
+	// settingsTime is how long the answers of the servers are waited for.
+	settingsTime = time.Second
+	// safeMajor and safeMinor are the oldest version of which no loss of acknowledged
+	// writes is known while every write is synced.
+	safeMajor, safeMinor = 2, 14
+)
+
+// serverSettings is what one server says of itself.
+type serverSettings struct {
+	Server struct {
+		Name    string `json:"name"`
+		Version string `json:"ver"`
+	} `json:"server"`
+	Data struct {
+		Disabled bool `json:"disabled"`
+		Config   struct {
+			SyncAlways   bool          `json:"sync_always"`
+			SyncInterval time.Duration `json:"sync_interval"`
+		} `json:"config"`
+	} `json:"data"`
+}
+
+// Survey asks the servers at the other end of a launcher's connection whether leases and
+// events are safe there: their version, whether they sync every write, how many copies the
+// buckets and the stream have, and on what storage. It changes nothing. A bucket or stream
+// that is not there yet is left out.
+func Survey(ctx context.Context, nc *nats.Conn) []Finding {
+	servers, err := askSettings(ctx, nc)
+	found := append(versions(nc, servers), syncs(servers, err)...)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return append(found, Finding{"replicas", Unasked, err.Error()})
+	}
+	for _, name := range []string{leasesConfig().Name, hostsConfig().Name, Stream, "OBJ_leasehold_evidence"} {
+		stream, err := js.Stream(ctx, name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+		case err != nil:
+			return append(found, Finding{"replicas", Unsafe, fmt.Sprintf("stream %s: %v: the launcher's user needs $JS.API.STREAM.INFO.%s (docs/nats.md)", name, err, name)})
+		default:
+			found = append(found, copies(stream.CachedInfo(), nc.ConnectedClusterName() != "")...)
+		}
+	}
+	return found
+}
+
+// askSettings returns what each server says. It waits a moment for all of them, since it
+// is not known how many there are.
+func askSettings(ctx context.Context, nc *nats.Conn) ([]serverSettings, error) {
+	ctx, cancel := context.WithTimeout(ctx, settingsTime)
+	defer cancel()
+	sub, err := nc.SubscribeSync(nc.NewInbox())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := nc.PublishRequest(settingsSubject, sub.Subject, nil); err != nil {
+		return nil, err
+	}
+	var all []serverSettings
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err == nil && m.Header.Get("Status") == "503" {
+			err = nats.ErrNoResponders
+		}
+		switch {
+		case err != nil && len(all) > 0:
+			return all, nil
+		case err != nil:
+			return nil, err
+		}
+		var one serverSettings
+		if err := json.Unmarshal(m.Data, &one); err != nil {
+			return nil, fmt.Errorf("answer of a NATS server: %w", err)
+		}
+		if !one.Data.Disabled {
+			all = append(all, one)
+		}
+	}
+}
+
+// versions judges the versions of the servers, or of the one that is connected where the
+// others are not known.
+func versions(nc *nats.Conn, servers []serverSettings) []Finding {
+	have := map[string]string{}
+	for _, s := range servers {
+		have[s.Server.Name] = s.Server.Version
+	}
+	if len(have) == 0 {
+		have[nc.ConnectedServerName()] = nc.ConnectedServerVersion()
+	}
+	var found []Finding
+	for name, version := range have {
+		var major, minor int
+		if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && (major > safeMajor || major == safeMajor && minor >= safeMinor) {
+			found = append(found, Finding{"version", Fine, fmt.Sprintf("server %s is %s", name, version)})
+			continue
+		}
+		found = append(found, Finding{"version", Unsafe, fmt.Sprintf("server %s is %s, want %d.%d or newer: earlier ones can lose acknowledged writes, and cannot keep the subscribers' copy: upgrade it",
+			name, version, safeMajor, safeMinor)})
+	}
+	return found
+}
+
+// syncs judges whether the servers sync every write. err is why they could not be asked.
+func syncs(servers []serverSettings, err error) []Finding {
+	if len(servers) == 0 {
+		return []Finding{{"sync", Unasked, fmt.Sprintf("the servers could not be asked whether they sync every write (%v): make sure that each has \"sync_interval: always\" in its jetstream block; without it a power cut loses acknowledged leases. deploy/nats-server.conf lets launchers ask", err)}}
+	}
+	var found []Finding
+	var fine []string
+	for _, s := range servers {
+		if s.Data.Config.SyncAlways {
+			fine = append(fine, s.Server.Name)
+			continue
+		}
+		found = append(found, Finding{"sync", Unsafe, fmt.Sprintf("server %s syncs every %v, want every write: a power cut loses acknowledged leases: set \"sync_interval: always\" in its jetstream block and restart it",
+			s.Server.Name, s.Data.Config.SyncInterval)})
+	}
+	if len(fine) > 0 {
+		found = append(found, Finding{"sync", Fine, "every write is synced by " + strings.Join(fine, ", ")})
+	}
+	return found
+}
+
+// copies judges one stream. clustered says that the servers are a cluster.
+func copies(info *jetstream.StreamInfo, clustered bool) []Finding {
+	var found []Finding
+	replicas := max(info.Config.Replicas, 1)
+	name := info.Config.Name
+	if info.Config.Storage != jetstream.FileStorage {
+		found = append(found, Finding{"storage", Unsafe, fmt.Sprintf("stream %s is in memory, want file storage: a restart would lose it: make it again on files", name)})
+	}
+	switch {
+	case clustered && replicas < 3:
+		found = append(found, Finding{"replicas", Unsafe, fmt.Sprintf("stream %s has %d copies in a cluster, want 3: it is away, or lost, with one server: set its replicas to 3 (nats stream edit)", name, replicas)})
+	default:
+		found = append(found, Finding{"replicas", Fine, fmt.Sprintf("copies of stream %s: %d", name, replicas)})
+	}
+	if info.Cluster == nil {
+		return found
+	}
+	for _, peer := range info.Cluster.Replicas {
+		if peer.Offline {
+			found = append(found, Finding{"replicas", Unsafe, fmt.Sprintf("stream %s: its copy on server %s is offline, want all online: start that server", name, peer.Name)})
+		}
+	}
+	return found
+}

@@ -1,0 +1,130 @@
+package natskv
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+)
+
+// surveyed returns the findings about a server of the configuration, on which a store was
+// opened.
+func surveyed(t *testing.T, config string, change func(*server.Options)) []Finding {
+	t.Helper()
+	o := &server.Options{ServerName: "n1", Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true}
+	if err := o.ProcessConfigString(config); err != nil {
+		t.Fatal(err)
+	}
+	change(o)
+	srv, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Start()
+	t.Cleanup(func() {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+	})
+	if !srv.ReadyForConnections(30 * time.Second) {
+		t.Fatal("the server did not start")
+	}
+	nc := dialPlain(t, strings.Replace(srv.ClientURL(), "nats://", "nats://l:l@", 1))
+	s, err := Open(t.Context(), nc, Options{LauncherID: "test", Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return Survey(t.Context(), nc)
+}
+
+const askable = `
+accounts {
+  L { jetstream: enabled, users: [{user: l, password: l}], imports: [{service: {account: SYS, subject: "$SYS.REQ.SERVER.PING.JSZ"}}] }
+  SYS { exports: [{service: "$SYS.REQ.SERVER.PING.JSZ", response: stream}] }
+}
+system_account: SYS`
+
+// A server that could lose leases is found out; where it cannot be asked, that is said, with
+// what to look at.
+func TestSurvey(t *testing.T) {
+	for name, tt := range map[string]struct {
+		config string
+		change func(*server.Options)
+		check  string
+		grade  Grade
+		text   string
+	}{
+		"synced": {askable, func(o *server.Options) { o.SyncAlways = true }, "sync", Fine, "every write is synced by n1"},
+		"as it comes": {askable, func(*server.Options) {}, "sync", Unsafe,
+			`server n1 syncs every 2m0s, want every write: a power cut loses acknowledged leases: set "sync_interval: always"`},
+		"not to be asked": {`authorization { user: l, password: l }`, func(*server.Options) {}, "sync", Unasked, `make sure that each has "sync_interval: always"`},
+		"version":         {askable, func(*server.Options) {}, "version", Fine, "server n1 is 2."},
+		"copies":          {askable, func(*server.Options) {}, "replicas", Fine, "copies of stream KV_leasehold_leases: 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			found := surveyed(t, tt.config, tt.change)
+			if !slices.ContainsFunc(found, func(f Finding) bool {
+				return f.Check == tt.check && f.Grade == tt.grade && strings.Contains(f.Text, tt.text)
+			}) {
+				t.Errorf("found %+v, want %s %s: %s", found, tt.check, tt.grade, tt.text)
+			}
+		})
+	}
+}
+
+func TestSurveyOfACluster(t *testing.T) {
+	nc := dialPlain(t, startCluster(t)[0])
+	s, err := Open(t.Context(), nc, Options{Replicas: 1, LauncherID: "test", Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	want := "stream KV_leasehold_leases has 1 copies in a cluster, want 3"
+	if found := Survey(t.Context(), nc); !slices.ContainsFunc(found, func(f Finding) bool { return f.Grade == Unsafe && strings.Contains(f.Text, want) }) {
+		t.Errorf("found %+v, want %s", found, want)
+	}
+}
+
+func TestJudgingCopies(t *testing.T) {
+	stream := func(replicas int, storage jetstream.StorageType, peers ...*jetstream.PeerInfo) *jetstream.StreamInfo {
+		info := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "S", Replicas: replicas, Storage: storage}}
+		if len(peers) > 0 {
+			info.Cluster = &jetstream.ClusterInfo{Replicas: peers}
+		}
+		return info
+	}
+	for name, tt := range map[string]struct {
+		info      *jetstream.StreamInfo
+		clustered bool
+		want      []string
+	}{
+		"one server":      {stream(1, jetstream.FileStorage), false, []string{"ok copies of stream S: 1"}},
+		"three":           {stream(3, jetstream.FileStorage, &jetstream.PeerInfo{Name: "b"}), true, []string{"ok copies of stream S: 3"}},
+		"too few":         {stream(1, jetstream.FileStorage), true, []string{"unsafe stream S has 1 copies"}},
+		"in memory":       {stream(1, jetstream.MemoryStorage), false, []string{"unsafe stream S is in memory", "ok copies"}},
+		"a server is off": {stream(3, jetstream.FileStorage, &jetstream.PeerInfo{Name: "b", Offline: true}), true, []string{"ok copies", "unsafe stream S: its copy on server b is offline"}},
+	} {
+		found := copies(tt.info, tt.clustered)
+		if !slices.EqualFunc(found, tt.want, func(f Finding, want string) bool {
+			return strings.HasPrefix(fmt.Sprintf("%s %s", f.Grade, f.Text), want)
+		}) {
+			t.Errorf("%s: %+v, want %q", name, found, tt.want)
+		}
+	}
+	old := []serverSettings{{}}
+	old[0].Server.Name, old[0].Server.Version = "n1", "2.12.4"
+	if found := versions(&nats.Conn{}, old); len(found) != 1 || found[0].Grade != Unsafe || !strings.Contains(found[0].Text, "want 2.14 or newer") {
+		t.Errorf("an old server: %+v", found)
+	}
+	if found := syncs(nil, errors.New("no answer")); len(found) != 1 || found[0].Grade != Unasked {
+		t.Errorf("no answer: %+v", found)
+	}
+}

@@ -14,6 +14,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/internal/confine"
+	"leasehold/internal/signed"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
 )
@@ -33,7 +34,11 @@ func (c *guardCmd) Run() error {
 	if err := confine.MakeUndumpable(); err != nil {
 		return err
 	}
-	root, err := profiledir.Open(c.ProfilesDir)
+	key, err := signed.NewFile(c.DataDir).Read()
+	if err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	root, err := profiledir.Open(c.ProfilesDir, key)
 	if err != nil {
 		return &exitError{exitDataDir, err}
 	}
@@ -44,7 +49,7 @@ func (c *guardCmd) Run() error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
 	}()
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
-		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Gone: gone, Timeout: c.Timeout, Log: log,
+		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Key: key, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
 			spool, err := evidence.OpenSpool(filepath.Join(c.DataDir, spoolDir))
 			if err != nil {

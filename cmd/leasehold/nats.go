@@ -42,7 +42,7 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		}
 		s.natsURL = maskUser(c.NATSURL)
 	} else {
-		server, err := natsd.Start(natsd.Options{Dir: filepath.Join(c.DataDir, "nats"), Listen: c.NATSListen, Log: s.log})
+		server, err := natsd.Start(natsd.Options{Dir: filepath.Join(c.DataDir, natsDir), Listen: c.NATSListen, Log: s.log})
 		var inUse *natsd.ListenError
 		switch {
 		case errors.As(err, &inUse):

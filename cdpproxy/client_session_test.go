@@ -13,6 +13,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/internal/test/testchrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/chrome"
 )
 
@@ -28,7 +29,7 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	}))
 	defer web.Close()
 	path := filepath.Join(t.TempDir(), "ledger")
-	ledger, err := cdpproxy.CreateLedger(path)
+	ledger, err := cdpproxy.CreateLedger(path, testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if ledger, err = cdpproxy.OpenLedger(path); err != nil {
+	if ledger, err = cdpproxy.OpenLedger(path, testkey.Key); err != nil {
 		t.Fatal(err)
 	}
 	second := mux(again, ledger)

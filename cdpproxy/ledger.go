@@ -6,24 +6,30 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 
+	"leasehold/internal/signed"
 	"leasehold/lease"
 )
 
 // Ledger is a file that says what is open on a browser's pipe. It is kept for the next
 // launcher: Chrome lists its targets, but neither the sessions that were opened nor the
-// requests that are paused on them. It outlives the launcher, but not the host. Its
+// requests that are paused on them. It outlives the launcher, but not the host. Each line
+// is signed together with all before it, so only the last ones can be taken away. Its
 // methods may be called concurrently; those of a nil Ledger do nothing.
 type Ledger struct {
 	path      string
+	key       *signed.Key
 	inherited []inheritedSession // set by OpenLedger
+	broken    bool               // set by OpenLedger
 
 	mu          sync.Mutex
 	file        *os.File // nil: closed, or given up
-	size, limit int      // of the file, in bytes: above limit it is compacted
+	chain       *signed.Chain
+	size, limit int // of the file, in bytes: above limit it is compacted
 }
 
 // inheritedSession is a browser session that an earlier launcher opened and did not
@@ -38,17 +44,24 @@ type inheritedSession struct {
 // largestLedger is the size, in bytes, above which a ledger is compacted.
 const largestLedger = 1 << 20
 
-// CreateLedger creates an empty ledger, or empties the one at path. Its mode is 0600.
-func CreateLedger(path string) (*Ledger, error) {
+// CreateLedger creates an empty ledger, or empties the one at path, whose lines are signed
+// with the key. Its mode is 0600.
+func CreateLedger(path string, key *signed.Key) (*Ledger, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("ledger of the browser's sessions: %w", err)
 	}
-	return &Ledger{path: path, file: file, limit: largestLedger}, nil
+	return &Ledger{path: path, key: key, file: file, chain: chainOf(path, key), limit: largestLedger}, nil
 }
 
-// OpenLedger reads the ledger of an earlier launcher, and continues it.
-func OpenLedger(path string) (*Ledger, error) {
+// chainOf begins the signatures of the ledger at path, which are about its name, too.
+func chainOf(path string, key *signed.Key) *signed.Chain {
+	return key.Chain(signed.Ledger, filepath.Base(path))
+}
+
+// OpenLedger reads the ledger of an earlier launcher, and continues it. It reads as far as
+// the lines have their signatures: see Whole.
+func OpenLedger(path string, key *signed.Key) (*Ledger, error) {
 	b, err := os.ReadFile(path)
 	var file *os.File
 	if err == nil {
@@ -57,11 +70,58 @@ func OpenLedger(path string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ledger of the browser's sessions: %w", err)
 	}
-	l := &Ledger{path: path, file: file, inherited: replay(b)}
+	lines, whole := unsigned(b, chainOf(path, key))
+	l := &Ledger{path: path, key: key, file: file, inherited: replay(lines), broken: !whole}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.compact(b)
+	if whole {
+		l.compact(lines)
+	} else {
+		l.giveUp() // written anew it would be whole to the next launcher
+	}
 	return l, nil
+}
+
+// Whole tells whether every line of the ledger had its signature. If not, the browser sessions
+// up to the first other line were open once; who has them now is not known.
+func (l *Ledger) Whole() bool { return !l.broken }
+
+// SignLedger signs the lines of a ledger that a launcher without signatures has written. One
+// whose first line is signed stays as it is.
+func SignLedger(path string, key *signed.Key) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("ledger of the browser's sessions: %w", err)
+	}
+	if lines, whole := unsigned(b, chainOf(path, key)); whole || len(lines) > 0 {
+		return nil
+	}
+	l := &Ledger{path: path, key: key}
+	if l.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
+		return fmt.Errorf("ledger of the browser's sessions: %w", err)
+	}
+	l.mu.Lock()
+	l.compact(b)
+	l.mu.Unlock()
+	return l.Close()
+}
+
+// unsigned returns the lines up to the first one without its signature, and whether that is
+// all. The signatures are taken off. A last line without its newline was torn, and does not
+// count.
+func unsigned(b []byte, chain *signed.Chain) (lines []byte, whole bool) {
+	for line := range bytes.Lines(b) {
+		said, ended := bytes.CutSuffix(line, []byte("\n"))
+		if !ended {
+			break
+		}
+		at := bytes.LastIndexByte(said, ' ')
+		if at < 0 || string(said[at+1:]) != chain.Next(string(said[:at])) {
+			return lines, false
+		}
+		lines = append(append(lines, said[:at]...), '\n')
+	}
+	return lines, true
 }
 
 // Close closes the file, and leaves it to the next launcher.
@@ -91,7 +151,7 @@ func (l *Ledger) Remove() error {
 	return errors.Join(l.Close(), err)
 }
 
-// A line of a ledger is one of these words, and then what it is about.
+// A line of a ledger is one of these words, then what it is about, and then its signature.
 const (
 	lineOpened   = "open"   // session, token
 	lineClosed   = "close"  // session
@@ -112,23 +172,24 @@ func (l *Ledger) append(words ...string) {
 	if l.file == nil {
 		return
 	}
-	line := strings.Join(words, " ") + "\n"
+	line := strings.Join(words, " ")
 	if len(strings.Fields(line)) != len(words) {
 		l.giveUp()
 		return
 	}
-	n, err := l.file.WriteString(line)
+	n, err := l.file.WriteString(line + " " + l.chain.Next(line) + "\n")
 	if l.size += n; err != nil {
 		l.giveUp()
 		return
 	}
 	if l.size > l.limit {
 		b, err := os.ReadFile(l.path)
-		if err != nil {
+		lines, whole := unsigned(b, chainOf(l.path, l.key))
+		if err != nil || !whole {
 			l.giveUp()
 			return
 		}
-		l.compact(b)
+		l.compact(lines)
 	}
 }
 
@@ -138,17 +199,22 @@ func (l *Ledger) giveUp() {
 	l.file = nil
 }
 
-// compact replaces the file, whose contents are b, by one that says the same without
-// what is over. l.mu is held.
+// compact replaces the file, whose lines are b without their signatures, by one that says the
+// same without what is over. l.mu is held.
 func (l *Ledger) compact(b []byte) {
 	var short bytes.Buffer
+	chain := chainOf(l.path, l.key)
+	write := func(words ...string) {
+		line := strings.Join(words, " ")
+		fmt.Fprintln(&short, line, chain.Next(line))
+	}
 	for _, s := range replay(b) {
-		fmt.Fprintln(&short, lineOpened, s.id, s.token)
+		write(lineOpened, s.id, strconv.FormatUint(uint64(s.token), 10))
 		for _, child := range s.children {
-			fmt.Fprintln(&short, lineAttached, s.id, child)
+			write(lineAttached, s.id, child)
 		}
 		for r, auth := range s.paused {
-			fmt.Fprintln(&short, linePaused, r.sessionID, r.requestID, kindOfPause(auth))
+			write(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
 		}
 	}
 	next := l.path + ".new"
@@ -166,7 +232,7 @@ func (l *Ledger) compact(b []byte) {
 		return
 	}
 	_ = l.file.Close() // of the old file
-	l.file, l.size, l.limit = file, short.Len(), max(largestLedger, 2*short.Len())
+	l.file, l.chain, l.size, l.limit = file, chain, short.Len(), max(largestLedger, 2*short.Len())
 }
 
 // kindOfPause is the last word of a linePaused.
@@ -177,7 +243,7 @@ func kindOfPause(auth bool) string {
 	return "plain"
 }
 
-// replay reads the lines of a ledger, and returns the browser sessions that are open. A
+// replay reads the lines of a ledger without their signatures, and returns the browser sessions that are open. A
 // last line without its newline does not count.
 func replay(b []byte) []inheritedSession {
 	var sessions []*inheritedSession

@@ -1,12 +1,17 @@
 package cdpproxy
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"leasehold/internal/signed"
+	"leasehold/internal/test/testkey"
 )
 
 // describe returns what a ledger says, in a line for each browser session.
@@ -51,7 +56,7 @@ func TestReplay(t *testing.T) {
 // TestALedgerIsCompacted: the file stays short, and says the same.
 func TestALedgerIsCompacted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
-	l, err := CreateLedger(path)
+	l, err := CreateLedger(path, testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +76,7 @@ func TestALedgerIsCompacted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second time it is what OpenLedger has written
-		next, err := OpenLedger(path)
+		next, err := OpenLedger(path, testkey.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +92,7 @@ func TestALedgerIsCompacted(t *testing.T) {
 	if err := l.Remove(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenLedger(path); err == nil {
+	if _, err := OpenLedger(path, testkey.Key); err == nil {
 		t.Error("it is still there")
 	}
 }
@@ -106,7 +111,7 @@ func TestABrokenLedgerIsRemoved(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ledger")
-			l, err := CreateLedger(path)
+			l, err := CreateLedger(path, testkey.Key)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,5 +130,79 @@ func TestABrokenLedgerIsRemoved(t *testing.T) {
 	none.append(lineOpened, "A", "7")
 	if none.Close() != nil || none.Remove() != nil {
 		t.Error("no ledger is one that does nothing")
+	}
+}
+
+// TestAForgedLedgerIsNotBelieved: what somebody else wrote into it opens no session to the
+// next worker, and hides none. What comes before the forged line still has to be ended.
+func TestAForgedLedgerIsNotBelieved(t *testing.T) {
+	dir := t.TempDir()
+	write := func(t *testing.T, name string, key *signed.Key) []byte {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		l, err := CreateLedger(path, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.append(lineOpened, "A", "7")
+		l.append(linePaused, "A", "r", "plain")
+		l.append(lineOpened, "B", "8")
+		b, err := os.ReadFile(path)
+		if err := errors.Join(err, l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	honest := write(t, "ledger", testkey.Key)
+	lines := bytes.SplitAfter(honest, []byte("\n"))[:3]
+	first := []string{"A 7 [] []"}
+	two := []string{"A 7 [] [A/r/plain]"}
+	for _, tt := range []struct {
+		name   string
+		ledger []byte
+		want   []string
+		whole  bool
+	}{
+		{"honest", honest, []string{"A 7 [] [A/r/plain]", "B 8 [] []"}, true},
+		{"torn at its end", honest[:len(honest)-5], two, true},
+		{"a line without a signature", append(slices.Clone(honest), "open C 9\n"...), []string{"A 7 [] [A/r/plain]", "B 8 [] []"}, false},
+		{"another token", bytes.Replace(honest, []byte("B 8"), []byte("B 7"), 1), two, false},
+		{"a line taken out", slices.Concat(lines[0], lines[2]), first, false},
+		{"lines in another order", slices.Concat(lines[0], lines[2], lines[1]), first, false},
+		{"a line again", slices.Concat(honest, lines[0]), []string{"A 7 [] [A/r/plain]", "B 8 [] []"}, false},
+		{"of another session", write(t, "other", testkey.Key), nil, false},
+		{"under another key", write(t, "ledger", signed.New([32]byte{1})), nil, false},
+		{"before there were signatures", []byte("open A 7\n"), nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(dir, "ledger")
+			if err := os.WriteFile(path, tt.ledger, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			l, err := OpenLedger(path, testkey.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if got := describe(l.inherited); !slices.Equal(got, tt.want) || l.Whole() != tt.whole {
+				t.Errorf("%q, whole %v; want %q, %v", got, l.Whole(), tt.want, tt.whole)
+			}
+			// To the next launcher it may not look whole.
+			if _, err := os.Stat(path); (err == nil) != tt.whole {
+				t.Errorf("after it was read: %v", err)
+			}
+		})
+	}
+}
+
+func BenchmarkLedger(b *testing.B) {
+	l, err := CreateLedger(filepath.Join(b.TempDir(), "ledger"), testkey.Key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer l.Close()
+	for b.Loop() {
+		l.append(linePaused, "0123456789ABCDEF0123456789ABCDEF", "interception-job-1.0", "plain")
+		l.append(lineSettled, "0123456789ABCDEF0123456789ABCDEF", "interception-job-1.0")
 	}
 }

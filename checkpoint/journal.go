@@ -7,6 +7,8 @@ package checkpoint
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -241,6 +243,15 @@ func parse(b []byte) []Entry {
 		}
 	}
 	return entries
+}
+
+// Sum returns a hash of the entries, in hexadecimal; empty where there are none.
+func Sum(entries []Entry) string {
+	if len(entries) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(Encode(entries))
+	return hex.EncodeToString(sum[:])
 }
 
 // Encode returns the entries in the format of a journal file.

@@ -164,18 +164,22 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 }
 
 // healed returns the entry, restored from this host's own record where the store forgot
-// it: a token that was used before must not be granted again.
+// it: a token that was used before must not be granted again. Where that record, or
+// another file that this host keeps of the profile, cannot be believed, the entry is on
+// its way to a person.
 func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error) {
 	r := e.Record
 	if r.Home != "" && r.Home != g.o.ID {
 		return e, nil
 	}
-	floor, own, err := g.o.Root.Kept(r.ProfileID)
+	forgotten, home, err := g.recoverer.Forgot(r)
 	switch {
-	case err != nil || r.Token >= floor:
+	case err != nil:
 		return e, err
-	case own.Home != "" && own.Home != g.o.ID:
-		return e, g.patrol.Home(own) // it shares this folder, and heals its own profiles
+	case home != "": // it shares this folder, and heals its own profiles
+		return e, g.patrol.Home(lease.Record{ProfileID: r.ProfileID, Home: home})
+	case !forgotten:
+		return e, nil
 	}
 	if path, err := g.o.Root.Path(r.ProfileID); err == nil {
 		if p := g.presence.SharedReady(path); p != nil {
@@ -183,8 +187,10 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 		}
 	}
 	// A session may have come and gone since the record was read.
-	if again, err := g.o.Store.Get(ctx, r.ProfileID); err == nil && again.Record.Token >= floor {
-		return again, nil
+	if again, err := g.o.Store.Get(ctx, r.ProfileID); err == nil {
+		if forgotten, _, err := g.recoverer.Forgot(again.Record); err == nil && !forgotten {
+			return again, nil
+		}
 	}
 	slot := g.slots.OccupyCold(r.ProfileID)
 	if slot == nil {

@@ -25,8 +25,12 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	if err != nil {
 		return nil, err
 	}
-	// 2. The floor: the highest token that was ever used on the directory.
+	// 2. The floor: the highest token that was ever used on the directory. Where it did
+	// not follow the record's token, it does now: see lease.Record.ExplainsFloor.
 	floor, err := g.o.Root.Floor(m.ProfileID)
+	if err == nil && floor < entry.Record.Token {
+		err = slot.Lock().Keep(entry.Record)
+	}
 	if err != nil {
 		return nil, err
 	}

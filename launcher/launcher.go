@@ -22,6 +22,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/cgroup"
+	"leasehold/internal/signed"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -43,6 +44,8 @@ type Options struct {
 	ID      string // stable per host and data directory
 	DataDir string
 	Root    *profiledir.Root
+	// Key signs what is kept on disk to be read back. Root has the same.
+	Key     *signed.Key
 	Store   lease.Store
 	Archive *evidence.Archive
 	// Ping returns nil while the lease store can be reached.
@@ -142,7 +145,7 @@ func New(o Options) (*Launcher, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir)}
+	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir, o.Key)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g}, ctx: ctx, cancel: cancel}
 	err := l.wire()
@@ -158,9 +161,9 @@ func New(o Options) (*Launcher, error) {
 
 // wire makes the rooms, from the bottom up.
 func (l *Launcher) wire() (err error) {
-	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir), boottime.ID()
+	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
-		Binary: o.Chrome, Files: files, Root: o.Root, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
+		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
@@ -169,7 +172,7 @@ func (l *Launcher) wire() (err error) {
 	})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
-		LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: files, Archive: o.Archive, Store: o.Store, Proxies: o.Proxies,
+		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Proxies: o.Proxies,
 		ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.sessions, err = session.NewHost(l.ctx, &l.work, session.Options{
@@ -190,7 +193,7 @@ func (l *Launcher) wire() (err error) {
 		o.Log.Warn().Err(swept).Msg("exchange directories of sessions that are over stay")
 	}
 	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
-		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Timing: o.Timing, Store: o.Store,
+		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
 		LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Log: o.Log,
 	})
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
@@ -266,6 +269,7 @@ func (l *Launcher) Ready(ctx context.Context) error {
 // problem turns an error of the layers below into a refusal.
 func problem(err error) error {
 	var p *api.Problem
+	var damaged *profiledir.DamagedError
 	switch {
 	case err == nil:
 		return nil
@@ -273,6 +277,10 @@ func problem(err error) error {
 		return p
 	case errors.Is(err, lease.ErrUnavailable):
 		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted until it answers", err)
+		q.RetryAfter = 2
+		return q
+	case errors.As(err, &damaged):
+		q := api.Refuse(api.CodeQuarantined, "%v: the profile is put before a person", err).With("state", lease.Quarantined).With("reason", lease.ReasonNotAuthentic)
 		q.RetryAfter = 2
 		return q
 	default:

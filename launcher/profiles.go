@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"leasehold/evidence/crypt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -58,6 +60,12 @@ func (ps *profiles) Profiles(ctx context.Context) ([]lease.Record, error) {
 // blank is the record of a profile that never had a lease.
 func (ps *profiles) blank(profile string) (lease.Record, error) {
 	floor, err := ps.o.Root.Floor(profile)
+	var damaged *profiledir.DamagedError
+	if errors.As(err, &damaged) { // the patrol puts it before a person
+		return lease.Record{
+			ProfileID: profile, State: lease.Quarantined, Token: damaged.Claimed, Home: cmp.Or(damaged.Home, ps.o.ID), Reason: lease.ReasonNotAuthentic, Settings: lease.Settings{MaxActiveRuns: 1},
+		}.Public(), nil
+	}
 	if err != nil {
 		return lease.Record{}, err
 	}
@@ -98,11 +106,11 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if _, err := ps.o.Root.Create(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
+	if err := ps.healFirst(ctx, profileID); err != nil {
+		return lease.Record{}, problem(err)
+	}
 	floor, err := ps.o.Root.Floor(profileID)
 	if err != nil {
-		return lease.Record{}, err
-	}
-	if err := ps.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)
 	}
 	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {

@@ -4,9 +4,65 @@ import (
 	"time"
 )
 
-// ReasonRecordLost is the reason in the record of a profile whose record the store
-// lost while the profile was in use or in recovery.
-const ReasonRecordLost = "record_lost"
+// Reasons in the record of a profile that its home quarantines by itself.
+const (
+	// ReasonRecordLost: the store lost the record while the profile was in use or in
+	// recovery.
+	ReasonRecordLost = "record_lost"
+	// ReasonNotAuthentic: a file that the home keeps of the profile was damaged, or
+	// somebody else wrote it.
+	ReasonNotAuthentic = "state_not_authentic"
+	// ReasonRolledBack: the floor is gone, or an older one was put in its place.
+	ReasonRolledBack = "state_rolled_back"
+)
+
+// MaxClaim is the highest token that is believed of a source that cannot be checked, such
+// as a damaged floor: more than any profile is ever granted, and so far from the highest
+// number that many claims after each other do not reach it.
+const MaxClaim Token = 1 << 40
+
+// Distrusted tells whether the reason is that what the home keeps of the profile cannot
+// be believed. Then a person decides, whatever an inspection finds.
+func Distrusted(reason string) bool {
+	return reason == ReasonNotAuthentic || reason == ReasonRolledBack
+}
+
+// ExplainsFloor tells whether a record may stand above the floor of its profile as far as
+// it does. The floor follows each raise of the token by the home. It is behind where the
+// home was killed between a grant and the floor, which is one token, and where another
+// launcher quarantined the profile meanwhile, which is one more; before the next grant the
+// home closes the gap. What is further behind is no floor that the home left there. A
+// floor that is above the record is Heal's business.
+func (r Record) ExplainsFloor(floor Token) bool {
+	if r.Token <= floor {
+		return true
+	}
+	var most Token
+	switch r.State {
+	case Held, SuspectedStale:
+		most = 1 // the grant
+	case Quarantined, Inspected, ManualReview:
+		most = 2 // the grant, and the quarantine
+	case Available:
+		// A grant that never served and was taken back; or both, and then a person
+		// approved.
+		most = 1
+		if r.Review != nil && r.Review.Decision == ReviewApprove {
+			most = 2
+		}
+	case ResumePending: // only the home comes to that, by way of its floor
+	}
+	return r.Token-floor <= most
+}
+
+// Distrust quarantines a profile of which the home cannot believe what it kept. The new
+// token is above the record's own and above floor, which is the highest token that
+// anybody names; sequence is that of the last event that anybody knows.
+func (r Record) Distrust(reason string, floor Token, sequence uint64, now time.Time) (Record, error) {
+	r.Reason = reason
+	r.Sequence = max(r.Sequence, sequence)
+	return r.quarantine(Forgotten, r.Runs, floor, now)
+}
 
 // Heal repairs a record that the store lost, or has only an old copy of, from what
 // the profile's home knows: own is the last record that the home kept, and floor the
@@ -31,6 +87,8 @@ func (r Record) Heal(own Record, floor Token, now time.Time) (Record, error) {
 			return r.transition(Restored, own.State, now, string(own.State))
 		}
 	}
-	r.Reason = ReasonRecordLost
+	if r.Reason = own.Reason; !Distrusted(r.Reason) {
+		r.Reason = ReasonRecordLost
+	}
 	return r.quarantine(Forgotten, r.Runs, floor, now)
 }

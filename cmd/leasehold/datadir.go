@@ -11,14 +11,38 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/id"
+	"leasehold/internal/ownpath"
+	"leasehold/internal/signed"
+	"leasehold/launcher/adopt"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
 )
+
+// checkDirectories refuses directories whose files the sidecar believes and other users of
+// the host can write or replace.
+func (c RunConfig) checkDirectories() error {
+	for _, dir := range []string{
+		c.DataDir, filepath.Join(c.DataDir, natsDir), filepath.Join(c.DataDir, spoolDir), filepath.Dir(signed.NewFile(c.DataDir).Path()), profiledir.GuardDir(c.ProfilesDir),
+	} {
+		if err := ownpath.Check(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // claimDataDir creates the data directory and locks it. Two launchers with one directory
 // would take each other's sessions for those of a launcher that died.
 func (s *service) claimDataDir() error {
 	c := s.config
+	if err := c.checkDirectories(); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if err := c.checkDirectories(); err != nil { // somebody else may have made it
+		return err
 	}
 	f, err := os.OpenFile(filepath.Join(c.DataDir, "launcher.lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -29,6 +53,31 @@ func (s *service) claimDataDir() error {
 	}
 	s.stops.add("data directory", f.Close)
 	return nil
+}
+
+// openKept opens the profiles directory and the key of what the launcher keeps there and in
+// the data directory. At the first start with a key, what an earlier version left is signed.
+func (s *service) openKept() error {
+	c := s.config
+	file := signed.NewFile(c.DataDir)
+	key, first, err := file.Make()
+	if err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
+	if s.root, err = profiledir.Open(c.ProfilesDir, key); err != nil {
+		return fmt.Errorf("--profiles-dir: %w", err)
+	}
+	s.key = key
+	if err := c.checkDirectories(); err != nil { // now that all of them are there
+		return err
+	}
+	if !first {
+		return nil
+	}
+	if err := adopt.SignOld(s.launcherID, c.DataDir, s.root, sessionfile.NewDir(c.DataDir, key), sessionfile.NewJar(c.DataDir, key), key, s.log); err != nil {
+		return err
+	}
+	return file.Confirm()
 }
 
 // ownID is the id of the launcher: the configured one, or one that is made once and kept

@@ -92,6 +92,9 @@ func (c RunConfig) checkAll(ctx context.Context) []checkResult {
 		check(ctx, "browser sandbox", c.checkConfinement),
 		check(ctx, "data directory", func(context.Context) (string, error) { return checkDir("--data-dir", c.DataDir) }),
 		check(ctx, "profiles directory", func(context.Context) (string, error) { return checkDir("--profiles-dir", c.ProfilesDir) }),
+		check(ctx, "safe from others", func(context.Context) (string, error) {
+			return "nobody else can write or replace what the sidecar reads back", c.checkDirectories()
+		}),
 		sidecar,
 		check(ctx, "nats", func(ctx context.Context) (string, error) { return c.checkNATSServer(ctx, running) }),
 	}

@@ -15,6 +15,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
 	"leasehold/internal/confine"
+	"leasehold/internal/signed"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
 )
@@ -35,7 +36,11 @@ func (c *guardCmd) Run() error {
 	if err := confine.MakeUndumpable(); err != nil {
 		return err
 	}
-	root, err := profiledir.Open(c.ProfilesDir)
+	key, err := signed.NewFile(c.DataDir).Read()
+	if err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	root, err := profiledir.Open(c.ProfilesDir, key)
 	if err != nil {
 		return &exitError{exitDataDir, err}
 	}
@@ -50,7 +55,7 @@ func (c *guardCmd) Run() error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
 	}()
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
-		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Gone: gone, Timeout: c.Timeout, Log: log,
+		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Key: key, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
 			spool, err := evidence.OpenEncryptedSpool(filepath.Join(c.DataDir, spoolDir), evidence.Keys{To: to})
 			if err != nil {

@@ -21,6 +21,7 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/internal/confine"
 	"leasehold/internal/connlimit"
+	"leasehold/internal/signed"
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
@@ -63,9 +64,10 @@ type service struct {
 	log    zerolog.Logger
 	stops  stopList
 
-	chrome     string       // the path of the browser's binary
+	chrome     string // the path of the browser's binary
 	gate       *principal.Gate
 	proxies    *proxies.Set // nil if none are configured
+	key        *signed.Key  // of what is kept on disk to be read back
 	root       *profiledir.Root
 	files      *fileroots.Roots
 	launcherID string
@@ -148,17 +150,17 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if err := s.claimDataDir(); err != nil {
 		return &exitError{exitDataDir, err}
 	}
-	if s.root, err = profiledir.Open(c.ProfilesDir); err != nil {
-		return &exitError{exitDataDir, fmt.Errorf("--profiles-dir: %w", err)}
+	if s.launcherID, err = ownID(c); err != nil {
+		return &exitError{exitDataDir, err}
+	}
+	s.log = s.log.With().Str("launcher", s.launcherID).Logger()
+	if err := s.openKept(); err != nil {
+		return &exitError{exitDataDir, err}
 	}
 	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir}); err != nil {
 		return &exitError{exitUsage, err}
 	}
 	s.stops.add("exchange directories", func() error { s.files.Close(); return nil })
-	if s.launcherID, err = ownID(c); err != nil {
-		return &exitError{exitDataDir, err}
-	}
-	s.log = s.log.With().Str("launcher", s.launcherID).Logger()
 	// The groups come before the guard: if the launcher moves itself into another group
 	// for them, the guard has to be started there.
 	s.groups, s.limits = browserGroups(c)
@@ -197,7 +199,7 @@ func (s *service) newLauncher() error {
 		return err
 	}
 	s.launcher, err = launcher.New(launcher.Options{
-		ID: s.launcherID, DataDir: c.DataDir, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
+		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",

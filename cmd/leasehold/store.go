@@ -96,6 +96,9 @@ func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, clo
 	return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
 }
 
+// natsDir is the name of the embedded server's folder in the data directory.
+const natsDir = "nats"
+
 // spoolDir is the name of the spool's folder in the data directory.
 const spoolDir = "evidence-spool"
 

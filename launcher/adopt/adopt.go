@@ -4,6 +4,7 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -16,6 +17,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
@@ -112,7 +114,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	}
 	r := now.Record
 	r.ProfileID = profile
-	forgotten, err := a.o.Recoverer.Forgot(r)
+	forgotten, _, err := a.o.Recoverer.Forgot(r)
 	if err != nil {
 		return false, err
 	}
@@ -150,6 +152,11 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 		return false, err
 	}
 	f, entries := own.File, own.Journal
+	ended := f.Ended
+	if lease.Distrusted(r.Reason) && f.Reason != r.Reason {
+		// What was sealed at the end of the session says nothing about this.
+		f.Reason, f.Evidence, f.InOrder = r.Reason, lease.Sealed{}, false
+	}
 	lost, err := a.leftRuns(r)
 	if err != nil {
 		return false, err
@@ -199,7 +206,7 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	if f.InOrder && r.State == lease.Held && r.Token == f.Token && len(lost) == 0 && left == nil && lock.Retake() == nil {
 		c.Goal = recovery.Release // only the release itself could not be stored
 	}
-	ended, err := a.o.Recoverer.Run(c)
+	recovered, err := a.o.Recoverer.Run(c)
 	if errors.Is(err, recovery.ErrNoEvidence) {
 		return false, errors.Join(err, lock.Unlock())
 	}
@@ -207,15 +214,15 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	if err != nil {
 		return false, err
 	}
-	how := ended.How
-	f = ended.File
+	how := recovered.How
+	f = recovered.File
 	for _, run := range lost {
 		if run.File.Ended == "" {
 			run.File.Ended = how
 			err = errors.Join(err, a.o.Sessions.Remember(run.File))
 		}
 	}
-	f.Ended = how
+	f.Ended = cmp.Or(ended, how) // a session that had ended before stays as it ended
 	return false, errors.Join(err, a.o.Sessions.Remember(f))
 }
 
@@ -276,9 +283,11 @@ func (a *Adopter) leftRuns(r lease.Record) ([]sessionfile.LostRun, error) {
 func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, error) {
 	f, known := a.o.Sessions.File(run.SessionID)
 	// The guard of the launcher before may have come between.
-	if disk, err := a.o.Files.Read(run.SessionID); err == nil && known && f.Reason == "" {
+	disk, err := a.o.Files.Read(run.SessionID)
+	if err == nil && known && f.Reason == "" {
 		f = disk
 	}
+	forged := errors.Is(err, signed.ErrNotAuthentic)
 	if !known {
 		f = sessionfile.File{SessionID: run.SessionID, Token: run.Token, Unseen: true, SeenAt: r.HeartbeatAt}
 		f.Manifest = api.Manifest{ProfileID: r.ProfileID, WorkerID: run.OwnerWorkerID, TaskID: run.TaskID}
@@ -286,9 +295,15 @@ func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, e
 	if f.Reason == "" {
 		f.Reason, f.Unseen = api.ReasonLauncherRestart, true
 	}
+	if forged {
+		f.Reason, f.Unseen = lease.ReasonNotAuthentic, true
+	}
 	entries, err := checkpoint.Read(a.o.Files.Journal(run.SessionID))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
+	}
+	if checkpoint.Sum(entries) != f.JournalSum { // it did not end there, or somebody changed it
+		f.Unseen = true
 	}
 	return sessionfile.LostRun{File: f, Journal: entries}, err
 }

@@ -206,6 +206,12 @@ func TestRecoveryGoesOnFromTheFile(t *testing.T) {
 			change: func(f *sessionfile.File) { f.Reason, f.CloseMethod = api.ReasonHeartbeat, "cdp" },
 			reason: api.ReasonHeartbeat, bundles: 1,
 		},
+		"its journal was changed since": {
+			change: func(f *sessionfile.File) {
+				f.Reason, f.CloseMethod, f.JournalSum = api.ReasonHeartbeat, "cdp", "another"
+			},
+			unseen: true, reason: api.ReasonHeartbeat, bundles: 1,
+		},
 		"the store did not answer its grant": {
 			change: func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered },
 			reason: api.ReasonUnanswered, bundles: 1,
@@ -218,6 +224,9 @@ func TestRecoveryGoesOnFromTheFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newStoredHost(t)
 			f := fileOf(h.serves("p"))
+			journal, err := checkpoint.Read(h.files.Journal(f.SessionID))
+			h.must(err)
+			f.JournalSum = checkpoint.Sum(journal)
 			tt.change(&f)
 			h.must(h.files.Save(f))
 			if tt.gone {
@@ -396,7 +405,7 @@ func TestWhatIsLeftOfARun(t *testing.T) {
 
 	served := file("ses_served")
 	served.Reason, served.Unseen = api.ReasonLauncherRestart, true
-	later.Reason, later.Unseen = api.ReasonLauncherRestart, true
+	later.Reason, later.Unseen = lease.ReasonNotAuthentic, true
 	unknown := file("ses_unknown")
 	unknown.Manifest.WorkerID, unknown.Reason, unknown.Unseen = "w", api.ReasonLauncherRestart, true
 	for _, tt := range []struct {

@@ -16,6 +16,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
+	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
@@ -30,6 +31,7 @@ type GuardOptions struct {
 	ID      string // the launcher's
 	DataDir string
 	Root    *profiledir.Root
+	Key     *signed.Key // of what the launcher keeps on disk
 	// Gone is closed when the launcher has ended.
 	Gone <-chan struct{}
 	// Timeout is how long its browsers wait for the next launcher, on the
@@ -66,7 +68,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	}
 	deadline := o.Clock().Add(o.Timeout)
 	for {
-		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir))
+		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return err // the directory itself is gone
@@ -89,7 +91,8 @@ func Guard(ctx context.Context, o GuardOptions) error {
 }
 
 // orphans lists the profiles whose browser a launcher of these sessions started,
-// and that lives while no launcher has it.
+// and that lives while no launcher has it. One whose note cannot be believed is left to the
+// next launcher: the note may name any process.
 func orphans(root *profiledir.Root, c sessionfile.Dir) ([]string, error) {
 	ids, err := root.List()
 	if err != nil {
@@ -123,12 +126,12 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	files, metrics := sessionfile.NewDir(o.DataDir), prometheus.NewRegistry()
+	files, jar, metrics := sessionfile.NewDir(o.DataDir, o.Key), sessionfile.NewJar(o.DataDir, o.Key), prometheus.NewRegistry()
 	// What is done here needs no lease and no workers.
 	a := New(ctx, &work, Options{
-		Root: o.Root, Files: files, Jar: sessionfile.NewJar(o.DataDir),
-		Driver:    browser.NewDriver(ctx, &work, browser.Options{Files: files, Root: o.Root, Log: o.Log, Metrics: metrics}),
-		Recoverer: recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Root: o.Root, Files: files, Archive: archive, Log: o.Log, Metrics: metrics}),
+		Root: o.Root, Files: files, Jar: jar,
+		Driver:    browser.NewDriver(ctx, &work, browser.Options{Files: files, Root: o.Root, Key: o.Key, Log: o.Log, Metrics: metrics}),
+		Recoverer: recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: jar, Archive: archive, Log: o.Log, Metrics: metrics}),
 		Log:       o.Log, Metrics: metrics,
 	})
 	defer work.Wait()

@@ -16,6 +16,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
@@ -85,7 +86,7 @@ func (h *host) guard() *guarded {
 	start := time.Now()
 	go func() {
 		g.ended <- Guard(ctx, GuardOptions{
-			ID: "here", DataDir: h.dir, Root: h.root, Gone: g.gone, Timeout: 2 * time.Minute, Log: h.log(),
+			ID: "here", DataDir: h.dir, Root: h.root, Key: testkey.Key, Gone: g.gone, Timeout: 2 * time.Minute, Log: h.log(),
 			Archive: func() (*evidence.Archive, error) {
 				g.tries = append(g.tries, time.Since(start))
 				return nil, errors.New("no spool")
@@ -252,7 +253,7 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 
 	gone := make(chan struct{})
 	close(gone)
-	o := GuardOptions{ID: "here", DataDir: h.dir, Root: h.root, Gone: gone, Archive: h.archive, Log: h.log()}
+	o := GuardOptions{ID: "here", DataDir: h.dir, Root: h.root, Key: testkey.Key, Gone: gone, Archive: h.archive, Log: h.log()}
 	spool := filepath.Join(h.dir, "spool")
 	blind := o
 	blind.Archive = func() (*evidence.Archive, error) {

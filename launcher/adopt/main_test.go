@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/internal/natsd"
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -72,8 +73,8 @@ func (s *store) Get(ctx context.Context, profile string) (lease.Entry, error) {
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{T: t, dir: t.TempDir()}
-	h.files = sessionfile.NewDir(h.dir)
-	root, err := profiledir.Open(filepath.Join(h.dir, "profiles"))
+	h.files = sessionfile.NewDir(h.dir, testkey.Key)
+	root, err := profiledir.Open(filepath.Join(h.dir, "profiles"), testkey.Key)
 	h.must(err)
 	h.root = root
 	_, err = h.files.Load() // it makes the folder
@@ -150,19 +151,19 @@ func (h *host) launch(change func(*Options)) *launcher {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &launcher{h: h, presence: &presence{}, metrics: prometheus.NewRegistry(), cancel: cancel}
-	work, log, jar := &sync.WaitGroup{}, h.log(), sessionfile.NewJar(h.dir)
+	work, log, jar := &sync.WaitGroup{}, h.log(), sessionfile.NewJar(h.dir, testkey.Key)
 	h.Cleanup(l.end)
 	o := Options{Root: h.root, Files: h.files, Jar: jar, Presence: l.presence, Log: log, Metrics: l.metrics}
 	var err error
 	l.archive, err = h.archive()
 	h.must(err)
-	o.Driver = browser.NewDriver(ctx, work, browser.Options{Files: h.files, Root: h.root, Log: log, Metrics: l.metrics})
+	o.Driver = browser.NewDriver(ctx, work, browser.Options{Key: testkey.Key, Files: h.files, Root: h.root, Log: log, Metrics: l.metrics})
 	o.Slots = slots.NewTable(ctx, work, slots.Options{Root: h.root, Jar: jar, DataDir: h.dir, KeepWarmIdle: time.Hour, KeepWarmMax: 9, Log: log, Metrics: l.metrics})
 	if h.store != nil {
 		o.Store = h.store
 		announcer := session.NewAnnouncer("here", h.store, log, l.metrics)
 		o.Recoverer = recovery.New(recovery.Options{
-			LauncherID: "here", DataDir: h.dir, Root: h.root, Files: h.files, Archive: l.archive, Store: h.store, WroteLate: announcer.WroteLate, Log: log, Metrics: l.metrics,
+			LauncherID: "here", DataDir: h.dir, Key: testkey.Key, Root: h.root, Files: h.files, Jar: jar, Archive: l.archive, Store: h.store, WroteLate: announcer.WroteLate, Log: log, Metrics: l.metrics,
 		})
 		roots, err := fileroots.New(fileroots.Options{Private: []string{h.dir}, DataDir: h.dir})
 		h.must(err)
@@ -331,7 +332,7 @@ func (h *host) browser(r lease.Record) chrome.Identity {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
-	d := browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Files: h.files, Root: h.root, Log: h.log(), Metrics: prometheus.NewRegistry()})
+	d := browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Key: testkey.Key, Files: h.files, Root: h.root, Log: h.log(), Metrics: prometheus.NewRegistry()})
 	path, err := h.root.Create(r.ProfileID)
 	h.must(err)
 	lock, err := h.root.Lock(r.ProfileID)

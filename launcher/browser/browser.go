@@ -65,8 +65,9 @@ func (b *Browser) ExitStatus() string { return b.process.ExitStatus() }
 func (b *Browser) OutputTail(n int) string { return b.process.OutputTail(n) }
 
 // HasLedger tells whether there is a ledger of what clients have open on the browser's
-// pipe. Without one, no other launcher can resume a session on it.
-func (b *Browser) HasLedger() bool { return b.ledger != nil }
+// pipe, all of it written by launchers of this host. Without one, no other launcher can
+// resume a session on it.
+func (b *Browser) HasLedger() bool { return b.ledger != nil && b.ledger.Whole() }
 
 // Ping returns when the browser has answered a command.
 func (b *Browser) Ping(ctx context.Context) error {

@@ -6,6 +6,7 @@ package browser
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/cgroup"
+	"leasehold/internal/signed"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
@@ -29,6 +31,7 @@ type Options struct {
 	Binary string // path of the browser binary
 	Files  sessionfile.Dir
 	Root   *profiledir.Root
+	Key    *signed.Key // of the ledgers
 
 	// HangTimeout is how long a browser may give no answer before it is given up; zero
 	// means for ever. See hang for the time that counts.
@@ -121,7 +124,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	for _, w := range process.Warnings() {
 		s.Log.Warn().Msg(w)
 	}
-	ledger, err := cdpproxy.CreateLedger(d.o.Files.Ledger(s.SessionID))
+	ledger, err := cdpproxy.CreateLedger(d.o.Files.Ledger(s.SessionID), d.o.Key)
 	if err != nil { // then the session is recovered, not resumed, if the launcher is killed
 		s.Log.Warn().Err(err).Msg("a restart of the launcher will end the session")
 	}
@@ -173,7 +176,11 @@ func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(che
 	}
 	var ledger *cdpproxy.Ledger
 	if running.Ledger != "" {
-		if ledger, err = cdpproxy.OpenLedger(running.Ledger); err != nil {
+		ledger, err = cdpproxy.OpenLedger(running.Ledger, d.o.Key)
+		if err == nil && !ledger.Whole() {
+			err = fmt.Errorf("%s: %w", running.Ledger, signed.ErrNotAuthentic)
+		}
+		if err != nil {
 			log.Warn().Err(err).Msg("what is open on the browser's pipe is not known")
 		}
 	}

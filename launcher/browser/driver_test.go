@@ -16,6 +16,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/internal/test/testchrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
@@ -46,11 +47,11 @@ func newHost(t *testing.T, o Options) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{t: t, files: sessionfile.NewDir(dir)}
+	h := &host{t: t, files: sessionfile.NewDir(dir, testkey.Key)}
 	if _, err := h.files.Load(); err != nil {
 		t.Fatal(err)
 	}
-	if h.root, err = profiledir.Open(filepath.Join(dir, "profiles")); err != nil {
+	if h.root, err = profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key); err != nil {
 		t.Fatal(err)
 	}
 	if h.path, err = h.root.Create(profile); err != nil {
@@ -59,7 +60,7 @@ func newHost(t *testing.T, o Options) *host {
 	if o.Binary, err = chrome.Find(""); err != nil {
 		t.Fatal(err)
 	}
-	o.Files, o.Root, o.Log = h.files, h.root, zerolog.New(zerolog.NewTestWriter(t))
+	o.Files, o.Root, o.Key, o.Log = h.files, h.root, testkey.Key, zerolog.New(zerolog.NewTestWriter(t))
 	h.options = o
 	h.launch()
 	return h

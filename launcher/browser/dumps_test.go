@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
 
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -119,7 +120,7 @@ func TestSurplusDumps(t *testing.T) {
 // TestDumpsAreRemovedOnceTheirEvidenceNamesThem: dumps are removed only if there are
 // too many, and only if their session's evidence is stored.
 func TestDumpsAreRemovedOnceTheirEvidenceNamesThem(t *testing.T) {
-	files := sessionfile.NewDir(t.TempDir())
+	files := sessionfile.NewDir(t.TempDir(), testkey.Key)
 	d := NewDriver(t.Context(), &sync.WaitGroup{}, Options{Files: files, Metrics: prometheus.NewRegistry()})
 	var all []sessionfile.File
 	session := func(id string, age time.Duration, ended string, evidence string, size int) string {

@@ -25,6 +25,7 @@ import (
 	"leasehold/internal/confine"
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/testchrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 )
@@ -364,7 +365,7 @@ func playLauncher() int {
 	if err := json.Unmarshal([]byte(os.Getenv(modeVar+"_OPTIONS")), &o); err != nil {
 		panic(err)
 	}
-	root, err := profiledir.Open(filepath.Dir(o.ProfileDir))
+	root, err := profiledir.Open(filepath.Dir(o.ProfileDir), testkey.Key)
 	if err != nil {
 		panic(err)
 	}
@@ -721,7 +722,7 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 
 func profile(t *testing.T) (*profiledir.Root, chrome.Options) {
 	t.Helper()
-	root, err := profiledir.Open(filepath.Join(t.TempDir(), "profiles"))
+	root, err := profiledir.Open(filepath.Join(t.TempDir(), "profiles"), testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}

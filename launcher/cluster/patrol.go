@@ -67,7 +67,11 @@ type view struct {
 	records  map[string]seen // by profile
 	complete bool            // every record is among them
 	observer *lease.Observer
+	rounds   int // looks around
 }
+
+// thoroughly is how many looks around there are for one at the files of every profile.
+const thoroughly = 12
 
 // seen is a record as the store showed it last.
 type seen struct {
@@ -132,14 +136,14 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 
 // look tells the sessions on a profile what the store shows of it, and looks
 // after a profile of this host that has none. forgotten says that the store knows less
-// of such a profile than this host.
+// of such a profile than this host, or that what this host keeps of it cannot be believed.
 func (p *Patrol) look(r lease.Record) (forgotten bool) {
 	if told := p.o.Slots.Tell(r); told || r.Home != "" && r.Home != p.o.LauncherID {
 		return false
 	}
-	forgotten, err := p.o.Recoverer.Forgot(r)
+	forgotten, _, err := p.o.Recoverer.Forgot(r)
 	if err != nil {
-		p.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("token floor cannot be read")
+		p.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("what is kept of the profile cannot be read")
 		return false
 	}
 	if forgotten || r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen(r.ProfileID) && p.o.Slots.WarmSince(r.ProfileID).IsZero()) {
@@ -178,21 +182,23 @@ func (p *Patrol) lookAround(v *view) {
 	if v.complete {
 		p.lookAtUnknown(v)
 	}
+	v.rounds++
+	all := v.rounds%thoroughly == 0
 	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
 	defer cancel()
-	all, err := p.o.Store.Presences(ctx)
+	presences, err := p.o.Store.Presences(ctx)
 	if err != nil {
 		if p.ctx.Err() == nil {
 			p.o.Log.Warn().Err(err).Msg("launchers cannot be listed")
 		}
 		return
 	}
-	v.observer.Presences(all, p.o.Clock())
-	p.learn(all)
+	v.observer.Presences(presences, p.o.Clock())
+	p.learn(presences)
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case p.o.LauncherID, "":
-			if (r.Unfinished() || e.forgotten || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
+			if (all || r.Unfinished() || e.forgotten || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
 				v.records[r.ProfileID] = seen{e.Entry, p.look(r)}
 			}
 		default:

@@ -19,6 +19,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -60,14 +61,14 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 			t.Fatal(err)
 		}
 	}
-	b.root, err = profiledir.Open(filepath.Join(dir, "profiles"))
+	b.root, err = profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key)
 	must()
 	spool, err := evidence.OpenSpool(filepath.Join(dir, "spool"))
 	must()
 	stored, err := evidence.OpenDirStore(filepath.Join(dir, "evidence"))
 	must()
 	b.archive = evidence.NewArchive(spool, stored, log)
-	known := sessionfile.NewDir(dir)
+	known := sessionfile.NewDir(dir, testkey.Key)
 	_, err = known.Load() // it makes the folder
 	must()
 	for _, f := range files {
@@ -76,10 +77,10 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 	}
 	work, metrics := &sync.WaitGroup{}, prometheus.NewRegistry()
 	b.table = slots.NewTable(ctx, work, slots.Options{
-		Root: b.root, Jar: sessionfile.NewJar(dir), DataDir: dir, KeepWarmIdle: time.Hour, KeepWarmMax: 1, Log: log, Metrics: metrics,
+		Root: b.root, Jar: sessionfile.NewJar(dir, testkey.Key), DataDir: dir, KeepWarmIdle: time.Hour, KeepWarmMax: 1, Log: log, Metrics: metrics,
 	})
 	recoverer := recovery.New(recovery.Options{
-		LauncherID: "here", DataDir: dir, Root: b.root, Files: known, Archive: b.archive, Store: store, Log: log, Metrics: metrics,
+		LauncherID: "here", DataDir: dir, Key: testkey.Key, Root: b.root, Files: known, Jar: sessionfile.NewJar(dir, testkey.Key), Archive: b.archive, Store: store, Log: log, Metrics: metrics,
 	})
 	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
 	must()
@@ -238,16 +239,39 @@ func TestRecordsWithoutASession(t *testing.T) {
 	}
 }
 
+// A floor that cannot be believed is no floor of zero: the profile is put before a person.
+func TestAForgedFloorIsLookedInto(t *testing.T) {
+	inWorld(t, func(w *world) {
+		b := w.patrol()
+		b.disk(w, "p", free("p", "here"), profiledir.Running{})
+		w.sees(lease.Sight{Fresh: true}, sight(free("p", "here")), lease.Sight{Complete: true})
+		time.Sleep(3 * thoroughly * timing.Renewal())
+		synctest.Wait()
+		if got := b.taken(); got != nil {
+			t.Errorf("nothing was wrong, and adopted are %v", got)
+		}
+		if err := os.WriteFile(filepath.Join(b.root.Dir(), ".leasehold", "p.floor"), []byte("1\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep((thoroughly + 1) * timing.Renewal()) // nobody asks for it
+		synctest.Wait()
+		if got := b.taken(); len(got) == 0 || got[0] != "p" {
+			t.Errorf("adopted: %v", got)
+		}
+	})
+}
+
 // A floor that cannot be read is no floor of zero: nothing is done.
 func TestAFloorThatCannotBeRead(t *testing.T) {
 	inWorld(t, func(w *world) {
 		b := w.patrol()
 		b.disk(w, "p", held("p", "here"), profiledir.Running{})
-		if err := os.WriteFile(filepath.Join(b.root.Dir(), ".leasehold", "p.floor"), []byte("1"), 0o600); err != nil {
+		floor := filepath.Join(b.root.Dir(), ".leasehold", "p.floor")
+		if err := errors.Join(os.Remove(floor), os.Mkdir(floor, 0o700)); err != nil {
 			t.Fatal(err)
 		}
 		w.sees(lease.Sight{Fresh: true}, sight(held("p", "here")))
-		if got := b.taken(); got != nil || !strings.Contains(w.said.String(), "token floor cannot be read") {
+		if got := b.taken(); got != nil || !strings.Contains(w.said.String(), "what is kept of the profile cannot be read") {
 			t.Errorf("adopted %v; log:\n%s", got, w.said.String())
 		}
 	})
@@ -339,7 +363,7 @@ func TestAWarmBrowserIsLeftAlone(t *testing.T) {
 	b := newBeat(t, ctx, t.TempDir(), nil, log, nil, nil)
 	defer b.work.Wait()
 	defer cancel()
-	driver := browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Files: sessionfile.NewDir(b.dir), Root: b.root, Log: log, Metrics: prometheus.NewRegistry()})
+	driver := browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Key: testkey.Key, Files: sessionfile.NewDir(b.dir, testkey.Key), Root: b.root, Log: log, Metrics: prometheus.NewRegistry()})
 	path, err := b.root.Create("p")
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"leasehold/internal/boottime"
 	"leasehold/internal/durable"
+	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
@@ -27,6 +28,7 @@ type PresenceOptions struct {
 	// AdvertiseURL is where workers of other hosts reach this launcher, if they do.
 	AdvertiseURL string
 	DataDir      string
+	Key          *signed.Key // of what is kept in DataDir
 	Timing       lease.Timing
 	Store        lease.Store
 	// LeaveOnExit leaves browsers to the next launcher.
@@ -125,7 +127,15 @@ type lastStay struct {
 	Deadline boottime.Instant `json:"deadline"`
 }
 
-func (p *Presence) stayFile() string { return filepath.Join(p.o.DataDir, "presence-stay.json") }
+func (p *Presence) stayFile() string { return stayFile(p.o.DataDir) }
+
+func stayFile(dataDir string) string { return filepath.Join(dataDir, "presence-stay.json") }
+
+// SignOldStay signs what a launcher without signatures has left of its presence. It is for the
+// first start with a key.
+func SignOldStay(dataDir, launcherID string, key *signed.Key) error {
+	return key.SignFile(signed.Stay, launcherID, stayFile(dataDir))
+}
 
 // follow keeps the deadline on disk while the presence lives. It is true where the
 // launcher ends first.
@@ -155,7 +165,7 @@ func (p *Presence) keepStay(s lastStay) error {
 	b, err := json.Marshal(s)
 	next := p.stayFile() + ".new"
 	if err == nil {
-		err = os.WriteFile(next, b, 0o600)
+		err = os.WriteFile(next, p.o.Key.Sign(signed.Stay, p.o.LauncherID, b), 0o600)
 	}
 	if err == nil {
 		err = os.Rename(next, p.stayFile())
@@ -163,10 +173,14 @@ func (p *Presence) keepStay(s lastStay) error {
 	return err
 }
 
-// lastStay is that of the launcher before; the zero one where nothing is known.
+// lastStay is that of the launcher before; the zero one where nothing is known, or what is
+// there cannot be believed. Then its sessions do not go on.
 func (p *Presence) lastStay() lastStay {
 	var s lastStay
 	b, err := os.ReadFile(p.stayFile())
+	if err == nil {
+		b, err = p.o.Key.Open(signed.Stay, p.o.LauncherID, b)
+	}
 	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID == "" || s.BootID != p.o.BootID {
 		return lastStay{}
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"leasehold/internal/signed"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -29,7 +32,7 @@ func (w *world) keep(change func(*PresenceOptions)) *kept {
 	ctx, cancel := context.WithCancel(w.Context())
 	k := &kept{stop: cancel, opened: make(chan struct{}), ended: make(chan struct{}), expiring: make(chan time.Duration, 100)}
 	o := PresenceOptions{
-		LauncherID: "here", BootID: "boot", AdvertiseURL: "http://here.example:9222", DataDir: w.dir, Timing: timing, Store: w.store,
+		LauncherID: "here", BootID: "boot", AdvertiseURL: "http://here.example:9222", DataDir: w.dir, Key: testkey.Key, Timing: timing, Store: w.store,
 		Expiring: func(left time.Duration) { k.expiring <- left }, Clock: w.clock, Log: w.log(),
 	}
 	if change != nil {
@@ -88,10 +91,20 @@ func (w *world) write(name, content string) {
 // stay is what the launcher keeps on disk of its stay.
 func (w *world) stay() (s lastStay) {
 	w.Helper()
-	if err := json.Unmarshal([]byte(w.read("presence-stay.json")), &s); err != nil {
+	if err := json.Unmarshal(w.staySaid(), &s); err != nil {
 		w.Fatal(err)
 	}
 	return s
+}
+
+// staySaid is that as it is written.
+func (w *world) staySaid() []byte {
+	w.Helper()
+	b, err := testkey.Key.Open(signed.Stay, "here", []byte(w.read("presence-stay.json")))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return b
 }
 
 func TestAPresenceIsKept(t *testing.T) {
@@ -286,8 +299,12 @@ func TestTheStayOnDisk(t *testing.T) {
 		{"another boot", func(_ *world, next *PresenceOptions) { next.BootID = "another" }, false},
 		{"a boot without a name", func(w *world, next *PresenceOptions) {
 			next.BootID = ""
-			w.write("presence-stay.json", strings.Replace(w.read("presence-stay.json"), `"boot"`, `""`, 1))
+			w.write("presence-stay.json", string(testkey.Key.Sign(signed.Stay, "here", bytes.Replace(w.staySaid(), []byte(`"boot"`), []byte(`""`), 1))))
 		}, false},
+		{"a forged file, of the same epoch and a far deadline", func(w *world, _ *PresenceOptions) {
+			w.write("presence-stay.json", strings.Replace(w.read("presence-stay.json"), `"deadline":`, `"deadline":9`, 1))
+		}, false},
+		{"a file without a seal", func(w *world, _ *PresenceOptions) { w.write("presence-stay.json", string(w.staySaid())) }, false},
 		{"a damaged file", func(w *world, _ *PresenceOptions) { w.write("presence-stay.json", w.read("presence-stay.json")[:20]) }, false},
 		{"no file", func(w *world, _ *PresenceOptions) {
 			if err := os.Remove(filepath.Join(w.dir, "presence-stay.json")); err != nil {

@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/signed"
+	"leasehold/internal/test/testkey"
 	"leasehold/lease"
 )
 
@@ -26,7 +28,7 @@ const modeVar = "LEASEHOLD_PROFILEDIR_TEST_ROOT"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(modeVar); dir != "" {
-		root, err := Open(dir)
+		root, err := Open(dir, testkey.Key)
 		if err != nil {
 			panic(err)
 		}
@@ -46,7 +48,7 @@ func TestMain(m *testing.M) {
 
 func open(t *testing.T) *Root {
 	t.Helper()
-	r, err := Open(filepath.Join(t.TempDir(), "data", "profiles"))
+	r, err := Open(filepath.Join(t.TempDir(), "data", "profiles"), testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,21 +80,21 @@ func TestOpen(t *testing.T) {
 	if err := os.Symlink(r.Dir(), link); err != nil {
 		t.Fatal(err)
 	}
-	if same, err := Open(link); err != nil || same.Dir() != r.Dir() {
+	if same, err := Open(link, testkey.Key); err != nil || same.Dir() != r.Dir() {
 		t.Errorf("through a symlink: %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(file); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := Open(file, testkey.Key); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a file as root: %v", err)
 	}
 	linked := t.TempDir()
 	if err := os.Symlink(r.Dir(), filepath.Join(linked, ".leasehold")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(linked); err == nil {
+	if _, err := Open(linked, testkey.Key); err == nil {
 		t.Error("a guard directory elsewhere is accepted")
 	}
 	if entries, err := os.ReadDir(filepath.Join(r.Dir(), ".leasehold")); err != nil || len(entries) != 0 {
@@ -165,7 +167,7 @@ func TestLockIsExclusive(t *testing.T) {
 		t.Errorf("a second: %v", err)
 	}
 	lock(t, r, "q") // another profile is free
-	other, err := Open(r.Dir())
+	other, err := Open(r.Dir(), testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,10 +438,10 @@ func TestFloor(t *testing.T) {
 	want(1<<64 - 1)
 	path := r.file("p", "floor")
 	for _, damaged := range []string{"", "\n", "4", "42", "42\n\n", "042\n", "-1\n", "+1\n", "x\n", " 1\n", "18446744073709551616\n", "\x00\x00\x00", "42\n{}\n", "42\n{\"lease_token\":42}", "42\n{\"lease_token\":4"} {
-		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
+		if err := os.WriteFile(path, testkey.Key.Sign(signed.Floor, "p", []byte(damaged)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := r.Floor("p"); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "write a number") {
+		if got, err := r.Floor("p"); err == nil || !strings.Contains(err.Error(), path) || !errors.Is(err, signed.ErrNotAuthentic) {
 			t.Errorf("%q: %d, %v", damaged, got, err)
 		}
 		if err := l.Keep(lease.Record{Token: 100}); err == nil {
@@ -475,7 +477,7 @@ func TestRunning(t *testing.T) {
 	if err := os.WriteFile(r.file("p", "browser"), []byte(`{"pid":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok, err := r.Running("p"); ok || err == nil || !strings.Contains(err.Error(), "damaged") {
+	if _, ok, err := r.Running("p"); ok || !errors.Is(err, signed.ErrNotAuthentic) {
 		t.Errorf("damaged: %v, %v", ok, err)
 	}
 }

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/signed"
 	"leasehold/lease"
 )
 
@@ -37,14 +38,16 @@ var ErrNoProfile = fmt.Errorf("no such profile directory: %w", fs.ErrNotExist)
 type Root struct {
 	dir   string // absolute, symlinks resolved
 	guard string // the directory of the guard files
+	key   *signed.Key
 
 	mu    sync.Mutex
 	locks map[string]*Lock // the locks of this Root, by profile
 }
 
 // Open returns the profiles directory, which it creates (0700) if it is missing.
-// The error says what to do where the directory cannot be written.
-func Open(dir string) (*Root, error) {
+// What it writes there to read it back is signed with the key. The error says what to do
+// where the directory cannot be written.
+func Open(dir string, key *signed.Key) (*Root, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w", dir, err)
@@ -59,7 +62,7 @@ func Open(dir string) (*Root, error) {
 	if err := unix.Access(abs, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w; it has to be readable and writable by uid %d", abs, err, os.Getuid())
 	}
-	r := &Root{dir: abs, guard: filepath.Join(abs, ".leasehold"), locks: map[string]*Lock{}}
+	r := &Root{dir: abs, guard: GuardDir(abs), key: key, locks: map[string]*Lock{}}
 	if err := os.Mkdir(r.guard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("guard directory: %w", err)
 	}
@@ -82,6 +85,9 @@ func Open(dir string) (*Root, error) {
 
 // Dir returns the profiles directory: absolute, without symlinks.
 func (r *Root) Dir() string { return r.dir }
+
+// GuardDir returns the directory of the guard files of a profiles directory.
+func GuardDir(dir string) string { return filepath.Join(dir, ".leasehold") }
 
 // Path returns the absolute path of the profile's directory. It refuses an id
 // that is not valid. It also refuses a symlink, which could lead to the directory of

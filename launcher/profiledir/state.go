@@ -7,15 +7,36 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/signed"
 	"leasehold/lease"
 )
 
+// DamagedError says that a guard file of a profile is not as this launcher wrote it, so
+// nothing that it says is believed. It is a signed.ErrNotAuthentic, also where the file has
+// the right signature and makes no sense.
+type DamagedError struct {
+	Profile string
+	Path    string
+	Cause   error
+	// Claimed is the token that the file names, and Home the launcher; the zero values
+	// if it names none. They may be anybody's invention.
+	Claimed lease.Token
+	Home    string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("profile %s: %s cannot be believed: %v", e.Profile, e.Path, e.Cause)
+}
+
+// Unwrap returns the cause, and signed.ErrNotAuthentic.
+func (e *DamagedError) Unwrap() []error { return []error{e.Cause, signed.ErrNotAuthentic} }
+
 // Floor returns the highest token that was ever used on the profile, 0 if none
-// was. A floor file that cannot be understood is an error, never 0: a token that
-// was used before could be granted again.
+// was. The error is a *DamagedError for a floor file that this launcher has not written.
 func (r *Root) Floor(id string) (lease.Token, error) {
 	t, _, err := r.Kept(id)
 	return t, err
@@ -35,11 +56,34 @@ func (r *Root) Kept(id string) (lease.Token, lease.Record, error) {
 	if err != nil {
 		return 0, lease.Record{}, fmt.Errorf("token floor of %s: %w", id, err)
 	}
-	t, kept, err := parseFloor(b)
+	content, err := r.key.Open(signed.Floor, id, unpadded(b))
+	var t lease.Token
+	var kept lease.Record
+	if err == nil {
+		t, kept, err = parseFloor(content)
+	}
 	if err != nil {
-		return 0, lease.Record{}, fmt.Errorf("token floor of %s: %s: %w; write a number that is not below any token ever granted for the profile (its lease, evidence and events name them), and a newline, into that file", id, path, err)
+		damaged := &DamagedError{Profile: id, Path: path, Cause: err}
+		content, _ := signed.Claimed(unpadded(b))
+		damaged.Claimed, damaged.Home = claimedFloor(content)
+		return 0, lease.Record{}, damaged
 	}
 	return t, kept, nil
+}
+
+// claimedFloor returns the token that a damaged floor names, if any can be read out of it
+// and has ever been used, and the home.
+func claimedFloor(content []byte) (lease.Token, string) {
+	first, rest, _ := bytes.Cut(content, []byte("\n"))
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(first)), 10, 64)
+	var kept struct {
+		Home string `json:"home"`
+	}
+	_ = json.Unmarshal(rest, &kept) // what cannot be read claims nothing
+	if err != nil || n > uint64(lease.MaxClaim) {
+		n = 0
+	}
+	return lease.Token(n), kept.Home
 }
 
 // parseFloor reads a decimal number and a newline and, if there is a second line, a
@@ -68,7 +112,8 @@ func parseFloor(b []byte) (lease.Token, lease.Record, error) {
 // Keep makes the record's token the floor, and keeps the record with it, in case the
 // lease store loses it. When Keep returns nil, both are on the disk. The error is a
 // *lease.FencedError if the token is below the floor. It may equal the floor: a write
-// that was cut short is repeated that way.
+// that was cut short is repeated that way. It is a *DamagedError if the floor cannot be
+// believed.
 func (l *Lock) Keep(r lease.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,6 +124,31 @@ func (l *Lock) Keep(r lease.Record) error {
 	if err != nil {
 		return err
 	}
+	return l.keep(r, floor)
+}
+
+// Renew does what Keep does, and replaces a floor that cannot be believed. It is for the
+// record of a profile that goes to a person because of that floor, whose token is above
+// what the floor names.
+func (l *Lock) Renew(r lease.Record) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	floor, err := l.root.Floor(l.id)
+	var damaged *DamagedError
+	if errors.As(err, &damaged) {
+		floor, err = damaged.Claimed, nil
+	}
+	if err != nil {
+		return err
+	}
+	return l.keep(r, floor)
+}
+
+// keep writes the floor. l.mu is held.
+func (l *Lock) keep(r lease.Record, floor lease.Token) error {
 	if r.Token < floor {
 		return &lease.FencedError{Profile: l.id, Token: r.Token, Current: floor}
 	}
@@ -95,15 +165,25 @@ func (l *Lock) Keep(r lease.Record) error {
 // writeFloor puts the lines into the place of the floor file, by way of the prepared
 // file if there is one that is large enough.
 func (l *Lock) writeFloor(lines []byte) error {
-	floor, size := l.root.file(l.id, "floor"), l.prepared
-	if size < len(lines) {
-		return durable.Replace(floor, lines)
+	floor, size, said := l.root.file(l.id, "floor"), l.prepared, l.root.key.Sign(signed.Floor, l.id, lines)
+	if size < len(said) {
+		return durable.Replace(floor, said)
 	}
 	l.prepared = 0
 	// The prepared file is longer. Spaces before the last newline, which are no
 	// part of the record, fill it.
-	padded := append(lines[:len(lines)-1], bytes.Repeat([]byte(" "), size-len(lines))...)
+	padded := append(said[:len(said)-1], bytes.Repeat([]byte(" "), size-len(said))...)
 	return durable.ReplaceBy(l.root.file(l.id, preparedFloor), floor, append(padded, '\n'))
+}
+
+// unpadded takes off the spaces with which writeFloor fills a file. They are not signed:
+// there are more of them than of everything else.
+func unpadded(b []byte) []byte {
+	padded, ended := bytes.CutSuffix(b, []byte("\n"))
+	if !ended {
+		return b
+	}
+	return slices.Concat(bytes.TrimRight(padded, " "), []byte("\n"))
 }
 
 // preparedFloor is the file that PrepareKeep makes. Nobody reads it.
@@ -164,7 +244,7 @@ func (l *Lock) SetRunning(r Running) error {
 	}
 	b, err := json.Marshal(r)
 	if err == nil {
-		err = durable.Replace(l.root.file(l.id, "browser"), append(b, '\n'))
+		err = durable.Replace(l.root.file(l.id, "browser"), l.root.key.Sign(signed.Browser, l.id, append(b, '\n')))
 	}
 	if err != nil {
 		return fmt.Errorf("browser state of %s: %w", l.id, err)
@@ -194,7 +274,8 @@ func (l *Lock) ClearRunning() error {
 }
 
 // Running returns the browser that was last stored by SetRunning, and whether one is
-// stored. It may have ended since.
+// stored. It may have ended since. The error is a *DamagedError for a note that this
+// launcher has not written: the process that it names may be anybody's.
 func (r *Root) Running(id string) (Running, bool, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return Running{}, false, err
@@ -208,8 +289,12 @@ func (r *Root) Running(id string) (Running, bool, error) {
 		return Running{}, false, fmt.Errorf("browser state of %s: %w", id, err)
 	}
 	var run Running
-	if err := json.Unmarshal(b, &run); err != nil {
-		return Running{}, false, fmt.Errorf("browser state of %s: %s is damaged: %w; remove the file when no browser runs on the profile", id, path, err)
+	content, err := r.key.Open(signed.Browser, id, b)
+	if err == nil {
+		err = json.Unmarshal(content, &run)
+	}
+	if err != nil {
+		return Running{}, false, &DamagedError{Profile: id, Path: path, Cause: err}
 	}
 	return run, true, nil
 }

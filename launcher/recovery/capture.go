@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -124,7 +123,7 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 		err = errors.New("the launcher that carried them is gone")
 	}
 	p.add(recorder.CommandsPart, evidence.KindCommands, mediaJSON, c.Commands, err)
-	before, err := os.ReadFile(r.o.Files.Digests(c.Record.SessionID))
+	before, err := r.o.Files.ReadDigests(c.Record.SessionID)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = errors.New("none were made at the grant")
 	}

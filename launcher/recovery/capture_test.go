@@ -2,7 +2,6 @@ package recovery
 
 import (
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -27,7 +26,7 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 	}{
 		{"a browser", func(w *world, c *Capture) {
 			c.Commands = []byte("[]")
-			w.must(os.WriteFile(w.files.Digests(session), []byte("{}"), 0o600))
+			w.must(w.files.SaveDigests(session, []byte("{}")))
 		}, map[string]string{"dom-1.html": "snapshot", "chrome-output.txt": "empty"}},
 		{"a browser of a launcher that is gone", func(*world, *Capture) {},
 			map[string]string{"dom-1.html": "snapshot", "chrome-output.txt": "empty", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},

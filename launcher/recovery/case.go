@@ -116,6 +116,9 @@ type steps struct {
 	closed   bool
 	leftOpen bool
 	lost     bool
+	// distrust is why what this host keeps of the profile cannot be believed; empty: it
+	// can.
+	distrust string
 }
 
 // run goes through the steps in their order, which is the same for every goal. Each
@@ -132,9 +135,11 @@ func (s *steps) run() (string, error) {
 	case CloseOnly:
 		return "", s.closeOnly()
 	case Release:
-		if s.closeInOrder() {
+		if s.believed() && s.closeInOrder() {
 			return s.release()
 		}
+	case Recover:
+		s.believed()
 	}
 	// 2. Quarantine: the old token is fenced for good. Where the store cannot be
 	// reached the browser is closed all the same, and a later try goes on from there.
@@ -224,6 +229,20 @@ func (s *steps) recoverBecause(reason string, problem error) {
 		return
 	}
 	s.File.Reason = reason
+}
+
+// believed tells whether what this host keeps of the profile can be believed. Where it
+// cannot, the file says so, and the profile goes to a person, however the session ended.
+func (s *steps) believed() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	reason, problem := s.r.distrusted(ctx, s.Profile, s.File.SessionID)
+	if reason == "" {
+		return true
+	}
+	s.Log.Error().Err(problem).Str("reason", reason).Msg("what is kept of the profile cannot be believed: it goes through recovery, to a person")
+	s.distrust, s.File.Reason = reason, reason
+	return false
 }
 
 // release makes the transition of a worker's proper end.
@@ -324,7 +343,8 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 	return entry.Record, err
 }
 
-// quarantine fences the old token for good: held, suspected_stale, quarantined.
+// quarantine fences the old token for good: held, suspected_stale, quarantined. The floor
+// follows at once, so that a store that forgets now does not offer the token again.
 func (s *steps) quarantine() error {
 	_, err := s.swap(func(r lease.Record) (lease.Record, error) {
 		if r.State != lease.Held {
@@ -335,18 +355,28 @@ func (s *steps) quarantine() error {
 	if err != nil && !errors.Is(err, errAlready) {
 		return err
 	}
-	floor, err := s.r.o.Root.Floor(s.Profile)
-	if err != nil {
-		return err
-	}
-	_, err = s.swap(func(r lease.Record) (lease.Record, error) {
+	r, err := s.swap(func(r lease.Record) (lease.Record, error) {
 		if r.State != lease.SuspectedStale {
 			return r, errAlready
 		}
-		return r.Quarantine(floor, time.Now())
+		k, _, err := s.r.kept(r)
+		if err != nil {
+			return r, err
+		}
+		return r.Quarantine(k.floor, time.Now())
 	})
 	if err != nil && !errors.Is(err, errAlready) {
 		return err
 	}
-	return nil
+	if s.distrust == "" {
+		return s.Lock.Keep(r)
+	}
+	if !lease.Distrusted(r.Reason) { // it was suspected before this was known
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		if r, err = s.r.Heal(ctx, s.Profile); err != nil {
+			return err
+		}
+	}
+	return errors.Join(s.Lock.Renew(r), s.r.o.Jar.SetAside(s.Profile))
 }

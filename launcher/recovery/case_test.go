@@ -3,6 +3,7 @@ package recovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +41,9 @@ type ending struct {
 	leftOpen bool
 	lost     bool
 	inOrder  bool
+	// forgotten says that the token was raised once more, since what this host kept was
+	// not believed.
+	forgotten bool
 }
 
 var stubborn = fakechrome.Script{RefusesClose: true, Stubborn: true}
@@ -75,9 +79,21 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		return r, nil
 	}
 	elsewhere := func(r lease.Record) (lease.Record, error) { r.LauncherID = "launcher-2"; return r, nil }
-	damaged := func(w *world) {
-		w.must(os.WriteFile(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor"), []byte("7"), 0o600))
+	guard := func(w *world, kind string) string { return filepath.Join(w.root.Dir(), ".leasehold", profile+"."+kind) }
+	damaged := func(w *world) { w.must(os.WriteFile(guard(w, "floor"), []byte("7"), 0o600)) }
+	rolledBack := func(w *world) {
+		earlier, err := os.ReadFile(guard(w, "floor"))
+		w.must(err)
+		w.restate(func(r lease.Record) (lease.Record, error) { r.Token += 3; r.Runs[0].Token = r.Token; return r, nil })
+		w.must(w.lock.Keep(w.leases.record()))
+		w.must(os.WriteFile(guard(w, "floor"), earlier, 0o600))
 	}
+	under := func(t lease.Token) func(*world, *Case) { return func(_ *world, c *Case) { c.File.Token = t } }
+	noFloor := func(w *world) { w.must(os.Remove(guard(w, "floor"))) }
+	forgedNote := func(w *world) {
+		w.must(os.WriteFile(guard(w, "browser"), fmt.Appendf(nil, `{"pid":%d}`, os.Getpid()), 0o600))
+	}
+	const unbelieved = "lost (" + lease.ReasonNotAuthentic + "), recovered: manual_review"
 	noDirectory := func(w *world, c *Case) {
 		keep := c.Keep
 		c.Keep = func(ctx context.Context, b sessionfile.Caller, p string) error {
@@ -134,8 +150,16 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 			trace: "evidence file stop suspected_stale close", err: lease.ErrUnavailable.Error(), is: lease.ErrUnavailable, state: lease.Held, closed: "cdp", browser: "gone"},
 		{name: "lost, the store away before the quarantine", goal: Recover, prepare: away(lease.Quarantined),
 			trace: "evidence file stop suspected_stale quarantined close", is: lease.ErrUnavailable, state: lease.SuspectedStale, closed: "cdp", browser: "gone"},
-		{name: "lost, the floor damaged", goal: Recover, prepare: damaged,
-			trace: "evidence file stop suspected_stale close", err: "token floor of shop_018", state: lease.SuspectedStale, closed: "cdp", browser: "gone"},
+		{name: "lost, the floor damaged", goal: Recover, prepare: damaged, reason: lease.ReasonNotAuthentic,
+			trace: "evidence file stop " + unclear, how: unbelieved, state: lease.ManualReview, closed: "cdp", browser: "gone"},
+		{name: "lost, the floor damaged, suspected by now", goal: Recover, prepare: func(w *world) { w.restate(suspect); damaged(w) }, reason: lease.ReasonNotAuthentic, forgotten: true,
+			trace: "evidence file stop quarantined written close inspected/gone manual_review/gone", how: unbelieved, state: lease.ManualReview, closed: "cdp", browser: "gone"},
+		{name: "lost, the floor rolled back", goal: Recover, prepare: rolledBack, change: under(token + 3), reason: lease.ReasonRolledBack,
+			trace: "evidence file stop " + unclear, how: "lost (" + lease.ReasonRolledBack + "), recovered: manual_review", state: lease.ManualReview, closed: "cdp", browser: "gone"},
+		{name: "lost, the floor gone", goal: Recover, prepare: noFloor, reason: lease.ReasonRolledBack,
+			trace: "evidence file stop " + unclear, how: "lost (" + lease.ReasonRolledBack + "), recovered: manual_review", state: lease.ManualReview, closed: "cdp", browser: "gone"},
+		{name: "lost, the note of its browser forged", goal: Recover, prepare: forgedNote, reason: lease.ReasonNotAuthentic,
+			trace: "evidence file stop " + unclear, how: unbelieved, state: lease.ManualReview, closed: "cdp", browser: "gone"},
 		{name: "lost, no browser", goal: Recover, bare: true,
 			trace: "evidence file stop suspected_stale quarantined inspected manual_review", how: "lost (connection_lost), recovered: manual_review", state: lease.ManualReview},
 		{name: "lost, it cannot be closed in order", goal: Recover, change: noDirectory,
@@ -150,8 +174,14 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 			trace: "evidence file leave stop available", how: "released: released", state: lease.Available, leftOpen: true, inOrder: true},
 		{name: "left open, the store away", goal: Release, change: asked(true), prepare: away(lease.Available),
 			trace: "evidence file leave stop available close", err: "release: ", is: lease.ErrUnavailable, state: lease.Held, closed: "cdp", browser: "gone", inOrder: true},
-		{name: "left open, the floor damaged", goal: Release, change: asked(true), prepare: damaged,
-			trace: "evidence file leave stop available close", err: "release: token floor", state: lease.Available, closed: "cdp", browser: "gone", inOrder: true},
+		{name: "left open, the floor damaged", goal: Release, change: asked(true), prepare: damaged, reason: lease.ReasonNotAuthentic,
+			trace: "evidence file stop " + unclear, how: unbelieved, state: lease.ManualReview, closed: "cdp", browser: "gone"},
+		{name: "released, the floor rolled back", goal: Release, prepare: rolledBack, change: under(token + 3), reason: lease.ReasonRolledBack,
+			trace: "evidence file stop " + unclear, how: "lost (" + lease.ReasonRolledBack + "), recovered: manual_review", state: lease.ManualReview, closed: "cdp", browser: "gone"},
+		{name: "released, the note of its browser forged", goal: Release, prepare: forgedNote, reason: lease.ReasonNotAuthentic,
+			trace: "evidence file stop " + unclear, how: unbelieved, state: lease.ManualReview, closed: "cdp", browser: "gone"},
+		{name: "not begun, the floor damaged", goal: Release, change: failed(as), prepare: damaged, reason: lease.ReasonNotAuthentic,
+			trace: "evidence file stop " + unclear, how: unbelieved, state: lease.ManualReview, closed: "cdp", browser: "gone"},
 		{name: "released, the store away", goal: Release, prepare: away(lease.Available),
 			trace: "evidence file close stop/gone available/gone", err: "release: ", is: lease.ErrUnavailable, state: lease.Held, closed: "cdp", browser: "gone", inOrder: true},
 		{name: "released, quarantined by now", goal: Release, prepare: meanwhile(suspect, quarantine),
@@ -251,7 +281,7 @@ func (tt ending) check(t *testing.T) {
 	if reason == "" {
 		reason = c.File.Reason
 	}
-	if f := e.File; f.Reason != reason || f.CloseMethod != tt.closed || f.InOrder != tt.inOrder || f.SessionID != session || f.Token != token {
+	if f := e.File; f.Reason != reason || f.CloseMethod != tt.closed || f.InOrder != tt.inOrder || f.SessionID != session || f.Token != c.File.Token {
 		t.Errorf("the file says %q, closed by %q, in order %v; want %q, %q, %v", f.Reason, f.CloseMethod, f.InOrder, reason, tt.closed, tt.inOrder)
 	}
 	became := ""
@@ -295,7 +325,7 @@ func (tt ending) checkStored(t *testing.T, w *world, before lease.Record, e Ende
 		}
 	}
 	if tt.goal == Recover && err == nil && r.SessionID == session {
-		if r.Token != token+1 || r.LastKnownURL != cart && before.State == lease.Held {
+		if raised := e.File.Token + 1; r.Token != raised && !(tt.forgotten && r.Token == raised+1) || r.LastKnownURL != cart && before.State == lease.Held {
 			t.Errorf("token %d, last at %q", r.Token, r.LastKnownURL)
 		}
 		if in := time.Until(r.AvailableAfter); r.State == lease.Available && (in < cooldown-10*time.Second || in > cooldown) {

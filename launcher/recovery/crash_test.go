@@ -281,7 +281,7 @@ func (w *world) checkEnd(again bool) {
 	if err != nil || floor != r.Token || kept.State != r.State && w.faults.at == 0 && !again {
 		w.t.Errorf("the floor is %d, with a record that is %s, %v; the store has %d, %s", floor, kept.State, err, r.Token, r.State)
 	}
-	if forgot, err := w.r.Forgot(r); forgot || err != nil {
+	if forgot, _, err := w.r.Forgot(r); forgot || err != nil {
 		w.t.Errorf("the store seems to forget: %v", err)
 	}
 	if !w.gone() {

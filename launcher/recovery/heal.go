@@ -1,44 +1,144 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"leasehold/internal/signed"
+	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
 
-// Forgot tells whether the store knows less of a profile than this host does. Another
-// launcher on the same folder answers for its own profiles.
-func (r *Recoverer) Forgot(rec lease.Record) (bool, error) {
-	floor, own, err := r.o.Root.Kept(rec.ProfileID)
-	return rec.Token < floor && (own.Home == "" || own.Home == r.o.LauncherID), err
+// kept is what this host has of a profile, besides its directory.
+type kept struct {
+	floor lease.Token // that which a damaged floor file claims, where it is one
+	own   lease.Record
+	// reason is why it cannot be believed, as the record then says, and problem the same
+	// for a person; empty and nil: it can.
+	reason  string
+	problem error
+}
+
+// kept reads what this host has of the record's profile, and judges it by its signatures and by
+// the record. mine says that this launcher is the home: another one on the same folder
+// answers for its own profiles, under a key of its own.
+func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
+	k.floor, k.own, err = r.o.Root.Kept(rec.ProfileID)
+	home := cmp.Or(rec.Home, k.own.Home)
+	var damaged *profiledir.DamagedError
+	if errors.As(err, &damaged) {
+		k.floor, k.own.Home = damaged.Claimed, damaged.Home
+		home = cmp.Or(rec.Home, damaged.Home)
+	} else if err != nil {
+		return k, false, err
+	}
+	if mine = home == "" || home == r.o.LauncherID; !mine {
+		return k, false, nil
+	}
+	if err == nil {
+		_, _, err = r.o.Root.Running(rec.ProfileID)
+	}
+	if err == nil {
+		err = r.o.Jar.Check(rec.ProfileID)
+	}
+	switch {
+	case errors.Is(err, signed.ErrNotAuthentic):
+		k.reason, k.problem = lease.ReasonNotAuthentic, err
+	case err != nil:
+		return k, true, err
+	case !rec.ExplainsFloor(k.floor):
+		k.reason = lease.ReasonRolledBack
+		k.problem = fmt.Errorf("the floor is %d, and the record, which is %s, has token %d: the floor is gone, or an older one was put in its place", k.floor, rec.State, rec.Token)
+	}
+	return k, true, nil
+}
+
+// Forgot tells whether the store knows less of a profile than this host does, or what
+// this host kept of it cannot be believed. Both are for Heal. Another launcher on the same
+// folder answers for its own profiles: home is that launcher, if what is kept here is of
+// one, and false is returned with it.
+func (r *Recoverer) Forgot(rec lease.Record) (forgot bool, home string, err error) {
+	k, mine, err := r.kept(rec)
+	if !mine {
+		return false, k.own.Home, err
+	}
+	return rec.Token < k.floor || k.reason != "", "", err
 }
 
 // Heal restates a profile that the store forgot, from the record that this host kept
-// beside it, and returns the record as it is then. The caller occupies the profile.
+// beside it, and returns the record as it is then. A profile whose record cannot be
+// believed is quarantined, for a person. The caller occupies the profile.
 func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, error) {
-	floor, own, err := r.o.Root.Kept(profile)
-	if err != nil {
-		return lease.Record{}, err
-	}
+	var k kept
 	entry, err := lease.Change(ctx, r.o.Store, profile, func(e lease.Entry) (lease.Record, error) {
 		rec := e.Record
-		if rec.Token >= floor {
+		mine := false
+		var err error
+		if k, mine, err = r.kept(rec); err != nil {
+			return rec, err
+		}
+		if !mine || rec.Token >= k.floor && k.reason == "" {
 			return rec, errAlready
 		}
+		token, sequence, err := r.lastEvent(ctx, profile)
+		if err != nil {
+			return rec, err
+		}
 		rec.Home = r.o.LauncherID
-		return rec.Heal(own, floor, time.Now())
+		if k.reason != "" {
+			return rec.Distrust(k.reason, max(k.floor, token), sequence, time.Now())
+		}
+		k.own.Sequence = max(k.own.Sequence, sequence)
+		return rec.Heal(k.own, max(k.floor, token), time.Now())
 	})
 	if errors.Is(err, errAlready) {
 		return entry.Record, nil
 	}
-	if err != nil {
-		return entry.Record, fmt.Errorf("the lease store forgot profile %s, token %d: %w", profile, floor, err)
+	log := r.o.Log.With().Str("profile", profile).Uint64("floor", uint64(k.floor)).Uint64("token", uint64(entry.Record.Token)).Str("state", string(entry.Record.State)).Logger()
+	switch {
+	case err != nil && k.reason != "":
+		return entry.Record, fmt.Errorf("%w; the profile goes to a person as soon as that can be stored, and nobody gets it until then: %w", k.problem, err)
+	case err != nil:
+		return entry.Record, fmt.Errorf("the lease store forgot profile %s, token %d: %w", profile, k.floor, err)
+	case k.reason != "":
+		r.distrusts.WithLabelValues(k.reason).Inc()
+		log.Error().Str("reason", k.reason).AnErr("problem", k.problem).Msg("what is kept of the profile cannot be believed: it goes to a person")
+		return entry.Record, r.o.Jar.SetAside(profile)
 	}
 	r.heals.Inc()
-	r.o.Log.Warn().Str("profile", profile).Uint64("floor", uint64(floor)).Uint64("token", uint64(entry.Record.Token)).Str("state", string(entry.Record.State)).
-		Msg("the lease store had forgotten the profile: it is restored from this host's own record")
+	log.Warn().Msg("the lease store had forgotten the profile: it is restored from this host's own record")
 	return entry.Record, nil
+}
+
+// lastEvent returns the highest token, and the highest sequence under it, that the event
+// stream has of a profile. Events at or below that position would not be published again.
+func (r *Recoverer) lastEvent(ctx context.Context, profile string) (token lease.Token, sequence uint64, err error) {
+	events, err := r.o.Store.History(ctx, profile)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, e := range events {
+		if e.Sequence == 0 || e.Token > lease.MaxClaim { // of no transition, or nobody's
+			continue
+		}
+		token, sequence = max(token, e.Token), max(sequence, e.Sequence)
+	}
+	return token, sequence, nil
+}
+
+// distrusted says why what this host keeps of the profile cannot be believed, as a session
+// on it ends; empty if it can.
+func (r *Recoverer) distrusted(ctx context.Context, profile, sessionID string) (reason string, problem error) {
+	e, err := r.o.Store.Get(ctx, profile)
+	if err != nil || e.Record.SessionID != sessionID {
+		return "", nil // the step that changes the record meets the same
+	}
+	k, mine, err := r.kept(e.Record)
+	if err != nil || !mine {
+		return "", nil // whatever reads it next meets the same
+	}
+	return k.reason, k.problem
 }

@@ -1,17 +1,20 @@
 package recovery
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"leasehold/checkpoint"
 	"leasehold/internal/natsd"
+	"leasehold/internal/signed"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
@@ -28,7 +31,8 @@ func TestWhatTheStoreForgot(t *testing.T) {
 		want  bool
 	}{
 		{"as it is", launcher, token, false},
-		{"newer", launcher, token + 5, false},
+		{"newer, as after a grant", launcher, token + 1, false},
+		{"much newer, as with an old floor", launcher, token + 5, true},
 		{"older", launcher, token - 1, true},
 		{"nothing", launcher, 0, true},
 		{"older, nobody said whose", "", token - 1, true},
@@ -37,19 +41,16 @@ func TestWhatTheStoreForgot(t *testing.T) {
 		kept := w.leases.record()
 		kept.Home = tt.home
 		w.must(w.lock.Keep(kept))
-		if got, err := w.r.Forgot(lease.Record{ProfileID: profile, Token: tt.token}); got != tt.want || err != nil {
+		if got, _, err := w.r.Forgot(lease.Record{ProfileID: profile, State: lease.Held, Token: tt.token}); got != tt.want || err != nil {
 			t.Errorf("%s: %v, %v", tt.name, got, err)
 		}
 	}
-	if got, err := w.r.Forgot(lease.Record{ProfileID: "never_used"}); got || err != nil {
+	if got, _, err := w.r.Forgot(lease.Record{ProfileID: "never_used"}); got || err != nil {
 		t.Errorf("never used: %v, %v", got, err)
 	}
 	w.must(os.WriteFile(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor"), []byte("seven\n"), 0o600))
-	if _, err := w.r.Forgot(w.leases.record()); err == nil {
-		t.Error("a damaged floor is none")
-	}
-	if _, err := w.r.Heal(t.Context(), profile); err == nil || !strings.Contains(err.Error(), "token floor") {
-		t.Errorf("healed by a damaged floor: %v", err)
+	if got, _, err := w.r.Forgot(w.leases.record()); !got || err != nil {
+		t.Errorf("a damaged floor: %v, %v", got, err)
 	}
 }
 
@@ -79,11 +80,11 @@ func TestHeal(t *testing.T) {
 			w.leases.write = func(_, _ lease.Record, store func()) error {
 				w.leases.write = nil
 				newer := kept.Clone()
-				newer.Token = token + 3
+				newer.Token = token + 1
 				w.leases.put(newer)
 				return &lease.MovedError{Profile: profile}
 			}
-		}, lease.Held, token + 3, 0, ""},
+		}, lease.Held, token + 1, 0, ""},
 		{"the store is away", nil, func(w *world, kept lease.Record) {
 			w.old(kept)
 			w.leases.write = w.refusing(func(lease.Record) bool { return true })
@@ -170,5 +171,192 @@ func TestARecoveryOnTheRealStore(t *testing.T) {
 	}
 	if want := []string{"granted", "suspected_stale", "quarantined", "expired", "inspected", "available"}; !slices.Equal(names, want) {
 		t.Errorf("a subscriber sees %v, want %v", names, want)
+	}
+}
+
+// TestWhatCannotBeBelievedGoesToAPerson: whatever somebody did to a file that this host
+// keeps of a profile, the profile is quarantined under a token above all that anybody
+// names, and the recovery then takes it to a person, with a floor that is sealed again.
+func TestWhatCannotBeBelievedGoesToAPerson(t *testing.T) {
+	t.Parallel()
+	free := func(r lease.Record) (lease.Record, error) {
+		return r.Release(api.ReasonReleased, "succeeded", lease.Sealed{EvidenceID: "ev_1", SHA256: "5ha"}, time.Now())
+	}
+	// What the attacker of the security review wrote: a floor that says that the profile
+	// is free.
+	forged := `{"profile_id":"shop_018","state":"available","lease_token":50}`
+	guard := func(w *world, kind string) string { return filepath.Join(w.root.Dir(), ".leasehold", profile+"."+kind) }
+	write := func(w *world, kind, content string) { w.must(os.WriteFile(guard(w, kind), []byte(content), 0o600)) }
+	for _, tt := range []struct {
+		name   string
+		damage func(w *world)
+		token  lease.Token
+		reason string
+	}{
+		{"the floor forged, as of a free profile", func(w *world) { write(w, "floor", "50\n"+forged+"\n") }, 51, lease.ReasonNotAuthentic},
+		{"the floor of another profile", func(w *world) {
+			write(w, "floor", string(testkey.Key.Sign(signed.Floor, "other", []byte("50\n"+forged+"\n"))))
+		}, 51, lease.ReasonNotAuthentic},
+		{"another file of the profile as its floor", func(w *world) {
+			write(w, "floor", string(testkey.Key.Sign(signed.Browser, profile, []byte("50\n"+forged+"\n"))))
+		}, 51, lease.ReasonNotAuthentic},
+		{"the floor forged, with the highest number there is", func(w *world) { write(w, "floor", "18446744073709551615\n") }, token + 1, lease.ReasonNotAuthentic},
+		{"the floor cut short", func(w *world) {
+			b, err := os.ReadFile(guard(w, "floor"))
+			w.must(err)
+			write(w, "floor", string(b[:len(b)-9]))
+		}, token + 1, lease.ReasonNotAuthentic},
+		{"the floor empty", func(w *world) { write(w, "floor", "") }, token + 1, lease.ReasonNotAuthentic},
+		{"the floor under a key that was lost", func(w *world) {
+			write(w, "floor", string(signed.New([32]byte{1}).Sign(signed.Floor, profile, []byte("9\n"))))
+		}, 10, lease.ReasonNotAuthentic},
+		{"the floor forged, the store without a record", func(w *world) {
+			write(w, "floor", "50\n")
+			clear(w.leases.entries)
+		}, 51, lease.ReasonNotAuthentic},
+		{"the floor forged, the stream further on", func(w *world) {
+			write(w, "floor", "50\n")
+			w.leases.events = []lease.Event{{Token: 60, Sequence: 99}, {Token: 1 << 63, Sequence: 1}, {Token: 70}}
+		}, 61, lease.ReasonNotAuthentic},
+		{"an older floor put back", func(w *world) {
+			earlier, err := os.ReadFile(guard(w, "floor"))
+			w.must(err)
+			w.restate(func(r lease.Record) (lease.Record, error) { r.Token += 4; return r, nil })
+			w.must(w.lock.Keep(w.leases.record()), os.WriteFile(guard(w, "floor"), earlier, 0o600))
+		}, token + 5, lease.ReasonRolledBack},
+		{"the floor gone", func(w *world) { w.must(os.Remove(guard(w, "floor"))) }, token + 1, lease.ReasonRolledBack},
+		{"a browser's note forged", func(w *world) { write(w, "browser", `{"pid":1}`) }, token + 1, lease.ReasonNotAuthentic},
+		{"cookies forged", func(w *world) {
+			dir := filepath.Join(w.data, "session-cookies")
+			w.must(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, profile+".json"), []byte("[]"), 0o600))
+		}, token + 1, lease.ReasonNotAuthentic},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.restate(free)
+			w.must(w.lock.Keep(w.leases.record()))
+			w.leases.write = nil
+			tt.damage(w)
+			if forgot, _, err := w.r.Forgot(w.recordOrNone()); !forgot || err != nil {
+				t.Fatalf("it is believed: %v, %v", forgot, err)
+			}
+			got, err := w.r.Heal(t.Context(), profile)
+			w.must(err)
+			if got.State != lease.Quarantined || got.Reason != tt.reason || got.Token != tt.token || got.Home != launcher {
+				t.Fatalf("%s because of %q under %d, home %q; want token %d because of %q", got.State, got.Reason, got.Token, got.Home, tt.token, tt.reason)
+			}
+			for _, e := range w.leases.events {
+				if e.Token < lease.MaxClaim && got.Sequence <= e.Sequence {
+					t.Errorf("sequence %d would not be published after %d", got.Sequence, e.Sequence)
+				}
+			}
+			// What the adopter does with a profile in quarantine.
+			c := w.caseOf(Recover)
+			c.File.SessionID, c.File.Reason = got.SessionID, got.Reason
+			c.Sealed, c.Journal = nil, func() []checkpoint.Entry { return nil }
+			_, err = w.r.Run(c)
+			w.must(err, w.lock.ClearRunning())
+			r := w.leases.record()
+			if r.State != lease.ManualReview || r.Reason != tt.reason || r.Decision != lease.DecisionManualReview || r.EvidenceID == "" {
+				t.Errorf("%s, decided %q because of %q, evidence %q", r.State, r.Decision, r.Reason, r.EvidenceID)
+			}
+			if floor, kept, err := w.root.Kept(profile); err != nil || floor != r.Token || kept.State != lease.ManualReview {
+				t.Errorf("kept: %d, %s, %v", floor, kept.State, err)
+			}
+			if forgot, _, err := w.r.Forgot(r); forgot || err != nil {
+				t.Errorf("after the decision: %v, %v", forgot, err)
+			}
+			if n := w.counted("leasehold_distrusted_total", tt.reason); n != 1 {
+				t.Errorf("%v are counted", n)
+			}
+			// After an approval it is as any other.
+			w.restate(func(r lease.Record) (lease.Record, error) {
+				return r.Reviewed(lease.Review{Decision: lease.ReviewApprove, Reviewer: "ann", TokenSeen: r.Token}, 0, time.Now())
+			})
+			if forgot, _, err := w.r.Forgot(w.leases.record()); forgot || err != nil {
+				t.Errorf("after the approval: %v, %v", forgot, err)
+			}
+		})
+	}
+}
+
+// recordOrNone is the profile's record, or one with nothing but its id.
+func (w *world) recordOrNone() lease.Record {
+	e, err := w.leases.Get(w.t.Context(), profile)
+	if err != nil {
+		return lease.Record{ProfileID: profile}
+	}
+	return e.Record
+}
+
+// TestWithTheStoreAwayNobodyGetsWhatCannotBeBelieved: it is refused with both reasons.
+func TestWithTheStoreAwayNobodyGetsWhatCannotBeBelieved(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.must(os.WriteFile(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor"), []byte("50\n"), 0o600))
+	w.leases.write = w.refusing(func(lease.Record) bool { return true })
+	if _, err := w.r.Heal(t.Context(), profile); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, signed.ErrNotAuthentic) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestADistrustIsKeptWhenTheStoreForgetsIt: the profile does not come out of it free.
+func TestADistrustIsKeptWhenTheStoreForgetsIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.leases.write = nil
+	w.must(os.WriteFile(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor"), []byte("50\n"), 0o600))
+	got, err := w.r.Heal(t.Context(), profile)
+	w.must(err, w.lock.Renew(got))
+	clear(w.leases.entries)
+	got, err = w.r.Heal(t.Context(), profile)
+	if err != nil || got.State != lease.Quarantined || got.Reason != lease.ReasonNotAuthentic || got.Token != 52 {
+		t.Errorf("%s because of %q under %d, %v", got.State, got.Reason, got.Token, err)
+	}
+}
+
+// TestAHealedRecordIsAboveTheStream: its events would not be published below the last one
+// that is on it.
+func TestAHealedRecordIsAboveTheStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t) // the floor is token
+	w.leases.write = nil
+	clear(w.leases.entries)
+	w.leases.events = []lease.Event{{Token: token, Sequence: 4}, {Token: token + 1, Sequence: 9}} // a quarantine, of which the floor was not told
+	got, err := w.r.Heal(t.Context(), profile)
+	if err != nil || got.State != lease.Quarantined || got.Token != token+2 || got.Sequence <= 9 {
+		t.Errorf("%s with token %d, sequence %d, %v", got.State, got.Token, got.Sequence, err)
+	}
+}
+
+// TestTheFloorIsTheQuarantines, as soon as the profile is in quarantine: a store that
+// forgets then offers no token that was used.
+func TestTheFloorIsTheQuarantines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.leases.write = w.refusing(func(next lease.Record) bool { return next.State == lease.Inspected })
+	if _, err := w.r.Run(w.caseOf(Recover)); !errors.Is(err, lease.ErrUnavailable) {
+		t.Fatal(err)
+	}
+	if floor, kept, err := w.root.Kept(profile); err != nil || floor != token+1 || kept.State != lease.Quarantined {
+		t.Errorf("%d, %s, %v", floor, kept.State, err)
+	}
+}
+
+func TestAQuarantineGoesAboveTheFloor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	kept := w.leases.record()
+	kept.Token = 20
+	w.must(w.lock.Keep(kept))
+	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.leases.record(); r.Token != 21 {
+		t.Errorf("token %d", r.Token)
+	}
+	if floor, err := w.root.Floor(profile); err != nil || floor != 21 {
+		t.Errorf("floor %d, %v", floor, err)
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/durable"
+	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
@@ -111,8 +113,12 @@ func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 	)
 }
 
-// reviewFlag says that a person used the profile: what a person did, no table can judge.
+// reviewFlag says that a person has to look: what a person did by hand, or who wrote what
+// this host kept, no table can judge.
 func reviewFlag(r lease.Record) decision.Fact {
+	if lease.Distrusted(r.Reason) {
+		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: "what this host kept of the profile cannot be believed: " + r.Reason}
+	}
 	if r.ByHand != nil {
 		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
 	}
@@ -276,6 +282,16 @@ func (r *Recoverer) inspectionPath(profile string) string {
 	return filepath.Join(r.o.DataDir, "inspections", lease.Key(profile)+".json")
 }
 
+// SignOldInspections signs the inspections that a launcher without signatures has left. It is
+// for the first start with a key.
+func SignOldInspections(dataDir string, key *signed.Key) error {
+	paths, err := filepath.Glob(filepath.Join(dataDir, "inspections", "*.json"))
+	for _, path := range paths {
+		err = errors.Join(err, key.SignFile(signed.Inspection, lease.ProfileOfKey(strings.TrimSuffix(filepath.Base(path), ".json")), path))
+	}
+	return err
+}
+
 func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision) error {
 	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version}
 	for _, f := range found {
@@ -287,7 +303,7 @@ func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d 
 		err = os.MkdirAll(filepath.Dir(path), 0o700)
 	}
 	if err == nil {
-		err = durable.Replace(path, b)
+		err = durable.Replace(path, r.o.Key.Sign(signed.Inspection, profile, b))
 	}
 	if err != nil {
 		return fmt.Errorf("inspection: %w", err)
@@ -296,7 +312,7 @@ func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d 
 }
 
 // Inspection returns what a profile's last recovery found; without facts where there
-// was none.
+// was none, or somebody else wrote what is there, which then is the reason that it gives.
 func (r *Recoverer) Inspection(profile string) (api.Inspection, error) {
 	b, err := os.ReadFile(r.inspectionPath(profile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -304,7 +320,13 @@ func (r *Recoverer) Inspection(profile string) (api.Inspection, error) {
 	}
 	var i api.Inspection
 	if err == nil {
+		b, err = r.o.Key.Open(signed.Inspection, profile, b)
+	}
+	if err == nil {
 		err = json.Unmarshal(b, &i)
+	}
+	if errors.Is(err, signed.ErrNotAuthentic) {
+		return api.Inspection{Facts: []api.Fact{}, Reasons: []string{fmt.Sprintf("what was kept of the inspection cannot be believed: %v", err)}}, nil
 	}
 	if err != nil {
 		return i, fmt.Errorf("inspection of %s: %w", profile, err)

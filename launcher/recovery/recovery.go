@@ -13,6 +13,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/id"
+	"leasehold/internal/signed"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery/decision"
@@ -23,9 +24,11 @@ import (
 // Options are what a Recoverer works with.
 type Options struct {
 	LauncherID string
-	DataDir    string // for the inspections that are kept
+	DataDir    string      // for the inspections that are kept
+	Key        *signed.Key // of these
 	Root       *profiledir.Root
 	Files      sessionfile.Dir
+	Jar        sessionfile.Jar
 	Archive    *evidence.Archive
 	// Store has the records; nil for the guard, which makes no transitions.
 	Store lease.Store
@@ -48,6 +51,7 @@ type Recoverer struct {
 	evidence   prometheus.Histogram
 	recoveries *prometheus.CounterVec // by decision
 	heals      prometheus.Counter
+	distrusts  *prometheus.CounterVec // by reason
 }
 
 // New returns a recoverer.
@@ -57,8 +61,9 @@ func New(o Options) *Recoverer {
 		evidence:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_evidence_seconds", Help: "Time to capture and store a bundle.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 12)}),
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_recoveries_total", Help: "Recoveries that ended, by decision."}, []string{"decision"}),
 		heals:      prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_heals_total", Help: "Profiles restored after the lease store forgot them."}),
+		distrusts:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_distrusted_total", Help: "Profiles that went to a person because what this host kept of them could not be believed, by reason."}, []string{"reason"}),
 	}
-	o.Metrics.MustRegister(r.evidence, r.recoveries, r.heals)
+	o.Metrics.MustRegister(r.evidence, r.recoveries, r.heals, r.distrusts)
 	return r
 }
 

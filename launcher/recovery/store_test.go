@@ -21,10 +21,15 @@ type memoryStore struct {
 	// write is asked before a record is stored, and may store it by itself.
 	write func(prev, next lease.Record, store func()) error
 
+	events []lease.Event // what History returns
+
 	mu      sync.Mutex
 	entries map[string]lease.Entry
 	writes  uint64
 }
+
+// History has no events: those of the tests' records are never published.
+func (s *memoryStore) History(context.Context, string) ([]lease.Event, error) { return s.events, nil }
 
 func newMemoryStore(t testing.TB) *memoryStore {
 	return &memoryStore{t: t, entries: map[string]lease.Entry{}}

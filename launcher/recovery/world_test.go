@@ -18,6 +18,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -77,11 +78,11 @@ func newWorld(t *testing.T) *world {
 	w := &world{
 		t: t, data: filepath.Join(dir, "data"), spool: filepath.Join(dir, "spool"), leases: newMemoryStore(t),
 	}
-	w.root, err = profiledir.Open(filepath.Join(dir, "profiles"))
+	w.root, err = profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key)
 	w.must(err)
 	w.path, err = w.root.Create(profile)
 	w.must(err)
-	w.files = sessionfile.NewDir(w.data)
+	w.files = sessionfile.NewDir(w.data, testkey.Key)
 	_, err = w.files.Load()
 	w.must(err)
 	spool, err := evidence.OpenSpool(w.spool)
@@ -115,7 +116,7 @@ func newWorld(t *testing.T) *world {
 
 // drives gives the world a driver whose closes have these bounds.
 func (w *world) drives(bounds chrome.Bounds) {
-	w.driver = browser.NewDriver(w.ctx, &w.work, browser.Options{
+	w.driver = browser.NewDriver(w.ctx, &w.work, browser.Options{Key: testkey.Key,
 		Binary: fakechrome.Binary(w.t), Files: w.files, Root: w.root, Bounds: bounds, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
 	})
 }
@@ -124,7 +125,7 @@ func (w *world) drives(bounds chrome.Bounds) {
 func (w *world) recoverer(change func(*Options)) *Recoverer {
 	w.metrics = prometheus.NewRegistry()
 	o := Options{
-		LauncherID: launcher, DataDir: w.data, Root: w.root, Files: w.files, Archive: w.archive, Store: w.leases, Cooldown: cooldown,
+		LauncherID: launcher, DataDir: w.data, Key: testkey.Key, Root: w.root, Files: w.files, Jar: sessionfile.NewJar(w.data, testkey.Key), Archive: w.archive, Store: w.leases, Cooldown: cooldown,
 		WroteLate: func(id string) bool { return w.wrote && id == session }, Log: zerolog.Nop(), Metrics: w.metrics,
 	}
 	change(&o)
@@ -267,9 +268,9 @@ func (w *world) sealed() int {
 	return len(list)
 }
 
-func (w *world) must(err error) {
+func (w *world) must(errs ...error) {
 	w.t.Helper()
-	if err != nil {
+	if err := errors.Join(errs...); err != nil {
 		w.t.Fatal(err)
 	}
 }

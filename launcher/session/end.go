@@ -246,7 +246,7 @@ func (e *ending) retire(how string, last, warm bool) {
 		s.log.Error().Err(err).Msg("session not cleaned up")
 	}
 	s.mu.Lock()
-	s.file.Ended = how
+	s.file.Ended, s.file.JournalSum = how, checkpoint.Sum(s.recording.entries())
 	f := s.file
 	f.SeenAt = s.facts.seenAt.UTC()
 	s.mu.Unlock()
@@ -375,6 +375,9 @@ func (e *ending) neverServed(done recovery.Ended) error {
 	e.takeIn(done)
 	s.mu.Lock()
 	s.file.Reason, s.file.Ended = api.ReasonStartFailed, done.How
+	if s.recording.journal != nil {
+		s.file.JournalSum = checkpoint.Sum(s.recording.entries())
+	}
 	f := s.file
 	s.mu.Unlock()
 	err := errors.Join(s.h.Remember(f), s.recording.close())

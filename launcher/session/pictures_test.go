@@ -18,6 +18,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
@@ -145,13 +146,13 @@ func TestPicturesGoOn(t *testing.T) {
 func journaled(t *testing.T, entries []checkpoint.Entry) (s *Session, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	root, err := profiledir.Open(t.TempDir())
+	root, err := profiledir.Open(t.TempDir(), testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var work sync.WaitGroup
 	table := slots.NewTable(ctx, &work, slots.Options{Root: root, Metrics: prometheus.NewRegistry()})
-	files := sessionfile.NewDir(t.TempDir())
+	files := sessionfile.NewDir(t.TempDir(), testkey.Key)
 	h, err := NewHost(ctx, &work, Options{PictureInterval: time.Second, Files: files, Slots: table, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)

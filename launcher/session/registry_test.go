@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
@@ -41,7 +42,7 @@ func hostWith(t *testing.T, files ...sessionfile.File) (h *Host, dir sessionfile
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
-	dir = sessionfile.NewDir(t.TempDir())
+	dir = sessionfile.NewDir(t.TempDir(), testkey.Key)
 	if _, err := dir.Load(); err != nil { // it makes the folder
 		t.Fatal(err)
 	}
@@ -50,7 +51,7 @@ func hostWith(t *testing.T, files ...sessionfile.File) (h *Host, dir sessionfile
 			t.Fatal(err)
 		}
 	}
-	root, err := profiledir.Open(t.TempDir())
+	root, err := profiledir.Open(t.TempDir(), testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
+	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -106,7 +107,7 @@ func newRoom(t *testing.T, o roomOptions) *room {
 		r.memory.put(lease.Record{ProfileID: profile, State: lease.Available, Settings: lease.Settings{MaxActiveRuns: max(o.runs, 1), KeepWarm: o.keep}})
 		r.store = r.memory
 	}
-	root, err := profiledir.Open(filepath.Join(dir, "profiles"))
+	root, err := profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key)
 	if err == nil {
 		r.path, err = root.Create(profile)
 	}
@@ -130,7 +131,7 @@ func newRoom(t *testing.T, o roomOptions) *room {
 func (r *room) start() {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &launcher{cancel: cancel, metrics: prometheus.NewRegistry(), files: sessionfile.NewDir(r.dir), jar: sessionfile.NewJar(r.dir)}
+	l := &launcher{cancel: cancel, metrics: prometheus.NewRegistry(), files: sessionfile.NewDir(r.dir, testkey.Key), jar: sessionfile.NewJar(r.dir, testkey.Key)}
 	r.launcher = l
 	log := zerolog.New(&l.log)
 	fatal := func(err error) {
@@ -141,7 +142,7 @@ func (r *room) start() {
 		}
 	}
 	var err error
-	l.root, err = profiledir.Open(filepath.Join(r.dir, "profiles"))
+	l.root, err = profiledir.Open(filepath.Join(r.dir, "profiles"), testkey.Key)
 	fatal(err)
 	spool, err := evidence.OpenSpool(filepath.Join(r.dir, "spool"))
 	fatal(err)
@@ -150,7 +151,7 @@ func (r *room) start() {
 	l.archive = evidence.NewArchive(spool, bundles, log)
 	self, err := os.Executable()
 	fatal(err)
-	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{
+	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{Key: testkey.Key,
 		Binary: cmp.Or(r.o.binary, self), Files: l.files, Root: l.root, HangTimeout: r.o.hang, Log: log, Metrics: l.metrics,
 	})
 	l.work.Go(l.driver.Watch)
@@ -160,7 +161,7 @@ func (r *room) start() {
 	})
 	l.announcer = NewAnnouncer("l", r.store, log, l.metrics)
 	recoverer := recovery.New(recovery.Options{
-		LauncherID: "l", DataDir: r.dir, Root: l.root, Files: l.files, Archive: l.archive, Store: r.store, WroteLate: l.announcer.WroteLate,
+		LauncherID: "l", DataDir: r.dir, Key: testkey.Key, Root: l.root, Files: l.files, Jar: l.jar, Archive: l.archive, Store: r.store, WroteLate: l.announcer.WroteLate,
 		Log: log, Metrics: l.metrics,
 	})
 	timing := lease.Timing{TTL: 30 * time.Second}

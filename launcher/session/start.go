@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -291,7 +290,7 @@ func (s *Session) noteStateOf(cookies json.RawMessage, err error) {
 	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
 	content, err := s.h.o.Recoverer.Digests(s.profile, cookies, err)
 	if err == nil {
-		err = os.WriteFile(s.h.o.Files.Digests(s.id), content, 0o600)
+		err = s.h.o.Files.SaveDigests(s.id, content)
 	}
 	if err != nil {
 		s.log.Warn().Err(err).Msg("no digests of the account's state: whether it changes cannot be told")

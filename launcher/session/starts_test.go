@@ -16,6 +16,8 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/internal/natsd"
+	"leasehold/internal/signed"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/slots"
@@ -28,7 +30,8 @@ func (r *room) savedCookies() (path string) {
 	r.t.Helper()
 	dir := filepath.Join(r.dir, "session-cookies")
 	path = filepath.Join(dir, profile+".json")
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(path, []byte(`[{"name":"sid","value":"1","url":"https://shop.example/"}]`), 0o600)); err != nil {
+	cookies := testkey.Key.Sign(signed.Cookies, profile, []byte(`[{"name":"sid","value":"1","url":"https://shop.example/"}]`))
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(path, cookies, 0o600)); err != nil {
 		r.t.Fatal(err)
 	}
 	return path
@@ -77,7 +80,7 @@ func TestAColdStart(t *testing.T) {
 			if err != nil || f.Dedicated != "127.0.0.1:4711/" || *s.Show().DedicatedURL != "http://127.0.0.1:4711/" {
 				t.Errorf("%+v, %v", f, err)
 			}
-			if b, err := os.ReadFile(r.files.Digests(s.ID())); err != nil || !json.Valid(b) {
+			if b, err := r.files.ReadDigests(s.ID()); err != nil || !json.Valid(b) {
 				t.Errorf("digests of the account's state: %s, %v", b, err)
 			}
 			running, ok, err := r.root.Running(profile)
@@ -180,7 +183,8 @@ func TestAStartThatFails(t *testing.T) {
 		"the lease expired while the disk was slow": {func(_ *room, s *Session) { s.Fence().Shut(lease.ErrExpired) }, "lease expired", false, "already_exited"},
 		"its cookies cannot be put back": {
 			func(r *room, _ *Session) {
-				if err := os.WriteFile(r.savedCookies(), []byte("{"), 0o600); err != nil {
+				path := r.savedCookies()
+				if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
 					r.t.Error(err)
 				}
 			}, "session cookies of p", true, "cdp"},
@@ -219,6 +223,7 @@ func TestAStartThatFails(t *testing.T) {
 			}
 			socket := filepath.Join(r.dir, "profiles", browserSocket)
 			_ = os.Rename(socket+".away", socket)
+			_ = os.RemoveAll(filepath.Join(r.dir, "session-cookies"))
 			r.begin(task("two")) // the lock is free
 		})
 	}
@@ -348,6 +353,48 @@ func (r *room) takeWarm(m api.Manifest, before func(*Session)) (*Session, *slots
 	return s, slot, err
 }
 
+// TestForgedCookiesGoToAPerson: they are not put into the account's browser, and stay for
+// the person to see.
+func TestForgedCookiesGoToAPerson(t *testing.T) {
+	t.Parallel()
+	for name, forged := range map[string][]byte{
+		"written by somebody else": []byte(`[{"name":"sid","value":"evil","url":"https://shop.example/"}]`),
+		"of another profile":       testkey.Key.Sign(signed.Cookies, "other", []byte(`[{"name":"sid","value":"1","url":"https://shop.example/"}]`)),
+		"cut short":                testkey.Key.Sign(signed.Cookies, profile, []byte(`[{"name":"sid"`))[:90],
+		"empty":                    {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{})
+			path := r.savedCookies()
+			if err := os.WriteFile(path, forged, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var s *Session
+			started := hooked{Start: Cold{}, before: func(of *Session) { s = of }}
+			slot := r.occupy()
+			_, err := r.grant(task("one"), slot, func(lease.Record) Start { return started })
+			if !errors.Is(err, signed.ErrNotAuthentic) {
+				t.Fatalf("started with them: %v", err)
+			}
+			_ = s.Abandon(err)
+			slot.Vacate()
+			if got := r.record(); got.State != lease.ManualReview || got.Reason != lease.ReasonNotAuthentic || got.Token != 2 || got.EvidenceID == "" {
+				t.Errorf("%+v", got)
+			}
+			if told := r.chromium.told(0, "Storage.setCookies"); len(told) != 0 {
+				t.Errorf("the browser was told %v", told)
+			}
+			if b, err := os.ReadFile(path + ".refused"); err != nil || string(b) != string(forged) {
+				t.Errorf("set aside: %q, %v", b, err)
+			}
+			if err := r.jar.Check(profile); err != nil {
+				t.Errorf("after that: %v", err)
+			}
+		})
+	}
+}
+
 // TestAWarmBrowserIsTakenOver: the same process under a new token, with all that a cold
 // start leaves on disk.
 func TestAWarmBrowserIsTakenOver(t *testing.T) {
@@ -387,7 +434,7 @@ func TestAWarmBrowserIsTakenOver(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked for its cookies %d times", asked)
 	}
-	digests, err := os.ReadFile(r.files.Digests(s.ID()))
+	digests, err := r.files.ReadDigests(s.ID())
 	if err != nil || !strings.Contains(string(digests), "shop.example") {
 		t.Errorf("digests of the state at the grant: %s, %v", digests, err)
 	}

@@ -11,16 +11,23 @@ import (
 	"strings"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/signed"
 	"leasehold/lease"
 )
 
 // Jar carries session cookies from one session of a profile to the next. Chrome drops
 // them when it closes, so without the jar each new session would find the account
 // logged out. Its files are readable only by their owner, like the profile itself.
-type Jar struct{ dir string }
+type Jar struct {
+	dir string
+	key *signed.Key
+}
 
-// NewJar returns the jar in a launcher's data directory.
-func NewJar(dataDir string) Jar { return Jar{filepath.Join(dataDir, "session-cookies")} }
+// NewJar returns the jar in a launcher's data directory, whose files are signed with the
+// key.
+func NewJar(dataDir string, key *signed.Key) Jar {
+	return Jar{filepath.Join(dataDir, "session-cookies"), key}
+}
 
 // Caller makes CDP calls to a browser: a cdpproxy.Observer.
 type Caller interface {
@@ -78,7 +85,7 @@ func (j Jar) saveSession(ctx context.Context, browser Caller, profile, path stri
 	if err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
-	return j.save(path, profile, session)
+	return j.save(path, signed.Cookies, profile, session)
 }
 
 // KeepAll saves all cookies of a browser that stays open without a session, so that a
@@ -89,7 +96,7 @@ func (j Jar) KeepAll(ctx context.Context, browser Caller, profile string) error 
 	if err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
 	}
-	return errors.Join(j.save(j.path(profile), profile, session), j.save(j.lasting(profile), profile, lasting))
+	return errors.Join(j.save(j.path(profile), signed.Cookies, profile, session), j.save(j.lasting(profile), signed.Lasting, profile, lasting))
 }
 
 // ClosedInOrder says that a browser whose cookies were kept by KeepAll closed cleanly,
@@ -121,7 +128,7 @@ func cookiesOf(ctx context.Context, browser Caller) (session, lasting []cookie, 
 }
 
 // save writes cookies to a file. If there are none it removes the file.
-func (j Jar) save(path, profile string, cookies []cookie) error {
+func (j Jar) save(path string, kind signed.Kind, profile string, cookies []cookie) error {
 	if len(cookies) == 0 {
 		return remove(path, profile)
 	}
@@ -130,10 +137,61 @@ func (j Jar) save(path, profile string, cookies []cookie) error {
 		err = os.MkdirAll(j.dir, 0o700)
 	}
 	if err == nil {
-		err = durable.Replace(path, b)
+		err = durable.Replace(path, j.key.Sign(kind, profile, b))
 	}
 	if err != nil {
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	}
+	return nil
+}
+
+// read returns the cookies of a file; none if there is no file. The error is a
+// signed.ErrNotAuthentic for one that this launcher has not written.
+func (j Jar) read(path string, kind signed.Kind, profile string) ([]cookie, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		b, err = j.key.Open(kind, profile, b)
+	}
+	var cookies []cookie
+	if err == nil {
+		if err = json.Unmarshal(b, &cookies); err != nil {
+			err = fmt.Errorf("%w: %w", signed.ErrNotAuthentic, err)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("session cookies of %s: %s: %w", profile, path, err)
+	}
+	return cookies, nil
+}
+
+// kept are the files that Restore reads, by kind.
+func (j Jar) kept(profile string) map[signed.Kind]string {
+	return map[signed.Kind]string{signed.Cookies: j.path(profile), signed.Lasting: j.lasting(profile)}
+}
+
+// Check returns a signed.ErrNotAuthentic if Restore would put cookies into the profile's
+// next browser that this launcher has not saved.
+func (j Jar) Check(profile string) error {
+	for kind, path := range j.kept(profile) {
+		if _, err := j.read(path, kind, profile); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetAside renames the files of a profile that this launcher has not written. Nothing is
+// deleted: a person may want to see what they are.
+func (j Jar) SetAside(profile string) error {
+	for kind, path := range j.kept(profile) {
+		if _, err := j.read(path, kind, profile); errors.Is(err, signed.ErrNotAuthentic) {
+			if err := os.Rename(path, path+".refused"); err != nil {
+				return fmt.Errorf("session cookies of %s: %w", profile, err)
+			}
+		}
 	}
 	return nil
 }
@@ -156,17 +214,10 @@ func (c cookie) portable() cookie {
 // browser crashes, cookies that old would be worse than none.
 func (j Jar) Restore(ctx context.Context, browser Caller, profile string) error {
 	var cookies []cookie
-	for _, path := range []string{j.path(profile), j.lasting(profile)} {
-		b, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+	for kind, path := range j.kept(profile) {
+		some, err := j.read(path, kind, profile)
 		if err != nil {
-			return fmt.Errorf("session cookies of %s: %w", profile, err)
-		}
-		var some []cookie
-		if err := json.Unmarshal(b, &some); err != nil {
-			return errors.Join(fmt.Errorf("session cookies of %s: %w", profile, err), j.Drop(profile))
+			return err
 		}
 		cookies = append(cookies, some...)
 	}
@@ -215,15 +266,9 @@ func remove(path, profile string) error {
 
 // Copy gives a profile the session cookies that are saved for another.
 func (j Jar) Copy(from, to string) error {
-	b, err := os.ReadFile(j.path(from))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	cookies, err := j.read(j.path(from), signed.Cookies, from)
+	if err != nil || len(cookies) == 0 {
+		return err
 	}
-	if err == nil {
-		err = durable.Replace(j.path(to), b)
-	}
-	if err != nil {
-		return fmt.Errorf("session cookies of %s: %w", from, err)
-	}
-	return nil
+	return j.save(j.path(to), signed.Cookies, to, cookies)
 }

@@ -7,6 +7,9 @@ import (
 	"os"
 	"slices"
 	"testing"
+
+	"leasehold/internal/signed"
+	"leasehold/internal/test/testkey"
 )
 
 // browser answers the calls about cookies, and fails the test on every other.
@@ -48,7 +51,7 @@ const cookies = `{"cookies":[
 	{"name":"stays","value":"3","domain":"shop.example","path":"/","session":false,"expires":1900000000}]}`
 
 func TestSessionCookiesAreHandedOn(t *testing.T) {
-	j := NewJar(t.TempDir())
+	j := NewJar(t.TempDir(), testkey.Key)
 	before, after := &browser{t: t, has: cookies}, &browser{t: t, has: `{}`}
 	if err := j.Keep(t.Context(), before, "p"); err != nil {
 		t.Fatal(err)
@@ -78,7 +81,7 @@ func TestSessionCookiesAreHandedOn(t *testing.T) {
 // TestCookiesThatAreNotRestoredYetStay: a browser that ends before it got the saved
 // cookies does not replace them by its own.
 func TestCookiesThatAreNotRestoredYetStay(t *testing.T) {
-	j := NewJar(t.TempDir())
+	j := NewJar(t.TempDir(), testkey.Key)
 	if err := j.Keep(t.Context(), &browser{t: t, has: cookies}, "p"); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +101,7 @@ func TestCookiesThatAreNotRestoredYetStay(t *testing.T) {
 // TestAWarmBrowsersCookies: after a crash all cookies are restored, and after a close
 // in order only the session cookies, since Chrome kept the others.
 func TestAWarmBrowsersCookies(t *testing.T) {
-	j := NewJar(t.TempDir())
+	j := NewJar(t.TempDir(), testkey.Key)
 	warm := &browser{t: t, has: cookies}
 	if err := j.KeepAll(t.Context(), warm, "p"); err != nil {
 		t.Fatal(err)
@@ -119,7 +122,7 @@ func TestAWarmBrowsersCookies(t *testing.T) {
 // TestNotedCookiesCountOnceTheyAreKept: noted cookies are restored only if the person's
 // browser ended in order.
 func TestNotedCookiesCountOnceTheyAreKept(t *testing.T) {
-	j := NewJar(t.TempDir())
+	j := NewJar(t.TempDir(), testkey.Key)
 	person := &browser{t: t, has: cookies}
 	next := &browser{t: t}
 	if err := errors.Join(j.Note(t.Context(), person, "p"), j.Restore(t.Context(), next, "p")); err != nil || next.got != nil {
@@ -135,7 +138,7 @@ func TestNotedCookiesCountOnceTheyAreKept(t *testing.T) {
 }
 
 func TestACloneGetsTheCookies(t *testing.T) {
-	j := NewJar(t.TempDir())
+	j := NewJar(t.TempDir(), testkey.Key)
 	if err := errors.Join(j.Copy("p", "q"), j.Keep(t.Context(), &browser{t: t, has: cookies}, "p"), j.Copy("p", "q")); err != nil {
 		t.Fatal(err)
 	}
@@ -147,10 +150,10 @@ func TestACloneGetsTheCookies(t *testing.T) {
 	}
 }
 
-// TestADamagedFileIsDropped: the error is returned once, and then the profile can be
-// used.
-func TestADamagedFileIsDropped(t *testing.T) {
-	j := NewJar(t.TempDir())
+// TestADamagedFileIsSetAside: none of its cookies get into a browser, and then the profile
+// can be used.
+func TestADamagedFileIsSetAside(t *testing.T) {
+	j := NewJar(t.TempDir(), testkey.Key)
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -158,8 +161,13 @@ func TestADamagedFileIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &browser{t: t}
-	if err := j.Restore(t.Context(), b, "p"); err == nil {
-		t.Error("no error")
+	for range 2 {
+		if err := errors.Join(j.Restore(t.Context(), b, "p"), j.Check("q")); !errors.Is(err, signed.ErrNotAuthentic) || !errors.Is(j.Check("p"), signed.ErrNotAuthentic) {
+			t.Errorf("restored: %v", err)
+		}
+	}
+	if err := errors.Join(j.SetAside("p"), j.Check("p")); err != nil {
+		t.Error(err)
 	}
 	if err := j.Restore(t.Context(), b, "p"); err != nil || b.got != nil {
 		t.Errorf("%v, %v", b.got, err)

@@ -18,6 +18,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/internal/durable"
+	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -49,6 +50,9 @@ type File struct {
 	Outcome string `json:"outcome,omitempty"`
 	// CloseMethod is how the browser ended, once it has.
 	CloseMethod string `json:"rung,omitempty"`
+	// JournalSum is the checkpoint.Sum of the journal when the session ended, whose file
+	// has no signature of its own. One with another sum was changed since.
+	JournalSum string `json:"journal_sha256,omitempty"`
 	// Ended is how the session ended, in words. It is empty until then.
 	Ended string `json:"ended,omitempty"`
 	// Principal and OpenerUID are the manifest's Opener. A file of an older launcher has
@@ -85,10 +89,14 @@ func HashCapability(capability string) string {
 }
 
 // Dir is the folder with the session files of one launcher.
-type Dir struct{ path string }
+type Dir struct {
+	path string
+	key  *signed.Key
+}
 
-// NewDir returns the folder in a launcher's data directory. Load creates it.
-func NewDir(dataDir string) Dir { return Dir{filepath.Join(dataDir, "sessions")} }
+// NewDir returns the folder in a launcher's data directory, whose files are signed with
+// the key. Load creates it.
+func NewDir(dataDir string, key *signed.Key) Dir { return Dir{filepath.Join(dataDir, "sessions"), key} }
 
 func (d Dir) file(sessionID string) string { return filepath.Join(d.path, sessionID+".json") }
 
@@ -124,7 +132,7 @@ func (d Dir) Save(f File) error {
 	if err != nil {
 		return fmt.Errorf("session file: %w", err)
 	}
-	if err := durable.Replace(d.file(f.SessionID), b); err != nil {
+	if err := durable.Replace(d.file(f.SessionID), d.key.Sign(signed.Session, f.SessionID, b)); err != nil {
 		return fmt.Errorf("session file: %w", err)
 	}
 	return nil
@@ -135,7 +143,7 @@ func (d Dir) Save(f File) error {
 func (d Dir) Begin(f File) error {
 	b, err := json.Marshal(f)
 	if err == nil {
-		err = os.WriteFile(d.file(f.SessionID), b, 0o600)
+		err = os.WriteFile(d.file(f.SessionID), d.key.Sign(signed.Session, f.SessionID, b), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("session file: %w", err)
@@ -151,15 +159,13 @@ func (d Dir) Sync(sessionID string) error {
 	return nil
 }
 
-// Read reads the file of a session.
+// Read reads the file of a session. The error is a signed.ErrNotAuthentic for a file that
+// this launcher has not written.
 func (d Dir) Read(sessionID string) (File, error) {
-	var f File
 	b, err := os.ReadFile(d.file(sessionID))
+	var f File
 	if err == nil {
-		err = json.Unmarshal(b, &f)
-	}
-	if err == nil && f.SessionID != sessionID {
-		err = fmt.Errorf("it is that of %q", f.SessionID)
+		f, err = d.parse(sessionID, b)
 	}
 	if err != nil {
 		return File{}, fmt.Errorf("session file of %s: %w", sessionID, err)
@@ -167,7 +173,25 @@ func (d Dir) Read(sessionID string) (File, error) {
 	return f, nil
 }
 
-// Load reads all files, the oldest first. It creates the folder if it is missing.
+// parse checks and reads what is in the file of a session.
+func (d Dir) parse(sessionID string, b []byte) (File, error) {
+	content, err := d.key.Open(signed.Session, sessionID, b)
+	if err != nil {
+		return File{}, err
+	}
+	var f File
+	if err := json.Unmarshal(content, &f); err != nil {
+		return File{}, fmt.Errorf("%w: %w", signed.ErrNotAuthentic, err)
+	}
+	if f.SessionID != sessionID {
+		return File{}, fmt.Errorf("%w: it is that of %q", signed.ErrNotAuthentic, f.SessionID)
+	}
+	return f, nil
+}
+
+// Load reads all files, the oldest first. It creates the folder if it is missing. A file
+// that this launcher has not written is left out, and so its session is not known: a
+// profile without a session file goes to a person.
 func (d Dir) Load() ([]File, error) {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return nil, fmt.Errorf("sessions folder: %w", err)
@@ -181,15 +205,30 @@ func (d Dir) Load() ([]File, error) {
 		if !strings.HasSuffix(n.Name(), ".json") {
 			continue
 		}
-		var f File
-		b, err := os.ReadFile(filepath.Join(d.path, n.Name()))
-		if err != nil || json.Unmarshal(b, &f) != nil || d.file(f.SessionID) != filepath.Join(d.path, n.Name()) {
-			continue // foreign or unreadable; a profile without a session file goes to a person
+		f, err := d.Read(strings.TrimSuffix(n.Name(), ".json"))
+		if err != nil {
+			continue
 		}
 		all = append(all, f)
 	}
 	slices.SortFunc(all, func(a, b File) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
 	return all, nil
+}
+
+// SaveDigests keeps the digests of the account's state when the session was granted. They
+// survive the launcher, not the host.
+func (d Dir) SaveDigests(sessionID string, content []byte) error {
+	return os.WriteFile(d.Digests(sessionID), d.key.Sign(signed.Digests, sessionID, content), 0o600)
+}
+
+// ReadDigests returns what SaveDigests kept. The error is a signed.ErrNotAuthentic for a
+// file that this launcher has not written.
+func (d Dir) ReadDigests(sessionID string) ([]byte, error) {
+	b, err := os.ReadFile(d.Digests(sessionID))
+	if err != nil {
+		return nil, err
+	}
+	return d.key.Open(signed.Digests, sessionID, b)
 }
 
 // Remove deletes everything that is kept of a session.

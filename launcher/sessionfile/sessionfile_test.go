@@ -2,6 +2,7 @@ package sessionfile
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -10,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/signed"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -18,7 +21,7 @@ import (
 // launcher has to be able to resume its session.
 const written = `{"session_id":"ses_1","capability_sha256":"ab","lease_token":42,"manifest":{"task_id":"t","worker_id":"w","profile_id":"p"},` +
 	`"acquired_at":"2026-11-20T10:00:00Z","seen_at":"2026-11-20T10:05:00Z","proxy":{"proxy_id":"p0","server":"http://one:1","sha256":"cd"},` +
-	`"reason":"connection_lost","evidence":{"EvidenceID":"ev_1","SHA256":"ef"},"unseen":true,"in_order":true,"outcome":"succeeded","rung":"cdp","ended":"released",` +
+	`"reason":"connection_lost","evidence":{"EvidenceID":"ev_1","SHA256":"ef"},"unseen":true,"in_order":true,"outcome":"succeeded","rung":"cdp","journal_sha256":"ab","ended":"released",` +
 	`"one_shot":true,"by_hand":{"Holder":"ann"},"resume":{"from":"a","checkpoint":"b"},"dedicated":"127.0.0.1:4000"}`
 
 func TestFilesOfOlderLaunchersAreRead(t *testing.T) {
@@ -43,7 +46,7 @@ func TestFilesOfOlderLaunchersAreRead(t *testing.T) {
 }
 
 func TestFilesAreKept(t *testing.T) {
-	d := NewDir(t.TempDir())
+	d := NewDir(t.TempDir(), testkey.Key)
 	if all, err := d.Load(); err != nil || len(all) != 0 {
 		t.Fatalf("a new folder: %v, %v", all, err)
 	}
@@ -79,7 +82,7 @@ func TestFilesAreKept(t *testing.T) {
 }
 
 func TestEverythingOfASessionIsRemoved(t *testing.T) {
-	d := NewDir(t.TempDir())
+	d := NewDir(t.TempDir(), testkey.Key)
 	if _, err := d.Load(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,4 +117,19 @@ func TestEverythingOfASessionIsRemoved(t *testing.T) {
 			t.Errorf("%s stays", e.Name())
 		}
 	}
+}
+
+// FuzzSessionFile checks that no session file is believed that nobody signed, or that was
+// signed for another session.
+func FuzzSessionFile(f *testing.F) {
+	f.Add([]byte(`{"session_id":"ses_a","capability_sha256":"00","lease_token":1}`))
+	f.Add(testkey.Key.Sign(signed.Session, "ses_b", []byte(`{"session_id":"ses_a"}`)))
+	f.Add(testkey.Key.Sign(signed.Floor, "ses_a", []byte(`{"session_id":"ses_a"}`)))
+	f.Add(testkey.Key.Sign(signed.Session, "ses_a", []byte(`{"session_id":"ses_b"}`)))
+	d := NewDir(f.TempDir(), testkey.Key)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if file, err := d.parse("ses_a", b); !errors.Is(err, signed.ErrNotAuthentic) {
+			t.Errorf("%q: %+v, %v", b, file, err)
+		}
+	})
 }

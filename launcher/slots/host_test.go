@@ -15,6 +15,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -46,11 +47,11 @@ func newHost(t testing.TB, o Options) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{t: t, limit: o.MaxBrowsers, files: sessionfile.NewDir(dir), jar: sessionfile.NewJar(dir), metrics: prometheus.NewRegistry()}
+	h := &host{t: t, limit: o.MaxBrowsers, files: sessionfile.NewDir(dir, testkey.Key), jar: sessionfile.NewJar(dir, testkey.Key), metrics: prometheus.NewRegistry()}
 	if _, err := h.files.Load(); err != nil {
 		t.Fatal(err)
 	}
-	if h.root, err = profiledir.Open(filepath.Join(dir, "profiles")); err != nil {
+	if h.root, err = profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -59,7 +60,7 @@ func newHost(t testing.TB, o Options) *host {
 		o.DataDir = dir
 	}
 	h.table = NewTable(ctx, &h.work, o)
-	h.driver = browser.NewDriver(ctx, &h.work, browser.Options{Binary: fakechrome.Binary(t), Files: h.files, Root: h.root, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
+	h.driver = browser.NewDriver(ctx, &h.work, browser.Options{Binary: fakechrome.Binary(t), Key: testkey.Key, Files: h.files, Root: h.root, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
 	t.Cleanup(func() {
 		h.table.Drain() // it closes what is warm
 		cancel()

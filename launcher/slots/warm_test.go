@@ -14,6 +14,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
@@ -152,7 +153,7 @@ func TestADisturbanceIsForWhoTakesTheBrowser(t *testing.T) {
 
 func newTable(t *testing.T, o Options) *Table {
 	t.Helper()
-	root, err := profiledir.Open(t.TempDir())
+	root, err := profiledir.Open(t.TempDir(), testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,7 @@ type Options struct {
 	// OwnServer says that the server is this launcher's own, so that a stream that
 	// exists gets EventBytes, too, whatever bound it had.
 	OwnServer bool
-	Log      zerolog.Logger
+	Log       zerolog.Logger
 	// LauncherID names this launcher in the log.
 	LauncherID string
 

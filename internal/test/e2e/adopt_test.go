@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"leasehold/internal/boottime"
+	"leasehold/internal/signed"
 	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
@@ -220,7 +221,8 @@ func TestAnExpiredLeaseDoesNotGoOn(t *testing.T) {
 		var stay struct{ Deadline boottime.Instant }
 		b, err := os.ReadFile(filepath.Join(s.Dir, "presence-stay.json"))
 		if err == nil {
-			err = json.Unmarshal(b, &stay)
+			content, _ := signed.Claimed(b)
+			err = json.Unmarshal(content, &stay)
 		}
 		if err == nil && boottime.Now() < stay.Deadline {
 			err = fmt.Errorf("not yet")

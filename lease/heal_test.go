@@ -1,0 +1,100 @@
+package lease
+
+import (
+	"testing"
+	"time"
+)
+
+// TestHowFarAFloorMayBeBehind: what the home's own death, and a quarantine by another
+// launcher, leave; nothing else.
+func TestHowFarAFloorMayBeBehind(t *testing.T) {
+	approved := func(r Record) Record {
+		r.Review = &Review{Decision: ReviewApprove}
+		return r
+	}
+	kept := func(r Record) Record {
+		r.Review = &Review{Decision: ReviewKeep}
+		return r
+	}
+	for _, tt := range []struct {
+		name   string
+		record Record
+		most   Token // how far the floor may be below the record's token
+	}{
+		{"no record", Record{}, 0},
+		{"held: killed between the grant and the floor", Record{State: Held}, 1},
+		{"suspected: that, and somebody saw it", Record{State: SuspectedStale}, 1},
+		{"quarantined: that, and somebody quarantined it", Record{State: Quarantined}, 2},
+		{"inspected: that, by an earlier version", Record{State: Inspected}, 2},
+		{"with a person: that, and the home did not come back", Record{State: ManualReview}, 2},
+		{"with a person who kept it", kept(Record{State: ManualReview}), 2},
+		{"free: the grant was taken back before the floor", Record{State: Available}, 1},
+		{"free by a person: after a quarantine by somebody else", approved(Record{State: Available}), 2},
+		{"free, and a person had kept it: not by that person", kept(Record{State: Available}), 1},
+		{"to be resumed: the home decided so, with the floor", Record{State: ResumePending}, 0},
+	} {
+		for _, floor := range []Token{0, 1, 7, 1 << 40} {
+			for gap := range Token(5) {
+				r := tt.record
+				r.Token = floor + gap
+				if got := r.ExplainsFloor(floor); got != (gap <= tt.most) {
+					t.Errorf("%s, %d above the floor %d: %v", tt.name, gap, floor, got)
+				}
+			}
+			if r := tt.record; floor > 0 { // the store forgot, which Heal is for
+				r.Token = floor - 1
+				if !r.ExplainsFloor(floor) {
+					t.Errorf("%s, below the floor %d", tt.name, floor)
+				}
+			}
+		}
+	}
+}
+
+// TestTheFloorsOfACrashAreExplained goes the ways by which a floor stays behind, with the
+// rules themselves.
+func TestTheFloorsOfACrashAreExplained(t *testing.T) {
+	now := time.Now()
+	step := func(r Record, err error) Record {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	explained := func(r Record) Record {
+		t.Helper()
+		if !r.ExplainsFloor(7) {
+			t.Errorf("%s with token %d is not explained", r.State, r.Token)
+		}
+		return r
+	}
+	free := Record{ProfileID: "p", State: Available, Token: 7}
+	granted := explained(step(free.Grant(Request{SessionID: "s", LauncherID: "home", Floor: 7}, now)))
+	explained(step(granted.Release("browser_start_failed", "", Sealed{}, now)))
+	suspected := explained(step(granted.Suspect("lease_expired", Sealed{}, now)))
+	quarantined := explained(step(suspected.Quarantine(0, now)))
+	review := explained(step(quarantined.Abandon(nil, Sealed{}, now)))
+	explained(step(review.Reviewed(Review{Decision: ReviewKeep, TokenSeen: 9}, 0, now)))
+	approved := explained(step(review.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 9}, 0, now)))
+	// The next grant is not made before the floor followed.
+	if next := step(approved.Grant(Request{SessionID: "t", LauncherID: "home", Floor: 7}, now)); next.ExplainsFloor(7) || !next.ExplainsFloor(9) {
+		t.Errorf("held with token %d", next.Token)
+	}
+}
+
+// TestADistrustIsAboveAllThatAnybodyNames, from every state, with all that the record has.
+func TestADistrustIsAboveAllThatAnybodyNames(t *testing.T) {
+	for _, from := range []State{"", Available, Held, SuspectedStale, Quarantined, Inspected, ResumePending, ManualReview} {
+		for _, tt := range []struct{ token, floor, want Token }{{7, 3, 8}, {7, 7, 8}, {7, 50, 51}, {0, 0, 1}} {
+			r := Record{ProfileID: "p", State: from, Token: tt.token, SessionID: "s", AccountID: "a", Sequence: 4}
+			got, err := r.Distrust(ReasonNotAuthentic, tt.floor, 9, time.Now())
+			if err != nil || got.State != Quarantined || got.Token != tt.want || got.Reason != ReasonNotAuthentic || got.AccountID != "a" || got.SessionID != "s" {
+				t.Errorf("%q: %+v, %v", from, got, err)
+			}
+			if len(got.Outbox) == 0 || got.Outbox[0].Sequence != 10 || got.Outbox[0].Reason != ReasonNotAuthentic || got.Outbox[0].Token != tt.want {
+				t.Errorf("%q: %+v", from, got.Outbox)
+			}
+		}
+	}
+}

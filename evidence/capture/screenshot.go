@@ -12,8 +12,8 @@ var errEmptyImage = errors.New("the image is empty")
 
 // How often, and how soon again, Chrome is asked for a screenshot that it refused.
 const (
-	screenshotTries = 3
-	screenshotPause = 50 * time.Millisecond
+	screenshotTries = 10
+	screenshotPause = 100 * time.Millisecond
 )
 
 // screenshot returns a JPEG of what the page shows, or why there is none. A page that

@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients namespaces modules build run test quick soak chromedp-suite check fmt-check lint fmt demo chaos corpus bench bench-lease clean
+.PHONY: help deps chromium driver clients namespaces modules build run test quick soak chromedp-suite check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -104,6 +104,12 @@ corpus: chromium driver clients modules ## Play the incidents of testdata/incide
 bench-lease: modules ## Measure grants, renewals and ten thousand leases, on one server and on three
 	@$(GO) test ./lease/natskv -run '^$$' -bench 'HeldLeases' -benchtime 1x -timeout 30m
 	@$(GO) test ./lease/natskv -run '^$$' -bench 'Grant|Renew|Transition|Presence' -timeout 30m
+
+FUZZTIME ?= 20s
+FUZZ     ?= .*
+
+fuzz: modules ## Run every fuzz target, one after the other: make fuzz FUZZTIME=1m FUZZ='FuzzScan|FuzzFrames'
+	@GO='$(GO)' scripts/fuzz.sh '$(FUZZTIME)' '$(FUZZ)'
 
 clean: ## Remove what was built
 	@rm -rf bin

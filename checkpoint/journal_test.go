@@ -92,7 +92,12 @@ func TestFramesOfASummary(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte("{\"seq\":1,\"kind\":\"url\"}\n\n{"))
+	for _, s := range []string{
+		"", "\n", "{\"seq\":1,\"kind\":\"url\"}\n\n{", "{\"seq\":2,\"kind\":\"step\"}\n{\"seq\":1,\"kind\":\"step\"}\n", "{\"seq\":-1}\n", "{\"seq\":18446744073709551615,\"kind\":\"\"}\n",
+		"{\"seq\":1,\"kind\":7}\n", "null\n[]\n", "{\"seq\":1,\"at\":\"never\"}\n", "{\"seq\":1,\"kind\":\"request\",\"data\":{\"a\":[[[]]]}}\n\x00\x00\x00", "\xff\xfe{\"seq\":1}\n",
+	} {
+		f.Add([]byte(s))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if entries := parse(b); len(parse(Encode(entries))) != len(entries) {
 			t.Fatalf("the entries of %q are not the same after encoding", b)

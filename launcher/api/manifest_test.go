@@ -88,7 +88,12 @@ func TestProblemComesBack(t *testing.T) {
 }
 
 func FuzzManifestFromQuery(f *testing.F) {
-	f.Add("worker=w&wait=1s&expected_domains=a,b&create")
+	for _, s := range []string{
+		"worker=w&wait=1s&expected_domains=a,b&create", "", "worker=w&worker=x", "wait=-1s", "wait=9999999h", "ttl=30", "create=maybe", "no_such_name=1",
+		"account_id=%00&proxy_id=%ff", "expected_domains=,,a,", "a=%zz&b=;&c", "on_drop=recover&on_close=release&max_active_runs=2",
+	} {
+		f.Add(s)
+	}
 	f.Fuzz(func(t *testing.T, raw string) {
 		q, err := url.ParseQuery(raw)
 		if err != nil {

@@ -157,7 +157,12 @@ func FuzzParse(f *testing.F) {
 }
 
 func FuzzParseUser(f *testing.F) {
-	f.Add("1000=worker:shop_*")
+	for _, s := range []string{
+		"1000=worker:shop_*", "", "1000", "1000=", "=worker:*", "1000=worker", "1000=worker:", "1000=nobody:*", "-1=worker:*", "4294967296=worker:*",
+		"65534=viewer:*", "0=admin:*", "1000=worker:a,b,*c*", "1000=worker:../x", "1000=worker:*=viewer:*", " 1000 = worker : * ",
+	} {
+		f.Add(s)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if p, err := ParseUser(text); err == nil && (p.UID == nil || *p.UID == overflowUID || p.Role == "" || len(p.Profiles) == 0) {
 			t.Errorf("%q: %+v", text, p)

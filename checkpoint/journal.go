@@ -229,10 +229,11 @@ func Read(path string) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	return parse(b), nil
+	return Parse(b), nil
 }
 
-func parse(b []byte) []Entry {
+// Parse returns the entries of a journal file's content, and skips lines that are none.
+func Parse(b []byte) []Entry {
 	var entries []Entry
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	lines.Buffer(nil, len(b)+1)

@@ -43,7 +43,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	// 4. The session's file: the next launcher knows what to recover.
 	s := g.sessions.New(m, next, path, slot, id.Secret())
 	if entry.Record.State == lease.ResumePending {
-		s.SetResume(&api.Resume{From: entry.Record.ResumeFrom, Checkpoint: entry.Record.LastSafeCheckpoint})
+		s.SetResume(g.resumeOf(ctx, entry.Record))
 	}
 	if err := start.Prepare(ctx, s); err != nil {
 		s.Unmade()

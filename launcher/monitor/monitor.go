@@ -215,10 +215,11 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	}
 }
 
-// CatchUp returns when every event that came before the call is processed.
+// CatchUp returns when everything that came before the call is processed: events, and
+// what pages sent.
 func (m *Monitor) CatchUp(ctx context.Context) error {
 	all := m.observer.Queued()
-	return m.await(ctx, func() bool { return m.processed.Load() >= all })
+	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
 }
 
 // await returns when reached returns true, or the context ends. It calls reached again

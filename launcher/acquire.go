@@ -133,10 +133,11 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 		return nil, err
 	}
 	path, err := g.o.Root.Path(m.ProfileID)
+	missing := errors.Is(err, profiledir.ErrNoProfile)
 	switch {
-	case errors.Is(err, profiledir.ErrNoProfile) && m.Create:
-		path, err = g.o.Root.Create(m.ProfileID)
-	case errors.Is(err, profiledir.ErrNoProfile):
+	case missing && m.Create: // it is made when nothing can refuse the task any more
+		path, err = g.o.Root.Place(m.ProfileID)
+	case missing:
 		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s: ask with create=true, or PUT /v1/profiles/%s, to make it", m.ProfileID, m.ProfileID)
 	}
 	if errors.Is(err, profiledir.ErrArchived) {
@@ -145,7 +146,10 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 	if err != nil {
 		return nil, api.Refuse(api.CodeInvalidRequest, "profile %s cannot be used: %v", m.ProfileID, err)
 	}
-	if err := checkDir(m.ProfileID, path); err != nil {
+	if !missing {
+		err = checkDir(m.ProfileID, path)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if g.joinable(entry.Record, m) {

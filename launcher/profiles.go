@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -98,14 +99,28 @@ const leastMemory = 128 << 20
 const maxRuns = 64
 
 // PutProfile creates a profile or changes its settings. Account and proxy can be set once:
-// to change them would give the profile to another account.
+// to change them would give the profile to another account. The record comes first: if
+// that is refused there is no profile, and if this is cut short there is none that could
+// go out without its proxy.
 func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
 	if err := checkSettings(profileID, set); err != nil {
 		return lease.Record{}, err
 	}
-	if _, err := ps.o.Root.Create(profileID); err != nil {
+	if _, err := ps.o.Root.Place(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
+	r, err := ps.putRecord(ctx, profileID, set)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if _, err := ps.o.Root.Create(profileID); err != nil {
+		return lease.Record{}, fmt.Errorf("the settings are stored, but the directory is not made: ask again: %w", err)
+	}
+	return ps.shown(r).Public(), nil
+}
+
+// putRecord stores settings in the record of a profile, whose directory need not be there.
+func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
 	if err := ps.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)
 	}
@@ -144,7 +159,7 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if set.KeepWarm != nil && !*set.KeepWarm {
 		ps.slots.CoolProfile(profileID, slots.WarmSetting)
 	}
-	return ps.shown(entry.Record).Public(), nil
+	return entry.Record, nil
 }
 
 // checkSettings refuses settings that are wrong by themselves.

@@ -75,7 +75,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 		}
 		if m.OneShot {
 			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID); s != nil {
-				return s, nil
+				return s, s.Narrow(m)
 			}
 		}
 		s, err := g.try(ctx, m, &turn)

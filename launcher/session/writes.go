@@ -63,6 +63,9 @@ func (s *Session) Step(st api.Step) error {
 	if st.Name == "" {
 		return api.Invalid("name", "want the step's name")
 	}
+	if err := s.checkAction(st); err != nil {
+		return err
+	}
 	s.beat()
 	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: st.Name, Action: st.Action, Sensitive: st.Sensitive})
 }

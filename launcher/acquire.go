@@ -33,6 +33,9 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 	if _, _, err := chrome.Arguments(chrome.Options{ProfileDir: g.o.DataDir, ExtraArgs: m.ChromeArgs}, os.Getuid()); err != nil {
 		return api.Session{}, api.Invalid("chrome_args", "%v", err)
 	}
+	if err := checkOrigins(m.FenceHeaderOrigins); err != nil {
+		return api.Session{}, err
+	}
 	if m.TaskID == "" {
 		m.TaskID = strings.ToLower(id.New("adhoc")[:len("adhoc")+1]) + strings.ToLower(id.New("x")[14:])
 	}

@@ -15,6 +15,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
 	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
@@ -181,7 +182,28 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 			return api.Invalid(list.name, "want at most 100 entries of at most 256 bytes")
 		}
 	}
+	if set.FenceHeaderOrigins != nil {
+		if err := checkOrigins(*set.FenceHeaderOrigins); err != nil {
+			return err
+		}
+	}
 	return checkHarmless(set.HarmlessRequests)
+}
+
+// maxOrigins is how many origins may get the token.
+const maxOrigins = 20
+
+// checkOrigins refuses origins that Chrome writes in another way, or that are none.
+func checkOrigins(origins []string) error {
+	for _, o := range origins {
+		if !monitor.CheckOrigin(o) {
+			return api.Invalid("fence_header_origins", "%.200q: want an origin such as https://queue.example:8443: lower case, no path, and no port that is the scheme's own", o)
+		}
+	}
+	if len(origins) > maxOrigins {
+		return api.Invalid("fence_header_origins", "want at most %d", maxOrigins)
+	}
+	return nil
 }
 
 // applySettings puts what is set into a record.
@@ -209,6 +231,12 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	}
 	if set.BrowserMemory != nil {
 		r.BrowserMemory = *set.BrowserMemory
+	}
+	if set.ReadOnly != nil {
+		r.ReadOnly = *set.ReadOnly
+	}
+	if set.FenceHeaderOrigins != nil {
+		r.FenceHeaderOrigins = *set.FenceHeaderOrigins
 	}
 	if set.HarmlessRequests != nil {
 		r.HarmlessRequests = *set.HarmlessRequests

@@ -41,6 +41,9 @@ type execCmd struct {
 	Headless      *bool         `negatable:"" help:"Run the browser without windows (default: as the sidecar does)."`
 	KeepWarm      *bool         `negatable:"" help:"Leave the browser open for the profile's next task, where the profile does not forbid it; --no-keep-warm: close it (default: as the profile says)."`
 
+	ReadOnly       bool     `help:"Fail unsafe requests of the pages (POST, PUT, PATCH, DELETE) and their websockets."`
+	AllowedAction  []string `placeholder:"ACTION" help:"An action that the task's steps may declare; may be given several times (default: any)."`
+	TokenOrigin    []string `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, which gets the lease token with each request; may be given several times."`
 	ExpectedDomain []string `placeholder:"DOMAIN" help:"Where the task is supposed to be; may be given several times."`
 	SensitiveURL   []string `name:"sensitive-url" placeholder:"PATTERN" help:"Pages that count as sensitive; may be given several times."`
 	SensitiveWord  []string `placeholder:"WORD" help:"A word of a step or path that makes it sensitive; may be given several times."`
@@ -169,6 +172,7 @@ func (c *execCmd) manifest() api.Manifest {
 		ProfileID: string(c.Profile), TaskID: c.Task, WorkerID: c.Worker, AccountID: c.Account, ProxyID: c.Proxy,
 		Wait: api.Duration(c.Wait), LockTimeoutSeconds: c.LockTimeout.Seconds(),
 		Create: c.Create, Resumable: c.Resumable, DedicatedPort: c.DedicatedPort, Headless: c.Headless, KeepWarm: c.KeepWarm,
+		ReadOnly: c.ReadOnly, AllowedActions: c.AllowedAction, FenceHeaderOrigins: c.TokenOrigin,
 		ExpectedDomains: c.ExpectedDomain, SensitiveURLs: c.SensitiveURL, SensitiveWords: c.SensitiveWord, ChromeArgs: c.ChromeArg,
 		Heartbeat: api.HeartbeatExplicit, OnClose: api.OnCloseKeep,
 	}

@@ -138,6 +138,9 @@ type ProfileSettings struct {
 	// HarmlessRequests are in the form "METHOD URL [NAME=VALUE]...", which
 	// decision.ParseHarmless reads.
 	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
+	ReadOnly         *bool     `json:"read_only,omitempty"`
+	// FenceHeaderOrigins are in the form that monitor.CheckOrigin accepts.
+	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and

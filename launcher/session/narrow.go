@@ -1,11 +1,15 @@
 package session
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
 )
 
 // What a session's manifest forbids binds its worker. A later manifest, of a request that
@@ -43,6 +47,9 @@ func notAllowed(action string, allowed []string) *api.Problem {
 // not name are refused from now on. A manifest that would allow more is refused, and
 // changes nothing.
 func (s *Session) Narrow(m api.Manifest) error {
+	if m.ReadOnly && !s.rules().ReadOnly {
+		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", s.id)
+	}
 	if len(m.AllowedActions) == 0 {
 		return nil
 	}
@@ -61,4 +68,27 @@ func (s *Session) Narrow(m api.Manifest) error {
 		return nil
 	}
 	return s.persist() // the next launcher holds to it, too
+}
+
+// rules are what the session's pages are held to: by its manifest and by its profile.
+func (s *Session) rules() monitor.Rules {
+	origins := slices.Concat(s.granted.FenceHeaderOrigins, s.manifest.FenceHeaderOrigins)
+	slices.Sort(origins)
+	return monitor.Rules{
+		ReadOnly: s.manifest.ReadOnly || s.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: s.token,
+	}
+}
+
+// enforceTimeout bounds how long the browser may take to turn the guard on.
+const enforceTimeout = 10 * time.Second
+
+// enforce has the guard of the session's browser keep to its rules, which comes before any
+// page can send anything for the session.
+func (s *Session) enforce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	if err := s.browser.Monitor().Enforce(ctx, s.rules()); err != nil {
+		return fmt.Errorf("what the manifest forbids cannot be enforced: %w", err)
+	}
+	return nil
 }

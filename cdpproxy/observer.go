@@ -123,6 +123,14 @@ func (o *Observer) Post(session, method string, params any) {
 	o.session.mux.post(oneWay(session, method, params))
 }
 
+// Resolve is Post for the command that ends the pause of a request, which the Fetch domain
+// reported on one of the observer's sessions. Until then the request is on the ledger: if
+// the launcher is killed, the next one fails it.
+func (o *Observer) Resolve(session, requestID, method string, params any) {
+	o.session.resolved(pausedRequest{session, requestID})
+	o.Post(session, method, params)
+}
+
 // Queued returns how many events were ever queued for Next. When a Call has returned,
 // those that the browser sent before its reply are among them.
 func (o *Observer) Queued() uint64 {

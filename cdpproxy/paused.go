@@ -61,6 +61,14 @@ func (s *ClientSession) restorePaused(c *continuedRequest) {
 	}
 }
 
+// resolved forgets a request that the launcher itself had paused.
+func (s *ClientSession) resolved(r pausedRequest) {
+	s.mu.Lock()
+	delete(s.paused, r)
+	s.mu.Unlock()
+	s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
+}
+
 // failCommand is the command that ends a paused request without sending it. Nothing
 // else does: to close the target, the session or the browser would send the request.
 func failCommand(r pausedRequest, auth bool) []byte {

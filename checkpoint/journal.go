@@ -33,6 +33,7 @@ const (
 	KindCheckpoint Kind = "checkpoint" // the task named a checkpoint
 	KindEvent      Kind = "event"      // the task reported an event
 	KindRequest    Kind = "request"    // a page sent an unsafe request
+	KindBlocked    Kind = "blocked"    // an unsafe request of a read-only session was failed
 	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
 	KindDownload   Kind = "download"   // a page began a download
 	KindDialog     Kind = "dialog"     // a page opened a dialog
@@ -229,10 +230,11 @@ func Read(path string) ([]Entry, error) {
 	if err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	return parse(b), nil
+	return Parse(b), nil
 }
 
-func parse(b []byte) []Entry {
+// Parse returns the entries of a journal file's content, and skips lines that are none.
+func Parse(b []byte) []Entry {
 	var entries []Entry
 	lines := bufio.NewScanner(bytes.NewReader(b))
 	lines.Buffer(nil, len(b)+1)

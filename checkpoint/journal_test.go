@@ -46,7 +46,7 @@ func TestJournalOutlivesItsWriter(t *testing.T) {
 	if err != nil || len(entries) != 4 || entries[3].Name != "two" || entries[0].Token != 7 {
 		t.Fatalf("%d entries, %v: %+v", len(entries), err, entries)
 	}
-	if b := Encode(entries); len(parse(b)) != 4 {
+	if b := Encode(entries); len(Parse(b)) != 4 {
 		t.Errorf("encoded: %s", b)
 	}
 	if err := j.Close(); err != nil {
@@ -99,7 +99,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if entries := parse(b); len(parse(Encode(entries))) != len(entries) {
+		if entries := Parse(b); len(Parse(Encode(entries))) != len(entries) {
 			t.Fatalf("the entries of %q are not the same after encoding", b)
 		}
 	})

@@ -33,6 +33,9 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 	if _, _, err := chrome.Arguments(chrome.Options{ProfileDir: g.o.DataDir, ExtraArgs: m.ChromeArgs}, os.Getuid()); err != nil {
 		return api.Session{}, api.Invalid("chrome_args", "%v", err)
 	}
+	if err := checkOrigins(m.FenceHeaderOrigins); err != nil {
+		return api.Session{}, err
+	}
 	if m.TaskID == "" {
 		m.TaskID = strings.ToLower(id.New("adhoc")[:len("adhoc")+1]) + strings.ToLower(id.New("x")[14:])
 	}
@@ -75,7 +78,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 		}
 		if m.OneShot {
 			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID); s != nil {
-				return s, nil
+				return s, s.Narrow(m)
 			}
 		}
 		s, err := g.try(ctx, m, &turn)
@@ -133,10 +136,11 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 		return nil, err
 	}
 	path, err := g.o.Root.Path(m.ProfileID)
+	missing := errors.Is(err, profiledir.ErrNoProfile)
 	switch {
-	case errors.Is(err, profiledir.ErrNoProfile) && m.Create:
-		path, err = g.o.Root.Create(m.ProfileID)
-	case errors.Is(err, profiledir.ErrNoProfile):
+	case missing && m.Create: // it is made when nothing can refuse the task any more
+		path, err = g.o.Root.Place(m.ProfileID)
+	case missing:
 		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s: ask with create=true, or PUT /v1/profiles/%s, to make it", m.ProfileID, m.ProfileID)
 	}
 	if errors.Is(err, profiledir.ErrArchived) {
@@ -145,7 +149,10 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 	if err != nil {
 		return nil, api.Refuse(api.CodeInvalidRequest, "profile %s cannot be used: %v", m.ProfileID, err)
 	}
-	if err := checkDir(m.ProfileID, path); err != nil {
+	if !missing {
+		err = checkDir(m.ProfileID, path)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if g.joinable(entry.Record, m) {

@@ -1,9 +1,11 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"leasehold/internal/id"
@@ -43,7 +45,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	// 4. The session's file: the next launcher knows what to recover.
 	s := g.sessions.New(m, next, path, slot, id.Secret())
 	if entry.Record.State == lease.ResumePending {
-		s.SetResume(&api.Resume{From: entry.Record.ResumeFrom, Checkpoint: entry.Record.LastSafeCheckpoint})
+		s.SetResume(g.resumeOf(ctx, entry.Record))
 	}
 	if err := start.Prepare(ctx, s); err != nil {
 		s.Unmade()
@@ -125,7 +127,11 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if _, err := g.presence.Current(); err != nil {
 		return nil, err
 	}
-	if err := g.stillReady(path); err != nil {
+	where := path
+	if _, err := os.Lstat(path); err != nil { // it is still to be made
+		where = g.o.Root.Dir()
+	}
+	if err := g.stillReady(where); err != nil {
 		return nil, err
 	}
 	proxy, err := g.chooseProxy(ctx, entry.Record, m, path)
@@ -151,13 +157,52 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if err != nil {
 		return nil, err
 	}
+	entry, made, err := g.makeProfile(ctx, m, entry)
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock())
+	}
 	slot.Locked(lock)
 	s, err := g.grant(ctx, m, entry, path, slot, session.Cold{})
 	var abandoned *abandonedError
 	if err != nil && !errors.As(err, &abandoned) {
+		if made {
+			err = errors.Join(err, g.o.Root.RemoveEmpty(m.ProfileID))
+		}
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	return s, abandon(err)
+}
+
+// makeProfile makes the profile that the manifest asks for with create, where it is
+// missing, and returns the record as it is then. The account and the proxy are stored
+// before the directory is there: whenever this ends, there is no profile that could go
+// out without them. The caller has its lock.
+func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.Entry) (_ lease.Entry, made bool, _ error) {
+	if _, err := g.o.Root.Path(m.ProfileID); !errors.Is(err, profiledir.ErrNoProfile) {
+		return entry, false, err
+	}
+	if r := entry.Record; r.AccountID == "" && m.AccountID != "" || r.ProxyID == "" && m.ProxyID != "" {
+		r = r.Clone()
+		if r.State == "" {
+			floor, err := g.o.Root.Floor(m.ProfileID)
+			if err != nil {
+				return entry, false, err
+			}
+			r.State, r.Home, r.Token, r.MaxActiveRuns = lease.Available, g.o.ID, floor, 1
+		}
+		r.AccountID, r.ProxyID = cmp.Or(r.AccountID, m.AccountID), cmp.Or(r.ProxyID, m.ProxyID)
+		stored, err := g.o.Store.Swap(ctx, entry, r)
+		var moved *lease.MovedError
+		if errors.As(err, &moved) {
+			return entry, false, g.conflict(entry.Record, m)
+		}
+		if err != nil {
+			return entry, false, err
+		}
+		entry = stored
+	}
+	_, err := g.o.Root.Create(m.ProfileID)
+	return entry, err == nil, err
 }
 
 // abandon ends the session of a grant whose session could not begin.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
 	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
@@ -98,14 +100,28 @@ const leastMemory = 128 << 20
 const maxRuns = 64
 
 // PutProfile creates a profile or changes its settings. Account and proxy can be set once:
-// to change them would give the profile to another account.
+// to change them would give the profile to another account. The record comes first: if
+// that is refused there is no profile, and if this is cut short there is none that could
+// go out without its proxy.
 func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
 	if err := checkSettings(profileID, set); err != nil {
 		return lease.Record{}, err
 	}
-	if _, err := ps.o.Root.Create(profileID); err != nil {
+	if _, err := ps.o.Root.Place(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
+	r, err := ps.putRecord(ctx, profileID, set)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if _, err := ps.o.Root.Create(profileID); err != nil {
+		return lease.Record{}, fmt.Errorf("the settings are stored, but the directory is not made: ask again: %w", err)
+	}
+	return ps.shown(r).Public(), nil
+}
+
+// putRecord stores settings in the record of a profile, whose directory need not be there.
+func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
 	if err := ps.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)
 	}
@@ -144,7 +160,7 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if set.KeepWarm != nil && !*set.KeepWarm {
 		ps.slots.CoolProfile(profileID, slots.WarmSetting)
 	}
-	return ps.shown(entry.Record).Public(), nil
+	return entry.Record, nil
 }
 
 // checkSettings refuses settings that are wrong by themselves.
@@ -166,7 +182,28 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 			return api.Invalid(list.name, "want at most 100 entries of at most 256 bytes")
 		}
 	}
+	if set.FenceHeaderOrigins != nil {
+		if err := checkOrigins(*set.FenceHeaderOrigins); err != nil {
+			return err
+		}
+	}
 	return checkHarmless(set.HarmlessRequests)
+}
+
+// maxOrigins is how many origins may get the token.
+const maxOrigins = 20
+
+// checkOrigins refuses origins that Chrome writes in another way, or that are none.
+func checkOrigins(origins []string) error {
+	for _, o := range origins {
+		if !monitor.CheckOrigin(o) {
+			return api.Invalid("fence_header_origins", "%.200q: want an origin such as https://queue.example:8443: lower case, no path, and no port that is the scheme's own", o)
+		}
+	}
+	if len(origins) > maxOrigins {
+		return api.Invalid("fence_header_origins", "want at most %d", maxOrigins)
+	}
+	return nil
 }
 
 // applySettings puts what is set into a record.
@@ -194,6 +231,12 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	}
 	if set.BrowserMemory != nil {
 		r.BrowserMemory = *set.BrowserMemory
+	}
+	if set.ReadOnly != nil {
+		r.ReadOnly = *set.ReadOnly
+	}
+	if set.FenceHeaderOrigins != nil {
+		r.FenceHeaderOrigins = *set.FenceHeaderOrigins
 	}
 	if set.HarmlessRequests != nil {
 		r.HarmlessRequests = *set.HarmlessRequests

@@ -97,7 +97,7 @@ func (l *Launcher) Event(ctx context.Context, sessionID string, e api.TaskEvent)
 	return s.Event(e)
 }
 
-// Release ends the session in order and returns when the profile is free.
+// Release ends the session and returns when the profile is free, or decided about.
 func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release) (api.Session, error) {
 	s, err := l.writable(ctx, sessionID, r.Token, "release")
 	if err != nil {

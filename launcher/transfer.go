@@ -106,10 +106,9 @@ func (ps *profiles) CloneProfile(ctx context.Context, profileID string, req api.
 	set := api.ProfileSettings{
 		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
 		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
+		ReadOnly: &r.ReadOnly, FenceHeaderOrigins: &r.FenceHeaderOrigins,
 	}
-	return ps.copyProfile(ctx, req.To, path, "profile_id", set, func(lock *profiledir.Lock) error {
-		return errors.Join(lock.MarkClone(profileID), ps.jar.Copy(profileID, req.To))
-	})
+	return ps.copyProfile(ctx, req.To, path, "profile_id", set, &profileID)
 }
 
 // RemoveClone deletes a profile that was made by cloning another and that nobody uses:
@@ -231,8 +230,10 @@ func (ps *profiles) inUse(profileID, path string) *api.Problem {
 }
 
 // copyProfile makes a new profile of a directory. field is the member of the request that
-// names the directory; after is called before anybody can have the profile.
-func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, after func(*profiledir.Lock) error) (_ lease.Record, err error) {
+// names the directory; cloneOf names the profile whose directory it is, for a clone. The
+// profile's record is stored before its directory appears: nobody can have a profile
+// that is not as it was asked for, whenever this ends.
+func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf *string) (_ lease.Record, err error) {
 	if err := ps.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
 		return lease.Record{}, err
 	}
@@ -261,24 +262,26 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 		return lease.Record{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	_, err = lock.Import(ctx, from)
+	var r lease.Record
+	_, err = lock.Import(ctx, from, func(dir string) error {
+		if cloneOf != nil {
+			if err := profiledir.MarkClone(dir, *cloneOf); err != nil {
+				return err
+			}
+		}
+		var err error
+		if r, err = ps.putRecord(ctx, profileID, set); err == nil && cloneOf != nil {
+			err = ps.jar.Copy(*cloneOf, profileID)
+		}
+		return err
+	})
 	if errors.Is(err, profiledir.ErrExists) {
 		return lease.Record{}, api.Invalid("profile_id", "%v: a profile is not replaced", err)
 	}
 	if err != nil {
 		return lease.Record{}, err
 	}
-	if after != nil {
-		err = after(lock)
-	}
-	var r lease.Record
-	if err == nil {
-		r, err = ps.PutProfile(ctx, profileID, set)
-	}
-	if err != nil {
-		// Its record is not as asked for: nobody may get it.
-		return lease.Record{}, errors.Join(err, lock.Withdraw())
-	}
+	r = ps.shown(r).Public() // with its directory, now
 	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
 	return r, nil
 }

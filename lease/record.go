@@ -142,6 +142,10 @@ type Settings struct {
 	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
 	// HarmlessRequests describe requests that change nothing in the account.
 	HarmlessRequests []string `json:"harmless_requests,omitempty"`
+	// ReadOnly says that unsafe requests of the profile's pages are failed.
+	ReadOnly bool `json:"read_only,omitempty"`
+	// FenceHeaderOrigins are the origins that get the lease token with each request.
+	FenceHeaderOrigins []string `json:"fence_header_origins,omitempty"`
 }
 
 // HumanReview is the part that people have in a Record.
@@ -265,6 +269,7 @@ func (s Settings) clone() Settings {
 	s.SensitiveURLs = slices.Clone(s.SensitiveURLs)
 	s.SensitiveWords = slices.Clone(s.SensitiveWords)
 	s.HarmlessRequests = slices.Clone(s.HarmlessRequests)
+	s.FenceHeaderOrigins = slices.Clone(s.FenceHeaderOrigins)
 	if s.KeepWarm != nil {
 		warm := *s.KeepWarm
 		s.KeepWarm = &warm

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"os/user"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,10 +36,14 @@ type execCmd struct {
 	LockTimeout   time.Duration `placeholder:"DURATION" help:"Longest life of the session (default: no limit)."`
 	Create        bool          `help:"Create the profile where there is none."`
 	Resumable     bool          `help:"The task can be resumed from its last safe checkpoint."`
+	OnFailure     string        `enum:"recover,release" default:"recover" help:"What becomes of a session whose command fails by itself, when it had sent anything unsafe or been anywhere sensitive since its last safe checkpoint: recover (it is judged) or release."`
 	DedicatedPort bool          `help:"Give the session a port of its own (LEASEHOLD_DEDICATED_URL)."`
 	Headless      *bool         `negatable:"" help:"Run the browser without windows (default: as the sidecar does)."`
 	KeepWarm      *bool         `negatable:"" help:"Leave the browser open for the profile's next task, where the profile does not forbid it; --no-keep-warm: close it (default: as the profile says)."`
 
+	ReadOnly       bool     `help:"Fail unsafe requests of the pages (POST, PUT, PATCH, DELETE) and their websockets."`
+	AllowedAction  []string `placeholder:"ACTION" help:"An action that the task's steps may declare; may be given several times (default: any)."`
+	TokenOrigin    []string `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, which gets the lease token with each request; may be given several times."`
 	ExpectedDomain []string `placeholder:"DOMAIN" help:"Where the task is supposed to be; may be given several times."`
 	SensitiveURL   []string `name:"sensitive-url" placeholder:"PATTERN" help:"Pages that count as sensitive; may be given several times."`
 	SensitiveWord  []string `placeholder:"WORD" help:"A word of a step or path that makes it sensitive; may be given several times."`
@@ -53,11 +58,17 @@ func (c *execCmd) Help() string {
 LEASEHOLD_CDP_URL (the websocket to connect to), LEASEHOLD_SESSION,
 LEASEHOLD_TOKEN (the lease token), LEASEHOLD_PROFILE, LEASEHOLD_TASK, LEASEHOLD_URL,
 LEASEHOLD_DEDICATED_URL with --dedicated-port, and for a resumed task
-LEASEHOLD_RESUME_FROM and LEASEHOLD_RESUME_CHECKPOINT.
+LEASEHOLD_RESUME_FROM, LEASEHOLD_RESUME_CHECKPOINT and LEASEHOLD_RESUME_DATA (the data
+that the task gave with the checkpoint, JSON; where it is larger than 96 KiB it is in the
+session, GET $LEASEHOLD_URL/v1/sessions/$LEASEHOLD_SESSION).
 
 Signals are passed on to it. Where the lease is lost it gets SIGTERM, and SIGKILL ten
-seconds later. When it ends, the session is released with the outcome succeeded (status
-0) or failed.`
+seconds later. If exec itself is killed, so is the command.
+
+When the command ends with status 0, the session is released as succeeded. With another
+status it is released as failed, unless the task had sent anything unsafe or been anywhere
+sensitive since its last safe checkpoint: then it is recovered, as the session of a lost
+worker is (--on-failure). If a signal ended the command, the session is always recovered.`
 }
 
 // The outcomes that exec reports.
@@ -65,6 +76,10 @@ const (
 	outcomeSucceeded = "succeeded"
 	outcomeFailed    = "failed"
 )
+
+// onFailureRelease is the value of --on-failure with which a command that fails is not
+// judged.
+const onFailureRelease = "release"
 
 // killDelay is the time between SIGTERM and SIGKILL for a command whose lease is
 // lost. Its connection has been closed by then.
@@ -105,11 +120,12 @@ func (c *execCmd) run(a *app) error {
 	if lost != nil {
 		return lost
 	}
-	outcome := outcomeFailed
-	if status.Success() {
-		outcome = outcomeSucceeded
+	outcome, recovery := c.ending(status)
+	ended, err := s.end(api.Release{Outcome: outcome, Reason: status.String(), Recover: recovery})
+	if err == nil && recovery != "" && ended != "" {
+		a.warn("%s: the session of %s ended: %s", status, s.ProfileID, ended)
 	}
-	if err := s.release(outcome, status.String()); err != nil {
+	if err != nil {
 		if !status.Success() {
 			a.warn("%v", err)
 			return &exitError{code: statusCode(status)}
@@ -117,6 +133,20 @@ func (c *execCmd) run(a *app) error {
 		return err
 	}
 	return &exitError{code: statusCode(status)}
+}
+
+// ending is how the session ends after the command ended so.
+func (c *execCmd) ending(status *os.ProcessState) (outcome, recovery string) {
+	w, ok := status.Sys().(syscall.WaitStatus)
+	switch {
+	case status.Success():
+		return outcomeSucceeded, ""
+	case ok && w.Signaled():
+		return outcomeFailed, api.RecoverAlways
+	case c.OnFailure == onFailureRelease:
+		return outcomeFailed, ""
+	}
+	return outcomeFailed, api.RecoverTouched
 }
 
 // cannotRun is the error for a command that cannot be started. Its exit code is the one
@@ -142,6 +172,7 @@ func (c *execCmd) manifest() api.Manifest {
 		ProfileID: string(c.Profile), TaskID: c.Task, WorkerID: c.Worker, AccountID: c.Account, ProxyID: c.Proxy,
 		Wait: api.Duration(c.Wait), LockTimeoutSeconds: c.LockTimeout.Seconds(),
 		Create: c.Create, Resumable: c.Resumable, DedicatedPort: c.DedicatedPort, Headless: c.Headless, KeepWarm: c.KeepWarm,
+		ReadOnly: c.ReadOnly, AllowedActions: c.AllowedAction, FenceHeaderOrigins: c.TokenOrigin,
 		ExpectedDomains: c.ExpectedDomain, SensitiveURLs: c.SensitiveURL, SensitiveWords: c.SensitiveWord, ChromeArgs: c.ChromeArg,
 		Heartbeat: api.HeartbeatExplicit, OnClose: api.OnCloseKeep,
 	}
@@ -237,12 +268,18 @@ func (c *execCmd) report(a *app, s *leasedSession) {
 }
 
 // runCommand runs the command to its end. Meanwhile it sends heartbeats, and passes on
-// signals. lost is the reason if the lease was lost.
+// signals. lost is the reason if the lease was lost. If this process is killed, the kernel
+// kills the command.
 func (c *execCmd) runCommand(a *app, s *leasedSession, path string, signals <-chan os.Signal) (status *os.ProcessState, lost, err error) {
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	cmd.Env = s.environment(c.URL)
+	cmd.Env = s.environment(a, c.URL)
+	// The kernel sends the signal when the thread that started the command ends, so this
+	// goroutine keeps its thread until then.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, nil, cannotRun(err)
 	}

@@ -78,12 +78,14 @@ type createProfileCmd struct {
 	Domains      []string  `name:"expected-domains" placeholder:"DOMAIN" help:"Where its tasks are supposed to be."`
 	KeepWarm     *bool     `negatable:"" help:"Keep its browser open after a release, for the next task; --no-keep-warm: never (default: its tasks decide)."`
 	Memory       *byteSize `name:"browser-memory" placeholder:"SIZE" help:"The most that its browser may have in memory, where that is less than the host's limit; 0 is the host's."`
+	ReadOnly     *bool     `negatable:"" help:"Fail unsafe requests of its pages (POST, PUT, PATCH, DELETE) and their websockets."`
+	TokenOrigins []string  `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, such as https://queue.example: what its pages send there carries the lease token; may be given several times."`
 	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search'; may be given several times."`
 }
 
 // Run sends the settings that were given.
 func (c *createProfileCmd) Run(a *app) error {
-	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm}
+	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly}
 	if c.Runs != 0 {
 		settings.MaxActiveRuns = &c.Runs
 	}
@@ -93,6 +95,9 @@ func (c *createProfileCmd) Run(a *app) error {
 	if c.Memory != nil {
 		memory := uint64(*c.Memory)
 		settings.BrowserMemory = &memory
+	}
+	if len(c.TokenOrigins) > 0 {
+		settings.FenceHeaderOrigins = &c.TokenOrigins
 	}
 	if len(c.Harmless) > 0 {
 		settings.HarmlessRequests = &c.Harmless

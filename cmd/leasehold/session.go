@@ -43,7 +43,7 @@ func newSession(sidecar *client, raw json.RawMessage, task string) (*leasedSessi
 
 // environment is that of the command: this process's, and what it has to know of its
 // session. base is the sidecar's URL.
-func (s *leasedSession) environment(base string) []string {
+func (s *leasedSession) environment(a *app, base string) []string {
 	env := append(os.Environ(),
 		"LEASEHOLD_CDP_URL="+s.CDPURL, "LEASEHOLD_SESSION="+s.SessionID,
 		"LEASEHOLD_TOKEN="+strconv.FormatUint(uint64(s.Token), 10), "LEASEHOLD_PROFILE="+s.ProfileID,
@@ -51,11 +51,22 @@ func (s *leasedSession) environment(base string) []string {
 	if s.DedicatedURL != nil {
 		env = append(env, "LEASEHOLD_DEDICATED_URL="+*s.DedicatedURL)
 	}
-	if s.Resume != nil {
-		env = append(env, "LEASEHOLD_RESUME_FROM="+s.Resume.From, "LEASEHOLD_RESUME_CHECKPOINT="+s.Resume.Checkpoint)
+	if s.Resume == nil {
+		return env
+	}
+	env = append(env, "LEASEHOLD_RESUME_FROM="+s.Resume.From, "LEASEHOLD_RESUME_CHECKPOINT="+s.Resume.Checkpoint)
+	switch size := len(s.Resume.Data); {
+	case size > maxEnvironment:
+		a.warn("the checkpoint's data has %d bytes, too many for LEASEHOLD_RESUME_DATA: it is in GET %s/v1/sessions/%s, as resume.data", size, base, s.SessionID)
+	case size > 0:
+		env = append(env, "LEASEHOLD_RESUME_DATA="+string(s.Resume.Data))
 	}
 	return env
 }
+
+// maxEnvironment is the most, in bytes, of a checkpoint's data that goes into the
+// environment: the kernel refuses a variable of 128 KiB.
+const maxEnvironment = 96 << 10
 
 // keepAlive sends heartbeats until ctx ends. If the sidecar refuses one, the lease is
 // lost. If the sidecar cannot be reached it may be restarting, and keepAlive goes on
@@ -103,8 +114,17 @@ func (s *leasedSession) now(ctx context.Context) (api.Session, error) {
 
 // release ends the session in order.
 func (s *leasedSession) release(outcome, reason string) error {
-	_, err := s.sidecar.ask(context.Background(), http.MethodDelete,
-		api.Release{Write: api.Write{Token: s.Token}, Outcome: outcome, Reason: reason},
-		"v1", "sessions", s.SessionID)
+	_, err := s.end(api.Release{Outcome: outcome, Reason: reason})
 	return err
+}
+
+// end ends the session, and returns how it ended, in words.
+func (s *leasedSession) end(r api.Release) (how string, _ error) {
+	r.Token = s.Token
+	raw, err := s.sidecar.ask(context.Background(), http.MethodDelete, r, "v1", "sessions", s.SessionID)
+	if err != nil {
+		return "", err
+	}
+	ended, err := read[api.Session](raw)
+	return ended.Ended, err
 }

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,7 +117,7 @@ func (s *fakeSidecar) profile(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if id := r.PathValue("id"); id == "lost" {
+	if id := r.PathValue("id"); id == "lost" || id == "large" {
 		answer(w, 200, lease.Record{ProfileID: id, State: lease.Held, Token: 5, TTLSeconds: 0.3})
 		return
 	}
@@ -226,8 +227,17 @@ func (s *fakeSidecar) acquire(w http.ResponseWriter, r *http.Request) {
 		}
 		answer(w, 201, api.Session{SessionID: "s-" + m.ProfileID, ProfileID: m.ProfileID, Token: token, WorkerID: m.WorkerID, TaskID: m.TaskID,
 			CDPURL: "ws://127.0.0.1:9333/s/secret/devtools/browser/" + m.ProfileID, AcquiredAt: at, ExpiresAt: at,
-			Resume: &api.Resume{From: "step-3", Checkpoint: "cart"}})
+			Resume: &api.Resume{From: "step-3", Checkpoint: "cart", Data: checkpointData(m.ProfileID)}})
 	}
+}
+
+// checkpointData is what the task gave with its checkpoint: too much for an environment,
+// where the profile is named large.
+func checkpointData(profile string) json.RawMessage {
+	if profile == "large" {
+		return json.RawMessage(`"` + strings.Repeat("x", 100_000) + `"`)
+	}
+	return json.RawMessage(`{"page":7}`)
 }
 
 func (s *fakeSidecar) heartbeat(w http.ResponseWriter, r *http.Request) {
@@ -239,5 +249,14 @@ func (s *fakeSidecar) heartbeat(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *fakeSidecar) release(w http.ResponseWriter, r *http.Request) {
-	answer(w, 200, api.Session{SessionID: r.PathValue("id"), State: api.SessionEnded})
+	var q api.Release
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		refuse(w, api.Invalid("", "%v", err))
+		return
+	}
+	ended := api.Session{SessionID: r.PathValue("id"), State: api.SessionEnded, Ended: "released: " + q.Reason}
+	if q.Recover == api.RecoverTouched {
+		ended.Ended = "lost (worker_failed), recovered: manual_review"
+	}
+	answer(w, 200, ended)
 }

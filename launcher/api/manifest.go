@@ -80,6 +80,8 @@ type Manifest struct {
 	Wait                         Duration `json:"wait,omitempty"`
 	LockTimeoutSeconds           float64  `json:"lock_timeout_seconds,omitempty"`
 	AllowedActions               []string `json:"allowed_actions,omitempty"`
+	ReadOnly                     bool     `json:"read_only,omitempty"`
+	FenceHeaderOrigins           []string `json:"fence_header_origins,omitempty"`
 	HumanReviewOnLockConflict    bool     `json:"human_review_on_lock_conflict,omitempty"`
 	Resumable                    bool     `json:"resumable,omitempty"`
 	ExpectedDomains              []string `json:"expected_domains,omitempty"`

@@ -30,6 +30,7 @@ const (
 	CodeUnknownProfile     = "unknown_profile"
 	CodeUnknownSession     = "unknown_session"
 	CodeNotFound           = "not_found"
+	CodeActionNotAllowed   = "action_not_allowed"
 	CodeConflict           = "profile_lock_conflict"
 	CodeStaleToken         = "stale_lease_token"
 	CodeProxyChanged       = "proxy_mapping_changed"
@@ -54,7 +55,8 @@ const (
 var statuses = map[string]int{
 	CodeInvalidRequest: http.StatusBadRequest, CodeUnauthenticated: http.StatusUnauthorized,
 	CodeForbidden: http.StatusForbidden, CodeUnknownProfile: http.StatusNotFound,
-	CodeUnknownSession: http.StatusNotFound, CodeNotFound: http.StatusNotFound,
+	CodeActionNotAllowed: http.StatusForbidden,
+	CodeUnknownSession:   http.StatusNotFound, CodeNotFound: http.StatusNotFound,
 	CodeConflict: http.StatusConflict, CodeStaleToken: http.StatusConflict,
 	CodeProxyChanged: http.StatusConflict, CodeAccountMismatch: http.StatusConflict,
 	CodeNotInReview: http.StatusConflict, CodeSessionEnded: http.StatusGone,

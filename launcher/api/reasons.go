@@ -8,6 +8,8 @@ const (
 	ReasonNeverConnected  = "never_connected"
 	ReasonDropReleases    = "connection_dropped" // with on_drop=release
 	ReasonConnectionLost  = "connection_lost"
+	ReasonWorkerDied      = "worker_died"   // who had started the worker says so
+	ReasonWorkerFailed    = "worker_failed" // and this, of one that had touched something
 	ReasonHeartbeat       = "heartbeat_timeout"
 	ReasonLockTimeout     = "lock_timeout"
 	ReasonLeaseLost       = "lease_lost"

@@ -49,10 +49,12 @@ const (
 	SessionEnded      = "ended"
 )
 
-// Resume tells a resumed task where to continue.
+// Resume tells a resumed task where to continue. Data is what the task gave with the
+// checkpoint, if it gave any.
 type Resume struct {
-	From       string `json:"from"`
-	Checkpoint string `json:"checkpoint"`
+	From       string          `json:"from"`
+	Checkpoint string          `json:"checkpoint"`
+	Data       json.RawMessage `json:"data,omitempty"`
 }
 
 // Write is the part that every write to a session has.
@@ -95,11 +97,30 @@ type TaskEvent struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// Release ends a session.
+// The values of Release.Recover.
+const (
+	// RecoverAlways says that the worker died: it is recovered as one that was lost.
+	RecoverAlways = "always"
+	// RecoverTouched says that the worker failed. It is recovered if it sent anything
+	// unsafe, or was anywhere sensitive, since its last safe checkpoint.
+	RecoverTouched = "touched"
+)
+
+// Release ends a session: in order, or by recovery where Recover asks for that.
 type Release struct {
 	Write
 	Outcome string `json:"outcome"`
 	Reason  string `json:"reason,omitempty"`
+	Recover string `json:"recover,omitempty"`
+}
+
+// Check returns an invalid_request problem if a field's value is not allowed.
+func (r Release) Check() error {
+	switch r.Recover {
+	case "", RecoverAlways, RecoverTouched:
+		return nil
+	}
+	return Invalid("recover", "%q: want %s or %s", r.Recover, RecoverAlways, RecoverTouched)
 }
 
 // ProfileSettings changes the settings of a profile. Fields that are nil stay as they
@@ -117,6 +138,9 @@ type ProfileSettings struct {
 	// HarmlessRequests are in the form "METHOD URL [NAME=VALUE]...", which
 	// decision.ParseHarmless reads.
 	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
+	ReadOnly         *bool     `json:"read_only,omitempty"`
+	// FenceHeaderOrigins are in the form that monitor.CheckOrigin accepts.
+	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and
@@ -284,7 +308,7 @@ type Service interface {
 	Step(ctx context.Context, sessionID string, s Step) error
 	Checkpoint(ctx context.Context, sessionID string, c Checkpoint) error
 	Event(ctx context.Context, sessionID string, e TaskEvent) error
-	// Release ends the session in order and returns when the profile is free.
+	// Release ends the session and returns when the profile is free, or decided about.
 	Release(ctx context.Context, sessionID string, r Release) (Session, error)
 
 	// Targets lists what Chrome's own /json/list would.

@@ -87,6 +87,7 @@ type Start struct {
 	Path      string           // the profile's directory
 	Headless  bool
 	Proxy     string // Chrome's --proxy-server; empty for none
+	ReadOnly  bool   // its pages cannot open websockets
 	Args      []string
 	Memory    uint64 // the profile's own limit in bytes; zero for none
 	// ReadWrite are directories that a confined browser may use, beside those of all
@@ -112,7 +113,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	}
 	output := d.o.Files.Output(s.SessionID)
 	process, err := chrome.Start(ctx, chrome.Options{
-		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, Group: group, DumpDir: dumps,
+		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
 		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite),
 	})
 	if err != nil {

@@ -29,6 +29,10 @@ type Options struct {
 	// scheme http, https or socks5, without credentials. If it is empty, the host's
 	// settings apply.
 	Proxy string
+	// ReadOnly starts a browser whose pages cannot open a websocket, nor send by WebRTC
+	// or Background Fetch: what the DevTools protocol cannot stop. Without Proxy it goes
+	// out directly, whatever the host's settings say.
+	ReadOnly bool
 	// ExtraArgs are further arguments, each of them in AllowedArgs.
 	ExtraArgs []string
 	// Lock, if given, is a file that the browser's main process inherits. A flock on
@@ -125,6 +129,36 @@ func checkArgument(arg string) error {
 	return &ArgumentError{Argument: arg, Allowed: AllowedArgs()}
 }
 
+// noWebsockets is where the websockets of a read-only browser are sent: to a port of this
+// host that only root could listen on, and where nobody does.
+const noWebsockets = "127.0.0.1:1"
+
+// proxyRules is the value of --proxy-server. For websockets, and for them alone, Chrome
+// prefers the rule for SOCKS to those for HTTP.
+func proxyRules(o Options) string {
+	if !o.ReadOnly {
+		return o.Proxy
+	}
+	way := o.Proxy
+	if way == "" {
+		way = "direct://"
+	}
+	return "http=" + way + ";https=" + way + ";socks=" + noWebsockets
+}
+
+// ProxyOf returns the Options.Proxy of a browser that was started with this value of
+// --proxy-server.
+func ProxyOf(value string) string {
+	rule, rest, ok := strings.Cut(value, ";")
+	if way, first := strings.CutPrefix(rule, "http="); ok && first && strings.Contains(rest, noWebsockets) {
+		if way == "direct://" {
+			return ""
+		}
+		return way
+	}
+	return value
+}
+
 // Arguments returns the command line, without the binary, for a browser that user uid
 // starts, and warnings for the user. The same options always give the same command
 // line: when flags differ from start to start, Chrome loses stored data. The error is
@@ -171,8 +205,15 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		if !proxyServer.MatchString(o.Proxy) {
 			return nil, nil, errors.New("proxy: want scheme://host:port, one of http, https and socks5, and no credentials")
 		}
+		args = append(args, "--proxy-server="+proxyRules(o))
+	} else if o.ReadOnly {
+		args = append(args, "--proxy-server="+proxyRules(o))
+	}
+	if o.ReadOnly {
+		args = append(args, "--disable-blink-features=BackgroundFetch")
+	}
+	if o.Proxy != "" || o.ReadOnly {
 		args = append(args,
-			"--proxy-server="+o.Proxy,
 			// Loopback goes through the proxy too. Otherwise a page could reach this
 			// host directly.
 			"--proxy-bypass-list=<-loopback>",

@@ -48,6 +48,23 @@ func TestArguments(t *testing.T) {
 			t.Errorf("with a proxy: want %s in %q (%v)", w, proxied, err)
 		}
 	}
+	for proxy, want := range map[string]string{
+		"":                  "--proxy-server=http=direct://;https=direct://;socks=127.0.0.1:1",
+		"http://10.0.0.1:3": "--proxy-server=http=http://10.0.0.1:3;https=http://10.0.0.1:3;socks=127.0.0.1:1",
+	} {
+		reads, _, err := Arguments(Options{ProfileDir: "/p/a", Proxy: proxy, ReadOnly: true}, 1000)
+		for _, w := range []string{want, "--disable-blink-features=BackgroundFetch", "--proxy-bypass-list=<-loopback>", "--webrtc-ip-handling-policy=disable_non_proxied_udp"} {
+			if err != nil || !slices.Contains(reads, w) {
+				t.Errorf("read-only with proxy %q: want %s in %q (%v)", proxy, w, reads, err)
+			}
+		}
+		if got := ProxyOf(strings.TrimPrefix(want, "--proxy-server=")); got != proxy {
+			t.Errorf("the proxy of %s is %q, want %q", want, got, proxy)
+		}
+		if got := ProxyOf(proxy); got != proxy {
+			t.Errorf("the proxy of %q is %q", proxy, got)
+		}
+	}
 	for _, proxy := range []string{"http://u:secret@h:1", "h:1", "http://h", "http://h:1,direct://", "http://h:1;https=x:2", "direct://", "http://h:1 --no-sandbox", "http://h:1/"} {
 		if _, _, err := Arguments(Options{ProfileDir: "/p/a", Proxy: proxy}, 1000); err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("proxy %q: %v", proxy, err)
@@ -94,7 +111,7 @@ func TestArgumentsAreDocumented(t *testing.T) {
 		return args
 	}
 	plain := names(Options{ProfileDir: "/p/a"}, 1000)
-	sometimes := slices.DeleteFunc(names(Options{ProfileDir: "/p/a", Headless: true, Proxy: "http://h:1"}, 0), func(arg string) bool { return slices.Contains(plain, arg) })
+	sometimes := slices.DeleteFunc(names(Options{ProfileDir: "/p/a", Headless: true, Proxy: "http://h:1", ReadOnly: true}, 0), func(arg string) bool { return slices.Contains(plain, arg) })
 	for section, want := range map[string][]string{"Always": plain, "Sometimes": sometimes, "What a manifest may add": AllowedArgs()} {
 		got := slices.Sorted(slices.Values(sections[section]))
 		if want = slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {

@@ -66,8 +66,8 @@ func TestREST(t *testing.T) {
 			strings.NewReplacer(`"serving"`, `"ended"`, `"resume":null`, `"resume":{"from":"step_4","checkpoint":"listed"},"ended":"released"`).Replace(shownSession),
 		},
 		{
-			"release by query", "DELETE", "/v1/sessions/ses_1?lease_token=42&outcome=done&reason=a+b", "", map[string]any{"Release": held},
-			[]string{`Release "ses_1" {"lease_token":42,"outcome":"done","reason":"a b"}`}, 200, shownSession,
+			"release by query", "DELETE", "/v1/sessions/ses_1?lease_token=42&outcome=done&reason=a+b&recover=touched", "", map[string]any{"Release": held},
+			[]string{`Release "ses_1" {"lease_token":42,"outcome":"done","reason":"a b","recover":"touched"}`}, 200, shownSession,
 		},
 		{"list profiles", "GET", "/v1/profiles", "", map[string]any{"Profiles": []lease.Record{record}}, []string{"Profiles"}, 200, `{"items":[` + shownRecord + `],"next":null}`},
 		{"a profile", "GET", "/v1/profiles/store.18", "", map[string]any{"Profile": record}, []string{`Profile "store.18"`}, 200, shownRecord},

@@ -57,7 +57,11 @@ func listSessions(c *call) error {
 		if !c.sees(s) {
 			continue
 		}
-		all = append(all, withoutURLs(s))
+		s = withoutURLs(s)
+		if s.Resume != nil { // the data is for the task, and may be large
+			s.Resume = &api.Resume{From: s.Resume.From, Checkpoint: s.Resume.Checkpoint}
+		}
+		all = append(all, s)
 	}
 	return answerPage(sessionOrder)(c, all)
 }
@@ -102,6 +106,8 @@ func (c *call) releaseFromQuery() (api.Release, error) {
 			rel.Outcome = v
 		case "reason":
 			rel.Reason = v
+		case "recover":
+			rel.Recover = v
 		default:
 			return rel, api.Invalid(name, "the release has no such field")
 		}

@@ -1,6 +1,7 @@
 // Package monitor watches what the pages of one browser do: where they navigate, what
 // they send, store, print and ask, and which of them are open. It reports the entries
-// of a session's journal, and changes nothing in the pages.
+// of a session's journal, and changes nothing in the pages. Where a session is to be held
+// to rules about what its pages send, the guard does that.
 package monitor
 
 import (
@@ -39,6 +40,7 @@ type Monitor struct {
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
+	rules    atomic.Pointer[Rules] // see Enforce
 
 	traffic      chan cdpproxy.Traffic // what pages sent and is not processed yet
 	pending      atomic.Int64          // how many of them
@@ -90,7 +92,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -155,6 +157,10 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 
 // readerEvent handles one of readerEvents. The pipe's reader calls it.
 func (m *Monitor) readerEvent(event cdpproxy.Event) {
+	if event.Method == eventPaused || event.Method == eventWebTransport {
+		m.guard(event)
+		return
+	}
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, boottime.Now())
 		return
@@ -215,10 +221,11 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	}
 }
 
-// CatchUp returns when every event that came before the call is processed.
+// CatchUp returns when everything that came before the call is processed: events, and
+// what pages sent.
 func (m *Monitor) CatchUp(ctx context.Context) error {
 	all := m.observer.Queued()
-	return m.await(ctx, func() bool { return m.processed.Load() >= all })
+	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
 }
 
 // await returns when reached returns true, or the context ends. It calls reached again

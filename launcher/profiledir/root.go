@@ -120,9 +120,14 @@ func (r *Root) Path(id string) (string, error) {
 	return path, nil
 }
 
-// Create makes the profile's directory (0700) if it is missing, and returns its
-// path. The error is ErrArchived for a profile that was archived.
-func (r *Root) Create(id string) (string, error) {
+// Place returns the path that the profile's directory has, or would have if it were
+// made. It makes nothing. Errors are those of Path, but for ErrNoProfile, and
+// ErrArchived for a profile that was archived.
+func (r *Root) Place(id string) (string, error) {
+	path, err := r.Path(id)
+	if !errors.Is(err, ErrNoProfile) {
+		return path, err
+	}
 	at, err := r.Archived(id)
 	if err != nil {
 		return "", err
@@ -130,11 +135,33 @@ func (r *Root) Create(id string) (string, error) {
 	if at != "" { // to the account's site an empty directory would be another browser
 		return "", fmt.Errorf("%w: import it from %s", ErrArchived, at)
 	}
-	err = os.Mkdir(filepath.Join(r.dir, id), 0o700)
+	return filepath.Join(r.dir, id), nil
+}
+
+// Create makes the profile's directory (0700) if it is missing, and returns its path.
+// Errors are those of Place.
+func (r *Root) Create(id string) (string, error) {
+	path, err := r.Place(id)
+	if err != nil {
+		return "", err
+	}
+	err = os.Mkdir(path, 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("profile %s: %w", id, err)
 	}
 	return r.Path(id)
+}
+
+// RemoveEmpty takes back a Create. A directory that has anything in it stays.
+func (r *Root) RemoveEmpty(id string) error {
+	path, err := r.Path(id)
+	if err != nil {
+		return err
+	}
+	if err := unix.Rmdir(path); err != nil && !errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("profile %s: %w", id, err)
+	}
+	return nil
 }
 
 // List returns the sorted ids of the profiles: the directories, not links to some,

@@ -79,21 +79,30 @@ func kindOfFile(m fs.FileMode) string {
 
 // Import durably copies the Chrome user-data-dir from to a new profile, and returns
 // the profile's path. It changes nothing in from, and the caller has made sure that no
-// browser uses from. Either the complete profile appears or nothing does. The error is
+// browser uses from. Once the copy is complete, prepare gets its path, which is not the
+// profile's yet: what nobody may have the profile without is done there. Then the
+// profile appears. If anything fails, prepare included, no profile appears. The error is
 // ErrExists if there is such a profile already.
-func (l *Lock) Import(ctx context.Context, from string) (_ string, err error) {
+func (l *Lock) Import(ctx context.Context, from string, prepare func(dir string) error) (_ string, err error) {
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := os.Lstat(to); err == nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrExists)
 	}
-	staging, err := os.MkdirTemp(l.root.guard, ".import-")
-	if err != nil {
+	// One that was cut short left its copy here.
+	staging := filepath.Join(l.root.guard, ".import-"+l.id)
+	if err := os.RemoveAll(staging); err != nil {
+		return "", fmt.Errorf("profile %s: %w", l.id, err)
+	}
+	if err := os.Mkdir(staging, 0o700); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
 	made := filepath.Join(staging, "profile")
 	if err := copyTree(ctx, from, made); err != nil {
 		return "", fmt.Errorf("profile %s: copying %s: %w", l.id, from, err)
+	}
+	if err := prepare(made); err != nil {
+		return "", err
 	}
 	// The kernel does not replace a directory that is not empty.
 	if err := os.Rename(made, to); err != nil {
@@ -105,15 +114,6 @@ func (l *Lock) Import(ctx context.Context, from string) (_ string, err error) {
 	return l.root.Path(l.id)
 }
 
-// Withdraw undoes an Import, as long as nobody has used the profile.
-func (l *Lock) Withdraw() error {
-	staging, err := os.MkdirTemp(l.root.guard, ".import-")
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(filepath.Join(l.root.dir, l.id), filepath.Join(staging, "profile")), os.RemoveAll(staging))
-}
-
 // cloneMark is a file inside of the directory of a clone, so another directory that
 // later gets the same id does not have it.
 const cloneMark = ".leasehold-clone"
@@ -121,15 +121,11 @@ const cloneMark = ".leasehold-clone"
 // ErrNoClone says that a profile was not made by cloning another one.
 var ErrNoClone = errors.New("the profile is no clone")
 
-// MarkClone durably notes that the profile, which was just imported, is a copy of
-// another one, and so may be removed.
-func (l *Lock) MarkClone(of string) error {
-	dir, err := l.root.Path(l.id)
-	if err == nil {
-		err = durable.Replace(filepath.Join(dir, cloneMark), []byte(of+"\n"))
-	}
-	if err != nil {
-		return fmt.Errorf("profile %s: mark of a clone: %w", l.id, err)
+// MarkClone durably notes in a directory that it is a copy of a profile, and so may be
+// removed.
+func MarkClone(dir, of string) error {
+	if err := durable.Replace(filepath.Join(dir, cloneMark), []byte(of+"\n")); err != nil {
+		return fmt.Errorf("mark of a clone: %w", err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func TestImportCopies(t *testing.T) {
 		t.Errorf("measured %d, %v", n, err)
 	}
 	l := lock(t, r, "a")
-	to, err := l.Import(t.Context(), from)
+	to, err := l.Import(t.Context(), from, asItIs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,14 +70,54 @@ func TestImportCopies(t *testing.T) {
 	if _, err := os.Readlink(filepath.Join(from, "SingletonLock")); err != nil {
 		t.Errorf("the source was changed: %v", err)
 	}
-	if _, err := l.Import(t.Context(), from); !errors.Is(err, ErrExists) {
+	if _, err := l.Import(t.Context(), from, asItIs); !errors.Is(err, ErrExists) {
 		t.Errorf("over a profile: %v", err)
 	}
-	if err := l.Withdraw(); err != nil {
-		t.Fatal(err)
+	r.nothingStaged(t)
+}
+
+// asItIs prepares nothing.
+func asItIs(string) error { return nil }
+
+// TestAnImportThatIsNotPreparedMakesNothing: neither where the preparation fails, nor where
+// it was cut short, as by a kill.
+func TestAnImportThatIsNotPreparedMakesNothing(t *testing.T) {
+	r, from := open(t), userData(t)
+	refused := errors.New("refused")
+	_, err := lock(t, r, "a").Import(t.Context(), from, func(dir string) error {
+		if _, err := os.Stat(filepath.Join(dir, "Default", "Cookies")); err != nil {
+			t.Errorf("prepared before it is complete: %v", err)
+		}
+		if _, err := r.Path("a"); !errors.Is(err, ErrNoProfile) {
+			t.Errorf("prepared when it is there already: %v", err)
+		}
+		return refused
+	})
+	if !errors.Is(err, refused) {
+		t.Errorf("not prepared: %v", err)
 	}
 	if _, err := r.Path("a"); !errors.Is(err, ErrNoProfile) {
-		t.Errorf("withdrawn: %v", err)
+		t.Errorf("not prepared: %v", err)
+	}
+	r.nothingStaged(t)
+
+	l := lock(t, r, "b")
+	var left string
+	if _, err := l.Import(t.Context(), from, func(dir string) error {
+		left = filepath.Dir(dir) // where a launcher that is killed here leaves its copy
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	left = strings.TrimSuffix(left, "b") + "c"
+	if err := os.MkdirAll(filepath.Join(left, "profile", "Default"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Path("c"); !errors.Is(err, ErrNoProfile) {
+		t.Errorf("cut short: %v", err)
+	}
+	if _, err := lock(t, r, "c").Import(t.Context(), from, asItIs); err != nil {
+		t.Errorf("after one that was cut short: %v", err)
 	}
 	r.nothingStaged(t)
 }
@@ -87,19 +127,18 @@ func TestImportCopies(t *testing.T) {
 func TestOnlyClonesAreRemoved(t *testing.T) {
 	r, from := open(t), userData(t)
 	original, clone, copied := lock(t, r, "original"), lock(t, r, "clone"), lock(t, r, "copied")
-	for _, l := range []*Lock{original, clone} {
-		if _, err := l.Import(t.Context(), from); err != nil {
-			t.Fatal(err)
-		}
+	marked := func(dir string) error { return MarkClone(dir, "original") }
+	if _, err := original.Import(t.Context(), from, asItIs); err != nil {
+		t.Fatal(err)
 	}
-	if err := clone.MarkClone("original"); err != nil {
+	if _, err := clone.Import(t.Context(), from, marked); err != nil {
 		t.Fatal(err)
 	}
 	made, err := r.Path("clone")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copied.Import(t.Context(), made); err != nil {
+	if _, err := copied.Import(t.Context(), made, asItIs); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []*Lock{original, copied} {
@@ -124,13 +163,13 @@ func TestOnlyClonesAreRemoved(t *testing.T) {
 		t.Errorf("left: %v", err)
 	}
 	// The id is used again, for a directory that is no clone.
-	if _, err := clone.Import(t.Context(), from); err != nil {
+	if _, err := clone.Import(t.Context(), from, asItIs); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := clone.RemoveClone(); !errors.Is(err, ErrNoClone) {
 		t.Errorf("another profile of the same id: %v", err)
 	}
-	if err := clone.MarkClone("original"); err != nil {
+	if err := marked(made); err != nil {
 		t.Fatal(err)
 	}
 	if of, err := clone.RemoveClone(); of != "original" || err != nil {
@@ -172,7 +211,7 @@ func TestImportRefuses(t *testing.T) {
 		if _, err := Measure(from); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: measured with %v", name, err)
 		}
-		if _, err := lock(t, r, "a").Import(t.Context(), from); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := lock(t, r, "a").Import(t.Context(), from, asItIs); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := r.Path("a"); !errors.Is(err, ErrNoProfile) {
@@ -183,7 +222,7 @@ func TestImportRefuses(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := open(t)
-	if _, err := lock(t, r, "a").Import(gone, userData(t)); !errors.Is(err, context.Canceled) {
+	if _, err := lock(t, r, "a").Import(gone, userData(t), asItIs); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 	r.nothingStaged(t)
@@ -195,7 +234,7 @@ func TestArchive(t *testing.T) {
 	if _, err := l.Archive(time.Now()); !errors.Is(err, ErrNoProfile) {
 		t.Errorf("nothing to put aside: %v", err)
 	}
-	if _, err := l.Import(t.Context(), userData(t)); err != nil {
+	if _, err := l.Import(t.Context(), userData(t), asItIs); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -218,7 +257,7 @@ func TestArchive(t *testing.T) {
 	if ids, err := r.List(); err != nil || len(ids) != 0 {
 		t.Errorf("listed: %v %v", ids, err)
 	}
-	if _, err := l.Import(t.Context(), at); err != nil {
+	if _, err := l.Import(t.Context(), at, asItIs); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := r.Archived("a"); got != "" || err != nil {

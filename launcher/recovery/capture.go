@@ -32,6 +32,9 @@ const maxOutput = 64 << 10
 // at the capture is evidence.DigestsPart.
 const digestsBefore = "digests_before.json"
 
+// JournalPart is the part of a bundle with the session's journal.
+const JournalPart = "journal.jsonl"
+
 // Capture is everything that a bundle is made from.
 type Capture struct {
 	// Record is the lease as it was granted, or is found: it names the bundle
@@ -77,7 +80,7 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}
 	r.addRecorded(ctx, c, p)
-	p.add("journal.jsonl", "journal", "application/x-ndjson", checkpoint.Encode(c.Journal), nil)
+	p.add(JournalPart, "journal", "application/x-ndjson", checkpoint.Encode(c.Journal), nil)
 	users, err := profiledir.Processes(c.Path)
 	p.addJSON("processes.json", "processes", users, err)
 	inspection, err := r.o.Root.Inspect(c.Record.ProfileID)

@@ -95,6 +95,9 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 		if r.Outcome == "" {
 			return nil, api.Invalid("outcome", "want how the task ended, such as succeeded or failed")
 		}
+		if err := r.Check(); err != nil {
+			return nil, err
+		}
 		if err := s.writable(ctx, r.Token, "release"); err != nil {
 			return nil, err
 		}

@@ -13,6 +13,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -38,6 +39,9 @@ type ending struct {
 // finish ends the session: in order, or through recovery.
 func (e *ending) finish() {
 	s := e.s
+	if e.verdict == endInOrder && e.ifTouched && e.touched() {
+		e.ruling = ruling{verdict: lose, reason: api.ReasonWorkerFailed}
+	}
 	s.log.Info().Str("reason", e.reason).Bool("in_order", e.verdict == endInOrder).Msg("session ends")
 	s.mu.Lock()
 	s.file.Reason = e.reason
@@ -77,6 +81,25 @@ func (e *ending) finish() {
 	}
 	s.pictures.forget(e.verdict == endInOrder && f.Evidence.EvidenceID != "")
 	e.retire(how, last, ended.LeftOpen)
+}
+
+// touched tells whether the task sent anything unsafe, or was anywhere sensitive, since
+// its last safe checkpoint, or nobody can tell. The worker can do nothing more then.
+func (e *ending) touched() bool {
+	s := e.s
+	s.Fence().Shut(errSessionOver)
+	s.browser.LimitWrites(cutTimeout)
+	s.browser.Mux().Barrier()
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	if err := s.browser.Monitor().CatchUp(ctx); err != nil {
+		s.log.Warn().Err(err).Msg("what the pages did last is not known")
+		return true
+	}
+	s.mu.Lock()
+	unseen := s.file.Unseen
+	s.mu.Unlock()
+	return unseen || decision.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
 }
 
 // takeIn takes what was done at the end into the session's file, and returns that.

@@ -89,6 +89,9 @@ type ruling struct {
 	verdict verdict
 	reason  string
 	outcome string
+	// ifTouched says of an end in order that the session is lost after all if its task
+	// touched anything since its last safe checkpoint.
+	ifTouched bool
 }
 
 // rule derives the verdict from the facts, and when to look again if nothing
@@ -99,12 +102,14 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 	switch {
 	case f.leaseLost != nil:
 		return ruling{verdict: lose, reason: api.ReasonLeaseLost}, time.Time{}
+	case f.released != nil && f.released.Recover == api.RecoverAlways:
+		return ruling{verdict: lose, reason: api.ReasonWorkerDied}, time.Time{}
 	case f.released != nil:
 		reason := f.released.Reason
 		if reason == "" {
 			reason = api.ReasonReleased
 		}
-		return ruling{endInOrder, reason, f.released.Outcome}, time.Time{}
+		return ruling{endInOrder, reason, f.released.Outcome, f.released.Recover == api.RecoverTouched}, time.Time{}
 	case f.closing:
 		return ruling{verdict: endInOrder, reason: api.ReasonBrowserClosed}, time.Time{}
 	case f.browserGone && f.browserQuit && p.byHand:

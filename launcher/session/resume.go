@@ -94,6 +94,11 @@ func (h *Host) Resume(t Takeover) (*Session, error) {
 		return nil, err
 	}
 	t.handBrowser(s)
+	if err := s.enforce(ctx); err != nil {
+		s.Fence().Shut(err)
+		s.holding.Stop()
+		return nil, errors.Join(err, s.recording.close())
+	}
 	if err := s.openDedicated(); err != nil {
 		s.log.Warn().Err(err).Msg("the session's own port is gone")
 	}

@@ -109,7 +109,7 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 	}
 	s.slot.Starting(s)
 	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
-		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy,
+		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: s.rules().ReadOnly,
 		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Log: s.log,
 	})
 	fit := s.h.fitOf(s.manifest, s.granted, s.slot.Proxy())
@@ -117,7 +117,8 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 	if err != nil {
 		return err
 	}
-	if err = s.takeDownloads(ctx); err != nil {
+	// Before anything is loaded.
+	if err = errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
 		return err
 	}
 	if s.manifest.SessionCookies == api.CookiesDrop {
@@ -141,12 +142,18 @@ type Join struct{ Begun time.Time }
 
 // Prepare writes the session's file, synced.
 func (Join) Prepare(_ context.Context, s *Session) error {
+	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Rules().ReadOnly; wants != has {
+		return api.Invalid("read_only", "the profile's browser, which others use, has read_only=%t: a task that wants another has to wait until they end", has)
+	}
 	return notRecorded(errors.Join(s.openExchange(), s.persist()))
 }
 
 // Open joins the others.
 func (j Join) Open(ctx context.Context, s *Session) error {
 	err := errors.Join(s.slot.Lock().Keep(s.granted), s.recording.begin(), s.Fence().Check())
+	if err == nil {
+		err = s.enforce(ctx)
+	}
 	if err == nil {
 		err = s.openDedicated()
 	}
@@ -239,7 +246,7 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
 	}
 	// Before the floor: it tells the next launcher that this was done.
-	err = errors.Join(err, s.h.o.Jar.Drop(s.profile))
+	err = errors.Join(err, s.h.o.Jar.Drop(s.profile), s.enforce(ctx))
 	var synced, taken error
 	var rest sync.WaitGroup
 	rest.Go(func() { taken = s.takeDownloads(ctx) })

@@ -63,6 +63,9 @@ func (s *Session) Step(st api.Step) error {
 	if st.Name == "" {
 		return api.Invalid("name", "want the step's name")
 	}
+	if err := s.checkAction(st); err != nil {
+		return err
+	}
 	s.beat()
 	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: st.Name, Action: st.Action, Sensitive: st.Sensitive})
 }
@@ -87,8 +90,11 @@ func (s *Session) Event(e api.TaskEvent) error {
 	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: e.Type, Data: e.Data})
 }
 
-// Release ends the session in order, and returns when the profile is free.
+// Release ends the session, and returns when the profile is free or decided about.
 func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, error) {
+	if err := r.Check(); err != nil {
+		return api.Session{}, err
+	}
 	shown := s.Show()
 	s.release(r)
 	select {
@@ -102,8 +108,14 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 	return shown, nil
 }
 
+// releaseEvent is the name of the journal's entry for an end that may need a recovery.
+const releaseEvent = "ended_by_worker"
+
 // release states that the worker asked for the end.
 func (s *Session) release(r api.Release) {
 	r.Outcome, r.Reason = checkpoint.Clip(r.Outcome), checkpoint.Clip(r.Reason)
+	if r.Recover != "" { // the record's reason says less
+		s.Note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: releaseEvent, Text: r.Outcome + ": " + r.Reason})
+	}
 	s.update(func(f *facts) { f.released = &r })
 }

@@ -71,11 +71,12 @@ type Fit struct {
 	proxy    string // the proxy's sum; empty for none
 	account  string
 	memory   uint64 // the memory limit in bytes
+	readOnly bool
 }
 
 // FitOf returns what the manifest's task needs of a browser on the record's profile.
 func FitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy, headless bool, memory uint64) Fit {
-	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory}
+	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory, readOnly: m.ReadOnly || r.ReadOnly}
 	if f.account == "" {
 		f.account = m.AccountID
 	}

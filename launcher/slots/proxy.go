@@ -12,6 +12,7 @@ import (
 
 	"leasehold/internal/durable"
 	"leasehold/internal/procfs"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/sessionfile"
 )
@@ -76,7 +77,7 @@ func (s *Slot) ReopenRelay(p *proxies.Proxy, id string, pid int, path string, lo
 		if err != nil {
 			return nil, err
 		}
-		return proxies.Reopen(p, argument(line, "--proxy-server="), path, log)
+		return proxies.Reopen(p, chrome.ProxyOf(argument(line, "--proxy-server=")), path, log)
 	}()
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser of the launcher before has no proxy any more: it is offline")

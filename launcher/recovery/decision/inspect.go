@@ -128,6 +128,14 @@ type Task struct {
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
 }
 
+// Touched tells whether a task did anything since its last safe checkpoint, or since its
+// beginning where there is none, after which its profile has to be judged: the pages sent
+// something unsafe, or it was at a sensitive step or page.
+func Touched(s checkpoint.Summary, t Task) bool {
+	found := InspectTask(s, t)
+	return found.Answer(UnsafeSinceSafe) != No || found.Answer(SensitiveSinceSafe) != No
+}
+
 // InspectTask answers the questions about what the task did, from its journal.
 func InspectTask(s checkpoint.Summary, t Task) Inspection {
 	safe := s.LastSafe

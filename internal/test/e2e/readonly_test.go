@@ -1,0 +1,241 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"leasehold/checkpoint"
+	"leasehold/internal/test/clients"
+	"leasehold/lease"
+)
+
+// writes is a site that notes every unsafe request and every opening of a websocket, by
+// path.
+type writes struct {
+	URL string
+
+	mu  sync.Mutex
+	got map[string]bool
+}
+
+func newWrites(t *testing.T) *writes {
+	t.Helper()
+	w := &writes{got: map[string]bool{}}
+	scripts := map[string]string{
+		"/worker.js": `fetch('/in-worker', {method: 'POST'}); new WebSocket('ws://' + location.host + '/ws-in-worker')`,
+		"/shared.js": `fetch('/in-shared-worker', {method: 'POST'})`,
+		"/sw.js": `addEventListener('install', (e) => e.waitUntil(skipWaiting()));
+			addEventListener('activate', (e) => e.waitUntil(clients.claim()));
+			addEventListener('fetch', (e) => { if (e.request.url.includes('through')) e.respondWith(fetch(e.request)) });
+			addEventListener('message', () => fetch('/in-service-worker', {method: 'POST'}))`,
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.Header.Get("Upgrade") != "" {
+			w.mu.Lock()
+			w.got[r.URL.Path] = true
+			w.mu.Unlock()
+		}
+		rw.Header().Set("Access-Control-Allow-Origin", "*")
+		if script := scripts[r.URL.Path]; script != "" {
+			rw.Header().Set("Content-Type", "text/javascript")
+			_, _ = fmt.Fprint(rw, script)
+			return
+		}
+		rw.Header().Set("Content-Type", "text/html")
+		page := ""
+		switch r.URL.Path {
+		case "/other-site":
+			page = `<script>fetch('/in-frame', {method: 'POST'}); new WebSocket('ws://' + location.host + '/ws-in-frame')</script>`
+		case "/policy":
+			rw.Header().Set("Content-Security-Policy", "img-src 'none'; report-uri /policy-report")
+			page = `<img src=/x.png>`
+		}
+		_, _ = fmt.Fprintf(rw, "<!doctype html><title>%s</title><body>%s", r.URL.Path, page)
+	}))
+	t.Cleanup(server.Close)
+	w.URL = server.URL
+	return w
+}
+
+// paths are what came so far, sorted.
+func (w *writes) paths() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	paths := []string{}
+	for path := range w.got {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// allWrites makes a page send in every way that there is.
+const allWrites = `(async () => {
+  const form = (action, target) => {
+    const f = document.createElement('form');
+    f.method = 'post'; f.action = action; f.target = target;
+    document.body.append(f); f.submit();
+  };
+  const frame = (src) => { const f = document.createElement('iframe'); f.src = src; f.name = 'frame' + src.length; document.body.append(f); return f; };
+  const results = [];
+  const note = (p) => p.then((r) => results.push('sent ' + r.url), (e) => results.push(e.message));
+  await note(fetch('/fetch', {method: 'POST', body: 'x'}));
+  await note(fetch('/put', {method: 'PUT'}));
+  await note(fetch('/patch', {method: 'PATCH'}));
+  await note(fetch('/delete', {method: 'DELETE'}));
+  await note(fetch('/keepalive', {method: 'POST', keepalive: true}));
+  await note(fetch('OTHER/cross-site', {method: 'POST', body: 'x'}));
+  await new Promise((done) => { const x = new XMLHttpRequest(); x.open('POST', '/xhr'); x.onloadend = done; x.send('x'); });
+  navigator.sendBeacon('/beacon', 'x');
+  const link = document.createElement('a'); link.href = '#x'; link.ping = '/ping'; document.body.append(link); link.click();
+  new Worker('/worker.js');
+  new Worker(URL.createObjectURL(new Blob(["fetch('" + location.origin + "/in-blob-worker', {method: 'POST'})"])));
+  new SharedWorker('/shared.js');
+  SERVICEWORKER
+  await new Promise((done) => { const w = new WebSocket('ws://' + location.host + '/ws'); w.onopen = () => { w.send('x'); done(); }; w.onerror = done; });
+  // What they send is sent before the page is left.
+  await Promise.all(['OTHER/other-site', '/policy'].map((src) => new Promise((done) => { frame(src).onload = done; })));
+  await new Promise((r) => setTimeout(r, 300));
+  const inside = frame('about:blank'); inside.name = 'inside'; form('/form-in-frame', 'inside');
+  return results;
+})()`
+
+// throughServiceWorker is the part of allWrites with a service worker, of which Playwright
+// lets no page have one while it intercepts.
+const throughServiceWorker = `await navigator.serviceWorker.register('/sw.js');
+  (await navigator.serviceWorker.ready).active.postMessage(1);
+  for (let i = 0; i < 250 && !navigator.serviceWorker.controller; i++) await new Promise((r) => setTimeout(r, 20));
+  await note(fetch('/through-service-worker', {method: 'POST'}));`
+
+// inNewTabs sends from new tabs. Chrome opens one for each gesture.
+var inNewTabs = []string{
+	`(() => { const f = document.createElement('form'); f.method = 'post'; f.action = '/form-in-new-tab'; f.target = '_blank'; document.body.append(f); f.submit(); })()`,
+	`(() => { open('about:blank').fetch(location.origin + '/in-popup', {method: 'POST'}).catch(() => {}); })()`,
+}
+
+// atTheEnd sends when the page is left. It is for a page without a service worker, which
+// may be gone by then.
+const atTheEnd = `addEventListener('pagehide', () => {
+  navigator.sendBeacon('/beacon-at-the-end', 'x');
+  fetch('/keepalive-at-the-end', {method: 'POST', keepalive: true});
+})`
+
+// everyWrite are the paths of allWrites, of inNewTabs and of atTheEnd, but for the websocket of a frame,
+// which may be left before it opens.
+var everyWrite = []string{
+	"/beacon", "/beacon-at-the-end", "/cross-site", "/delete", "/fetch", "/form", "/form-in-frame", "/form-in-new-tab", "/in-blob-worker", "/in-frame",
+	"/in-popup", "/in-service-worker", "/in-shared-worker", "/in-worker", "/keepalive", "/keepalive-at-the-end", "/patch", "/ping", "/policy-report",
+	"/put", "/through-service-worker", "/ws", "/ws-in-worker", "/xhr",
+}
+
+// TestReadOnly: what a page of a read-only session sends does not arrive, in whatever way it
+// sends it, whatever its client intercepts, and however the session ends. Without read_only
+// all of it arrives.
+func TestReadOnly(t *testing.T) {
+	t.Parallel()
+	s := start(t, "--reconnect-grace", "0s")
+	put := func(profile string, settings map[string]any) {
+		t.Helper()
+		if code := s.call(t, "PUT", "/v1/profiles/"+profile, settings, nil); code != 200 {
+			t.Fatalf("PUT %s: %d", profile, code)
+		}
+	}
+	put("profile", map[string]any{"read_only": true})
+	for _, tt := range []struct {
+		profile, query, script string
+		intercept              bool
+		end                    string
+		readOnly               bool
+	}{
+		{"control", "", clients.Playwright, false, "disconnect", false},
+		{"manifest", "&read_only=true", clients.Playwright, false, "disconnect", true},
+		{"profile", "&read_only=false", clients.Playwright, true, "close", true}, // a manifest does not widen
+		{"puppeteer", "&read_only=true", clients.Puppeteer, true, "disconnect", true},
+		{"lost", "&read_only=true", clients.Playwright, true, "", true},
+		{"restart", "&read_only=true", clients.Playwright, true, "restart", true},
+	} {
+		t.Run(tt.profile, func(t *testing.T) {
+			web := newWrites(t)
+			// Another site than 127.0.0.1, and a secure context as well.
+			other := strings.Replace(web.URL, "127.0.0.1", "localhost", 1)
+			url := s.oneShot(tt.profile, "worker=w&task=1"+tt.query)
+			if tt.script == clients.Puppeteer {
+				url = s.socket(tt.profile, "worker=w&task=1"+tt.query)
+			}
+			c := clients.Start(t, tt.script, url, clients.Interactive)
+			c.Expect(t, "connect")
+			c.Do(t, act("goto", "url", web.URL+"/"))
+			if tt.intercept {
+				c.Do(t, act("intercept", "pattern", "**/nothing-of-the-page", "body", ""))
+			}
+			for _, script := range inNewTabs {
+				c.Do(t, act("evaluate", "expression", script))
+			}
+			script := throughServiceWorker
+			if tt.intercept {
+				script = ""
+			}
+			answer := c.Do(t, act("evaluate", "expression", strings.NewReplacer("OTHER", other, "SERVICEWORKER", script).Replace(allWrites)))
+			var results []string
+			if err := json.Unmarshal(answer, &results); err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range results {
+				if blocked := !strings.HasPrefix(r, "sent "); blocked != tt.readOnly {
+					t.Errorf("the page was told %q", r)
+				}
+			}
+			c.Do(t, act("goto", "url", other+"/last"))
+			c.Do(t, act("evaluate", "expression", atTheEnd))
+			if !tt.readOnly {
+				c.Do(t, act("goto", "url", other+"/elsewhere"))
+				c.Do(t, act("evaluate", "expression", `(() => { const f = document.createElement('form'); f.method = 'post'; f.action = '/form'; document.body.append(f); f.submit(); })()`))
+				eventually(t, "all of it to arrive", func() error {
+					if got := slices.DeleteFunc(web.paths(), func(path string) bool { return path == "/ws-in-frame" }); !slices.Equal(got, everyWrite) {
+						return fmt.Errorf("%v came, want %v", got, everyWrite)
+					}
+					return nil
+				})
+				c.Do(t, act(tt.end))
+				s.until(t, tt.profile, lease.Available)
+				return
+			}
+			journal := filepath.Join(s.Dir, "sessions", s.record(t, tt.profile).SessionID+".journal")
+			eventually(t, "what the page tried to be noted", func() error {
+				entries, err := checkpoint.Read(journal)
+				blocked := map[string]bool{}
+				for _, e := range entries {
+					if e.Kind == checkpoint.KindBlocked {
+						blocked[e.Method+" "+e.URL[strings.LastIndex(e.URL, "/"):]] = true
+					}
+				}
+				for _, want := range []string{"POST /fetch", "DELETE /delete", "POST /beacon", "POST /in-frame", "POST /form-in-new-tab", "POST /in-shared-worker"} {
+					if !blocked[want] {
+						return fmt.Errorf("%s is not in the journal: %v, %v", want, blocked, err)
+					}
+				}
+				return err
+			})
+			switch tt.end {
+			case "restart": // nobody answers what pages send meanwhile
+				s.kill(t)
+				s.launch(t)
+			case "":
+				c.Kill()
+			default:
+				c.Do(t, act(tt.end))
+			}
+			s.until(t, tt.profile, lease.Available, lease.ManualReview)
+			if got := web.paths(); len(got) > 0 {
+				t.Errorf("%v came to the site", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,157 @@
+package monitor
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/lease"
+)
+
+// The guard acts on what pages send, where a manifest or a profile asks for that: it fails
+// unsafe requests, and it puts the lease token into what goes to services of the user's
+// own. It uses the Fetch domain on the launcher's own browser session. Chrome asks that
+// session last, after those of pages and of clients, and for everything that any page,
+// frame, worker or closed page sends: nothing that a client intercepts and lets go passes
+// by it. Of websockets and WebTransport Chrome asks nobody.
+
+// TokenHeader is the request header with the lease token.
+const TokenHeader = "Leasehold-Token"
+
+// Rules are what the guard does. The zero value does nothing.
+type Rules struct {
+	// ReadOnly says that unsafe requests are failed.
+	ReadOnly bool
+	// TokenOrigins are the origins, such as https://queue.example:8443, that get the
+	// token. CheckOrigin accepts each of them.
+	TokenOrigins []string
+	// Token is the lease token that they get.
+	Token lease.Token
+}
+
+// idle tells whether there is nothing to do.
+func (r Rules) idle() bool { return !r.ReadOnly && len(r.TokenOrigins) == 0 }
+
+// CheckOrigin tells whether a text is an origin in the form in which Chrome writes it:
+// scheme and host in lower case, a port only if it is not the scheme's own, and no path.
+func CheckOrigin(origin string) bool {
+	u, err := url.Parse(origin)
+	return err == nil && (u.Scheme == "http" && u.Port() != "80" || u.Scheme == "https" && u.Port() != "443") &&
+		u.Hostname() != "" && u.Scheme+"://"+u.Host == origin && strings.ToLower(origin) == origin &&
+		!strings.ContainsAny(u.Host, "*?\\%") && !strings.HasSuffix(u.Host, ":")
+}
+
+// originOf is the origin of a URL, as CheckOrigin wants it.
+func originOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// the events of the guard.
+const (
+	eventPaused       = "Fetch.requestPaused"
+	eventWebTransport = "Network.webTransportCreated"
+)
+
+// Enforce makes the guard keep to the rules, for everything that pages send from now on.
+func (m *Monitor) Enforce(ctx context.Context, rules Rules) error {
+	before := m.Rules()
+	m.rules.Store(&rules)
+	if rules.idle() {
+		if before.idle() {
+			return nil
+		}
+		return m.observer.Call(ctx, "", "Fetch.disable", nil, nil)
+	}
+	urls := []string{"*"}
+	if !rules.ReadOnly {
+		urls = nil
+		for _, origin := range rules.TokenOrigins {
+			urls = append(urls, origin+"/*")
+		}
+	}
+	var patterns []map[string]string
+	for _, u := range urls {
+		patterns = append(patterns, map[string]string{"urlPattern": u, "requestStage": "Request"})
+	}
+	return m.observer.Call(ctx, "", "Fetch.enable", map[string]any{"patterns": patterns}, nil)
+}
+
+// Rules are those that Enforce was called with last.
+func (m *Monitor) Rules() Rules {
+	if r := m.rules.Load(); r != nil {
+		return *r
+	}
+	return Rules{}
+}
+
+// pausedRequest has the members of Fetch.requestPaused that are needed.
+type pausedRequest struct {
+	RequestID string `json:"requestId"`
+	Request   struct {
+		URL     string            `json:"url"`
+		Method  string            `json:"method"`
+		Headers map[string]string `json:"headers"`
+	} `json:"request"`
+}
+
+// guard decides about one event of the guard's. The pipe's reader calls it.
+func (m *Monitor) guard(event cdpproxy.Event) {
+	if event.Method == eventWebTransport {
+		m.webTransport(event)
+		return
+	}
+	var p pausedRequest
+	if !decode(event, &p) || p.RequestID == "" {
+		return // it waits until the browser ends, and is not sent
+	}
+	method, params := m.Rules().decide(p)
+	if method == "Fetch.failRequest" {
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindBlocked, Method: p.Request.Method, URL: p.Request.URL, Text: "the session is read-only"})
+	}
+	m.observer.Resolve(event.Session, p.RequestID, method, params)
+}
+
+// webTransport notes a channel that cannot be stopped, and on which anything may be sent.
+func (m *Monitor) webTransport(event cdpproxy.Event) {
+	var p struct {
+		URL string `json:"url"`
+	}
+	if m.Rules().ReadOnly && decode(event, &p) {
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "WEBTRANSPORT", URL: p.URL, Text: "what is sent over it cannot be seen, nor stopped"})
+	}
+}
+
+// decide returns the command that ends the pause of a request.
+func (r Rules) decide(p pausedRequest) (method string, params map[string]any) {
+	params = map[string]any{"requestId": p.RequestID}
+	if r.ReadOnly && !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, p.Request.Method) {
+		params["errorReason"] = "BlockedByClient"
+		return "Fetch.failRequest", params
+	}
+	if slices.Contains(r.TokenOrigins, originOf(p.Request.URL)) {
+		type header struct {
+			Name  string `json:"name"`
+			Value string `json:"value"`
+		}
+		headers := []header{{TokenHeader, tokenValue(r.Token)}}
+		for name, value := range p.Request.Headers {
+			if !strings.EqualFold(name, TokenHeader) {
+				headers = append(headers, header{name, value})
+			}
+		}
+		params["headers"] = headers
+	}
+	return "Fetch.continueRequest", params
+}
+
+// tokenValue is the token as the header has it.
+func tokenValue(t lease.Token) string { return strconv.FormatUint(uint64(t), 10) }

@@ -1,0 +1,59 @@
+package monitor
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestCheckOrigin(t *testing.T) {
+	for origin, want := range map[string]bool{
+		"https://queue.example": true, "http://127.0.0.1:8080": true, "https://[2001:db8::1]:8443": true, "http://queue.example:443": true,
+		"": false, "queue.example": false, "https://": false, "ws://queue.example": false, "https://Queue.example": false,
+		"https://queue.example/": false, "https://queue.example/api": false, "https://queue.example:443": false, "http://queue.example:80": false,
+		"https://u:p@queue.example": false, "https://*.example": false, "https://queue.example?x": false, "https://queue.example#": false,
+		"https://queue.example:": false, "https://queue.exa\\mple": false, "file://x": false,
+	} {
+		if got := CheckOrigin(origin); got != want {
+			t.Errorf("%q: %t, want %t", origin, got, want)
+		}
+	}
+}
+
+func TestTheGuardDecides(t *testing.T) {
+	const own = "https://queue.example"
+	tagging := Rules{TokenOrigins: []string{own}, Token: 42}
+	reading := Rules{ReadOnly: true, TokenOrigins: []string{own}, Token: 42}
+	for _, tt := range []struct {
+		rules       Rules
+		method, url string
+		headers     map[string]string
+		want        string // part of the command
+		tagged      bool
+	}{
+		{reading, "POST", own + "/x", nil, "BlockedByClient", false},
+		{reading, "DELETE", "https://a.example/", nil, "BlockedByClient", false},
+		{reading, "PROPFIND", "https://a.example/", nil, "BlockedByClient", false}, // what is not known to be safe is not
+		{reading, "post", "https://a.example/", nil, "BlockedByClient", false},
+		{reading, "GET", "https://a.example/", nil, "Fetch.continueRequest", false},
+		{reading, "HEAD", own + "/x", nil, "Fetch.continueRequest", true},
+		{tagging, "POST", own + "/x", map[string]string{"leasehold-TOKEN": "99", "Accept": "y"}, "Fetch.continueRequest", true},
+		{tagging, "POST", own + ":8443/x", nil, "Fetch.continueRequest", false},
+		{tagging, "POST", own + ".evil.example/x", nil, "Fetch.continueRequest", false},
+		{tagging, "POST", "https://evil.example/" + own + "/", nil, "Fetch.continueRequest", false},
+		{tagging, "POST", "https://queue.example@evil.example/", nil, "Fetch.continueRequest", false},
+		{tagging, "POST", "http://queue.example/", nil, "Fetch.continueRequest", false},
+	} {
+		var p pausedRequest
+		p.RequestID, p.Request.Method, p.Request.URL, p.Request.Headers = "r", tt.method, tt.url, tt.headers
+		method, params := tt.rules.decide(p)
+		b, err := json.Marshal(params)
+		text := method + " " + string(b)
+		if err != nil || !strings.Contains(text, tt.want) || !strings.Contains(text, `"requestId":"r"`) {
+			t.Errorf("%s %s: %s, %v", tt.method, tt.url, text, err)
+		}
+		if tagged := strings.Contains(text, `{"name":"Leasehold-Token","value":"42"}`); tagged != tt.tagged || strings.Contains(text, `"99"`) || tt.headers != nil && !strings.Contains(text, `"Accept"`) {
+			t.Errorf("%s %s: %s", tt.method, tt.url, text)
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+// dataTimeout bounds how long the evidence store may take to give a checkpoint's data.
+const dataTimeout = 10 * time.Second
+
+// resumeOf is what the task of a record that waits to be resumed is told.
+func (g *grants) resumeOf(ctx context.Context, r lease.Record) *api.Resume {
+	data, err := g.checkpointData(ctx, r)
+	if err != nil {
+		g.o.Log.Error().Err(err).Str("profile", r.ProfileID).Str("session", r.SessionID).Str("task", r.TaskID).
+			Msg("the task is resumed without its checkpoint's data")
+	}
+	return &api.Resume{From: r.ResumeFrom, Checkpoint: r.LastSafeCheckpoint, Data: data}
+}
+
+// checkpointData is what the task gave with the checkpoint that it resumes from; nil: it
+// gave nothing. It stands in the journal of the session that was lost: on this host's
+// disk or, where that is gone, in the evidence.
+func (g *grants) checkpointData(ctx context.Context, r lease.Record) (json.RawMessage, error) {
+	entries, err := checkpoint.Read(sessionfile.NewDir(g.o.DataDir, g.o.Key).Journal(r.SessionID))
+	if errors.Is(err, fs.ErrNotExist) && r.EvidenceID != "" {
+		ctx, cancel := context.WithTimeout(ctx, dataTimeout)
+		defer cancel()
+		var b []byte
+		if b, err = g.o.Archive.Part(ctx, r.EvidenceID, recovery.JournalPart); err == nil {
+			entries = checkpoint.Parse(b)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if safe := checkpoint.Summarize(entries).LastSafe; safe != nil && safe.Name == r.LastSafeCheckpoint {
+		return safe.Data, nil
+	}
+	return nil, errors.New("the journal of the lost session does not have the checkpoint " + r.LastSafeCheckpoint)
+}

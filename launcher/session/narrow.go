@@ -1,0 +1,94 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
+)
+
+// What a session's manifest forbids binds its worker. A later manifest, of a request that
+// joins the session, may forbid more, and nothing less.
+
+// actionRefusedEvent is the name of the journal's entry for a step whose action the
+// manifest does not allow.
+const actionRefusedEvent = "action_not_allowed"
+
+// allowed are the actions that the session's steps may declare; empty: any.
+func (s *Session) allowed() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.file.Manifest.AllowedActions
+}
+
+// checkAction refuses a step that declares an action which the manifest does not allow,
+// and notes that it was tried.
+func (s *Session) checkAction(st api.Step) error {
+	allowed := s.allowed()
+	if st.Action == "" || len(allowed) == 0 || slices.Contains(allowed, st.Action) {
+		return nil
+	}
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: actionRefusedEvent, Action: st.Action, Text: st.Name})
+	return notAllowed(st.Action, allowed)
+}
+
+// notAllowed is the refusal of an action.
+func notAllowed(action string, allowed []string) *api.Problem {
+	return api.Refuse(api.CodeActionNotAllowed, "action %q is not one that the manifest allows: want one of %s", checkpoint.Clip(action), strings.Join(allowed, ", ")).
+		With("action", checkpoint.Clip(action)).With("allowed_actions", allowed)
+}
+
+// Narrow takes in the manifest of a request that joins the session. Actions that it does
+// not name are refused from now on. A manifest that would allow more is refused, and
+// changes nothing.
+func (s *Session) Narrow(m api.Manifest) error {
+	if m.ReadOnly && !s.rules().ReadOnly {
+		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", s.id)
+	}
+	if len(m.AllowedActions) == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	now := s.file.Manifest.AllowedActions
+	for _, action := range m.AllowedActions {
+		if len(now) > 0 && !slices.Contains(now, action) {
+			s.mu.Unlock()
+			return notAllowed(action, now)
+		}
+	}
+	same := slices.Equal(now, m.AllowedActions)
+	s.file.Manifest.AllowedActions = slices.Clone(m.AllowedActions)
+	s.mu.Unlock()
+	if same {
+		return nil
+	}
+	return s.persist() // the next launcher holds to it, too
+}
+
+// rules are what the session's pages are held to: by its manifest and by its profile.
+func (s *Session) rules() monitor.Rules {
+	origins := slices.Concat(s.granted.FenceHeaderOrigins, s.manifest.FenceHeaderOrigins)
+	slices.Sort(origins)
+	return monitor.Rules{
+		ReadOnly: s.manifest.ReadOnly || s.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: s.token,
+	}
+}
+
+// enforceTimeout bounds how long the browser may take to turn the guard on.
+const enforceTimeout = 10 * time.Second
+
+// enforce has the guard of the session's browser keep to its rules, which comes before any
+// page can send anything for the session.
+func (s *Session) enforce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	if err := s.browser.Monitor().Enforce(ctx, s.rules()); err != nil {
+		return fmt.Errorf("what the manifest forbids cannot be enforced: %w", err)
+	}
+	return nil
+}

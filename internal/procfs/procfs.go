@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -60,6 +61,26 @@ func Read(pid int) (Process, error) {
 func CommandLine(pid int) ([]byte, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	return b, processError(pid, err)
+}
+
+// HasOpen tells whether a process has a file open. It does not, and that is no error,
+// where the process is gone or may not be looked at.
+func HasOpen(pid int, file fs.FileInfo) (bool, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	open, err := os.ReadDir(dir)
+	if isGone(err) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ESRCH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("open files of process %d: %w", pid, err)
+	}
+	for _, fd := range open {
+		// One that was closed since, or that has no file, is not the one.
+		if fi, err := os.Stat(filepath.Join(dir, fd.Name())); err == nil && os.SameFile(fi, file) {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // List returns every process that this one may see. It leaves out those that end

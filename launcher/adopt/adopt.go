@@ -136,7 +136,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	case r.Unfinished():
 		return a.recoverLeft(slot, r, log)
 	default:
-		if _, open, err := a.o.Root.Running(profile); err == nil && open {
+		if _, open, err := a.o.Root.Left(profile); err == nil && open {
 			return false, a.closeLeft(slot, r, log)
 		}
 	}
@@ -322,7 +322,11 @@ func (a *Adopter) takeOver(slot *slots.Slot, r lease.Record, path string, record
 	if lock, err = a.o.Root.Adopt(r.ProfileID); err != nil {
 		return nil, nil, err
 	}
-	running, ok, err := a.o.Root.Running(r.ProfileID)
+	running, ok, err := a.o.Root.Left(r.ProfileID)
+	if ok && running.OutputFile == "" { // it was found, not noted
+		log.Warn().Int("pid", running.PID).Msg("a browser that no launcher had noted has the profile's lock")
+		running.OutputFile, running.Dumps = a.o.Files.Output(running.SessionID), a.o.Files.Dumps(running.SessionID)
+	}
 	switch {
 	case err != nil:
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")

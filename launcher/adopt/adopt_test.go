@@ -544,6 +544,37 @@ func TestABrowserThatOutlivedItsLease(t *testing.T) {
 	h.given("p")
 }
 
+// A launcher that was killed right after it had started a browser left no note of it. The
+// browser is found by the lock that it holds, and it is not let alone, whatever became of
+// its profile meanwhile.
+func TestABrowserThatNobodyNoted(t *testing.T) {
+	t.Parallel()
+	for _, decided := range []bool{false, true} {
+		h := newStoredHost(t)
+		id := h.browser(h.serves("p"))
+		h.must(os.Remove(filepath.Join(profiledir.GuardDir(h.root.Dir()), "p.browser")))
+		if decided {
+			h.change("p", func(r lease.Record) (lease.Record, error) {
+				r, err := r.Suspect(api.ReasonObserved, lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}, time.Now())
+				h.must(err)
+				r, err = r.Quarantine(0, time.Now())
+				h.must(err)
+				return r.Abandon([]string{"its home did not come back"}, lease.Sealed{}, time.Now())
+			})
+		}
+		l := h.launch(nil)
+		got := l.adopts("p")
+		if got.State != lease.ManualReview && got.State != lease.Available || h.lives(id) {
+			t.Errorf("decided %v: %+v, the browser lives: %v", decided, got, h.lives(id))
+		}
+		if m := l.manifest(got.EvidenceID); m.LastScreenshot == "" {
+			t.Errorf("decided %v: %+v", decided, m)
+		}
+		h.given("p")
+		l.end()
+	}
+}
+
 // A warm browser is as it should be, and stays; where the store forgot its profile it is
 // closed first. One that a launcher left warm is closed, without another bundle: its
 // evidence is that of the release.

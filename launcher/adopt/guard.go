@@ -100,7 +100,7 @@ func orphans(root *profiledir.Root, c sessionfile.Dir) ([]string, error) {
 	}
 	var left []string
 	for _, profile := range ids {
-		running, ok, err := root.Running(profile)
+		running, ok, err := root.Left(profile)
 		if err != nil || !ok || running.BootID != boottime.ID() {
 			continue
 		}
@@ -162,7 +162,7 @@ func (a *Adopter) endOrphan(profile string) error {
 		return err
 	}
 	record.ProfileID = profile
-	running, ok, err := a.o.Root.Running(profile)
+	running, ok, err := a.o.Root.Left(profile)
 	if err != nil || !ok {
 		return err
 	}

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 
+	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
 )
 
@@ -74,6 +76,57 @@ func namesProfile(line []byte, path string) (named, main bool) {
 		i = end
 	}
 	return true, !bytes.Contains(line, []byte("\x00--type=")) && !bytes.Contains(line, []byte(" --type="))
+}
+
+// Left returns the browser that a launcher left on the profile: the one that is noted or,
+// where none is, the main process that holds Chrome's part of the profile's lock. A
+// launcher that was killed right after it had started a browser left no note. Only a
+// process that was started by a launcher can have inherited that lock. Session and token
+// of such a browser are those of the record that was kept before it was started.
+func (r *Root) Left(id string) (Running, bool, error) {
+	run, noted, err := r.Running(id)
+	if noted || err != nil {
+		return run, noted, err
+	}
+	if _, own := r.parts(id); own {
+		return Running{}, false, nil
+	}
+	if held, err := probe(r.file(id, sharedPart)); !held || err != nil {
+		return Running{}, false, err
+	}
+	p, found, err := r.holder(id)
+	if !found || err != nil {
+		return Running{}, false, err
+	}
+	token, kept, err := r.Kept(id)
+	return Running{PID: p.PID, StartTime: p.StartTime, BootID: boottime.ID(), SessionID: kept.SessionID, Token: token}, err == nil, err
+}
+
+// holder is the main process on the profile's directory that has the file of Chrome's part
+// of the lock open.
+func (r *Root) holder(id string) (Process, bool, error) {
+	path, err := r.Path(id)
+	if err != nil {
+		return Process{}, false, err
+	}
+	all, err := Processes(path)
+	if err != nil {
+		return Process{}, false, err
+	}
+	lock, err := os.Stat(r.file(id, sharedPart))
+	if err != nil {
+		return Process{}, false, err
+	}
+	for _, p := range all {
+		if !p.Main {
+			continue
+		}
+		open, err := procfs.HasOpen(p.PID, lock)
+		if err != nil || open {
+			return p, open, err
+		}
+	}
+	return Process{}, false, nil
 }
 
 // WaitUnused waits until no living process names the profile's directory. If ctx

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
 
 	"leasehold/cdpproxy"
 	"leasehold/internal/boottime"
@@ -33,8 +35,9 @@ const (
 	excessFor      = 5 * time.Second
 	excessReadings = 4
 	// restFactor limits the cost of memory readings: after a reading of all processes
-	// the next one waits restFactor times as long as the reading took. So readings use
-	// at most two percent of a processor.
+	// the next one waits restFactor times the processor time that the reading took. So
+	// readings use at most two percent of a processor. The time that passed would not
+	// do: where the host has too much to do, that is when memory has to be watched.
 	restFactor = 50
 )
 
@@ -291,6 +294,8 @@ func (h *health) lastReading() Memory {
 // Watch checks the health of every browser and bounds its crash dumps, until the
 // driver's context ends.
 func (d *Driver) Watch() {
+	runtime.LockOSThread() // see threadTime
+	defer runtime.UnlockOSThread()
 	every := time.NewTicker(probeEvery)
 	defer every.Stop()
 	var due boottime.Instant
@@ -315,6 +320,7 @@ func (d *Driver) Watch() {
 		if !limited || now < due {
 			continue
 		}
+		begun := threadTime()
 		all, err := procfs.List()
 		if err != nil {
 			d.o.Log.Warn().Err(err).Msg("the browsers' memory cannot be read")
@@ -323,8 +329,15 @@ func (d *Driver) Watch() {
 		for _, b := range driven {
 			b.health.checkMemory(now, all)
 		}
-		due = now.Add(restFactor * boottime.Now().Sub(now))
+		due = now.Add(restFactor * (threadTime() - begun))
 	}
+}
+
+// threadTime is the processor time that the calling thread has used.
+func threadTime() time.Duration {
+	var used unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &used) // it cannot fail with these arguments
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
 // watched lists the driven browsers, and tells whether any of them has a memory limit.

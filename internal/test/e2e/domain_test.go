@@ -157,6 +157,9 @@ func TestLeaseDomainInClients(t *testing.T) {
 				params := map[string]any{}
 				for _, p := range command.Parameters {
 					params[p.Name] = map[string]any{"string": "text", "boolean": true, "any": map[string]any{"n": 1}}[p.Type]
+					if len(p.Enum) > 0 {
+						params[p.Name] = p.Enum[len(p.Enum)-1]
+					}
 				}
 				var result map[string]any
 				if err := json.Unmarshal(c.Do(t, call(command.Name, params)), &result); err != nil {
@@ -185,6 +188,7 @@ type described struct {
 	Parameters, Returns []struct {
 		Name, Type string
 		Optional   bool
+		Enum       []string
 	}
 }
 

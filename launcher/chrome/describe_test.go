@@ -10,11 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"leasehold/launcher/chrome"
 )
@@ -35,6 +38,7 @@ func TestNobodyElseReachesTheBrowserThatDescribesItself(t *testing.T) {
 	}
 	for name, c := range map[string]*chrome.Confinement{"confined": {}, "not confined": nil} {
 		t.Run(name, func(t *testing.T) {
+			ownNetwork(t)
 			mark := "leasehold-test-" + strconv.Itoa(os.Getpid())
 			reached := pollPorts(t, mark)
 			raw, err := chrome.Describe(t.Context(), marked(mark), filepath.Join(t.TempDir(), "tmp"), c)
@@ -51,6 +55,7 @@ func TestNobodyElseReachesTheBrowserThatDescribesItself(t *testing.T) {
 		})
 	}
 	t.Run("the neighbour sees a port of the host", func(t *testing.T) {
+		ownNetwork(t)
 		mark := "leasehold-test-open-" + strconv.Itoa(os.Getpid())
 		reached := pollPorts(t, mark)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -67,6 +72,19 @@ func TestNobodyElseReachesTheBrowserThatDescribesItself(t *testing.T) {
 		}()
 		until(t, "the neighbour connects", func() bool { return reached() != "" })
 	})
+}
+
+// ownNetwork gives the rest of the test, and the processes that it starts, a network of
+// their own: the neighbour asks every port that it finds, and other tests have ports too.
+func ownNetwork(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatalf("a network of the test's own: %v (these tests run as root)", err)
+	}
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		t.Fatalf("ip link set lo up: %v\n%s", err, out)
+	}
 }
 
 // pollPorts starts a process of another user that asks every loopback port for its

@@ -176,11 +176,16 @@ func TestPicturesOfAVanishedHost(t *testing.T) {
 	page, _ = c.page(t, web.URL+"/red", "")
 	loaded(web.URL + "/red")
 	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "seen"}, nil)
-	eventually(t, "a picture in the journal", func() error {
-		if entries := other.journal(t, "killed"); !slices.ContainsFunc(entries, ofKind(checkpoint.KindPicture)) {
-			return fmt.Errorf("%+v", entries)
+	eventually(t, "the checkpoint's picture in the journal", func() error {
+		list, entries := other.stored(t, "killed"), other.journal(t, "killed")
+		for _, e := range entries {
+			if e.Kind == checkpoint.KindPicture && slices.ContainsFunc(list, func(b stored) bool {
+				return b.Checkpoint == "seen" && strings.Contains(string(e.Data), b.EvidenceID)
+			}) {
+				return nil
+			}
 		}
-		return nil
+		return fmt.Errorf("%+v, stored: %+v", entries, list)
 	})
 	for _, pid := range other.browsers(t) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

@@ -106,22 +106,28 @@ var ends = []end{
 		cause: func(t *testing.T, s *sidecar, c *socket, _ string) {
 			page, _ := c.page(t, "about:blank", "")
 			c.call(t, page, "Inspector.enable", nil, nil)
-			var now struct {
-				ProcessInfo []struct {
-					Type string
-					ID   int
-				}
-			}
-			c.call(t, "", "SystemInfo.getProcessInfo", nil, &now)
-			for _, p := range now.ProcessInfo {
-				if p.Type == "renderer" {
-					kill(t, p.ID)
-				}
-			}
+			c.killRenderers(t)
 			survive(t, c, page)
 			c.close(t)
 		},
 	},
+}
+
+// killRenderers kills the processes of all pages.
+func (c *socket) killRenderers(t *testing.T) {
+	t.Helper()
+	var now struct {
+		ProcessInfo []struct {
+			Type string
+			ID   int
+		}
+	}
+	c.call(t, "", "SystemInfo.getProcessInfo", nil, &now)
+	for _, p := range now.ProcessInfo {
+		if p.Type == "renderer" {
+			kill(t, p.ID)
+		}
+	}
 }
 
 // survive checks that the client gets the event of its page's crash, and that the

@@ -355,8 +355,8 @@ func TestLostWithAnUnfinishedPage(t *testing.T) {
 		}, lease.Available, func(p evidence.PageResult) bool {
 			return strings.HasPrefix(p.Dialog, "beforeunload") && p.CommittedURL == web.URL+"/leave"
 		}},
-		{"a-crashed-page", "/list", func(t *testing.T, c *socket, session string) {
-			c.send(t, session, "Page.crash", nil)
+		{"a-crashed-page", "/list", func(t *testing.T, c *socket, _ string) {
+			c.killRenderers(t)
 			s.noted(t, "a-crashed-page", "the crash", 1, ofKind(checkpoint.KindCrash))
 		}, lease.Available, func(p evidence.PageResult) bool {
 			return p.Crashed && strings.Contains(p.Missing, "crashed") && p.CommittedURL == web.URL+"/list"

@@ -32,21 +32,36 @@ func TestChromeItselfKeepsTheWebOutOfFiles(t *testing.T) {
 	for _, url := range []string{"file:///etc/passwd", "view-source:file:///etc/passwd", "chrome://settings/"} {
 		for _, rewrite := range []string{"Fetch.continueRequest", "Fetch.fulfillRequest"} {
 			navigated := d.Post(page, "Page.navigate", map[string]any{"url": site.URL + "/next"})
-			select {
-			case e := <-paused:
-				var p struct{ RequestID string }
+			for found := false; !found; {
+				var e testchrome.Message
+				select {
+				case e = <-paused:
+				case <-time.After(testchrome.Patience):
+					t.Fatal("nothing was paused")
+				}
+				var p struct {
+					RequestID string
+					Request   struct{ URL string }
+				}
 				if err := json.Unmarshal(e.Params, &p); err != nil {
 					t.Fatal(err)
+				}
+				if found = strings.HasSuffix(p.Request.URL, "/next"); !found { // such as an icon
+					d.Post(page, "Fetch.failRequest", map[string]any{"requestId": p.RequestID, "errorReason": "Aborted"})
+					continue
 				}
 				params := map[string]any{"requestId": p.RequestID, "url": url}
 				if rewrite == "Fetch.fulfillRequest" {
 					params = map[string]any{"requestId": p.RequestID, "responseCode": 302, "responseHeaders": []any{map[string]any{"name": "Location", "value": url}}}
 				}
 				d.Post(page, rewrite, params)
-			case <-time.After(testchrome.Patience):
-				t.Fatal("nothing was paused")
 			}
-			answer := <-navigated
+			var answer testchrome.Message
+			select {
+			case answer = <-navigated:
+			case <-time.After(testchrome.Patience):
+				t.Fatalf("%s with %s: the navigation got no answer", rewrite, url)
+			}
 			if !strings.Contains(string(answer.Result), "errorText") {
 				t.Errorf("%s with %s: %s", rewrite, url, answer.Result)
 			}

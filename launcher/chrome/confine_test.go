@@ -148,7 +148,13 @@ func TestAConfinedBrowserReachesNoOtherFile(t *testing.T) {
 				if read := strings.TrimSpace(got) == strings.TrimSpace(string(secret)); read == confined {
 					t.Errorf("%s: the page got %.40q", name, got)
 				}
-				_, listing := d.Open("file://" + filepath.Dir(path))
+				_, listing := d.Open("about:blank")
+				d.Must(listing, "Page.navigate", map[string]any{"url": "file://" + filepath.Dir(path)}, nil)
+				// The page that says that it is refused may be loaded before anybody can
+				// wait for it.
+				until(t, "a listing, or its refusal", func() bool {
+					return d.Eval(listing, "location.href !== 'about:blank' && document.readyState === 'complete'") == "true"
+				})
 				shown := d.Eval(listing, "document.documentElement.innerText")
 				if read := strings.Contains(shown, filepath.Base(path)); read == confined {
 					t.Errorf("listing of %s: %.100q", filepath.Dir(path), shown)

@@ -36,26 +36,32 @@ func startCluster(t testing.TB) []string {
 	var servers []*server.Server
 	var urls []string
 	for i := range n {
-		s, err := server.NewServer(&server.Options{
+		servers = append(servers, serve(t, &server.Options{
 			ServerName: fmt.Sprintf("n%d", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
 			JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true,
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: ports[i]}, Routes: routes,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		t.Cleanup(func() {
-			s.Shutdown()
-			s.WaitForShutdown()
-		})
-		servers = append(servers, s)
+		}))
 	}
 	awaitCluster(t, servers)
 	for _, s := range servers {
 		urls = append(urls, s.ClientURL())
 	}
 	return urls
+}
+
+// serve runs a server until the test ends.
+func serve(t testing.TB, o *server.Options) *server.Server {
+	t.Helper()
+	s, err := server.NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(func() {
+		s.Shutdown()
+		s.WaitForShutdown()
+	})
+	return s
 }
 
 // awaitCluster waits until the servers are one cluster.

@@ -95,16 +95,7 @@ func deploy(t *testing.T) deployed {
 			t.Fatal(err)
 		}
 		o.NoSigs, o.NoLog = true, true
-		s, err := server.NewServer(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		t.Cleanup(func() {
-			s.Shutdown()
-			s.WaitForShutdown()
-		})
-		servers = append(servers, s)
+		servers = append(servers, serve(t, o))
 	}
 	awaitCluster(t, servers)
 	for _, s := range servers {

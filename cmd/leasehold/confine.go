@@ -24,7 +24,7 @@ type confinement struct {
 	cautions []string
 }
 
-// uncovered is what no version of the kernel's fence that is used here covers.
+// uncovered is what no version of Landlock that is used here covers.
 const uncovered = "Unix sockets with a path, UDP, and names, owners and lengths of files stay open"
 
 // planConfinement finds out what the kernel can do on this host. It returns an error if

@@ -64,8 +64,8 @@ func (f File) Confirm() error {
 	return nil
 }
 
-// SignFile signs a file that has no signature, as it is; one that has stays, and so does none.
-// It is for what a version before the signatures has left.
+// SignFile signs a file as it is, unless it has a signature already. It does nothing if
+// there is no such file. It is for what a version before the signatures has left.
 func (k *Key) SignFile(kind Kind, name, path string) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -103,7 +103,7 @@ func cut(b []byte) (content []byte, ok bool) {
 
 // Claimed returns what a file says, without its signature if it has one, and whether it has.
 // Nothing has been checked: only what makes a launcher more careful may follow from it.
-func Claimed(b []byte) (content []byte, hasSeal bool) {
+func Claimed(b []byte) (content []byte, hasSignature bool) {
 	if content, ok := cut(b); ok {
 		return content, true
 	}

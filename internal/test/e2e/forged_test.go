@@ -96,6 +96,13 @@ func TestForgedFilesGoToAPerson(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := s.until(t, "reviewed", lease.ManualReview)
+		eventually(t, "the launcher keeps the floor of the review", func() error {
+			floor, err := os.ReadFile(s.guardFile("reviewed", "floor"))
+			if err == nil && !strings.Contains(string(floor), `"state":"manual_review"`) {
+				err = fmt.Errorf("it is %s", floor)
+			}
+			return err
+		})
 		write(t, s.guardFile("reviewed", "floor"), fmt.Appendf(nil, "50\n"+`{"profile_id":"reviewed","state":"available","lease_token":50,"home":%q,"max_active_runs":1}`+"\n", r.Home))
 		eventually(t, "the forged floor is found", func() error {
 			var problem map[string]any

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	ossignal "os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -28,6 +29,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
+	// Under nohup the sidecars would inherit that SIGHUP is ignored. A signal that is
+	// waited for has its default effect in what is started.
+	ossignal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	code, err := build(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -82,6 +82,9 @@ type Rules struct {
 	Ports []uint16 `json:"ports,omitempty"`
 	// Sockets allows to connect to abstract Unix sockets of other programs.
 	Sockets bool `json:"sockets,omitempty"`
+	// Attach lets processes of the same user attach to the program where the kernel
+	// would let only its ancestors (Yama). Programs that it starts do not inherit it.
+	Attach bool `json:"attach,omitempty"`
 }
 
 // Kernel is what this kernel can enforce.

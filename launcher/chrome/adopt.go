@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,9 +33,9 @@ type AdoptOptions struct {
 // commands may arrive: the caller has to use other ids.
 //
 // The error is a *NotSameError if the browser is gone. Any other error says that it
-// runs, but that its pipe cannot be opened: such a browser can be attached and closed.
+// runs, but that its pipe cannot be taken: such a browser can be attached and closed.
 func Adopt(id Identity, o AdoptOptions) (*Browser, error) {
-	return adopt(id, o, (*Browser).openPipes)
+	return adopt(id, o, (*Browser).takePipe)
 }
 
 // Attach does what Adopt does, without the pipe: Commands and Events return nil. It is
@@ -123,40 +121,4 @@ func userDataDirs(line []byte) []string {
 		}
 	}
 	return dirs
-}
-
-// openPipes opens the browser's pipes through its descriptors in /proc. That makes new
-// open files, which do not share the nonblocking mode with Chrome's own.
-func (b *Browser) openPipes() (err error) {
-	end := func(fd, how int) (*os.File, error) {
-		path := fmt.Sprintf("/proc/%d/fd/%d", b.identity.PID, fd)
-		fi, err := os.Stat(path)
-		if err == nil && fi.Mode()&os.ModeNamedPipe == 0 {
-			err = fmt.Errorf("it is a %v", fi.Mode().Type())
-		}
-		if err != nil {
-			return nil, fmt.Errorf("chrome pid %d: %s: want its debugging pipe: %w", b.identity.PID, path, err)
-		}
-		return os.OpenFile(path, how|unix.O_NONBLOCK, 0)
-	}
-	if b.commands, err = end(fdCommands, os.O_WRONLY); err != nil {
-		return err
-	}
-	if b.events, err = end(fdEvents, os.O_RDONLY); err != nil {
-		return err
-	}
-	// The paths name the pid only. The proofs still hold, so the pid was not used
-	// again meanwhile, and the pipes are the browser's own.
-	if err := b.prove(); err != nil {
-		return err
-	}
-	// A full pipe is no reason to fail. It means that the browser hangs: the first
-	// call will show that, and the browser can be closed.
-	if err := b.commands.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
-		return err
-	}
-	if _, err := b.commands.Write([]byte{0}); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("chrome pid %d: commands: %w", b.identity.PID, err)
-	}
-	return b.commands.SetWriteDeadline(time.Time{})
 }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -470,6 +471,86 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 	in, err := root.Inspect("p")
 	if err != nil || in.Locked.Answer != profiledir.No || in.ClosedCleanly.Answer != profiledir.Yes {
 		t.Errorf("inspection: %+v, %v", in, err)
+	}
+}
+
+// TestNobodyOpensThePipe: whoever may look into /proc cannot open what the launcher drives
+// the browser by.
+func TestNobodyOpensThePipe(t *testing.T) {
+	b, err := chrome.Start(t.Context(), testchrome.Options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testchrome.CloseAtEnd(t, b)
+	version(t, testchrome.NewClient(b, 0))
+	dir := fmt.Sprintf("/proc/%d/fd", b.PID())
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := 0
+	for _, fd := range fds {
+		number, err := strconv.Atoi(fd.Name())
+		if err != nil || number < 3 || number > 6 {
+			continue
+		}
+		sockets++
+		for _, how := range []int{os.O_RDONLY, os.O_WRONLY, os.O_RDWR} {
+			f, err := os.OpenFile(filepath.Join(dir, fd.Name()), how|unix.O_NONBLOCK, 0)
+			if !errors.Is(err, unix.ENXIO) {
+				t.Errorf("opening descriptor %s: %v", fd.Name(), err)
+			}
+			if err == nil {
+				f.Close()
+			}
+		}
+	}
+	if sockets != 4 {
+		t.Errorf("%d descriptors of the pipe, want 4", sockets)
+	}
+}
+
+// TestAdoptTakesARealPipe: an earlier version started its browsers on pipes.
+func TestAdoptTakesARealPipe(t *testing.T) {
+	o := testchrome.Options(t)
+	o.TempDir = filepath.Join(t.TempDir(), "tmp")
+	args, _, err := chrome.Arguments(o, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	commandsOut, commandsIn, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventsOut, eventsIn, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(o.Binary, args...)
+	cmd.ExtraFiles = []*os.File{commandsOut, eventsIn, commandsIn, eventsOut}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range cmd.ExtraFiles {
+		f.Close()
+	}
+	p, err := procfs.Read(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := chrome.Adopt(chrome.Identity{PID: p.PID, StartTime: p.StartTime, BootID: bootID(t)}, adoptOptions(o, ""))
+	if err != nil {
+		t.Fatal(err, cmd.Process.Kill(), cmd.Wait())
+	}
+	testchrome.CloseAtEnd(t, b)
+	c := testchrome.NewClient(b, 1000)
+	version(t, c)
+	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil {
+		t.Errorf("close: %s, %v", method, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -150,7 +150,8 @@ func (c Confinement) rules(o Options) (confine.Rules, error) {
 			paths = append(paths, confine.Path{Path: own, Access: confine.ReadWrite | confine.Link})
 		}
 	}
-	r := confine.Rules{Paths: paths}
+	// The next launcher takes the pipe from the browser: see takePipe.
+	r := confine.Rules{Paths: paths, Attach: true}
 	display, headed := os.Getenv("DISPLAY"), !o.Headless
 	if headed {
 		// The library that talks to an X server gives up if its abstract socket is

@@ -27,12 +27,6 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// The browser's descriptors of the pipe. Those that only keep something open follow.
-const (
-	fdCommands = 3 // read by Chrome
-	fdEvents   = 4 // written by Chrome
-)
-
 // Start starts the browser and returns once its process runs. ctx is only for the
 // start. Whether the browser works is seen at the first CDP call: if that fails,
 // StartFailure explains it, and Close cleans up. The error is a *StartError or an
@@ -85,7 +79,7 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 		return nil, err
 	}
 	defer output.Close()
-	p, err := newPipes()
+	p, err := newPipe()
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +153,7 @@ func ignoreExit(err error) error {
 
 // begin identifies the child, takes over our pipe ends and starts to watch for the
 // exit.
-func (b *Browser) begin(pid int, p *pipes) error {
+func (b *Browser) begin(pid int, p *pipe) error {
 	proc, err := procfs.Read(pid)
 	if err != nil {
 		return err
@@ -224,83 +218,4 @@ func openOutput(path string) (*os.File, error) {
 		return nil, fmt.Errorf("output of the browser: %w", err)
 	}
 	return f, nil
-}
-
-// pipes are the two pipes between the launcher and a browser that is being started.
-type pipes struct {
-	// inherited are the browser's ends and copies of ours, in the order of the
-	// browser's descriptors.
-	inherited []*os.File
-	// commands and events are our ends: we write commands and read events. They are
-	// -1 once files has returned them.
-	commands, events int
-}
-
-// newPipes makes the pipes without package os: the browser's ends have to be blocking,
-// while ours, and the copies of ours, are not.
-func newPipes() (_ *pipes, err error) {
-	p := &pipes{commands: -1, events: -1}
-	defer func() {
-		if err != nil {
-			p.closeInherited()
-			err = errors.Join(err, p.closeOurs())
-		}
-	}()
-	var in, out [2]int
-	if err := unix.Pipe2(in[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("pipe to the browser: %w", err)
-	}
-	p.inherited, p.commands = append(p.inherited, os.NewFile(uintptr(in[0]), "commands")), in[1]
-	if err := unix.Pipe2(out[:], unix.O_CLOEXEC); err != nil {
-		return nil, fmt.Errorf("pipe from the browser: %w", err)
-	}
-	p.inherited, p.events = append(p.inherited, os.NewFile(uintptr(out[1]), "events")), out[0]
-	for _, ours := range []int{p.commands, p.events} {
-		enlarge(ours)
-		duplicate, err := unix.FcntlInt(uintptr(ours), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return nil, fmt.Errorf("pipe of the browser: %w", err)
-		}
-		p.inherited = append(p.inherited, os.NewFile(uintptr(duplicate), "kept open"))
-	}
-	return p, nil
-}
-
-// pipeSize is how many bytes a pipe should hold. With Linux' default of 64 KiB a large
-// message takes many wake-ups. The kernel allocates the memory only for what is in the
-// pipe.
-const pipeSize = 1 << 20
-
-// enlarge lets a pipe hold pipeSize bytes. If the user has too many large pipes
-// already, the pipe stays as it is, which is only slower.
-func enlarge(fd int) { _, _ = unix.FcntlInt(uintptr(fd), unix.F_SETPIPE_SZ, pipeSize) }
-
-// files returns our ends, made nonblocking so that deadlines work. The caller closes
-// them.
-func (p *pipes) files() (commands, events *os.File, err error) {
-	for _, ours := range []int{p.commands, p.events} {
-		if err := unix.SetNonblock(ours, true); err != nil {
-			return nil, nil, fmt.Errorf("pipe of the browser: %w", err)
-		}
-	}
-	commands, events = os.NewFile(uintptr(p.commands), "browser commands"), os.NewFile(uintptr(p.events), "browser events")
-	p.commands, p.events = -1, -1
-	return commands, events, nil
-}
-
-func (p *pipes) closeInherited() {
-	for _, f := range p.inherited {
-		f.Close()
-	}
-}
-
-func (p *pipes) closeOurs() error {
-	var errs []error
-	for _, fd := range []int{p.commands, p.events} {
-		if fd >= 0 {
-			errs = append(errs, unix.Close(fd))
-		}
-	}
-	p.commands, p.events = -1, -1
-	return errors.Join(errs...)
 }

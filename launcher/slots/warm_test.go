@@ -365,3 +365,35 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 		s.Vacate()
 	}
 }
+
+// TestABrowserIsAskedWhileItIsClosed: somebody asks the slot for its browser all the time,
+// and meanwhile the slot loses it. Each answer is the browser or none.
+func TestABrowserIsAskedWhileItIsClosed(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, forAnHour)
+	b := h.warm("p")
+	s := h.table.Find("p")
+	var asked atomic.Bool
+	done := make(chan error, 1)
+	go func() {
+		for answer := s.Browser(); ; answer = s.Browser() {
+			switch {
+			case answer == nil:
+				done <- nil
+				return
+			case answer != b:
+				done <- errors.New("another browser")
+				return
+			}
+			asked.Store(true)
+		}
+	}()
+	for !asked.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	h.table.CoolProfile("p", WarmWanted)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	h.vacant("p", b)
+}

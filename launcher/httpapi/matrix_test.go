@@ -24,6 +24,10 @@ import (
 // The whole matrix: each operation of the OpenAPI document, asked by each role, with and
 // without a pattern that is of the profile, on its own session and on another's; and by
 // another user of the host, and by nobody.
+//
+// What a connection carries, CDP and Lease.*, has the row of the operation that opened it: it
+// is of one session, and of nobody else's. What is not HTTP has its tests where it is
+// served: the relay to a proxy in launcher/proxies, NATS in internal/natsd.
 
 // expected is who may have an operation.
 type expected struct {

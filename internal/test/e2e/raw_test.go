@@ -53,17 +53,21 @@ type socket struct {
 // dial opens a websocket, which is dropped at the end of the test.
 func dial(t *testing.T, address string) *socket {
 	t.Helper()
+	return dialBy(t, ws.Dialer{}, address)
+}
+
+// dialBy is dial by a dialer with settings of its own.
+func dialBy(t *testing.T, d ws.Dialer, address string) *socket {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := &socket{Header: http.Header{}, messages: make(chan cdpMessage, 4096)}
 	var refusal bytes.Buffer
-	d := ws.Dialer{
-		OnHeader: func(key, value []byte) error {
-			c.Header.Add(string(key), string(value))
-			return nil
-		},
-		OnStatusError: func(_ int, _ []byte, answer io.Reader) { _, _ = io.Copy(&refusal, answer) },
+	d.OnHeader = func(key, value []byte) error {
+		c.Header.Add(string(key), string(value))
+		return nil
 	}
+	d.OnStatusError = func(_ int, _ []byte, answer io.Reader) { _, _ = io.Copy(&refusal, answer) }
 	conn, buffered, _, err := d.Dial(ctx, address)
 	if err != nil {
 		t.Fatalf("%s: %v %s", address, err, &refusal)

@@ -80,6 +80,8 @@ type sidecar struct {
 	URL, NATS string
 	Dir       string
 	args      []string
+	// client is who the test is to the sidecar.
+	client *http.Client
 	// through is a program that starts the sidecar; empty for none.
 	through string
 	cmd     *exec.Cmd
@@ -91,7 +93,13 @@ type sidecar struct {
 // if the test fails.
 func start(t *testing.T, args ...string) *sidecar {
 	t.Helper()
-	s := &sidecar{Dir: t.TempDir()}
+	return startFor(t, http.DefaultClient, args...)
+}
+
+// startFor is start for a test that is another client.
+func startFor(t *testing.T, client *http.Client, args ...string) *sidecar {
+	t.Helper()
+	s := &sidecar{Dir: t.TempDir(), client: client}
 	s.args = append([]string{
 		"run", "--data-dir", s.Dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
 		"--lease-ttl", "6s", "--reconnect-grace", "1s", "--cooldown", "0s", "--log-format", "json", "--log-level", "debug", "--headless",
@@ -159,7 +167,7 @@ func (s *sidecar) launch(t *testing.T) {
 		t.Fatal("the sidecar is not ready after 30 s")
 	}
 	eventually(t, "readyz", func() error {
-		resp, err := http.Get(s.URL + "/readyz")
+		resp, err := s.client.Get(s.URL + "/readyz")
 		if err != nil {
 			return err
 		}
@@ -231,7 +239,7 @@ func (s *sidecar) call(t *testing.T, method, path string, body, result any) int 
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -223,7 +223,7 @@ func TestOffline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket, err := StartOffline(t.Context(), cmd, nil)
+	socket, err := StartOffline(t.Context(), cmd, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

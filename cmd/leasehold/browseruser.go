@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"leasehold/internal/runas"
 	"leasehold/launcher/chrome"
@@ -66,16 +67,18 @@ func (s *service) admitBrowserUser(ctx context.Context) error {
 	return nil
 }
 
-// letPass lets other users pass through a directory of this user, without listing it.
+// letPass lets other users pass through a directory of this user, without listing it. One of
+// root's is left as it is.
 func letPass(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return err
 	}
-	if mode := info.Mode().Perm(); mode&0o011 != 0o011 {
-		return os.Chmod(dir, mode|0o011)
+	mode, owner := info.Mode().Perm(), int(info.Sys().(*syscall.Stat_t).Uid)
+	if owner != os.Geteuid() || mode&0o011 == 0o011 {
+		return nil
 	}
-	return nil
+	return os.Chmod(dir, mode|0o011)
 }
 
 // tryBrowserUser finds out whether browsers can run as the browser user.

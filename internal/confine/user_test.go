@@ -1,6 +1,7 @@
 package confine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,33 +18,49 @@ import (
 
 var other = runas.User{UID: 54321, GID: 54322}
 
-// A program of another user has that user's rights and no others, with rules and without.
+// play starts a program as another user, with the rules that allow everything or without.
+func play(ruled bool, secret string) (string, error) {
+	var r *Rules
+	if ruled {
+		r = &Rules{Paths: []Path{{"/", ReadOnly | Execute}}}
+	}
+	cmd := exec.Command("/bin/sh", "-c", `grep -E '^(Uid|Gid|Groups|Cap(Inh|Prm|Eff|Amb)):' /proc/self/status; cat "$1" 2>&1; pwd`, "sh", secret)
+	cmd.Dir = "/"
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := StartAs(context.Background(), cmd, r, other, "/", "/proc"); err != nil {
+		return "", err
+	}
+	_ = cmd.Wait() // what it printed says more
+	return strings.Join(strings.Fields(out.String()), " "), nil
+}
+
+// A program of another user has that user's rights and no others, with rules and without,
+// whether root starts it or a user with capabilities, which the kernel would leave to it.
 func TestStartAs(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("SECRET"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	everything := &Rules{Paths: []Path{{"/", ReadOnly | Execute}}}
-	for name, r := range map[string]*Rules{"no rules": nil, "rules that allow all": everything} {
-		t.Run(name, func(t *testing.T) {
-			// With groups, an inheritable capability, and one that is ambient, as systemd
-			// gives them to a service that is not root.
-			cmd := exec.Command("/bin/sh", "-c", `grep -E '^(Uid|Gid|Groups|Cap(Inh|Prm|Eff|Amb)):' /proc/self/status; cat "$1" 2>&1; pwd`, "sh", secret)
-			cmd.SysProcAttr = &syscall.SysProcAttr{AmbientCaps: []uintptr{unix.CAP_DAC_OVERRIDE}, Credential: &syscall.Credential{Groups: []uint32{0, 6}}}
-			cmd.Dir = "/"
-			var out strings.Builder
-			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := StartAs(t.Context(), cmd, r, other, "/", "/proc"); err != nil {
-				t.Fatal(err)
+	for _, starter := range []uint32{0, 54323} {
+		for _, mode := range []string{"as", "as, ruled"} {
+			cmd := exec.Command("/proc/self/exe", secret)
+			cmd.Dir, cmd.Env = "/", []string{modeVar + "=" + mode}
+			cmd.SysProcAttr = &syscall.SysProcAttr{
+				AmbientCaps: []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_DAC_OVERRIDE},
+				Credential:  &syscall.Credential{Uid: starter, Gid: starter, Groups: []uint32{0, 6}},
 			}
-			_ = cmd.Wait() // what it printed says more
-			got := strings.Join(strings.Fields(out.String()), " ")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			got := string(out)
 			const ids, none = "54321 54321 54321 54321 Gid: 54322 54322 54322 54322 Groups:", "0000000000000000"
 			want := fmt.Sprintf("Uid: %s CapInh: %s CapPrm: %s CapEff: %s CapAmb: %s cat: %s: Permission denied /", ids, none, none, none, none, secret)
 			if got != want {
-				t.Errorf("it is\n%s, want\n%s", got, want)
+				t.Errorf("started %s by uid %d it is\n%s, want\n%s", mode, starter, got, want)
 			}
-		})
+		}
 	}
 }
 

@@ -178,12 +178,16 @@ func checkNeighbours(t *testing.T, pid int, w world) {
 				t.Errorf("uid %d lists %s", uid, dir)
 			}
 		}
-		// The end of the launcher's pipe, opened by name.
+		// The ends of the launcher's pipe, opened by name.
 		for fd := 3; fd <= 6; fd++ {
 			end := fmt.Sprintf("/proc/%d/fd/%d", pid, fd)
 			if try(`: < "$1"`, end) == nil || try(`: >> "$1"`, end) == nil {
 				t.Errorf("uid %d opens %s", uid, end)
 			}
+		}
+		// What a debugger could do.
+		if memory := fmt.Sprintf("/proc/%d/mem", pid); uid != stranger && try(`: < "$1"`, memory) == nil {
+			t.Errorf("uid %d opens %s", uid, memory)
 		}
 		cookies := filepath.Join(w.options.ProfileDir, "Local State")
 		if err := try(`: < "$1"`, cookies); (err == nil) != (uid == stranger) {

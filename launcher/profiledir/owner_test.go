@@ -1,6 +1,7 @@
 package profiledir
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -188,6 +189,64 @@ func TestHandOverRefuses(t *testing.T) {
 	}
 }
 
+// A copy of a browser user's profile has the files of that user, and no others that he put
+// there to be copied. It is the launcher's own until its browser starts.
+func TestACopyOfAProfileOfABrowserUser(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("SECRET"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "profiles")
+	as(t, dir, nil)
+	path := written(t, dir)
+	if err := handTo(t, dir, ana); err != nil {
+		t.Fatal(err)
+	}
+	r := as(t, dir, ana)
+	clone := func(id string) (string, error) {
+		return lock(t, r, id).Import(t.Context(), path, func(dir string) error { return MarkClone(dir, "p") })
+	}
+	copied, err := clone("copy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	owners(t, copied, os.Geteuid(), os.Getegid())
+	if err := r.CheckOwner(path); err != nil {
+		t.Error(err)
+	}
+	planted := filepath.Join(path, "Default", "planted")
+	for id, plant := range map[string]func() error{
+		"hard-link":    func() error { return os.Link(secret, planted) },
+		"file-of-root": func() error { return os.WriteFile(planted, []byte("SECRET"), 0o600) },
+	} {
+		if err := plant(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := clone(id); err == nil || !strings.Contains(err.Error(), "planted: it is not a file of the directory's owner alone") {
+			t.Errorf("%s: %v", id, err)
+		}
+		if err := os.Remove(planted); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Lstat(filepath.Join(dir, id)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: the copy is there: %v", id, err)
+		}
+	}
+	// The mark of a clone, and how Chrome ended, are read the same way.
+	for _, name := range []string{cloneMark, "Variations"} {
+		if err := os.Symlink(secret, filepath.Join(path, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if of, err := lock(t, r, "p").RemoveClone(); err == nil {
+		t.Errorf("removed as a clone of %q", of)
+	}
+	in, err := r.Inspect("p")
+	if err != nil || in.ClosedCleanly.Answer == Yes {
+		t.Errorf("%+v, %v", in.ClosedCleanly, err)
+	}
+}
+
 // A list of browser users that the launcher has not written is not believed.
 func TestAForgedListOfOwners(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "profiles")
@@ -224,6 +283,7 @@ const racing = "LEASEHOLD_PROFILEDIR_TEST_RACE"
 // playRacer is a process of a browser user in a profile's directory. It puts files of others
 // under the names of its own, again and again.
 func playRacer() {
+	fmt.Println("ready")
 	for {
 		_ = os.Rename("Cookies", "aside")
 		_ = os.Symlink("/etc/shadow", "Cookies")
@@ -263,10 +323,16 @@ func TestNobodyIsGivenAForeignFile(t *testing.T) {
 		racer := exec.Command("/proc/self/exe")
 		racer.Env, racer.Dir = []string{racing + "=1"}, filepath.Join(path, "Default")
 		racer.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(ana.UID), Gid: uint32(ana.GID)}}
-		if err := racer.Start(); err != nil {
+		out, err := racer.StdoutPipe()
+		if err == nil {
+			err = racer.Start()
+		}
+		if err == nil {
+			_, err = bufio.NewReader(out).ReadString('\n')
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Millisecond)
 		// Back to the launcher, and away again: with what was taken, if anything was.
 		for _, u := range []*runas.User{ben, nil} {
 			if err := handTo(t, dir, u); err != nil {

@@ -104,7 +104,7 @@ func (l *Lock) handOver(path string) error {
 	own, to := runas.User{UID: os.Geteuid(), GID: os.Getegid()}, l.root.user
 	mark := l.root.file(l.id, takingMark)
 	if _, err := os.Lstat(mark); err == nil {
-		return fmt.Errorf("taking it back from another user was cut short: look for files in %s that are not its own, then chown -R %d:%d it and remove %s", path, to.UID, to.GID, mark)
+		return fmt.Errorf("taking it back from another user was cut short: look for files in %s that are not its own, then chown -hR %d:%d it and remove %s", path, to.UID, to.GID, mark)
 	}
 	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

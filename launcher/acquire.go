@@ -150,7 +150,7 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 		return nil, api.Refuse(api.CodeInvalidRequest, "profile %s cannot be used: %v", m.ProfileID, err)
 	}
 	if !missing {
-		err = checkDir(m.ProfileID, path)
+		err = g.checkDir(m.ProfileID, path)
 	}
 	if err != nil {
 		return nil, err

@@ -161,6 +161,9 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
+	if err := lock.HandOver(); err != nil {
+		return nil, errors.Join(api.Refuse(api.CodeInvalidRequest, "%v", err), lock.Unlock())
+	}
 	slot.Locked(lock)
 	s, err := g.grant(ctx, m, entry, path, slot, session.Cold{})
 	var abandoned *abandonedError

@@ -22,6 +22,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/cgroup"
+	"leasehold/internal/runas"
 	"leasehold/internal/signed"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
@@ -55,6 +56,9 @@ type Options struct {
 	Headless bool   // unless a manifest says otherwise
 	// Confinement is what the kernel holds browsers to; nil: nothing.
 	Confinement *chrome.Confinement
+	// User is the browser user; nil: browsers run as the launcher's own user. Root and
+	// FileRoots know the same one.
+	User *runas.User
 
 	// Proxies are what profiles' proxy ids stand for; nil: none.
 	Proxies *proxies.Set
@@ -164,7 +168,7 @@ func (l *Launcher) wire() (err error) {
 	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
-		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, Log: o.Log, Metrics: o.Metrics,
+		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
@@ -179,7 +183,7 @@ func (l *Launcher) wire() (err error) {
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
 		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer,
-		FileRoots: o.FileRoots, Log: o.Log, Metrics: o.Metrics,
+		FileRoots: o.FileRoots, OtherUser: o.User != nil, Log: o.Log, Metrics: o.Metrics,
 	})
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ func (l *Launcher) Protocol(ctx context.Context, _ string) (json.RawMessage, err
 func (l *Launcher) describe() (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, protocolTimeout)
 	defer cancel()
-	raw, err := chrome.Describe(ctx, l.o.Chrome, filepath.Join(l.o.DataDir, "tmp"), l.o.Confinement)
+	raw, err := chrome.Describe(ctx, l.o.Chrome, filepath.Join(l.o.DataDir, "tmp"), l.o.Confinement, l.o.User)
 	if err != nil {
 		return nil, fmt.Errorf("protocol description: %w", err)
 	}

@@ -19,9 +19,10 @@ import (
 	"leasehold/lease"
 )
 
-// checkDir refuses a profile directory that is not this launcher's own.
-func checkDir(profile, path string) error {
-	if err := profiledir.CheckMine(path); err != nil {
+// checkDir refuses a profile directory that is neither this launcher's own nor a browser
+// user's.
+func (g *grants) checkDir(profile, path string) error {
+	if err := g.o.Root.CheckOwner(path); err != nil {
 		return api.Refuse(api.CodeInvalidRequest, "profile %s cannot be used: %v", profile, err)
 	}
 	return nil
@@ -39,8 +40,12 @@ func (ps *profiles) ImportProfile(ctx context.Context, profileID string, req api
 	if err != nil {
 		return lease.Record{}, err
 	}
+	check := profiledir.CheckMine
+	if _, archived := ps.o.Root.IsArchive(from); archived {
+		check = ps.o.Root.CheckOwner
+	}
 	for _, path := range []string{filepath.Clean(req.From), from} { // the first one may be a link
-		if err := profiledir.CheckMine(path); err != nil {
+		if err := check(path); err != nil {
 			return lease.Record{}, api.Invalid("from", "%v", err)
 		}
 	}

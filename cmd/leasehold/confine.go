@@ -33,12 +33,12 @@ func (c RunConfig) planConfinement(ctx context.Context, binary string) (confinem
 	if c.BrowserSandbox == "off" {
 		return confinement{
 			text:     "off",
-			cautions: []string{"--browser-sandbox=off: whoever drives a browser past the sidecar's checks reads and writes every file of this user"},
+			cautions: []string{"--browser-sandbox=off: whoever drives a browser past the sidecar's checks reads and writes every file of its user"},
 		}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, confineTimeout)
 	defer cancel()
-	kernel, err := chrome.CheckConfinement(ctx, binary)
+	kernel, err := chrome.CheckConfinement(ctx, binary, c.User)
 	if err != nil {
 		if c.BrowserSandbox == "require" {
 			return confinement{}, fmt.Errorf("--browser-sandbox=require: %w", err)

@@ -89,6 +89,7 @@ func (c RunConfig) checkAll(ctx context.Context) []checkResult {
 		check(ctx, "chrome", c.checkChrome),
 		{"display", true, c.display()},
 		{"browser limits", true, c.limits()},
+		check(ctx, "browser user", c.checkBrowserUser),
 		check(ctx, "browser sandbox", c.checkConfinement),
 		check(ctx, "data directory", func(context.Context) (string, error) { return checkDir("--data-dir", c.DataDir) }),
 		check(ctx, "profiles directory", func(context.Context) (string, error) { return checkDir("--profiles-dir", c.ProfilesDir) }),

@@ -139,6 +139,9 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if s.gate, err = c.gate(s.log); err != nil {
 		return &exitError{exitUsage, err}
 	}
+	if err := c.mayRunAs(); err != nil {
+		return &exitError{exitUsage, err}
+	}
 	if s.confinement, err = s.confineBrowsers(ctx); err != nil {
 		return err
 	}
@@ -157,7 +160,10 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if err := s.openKept(); err != nil {
 		return &exitError{exitDataDir, err}
 	}
-	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir}); err != nil {
+	if err := s.admitBrowserUser(ctx); err != nil {
+		return err
+	}
+	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir, User: c.User}); err != nil {
 		return &exitError{exitUsage, err}
 	}
 	s.stops.add("exchange directories", func() error { s.files.Close(); return nil })
@@ -200,7 +206,7 @@ func (s *service) newLauncher() error {
 	}
 	s.launcher, err = launcher.New(launcher.Options{
 		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
-		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
+		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,

@@ -9,6 +9,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
+	"leasehold/internal/runas"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
@@ -52,6 +53,7 @@ type RunConfig struct {
 	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
 	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel holds each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
+	BrowserUser    string        `env:"LEASEHOLD_BROWSER_USER" placeholder:"NAME|UID[:GID]" help:"User as whom browsers run, who owns the profiles then; the sidecar has to be root, or have the capabilities for that (see docs/sandbox.md) (default: the sidecar's own)."`
 	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
@@ -75,6 +77,8 @@ type RunConfig struct {
 	// Users are those of AllowUID, and TrustedProxies those of TrustedProxy, after Complete.
 	Users          []principal.Principal `kong:"-"`
 	TrustedProxies []netip.Prefix        `kong:"-"`
+	// User is that of BrowserUser, after Complete; nil: none.
+	User *runas.User `kong:"-"`
 }
 
 // Complete returns the settings with the defaults that depend on the user or the host.
@@ -108,6 +112,9 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 		return c, exitWith(exitUsage, "--evidence-identity: %w", err)
 	}
 	if c.Users, c.TrustedProxies, err = c.peers(); err != nil {
+		return c, &exitError{exitUsage, err}
+	}
+	if c.User, err = c.browserUser(); err != nil {
 		return c, &exitError{exitUsage, err}
 	}
 	return c, nil

@@ -33,6 +33,12 @@ func TestMain(m *testing.M) {
 		fmt.Println(threadsRead(os.Args[1]))
 	case "serves":
 		serve()
+	case "as", "as, ruled":
+		out, err := play(os.Getenv(modeVar) == "as, ruled", os.Args[1])
+		if err != nil {
+			panic(err)
+		}
+		fmt.Print(out)
 	}
 }
 
@@ -223,7 +229,7 @@ func TestOffline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket, err := StartOffline(t.Context(), cmd, nil)
+	socket, err := StartOffline(t.Context(), cmd, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

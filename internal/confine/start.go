@@ -14,6 +14,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"leasehold/internal/runas"
 )
 
 // command is what this binary is called, as its first argument, while it is on its way
@@ -51,14 +53,28 @@ func Start(ctx context.Context, cmd *exec.Cmd, r Rules) error {
 	return err
 }
 
+// StartAs is Start for a program of another user, with one group and no capabilities. This
+// process has to have the capabilities for that (runas.Check). With r nil the program has
+// no rules. pass are directories through which the user has to be able to pass: the error
+// names the first one, or one above it, through which he cannot, as a *PassError.
+func StartAs(ctx context.Context, cmd *exec.Cmd, r *Rules, as runas.User, pass ...string) error {
+	_, err := start(ctx, cmd, order{Rules: r, As: &as, Pass: pass})
+	return err
+}
+
 // StartOffline is Start for a program in a network of its own, which consists of a
 // loopback interface that nobody else can reach. It returns a TCP socket (IPv4) of that
 // network, not connected to anything yet: the caller can connect it to the program, and
-// closes it. With r nil the program has that network, and no rules.
+// closes it. With r nil the program has that network, and no rules. With as it is a program
+// of that user.
 //
-// A user that is not root needs to be allowed to make user namespaces.
-func StartOffline(ctx context.Context, cmd *exec.Cmd, r *Rules) (socket *os.File, err error) {
-	return start(ctx, cmd, order{Rules: r, Offline: true})
+// A user that is not root needs to be allowed to make user namespaces, and cannot start a
+// program of another user so: in a namespace of its own there is none.
+func StartOffline(ctx context.Context, cmd *exec.Cmd, r *Rules, as *runas.User) (socket *os.File, err error) {
+	if as != nil && os.Geteuid() != 0 {
+		return nil, &StartError{Path: cmd.Path, Confining: true, Err: fmt.Errorf("only root gives a program of another user (%v) a network of its own", as)}
+	}
+	return start(ctx, cmd, order{Rules: r, Offline: true, As: as})
 }
 
 // order is what the process on its way is told.
@@ -70,6 +86,10 @@ type order struct {
 	Mapped bool `json:"mapped,omitempty"`
 	UID    int  `json:"uid"`
 	GID    int  `json:"gid"`
+	// As is the user that the program shall have.
+	As *runas.User `json:"as,omitempty"`
+	// Pass are directories that this user has to be able to pass through.
+	Pass []string `json:"pass,omitempty"`
 }
 
 // capabilities are those that the process on its way needs in its own namespaces: they
@@ -200,9 +220,14 @@ type message struct {
 	Confining bool          `json:"confining,omitempty"`
 	Text      string        `json:"text"`
 	Errno     syscall.Errno `json:"errno,omitempty"`
+	// Closed is set for a *PassError.
+	Closed *PassError `json:"closed,omitempty"`
 }
 
 func (m message) err() error {
+	if m.Closed != nil {
+		return m.Closed
+	}
 	if m.Errno != 0 {
 		return m.Errno
 	}
@@ -235,7 +260,9 @@ func become(text, statusFD, path string, args []string) {
 		}
 	}
 	if err := prepare(text, fd); err != nil {
-		say(message{Confining: true, Text: err.Error()})
+		m := message{Confining: true, Text: err.Error()}
+		errors.As(err, &m.Closed)
+		say(m)
 		return
 	}
 	// It ends all other threads.
@@ -273,16 +300,21 @@ func prepare(text string, status int) error {
 			return fmt.Errorf("dropping capabilities: %w", err)
 		}
 	}
-	if o.Rules == nil {
-		return nil
-	}
-	if o.Rules.Attach {
-		// A kernel without Yama refuses the option, and needs none.
-		if err := unix.Prctl(unix.PR_SET_PTRACER, unix.PR_SET_PTRACER_ANY, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("letting others attach: %w", err)
+	if o.Rules != nil {
+		if o.Rules.Attach {
+			// A kernel without Yama refuses the option, and needs none.
+			if err := unix.Prctl(unix.PR_SET_PTRACER, unix.PR_SET_PTRACER_ANY, 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("letting others attach: %w", err)
+			}
+		}
+		if err := o.Rules.apply(); err != nil {
+			return err
 		}
 	}
-	return o.Rules.apply()
+	if o.As == nil {
+		return nil
+	}
+	return dropTo(*o.As, o.Pass)
 }
 
 // mapUser gives this process, in its new user namespace, the user and group that it has

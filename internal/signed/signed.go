@@ -30,6 +30,7 @@ const (
 	Lasting    Kind = "lasting"    // of a profile: the persistent cookies of a warm browser
 	Inspection Kind = "inspection" // of a profile: what its last recovery found
 	Stay       Kind = "stay"       // of a launcher: its last presence
+	Owners     Kind = "owners"     // of a launcher: the browser users to whom profiles may belong
 )
 
 // ErrNotAuthentic says that a file does not have the signature that this launcher would have

@@ -17,6 +17,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/cgroup"
+	"leasehold/internal/runas"
 	"leasehold/internal/signed"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
@@ -48,6 +49,9 @@ type Options struct {
 	// Confinement, if given, is what the kernel holds every browser to. A browser that
 	// an earlier launcher started keeps the one that it has.
 	Confinement *chrome.Confinement
+	// User is the browser user; nil: browsers run as the launcher's own user. A browser
+	// that an earlier launcher started keeps the one that it has.
+	User *runas.User
 	// Bounds is how long each step of a close may take; zero values are the defaults.
 	Bounds chrome.Bounds
 
@@ -114,7 +118,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	output := d.o.Files.Output(s.SessionID)
 	process, err := chrome.Start(ctx, chrome.Options{
 		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
-		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite),
+		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
 	})
 	if err != nil {
 		if group != nil {

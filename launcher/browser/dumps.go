@@ -12,7 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"leasehold/internal/durable"
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/foreign"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -58,6 +60,9 @@ func dumpsIn(dir string) ([]Dump, error) {
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasSuffix(path, dumpSuffix) {
 			return err
+		}
+		if !d.Type().IsRegular() {
+			return nil // the browser's user put it there, Crashpad makes none
 		}
 		fi, err := d.Info()
 		if err != nil {
@@ -124,20 +129,17 @@ func trimDumps(dir string) error {
 	if err != nil || len(over) == 0 {
 		return err
 	}
-	aside := filepath.Join(dir, dumpsRemoved)
-	if err := os.MkdirAll(aside, 0o700); err != nil {
+	folder, err := foreign.Open(dir)
+	if err != nil {
+		return fmt.Errorf("crash dumps: %w", err)
+	}
+	defer folder.Close()
+	if err := folder.MkdirAll(dumpsRemoved, 0o700); err != nil {
 		return fmt.Errorf("crash dumps: %w", err)
 	}
 	for _, d := range over {
-		path := filepath.Join(dir, d.File)
-		stub := filepath.Join(aside, filepath.Base(d.File))
-		err := os.Rename(path, stub)
-		if err == nil {
-			// The file is emptied and made as long as before. The hole in it takes no
-			// space.
-			err = errors.Join(os.Truncate(stub, 0), os.Truncate(stub, d.Bytes), os.Chtimes(stub, d.At, d.At))
-		}
-		meta := os.Remove(strings.TrimSuffix(path, dumpSuffix) + ".meta")
+		err := emptyDump(folder, d)
+		meta := folder.Remove(strings.TrimSuffix(d.File, dumpSuffix) + ".meta")
 		if errors.Is(meta, fs.ErrNotExist) {
 			meta = nil
 		}
@@ -145,7 +147,25 @@ func trimDumps(dir string) error {
 			return fmt.Errorf("crash dumps: %w", err)
 		}
 	}
-	return durable.Sync(aside)
+	aside, err := folder.OpenFile(dumpsRemoved, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("crash dumps: %w", err)
+	}
+	return errors.Join(aside.Sync(), aside.Close())
+}
+
+// emptyDump moves a dump aside, empties it, and makes it as long as before. The hole in it
+// takes no space.
+func emptyDump(folder *foreign.Dir, d Dump) error {
+	stub := filepath.Join(dumpsRemoved, filepath.Base(d.File))
+	if err := folder.Rename(d.File, stub); err != nil {
+		return err
+	}
+	f, err := folder.File(stub, os.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(0), f.Truncate(d.Bytes), f.Close(), folder.Chtimes(stub, d.At, d.At))
 }
 
 // uploadsDumps tells whether Chrome's crash handler may send the dumps to its maker,
@@ -154,7 +174,7 @@ func trimDumps(dir string) error {
 func uploadsDumps(dir string) bool {
 	// Crashpad's settings begin with a magic word, a version, and options. The first
 	// bit of the options allows uploads.
-	b, err := os.ReadFile(filepath.Join(dir, "settings.dat"))
+	b, err := foreign.Read(dir, "settings.dat", 1<<20)
 	return err == nil && len(b) > 8 && b[8]&1 != 0
 }
 

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -174,6 +175,49 @@ func TestUploadsDumps(t *testing.T) {
 		}
 		if uploadsDumps(dir) != want {
 			t.Errorf("options %d", options)
+		}
+	}
+}
+
+// The folder belongs to the browser's user, who may put anything there to have the launcher
+// write elsewhere.
+func TestTrimmingLeavesTheFolderForNothing(t *testing.T) {
+	const stranger = 54321
+	for name, plant := range map[string]func(dir, elsewhere string) error{
+		"a hard link":        func(dir, elsewhere string) error { return os.Link(elsewhere+"/secret", dir+"/pending/z.dmp") },
+		"a link":             func(dir, elsewhere string) error { return os.Symlink(elsewhere+"/secret", dir+"/pending/z.dmp") },
+		"a link as a folder": func(dir, elsewhere string) error { return os.Symlink(elsewhere, dir+"/"+dumpsRemoved) },
+		"a link as a stub": func(dir, elsewhere string) error {
+			return errors.Join(os.Mkdir(dir+"/"+dumpsRemoved, 0o700), os.Symlink(elsewhere+"/secret", dir+"/"+dumpsRemoved+"/c20.dmp"))
+		},
+		"nothing of the kind": func(string, string) error { return nil },
+	} {
+		dir, elsewhere := t.TempDir(), t.TempDir()
+		secret := filepath.Join(elsewhere, "secret")
+		if err := os.WriteFile(secret, []byte("SECRET"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		begun := time.Now().Add(-time.Hour)
+		for i := range maxSessionDumps + 1 {
+			crash(t, dir, fmt.Sprintf("c%02d", i), 10, begun.Add(time.Duration(i)*time.Second))
+		}
+		if err := plant(dir, elsewhere); err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range []string{dir, filepath.Join(dir, "pending"), filepath.Join(dir, "pending", "c20.dmp")} {
+			if err := os.Chown(at, stranger, stranger); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := trimDumps(dir)
+		if b, failed := os.ReadFile(secret); failed != nil || string(b) != "SECRET" {
+			t.Errorf("%s: the secret is %q, %v", name, b, failed)
+		}
+		if left, failed := os.ReadDir(elsewhere); failed != nil || len(left) != 1 {
+			t.Errorf("%s: elsewhere there is %v, %v", name, left, failed)
+		}
+		if name == "nothing of the kind" && err != nil {
+			t.Error(err)
 		}
 	}
 }

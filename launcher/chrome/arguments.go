@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"leasehold/internal/cgroup"
+	"leasehold/internal/runas"
 )
 
 // Options say which browser to start, and how.
@@ -51,6 +52,10 @@ type Options struct {
 	OutputFile string
 	// Confinement, if given, has the kernel hold the browser to what it needs.
 	Confinement *Confinement
+	// User, if given, is the browser user: as whom the browser runs instead of the
+	// launcher's own user. ProfileDir belongs to it; TempDir, DumpDir and all above
+	// ProfileDir it can pass through.
+	User *runas.User
 }
 
 // MaxTempDir is the greatest length of TempDir in bytes: Chrome aborts when the path
@@ -225,7 +230,7 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 	if uid == 0 {
 		// Chrome refuses to start as root with its sandbox.
 		args = append(args, "--no-sandbox")
-		warnings = append(warnings, "chrome runs as root and therefore without its sandbox: a page that breaks out of its renderer has this host; run the launcher as another user")
+		warnings = append(warnings, "chrome runs as root and therefore without its sandbox: a page that breaks out of its renderer has this host; name another user with --browser-user, or run the launcher as one")
 	}
 	for _, arg := range o.ExtraArgs {
 		if err := checkArgument(arg); err != nil {

@@ -7,13 +7,13 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"leasehold/internal/confine"
+	"leasehold/internal/runas"
 )
 
 // Confinement has the kernel (Landlock) hold a browser to what it needs of the host: it
@@ -76,8 +76,9 @@ var devices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/d
 // where browsers usually are.
 var scriptPrograms = []string{"/bin", "/usr/bin", "/usr/local/bin", "/opt/google", "/opt/chromium", "/opt/chromium.org", "/opt/brave.com", "/opt/microsoft"}
 
-// hostPaths are the paths that every browser of the binary gets.
-func (c Confinement) hostPaths(binary string) ([]confine.Path, error) {
+// hostPaths are the paths that every browser of the binary gets, as the user; nil: the
+// launcher's own.
+func (c Confinement) hostPaths(binary string, as *runas.User) ([]confine.Path, error) {
 	var paths []confine.Path
 	add := func(a confine.Access, names ...string) {
 		for _, name := range names {
@@ -93,7 +94,8 @@ func (c Confinement) hostPaths(binary string) ([]confine.Path, error) {
 	add(run, systemPrograms...)
 	add(confine.ReadOnly, systemFiles...)
 	add(confine.ReadOnly, c.ReadOnly...)
-	if home := os.Getenv("HOME"); filepath.IsAbs(home) {
+	// Another user has a home directory in its temporary one.
+	if home := os.Getenv("HOME"); filepath.IsAbs(home) && as == nil {
 		for _, name := range homeFiles {
 			add(confine.ReadOnly, filepath.Join(home, name))
 		}
@@ -107,7 +109,7 @@ func (c Confinement) hostPaths(binary string) ([]confine.Path, error) {
 	// The browser's own sandbox writes its processes' /proc/PID/uid_map and the like.
 	// Root has no such sandbox, and could write what is below /proc/sys.
 	proc := confine.ReadOnly
-	if os.Getuid() != 0 {
+	if uidOf(as) != 0 {
 		proc |= confine.Write
 	}
 	add(proc, "/proc")
@@ -141,7 +143,7 @@ func programPaths(binary string) ([]string, error) {
 
 // rules are what this browser may do.
 func (c Confinement) rules(o Options) (confine.Rules, error) {
-	paths, err := c.hostPaths(o.Binary)
+	paths, err := c.hostPaths(o.Binary, o.User)
 	if err != nil {
 		return confine.Rules{}, err
 	}
@@ -151,17 +153,20 @@ func (c Confinement) rules(o Options) (confine.Rules, error) {
 		}
 	}
 	// The next launcher takes the pipe from the browser: see takePipe.
-	r := confine.Rules{Paths: paths, Attach: true}
+	// The next launcher may attach to a browser of another user by a capability.
+	r := confine.Rules{Paths: paths, Attach: o.User == nil}
 	display, headed := os.Getenv("DISPLAY"), !o.Headless
 	if headed {
 		// The library that talks to an X server gives up if its abstract socket is
 		// refused, and does not try the other one.
 		r.Sockets = true
 		authority := os.Getenv("XAUTHORITY")
-		if authority == "" {
+		if authority == "" && o.User == nil {
 			authority = filepath.Join(os.Getenv("HOME"), ".Xauthority")
 		}
-		r.Paths = append(r.Paths, confine.Path{Path: authority, Access: confine.Read})
+		if authority != "" {
+			r.Paths = append(r.Paths, confine.Path{Path: authority, Access: confine.Read})
+		}
 	}
 	if o.Proxy != "" {
 		if r.Ports, err = proxyPorts(o.Proxy); err != nil {
@@ -210,7 +215,7 @@ func displayPort(display string) (uint16, bool) {
 // contains, the directory; it is empty if there is none. The kernel cannot leave out a
 // part of a directory: what it allows for one, it allows for all below.
 func (c Confinement) Exposes(binary, dir string) (string, error) {
-	paths, err := c.hostPaths(binary)
+	paths, err := c.hostPaths(binary, nil)
 	if err != nil {
 		return "", err
 	}
@@ -235,35 +240,26 @@ func resolved(path string) string {
 	return path
 }
 
-// CheckConfinement tells whether this host can confine this binary, and what the kernel
-// then covers. It runs the binary once, for its version.
-func CheckConfinement(ctx context.Context, binary string) (string, error) {
+// CheckConfinement tells whether this host can confine this binary as the user (nil: this
+// process's own), and what the kernel then covers. It runs the binary once, for its version.
+func CheckConfinement(ctx context.Context, binary string, as *runas.User) (string, error) {
 	kernel, err := confine.Probe()
 	if err != nil {
 		return "", err
 	}
 	// A confined program gets no more rights by setuid. The browser's own sandbox needs
 	// them where users may not make namespaces.
-	if os.Getuid() != 0 {
+	if uidOf(as) != 0 {
 		if err := userNamespaces(); err != nil {
 			return "", err
 		}
 	}
-	paths, err := Confinement{}.hostPaths(binary)
+	paths, err := Confinement{}.hostPaths(binary, as)
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(binary, "--version")
-	var output strings.Builder
-	cmd.Stdout, cmd.Stderr = &output, &output
-	err = confine.Start(ctx, cmd, confine.Rules{Paths: paths})
-	if err == nil {
-		stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
-		defer stop()
-		err = cmd.Wait()
-	}
-	if err != nil {
-		return "", fmt.Errorf("%s does not run confined: %w; it printed %.500q", binary, err, output.String())
+	if output, err := runOnce(ctx, binary, &confine.Rules{Paths: paths}, as); err != nil {
+		return "", fmt.Errorf("%s does not run confined: %w; it printed %.500q", binary, err, output)
 	}
 	return kernel.String(), nil
 }

@@ -337,7 +337,7 @@ func playDescriber() error {
 		return err
 	}
 	for _, c := range []*chrome.Confinement{{}, nil} {
-		raw, err := chrome.Describe(context.Background(), binary, filepath.Join(os.Getenv("HOME"), "tmp"), c)
+		raw, err := chrome.Describe(context.Background(), binary, filepath.Join(os.Getenv("HOME"), "tmp"), c, nil)
 		if err != nil || !strings.Contains(string(raw), `"domains"`) {
 			return fmt.Errorf("confined %t: %.300q, %w", c != nil, raw, err)
 		}

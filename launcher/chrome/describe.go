@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -18,6 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/confine"
+	"leasehold/internal/foreign"
+	"leasehold/internal/runas"
 )
 
 // Describe has a browser on an empty, throwaway profile below tmp describe its protocol,
@@ -27,24 +29,23 @@ import (
 // Where the kernel does not allow that, the port is one of the host for that moment: then
 // the browser has to be confined, so that whoever reaches it finds no file. With
 // neither, Describe returns an error.
-func Describe(ctx context.Context, binary, tmp string, c *Confinement) (_ []byte, err error) {
-	if err := os.MkdirAll(tmp, 0o700); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(tmp, "protocol-")
+//
+// With a user the browser is that user's, and its profile is in the system's temporary
+// directory.
+func Describe(ctx context.Context, binary, tmp string, c *Confinement, as *runas.User) (_ []byte, err error) {
+	dir, sockets, err := throwaway(tmp, as)
 	if err != nil {
 		return nil, err
-	}
-	// Chrome's socket there has to fit into a socket address: not below dir.
-	sockets, err := os.MkdirTemp("", "leasehold-")
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	defer func() { err = errors.Join(err, removeSoon(dir, sockets)) }()
+	env, err := environmentOf(as, sockets)
+	if err != nil {
+		return nil, err
+	}
 	var rules *confine.Rules
 	if c != nil {
 		// It needs no directory of anybody else.
-		made, err := Confinement{}.rules(Options{Binary: binary, ProfileDir: dir, TempDir: sockets, Headless: true})
+		made, err := Confinement{}.rules(Options{Binary: binary, ProfileDir: dir, TempDir: sockets, Headless: true, User: as})
 		if err != nil {
 			return nil, err
 		}
@@ -56,20 +57,23 @@ func Describe(ctx context.Context, binary, tmp string, c *Confinement) (_ []byte
 			"--headless", "--remote-debugging-port=0", "--user-data-dir=" + dir, "--no-first-run", "--disable-gpu",
 			"--disable-background-networking", "--disable-component-update", "--disable-sync",
 		}
-		if os.Geteuid() == 0 {
+		if uidOf(as) == 0 {
 			args = append(args, "--no-sandbox")
 		}
 		cmd := exec.Command(binary, args...)
-		cmd.Env = append(os.Environ(), "TMPDIR="+sockets)
+		cmd.Env = append(slices.Clone(env), "TMPDIR="+sockets)
+		if as != nil {
+			cmd.Dir = "/"
+		}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		return cmd
 	}
 	cmd := command()
-	socket, err := confine.StartOffline(ctx, cmd, rules)
+	socket, err := confine.StartOffline(ctx, cmd, rules, as)
 	var failed *confine.StartError
 	if errors.As(err, &failed) && failed.Confining && rules != nil && ctx.Err() == nil {
 		cmd = command()
-		err = confine.Start(ctx, cmd, *rules)
+		err = startAs(ctx, cmd, rules, as)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("a browser that nobody else can reach: %w: allow user namespaces, or --browser-sandbox", err)
@@ -86,17 +90,43 @@ func Describe(ctx context.Context, binary, tmp string, c *Confinement) (_ []byte
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 		<-exited
 	}()
-	port, err := awaitPort(ctx, filepath.Join(dir, "DevToolsActivePort"), exited)
+	port, err := awaitPort(ctx, dir, exited)
 	if err != nil {
 		return nil, fmt.Errorf("%s, started to be asked: %w", binary, err)
 	}
 	return fetch(ctx, socket, port)
 }
 
-// awaitPort waits for the browser to write its port into a file.
-func awaitPort(ctx context.Context, file string, exited <-chan struct{}) (int, error) {
+// throwaway makes the directories of a browser that is only asked for its protocol: its
+// profile, and its temporary directory.
+func throwaway(tmp string, as *runas.User) (dir, sockets string, err error) {
+	pattern := "protocol-"
+	if as != nil { // who cannot pass through the launcher's own directories
+		tmp, pattern = os.TempDir(), tempPattern
+	}
+	if err := os.MkdirAll(tmp, 0o700); err != nil {
+		return "", "", err
+	}
+	if dir, err = os.MkdirTemp(tmp, pattern); err != nil {
+		return "", "", err
+	}
+	// Chrome's socket there has to fit into a socket address: not below dir.
+	if sockets, err = os.MkdirTemp("", tempPattern); err != nil {
+		return "", "", errors.Join(err, os.RemoveAll(dir))
+	}
+	if as != nil {
+		err = errors.Join(as.Own(dir), as.Own(sockets))
+	}
+	if err != nil {
+		return "", "", errors.Join(err, os.RemoveAll(dir), os.RemoveAll(sockets))
+	}
+	return dir, sockets, nil
+}
+
+// awaitPort waits for the browser to write its port into a file of its profile.
+func awaitPort(ctx context.Context, dir string, exited <-chan struct{}) (int, error) {
 	for {
-		b, err := os.ReadFile(file)
+		b, err := foreign.Read(dir, "DevToolsActivePort", 1<<10)
 		if first, _, ok := bytes.Cut(b, []byte{'\n'}); err == nil && ok {
 			return strconv.Atoi(string(first))
 		}

@@ -41,7 +41,7 @@ func TestNobodyElseReachesTheBrowserThatDescribesItself(t *testing.T) {
 			ownNetwork(t)
 			mark := "leasehold-test-" + strconv.Itoa(os.Getpid())
 			reached := pollPorts(t, mark)
-			raw, err := chrome.Describe(t.Context(), marked(mark), filepath.Join(t.TempDir(), "tmp"), c)
+			raw, err := chrome.Describe(t.Context(), marked(mark), filepath.Join(t.TempDir(), "tmp"), c, nil)
 			var description struct{ Domains []struct{ Domain string } }
 			if err == nil {
 				err = json.Unmarshal(raw, &description)

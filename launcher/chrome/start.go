@@ -32,7 +32,7 @@ import (
 // StartFailure explains it, and Close cleans up. The error is a *StartError or an
 // *ArgumentError.
 func Start(ctx context.Context, o Options) (*Browser, error) {
-	args, warnings, err := Arguments(o, os.Getuid())
+	args, warnings, err := Arguments(o, o.uid())
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +74,10 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 			err = errors.Join(err, os.RemoveAll(o.TempDir))
 		}
 	}()
+	env, err := o.environment()
+	if err != nil {
+		return nil, err
+	}
 	output, err := openOutput(o.OutputFile)
 	if err != nil {
 		return nil, err
@@ -86,7 +90,10 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	defer p.closeInherited()
 
 	cmd := exec.Command(o.Binary, args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+o.TempDir)
+	cmd.Env = append(env, "TMPDIR="+o.TempDir)
+	if o.User != nil {
+		cmd.Dir = "/" // it may not be able to use the launcher's
+	}
 	if o.DumpDir != "" {
 		cmd.Env = append(cmd.Env, dumpVariable+"="+o.DumpDir)
 	}
@@ -118,19 +125,23 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	return b, nil
 }
 
-// run starts the command, confined if the options say so.
+// run starts the command, confined and as another user if the options say so.
 func run(ctx context.Context, cmd *exec.Cmd, o Options) error {
-	if o.Confinement == nil {
+	var rules *confine.Rules
+	switch {
+	case o.Confinement != nil:
+		made, err := o.Confinement.rules(o)
+		if err != nil {
+			return &execError{err}
+		}
+		rules = &made
+	case o.User == nil:
 		if err := cmd.Start(); err != nil {
 			return &execError{err}
 		}
 		return nil
 	}
-	rules, err := o.Confinement.rules(o)
-	if err != nil {
-		return &execError{err}
-	}
-	err = confine.Start(ctx, cmd, rules)
+	err := startAs(ctx, cmd, rules, o.User)
 	var failed *confine.StartError
 	if errors.As(err, &failed) && !failed.Confining {
 		return &execError{err}
@@ -173,7 +184,7 @@ func (b *Browser) begin(pid int, p *pipe) error {
 // browser is closed, so it must have nothing in common with the profile.
 func makeTempDir(dir, profile string) (string, error) {
 	if dir == "" {
-		made, err := os.MkdirTemp("", "leasehold-")
+		made, err := os.MkdirTemp("", tempPattern)
 		if err != nil {
 			return "", fmt.Errorf("temporary directory: %w", err)
 		}

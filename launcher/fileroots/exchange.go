@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/runas"
 )
 
 // base is the directory with the exchange directories of one launcher: PROFILE/SESSION
@@ -20,6 +21,8 @@ import (
 type base struct {
 	temp string // where it is made
 	note string // the file that names it
+	// user is the browser user; nil: browsers run as the launcher's own.
+	user *runas.User
 
 	mu  sync.Mutex
 	dir string
@@ -44,9 +47,21 @@ func (b *base) open() error {
 	}
 	if dir := strings.TrimSpace(string(noted)); filepath.Dir(dir) == b.temp && strings.HasPrefix(filepath.Base(dir), basePrefix) && ours(dir) == nil {
 		b.dir = dir
-		return nil
+		return b.share(dir)
 	}
 	return b.make()
+}
+
+// share lets the browser user pass through a directory on the way to those of its sessions.
+// It cannot list it.
+func (b *base) share(dir string) error {
+	if b.user == nil {
+		return nil
+	}
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return fmt.Errorf("place of the exchange directories: %w", err)
+	}
+	return nil
 }
 
 // make makes a new directory. b.mu is held.
@@ -59,19 +74,19 @@ func (b *base) make() error {
 		return fmt.Errorf("place of the exchange directories: %w", err)
 	}
 	b.dir = dir
-	return nil
+	return b.share(dir)
 }
 
-// ours returns nil for a directory, not a link to one, that nobody but this user may
-// enter.
+// ours returns nil for a directory, not a link to one, of this user, in which nobody else
+// can list or make anything.
 func ours(dir string) error {
 	fi, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
 	owner, known := fi.Sys().(*syscall.Stat_t)
-	if !fi.IsDir() || fi.Mode().Perm()&0o077 != 0 || !known || int(owner.Uid) != os.Geteuid() {
-		return fmt.Errorf("%s: want a directory of mode 0700 that belongs to uid %d", dir, os.Geteuid())
+	if !fi.IsDir() || fi.Mode().Perm()&0o066 != 0 || !known || int(owner.Uid) != os.Geteuid() {
+		return fmt.Errorf("%s: want a directory of mode 0700, or 0711 with --browser-user, that belongs to uid %d", dir, os.Geteuid())
 	}
 	return nil
 }
@@ -89,11 +104,27 @@ func (r *Roots) Exchange(profile, session string) (string, error) {
 	} else if err != nil {
 		return "", fmt.Errorf("place of the exchange directories: %w", err)
 	}
-	dir := filepath.Join(b.dir, profile, session)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	of := filepath.Join(b.dir, profile)
+	if err := os.MkdirAll(of, 0o700); err != nil {
 		return "", fmt.Errorf("exchange directory: %w", err)
 	}
-	return dir, ours(dir)
+	if err := errors.Join(ours(of), b.share(of)); err != nil {
+		return "", err
+	}
+	// Nobody else can make anything there. One that is there belongs to the user of the
+	// browser that it was made for, which may still run.
+	dir := filepath.Join(of, session)
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return dir, nil
+	}
+	if err == nil && b.user != nil {
+		err = b.user.Own(dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("exchange directory: %w", err)
+	}
+	return dir, nil
 }
 
 // OfProfile is the directory with the exchange directories of a profile's sessions. A

@@ -19,6 +19,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"leasehold/internal/runas"
 )
 
 // Options say what a Roots guards.
@@ -32,6 +34,9 @@ type Options struct {
 	// DataDir is where the place of the exchange directories is remembered. It is one
 	// of Private.
 	DataDir string
+	// User is the browser user, to whom the exchange directories belong; nil: browsers run
+	// as the launcher's own user.
+	User *runas.User
 }
 
 // Roots answers for the sessions of one launcher. Its methods may be called concurrently.
@@ -71,7 +76,7 @@ func New(o Options) (*Roots, error) {
 		}
 		r.roots = append(r.roots, real)
 	}
-	r.base = base{temp: temp, note: filepath.Join(o.DataDir, "exchange")}
+	r.base = base{temp: temp, note: filepath.Join(o.DataDir, "exchange"), user: o.User}
 	if own := r.privateOf(temp); own != "" {
 		// Then the temporary directory is no place for exchange directories.
 		r.base.temp = filepath.Dir(own)

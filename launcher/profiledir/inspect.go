@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/foreign"
 	"leasehold/internal/procfs"
 )
 
@@ -223,8 +224,8 @@ func ownerAlive(pid int, inUse Fact, ps []Process) Fact {
 // SIGTERM the one in Variations says clean, after a crash within the first ten seconds
 // the one in Preferences says Normal.
 func closedCleanly(path string, singleton Fact) (Fact, string) {
-	exited, exitedErr := readNote(filepath.Join(path, "Variations"), parseVariations)
-	exit, exitErr := readNote(filepath.Join(path, "Default", "Preferences"), parsePreferences)
+	exited, exitedErr := readNote(path, "Variations", parseVariations)
+	exit, exitErr := readNote(path, "Default/Preferences", parsePreferences)
 	switch {
 	case singleton.Answer == Yes:
 		return fact(No, "%s", singleton.How), exit
@@ -243,15 +244,18 @@ func closedCleanly(path string, singleton Fact) (Fact, string) {
 	}
 }
 
-func readNote[T any](path string, parse func([]byte) (T, error)) (T, error) {
-	b, err := os.ReadFile(path)
+// maxNote bounds what is read of a file of Chrome's.
+const maxNote = 64 << 20
+
+func readNote[T any](dir, name string, parse func([]byte) (T, error)) (T, error) {
+	b, err := foreign.Read(dir, name, maxNote)
 	if err != nil {
 		var none T
 		return none, err
 	}
 	note, err := parse(b)
 	if err != nil {
-		return note, fmt.Errorf("%s: %w", filepath.Base(path), err)
+		return note, fmt.Errorf("%s: %w", filepath.Base(name), err)
 	}
 	return note, nil
 }
@@ -290,7 +294,7 @@ func parsePreferences(b []byte) (string, error) {
 func sessionState(path string) Fact {
 	// Some versions of Chrome, and Chrome on other systems, use the second name.
 	for _, name := range []string{"Default/Cookies", "Default/Network/Cookies"} {
-		fi, err := os.Stat(filepath.Join(path, name))
+		fi, err := os.Lstat(filepath.Join(path, name))
 		switch {
 		case err == nil && fi.Mode().IsRegular() && fi.Size() > 0:
 			return fact(Yes, "%s has %d bytes", name, fi.Size())

@@ -27,6 +27,9 @@ import (
 const modeVar = "LEASEHOLD_PROFILEDIR_TEST_ROOT"
 
 func TestMain(m *testing.M) {
+	if os.Getenv(racing) != "" {
+		playRacer()
+	}
 	if dir := os.Getenv(modeVar); dir != "" {
 		root, err := Open(dir, testkey.Key)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/runas"
 	"leasehold/internal/signed"
 	"leasehold/lease"
 )
@@ -39,6 +40,10 @@ type Root struct {
 	dir   string // absolute, symlinks resolved
 	guard string // the directory of the guard files
 	key   *signed.Key
+	// user is as whom browsers run, and owners are all uids that were browser users: see
+	// SetBrowserUser.
+	user   runas.User
+	owners []int
 
 	mu    sync.Mutex
 	locks map[string]*Lock // the locks of this Root, by profile
@@ -62,7 +67,7 @@ func Open(dir string, key *signed.Key) (*Root, error) {
 	if err := unix.Access(abs, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w; it has to be readable and writable by uid %d", abs, err, os.Getuid())
 	}
-	r := &Root{dir: abs, guard: GuardDir(abs), key: key, locks: map[string]*Lock{}}
+	r := &Root{dir: abs, guard: GuardDir(abs), key: key, user: runas.User{UID: os.Geteuid(), GID: os.Getegid()}, locks: map[string]*Lock{}}
 	if err := os.Mkdir(r.guard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("guard directory: %w", err)
 	}

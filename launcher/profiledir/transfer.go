@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/foreign"
 	"leasehold/lease"
 )
 
@@ -140,7 +141,7 @@ func (l *Lock) removedPath() string { return filepath.Join(l.root.guard, ".remov
 // For a profile that is no clone the error is ErrNoClone, and nothing is changed.
 func (l *Lock) RemoveClone() (of string, err error) {
 	dir := filepath.Join(l.root.dir, l.id)
-	mark, err := os.ReadFile(filepath.Join(dir, cloneMark))
+	mark, err := foreign.Read(dir, cloneMark, 1<<10)
 	_, dirErr := os.Lstat(dir)
 	_, removedErr := os.Lstat(l.removedPath())
 	switch {
@@ -171,7 +172,12 @@ func copyTree(ctx context.Context, from, to string) error {
 		at   time.Time
 	}
 	var dirs []modified // they get their times last: each new entry changes them
-	err := walk(from, func(rel string, d fs.DirEntry) error {
+	source, err := foreign.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	err = walk(from, func(rel string, d fs.DirEntry) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
@@ -184,7 +190,7 @@ func copyTree(ctx context.Context, from, to string) error {
 			dirs = append(dirs, modified{target, fi.ModTime()})
 			return os.Mkdir(target, 0o700)
 		}
-		if err := copyFile(filepath.Join(from, rel), target, fi.Mode().Perm()); err != nil {
+		if err := copyFile(source, rel, target, fi.Mode().Perm()); err != nil {
 			return err
 		}
 		return os.Chtimes(target, time.Time{}, fi.ModTime())
@@ -205,8 +211,8 @@ func copyTree(ctx context.Context, from, to string) error {
 }
 
 // copyFile copies one file. Only its owner may read the copy.
-func copyFile(from, to string, mode fs.FileMode) (err error) {
-	in, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+func copyFile(from *foreign.Dir, name, to string, mode fs.FileMode) (err error) {
+	in, err := from.File(name, os.O_RDONLY)
 	if err != nil {
 		return err
 	}

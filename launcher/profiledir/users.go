@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -102,8 +103,11 @@ func CheckMine(path string) error {
 	return checkMine(path, fi, os.Getuid())
 }
 
-func checkMine(path string, fi fs.FileInfo, uid int) error {
+// checkMine checks a directory that may belong to one of the users, of which the first is the
+// launcher's own.
+func checkMine(path string, fi fs.FileInfo, users ...int) error {
 	mode := fi.Mode().Perm()
+	uid := users[0]
 	owner, group := uid, os.Getgid()
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		owner, group = int(st.Uid), int(st.Gid)
@@ -111,7 +115,7 @@ func checkMine(path string, fi fs.FileInfo, uid int) error {
 	switch {
 	case !fi.IsDir():
 		return fmt.Errorf("%s: want a directory, not a link or a file", path)
-	case owner != uid:
+	case !slices.Contains(users, owner):
 		return fmt.Errorf("%s belongs to uid %d, and the launcher runs as uid %d: chown it, or run the launcher as its owner", path, owner, uid)
 	case mode&0o700 != 0o700:
 		return fmt.Errorf("%s has mode %#o, which its owner cannot work with: chmod u+rwx %s", path, mode, path)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 	"time"
 
@@ -90,11 +89,11 @@ func (s *connections) ended() <-chan struct{} {
 	return done
 }
 
-// listener tracks the connections that it accepts. It accepts those of the sidecar's own
-// user, which is the browser's: whoever else of this host found the relay would go out
-// with the profile's credentials.
+// listener tracks the connections that it accepts. It accepts those of the browser's user:
+// whoever else of this host found the relay would go out with the profile's credentials.
 type listener struct {
 	net.Listener
+	uid   uint32 // the browser's user
 	conns *connections
 	log   zerolog.Logger
 	// warned is when a connection of somebody else was last logged. Only Accept uses it.
@@ -104,10 +103,10 @@ type listener struct {
 // warnEvery is the least time between two lines about connections that are refused.
 const warnEvery = time.Minute
 
-// isOwn tells whether the kernel says that a connection is of the sidecar's own user.
+// isOwn tells whether the kernel says that a connection is of the browser's user.
 func (l *listener) isOwn(c net.Conn) bool {
 	uid, err := peer.UID(c)
-	if err == nil && uid == uint32(os.Geteuid()) {
+	if err == nil && uid == l.uid {
 		return true
 	}
 	if now := time.Now(); now.Sub(l.warned) >= warnEvery {

@@ -51,11 +51,11 @@ func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	at, err := url.Parse(r.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func(uid uint32) error {
+	askAt := func(r *Relay, uid uint32) error {
+		at, err := url.Parse(r.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
 		c, err := otheruser.Dial(uid, at.Host)
 		if err != nil {
 			t.Fatal(err)
@@ -70,6 +70,7 @@ func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 		_, err = c.Read(make([]byte, 1))
 		return err
 	}
+	ask := func(uid uint32) error { return askAt(r, uid) }
 	for range 5 {
 		if err := ask(otheruser.UID); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 			t.Errorf("another user: %v, want that the connection is closed", err)
@@ -86,5 +87,26 @@ func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 	}
 	if got := <-reached; !strings.Contains(got, "Proxy-Authorization") {
 		t.Errorf("the proxy got %q, want the credentials", got)
+	}
+	// A browser user's browser is served, since the profile is that user's, and the launcher's
+	// own user is not.
+	dir := t.TempDir()
+	if err := os.Chown(dir, otheruser.UID, otheruser.UID); err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := Open(p, dir, zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := theirs.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := askAt(theirs, otheruser.UID); err != nil {
+		t.Errorf("the browser user: %v", err)
+	}
+	if err := askAt(theirs, uint32(os.Geteuid())); err == nil {
+		t.Error("the launcher's user is served on the relay of a browser user")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -60,14 +61,19 @@ func relayAddress(profileDir string, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 64+sum[0]%64, sum[1], 1+sum[2]%254, port)
 }
 
-// Open starts the relay for the browser of a profile's directory.
+// Open starts the relay for the browser of a profile's directory, which runs as that
+// directory's owner.
 func Open(p *Proxy, profileDir string, log zerolog.Logger) (*Relay, error) {
+	uid, err := ownerOf(profileDir)
+	if err != nil {
+		return nil, fmt.Errorf("relay to proxy %s: %w", p, err)
+	}
 	var inUse error
 	for n := range relayTries {
 		l, err := net.Listen("tcp4", relayAddress(profileDir, n))
 		switch {
 		case err == nil:
-			return start(p, l, log), nil
+			return start(p, l, uid, log), nil
 		case errors.Is(err, syscall.EADDRINUSE):
 			inUse = err
 		default:
@@ -89,15 +95,28 @@ func Reopen(p *Proxy, server, profileDir string, log zerolog.Logger) (*Relay, er
 	if !known {
 		return nil, fmt.Errorf("relay to proxy %s: %q is no relay of %s", p, server, profileDir)
 	}
+	uid, err := ownerOf(profileDir)
+	if err != nil {
+		return nil, fmt.Errorf("relay to proxy %s: %w", p, err)
+	}
 	l, err := net.Listen("tcp4", address)
 	if err != nil {
 		return nil, fmt.Errorf("relay to proxy %s: %w", p, err)
 	}
-	return start(p, l, log), nil
+	return start(p, l, uid, log), nil
 }
 
-// start serves a relay on the listener.
-func start(p *Proxy, l net.Listener, log zerolog.Logger) *Relay {
+// ownerOf returns the user that a profile's directory belongs to, as whom its browser runs.
+func ownerOf(profileDir string) (uint32, error) {
+	info, err := os.Lstat(profileDir)
+	if err != nil {
+		return 0, err
+	}
+	return info.Sys().(*syscall.Stat_t).Uid, nil
+}
+
+// start serves a relay on the listener, for a browser of the user.
+func start(p *Proxy, l net.Listener, uid uint32, log zerolog.Logger) *Relay {
 	r := &Relay{
 		proxy: p, url: schemeHTTP + "://" + l.Addr().String(), conns: &connections{open: map[*trackedConn]bool{}},
 		log: log.With().Str("component", "relay").Str("proxy", p.id).Logger(),
@@ -109,7 +128,7 @@ func start(p *Proxy, l net.Listener, log zerolog.Logger) *Relay {
 		ErrorLog: stdlog.New(lineWriter{r.log}, "", 0),
 	}
 	r.serving.Go(func() {
-		if err := r.server.Serve(&listener{Listener: l, conns: r.conns, log: r.log}); !errors.Is(err, http.ErrServerClosed) {
+		if err := r.server.Serve(&listener{Listener: l, uid: uid, conns: r.conns, log: r.log}); !errors.Is(err, http.ErrServerClosed) {
 			r.log.Error().Err(err).Msg("the relay ended: its browser is offline")
 		}
 	})

@@ -20,9 +20,10 @@ func (s *Session) openExchange() (err error) {
 }
 
 // downloadDir is where downloads of the session's pages go while its worker has not said
-// where. "" is where Chrome puts them: a person finds them there.
+// where. "" is where Chrome puts them: a person finds them there, unless the browser is of
+// another user, whose home directory ends with it.
 func (s *Session) downloadDir() string {
-	if s.policy.byHand {
+	if s.policy.byHand && !s.h.o.OtherUser {
 		return ""
 	}
 	return s.exchange
@@ -33,7 +34,7 @@ func (s *Session) downloadDir() string {
 // directories of all the profile's sessions are among them.
 func (s *Session) ownDirs() []string {
 	dirs := []string{s.h.o.FileRoots.OfProfile(s.profile)}
-	if s.policy.byHand {
+	if s.policy.byHand && !s.h.o.OtherUser {
 		if home, err := os.UserHomeDir(); err == nil {
 			downloads := filepath.Join(home, "Downloads")
 			if fi, err := os.Stat(downloads); err == nil && fi.IsDir() {

@@ -50,6 +50,8 @@ type Options struct {
 	Recoverer *recovery.Recoverer
 	Announcer *Announcer
 	FileRoots *fileroots.Roots
+	// OtherUser says that browsers run as another user than the launcher.
+	OtherUser bool
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer

@@ -117,6 +117,19 @@ func (d Dir) Digests(sessionID string) string { return filepath.Join(d.path, ses
 // Dumps is the folder of the minidumps of a session's browser.
 func (d Dir) Dumps(sessionID string) string { return filepath.Join(d.path, sessionID+".dumps") }
 
+// Share makes the folder, and lets other users pass through it, without listing it: browsers
+// that run as another user reach their minidumps so.
+func (d Dir) Share() error {
+	err := os.MkdirAll(d.path, 0o700)
+	if err == nil {
+		err = os.Chmod(d.path, 0o711)
+	}
+	if err != nil {
+		return fmt.Errorf("sessions folder: %w", err)
+	}
+	return nil
+}
+
 // MakeDumps makes the folder of a session's minidumps.
 func (d Dir) MakeDumps(sessionID string) (string, error) {
 	dir := d.Dumps(sessionID)

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/rs/zerolog"
 
-	"leasehold/internal/durable"
+	"leasehold/internal/foreign"
 	"leasehold/internal/procfs"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/proxies"
@@ -24,7 +22,7 @@ const proxyFile = "leasehold_proxy"
 // LastProxy returns the id of the proxy of the last browser that was started on the
 // directory. It is empty if that had none.
 func LastProxy(path string) (string, error) {
-	id, err := os.ReadFile(filepath.Join(path, proxyFile))
+	id, err := foreign.Read(path, proxyFile, 1<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil
 	}
@@ -48,7 +46,7 @@ func (s *Slot) OpenProxy(path string, log zerolog.Logger) (string, error) {
 	if p == nil {
 		return "", nil
 	}
-	if err := durable.Replace(filepath.Join(path, proxyFile), []byte(p.ID())); err != nil {
+	if err := foreign.Replace(path, proxyFile, []byte(p.ID())); err != nil {
 		return "", err
 	}
 	if !p.NeedsRelay() {

@@ -1,0 +1,240 @@
+package profiledir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/durable"
+	"leasehold/internal/runas"
+	"leasehold/internal/signed"
+)
+
+// A profile belongs to the user that its browser runs as: the launcher's own, or the browser
+// user. Where that changes, the directory is handed over before the browser starts, under the
+// profile's lock.
+//
+// Whoever has the directory could meanwhile put files of others into it, to be given them. So
+// the directory itself changes hands in an order that keeps its other user out: it is given
+// away last, and taken back first. And only what belonged to the one is given to the other:
+// anything else stops the handover.
+
+// ownersFile is the guard file that lists the browser users of this launcher, earlier ones
+// too: those to whom profiles may belong.
+const ownersFile = "browser-users"
+
+// SetBrowserUser says as whom the profiles' browsers run from now on; nil: as the launcher's
+// own user. It is called once, before any other method.
+func (r *Root) SetBrowserUser(u *runas.User) error {
+	r.user = runas.User{UID: os.Geteuid(), GID: os.Getegid()}
+	path := filepath.Join(r.guard, ownersFile)
+	b, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return fmt.Errorf("list of the browser users: %w", err)
+	default:
+		content, err := r.key.Open(signed.Owners, "", b)
+		if err == nil {
+			err = json.Unmarshal(content, &r.owners)
+		}
+		if err != nil {
+			return fmt.Errorf("%s cannot be believed: %w: remove it; a profile that belongs to a browser user is then refused until you chown it", path, err)
+		}
+	}
+	if u == nil {
+		return nil
+	}
+	r.user = *u
+	if slices.Contains(r.owners, u.UID) {
+		return nil
+	}
+	r.owners = append(r.owners, u.UID)
+	content, err := json.Marshal(r.owners)
+	if err == nil {
+		err = durable.Replace(path, r.key.Sign(signed.Owners, "", append(content, '\n')))
+	}
+	if err != nil {
+		return fmt.Errorf("list of the browser users: %w", err)
+	}
+	return nil
+}
+
+// CheckOwner does what CheckMine does for a directory that may also belong to a browser user:
+// a profile's, or that of one that was archived here.
+func (r *Root) CheckOwner(path string) error {
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return err
+	}
+	return checkMine(path, fi, append([]int{os.Getuid()}, r.owners...)...)
+}
+
+// takingMark is a guard file that is there while a profile is taken back from a browser user.
+const takingMark = "taking"
+
+// HandOver makes the profile's directory, with all that is in it, the user's as whom its
+// browser is about to run. No browser may be running on it. Where it is that user's already,
+// nothing is looked at or changed. The error names what belongs to somebody else.
+func (l *Lock) HandOver() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	path, err := l.root.Path(l.id)
+	if err == nil {
+		err = l.handOver(path)
+	}
+	if err != nil {
+		return fmt.Errorf("profile %s: handing it to %v: %w", l.id, l.root.user, err)
+	}
+	return nil
+}
+
+func (l *Lock) handOver(path string) error {
+	own, to := runas.User{UID: os.Geteuid(), GID: os.Getegid()}, l.root.user
+	mark := l.root.file(l.id, takingMark)
+	if _, err := os.Lstat(mark); err == nil {
+		return fmt.Errorf("taking it back from another user was cut short: look for files in %s that are not its own, then chown -hR %d:%d it and remove %s", path, to.UID, to.GID, mark)
+	}
+	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	top := os.NewFile(uintptr(dir), path)
+	defer top.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(dir, &st); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	switch who := int(st.Uid); {
+	case who == to.UID:
+		return nil
+	case who == own.UID:
+	case !slices.Contains(l.root.owners, who):
+		return fmt.Errorf("%s belongs to uid %d, which is no browser user of this launcher: chown it", path, who)
+	default:
+		if err := durable.Replace(mark, nil); err != nil {
+			return err
+		}
+		if err := (&handover{from: who, to: own, device: st.Dev, taking: true}).dir(top, path, true); err != nil {
+			return err
+		}
+		if err := errors.Join(unix.Syncfs(dir), os.Remove(mark), durable.Sync(l.root.guard)); err != nil {
+			return err
+		}
+	}
+	if to.UID == own.UID {
+		return nil
+	}
+	// Nobody else can enter it before all of it is given. What a handover gave that was cut
+	// short is the new user's already.
+	if err := unix.Fchmod(dir, 0o700); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return (&handover{from: own.UID, to: to, device: st.Dev}).dir(top, path, true)
+}
+
+// handover gives what belongs to from to another user.
+type handover struct {
+	from   int
+	to     runas.User
+	device uint64 // of the profile
+	// taking says that from may be at work in the directories meanwhile. Each is taken
+	// from it before it is read.
+	taking bool
+}
+
+// dir hands over an open directory, whose path is only for messages, with all below it.
+func (h *handover) dir(d *os.File, path string, top bool) error {
+	if h.taking {
+		if err := h.give(d, path); err != nil {
+			return err
+		}
+		// Then nobody whose the directory was can make anything in it.
+		if err := d.Chmod(0o700); err != nil {
+			return err
+		}
+	}
+	if _, err := d.Seek(0, io.SeekStart); err != nil { // it may have been read before
+		return err
+	}
+	entries, err := d.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := h.entry(d, filepath.Join(path, e.Name()), top); err != nil {
+			return err
+		}
+	}
+	if h.taking {
+		return nil
+	}
+	if top {
+		// After a crash of the host the directory may be its user's only if all of it is.
+		if err := unix.Syncfs(int(d.Fd())); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return h.give(d, path)
+}
+
+// entry hands over what has the path's last name in an open directory.
+func (h *handover) entry(in *os.File, path string, top bool) error {
+	name := filepath.Base(path)
+	fd, err := unix.Openat(int(in.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	kind := st.Mode & unix.S_IFMT
+	switch who := int(st.Uid); {
+	case who != h.from && (h.taking || who != h.to.UID):
+		return fmt.Errorf("%s belongs to uid %d, want uid %d: if it belongs to the profile, chown -h it", path, who, h.from)
+	case st.Dev != h.device:
+		return fmt.Errorf("%s is on another file system than the profile: want all of it on one", path)
+	case kind == unix.S_IFREG && st.Nlink > 1:
+		return fmt.Errorf("%s has %d names (hard links), and who gets it under one would have it under all: put a copy in its place", path, st.Nlink)
+	case kind == unix.S_IFLNK && !(top && strings.HasPrefix(name, "Singleton")):
+		return fmt.Errorf("%s is a link: want files and directories only, which do not lead out of the profile", path)
+	case kind != unix.S_IFREG && kind != unix.S_IFLNK && kind != unix.S_IFDIR:
+		return fmt.Errorf("%s is a device, pipe or socket: remove it", path)
+	case kind != unix.S_IFDIR:
+		return h.give(f, path)
+	}
+	// It can be read by its name only; what has that name now is judged by its own.
+	sub, err := unix.Openat(int(in.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	dir := os.NewFile(uintptr(sub), path)
+	defer dir.Close()
+	var same unix.Stat_t
+	if err := unix.Fstat(sub, &same); err != nil || same.Ino != st.Ino || same.Dev != st.Dev {
+		return errors.Join(fmt.Errorf("%s was replaced while it was handed over: does somebody else use the profile?", path), err)
+	}
+	return h.dir(dir, path, false)
+}
+
+// give changes the owner of an open file, and of nothing that its name may lead to.
+func (h *handover) give(f *os.File, path string) error {
+	if err := unix.Fchownat(int(f.Fd()), "", h.to.UID, h.to.GID, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("giving %s to uid %d: %w", path, h.to.UID, err)
+	}
+	return nil
+}

@@ -474,6 +474,25 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 	}
 }
 
+func TestABrowserIsNotToldTheSidecarsSecrets(t *testing.T) {
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "of the evidence store")
+	t.Setenv("LEASEHOLD_NATS_URL", "nats://user:secret@host")
+	t.Setenv("FOR_BROWSERS", "x")
+	b, err := chrome.Start(t.Context(), testchrome.Options(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	testchrome.CloseAtEnd(t, b)
+	version(t, testchrome.NewClient(b, 0))
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", b.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(environ, []byte("AWS_")) || bytes.Contains(environ, []byte("LEASEHOLD_")) || !bytes.Contains(environ, []byte("FOR_BROWSERS=x")) {
+		t.Errorf("%q, want all but the sidecar's own", bytes.ReplaceAll(environ, []byte{0}, []byte(" ")))
+	}
+}
+
 // TestNobodyOpensThePipe: whoever may look into /proc cannot open what the launcher drives
 // the browser by.
 func TestNobodyOpensThePipe(t *testing.T) {

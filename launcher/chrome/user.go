@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"leasehold/internal/confine"
@@ -32,7 +33,7 @@ func uidOf(as *runas.User) int {
 // the directories that have been made for the browser.
 func (o Options) environment() ([]string, error) {
 	if o.User == nil {
-		return os.Environ(), nil
+		return withoutSecrets(os.Environ()), nil
 	}
 	for _, dir := range []string{o.TempDir, o.DumpDir} {
 		if dir == "" {
@@ -49,11 +50,22 @@ func (o Options) environment() ([]string, error) {
 // made in its temporary directory; this process's own if the user is nil.
 func environmentOf(as *runas.User, temp string) ([]string, error) {
 	if as == nil {
-		return os.Environ(), nil
+		return withoutSecrets(os.Environ()), nil
 	}
 	// The browser makes it: in a directory of the user nothing is made for it, since that
 	// user could put something else there meanwhile.
 	return as.Environment(os.Environ(), filepath.Join(temp, "home")), nil
+}
+
+// settings are the beginnings of variables that are for the sidecar: its settings, and the
+// credentials of its evidence store. Every process of the user reads those of a browser.
+var settings = []string{"LEASEHOLD_", "AWS_"}
+
+// withoutSecrets is the environment without what is for the sidecar alone.
+func withoutSecrets(environ []string) []string {
+	return slices.DeleteFunc(environ, func(variable string) bool {
+		return slices.ContainsFunc(settings, func(prefix string) bool { return strings.HasPrefix(variable, prefix) })
+	})
 }
 
 // startAs starts a command, as the user if one is given, under the rules if there are any.

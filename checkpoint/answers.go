@@ -14,15 +14,15 @@ const AnswerUnseen = "unseen"
 // ended tells whether an entry says how a request ended: with an answer or without.
 func (e Entry) ended() bool { return e.Status != 0 || e.Failed != "" }
 
-// Answered tells whether a request was answered, or is known to have ended without an
-// answer.
-func (e Entry) Answered() bool { return e.ended() && e.Failed != AnswerUnseen }
+// Answered tells whether it is known what became of a request. Of one that was canceled,
+// or whose connection broke, nobody knows whether its site carried it out.
+func (e Entry) Answered() bool { return e.Status != 0 || e.Ended }
 
 // take puts what an answer says into its request.
 func (e *Entry) take(answer Entry) {
 	e.Anonymous = e.Anonymous || answer.Anonymous
 	if answer.ended() {
-		e.Status, e.Failed = answer.Status, answer.Failed
+		e.Status, e.Failed, e.Ended = answer.Status, answer.Failed, answer.Ended
 	}
 }
 
@@ -55,7 +55,7 @@ func answersOf(entries []Entry) (answers map[string]Entry, at map[string]int) {
 // and of those that Compact has put together with their answers.
 func (e Entry) endOf(at map[string]int) int {
 	switch {
-	case e.Failed == AnswerUnseen:
+	case e.ended() && !e.Answered():
 		return never
 	case e.Request == "":
 		return -1

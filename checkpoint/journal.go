@@ -117,9 +117,11 @@ type Entry struct {
 	// by which its site could know the account, see Answered.
 	Anonymous bool `json:"anonymous,omitempty"`
 	// Status is the HTTP status of an answer. Failed is why there is none: Chrome's name
-	// of the error.
+	// of the error, canceled, or AnswerUnseen. Ended says that it is known all the same
+	// what became of the request: it never left, or its answer was kept from the page.
 	Status int    `json:"status,omitempty"`
 	Failed string `json:"failed,omitempty"`
+	Ended  bool   `json:"ended,omitempty"`
 	// Page is the URL of the page whose document sent what was answered. The answer to a
 	// request for a page's own document has Committed instead.
 	Page string `json:"page,omitempty"`

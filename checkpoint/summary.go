@@ -20,7 +20,7 @@ type Summary struct {
 	// UnsafeSince those after LastSafe, and those of InFlight.
 	Unsafe, UnsafeSince []Entry
 	// InFlight has the unsafe requests that were sent before LastSafe, and of which it was
-	// not known how they ended when it was named: it cannot vouch for them.
+	// not known what became of them when it was named: it cannot vouch for them.
 	InFlight []Entry
 	// Answers has what sites answered: after LastSafe, and the answer that was the
 	// document of the page that the task was on when it was named.
@@ -44,7 +44,8 @@ func Summarize(entries []Entry) Summary {
 	var last Entry
 	var frames []Entry // the sensitive frames that are open
 	answers, at := answersOf(entries)
-	var ends []int // where the requests of Unsafe ended
+	var ends []int                  // where the requests of Unsafe ended
+	documents := map[string]Entry{} // the answers that are pages' documents, by target
 	for i, e := range entries {
 		switch e.Kind {
 		case KindFrame:
@@ -76,13 +77,19 @@ func Summarize(entries []Entry) Summary {
 				}
 			}
 			s.UnsafeSince = slices.Clone(s.InFlight)
-			s.Answers = documentOf(s.Answers, last.Target)
+			s.Answers = nil
+			if e, known := documents[last.Target]; known {
+				s.Answers = []Entry{e}
+			}
 			if s.LastURL != "" {
 				s.PagesSince = []Entry{last}
 			}
 			s.PagesSince = append(s.PagesSince, frames...)
 		case KindAnswer:
 			s.Answers = append(s.Answers, e)
+			if e.Committed {
+				documents[e.Target] = e
+			}
 		case KindRequest:
 			ends = append(ends, e.endOf(at))
 			e.take(answers[e.Request])
@@ -100,15 +107,4 @@ func Summarize(entries []Entry) Summary {
 		}
 	}
 	return s
-}
-
-// documentOf returns the answer that is the document of a page; nothing where it is not
-// known.
-func documentOf(answers []Entry, target string) []Entry {
-	for _, e := range slices.Backward(answers) {
-		if e.Committed && e.Target == target {
-			return []Entry{e}
-		}
-	}
-	return nil
 }

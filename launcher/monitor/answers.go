@@ -31,8 +31,10 @@ type answers struct {
 	loading map[string]loading
 	// documents are those that pages show, by the page's session.
 	documents map[string]document
-	// carried says what requests carried, by request id.
-	carried map[string]carried
+	// carried says what requests carried, by request id. candidates are the requests that
+	// may be anonymous, with the id of the request for their page's document.
+	carried    map[string]carried
+	candidates map[string]string
 	// refused are the places that were refused and have not been answered with success
 	// since, and the sites of those that were asked too often. told are the refusals that
 	// were reported of the documents that pages show.
@@ -43,9 +45,6 @@ type answers struct {
 type openRequest struct {
 	session, loader string
 	document        bool // it is for a document
-	// mayBeAnonymous says that the request can have said nothing of the account but by
-	// what Chrome itself put into it.
-	mayBeAnonymous bool
 }
 
 // loading is a document that is being loaded.
@@ -58,8 +57,8 @@ type loading struct {
 
 // document is one that a page shows.
 type document struct {
-	cookies bool // its request carried cookies
-	secret  bool // its URL has what looks like a secret
+	id     string // of its request
+	secret bool   // its URL has what looks like a secret
 	// asked is the URL that was asked for, where redirects led elsewhere, to url.
 	asked, url string
 }
@@ -70,7 +69,8 @@ type carried struct{ cookies, credentials bool }
 func newAnswers() *answers {
 	return &answers{
 		open: map[string]*openRequest{}, loading: map[string]loading{}, documents: map[string]document{}, carried: map[string]carried{},
-		refused: map[string]bool{}, told: map[string]bool{},
+		candidates: map[string]string{},
+		refused:    map[string]bool{}, told: map[string]bool{},
 	}
 }
 
@@ -82,6 +82,7 @@ func (a *answers) forget() {
 	clear(a.loading)
 	clear(a.documents)
 	clear(a.carried)
+	clear(a.candidates)
 	clear(a.refused)
 	clear(a.told)
 }
@@ -158,10 +159,13 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 		remember(a.loading, id, l)
 	}
 	if unsafe {
-		o := &openRequest{session: event.Session, loader: r.LoaderID, document: document}
-		o.mayBeAnonymous = r.Redirect == nil && !open && a.mayBeAnonymous(r, place)
-		remember(a.open, id, o)
-		found = append(found, a.anonymous(id)...)
+		remember(a.open, id, &openRequest{session: event.Session, loader: r.LoaderID, document: document})
+		if r.Redirect == nil && !open && a.mayBeAnonymous(r, place) {
+			remember(a.candidates, id, a.documents[place.session].id)
+			found = append(found, a.anonymous(id)...)
+		} else {
+			delete(a.candidates, id)
+		}
 	}
 	return found
 }
@@ -172,7 +176,13 @@ func (a *answers) sent(id string, params json.RawMessage) []answer {
 	c.cookies = c.cookies || bytes.Contains(params, sentCookie)
 	c.credentials = c.credentials || bytes.Contains(params, authorization)
 	remember(a.carried, id, c)
-	return a.anonymous(id)
+	found := a.anonymous(id)
+	for candidate, document := range a.candidates {
+		if document == id {
+			found = append(found, a.anonymous(candidate)...)
+		}
+	}
+	return found
 }
 
 // responded takes the event of a response.
@@ -209,7 +219,7 @@ func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
 			e.Asked = l.asked
 			e.Returns = l.moved && success && returnsTo(l.asked, e.URL)
 		}
-		remember(a.documents, event.Session, document{cookies: a.carried[id].cookies, secret: hasSecret(e.URL), asked: e.Asked, url: e.URL})
+		remember(a.documents, event.Session, document{id: id, secret: hasSecret(e.URL), asked: e.Asked, url: e.URL})
 		for told := range a.told {
 			if strings.HasPrefix(told, place.page+" ") {
 				delete(a.told, told)
@@ -228,18 +238,22 @@ func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
 	return []answer{{id, e}}
 }
 
-// askedFor are the types of requests whose refusal says something about the account: what
-// pages ask for with it. Pictures, styles and the like are often missing.
+// askedFor are the types of requests whose answer says something about the account: what
+// pages ask for with it. Pictures, styles and the like are missing for other reasons, and
+// are there for everybody.
 var askedFor = []string{"XHR", "Fetch", "EventSource", "Document"}
 
 // weighs tells whether the answer to something that a page asked for is reported: a
 // refusal, once for each document, and the first success at a place that was refused.
 func (a *answers) weighs(e checkpoint.Entry, kind string) bool {
+	if !slices.Contains(askedFor, kind) {
+		return false
+	}
 	if !refusing[e.Status] {
 		return a.refused[decision.Place(e.URL)] || a.refused[decision.Site(e.URL)]
 	}
 	key := e.Target + " " + strconv.Itoa(e.Status) + " " + decision.Place(e.URL)
-	if !slices.Contains(askedFor, kind) || a.told[key] {
+	if a.told[key] {
 		return false
 	}
 	remember(a.told, key, true)
@@ -270,13 +284,32 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 	}
 	delete(a.open, id)
 	var r struct {
-		Error    string `json:"errorText"`
-		Canceled bool   `json:"canceled"`
+		Error    string          `json:"errorText"`
+		Canceled bool            `json:"canceled"`
+		Blocked  string          `json:"blockedReason"`
+		CORS     json.RawMessage `json:"corsErrorStatus"`
 	}
-	if !decode(event, &r) || r.Error == "" || r.Canceled {
-		r.Error = "canceled"
+	if !decode(event, &r) || r.Error == "" {
+		r.Error, r.Canceled = "canceled", true
 	}
-	return []answer{{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}}}
+	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}
+	switch {
+	case r.Canceled:
+		e.Failed = "canceled"
+	case r.CORS != nil:
+		e.Failed, e.Ended = "kept from the page by CORS", true
+	default:
+		e.Ended = r.Blocked != "" || slices.ContainsFunc(neverLeft, func(name string) bool { return strings.HasPrefix(r.Error, "net::ERR_"+name) })
+	}
+	return []answer{{id, e}}
+}
+
+// neverLeft are how Chrome's names of the errors begin with which a request cannot have
+// reached its site: there was no connection that it could have gone over.
+var neverLeft = []string{
+	"ADDRESS_INVALID", "ADDRESS_UNREACHABLE", "BLOCKED_BY", "CERT_", "CONNECTION_FAILED", "CONNECTION_REFUSED", "DISALLOWED_URL_SCHEME",
+	"FILE_NOT_FOUND", "INTERNET_DISCONNECTED", "INVALID_URL", "NAME_", "PROXY_CONNECTION_FAILED", "SSL_", "TUNNEL_CONNECTION_FAILED",
+	"UNKNOWN_URL_SCHEME", "UNSAFE_PORT",
 }
 
 // replaced takes the event that a page shows another document, or ended: nothing more is
@@ -408,25 +441,27 @@ func (n *navigations) untouched(p *openPage) bool {
 
 // mayBeAnonymous tells whether a request can have said nothing of the account but by what
 // Chrome itself put into it: a POST that a script sent to another site than its page's,
-// without a header of its own, from a page that nobody had acted on. The page is known to
-// its own site by cookies, so that the account is not known by something else; and its URL
-// has nothing that the page could pass on.
+// without a header of its own, from a page that nobody had acted on, and whose URL has
+// nothing that it could pass on. It is anonymous if it carried no cookies, and if its page
+// did: an account that is not known by cookies is known by something else.
 func (a *answers) mayBeAnonymous(r request, p place) bool {
 	shown, known := a.documents[p.session]
-	return known && shown.cookies && !shown.secret && p.untouched && !r.Gesture &&
+	return known && !shown.secret && p.untouched && !r.Gesture &&
 		r.Request.Method == http.MethodPost && r.Type != "Document" &&
 		decision.Site(r.Request.URL) != decision.Site(p.url) && plainHeaders(r.Request.Headers)
 }
 
-// anonymous reports that a request carried nothing of the account, once that is known.
+// anonymous reports that a request carried nothing of the account, although its page's
+// document did, once both are known. Chrome may tell of either after the answer.
 func (a *answers) anonymous(id string) []answer {
-	o := a.open[id]
-	c, known := a.carried[id]
-	if o == nil || !o.mayBeAnonymous || !known {
+	document, candidate := a.candidates[id]
+	own, known := a.carried[id]
+	page, pageKnown := a.carried[document]
+	if !candidate || !known || !pageKnown {
 		return nil
 	}
-	o.mayBeAnonymous = false
-	if c.cookies || c.credentials {
+	delete(a.candidates, id)
+	if own.cookies || own.credentials || !page.cookies {
 		return nil
 	}
 	return []answer{{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, Anonymous: true}}}

@@ -181,7 +181,7 @@ func (m *Monitor) forget() {
 	defer m.mu.Unlock()
 	m.closing = 0
 	clear(m.sent)
-	clear(m.awaiting)
+	clear(m.named)
 	clear(m.sockets)
 	clear(m.groups)
 }

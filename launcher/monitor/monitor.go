@@ -54,7 +54,7 @@ type Monitor struct {
 	targets    map[string]string  // target by CDP session
 	frames     map[string]string  // for each frame in a process of its own, the target it is in
 	sent       map[[2]string]bool // requests that were reported, by id and URL
-	awaiting   map[string]named   // requests that were reported and have not ended, by id
+	named      map[string]named   // the last of the requests that were reported, by id
 	namesGiven int                // to requests
 	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
 	groups     map[[32]byte]*group
@@ -78,7 +78,7 @@ const maxKnown = 4096
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
 		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(),
-		traffic: make(chan heard, trafficBacklog), awaiting: map[string]named{},
+		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
 	}

@@ -38,14 +38,14 @@ type named struct{ name, method, url string }
 // name gives a request a name. Where a redirect sent it on, it returns the answer to the
 // request before. The caller holds m.mu.
 func (m *Monitor) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
-	if was, known := m.awaiting[r.RequestID]; known && r.Redirect != nil {
+	if was, known := m.named[r.RequestID]; known && r.Redirect != nil {
 		before = &checkpoint.Entry{
 			Kind: checkpoint.KindAnswer, Request: was.name, Method: was.method, URL: was.url, Type: r.Type, Status: r.Redirect.Status,
 		}
 	}
 	m.namesGiven++
 	e.Request = fmt.Sprint(m.groupPrefix, "-r", m.namesGiven)
-	remember(m.awaiting, r.RequestID, named{e.Request, e.Method, e.URL})
+	remember(m.named, r.RequestID, named{e.Request, e.Method, e.URL})
 	return before
 }
 
@@ -54,10 +54,7 @@ func (m *Monitor) answered(a answer) {
 	e := a.entry
 	if a.id != "" {
 		m.mu.Lock()
-		was, known := m.awaiting[a.id]
-		if e.Status != 0 || e.Failed != "" {
-			delete(m.awaiting, a.id)
-		}
+		was, known := m.named[a.id]
 		m.mu.Unlock()
 		if known {
 			e.Request, e.Method = was.name, was.method

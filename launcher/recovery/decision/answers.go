@@ -24,9 +24,9 @@ import (
 //     as long as that document: the page's next one asks for what it needs again. A 401 or
 //     407 stands longer, since a site that still shows its public pages has not signed
 //     anybody in;
-//   - too many requests stand until the site answers anything with success. One that says
-//     when to come again (Retry-After), and soon enough, refuses nothing: the site asks to
-//     wait, and the profile waits;
+//   - too many requests stand until the site answers anything else of the kind with
+//     success. One that says when to come again (Retry-After), and soon enough, refuses
+//     nothing: the site asks to wait, and the profile waits;
 //   - a page that redirects led to a sign-in stands until the place that was asked for is
 //     there. A sign-in is told by structure: the URL reached names the place asked for, or
 //     one at its host, as the place to go on from; or the page asks for a password or a
@@ -134,7 +134,8 @@ func (s standing) takenBackBy(e checkpoint.Entry) bool {
 	}
 	switch {
 	case s.kind == wait || s.answer.Status == http.StatusTooManyRequests:
-		return Site(e.URL) == s.site
+		// The page that says so may show more of its site.
+		return Site(e.URL) == s.site && (e.Committed || !s.answer.Committed)
 	case s.answer.SignIn != "":
 		return e.Committed && (e.Target == s.answer.Target || Site(e.URL) == s.site)
 	case s.answer.Status == http.StatusForbidden || s.answer.Status == http.StatusUnavailableForLegalReasons:

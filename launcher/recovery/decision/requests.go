@@ -78,6 +78,8 @@ func AnswerTo(e checkpoint.Entry) string {
 	switch {
 	case e.Failed == checkpoint.AnswerUnseen:
 		return "not known: its page was gone"
+	case e.Failed != "" && !e.Ended:
+		return "failed, and not known what became of it: " + e.Failed
 	case e.Failed != "":
 		return "failed: " + e.Failed
 	case e.Status != 0:

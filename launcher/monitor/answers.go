@@ -111,6 +111,11 @@ func (a *answers) observe(event cdpproxy.Event, n *navigations) []answer {
 		return a.sent(requestID(event.Params), event.Params)
 	case eventResponse:
 		return a.responded(event, n)
+	}
+	if n.closing.Load() { // what ends with the launcher's own close of the browser stays unanswered
+		return nil
+	}
+	switch event.Method {
 	case eventFailed:
 		return a.failed(event)
 	case eventFrameNavigated, eventDetached:

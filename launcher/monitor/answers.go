@@ -87,6 +87,10 @@ func (a *answers) forget() {
 	clear(a.told)
 }
 
+// maxCandidates is of how many requests it may be open whether they are anonymous. Those
+// that are forgotten count.
+const maxCandidates = 64
+
 // CDP's names of further events about requests. The first comes before or after
 // eventRequest.
 const (
@@ -166,7 +170,10 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 	if unsafe {
 		remember(a.open, id, &openRequest{session: event.Session, loader: r.LoaderID, document: document})
 		if r.Redirect == nil && !open && a.mayBeAnonymous(r, place) {
-			remember(a.candidates, id, a.documents[place.session].id)
+			if len(a.candidates) >= maxCandidates {
+				clear(a.candidates)
+			}
+			a.candidates[id] = a.documents[place.session].id
 			found = append(found, a.anonymous(id)...)
 		} else {
 			delete(a.candidates, id)

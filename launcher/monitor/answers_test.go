@@ -211,3 +211,16 @@ func FuzzAnswers(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkAnswers is the cost of the events of one picture that a page loads, in the
+// reader of the browser's pipe.
+func BenchmarkAnswers(b *testing.B) {
+	n, a := newNavigations(), newAnswers()
+	sent, extra, answer := requested("1.7", "GET", "http://a.example/picture.png", ""), carriedWith("1.7", withCookie), responded("1.7", "Image", "http://a.example/picture.png", 200)
+	b.ReportAllocs()
+	for b.Loop() {
+		a.observe(sent, n)
+		a.observe(extra, n)
+		a.observe(answer, n)
+	}
+}

@@ -129,7 +129,6 @@ func (a *answers) observe(event cdpproxy.Event, n *navigations) []answer {
 }
 
 var (
-	redirectMember = []byte(`"redirectResponse":{`)
 	statusMember   = []byte(`"status":`)
 	responseMember = []byte(`"response":{`)
 	sentCookie     = []byte(`"blockedReasons":[]`)

@@ -2,12 +2,16 @@ package monitor
 
 import (
 	"context"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/chromedp/cdproto/dom"
 
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
+	"leasehold/launcher/recovery/decision"
 )
 
 // signInFields are what a page that wants somebody to sign in has, in any language: a field
@@ -91,4 +95,48 @@ func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, probl
 		return "", "the page did not answer in time"
 	}
 	return "", ""
+}
+
+// returnsTo tells whether the URL that redirects led to names the place that was asked for,
+// or one at its host where it is at another, as the value of a parameter: it is where one
+// is to go on from, once something else is done.
+func returnsTo(asked, reached string) bool {
+	from, err := url.Parse(asked)
+	if err != nil {
+		return false
+	}
+	to, err := url.Parse(reached)
+	if err != nil {
+		return false
+	}
+	_, inFragment, _ := strings.Cut(to.Fragment, "?")
+	for _, query := range []string{to.RawQuery, inFragment} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			continue
+		}
+		for _, list := range values {
+			if slices.ContainsFunc(list, func(v string) bool { return namesPlace(v, from, to) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// namesPlace tells whether a parameter's value is a URL of the place asked for, or of
+// another one at its host where the URL reached is at another.
+func namesPlace(value string, asked, reached *url.URL) bool {
+	if plain, err := url.QueryUnescape(value); err == nil && strings.Contains(value, "%") {
+		value = plain // escaped twice
+	}
+	whole := strings.HasPrefix(value, "http://") || strings.HasPrefix(value, "https://")
+	if !whole && !strings.HasPrefix(value, "/") {
+		return false
+	}
+	u, err := asked.Parse(value)
+	if err != nil || !strings.EqualFold(u.Host, asked.Host) {
+		return false
+	}
+	return decision.Place(u.String()) == decision.Place(asked.String()) || whole && !strings.EqualFold(asked.Host, reached.Host)
 }

@@ -38,7 +38,7 @@ func (e Entry) Times() uint64 { return max(1, e.Count) }
 // decides tells whether entries of a kind can matter to a decision.
 func (k Kind) decides() bool {
 	switch k {
-	case KindURL, KindFrame, KindStep, KindRequest, KindForm, KindDownload, KindDialog, KindStorage, KindCrash:
+	case KindURL, KindFrame, KindStep, KindRequest, KindAnswer, KindForm, KindDownload, KindDialog, KindStorage, KindCrash:
 		return true
 	case KindCheckpoint: // only the last safe one, which is never left out
 		return false
@@ -49,7 +49,7 @@ func (k Kind) decides() bool {
 // Compact returns the entries of one journal within half of the limits. It keeps their
 // order. A journal that one more entry made too large thus has room for as many again.
 func Compact(entries []Entry, limits Limits) []Entry {
-	entries = fold(entries)
+	entries = fold(settle(entries))
 	c := compaction{entries: entries, limits: limits, gone: make([]bool, len(entries)), sizes: make([]int, len(entries))}
 	for i, e := range entries {
 		c.sizes[i] = size(e)

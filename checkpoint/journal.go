@@ -33,6 +33,7 @@ const (
 	KindCheckpoint Kind = "checkpoint" // the task named a checkpoint
 	KindEvent      Kind = "event"      // the task reported an event
 	KindRequest    Kind = "request"    // a page sent an unsafe request
+	KindAnswer     Kind = "answer"     // a site answered; see Entry.Status
 	KindBlocked    Kind = "blocked"    // an unsafe request of a read-only session was failed
 	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
 	KindDownload   Kind = "download"   // a page began a download
@@ -57,6 +58,10 @@ const Unseen = "UNSEEN"
 // LinkPing is the Name of a request entry for the ping of a link that was followed
 // (<a ping>).
 const LinkPing = "link_ping"
+
+// PolicyReport is the Name of a request entry for what the browser itself reports of a
+// page's policy: what the page did or tried to do against it.
+const PolicyReport = "policy_report"
 
 // Entry is one line of a journal. At is the time by the launcher's wall clock, and Token the
 // lease token that was valid then. JSON leaves out the fields that the kind does not use.
@@ -102,6 +107,32 @@ type Entry struct {
 	// Declared is the text by which the owner of the profile declared the request
 	// harmless.
 	Declared string `json:"declared,omitempty"`
+
+	// Request is the name of an unsafe request, which its answer has too. Names are
+	// unique in a journal.
+	Request string `json:"request,omitempty"`
+	// Redirected says of a request that a redirect sent it on, with its method.
+	Redirected bool `json:"redirected,omitempty"`
+	// Anonymous says of the answer to an unsafe request that the request carried nothing
+	// by which its site could know the account, see Answered.
+	Anonymous bool `json:"anonymous,omitempty"`
+	// Status is the HTTP status of an answer. Failed is why there is none: Chrome's name
+	// of the error, canceled, or AnswerUnseen. Ended says that it is known all the same
+	// what became of the request: it never left, or its answer was kept from the page.
+	Status int    `json:"status,omitempty"`
+	Failed string `json:"failed,omitempty"`
+	Ended  bool   `json:"ended,omitempty"`
+	// Page is the URL of the page whose document sent what was answered. The answer to a
+	// request for a page's own document has Committed instead.
+	Page string `json:"page,omitempty"`
+	// Asked is the URL that was asked for where redirects led to URL. Returns says that
+	// URL names the place asked for, or one at its host, as the place to go on from.
+	Asked   string `json:"asked,omitempty"`
+	Returns bool   `json:"returns,omitempty"`
+	// RetryAfter is for how many seconds the answer asks to wait.
+	RetryAfter int64 `json:"retry_after_seconds,omitempty"`
+	// SignIn says what a page that redirects led to asks for: a password, or a code.
+	SignIn string `json:"sign_in,omitempty"`
 }
 
 // Journal is the open journal of one session. Its methods may be called concurrently.

@@ -16,9 +16,15 @@ type Summary struct {
 	LastSafe *Entry
 	// SafeStep is the step at which LastSafe was named.
 	SafeStep string
-	// Unsafe has the unsafe requests of the session, and UnsafeSince those after
-	// LastSafe.
+	// Unsafe has the unsafe requests of the session, with what each was answered, and
+	// UnsafeSince those after LastSafe, and those of InFlight.
 	Unsafe, UnsafeSince []Entry
+	// InFlight has the unsafe requests that were sent before LastSafe, and of which it was
+	// not known what became of them when it was named: it cannot vouch for them.
+	InFlight []Entry
+	// Answers has what sites answered: after LastSafe, and the answer that was the
+	// document of the page that the task was on when it was named.
+	Answers []Entry
 	// StepsSince has the steps after LastSafe. PagesSince has the navigations after it,
 	// and before them the page and the sensitive frames that were open at LastSafe.
 	StepsSince []Entry
@@ -37,7 +43,10 @@ func Summarize(entries []Entry) Summary {
 	var s Summary
 	var last Entry
 	var frames []Entry // the sensitive frames that are open
-	for _, e := range entries {
+	answers, at := answersOf(entries)
+	var ends []int                  // where the requests of Unsafe ended
+	documents := map[string]Entry{} // the answers that are pages' documents, by target
+	for i, e := range entries {
 		switch e.Kind {
 		case KindFrame:
 			s.Pages, s.PagesSince = append(s.Pages, e), append(s.PagesSince, e)
@@ -60,12 +69,30 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.UnsafeSince, s.StepsSince, s.PagesSince, s.DidSince = nil, nil, nil, nil
+			s.StepsSince, s.PagesSince, s.DidSince = nil, nil, nil
+			s.InFlight = nil
+			for k, sent := range s.Unsafe {
+				if ends[k] > i {
+					s.InFlight = append(s.InFlight, sent)
+				}
+			}
+			s.UnsafeSince = slices.Clone(s.InFlight)
+			s.Answers = nil
+			if e, known := documents[last.Target]; known {
+				s.Answers = []Entry{e}
+			}
 			if s.LastURL != "" {
 				s.PagesSince = []Entry{last}
 			}
 			s.PagesSince = append(s.PagesSince, frames...)
+		case KindAnswer:
+			s.Answers = append(s.Answers, e)
+			if e.Committed {
+				documents[e.Target] = e
+			}
 		case KindRequest:
+			ends = append(ends, e.endOf(at))
+			e.take(answers[e.Request])
 			s.Unsafe = append(s.Unsafe, e)
 			s.UnsafeSince = append(s.UnsafeSince, e)
 		case KindForm, KindDownload, KindDialog, KindStorage:

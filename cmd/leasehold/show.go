@@ -214,8 +214,28 @@ func printInspection(a *app, raw json.RawMessage) error {
 	if err := t.flush(); err != nil {
 		return err
 	}
+	if err := printUnsafeRequests(a, found.UnsafeRequests); err != nil {
+		return err
+	}
 	_, err = fmt.Fprintf(a.stdout, "decision: %s (%s), by version %d of the table\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")), found.DecisionVersion)
 	return err
+}
+
+// printUnsafeRequests prints what pages sent, and what each request was answered.
+func printUnsafeRequests(a *app, sent []api.UnsafeRequest) error {
+	if len(sent) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.stdout)
+	t := newTable(a.stdout, "AT", "REQUEST", "TIMES", "ANSWER", "COUNTS AS")
+	for _, r := range sent {
+		counts := r.Counts
+		if r.SinceSafeCheckpoint {
+			counts += ", since the last safe checkpoint"
+		}
+		t.row(r.At, strings.TrimSpace(r.Method+" "+r.URL), r.Times, r.Answer, counts)
+	}
+	return t.flush()
 }
 
 func printEvents(a *app, events []lease.Event) error {

@@ -218,6 +218,27 @@ type Inspection struct {
 	Reasons  []string `json:"reasons"`
 	// DecisionVersion is the version of the decision table.
 	DecisionVersion int `json:"decision_version,omitempty"`
+	// UnsafeRequests are the last unsafe requests of the session, the oldest first, with
+	// what each was answered.
+	UnsafeRequests []UnsafeRequest `json:"unsafe_requests,omitempty"`
+}
+
+// UnsafeRequest is an unsafe request that a page sent, or several equal ones.
+type UnsafeRequest struct {
+	At     time.Time `json:"at"`
+	Method string    `json:"method"`
+	URL    string    `json:"url"`
+	// Times is how many equal requests it stands for.
+	Times uint64 `json:"times"`
+	// Status is that of the answer; 0: there was none, or none is known.
+	Status int `json:"status"`
+	// Answer says in words how it ended: with the status, failed and why, unanswered, or
+	// not known. It is empty for what has no answers, such as messages on a websocket.
+	Answer string `json:"answer,omitempty"`
+	// Counts says as what it counts: unsafe, background, harmless or anonymous.
+	Counts string `json:"counts"`
+	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
+	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
 }
 
 // Fact is one answer (yes, no or unknown) of an inspection, and how it was found.

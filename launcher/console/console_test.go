@@ -168,6 +168,9 @@ func (b *backend) Inspection(_ context.Context, profile string) (api.Inspection,
 			{Name: "directory_unlocked", Answer: "yes", How: "kernel lock free, no Singleton*"}, {Name: "storage_changed", Answer: "unknown", How: "no digest from before the grant"},
 			{Name: "unsafe_requests", Answer: "yes", How: "POST example.com/account/campaigns, " + hostile},
 		},
+		UnsafeRequests: []api.UnsafeRequest{
+			{Method: "POST", URL: "https://example.com/account/campaigns?" + hostile, Times: 2, Status: 502, Answer: "502 Bad Gateway", Counts: "unsafe", SinceSafeCheckpoint: true},
+		},
 	}, nil
 }
 

@@ -241,6 +241,11 @@
         el("td", "", words(f.name)),
         el("td", "answer " + (f.answer === "unknown" ? "unknown" : ""), f.answer),
         el("td", "sub", f.how))))),
+      found.unsafe_requests?.length ? el("h4", "", "What pages sent, and what it was answered") : "",
+      found.unsafe_requests?.length ? el("table", "", el("tbody", "", ...found.unsafe_requests.map((r) => el("tr", "",
+        el("td", "", r.method + " " + r.url + (r.times > 1 ? " (" + r.times + " times)" : "")),
+        el("td", "answer", r.answer || "no answers"),
+        el("td", "sub", r.counts + (r.since_safe_checkpoint ? ", since the last safe checkpoint" : "")))))) : "",
     ].filter(Boolean));
   }
 

@@ -95,8 +95,9 @@ func TestREST(t *testing.T) {
 		},
 		{
 			"inspection", "GET", "/v1/profiles/store.18/inspection", "",
-			map[string]any{"Inspection": api.Inspection{Facts: []api.Fact{{Name: "lease_expired", Answer: "yes", How: "a & b"}}, Decision: "manual_review", Reasons: []string{"r"}}},
-			[]string{`Inspection "store.18"`}, 200, `{"facts":[{"name":"lease_expired","answer":"yes","how":"a & b"}],"decision":"manual_review","reasons":["r"]}`,
+			map[string]any{"Inspection": api.Inspection{Facts: []api.Fact{{Name: "lease_expired", Answer: "yes", How: "a & b"}}, Decision: "manual_review", Reasons: []string{"r"},
+				UnsafeRequests: []api.UnsafeRequest{{Method: "POST", URL: "https://a.example/b?c=REDACTED", Times: 2, Status: 200, Answer: "200 OK", Counts: "unsafe"}}}},
+			[]string{`Inspection "store.18"`}, 200, `{"facts":[{"name":"lease_expired","answer":"yes","how":"a & b"}],"decision":"manual_review","reasons":["r"],"unsafe_requests":[{"at":"0001-01-01T00:00:00Z","method":"POST","url":"https://a.example/b?c=REDACTED","times":2,"status":200,"answer":"200 OK","counts":"unsafe","since_safe_checkpoint":false}]}`,
 		},
 		{"empty inspection", "GET", "/v1/profiles/store.18/inspection", "", map[string]any{"Inspection": api.Inspection{}}, []string{`Inspection "store.18"`}, 200, `{"facts":[],"decision":"","reasons":[]}`},
 		{

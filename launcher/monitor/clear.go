@@ -176,10 +176,12 @@ func (m *Monitor) forget() {
 	m.navigations.forget()
 	m.mux.Forget()
 	m.outcomes.forget()
+	m.answers.forget()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = 0
 	clear(m.sent)
+	clear(m.named)
 	clear(m.sockets)
 	clear(m.groups)
 }

@@ -37,22 +37,25 @@ type Monitor struct {
 
 	navigations *navigations
 	outcomes    *outcomes
+	answers     *answers
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 	rules    atomic.Pointer[Rules] // see Enforce
 
-	traffic      chan cdpproxy.Traffic // what pages sent and is not processed yet
-	pending      atomic.Int64          // how many of them
-	lastOverflow time.Time             // when traffic was full; used by the pipe's reader alone
-	processed    atomic.Uint64         // how many of the observer's events were processed
-	progress     broadcast             // signalled after each event and each request
+	traffic      chan heard    // what pages sent, and was answered, and is not processed yet
+	pending      atomic.Int64  // how many of them
+	lastOverflow time.Time     // when traffic was full; used by the pipe's reader alone
+	processed    atomic.Uint64 // how many of the observer's events were processed
+	progress     broadcast     // signalled after each event and each request
 
 	mu         sync.Mutex
 	pages      map[string]*page   // by target
 	targets    map[string]string  // target by CDP session
 	frames     map[string]string  // for each frame in a process of its own, the target it is in
 	sent       map[[2]string]bool // requests that were reported, by id and URL
+	named      map[string]named   // the last of the requests that were reported, by id
+	namesGiven int                // to requests
 	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
 	groups     map[[32]byte]*group
 	grouped    int    // groups that were ever made
@@ -74,9 +77,9 @@ const maxKnown = 4096
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
-		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(),
-		traffic: make(chan cdpproxy.Traffic, trafficBacklog),
-		pages:   map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
+		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(),
+		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
+		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
 	}
 }
@@ -92,7 +95,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -143,11 +146,7 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
 	}
-	m.pending.Add(1)
-	select {
-	case m.traffic <- t:
-	default:
-		m.pending.Add(-1)
+	if !m.queue(heard{traffic: t}) {
 		if time.Since(m.lastOverflow) > time.Second { // one unsafe request counts as much as many
 			m.lastOverflow = time.Now()
 			m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
@@ -161,8 +160,14 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.guard(event)
 		return
 	}
+	for _, a := range m.answers.observe(event, m.navigations) {
+		m.queue(heard{answer: &a}) // where there is no room for it, the request counts as unanswered
+	}
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, boottime.Now())
+		return
+	}
+	if event.Method == eventRequestExtra {
 		return
 	}
 	if m.outcomes.observe(event); event.Method == eventWebSocketCreated {
@@ -199,8 +204,12 @@ func (m *Monitor) Watch(ctx context.Context) {
 // processTraffic reports what pages sent, until gone is closed and everything is
 // processed.
 func (m *Monitor) processTraffic(gone <-chan struct{}) {
-	process := func(t cdpproxy.Traffic) {
-		m.requestSent(t)
+	process := func(h heard) {
+		if h.answer != nil {
+			m.answered(*h.answer)
+		} else {
+			m.requestSent(h.traffic)
+		}
 		m.pending.Add(-1)
 		m.progress.signal()
 	}

@@ -38,6 +38,8 @@ type navigations struct {
 	// lastTyped is when a worker last typed into a page or a frame of another process,
 	// lastActed when it last did anything there.
 	lastTyped, lastActed func(target string) boottime.Instant
+	// lastActedAnywhere is when a worker last did anything on any page.
+	lastActedAnywhere func() boottime.Instant
 	// openedByCommand tells whether a command, of a client or the launcher, opened a
 	// page, and navigatedByCommand whether one navigated to a document, by its loader
 	// id. Such commands name the URL.
@@ -66,6 +68,8 @@ type openPage struct {
 	frames   map[string]*frame // those of other processes, by session
 	// navigated says that the page shows another document than its first one.
 	navigated bool
+	// opened says that another page opened this one.
+	opened bool
 }
 
 // frame is a frame of another process.
@@ -80,7 +84,7 @@ func newNavigations() *navigations {
 	justNow := func(string) boottime.Instant { return math.MaxInt64 }
 	no := func(string) bool { return false }
 	return &navigations{
-		lastTyped: justNow, lastActed: justNow, openedByCommand: no, navigatedByCommand: no,
+		lastTyped: justNow, lastActed: justNow, lastActedAnywhere: func() boottime.Instant { return math.MaxInt64 }, openedByCommand: no, navigatedByCommand: no,
 		sessions: map[string]*openPage{}, pages: map[string]*openPage{},
 		loaders: map[string]boottime.Instant{}, started: map[string]boottime.Instant{},
 	}
@@ -89,6 +93,7 @@ func newNavigations() *navigations {
 // follow takes from the mux what workers do. It is called before the first event.
 func (n *navigations) follow(mux *cdpproxy.Mux) {
 	n.lastTyped, n.lastActed, n.openedByCommand, n.navigatedByCommand = mux.Typed, mux.ActedOn, mux.Made, mux.Navigated
+	n.lastActedAnywhere = mux.Acted
 }
 
 // observe takes one of navigationEvents. They have to come in Chrome's order.
@@ -125,7 +130,7 @@ func (n *navigations) attached(parent, session string, t *target.Info, now boott
 	id := string(t.TargetID)
 	switch t.Type {
 	case typePage:
-		page := &openPage{target: id, session: session, url: t.URL, begun: now}
+		page := &openPage{target: id, session: session, url: t.URL, begun: now, opened: t.OpenerID != ""}
 		if t.OpenerID == "" {
 			page.appeared = now
 		} else if opener := n.pages[string(t.OpenerID)]; opener != nil {

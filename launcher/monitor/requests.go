@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
@@ -33,7 +34,14 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	if key, ok := r.groupKey(); ok && !known {
 		m.group(key).add(r, &entry, m.outcomes)
 	}
+	var before *checkpoint.Entry
+	if !known && r.Message == nil {
+		before = m.name(r, &entry)
+	}
 	m.mu.Unlock()
+	if before != nil {
+		m.sink(*before)
+	}
 	if !known {
 		m.sink(entry)
 	}
@@ -114,6 +122,11 @@ type request struct {
 		Body    string            `json:"postData"`
 		HasBody bool              `json:"hasPostData"`
 	} `json:"request"`
+	// Redirect is the answer to the request before, which sent this one on.
+	Redirect *struct {
+		URL    string `json:"url"`
+		Status int    `json:"status"`
+	} `json:"redirectResponse"`
 	Message *struct {
 		Opcode int    `json:"opcode"`
 		Data   string `json:"payloadData"`
@@ -128,11 +141,25 @@ func (r request) entry(outcomes *outcomes) (checkpoint.Entry, decision.Sent) {
 		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}, sent
 	}
 	sent := decision.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody, Form: decision.IsForm(r.Request.Headers)}
-	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Type: r.Type, Gesture: r.Gesture}
+	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Type: r.Type, Gesture: r.Gesture, Redirected: r.Redirect != nil}
+	if r.policyReport() {
+		e.Name = checkpoint.PolicyReport
+	}
 	if r.Type == "Ping" && r.Request.Headers["Content-Type"] == "text/ping" {
 		e.Name = checkpoint.LinkPing
 	}
 	return e, sent
+}
+
+// policyReport tells whether a request is one by which the browser itself reports what a
+// page did against its policy. No script can send a request of these types: what it
+// fetches, or sends as a beacon, has a type of its own.
+func (r request) policyReport() bool {
+	if r.Type == "CSPViolationReport" {
+		return true
+	}
+	media, _, _ := strings.Cut(r.Request.Headers["Content-Type"], ";")
+	return r.Type == "Other" && (media == "application/csp-report" || media == "application/reports+json")
 }
 
 // textMessage is the opcode of a websocket's text message.

@@ -41,12 +41,12 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	}
 	found := s.inspect(r, closeProblem)
 	decided := decision.Decide(found, s.r.o.ReviewWhen...)
-	if err := s.r.saveInspection(s.Profile, found, decided); err != nil {
+	sum, task := checkpoint.Summarize(s.journals()), s.task(r)
+	if err := s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task)); err != nil {
 		s.Log.Error().Err(err).Msg("inspection not kept")
 	}
-	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: s.r.o.Cooldown}
+	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: pauseFor(s.r.o.Cooldown, decision.WaitUntil(sum, task), time.Now())}
 	if decided.Outcome == decision.Resume {
-		sum := checkpoint.Summarize(s.journals())
 		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
 	}
 	r, err = s.swap(func(r lease.Record) (lease.Record, error) { return r.Settle(verdict, time.Now()) })
@@ -292,8 +292,8 @@ func SignOldInspections(dataDir string, key *signed.Key) error {
 	return err
 }
 
-func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision) error {
-	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version}
+func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, sent []api.UnsafeRequest) error {
+	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version, UnsafeRequests: sent}
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
 	}

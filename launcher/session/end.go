@@ -162,10 +162,14 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	s.mu.Lock()
 	seen := s.facts.seenAt
 	s.mu.Unlock()
-	return s.h.o.Recoverer.Capture(recovery.Capture{
+	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
 		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: seen, Journal: s.recording.entries(),
 		Commands: s.clients.sent(), Browser: s.browser, Shared: s.slot.Shared(s),
 	}, s.log)
+	if s.browser.Driven() {
+		s.browser.Monitor().LookForSignIn(context.Background())
+	}
+	return bundle
 }
 
 // cutOff shuts the fence and ends every connection with the code. When it returns, no

@@ -73,6 +73,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 		e.Sensitive = e.Sensitive || decision.SensitiveURL(e.URL, task)
 		e.URL = redact.URL(e.URL)
 	}
+	e.Page, e.Asked = checkpoint.Clip(redact.URL(e.Page)), checkpoint.Clip(redact.URL(e.Asked))
 	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
 	if _, err := r.journal.Append(e); err != nil {
 		s.mu.Lock()

@@ -76,6 +76,10 @@ func (s *Session) Checkpoint(c api.Checkpoint) error {
 		return api.Invalid("name", "want the checkpoint's name")
 	}
 	s.beat()
+	// What was sent and answered before is in the journal before the checkpoint, too.
+	if m := s.browser.Monitor(); m != nil {
+		m.HearAnswers(s.h.ctx)
+	}
 	return s.recording.add(checkpoint.Entry{
 		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: c.Safe == nil || *c.Safe, Idempotent: c.Idempotent, Data: c.Data,
 	})

@@ -22,7 +22,7 @@ var (
 	passiveCommands = set(
 		"Page.addScriptToEvaluateOnNewDocument", "Page.bringToFront", "Page.captureScreenshot", "Page.createIsolatedWorld",
 		"Page.enable", "Page.getFrameTree", "Page.getLayoutMetrics", "Page.getNavigationHistory", "Page.navigate",
-		"Page.setInterceptFileChooserDialog", "Page.setLifecycleEventsEnabled",
+		"Page.setFontFamilies", "Page.setInterceptFileChooserDialog", "Page.setLifecycleEventsEnabled",
 		"Runtime.addBinding", "Runtime.enable", "Runtime.getProperties", "Runtime.releaseObject",
 		"Runtime.releaseObjectGroup", "Runtime.runIfWaitingForDebugger",
 		"Fetch.enable", "Fetch.disable", "Fetch.continueRequest",

@@ -15,8 +15,8 @@ const PollingFrom = checkpoint.ManyRepeats
 // background returns a function that tells which of a session's unsafe requests the
 // pages sent by themselves. Nobody has to be asked about those. They are
 //
-//   - reports, which the browser itself sends, and the ping of a link. No page decides
-//     what is in them;
+//   - reports about a page's policy, which the browser itself sends, and the ping of a
+//     link. No page decides what is in them;
 //   - beacons (navigator.sendBeacon), whose answer no page can read, if nobody had done
 //     anything on the page, or if the URL says that it counts visits. Other beacons are
 //     left out, since a page may save typed text by a beacon, too;
@@ -40,9 +40,10 @@ func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 		if e.Method != http.MethodPost || e.Sensitive || SensitiveURL(e.URL, t) {
 			return false
 		}
-		switch e.Type {
-		case "CSPViolationReport":
+		if e.Name == checkpoint.PolicyReport || e.Type == "CSPViolationReport" { // Chrome's type up to 155
 			return true
+		}
+		switch e.Type {
 		case "Ping":
 			return e.Unprompted || e.Name == checkpoint.LinkPing || counts(e.URL) || collector(e.URL)
 		case "XHR", "Fetch":

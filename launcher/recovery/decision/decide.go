@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 4
+const Version = 5
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -36,7 +36,7 @@ type condition struct {
 }
 
 // sound are the conditions of every outcome but manual_review: nobody uses the profile,
-// it is whole, and everything that was done on it was seen.
+// it is whole, everything that was done on it was seen, and no site refuses the account.
 var sound = []condition{
 	{ChangedBySwap, Yes, "the lease was not taken over by compare-and-swap"},
 	{TokenAdvanced, Yes, "the token was not advanced"},
@@ -49,6 +49,8 @@ var sound = []condition{
 	{ProxyUnchanged, Yes, "the proxy mapping changed"},
 	{ReviewFlag, No, "the profile is flagged for review"},
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
+	{SiteRefused, No, "a site refused the account something"},
+	{SentToSignIn, No, "a site sent a page to a sign-in"},
 }
 
 // notNo accepts yes and unknown. It is for a question where only a no counts against
@@ -75,6 +77,7 @@ var table = []row{
 	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
 		{Resumable, Yes, "the task is not resumable"},
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
+		{UnansweredAtSafe, No, "unsafe requests were not answered when the last safe checkpoint was named"},
 		{IdempotentSince, Yes, "unsafe requests were sent since a checkpoint that declares nothing idempotent"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
 	}},

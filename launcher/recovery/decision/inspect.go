@@ -75,6 +75,12 @@ const (
 	SafeCheckpointNamed = "safe_checkpoint_named"
 	IdempotentSince     = "idempotent_since_checkpoint"
 	WorkDescribed       = "task_described_work"
+	SiteRefused         = "site_refused"
+	SentToSignIn        = "sent_to_sign_in"
+	AskedToWait         = "site_asked_to_wait"
+	UnansweredAtSafe    = "unanswered_at_safe_checkpoint"
+	Anonymous           = "anonymous_requests"
+	AnonymousSinceSafe  = "anonymous_requests_since_safe_checkpoint"
 )
 
 // Questions lists all questions.
@@ -87,6 +93,7 @@ var Questions = []string{
 	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
+	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
 }
 
 // Fact is one question, its answer, and how it was found.
@@ -130,36 +137,35 @@ type Task struct {
 
 // Touched tells whether a task did anything since its last safe checkpoint, or since its
 // beginning where there is none, after which its profile has to be judged: the pages sent
-// something unsafe, or it was at a sensitive step or page.
+// something unsafe, it was at a sensitive step or page, or a site refuses the account.
 func Touched(s checkpoint.Summary, t Task) bool {
 	found := InspectTask(s, t)
-	return found.Answer(UnsafeSinceSafe) != No || found.Answer(SensitiveSinceSafe) != No
+	return slices.ContainsFunc([]string{UnsafeSinceSafe, SensitiveSinceSafe, SiteRefused, SentToSignIn}, func(q string) bool { return found.Answer(q) != No })
 }
 
 // InspectTask answers the questions about what the task did, from its journal.
 func InspectTask(s checkpoint.Summary, t Task) Inspection {
 	safe := s.LastSafe
 	place, since := sensitivePlace(s.Steps, s.Pages, t), sensitivePlace(s.StepsSince, s.PagesSince, t)
-	bare, declared := background(s.Unsafe, t), harmless(t)
-	unsafe, quiet := split(s.Unsafe, bare)
-	unsafe, reads := split(unsafe, declared)
-	unsafeSince, quietSince := split(s.UnsafeSince, bare)
-	unsafeSince, readsSince := split(unsafeSince, declared)
+	all, sinceSafe, inFlight := sorted(s.Unsafe, s, t), sorted(s.UnsafeSince, s, t), sorted(s.InFlight, s, t)
 	idempotent := safe != nil && safe.Idempotent
-	return Inspection{
+	return append(Inspection{
 		{LastStepKnown, Is(s.LastStep != ""), orNone("step", s.LastStep)},
 		{LastURLKnown, Is(s.LastURL != ""), orNone("URL", s.LastURL)},
 		inDomains(s.LastURL, t.ExpectedDomains),
 		{SensitivePlace, Is(place != ""), cmp.Or(place, "no step or page was")},
 		{SensitiveSinceSafe, Is(since != ""), cmp.Or(since, "no step or page was")},
-		requests(UnsafeRequests, unsafe, quiet, reads),
-		requests(UnsafeSinceSafe, unsafeSince, quietSince, readsSince),
-		requests(Background, quiet, nil, nil),
-		requests(BackgroundSinceSafe, quietSince, nil, nil),
-		requests(HarmlessSent, reads, nil, nil),
-		requests(HarmlessSinceSafe, readsSince, nil, nil),
-		happened(Forms, s.Unsafe, s.Did, isForm),
-		happened(FormsSinceSafe, s.UnsafeSince, s.DidSince, isForm),
+		unsafeFact(UnsafeRequests, all),
+		sinceSafe.andInFlight(unsafeFact(UnsafeSinceSafe, sinceSafe), inFlight),
+		requests(UnansweredAtSafe, inFlight.counted),
+		requests(Background, all.quiet),
+		requests(BackgroundSinceSafe, sinceSafe.quiet),
+		requests(HarmlessSent, all.declared),
+		requests(HarmlessSinceSafe, sinceSafe.declared),
+		requests(Anonymous, all.anonymous),
+		requests(AnonymousSinceSafe, sinceSafe.anonymous),
+		happened(Forms, nil, forms(s.Unsafe, s.Did), anything),
+		happened(FormsSinceSafe, nil, forms(s.UnsafeSince, s.DidSince), anything),
 		happened(Messages, s.Unsafe, nil, isMessage),
 		happened(MessagesSinceSafe, s.UnsafeSince, nil, isMessage),
 		happened(Downloads, nil, s.Did, ofKind(checkpoint.KindDownload)),
@@ -170,7 +176,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},
 		{WorkDescribed, Is(len(s.Steps) > 0), fmt.Sprintf("%d steps in the journal", times(s.Steps))},
-	}
+	}, answerFacts(s, t)...)
 }
 
 func checkpointName(e *checkpoint.Entry) string {
@@ -185,23 +191,6 @@ func orNone(what, value string) string {
 		return "no " + what + " in the journal"
 	}
 	return what + " " + value
-}
-
-// requests is the fact about a kind of requests. It counts sent; its text also says how
-// many quiet and declared ones were left out of the count.
-func requests(name string, sent, quiet, declared []checkpoint.Entry) Fact {
-	besides := ""
-	if len(quiet) > 0 {
-		besides += fmt.Sprintf("; %d in the background are not counted", times(quiet))
-	}
-	if len(declared) > 0 {
-		besides += fmt.Sprintf("; %d that the profile declares harmless are not counted, the last as %q", times(declared), declared[len(declared)-1].Declared)
-	}
-	if len(sent) == 0 {
-		return Fact{name, No, "none was seen" + besides}
-	}
-	last := sent[len(sent)-1]
-	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(sent), last.Method, last.URL)) + besides}
 }
 
 // times is how many entries these stand for.
@@ -238,12 +227,6 @@ func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entr
 	}
 	last := found[len(found)-1]
 	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(found), cmp.Or(last.Method, last.Name), last.URL))}
-}
-
-func isForm(e checkpoint.Entry) bool {
-	// The request of a form that was posted into a new tab may be the only sign of the
-	// form.
-	return e.Kind == checkpoint.KindForm || e.Kind == checkpoint.KindRequest && e.Type == "Document"
 }
 
 func isMessage(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocket }

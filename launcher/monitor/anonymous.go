@@ -1,0 +1,61 @@
+package monitor
+
+import (
+	"net/http"
+	"strings"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence/redact"
+	"leasehold/launcher/recovery/decision"
+)
+
+// mayBeAnonymous tells whether a request can have said nothing of the account but by what
+// Chrome itself put into it: a POST that a script sent to another site than its page's,
+// without a header of its own, from a page that nobody had acted on, and whose URL has
+// nothing that it could pass on. It is anonymous if it carried no cookies, and if its page
+// did: an account that is not known by cookies is known by something else.
+func (a *answers) mayBeAnonymous(r request, p place) bool {
+	shown, known := a.documents[p.session]
+	return known && !shown.secret && p.untouched && !r.Gesture &&
+		r.Request.Method == http.MethodPost && r.Type != "Document" &&
+		decision.Site(r.Request.URL) != decision.Site(p.url) && plainHeaders(r.Request.Headers)
+}
+
+// anonymous reports that a request carried nothing of the account, although its page's
+// document did, once both are known. Chrome may tell of either after the answer.
+func (a *answers) anonymous(id string) []answer {
+	document, candidate := a.candidates[id]
+	own, known := a.carried[id]
+	page, pageKnown := a.carried[document]
+	if !candidate || !known || !pageKnown {
+		return nil
+	}
+	delete(a.candidates, id)
+	if own.cookies || own.credentials || !page.cookies {
+		return nil
+	}
+	return []answer{{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, Anonymous: true}}}
+}
+
+// plainHeaders tells whether a request has no header that a script can have put a
+// credential into: only those that the Fetch standard lets any page send to any site, and
+// those that no script can set.
+func plainHeaders(headers map[string]string) bool {
+	for name := range headers {
+		name = strings.ToLower(name)
+		if !plainHeader[name] && !strings.HasPrefix(name, "sec-") {
+			return false
+		}
+	}
+	return true
+}
+
+var plainHeader = map[string]bool{
+	"accept": true, "accept-language": true, "content-language": true, "content-type": true, "range": true, // CORS-safelisted
+	"accept-charset": true, "accept-encoding": true, "connection": true, "content-length": true, "date": true, "dnt": true,
+	"expect": true, "host": true, "keep-alive": true, "origin": true, "referer": true, "te": true, "trailer": true,
+	"transfer-encoding": true, "upgrade": true, "upgrade-insecure-requests": true, "via": true, "user-agent": true,
+}
+
+// hasSecret tells whether a URL has something that would be redacted.
+func hasSecret(raw string) bool { return redact.URL(raw) != raw }

@@ -1,0 +1,449 @@
+package monitor
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/decision"
+)
+
+// answers finds in the network events of the launcher's own session what sites answered:
+// to each unsafe request, to each request for a page's document, and to what pages asked
+// for, where that was refused, or is the first success at a place that was refused before.
+// The pipe's reader calls observe for every event of the network, so that next to nothing
+// is parsed of what is none of these.
+type answers struct {
+	mu sync.Mutex
+	// open are the unsafe requests that have not ended, by request id.
+	open map[string]*openRequest
+	// loading are the documents of pages that were asked for and not answered, by request
+	// id, which is the loader's as well.
+	loading map[string]loading
+	// documents are those that pages show, by the page's session.
+	documents map[string]document
+	// carried says what requests carried, by request id. candidates are the requests that
+	// may be anonymous, with the id of the request for their page's document.
+	carried    map[string]carried
+	candidates map[string]string
+	// refused are the places that were refused and have not been answered with success
+	// since, and the sites of those that were asked too often. told are the refusals that
+	// were reported of the documents that pages show.
+	refused, told map[string]bool
+}
+
+// openRequest is an unsafe request that has not ended.
+type openRequest struct {
+	session, loader string
+	document        bool // it is for a document
+}
+
+// loading is a document that is being loaded.
+type loading struct {
+	asked string // the URL that was asked for first
+	// moved says that a redirect said that the place is elsewhere this time, and not for
+	// good.
+	moved bool
+}
+
+// document is one that a page shows.
+type document struct {
+	id     string // of its request
+	secret bool   // its URL has what looks like a secret
+	// asked is the URL that was asked for, where redirects led elsewhere, to url.
+	asked, url string
+}
+
+// carried is what a request carried.
+type carried struct{ cookies, credentials bool }
+
+func newAnswers() *answers {
+	return &answers{
+		open: map[string]*openRequest{}, loading: map[string]loading{}, documents: map[string]document{}, carried: map[string]carried{},
+		candidates: map[string]string{},
+		refused:    map[string]bool{}, told: map[string]bool{},
+	}
+}
+
+// forget forgets everything about a session that is over.
+func (a *answers) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.open)
+	clear(a.loading)
+	clear(a.documents)
+	clear(a.carried)
+	clear(a.candidates)
+	clear(a.refused)
+	clear(a.told)
+}
+
+// maxCandidates is of how many requests it may be open whether they are anonymous. Those
+// that are forgotten count.
+const maxCandidates = 64
+
+// CDP's names of further events about requests. The first comes before or after
+// eventRequest.
+const (
+	eventRequestExtra = "Network.requestWillBeSentExtraInfo"
+	eventFailed       = "Network.loadingFailed"
+)
+
+// answer is an entry about an answer. id is the request's, if it was an unsafe one.
+type answer struct {
+	id    string
+	entry checkpoint.Entry
+}
+
+// observe takes one event, and returns what it says about answers.
+func (a *answers) observe(event cdpproxy.Event, n *navigations) []answer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch event.Method {
+	case eventRequest:
+		return a.requested(event, n)
+	case eventRequestExtra:
+		return a.sent(requestID(event.Params), event.Params)
+	case eventResponse:
+		return a.responded(event, n)
+	}
+	if n.closing.Load() { // what ends with the launcher's own close of the browser stays unanswered
+		return nil
+	}
+	switch event.Method {
+	case eventFailed:
+		return a.failed(event)
+	case eventFrameNavigated, eventDetached:
+		return a.replaced(event, n)
+	}
+	return nil
+}
+
+var (
+	statusMember   = []byte(`"status":`)
+	responseMember = []byte(`"response":{`)
+	sentCookie     = []byte(`"blockedReasons":[]`)
+	authorization  = []byte(`uthorization":"`)
+)
+
+// requested takes the event of a request.
+func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
+	id := requestID(event.Params)
+	_, open := a.open[id]
+	_, chain := a.loading[id]
+	unsafe := !safeMethod(event.Params)
+	document := bytes.HasPrefix(event.Params, []byte(`{"requestId":"`+id+`","loaderId":"`+id+`"`))
+	if !open && !chain && !unsafe && !document {
+		return nil
+	}
+	var r request
+	if !decode(event, &r) {
+		return nil
+	}
+	var found []answer
+	// The redirect of an unsafe request that stays unsafe is reported with that request.
+	if open && !unsafe && r.Redirect != nil {
+		delete(a.open, id)
+		found = append(found, answer{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Redirect.URL, Status: r.Redirect.Status, Type: r.Type}})
+	}
+	place := n.place(event.Session)
+	if document && place.frame == r.FrameID && place.frame != "" {
+		l, redirected := a.loading[id]
+		if !redirected {
+			l.asked = r.Request.URL
+		}
+		if r.Redirect != nil && r.Redirect.Status != http.StatusMovedPermanently && r.Redirect.Status != http.StatusPermanentRedirect {
+			l.moved = true
+		}
+		remember(a.loading, id, l)
+	}
+	if unsafe {
+		remember(a.open, id, &openRequest{session: event.Session, loader: r.LoaderID, document: document})
+		if r.Redirect == nil && !open && a.mayBeAnonymous(r, place) {
+			if len(a.candidates) >= maxCandidates {
+				clear(a.candidates)
+			}
+			a.candidates[id] = a.documents[place.session].id
+			found = append(found, a.anonymous(id)...)
+		} else {
+			delete(a.candidates, id)
+		}
+	}
+	return found
+}
+
+// sent takes the event that says what Chrome itself put into a request.
+func (a *answers) sent(id string, params json.RawMessage) []answer {
+	c := a.carried[id]
+	c.cookies = c.cookies || bytes.Contains(params, sentCookie)
+	c.credentials = c.credentials || bytes.Contains(params, authorization)
+	remember(a.carried, id, c)
+	found := a.anonymous(id)
+	for candidate, document := range a.candidates {
+		if document == id {
+			found = append(found, a.anonymous(candidate)...)
+		}
+	}
+	return found
+}
+
+// responded takes the event of a response.
+func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
+	id := requestID(event.Params)
+	status := statusOf(event.Params)
+	_, open := a.open[id]
+	l, isLoading := a.loading[id]
+	success := status >= 200 && status < 400
+	if !open && !isLoading && !refusing[status] && !(success && len(a.refused) > 0) {
+		return nil
+	}
+	var r struct {
+		Type     string `json:"type"`
+		FrameID  string `json:"frameId"`
+		Response struct {
+			URL     string            `json:"url"`
+			Status  int               `json:"status"`
+			Headers map[string]string `json:"headers"`
+		} `json:"response"`
+	}
+	if !decode(event, &r) {
+		return nil
+	}
+	place := n.place(event.Session)
+	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Response.URL, Status: r.Response.Status, Type: r.Type, Target: place.page, Page: place.url}
+	if refusing[status] {
+		e.RetryAfter = retryAfter(r.Response.Headers, time.Now())
+	}
+	if isLoading {
+		delete(a.loading, id)
+		e.Page, e.Committed = "", status != http.StatusNoContent && status != http.StatusResetContent
+		if decision.Place(l.asked) != decision.Place(e.URL) {
+			e.Asked = l.asked
+			e.Returns = l.moved && success && returnsTo(l.asked, e.URL)
+		}
+		remember(a.documents, event.Session, document{id: id, secret: hasSecret(e.URL), asked: e.Asked, url: e.URL})
+		for told := range a.told {
+			if strings.HasPrefix(told, place.page+" ") {
+				delete(a.told, told)
+			}
+		}
+	}
+	if open {
+		delete(a.open, id)
+	} else {
+		id = ""
+	}
+	if !open && !isLoading && !a.weighs(e, r.Type) {
+		return nil
+	}
+	a.watch(e)
+	return []answer{{id, e}}
+}
+
+// askedFor are the types of requests whose answer says something about the account: what
+// pages ask for with it. Pictures, styles and the like are missing for other reasons, and
+// are there for everybody.
+var askedFor = []string{"XHR", "Fetch", "EventSource", "Document"}
+
+// weighs tells whether the answer to something that a page asked for is reported: a
+// refusal, once for each document, and the first success at a place that was refused.
+func (a *answers) weighs(e checkpoint.Entry, kind string) bool {
+	if !slices.Contains(askedFor, kind) {
+		return false
+	}
+	if !refusing[e.Status] {
+		return a.refused[decision.Place(e.URL)] || a.refused[decision.Site(e.URL)]
+	}
+	key := e.Target + " " + strconv.Itoa(e.Status) + " " + decision.Place(e.URL)
+	if a.told[key] {
+		return false
+	}
+	remember(a.told, key, true)
+	return true
+}
+
+// watch remembers the places that were refused, until they are answered with success.
+func (a *answers) watch(e checkpoint.Entry) {
+	switch {
+	case refusing[e.Status]:
+		remember(a.refused, decision.Place(e.URL), true)
+		if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
+			remember(a.refused, decision.Site(e.URL), true)
+		}
+	case e.Status >= 200 && e.Status < 400:
+		delete(a.refused, decision.Place(e.URL))
+		delete(a.refused, decision.Site(e.URL))
+	}
+}
+
+// failed takes the event of a request that ended without an answer.
+func (a *answers) failed(event cdpproxy.Event) []answer {
+	id := requestID(event.Params)
+	_, open := a.open[id]
+	delete(a.loading, id)
+	if !open {
+		return nil
+	}
+	delete(a.open, id)
+	var r struct {
+		Error    string          `json:"errorText"`
+		Canceled bool            `json:"canceled"`
+		Blocked  string          `json:"blockedReason"`
+		CORS     json.RawMessage `json:"corsErrorStatus"`
+	}
+	if !decode(event, &r) || r.Error == "" {
+		r.Error, r.Canceled = "canceled", true
+	}
+	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}
+	switch {
+	case r.Canceled:
+		e.Failed = "canceled"
+	case r.CORS != nil:
+		e.Failed, e.Ended = "kept from the page by CORS", true
+	default:
+		e.Ended = r.Blocked != "" || slices.ContainsFunc(neverLeft, func(name string) bool { return strings.HasPrefix(r.Error, "net::ERR_"+name) })
+	}
+	return []answer{{id, e}}
+}
+
+// neverLeft are how Chrome's names of the errors begin with which a request cannot have
+// reached its site: there was no connection that it could have gone over.
+var neverLeft = []string{
+	"ADDRESS_INVALID", "ADDRESS_UNREACHABLE", "BLOCKED_BY", "CERT_", "CONNECTION_FAILED", "CONNECTION_REFUSED", "DISALLOWED_URL_SCHEME",
+	"FILE_NOT_FOUND", "INTERNET_DISCONNECTED", "INVALID_URL", "NAME_", "PROXY_CONNECTION_FAILED", "SSL_", "TUNNEL_CONNECTION_FAILED",
+	"UNKNOWN_URL_SCHEME", "UNSAFE_PORT",
+}
+
+// replaced takes the event that a page shows another document, or ended: nothing more is
+// told of what the one before had sent.
+func (a *answers) replaced(event cdpproxy.Event, n *navigations) []answer {
+	session, loader := event.Session, ""
+	if event.Method == eventDetached {
+		var p struct {
+			SessionID string `json:"sessionId"`
+		}
+		if !decode(event, &p) {
+			return nil
+		}
+		session = p.SessionID
+		delete(a.documents, session)
+	} else {
+		var p struct {
+			Frame struct {
+				ID       string `json:"id"`
+				LoaderID string `json:"loaderId"`
+			} `json:"frame"`
+		}
+		if len(a.open) == 0 || !decode(event, &p) || p.Frame.ID != n.place(session).frame {
+			return nil
+		}
+		loader = p.Frame.LoaderID
+	}
+	var found []answer
+	for id, o := range a.open {
+		if o.session == session && o.loader != loader && !(o.document && loader != "") {
+			delete(a.open, id)
+			found = append(found, answer{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: checkpoint.AnswerUnseen}})
+		}
+	}
+	return found
+}
+
+// refusing are the statuses by which a site refuses something to whoever asks, or asks to
+// wait.
+var refusing = map[int]bool{
+	http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusProxyAuthRequired: true,
+	http.StatusTooManyRequests: true, http.StatusUnavailableForLegalReasons: true, http.StatusServiceUnavailable: true,
+}
+
+// safeMethod tells whether a request's event is of a method that changes nothing. The first
+// member of this name is the request's own: quotes inside URLs are escaped.
+func safeMethod(params json.RawMessage) bool {
+	_, rest, found := bytes.Cut(params, []byte(`"method":"`))
+	for _, safe := range []string{`GET"`, `HEAD"`, `OPTIONS"`} {
+		if found && bytes.HasPrefix(rest, []byte(safe)) {
+			return true
+		}
+	}
+	return false
+}
+
+// statusOf is the status in the event of a response; 0 if there is none. It stands right
+// behind the URL.
+func statusOf(params json.RawMessage) int {
+	_, rest, _ := bytes.Cut(params, responseMember)
+	_, rest, _ = bytes.Cut(rest, statusMember)
+	digits := rest[:min(len(rest), 3)]
+	status, err := strconv.Atoi(string(digits))
+	if err != nil {
+		return 0
+	}
+	return status
+}
+
+// retryAfter is how many seconds an answer asks to wait; 0 if it says nothing of that.
+func retryAfter(headers map[string]string, now time.Time) int64 {
+	for name, value := range headers {
+		if !strings.EqualFold(name, "Retry-After") {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		if seconds, err := strconv.ParseInt(value, 10, 32); err == nil {
+			return max(0, seconds)
+		}
+		if at, err := http.ParseTime(value); err == nil {
+			return max(0, int64(at.Sub(now).Seconds()))
+		}
+	}
+	return 0
+}
+
+// place is where a CDP session is.
+type place struct {
+	page  string // the page's target; empty for web workers
+	frame string // the id of the page's main frame; empty on the session of another frame
+	url   string // of the page's document
+	// untouched says that nobody acted on the page, on its frames, or on what it came
+	// from, since it was opened by its URL.
+	untouched bool
+	session   string // the page's own
+}
+
+// place returns where a session is.
+func (n *navigations) place(session string) place {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	page := n.sessions[session]
+	if page == nil {
+		return place{}
+	}
+	p := place{page: page.target, url: page.url, session: page.session, untouched: n.untouched(page)}
+	if page.session == session {
+		p.frame = page.target
+	}
+	return p
+}
+
+// untouched tells whether nobody acted on a page since it was opened by its URL. The caller
+// holds n.mu.
+func (n *navigations) untouched(p *openPage) bool {
+	since := n.sinceOf(p)
+	if since == 0 {
+		return false
+	}
+	acted := n.lastActed(p.target)
+	for _, f := range p.frames {
+		acted = max(acted, n.lastActed(f.target))
+	}
+	if p.opened { // whoever opened it may lead it on
+		acted = max(acted, n.lastActedAnywhere())
+	}
+	return acted < since
+}

@@ -1,0 +1,105 @@
+package monitor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+)
+
+// heard is something that waits to be processed: what a page sent, or an answer. They wait
+// in one line, so that a request is reported before its answer, and everything that was
+// answered before a call of CatchUp is reported when it returns.
+type heard struct {
+	traffic cdpproxy.Traffic
+	answer  *answer
+}
+
+// queue puts something into the line, and tells whether there was room. It never blocks.
+func (m *Monitor) queue(h heard) bool {
+	m.pending.Add(1)
+	select {
+	case m.traffic <- h:
+		return true
+	default:
+		m.pending.Add(-1)
+		return false
+	}
+}
+
+// named is an unsafe request with the name by which its answer is known.
+type named struct{ name, method, url string }
+
+// name gives a request a name. Where a redirect sent it on, it returns the answer to the
+// request before. The caller holds m.mu.
+func (m *Monitor) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
+	if was, known := m.named[r.RequestID]; known && r.Redirect != nil {
+		before = &checkpoint.Entry{
+			Kind: checkpoint.KindAnswer, Request: was.name, Method: was.method, URL: was.url, Type: r.Type, Status: r.Redirect.Status,
+		}
+	}
+	m.namesGiven++
+	e.Request = fmt.Sprint(m.groupPrefix, "-r", m.namesGiven)
+	remember(m.named, r.RequestID, named{e.Request, e.Method, e.URL})
+	return before
+}
+
+// answered reports an answer. One to an unsafe request that was not reported says nothing.
+func (m *Monitor) answered(a answer) {
+	e := a.entry
+	if a.id != "" {
+		m.mu.Lock()
+		was, known := m.named[a.id]
+		m.mu.Unlock()
+		if known {
+			e.Request, e.Method = was.name, was.method
+			if e.URL == "" {
+				e.URL = was.url
+			}
+		} else if e.Status == 0 {
+			return
+		}
+	}
+	m.sink(e)
+}
+
+// hearTimeout bounds how long HearAnswers waits. An answer that is not told of in that time
+// counts as none.
+const hearTimeout = 300 * time.Millisecond
+
+// HearAnswers returns when everything that pages sent before the call, and all answers that
+// they had got, are reported. Chrome tells each of its clients of an answer on a way of its
+// own, so that a worker may have heard of one that the launcher has not. On the same way a
+// command's answer comes after it.
+func (m *Monitor) HearAnswers(ctx context.Context) {
+	if m.observer == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, session := range m.answers.waiting() {
+		asking.Go(func() {
+			// Web workers have no such command. Their reply is as good.
+			_ = m.observer.Call(ctx, session, "Page.getFrameTree", nil, nil)
+		})
+	}
+	asking.Wait()
+	_ = m.CatchUp(ctx) // what is not processed in time counts as unanswered
+}
+
+// waiting are the sessions of the requests that have not ended.
+func (a *answers) waiting() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	sessions := map[string]bool{}
+	for _, o := range a.open {
+		sessions[o.session] = true
+	}
+	return slices.Collect(maps.Keys(sessions))
+}

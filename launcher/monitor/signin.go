@@ -1,0 +1,142 @@
+package monitor
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/chromedp/cdproto/dom"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence/capture"
+	"leasehold/launcher/recovery/decision"
+)
+
+// signInFields are what a page that wants somebody to sign in has, in any language: a field
+// for a password, or for a code that is used once.
+var signInFields = []struct{ name, selector string }{
+	{"password", `input[type="password" i]`},
+	{"one-time code", `input[autocomplete~="one-time-code" i]`},
+}
+
+const (
+	// signInTimeout bounds how long all pages may take to say whether they have such a
+	// field.
+	signInTimeout = time.Second
+	// maxFields is how many fields of a page are looked at.
+	maxFields = 20
+)
+
+// LookForSignIn reports which of the pages that redirects led elsewhere ask for a password or
+// a code. It reads the pages and runs no script in them. A page that does not answer in time
+// is reported as not known.
+func (m *Monitor) LookForSignIn(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, signInTimeout)
+	defer cancel()
+	for _, pg := range m.Pages() {
+		shown := m.answers.document(pg.SessionID)
+		if shown.asked == "" {
+			continue
+		}
+		e := checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: shown.url, Asked: shown.asked, Target: pg.TargetID}
+		found, problem := m.signInField(ctx, pg)
+		if e.SignIn = found; problem != "" {
+			e.SignIn, e.Failed = signInFields[0].name, problem
+		}
+		if e.SignIn != "" {
+			m.sink(e)
+		}
+	}
+}
+
+// document is the one that a page shows, by the page's session.
+func (a *answers) document(session string) document {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.documents[session]
+}
+
+// signInField names the field of a page that shows that it wants somebody to sign in; empty
+// if it has none that can be seen. problem says why it could not be asked.
+func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, problem string) {
+	switch {
+	case pg.Crashed:
+		return "", "the page's renderer crashed"
+	case pg.Dialog != "":
+		return "", "a dialog is open"
+	}
+	call := func(method string, params, result any) bool {
+		err := m.observer.Call(ctx, pg.SessionID, method, params, result)
+		if err != nil {
+			problem = err.Error()
+		}
+		return err == nil
+	}
+	var root dom.GetDocumentResult
+	if !call(dom.CommandGetDocument, map[string]any{"depth": 0}, &root) || root.Root == nil {
+		return "", problem
+	}
+	defer m.observer.Post(pg.SessionID, dom.CommandDisable, nil)
+	for _, field := range signInFields {
+		var found dom.QuerySelectorAllResult
+		if !call(dom.CommandQuerySelectorAll, map[string]any{"nodeId": root.Root.NodeID, "selector": field.selector}, &found) {
+			return "", problem
+		}
+		for _, node := range found.NodeIDs[:min(len(found.NodeIDs), maxFields)] {
+			// One that is not rendered has no box, which is an error.
+			if m.observer.Call(ctx, pg.SessionID, dom.CommandGetBoxModel, map[string]any{"nodeId": node}, nil) == nil {
+				return field.name, ""
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return "", "the page did not answer in time"
+	}
+	return "", ""
+}
+
+// returnsTo tells whether the URL that redirects led to names the place that was asked for,
+// or one at its host where it is at another, as the value of a parameter: it is where one
+// is to go on from, once something else is done.
+func returnsTo(asked, reached string) bool {
+	from, err := url.Parse(asked)
+	if err != nil {
+		return false
+	}
+	to, err := url.Parse(reached)
+	if err != nil {
+		return false
+	}
+	_, inFragment, _ := strings.Cut(to.Fragment, "?")
+	for _, query := range []string{to.RawQuery, inFragment} {
+		values, err := url.ParseQuery(query)
+		if err != nil {
+			continue
+		}
+		for _, list := range values {
+			if slices.ContainsFunc(list, func(v string) bool { return namesPlace(v, from, to) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// namesPlace tells whether a parameter's value is a URL of the place asked for, or of
+// another one at its host where the URL reached is at another.
+func namesPlace(value string, asked, reached *url.URL) bool {
+	if plain, err := url.QueryUnescape(value); err == nil && strings.Contains(value, "%") {
+		value = plain // escaped twice
+	}
+	whole := strings.HasPrefix(value, "http://") || strings.HasPrefix(value, "https://")
+	if !whole && !strings.HasPrefix(value, "/") {
+		return false
+	}
+	u, err := asked.Parse(value)
+	if err != nil || !strings.EqualFold(u.Host, asked.Host) {
+		return false
+	}
+	return decision.Place(u.String()) == decision.Place(asked.String()) || whole && !strings.EqualFold(asked.Host, reached.Host)
+}

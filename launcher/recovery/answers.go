@@ -1,0 +1,27 @@
+package recovery
+
+import (
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/recovery/decision"
+)
+
+// pauseFor is the pause after a recovery: the configured one, or longer where a site asked
+// to wait.
+func pauseFor(configured time.Duration, siteWaits, now time.Time) time.Duration {
+	return max(configured, siteWaits.Sub(now))
+}
+
+// unsafeRequests are the last unsafe requests of a session, for people.
+func unsafeRequests(s checkpoint.Summary, t decision.Task) []api.UnsafeRequest {
+	var list []api.UnsafeRequest
+	for _, r := range decision.Requests(s, t) {
+		list = append(list, api.UnsafeRequest{
+			At: r.At, Method: r.Method, URL: r.URL, Times: r.Times(), Status: r.Status,
+			Answer: decision.AnswerTo(r.Entry), Counts: r.Counts, SinceSafeCheckpoint: r.SinceSafe,
+		})
+	}
+	return list
+}

@@ -1,0 +1,159 @@
+package decision
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"leasehold/checkpoint"
+)
+
+// sortedRequests are unsafe requests, by what they say about the account.
+type sortedRequests struct {
+	counted   []checkpoint.Entry // may have changed it
+	quiet     []checkpoint.Entry // the pages sent them by themselves, see background
+	declared  []checkpoint.Entry // the owner of the profile knows that they change nothing
+	anonymous []checkpoint.Entry // their sites could not know the account, see anonymous
+}
+
+// sorted sorts some of a session's unsafe requests.
+func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequests {
+	var r sortedRequests
+	r.counted, r.quiet = split(sent, background(s.Unsafe, t))
+	r.counted, r.declared = split(r.counted, harmless(t))
+	r.counted, r.anonymous = split(r.counted, anonymous(t))
+	return r
+}
+
+// anonymous returns a function that tells which requests do not speak for the account:
+// what a script sent to another site than its page's, from a page that nobody had acted
+// on, without a cookie or any other credential, although the page itself is known by its
+// cookies. The monitor finds all of that, and says it with the answer. Nothing in a
+// sensitive place is anonymous, nor, ever, a PUT, PATCH or DELETE, or a form.
+func anonymous(t Task) func(checkpoint.Entry) bool {
+	return func(e checkpoint.Entry) bool {
+		script := e.Type == "XHR" || e.Type == "Fetch" || e.Type == "Ping"
+		return e.Anonymous && script && e.Method == http.MethodPost && !e.Sensitive && !SensitiveURL(e.URL, t)
+	}
+}
+
+// requests is the fact about a kind of requests.
+func requests(name string, sent []checkpoint.Entry) Fact {
+	if len(sent) == 0 {
+		return Fact{name, No, "none was seen"}
+	}
+	last := sent[len(sent)-1]
+	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(sent), last.Method, last.URL)) + answered(last)}
+}
+
+// unsafeFact is the fact about the requests that count. Its text also says how many others
+// were left out of the count.
+func unsafeFact(name string, r sortedRequests) Fact {
+	f := requests(name, r.counted)
+	if len(r.quiet) > 0 {
+		f.How += fmt.Sprintf("; %d in the background are not counted", times(r.quiet))
+	}
+	if len(r.declared) > 0 {
+		f.How += fmt.Sprintf("; %d that the profile declares harmless are not counted, the last as %q", times(r.declared), r.declared[len(r.declared)-1].Declared)
+	}
+	if len(r.anonymous) > 0 {
+		f.How += fmt.Sprintf("; %d that carried nothing of the account are not counted", times(r.anonymous))
+	}
+	return f
+}
+
+// andInFlight says in a fact how many of the requests were sent before the safe checkpoint.
+func (r sortedRequests) andInFlight(f Fact, inFlight sortedRequests) Fact {
+	if n := times(inFlight.counted); n > 0 {
+		f.How += fmt.Sprintf("; %d of them were sent before it, and not answered when it was named", n)
+	}
+	return f
+}
+
+// AnswerTo says in a few words what a request was answered. It is empty for what has no
+// answers, such as messages on a websocket, and for requests of which nobody asked, such
+// as those in the journals of earlier versions.
+func AnswerTo(e checkpoint.Entry) string {
+	switch {
+	case e.Failed == checkpoint.AnswerUnseen:
+		return "not known: its page was gone"
+	case e.Failed != "" && !e.Ended:
+		return "failed, and not known what became of it: " + e.Failed
+	case e.Failed != "":
+		return "failed: " + e.Failed
+	case e.Status != 0:
+		return fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status))
+	case e.Request != "":
+		return "unanswered"
+	}
+	return ""
+}
+
+// answered is the end of a sentence about a request.
+func answered(e checkpoint.Entry) string {
+	if a := strings.TrimSpace(AnswerTo(e)); a != "" {
+		return " (" + a + ")"
+	}
+	return ""
+}
+
+// forms are the forms that pages submitted. A form is known by two things: the page says
+// that it submits one, and a document is asked for by POST. Where both are seen they are
+// one form, and where a redirect sends the request on it is still that form.
+func forms(sent, did []checkpoint.Entry) []checkpoint.Entry {
+	var found []checkpoint.Entry
+	said := map[string]bool{}
+	for _, e := range did {
+		if e.Kind == checkpoint.KindForm {
+			found = append(found, e)
+			said[formKey(e)] = true
+		}
+	}
+	for _, e := range sent {
+		if e.Kind == checkpoint.KindRequest && e.Type == "Document" && !e.Redirected && !said[formKey(e)] {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// formKey is the same for a form and for its request.
+func formKey(e checkpoint.Entry) string {
+	return strings.ToUpper(e.Method) + " " + e.URL
+}
+
+func anything(checkpoint.Entry) bool { return true }
+
+// SentRequest is one unsafe request, as people are shown it.
+type SentRequest struct {
+	checkpoint.Entry
+	// Counts says as what it counts: unsafe, background, harmless or anonymous.
+	Counts string
+	// SinceSafe says that the last safe checkpoint does not vouch for it.
+	SinceSafe bool
+}
+
+// maxListed is how many requests are listed.
+const maxListed = 50
+
+// Requests lists the last unsafe requests of a session, those that count first to be kept.
+func Requests(s checkpoint.Summary, t Task) []SentRequest {
+	all := sorted(s.Unsafe, s, t)
+	since := map[[2]uint64]bool{} // each run has a journal of its own
+	for _, e := range s.UnsafeSince {
+		since[[2]uint64{e.Token, e.Seq}] = true
+	}
+	var list []SentRequest
+	for _, kind := range []struct {
+		counts string
+		sent   []checkpoint.Entry
+	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"background", all.quiet}} {
+		room := maxListed - len(list)
+		for _, e := range kind.sent[max(0, len(kind.sent)-room):] {
+			list = append(list, SentRequest{e, kind.counts, since[[2]uint64{e.Token, e.Seq}]})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b SentRequest) int { return a.At.Compare(b.At) })
+	return list
+}

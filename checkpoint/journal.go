@@ -143,7 +143,8 @@ type Journal struct {
 	mu      sync.Mutex
 	file    *os.File
 	entries []Entry
-	bytes   int // of the file, or more
+	bytes   int  // of the file, or more
+	torn    bool // a line was written in part: the next one has to begin a line of its own
 }
 
 // Open opens the journal file at path for appending, within DefaultLimits, and creates it
@@ -201,7 +202,7 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	if err != nil {
 		return e, fmt.Errorf("journal entry: %w", err)
 	}
-	if _, err := j.file.Write(append(line, '\n')); err != nil {
+	if err := j.write(append(line, '\n')); err != nil {
 		return e, fmt.Errorf("journal %s: %w", j.path, err)
 	}
 	j.entries = append(j.entries, e)
@@ -217,6 +218,21 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	return e, nil
 }
 
+// write appends a line. On a full disk it uses the spare, and goes on where it stopped.
+func (j *Journal) write(line []byte) error {
+	if j.torn {
+		line = append([]byte{'\n'}, line...)
+	}
+	written := 0
+	err := durable.WithSpare(filepath.Dir(j.path), func() error {
+		n, err := j.file.Write(line[written:])
+		written += n
+		return err
+	})
+	j.torn = err != nil && (j.torn || written > 0)
+	return err
+}
+
 // compact replaces the file by one with less, under the same name. Where that fails the
 // journal goes on as it is.
 func (j *Journal) compact() error {
@@ -230,7 +246,7 @@ func (j *Journal) compact() error {
 		return err
 	}
 	old := j.file
-	j.file, j.entries, j.bytes = file, entries, len(content)
+	j.file, j.entries, j.bytes, j.torn = file, entries, len(content), false
 	if err := old.Close(); err != nil {
 		return fmt.Errorf("journal %s: %w", j.path, err)
 	}

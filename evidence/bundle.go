@@ -74,8 +74,12 @@ func (b *Bundle) has(name string) bool {
 	return slices.ContainsFunc(b.m.Parts, func(p Part) bool { return p.Name == name })
 }
 
-// createFile writes a new file, or leaves none.
+// createFile writes a new file, or leaves none. On a full disk it uses the spare.
 func createFile(path string, content []byte) error {
+	return durable.WithSpare(filepath.Dir(path), func() error { return create(path, content) })
+}
+
+func create(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
@@ -168,10 +172,23 @@ func (b *Bundle) seal() ([]byte, error) {
 		if p.Missing != "" {
 			continue
 		}
-		if err := durable.Sync(filepath.Join(b.dir, p.Name)); err != nil {
+		path := filepath.Join(b.dir, p.Name)
+		if err := durable.WithSpare(b.dir, func() error { return durable.Sync(path) }); err != nil {
 			return nil, err
 		}
 	}
+	if !b.m.inChain() {
+		raw, err := b.encoded()
+		if err != nil {
+			return nil, err
+		}
+		return raw, b.write(raw)
+	}
+	return b.spool.sealInChain(b)
+}
+
+// encoded returns the manifest as it is stored.
+func (b *Bundle) encoded() ([]byte, error) {
 	sealed := b.m
 	if b.to != nil {
 		var err error
@@ -179,14 +196,15 @@ func (b *Bundle) seal() ([]byte, error) {
 			return nil, err
 		}
 	}
-	raw, err := encodeJSON(sealed, "  ")
-	if err != nil {
-		return nil, err
-	}
+	return encodeJSON(sealed, "  ")
+}
+
+// write puts the manifest in its place, synced. With that the bundle is sealed.
+func (b *Bundle) write(raw []byte) error {
 	if err := durable.Replace(filepath.Join(b.dir, ManifestName), raw); err != nil {
-		return nil, err
+		return err
 	}
-	return raw, durable.Sync(filepath.Dir(b.dir))
+	return durable.Sync(filepath.Dir(b.dir))
 }
 
 // Discard removes a bundle that is not sealed and turned out not to be needed, because
@@ -200,6 +218,9 @@ func (b *Bundle) Discard() error {
 		return fmt.Errorf("evidence %s: the bundle is sealed, and stays", b.m.EvidenceID)
 	case b.discarded:
 		return nil
+	}
+	if err := b.spool.notSealed(b.m.ProfileID, b.m.EvidenceID); err != nil {
+		return err
 	}
 	if err := b.spool.remove(b.m.EvidenceID); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (m Manifest) encrypted(to *crypt.Recipients, stored []Part) (Manifest, erro
 		EvidenceID: m.EvidenceID, ProfileID: m.ProfileID, SessionID: m.SessionID, LauncherID: m.LauncherID, At: m.At,
 		LeaseToken: m.LeaseToken, LastHeartbeatAt: m.LastHeartbeatAt, DetectedStaleAt: m.DetectedStaleAt,
 		LastScreenshot: m.LastScreenshot, RecoveryReason: m.RecoveryReason,
-		PreviousEvidenceID: m.PreviousEvidenceID, PreviousManifestSHA256: m.PreviousManifestSHA256,
+		PreviousEvidenceID: m.PreviousEvidenceID, PreviousManifestSHA256: m.PreviousManifestSHA256, AlsoFollows: m.AlsoFollows,
 		Pages: []PageResult{}, Parts: []Part{},
 		Encryption: &Encryption{Format: crypt.Format, Recipients: to.Names(), Manifest: hidden},
 	}
@@ -114,7 +114,7 @@ func (m Manifest) Open(with *crypt.Identities) (Manifest, error) {
 		return a.Name == b.Name && a.Kind == b.Kind && a.MediaType == b.MediaType && (a.Missing != "") == (b.Missing != "")
 	}
 	if clear.Encrypted() || clear.ProfileID != m.ProfileID || clear.SessionID != m.SessionID || clear.LeaseToken != m.LeaseToken ||
-		clear.previous() != m.previous() || !slices.EqualFunc(clear.Parts, m.Parts, samePart) {
+		clear.previous() != m.previous() || !slices.Equal(clear.AlsoFollows, m.AlsoFollows) || !slices.EqualFunc(clear.Parts, m.Parts, samePart) {
 		return Manifest{}, fmt.Errorf("evidence %s: %w: what is encrypted in its manifest is about another bundle", m.EvidenceID, ErrDamaged)
 	}
 	return clear, nil

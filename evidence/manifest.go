@@ -42,6 +42,7 @@ const (
 	KindDigests       = "digests"
 	KindBrowser       = "browser"
 	KindRetention     = "retention"
+	KindChain         = "chain"
 )
 
 // ManifestName is the reserved name of the manifest among a bundle's files.
@@ -76,9 +77,12 @@ type Manifest struct {
 	// Outcome is what the worker said when it released in order.
 	Outcome string `json:"outcome,omitempty"`
 
-	// The profile's bundle before this one; empty for the first.
+	// The profile's bundle before this one, by its lease record; empty for the first.
 	PreviousEvidenceID     string `json:"previous_evidence_id"`
 	PreviousManifestSHA256 string `json:"previous_manifest_sha256"`
+	// AlsoFollows are further bundles of the profile that no bundle had named when this
+	// one was sealed. Their tokens may be higher. Sealing sets it.
+	AlsoFollows []Link `json:"also_follows,omitempty"`
 
 	// Checkpoint is the one at which a picture was taken; empty where it was at
 	// none.
@@ -139,12 +143,20 @@ func (p Part) holding(content []byte) Part {
 // Link names a sealed bundle by its id and the hex SHA-256 of its manifest. A bundle
 // points with it at the one before, and a lease record at the newest.
 type Link struct {
-	EvidenceID string
-	SHA256     string
+	EvidenceID string `json:"evidence_id"`
+	SHA256     string `json:"manifest_sha256"`
 }
 
 // previous points at the profile's bundle before this one.
 func (m Manifest) previous() Link { return Link{m.PreviousEvidenceID, m.PreviousManifestSHA256} }
+
+// follows returns every link of a bundle, that to the bundle before it first.
+func (m Manifest) follows() []Link {
+	if m.PreviousEvidenceID == "" {
+		return m.AlsoFollows
+	}
+	return append([]Link{m.previous()}, m.AlsoFollows...)
+}
 
 // Errors that readers of evidence tell apart.
 var (

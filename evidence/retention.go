@@ -32,6 +32,7 @@ type Cut struct {
 	Bytes                  int64     `json:"bytes"`
 	PreviousEvidenceID     string    `json:"previous_evidence_id"`
 	PreviousManifestSHA256 string    `json:"previous_manifest_sha256"`
+	AlsoFollows            []Link    `json:"also_follows,omitempty"`
 	Why                    string    `json:"why"` // age, size
 }
 
@@ -153,7 +154,7 @@ func (p *plan) cut(profileID, reason string) {
 	p.bytes -= size
 	p.cuts = append(p.cuts, Cut{
 		EvidenceID: m.EvidenceID, LeaseToken: m.LeaseToken, At: m.At, Bytes: size, Why: reason,
-		PreviousEvidenceID: m.PreviousEvidenceID, PreviousManifestSHA256: m.PreviousManifestSHA256,
+		PreviousEvidenceID: m.PreviousEvidenceID, PreviousManifestSHA256: m.PreviousManifestSHA256, AlsoFollows: m.AlsoFollows,
 	})
 }
 

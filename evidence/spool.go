@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"leasehold/evidence/redact"
@@ -24,6 +25,8 @@ type Spool struct {
 	folder
 	key  []byte
 	keys Keys
+
+	sealing sync.Mutex // one bundle is sealed at a time, so that the next can name it
 }
 
 // keyName is the file with the key of Salt.
@@ -88,9 +91,9 @@ func (s *Spool) New(m Manifest) (*Bundle, error) {
 		return nil, fmt.Errorf("new bundle: %w", err)
 	}
 	m.LastKnownURL = redact.URL(m.LastKnownURL)
-	m.LastScreenshot, m.Pages, m.Parts, m.Encryption = "", []PageResult{}, []Part{}, nil
+	m.LastScreenshot, m.Pages, m.Parts, m.Encryption, m.AlsoFollows = "", []PageResult{}, []Part{}, nil, nil
 	dir := filepath.Join(s.dir, m.EvidenceID)
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := durable.WithSpare(s.dir, func() error { return os.Mkdir(dir, 0o700) }); err != nil {
 		return nil, fmt.Errorf("new bundle: %w", err)
 	}
 	b := &Bundle{spool: s, dir: dir, m: m, to: s.keys.To}

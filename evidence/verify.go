@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -30,7 +31,8 @@ type Finding struct {
 	Detail     string `json:"detail"`
 }
 
-// Fork is two or more bundles that name the same one before them.
+// Fork is two or more bundles that name the same one before them, and that the head does
+// not lead to all of.
 type Fork struct {
 	// Previous is the bundle that they name; empty where each says that it is
 	// the profile's first.
@@ -91,7 +93,7 @@ func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report,
 // it with the hashes inside.
 func VerifyWith(ctx context.Context, r Reader, profileID string, head Link, with *crypt.Identities) (Report, error) {
 	v := verifier{
-		ctx: ctx, r: r, with: with, checked: map[string]bool{}, cut: map[string]Cut{}, next: map[string][]string{},
+		ctx: ctx, r: r, with: with, checked: map[string]bool{}, sums: map[string]string{}, cut: map[string]Cut{}, next: map[string][]string{},
 		report: Report{ProfileID: profileID, Findings: []Finding{}, HeadKnown: head != Link{}},
 	}
 	all, err := r.List(ctx, profileID)
@@ -119,6 +121,7 @@ func VerifyWith(ctx context.Context, r Reader, profileID string, head Link, with
 	if err := v.follow(head, "the lease record"); err != nil {
 		return v.report, err
 	}
+	v.inChain = maps.Clone(v.checked)
 	if err := v.unlinked(chain); err != nil {
 		return v.report, err
 	}
@@ -141,6 +144,8 @@ type verifier struct {
 	with    *crypt.Identities
 	report  Report
 	checked map[string]bool     // by evidence id
+	inChain map[string]bool     // those that the head leads to
+	sums    map[string]string   // what the manifests hash to, by evidence id
 	cut     map[string]Cut      // what anchors say was removed, by evidence id
 	next    map[string][]string // the bundles that name one as the bundle before
 }
@@ -149,49 +154,100 @@ func (v *verifier) find(problem, evidenceID, part, detail string, args ...any) {
 	v.report.Findings = append(v.report.Findings, Finding{problem, evidenceID, part, fmt.Sprintf(detail, args...)})
 }
 
-// follow checks a chain from a link on: down to its first bundle, to one beyond which
-// it cannot be followed, or to one that was checked before. namedBy says what names the
-// first link.
-func (v *verifier) follow(at Link, namedBy string) error {
-	var after Manifest // the bundle that names at
-	passed := map[string]bool{}
-	for at.EvidenceID != "" {
-		by := cmp.Or(after.EvidenceID, namedBy)
-		if passed[at.EvidenceID] {
-			v.find(BundleReordered, at.EvidenceID, "", "%s names it as the bundle before, and it comes after", by)
-			return nil
+// named is a link, and what names it.
+type named struct {
+	Link
+	by string // an evidence id, or what else names it
+	// before says that it is named as the bundle before one with this token, so that its
+	// own may not be higher.
+	before bool
+	token  uint64
+	// after are the bundles through which it was reached.
+	after *named
+}
+
+// passed tells whether a bundle was passed on the way to this link.
+func (n named) passed(evidenceID string) bool {
+	for at := n.after; at != nil; at = at.after {
+		if at.EvidenceID == evidenceID {
+			return true
 		}
-		if v.checked[at.EvidenceID] {
-			return nil
-		}
-		passed[at.EvidenceID], v.checked[at.EvidenceID] = true, true
-		if c, ok := v.cut[at.EvidenceID]; ok {
-			if at.SHA256 != "" && at.SHA256 != c.ManifestSHA256 {
-				v.find(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest was %s when retention removed it, %s says %s", c.ManifestSHA256, by, at.SHA256)
-			}
-			after = Manifest{EvidenceID: at.EvidenceID, LeaseToken: c.LeaseToken}
-			at = Link{c.PreviousEvidenceID, c.PreviousManifestSHA256}
+	}
+	return false
+}
+
+// follow checks everything that a link leads to: down to the first bundle, to those
+// beyond which nothing can be followed, or to those that were checked before. by says
+// what names the link.
+func (v *verifier) follow(from Link, by string) error {
+	next := []named{{Link: from, by: by}}
+	for len(next) > 0 {
+		at := next[0]
+		next = next[1:]
+		if at.EvidenceID == "" {
 			continue
 		}
-		m, problem, err := v.manifest(at, by, at.SHA256 != "")
-		switch {
-		case err != nil:
-			return err
-		case errors.Is(problem, ErrNotFound):
-			v.find(BundleMissing, at.EvidenceID, "", "%s names it, and it is not there", by)
-			return nil
-		case problem != nil && m.EvidenceID != "":
-			v.find(BundleReordered, at.EvidenceID, "", "the manifest of %s stands in its place", shortID(m.EvidenceID))
-			return nil
-		case problem != nil:
-			return nil //nolint:nilerr // it is a finding of the report
+		if v.checked[at.EvidenceID] {
+			v.again(at)
+			continue
 		}
-		if err := v.bundle(m, after); err != nil {
+		v.checked[at.EvidenceID] = true
+		further, err := v.step(at)
+		if err != nil {
 			return err
 		}
-		at, after = m.previous(), m
+		next = append(next, further...)
 	}
 	return nil
+}
+
+// step checks the bundle that a link names, and returns the links that it has itself.
+func (v *verifier) step(at named) ([]named, error) {
+	if c, ok := v.cut[at.EvidenceID]; ok {
+		v.sums[at.EvidenceID] = c.ManifestSHA256
+		if at.SHA256 != "" && at.SHA256 != c.ManifestSHA256 {
+			v.find(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest was %s when retention removed it, %s says %s", c.ManifestSHA256, at.by, at.SHA256)
+		}
+		return at.further(c.LeaseToken, Link{c.PreviousEvidenceID, c.PreviousManifestSHA256}, c.AlsoFollows), nil
+	}
+	m, problem, err := v.manifest(at.Link, at.by, at.SHA256 != "")
+	switch {
+	case err != nil:
+		return nil, err
+	case errors.Is(problem, ErrNotFound):
+		v.find(BundleMissing, at.EvidenceID, "", "%s names it, and it is not there", at.by)
+		return nil, nil
+	case problem != nil && m.EvidenceID != "":
+		v.find(BundleReordered, at.EvidenceID, "", "the manifest of %s stands in its place", shortID(m.EvidenceID))
+		return nil, nil
+	case problem != nil:
+		return nil, nil //nolint:nilerr // it is a finding of the report
+	}
+	if err := v.bundle(m, at); err != nil {
+		return nil, err
+	}
+	return at.further(m.LeaseToken, m.previous(), m.AlsoFollows), nil
+}
+
+// further are the links of the bundle that was reached through this one, which has the
+// token.
+func (n named) further(token uint64, previous Link, also []Link) []named {
+	next := []named{{Link: previous, by: n.EvidenceID, before: true, token: token, after: &n}}
+	for _, l := range also {
+		next = append(next, named{Link: l, by: n.EvidenceID, after: &n})
+	}
+	return next
+}
+
+// again compares one more link to a bundle that was checked with what was found there.
+func (v *verifier) again(at named) {
+	if at.passed(at.EvidenceID) {
+		v.find(BundleReordered, at.EvidenceID, "", "%s names it as the bundle before, and it comes after", at.by)
+		return
+	}
+	if sum := v.sums[at.EvidenceID]; sum != "" && at.SHA256 != "" && sum != at.SHA256 {
+		v.find(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest is %s, %s says %s", sum, at.by, at.SHA256)
+	}
 }
 
 // manifest reads the manifest of a bundle. problem is ErrNotFound or ErrDamaged where
@@ -210,7 +266,9 @@ func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, probl
 		return m, nil, err
 	}
 	m, problem = Decode(at.EvidenceID, raw)
-	if sum := sha256Hex(raw); compare && sum != at.SHA256 {
+	sum := sha256Hex(raw)
+	v.sums[at.EvidenceID] = sum
+	if compare && sum != at.SHA256 {
 		v.find(BundleChanged, at.EvidenceID, "", "SHA-256 of the manifest is %s, %s says %s", sum, by, at.SHA256)
 	} else if problem != nil {
 		v.find(BundleChanged, at.EvidenceID, "", "%v", problem)
@@ -218,14 +276,13 @@ func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, probl
 	return m, problem, nil
 }
 
-// bundle checks what a bundle in the chain says and holds. after is the one that names
-// it; zero for the first of a chain.
-func (v *verifier) bundle(m, after Manifest) error {
+// bundle checks what a bundle in the chain says and holds. at is the link to it.
+func (v *verifier) bundle(m Manifest, at named) error {
 	switch {
 	case m.ProfileID != v.report.ProfileID:
 		v.find(BundleReordered, m.EvidenceID, "", "it is evidence of profile %s", shortID(m.ProfileID))
-	case after.EvidenceID != "" && m.LeaseToken > after.LeaseToken:
-		v.find(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle after it, %s, has %d", m.LeaseToken, after.EvidenceID, after.LeaseToken)
+	case at.before && m.LeaseToken > at.token:
+		v.find(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle after it, %s, has %d", m.LeaseToken, at.by, at.token)
 	}
 	if err := v.parts(m); err != nil {
 		return err
@@ -391,10 +448,12 @@ func (v *verifier) checkCutOrder(chain []Manifest) {
 	}
 }
 
-// forks reports the bundles that more than one names as the bundle before.
+// forks reports the bundles that more than one names as the bundle before, where the head
+// does not lead to all of these.
 func (v *verifier) forks() {
+	loose := func(evidenceID string) bool { return !v.inChain[evidenceID] }
 	for previous, bundles := range v.next {
-		if len(bundles) > 1 {
+		if len(bundles) > 1 && slices.ContainsFunc(bundles, loose) {
 			slices.Sort(bundles)
 			v.report.Forks = append(v.report.Forks, Fork{previous, bundles})
 		}

@@ -10,9 +10,9 @@ import (
 
 func TestVerifyTellsAForkFromAGap(t *testing.T) {
 	s, _ := openDir(t)
-	spool := storetest.Spool(t)
+	spool, another := storetest.Spool(t), storetest.Spool(t) // no spool knows of the other's
 	one, first := storetest.Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
-	two, _ := storetest.Seal(t, spool, "p", "ev_2", 2, first)
+	two, _ := storetest.Seal(t, another, "p", "ev_2", 2, first)
 	three, head := storetest.Seal(t, spool, "p", "ev_3", 2, first)
 	for _, b := range []*evidence.Sealed{one, two, three} {
 		if err := s.Put(t.Context(), b); err != nil {

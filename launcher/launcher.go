@@ -173,6 +173,9 @@ func (l *Launcher) wire() (err error) {
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
+		Witness: func(profile, why, detail string, b *browser.Browser) error {
+			return l.recoverer.Witness(profile, why, detail, b)
+		},
 	})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{

@@ -12,10 +12,10 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"leasehold/internal/durable"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -252,7 +252,7 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	if err != nil {
 		return lease.Record{}, api.Invalid(field, "%v", err)
 	}
-	if free, err := slots.FreeDisk(ps.o.Root.Dir()); err == nil && free < size+ps.o.MinFreeDisk {
+	if free, err := durable.FreeSpace(ps.o.Root.Dir()); err == nil && free < size+ps.o.MinFreeDisk {
 		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
 			humanize.IBytes(size), ps.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ps.o.MinFreeDisk)).
 			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ps.o.MinFreeDisk+size)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
 	"leasehold/internal/confine"
+	"leasehold/internal/durable"
 	"leasehold/internal/signed"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
@@ -57,6 +59,9 @@ func (c *guardCmd) Run() error {
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Key: key, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
+			if spare, err := durable.KeepSpare(filepath.Join(c.DataDir, spareFile), math.MaxInt64); err == nil {
+				durable.UseSpare(spare) // the launcher that kept it is gone
+			}
 			spool, err := evidence.OpenEncryptedSpool(filepath.Join(c.DataDir, spoolDir), evidence.Keys{To: to})
 			if err != nil {
 				return nil, err

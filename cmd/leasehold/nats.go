@@ -99,6 +99,7 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
+		options.Spare = s.spare
 		server, err := natsd.Start(options)
 		var inUse *natsd.ListenError
 		switch {
@@ -107,6 +108,7 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		case err != nil:
 			return &exitError{exitDataDir, err}
 		}
+		s.embedded = server
 		s.stops.add("embedded NATS", func() error { server.Shutdown(); return nil })
 		if s.nats, err = server.Connect(); err != nil {
 			return &exitError{exitNATS, err}

@@ -29,6 +29,9 @@ func (s *service) startRetention() (stop func() error) {
 func (s *service) applyRetention(ctx context.Context) {
 	round, cancel := context.WithTimeout(ctx, retainTimeout)
 	defer cancel()
+	if err := s.oweStrays(round); err != nil && ctx.Err() == nil {
+		s.log.Warn().Err(err).Msg("evidence that nothing names is not looked for: it is tried again")
+	}
 	limits := evidence.Retention{MaxAge: s.config.EvidenceMaxAge, MaxBytes: int64(s.config.EvidenceMax)}
 	done, err := s.archive.Retain(round, limits, s.launcherID, func(ctx context.Context) (evidence.Needs, error) {
 		entries, err := s.leases.List(ctx)
@@ -40,6 +43,22 @@ func (s *service) applyRetention(ctx context.Context) {
 	if done.Removed > 0 {
 		s.log.Info().Int("bundles", done.Removed).Int64("bytes", done.Bytes).Msg("old evidence removed")
 	}
+}
+
+// oweStrays has the bundles that nothing names, of the profiles whose home is here, named
+// by their next bundle.
+func (s *service) oweStrays(ctx context.Context) error {
+	entries, err := s.leases.List(ctx)
+	if err != nil {
+		return err
+	}
+	heads := map[string]evidence.Link{}
+	for _, e := range entries {
+		if e.Record.Home == s.launcherID {
+			heads[e.Record.ProfileID] = evidence.Link{EvidenceID: e.Record.EvidenceID, SHA256: e.Record.EvidenceSHA256}
+		}
+	}
+	return s.archive.OweStrays(ctx, heads)
 }
 
 // needs are the bundles that records name, and the sessions that are not over. A bundle is

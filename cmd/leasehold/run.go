@@ -21,6 +21,8 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/internal/confine"
 	"leasehold/internal/connlimit"
+	"leasehold/internal/durable"
+	"leasehold/internal/natsd"
 	"leasehold/internal/signed"
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
@@ -77,10 +79,12 @@ type service struct {
 	confinement *chrome.Confinement
 	listener    net.Listener
 
-	nats    *nats.Conn
-	natsURL string // without credentials
-	leases  *natskv.Store
-	archive *evidence.Archive
+	spare    *durable.Spare
+	embedded *natsd.Server // nil with a NATS of the user's own
+	nats     *nats.Conn
+	natsURL  string // without credentials
+	leases   *natskv.Store
+	archive  *evidence.Archive
 
 	metrics   *prometheus.Registry
 	dedicated dedicatedPorts
@@ -153,6 +157,9 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if err := s.claimDataDir(); err != nil {
 		return &exitError{exitDataDir, err}
 	}
+	if err := s.keepSpare(); err != nil {
+		return &exitError{exitDataDir, err}
+	}
 	if s.launcherID, err = ownID(c); err != nil {
 		return &exitError{exitDataDir, err}
 	}
@@ -205,7 +212,7 @@ func (s *service) newLauncher() error {
 		return err
 	}
 	s.launcher, err = launcher.New(launcher.Options{
-		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.leases.Ping,
+		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Archive: s.archive, Ping: s.ping,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",

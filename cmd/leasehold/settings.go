@@ -44,6 +44,7 @@ type RunConfig struct {
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
 	MaxBrowsers    int           `env:"LEASEHOLD_MAX_BROWSERS" placeholder:"N" help:"Most browsers at a time (default: no limit)."`
 	MinFreeDisk    byteSize      `env:"LEASEHOLD_MIN_FREE_DISK" default:"256MiB" placeholder:"SIZE" help:"With less space left for profiles or data no browser is started; 0 is no bound (default: ${default})."`
+	DiskReserve    byteSize      `env:"LEASEHOLD_DISK_RESERVE" default:"64MiB" placeholder:"SIZE" help:"Space of the data directory's disk that is taken beforehand, and given back to evidence, journals and the NATS inside when the disk is full; 0 keeps none (default: ${default})."`
 	KeepWarmIdle   time.Duration `env:"LEASEHOLD_KEEP_WARM_IDLE" default:"10m" placeholder:"DURATION" help:"Time that a browser which is kept warm waits for the next task of its profile; 0 keeps none (default: 10m)."`
 	KeepWarmMax    int           `env:"LEASEHOLD_KEEP_WARM_MAX" default:"4" placeholder:"N" help:"Most browsers that are kept warm at a time; 0 keeps none (default: ${default})."`
 	KeepWarmMemory byteSize      `name:"keep-warm-min-memory" env:"LEASEHOLD_KEEP_WARM_MIN_MEMORY" default:"1GiB" placeholder:"SIZE" help:"With less memory available, or while tasks wait for memory, warm browsers are closed, the longest idle first; 0 does not look (default: ${default})."`

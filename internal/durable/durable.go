@@ -23,9 +23,13 @@ var (
 )
 
 // Replace puts content into path's place, mode 0600, and returns when it is on
-// disk under that name.
+// disk under that name. On a full disk it uses the spare.
 func Replace(path string, content []byte) error {
 	dir := filepath.Dir(path)
+	return WithSpare(dir, func() error { return replace(dir, path, content) })
+}
+
+func replace(dir, path string, content []byte) error {
 	tmp, err := os.CreateTemp(dir, Unfinished+"*") // 0600
 	if err != nil {
 		return err

@@ -15,6 +15,8 @@ var _ server.Logger = (*logBridge)(nil)
 type logBridge struct {
 	log   zerolog.Logger
 	first atomic.Pointer[string]
+	// trouble is called with each error of the server's; nil: nobody is.
+	trouble func(text string)
 }
 
 // fatal returns the first fatal message, or "" if there was none.
@@ -32,7 +34,13 @@ func (b *logBridge) Noticef(format string, v ...any) { b.log.Debug().Msgf(format
 func (b *logBridge) Warnf(format string, v ...any) { b.log.Warn().Msgf(format, v...) }
 
 // Errorf is part of server.Logger.
-func (b *logBridge) Errorf(format string, v ...any) { b.log.Warn().Msgf(format, v...) }
+func (b *logBridge) Errorf(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	b.log.Warn().Msg(text)
+	if b.trouble != nil {
+		b.trouble(text)
+	}
+}
 
 // Fatalf is part of server.Logger. It does not end the process.
 func (b *logBridge) Fatalf(format string, v ...any) {

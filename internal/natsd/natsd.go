@@ -4,7 +4,10 @@
 //
 // What is promised of the embedded server: JetStream writes are on the disk before they
 // are acknowledged; only one process at a time uses a directory; a server that cannot
-// start says why instead of ending the process. Only this process reaches leases, presences
+// start says why instead of ending the process. A server that could not write, because its
+// disk was full or failed, takes no writes for as long as it runs, so it is replaced by
+// another one on the same directory, as soon as that disk takes writes again: connections
+// are interrupted, and everything acknowledged is there (Server.Problem, watch.go). Only this process reaches leases, presences
 // and evidence; there is no password for them. Who connects over TCP is a subscriber: this
 // process's own user and root, as the kernel proves them, or who shows a token. Nobody else
 // is let in.
@@ -29,12 +32,15 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
+
+	"leasehold/internal/durable"
 )
 
 // Options of an embedded server.
@@ -53,15 +59,27 @@ type Options struct {
 	Admit func(uid uint32) (ok bool)
 	// TLS is what subscribers are served with; nil is plain text.
 	TLS *tls.Config
-	Log zerolog.Logger
+	// Spare is space that the server is given when its disk is full; nil: none.
+	Spare *durable.Spare
+	Log   zerolog.Logger
 }
 
 // Server is a running embedded NATS server.
 type Server struct {
-	srv  *server.Server
+	o    Options // Listen has the port that the first server got
 	url  string
 	log  zerolog.Logger
 	lock *os.File
+
+	mu  sync.Mutex
+	srv *server.Server // nil while another one is being started
+	// problem is why nothing can be written; nil while it can.
+	problem error
+	said    string // an error of the server's log that nobody has looked at
+
+	stop    chan struct{}
+	watched sync.WaitGroup
+	once    sync.Once // of Shutdown
 }
 
 // ListenError says that the server cannot listen on the address Addr.
@@ -104,8 +122,7 @@ const (
 // Shutdown. Errors: *ListenError, *DirInUseError, and others that say why the server cannot
 // use its directory.
 func Start(o Options) (_ *Server, err error) {
-	host, port, err := splitListen(o.Listen)
-	if err != nil {
+	if _, _, err := splitListen(o.Listen); err != nil {
 		return nil, err
 	}
 	lock, err := lockDir(o.Dir)
@@ -124,24 +141,8 @@ func Start(o Options) (_ *Server, err error) {
 	if err := upgradeDir(o.Dir); err != nil {
 		return nil, err
 	}
-	gate := newGate(o)
-	opts, err := serverOptions(o, host, port, gate)
-	if err != nil {
-		return nil, err
-	}
-	srv, err := server.NewServer(opts)
-	if err != nil {
-		return nil, fmt.Errorf("nats server in %s: %w", o.Dir, err)
-	}
-	gate.srv = srv
-	bridge := &logBridge{log: o.Log.With().Str("component", "nats").Logger()}
-	srv.SetLoggerV2(bridge, false, false, false)
-	s := &Server{srv: srv, log: o.Log, lock: lock}
-
-	srv.Start()
-	if err := s.started(o, bridge); err != nil {
-		srv.Shutdown()
-		srv.WaitForShutdown()
+	s := &Server{o: o, log: o.Log, lock: lock, stop: make(chan struct{})}
+	if s.srv, err = s.boot(); err != nil {
 		return nil, err
 	}
 	if o.Listen != "" {
@@ -149,24 +150,54 @@ func Start(o Options) (_ *Server, err error) {
 		if o.TLS != nil {
 			scheme = "tls://"
 		}
-		s.url = scheme + srv.Addr().String()
+		s.o.Listen = s.srv.Addr().String()
+		s.url = scheme + s.o.Listen
 	}
+	s.watched.Go(s.watch)
 	return s, nil
+}
+
+// boot starts a server on the directory.
+func (s *Server) boot() (*server.Server, error) {
+	host, port, err := splitListen(s.o.Listen)
+	if err != nil {
+		return nil, err
+	}
+	gate := newGate(s.o)
+	opts, err := serverOptions(s.o, host, port, gate)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := server.NewServer(opts)
+	if err != nil {
+		return nil, fmt.Errorf("nats server in %s: %w", s.o.Dir, err)
+	}
+	gate.srv = srv
+	bridge := &logBridge{log: s.o.Log.With().Str("component", "nats").Logger(), trouble: s.hear}
+	srv.SetLoggerV2(bridge, false, false, false)
+	srv.Start()
+	if err := s.started(srv, bridge); err != nil {
+		srv.Shutdown()
+		srv.WaitForShutdown()
+		return nil, err
+	}
+	return srv, nil
 }
 
 // started waits until the server accepts connections. The error says why the server did
 // not start, or that it does not sync what it acknowledges.
-func (s *Server) started(o Options, bridge *logBridge) error {
+func (s *Server) started(srv *server.Server, bridge *logBridge) error {
+	o := s.o
 	if fatal := bridge.fatal(); fatal != "" {
-		if err := probeListen(o.Listen); err != nil && s.srv.Addr() == nil {
+		if err := probeListen(o.Listen); err != nil && srv.Addr() == nil {
 			return err
 		}
 		return fmt.Errorf("nats server in %s: %s", o.Dir, fatal)
 	}
-	if !s.srv.ReadyForConnections(startTime) {
+	if !srv.ReadyForConnections(startTime) {
 		return fmt.Errorf("nats server in %s: not ready after %v: look at its warnings in the log", o.Dir, startTime)
 	}
-	jsz, err := s.srv.Jsz(nil)
+	jsz, err := srv.Jsz(nil)
 	if err != nil {
 		return fmt.Errorf("nats server in %s: ask for its settings: %w", o.Dir, err)
 	}
@@ -217,16 +248,38 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
+// errRestarting says that there is no server at the moment.
+var errRestarting = errors.New("the embedded nats server is being started again")
+
 // InProcessConn implements nats.InProcessConnProvider. Whoever speaks NATS on the
 // connection is the launcher.
-func (s *Server) InProcessConn() (net.Conn, error) { return s.srv.InProcessConn() }
+func (s *Server) InProcessConn() (net.Conn, error) {
+	srv := s.current()
+	if srv == nil {
+		return nil, errRestarting
+	}
+	return srv.InProcessConn()
+}
+
+// current is the server that runs; nil while another one is being started.
+func (s *Server) current() *server.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.srv
+}
 
 // Shutdown stops the server and waits until its files are closed. The caller closes all
 // connections before. Shutdown may be called more than once.
 func (s *Server) Shutdown() {
-	s.srv.Shutdown()
-	s.srv.WaitForShutdown()
-	_ = s.lock.Close()
+	s.once.Do(func() {
+		close(s.stop)
+		s.watched.Wait()
+		if srv := s.current(); srv != nil {
+			srv.Shutdown()
+			srv.WaitForShutdown()
+		}
+		_ = s.lock.Close()
+	})
 }
 
 // splitListen returns the host and the port of Options.Listen, as the server wants them.

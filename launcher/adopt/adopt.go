@@ -245,7 +245,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 		return errors.Join(err, lock.Unlock())
 	}
 	if left != nil && leftWarm(kept) && kept.Token == r.Token {
-		return closeLeftWarm(left, lock, a.o.Root, a.o.Jar, log)
+		return a.closeLeftWarm(r.ProfileID, left, lock, log)
 	}
 	if left != nil {
 		_, err = a.o.Recoverer.Run(recovery.Case{
@@ -360,8 +360,11 @@ func leftWarm(kept lease.Record) bool {
 }
 
 // closeLeftWarm closes the warm browser of a launcher that ended. Its evidence is that of
-// the release.
-func closeLeftWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, log zerolog.Logger) error {
+// the release; there is more of it before it is closed by force.
+func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher left a warm browser: it is closed")
-	return errors.Join(slots.CloseWarm(b, lock, root, jar, log), lock.Unlock())
+	witness := func() error {
+		return a.o.Recoverer.Witness(profile, api.ReasonLauncherRestart, "it does not close when it is asked to", b)
+	}
+	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, witness, log), lock.Unlock())
 }

@@ -175,7 +175,7 @@ func (a *Adopter) endOrphan(profile string) error {
 		return lock.Unlock()
 	}
 	if leftWarm(record) {
-		return closeLeftWarm(b, lock, a.o.Root, a.o.Jar, log)
+		return a.closeLeftWarm(profile, b, lock, log)
 	}
 	files, err := a.runsOf(record, running.SessionID)
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 	ReasonUnanswered      = "grant_unanswered" // the store did not say whether it was stored
 	ReasonNotClosed       = "browser_not_closed"
 	ReasonNoEvidence      = "evidence_not_stored"
-	ReasonRunLost         = "run_lost" // another run of the profile was
+	ReasonRunLost         = "run_lost"            // another run of the profile was
+	ReasonWarm            = "warm_browser_closed" // of evidence alone: the browser had no session
 )
 
 // Reasons that a free profile is shown with whose directory is not there.

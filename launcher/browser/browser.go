@@ -37,6 +37,7 @@ type Browser struct {
 const (
 	closeTimeout   = 30 * time.Second
 	askTimeout     = 10 * time.Second
+	witnessTimeout = 30 * time.Second
 	cookiesTimeout = 3 * time.Second
 	unusedTimeout  = 10 * time.Second
 )
@@ -133,14 +134,29 @@ type KeepCookies func(ctx context.Context, browser sessionfile.Caller, profile s
 // close method, once no process uses the profile's directory and everything that the
 // pages did is reported. With keep nil the session cookies are dropped.
 func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.CloseMethod, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	return b.CloseWitnessed(profile, keep, nil, log)
+}
+
+// CloseWitnessed is Close for a browser of which there is no evidence yet. witness stores
+// some; it is called before the first signal, if the browser does not end through CDP. If
+// it fails, the browser is detached as it is, and the close method is empty.
+func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func() error, log zerolog.Logger) (chrome.CloseMethod, error) {
+	bounds, timeout := b.driver.o.Bounds, closeTimeout
+	if bounds.BeforeSignal = witness; witness != nil {
+		timeout += witnessTimeout
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	b.LimitWrites(askTimeout)
 	if b.monitor != nil {
 		b.monitor.Closing()
 	}
 	begun := time.Now()
-	method, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, b.driver.o.Bounds)
+	method, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, bounds)
+	var lives *chrome.NotSignalledError
+	if errors.As(err, &lives) {
+		return "", errors.Join(err, b.Detach())
+	}
 	if b.mux != nil {
 		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
 			select {

@@ -38,6 +38,10 @@ type Bounds struct {
 	Ask       time.Duration // 10 s
 	Interrupt time.Duration // 5 s
 	Kill      time.Duration // 5 s
+	// BeforeSignal is called once before the first signal, if the browser did not end
+	// without one. Its error ends Close, with the browser as it is. nil: nothing is
+	// called.
+	BeforeSignal func() error
 }
 
 func (b Bounds) withDefaults() Bounds {
@@ -51,6 +55,15 @@ func (b Bounds) withDefaults() Bounds {
 	set(&b.Kill, 5*time.Second)
 	return b
 }
+
+// NotSignalledError says that Bounds.BeforeSignal did not let the browser be ended by
+// signals, and why. It lives.
+type NotSignalledError struct{ Err error }
+
+func (e *NotSignalledError) Error() string {
+	return "it does not end by itself, and is not killed: " + e.Err.Error()
+}
+func (e *NotSignalledError) Unwrap() error { return e.Err }
 
 // afterFailedAsk is how long a browser may take to end after ask has failed. The answer
 // may have been lost because the browser was ending already.
@@ -98,6 +111,12 @@ func (b *Browser) end(ctx context.Context, ask func(context.Context) error, boun
 		b.ask(ctx, ask, bounds.Ask)
 	}
 	if !b.hasExited() && ctx.Err() == nil {
+		if bounds.BeforeSignal != nil {
+			if err := bounds.BeforeSignal(); err != nil {
+				return &NotSignalledError{err}
+			}
+			bounds.BeforeSignal = nil
+		}
 		b.escalate(ClosedByInterrupt)
 		if err := b.signal(unix.SIGINT); err != nil {
 			return err
@@ -111,6 +130,11 @@ func (b *Browser) end(ctx context.Context, ask func(context.Context) error, boun
 		left, err := b.waitGroup(ctx, bounds.Kill)
 		if err != nil || len(left) == 0 {
 			return err
+		}
+	}
+	if bounds.BeforeSignal != nil { // helpers are left
+		if err := bounds.BeforeSignal(); err != nil {
+			return &NotSignalledError{err}
 		}
 	}
 	if b.cgroup != nil {

@@ -119,11 +119,21 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	}
 	b := &Browser{child: cmd, profileDir: o.ProfileDir, tempDir: o.TempDir, binary: o.Binary, output: o.OutputFile, cgroup: o.Group, exited: make(chan struct{})}
 	if err := b.begin(cmd.Process.Pid, p); err != nil {
-		// It is our child and has not been waited for, so the pid is still its own.
-		return nil, errors.Join(err, unix.Kill(-cmd.Process.Pid, unix.SIGKILL), ignoreExit(cmd.Wait()), p.closeOurs())
+		// It is our child and has not been waited for, so the pid is still its own. Nothing
+		// can be asked of it: nobody has its pipe.
+		return nil, errors.Join(&KilledAtStartError{err}, unix.Kill(-cmd.Process.Pid, unix.SIGKILL), ignoreExit(cmd.Wait()), p.closeOurs())
 	}
 	return b, nil
 }
+
+// KilledAtStartError says that a browser was killed as soon as it was started, before
+// anything was loaded, because it could not be driven.
+type KilledAtStartError struct{ Err error }
+
+func (e *KilledAtStartError) Error() string {
+	return "the browser was killed as soon as it was started, before it could be asked anything, since it cannot be driven: " + e.Err.Error()
+}
+func (e *KilledAtStartError) Unwrap() error { return e.Err }
 
 // run starts the command, confined and as another user if the options say so.
 func run(ctx context.Context, cmd *exec.Cmd, o Options) error {

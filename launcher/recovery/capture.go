@@ -77,7 +77,7 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 		}
 		capture.Pages(ctx, c.Browser.Monitor().Observer(), c.Browser.Monitor().Pages(), b, limits)
 	} else {
-		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
+		b.AddMissing("screenshot-1.jpg", "screenshot", c.noPicture())
 	}
 	r.addRecorded(ctx, c, p)
 	p.add(JournalPart, "journal", "application/x-ndjson", checkpoint.Encode(c.Journal), nil)
@@ -90,6 +90,14 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 		p.add("chrome-output.txt", "output", "text/plain", []byte(c.Browser.OutputTail(maxOutput)), nil)
 	}
 	return b
+}
+
+// noPicture says why nobody could ask the browser what its pages show.
+func (c Capture) noPicture() string {
+	if c.Browser != nil {
+		return "the browser's pipe could not be had, so that nobody could ask it"
+	}
+	return "there was no browser left to ask"
 }
 
 // parts adds parts to a bundle, or why they are missing.

@@ -307,7 +307,7 @@ func (s *steps) closeOnly() error {
 	_, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
 		next := e.Record
 		next.EvidenceID, next.EvidenceSHA256 = s.File.Evidence.EvidenceID, s.File.Evidence.SHA256
-		return next, nil
+		return s.r.chained(e.Record, next, s.Log), nil
 	})
 	return err
 }
@@ -321,7 +321,11 @@ func (s *steps) change(fn func(lease.Record) (lease.Record, error)) (lease.Recor
 		if standing := e.Record.Standing(s.File.Token); standing != lease.Current && standing != lease.Doubted || e.Record.LauncherID != s.r.o.LauncherID {
 			return e.Record, &lease.FencedError{Profile: s.Profile, Token: s.File.Token, Current: e.Record.Token}
 		}
-		return fn(s.Latest(e.Record))
+		next, err := fn(s.Latest(e.Record))
+		if err != nil {
+			return next, err
+		}
+		return s.r.chained(e.Record, next, s.Log), nil
 	})
 	return entry.Record, err
 }
@@ -335,7 +339,11 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 		if e.Record.SessionID != s.File.SessionID {
 			return e.Record, fmt.Errorf("%w: session %s has the profile", errOtherToken, e.Record.SessionID)
 		}
-		return fn(e.Record)
+		next, err := fn(e.Record)
+		if err != nil {
+			return next, err
+		}
+		return s.r.chained(e.Record, next, s.Log), nil
 	})
 	if err == nil {
 		s.Log.Info().Str("state", string(entry.Record.State)).Str("reason", entry.Record.Reason).Msg("recovery")

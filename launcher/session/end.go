@@ -366,6 +366,18 @@ func (e *ending) abandon(cause error) error {
 	c.File.Reason = api.ReasonStartFailed
 	if c.Browser == nil {
 		c.File.CloseMethod = string(chrome.AlreadyExited)
+		var killed *chrome.KilledAtStartError
+		if errors.As(cause, &killed) {
+			c.File.CloseMethod = string(chrome.ClosedByKill)
+		}
+		captured := c.Bundle
+		c.Bundle = func() *evidence.Bundle {
+			b := captured()
+			if b != nil {
+				b.AddMissing("browser.json", evidence.KindBrowser, cause.Error())
+			}
+			return b
+		}
 	}
 	ended, err := s.h.o.Recoverer.Run(c)
 	if err != nil {

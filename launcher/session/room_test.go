@@ -395,6 +395,9 @@ func (r *room) spooled() (begun []string) {
 		r.t.Fatal(err)
 	}
 	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue // it is no bundle
+		}
 		if _, err := os.Stat(filepath.Join(r.dir, "spool", e.Name(), evidence.ManifestName)); e.IsDir() && err != nil {
 			begun = append(begun, e.Name())
 		}

@@ -1,25 +1,15 @@
 package slots
 
 import (
-	"fmt"
 	"math"
 	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 
+	"leasehold/internal/durable"
 	"leasehold/launcher/api"
 )
-
-// FreeDisk returns how many bytes an unprivileged process may still write at path.
-func FreeDisk(path string) (uint64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", path, err)
-	}
-	return st.Bavail * uint64(st.Bsize), nil
-}
 
 // diskRetry is after how many seconds a request that was refused for want of disk space
 // should be tried again.
@@ -32,7 +22,7 @@ func (t *Table) diskProblem() *api.Problem {
 		return nil
 	}
 	for _, dir := range []string{t.o.Root.Dir(), t.o.DataDir} {
-		free, err := FreeDisk(dir)
+		free, err := durable.FreeSpace(dir)
 		if err != nil {
 			t.o.Log.Error().Err(err).Msg("disk not watched")
 			continue
@@ -88,7 +78,7 @@ func (t *Table) gauges() []prometheus.Collector {
 		counted("leasehold_browsers", "Browsers that take a place on this host.", func() int { return len(t.placeAges(time.Now())) }),
 		counted("leasehold_queue", "Requests that wait for a place on this host.", func() int { return len(t.places.queue) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "leasehold_disk_free_bytes", Help: "Space left where the profiles are."}, func() float64 {
-			free, err := FreeDisk(t.o.Root.Dir())
+			free, err := durable.FreeSpace(t.o.Root.Dir())
 			if err != nil {
 				return math.NaN()
 			}

@@ -78,6 +78,8 @@ type Options struct {
 	// KeepWarmMinMemory is how many bytes of memory have to stay available beside such
 	// browsers; zero means that memory is not watched.
 	KeepWarmMinMemory uint64
+	// Witness stores evidence of warm browsers, where it is needed; nil: nobody does.
+	Witness Witness
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer

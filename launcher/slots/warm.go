@@ -223,7 +223,9 @@ func (t *Table) coolLater(s *Slot, why, detail string) {
 }
 
 // Cool closes the warm browser of an occupied profile in order, if it has one, and
-// gives up the lock. No evidence is captured, since its last session has some.
+// gives up the lock. Its last session has its evidence. What came after is captured before
+// a browser is closed that did something by itself, and before one is killed. Where no
+// evidence can be stored the browser stays open, and the patrol tries again.
 func (s *Slot) Cool(why, detail string) {
 	s.t.mu.Lock()
 	w, b, lock := s.warm, s.browser, s.lock
@@ -237,7 +239,7 @@ func (s *Slot) Cool(why, detail string) {
 		event = log.Warn().Str("detail", detail)
 	}
 	event.Dur("idle", time.Since(w.since)).Int("pid", b.PID()).Msg("warm browser is closed")
-	if err := errors.Join(CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, log), lock.Unlock()); err != nil {
+	if err := errors.Join(s.closeWarm(b, lock, why, detail, log), lock.Unlock()); err != nil {
 		log.Error().Err(err).Msg("warm browser not closed cleanly")
 	}
 	s.t.warmCloses.WithLabelValues(why).Inc()
@@ -247,11 +249,35 @@ func (s *Slot) Cool(why, detail string) {
 	s.warm, s.browser, s.lock, s.fit, s.startedFor, s.proxy = nil, nil, nil, nil, "", nil
 }
 
-// CloseWarm closes a browser that no session has. Only if it ended cleanly has it
+// Witness stores evidence of a profile's browser that no session has. why and detail say
+// for what it is closed.
+type Witness func(profile, why, detail string, b *browser.Browser) error
+
+// byItself tells whether a warm browser is closed for what it did.
+func byItself(why string) bool {
+	return why == WarmGone || why == WarmHung || why == WarmDisturbed
+}
+
+func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail string, log zerolog.Logger) error {
+	witness := func() error { return s.t.o.Witness(s.profile, why, detail, b) }
+	if s.t.o.Witness == nil {
+		witness = nil
+	}
+	if witness != nil && byItself(why) {
+		if err := witness(); err != nil {
+			return errors.Join(err, b.Detach())
+		}
+		witness = nil
+	}
+	return CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, witness, log)
+}
+
+// CloseWarm closes a browser that no session has. witness stores evidence before it is
+// closed by force, and is nil where there is some. Only if the browser ended cleanly has it
 // written all its persistent cookies, so only then the jar's copy of them is dropped.
-func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, log zerolog.Logger) error {
+func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, witness func() error, log zerolog.Logger) error {
 	profile := lock.Profile()
-	if _, err := b.Close(profile, jar.KeepOfWarm, log); err != nil {
+	if _, err := b.CloseWitnessed(profile, jar.KeepOfWarm, witness, log); err != nil {
 		return err
 	}
 	err := lock.ClearRunning()

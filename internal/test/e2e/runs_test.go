@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"leasehold/evidence"
 	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
@@ -115,6 +116,14 @@ func TestRunsEndOneByOne(t *testing.T) {
 	}
 	if got := names(s.events(t, "pool")); got != "granted granted granted released released released" {
 		t.Errorf("history %s", got)
+	}
+	out, errs, code := s.cli(t, "evidence", "verify", "pool", "--json")
+	var verified struct{ Items []evidence.Report }
+	if err := json.Unmarshal([]byte(out), &verified); err != nil || code != 0 || len(verified.Items) != 1 {
+		t.Fatalf("verify: exit %d, %v, %s%s", code, err, out, errs)
+	}
+	if v := verified.Items[0]; v.Bundles != 3 || len(v.Forks)+len(v.Unlinked) != 0 {
+		t.Errorf("the bundles of the runs are not one chain: %+v", v)
 	}
 	alone := clients.Start(t, clients.Playwright, s.oneShot("pool", "worker=w&task=alone"), clients.Interactive)
 	alone.Expect(t, "connect")

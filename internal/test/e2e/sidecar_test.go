@@ -23,12 +23,18 @@ import (
 	"time"
 
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/lease"
 )
 
 var binary string
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "--version" { // as a sidecar asks its browser
+		fmt.Println("Chromium 156.0.0.0")
+		return
+	}
+	fakechrome.Play()
 	// Under nohup the sidecars would inherit that SIGHUP is ignored. A signal that is
 	// waited for has its default effect in what is started.
 	ossignal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

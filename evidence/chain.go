@@ -1,0 +1,227 @@
+package evidence
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"leasehold/internal/durable"
+)
+
+// The lease record names one bundle as the newest. That is not enough for a chain: runs
+// that share a profile end one after the other and were all granted under the same
+// newest bundle, a launcher that takes evidence while the store is away has an old
+// record, and a store that forgot has an old one, too. So the spool remembers of each
+// profile its loose ends: the bundles that no bundle names. Whatever is sealed next
+// names them all, besides the one of the record. A bundle that is removed before that
+// shows nevertheless, since its name and hash are remembered here.
+
+// chainDir is the folder of the spool with what is remembered of each profile's chain,
+// one file for each.
+const chainDir = ".chain"
+
+// maxNamed is how many bundles that were named are remembered. They only spare a later
+// bundle a link that is not needed.
+const maxNamed = 64
+
+// chain is what a spool remembers of a profile's chain.
+type chain struct {
+	// Ends are bundles that no bundle names, the oldest first.
+	Ends []Link `json:"ends"`
+	// Sealing is the bundle whose manifest was about to be written when this was: it
+	// names all of Ends, and takes their place if it was sealed.
+	Sealing *sealing `json:"sealing,omitempty"`
+	// Named are the bundles that others were seen to name last, the oldest first.
+	Named []string `json:"named,omitempty"`
+}
+
+// sealing is a bundle that is about to be sealed, and the one before it by the record.
+type sealing struct {
+	Link
+	Previous string `json:"previous_evidence_id"`
+}
+
+// name notes that a bundle was seen to be named.
+func (c *chain) name(evidenceIDs ...string) {
+	for _, evidenceID := range evidenceIDs {
+		if evidenceID != "" && !slices.Contains(c.Named, evidenceID) {
+			c.Named = append(c.Named, evidenceID)
+		}
+	}
+	c.Named = c.Named[max(0, len(c.Named)-maxNamed):]
+}
+
+func (s *Spool) chainFile(profileID string) string {
+	return filepath.Join(s.dir, chainDir, profileID+".json")
+}
+
+// chain reads what is remembered of a profile's chain; the caller has s.sealing. Nothing
+// is remembered of a profile that has no bundle yet.
+func (s *Spool) chain(profileID string) (chain, error) {
+	var c chain
+	raw, err := os.ReadFile(s.chainFile(profileID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &c)
+	}
+	if err != nil {
+		return chain{}, fmt.Errorf("the chain of profile %s: %w", profileID, err)
+	}
+	if c.Sealing != nil && s.wasSealed(c.Sealing.EvidenceID) {
+		c.name(c.Sealing.Previous)
+		for _, end := range c.Ends {
+			c.name(end.EvidenceID)
+		}
+		c.Ends = []Link{c.Sealing.Link}
+	}
+	c.Sealing = nil
+	return c, nil
+}
+
+// wasSealed tells whether a bundle whose sealing began was sealed: it has its manifest,
+// or it has left the spool. One that was not stays there, or is discarded (notSealed).
+func (s *Spool) wasSealed(evidenceID string) bool {
+	_, err := os.Stat(filepath.Join(s.dir, evidenceID))
+	return s.isSealed(evidenceID) || errors.Is(err, fs.ErrNotExist)
+}
+
+func (s *Spool) keepChain(profileID string, c chain) error {
+	raw, err := encodeJSON(c, "")
+	if err != nil {
+		return err
+	}
+	path := s.chainFile(profileID)
+	err = durable.Replace(path, raw)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			err = errors.Join(durable.Replace(path, raw), durable.Sync(s.dir))
+		}
+	}
+	return err
+}
+
+// chainPart is the name under which a bundle says that what came before it is not known.
+const chainPart = "chain.json"
+
+// sealInChain writes the manifest of a bundle, so that it names every loose end of its
+// profile, and returns the bytes. What is remembered of the chain is written first: a
+// crash in between leaves either the bundle sealed and remembered, or neither.
+func (s *Spool) sealInChain(b *Bundle) ([]byte, error) {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	if raw, err := os.ReadFile(filepath.Join(b.dir, ManifestName)); err == nil {
+		return raw, b.write(raw) // an earlier try did all but sync it: others may name it already
+	}
+	c, err := s.chain(b.m.ProfileID)
+	if err != nil && !b.has(chainPart) { // evidence is worth more than its place in the chain
+		missing := Part{Name: chainPart, Kind: KindChain, Missing: err.Error()}
+		b.m.Parts, b.stored = append(b.m.Parts, missing), append(b.stored, missing)
+	}
+	b.m.AlsoFollows = nil
+	for _, end := range c.Ends {
+		if end.EvidenceID != b.m.PreviousEvidenceID {
+			b.m.AlsoFollows = append(b.m.AlsoFollows, end)
+		}
+	}
+	raw, err := b.encoded()
+	if err != nil {
+		return nil, err
+	}
+	c.Sealing = &sealing{Link{b.m.EvidenceID, sha256Hex(raw)}, b.m.PreviousEvidenceID}
+	if err := s.keepChain(b.m.ProfileID, c); err != nil {
+		return nil, err
+	}
+	return raw, b.write(raw)
+}
+
+// notSealed forgets that a bundle was about to be sealed.
+func (s *Spool) notSealed(profileID, evidenceID string) error {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	raw, err := os.ReadFile(s.chainFile(profileID))
+	var c chain
+	if err != nil || json.Unmarshal(raw, &c) != nil || c.Sealing == nil || c.Sealing.EvidenceID != evidenceID {
+		return nil //nolint:nilerr // nothing is remembered of it
+	}
+	c.Sealing = nil
+	return s.keepChain(profileID, c)
+}
+
+// owe remembers a bundle that no bundle of this spool is known to name, so that the next
+// one does.
+func (s *Spool) owe(profileID string, l Link) error {
+	s.sealing.Lock()
+	defer s.sealing.Unlock()
+	c, err := s.chain(profileID)
+	known := func(o Link) bool { return o.EvidenceID == l.EvidenceID }
+	if err != nil || slices.ContainsFunc(c.Ends, known) || slices.Contains(c.Named, l.EvidenceID) {
+		return err
+	}
+	c.Ends = append(c.Ends, l)
+	return s.keepChain(profileID, c)
+}
+
+// Follow returns the bundle that a profile's record is to name, where it names at now and
+// next was sealed: next, unless a bundle was sealed after next that is at. So two bundles
+// whose records are written in the other order do not hide the newer one. Where at is not
+// known to be named by any bundle, it is remembered, and the profile's next bundle does.
+func (a *Archive) Follow(profileID string, at, next Link) (Link, error) {
+	if next.EvidenceID == "" || at.EvidenceID == "" || at == next {
+		return next, nil
+	}
+	a.spool.sealing.Lock()
+	c, err := a.spool.chain(profileID)
+	a.spool.sealing.Unlock()
+	if err != nil {
+		return next, err
+	}
+	if slices.Contains(c.Ends, at) && !slices.Contains(c.Ends, next) && slices.Contains(c.Named, next.EvidenceID) {
+		return at, nil
+	}
+	return next, a.spool.owe(profileID, at)
+}
+
+// maxOwed is how many bundles of a profile one call of OweStrays remembers: a manifest is
+// to stay small. The others come later.
+const maxOwed = 100
+
+// OweStrays looks through the store for bundles that nothing names, such as those of
+// another launcher whose step was overtaken, and remembers them: the profile's next
+// bundle names them. heads are the profiles whose next bundle is made here, with the
+// bundles that their records name.
+func (a *Archive) OweStrays(ctx context.Context, heads map[string]Link) error {
+	all, err := a.store.List(ctx, "")
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, m := range all {
+		for _, l := range m.follows() {
+			named[l.EvidenceID] = true
+		}
+	}
+	var failed []error
+	owed := map[string]int{}                 // by profile
+	for _, m := range slices.Backward(all) { // the oldest first
+		head, ours := heads[m.ProfileID]
+		if !ours || !m.inChain() || named[m.EvidenceID] || m.EvidenceID == head.EvidenceID || owed[m.ProfileID] == maxOwed {
+			continue
+		}
+		owed[m.ProfileID]++
+		raw, err := a.store.Manifest(ctx, m.EvidenceID)
+		if err == nil {
+			err = a.spool.owe(m.ProfileID, Link{m.EvidenceID, sha256Hex(raw)})
+		}
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			failed = append(failed, fmt.Errorf("evidence %s, which nothing names: %w", m.EvidenceID, err))
+		}
+	}
+	return errors.Join(failed...)
+}

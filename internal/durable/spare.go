@@ -1,0 +1,140 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Spare is disk space that is kept for what has to be written when a disk is full: a file
+// that is made smaller, piece by piece, when one of these writes finds no room. Its methods
+// are safe for concurrent use, and do nothing on nil.
+type Spare struct {
+	path string
+	size int64
+
+	mu   sync.Mutex
+	left int64 // bytes of the file
+}
+
+// sparePiece is how much is given back at a time, so that whatever else fills the disk
+// cannot take all of it at once.
+const sparePiece = 1 << 20
+
+// KeepSpare returns the spare space in a file, of at most so many bytes. A file that an
+// earlier process kept goes on as it is; Fill makes it whole.
+func KeepSpare(path string, size int64) (*Spare, error) {
+	s := &Spare{path: path, size: size}
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return nil, fmt.Errorf("space kept free in %s: %w", path, err)
+	case info.Size() > size:
+		if err := os.Truncate(path, size); err != nil {
+			return nil, fmt.Errorf("space kept free in %s: %w", path, err)
+		}
+		s.left = size
+	default:
+		s.left = info.Size()
+	}
+	return s, nil
+}
+
+// Left returns how many bytes there are to give back.
+func (s *Spare) Left() int64 {
+	if s == nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.left
+}
+
+// Fill takes the space again, if that leaves at least so many bytes of the disk free. It
+// tells whether the spare is whole now.
+func (s *Spare) Fill(leave uint64) (whole bool, err error) {
+	if s == nil {
+		return true, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left == s.size {
+		return true, nil
+	}
+	free, err := FreeSpace(filepath.Dir(s.path))
+	if err != nil || free < leave+uint64(s.size-s.left) {
+		return false, err
+	}
+	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("space kept free in %s: %w", s.path, err)
+	}
+	err = errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, s.size), f.Close())
+	if err != nil { // it may have got some of it
+		return false, fmt.Errorf("space kept free in %s: %w", s.path, errors.Join(err, os.Truncate(s.path, s.left)))
+	}
+	s.left = s.size
+	return true, nil
+}
+
+// Give gives back one piece, if there is one and dir is on the same disk. It tells whether
+// it did.
+func (s *Spare) Give(dir string) bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left == 0 || !sameDisk(s.path, dir) {
+		return false
+	}
+	left := max(0, s.left-sparePiece)
+	if os.Truncate(s.path, left) != nil {
+		return false
+	}
+	s.left = left
+	return true
+}
+
+func sameDisk(a, b string) bool {
+	var at, bt unix.Stat_t
+	return unix.Stat(a, &at) == nil && unix.Stat(b, &bt) == nil && at.Dev == bt.Dev
+}
+
+// FreeSpace returns how many bytes an unprivileged process may still write at a path.
+func FreeSpace(path string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", path, err)
+	}
+	return st.Bavail * uint64(st.Bsize), nil
+}
+
+// Full tells whether a write failed for want of space.
+func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+
+// spare is what this process keeps; a process has one data directory.
+var spare atomic.Pointer[Spare]
+
+// UseSpare has the writes of this package, and those of WithSpare, use the spare when they
+// find no room. nil: none.
+func UseSpare(s *Spare) { spare.Store(s) }
+
+// WithSpare calls write, which writes below dir, and calls it again after each piece of the
+// spare that is given back for it, as long as the disk is full.
+func WithSpare(dir string, write func() error) error {
+	for {
+		err := write()
+		if err == nil || !Full(err) || !spare.Load().Give(dir) {
+			return err
+		}
+	}
+}

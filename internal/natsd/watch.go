@@ -1,0 +1,168 @@
+package natsd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"leasehold/internal/durable"
+)
+
+// A server whose stream could not be written once, because the disk was full or failed,
+// refuses every later write to that stream, also when there is room again: what it has in
+// memory is not what is on the disk. It says so in its log alone. Only a server that reads
+// the files anew can go on. So this process listens to that log, and replaces the server.
+
+const (
+	// watchEvery is the time between two looks at the disk.
+	watchEvery = time.Second
+	// room, in bytes, has to be free for a server to be started again, and while less is
+	// free the server is given of the spare.
+	room = 2 << 20
+	// trialSize, in bytes, is what is written to find out whether the disk takes writes.
+	trialSize = 256 << 10
+)
+
+// writeError begins the line in which the server says that a stream takes no writes any
+// more.
+const writeError = "Critical write error"
+
+// NotWritingError says that the embedded server cannot store anything.
+type NotWritingError struct {
+	Dir string
+	// Cause is what the server said, or what a write met.
+	Cause string
+}
+
+func (e *NotWritingError) Error() string {
+	return fmt.Sprintf("the NATS server inside this sidecar could not write to %s (%s): make room on that disk, or mend it; the server is then started again by itself", e.Dir, e.Cause)
+}
+
+// Problem returns why the server cannot store anything, a *NotWritingError or what a start
+// met; nil where it can, as far as is known.
+func (s *Server) Problem() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem
+}
+
+// hear takes an error of the server's log, for the next look. A write error goes before
+// others.
+func (s *Server) hear(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !strings.Contains(s.said, writeError) {
+		s.said = text
+	}
+}
+
+// heard returns what was heard since it was called last.
+func (s *Server) heard() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	said := s.said
+	s.said = ""
+	return said
+}
+
+// watch replaces the server when it takes no writes any more, until Shutdown.
+func (s *Server) watch() {
+	every := time.NewTicker(watchEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-every.C:
+		case <-s.stop:
+			return
+		}
+		s.makeRoom()
+		if why := s.cannotWrite(s.heard()); why != "" {
+			s.fail(&NotWritingError{s.o.Dir, why})
+		}
+		if s.Problem() != nil {
+			s.mend()
+		}
+	}
+}
+
+// makeRoom gives the server of the spare before its disk is full.
+func (s *Server) makeRoom() {
+	for {
+		free, err := durable.FreeSpace(s.o.Dir)
+		if err != nil || free >= room || !s.o.Spare.Give(s.o.Dir) {
+			return
+		}
+		s.log.Warn().Str("dir", s.o.Dir).Int64("left", s.o.Spare.Left()).Msg("the disk is full: the embedded NATS server goes on in the space that is kept for that")
+	}
+}
+
+// cannotWrite tells why the server cannot store anything: said is an error that it
+// reported, if it did. It is empty where nothing speaks for that.
+func (s *Server) cannotWrite(said string) string {
+	srv := s.current()
+	if srv == nil || said == "" && srv.JetStreamEnabled() {
+		return ""
+	}
+	if strings.Contains(said, writeError) {
+		return said
+	}
+	if err := s.trial(); err != nil {
+		return err.Error()
+	}
+	if !srv.JetStreamEnabled() {
+		return "it has stopped to store anything; its log says why"
+	}
+	return ""
+}
+
+// trial writes to the disk of the server, and removes it again.
+func (s *Server) trial() error {
+	path := filepath.Join(s.o.Dir, durable.Unfinished+"trial")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, trialSize))
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(path))
+}
+
+// fail remembers why nothing can be stored, and says it once.
+func (s *Server) fail(problem error) {
+	s.mu.Lock()
+	known := s.problem != nil
+	s.problem = problem
+	s.mu.Unlock()
+	if !known {
+		s.log.Error().Err(problem).Msg("the embedded NATS server does not store anything")
+	}
+}
+
+// mend starts another server on the directory, if its disk takes writes.
+func (s *Server) mend() {
+	free, err := durable.FreeSpace(s.o.Dir)
+	if err != nil || free < room || s.trial() != nil {
+		return
+	}
+	begun := time.Now()
+	s.mu.Lock()
+	old := s.srv
+	s.srv = nil
+	s.mu.Unlock()
+	if old != nil {
+		old.Shutdown()
+		old.WaitForShutdown()
+	}
+	s.heard() // what the old one said is over
+	next, err := s.boot()
+	if err != nil {
+		s.fail(fmt.Errorf("the NATS server inside this sidecar could not be started again: %w", err))
+		return
+	}
+	s.mu.Lock()
+	s.srv, s.problem = next, nil
+	s.mu.Unlock()
+	s.log.Info().Dur("took", time.Since(begun)).Msg("the embedded NATS server was started again: it stores everything as before")
+}

@@ -1,0 +1,122 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/internal/test/smalldisk"
+	"leasehold/lease"
+)
+
+// startOnSmallDisk starts a sidecar whose data directory is a file system of so much, which
+// is mounted for that process alone. disk is where others see it.
+func startOnSmallDisk(t *testing.T, size string, args ...string) (s *sidecar, disk string) {
+	t.Helper()
+	s = &sidecar{Dir: t.TempDir(), client: http.DefaultClient, through: filepath.Join(t.TempDir(), "mounted")}
+	script := "#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs -o size=" + size + ",mode=700 none " + s.Dir + " && exec \"$@\"' sh \"$@\"\n"
+	if err := os.WriteFile(s.through, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.args = append([]string{
+		"run", "--data-dir", s.Dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "6s", "--reconnect-grace", "1s",
+		"--cooldown", "0s", "--log-format", "json", "--log-level", "debug", "--headless",
+	}, args...)
+	s.launch(t)
+	t.Cleanup(func() {
+		s.stop(t)
+		if t.Failed() {
+			log, _ := os.ReadFile(s.stderr.Name())
+			t.Logf("the sidecar's log:\n%s", log)
+		}
+	})
+	return s, filepath.Join("/proc", fmt.Sprint(s.cmd.Process.Pid), "root", s.Dir)
+}
+
+// TestAFullDiskCostsNoLease: while the disk is full no browser is started, the lease that is
+// held is renewed, and its session ends with evidence, in the space that is kept for that.
+// When that is used up too, /readyz says what is wrong, and once there is room again
+// everything works, in the same process.
+func TestAFullDiskCostsNoLease(t *testing.T) {
+	t.Parallel()
+	s, disk := startOnSmallDisk(t, "160m", "--min-free-disk", "16MiB", "--disk-reserve", "24MiB")
+	var ses struct {
+		ID    string      `json:"session_id"`
+		Token lease.Token `json:"lease_token"`
+	}
+	body := map[string]any{"profile_id": "shop", "create": true, "heartbeat": "explicit", "on_close": "keep", "task_id": "t", "worker_id": "w"}
+	if code := s.call(t, "POST", "/v1/sessions", body, &ses); code != 201 {
+		t.Fatalf("no session: %d", code)
+	}
+	beat := func() int {
+		return s.call(t, "POST", "/v1/sessions/"+ses.ID+"/heartbeat", map[string]any{"lease_token": ses.Token}, nil)
+	}
+	spare := func() int64 {
+		info, err := os.Stat(filepath.Join(disk, "disk-reserve"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	smalldisk.Fill(t, disk)
+	for began := time.Now(); time.Since(began) < 8*time.Second; time.Sleep(500 * time.Millisecond) { // longer than the lease
+		if code := beat(); code/100 != 2 {
+			t.Fatalf("a heartbeat on a full disk: %d", code)
+		}
+	}
+	var problem map[string]any
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "other", "create": true}, &problem); code != 429 || problem["reason"] != "disk" {
+		t.Errorf("another browser on a full disk: %d %v", code, problem)
+	}
+	if left := spare(); left == 24<<20 {
+		t.Error("nothing was taken of the space that is kept")
+	}
+	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.ID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 {
+		t.Fatalf("release on a full disk: %d", code)
+	}
+	s.screenshot(t, "shop")
+
+	var empty func()
+	eventually(t, "the space to be used up, and the server with it", func() error {
+		empty = smalldisk.Fill(t, disk) // as whatever fills a disk goes on to
+		var why []byte
+		if code := s.call(t, "GET", "/readyz", nil, &why); code != 503 || !strings.Contains(string(why), "could not write to") || !strings.Contains(string(why), "make room") {
+			return fmt.Errorf("/readyz: %d %s, %d bytes left", code, why, spare())
+		}
+		return nil
+	})
+	pid := s.cmd.Process.Pid
+	empty()
+	eventually(t, "the sidecar to be ready again", func() error {
+		var why []byte
+		if code := s.call(t, "GET", "/readyz", nil, &why); code != 200 {
+			return fmt.Errorf("/readyz: %d %s", code, why)
+		}
+		return nil
+	})
+	eventually(t, "a session", func() error {
+		if code := s.call(t, "POST", "/v1/sessions", body, &ses); code != 201 || ses.Token != 2 {
+			return fmt.Errorf("%d, token %d", code, ses.Token)
+		}
+		return nil
+	})
+	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.ID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 || s.cmd.Process.Pid != pid {
+		t.Errorf("release: %d", code)
+	}
+	if got := names(s.events(t, "shop")); got != "granted released granted released" {
+		t.Errorf("history %s", got)
+	}
+	eventually(t, "space to be kept again", func() error {
+		if left := spare(); left != 24<<20 {
+			return fmt.Errorf("%d bytes", left)
+		}
+		return nil
+	})
+	if _, errs, code := s.cli(t, "evidence", "verify", "shop"); code != 0 {
+		t.Errorf("verify: exit %d: %s", code, errs)
+	}
+}

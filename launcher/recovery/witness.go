@@ -1,0 +1,42 @@
+package recovery
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+)
+
+var errStaysOpen = errors.New("no evidence can be stored, so the browser stays open: is the disk full?")
+
+// Witness stores evidence of a profile's browser that no session has, before it is closed
+// by force or for what it did: why and detail say that. The profile's record stays as it
+// is; the bundle is named by the profile's next one. An error says that
+// nothing could be stored.
+func (r *Recoverer) Witness(profile, why, detail string, b *browser.Browser) error {
+	_, record, err := r.o.Root.Kept(profile)
+	if err != nil {
+		return err
+	}
+	record.ProfileID = profile
+	log := r.o.Log.With().Str("profile", profile).Uint64("token", uint64(record.Token)).Logger()
+	path, err := r.o.Root.Path(profile)
+	if err != nil {
+		return err
+	}
+	bundle := r.Capture(Capture{
+		Record: record, Path: path, Token: record.Token, Reason: api.ReasonWarm, SeenAt: time.Now(), Browser: b,
+	}, log)
+	if bundle == nil {
+		return errStaysOpen
+	}
+	closing, err := json.Marshal(map[string]string{"why": why, "detail": detail})
+	parts{bundle, log}.add("closing.json", evidence.KindBrowser, mediaJSON, closing, err)
+	if r.Seal(bundle, log).EvidenceID == "" {
+		return errStaysOpen
+	}
+	return nil
+}

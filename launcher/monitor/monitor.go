@@ -37,6 +37,7 @@ type Monitor struct {
 
 	navigations *navigations
 	outcomes    *outcomes
+	talk        *talk
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
@@ -74,7 +75,7 @@ const maxKnown = 4096
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
-		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(),
+		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), talk: newTalk(),
 		traffic: make(chan cdpproxy.Traffic, trafficBacklog),
 		pages:   map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
@@ -92,7 +93,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport, eventResponseExtra}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -165,7 +166,8 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.navigations.observe(event, boottime.Now())
 		return
 	}
-	if m.outcomes.observe(event); event.Method == eventWebSocketCreated {
+	m.talk.observe(event, boottime.Now())
+	if m.outcomes.observe(event); event.Method == eventWebSocketCreated || event.Method == eventResponseExtra {
 		return
 	}
 	now, token := time.Now(), m.token.Load()

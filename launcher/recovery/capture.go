@@ -15,6 +15,7 @@ import (
 	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/look"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
@@ -71,11 +72,15 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	}
 	p := parts{b, log}
 	if c.Browser.Driven() {
-		limits := capture.Limits{LeaveBusy: c.Shared}
+		eyes := look.New(c.Browser.Monitor().Observer(), c.Browser.Monitor().ToLookAt())
+		limits := capture.Limits{LeaveBusy: c.Shared, Look: eyes.Look}
 		if c.Reason == api.ReasonBrowserHangs {
 			limits.Silent = c.Browser.Failure().Detail
 		}
 		capture.Pages(ctx, c.Browser.Monitor().Observer(), c.Browser.Monitor().Pages(), b, limits)
+		if err := eyes.AddTo(b); err != nil {
+			log.Warn().Err(err).Msg("what the pages ask for is not in the evidence")
+		}
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}

@@ -27,12 +27,12 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 		{"a browser", func(w *world, c *Capture) {
 			c.Commands = []byte("[]")
 			w.must(w.files.SaveDigests(session, []byte("{}")))
-		}, map[string]string{"dom-1.html": "snapshot", "chrome-output.txt": "empty"}},
+		}, map[string]string{"chrome-output.txt": "empty"}},
 		{"a browser of a launcher that is gone", func(*world, *Capture) {},
-			map[string]string{"dom-1.html": "snapshot", "chrome-output.txt": "empty", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
+			map[string]string{"chrome-output.txt": "empty", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
 		{"one that hangs", func(w *world, c *Capture) {
 			c.Reason, c.Commands = api.ReasonBrowserHangs, []byte("[]")
-		}, map[string]string{"dom-1.html": "", "chrome-output.txt": "empty", digestsBefore: "none were made at the grant"}},
+		}, map[string]string{"chrome-output.txt": "empty", digestsBefore: "none were made at the grant"}},
 		{"no browser", func(w *world, c *Capture) { c.Browser = nil }, map[string]string{
 			"screenshot-1.jpg": "there was no browser left to ask", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
 	} {
@@ -74,7 +74,7 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 			}
 			want := []string{"screenshot-1.jpg", recorder.CommandsPart, digestsBefore, "journal.jsonl", "processes.json", "lock.json"}
 			if c.Browser != nil {
-				want = append(want, "dom-1.html", recorder.NetworkPart, recorder.ConsolePart, evidence.CookiesDigestName, evidence.DigestsPart, "browser.json", "chrome-output.txt")
+				want = append(want, "dom-1.html", "look.json", recorder.NetworkPart, recorder.ConsolePart, evidence.CookiesDigestName, evidence.DigestsPart, "browser.json", "chrome-output.txt")
 			}
 			for _, name := range want {
 				if !slices.Contains(names, name) {

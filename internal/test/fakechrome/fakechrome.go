@@ -192,6 +192,11 @@ func (p *player) serve(in *bufio.Reader) error {
 	}
 }
 
+// emptyPage is the snapshot of a page with nothing on it.
+const emptyPage = `{"documents":[{"documentURL":0,"nodes":{"parentIndex":[-1,0],"nodeType":[9,1],"nodeName":[1,2],"nodeValue":[-1,-1],` +
+	`"backendNodeId":[1,2],"attributes":[[],[]]},"layout":{"nodeIndex":[1],"styles":[[]],"bounds":[[0,0,800,600]],"paintOrders":[0]}}],` +
+	`"strings":["about:blank","#document","HTML"]}`
+
 type command struct {
 	ID        int64
 	Method    string
@@ -221,6 +226,14 @@ func (p *player) answer(c command, s Script) (closing bool, err error) {
 		result = fmt.Sprintf(`{"targetInfo":%s}`, page)
 	case "Page.captureScreenshot":
 		result = `{"data":"aGk="}`
+	case "Page.getFrameTree":
+		result = `{"frameTree":{"frame":{"id":"T"}}}`
+	case "Page.getLayoutMetrics":
+		result = `{"layoutViewport":{"clientWidth":800,"clientHeight":600},"cssLayoutViewport":{"clientWidth":800,"clientHeight":600}}`
+	case "Runtime.evaluate": // how large the page is, and who used it
+		result = `{"result":{"value":{"nodes":2,"chars":0,"used":false,"focus":{}}}}`
+	case "DOMSnapshot.captureSnapshot":
+		result = emptyPage
 	case "Storage.getCookies":
 		cookies := []byte("[]")
 		if len(s.Cookies) > 0 {

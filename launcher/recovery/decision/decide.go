@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 4
+const Version = 5
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -36,8 +36,8 @@ type condition struct {
 }
 
 // sound are the conditions of every outcome but manual_review: nobody uses the profile,
-// it is whole, and everything that was done on it was seen.
-var sound = []condition{
+// it is whole, everything that was done on it was seen, and its pages ask for nothing.
+var sound = slices.Concat([]condition{
 	{ChangedBySwap, Yes, "the lease was not taken over by compare-and-swap"},
 	{TokenAdvanced, Yes, "the token was not advanced"},
 	{EvidenceStored, Yes, "the evidence could not be stored"},
@@ -49,11 +49,14 @@ var sound = []condition{
 	{ProxyUnchanged, Yes, "the proxy mapping changed"},
 	{ReviewFlag, No, "the profile is flagged for review"},
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
-}
+}, askingNothing)
 
-// notNo accepts yes and unknown. It is for a question where only a no counts against
-// the outcome.
-const notNo Answer = "not no"
+// notNo accepts yes and unknown, and notYes no and unknown. They are for questions where
+// only the other answer counts against the outcome.
+const (
+	notNo  Answer = "not no"
+	notYes Answer = "not yes"
+)
 
 // row is one way to an outcome.
 type row struct {
@@ -138,7 +141,7 @@ func (i Inspection) failing(conditions []condition) []string {
 	var why []string
 	for _, c := range conditions {
 		a := i.Answer(c.fact)
-		if a != c.want && (c.want != notNo || a == No) {
+		if a != c.want && (c.want != notNo || a == No) && (c.want != notYes || a == Yes) {
 			why = append(why, c.why+" ("+string(a)+": "+i.how(c.fact)+")")
 		}
 	}

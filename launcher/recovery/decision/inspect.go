@@ -78,7 +78,7 @@ const (
 )
 
 // Questions lists all questions.
-var Questions = []string{
+var Questions = slices.Concat(PageQuestions, []string{
 	LeaseExpired, ChangedBySwap, TokenAdvanced, WorkerSilent, LateHeartbeat,
 	BrowserGone, DirectoryUnlocked, ClosedCleanly, DirectoryPresent, DirectoryLocal,
 	SessionState, StateChanged, LastStepKnown, LastURLKnown, EvidenceStored,
@@ -87,7 +87,7 @@ var Questions = []string{
 	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
-}
+})
 
 // Fact is one question, its answer, and how it was found.
 type Fact struct {

@@ -10,11 +10,13 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// finding is one thing that a page shows.
+// finding is one thing that a page shows. covers says that it lies over what the page showed
+// before.
 type finding struct {
 	question string
 	how      string
 	at       box // where; empty: nowhere on the page
+	covers   bool
 }
 
 // asking finds what a page asks for, from its structure alone: no word of a page is read,
@@ -50,7 +52,7 @@ func (s *scene) asks(used bool) []finding {
 
 func (a *asking) add(question string, i int, format string, args ...any) {
 	e := &a.elements[i]
-	a.found = append(a.found, finding{question, fmt.Sprintf(format, args...) + " on " + place(e.url), e.box})
+	a.found = append(a.found, finding{question, fmt.Sprintf(format, args...) + " on " + place(e.url), e.box, a.over >= 0})
 }
 
 // maxPlace is the length, in bytes, of a URL in a finding.

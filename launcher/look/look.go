@@ -30,6 +30,8 @@ type Page struct {
 	// Typed says that a worker typed into the page's document or a frame of it, and Acted
 	// that it did anything there.
 	Typed, Acted bool
+	// First says that the page's document was the first one that the session saw.
+	First bool
 	// Silent says that the page sent no request since a worker last typed.
 	Silent bool
 	// Offline says that a worker keeps the page offline.
@@ -191,6 +193,9 @@ func (v *view) examine(ctx context.Context) (large string, err error) {
 	s := newScene(root, shown, scale)
 	for _, f := range s.asks(state.Used) {
 		v.seen.Shows = append(v.seen.Shows, Show{Question: f.question, How: f.how, at: f.at, view: shown})
+		if f.question == decision.PasswordAsked && (f.covers || state.Used || !v.known.First) {
+			v.seen.Shows = append(v.seen.Shows, Show{Question: decision.SignedOut, How: f.how + ", and came after other things", at: f.at, view: shown})
+		}
 	}
 	v.unsent(ctx, s, state.Focus)
 	if n := v.waiting(ctx, worlds[0]); n > 0 {

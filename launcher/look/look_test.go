@@ -49,8 +49,8 @@ var pages = []struct {
 	{"one in the middle of a page with content", lines(40) + `<div style="position:absolute;left:400px;top:200px;background:#fff">` + signIn + `</div>`, "", []string{PasswordAsked}},
 	{"one in a closed shadow root", shadow(signIn), "", []string{PasswordAsked}},
 	{"one in a frame of another site", `<iframe style="width:90vw;height:90vh" src="{other}/inner"></iframe>`, signIn, []string{PasswordAsked}},
-	{"one in a dialog over the page", nav + lines(40) + `<dialog id=d>` + signIn + `</dialog><script>document.getElementById("d").showModal()</script>`, "", []string{PasswordAsked}},
-	{"one in a box over the page", nav + lines(40) + overlay + signIn + `</div>`, "", []string{PasswordAsked}},
+	{"one in a dialog over the page", nav + lines(40) + `<dialog id=d>` + signIn + `</dialog><script>document.getElementById("d").showModal()</script>`, "", []string{PasswordAsked, SignedOut}},
+	{"one in a box over the page", nav + lines(40) + overlay + signIn + `</div>`, "", []string{PasswordAsked, SignedOut}},
 	{"the name of an account first", `<form method=post><input autocomplete="username webauthn" type=email><button>次へ</button></form>`, "", []string{PasswordAsked}},
 	{"a field for a one-time code", nav + `<input autocomplete=one-time-code>` + lines(40), "", []string{CodeAsked}},
 	{"six fields for a character each", `<p>أدخل الأرقام</p><form>` + strings.Repeat(`<input maxlength=1 size=1>`, 6) + `</form>`, "", []string{CodeAsked}},
@@ -130,6 +130,7 @@ func (w *world) site(name string) string { return "http://" + name + ".localhost
 func TestEyes(t *testing.T) {
 	w := newWorld(t)
 	t.Run("pages say what they ask for", w.pagesSayWhatTheyAskFor)
+	t.Run("a form to sign in that came later", w.aFormToSignInThatCameLater)
 	t.Run("what was typed and not sent", w.whatWasTypedAndNotSent)
 	t.Run("what cannot be seen is said", w.whatCannotBeSeenIsSaid)
 	t.Run("a page on its way asks for nothing", w.aPageOnItsWayAsksForNothing)
@@ -202,6 +203,7 @@ func answered(s *evidence.Sealed, a Answer) (names []string) {
 func (w *world) pagesSayWhatTheyAskFor(t *testing.T) {
 	for _, tt := range pages {
 		page, known := w.open(tt.html, tt.inner)
+		known.First = true
 		s := w.look(page, known)
 		got := answered(s, Yes)
 		slices.Sort(got)
@@ -222,6 +224,33 @@ func (w *world) pagesSayWhatTheyAskFor(t *testing.T) {
 			} else if _, err := jpeg.Decode(bytes.NewReader(picture)); err != nil {
 				t.Errorf("%s: the picture: %v", tt.name, err)
 			}
+		}
+		w.Must("", "Target.closeTarget", map[string]any{"targetId": page.TargetID}, nil)
+	}
+}
+
+// aFormToSignInThatCameLater: whoever was signed in before has been signed out, by a new
+// document, or in the one that was used.
+func (w *world) aFormToSignInThatCameLater(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		first bool
+		click bool
+		want  []string
+	}{
+		{"the first document, as it came", true, false, []string{PasswordAsked}},
+		{"a later one", false, false, []string{PasswordAsked, SignedOut}},
+		{"the first one, after a click", true, true, []string{PasswordAsked, SignedOut}},
+	} {
+		page, known := w.open(`<h1 style="height:30px">Kalender</h1>`+signIn, "")
+		known.First = tt.first
+		if tt.click {
+			for _, kind := range []string{"mousePressed", "mouseReleased"} {
+				w.Must(page.SessionID, "Input.dispatchMouseEvent", map[string]any{"type": kind, "x": 20, "y": 30, "button": "left", "clickCount": 1}, nil)
+			}
+		}
+		if s := w.look(page, known); !slices.Equal(answered(s, Yes), tt.want) {
+			t.Errorf("%s: %+v, want %v", tt.name, s.Manifest.Found, tt.want)
 		}
 		w.Must("", "Target.closeTarget", map[string]any{"targetId": page.TargetID}, nil)
 	}

@@ -91,6 +91,16 @@ func (t *talk) of(session string) (sent, asked boottime.Instant) {
 	return t.sent[session], t.asks[session].at
 }
 
+// count counts a page's new document among those that the session saw. The caller holds
+// n.mu.
+func (n *navigations) count(page *openPage, url string) {
+	if !notBlank(url) || page.counted == url {
+		return
+	}
+	page.counted, page.earlier = url, n.documents
+	n.documents++
+}
+
 // ToLookAt returns the open pages, with what a look at them needs to know beforehand.
 func (m *Monitor) ToLookAt() []look.Page {
 	m.mu.Lock()
@@ -114,7 +124,8 @@ func (m *Monitor) ToLookAt() []look.Page {
 			at, _ := m.talk.of(session)
 			sent = max(sent, at)
 		}
-		typed, acted, begun := m.navigations.used(id)
+		typed, acted, begun, first := m.navigations.used(id)
+		p.First = first
 		p.Typed, p.Acted, p.Silent = typed != 0 && typed >= begun, acted != 0 && acted >= begun, sent < typed
 		if _, asked := m.talk.of(pg.SessionID); asked != 0 && asked >= begun {
 			p.Authentication = pg.URL
@@ -125,17 +136,18 @@ func (m *Monitor) ToLookAt() []look.Page {
 }
 
 // used returns when a worker last typed into a page or a frame of it, and last did
-// anything there, and when the navigation to the page's document began.
-func (n *navigations) used(target string) (typed, acted, begun boottime.Instant) {
+// anything there, and when the navigation to the page's document began. first says that it
+// is the first document that the session saw.
+func (n *navigations) used(target string) (typed, acted, begun boottime.Instant, first bool) {
 	typed, acted = n.lastTyped(target), n.lastActed(target)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	page := n.pages[target]
 	if page == nil {
-		return typed, acted, 0
+		return typed, acted, 0, false
 	}
 	for _, f := range page.frames {
 		typed, acted = max(typed, n.lastTyped(f.target)), max(acted, n.lastActed(f.target))
 	}
-	return typed, acted, page.begun
+	return typed, acted, page.begun, page.earlier == 0
 }

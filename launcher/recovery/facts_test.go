@@ -182,10 +182,10 @@ func TestFacts(t *testing.T) {
 		{"a page that did not answer", found(evidence.Found{Name: decision.PagesLookedAt, Answer: "no", How: "it hangs"}), facts{decision.PagesLookedAt: no}, decision.ManualReview},
 		{"a page of another run that asked for a password", func(w *world, c *Case) {
 			b := w.bundle(c.File)
-			b.SetFound([]evidence.Found{{Name: decision.PasswordAsked, Answer: "yes", How: "a form"}})
+			b.SetFound([]evidence.Found{{Name: decision.SignedOut, Answer: "yes", How: "a form"}})
 			sealed := w.r.Seal(b, w.log)
 			c.Lost = append(c.Lost, sessionfile.LostRun{File: sessionfile.File{Evidence: sealed}})
-		}, facts{decision.PasswordAsked: yes}, decision.ManualReview},
+		}, facts{decision.SignedOut: yes}, decision.ManualReview},
 
 		{"a person used it", record(func(r *lease.Record) { r.ByHand = &lease.ByHand{Holder: "ann"} }), facts{decision.ReviewFlag: yes}, decision.ManualReview},
 		{"a proxy that is a label", record(func(r *lease.Record) { r.ProxyID = "p0" }), facts{decision.ProxyUnchanged: yes}, decision.Release},

@@ -10,9 +10,12 @@ import (
 const (
 	// PagesLookedAt is no where a page did not answer that could have.
 	PagesLookedAt = "pages_looked_at"
-	// What the pages ask for, that only a person may give.
+	// What the pages ask for, that only a person may give. A form to sign in that was the
+	// first thing that a session saw is no sign that the task did anything to the account,
+	// so only one that came later decides (SignedOut).
 	CodeAsked      = "code_asked_for"
 	PasswordAsked  = "password_asked_for"
+	SignedOut      = "signed_out_meanwhile"
 	ChallengeShown = "challenge_shown"
 	ConsentAsked   = "consent_asked_for"
 	NoticeBlocks   = "notice_blocks_page"
@@ -29,7 +32,7 @@ const (
 
 // PageQuestions are the questions about open pages.
 var PageQuestions = []string{
-	PagesLookedAt, CodeAsked, PasswordAsked, ChallengeShown, ConsentAsked, NoticeBlocks, DialogWaits, HTTPAuthAsked,
+	PagesLookedAt, CodeAsked, PasswordAsked, SignedOut, ChallengeShown, ConsentAsked, NoticeBlocks, DialogWaits, HTTPAuthAsked,
 	SecretUnsent, InputUnsent, PressedUnsent, WizardHalfDone, WritesWaiting, OfflineOn,
 }
 
@@ -39,7 +42,7 @@ var PageQuestions = []string{
 var askingNothing = []condition{
 	{PagesLookedAt, notNo, "an open page did not show what it asks for"},
 	{CodeAsked, notYes, "a page asks for a code"},
-	{PasswordAsked, notYes, "a page asks for a password"},
+	{SignedOut, notYes, "a page came to ask for a password"},
 	{ChallengeShown, notYes, "a page wants to know whether this is a person"},
 	{ConsentAsked, notYes, "a page asks for a consent"},
 	{NoticeBlocks, notYes, "a notice or a question stands in the page's place"},

@@ -10,7 +10,7 @@ import (
 // TestWhatPagesAskForDecides goes through every question about open pages: its answer
 // alone sends a profile that nothing was done on to a person, or never does.
 func TestWhatPagesAskForDecides(t *testing.T) {
-	forPeople := []string{InputUnsent, WizardHalfDone} // and for --review-when
+	forPeople := []string{PasswordAsked, InputUnsent, WizardHalfDone} // and for --review-when
 	for _, q := range PageQuestions {
 		for _, a := range []Answer{Yes, No, Unknown} {
 			against := a == Yes

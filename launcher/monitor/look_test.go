@@ -44,3 +44,31 @@ func TestTheLastRequestOfASessionIsKnown(t *testing.T) {
 		t.Error("what is forgotten is known")
 	}
 }
+
+// TestTheFirstDocumentOfASessionIsKnown: blank pages do not count, and the same URL again
+// is another document.
+func TestTheFirstDocumentOfASessionIsKnown(t *testing.T) {
+	for _, tt := range []struct {
+		script              string
+		first, typed, acted bool
+	}{
+		{"page S T\nstarts S T L\ngoes S T L", true, false, false},
+		{"page S T\ngoes S T B about:blank\nstarts S T L\ngoes S T L", true, false, false},
+		{"page S T\nstarts S T L\ngoes S T L\nstarts S T M\ngoes S T M", false, false, false},
+		{"page S T\nstarts S T L\ngoes S T L\nstarts S T M\ngoes S T M http://b.example/", false, false, false},
+		{"page R U\nstarts R U L\ngoes R U L\npage S T\nstarts S T M\ngoes S T M", false, false, false},
+		{"page S T\nstarts S T L\ngoes S T L\ntypes T\nacts T", true, true, true},
+		{"page S T\nstarts S T L\ngoes S T L\ntypes T\nstarts S T M\ngoes S T M", false, false, false},
+		{"page S T\nstarts S T L\ngoes S T L\nframe S2 S F\ntypes F", true, true, false},
+	} {
+		n := newNavigations()
+		observeScript(t, n, tt.script)
+		typed, acted, begun, first := n.used("T")
+		if first != tt.first || (typed != 0 && typed >= begun) != tt.typed || (acted != 0 && acted >= begun) != tt.acted {
+			t.Errorf("%s: first %v, typed at %d, acted at %d, begun at %d; want %+v", tt.script, first, typed, acted, begun, tt)
+		}
+	}
+	if typed, _, begun, first := newNavigations().used("T"); typed == 0 || begun != 0 || first {
+		t.Error("of a page that is not known anything may have been done")
+	}
+}

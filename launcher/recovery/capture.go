@@ -72,15 +72,7 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	}
 	p := parts{b, log}
 	if c.Browser.Driven() {
-		eyes := look.New(c.Browser.Monitor().Observer(), c.Browser.Monitor().ToLookAt())
-		limits := capture.Limits{LeaveBusy: c.Shared, Look: eyes.Look}
-		if c.Reason == api.ReasonBrowserHangs {
-			limits.Silent = c.Browser.Failure().Detail
-		}
-		capture.Pages(ctx, c.Browser.Monitor().Observer(), c.Browser.Monitor().Pages(), b, limits)
-		if err := eyes.AddTo(b); err != nil {
-			log.Warn().Err(err).Msg("what the pages ask for is not in the evidence")
-		}
+		r.capturePages(ctx, c, b, log)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", "there was no browser left to ask")
 	}
@@ -95,6 +87,24 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 		p.add("chrome-output.txt", "output", "text/plain", []byte(c.Browser.OutputTail(maxOutput)), nil)
 	}
 	return b
+}
+
+// capturePages adds what the pages show, and what they ask for. Of a browser that hangs
+// nothing is asked.
+func (r *Recoverer) capturePages(ctx context.Context, c Capture, b *evidence.Bundle, log zerolog.Logger) {
+	m := c.Browser.Monitor()
+	limits := capture.Limits{LeaveBusy: c.Shared}
+	if c.Reason == api.ReasonBrowserHangs {
+		limits.Silent = c.Browser.Failure().Detail
+		capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)
+		return
+	}
+	eyes := look.New(m.Observer(), m.ToLookAt())
+	limits.Look = eyes.Look
+	capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)
+	if err := eyes.AddTo(b); err != nil {
+		log.Warn().Err(err).Msg("what the pages ask for is not in the evidence")
+	}
 }
 
 // parts adds parts to a bundle, or why they are missing.

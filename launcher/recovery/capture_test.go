@@ -12,6 +12,7 @@ import (
 	"leasehold/evidence/recorder"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
+	"leasehold/launcher/look"
 	"leasehold/lease"
 )
 
@@ -74,7 +75,10 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 			}
 			want := []string{"screenshot-1.jpg", recorder.CommandsPart, digestsBefore, "journal.jsonl", "processes.json", "lock.json"}
 			if c.Browser != nil {
-				want = append(want, "dom-1.html", "look.json", recorder.NetworkPart, recorder.ConsolePart, evidence.CookiesDigestName, evidence.DigestsPart, "browser.json", "chrome-output.txt")
+				want = append(want, "dom-1.html", recorder.NetworkPart, recorder.ConsolePart, evidence.CookiesDigestName, evidence.DigestsPart, "browser.json", "chrome-output.txt")
+			}
+			if c.Browser != nil && c.Reason != api.ReasonBrowserHangs {
+				want = append(want, look.Part)
 			}
 			for _, name := range want {
 				if !slices.Contains(names, name) {

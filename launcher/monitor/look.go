@@ -21,16 +21,11 @@ const eventResponseExtra = "Network.responseReceivedExtraInfo"
 type talk struct {
 	mu   sync.Mutex
 	sent map[string]boottime.Instant // by session
-	asks map[string]authentication   // by session
-}
-
-// authentication is an answer that asks for HTTP authentication.
-type authentication struct {
-	at boottime.Instant
+	asks map[string]boottime.Instant // by session
 }
 
 func newTalk() *talk {
-	return &talk{sent: map[string]boottime.Instant{}, asks: map[string]authentication{}}
+	return &talk{sent: map[string]boottime.Instant{}, asks: map[string]boottime.Instant{}}
 }
 
 var statusUnauthorized = [][]byte{[]byte(`"statusCode":401`), []byte(`"statusCode":407`)}
@@ -45,7 +40,7 @@ func (t *talk) observe(event cdpproxy.Event, now boottime.Instant) {
 	case eventResponseExtra:
 		if (bytes.Contains(event.Params, statusUnauthorized[0]) || bytes.Contains(event.Params, statusUnauthorized[1])) && prompts(event) {
 			t.mu.Lock()
-			remember(t.asks, event.Session, authentication{now})
+			remember(t.asks, event.Session, now)
 			t.mu.Unlock()
 		}
 	}
@@ -88,7 +83,7 @@ func (t *talk) forget() {
 func (t *talk) of(session string) (sent, asked boottime.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sent[session], t.asks[session].at
+	return t.sent[session], t.asks[session]
 }
 
 // count counts a page's new document among those that the session saw. The caller holds

@@ -269,13 +269,13 @@ const (
 
 // notice finds what covers the page and has to be answered: a consent, where there is
 // something to choose or to agree to, or else a notice. What offers to leave an address is
-// neither.
+// neither, nor is a form in a page that was used, which may have opened it.
 func (a *asking) notice() {
 	c := a.measure(a.over, nil)
 	switch {
 	case c.buttons+c.links == 0, c.controls() > noticeControls, c.text > noticeText, c.players > 0:
 		return // it waits for nothing, or is no notice
-	case c.fields == 1 && c.buttons+c.links > 1 && a.address():
+	case c.fields > 0 && a.used, c.fields == 1 && c.buttons+c.links > 1 && a.address():
 		return
 	case c.fields > 0:
 		a.add(decision.NoticeBlocks, a.over, "a form with %d fields covers what is", c.fields)
@@ -317,10 +317,26 @@ func (a *asking) question() {
 	case c.unchecked == 0 && c.links == 0 && c.asks && c.text <= questionText && c.buttons > 1 && c.buttons <= questionButtons:
 		a.add(decision.NoticeBlocks, 0, "a question with %d answers stands in the page's place,", c.buttons)
 		a.found[len(a.found)-1].at = c.box
-	case c.unchecked > 0 && c.unchecked <= questionButtons && c.text <= termsText && c.links <= termsLinks && c.buttons > 0 && c.buttons <= questionButtons:
+	case a.required() && c.unchecked <= questionButtons && c.text <= termsText && c.links <= termsLinks && c.buttons > 0 && c.buttons <= questionButtons:
 		a.add(decision.ConsentAsked, 0, "something to agree to stands in the page's place,")
 		a.found[len(a.found)-1].at = c.box
 	}
+}
+
+// required tells whether a box has to be ticked before a page goes on: it says so, or no
+// button can be pressed yet.
+func (a *asking) required() bool {
+	box, must, pressable := false, false, false
+	a.each(-1, func(_ int, e *element) {
+		switch {
+		case isCheckbox(e) && !isChecked(e) && !e.full.empty():
+			box = true
+			must = must || e.has("required") || e.attr("aria-required") == "true"
+		case isButton(e) && e.shown:
+			pressable = pressable || enabled(e)
+		}
+	})
+	return box && (must || !pressable)
 }
 
 // wizard finds a page that says at which of its steps it is, if a worker used it.

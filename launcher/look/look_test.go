@@ -63,7 +63,9 @@ var pages = []struct {
 	{"a wall of consent", nav + lines(40) + overlay + `<p>` + strings.Repeat("Wir und unsere Partner ", 30) + `</p><button>Ja</button><button>Wahl</button><a href=/p>mehr</a></div>`, "", []string{ConsentAsked}},
 	{"one in a frame of another site", nav + lines(40) + `<iframe style="position:fixed;inset:0;width:100vw;height:100vh;border:0;background:#fff" src="{other}/inner"></iframe>`,
 		`<p>cookies</p><button>Accept</button><button>Choose</button><a href=/p>more</a>`, []string{ConsentAsked}},
-	{"terms to agree to", `<h1>Vilkår</h1><p>nye vilkår</p><label><input type=checkbox> ja</label><button>→</button>`, "", []string{ConsentAsked}},
+	{"terms to agree to", `<h1>Vilkår</h1><p>nye vilkår</p><label><input type=checkbox required> ja</label><button>→</button>`, "", []string{ConsentAsked}},
+	{"terms without which nothing can be pressed", `<h1>Vilkår</h1><label><input type=checkbox> ja</label><button disabled>→</button>`, "", []string{ConsentAsked}},
+	{"a form over the page that nobody opened", nav + lines(40) + overlay + `<p>電話番号</p><form><input type=tel><button>次へ</button></form></div>`, "", []string{NoticeBlocks}},
 	{"a notice over the page", nav + lines(40) + overlay + `<p>Sesja zakończona.</p><button>Dobrze</button></div>`, "", []string{NoticeBlocks}},
 	{"one that says that it is modal", nav + lines(2) + `<div role=alertdialog style="position:fixed;inset:30%;background:#fff"><p>Upozornění</p><button>Ano</button></div>`, "", []string{NoticeBlocks}},
 	{"a question and its answers", `<h1>Bir dakika</h1><p>Bu sen miydin?</p><button>Bendim</button><button>Ben değildim</button>`, "", []string{NoticeBlocks}},
@@ -91,6 +93,7 @@ var pages = []struct {
 	{"a picture over the page that can be closed", nav + lines(40) + overlay + `<a href="#" style="position:absolute;right:0;top:0;width:30px;height:30px">✕</a><img width=300 height=200></div>`, "", nil},
 	{"an application whose content floats", `<div style="position:absolute;top:0;left:0;right:0;height:50px">` + links + `</div><div style="position:absolute;top:50px;left:0;right:0;bottom:0">` + lines(10) + `<button>Neu</button></div>`, "", nil},
 	{"something that loads", nav + lines(40) + overlay + `<p>…</p></div>`, "", nil},
+	{"a setting", `<h1>Varsler</h1><label><input type=checkbox> e-post</label><button>Lagre</button>`, "", nil},
 	{"a page with two buttons", `<h1>Boiler, 4 Mill Lane</h1><button>Done</button><button>Later</button>`, "", nil},
 	{"a question among other things", nav + `<p>Fragen?</p><button>Ja</button><button>Nein</button>`, "", nil},
 }

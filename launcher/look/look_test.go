@@ -2,7 +2,6 @@ package look_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"image/jpeg"
 	"net/http"
@@ -104,6 +103,8 @@ type world struct {
 	t       *testing.T
 	html    map[string]string
 	address string
+	// The one tab, in which pages follow each other.
+	target, session string
 }
 
 func newWorld(t *testing.T) *world {
@@ -144,9 +145,14 @@ func TestEyes(t *testing.T) {
 func (w *world) open(html, inner string) (capture.Page, look.Page) {
 	w.t.Helper()
 	w.html["/page"], w.html["/inner"] = html, inner
-	target, session := w.Open(w.site("site") + "/page")
-	w.Drawn(session)
-	known := look.Page{TargetID: target}
+	if w.session == "" {
+		w.target, w.session = w.Open(w.site("site") + "/page")
+	} else {
+		w.Must(w.session, "Page.navigate", map[string]any{"url": w.site("site") + "/page"}, nil)
+		w.Await(w.session, "Page.loadEventFired")
+	}
+	w.Drawn(w.session)
+	known := look.Page{TargetID: w.target}
 	var targets struct {
 		TargetInfos []struct {
 			TargetID, Type, URL, ParentFrameID string
@@ -154,21 +160,27 @@ func (w *world) open(html, inner string) (capture.Page, look.Page) {
 	}
 	w.Must("", "Target.getTargets", nil, &targets)
 	for _, info := range targets.TargetInfos {
-		if info.Type != "iframe" || info.ParentFrameID != target {
+		if info.Type != "iframe" || info.ParentFrameID != w.target {
 			continue
 		}
 		var attached struct{ SessionID string }
 		w.Must("", "Target.attachToTarget", map[string]any{"targetId": info.TargetID, "flatten": true}, &attached)
-		known.Frames = append(known.Frames, look.Frame{TargetID: info.TargetID, SessionID: attached.SessionID, Parent: target})
+		known.Frames = append(known.Frames, look.Frame{TargetID: info.TargetID, SessionID: attached.SessionID, Parent: w.target})
 	}
 	if strings.Contains(html, "{other}") && len(known.Frames) != 1 {
 		w.t.Errorf("%d frames of other processes: %+v", len(known.Frames), targets)
 	}
-	return capture.Page{TargetID: target, SessionID: session, Type: "page", URL: w.site("site") + "/page"}, known
+	return capture.Page{TargetID: w.target, SessionID: w.session, Type: "page", URL: w.site("site") + "/page"}, known
 }
 
-// look looks at pages, and returns the bundle with what was found.
+// look looks at a page, without a picture of it, and returns the bundle with what was
+// found.
 func (w *world) look(page capture.Page, known look.Page) *evidence.Sealed {
+	w.t.Helper()
+	return w.lookAt(page, known, nil, "")
+}
+
+func (w *world) lookAt(page capture.Page, known look.Page, image []byte, missing string) *evidence.Sealed {
 	w.t.Helper()
 	spool := storetest.Spool(w.t)
 	b, err := spool.New(evidence.Manifest{EvidenceID: "ev_1", ProfileID: "p"})
@@ -176,7 +188,6 @@ func (w *world) look(page capture.Page, known look.Page) *evidence.Sealed {
 		w.t.Fatal(err)
 	}
 	eyes := look.New(w.Driver, []look.Page{known})
-	image, missing := capture.TakePicture(w.t.Context(), w.Driver, page)
 	eyes.Look(w.t.Context(), 1, page, image, missing)
 	if err := eyes.AddTo(b); err != nil {
 		w.t.Fatal(err)
@@ -207,7 +218,12 @@ func (w *world) pagesSayWhatTheyAskFor(t *testing.T) {
 	for _, tt := range pages {
 		page, known := w.open(tt.html, tt.inner)
 		known.First = true
-		s := w.look(page, known)
+		var image []byte
+		var missing string
+		if len(tt.want) > 0 {
+			image, missing = capture.TakePicture(t.Context(), w.Driver, page)
+		}
+		s := w.lookAt(page, known, image, missing)
 		got := answered(s, Yes)
 		slices.Sort(got)
 		want := slices.Sorted(slices.Values(tt.want))
@@ -228,7 +244,6 @@ func (w *world) pagesSayWhatTheyAskFor(t *testing.T) {
 				t.Errorf("%s: the picture: %v", tt.name, err)
 			}
 		}
-		w.Must("", "Target.closeTarget", map[string]any{"targetId": page.TargetID}, nil)
 	}
 }
 
@@ -255,7 +270,6 @@ func (w *world) aFormToSignInThatCameLater(t *testing.T) {
 		if s := w.look(page, known); !slices.Equal(answered(s, Yes), tt.want) {
 			t.Errorf("%s: %+v, want %v", tt.name, s.Manifest.Found, tt.want)
 		}
-		w.Must("", "Target.closeTarget", map[string]any{"targetId": page.TargetID}, nil)
 	}
 }
 
@@ -312,7 +326,6 @@ func (w *world) whatWasTypedAndNotSent(t *testing.T) {
 		if err != nil || bytes.Contains(s.Raw, []byte(tt.text)) || bytes.Contains(part, []byte(tt.text)) {
 			t.Errorf("%s: what was typed is kept, or %v", tt.name, err)
 		}
-		w.Must("", "Target.closeTarget", map[string]any{"targetId": page.TargetID}, nil)
 	}
 }
 
@@ -370,18 +383,16 @@ func (w *world) aPageOnItsWayAsksForNothing(t *testing.T) {
 	page, known := w.open(nav+lines(2), "")
 	going := w.Post(page.SessionID, "Page.navigate", map[string]any{"url": slow.URL})
 	w.Await(page.SessionID, "Page.frameStartedNavigating")
-	s := w.look(page, known)
+	image, missing := capture.TakePicture(t.Context(), w.Driver, page)
+	s := w.lookAt(page, known, image, missing)
 	if got := answered(s, Yes); len(got) > 0 || s.Manifest.Found[0].Answer != "yes" {
 		t.Errorf("%+v", s.Manifest.Found)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
-	defer cancel()
-	if err := w.Call(ctx, "", "Target.closeTarget", map[string]any{"targetId": page.TargetID}, nil); err != nil {
-		t.Error(err)
-	}
+	w.Must("", "Target.closeTarget", map[string]any{"targetId": page.TargetID}, nil)
+	w.session = ""
 	select {
 	case <-going:
-	case <-ctx.Done():
+	case <-t.Context().Done():
 	}
 }
 

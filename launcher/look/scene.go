@@ -79,7 +79,7 @@ func (s *scene) formOf(i int) int {
 		form = s.up(i, func(e *element) bool { return e.tag == "dialog" || isDialog(e) })
 	}
 	if form < 0 {
-		form = s.up(i, func(e *element) bool { return e.tag == "html" })
+		form = s.up(i, func(e *element) bool { return e.tag == "html" || e.parent < 0 })
 	}
 	return form
 }

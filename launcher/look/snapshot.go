@@ -216,7 +216,7 @@ var everywhere = box{-1e9, -1e9, 2e9, 2e9}
 // add adds one document of a graft. in is the index of the frame's element, and frame a
 // copy of it.
 func (s *scene) add(g graft, doc, in int, frame element, depth int) {
-	if doc >= len(g.snapshot.Documents) || depth > maxDepth {
+	if doc < 0 || doc >= len(g.snapshot.Documents) || depth > maxDepth {
 		return
 	}
 	d := &g.snapshot.Documents[doc]

@@ -19,6 +19,7 @@ type Effect func(method, params []byte) (acts, types bool)
 // come out of order: a later time stays.
 func (m *Mux) noteActivity(at boottime.Instant, sent ...stagedCommand) {
 	for i := range sent {
+		m.noteConditions(sent[i].command)
 		acts, types := m.effect(sent[i].method, sent[i].params)
 		if !acts {
 			continue

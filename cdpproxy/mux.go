@@ -101,6 +101,7 @@ type Mux struct {
 	actedAt       map[string]boottime.Instant // by target, see ActedOn
 	made          map[string]bool             // by target, see Made
 	navigated     map[string]bool             // by loader, see Navigated
+	offline       map[string]bool             // by CDP session of a client, see Offline
 	lastID        int64                       // of a call of the launcher's
 	endCause      error                       // nil while the pipe lives
 	posts         chan []byte                 // see post; closed at the end

@@ -68,6 +68,10 @@ func (m Manifest) encrypted(to *crypt.Recipients, stored []Part) (Manifest, erro
 	if m.StateChanged != nil {
 		out.StateChanged = &StateChange{Answer: m.StateChanged.Answer}
 	}
+	for _, f := range m.Found {
+		f.How = ""
+		out.Found = append(out.Found, f)
+	}
 	for _, p := range m.Pictures {
 		p.URL, p.Step, p.Checkpoint = "", "", ""
 		if p.Missing != "" {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ func tell(t testing.TB, b *evidence.Bundle) {
 	b.SetPages([]evidence.PageResult{{URL: private, CommittedURL: private, Title: private, Screenshot: "screenshot-1.jpg", Dialog: private, Primary: true}})
 	b.SetPictures([]evidence.Picture{{EvidenceID: "pic_1", ManifestSHA256: "0", URL: private, Step: private, Checkpoint: private, Missing: private}})
 	b.SetStateChanged(nil, []byte(private))
+	b.SetFound([]evidence.Found{{Name: "code_asked_for", Answer: "yes", How: private, Picture: "fact-1.jpg"}})
 }
 
 // noSecret fails where any file below a directory contains the private.
@@ -129,6 +131,9 @@ func TestEncryptedAtRest(t *testing.T) {
 	}
 	if _, ok := a.Opened(list[0]); ok {
 		t.Error("opened without the identity")
+	}
+	if want := []evidence.Found{{Name: "code_asked_for", Answer: "yes", How: "", Picture: "fact-1.jpg"}}; !slices.Equal(list[0].Found, want) {
+		t.Errorf("what the pages showed: %+v, want %+v", list[0].Found, want)
 	}
 	if list[0].LastScreenshot != "screenshot-1.jpg" || list[0].StateChanged.Answer != evidence.ChangedUnknown {
 		t.Errorf("what the recovery needs is not in clear: %+v", list[0])

@@ -43,6 +43,8 @@ const (
 	KindBrowser       = "browser"
 	KindRetention     = "retention"
 	KindChain         = "chain"
+	KindLook          = "look"   // what the open pages ask for, see Found
+	KindDetail        = "detail" // the part of a screenshot that shows a fact
 )
 
 // ManifestName is the reserved name of the manifest among a bundle's files.
@@ -93,6 +95,8 @@ type Manifest struct {
 	// StateChanged says whether cookies or storage changed since the grant; nil where
 	// nobody compared.
 	StateChanged *StateChange `json:"state_changed,omitempty"`
+	// Found are the facts that the open pages showed; empty where nobody looked.
+	Found []Found `json:"found,omitempty"`
 	// Encryption is nil for a bundle in clear. Of an encrypted one, the fields that it
 	// hides are empty.
 	Encryption *Encryption `json:"encryption,omitempty"`

@@ -46,6 +46,10 @@ type Limits struct {
 	// LeaveBusy leaves a page that is too busy to draw as it is, since somebody
 	// else is using it. Otherwise its running script is terminated.
 	LeaveBusy bool
+	// Look, unless nil, is called for each page, beside what is asked of it for its DOM
+	// part. number is the page's place, from one on, and image its screenshot; missing is
+	// why there is none.
+	Look func(ctx context.Context, number int, page Page, image []byte, missing string)
 	// Silent, unless empty, says why the browser as a whole does not answer. No
 	// page is asked then, and this is the reason of each missing part.
 	Silent string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	"leasehold/evidence"
 	"leasehold/evidence/redact"
@@ -39,6 +40,11 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	missing := reason
 	if reason == "" {
 		image, missing = p.screenshot(ctx)
+	}
+	if p.limits.Look != nil {
+		var looking sync.WaitGroup
+		looking.Go(func() { p.limits.Look(ctx, p.number, p.page, image, missing) })
+		defer looking.Wait()
 	}
 	r.Screenshot, r.Missing = p.add(fmt.Sprintf("screenshot-%d.jpg", p.number), evidence.KindScreenshot, "image/jpeg", image, missing)
 

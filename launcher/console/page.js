@@ -288,7 +288,7 @@
   }
 
   function drawBundle(b, first) {
-    const shots = b.parts.filter((p) => p.kind === "screenshot" && !p.missing);
+    const shots = b.parts.filter((p) => (p.kind === "detail" || p.kind === "screenshot") && !p.missing);
     const others = b.parts.filter((p) => !shots.includes(p));
     const gallery = el("div", "shots");
     const whole = el("details", "",

@@ -177,6 +177,7 @@ func (m *Monitor) forget() {
 	m.mux.Forget()
 	m.outcomes.forget()
 	m.answers.forget()
+	m.talk.forget()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = 0

@@ -38,6 +38,7 @@ type Monitor struct {
 	navigations *navigations
 	outcomes    *outcomes
 	answers     *answers
+	talk        *talk
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
@@ -77,7 +78,7 @@ const maxKnown = 4096
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
-		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(),
+		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
@@ -95,7 +96,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventResponseExtra}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -170,7 +171,8 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventRequestExtra {
 		return
 	}
-	if m.outcomes.observe(event); event.Method == eventWebSocketCreated {
+	m.talk.observe(event, boottime.Now())
+	if m.outcomes.observe(event); event.Method == eventWebSocketCreated || event.Method == eventResponseExtra {
 		return
 	}
 	now, token := time.Now(), m.token.Load()

@@ -52,7 +52,9 @@ type navigations struct {
 	pages    map[string]*openPage        // by target
 	loaders  map[string]boottime.Instant // answers to the first question, by the document's loader id
 	started  map[string]boottime.Instant // when navigations under way began, by loader id
-	unseen   []string                    // answers to the second question: URLs, until takeUnseen
+	// documents is how many documents the session saw; see count.
+	documents int
+	unseen    []string // answers to the second question: URLs, until takeUnseen
 }
 
 // openPage is a page with the document that it shows.
@@ -70,6 +72,10 @@ type openPage struct {
 	navigated bool
 	// opened says that another page opened this one.
 	opened bool
+	// counted is the URL of the document that was counted last, and earlier how many
+	// documents the session saw before it.
+	counted string
+	earlier int
 }
 
 // frame is a frame of another process.
@@ -138,6 +144,7 @@ func (n *navigations) attached(parent, session string, t *target.Info, now boott
 		}
 		remember(n.sessions, session, page)
 		remember(n.pages, id, page)
+		n.count(page, t.URL)
 	case typeIframe:
 		page := n.sessions[parent]
 		if page == nil {
@@ -187,6 +194,10 @@ func (n *navigations) committed(page *openPage, session, frameID, loader, url st
 				n.addUnseen(f.url)
 			}
 		}
+		if page.navigated {
+			page.counted = "" // the same URL again is another document
+		}
+		n.count(page, url)
 		page.url, page.begun = url, n.started[loader]
 		page.navigated = true
 		delete(n.started, loader)
@@ -274,7 +285,7 @@ func (p *openPage) after(at boottime.Instant) bool { return at != 0 && at >= p.b
 func (n *navigations) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.unseen = nil
+	n.unseen, n.documents = nil, 0
 	n.closing.Store(false)
 	clear(n.loaders)
 	clear(n.started)

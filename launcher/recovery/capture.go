@@ -15,6 +15,7 @@ import (
 	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/look"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
@@ -71,11 +72,7 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	}
 	p := parts{b, log}
 	if c.Browser.Driven() {
-		limits := capture.Limits{LeaveBusy: c.Shared}
-		if c.Reason == api.ReasonBrowserHangs {
-			limits.Silent = c.Browser.Failure().Detail
-		}
-		capture.Pages(ctx, c.Browser.Monitor().Observer(), c.Browser.Monitor().Pages(), b, limits)
+		r.capturePages(ctx, c, b, log)
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", c.noPicture())
 	}
@@ -98,6 +95,24 @@ func (c Capture) noPicture() string {
 		return "the browser's pipe could not be had, so that nobody could ask it"
 	}
 	return "there was no browser left to ask"
+}
+
+// capturePages adds what the pages show, and what they ask for. Of a browser that hangs
+// nothing is asked.
+func (r *Recoverer) capturePages(ctx context.Context, c Capture, b *evidence.Bundle, log zerolog.Logger) {
+	m := c.Browser.Monitor()
+	limits := capture.Limits{LeaveBusy: c.Shared}
+	if c.Reason == api.ReasonBrowserHangs {
+		limits.Silent = c.Browser.Failure().Detail
+		capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)
+		return
+	}
+	eyes := look.New(m.Observer(), m.ToLookAt())
+	limits.Look = eyes.Look
+	capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)
+	if err := eyes.AddTo(b); err != nil {
+		log.Warn().Err(err).Msg("what the pages ask for is not in the evidence")
+	}
 }
 
 // parts adds parts to a bundle, or why they are missing.

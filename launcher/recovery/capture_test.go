@@ -12,6 +12,7 @@ import (
 	"leasehold/evidence/recorder"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
+	"leasehold/launcher/look"
 	"leasehold/lease"
 )
 
@@ -27,12 +28,12 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 		{"a browser", func(w *world, c *Capture) {
 			c.Commands = []byte("[]")
 			w.must(w.files.SaveDigests(session, []byte("{}")))
-		}, map[string]string{"dom-1.html": "snapshot", "chrome-output.txt": "empty"}},
+		}, map[string]string{"chrome-output.txt": "empty"}},
 		{"a browser of a launcher that is gone", func(*world, *Capture) {},
-			map[string]string{"dom-1.html": "snapshot", "chrome-output.txt": "empty", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
+			map[string]string{"chrome-output.txt": "empty", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
 		{"one that hangs", func(w *world, c *Capture) {
 			c.Reason, c.Commands = api.ReasonBrowserHangs, []byte("[]")
-		}, map[string]string{"dom-1.html": "", "chrome-output.txt": "empty", digestsBefore: "none were made at the grant"}},
+		}, map[string]string{"chrome-output.txt": "empty", digestsBefore: "none were made at the grant"}},
 		{"no browser", func(w *world, c *Capture) { c.Browser = nil }, map[string]string{
 			"screenshot-1.jpg": "there was no browser left to ask", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
 	} {
@@ -75,6 +76,9 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 			want := []string{"screenshot-1.jpg", recorder.CommandsPart, digestsBefore, "journal.jsonl", "processes.json", "lock.json"}
 			if c.Browser != nil {
 				want = append(want, "dom-1.html", recorder.NetworkPart, recorder.ConsolePart, evidence.CookiesDigestName, evidence.DigestsPart, "browser.json", "chrome-output.txt")
+			}
+			if c.Browser != nil && c.Reason != api.ReasonBrowserHangs {
+				want = append(want, look.Part)
 			}
 			for _, name := range want {
 				if !slices.Contains(names, name) {

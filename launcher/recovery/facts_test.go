@@ -85,6 +85,9 @@ func TestFacts(t *testing.T) {
 			}
 		}
 	}
+	found := func(found ...evidence.Found) func(*world, *Case) {
+		return bundle(func(_ *world, b *evidence.Bundle) { b.SetFound(found) })
+	}
 	digests := func(before, after string) func(*world, *Case) {
 		return bundle(func(w *world, b *evidence.Bundle) {
 			for name, cookies := range map[string]string{digestsBefore: before, evidence.DigestsPart: after} {
@@ -171,6 +174,18 @@ func TestFacts(t *testing.T) {
 			b.SetPictures([]evidence.Picture{{Missing: "sensitive"}, {EvidenceID: "pic_1"}})
 		}), facts{decision.ScreenshotKnown: yes}, decision.Release},
 		{"pictures that show nothing", bundle(func(_ *world, b *evidence.Bundle) { b.SetPictures([]evidence.Picture{{Missing: "sensitive"}}) }), facts{decision.ScreenshotKnown: no}, decision.Release},
+
+		{"a page that asks for a code", found(evidence.Found{Name: decision.CodeAsked, Answer: "yes", How: "a field", Picture: "fact-x.jpg"}),
+			facts{decision.CodeAsked: yes, decision.PasswordAsked: unknown}, decision.ManualReview},
+		{"pages that ask for nothing", found(evidence.Found{Name: decision.PagesLookedAt, Answer: "yes", How: "1"}, evidence.Found{Name: decision.CodeAsked, Answer: "no", How: "1"}),
+			facts{decision.PagesLookedAt: yes, decision.CodeAsked: no}, decision.Release},
+		{"a page that did not answer", found(evidence.Found{Name: decision.PagesLookedAt, Answer: "no", How: "it hangs"}), facts{decision.PagesLookedAt: no}, decision.ManualReview},
+		{"a page of another run that asked for a password", func(w *world, c *Case) {
+			b := w.bundle(c.File)
+			b.SetFound([]evidence.Found{{Name: decision.SignedOut, Answer: "yes", How: "a form"}})
+			sealed := w.r.Seal(b, w.log)
+			c.Lost = append(c.Lost, sessionfile.LostRun{File: sessionfile.File{Evidence: sealed}})
+		}, facts{decision.SignedOut: yes}, decision.ManualReview},
 
 		{"a person used it", record(func(r *lease.Record) { r.ByHand = &lease.ByHand{Holder: "ann"} }), facts{decision.ReviewFlag: yes}, decision.ManualReview},
 		{"a proxy that is a label", record(func(r *lease.Record) { r.ProxyID = "p0" }), facts{decision.ProxyUnchanged: yes}, decision.Release},

@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"leasehold/internal/test/fakechrome"
 )
 
 // A scripted browser is two parts: a real process, which the driver starts, signals and
@@ -143,7 +145,7 @@ func (c *chromium) serve(pipe net.Conn) {
 var nothing = []string{
 	"Target.setDiscoverTargets", "Target.detachFromTarget", "Inspector.enable", "Page.enable", "DOMStorage.enable", "Log.enable",
 	"Network.enable", "Runtime.runIfWaitingForDebugger", "Fetch.enable", "Fetch.failRequest", "Storage.setCookies", "Browser.getVersion",
-	"Page.getFrameTree", "Target.disposeBrowserContext", "Target.activateTarget", "Target.getBrowserContexts", "Browser.setDownloadBehavior",
+	"Target.disposeBrowserContext", "Target.activateTarget", "Target.getBrowserContexts", "Browser.setDownloadBehavior",
 }
 
 // answer answers one command as Chrome does.
@@ -213,11 +215,13 @@ func (c *chromium) answer(m command) {
 		c.say(`{"id":%d,"result":{}}`, m.ID)
 		c.exit(true)
 		return
-	case "DOMSnapshot.captureSnapshot", "Page.getNavigationHistory":
+	case "Page.getNavigationHistory":
 		c.say(`{"id":%d,"error":{"code":-32000,"message":"not in the script"},"sessionId":%q}`, m.ID, m.SessionID)
 		return
 	default:
-		if !slices.Contains(nothing, m.Method) {
+		if of, ok := fakechrome.EmptyPage[m.Method]; ok {
+			result = of
+		} else if !slices.Contains(nothing, m.Method) {
 			c.t.Errorf("the browser does not know %s %s", m.Method, m.Params)
 		}
 	}

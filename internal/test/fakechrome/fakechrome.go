@@ -192,6 +192,19 @@ func (p *player) serve(in *bufio.Reader) error {
 	}
 }
 
+// EmptyPage are the answers of a page with nothing on it to what is asked of it for the
+// evidence, by method.
+var EmptyPage = map[string]string{
+	"Page.getFrameTree":        `{"frameTree":{"frame":{"id":"T"}}}`,
+	"Page.createIsolatedWorld": `{"executionContextId":1}`,
+	"Page.getLayoutMetrics":    `{"layoutViewport":{"clientWidth":800,"clientHeight":600},"cssLayoutViewport":{"clientWidth":800,"clientHeight":600}}`,
+	// How large it is, and who used it.
+	"Runtime.evaluate": `{"result":{"value":{"nodes":2,"chars":0,"used":false,"focus":{}}}}`,
+	"DOMSnapshot.captureSnapshot": `{"documents":[{"documentURL":0,"nodes":{"parentIndex":[-1,0],"nodeType":[9,1],"nodeName":[1,2],"nodeValue":[-1,-1],` +
+		`"backendNodeId":[1,2],"attributes":[[],[]]},"layout":{"nodeIndex":[1],"styles":[[]],"bounds":[[0,0,800,600]],"paintOrders":[0]}}],` +
+		`"strings":["about:blank","#document","HTML"]}`,
+}
+
 type command struct {
 	ID        int64
 	Method    string
@@ -229,6 +242,10 @@ func (p *player) answer(c command, s Script) (closing bool, err error) {
 			}
 		}
 		result = fmt.Sprintf(`{"cookies":%s}`, cookies)
+	default:
+		if of, ok := EmptyPage[c.Method]; ok {
+			result = of
+		}
 	}
 	if err == nil {
 		if c.SessionID == "" {

@@ -25,6 +25,7 @@ var order = []string{
 	"leasehold/launcher/slots",
 	"leasehold/launcher/browser",
 	"leasehold/launcher/monitor",
+	"leasehold/launcher/look",
 	"leasehold/launcher/chrome",
 	"leasehold/launcher/profiledir",
 	"leasehold/launcher/fileroots",

@@ -36,8 +36,9 @@ type condition struct {
 }
 
 // sound are the conditions of every outcome but manual_review: nobody uses the profile,
-// it is whole, everything that was done on it was seen, and no site refuses the account.
-var sound = []condition{
+// it is whole, everything that was done on it was seen, no site refuses the account, and its
+// pages ask for nothing.
+var sound = slices.Concat([]condition{
 	{ChangedBySwap, Yes, "the lease was not taken over by compare-and-swap"},
 	{TokenAdvanced, Yes, "the token was not advanced"},
 	{EvidenceStored, Yes, "the evidence could not be stored"},
@@ -51,11 +52,14 @@ var sound = []condition{
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
 	{SiteRefused, No, "a site refused the account something"},
 	{SentToSignIn, No, "a site sent a page to a sign-in"},
-}
+}, askingNothing)
 
-// notNo accepts yes and unknown. It is for a question where only a no counts against
-// the outcome.
-const notNo Answer = "not no"
+// notNo accepts yes and unknown, and notYes no and unknown. They are for questions where
+// only the other answer counts against the outcome.
+const (
+	notNo  Answer = "not no"
+	notYes Answer = "not yes"
+)
 
 // row is one way to an outcome.
 type row struct {
@@ -141,7 +145,7 @@ func (i Inspection) failing(conditions []condition) []string {
 	var why []string
 	for _, c := range conditions {
 		a := i.Answer(c.fact)
-		if a != c.want && (c.want != notNo || a == No) {
+		if a != c.want && (c.want != notNo || a == No) && (c.want != notYes || a == Yes) {
 			why = append(why, c.why+" ("+string(a)+": "+i.how(c.fact)+")")
 		}
 	}

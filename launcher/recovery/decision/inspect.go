@@ -84,7 +84,7 @@ const (
 )
 
 // Questions lists all questions.
-var Questions = []string{
+var Questions = slices.Concat(PageQuestions, []string{
 	LeaseExpired, ChangedBySwap, TokenAdvanced, WorkerSilent, LateHeartbeat,
 	BrowserGone, DirectoryUnlocked, ClosedCleanly, DirectoryPresent, DirectoryLocal,
 	SessionState, StateChanged, LastStepKnown, LastURLKnown, EvidenceStored,
@@ -94,7 +94,7 @@ var Questions = []string{
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
-}
+})
 
 // Fact is one question, its answer, and how it was found.
 type Fact struct {

@@ -1,0 +1,55 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"encoding/json"
+)
+
+// conditionsCommand is how the names begin of the commands that take a page offline:
+// Network.emulateNetworkConditions and Network.emulateNetworkConditionsByRule.
+var conditionsCommand = []byte("Network.emulateNetworkConditions")
+
+// noteConditions notes from a client's command whether it takes its target offline, or
+// online again. m.mu of the Mux is not held.
+func (m *Mux) noteConditions(c command) {
+	if !bytes.HasPrefix(c.method, conditionsCommand) {
+		return
+	}
+	type conditions struct {
+		Offline bool `json:"offline"`
+	}
+	var p struct {
+		conditions
+		Rules []conditions `json:"matchedNetworkConditions"`
+	}
+	if json.Unmarshal(c.params, &p) != nil {
+		return
+	}
+	offline := p.Offline
+	for _, rule := range p.Rules {
+		offline = offline || rule.Offline
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !offline {
+		delete(m.offline, string(c.sessionID))
+		return
+	}
+	if m.offline == nil || len(m.offline) >= maxNoted {
+		m.offline = map[string]bool{}
+	}
+	m.offline[string(c.sessionID)] = true
+}
+
+// Offline tells whether a client keeps the target with that id from the network. Chrome
+// ends that with the client's CDP session.
+func (m *Mux) Offline(target string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for session := range m.offline {
+		if m.clientTargets[session] == target {
+			return true
+		}
+	}
+	return false
+}

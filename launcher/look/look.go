@@ -1,0 +1,418 @@
+// Package look finds out what the open pages of a browser ask for, and what was left
+// unfinished in them: once, at the loss of a worker, before anything is closed. It reads
+// one snapshot of each page and of each frame of another process, closed shadow roots
+// included, and judges it by structure: types and tokens of fields, roles, and what lies
+// over what. It reads no words, so pages may be in any language, and it keeps nothing that
+// was typed.
+//
+// A look changes nothing in a page, and needs no network.
+package look
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/evidence/capture"
+	"leasehold/launcher/recovery/decision"
+)
+
+// Page is an open page, and what is known of it without asking it.
+type Page struct {
+	TargetID string
+	// Frames are those of other processes in it, at any depth.
+	Frames []Frame
+	// Typed says that a worker typed into the page's document or a frame of it, and Acted
+	// that it did anything there.
+	Typed, Acted bool
+	// First says that the page's document was the first one that the session saw.
+	First bool
+	// Silent says that the page sent no request since a worker last typed.
+	Silent bool
+	// Offline says that a worker keeps the page offline.
+	Offline bool
+	// Authentication is the URL whose answer asks for HTTP authentication, where that is
+	// the page's last document; empty where none does.
+	Authentication string
+}
+
+// Frame is a frame of another process.
+type Frame struct {
+	TargetID  string // the frame's id, too
+	SessionID string // the observer's, on the frame
+	Parent    string // the target that it is in
+}
+
+// Eyes look at the pages of one browser. Look may be called for several pages at the same
+// time.
+type Eyes struct {
+	caller capture.Caller
+	pages  map[string]Page
+
+	mu   sync.Mutex
+	seen []Seen
+}
+
+// New returns eyes for pages.
+func New(caller capture.Caller, pages []Page) *Eyes {
+	e := &Eyes{caller: caller, pages: map[string]Page{}}
+	for _, p := range pages {
+		e.pages[p.TargetID] = p
+	}
+	return e
+}
+
+// Seen is what was seen of one page.
+type Seen struct {
+	// Number is the page's place among those of the bundle, from one on.
+	Number int `json:"page"`
+	// Blind says what could not be looked at, and why; empty: everything was. Harmless
+	// says that there was nothing to see.
+	Blind    string `json:"not_seen,omitempty"`
+	Harmless bool   `json:"nothing_to_see,omitempty"`
+	Frames   int    `json:"frames"` // of other processes, that were looked at
+	Shows    []Show `json:"shows"`
+}
+
+// Show is one thing that a page shows.
+type Show struct {
+	Question string `json:"fact"`
+	How      string `json:"how"`
+	at       box
+	view     box
+	image    []byte // of the page
+}
+
+// Bounds of one look.
+const (
+	lookTimeout = 2 * time.Second
+	// askTimeout bounds each answer but that of the snapshot.
+	askTimeout = time.Second
+	maxFrames  = 24
+	// maxEdited is how many fields are asked whether somebody typed into them.
+	maxEdited = 24
+)
+
+// Look looks at one page. number is its place in the bundle. image is a screenshot of what
+// it shows, or missing is why there is none.
+func (e *Eyes) Look(ctx context.Context, number int, p capture.Page, image []byte, missing string) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	v := &view{eyes: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
+	v.look(ctx, image, missing)
+	for i := range v.seen.Shows {
+		v.seen.Shows[i].image = image
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen = append(e.seen, v.seen)
+}
+
+// view is one page that is looked at.
+type view struct {
+	eyes   *Eyes
+	target capture.Page
+	known  Page
+	seen   Seen
+}
+
+func (v *view) show(question, format string, args ...any) {
+	v.seen.Shows = append(v.seen.Shows, Show{Question: question, How: fmt.Sprintf(format, args...)})
+}
+
+// isAlert tells whether an open dialog only tells something. Its text begins with its type.
+func isAlert(dialog string) bool { return strings.HasPrefix(dialog, "alert:") }
+
+func (v *view) look(ctx context.Context, image []byte, missing string) {
+	where := place(v.target.URL)
+	if v.known.Authentication != "" {
+		v.show(decision.HTTPAuthAsked, "%s asks for HTTP authentication", place(v.known.Authentication))
+	}
+	if v.known.Offline {
+		v.show(decision.OfflineOn, "a worker keeps the page offline: %s", where)
+	}
+	switch {
+	case v.target.Dialog != "":
+		kind, _, _ := strings.Cut(v.target.Dialog, ":")
+		if !isAlert(v.target.Dialog) {
+			v.show(decision.DialogWaits, "a dialog (%s) is open on %s", kind, where)
+		}
+		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("a dialog (%s) blocks the page %s", kind, where), true
+		return
+	case v.target.Crashed:
+		v.seen.Blind, v.seen.Harmless = "the renderer crashed of "+where, true
+		return
+	case missing != "" || v.target.SessionID == "":
+		v.seen.Blind = fmt.Sprintf("the page %s did not answer: %s", where, missing)
+		return
+	}
+	large, err := v.examine(ctx)
+	switch {
+	case large != "":
+		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s is too large to be looked at: %s", where, large), true
+	case err == nil:
+	case errors.Is(err, context.DeadlineExceeded) && image != nil:
+		// A page that is drawn and does not answer waits for the answer to a navigation:
+		// Chrome keeps commands for it back meanwhile.
+		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page is on its way from %s to a document that has not come", where), true
+	default:
+		v.seen.Blind = fmt.Sprintf("the page %s could not be looked at: %v", where, err)
+	}
+}
+
+func (v *view) call(ctx context.Context, session, method string, params, result any) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return v.eyes.caller.Call(ctx, session, method, params, result)
+}
+
+// examine asks the page and its frames, and finds what they show. large says that it did
+// not, since the page is too large.
+func (v *view) examine(ctx context.Context) (large string, err error) {
+	worlds, large, err := capture.Worlds(ctx, v.eyes.caller, v.target.SessionID)
+	if err != nil || large != "" {
+		return large, err
+	}
+	root, err := v.graft(ctx, v.target.TargetID, v.target.SessionID, 0)
+	if err != nil {
+		return "", err
+	}
+	shown, scale, err := v.viewport(ctx)
+	if err != nil {
+		return "", err
+	}
+	state, err := v.state(ctx, v.target.SessionID, worlds[0])
+	if err != nil {
+		return "", err
+	}
+	s := newScene(root, shown, scale)
+	for _, f := range s.asks(state.Used) {
+		v.seen.Shows = append(v.seen.Shows, Show{Question: f.question, How: f.how, at: f.at, view: shown})
+		if f.question == decision.PasswordAsked && (f.covers || state.Used || !v.known.First) {
+			v.seen.Shows = append(v.seen.Shows, Show{Question: decision.SignedOut, How: f.how + ", and came after other things", at: f.at, view: shown})
+		}
+	}
+	v.unsent(ctx, s, state.Focus)
+	if n := v.waiting(ctx, worlds[0]); n > 0 {
+		v.show(decision.WritesWaiting, "%d tasks for later (background sync or fetch) are registered on %s", n, place(v.target.URL))
+	}
+	return "", nil
+}
+
+// graft takes the snapshots of a page or frame, and of the frames of other processes in
+// it. A frame that does not answer is named in v.seen.
+func (v *view) graft(ctx context.Context, target, session string, depth int) (graft, error) {
+	g := graft{session: session, inside: map[int64]graft{}}
+	params := map[string]any{"computedStyles": styles, "includePaintOrder": true}
+	if err := v.eyes.caller.Call(ctx, session, "DOMSnapshot.captureSnapshot", params, &g.snapshot); err != nil {
+		return g, err
+	}
+	if len(g.snapshot.Documents) == 0 {
+		return g, errors.New("the snapshot is empty")
+	}
+	for _, f := range v.known.Frames {
+		if f.Parent != target || depth >= maxDepth || v.seen.Frames >= maxFrames {
+			continue
+		}
+		v.seen.Frames++
+		var owner struct {
+			BackendNodeID int64 `json:"backendNodeId"`
+		}
+		err := v.call(ctx, session, "DOM.getFrameOwner", map[string]any{"frameId": f.TargetID}, &owner)
+		if err != nil {
+			continue // it is gone
+		}
+		size := g.drawn(owner.BackendNodeID)
+		if size == 0 {
+			continue // nobody sees it
+		}
+		_, large, err := capture.Worlds(ctx, v.eyes.caller, f.SessionID)
+		var inner graft
+		if err == nil && large == "" {
+			inner, err = v.graft(ctx, f.TargetID, f.SessionID, depth+1)
+		}
+		if err != nil || large != "" {
+			// One that is loading does not answer, and does not matter unless it is what
+			// the page shows.
+			v.seen.Harmless = size < largeFrame && (v.seen.Harmless || v.seen.Blind == "")
+			v.seen.Blind = "a frame of another process did not answer on " + place(v.target.URL)
+			continue
+		}
+		g.inside[owner.BackendNodeID] = inner
+	}
+	return g, nil
+}
+
+// largeFrame is the area, in device pixels, from which on a frame may be what its page is
+// for.
+const largeFrame = 300 * 200
+
+// drawn is the area that an element takes in what a snapshot draws, in device pixels; zero
+// where it is not drawn.
+func (g graft) drawn(backend int64) float64 {
+	for i := range g.snapshot.Documents {
+		d := &g.snapshot.Documents[i]
+		if node := slices.Index(d.Nodes.BackendNodeID, backend); node >= 0 {
+			if b := at(d.Layout.Bounds, slices.Index(d.Layout.NodeIndex, node)); len(b) == 4 {
+				return b[2] * b[3]
+			}
+		}
+	}
+	return 0
+}
+
+// viewport is what of the page is shown, in device pixels, and how many of them a CSS pixel
+// has.
+func (v *view) viewport(ctx context.Context) (box, float64, error) {
+	type layout struct {
+		Width  float64 `json:"clientWidth"`
+		Height float64 `json:"clientHeight"`
+	}
+	var m struct {
+		Device layout `json:"layoutViewport"`
+		CSS    layout `json:"cssLayoutViewport"`
+	}
+	if err := v.call(ctx, v.target.SessionID, "Page.getLayoutMetrics", nil, &m); err != nil {
+		return box{}, 0, err
+	}
+	if m.Device.Width < 1 || m.CSS.Width < 1 {
+		return box{}, 0, errors.New("it has no size")
+	}
+	return box{0, 0, m.Device.Width, m.Device.Height}, m.Device.Width / m.CSS.Width, nil
+}
+
+// state is what a document says of itself.
+type state struct {
+	Used  bool  `json:"used"` // somebody clicked or typed in it
+	Focus focus `json:"focus"`
+}
+
+const stateScript = `(() => {
+  let e = document.activeElement;
+  while (e && e.shadowRoot && e.shadowRoot.activeElement) e = e.shadowRoot.activeElement;
+  const focus = e ? {tag: e.localName, type: e.type || "", role: e.getAttribute("role") || ""} : {};
+  return {used: navigator.userActivation.hasBeenActive, focus};
+})()`
+
+func (v *view) state(ctx context.Context, session string, world int) (state, error) {
+	var s state
+	return s, v.evaluate(ctx, session, world, stateScript, &s)
+}
+
+// waitingScript counts what the service workers of a document's origin are to do later.
+const waitingScript = `(async () => {
+  let n = 0;
+  if (!isSecureContext || !navigator.serviceWorker) return n;
+  for (const r of await navigator.serviceWorker.getRegistrations()) {
+    if (r.sync) n += (await r.sync.getTags()).length;
+    if (r.backgroundFetch) n += (await r.backgroundFetch.getIds()).length;
+  }
+  return n;
+})()`
+
+func (v *view) waiting(ctx context.Context, world int) (n int) {
+	if v.evaluate(ctx, v.target.SessionID, world, waitingScript, &n) != nil {
+		return 0
+	}
+	return n
+}
+
+// evaluate runs a script in an isolated world of a page, which the page does not see.
+func (v *view) evaluate(ctx context.Context, session string, world int, script string, result any) error {
+	var r answer
+	err := v.call(ctx, session, "Runtime.evaluate", map[string]any{
+		"expression": script, "contextId": world, "returnByValue": true, "silent": true, "awaitPromise": true, "timeout": askTimeout.Milliseconds(),
+	}, &r)
+	if err != nil {
+		return err
+	}
+	return r.into(result)
+}
+
+// answer is what Chrome says of a script that ran.
+type answer struct {
+	Result struct {
+		Value json.RawMessage `json:"value"`
+	} `json:"result"`
+	Exception *struct {
+		Text string `json:"text"`
+	} `json:"exceptionDetails"`
+}
+
+func (a answer) into(result any) error {
+	if a.Exception != nil {
+		return errors.New(a.Exception.Text)
+	}
+	return json.Unmarshal(a.Result.Value, result)
+}
+
+// unsent finds what was typed and is still there. The page's own source tells what nobody
+// typed; where a page writes what is typed into its source, the field itself is asked.
+func (v *view) unsent(ctx context.Context, s *scene, focused focus) {
+	if !v.known.Typed && !v.known.Acted {
+		return
+	}
+	asked := 0
+	var kinds []kind
+	secret, plain := -1, -1
+	for _, f := range s.typed() {
+		if !f.sure {
+			if asked++; !v.known.Typed || asked > maxEdited || !v.edited(ctx, &s.elements[f.index]) {
+				continue
+			}
+		}
+		if f.kind.secret() {
+			secret = f.index
+		} else {
+			plain = f.index
+		}
+		if !slices.Contains(kinds, f.kind) {
+			kinds = append(kinds, f.kind)
+		}
+	}
+	list := func(secret bool) string {
+		var names []string
+		for _, k := range kinds {
+			if k.secret() == secret {
+				names = append(names, string(k))
+			}
+		}
+		return strings.Join(names, ", ")
+	}
+	if secret >= 0 {
+		v.show(decision.SecretUnsent, "%s stands in a field of %s", list(true), place(s.elements[secret].url))
+	}
+	if plain < 0 {
+		return
+	}
+	v.show(decision.InputUnsent, "%s stands in a field of %s", list(false), place(s.elements[plain].url))
+	if v.known.Typed && v.known.Silent && pressed(focused) {
+		v.show(decision.PressedUnsent, "a button was pressed after %s was typed, and the page has sent nothing since, on %s", list(false), place(s.elements[plain].url))
+	}
+}
+
+// editedScript tells whether somebody typed into a field, or is about to.
+const editedScript = `function() { return this.matches(":user-valid, :user-invalid") || this.getRootNode().activeElement === this }`
+
+// edited asks a field whether somebody typed into it.
+func (v *view) edited(ctx context.Context, e *element) bool {
+	var object struct {
+		Object struct {
+			ID string `json:"objectId"`
+		} `json:"object"`
+	}
+	if v.call(ctx, e.session, "DOM.resolveNode", map[string]any{"backendNodeId": e.backend, "objectGroup": "look"}, &object) != nil {
+		return false
+	}
+	var r answer
+	err := v.call(ctx, e.session, "Runtime.callFunctionOn", map[string]any{
+		"functionDeclaration": editedScript, "objectId": object.Object.ID, "returnByValue": true, "silent": true,
+	}, &r)
+	is := false
+	return err == nil && r.into(&is) == nil && is
+}

@@ -1,0 +1,346 @@
+package look
+
+import (
+	"cmp"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/publicsuffix"
+)
+
+// styles are the computed styles that a snapshot is asked for, in this order.
+var styles = []string{"visibility", "opacity", "position", "pointer-events", "overflow-x"}
+
+// The places of styles.
+const (
+	styleVisibility = iota
+	styleOpacity
+	stylePosition
+	stylePointer
+	styleOverflow
+)
+
+// snapshot is the result of DOMSnapshot.captureSnapshot, as far as it is used. It has the
+// documents of one process, with closed shadow roots. Numbers other than indexes of nodes
+// point into Strings; -1 is none.
+type snapshot struct {
+	Documents []document `json:"documents"`
+	Strings   []string   `json:"strings"`
+}
+
+type document struct {
+	URL     int     `json:"documentURL"`
+	ScrollX float64 `json:"scrollOffsetX"`
+	ScrollY float64 `json:"scrollOffsetY"`
+	Nodes   struct {
+		ParentIndex          []int   `json:"parentIndex"`
+		NodeType             []int   `json:"nodeType"`
+		NodeName             []int   `json:"nodeName"`
+		NodeValue            []int   `json:"nodeValue"`
+		BackendNodeID        []int64 `json:"backendNodeId"`
+		Attributes           [][]int `json:"attributes"`
+		TextValue            rare    `json:"textValue"`
+		InputValue           rare    `json:"inputValue"`
+		InputChecked         rare    `json:"inputChecked"`
+		ContentDocumentIndex rare    `json:"contentDocumentIndex"`
+		IsClickable          rare    `json:"isClickable"`
+	} `json:"nodes"`
+	Layout struct {
+		NodeIndex   []int       `json:"nodeIndex"`
+		Styles      [][]int     `json:"styles"`
+		Bounds      [][]float64 `json:"bounds"`
+		PaintOrders []int       `json:"paintOrders"`
+	} `json:"layout"`
+}
+
+// rare is a value, or the fact alone, that few nodes have: Value[i] belongs to Index[i].
+type rare struct {
+	Index []int `json:"index"`
+	Value []int `json:"value"`
+}
+
+func (r rare) byNode() map[int]int {
+	m := make(map[int]int, len(r.Index))
+	for i, node := range r.Index {
+		m[node] = -1
+		if i < len(r.Value) {
+			m[node] = r.Value[i]
+		}
+	}
+	return m
+}
+
+func (s snapshot) text(i int) string {
+	if i < 0 || i >= len(s.Strings) {
+		return ""
+	}
+	return s.Strings[i]
+}
+
+func at[T any](list []T, i int) (v T) {
+	if i >= 0 && i < len(list) {
+		v = list[i]
+	}
+	return v
+}
+
+// attributes are the attributes of a node, by name in small letters.
+func (s snapshot) attributes(d *document, node int) map[string]string {
+	list := at(d.Nodes.Attributes, node)
+	m := make(map[string]string, len(list)/2)
+	for i := 0; i+1 < len(list); i += 2 {
+		m[strings.ToLower(s.text(list[i]))] = s.text(list[i+1])
+	}
+	return m
+}
+
+// Node types of the DOM.
+const (
+	elementNode = 1
+	textNode    = 3
+)
+
+// box is a rectangle in Chrome's device pixels, from the left upper corner of what a page
+// shows.
+type box struct{ x, y, w, h float64 }
+
+func (b box) empty() bool { return b.w < 1 || b.h < 1 }
+
+func (b box) has(x, y float64) bool { return x >= b.x && x < b.x+b.w && y >= b.y && y < b.y+b.h }
+
+func (b box) center() (x, y float64) { return b.x + b.w/2, b.y + b.h/2 }
+
+// and is what two boxes share.
+func (b box) and(o box) box {
+	x, y := max(b.x, o.x), max(b.y, o.y)
+	return box{x, y, max(0, min(b.x+b.w, o.x+o.w)-x), max(0, min(b.y+b.h, o.y+o.h)-y)}
+}
+
+// or is the least box that has both.
+func (b box) or(o box) box {
+	switch {
+	case b.empty():
+		return o
+	case o.empty():
+		return b
+	}
+	x, y := min(b.x, o.x), min(b.y, o.y)
+	return box{x, y, max(b.x+b.w, o.x+o.w) - x, max(b.y+b.h, o.y+o.h) - y}
+}
+
+// element is one element of a page or of a frame in it, at whatever depth.
+type element struct {
+	tag    string // in small letters
+	attrs  map[string]string
+	parent int // in scene.elements; -1: none
+	// box is where it is drawn, without what its ancestors cut off, which is what lies
+	// outside of clip. full is the same with it. They are empty where it is not drawn.
+	box, full, clip box
+	// order are the places in which the frames around it and it itself are painted: what
+	// comes later lies above.
+	order    []int
+	shown    bool // it is drawn, and neither hidden nor transparent
+	position string
+	rtl      bool    // it is written from right to left
+	cuts     bool    // it cuts off what its descendants draw outside of it
+	passes   bool    // the pointer passes it
+	opacity  float64 // with that of its ancestors
+	// text are the characters of its own text nodes, asks that a question mark is among
+	// them.
+	text      int
+	asks      bool
+	value     string // of a field; it is never told
+	initial   string // the value that the field had in the page's source
+	checked   bool
+	clickable bool
+	session   string // the CDP session whose snapshot it is from
+	backend   int64  // its id there
+	site      string // of its document
+	url       string // of its document
+}
+
+func (e *element) attr(name string) string {
+	return strings.ToLower(strings.TrimSpace(e.attrs[name]))
+}
+
+func (e *element) has(name string) bool { _, ok := e.attrs[name]; return ok }
+
+// scene is a page with its frames, as flat list of elements: parents stand before their
+// children.
+type scene struct {
+	view     box     // what of the page is shown
+	scale    float64 // device pixels of one CSS pixel
+	elements []element
+	last     []int  // the last element inside of each, or itself
+	site     string // of the page
+}
+
+// graft are the snapshots of the frames of other processes in a document, by the backend
+// id of the element that they are in.
+type graft struct {
+	snapshot snapshot
+	session  string
+	inside   map[int64]graft
+}
+
+// maxElements bounds a scene.
+const maxElements = 200_000
+
+// newScene makes a scene of a page. view is the part of it that is shown, with zero in x
+// and y, and scale the device pixels of one CSS pixel.
+func newScene(page graft, view box, scale float64) *scene {
+	s := &scene{view: view, scale: cmp.Or(scale, 1)}
+	if len(page.snapshot.Documents) > 0 {
+		s.site = siteOf(page.snapshot.text(page.snapshot.Documents[0].URL))
+		s.add(page, 0, -1, element{full: view, clip: everywhere, shown: true, opacity: 1}, 0)
+	}
+	s.last = make([]int, len(s.elements))
+	for i := len(s.elements) - 1; i >= 0; i-- {
+		s.last[i] = max(s.last[i], i)
+		if parent := s.elements[i].parent; parent >= 0 {
+			s.last[parent] = max(s.last[parent], s.last[i])
+		}
+	}
+	return s
+}
+
+// maxDepth is how deeply frames may be nested.
+const maxDepth = 8
+
+// everywhere is a box that cuts nothing off.
+var everywhere = box{-1e9, -1e9, 2e9, 2e9}
+
+// add adds one document of a graft. in is the index of the frame's element, and frame a
+// copy of it.
+func (s *scene) add(g graft, doc, in int, frame element, depth int) {
+	if doc < 0 || doc >= len(g.snapshot.Documents) || depth > maxDepth {
+		return
+	}
+	d := &g.snapshot.Documents[doc]
+	address := g.snapshot.text(d.URL)
+	site := cmp.Or(siteOf(address), frame.site)
+	layout := make(map[int]int, len(d.Layout.NodeIndex))
+	for i, node := range d.Layout.NodeIndex {
+		if _, ok := layout[node]; !ok {
+			layout[node] = i
+		}
+	}
+	texts, inputs, checked := d.Nodes.TextValue.byNode(), d.Nodes.InputValue.byNode(), d.Nodes.InputChecked.byNode()
+	frames, clickable := d.Nodes.ContentDocumentIndex.byNode(), d.Nodes.IsClickable.byNode()
+	indexes := make([]int, len(d.Nodes.ParentIndex)) // of the elements, by node; -1: none
+	for node, parent := range d.Nodes.ParentIndex {
+		above := in
+		if parent >= 0 && parent < node {
+			above = indexes[parent]
+		}
+		indexes[node] = above
+		switch at(d.Nodes.NodeType, node) {
+		case textNode:
+			if above >= 0 && above != in {
+				s.addText(&s.elements[above], g.snapshot.text(at(d.Nodes.NodeValue, node)), layout, node)
+			}
+			continue
+		case elementNode:
+		default:
+			continue
+		}
+		if len(s.elements) >= maxElements {
+			return
+		}
+		e := element{
+			tag: strings.ToLower(g.snapshot.text(at(d.Nodes.NodeName, node))), attrs: g.snapshot.attributes(d, node), parent: above,
+			session: g.session, backend: at(d.Nodes.BackendNodeID, node), site: site, url: address,
+		}
+		i, drawn := layout[node]
+		over := &frame
+		if above != in {
+			over = &s.elements[above]
+		}
+		e.opacity, e.clip = over.opacity, over.clip
+		e.rtl = above != in && over.rtl || e.attr("dir") == "rtl"
+		if over.cuts {
+			e.clip = e.clip.and(over.full)
+		}
+		if drawn {
+			e.place(d, g.snapshot, i, frame)
+		}
+		_, e.checked = checked[node]
+		_, e.clickable = clickable[node]
+		if v, ok := inputs[node]; ok {
+			e.value, e.initial = g.snapshot.text(v), e.attrs["value"]
+		} else if v, ok := texts[node]; ok {
+			e.value = g.snapshot.text(v)
+		}
+		here := len(s.elements)
+		indexes[node] = here
+		s.elements = append(s.elements, e)
+		inner := s.elements[here]
+		inner.cuts = true
+		if child, ok := frames[node]; ok {
+			s.add(g, child, here, inner, depth+1)
+		} else if other, ok := g.inside[e.backend]; ok {
+			s.add(other, 0, here, inner, depth+1)
+		}
+	}
+}
+
+// addText counts a text node's text to its element.
+func (s *scene) addText(e *element, text string, layout map[int]int, node int) {
+	if e.tag == "textarea" {
+		e.initial += text
+	}
+	if _, drawn := layout[node]; !drawn || !e.shown || e.tag == "script" || e.tag == "style" || e.tag == "noscript" {
+		return
+	}
+	text = strings.TrimSpace(text)
+	e.text += len([]rune(text))
+	e.asks = e.asks || strings.ContainsAny(text, questionMarks)
+}
+
+// questionMarks are those of the scripts that have one: Latin, Greek, Arabic, fullwidth,
+// Armenian, Ethiopic, Vai and others.
+const questionMarks = "?\u037e\u061f\uff1f\u055e\u1367\ua60f\u2047\u2048\u2049"
+
+// place finds out where an element is drawn in its frame, and whether it shows.
+func (e *element) place(d *document, from snapshot, layout int, frame element) {
+	style := func(n int) string { return from.text(at(at(d.Layout.Styles, layout), n)) }
+	if v, err := strconv.ParseFloat(style(styleOpacity), 64); err == nil {
+		e.opacity *= v
+	}
+	e.position, e.passes = style(stylePosition), style(stylePointer) == "none"
+	overflow := style(styleOverflow)
+	e.cuts = overflow != "" && overflow != "visible" && e.tag != "html" && e.tag != "body"
+	e.order = append(slices.Clone(frame.order), at(d.Layout.PaintOrders, layout))
+	if e.position == "fixed" { // it is cut off by its frame alone
+		e.clip = frame.clip.and(frame.full)
+	}
+	if b := at(d.Layout.Bounds, layout); len(b) == 4 {
+		e.full = box{frame.full.x + b[0] - d.ScrollX, frame.full.y + b[1] - d.ScrollY, b[2], b[3]}
+	}
+	e.box = e.full.and(e.clip)
+	// Nobody can scroll to what lies before the beginning of a document.
+	if x, y := e.full.x-frame.full.x+d.ScrollX, e.full.y-frame.full.y+d.ScrollY; !e.rtl && x+e.full.w <= 0 || y+e.full.h <= 0 {
+		e.box = box{}
+	}
+	e.shown = frame.shown && !e.box.empty() && style(styleVisibility) == "visible" && e.opacity > 0.05
+}
+
+// siteOf is a URL's registrable domain, or its host if it has no such domain; empty for a
+// URL without a host.
+func siteOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" {
+		return ""
+	}
+	host := strings.ToLower(u.Hostname())
+	if net.ParseIP(host) != nil {
+		return host
+	}
+	if domain, err := publicsuffix.EffectiveTLDPlusOne(host); err == nil {
+		return domain
+	}
+	return host
+}

@@ -1,0 +1,148 @@
+package monitor
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+
+	"leasehold/cdpproxy"
+	"leasehold/internal/boottime"
+	"leasehold/launcher/look"
+)
+
+// eventResponseExtra tells of the headers of an answer, also of one that the browser keeps
+// to itself until somebody has given a password.
+const eventResponseExtra = "Network.responseReceivedExtraInfo"
+
+// talk remembers what the look at the open pages needs of their requests: when each CDP
+// session sent its last one, and which answer to a navigation asked for HTTP
+// authentication. The pipe's reader calls observe for every request, so next to nothing is
+// parsed.
+type talk struct {
+	mu   sync.Mutex
+	sent map[string]boottime.Instant // by session
+	asks map[string]boottime.Instant // by session
+}
+
+func newTalk() *talk {
+	return &talk{sent: map[string]boottime.Instant{}, asks: map[string]boottime.Instant{}}
+}
+
+var statusUnauthorized = [][]byte{[]byte(`"statusCode":401`), []byte(`"statusCode":407`)}
+
+// observe takes the event of a request or of the headers of an answer.
+func (t *talk) observe(event cdpproxy.Event, now boottime.Instant) {
+	switch event.Method {
+	case eventRequest:
+		t.mu.Lock()
+		remember(t.sent, event.Session, now)
+		t.mu.Unlock()
+	case eventResponseExtra:
+		if (bytes.Contains(event.Params, statusUnauthorized[0]) || bytes.Contains(event.Params, statusUnauthorized[1])) && prompts(event) {
+			t.mu.Lock()
+			remember(t.asks, event.Session, now)
+			t.mu.Unlock()
+		}
+	}
+}
+
+// prompts tells whether an answer to a navigation has the browser ask for a password. The
+// id of a navigation's request is that of its loader, which has no dot.
+func prompts(event cdpproxy.Event) bool {
+	var p struct {
+		RequestID string            `json:"requestId"`
+		Status    int               `json:"statusCode"`
+		Headers   map[string]string `json:"headers"`
+	}
+	if !decode(event, &p) || strings.Contains(p.RequestID, ".") || p.Status != 401 && p.Status != 407 {
+		return false
+	}
+	for name, value := range p.Headers {
+		if !strings.EqualFold(name, "WWW-Authenticate") && !strings.EqualFold(name, "Proxy-Authenticate") {
+			continue
+		}
+		scheme, _, _ := strings.Cut(strings.TrimSpace(value), " ")
+		switch strings.ToLower(scheme) {
+		case "basic", "digest", "ntlm", "negotiate":
+			return true
+		}
+	}
+	return false
+}
+
+// forget forgets everything about a session that is over.
+func (t *talk) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.sent)
+	clear(t.asks)
+}
+
+// of returns when a session sent its last request, and when it was last asked for HTTP
+// authentication; zero is never.
+func (t *talk) of(session string) (sent, asked boottime.Instant) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sent[session], t.asks[session]
+}
+
+// count counts a page's new document among those that the session saw. The caller holds
+// n.mu.
+func (n *navigations) count(page *openPage, url string) {
+	if !notBlank(url) || page.counted == url {
+		return
+	}
+	page.counted, page.earlier = url, n.documents
+	n.documents++
+}
+
+// ToLookAt returns the open pages, with what a look at them needs to know beforehand.
+func (m *Monitor) ToLookAt() []look.Page {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sessions := map[string]string{} // of targets
+	for session, target := range m.targets {
+		sessions[target] = session
+	}
+	pages := make([]look.Page, 0, len(m.pages))
+	for id, pg := range m.pages {
+		p := look.Page{TargetID: id, Offline: m.mux.Offline(id)}
+		own := []string{pg.SessionID}
+		for target, parent := range m.frames {
+			if m.pageOf(target) == pg {
+				p.Frames = append(p.Frames, look.Frame{TargetID: target, SessionID: sessions[target], Parent: parent})
+				own = append(own, sessions[target])
+			}
+		}
+		var sent boottime.Instant
+		for _, session := range own {
+			at, _ := m.talk.of(session)
+			sent = max(sent, at)
+		}
+		typed, acted, begun, first := m.navigations.used(id)
+		p.First = first
+		p.Typed, p.Acted, p.Silent = typed != 0 && typed >= begun, acted != 0 && acted >= begun, sent < typed
+		if _, asked := m.talk.of(pg.SessionID); asked != 0 && asked >= begun {
+			p.Authentication = pg.URL
+		}
+		pages = append(pages, p)
+	}
+	return pages
+}
+
+// used returns when a worker last typed into a page or a frame of it, and last did
+// anything there, and when the navigation to the page's document began. first says that it
+// is the first document that the session saw.
+func (n *navigations) used(target string) (typed, acted, begun boottime.Instant, first bool) {
+	typed, acted = n.lastTyped(target), n.lastActed(target)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	page := n.pages[target]
+	if page == nil {
+		return typed, acted, 0, false
+	}
+	for _, f := range page.frames {
+		typed, acted = max(typed, n.lastTyped(f.target)), max(acted, n.lastActed(f.target))
+	}
+	return typed, acted, page.begun, page.earlier == 0
+}

@@ -19,6 +19,7 @@ type Effect func(method, params []byte) (acts, types bool)
 // come out of order: a later time stays.
 func (m *Mux) noteActivity(at boottime.Instant, sent ...stagedCommand) {
 	for i := range sent {
+		m.noteCookies(at, &sent[i])
 		acts, types := m.effect(sent[i].method, sent[i].params)
 		if !acts {
 			continue
@@ -114,6 +115,7 @@ func (m *Mux) noteContext(msg []byte) {
 		clear(m.freshContexts)
 	}
 	m.freshContexts[r.Result.Context] = true
+	m.cookieCommands.madeContext(r.Result.Context)
 }
 
 // Made tells whether a page, by its target's id, was made by a command: a client's or the
@@ -139,6 +141,7 @@ func (m *Mux) Forget() {
 	defer m.mu.Unlock()
 	m.typedAt, m.actedAt, m.made, m.navigated = nil, nil, nil, nil
 	clear(m.freshContexts)
+	m.cookieCommands = cookieCommands{}
 }
 
 // Acted returns when a client last sent a command that acts (see Effect) on any page.

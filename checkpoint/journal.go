@@ -38,6 +38,7 @@ const (
 	KindDownload   Kind = "download"   // a page began a download
 	KindDialog     Kind = "dialog"     // a page opened a dialog
 	KindStorage    Kind = "storage"    // a page changed the local or session storage of its origin
+	KindCookie     Kind = "cookie"     // what became of a cookie that may carry the account's identity, or what was asked about cookies
 	KindCrash      Kind = "crash"      // a page crashed
 	KindConnection Kind = "connection" // a worker's connection came or went
 	KindPicture    Kind = "picture"    // a picture was stored, which Data names
@@ -102,6 +103,8 @@ type Entry struct {
 	// Declared is the text by which the owner of the profile declared the request
 	// harmless.
 	Declared string `json:"declared,omitempty"`
+	// Cookie is set for KindCookie.
+	Cookie *CookieChange `json:"cookie,omitempty"`
 }
 
 // Journal is the open journal of one session. Its methods may be called concurrently.

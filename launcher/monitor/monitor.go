@@ -37,7 +37,9 @@ type Monitor struct {
 
 	navigations *navigations
 	outcomes    *outcomes
-	groupPrefix string // of the names of request groups
+	cookies     *cookieWatch
+	newPage     chan struct{} // one place: a page has its first document
+	groupPrefix string        // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 	rules    atomic.Pointer[Rules] // see Enforce
@@ -74,7 +76,7 @@ const maxKnown = 4096
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
-		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(),
+		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), cookies: newCookieWatch(), newPage: make(chan struct{}, 1),
 		traffic: make(chan cdpproxy.Traffic, trafficBacklog),
 		pages:   map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
@@ -92,7 +94,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport, eventHeaders}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -139,6 +141,10 @@ func (m *Monitor) Console() []byte { return m.console.Part() }
 // Traffic takes an event about what a page sent or printed. The pipe's reader calls it,
 // so it never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
+	if t.Cookies != nil {
+		m.cookieCommand(t)
+		return
+	}
 	if slices.Contains(recorder.ConsoleEvents, t.Method) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
@@ -165,6 +171,9 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.navigations.observe(event, boottime.Now())
 		return
 	}
+	if event.Method == eventHeaders || event.Method == eventRequest {
+		m.cookieEvent(event)
+	}
 	if m.outcomes.observe(event); event.Method == eventWebSocketCreated {
 		return
 	}
@@ -179,6 +188,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
 	traffic.Go(func() { m.processTraffic(gone) })
+	traffic.Go(func() { m.learnCookies(gone) })
 	for {
 		events, err := m.observer.Next(ctx)
 		if err != nil {
@@ -200,7 +210,9 @@ func (m *Monitor) Watch(ctx context.Context) {
 // processed.
 func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	process := func(t cdpproxy.Traffic) {
-		m.requestSent(t)
+		if m.report(m.cookies.takeCommands()); t.Cookies == nil {
+			m.requestSent(t)
+		}
 		m.pending.Add(-1)
 		m.progress.signal()
 	}

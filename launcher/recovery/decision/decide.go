@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 4
+const Version = 5
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -49,6 +49,7 @@ var sound = []condition{
 	{ProxyUnchanged, Yes, "the proxy mapping changed"},
 	{ReviewFlag, No, "the profile is flagged for review"},
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
+	{SessionCheckFailed, No, "the session check did not show that the account is signed in"},
 }
 
 // notNo accepts yes and unknown. It is for a question where only a no counts against
@@ -71,21 +72,25 @@ var table = []row{
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
 		{UnsafeSinceSafe, No, "unsafe requests were sent since the last safe checkpoint"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
 		{Resumable, Yes, "the task is not resumable"},
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
 		{IdempotentSince, Yes, "unsafe requests were sent since a checkpoint that declares nothing idempotent"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
 		{WorkDescribed, Yes, "the task described no work"},
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
+		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Release, "the task never touched account state", []condition{
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
+		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 }
 

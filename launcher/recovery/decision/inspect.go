@@ -75,6 +75,12 @@ const (
 	SafeCheckpointNamed = "safe_checkpoint_named"
 	IdempotentSince     = "idempotent_since_checkpoint"
 	WorkDescribed       = "task_described_work"
+
+	SessionKept          = "account_session_kept"
+	SessionKeptSinceSafe = "account_session_kept_since_safe_checkpoint"
+	CookiesGiven         = "cookies_given_to_worker"
+	CookiesWritten       = "cookies_written_by_worker"
+	SessionCheckFailed   = "session_check_failed"
 )
 
 // Questions lists all questions.
@@ -87,6 +93,7 @@ var Questions = []string{
 	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
+	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
 }
 
 // Fact is one question, its answer, and how it was found.
@@ -146,7 +153,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 	unsafeSince, quietSince := split(s.UnsafeSince, bare)
 	unsafeSince, readsSince := split(unsafeSince, declared)
 	idempotent := safe != nil && safe.Idempotent
-	return Inspection{
+	return append(accountFacts(s), Inspection{
 		{LastStepKnown, Is(s.LastStep != ""), orNone("step", s.LastStep)},
 		{LastURLKnown, Is(s.LastURL != ""), orNone("URL", s.LastURL)},
 		inDomains(s.LastURL, t.ExpectedDomains),
@@ -170,7 +177,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},
 		{WorkDescribed, Is(len(s.Steps) > 0), fmt.Sprintf("%d steps in the journal", times(s.Steps))},
-	}
+	}...)
 }
 
 func checkpointName(e *checkpoint.Entry) string {

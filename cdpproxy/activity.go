@@ -20,6 +20,7 @@ type Effect func(method, params []byte) (acts, types bool)
 func (m *Mux) noteActivity(at boottime.Instant, sent ...stagedCommand) {
 	for i := range sent {
 		m.noteConditions(sent[i].command)
+		m.noteCookies(at, &sent[i])
 		acts, types := m.effect(sent[i].method, sent[i].params)
 		if !acts {
 			continue
@@ -115,6 +116,7 @@ func (m *Mux) noteContext(msg []byte) {
 		clear(m.freshContexts)
 	}
 	m.freshContexts[r.Result.Context] = true
+	m.cookieCommands.madeContext(r.Result.Context)
 }
 
 // Made tells whether a page, by its target's id, was made by a command: a client's or the
@@ -140,6 +142,7 @@ func (m *Mux) Forget() {
 	defer m.mu.Unlock()
 	m.typedAt, m.actedAt, m.made, m.navigated = nil, nil, nil, nil
 	clear(m.freshContexts)
+	m.cookieCommands = cookieCommands{}
 }
 
 // Acted returns when a client last sent a command that acts (see Effect) on any page.

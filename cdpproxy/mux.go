@@ -91,20 +91,21 @@ type Mux struct {
 	failed     error              // why the attempt failed
 	passedAt   boottime.Instant   // when the fence let the last message through
 
-	mu            sync.Mutex
-	owners        map[string]*ClientSession   // by CDP session: a browser session, or one opened under it
-	clientTargets map[string]string           // targets that clients are attached to, by CDP session
-	contexts      map[string]string           // their browser contexts
-	privileged    map[string]bool             // CDP sessions of clients whose targets are Chrome's own pages
-	freshContexts map[string]bool             // browser contexts without a behaviour for downloads
-	typedAt       map[string]boottime.Instant // by target, see Typed
-	actedAt       map[string]boottime.Instant // by target, see ActedOn
-	made          map[string]bool             // by target, see Made
-	navigated     map[string]bool             // by loader, see Navigated
-	offline       map[string]bool             // by CDP session of a client, see Offline
-	lastID        int64                       // of a call of the launcher's
-	endCause      error                       // nil while the pipe lives
-	posts         chan []byte                 // see post; closed at the end
+	mu             sync.Mutex
+	owners         map[string]*ClientSession   // by CDP session: a browser session, or one opened under it
+	clientTargets  map[string]string           // targets that clients are attached to, by CDP session
+	contexts       map[string]string           // their browser contexts
+	privileged     map[string]bool             // CDP sessions of clients whose targets are Chrome's own pages
+	freshContexts  map[string]bool             // browser contexts without a behaviour for downloads
+	typedAt        map[string]boottime.Instant // by target, see Typed
+	actedAt        map[string]boottime.Instant // by target, see ActedOn
+	made           map[string]bool             // by target, see Made
+	navigated      map[string]bool             // by loader, see Navigated
+	offline        map[string]bool             // by CDP session of a client, see Offline
+	lastID         int64                       // of a call of the launcher's
+	cookieCommands cookieCommands
+	endCause       error       // nil while the pipe lives
+	posts          chan []byte // see post; closed at the end
 
 	// Only the loop uses these.
 	unflushed       []*Conn // connections with something queued since the last flush

@@ -21,6 +21,8 @@ type Traffic struct {
 	Params json.RawMessage
 	// Acted is what Mux.Acted returned when a page sent this. Zero for what it printed.
 	Acted boottime.Instant
+	// Cookies is set for a client's command on cookies, and then nothing else is.
+	Cookies *CookieCommand
 }
 
 // MaxPrinted is the size, in bytes, of the longest parameters of something printed that

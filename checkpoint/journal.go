@@ -39,6 +39,7 @@ const (
 	KindDownload   Kind = "download"   // a page began a download
 	KindDialog     Kind = "dialog"     // a page opened a dialog
 	KindStorage    Kind = "storage"    // a page changed the local or session storage of its origin
+	KindCookie     Kind = "cookie"     // what became of a cookie that may carry the account's identity, or what was asked about cookies
 	KindCrash      Kind = "crash"      // a page crashed
 	KindConnection Kind = "connection" // a worker's connection came or went
 	KindPicture    Kind = "picture"    // a picture was stored, which Data names
@@ -133,6 +134,9 @@ type Entry struct {
 	RetryAfter int64 `json:"retry_after_seconds,omitempty"`
 	// SignIn says what a page that redirects led to asks for: a password, or a code.
 	SignIn string `json:"sign_in,omitempty"`
+
+	// Cookie is set for KindCookie.
+	Cookie *CookieChange `json:"cookie,omitempty"`
 }
 
 // Journal is the open journal of one session. Its methods may be called concurrently.

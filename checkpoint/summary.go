@@ -32,6 +32,11 @@ type Summary struct {
 	// Did has what else pages did: forms, downloads, dialogs and changes of storage.
 	// DidSince has what of that came after LastSafe.
 	Did, DidSince []Entry
+	// Cookies has what became of cookies that may carry the account's identity, and what
+	// was asked about cookies; CookiesSince what of that came after LastSafe.
+	Cookies, CookiesSince []Entry
+	// Began says that the journal has a beginning: before it no page was open.
+	Began bool
 	// Crashed says that a page crashed.
 	Crashed bool
 	// LeftOut has what says that entries were left out of which a decision might depend.
@@ -69,7 +74,7 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.StepsSince, s.PagesSince, s.DidSince = nil, nil, nil
+			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince = nil, nil, nil, nil
 			s.InFlight = nil
 			for k, sent := range s.Unsafe {
 				if ends[k] > i {
@@ -98,6 +103,10 @@ func Summarize(entries []Entry) Summary {
 		case KindForm, KindDownload, KindDialog, KindStorage:
 			s.Did = append(s.Did, e)
 			s.DidSince = append(s.DidSince, e)
+		case KindCookie:
+			s.Cookies, s.CookiesSince = append(s.Cookies, e), append(s.CookiesSince, e)
+		case KindStart:
+			s.Began = true
 		case KindCrash:
 			s.Crashed = true
 		case KindOmitted:

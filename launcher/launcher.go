@@ -24,6 +24,7 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/internal/runas"
 	"leasehold/internal/signed"
+	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -124,6 +125,7 @@ type rooms struct {
 	presence  *cluster.Presence
 	patrol    *cluster.Patrol
 	driver    *browser.Driver
+	checker   *accountcheck.Checker
 }
 
 // Launcher owns the sessions of one host. It implements api.Service.
@@ -177,10 +179,11 @@ func (l *Launcher) wire() (err error) {
 			return l.recoverer.Witness(profile, why, detail, b)
 		},
 	})
+	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Proxies: o.Proxies,
-		ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
+		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.sessions, err = session.NewHost(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PictureInterval: o.PictureInterval,

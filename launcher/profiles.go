@@ -187,6 +187,11 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 			return err
 		}
 	}
+	if c := set.SessionCheck; c != nil && *c != (lease.SessionCheck{}) {
+		if err := c.Validate(); err != nil {
+			return api.Invalid("session_check", "%v", err)
+		}
+	}
 	return checkHarmless(set.HarmlessRequests)
 }
 
@@ -240,6 +245,12 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	}
 	if set.HarmlessRequests != nil {
 		r.HarmlessRequests = *set.HarmlessRequests
+	}
+	if set.SessionCheck != nil {
+		r.SessionCheck = set.SessionCheck
+		if set.SessionCheck.URL == "" {
+			r.SessionCheck = nil
+		}
 	}
 	return r
 }

@@ -111,7 +111,7 @@ func (ps *profiles) CloneProfile(ctx context.Context, profileID string, req api.
 	set := api.ProfileSettings{
 		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
 		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
-		ReadOnly: &r.ReadOnly, FenceHeaderOrigins: &r.FenceHeaderOrigins,
+		ReadOnly: &r.ReadOnly, FenceHeaderOrigins: &r.FenceHeaderOrigins, SessionCheck: r.SessionCheck,
 	}
 	return ps.copyProfile(ctx, req.To, path, "profile_id", set, &profileID)
 }
@@ -176,6 +176,11 @@ func (ps *profiles) ArchiveProfile(ctx context.Context, profileID string, req ap
 // borrow occupies a profile that nobody uses, until done is called, and returns its record.
 // Nobody is granted the profile meanwhile, since its home is here.
 func (ps *profiles) borrow(ctx context.Context, profileID string) (_ lease.Record, done func(), _ error) {
+	return ps.borrowIn(ctx, profileID, lease.Available)
+}
+
+// borrowIn is borrow for a profile in one of the states, in none of which anybody uses it.
+func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...lease.State) (_ lease.Record, done func(), _ error) {
 	r, err := ps.Profile(ctx, profileID)
 	if err != nil {
 		return r, nil, err
@@ -184,7 +189,7 @@ func (ps *profiles) borrow(ctx context.Context, profileID string) (_ lease.Recor
 		switch {
 		case r.Home != "" && r.Home != ps.o.ID:
 			return ps.patrol.Home(r)
-		case r.State != lease.Available:
+		case !slices.Contains(states, r.State):
 			return api.Refuse(api.CodeConflict, "profile %s is %s: want one that nobody uses", profileID, r.State).With("state", r.State).
 				With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
 		}

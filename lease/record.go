@@ -146,6 +146,8 @@ type Settings struct {
 	ReadOnly bool `json:"read_only,omitempty"`
 	// FenceHeaderOrigins are the origins that get the lease token with each request.
 	FenceHeaderOrigins []string `json:"fence_header_origins,omitempty"`
+	// SessionCheck is how it is found out whether the account is signed in; nil: it is not.
+	SessionCheck *SessionCheck `json:"session_check,omitempty"`
 }
 
 // HumanReview is the part that people have in a Record.
@@ -270,6 +272,10 @@ func (s Settings) clone() Settings {
 	s.SensitiveWords = slices.Clone(s.SensitiveWords)
 	s.HarmlessRequests = slices.Clone(s.HarmlessRequests)
 	s.FenceHeaderOrigins = slices.Clone(s.FenceHeaderOrigins)
+	if s.SessionCheck != nil {
+		check := *s.SessionCheck
+		s.SessionCheck = &check
+	}
 	if s.KeepWarm != nil {
 		warm := *s.KeepWarm
 		s.KeepWarm = &warm

@@ -27,7 +27,7 @@ const (
 
 const exitCodesHelp = `Exit codes:
     0  done
-    1  unexpected failure; doctor: a check failed
+    1  unexpected failure; doctor: a check failed; check: not signed in, or unknown
     2  wrong usage or configuration
     3  Chrome not found
     4  address in use

@@ -81,6 +81,9 @@ type createProfileCmd struct {
 	ReadOnly     *bool     `negatable:"" help:"Fail unsafe requests of its pages (POST, PUT, PATCH, DELETE) and their websockets."`
 	TokenOrigins []string  `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, such as https://queue.example: what its pages send there carries the lease token; may be given several times."`
 	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search'; may be given several times."`
+	Check        *string   `name:"session-check" placeholder:"URL" help:"What to GET to find out whether the account is signed in, such as https://shop.example/api/me; '' removes it."`
+	CheckStatus  int       `name:"session-check-status" placeholder:"N" help:"The status of the answer that proves it (default: 200)."`
+	CheckText    string    `name:"session-check-text" placeholder:"TEXT" help:"A text of the answer that proves it, such as the account's name."`
 }
 
 // Run sends the settings that were given.
@@ -101,6 +104,12 @@ func (c *createProfileCmd) Run(a *app) error {
 	}
 	if len(c.Harmless) > 0 {
 		settings.HarmlessRequests = &c.Harmless
+	}
+	switch {
+	case c.Check != nil:
+		settings.SessionCheck = &lease.SessionCheck{URL: *c.Check, Status: c.CheckStatus, Text: c.CheckText}
+	case c.CheckStatus != 0 || c.CheckText != "":
+		return exitWith(exitUsage, "--session-check-status and --session-check-text need --session-check")
 	}
 	return c.change(a, http.MethodPut, settings, "v1", "profiles", string(c.Profile))
 }

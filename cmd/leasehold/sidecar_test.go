@@ -49,6 +49,7 @@ func startFakeSidecar(env *testscript.Env, requests string) (url string) {
 	m.HandleFunc("GET /v1/profiles/{id}/history", s.history)
 	m.HandleFunc("GET /v1/profiles/{id}/evidence", s.evidence)
 	m.HandleFunc("POST /v1/profiles/{id}/review", s.review)
+	m.HandleFunc("POST /v1/profiles/{id}/check", s.check)
 	m.HandleFunc("GET /v1/evidence/{id}", s.manifest)
 	m.HandleFunc("GET /v1/evidence/{id}/{part}", s.part)
 	m.HandleFunc("GET /v1/sessions", s.sessions)
@@ -198,6 +199,15 @@ func (s *fakeSidecar) review(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, 200, lease.Record{ProfileID: r.PathValue("id"), State: lease.Available, Token: 43})
+}
+
+// check finds nobody signed in on shop.
+func (s *fakeSidecar) check(w http.ResponseWriter, r *http.Request) {
+	c := api.SessionChecked{ProfileID: r.PathValue("id"), SignedIn: "yes", How: "GET https://a.example/me was answered 200", Status: 200, At: at}
+	if c.ProfileID == "shop" {
+		c.SignedIn, c.How, c.Status = "no", "a redirect\x1b[2J to /login", 302
+	}
+	answer(w, 200, c)
 }
 
 func (s *fakeSidecar) sessions(w http.ResponseWriter, _ *http.Request) {

@@ -18,6 +18,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/signed"
+	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
@@ -236,6 +237,11 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 	lock, left, err := a.takeOver(slot, r, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
+	}
+	if running, _, err := a.o.Root.Running(r.ProfileID); err == nil && left != nil && accountcheck.IsCheck(running.SessionID) {
+		log.Info().Msg("a launcher was killed during a session check: its browser is closed")
+		_, err := left.Close(r.ProfileID, nil, log) // the jar has the cookies
+		return errors.Join(err, lock.ClearRunning(), a.o.Files.Remove(running.SessionID), lock.Unlock())
 	}
 	_, kept, err := a.o.Root.Kept(r.ProfileID)
 	if err != nil {

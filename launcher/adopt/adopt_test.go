@@ -17,6 +17,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
@@ -625,3 +626,39 @@ type run struct{}
 func (*run) Token() lease.Token    { return 1 }
 func (*run) Note(checkpoint.Entry) {}
 func (*run) See(lease.Record)      {}
+
+// oneCookie is a browser with one session cookie, as far as the jar asks.
+type oneCookie struct{}
+
+func (oneCookie) Call(_ context.Context, _, _ string, _, result any) error {
+	return json.Unmarshal([]byte(`{"cookies":[{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true}]}`), result)
+}
+
+// A browser of a session check, whose launcher was killed, may not have all cookies of the
+// account yet: it is closed, and what the jar keeps stays.
+func TestTheBrowserOfASessionCheck(t *testing.T) {
+	t.Parallel()
+	h := newStoredHost(t)
+	free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
+	free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
+	h.keep(free)
+	jar := sessionfile.NewJar(h.dir, testkey.Key)
+	h.must(jar.Keep(t.Context(), oneCookie{}, "p"))
+	kept, err := filepath.Glob(filepath.Join(h.dir, "session-cookies", "*"))
+	if err != nil || len(kept) != 1 {
+		t.Fatal(kept, err)
+	}
+	before, err := os.ReadFile(kept[0])
+	h.must(err)
+	noted := free
+	noted.SessionID = "chk_1"
+	left := h.browser(noted)
+	l := h.launch(nil)
+	if got := l.adopts("p"); got.Nonce != free.Nonce || h.lives(left) || len(l.bundles("p")) > 0 {
+		t.Errorf("%+v, the browser lives: %v", got, h.lives(left))
+	}
+	if after, err := os.ReadFile(kept[0]); err != nil || string(after) != string(before) {
+		t.Errorf("what the jar keeps was changed: %v", err)
+	}
+	h.given("p")
+}

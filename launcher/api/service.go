@@ -141,6 +141,8 @@ type ProfileSettings struct {
 	ReadOnly         *bool     `json:"read_only,omitempty"`
 	// FenceHeaderOrigins are in the form that monitor.CheckOrigin accepts.
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
+	// SessionCheck replaces the profile's session check; one with an empty URL removes it.
+	SessionCheck *lease.SessionCheck `json:"session_check,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and
@@ -181,6 +183,17 @@ type Archived struct {
 	ProfileID string    `json:"profile_id"`
 	Path      string    `json:"path"`
 	At        time.Time `json:"at"`
+}
+
+// SessionChecked is what a profile's session check found.
+type SessionChecked struct {
+	ProfileID string `json:"profile_id"`
+	// SignedIn is yes, no or unknown. How says for a person how it was found.
+	SignedIn string `json:"signed_in"`
+	How      string `json:"how"`
+	// Status is that of the site's answer; left out where there was none.
+	Status int       `json:"status,omitempty"`
+	At     time.Time `json:"at"`
 }
 
 // Bundle is one entry in the list of a profile's evidence.
@@ -361,6 +374,8 @@ type Service interface {
 	// RemoveClone deletes a profile that CloneProfile made and that nobody uses, and no
 	// other one.
 	RemoveClone(ctx context.Context, profileID string, r ProfileRemove) (Removed, error)
+	// CheckProfile makes the session check of a profile that nobody uses.
+	CheckProfile(ctx context.Context, profileID string) (SessionChecked, error)
 	// History returns the profile's events, oldest first.
 	History(ctx context.Context, profileID string) ([]lease.Event, error)
 	// Evidence lists the profile's bundles, newest first.

@@ -181,6 +181,10 @@ func (f *fake) RemoveClone(_ context.Context, id string, r api.ProfileRemove) (a
 	return answerTo[api.Removed](f, "RemoveClone", id, r)
 }
 
+func (f *fake) CheckProfile(_ context.Context, id string) (api.SessionChecked, error) {
+	return answerTo[api.SessionChecked](f, "CheckProfile", id)
+}
+
 func (f *fake) ArchiveProfile(_ context.Context, id string, a api.ProfileArchive) (api.Archived, error) {
 	return answerTo[api.Archived](f, "ArchiveProfile", id, a)
 }

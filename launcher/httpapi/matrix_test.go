@@ -65,7 +65,7 @@ var matrix = map[string]expected{
 	"checkpoint": {"admin", "worker reviewer operator", "profile"}, "event": {"admin", "worker reviewer operator", "profile"},
 	"listProfiles": {everyRole, "", "nothing"}, "getProfile": {readers, "worker", "profile"},
 	"putProfile": {managers, "", "profile"}, "importProfile": {managers, "", "profile"}, "cloneProfile": {managers, "", "profile"},
-	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"},
+	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"}, "checkProfile": {"reviewer operator admin", "", "profile"},
 	"getHistory": {readers, "", "profile"}, "listEvidence": {readers, "", "profile"}, "getInspection": {readers, "", "profile"},
 	"review": {"reviewer operator admin", "", "profile"}, "hold": {"reviewer operator admin", "", "profile"},
 	"getEvidence": {readers, "", "profile"}, "getEvidencePart": {readers, "", "profile"},

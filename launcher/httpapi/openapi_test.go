@@ -78,7 +78,7 @@ func TestDescriptionFollowsTheTypes(t *testing.T) {
 		"Checkpoint": api.Checkpoint{}, "TaskEvent": api.TaskEvent{}, "Release": api.Release{}, "Record": lease.Record{}, "Run": lease.Run{},
 		"Review": lease.Review{}, "Event": lease.Event{}, "Bundle": api.Bundle{}, "Part": api.Part{}, "Inspection": api.Inspection{},
 		"Fact": api.Fact{}, "UnsafeRequest": api.UnsafeRequest{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{},
-		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "ProfileRemove": api.ProfileRemove{}, "Removed": api.Removed{}, "Target": target{},
+		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "ProfileRemove": api.ProfileRemove{}, "Removed": api.Removed{}, "SessionCheck": lease.SessionCheck{}, "SessionChecked": api.SessionChecked{}, "Target": target{},
 	} {
 		schema := doc.Components.Schemas[name]
 		if schema == nil {

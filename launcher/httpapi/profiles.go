@@ -20,6 +20,7 @@ func profileRoutes() []route {
 		v1(post, one+"/clone", onProfile(principal.Manage), write(profileID, readClone, api.Service.CloneProfile, answerNewProfile)),
 		v1(post, one+"/archive", onProfile(principal.Manage), write(profileID, optional[api.ProfileArchive]("archive"), api.Service.ArchiveProfile, answerWith[api.Archived](http.StatusOK))),
 		v1(post, one+"/remove-clone", onProfile(principal.Manage), write(profileID, required[api.ProfileRemove]("removal"), api.Service.RemoveClone, answerWith[api.Removed](http.StatusOK))),
+		v1(post, one+"/check", onProfile(principal.Hold), read(profileID, api.Service.CheckProfile, answerWith[api.SessionChecked](http.StatusOK))),
 		v1(get, one+"/history", onProfile(principal.Read), read(profileID, api.Service.History, answerHistory)),
 		v1(get, one+"/inspection", onProfile(principal.Read), read(profileID, api.Service.Inspection, answerInspection)),
 		v1(post, one+"/review", onProfile(principal.Review), write(profileID, withToken(required[api.ReviewRequest]("review")), api.Service.Review, answerRecord)),

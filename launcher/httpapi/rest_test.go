@@ -83,6 +83,8 @@ func TestREST(t *testing.T) {
 			[]string{`ArchiveProfile "store.18" {}`}, 200, `{"profile_id":"store.18","path":"/p","at":"0001-01-01T00:00:00Z"}`},
 		{"remove a clone", "POST", "/v1/profiles/store.18/remove-clone", `{"lease_token":7}`, map[string]any{"RemoveClone": api.Removed{ProfileID: "store.18", CloneOf: "store.17"}},
 			[]string{`RemoveClone "store.18" {"lease_token":7}`}, 200, `{"profile_id":"store.18","clone_of":"store.17","at":"0001-01-01T00:00:00Z"}`},
+		{"check a profile", "POST", "/v1/profiles/store.18/check", "", map[string]any{"CheckProfile": api.SessionChecked{ProfileID: "store.18", SignedIn: "no", How: "h", Status: 302}},
+			[]string{`CheckProfile "store.18"`}, 200, `{"profile_id":"store.18","signed_in":"no","how":"h","status":302,"at":"0001-01-01T00:00:00Z"}`},
 		{"make a profile", "PUT", "/v1/profiles/store.18", "", map[string]any{"PutProfile": record}, []string{`PutProfile "store.18" {}`}, 200, shownRecord},
 		{
 			"history", "GET", "/v1/profiles/store.18/history", "", map[string]any{"History": []lease.Event{{Event: "granted", ProfileID: "store.18", Token: 42, At: when}}},

@@ -178,6 +178,7 @@ func (m *Monitor) forget() {
 	m.outcomes.forget()
 	m.answers.forget()
 	m.talk.forget()
+	m.cookies.forget()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = 0

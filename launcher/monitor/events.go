@@ -82,6 +82,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		var p target.EventTargetInfoChanged
 		if decode(event, &p) && p.TargetInfo != nil {
 			report(m.infoChanged(p.TargetInfo))
+			m.firstDocument(m.pages[string(p.TargetInfo.TargetID)])
 		}
 	case eventDestroyed: // nothing to report: Clear waits for this event
 	case eventFrameNavigated:
@@ -92,6 +93,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 			if p.Frame.ParentID == "" && current != nil {
 				current.URL, current.Crashed, current.Dialog = p.Frame.URL, false, ""
 				report(current.committed(p.Frame.URL))
+				m.firstDocument(current)
 			} else {
 				report(frameEntry(containing, p.Frame.URL))
 			}

@@ -10,10 +10,6 @@ import (
 	"leasehold/launcher/look"
 )
 
-// eventResponseExtra tells of the headers of an answer, also of one that the browser keeps
-// to itself until somebody has given a password.
-const eventResponseExtra = "Network.responseReceivedExtraInfo"
-
 // talk remembers what the look at the open pages needs of their requests: when each CDP
 // session sent its last one, and which answer to a navigation asked for HTTP
 // authentication. The pipe's reader calls observe for every request, so next to nothing is
@@ -37,7 +33,7 @@ func (t *talk) observe(event cdpproxy.Event, now boottime.Instant) {
 		t.mu.Lock()
 		remember(t.sent, event.Session, now)
 		t.mu.Unlock()
-	case eventResponseExtra:
+	case eventHeaders:
 		if (bytes.Contains(event.Params, statusUnauthorized[0]) || bytes.Contains(event.Params, statusUnauthorized[1])) && prompts(event) {
 			t.mu.Lock()
 			remember(t.asks, event.Session, now)

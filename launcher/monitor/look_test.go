@@ -23,7 +23,7 @@ func TestWhoAsksForHTTPAuthenticationIsKnown(t *testing.T) {
 		`"statusCode":401`: false,
 	} {
 		talk := newTalk()
-		talk.observe(cdpproxy.Event{Session: "S", Method: eventResponseExtra, Params: json.RawMessage(params)}, 5)
+		talk.observe(cdpproxy.Event{Session: "S", Method: eventHeaders, Params: json.RawMessage(params)}, 5)
 		if _, asked := talk.of("S"); (asked == 5) != want {
 			t.Errorf("%s: asked at %d", params, asked)
 		}

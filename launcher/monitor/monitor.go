@@ -39,7 +39,9 @@ type Monitor struct {
 	outcomes    *outcomes
 	answers     *answers
 	talk        *talk
-	groupPrefix string // of the names of request groups
+	cookies     *cookieWatch
+	newPage     chan struct{} // one place: a page has its first document
+	groupPrefix string        // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 	rules    atomic.Pointer[Rules] // see Enforce
@@ -79,6 +81,7 @@ const maxKnown = 4096
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
 		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
+		cookies: newCookieWatch(), newPage: make(chan struct{}, 1),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
@@ -96,7 +99,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventResponseExtra}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders}, navigationEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -143,6 +146,10 @@ func (m *Monitor) Console() []byte { return m.console.Part() }
 // Traffic takes an event about what a page sent or printed. The pipe's reader calls it,
 // so it never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
+	if t.Cookies != nil {
+		m.cookieCommand(t)
+		return
+	}
 	if slices.Contains(recorder.ConsoleEvents, t.Method) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
@@ -171,8 +178,11 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventRequestExtra {
 		return
 	}
+	if event.Method == eventHeaders || event.Method == eventRequest {
+		m.cookieEvent(event)
+	}
 	m.talk.observe(event, boottime.Now())
-	if m.outcomes.observe(event); event.Method == eventWebSocketCreated || event.Method == eventResponseExtra {
+	if m.outcomes.observe(event); event.Method == eventWebSocketCreated || event.Method == eventHeaders {
 		return
 	}
 	now, token := time.Now(), m.token.Load()
@@ -186,6 +196,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
 	traffic.Go(func() { m.processTraffic(gone) })
+	traffic.Go(func() { m.learnCookies(gone) })
 	for {
 		events, err := m.observer.Next(ctx)
 		if err != nil {
@@ -207,9 +218,11 @@ func (m *Monitor) Watch(ctx context.Context) {
 // processed.
 func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	process := func(h heard) {
-		if h.answer != nil {
+		m.report(m.cookies.takeCommands())
+		switch {
+		case h.answer != nil:
 			m.answered(*h.answer)
-		} else {
+		case h.traffic.Cookies == nil:
 			m.requestSent(h.traffic)
 		}
 		m.pending.Add(-1)

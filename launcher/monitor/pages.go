@@ -20,6 +20,7 @@ type page struct {
 	reported  string // the URL that was reported last
 	early     bool   // reported came from the browser's session, and the page's own has not confirmed it yet
 	framed    bool   // frames of its document may have been reported
+	looks     int    // how often its first document had the cookies looked at
 }
 
 // navigated is the entry for a page that went to a URL, nil if that is reported

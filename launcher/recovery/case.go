@@ -187,6 +187,7 @@ func (s *steps) close() error {
 	if s.Browser == nil || s.closed {
 		return nil
 	}
+	s.compareCookies()
 	method, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
 	s.File.CloseMethod, s.closed = string(method), method != ""
 	if err == nil {

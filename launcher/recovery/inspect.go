@@ -40,7 +40,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 		return "", err
 	}
 	found := s.inspect(r, closeProblem)
-	decided := decision.Decide(found, s.r.o.ReviewWhen...)
+	found, decided := s.check(r, found, decision.Decide(found, s.r.o.ReviewWhen...))
 	sum, task := checkpoint.Summarize(s.journals()), s.task(r)
 	if err := s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task)); err != nil {
 		s.Log.Error().Err(err).Msg("inspection not kept")
@@ -74,6 +74,7 @@ func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection 
 		decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.Is(s.r.hasScreenshot(s.File.Evidence.EvidenceID)), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
 		ProxyFact(r, s.File.Manifest.ProxyID, s.File.Proxy, s.r.o.Proxies.Find(r.ProxyID), s.r.o.Proxies == nil),
 		reviewFlag(r),
+		unchecked(r),
 	)
 }
 

@@ -36,7 +36,9 @@ type Options struct {
 	// are labels.
 	Proxies    *proxies.Set
 	ReviewWhen []decision.Caution // more that goes to a person
-	Cooldown   time.Duration      // after a recovery
+	// Checker makes the session checks of profiles; nil: nobody does.
+	Checker  SessionChecker
+	Cooldown time.Duration // after a recovery
 	// WroteLate tells whether the worker of a session wrote after it was fenced.
 	WroteLate func(sessionID string) bool
 

@@ -427,6 +427,7 @@ func (r *room) counted(name string, labels ...string) float64 {
 }
 
 // journal are the entries of a session's journal on disk, each as its kind and name.
+// journal is what a session's journal has, without what was seen of its cookies.
 func (r *room) journal(s *Session) []string {
 	r.t.Helper()
 	entries, err := checkpoint.Read(r.files.Journal(s.ID()))
@@ -435,7 +436,9 @@ func (r *room) journal(s *Session) []string {
 	}
 	var all []string
 	for _, e := range entries {
-		all = append(all, strings.TrimSpace(string(e.Kind)+" "+e.Name))
+		if e.Kind != checkpoint.KindCookie {
+			all = append(all, strings.TrimSpace(string(e.Kind)+" "+e.Name))
+		}
 	}
 	return all
 }

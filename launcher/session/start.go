@@ -295,6 +295,9 @@ func (s *Session) noteState(ctx context.Context) {
 
 func (s *Session) noteStateOf(cookies json.RawMessage, err error) {
 	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	if err == nil {
+		err = s.browser.Monitor().LearnCookies(cookies)
+	}
 	content, err := s.h.o.Recoverer.Digests(s.profile, cookies, err)
 	if err == nil {
 		err = s.h.o.Files.SaveDigests(s.id, content)

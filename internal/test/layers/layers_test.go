@@ -22,6 +22,7 @@ var order = []string{
 	"leasehold/launcher/cluster",
 	"leasehold/launcher/session",
 	"leasehold/launcher/recovery",
+	"leasehold/launcher/accountcheck",
 	"leasehold/launcher/slots",
 	"leasehold/launcher/browser",
 	"leasehold/launcher/monitor",

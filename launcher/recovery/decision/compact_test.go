@@ -20,6 +20,7 @@ func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
 		Kind: rapid.SampledFrom([]checkpoint.Kind{
 			checkpoint.KindURL, checkpoint.KindURL, checkpoint.KindFrame, checkpoint.KindStep, checkpoint.KindCheckpoint, checkpoint.KindRequest, checkpoint.KindRequest,
 			checkpoint.KindAnswer, checkpoint.KindAnswer, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindDialog, checkpoint.KindStorage, checkpoint.KindEvent, checkpoint.KindCrash, checkpoint.KindConnection,
+			checkpoint.KindCookie, checkpoint.KindCookie,
 		}).Draw(rt, "kind"),
 	}
 	switch e.Kind {
@@ -66,6 +67,15 @@ func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
 			case 1:
 				e.Status, e.Anonymous = 0, true
 			}
+		}
+	case checkpoint.KindCookie:
+		e.Cookie = &checkpoint.CookieChange{
+			What: rapid.SampledFrom([]checkpoint.CookieEvent{
+				checkpoint.CookieDropped, checkpoint.CookieReplaced, checkpoint.CookieSetAgain, checkpoint.CookiesRead, checkpoint.CookiesUnread, checkpoint.CookiesGiven,
+			}).Draw(rt, "what"),
+			By:     rapid.SampledFrom([]checkpoint.CookieActor{checkpoint.BySite, checkpoint.ByWorker, checkpoint.ByScript}).Draw(rt, "by"),
+			Cookie: rapid.SampledFrom([]string{"c", "d"}).Draw(rt, "cookie"), Domain: "a.example",
+			Status: rapid.SampledFrom([]int{200, 302}).Draw(rt, "status"), Same: rapid.Bool().Draw(rt, "same"), Typed: rapid.Bool().Draw(rt, "typed"),
 		}
 	case checkpoint.KindDialog, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindStorage:
 		e.Name = rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "name")

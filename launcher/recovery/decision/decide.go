@@ -52,6 +52,7 @@ var sound = slices.Concat([]condition{
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
 	{SiteRefused, No, "a site refused the account something"},
 	{SentToSignIn, No, "a site sent a page to a sign-in"},
+	{SessionCheckFailed, No, "the session check did not show that the account is signed in"},
 }, askingNothing)
 
 // notNo accepts yes and unknown, and notYes no and unknown. They are for questions where
@@ -77,6 +78,7 @@ var table = []row{
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
 		{UnsafeSinceSafe, No, "unsafe requests were sent since the last safe checkpoint"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
 		{Resumable, Yes, "the task is not resumable"},
@@ -84,15 +86,18 @@ var table = []row{
 		{UnansweredAtSafe, No, "unsafe requests were not answered when the last safe checkpoint was named"},
 		{IdempotentSince, Yes, "unsafe requests were sent since a checkpoint that declares nothing idempotent"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
 		{WorkDescribed, Yes, "the task described no work"},
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
+		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Release, "the task never touched account state", []condition{
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
+		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 }
 

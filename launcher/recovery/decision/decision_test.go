@@ -13,7 +13,7 @@ import (
 func sane() Inspection {
 	return Inspection{
 		{ChangedBySwap, Yes, ""}, {TokenAdvanced, Yes, ""}, {EvidenceStored, Yes, ""}, {BrowserGone, Yes, ""}, {DirectoryUnlocked, Yes, ""},
-		{DirectoryPresent, Yes, ""}, {ClosedCleanly, Yes, ""}, {TrafficSeen, Yes, ""}, {ProxyUnchanged, Yes, ""}, {ReviewFlag, No, ""},
+		{DirectoryPresent, Yes, ""}, {ClosedCleanly, Yes, ""}, {TrafficSeen, Yes, ""}, {ProxyUnchanged, Yes, ""}, {ReviewFlag, No, ""}, {SessionCheckFailed, No, ""},
 	}
 }
 

@@ -81,6 +81,12 @@ const (
 	UnansweredAtSafe    = "unanswered_at_safe_checkpoint"
 	Anonymous           = "anonymous_requests"
 	AnonymousSinceSafe  = "anonymous_requests_since_safe_checkpoint"
+
+	SessionKept          = "account_session_kept"
+	SessionKeptSinceSafe = "account_session_kept_since_safe_checkpoint"
+	CookiesGiven         = "cookies_given_to_worker"
+	CookiesWritten       = "cookies_written_by_worker"
+	SessionCheckFailed   = "session_check_failed"
 )
 
 // Questions lists all questions.
@@ -94,6 +100,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
+	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
 })
 
 // Fact is one question, its answer, and how it was found.
@@ -149,7 +156,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 	place, since := sensitivePlace(s.Steps, s.Pages, t), sensitivePlace(s.StepsSince, s.PagesSince, t)
 	all, sinceSafe, inFlight := sorted(s.Unsafe, s, t), sorted(s.UnsafeSince, s, t), sorted(s.InFlight, s, t)
 	idempotent := safe != nil && safe.Idempotent
-	return append(Inspection{
+	return slices.Concat(Inspection{
 		{LastStepKnown, Is(s.LastStep != ""), orNone("step", s.LastStep)},
 		{LastURLKnown, Is(s.LastURL != ""), orNone("URL", s.LastURL)},
 		inDomains(s.LastURL, t.ExpectedDomains),
@@ -176,7 +183,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},
 		{WorkDescribed, Is(len(s.Steps) > 0), fmt.Sprintf("%d steps in the journal", times(s.Steps))},
-	}, answerFacts(s, t)...)
+	}, answerFacts(s, t), accountFacts(s))
 }
 
 func checkpointName(e *checkpoint.Entry) string {

@@ -1,0 +1,40 @@
+package cdpproxy
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"leasehold/internal/boottime"
+)
+
+// TestCommandsOnTheAccountsCookiesAreReported: once in a while by method, and not those on
+// cookies of a context that a client made.
+func TestCommandsOnTheAccountsCookiesAreReported(t *testing.T) {
+	var got []string
+	m := &Mux{
+		effect: testEffect, contexts: map[string]string{"S": "own", "F": "made"}, freshContexts: map[string]bool{},
+		traffic: func(t Traffic) {
+			if c := t.Cookies; c.Reads == c.Writes || t.Params != nil {
+				got = append(got, "?")
+			}
+			got = append(got, t.Cookies.Method)
+		},
+	}
+	m.noteContext([]byte(`{"id":1,"result":{"browserContextId":"made"},"sessionId":"S"}`))
+	send := func(at time.Duration, session, method, params string) {
+		m.noteActivity(boottime.Instant(at), stagedCommand{command: command{method: []byte(method), sessionID: []byte(session), params: []byte(params)}})
+	}
+	send(1, "S", "Network.getCookies", `{}`)
+	send(2, "S", "Network.getCookies", `{}`)
+	send(3, "F", "Network.setCookie", `{}`)
+	send(3, "", "Storage.getCookies", `{"browserContextId":"made"}`)
+	send(4, "", "Storage.setCookies", `{"cookies":[],"browserContextId":"own"}`)
+	send(5, "S", "Runtime.evaluate", `{"expression":"document.cookie"}`)
+	send(6, "S", "Test.act", `{"text":"document.cookie"}`)
+	send(2*time.Second, "S", "Network.getCookies", `{}`)
+	want := []string{"Network.getCookies", "Storage.setCookies", "Runtime.evaluate", "Network.getCookies"}
+	if !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
+	}
+}

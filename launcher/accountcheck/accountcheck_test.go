@@ -1,0 +1,239 @@
+package accountcheck
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"leasehold/checkpoint"
+	"leasehold/internal/test/testkey"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
+	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAnAnswerIsJudged(t *testing.T) {
+	me := lease.SessionCheck{URL: "https://shop.example/me?token=secret"}
+	named := lease.SessionCheck{URL: me.URL, Status: 203, Text: "ann"}
+	for _, tt := range []struct {
+		check lease.SessionCheck
+		answer
+		want Answer
+		says string
+	}{
+		{me, answer{status: 200}, SignedIn, "answered 200"},
+		{me, answer{status: 302, location: "/login?next=secret"}, SignedOut, "a redirect to https://shop.example/login?next=REDACTED"},
+		{me, answer{status: 401}, SignedOut, "want 200"},
+		{me, answer{status: 403}, SignedOut, "want 200"},
+		{me, answer{status: 204}, SignedOut, "want 200"},
+		{me, answer{status: 429}, Unknown, "troubles"},
+		{me, answer{status: 503}, Unknown, "troubles"},
+		{named, answer{status: 203, body: []byte("hello ann")}, SignedIn, "with the text"},
+		{named, answer{status: 203, body: []byte("sign in")}, SignedOut, "without the text"},
+		{named, answer{status: 200, body: []byte("hello ann")}, SignedOut, "want 203"},
+	} {
+		r := judge(tt.check, tt.answer)
+		if r.Answer != tt.want || r.Status != tt.status || !strings.Contains(r.How, tt.says) || strings.Contains(r.How, "secret") {
+			t.Errorf("%d %s: %+v, want %s: %s", tt.status, tt.body, r, tt.want, tt.says)
+		}
+	}
+}
+
+// site notes what it is asked for, as METHOD PATH.
+type site struct {
+	*httptest.Server
+	mu  sync.Mutex
+	got []string
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.got = append(s.got, r.Method+" "+r.URL.Path)
+		s.mu.Unlock()
+		w.Header().Set("Content-Type", "text/html")
+		switch r.URL.Path {
+		case "/redirects":
+			http.Redirect(w, r, "/acts/redirect", http.StatusFound)
+		case "/asks":
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case "/refuses":
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, "sign in")
+		case "/late":
+			<-r.Context().Done()
+		case "/down":
+			w.WriteHeader(http.StatusBadGateway)
+		case "/set":
+			http.SetCookie(w, &http.Cookie{Name: "sid", Value: "5f2b8c1e9d3a4f60", Path: "/", HttpOnly: true})
+		case "/who":
+			if c, err := r.Cookie("sid"); err != nil || c.Value != "5f2b8c1e9d3a4f60" {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+		default: // everything on it acts, if anything of it is loaded or run
+			w.Header().Set("Link", "</acts/link>; rel=preload; as=script")
+			w.Header().Set("Refresh", "0; url=/acts/header")
+			fmt.Fprint(w, `hello ann <script>fetch("/acts/script", {method: "POST"}); location = "/acts/location"</script><img src=/acts/img>
+				<iframe src=/acts/frame></iframe><link rel=stylesheet href=/acts/style><meta http-equiv=refresh content="0;url=/acts/refresh">`)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+// asked is what it was asked for since the last time.
+func (s *site) asked() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	got := s.got
+	s.got = nil
+	return got
+}
+
+// host is a profile with a driver for its browsers.
+type host struct {
+	t       *testing.T
+	root    *profiledir.Root
+	files   sessionfile.Dir
+	jar     sessionfile.Jar
+	driver  *browser.Driver
+	lock    *profiledir.Lock
+	path    string
+	request Request
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	h := &host{t: t, files: sessionfile.NewDir(dir, testkey.Key), jar: sessionfile.NewJar(dir, testkey.Key)}
+	_, err = h.files.Load()
+	must(t, err)
+	h.root, err = profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key)
+	must(t, err)
+	h.path, err = h.root.Create("shop")
+	must(t, err)
+	h.lock, err = h.root.Lock("shop")
+	must(t, err)
+	binary, err := chrome.Find("")
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	log := zerolog.New(zerolog.NewTestWriter(t))
+	h.driver = browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Files: h.files, Root: h.root, Key: testkey.Key, Log: log, Metrics: prometheus.NewRegistry()})
+	t.Cleanup(func() {
+		cancel()
+		work.Wait()
+		must(t, h.lock.Unlock())
+	})
+	h.request = Request{Profile: "shop", Path: h.path, Lock: h.lock, Token: 7, KeepCookies: true, Log: log}
+	return h
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnlyTheURLIsAskedFor: whatever the answer is, nothing else of the site is asked for, and
+// nothing of the answer is run.
+func TestOnlyTheURLIsAskedFor(t *testing.T) {
+	h, web := newHost(t), newSite(t)
+	b, err := h.driver.Start(t.Context(), browser.Start{SessionID: "s", Token: 7, Lock: h.lock, Path: h.path, Headless: true, ReadOnly: true, Sink: func(checkpoint.Entry) {}, Log: h.request.Log})
+	must(t, err)
+	must(t, b.Monitor().Enforce(t.Context(), monitor.Rules{ReadOnly: true}))
+	for _, tt := range []struct {
+		path, text string
+		want       Answer
+		status     int
+	}{
+		{"/page", "", SignedIn, 200},
+		{"/page", "hello ann", SignedIn, 200},
+		{"/page", "hello bob", SignedOut, 200},
+		{"/redirects", "", SignedOut, 302},
+		{"/asks", "", SignedOut, 401},
+		{"/refuses", "sign in", SignedOut, 403},
+		{"/down", "", Unknown, 502},
+		{"/late", "", Unknown, 0},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), askTimeout)
+		if tt.path == "/late" {
+			cancel()
+			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		}
+		r := get(ctx, b.Mux(), lease.SessionCheck{URL: web.URL + tt.path, Text: tt.text})
+		cancel()
+		if r.Answer != tt.want || r.Status != tt.status || r.How == "" {
+			t.Errorf("%s: %+v, want %s %d", tt.path, r, tt.want, tt.status)
+		}
+	}
+	_, err = b.Close("shop", nil, h.request.Log) // what was still to come has come, or never does
+	must(t, err)
+	want := []string{"GET /page", "GET /page", "GET /page", "GET /redirects", "GET /asks", "GET /refuses", "GET /down", "GET /late"}
+	if got := web.asked(); !slices.Equal(got, want) {
+		t.Errorf("the site was asked %q, want %q", got, want)
+	}
+}
+
+// TestSessionCookiesAreLentAndKept: a check has the session cookies of the browser before it,
+// and the next one has those that it leaves.
+func TestSessionCookiesAreLentAndKept(t *testing.T) {
+	h, web := newHost(t), newSite(t)
+	c := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Headless: true})
+	for i, tt := range []struct {
+		path string
+		want Answer
+	}{{"/set", SignedIn}, {"/who", SignedIn}} {
+		h.request.Check = lease.SessionCheck{URL: web.URL + tt.path}
+		if r, err := c.Run(t.Context(), h.request); err != nil || r.Answer != tt.want {
+			t.Errorf("%d: %s: %+v, %v, want %s", i, tt.path, r, err, tt.want)
+		}
+	}
+	if in, err := h.root.Inspect("shop"); err != nil || in.ClosedCleanly.Answer != profiledir.Yes {
+		t.Errorf("the directory is left as %+v, %v", in.ClosedCleanly, err)
+	}
+	if _, open, err := h.root.Running("shop"); open || err != nil {
+		t.Errorf("a browser is noted as running: %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(h.files.Journal("x")), "*")); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %q, %v", left, err)
+	}
+}
+
+// TestACheckThatCannotBeMadeIsUnknown: with a proxy that is not configured nothing is sent,
+// and no browser is started.
+func TestACheckThatCannotBeMadeIsUnknown(t *testing.T) {
+	h := newHost(t)
+	file := filepath.Join(t.TempDir(), "proxies.yaml")
+	must(t, os.WriteFile(file, []byte("one: {server: 'http://127.0.0.1:9'}\n"), 0o600))
+	set, err := proxies.Load(file)
+	must(t, err)
+	h.request.ProxyID, h.request.Check = "another", lease.SessionCheck{URL: "http://shop.example/"}
+	r, err := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Proxies: set}).Run(t.Context(), h.request)
+	if err != nil || r.Answer != Unknown || !strings.Contains(r.How, "no proxy another") {
+		t.Errorf("%+v, %v", r, err)
+	}
+}

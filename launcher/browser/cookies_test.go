@@ -1,0 +1,91 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+
+	"leasehold/checkpoint"
+)
+
+// TestWhatASiteDoesToCookiesIsSeen: in Chromium's own order of events, with redirects, with
+// what the first document of a tab set, and without a browser context of a client's own.
+func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
+	h := newHost(t, Options{})
+	drawn := 0
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		set := func(name string, age int) {
+			drawn++
+			http.SetCookie(w, &http.Cookie{Name: name, Value: fmt.Sprintf("5f2b8c1e9d3a%08d", drawn), Path: "/", HttpOnly: true, MaxAge: age})
+		}
+		w.Header().Set("Content-Type", "text/html")
+		switch r.URL.Path {
+		case "/in":
+			set("sid", 3600)
+			set("other", 3600)
+		case "/switch":
+			set("other", 3600)
+			http.Redirect(w, r, "/out", http.StatusFound)
+			return
+		case "/out":
+			set("sid", -1)
+			http.Redirect(w, r, "/end", http.StatusSeeOther)
+			return
+		case "/script":
+			fmt.Fprint(w, `<title>wait</title><script>fetch("/in").then(() => fetch("/in")).then(() => { location = "/switch" })</script>`)
+			return
+		case "/first": // Chrome reports nothing of a new tab's first document
+			set("deep", 3600)
+			fmt.Fprint(w, `<title>first</title><script>setTimeout(() => { location = "/forget" }, 3000)</script>`)
+			return
+		case "/forget":
+			set("deep", -1)
+		}
+		fmt.Fprintf(w, "<title>%s</title>", r.URL.Path)
+	}))
+	defer web.Close()
+	b := h.start()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	cookies, err := b.Cookies(t.Context())
+	must(err)
+	must(b.Monitor().LearnCookies(cookies))
+	var made struct{ BrowserContextID string }
+	must(b.Mux().Call(t.Context(), "Target.createBrowserContext", nil, &made))
+	must(b.Mux().Call(t.Context(), "Target.createTarget", map[string]any{"url": web.URL + "/in", "browserContextId": made.BrowserContextID}, nil))
+	h.titles(b, "/in")
+	h.open(b, web.URL+"/first")
+	h.titles(b, "/forget")
+	h.open(b, web.URL+"/script")
+	h.titles(b, "/end")
+	var all struct {
+		Cookies []struct{ Name string }
+	}
+	must(b.Mux().Call(t.Context(), "Storage.getCookies", nil, &all))
+	if len(all.Cookies) != 1 {
+		t.Errorf("the cookies are %v", all.Cookies)
+	}
+	must(b.Mux().Call(t.Context(), "Storage.clearCookies", nil, nil)) // nobody's command, as far as the monitor knows
+	b.Monitor().CompareCookies(b.Cookies(t.Context()))
+	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+		t.Error(err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var got []string
+	for _, e := range h.entries {
+		if e.Kind == checkpoint.KindCookie {
+			got = append(got, fmt.Sprint(e.Cookie.What, " ", e.Cookie.By, " ", e.Cookie.Status, " ", e.Method))
+		}
+	}
+	want := []string{"dropped site 200 GET", "replaced site 200 GET", "replaced site 200 GET", "replaced site 302 GET", "dropped site 303 GET", "dropped unknown 0 ", "read  0 "}
+	if !slices.Equal(got, want) {
+		t.Errorf("reported %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,104 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+)
+
+// LearnCookies takes in the account's cookies at the grant: the result of
+// Storage.getCookies. What becomes of them is reported from then on.
+func (m *Monitor) LearnCookies(result json.RawMessage) error {
+	return m.cookies.learn(result, true, time.Now())
+}
+
+// learnTimeout bounds how long the browser may take to show its cookies.
+const learnTimeout = 2 * time.Second
+
+// learnCookies learns the browser's cookies whenever a new page has its first document, until
+// gone is closed: Chrome begins to load that before anybody can listen.
+func (m *Monitor) learnCookies(gone <-chan struct{}) {
+	for {
+		select {
+		case <-m.newPage:
+		case <-gone:
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
+		var result json.RawMessage
+		// An error is one of a browser that does not answer: the comparison at the end says so.
+		if m.observer.Call(ctx, "", "Storage.getCookies", nil, &result) == nil {
+			_ = m.cookies.learn(result, false, time.Now())
+		}
+		cancel()
+	}
+}
+
+// firstLooks is how often learnCookies looks for a new page: nothing tells which of its first
+// events comes when its first document is there.
+const firstLooks = 4
+
+// firstDocument tells learnCookies of a page that may have its first document now. The caller
+// holds m.mu.
+func (m *Monitor) firstDocument(pg *page) {
+	if pg == nil || pg.looks >= firstLooks || !notBlank(pg.URL) {
+		return
+	}
+	pg.looks++
+	select {
+	case m.newPage <- struct{}{}:
+	default: // it is going to look
+	}
+}
+
+// CompareCookies reports what became of the account's cookies that no answer of a site did,
+// and that they were read. result is that of Storage.getCookies, and problem why there is
+// none.
+func (m *Monitor) CompareCookies(result json.RawMessage, problem error) {
+	m.report(m.cookies.takeCommands())
+	m.report(m.cookies.compare(result, problem, time.Now()))
+}
+
+func (m *Monitor) report(entries []checkpoint.Entry) {
+	for _, e := range entries {
+		m.sink(e)
+	}
+}
+
+// cookieEvent takes in a request, or the headers of its answer. The pipe's reader calls it.
+func (m *Monitor) cookieEvent(event cdpproxy.Event) {
+	foreign := func() bool { return m.foreign(event.Session) }
+	if event.Method == eventHeaders {
+		m.report(m.cookies.observeAnswer(event, foreign, time.Now()))
+		return
+	}
+	typed := func() bool { return m.navigations.typedOn(event.Session) }
+	m.report(m.cookies.observeRequest(event, typed, foreign, time.Now()))
+}
+
+// foreign tells whether a session's page is in a browser context that a client made, whose
+// cookies are not the account's.
+func (m *Monitor) foreign(session string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	pg := m.pageOf(m.targets[session])
+	return pg != nil && m.ownContext != "" && pg.context != m.ownContext
+}
+
+// typedOn tells whether a worker typed into the page that a session is attached to, or into
+// a frame of it, since its document began.
+func (n *navigations) typedOn(session string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	page := n.sessions[session]
+	return page != nil && n.typedInto(page)
+}
+
+// cookieCommand takes in a client's command on cookies. It does not block.
+func (m *Monitor) cookieCommand(t cdpproxy.Traffic) {
+	m.cookies.command(*t.Cookies)
+	m.queue(heard{traffic: t}) // where there is no room, whatever is processed next reports it
+}

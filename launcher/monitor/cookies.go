@@ -1,0 +1,446 @@
+package monitor
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/decision"
+)
+
+// cookieWatch follows the cookies of the profile's own browser context from the grant on, and
+// reports what becomes of those that may carry the account's identity. It knows what was
+// there, sees what answers set, and compares all that with the browser's cookies at the end:
+// what no answer did was done by the worker, a script, or the time.
+//
+// Names and values stay in memory only as hashes under a key of this browser's.
+type cookieWatch struct {
+	key [32]byte
+
+	mu        sync.Mutex
+	exchanges exchanges
+	known     map[string]*watchedCookie // by id
+	values    map[string]bool           // hashes of all values that answers set
+	documents int                       // requests for documents
+	written   bool                      // the worker wrote cookies
+	full      bool                      // there were more cookies than can be remembered
+	commands  []cdpproxy.CookieCommand  // of clients, not reported yet
+}
+
+// watchedCookie is one cookie.
+type watchedCookie struct {
+	id, domain string
+	form       decision.CookieForm
+	value      string // its hash
+	subject    string // the hash of whom it is for; empty: it does not say
+	expires    time.Time
+	// setAt is the number of documents when it was set first; negative: it was there at the
+	// grant.
+	setAt int
+	brief bool // it was set to end with the browser, or within minutes
+	// dropped says that it is gone, and told that this was reported.
+	dropped, told bool
+	reports       int
+}
+
+const (
+	// maxCookieReports bounds how many entries one cookie gets.
+	maxCookieReports = 16
+	// briefly is how long a cookie lives that only carries a message to the next page.
+	briefly = 10 * time.Minute
+)
+
+func newCookieWatch() *cookieWatch {
+	w := &cookieWatch{known: map[string]*watchedCookie{}, values: map[string]bool{}}
+	_, _ = rand.Read(w.key[:]) // it never fails
+	return w
+}
+
+// forget forgets everything about a session that is over.
+func (w *cookieWatch) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.exchanges = exchanges{}
+	clear(w.known)
+	clear(w.values)
+	w.documents, w.written, w.full, w.commands = 0, false, false, nil
+}
+
+// hash is the first half of HMAC-SHA-256 over the texts, in hex.
+func (w *cookieWatch) hash(texts ...string) string {
+	h := hmac.New(sha256.New, w.key[:])
+	for _, text := range texts {
+		fmt.Fprintf(h, "%d:%s", len(text), text)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// jarCookie is a cookie as Storage.getCookies describes it.
+type jarCookie struct {
+	Name         string          `json:"name"`
+	Value        string          `json:"value"`
+	Domain       string          `json:"domain"`
+	Path         string          `json:"path"`
+	Expires      float64         `json:"expires"`
+	HTTPOnly     bool            `json:"httpOnly"`
+	Secure       bool            `json:"secure"`
+	Session      bool            `json:"session"`
+	PartitionKey json.RawMessage `json:"partitionKey"`
+}
+
+// watched is a cookie of the browser's, as it is now.
+func (w *cookieWatch) watched(j jarCookie) *watchedCookie {
+	c := &watchedCookie{
+		id: w.hash("id", j.Name, j.Domain, j.Path, string(j.PartitionKey)), domain: j.Domain, setAt: -1,
+		form: decision.CookieForm{HTTPOnly: j.HTTPOnly, Secure: j.Secure, Prefixed: prefixed(j.Name), Session: j.Session, Partitioned: len(j.PartitionKey) > 0},
+	}
+	if !j.Session && j.Expires > 0 {
+		c.expires = time.Unix(int64(j.Expires), 0)
+	}
+	w.setValue(c, j.Value)
+	return c
+}
+
+func (w *cookieWatch) setValue(c *watchedCookie, value string) {
+	c.form.Value, c.value, c.subject = decision.FormOfValue(value), w.hash("value", value), ""
+	if s := decision.SubjectOfValue(value); s != "" {
+		c.subject = w.hash("subject", s)
+	}
+}
+
+func prefixed(name string) bool {
+	return strings.HasPrefix(name, "__Host-") || strings.HasPrefix(name, "__Secure-")
+}
+
+// learn takes in the browser's cookies, the result of Storage.getCookies, as far as they are
+// not known: at the grant, and later, when a page came whose first document Chrome does not
+// report.
+func (w *cookieWatch) learn(result json.RawMessage, atGrant bool, now time.Time) error {
+	cookies, err := decodeJar(result)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, j := range cookies {
+		c := w.watched(j)
+		if w.known[c.id] != nil {
+			continue
+		}
+		if !atGrant {
+			c.setAt, c.brief = w.documents, c.expires.IsZero() || c.expires.Sub(now) <= briefly
+		}
+		w.add(c)
+	}
+	return nil
+}
+
+// add adds a cookie. The caller holds w.mu.
+func (w *cookieWatch) add(c *watchedCookie) {
+	w.full = w.full || len(w.known) >= maxKnown
+	if !w.full {
+		w.known[c.id] = c
+	}
+}
+
+func decodeJar(result json.RawMessage) ([]jarCookie, error) {
+	var r struct {
+		Cookies []jarCookie `json:"cookies"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil {
+		return nil, fmt.Errorf("not the result of Storage.getCookies: %w", err)
+	}
+	return r.Cookies, nil
+}
+
+// observeRequest takes in a request of a page. typed tells whether the worker typed into the
+// page that sends it, and foreign whether that has cookies of its own. Both are asked only
+// where it matters.
+func (w *cookieWatch) observeRequest(event cdpproxy.Event, typed, foreign func() bool, now time.Time) []checkpoint.Entry {
+	h := hop{session: event.Session, params: event.Params, typed: unsafeMethod(event.Params) && typed()}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if isDocument(event.Params) {
+		w.documents++
+	}
+	a, early := w.exchanges.request(exchangeKey{event.Session, requestID(event.Params)}, h)
+	if !early || foreign() {
+		return nil
+	}
+	return w.answered(h, a, now)
+}
+
+// observeAnswer takes in the headers of an answer.
+func (w *cookieWatch) observeAnswer(event cdpproxy.Event, foreign func() bool, now time.Time) []checkpoint.Entry {
+	a := parseCookieAnswer(event)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	h, known := w.exchanges.answer(exchangeKey{event.Session, requestID(event.Params)}, a)
+	if !known || foreign() {
+		return nil
+	}
+	return w.answered(h, a, now)
+}
+
+// answered takes in what an answer does to cookies. What it does to one of them last counts:
+// answers often remove a cookie and set it in one. The caller holds w.mu.
+func (w *cookieWatch) answered(h hop, a cookieAnswer, now time.Time) []checkpoint.Entry {
+	var sent sentRequest
+	if json.Unmarshal(h.params, &sent) != nil {
+		return nil
+	}
+	u, err := url.Parse(sent.Request.URL)
+	if err != nil || u.Hostname() == "" {
+		return nil
+	}
+	by := checkpoint.CookieChange{By: checkpoint.BySite, Status: a.status, Typed: h.typed}
+	entry := checkpoint.Entry{Kind: checkpoint.KindCookie, URL: sent.Request.URL, Method: sent.Request.Method, Type: sent.Type}
+	var ids []string
+	set := map[string]*http.Cookie{}
+	for _, line := range a.lines {
+		c, err := http.ParseSetCookie(line)
+		if err != nil || c.Partitioned {
+			continue
+		}
+		if c.Domain = cookieDomain(c.Domain, u.Hostname()); c.Domain == "" {
+			continue
+		}
+		if c.Path == "" || c.Path[0] != '/' {
+			c.Path = defaultPath(u.Path)
+		}
+		id := w.hash("id", c.Name, c.Domain, c.Path, "")
+		if set[id] == nil {
+			ids = append(ids, id)
+		}
+		set[id] = c
+	}
+	var entries []checkpoint.Entry
+	if a.cleared {
+		for _, c := range w.sorted() {
+			if !c.dropped && set[c.id] == nil && siteOf("http://"+strings.TrimPrefix(c.domain, ".")) == siteOf("http://"+u.Hostname()) {
+				entries = w.drop(entries, c, entry, by)
+			}
+		}
+	}
+	for _, id := range ids {
+		c, next := w.known[id], set[id]
+		gone := next.Value == "" || next.MaxAge < 0 || next.MaxAge == 0 && !next.Expires.IsZero() && !next.Expires.After(now)
+		if gone {
+			if c != nil && !c.dropped {
+				entries = w.drop(entries, c, entry, by)
+			}
+			continue
+		}
+		entries = w.set(entries, id, next, entry, by, now)
+	}
+	return entries
+}
+
+// set takes in that an answer set a cookie. The caller holds w.mu.
+func (w *cookieWatch) set(entries []checkpoint.Entry, id string, next *http.Cookie, entry checkpoint.Entry, by checkpoint.CookieChange, now time.Time) []checkpoint.Entry {
+	after := &watchedCookie{
+		id: id, domain: next.Domain, setAt: w.documents,
+		form: decision.CookieForm{HTTPOnly: next.HttpOnly, Secure: next.Secure, Prefixed: prefixed(next.Name), Session: next.MaxAge == 0 && next.Expires.IsZero(), BySite: true},
+	}
+	switch {
+	case next.MaxAge > 0:
+		after.expires = now.Add(time.Duration(next.MaxAge) * time.Second)
+	case !next.Expires.IsZero():
+		after.expires = next.Expires
+	}
+	after.brief = after.expires.IsZero() || after.expires.Sub(now) <= briefly
+	w.setValue(after, next.Value)
+	remember(w.values, after.value, true)
+	before := w.known[id]
+	if before == nil {
+		w.add(after)
+		return entries
+	}
+	entries = w.change(entries, before, after, entry, by)
+	after.setAt, after.brief = before.setAt, after.brief && before.brief
+	after.reports = before.reports
+	w.known[id] = after
+	return entries
+}
+
+// drop takes in that a cookie is gone. The caller holds w.mu.
+func (w *cookieWatch) drop(entries []checkpoint.Entry, c *watchedCookie, entry checkpoint.Entry, by checkpoint.CookieChange) []checkpoint.Entry {
+	c.dropped = true
+	// A message to the next page is set with one page, and taken away with the next.
+	message := by.By == checkpoint.BySite && c.setAt >= 0 && c.brief && w.documents-c.setAt <= 1
+	identity := c.form.Identity()
+	by.Kept = w.likely(c.domain)
+	if message || identity == decision.IdentityNone || identity == decision.IdentityMaybe && (by.By != checkpoint.BySite || by.Kept) {
+		return entries
+	}
+	c.told = true
+	by.What, by.Kept = checkpoint.CookieDropped, by.Kept && by.By == checkpoint.ByExpiry
+	return c.report(entries, entry, by)
+}
+
+// likely tells whether a site has a cookie that is likely to carry the identity. The caller
+// holds w.mu.
+func (w *cookieWatch) likely(domain string) bool {
+	site := siteOf("http://" + strings.TrimPrefix(domain, "."))
+	for _, c := range w.known {
+		if !c.dropped && c.form.Identity() == decision.IdentityLikely && siteOf("http://"+strings.TrimPrefix(c.domain, ".")) == site {
+			return true
+		}
+	}
+	return false
+}
+
+// change takes in that a cookie was set that was there, or that had been dropped. The caller
+// holds w.mu.
+func (w *cookieWatch) change(entries []checkpoint.Entry, before, after *watchedCookie, entry checkpoint.Entry, by checkpoint.CookieChange) []checkpoint.Entry {
+	by.Same = before.value == after.value
+	switch {
+	case before.subject == "" || after.subject == "":
+	case before.subject == after.subject:
+		by.Subject = checkpoint.SubjectSame
+	default:
+		by.Subject = checkpoint.SubjectOther
+	}
+	switch {
+	case before.dropped && before.told:
+		by.What = checkpoint.CookieSetAgain
+	case before.dropped || by.Same || before.form.Identity() != decision.IdentityLikely:
+		return entries
+	default:
+		by.What = checkpoint.CookieReplaced
+	}
+	return before.report(entries, entry, by)
+}
+
+// report adds an entry about the cookie, unless it has enough of them. What is said of a loss
+// is always said.
+func (c *watchedCookie) report(entries []checkpoint.Entry, entry checkpoint.Entry, by checkpoint.CookieChange) []checkpoint.Entry {
+	if c.reports++; c.reports > maxCookieReports && by.What == checkpoint.CookieReplaced {
+		return entries
+	}
+	by.Cookie, by.Domain = c.id[:16], c.domain
+	entry.Cookie = &by
+	return append(entries, entry)
+}
+
+func (w *cookieWatch) sorted() []*watchedCookie {
+	var all []*watchedCookie
+	for _, id := range slices.Sorted(maps.Keys(w.known)) {
+		all = append(all, w.known[id])
+	}
+	return all
+}
+
+// compare compares what is known with the browser's cookies as they are: the result of
+// Storage.getCookies. problem is why there is none.
+func (w *cookieWatch) compare(result json.RawMessage, problem error, now time.Time) []checkpoint.Entry {
+	var cookies []jarCookie
+	err := problem
+	if err == nil {
+		cookies, err = decodeJar(result)
+	}
+	entry := checkpoint.Entry{Kind: checkpoint.KindCookie}
+	if err != nil {
+		entry.Text, entry.Cookie = err.Error(), &checkpoint.CookieChange{What: checkpoint.CookiesUnread}
+		return []checkpoint.Entry{entry}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.full {
+		entry.Text, entry.Cookie = "there were more cookies than can be watched", &checkpoint.CookieChange{What: checkpoint.CookiesUnread}
+		return []checkpoint.Entry{entry}
+	}
+	there := map[string]*watchedCookie{}
+	for _, j := range cookies {
+		c := w.watched(j)
+		there[c.id] = c
+	}
+	var entries []checkpoint.Entry
+	for _, c := range w.sorted() {
+		after := there[c.id]
+		switch {
+		case after == nil && !c.dropped:
+			entries = w.drop(entries, c, entry, checkpoint.CookieChange{By: w.actor(c, now)})
+		case after == nil || after.value == c.value && !c.dropped:
+		case w.values[after.value] && !c.dropped: // an answer did it, whose request is not known
+			after.reports, w.known[c.id] = c.reports, after
+		default:
+			by := checkpoint.CookieChange{By: w.actor(c, time.Time{})}
+			entries = w.change(entries, c, after, entry, by)
+			after.reports, w.known[c.id] = c.reports, after
+		}
+	}
+	entry.Cookie = &checkpoint.CookieChange{What: checkpoint.CookiesRead}
+	return append(entries, entry)
+}
+
+// actor is who may have changed a cookie that no answer did. The caller holds w.mu.
+func (w *cookieWatch) actor(c *watchedCookie, now time.Time) checkpoint.CookieActor {
+	switch {
+	case !c.expires.IsZero() && !now.IsZero() && !c.expires.After(now):
+		return checkpoint.ByExpiry
+	case w.written:
+		return checkpoint.ByWorker
+	case !c.form.HTTPOnly:
+		return checkpoint.ByScript
+	}
+	return checkpoint.ByUnknown
+}
+
+// command notes a client's command on cookies, until takeCommands.
+func (w *cookieWatch) command(c cdpproxy.CookieCommand) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.written = w.written || c.Writes
+	w.commands = append(w.commands, c)
+}
+
+// takeCommands are the entries for clients' commands on cookies since it was called before.
+func (w *cookieWatch) takeCommands() []checkpoint.Entry {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var entries []checkpoint.Entry
+	for _, c := range w.commands {
+		what := checkpoint.CookiesGiven
+		if c.Writes {
+			what = checkpoint.CookiesWritten
+		}
+		entries = append(entries, checkpoint.Entry{Kind: checkpoint.KindCookie, Method: c.Method, Cookie: &checkpoint.CookieChange{What: what, By: checkpoint.ByWorker}})
+	}
+	w.commands = nil
+	return entries
+}
+
+// cookieDomain is a cookie's domain as Chrome names it, from the attribute and the host that
+// set it; empty if that host may not set it.
+func cookieDomain(attribute, host string) string {
+	host = strings.ToLower(host)
+	domain := strings.ToLower(strings.TrimPrefix(attribute, "."))
+	switch {
+	case domain == "":
+		return host
+	case domain == host || strings.HasSuffix(host, "."+domain):
+		return "." + domain
+	}
+	return ""
+}
+
+// defaultPath is the path of a cookie that names none: the folder of the URL.
+func defaultPath(path string) string {
+	if i := strings.LastIndexByte(path, '/'); i > 0 {
+		return path[:i]
+	}
+	return "/"
+}

@@ -1,0 +1,266 @@
+package monitor
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+)
+
+// cookieScript plays a script to a monitor, one line at a time, and returns the entries that
+// it reports, one a line:
+//
+//	grant COOKIE...            the browser's cookies at the grant
+//	get URL STATUS [LINE]...   a request for a document, and its answer with Set-Cookie lines
+//	fetch, post, early         the same by script; by POST; with the answer reported first
+//	typed                      the worker types into the page
+//	clears URL                 an answer with Clear-Site-Data
+//	command METHOD [writes]    a client's command on cookies
+//	end COOKIE...              the browser's cookies at the end
+//	fails                      they cannot be read
+//
+// A LINE has _ for a space. A COOKIE is NAME=VALUE@DOMAIN[+httponly][+lasting][+expired].
+func cookieScript(t *testing.T, script string) string {
+	t.Helper()
+	var got []string
+	m := New(func(e checkpoint.Entry) {
+		c := e.Cookie
+		text := string(c.What)
+		for _, part := range []string{string(c.By), c.Domain, e.Method, string(c.Subject)} {
+			if part != "" {
+				text += " " + part
+			}
+		}
+		if c.Status != 0 {
+			text += " " + strconv.Itoa(c.Status)
+		}
+		for what, is := range map[string]bool{" typed": c.Typed, " same": c.Same, " kept": c.Kept} {
+			if is {
+				text += what
+			}
+		}
+		if b, err := json.Marshal(e); err != nil || strings.Contains(string(b), "secret") {
+			t.Errorf("an entry has a name or a value of a cookie: %s %v", b, err)
+		}
+		got = append(got, text)
+	})
+	typed := false
+	observe := func(method string, params map[string]any) {
+		b, err := json.Marshal(params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Chrome's order: the id first, the type near the end.
+		text := strings.Replace(string(b), `"a_id"`, `"requestId"`, 1)
+		e := cdpproxy.Event{Session: "S", Method: method, Params: json.RawMessage(text)}
+		foreign, now := func() bool { return false }, time.Now()
+		if method == eventHeaders {
+			m.report(m.cookies.observeAnswer(e, foreign, now))
+		} else {
+			m.report(m.cookies.observeRequest(e, func() bool { return typed }, foreign, now))
+		}
+	}
+	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
+		w := strings.Fields(line)
+		switch w[0] {
+		case "grant":
+			if err := m.LearnCookies(jar(w[1:])); err != nil {
+				t.Fatal(err)
+			}
+		case "end":
+			m.CompareCookies(jar(w[1:]), nil)
+		case "fails":
+			m.CompareCookies(nil, errors.New("the browser does not answer"))
+		case "typed":
+			typed = true
+		case "command":
+			m.cookieCommand(cdpproxy.Traffic{Cookies: &cdpproxy.CookieCommand{Method: w[1], Reads: len(w) < 3, Writes: len(w) > 2}})
+		default:
+			status, headers := 200, map[string]string{"Content-Type": "text/html"}
+			if w[0] == "clears" {
+				headers["clear-site-data"] = `"cookies", "storage"`
+			} else {
+				status, _ = strconv.Atoi(w[2])
+				for i, l := range w[3:] {
+					if w[3+i] = strings.ReplaceAll(l, "_", " "); i == 0 {
+						headers["set-cookie"] = w[3]
+					} else {
+						headers["set-cookie"] += "\n" + w[3+i]
+					}
+				}
+			}
+			kind, method := map[string]string{"get": "Document", "early": "Document", "clears": "Document"}[w[0]], "GET"
+			if w[0] == "post" {
+				method = "POST"
+			}
+			request := func() {
+				observe(eventRequest, map[string]any{"a_id": fmt.Sprint(i), "request": map[string]any{"url": w[1], "method": method}, "type": kind})
+			}
+			if w[0] != "early" {
+				request()
+			}
+			observe(eventHeaders, map[string]any{"a_id": fmt.Sprint(i), "headers": headers, "statusCode": status})
+			if w[0] == "early" {
+				request()
+			}
+		}
+	}
+	return strings.Join(got, "\n")
+}
+
+// jar is the result of Storage.getCookies with these cookies.
+func jar(cookies []string) json.RawMessage {
+	list := []map[string]any{}
+	for _, text := range cookies {
+		options := strings.Split(text, "+")
+		name, rest, _ := strings.Cut(options[0], "=")
+		value, domain, _ := strings.Cut(rest, "@")
+		c := map[string]any{"name": name, "value": value, "domain": domain, "path": "/", "session": true, "expires": -1}
+		for _, o := range options[1:] {
+			switch o {
+			case "httponly":
+				c["httpOnly"] = true
+			case "lasting":
+				c["session"], c["expires"] = false, float64(time.Now().Add(time.Hour).Unix())
+			case "expired":
+				c["session"], c["expires"] = false, float64(time.Now().Add(-time.Minute).Unix())
+			}
+		}
+		list = append(list, c)
+	}
+	b, _ := json.Marshal(map[string]any{"cookies": list})
+	return b
+}
+
+func TestWhatBecomesOfTheAccountsCookies(t *testing.T) {
+	const sid, next = "sid=secret5f2b8c1e9d3a4f60", "sid=secret77aa01c2b3d4e5f6"
+	const own, after = sid + "@shop.example+httponly", next + "@shop.example+httponly"
+	claims := func(sub string) string {
+		part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+		return part(`{"alg":"none"}`) + "." + part(`{"sub":"`+sub+`"}`) + ".x"
+	}
+	const url = "https://shop.example/"
+	for _, tt := range []struct{ name, script, want string }{
+		{"nothing happens", "grant " + own + "\nget " + url + " 200\nend " + own, "read"},
+		{"it is set as it was", "grant " + own + "\nget " + url + " 200 " + sid + ";_Path=/;_HttpOnly\nend " + own, "read"},
+		{"a theme and a visitor's number come and go", "grant theme=dark@shop.example v=GA1.2.1.2@.shop.example\n" +
+			"get " + url + " 200 theme=light;_Path=/\nget " + url + " 302 theme=;_Path=/;_Max-Age=0\nend", "read"},
+		{"the site signs out", "grant " + own + "\nget " + url + "out 302 sid=;_Path=/;_Max-Age=0\nend", "dropped site shop.example GET 302\nread"},
+		{"by a date", "grant " + own + "\nget " + url + "out 302 sid=x;_Path=/;_Expires=Thu,_01_Jan_1970_00:00:00_GMT\nend", "dropped site shop.example GET 302\nread"},
+		{"by an empty value", "grant " + own + "\nget " + url + "out 302 sid=;_Path=/;_HttpOnly\nend", "dropped site shop.example GET 302\nread"},
+		{"by a header", "grant " + own + "\nclears https://www.shop.example/out\nend", "dropped site shop.example GET 200\nread"},
+		{"another site cannot", "grant " + own + "\nget https://evil.example/ 200 sid=;_Path=/;_Max-Age=0;_Domain=shop.example\nclears https://evil.example/\nend " + own, "read"},
+		{"one that was set here, lasting", "grant\nget " + url + " 200 sid=secret-a1;_Path=/;_HttpOnly;_Max-Age=86400\nget " + url + " 200 sid=;_Path=/;_Max-Age=-1\nend",
+			"dropped site shop.example GET 200\nread"},
+		{"a message to the next page", "grant\nget " + url + " 302 flash=secret77aa01c2b3d4e5f6;_Path=/;_HttpOnly\nget " + url + " 200 flash=;_Path=/;_Max-Age=0\nend", "read"},
+		{"one that was set here, and used", "grant\nget " + url + " 200 " + sid + ";_Path=/;_HttpOnly\nget " + url + " 200\nget " + url + " 200\nget " + url + " 200 sid=;_Path=/;_Max-Age=0\nend",
+			"dropped site shop.example GET 200\nread"},
+		{"it rotates", "grant " + own + "\nget " + url + " 200 " + next + ";_Path=/;_HttpOnly\nend " + after, "replaced site shop.example GET 200\nread"},
+		{"removed and set in one answer", "grant " + own + "\nget " + url + " 200 sid=;_Path=/;_Max-Age=0 " + next + ";_Path=/;_HttpOnly\nend " + after, "replaced site shop.example GET 200\nread"},
+		{"the answer is reported first", "grant " + own + "\nearly " + url + " 302 sid=;_Path=/;_Max-Age=0\nend", "dropped site shop.example GET 302\nread"},
+		{"after something was typed", "grant " + own + "\ntyped\npost " + url + " 302 " + next + ";_Path=/;_HttpOnly\nend " + after, "replaced site shop.example POST 302 typed\nread"},
+		{"reading after something was typed", "grant " + own + "\ntyped\nfetch " + url + " 200 " + next + ";_Path=/;_HttpOnly\nend " + after, "replaced site shop.example GET 200\nread"},
+		{"out and in", "grant " + own + "\nget " + url + "out 302 sid=;_Path=/;_Max-Age=0\npost " + url + " 200 " + next + ";_Path=/;_HttpOnly\nend " + after,
+			"dropped site shop.example GET 302\nset_again site shop.example POST 200\nread"},
+		{"out and in as it was", "grant " + own + "\nget " + url + "out 302 sid=;_Path=/;_Max-Age=0\nget " + url + " 200 " + sid + ";_Path=/;_HttpOnly\nend " + own,
+			"dropped site shop.example GET 302\nset_again site shop.example GET 200 same\nread"},
+		{"a token of another account", "grant t=" + claims("ann") + "@shop.example\nget " + url + " 200 t=" + claims("bob") + ";_Path=/\nend t=" + claims("bob") + "@shop.example",
+			"replaced site shop.example GET other 200\nread"},
+		{"a later token of the account, by script", "grant t=" + claims("ann") + "@shop.example\nend t=" + claims("ann") + "z@shop.example", "replaced script shop.example same\nread"},
+		{"gone by a command", "grant " + own + "\ncommand Network.deleteCookies writes\nend", "written worker Network.deleteCookies\ndropped worker shop.example\nread"},
+		{"exchanged by a command", "grant " + own + "\ncommand Storage.setCookies writes\nend " + after, "written worker Storage.setCookies\nreplaced worker shop.example\nread"},
+		{"gone by nobody knows whom", "grant " + own + "\nend", "dropped unknown shop.example\nread"},
+		{"a script's to remove", "grant t=" + claims("ann") + "@shop.example\nend", "dropped script shop.example\nread"},
+		{"run out", "grant " + own + "+expired\nend", "dropped expiry shop.example\nread"},
+		{"one of two run out", "grant " + own + "+expired r=secret-0123456789abcdef@.shop.example+httponly\nend r=secret-0123456789abcdef@.shop.example+httponly",
+			"dropped expiry shop.example kept\nread"},
+		{"a word that no script reads, the only one", "grant w=secret@shop.example+httponly\nget " + url + " 200 w=;_Path=/;_Max-Age=0\nend", "dropped site shop.example GET 200\nread"},
+		{"a word beside the session", "grant w=secret@shop.example+httponly " + own + "\nget " + url + " 200 w=;_Path=/;_Max-Age=0\nend " + own, "read"},
+		{"asked for", "command Storage.getCookies\nend", "given worker Storage.getCookies\nread"},
+		{"they cannot be read", "grant " + own + "\nfails", "unread"},
+		{"they are read later", "grant " + own + "\nfails\nend", "unread\ndropped unknown shop.example\nread"},
+	} {
+		if got := cookieScript(t, tt.script); got != tt.want {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestRotatingCookiesAreReportedWithinBounds: a site that renews its session with every
+// answer fills no journal, and its end is reported all the same.
+func TestRotatingCookiesAreReportedWithinBounds(t *testing.T) {
+	script := "grant sid=secret-0@shop.example+httponly"
+	for i := range 500 {
+		script += fmt.Sprintf("\nget https://shop.example/ 200 sid=secret-%d;_Path=/;_HttpOnly", i+1)
+	}
+	got := strings.Split(cookieScript(t, script+"\nget https://shop.example/out 302 sid=;_Path=/;_Max-Age=0\nend"), "\n")
+	if len(got) > maxCookieReports+2 || got[len(got)-2] != "dropped site shop.example GET 302" {
+		t.Errorf("%d entries, the last %q", len(got), got[len(got)-2:])
+	}
+}
+
+// TestHopsOfARedirect: requests and answers of one chain of redirects have one id.
+func TestHopsOfARedirect(t *testing.T) {
+	var x exchanges
+	key := exchangeKey{"S", "1"}
+	named := func(name string) hop { return hop{session: name, params: nil, typed: false} }
+	sets := cookieAnswer{status: 302, lines: []string{"a=1"}}
+	x.request(key, named("first"))
+	if h, ok := x.answer(key, sets); !ok || h.session != "first" {
+		t.Errorf("the first answer is that of %+v", h)
+	}
+	if _, ok := x.answer(key, sets); ok {
+		t.Error("an answer has a request that was not reported")
+	}
+	if a, early := x.request(key, named("second")); !early || a.status != 302 {
+		t.Error("the second request does not get the answer that came before it")
+	}
+	for i := range 2 * maxExchanges {
+		x.request(exchangeKey{"S", fmt.Sprint("n", i)}, named("x"))
+	}
+	if len(x.known) > maxExchanges || len(x.order) > maxExchanges {
+		t.Errorf("%d exchanges are remembered", len(x.known))
+	}
+}
+
+func TestParseAnswer(t *testing.T) {
+	for _, tt := range []struct {
+		params string
+		want   string
+	}{
+		{`{"requestId":"1","headers":{"content-type":"x"},"statusCode":200}`, "0 [] false"},
+		{`{"requestId":"1","headers":{"Set-Cookie":"a=1\nb=2; Path=/"},"statusCode":200}`, "200 [a=1 b=2; Path=/] false"},
+		{`{"requestId":"1","blockedCookies":[{"cookieLine":"b=2"}],"headers":{"SET-COOKIE":"a=1\nb=2"},"statusCode":404}`, "404 [a=1] false"},
+		{`{"requestId":"1","headers":{"Clear-Site-Data":"\"cache\", \"cookies\""},"statusCode":200}`, "200 [] true"},
+		{`{"requestId":"1","headers":{"clear-site-data":"\"cache\""},"statusCode":200}`, "200 [] false"},
+	} {
+		a := parseCookieAnswer(cdpproxy.Event{Method: eventHeaders, Params: []byte(tt.params)})
+		if got := fmt.Sprint(a.status, " ", a.lines, " ", a.cleared); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.params, got, tt.want)
+		}
+	}
+}
+
+func FuzzCookieAnswers(f *testing.F) {
+	f.Add(`{"requestId":"1","headers":{"Set-Cookie":"a=1; Domain=.shop.example; Expires=x"},"statusCode":200}`)
+	f.Add(`{"requestId":"1","headers":{"set-cookie":"=;;\n\"","clear-site-data":"*"}}`)
+	f.Fuzz(func(t *testing.T, params string) {
+		w := newCookieWatch()
+		no, now := func() bool { return false }, time.Now()
+		request := cdpproxy.Event{Session: "S", Method: eventRequest, Params: []byte(`{"requestId":"1","request":{"url":"https://shop.example/a","method":"GET"},"type":"Document"}`)}
+		w.observeRequest(request, no, no, now)
+		w.observeAnswer(cdpproxy.Event{Session: "S", Method: eventHeaders, Params: []byte(params)}, no, now)
+		for _, c := range w.known {
+			if c.domain != "shop.example" && !strings.HasSuffix(".shop.example", c.domain) {
+				t.Errorf("shop.example set a cookie of %q", c.domain)
+			}
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package recovery
+
+import (
+	"context"
+	"slices"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/accountcheck"
+	"leasehold/launcher/api"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/lease"
+)
+
+// SessionChecker makes the session checks of profiles: an accountcheck.Checker.
+type SessionChecker interface {
+	Run(ctx context.Context, r accountcheck.Request) (accountcheck.Result, error)
+}
+
+// compareCookies has it reported what became of the account's cookies, where that could not
+// be found out at the capture. The browser is about to be closed, and has its network.
+func (s *steps) compareCookies() {
+	if s.Journal == nil { // nobody judges it
+		return
+	}
+	read := false
+	for _, e := range s.Journal() {
+		if e.Cookie != nil && (e.Cookie.What == checkpoint.CookiesRead || e.Cookie.What == checkpoint.CookiesUnread) {
+			read = e.Cookie.What == checkpoint.CookiesRead
+		}
+	}
+	if read || !s.Browser.Driven() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
+	defer cancel()
+	s.Browser.Monitor().CompareCookies(s.Browser.Cookies(ctx))
+}
+
+// unchecked is the fact about the session check before one was made.
+func unchecked(r lease.Record) decision.Fact {
+	f := decision.Fact{Name: decision.SessionCheckFailed, Answer: decision.No, How: "the profile has no session check"}
+	if r.SessionCheck != nil {
+		f.How = "not made yet"
+	}
+	return f
+}
+
+// check makes the profile's session check and decides anew, if the profile would be let go
+// without it. The worker's browser and its pages are gone. The check has a browser of its own,
+// so that what it may leave behind in the directory is looked at once more.
+func (s *steps) check(r lease.Record, found decision.Inspection, decided decision.Decision) (decision.Inspection, decision.Decision) {
+	switch {
+	case r.SessionCheck == nil:
+		return found, decided
+	case decided.Outcome == decision.ManualReview:
+		return with(found, decision.Fact{Name: decision.SessionCheckFailed, Answer: decision.Unknown, How: "not made: a person decides anyway, and finds the profile as it was left"}), decided
+	case s.r.o.Checker == nil:
+		found = with(found, decision.Fact{Name: decision.SessionCheckFailed, Answer: decision.Unknown, How: "nobody here can make it"})
+		return found, decision.Decide(found, s.r.o.ReviewWhen...)
+	}
+	m := s.File.Manifest
+	result, err := s.r.o.Checker.Run(context.Background(), accountcheck.Request{
+		Profile: s.Profile, Path: s.Path, Lock: s.Lock, Token: r.Token, Check: *r.SessionCheck, ProxyID: r.ProxyID,
+		Headless: m.Headless, Args: m.ChromeArgs, Memory: r.BrowserMemory, KeepCookies: m.SessionCookies != api.CookiesDrop, Log: s.Log,
+	})
+	if err != nil {
+		s.Log.Error().Err(err).Msg("the browser of the session check did not close in order")
+	}
+	failed := map[accountcheck.Answer]decision.Answer{accountcheck.SignedIn: decision.No, accountcheck.SignedOut: decision.Yes}[result.Answer]
+	if failed == "" {
+		failed = decision.Unknown
+	}
+	found = with(found, decision.Fact{Name: decision.SessionCheckFailed, Answer: failed, How: result.How})
+	found = with(found, s.directoryFacts(err)...)
+	return found, decision.Decide(found, s.r.o.ReviewWhen...)
+}
+
+// with is an inspection in which facts are replaced.
+func with(found decision.Inspection, facts ...decision.Fact) decision.Inspection {
+	found = slices.Clone(found)
+	for _, f := range facts {
+		if i := slices.IndexFunc(found, func(o decision.Fact) bool { return o.Name == f.Name }); i >= 0 {
+			found[i] = f
+		} else {
+			found = append(found, f)
+		}
+	}
+	return found
+}

@@ -1,0 +1,115 @@
+package recovery
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"leasehold/checkpoint"
+	"leasehold/internal/test/fakechrome"
+	"leasehold/launcher/accountcheck"
+	"leasehold/launcher/api"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/lease"
+)
+
+// checks is a checker that answers as it is told.
+type checks struct {
+	w      *world
+	answer accountcheck.Answer
+	err    error
+	asked  []accountcheck.Request
+}
+
+func (c *checks) Run(_ context.Context, r accountcheck.Request) (accountcheck.Result, error) {
+	c.w.note("check")
+	c.asked = append(c.asked, r)
+	return accountcheck.Result{Answer: c.answer, Status: 200, How: "as the test says"}, c.err
+}
+
+// TestTheSessionCheckDecides: it is made once the worker's browser is gone, only where the
+// profile would be let go, and whatever is not a yes goes to a person.
+func TestTheSessionCheckDecides(t *testing.T) {
+	t.Parallel()
+	one := lease.SessionCheck{URL: "https://shop.example/api/me"}
+	for _, tt := range []struct {
+		name    string
+		change  func(*world, *checks, *Case)
+		fact    decision.Answer
+		outcome string
+		asked   int
+	}{
+		{"signed in", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.SignedIn }, decision.No, decision.Release, 1},
+		{"signed out", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.SignedOut }, decision.Yes, decision.ManualReview, 1},
+		{"not known", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.Unknown }, decision.Unknown, decision.ManualReview, 1},
+		{"signed in, and left running", func(w *world, c *checks, _ *Case) {
+			c.answer, c.err = accountcheck.SignedIn, errors.New("it did not end")
+			w.process()
+		}, decision.Unknown, decision.ManualReview, 0}, // a process is there already: nobody would let go
+		{"nobody can", func(w *world, _ *checks, _ *Case) { w.r = w.recoverer(func(*Options) {}) }, decision.Unknown, decision.ManualReview, 0},
+		{"a person decides anyway", func(_ *world, c *checks, k *Case) {
+			c.answer = accountcheck.SignedIn
+			k.Journal = func() []checkpoint.Entry {
+				return []checkpoint.Entry{{Kind: checkpoint.KindRequest, Method: "POST", URL: cart}}
+			}
+		}, decision.Unknown, decision.ManualReview, 0},
+		{"no check", func(w *world, _ *checks, _ *Case) {
+			w.restate(func(r lease.Record) (lease.Record, error) { r.SessionCheck = nil; return r, nil })
+		}, decision.No, decision.Release, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.tidy()
+			w.restate(func(r lease.Record) (lease.Record, error) { r.SessionCheck = &one; r.ProxyID = "p0"; return r, nil })
+			c := &checks{w: w}
+			w.r = w.recoverer(func(o *Options) { o.Checker = c })
+			k := w.caseOf(Recover)
+			headless := true
+			k.File.Manifest = api.Manifest{Headless: &headless, ChromeArgs: []string{"--lang=tr"}, SessionCookies: api.CookiesDrop}
+			tt.change(w, c, &k)
+			if _, err := w.r.Run(k); err != nil {
+				t.Fatal(err)
+			}
+			i, err := w.r.Inspection(profile)
+			w.must(err)
+			answer := decision.Answer("")
+			for _, f := range i.Facts {
+				if f.Name == decision.SessionCheckFailed {
+					answer = decision.Answer(f.Answer)
+				}
+			}
+			if answer != tt.fact || i.Decision != tt.outcome || len(c.asked) != tt.asked {
+				t.Errorf("%s, decided %s because of %q, after %d checks; want %s, %s, %d", answer, i.Decision, i.Reasons, len(c.asked), tt.fact, tt.outcome, tt.asked)
+			}
+			for _, r := range c.asked {
+				if r.Check != one || r.ProxyID != "p0" || r.Path != w.path || r.Lock != w.lock || !*r.Headless || len(r.Args) != 1 || r.KeepCookies || r.Token != token+1 {
+					t.Errorf("asked for %+v", r)
+				}
+			}
+		})
+	}
+}
+
+// TestTheWorkersBrowserIsGoneBeforeTheCheck: and the evidence is stored.
+func TestTheWorkersBrowserIsGoneBeforeTheCheck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.restate(func(r lease.Record) (lease.Record, error) {
+		r.SessionCheck = &lease.SessionCheck{URL: cart}
+		return r, nil
+	})
+	c := &checks{w: w, answer: accountcheck.SignedIn}
+	w.r = w.recoverer(func(o *Options) { o.Checker = c })
+	w.open(fakechrome.Script{})
+	w.traced()
+	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
+		t.Fatal(err)
+	}
+	trace := w.traced()
+	before, _, checked := strings.Cut(trace, "check/gone")
+	if !checked || !strings.Contains(before, "evidence") || !strings.Contains(before, "close") {
+		t.Errorf("done: %s", trace)
+	}
+}

@@ -1,0 +1,173 @@
+package decision
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"leasehold/checkpoint"
+)
+
+// The account's session, as its cookies tell. Sites renew what proves a session: a sliding
+// session gets a later end, a rotating one another value with each page. None of that is a
+// loss. A session is lost where such a cookie is gone, and another's where the site gave it a
+// new value in the answer to what a sign-in is: an unsafe request after something was typed.
+// A new value in a redirect may be either, unless the cookie gets one in usual answers, too.
+
+// accountFacts answers what the cookies of a session tell.
+func accountFacts(s checkpoint.Summary) Inspection {
+	return Inspection{
+		sessionKept(SessionKept, s, s.Cookies),
+		sessionKept(SessionKeptSinceSafe, s, s.CookiesSince),
+		asked(CookiesGiven, s.Cookies, checkpoint.CookiesGiven, "the worker did not ask for the account's cookies; what its pages send and get, Chrome shows to every client that listens"),
+		asked(CookiesWritten, s.Cookies, checkpoint.CookiesWritten, "the worker wrote no cookie by itself"),
+	}
+}
+
+// asked is the fact that the worker sent a command on cookies.
+func asked(name string, entries []checkpoint.Entry, what checkpoint.CookieEvent, otherwise string) Fact {
+	f := Fact{name, No, otherwise}
+	n := uint64(0)
+	for _, e := range entries {
+		if e.Cookie != nil && e.Cookie.What == what {
+			n += e.Times()
+			f.Answer, f.How = Yes, fmt.Sprintf("%d seen, the last by %s", n, e.Method)
+		}
+	}
+	return f
+}
+
+// sessionKept is the fact that the session which the cookies prove is still the account's.
+// It is about entries, which are those of the session or the last of them.
+func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) Fact {
+	if !s.Began && len(s.Cookies) == 0 {
+		return Fact{name, Yes, "no page was ever open"}
+	}
+	rotates := rotating(s.Cookies)
+	cookies := map[string]*cookieFate{}
+	var order []*cookieFate
+	read := false
+	for _, e := range entries {
+		c := e.Cookie
+		switch {
+		case c == nil || c.What == checkpoint.CookiesGiven || c.What == checkpoint.CookiesWritten:
+		case c.What == checkpoint.CookiesRead || c.What == checkpoint.CookiesUnread:
+			read = c.What == checkpoint.CookiesRead
+		case visited(c.Domain, s.Pages):
+			fate := cookies[c.Cookie]
+			if fate == nil {
+				fate = &cookieFate{}
+				cookies[c.Cookie] = fate
+				order = append(order, fate)
+			}
+			fate.take(e, rotates[c.Cookie])
+		}
+	}
+	for _, want := range []Answer{No, Unknown} {
+		for _, fate := range order {
+			if fate.answer() == want {
+				return Fact{name, want, fate.how}
+			}
+		}
+	}
+	if !read {
+		return Fact{name, Unknown, "the cookies could not be read at the end"}
+	}
+	if len(order) > 0 {
+		return Fact{name, Yes, fmt.Sprintf("%d cookies that may carry the account's identity were renewed, in the usual way; none was dropped or exchanged", len(order))}
+	}
+	return Fact{name, Yes, "no cookie that may carry the account's identity was dropped or exchanged"}
+}
+
+// rotating are the cookies that the site gave another value in a usual answer.
+func rotating(entries []checkpoint.Entry) map[string]bool {
+	all := map[string]bool{}
+	for _, e := range entries {
+		if c := e.Cookie; c != nil && c.What == checkpoint.CookieReplaced && usualAnswer(c) {
+			all[c.Cookie] = true
+		}
+	}
+	return all
+}
+
+// usualAnswer tells whether a cookie was replaced as sites do that renew a session: with what
+// was asked for, and not after something was typed and sent.
+func usualAnswer(c *checkpoint.CookieChange) bool {
+	return c.By == checkpoint.BySite && !c.Typed && (c.Status >= 200 && c.Status < 300 || c.Status == 304)
+}
+
+// cookieFate is what became of one cookie.
+type cookieFate struct {
+	gone               bool
+	exchanged, unclear bool // it was, at some time
+	how                string
+}
+
+func (f *cookieFate) answer() Answer {
+	switch {
+	case f.gone || f.exchanged:
+		return No
+	case f.unclear:
+		return Unknown
+	}
+	return Yes
+}
+
+// take takes in what happened to the cookie next. rotates says that its site gives it
+// another value in usual answers, too.
+func (f *cookieFate) take(e checkpoint.Entry, rotates bool) {
+	c := e.Cookie
+	told := ""
+	switch c.What {
+	case checkpoint.CookieDropped:
+		if c.By == checkpoint.ByExpiry && c.Kept {
+			return // the site has another one
+		}
+		f.gone, told = true, "dropped"
+	case checkpoint.CookieSetAgain:
+		f.gone = false
+		if c.Same || c.Subject == checkpoint.SubjectSame {
+			return
+		}
+		f.exchanged, told = true, "dropped, and set again with another value"
+	case checkpoint.CookieReplaced:
+		switch {
+		case c.Subject == checkpoint.SubjectSame:
+			return
+		case c.Subject == checkpoint.SubjectOther:
+			f.exchanged, told = true, "replaced by one of another account"
+		case c.By == checkpoint.ByScript, usualAnswer(c), c.By != checkpoint.ByWorker && rotates:
+			return
+		case c.By == checkpoint.ByWorker, c.Typed, c.Status >= 400 && c.Status < 500:
+			f.exchanged, told = true, "replaced"
+		default:
+			f.unclear, told = true, "replaced: renewed, or exchanged"
+		}
+	default:
+		return
+	}
+	f.how = fmt.Sprintf("a cookie of %s that may carry the account's identity was %s %s", c.Domain, told, byWhom(e))
+}
+
+// byWhom says who changed a cookie, for a person.
+func byWhom(e checkpoint.Entry) string {
+	switch c := e.Cookie; c.By {
+	case checkpoint.BySite:
+		return strings.TrimSpace(fmt.Sprintf("by the site, in answer %d to %s %s", c.Status, e.Method, e.URL))
+	case checkpoint.ByScript:
+		return "by a script"
+	case checkpoint.ByWorker:
+		return "by the worker, over CDP"
+	case checkpoint.ByExpiry:
+		return "since its time was over"
+	}
+	return "by nobody that was seen"
+}
+
+// visited tells whether a page of a cookie's site was open. What a site in a frame, or one
+// that only counts visits, does with its own cookies says nothing of the account.
+func visited(domain string, pages []checkpoint.Entry) bool {
+	host := &url.URL{Host: strings.TrimPrefix(domain, ".")}
+	return slices.ContainsFunc(pages, func(p checkpoint.Entry) bool { return p.Kind == checkpoint.KindURL && sameSite(host, p.URL) })
+}

@@ -1,0 +1,187 @@
+package decision
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"unicode"
+)
+
+// Identity says how likely it is that a cookie tells the site whose session it is.
+type Identity int
+
+// The answers of CookieForm.Identity, from the least likely.
+const (
+	// IdentityNone is for what sites and scripts remember of a visitor: a theme, a
+	// consent, a visitor's number.
+	IdentityNone Identity = iota
+	// IdentityMaybe is for what could be one. It counts only when the site itself takes it
+	// away, and nothing more likely is left there.
+	IdentityMaybe
+	// IdentityLikely is for what looks like the proof of a session.
+	IdentityLikely
+)
+
+// CookieForm is what is known of a cookie without its name and its value.
+type CookieForm struct {
+	// HTTPOnly says that no script can read it, which sites say of what proves a session.
+	HTTPOnly bool
+	// Secure says that it is sent by https only, and Prefixed that its name begins with
+	// __Host- or __Secure-, which makes the browser hold the site to that.
+	Secure, Prefixed bool
+	// Session says that it ends with the browser.
+	Session bool
+	// Partitioned says that it belongs to a site inside another one's pages.
+	Partitioned bool
+	// BySite says that it was set by an answer of the site that was seen.
+	BySite bool
+	Value  ValueForm
+}
+
+// Identity judges a cookie by its form. No list of names can: every site has its own.
+func (c CookieForm) Identity() Identity {
+	switch {
+	case c.Partitioned || c.Value == ValueEmpty:
+		return IdentityNone
+	case c.Value == ValueSigned:
+		return IdentityLikely
+	case c.HTTPOnly && c.Value == ValuePlain:
+		return IdentityMaybe
+	case c.HTTPOnly:
+		return IdentityLikely
+	case c.Value != ValueToken:
+		return IdentityNone
+	case c.Prefixed && c.Secure:
+		return IdentityLikely
+	case c.Session || c.BySite:
+		return IdentityMaybe
+	}
+	return IdentityNone
+}
+
+// ValueForm is the form of a cookie's value.
+type ValueForm int
+
+// The forms of values.
+const (
+	ValueEmpty ValueForm = iota
+	// ValuePlain is a word, a small number, or a list of settings.
+	ValuePlain
+	// ValueMixed is anything else, such as user-42.
+	ValueMixed
+	// ValueToken has a part that looks drawn at random, and is too long to be guessed.
+	ValueToken
+	// ValueSigned is a JSON web token.
+	ValueSigned
+)
+
+const (
+	// minToken is the length, in characters, of the shortest part that counts as random.
+	minToken = 16
+	// maxPlain is the length of the longest word or number that counts as plain.
+	maxPlain = 24
+)
+
+// FormOfValue tells the form of a cookie's value.
+func FormOfValue(value string) ValueForm {
+	value = strings.Trim(value, `"`)
+	if decoded, err := url.QueryUnescape(value); err == nil {
+		value = decoded
+	}
+	if value == "" {
+		return ValueEmpty
+	}
+	if _, ok := claimsOf(value); ok {
+		return ValueSigned
+	}
+	for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return !tokenRune(r) }) {
+		if random(part) {
+			return ValueToken
+		}
+	}
+	letters, digits, other := classes(value)
+	switch {
+	case strings.ContainsAny(value, "{}[]=&|:,; "): // settings
+		return ValuePlain
+	case len(value) <= maxPlain && other == 0 && (letters == 0 || digits == 0):
+		return ValuePlain
+	}
+	return ValueMixed
+}
+
+// tokenRune tells whether a character stands in base64 (both kinds), hexadecimal and UUIDs.
+func tokenRune(r rune) bool {
+	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_+/", r))
+}
+
+// random tells whether a part of a value looks drawn at random: long, and with letters and
+// digits, or with capitals and small letters as no word has them.
+func random(part string) bool {
+	if len(part) < minToken {
+		return false
+	}
+	letters, digits, _ := classes(part)
+	if letters > 0 && digits > 0 {
+		return true
+	}
+	switches, upper := 0, false
+	for i, r := range part {
+		if u := unicode.IsUpper(r); i == 0 || u != upper {
+			switches, upper = switches+1, u
+		}
+	}
+	return switches > len(part)/4
+}
+
+// classes counts letters, digits, and what is neither, leaving out what joins words.
+func classes(s string) (letters, digits, other int) {
+	for _, r := range s {
+		switch {
+		case unicode.IsLetter(r):
+			letters++
+		case unicode.IsDigit(r):
+			digits++
+		case r != '-' && r != '_' && r != '.':
+			other++
+		}
+	}
+	return letters, digits, other
+}
+
+// SubjectOfValue is for whom a JSON web token is, as it says itself: its claims iss and sub.
+// It is empty for every other value. Nothing proves the token, and nothing has to: two that
+// name different subjects are of different accounts.
+func SubjectOfValue(value string) string {
+	c, ok := claimsOf(strings.Trim(value, `"`))
+	if !ok || len(c.Subject) == 0 || string(c.Subject) == "null" {
+		return ""
+	}
+	return string(c.Issuer) + "\n" + string(c.Subject)
+}
+
+// claims are those of a token that say whose it is.
+type claims struct {
+	Issuer  json.RawMessage `json:"iss"`
+	Subject json.RawMessage `json:"sub"`
+}
+
+// claimsOf reads a JSON web token: three parts in base64url, of which the first two are JSON
+// objects, and the first names an algorithm.
+func claimsOf(value string) (claims, bool) {
+	var c claims
+	parts := strings.Split(value, ".")
+	if len(parts) != 3 || !strings.HasPrefix(value, "ey") {
+		return c, false
+	}
+	var header struct {
+		Algorithm string `json:"alg"`
+	}
+	for i, into := range []any{&header, &c} {
+		b, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(parts[i], "="))
+		if err != nil || json.Unmarshal(b, into) != nil {
+			return c, false
+		}
+	}
+	return c, header.Algorithm != ""
+}

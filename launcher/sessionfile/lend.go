@@ -1,0 +1,27 @@
+package sessionfile
+
+import (
+	"context"
+	"fmt"
+)
+
+// Lend puts the saved cookies of a profile into a browser that is open for a moment, and
+// keeps the files: whatever becomes of that browser, the next session's has them. Where the
+// browser closes in order, KeepOfWarm replaces them by those that it has then.
+func (j Jar) Lend(ctx context.Context, browser Caller, profile string) error {
+	var cookies []cookie
+	for kind, path := range j.kept(profile) {
+		some, err := j.read(path, kind, profile)
+		if err != nil {
+			return err
+		}
+		cookies = append(cookies, some...)
+	}
+	if len(cookies) == 0 {
+		return nil
+	}
+	if err := browser.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": cookies}, nil); err != nil {
+		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	}
+	return nil
+}

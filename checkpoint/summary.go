@@ -19,6 +19,8 @@ type Summary struct {
 	// Unsafe has the unsafe requests of the session, and UnsafeSince those after
 	// LastSafe.
 	Unsafe, UnsafeSince []Entry
+	// Writes has the GETs that look like writes, and WritesSince those after LastSafe.
+	Writes, WritesSince []Entry
 	// StepsSince has the steps after LastSafe. PagesSince has the navigations after it,
 	// and before them the page and the sensitive frames that were open at LastSafe.
 	StepsSince []Entry
@@ -61,6 +63,7 @@ func Summarize(entries []Entry) Summary {
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
 			s.UnsafeSince, s.StepsSince, s.PagesSince, s.DidSince = nil, nil, nil, nil
+			s.WritesSince = nil
 			if s.LastURL != "" {
 				s.PagesSince = []Entry{last}
 			}
@@ -68,6 +71,8 @@ func Summarize(entries []Entry) Summary {
 		case KindRequest:
 			s.Unsafe = append(s.Unsafe, e)
 			s.UnsafeSince = append(s.UnsafeSince, e)
+		case KindGetWrite:
+			s.Writes, s.WritesSince = append(s.Writes, e), append(s.WritesSince, e)
 		case KindForm, KindDownload, KindDialog, KindStorage:
 			s.Did = append(s.Did, e)
 			s.DidSince = append(s.DidSince, e)

@@ -176,6 +176,7 @@ func (m *Monitor) forget() {
 	m.navigations.forget()
 	m.mux.Forget()
 	m.outcomes.forget()
+	m.gets.forget()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = 0

@@ -37,7 +37,9 @@ type Monitor struct {
 
 	navigations *navigations
 	outcomes    *outcomes
-	groupPrefix string // of the names of request groups
+	gets        *gets
+	looking     chan struct{} // held while documents are looked at; has room for one
+	groupPrefix string        // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 	rules    atomic.Pointer[Rules] // see Enforce
@@ -74,7 +76,7 @@ const maxKnown = 4096
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
-		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(),
+		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), gets: newGets(), looking: make(chan struct{}, 1),
 		traffic: make(chan cdpproxy.Traffic, trafficBacklog),
 		pages:   map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
@@ -92,13 +94,14 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport}, navigationEvents, getEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
 func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	m.mux = mux
 	m.navigations.follow(mux)
+	m.gets.acted = mux.Acted
 	var err error
 	if m.observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
 		return err
@@ -163,6 +166,11 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	}
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, boottime.Now())
+	}
+	if w := m.gets.observe(event, time.Now()); w != nil {
+		m.reportGet(w)
+	}
+	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
 		return
 	}
 	if m.outcomes.observe(event); event.Method == eventWebSocketCreated {
@@ -179,6 +187,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
 	traffic.Go(func() { m.processTraffic(gone) })
+	traffic.Go(func() { m.lookAtPages(gone) })
 	for {
 		events, err := m.observer.Next(ctx)
 		if err != nil {
@@ -221,9 +230,10 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	}
 }
 
-// CatchUp returns when everything that came before the call is processed: events, and
-// what pages sent.
+// CatchUp returns when everything that came before the call is processed: events, what
+// pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
+	m.Settle(ctx)
 	all := m.observer.Queued()
 	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
 }

@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 4
+const Version = 5
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -70,6 +70,7 @@ var table = []row{
 		{Resumable, Yes, "the task is not resumable"},
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
 		{UnsafeSinceSafe, No, "unsafe requests were sent since the last safe checkpoint"},
+		{WritesByGetSinceSafe, No, "something was changed by a GET since the last safe checkpoint"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
 	}},
 	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
@@ -81,10 +82,12 @@ var table = []row{
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
 		{WorkDescribed, Yes, "the task described no work"},
 		{UnsafeRequests, No, "unsafe requests were sent"},
+		{WritesByGet, No, "something was changed by a GET"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 	}},
 	{Release, "the task never touched account state", []condition{
 		{UnsafeRequests, No, "unsafe requests were sent"},
+		{WritesByGet, No, "something was changed by a GET"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 	}},
 }

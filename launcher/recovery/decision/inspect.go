@@ -87,6 +87,7 @@ var Questions = []string{
 	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
+	WritesByGet, WritesByGetSinceSafe,
 }
 
 // Fact is one question, its answer, and how it was found.
@@ -130,10 +131,10 @@ type Task struct {
 
 // Touched tells whether a task did anything since its last safe checkpoint, or since its
 // beginning where there is none, after which its profile has to be judged: the pages sent
-// something unsafe, or it was at a sensitive step or page.
+// something unsafe or changed something by a GET, or it was at a sensitive step or page.
 func Touched(s checkpoint.Summary, t Task) bool {
 	found := InspectTask(s, t)
-	return found.Answer(UnsafeSinceSafe) != No || found.Answer(SensitiveSinceSafe) != No
+	return found.Answer(UnsafeSinceSafe) != No || found.Answer(SensitiveSinceSafe) != No || found.Answer(WritesByGetSinceSafe) != No
 }
 
 // InspectTask answers the questions about what the task did, from its journal.
@@ -158,6 +159,8 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		requests(BackgroundSinceSafe, quietSince, nil, nil),
 		requests(HarmlessSent, reads, nil, nil),
 		requests(HarmlessSinceSafe, readsSince, nil, nil),
+		writesByGet(WritesByGet, s.Writes, declared),
+		writesByGet(WritesByGetSinceSafe, s.WritesSince, declared),
 		happened(Forms, s.Unsafe, s.Did, isForm),
 		happened(FormsSinceSafe, s.UnsafeSince, s.DidSince, isForm),
 		happened(Messages, s.Unsafe, nil, isMessage),

@@ -54,6 +54,7 @@ type asked struct {
 	loader, id     string
 	mime           string
 	bytes          int     // of the answer with its headers
+	at             time.Time
 	sent, done     float64 // wall clock, ms
 	offset         float64 // of the wall clock to the events' timestamps, ms
 }
@@ -247,7 +248,7 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 	}
 	a := &asked{
 		document: r.Type == "Document", mayWrite: r.Request.Method == "GET",
-		session: event.Session, frame: r.FrameID, loader: r.LoaderID, id: r.RequestID,
+		session: event.Session, frame: r.FrameID, loader: r.LoaderID, id: r.RequestID, at: now,
 		sent: r.WallTime * 1e3, offset: (r.WallTime - r.Timestamp) * 1e3,
 	}
 	a.get = decision.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Document: a.document, Agreed: g.agreedOn(event.Session, now)}
@@ -403,6 +404,19 @@ func (g *gets) signal() {
 	case g.wake <- struct{}{}:
 	default:
 	}
+}
+
+// underWay tells whether there is a request that somebody may just have caused, and that
+// is not answered yet.
+func (g *gets) underWay(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range g.open {
+		if a.mayWrite && !a.document && now.Sub(a.at) < agreeing {
+			return true
+		}
+	}
+	return false
 }
 
 // take returns the documents that have to be looked at by now, or all of them, and when

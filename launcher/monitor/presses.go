@@ -55,9 +55,15 @@ func (m *Monitor) lookAtPages(gone <-chan struct{}) {
 	}
 }
 
-// Settle judges the GETs that wait for their page to be looked at. It is for when the page
-// may be gone soon. A page that does not answer in time tells nothing.
-func (m *Monitor) Settle(ctx context.Context) { m.lookAt(ctx, true) }
+// Settle judges the GETs that wait for their page to be looked at, and those whose answers
+// come within a moment. It is for when the page may be gone soon. A page that does not
+// answer in time tells nothing.
+func (m *Monitor) Settle(ctx context.Context) {
+	for end := time.Now().Add(2 * settling); m.gets.underWay(time.Now()) && time.Now().Before(end) && ctx.Err() == nil; {
+		time.Sleep(recheck)
+	}
+	m.lookAt(ctx, true)
+}
 
 // lookAt looks at the documents that are due, or at all that wait for it. next is when the
 // next one is due; zero if none is.

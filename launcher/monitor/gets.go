@@ -53,8 +53,8 @@ type asked struct {
 	session, frame string
 	loader, id     string
 	mime           string
-	bytes          int     // of the answer with its headers
-	at             time.Time
+	bytes          int // of the answer with its headers
+	at, answered   time.Time
 	sent, done     float64 // wall clock, ms
 	offset         float64 // of the wall clock to the events' timestamps, ms
 }
@@ -76,10 +76,11 @@ type pageToLook struct {
 const (
 	// prompted is within which time after somebody acted a navigation may follow from it.
 	prompted = 5 * time.Second
-	// agreeing is within which time a request may follow from the answer to a dialog.
-	agreeing = 2 * time.Second
-	// reloading is within which time a page that asked to be loaded anew is.
-	reloading = 5 * time.Second
+	// agreeing is within which time a request may follow from the answer to a dialog. The
+	// page's script goes on at once.
+	agreeing = time.Second
+	// reloading is within which time after an answer a page may load itself anew for it.
+	reloading = time.Second
 	// settling is how long a page may take to show an answer.
 	settling = 150 * time.Millisecond
 	// maxToLook bounds how many requests of one document wait to be judged.
@@ -149,6 +150,9 @@ func (g *gets) navigated(event cdpproxy.Event, now time.Time) *getWrite {
 		return nil
 	}
 	frame, before := string(p.Frame.ID), g.shown[string(p.Frame.ID)]
+	anew, byPage := g.anew[frame]
+	delete(g.anew, frame)
+	delete(g.agreed, event.Session)
 	remember(g.shown, frame, p.Frame.URL)
 	remember(g.known, p.Frame.URL, true)
 	look := g.due[frame]
@@ -156,12 +160,14 @@ func (g *gets) navigated(event cdpproxy.Event, now time.Time) *getWrite {
 		return nil
 	}
 	delete(g.due, frame) // the page that would have shown the answers is gone
-	if n := g.anew[frame]; p.Frame.URL == before && now.Sub(n) < reloading && len(look.requests) > 0 {
-		if last := look.requests[len(look.requests)-1]; last.get.Status >= 200 && last.get.Status < 300 {
-			return &getWrite{asked: last, sign: decision.Reloaded}
-		}
+	if !byPage || p.Frame.URL != before || len(look.requests) == 0 {
+		return nil
 	}
-	return nil
+	last := look.requests[len(look.requests)-1]
+	if after := anew.Sub(last.answered); last.get.Status < 200 || last.get.Status > 299 || after < 0 || after > reloading {
+		return nil
+	}
+	return &getWrite{asked: last, sign: decision.Reloaded}
 }
 
 // page takes one of getEvents but those of navigations. The caller holds g.mu.
@@ -308,7 +314,7 @@ func (g *gets) answered(event cdpproxy.Event, now time.Time) *getWrite {
 	if !decode(event, &r) {
 		return nil
 	}
-	a.get.Status, a.mime = r.Response.Status, r.Response.Mime
+	a.get.Status, a.mime, a.answered = r.Response.Status, r.Response.Mime, now
 	if !a.document {
 		return nil
 	}
@@ -412,7 +418,7 @@ func (g *gets) underWay(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, a := range g.open {
-		if a.mayWrite && !a.document && now.Sub(a.at) < agreeing {
+		if a.mayWrite && !a.document && now.Sub(a.at) < prompted {
 			return true
 		}
 	}

@@ -53,7 +53,8 @@ const getsPage = `<!doctype html><title>page</title><style>a, button, select, in
 <script>
 const at = (id) => document.getElementById(id), get = (url) => fetch(url);
 const on = (id, what, event = 'click') => at(id).addEventListener(event, what);
-setInterval(async () => { at('up').textContent = (await (await get('/up')).json()).up; }, 150);
+let polls = 0;
+setInterval(async () => { at('up').textContent = (await (await get('/up')).json()).up; polls++; }, 60);
 on('relay', async () => { await get('/relay?p=1'); at('relay').textContent = 'P1 *'; });
 on('week', async () => { at('weeks').textContent = 'KW ' + (await (await get('/week?n=48')).json()).n; });
 on('more', async () => { for (const i of await (await get('/items?from=20')).json()) at('list').insertAdjacentHTML('beforeend', '<p>item</p>'); });
@@ -267,6 +268,7 @@ func TestGetsThatWrite(t *testing.T) {
 			}
 		}
 	}
+	session := w.openPage(site.URL + "/list")
 	for _, c := range []struct {
 		name  string
 		act   func(session string)
@@ -281,7 +283,7 @@ func TestGetsThatWrite(t *testing.T) {
 		{"an address of another page", click("#alias"), "location.pathname === '/home/start'", ""},
 		{"a sign-in comes first", click("#keys"), "location.pathname === '/enter'", ""},
 		{"a page that has moved", click("#moved"), "location.pathname === '/tickets/9'", ""},
-		{"a link without an answer", click("#mark"), "document.title === 'page'", "no_content /mark"},
+		{"a link without an answer", click("#mark"), "(globalThis.waited ??= setTimeout(() => globalThis.over = true, 200), globalThis.over)", "no_content /mark"},
 		{"a link with a code", click("#code"), "location.pathname === '/here'", "notice /here?k=8r2"},
 		{"a page to print", click("#print"), "location.pathname === '/view'", ""},
 		{"a link that asks first", agree("#drop"), "location.pathname === '/drop'", "confirmed /drop"},
@@ -303,8 +305,8 @@ func TestGetsThatWrite(t *testing.T) {
 		{"a URL with a code", open("/here?k=8r2"), "location.pathname === '/here'", "notice /here?k=8r2"},
 		{"a URL to read", open("/tickets/7"), "location.pathname === '/tickets/7'", ""},
 	} {
-		session := w.openPage(site.URL + "/list")
-		w.eval(session, "Number(document.getElementById('up').textContent) > 0")
+		w.call(session, "Page.navigate", map[string]string{"url": site.URL + "/list"}, nil)
+		w.eval(session, "location.pathname + location.search === '/list' && polls > 2")
 		w.mu.Lock()
 		w.entries = nil
 		w.mu.Unlock()
@@ -313,8 +315,8 @@ func TestGetsThatWrite(t *testing.T) {
 		w.gets.mu.Unlock()
 		c.act(session)
 		w.eval(session, c.until)
-		if c.want == "no_content /mark" { // the page itself does not show it
-			w.eval(session, `new Promise((done) => setTimeout(() => done(true), 200))`)
+		for end := time.Now().Add(testchrome.Patience); w.gets.underWay(time.Now()) && time.Now().Before(end); {
+			time.Sleep(recheck) // on a busy machine an answer takes its time
 		}
 		if err := w.CatchUp(t.Context()); err != nil {
 			t.Fatal(err)
@@ -325,13 +327,6 @@ func TestGetsThatWrite(t *testing.T) {
 		}
 		if got := w.signs(); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
-		}
-		for _, p := range w.Pages() {
-			if p.SessionID == session {
-				if err := w.observer.Call(t.Context(), "", "Target.closeTarget", map[string]string{"targetId": p.TargetID}, nil); err != nil {
-					t.Error(err)
-				}
-			}
 		}
 	}
 }

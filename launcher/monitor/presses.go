@@ -26,7 +26,9 @@ func (m *Monitor) watchPresses(session string) {
 const (
 	// lookTime is how long one document may take to be looked at. One that hangs tells
 	// nothing of what was pressed in it.
-	lookTime = 500 * time.Millisecond
+	lookTime = 2 * time.Second
+	// scriptTime is how long the script may run for that.
+	scriptTime = 500 * time.Millisecond
 	// maxAnswer is the size of an answer, with its headers, of which the values are
 	// looked for in the page, in bytes. Chrome keeps no larger ones for the launcher.
 	maxAnswer = 2 << 10
@@ -157,7 +159,7 @@ func (m *Monitor) inPage(ctx context.Context, look *pageToLook, expression strin
 			Value json.RawMessage `json:"value"`
 		} `json:"result"`
 	}
-	params = map[string]any{"contextId": world.ID, "expression": expression, "returnByValue": true, "silent": true, "timeout": lookTime.Milliseconds()}
+	params = map[string]any{"contextId": world.ID, "expression": expression, "returnByValue": true, "silent": true, "timeout": scriptTime.Milliseconds()}
 	if err := m.observer.Call(ctx, look.session, "Runtime.evaluate", params, &r); err != nil {
 		return err
 	}

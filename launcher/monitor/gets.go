@@ -53,7 +53,8 @@ type asked struct {
 	session, frame string
 	loader, id     string
 	mime           string
-	bytes          int // of the answer with its headers
+	bytes          int  // of the answer, with its headers once it is complete; negative if not known
+	unread         bool // the page has not read the answer, so it cannot have shown it
 	at, answered   time.Time
 	sent, done     float64 // wall clock, ms
 	offset         float64 // of the wall clock to the events' timestamps, ms
@@ -156,15 +157,21 @@ func (g *gets) navigated(event cdpproxy.Event, now time.Time) *getWrite {
 	remember(g.shown, frame, p.Frame.URL)
 	remember(g.known, p.Frame.URL, true)
 	look := g.due[frame]
-	if look == nil || look.document != nil && look.document.loader == string(p.Frame.LoaderID) {
+	if look != nil && look.document != nil && look.document.loader == string(p.Frame.LoaderID) {
 		return nil
 	}
 	delete(g.due, frame) // the page that would have shown the answers is gone
-	if !byPage || p.Frame.URL != before || len(look.requests) == 0 {
-		return nil
+	var last *asked
+	if look != nil && len(look.requests) > 0 {
+		last = look.requests[len(look.requests)-1]
 	}
-	last := look.requests[len(look.requests)-1]
-	if after := anew.Sub(last.answered); last.get.Status < 200 || last.get.Status > 299 || after < 0 || after > reloading {
+	for key, a := range g.open {
+		if a.frame == frame && a.mayWrite && !a.document && a.get.Status != 0 {
+			last = a
+			delete(g.open, key)
+		}
+	}
+	if last == nil || !byPage || p.Frame.URL != before || last.get.Status < 200 || last.get.Status > 299 || anew.Sub(last.answered) > reloading {
 		return nil
 	}
 	return &getWrite{asked: last, sign: decision.Reloaded}
@@ -295,149 +302,4 @@ func (g *gets) fresh(a *asked) bool {
 	known := s.places[where]
 	remember(s.places, where, true)
 	return !known && boottime.Now()-g.acted() < boottime.Instant(prompted) && siteOf(a.get.Asked) == siteOf(a.get.From)
-}
-
-// answered takes in the answer to a request, and judges a document's. The caller holds
-// g.mu.
-func (g *gets) answered(event cdpproxy.Event, now time.Time) *getWrite {
-	key := [2]string{event.Session, requestID(event.Params)}
-	a := g.open[key]
-	if a == nil {
-		return nil
-	}
-	var r struct {
-		Response struct {
-			Status int    `json:"status"`
-			Mime   string `json:"mimeType"`
-		} `json:"response"`
-	}
-	if !decode(event, &r) {
-		return nil
-	}
-	a.get.Status, a.mime, a.answered = r.Response.Status, r.Response.Mime, now
-	if !a.document {
-		return nil
-	}
-	delete(g.open, key)
-	return g.judge(a, now)
-}
-
-// judge judges a document's request. A frame's first document comes with its page, and
-// what a page goes to by itself was caused by nobody. The caller holds g.mu.
-func (g *gets) judge(a *asked, now time.Time) *getWrite {
-	n, byPage := g.requested[a.frame]
-	delete(g.requested, a.frame)
-	byPage = byPage && n.url == a.get.Asked
-	opened, isPage := g.pages[a.frame]
-	acted := boottime.Now()-g.acted() < boottime.Instant(prompted)
-	switch {
-	case !isPage && a.get.From == "", byPage && (!acted || slices.Contains(byItself, n.reason)):
-		return nil
-	}
-	a.get.Commanded = !byPage && !opened
-	a.get.Form = byPage && n.reason == string(cdppage.ClientNavigationReasonFormSubmissionGet)
-	a.get.Shown = g.known[a.get.Final]
-	if sign := a.get.Sign(); sign != "" {
-		return &getWrite{asked: a, sign: sign}
-	}
-	if isPage && a.get.Status == 200 && a.mime == "text/html" && decision.Keyed(a.get.Final) {
-		remember(g.due, a.frame, &pageToLook{session: a.session, frame: a.frame, from: now.Add(settling), document: a})
-		g.signal()
-	}
-	return nil
-}
-
-// byItself are the reasons of navigations that nobody caused by pressing anything.
-var byItself = []string{
-	string(cdppage.ClientNavigationReasonMetaTagRefresh), string(cdppage.ClientNavigationReasonHTTPHeaderRefresh), string(cdppage.ClientNavigationReasonReload),
-}
-
-// finished takes in that an answer is complete, or that there is none. The caller holds
-// g.mu.
-func (g *gets) finished(event cdpproxy.Event, now time.Time) {
-	key := [2]string{event.Session, requestID(event.Params)}
-	a := g.open[key]
-	if a == nil {
-		return
-	}
-	delete(g.open, key)
-	var r struct {
-		Timestamp float64 `json:"timestamp"`
-		Length    float64 `json:"encodedDataLength"`
-	}
-	if !decode(event, &r) || a.document {
-		return
-	}
-	a.done, a.bytes = a.offset+r.Timestamp*1e3, int(r.Length)
-	if s := g.scripts[a.loader]; s != nil {
-		s.done = append(s.done, a.done)
-		s.done = s.done[max(0, len(s.done)-maxDone):]
-	}
-	if !a.mayWrite || a.get.Status == 0 || slices.ContainsFunc(parts, func(mime string) bool { return strings.Contains(a.mime, mime) }) {
-		return
-	}
-	look := g.due[a.frame]
-	if look == nil {
-		look = &pageToLook{session: a.session, frame: a.frame}
-		remember(g.due, a.frame, look)
-	}
-	if len(look.requests) < maxToLook {
-		look.requests = append(look.requests, a)
-	}
-	look.from = now.Add(settling)
-	g.signal()
-}
-
-// parts are what documents are made of, which only reads.
-var parts = []string{"image/", "text/css", "javascript", "font", "video/", "audio/"}
-
-// after is when the next answer to a script of the same document came, in ms; 0 if none
-// did. The caller holds g.mu.
-func (g *gets) after(a *asked) float64 {
-	next := 0.0
-	if s := g.scripts[a.loader]; s != nil {
-		for _, done := range s.done {
-			if done > a.done && (next == 0 || done < next) {
-				next = done
-			}
-		}
-	}
-	return next
-}
-
-func (g *gets) signal() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
-
-// underWay tells whether there is a request that somebody may just have caused, and that
-// is not answered yet.
-func (g *gets) underWay(now time.Time) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, a := range g.open {
-		if a.mayWrite && !a.document && now.Sub(a.at) < prompted {
-			return true
-		}
-	}
-	return false
-}
-
-// take returns the documents that have to be looked at by now, or all of them, and when
-// the next one is to be; zero if there is none.
-func (g *gets) take(now time.Time, all bool) (looks []*pageToLook, next time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for frame, look := range g.due {
-		switch {
-		case all || !now.Before(look.from):
-			looks = append(looks, look)
-			delete(g.due, frame)
-		case next.IsZero() || look.from.Before(next):
-			next = look.from
-		}
-	}
-	return looks, next
 }

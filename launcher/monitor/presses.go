@@ -112,7 +112,7 @@ func (m *Monitor) look(ctx context.Context, look *pageToLook) {
 	requests, counts := []request{}, make([]int, len(look.requests))
 	for i, a := range look.requests {
 		r := request{Sent: a.sent, Done: a.done, Next: m.gets.after(a), Values: []string{}}
-		if counts[i] = -1; a.bytes <= maxAnswer {
+		if counts[i] = -1; a.bytes >= 0 && a.bytes <= maxAnswer {
 			r.Values, counts[i] = m.values(ctx, a)
 		}
 		requests = append(requests, r)
@@ -173,7 +173,7 @@ func (m *Monitor) values(ctx context.Context, a *asked) (texts []string, count i
 		Body    string `json:"body"`
 		Encoded bool   `json:"base64Encoded"`
 	}
-	if a.get.Status == 204 || a.get.Status == 205 {
+	if a.unread || a.get.Status == 204 || a.get.Status == 205 {
 		return []string{}, 0
 	}
 	if m.observer.Call(ctx, a.session, "Network.getResponseBody", map[string]string{"requestId": a.id}, &body) != nil {

@@ -202,6 +202,7 @@ func (r *rig) compareLoad(o options, m loadMeasure, sides [2]*side, dirs [2]stri
 		{Name: m.name + ", launcher's CPU", Unit: "ms", Value: median(own)},
 		{Name: m.name + ", launcher's wake-ups", Value: median(slept)},
 		{Name: m.name + ", more per request", Unit: "us", Value: (median(took[1]) - median(took[0])) * 1e3 / manyRequests},
+		{Name: m.name + ", Chrome's CPU more per request", Unit: "us", Value: (median(cpu[1]) - median(cpu[0])) * 1e3 / manyRequests},
 	}, nil
 }
 

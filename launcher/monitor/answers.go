@@ -40,7 +40,9 @@ func (g *gets) answered(event cdpproxy.Event, now time.Time) *getWrite {
 				a.bytes = n
 			}
 		}
-		g.signal()
+		if a.mayWrite {
+			g.signal()
+		}
 		return nil
 	}
 	delete(g.open, key)
@@ -57,6 +59,10 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	acted := boottime.Now()-g.acted() < boottime.Instant(prompted)
 	switch {
 	case !isPage && a.get.From == "", byPage && (!acted || slices.Contains(byItself, n.reason)):
+		return nil
+	}
+	// What is no page is fetched to be kept: a download.
+	if a.get.Status == 200 && !strings.Contains(a.mime, "html") {
 		return nil
 	}
 	a.get.Commanded = !byPage && !opened

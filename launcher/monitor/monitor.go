@@ -187,7 +187,9 @@ func (m *Monitor) Watch(ctx context.Context) {
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
 	traffic.Go(func() { m.processTraffic(gone) })
-	traffic.Go(func() { m.lookAtPages(gone) })
+	looking, stopLooking := context.WithCancel(ctx)
+	defer stopLooking()
+	traffic.Go(func() { m.lookAtPages(looking) })
 	for {
 		events, err := m.observer.Next(ctx)
 		if err != nil {
@@ -202,6 +204,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	}
 	m.reportDropped()
 	close(gone)
+	stopLooking()
 	traffic.Wait()
 }
 

@@ -38,10 +38,8 @@ const (
 	maxValue = 64
 )
 
-// lookAtPages looks at documents as they become due, until gone is closed.
-func (m *Monitor) lookAtPages(gone <-chan struct{}) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
+// lookAtPages looks at documents as they become due, until the context ends.
+func (m *Monitor) lookAtPages(ctx context.Context) {
 	for {
 		next := m.lookAt(ctx, false)
 		var timer <-chan time.Time
@@ -51,7 +49,7 @@ func (m *Monitor) lookAtPages(gone <-chan struct{}) {
 		select {
 		case <-timer:
 		case <-m.gets.wake:
-		case <-gone:
+		case <-ctx.Done():
 			return
 		}
 	}
@@ -191,7 +189,10 @@ func (m *Monitor) values(ctx context.Context, a *asked) (texts []string, count i
 
 // reportGet reports a GET that looks like a write.
 func (m *Monitor) reportGet(w *getWrite) {
-	entry := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: w.get.Asked, Name: string(w.sign), Target: w.frame, Type: "Fetch"}
+	m.mu.Lock()
+	page := m.targetOf(w.session, m.pageOf(m.targets[w.session]))
+	m.mu.Unlock()
+	entry := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: w.get.Asked, Name: string(w.sign), Target: page, Type: "Fetch"}
 	if w.document {
 		entry.Type = "Document"
 	}

@@ -51,7 +51,7 @@
 
   function nameOf(c) {
     if (!c) return '';
-    const own = noFields.includes(c.type) && c.localName === 'input' ? c.value : c.matches(fields) ? '' : c.textContent;
+    const own = noFields.includes(c.type) && c.localName === 'input' ? c.value : c.matches(fields) || c.querySelector(fields) ? '' : c.textContent;
     const name = (c.getAttribute('aria-label') || own || c.getAttribute('title') || '').trim().replace(/\s+/g, ' ').slice(0, 40);
     return `${c.getAttribute('role') || c.localName} ${JSON.stringify(name)}`;
   }
@@ -93,7 +93,7 @@
   }
 
   const elements = () => Array.prototype.slice.call(document.getElementsByTagName('*'), 0, maxElements);
-  const ownKinds = () => elements().filter((e) => e.localName.includes('-')).length;
+  const ownKinds = () => elements().filter((e) => e.localName.includes('-') || e.shadowRoot).length;
 
   // requests are those of scripts, as { sent, done, next, values }: when each was sent and
   // answered, when the next answer to another one came, and what texts its answer has.

@@ -40,7 +40,7 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 			c.session.mux.ledger.append(lineSettled, continued.request.sessionID, continued.request.requestID)
 		}
 	}
-	if c.tooSlow() {
+	if c.tooSlow() || !parsed.isReply && hiddenWorld(msg) {
 		return false
 	}
 	if own {

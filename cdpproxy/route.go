@@ -213,6 +213,21 @@ func (m *Mux) hideObserver(msg []byte) []byte {
 	return slices.Concat(msg[:at], attachedFalse, msg[at+len(attachedTrue):])
 }
 
+// HiddenWorld is the name of the isolated world in which the launcher's own script runs in
+// each document. Clients are not told of it. Some take the last world of a frame for the
+// page's own, and would run their scripts there (chromedp).
+const HiddenWorld = "leasehold.presses"
+
+var (
+	worldEvent  = []byte(`{"method":"Runtime.executionContextCreated",`)
+	hiddenNamed = []byte(`,"name":"` + HiddenWorld + `",`)
+)
+
+// hiddenWorld tells whether an event tells of the launcher's own world.
+func hiddenWorld(msg []byte) bool {
+	return bytes.HasPrefix(msg, worldEvent) && bytes.Contains(msg, hiddenNamed)
+}
+
 // unsafeRequest tells whether a Network.requestWillBeSent event is of an HTTP method
 // that may change something. The first "method" member is the event's own, and the next
 // one the request's: quotes inside a URL are escaped.

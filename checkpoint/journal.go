@@ -34,6 +34,7 @@ const (
 	KindEvent      Kind = "event"      // the task reported an event
 	KindRequest    Kind = "request"    // a page sent an unsafe request
 	KindAnswer     Kind = "answer"     // a site answered; see Entry.Status
+	KindGetWrite   Kind = "get_write"  // a GET that looks like a write, by the sign Name
 	KindBlocked    Kind = "blocked"    // an unsafe request of a read-only session was failed
 	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
 	KindDownload   Kind = "download"   // a page began a download

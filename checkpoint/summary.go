@@ -25,6 +25,8 @@ type Summary struct {
 	// Answers has what sites answered: after LastSafe, and the answer that was the
 	// document of the page that the task was on when it was named.
 	Answers []Entry
+	// Writes has the GETs that look like writes, and WritesSince those after LastSafe.
+	Writes, WritesSince []Entry
 	// StepsSince has the steps after LastSafe. PagesSince has the navigations after it,
 	// and before them the page and the sensitive frames that were open at LastSafe.
 	StepsSince []Entry
@@ -74,7 +76,7 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince = nil, nil, nil, nil
+			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince = nil, nil, nil, nil, nil
 			s.InFlight = nil
 			for k, sent := range s.Unsafe {
 				if ends[k] > i {
@@ -100,6 +102,8 @@ func Summarize(entries []Entry) Summary {
 			e.take(answers[e.Request])
 			s.Unsafe = append(s.Unsafe, e)
 			s.UnsafeSince = append(s.UnsafeSince, e)
+		case KindGetWrite:
+			s.Writes, s.WritesSince = append(s.Writes, e), append(s.WritesSince, e)
 		case KindForm, KindDownload, KindDialog, KindStorage:
 			s.Did = append(s.Did, e)
 			s.DidSince = append(s.DidSince, e)

@@ -89,12 +89,9 @@ func (a *answers) forget() {
 // that are forgotten count.
 const maxCandidates = 64
 
-// CDP's names of further events about requests. The first comes before or after
+// eventRequestExtra says what Chrome itself put into a request. It comes before or after
 // eventRequest.
-const (
-	eventRequestExtra = "Network.requestWillBeSentExtraInfo"
-	eventFailed       = "Network.loadingFailed"
-)
+const eventRequestExtra = "Network.requestWillBeSentExtraInfo"
 
 // answer is an entry about an answer. id is the request's, if it was an unsafe one.
 type answer struct {

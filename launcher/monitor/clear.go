@@ -179,6 +179,7 @@ func (m *Monitor) forget() {
 	m.answers.forget()
 	m.talk.forget()
 	m.cookies.forget()
+	m.gets.forget()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.closing = 0

@@ -38,6 +38,8 @@ const (
 	eventWebSocketCreated = "Network.webSocketCreated"
 	eventRequest          = "Network.requestWillBeSent"
 	eventResponse         = "Network.responseReceived"
+	eventFinished         = "Network.loadingFinished"
+	eventFailed           = "Network.loadingFailed"
 )
 
 // Chrome's types of targets, as far as the monitor distinguishes them.
@@ -223,7 +225,7 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 }
 
 // enable turns on the events of a new target, and lets it run. Chrome's network buffers
-// are kept as small as possible, since only the fact of a request matters.
+// are small: only the few words that answer a write matter.
 func (m *Monitor) enable(session, kind string) {
 	if kind == typePage {
 		m.observer.Post(session, "Inspector.enable", nil)
@@ -231,9 +233,10 @@ func (m *Monitor) enable(session, kind string) {
 	if kind == typePage || kind == typeIframe {
 		m.observer.Post(session, "Page.enable", nil)
 		m.observer.Post(session, "DOMStorage.enable", nil)
+		m.watchPresses(session)
 	}
 	m.observer.Post(session, "Log.enable", nil)
-	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1})
+	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxAnswer})
 	m.observer.Post(session, "Target.setAutoAttach", autoAttach)
 	m.observer.Post(session, "Runtime.runIfWaitingForDebugger", nil)
 }

@@ -41,6 +41,8 @@ type Monitor struct {
 	talk        *talk
 	cookies     *cookieWatch
 	newPage     chan struct{} // one place: a page has its first document
+	gets        *gets
+	looking     chan struct{} // held while documents are looked at; has room for one
 	groupPrefix string        // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
@@ -81,7 +83,7 @@ const maxKnown = 4096
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
 		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
-		cookies: newCookieWatch(), newPage: make(chan struct{}, 1),
+		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(), looking: make(chan struct{}, 1),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
@@ -99,13 +101,14 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders}, navigationEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders}, navigationEvents, getEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
 func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	m.mux = mux
 	m.navigations.follow(mux)
+	m.gets.acted = mux.Acted
 	var err error
 	if m.observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
 		return err
@@ -173,6 +176,11 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	}
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, boottime.Now())
+	}
+	if w := m.gets.observe(event, time.Now()); w != nil {
+		m.reportGet(w)
+	}
+	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
 		return
 	}
 	if event.Method == eventRequestExtra {
@@ -197,6 +205,9 @@ func (m *Monitor) Watch(ctx context.Context) {
 	gone := make(chan struct{})
 	traffic.Go(func() { m.processTraffic(gone) })
 	traffic.Go(func() { m.learnCookies(gone) })
+	looking, stopLooking := context.WithCancel(ctx)
+	defer stopLooking()
+	traffic.Go(func() { m.lookAtPages(looking) })
 	for {
 		events, err := m.observer.Next(ctx)
 		if err != nil {
@@ -211,6 +222,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	}
 	m.reportDropped()
 	close(gone)
+	stopLooking()
 	traffic.Wait()
 }
 
@@ -245,9 +257,10 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 	}
 }
 
-// CatchUp returns when everything that came before the call is processed: events, and
-// what pages sent.
+// CatchUp returns when everything that came before the call is processed: events, what
+// pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
+	m.Settle(ctx)
 	all := m.observer.Queued()
 	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
 }

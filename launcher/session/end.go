@@ -24,6 +24,8 @@ const (
 	cutTimeout  = 20 * time.Second
 	askTimeout  = 10 * time.Second
 	exitTimeout = time.Second
+	// settleTimeout is how long the pages may take to tell what they showed last.
+	settleTimeout = 2 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -159,6 +161,11 @@ func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 
 // capture takes the evidence of the session as it is now, before anything changes.
 func (s *Session) capture(reason, outcome string) *evidence.Bundle {
+	if outcome == "" && s.browser.Driven() { // nobody judges what a worker itself calls done
+		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
+		s.browser.Monitor().Settle(ctx)
+		cancel()
+	}
 	s.mu.Lock()
 	seen := s.facts.seenAt
 	s.mu.Unlock()

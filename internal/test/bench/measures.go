@@ -184,6 +184,11 @@ func measure(o options) (all [][]result, err error) {
 			return all, fmt.Errorf("what the observer costs: %w", err)
 		}
 		all[i] = append(all[i], observed...)
+		reading, err := r.readOnly(o)
+		if err != nil {
+			return all, fmt.Errorf("what read_only costs: %w", err)
+		}
+		all[i] = append(all[i], reading...)
 		pictures, err := r.pictures(o)
 		if err != nil {
 			return all, fmt.Errorf("what pictures cost: %w", err)

@@ -81,6 +81,7 @@ func (s *side) load() (float64, error) {
 
 type loadMeasure struct {
 	name   string
+	goal   float64 // for the ratio; zero for none
 	sample func(*side) (float64, error)
 }
 
@@ -88,8 +89,8 @@ type loadMeasure struct {
 // observes and in the launcher's: for a worker that does not enable Chrome's network
 // events, and for Playwright, which always does.
 var loadMeasures = []loadMeasure{
-	{"500 requests (plain client)", (*side).load},
-	{"500 requests (Playwright)", func(s *side) (float64, error) { return s.script.once() }},
+	{"500 requests (plain client)", loadGoal, (*side).load},
+	{"500 requests (Playwright)", loadGoal, func(s *side) (float64, error) { return s.script.once() }},
 }
 
 const loadGoal = 1.05
@@ -113,6 +114,13 @@ func (r *rig) observed(o options) (results []result, err error) {
 	defer func() { err = errors.Join(err, web.Close()) }()
 	sides := [2]*side{{url: url, pages: pages}, {url: r.launcher.url, pages: pages}}
 	dirs := [2]string{a.dir, r.sidecar.profileDir(profile)}
+	return r.compareLoads(o, loadMeasures, sides, dirs)
+}
+
+// compareLoads takes load measures on two sides in turn, whose browsers are those on dirs.
+// It opens what it needs there, and closes it. Of the launcher's own process it measures
+// what the second side costs.
+func (r *rig) compareLoads(o options, measures []loadMeasure, sides [2]*side, dirs [2]string) (results []result, err error) {
 	for _, s := range sides {
 		if s.client, err = dial(s.url); err != nil {
 			return nil, err
@@ -122,7 +130,7 @@ func (r *rig) observed(o options) (results []result, err error) {
 			return nil, err
 		}
 	}
-	for _, m := range loadMeasures {
+	for _, m := range measures {
 		if !o.wants(m.name) {
 			continue
 		}
@@ -134,57 +142,68 @@ func (r *rig) observed(o options) (results []result, err error) {
 				defer func() { err = errors.Join(err, s.script.stop()) }()
 			}
 		}
-		var took, cpu [2][]float64
-		var ratios, cpuRatios, own, slept []float64
-		for round := range o.rounds + 1 {
-			var t, c [2]float64
-			for k := range 2 {
-				which := (k + round) % 2
-				before, err := treeCPU(dirs[which])
-				if err != nil {
-					return nil, err
-				}
-				cpu, sleeps, err := r.spent()
-				if err != nil {
-					return nil, err
-				}
-				if t[which], err = m.sample(sides[which]); err != nil {
-					return nil, err
-				}
-				cpuAfter, sleepsAfter, err := r.spent()
-				if err != nil {
-					return nil, err
-				}
-				if which == 1 {
-					own, slept = append(own, (cpuAfter-cpu).Seconds()*1e3), append(slept, sleepsAfter-sleeps)
-				}
-				after, err := treeCPU(dirs[which])
-				if err != nil {
-					return nil, err
-				}
-				c[which] = after - before
-			}
-			if round == 0 { // it only warms up
-				continue
-			}
-			for which := range 2 {
-				took[which], cpu[which] = append(took[which], t[which]), append(cpu[which], c[which])
-			}
-			ratios, cpuRatios = append(ratios, t[1]/t[0]), append(cpuRatios, c[1]/c[0])
+		of, err := r.compareLoad(o, m, sides, dirs)
+		if err != nil {
+			return nil, err
 		}
-		results = append(results,
-			result{
-				Name: m.name, Unit: "ms", Goal: loadGoal, Port: median(took[0]), Value: median(took[1]), Ratio: median(ratios),
-				Low: slices.Min(ratios), High: slices.Max(ratios), Best: slices.Min(took[1]) / slices.Min(took[0]),
-			},
-			result{
-				Name: m.name + ", Chrome's CPU", Unit: "ms", Port: median(cpu[0]), Value: median(cpu[1]), Ratio: median(cpuRatios),
-				Low: slices.Min(cpuRatios), High: slices.Max(cpuRatios), Best: slices.Min(cpu[1]) / slices.Min(cpu[0]),
-			},
-			result{Name: m.name + ", launcher's CPU", Unit: "ms", Value: median(own)},
-			result{Name: m.name + ", launcher's wake-ups", Value: median(slept)})
+		results = append(results, of...)
 	}
 	return results, nil
+}
+
+func (r *rig) compareLoad(o options, m loadMeasure, sides [2]*side, dirs [2]string) ([]result, error) {
+	var took, cpu [2][]float64
+	var ratios, cpuRatios, own, slept []float64
+	for round := range o.rounds + 1 {
+		var t, c [2]float64
+		for k := range 2 {
+			which := (k + round) % 2
+			before, err := treeCPU(dirs[which])
+			if err != nil {
+				return nil, err
+			}
+			cpu, sleeps, err := r.spent()
+			if err != nil {
+				return nil, err
+			}
+			if t[which], err = m.sample(sides[which]); err != nil {
+				return nil, err
+			}
+			cpuAfter, sleepsAfter, err := r.spent()
+			if err != nil {
+				return nil, err
+			}
+			if which == 1 {
+				own, slept = append(own, (cpuAfter-cpu).Seconds()*1e3), append(slept, sleepsAfter-sleeps)
+			}
+			after, err := treeCPU(dirs[which])
+			if err != nil {
+				return nil, err
+			}
+			c[which] = after - before
+		}
+		if round == 0 { // it only warms up
+			continue
+		}
+		for which := range 2 {
+			took[which], cpu[which] = append(took[which], t[which]), append(cpu[which], c[which])
+		}
+		ratios, cpuRatios = append(ratios, t[1]/t[0]), append(cpuRatios, c[1]/c[0])
+	}
+	return []result{
+		{
+			Name: m.name, Unit: "ms", Goal: m.goal, Port: median(took[0]), Value: median(took[1]), Ratio: median(ratios),
+			Low: slices.Min(ratios), High: slices.Max(ratios), Best: slices.Min(took[1]) / slices.Min(took[0]),
+		},
+		{
+			Name: m.name + ", Chrome's CPU", Unit: "ms", Port: median(cpu[0]), Value: median(cpu[1]), Ratio: median(cpuRatios),
+			Low: slices.Min(cpuRatios), High: slices.Max(cpuRatios), Best: slices.Min(cpu[1]) / slices.Min(cpu[0]),
+		},
+		{Name: m.name + ", launcher's CPU", Unit: "ms", Value: median(own)},
+		{Name: m.name + ", launcher's wake-ups", Value: median(slept)},
+		{Name: m.name + ", more per request", Unit: "us", Value: (median(took[1]) - median(took[0])) * 1e3 / manyRequests},
+		{Name: m.name + ", Chrome's CPU more per request", Unit: "us", Value: (median(cpu[1]) - median(cpu[0])) * 1e3 / manyRequests},
+	}, nil
 }
 
 // alone is the launcher's Chrome with the same arguments, on a port of its own, without

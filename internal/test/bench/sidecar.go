@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -126,8 +127,13 @@ func (s *sidecar) end() error {
 }
 
 // session opens a session on a profile, and returns the URL to connect to.
-func (s *sidecar) session(profile string) (string, error) {
-	body, err := json.Marshal(map[string]any{"profile_id": profile, "worker_id": "bench", "task_id": "bench-" + profile, "create": true})
+func (s *sidecar) session(profile string) (string, error) { return s.sessionWith(profile, nil) }
+
+// sessionWith is session with further members of the manifest.
+func (s *sidecar) sessionWith(profile string, more map[string]any) (string, error) {
+	manifest := map[string]any{"profile_id": profile, "worker_id": "bench", "task_id": "bench-" + profile, "create": true}
+	maps.Copy(manifest, more)
+	body, err := json.Marshal(manifest)
 	if err != nil {
 		return "", err
 	}

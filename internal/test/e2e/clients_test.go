@@ -276,6 +276,12 @@ func (b bench) chromedp(t *testing.T, profile string) {
 	if check(err); title != "clicked" {
 		t.Errorf("title after the click: %s", title)
 	}
+	// Poll runs its script in the last world of the page that the client was told of.
+	_, err = chromedp.Run(ctx, chromedp.Evaluate[int]("window.ofThePage = 7"))
+	check(err)
+	if seven, err := chromedp.Run(ctx, chromedp.Poll[int]("window.ofThePage")); err != nil || seven != 7 {
+		t.Errorf("polled %d, %v", seven, err)
+	}
 	dir := t.TempDir()
 	picture, err := chromedp.Run(ctx, chromedp.CaptureScreenshot())
 	check(err)

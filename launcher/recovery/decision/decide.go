@@ -77,6 +77,7 @@ var table = []row{
 		{Resumable, Yes, "the task is not resumable"},
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
 		{UnsafeSinceSafe, No, "unsafe requests were sent since the last safe checkpoint"},
+		{WritesByGetSinceSafe, No, "something was changed by a GET since the last safe checkpoint"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
@@ -91,11 +92,13 @@ var table = []row{
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
 		{WorkDescribed, Yes, "the task described no work"},
 		{UnsafeRequests, No, "unsafe requests were sent"},
+		{WritesByGet, No, "something was changed by a GET"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Release, "the task never touched account state", []condition{
 		{UnsafeRequests, No, "unsafe requests were sent"},
+		{WritesByGet, No, "something was changed by a GET"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},

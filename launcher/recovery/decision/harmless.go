@@ -29,8 +29,9 @@ type Harmless struct {
 // field is a field that the body has to have, with its value.
 type field struct{ name, value string }
 
-// ParseHarmless reads "METHOD URL [NAME=VALUE]...". The method is POST or WEBSOCKET,
-// the URL is complete, and the body has to have the fields with these values.
+// ParseHarmless reads "METHOD URL [NAME=VALUE]...". The method is POST, WEBSOCKET, or
+// GET for one that looks like a write (see Get). The URL is complete, and the body has to
+// have the fields with these values; a GET has none.
 //
 // In the URL's path * stands for one or more letters, digits, and any of - . _ ~ . A
 // query has to be equal like the rest of the URL, but "?*" at the end accepts any query
@@ -43,9 +44,9 @@ func ParseHarmless(s string) (Harmless, error) {
 		return Harmless{}, fmt.Errorf("%q: want METHOD URL [NAME=VALUE]..., such as POST https://shop.example/search", s)
 	}
 	h := Harmless{text: s, method: parts[0]}
-	schemes := map[string][]string{http.MethodPost: {"http", "https"}, checkpoint.Websocket: {"ws", "wss"}}[h.method]
+	schemes := map[string][]string{http.MethodPost: {"http", "https"}, http.MethodGet: {"http", "https"}, checkpoint.Websocket: {"ws", "wss"}}[h.method]
 	if schemes == nil {
-		return Harmless{}, fmt.Errorf("%q: method %s: want POST or %s, nothing else can be harmless", s, h.method, checkpoint.Websocket)
+		return Harmless{}, fmt.Errorf("%q: method %s: want POST, GET or %s, nothing else can be harmless", s, h.method, checkpoint.Websocket)
 	}
 	u, err := url.Parse(parts[1])
 	switch {
@@ -69,6 +70,9 @@ func ParseHarmless(s string) (Harmless, error) {
 			return Harmless{}, fmt.Errorf("%q: %q: want NAME=VALUE, a field of the body", s, p)
 		}
 		h.fields = append(h.fields, field{name, value})
+	}
+	if h.method == http.MethodGet && len(h.fields) > 0 {
+		return Harmless{}, fmt.Errorf("%q: a GET has no body, so it has no fields: want its query in the URL", s)
 	}
 	return h, nil
 }

@@ -101,6 +101,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
+	WritesByGet, WritesByGetSinceSafe,
 })
 
 // Fact is one question, its answer, and how it was found.
@@ -144,10 +145,12 @@ type Task struct {
 
 // Touched tells whether a task did anything since its last safe checkpoint, or since its
 // beginning where there is none, after which its profile has to be judged: the pages sent
-// something unsafe, it was at a sensitive step or page, or a site refuses the account.
+// something unsafe or changed something by a GET, it was at a sensitive step or page, or a
+// site refuses the account.
 func Touched(s checkpoint.Summary, t Task) bool {
 	found := InspectTask(s, t)
-	return slices.ContainsFunc([]string{UnsafeSinceSafe, SensitiveSinceSafe, SiteRefused, SentToSignIn}, func(q string) bool { return found.Answer(q) != No })
+	asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, SensitiveSinceSafe, SiteRefused, SentToSignIn}
+	return slices.ContainsFunc(asked, func(q string) bool { return found.Answer(q) != No })
 }
 
 // InspectTask answers the questions about what the task did, from its journal.
@@ -171,6 +174,8 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		requests(HarmlessSinceSafe, sinceSafe.declared),
 		requests(Anonymous, all.anonymous),
 		requests(AnonymousSinceSafe, sinceSafe.anonymous),
+		writesByGet(WritesByGet, s.Writes, harmless(t)),
+		writesByGet(WritesByGetSinceSafe, s.WritesSince, harmless(t)),
 		happened(Forms, nil, forms(s.Unsafe, s.Did), anything),
 		happened(FormsSinceSafe, nil, forms(s.UnsafeSince, s.DidSince), anything),
 		happened(Messages, s.Unsafe, nil, isMessage),

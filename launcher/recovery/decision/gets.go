@@ -1,0 +1,381 @@
+package decision
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"leasehold/checkpoint"
+)
+
+// Two more questions of an inspection: did pages change something by a GET?
+const (
+	WritesByGet          = "writes_by_get"
+	WritesByGetSinceSafe = "writes_by_get_since_safe_checkpoint"
+)
+
+// A GET should only read, and nearly every GET does. A few sites change something by it:
+// a link takes the next ticket, a button calls /relay?on=1. Neither the URL nor the name of
+// a control tells them apart in every language, but the way in which the site goes on does.
+// A read shows something that was asked for. A write sends the browser back to where it
+// was, or on to something that nobody named, or it is answered with nothing to read.
+//
+// What these signs cannot tell counts as a read: links, sorting, paging, filtering and
+// searching need no person.
+
+// Sign is why a GET looks like a write; empty for a read.
+type Sign string
+
+// The signs. The journal names a GET's sign.
+const (
+	Returned     Sign = "returned"
+	Chosen       Sign = "chosen"
+	NoContent    Sign = "no_content"
+	Confirmed    Sign = "confirmed"
+	Toggled      Sign = "toggled"
+	NothingShown Sign = "nothing_shown"
+	Acknowledged Sign = "acknowledged"
+	Reloaded     Sign = "reloaded"
+	Notice       Sign = "notice"
+)
+
+// signTexts explain the signs to a person.
+var signTexts = map[Sign]string{
+	Returned:     "the site sent the browser back to the page from which it was asked",
+	Chosen:       "the site went on to something that the request did not name",
+	NoContent:    "it was answered without content",
+	Confirmed:    "a question was answered with yes just before it",
+	Toggled:      "only the control that was pressed changed after its answer",
+	NothingShown: "nothing of its answer was shown",
+	Acknowledged: "its answer was a word or two, and none of that was shown",
+	Reloaded:     "the page was loaded anew when it was answered, by itself",
+	Notice:       "it was answered with a short notice that has nothing to press",
+}
+
+// Get is a GET that somebody caused on a page, with what came of it: by pressing
+// something, or by a command that opens its URL.
+type Get struct {
+	// From is the URL of the page from which it was asked, Asked the URL that was asked
+	// for, and Final the one that answered in the end. They differ in case of redirects,
+	// whose statuses are Redirects.
+	From, Asked, Final string
+	Redirects          []int
+	// Status is that of the last answer; 0 if there was none.
+	Status int
+	// Document says that a page navigated. Otherwise a script of the page asked.
+	Document bool
+	// Commanded says that a command opened the URL, and Form that a form was sent.
+	Commanded, Form bool
+	// Detour says that a redirect led through another site.
+	Detour bool
+	// Shown says that the page at Final was shown before.
+	Shown bool
+	// Agreed says that somebody answered a confirm dialog of the page with yes just
+	// before.
+	Agreed bool
+	// Pressed is what was pressed, and what became of the page. It is nil if a script's
+	// request did not follow from pressing anything, or if that could not be seen.
+	Pressed *Pressed
+}
+
+// Pressed is a control that was pressed before a script of its page asked, and what
+// changed in the page when the answer came.
+type Pressed struct {
+	// Link and Field say that the control is a link with an address, and that it is a
+	// field for text or the button of a form with one, as a search has.
+	Link, Field bool
+	// Own says that the control itself changed, Elsewhere that anything else did, but
+	// for places that are there for notices.
+	Own, Elsewhere bool
+	// Opaque says that the page shows things in ways that cannot be seen: a canvas, a
+	// video, components of its own.
+	Opaque bool
+	// Values is how many values the answer has. It is negative for an answer that is
+	// long, or has a list or markup: such an answer is there to be read.
+	Values int
+	// Told says that one of them was found in what changed.
+	Told bool
+}
+
+// Sign tells by which sign a GET looks like a write.
+func (g Get) Sign() Sign {
+	from, asked, final := parsed(g.From), parsed(g.Asked), parsed(g.Final)
+	if asked == nil || final == nil || g.Status >= 400 || from != nil && !sameSite(asked, g.From) {
+		return ""
+	}
+	switch {
+	case g.Document && (g.Status == 204 || g.Status == 205):
+		return NoContent
+	case g.Document && g.Agreed:
+		return Confirmed
+	case g.Document && g.returned(from, asked, final):
+		return Returned
+	case g.Document && g.chosen(from, asked, final):
+		return Chosen
+	case !g.Document && g.Pressed != nil:
+		return g.byScript(from, final)
+	}
+	return ""
+}
+
+// returned tells whether redirects led back to the page from which was asked. A place
+// that leads further down to where one is already, as the logo of a site does, is an
+// address of that page. So is one that has moved for good. A command that opens a page
+// may be sent back because it asked for nothing in particular, as for a sign-in.
+func (g Get) returned(from, asked, final *url.URL) bool {
+	if from == nil || g.Detour || !g.redirected() || place(final) != place(from) || place(asked) == place(from) {
+		return false
+	}
+	if strings.HasPrefix(place(final), place(asked)+"/") || place(asked) == place(&url.URL{Host: asked.Host}) {
+		return false
+	}
+	return !g.Commanded || len(identifiers(asked)) > 0 || names(asked, final)
+}
+
+// names tells whether a query has anything besides the address to go to.
+func names(asked, final *url.URL) bool {
+	for _, values := range asked.Query() {
+		for _, v := range values {
+			if v != "" && !strings.HasSuffix(strings.TrimSuffix(v, "/"), strings.TrimSuffix(final.Path, "/")) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// chosen tells whether redirects led to one of many things although the request named
+// none: the next ticket, a draft that was just made. A form that finds one thing, a place
+// that leads further down, and a sign-in that comes first are no choice.
+func (g Get) chosen(from, asked, final *url.URL) bool {
+	if g.Detour || g.Form || g.Shown || !g.redirected() || !sameSite(final, g.Asked) || len(identifiers(asked)) > 0 {
+		return false
+	}
+	segments := segmentsOf(asked)
+	if len(segments) == 0 || related(segments[len(segments)-1], final) {
+		return false
+	}
+	var before []string
+	if from != nil {
+		before = identifiers(from)
+	}
+	return slices.ContainsFunc(identifiers(final), func(id string) bool { return !slices.Contains(before, id) })
+}
+
+// related tells whether a name is found again in a URL: in its path, its route, or in an
+// address that it carries.
+func related(name string, u *url.URL) bool {
+	name = strings.ToLower(name)
+	for _, s := range slices.Concat(segmentsOf(u), strings.Split(u.Fragment, "/")) {
+		if strings.Contains(strings.ToLower(s), name) {
+			return true
+		}
+	}
+	for _, values := range u.Query() {
+		for _, v := range values {
+			if strings.Contains(strings.ToLower(v), name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// redirected tells whether there was a redirect that is not for good.
+func (g Get) redirected() bool {
+	return slices.ContainsFunc(g.Redirects, func(status int) bool { return status == 302 || status == 303 || status == 307 })
+}
+
+// fewValues is how many values an answer has at most that only says that all is well.
+const fewValues = 3
+
+// byScript judges what a script asked for after something was pressed.
+func (g Get) byScript(from, final *url.URL) Sign {
+	p := g.Pressed
+	switch {
+	case p.Link || p.Field || counts(g.Asked) || collector(g.Asked) || g.Status == 0:
+		return ""
+	case g.Agreed:
+		return Confirmed
+	case g.Status == 204 || g.Status == 205:
+		return NoContent
+	case from != nil && g.redirected() && place(final) == place(from):
+		return Returned
+	case p.Values < 0:
+		return ""
+	case !p.Elsewhere && !p.Opaque && p.Own:
+		return Toggled
+	case !p.Elsewhere && !p.Opaque:
+		return NothingShown
+	case p.Elsewhere && !p.Told && p.Values <= fewValues:
+		return Acknowledged
+	}
+	return ""
+}
+
+// Page is what a document has that was opened.
+type Page struct {
+	Controls int // links, buttons, fields, frames and pictures
+	Letters  int // of its text
+}
+
+// noticeLetters is how long a notice is at most.
+const noticeLetters = 240
+
+// IsNotice tells whether a document that was asked for by an address with a key is no
+// page to read, but says that something was done. A link in a mail that unsubscribes, and
+// a code that says who was there, are answered so: a few words, without a way on.
+func IsNotice(raw string, p Page) bool {
+	u := parsed(raw)
+	return u != nil && p.Controls == 0 && p.Letters > 0 && p.Letters <= noticeLetters && Keyed(raw)
+}
+
+// Keyed tells whether a URL has a key besides its place: a query, or a part of the path
+// that nobody would read out.
+func Keyed(raw string) bool {
+	u := parsed(raw)
+	return u != nil && (u.RawQuery != "" || slices.ContainsFunc(segmentsOf(u), isKey))
+}
+
+// parsed is a URL of the web, nil for any other text.
+func parsed(raw string) *url.URL {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" {
+		return nil
+	}
+	return u
+}
+
+// place is where a URL leads, without its query and fragment.
+func place(u *url.URL) string { return strings.ToLower(u.Host) + strings.TrimRight(u.Path, "/") }
+
+func segmentsOf(u *url.URL) []string {
+	return strings.FieldsFunc(u.Path, func(r rune) bool { return r == '/' })
+}
+
+// identifiers are the parts of a URL that name one of many things: numbers and keys in
+// its path, and in its query. A year is no such name, nor is the month or day behind it.
+func identifiers(u *url.URL) []string {
+	var found []string
+	dated := false
+	for _, s := range segmentsOf(u) {
+		number := isNumber(s)
+		switch {
+		case number && len(s) == 4 && (strings.HasPrefix(s, "19") || strings.HasPrefix(s, "20")):
+			dated = true
+		case number && !(dated && len(s) <= 2), isKey(s):
+			found = append(found, s)
+		}
+	}
+	for _, values := range u.Query() {
+		for _, v := range values {
+			if isNumber(v) || isKey(v) {
+				found = append(found, v)
+			}
+		}
+	}
+	return found
+}
+
+func isNumber(s string) bool {
+	return s != "" && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsDigit(r) }) < 0
+}
+
+// isKey tells whether a text is letters and digits in a mixture that is no word: at least
+// six of them, two of them digits, and, with dashes between them, without any part that is
+// a word (as the parts of a title in an address are).
+func isKey(s string) bool {
+	if utf8.RuneCountInString(s) < 6 {
+		return false
+	}
+	digits, letters := 0, 0
+	for _, r := range s {
+		switch {
+		case unicode.IsDigit(r):
+			digits++
+		case unicode.IsLetter(r):
+			letters++
+		case r != '-' && r != '_':
+			return false
+		}
+	}
+	if digits < 2 || letters == 0 {
+		return false
+	}
+	parts := strings.FieldsFunc(s, func(r rune) bool { return r == '-' || r == '_' })
+	return len(parts) == 1 || !slices.ContainsFunc(parts, func(p string) bool {
+		return strings.IndexFunc(p, unicode.IsDigit) < 0 && !isHex(p)
+	})
+}
+
+func isHex(s string) bool { return strings.Trim(strings.ToLower(s), "0123456789abcdef") == "" }
+
+// writesByGet is the fact about GETs that look like writes, without those that the
+// profile's owner declares harmless.
+func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) Fact {
+	counted, quiet := split(gets, declared)
+	besides := ""
+	if len(quiet) > 0 {
+		besides = fmt.Sprintf("; %d that the profile declares harmless are not counted", times(quiet))
+	}
+	if len(counted) == 0 {
+		return Fact{name, No, "no GET looked like a write" + besides}
+	}
+	last := counted[len(counted)-1]
+	why := signTexts[Sign(last.Name)]
+	if last.Text != "" {
+		why += " (" + last.Text + ")"
+	}
+	return Fact{name, Yes, fmt.Sprintf("%d seen, the last GET %s: %s%s", times(counted), last.URL, why, besides)}
+}
+
+// ValuesOf returns the texts and numbers of a small answer, each within max bytes, and how
+// many values it has in all. The count is -1 for an answer that is there to be read: one
+// with a list, with markup, or that is no JSON and more than a word or two.
+func ValuesOf(body string, max int) (texts []string, count int) {
+	texts = []string{}
+	body = strings.TrimSpace(body)
+	if body == "" {
+		return texts, 0
+	}
+	d := json.NewDecoder(strings.NewReader(body))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil || d.More() {
+		if len(body) > max || strings.ContainsAny(body, "<\n") {
+			return texts, -1
+		}
+		return []string{body}, 1
+	}
+	var walk func(v any) bool
+	walk = func(v any) bool {
+		text := ""
+		switch x := v.(type) {
+		case []any:
+			return false
+		case map[string]any:
+			for _, member := range x {
+				if !walk(member) {
+					return false
+				}
+			}
+			return true
+		case string:
+			text = x
+		case json.Number:
+			text = x.String()
+		}
+		if count++; text != "" && len(text) <= max {
+			texts = append(texts, text)
+		}
+		return true
+	}
+	if !walk(v) {
+		return []string{}, -1
+	}
+	return texts, count
+}

@@ -153,7 +153,7 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	}
 	f, entries := own.File, own.Journal
 	ended := f.Ended
-	if lease.Distrusted(r.Reason) && f.Reason != r.Reason {
+	if lease.PersonDecides(r.Reason) && f.Reason != r.Reason {
 		// What was sealed at the end of the session says nothing about this.
 		f.Reason, f.Evidence, f.InOrder = r.Reason, lease.Sealed{}, false
 	}

@@ -31,6 +31,10 @@ type PresenceOptions struct {
 	Key          *signed.Key // of what is kept in DataDir
 	Timing       lease.Timing
 	Store        lease.Store
+	// SharedStore says that launchers of other hosts may use the store, too.
+	SharedStore bool
+	// Newcomer says that this launcher remembers nothing of the store.
+	Newcomer bool
 	// LeaveOnExit leaves browsers to the next launcher.
 	LeaveOnExit bool
 	// Expiring is told that the leases could not be renewed for a while, and how long
@@ -54,6 +58,10 @@ type Presence struct {
 	before lastStay
 	// steady is since when the store is known to have forgotten nothing.
 	steady boottime.Instant
+	// young is since when the store may lack profiles that others remember, and seen says
+	// that the store was seen at all.
+	young boottime.Instant
+	seen  bool
 }
 
 // NewPresence returns a presence that is kept until ctx ends, by Keep.
@@ -61,7 +69,11 @@ func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
-	return &Presence{o: o, ctx: ctx, steady: o.Clock()}
+	p := &Presence{o: o, ctx: ctx, steady: o.Clock()}
+	if o.Newcomer {
+		p.young = p.steady
+	}
+	return p
 }
 
 // reopenPause is the time between two tries to open a presence.

@@ -335,6 +335,9 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 		if e.Record.SessionID != s.File.SessionID {
 			return e.Record, fmt.Errorf("%w: session %s has the profile", errOtherToken, e.Record.SessionID)
 		}
+		if home := e.Record.Home; home != "" && home != s.r.o.LauncherID { // it was contested: see Restate
+			return e.Record, fmt.Errorf("%w: launcher %s is the profile's home", errOtherToken, home)
+		}
 		return fn(e.Record)
 	})
 	if err == nil {

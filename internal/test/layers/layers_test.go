@@ -27,6 +27,7 @@ var order = []string{
 	"leasehold/launcher/monitor",
 	"leasehold/launcher/chrome",
 	"leasehold/launcher/profiledir",
+	"leasehold/launcher/roster",
 	"leasehold/launcher/fileroots",
 	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery/decision",

@@ -138,13 +138,13 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 			r.State, r.Home, r.Token, r.MaxActiveRuns = lease.Available, ps.o.ID, floor, 1
 		}
 		switch {
+		case r.Home != "" && r.Home != ps.o.ID:
+			return r, ps.patrol.Home(r)
 		case set.Token != 0 && set.Token != r.Token:
 			return r, ps.announcer.Stale(ctx, profileID, r.SessionID, set.Token, r.Token, "settings")
 		case set.Token == 0 && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: its settings change with the current lease_token only", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
-		case r.Home != "" && r.Home != ps.o.ID:
-			return r, ps.patrol.Home(r)
 		case set.MaxActiveRuns != nil && *set.MaxActiveRuns != r.MaxActiveRuns && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: max_active_runs changes when nobody uses it", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)

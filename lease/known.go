@@ -66,9 +66,15 @@ func (k Known) Judge(r Record) Judgement {
 	return Agrees
 }
 
-// Learn returns what is remembered after the record was seen.
+// Learn returns what is remembered after the record was seen. What another launcher
+// recalled is news only to one who knows less.
 func (k Known) Learn(r Record) Known {
-	if r.State == "" || r.Home == "" || !k.Unproved && k.Judge(r) != Agrees {
+	switch {
+	case r.State == "" || r.Home == "":
+		return k
+	case k.Unproved:
+		return r.Known()
+	case k.Judge(r) != Agrees, k.Home != "" && r.RememberedBy != "" && r.Token <= k.Token:
 		return k
 	}
 	return r.Known()

@@ -36,6 +36,14 @@ func TestWhatIsRememberedJudgesARecord(t *testing.T) {
 			t.Errorf("%s: learnt %+v", name, learnt)
 		}
 	}
+	free := Known{ProfileID: "p", Home: "a", Token: 5, State: Available}
+	recalled := Record{ProfileID: "p", State: Quarantined, Home: "a", Token: 5, RememberedBy: "b"}
+	if got := free.Learn(recalled); got != free {
+		t.Errorf("a free profile is no longer free, since somebody else did not know that: %+v", got)
+	}
+	if recalled.Token++; free.Learn(recalled).Token != 6 || (Known{}).Learn(recalled).Home != "a" {
+		t.Error("what somebody else knew is not learnt")
+	}
 	claim := k
 	claim.Unproved = true
 	if got := claim.Learn(Record{ProfileID: "p", State: Available, Home: "b", Token: 1}); got.Unproved || got.Home != "b" {

@@ -114,6 +114,12 @@ func TestAForgottenProfileIsNotMadeAnew(t *testing.T) {
 		t.Errorf("%+v", back)
 	}
 
+	if back.State == lease.ManualReview { // its browser was not watched for a while
+		if out, errs, code := home.cli(t, "review", "acct1", "--decision", "approve", "--reviewer", "ann"); code != 0 {
+			t.Fatalf("review: %d %s %s", code, out, errs)
+		}
+	}
+
 	// The other host forgets, too.
 	lost := clients.Start(t, clients.Puppeteer, home.socket("acct1", "worker=w&task=t3&wait=20s"), clients.Interactive)
 	lost.Expect(t, "connect")

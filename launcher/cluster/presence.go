@@ -89,6 +89,7 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 	p.mu.Lock()
 	p.before = before
 	p.mu.Unlock()
+	p.awaitSilence(epoch, tried)
 	for quiet := false; ; {
 		k, err := lease.Keep(p.ctx, own, epoch, lease.KeeperOptions{
 			Store: p.o.Store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
@@ -250,6 +251,10 @@ func (p *Presence) Current() (*lease.Keeper, error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.dead != nil:
+		var refused *api.Problem
+		if errors.As(p.dead, &refused) {
+			return nil, refused
+		}
 		return nil, api.Refuse(api.CodeStoreUnavailable, "%v", p.dead)
 	case p.keeper == nil:
 		q := api.Refuse(api.CodeStoreUnavailable, "the launcher has no presence in the lease store: check the NATS server; nothing is granted until it answers")

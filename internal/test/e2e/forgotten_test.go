@@ -150,6 +150,7 @@ func TestAForgottenProfileIsNotMadeAnew(t *testing.T) {
 		}
 		return nil
 	})
+	anew.Send(t, act("evaluate", "expression", "1+1"))
 	if line, err := anew.Next(); err == nil && line.OK {
 		t.Errorf("the worker of the other host goes on: %+v", line)
 	}

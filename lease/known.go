@@ -70,7 +70,7 @@ func (k Known) Judge(r Record) Judgement {
 // recalled is news only to one who knows less.
 func (k Known) Learn(r Record) Known {
 	switch {
-	case r.State == "" || r.Home == "":
+	case r.State == "" || r.Home == "", r.Token > MaxClaim: // no launcher comes to that
 		return k
 	case k.Unproved:
 		return r.Known()

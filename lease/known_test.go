@@ -44,6 +44,9 @@ func TestWhatIsRememberedJudgesARecord(t *testing.T) {
 	if recalled.Token++; free.Learn(recalled).Token != 6 || (Known{}).Learn(recalled).Home != "a" {
 		t.Error("what somebody else knew is not learnt")
 	}
+	if got := k.Learn(Record{ProfileID: "p", State: Held, Home: "a", Token: MaxClaim + 1}); got != k {
+		t.Errorf("a token that nobody was granted is remembered: %+v", got)
+	}
 	claim := k
 	claim.Unproved = true
 	if got := claim.Learn(Record{ProfileID: "p", State: Available, Home: "b", Token: 1}); got.Unproved || got.Home != "b" {

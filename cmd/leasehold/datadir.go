@@ -72,7 +72,7 @@ func (s *service) openKept() error {
 	if err := c.checkDirectories(); err != nil { // now that all of them are there
 		return err
 	}
-	if s.roster, err = roster.Open(roster.Options{DataDir: c.DataDir, LauncherID: s.launcherID, Key: key, Log: s.log}); err != nil {
+	if s.roster, err = roster.Open(roster.Options{DataDir: c.DataDir, Key: key, Log: s.log}); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
 	if !first {

@@ -82,7 +82,7 @@ func (a *Adopter) Adopt(r lease.Record) {
 	if slot == nil {
 		return
 	}
-	if r.Unfinished() {
+	if r.Unfinished() && !a.o.Recoverer.Elsewhere(r) {
 		slot.Recovers()
 	} else { // who wants it may have it in a moment
 		slot.Cools()
@@ -114,6 +114,13 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	}
 	r := now.Record
 	r.ProfileID = profile
+	if a.o.Recoverer.Elsewhere(r) { // its home was contested: what is left here has no lease
+		slot.Cool(slots.WarmWanted, "")
+		if _, open, err := a.o.Root.Left(profile); err == nil && open {
+			return false, a.closeLeft(slot, r, log)
+		}
+		return false, nil
+	}
 	forgotten, _, err := a.o.Recoverer.Forgot(r)
 	if err != nil {
 		return false, err
@@ -243,6 +250,9 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 			err = errors.Join(err, left.Detach())
 		}
 		return errors.Join(err, lock.Unlock())
+	}
+	if a.o.Recoverer.Elsewhere(r) { // its bundles have a chain of their own
+		r = kept
 	}
 	if left != nil && leftWarm(kept) && kept.Token == r.Token {
 		return closeLeftWarm(left, lock, a.o.Root, a.o.Jar, log)

@@ -152,7 +152,13 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 // after a profile of this host that has none. forgotten says that the store knows less
 // of such a profile than this host, or that what this host keeps of it cannot be believed.
 func (p *Patrol) look(r lease.Record) (forgotten bool) {
-	if told := p.o.Slots.Tell(r); told || r.Home != "" && r.Home != p.o.LauncherID {
+	if told := p.o.Slots.Tell(r); told {
+		return false
+	}
+	if r.Home != "" && r.Home != p.o.LauncherID {
+		if p.leftOpen(r.ProfileID) && p.o.Recoverer.WasHome(r.ProfileID) { // the home was contested since
+			p.o.Adopt(r)
+		}
 		return false
 	}
 	forgotten, _, err := p.o.Recoverer.Forgot(r)
@@ -218,6 +224,9 @@ func (p *Patrol) lookAround(v *view) {
 				v.records[r.ProfileID] = e
 			}
 		default:
+			if p.leftOpen(r.ProfileID) {
+				p.look(r)
+			}
 			p.observe(ctx, e.Entry, v.observer.Lease(e.Entry, p.o.Clock()))
 		}
 	}

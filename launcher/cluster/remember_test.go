@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold/internal/test/testkey"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/roster"
 	"leasehold/launcher/sessionfile"
@@ -44,7 +46,7 @@ func (s *memory) History(ctx context.Context, _ string) ([]lease.Event, error) {
 // directory saw, and ends it with stop.
 func (w *world) remembering() (b *beat, stop func()) {
 	w.Helper()
-	seen, err := roster.Open(roster.Options{DataDir: w.dir, LauncherID: "here", Key: testkey.Key, Log: w.log()})
+	seen, err := roster.Open(roster.Options{DataDir: w.dir, Key: testkey.Key, Log: w.log()})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -220,7 +222,7 @@ func TestAProfileThatWasMadeAnewIsContested(t *testing.T) {
 // The launcher that made a profile anew says that another one was there first.
 func TestWhoMadeItAnewSaysSo(t *testing.T) {
 	inWorld(t, func(w *world) {
-		_, _ = w.remembering()
+		b, _ := w.remembering()
 		r := lease.Record{ProfileID: "p", State: lease.Available, Home: "here", Token: 1}
 		w.shows(time.Hour, r)
 		contested, err := r.Contest(lease.Known{ProfileID: "p", Home: "far", Token: 5}, lease.Record{}, 0, 0, time.Now())
@@ -236,6 +238,19 @@ func TestWhoMadeItAnewSaysSo(t *testing.T) {
 		}
 		if now := w.record("p"); now.Token != contested.Token || now.Home != "far" {
 			t.Errorf("it contests that: %+v", now)
+		}
+		if b.taken() != nil {
+			t.Error("it looks after a profile of another launcher")
+		}
+		lock, err := b.root.Lock("p")
+		if err == nil {
+			err = errors.Join(lock.Keep(r), lock.SetRunning(profiledir.Running{PID: 1, SessionID: "ses_p", Token: 1}), lock.Unlock())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if time.Sleep(timing.TTL); b.taken() == nil {
+			t.Error("what it left open on the profile stays open")
 		}
 	})
 }

@@ -19,6 +19,18 @@ func (r *Recoverer) Remembers(profile string) lease.Known {
 	return kept{floor: floor, own: own}.ownKnown().Later(seen)
 }
 
+// Elsewhere tells whether another launcher than this one is the home by the record.
+func (r *Recoverer) Elsewhere(rec lease.Record) bool {
+	return rec.Home != "" && rec.Home != r.o.LauncherID
+}
+
+// WasHome tells whether this launcher was the profile's home, by what it keeps beside the
+// directory. On a folder that launchers share, that of another one does not count.
+func (r *Recoverer) WasHome(profile string) bool {
+	_, own, err := r.o.Root.Kept(profile)
+	return err == nil && own.Home == r.o.LauncherID
+}
+
 // Restate says in the lease store what this launcher remembers of a profile, where the
 // store forgot that or contradicts it:
 //

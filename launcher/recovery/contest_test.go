@@ -25,7 +25,7 @@ import (
 // remembers gives the world a recoverer whose launcher has seen the records.
 func (w *world) remembers(seen ...lease.Record) {
 	w.t.Helper()
-	r, err := roster.Open(roster.Options{DataDir: w.data, LauncherID: launcher, Key: testkey.Key, Log: zerolog.Nop()})
+	r, err := roster.Open(roster.Options{DataDir: w.data, Key: testkey.Key, Log: zerolog.Nop()})
 	w.must(err)
 	for _, rec := range seen {
 		r.See(rec)

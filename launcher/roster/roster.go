@@ -41,10 +41,9 @@ const (
 
 // Options are what a Roster works with.
 type Options struct {
-	DataDir    string
-	LauncherID string
-	Key        *signed.Key
-	Log        zerolog.Logger
+	DataDir string
+	Key     *signed.Key
+	Log     zerolog.Logger
 }
 
 // Roster is what one launcher remembers. Its methods may be called concurrently. A nil
@@ -74,7 +73,7 @@ func Open(o Options) (*Roster, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("roster: %w", err)
 	}
-	known, damage := parse(b, o.Key, o.LauncherID)
+	known, damage := parse(b, o.Key)
 	r.known, r.empty = known, len(known) == 0
 	if damage != nil {
 		aside := r.path() + ".damaged"
@@ -94,9 +93,9 @@ func (r *Roster) path() string { return filepath.Join(r.o.DataDir, fileName) }
 // parse reads a roster. damage says from where on it is not as the launcher wrote it; what
 // it names there is taken as unproved. A last line that was cut short is no damage: it was
 // being written when the host went down.
-func parse(b []byte, key *signed.Key, launcherID string) (known map[string]lease.Known, damage error) {
+func parse(b []byte, key *signed.Key) (known map[string]lease.Known, damage error) {
 	known = map[string]lease.Known{}
-	chain := key.Chain(signed.Roster, launcherID)
+	chain := key.Chain(signed.Roster, fileName)
 	for n := 1; len(b) > 0; n++ {
 		line, rest, ended := bytes.Cut(b, []byte("\n"))
 		if !ended && damage == nil {
@@ -277,7 +276,7 @@ func (r *Roster) signed(chain *signed.Chain, all []lease.Known) ([]byte, error) 
 
 // rewrite puts a file into the place of the roster that has each profile once.
 func (r *Roster) rewrite() error {
-	all, chain := r.All(), r.o.Key.Chain(signed.Roster, r.o.LauncherID)
+	all, chain := r.All(), r.o.Key.Chain(signed.Roster, fileName)
 	slices.SortFunc(all, func(a, b lease.Known) int { return strings.Compare(a.ProfileID, b.ProfileID) })
 	lines, err := r.signed(chain, all)
 	if err != nil {

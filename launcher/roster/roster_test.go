@@ -22,11 +22,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const launcher = "here"
-
 func open(t *testing.T, dir string) *Roster {
 	t.Helper()
-	r, err := Open(Options{DataDir: dir, LauncherID: launcher, Key: testkey.Key, Log: zerolog.New(zerolog.NewTestWriter(t))})
+	r, err := Open(Options{DataDir: dir, Key: testkey.Key, Log: zerolog.New(zerolog.NewTestWriter(t))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +60,7 @@ func TestWhatWasSeenIsRemembered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if known, damage := parse(b, testkey.Key, launcher); damage != nil {
+			if known, damage := parse(b, testkey.Key); damage != nil {
 				t.Fatal(damage)
 			} else if known["p"].Token == 5 {
 				break
@@ -207,7 +205,7 @@ func TestADamagedRosterProvesNothing(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Open(Options{DataDir: filepath.Join(t.TempDir(), "none"), LauncherID: launcher, Key: testkey.Key, Log: zerolog.Nop()}); err == nil {
+	if _, err := Open(Options{DataDir: filepath.Join(t.TempDir(), "none"), Key: testkey.Key, Log: zerolog.Nop()}); err == nil {
 		t.Error("a roster that cannot be written is opened")
 	}
 }
@@ -216,8 +214,8 @@ func TestADamagedRosterProvesNothing(t *testing.T) {
 // is read as it was.
 func FuzzParse(f *testing.F) {
 	write := func(all ...lease.Known) []byte {
-		r := &Roster{o: Options{Key: testkey.Key, LauncherID: launcher}}
-		b, err := r.signed(testkey.Key.Chain(signed.Roster, launcher), all)
+		r := &Roster{o: Options{Key: testkey.Key}}
+		b, err := r.signed(testkey.Key.Chain(signed.Roster, fileName), all)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -229,7 +227,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(write(p, q)[:40])
 	f.Add([]byte("00 {}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		known, _ := parse(b, testkey.Key, launcher)
+		known, _ := parse(b, testkey.Key)
 		for profile, k := range known {
 			if k.ProfileID != profile || k.Home == "" {
 				t.Errorf("%q: %+v", profile, k)
@@ -238,7 +236,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("proved by no line: %+v", k)
 			}
 		}
-		again, damage := parse(write(slices.Collect(maps.Values(known))...), testkey.Key, launcher)
+		again, damage := parse(write(slices.Collect(maps.Values(known))...), testkey.Key)
 		if damage != nil || !maps.Equal(again, known) {
 			t.Errorf("%+v, written and read: %+v, %v", known, again, damage)
 		}

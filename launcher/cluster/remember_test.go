@@ -130,7 +130,7 @@ func TestNothingIsMadeInAYoungStore(t *testing.T) {
 					if time.Sleep(tt.wait - 1); p.MakeReady() == nil {
 						t.Error("it was not waited for long enough")
 					}
-					time.Sleep(1)
+					time.Sleep(time.Nanosecond)
 				}
 				if q := p.MakeReady(); q != nil {
 					t.Errorf("in the end: %v", q)

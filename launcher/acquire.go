@@ -95,7 +95,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 			g.announcer.Conflict(ctx, m, held.conflict)
 		}
 		left := time.Until(deadline)
-		if m.Wait == 0 || !slices.Contains(waitable, p.Code) {
+		if m.Wait == 0 || !slices.Contains(waitable, p.Code) && !isYoung(p) {
 			return nil, err
 		}
 		if left <= 0 {
@@ -129,6 +129,9 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 	if entry, err = g.healed(ctx, entry); err != nil {
 		return nil, err
 	}
+	if p := g.elsewhere(entry.Record); p != nil {
+		return nil, p
+	}
 	if err := g.outdated(ctx, entry.Record, m); err != nil {
 		return nil, err
 	}
@@ -151,6 +154,9 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 	}
 	if !missing {
 		err = g.checkDir(m.ProfileID, path)
+	}
+	if err == nil && entry.Record.State == "" {
+		err = g.mayMake(m.ProfileID)
 	}
 	if err != nil {
 		return nil, err

@@ -35,6 +35,7 @@ import (
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/roster"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -47,8 +48,12 @@ type Options struct {
 	DataDir string
 	Root    *profiledir.Root
 	// Key signs what is kept on disk to be read back. Root has the same.
-	Key     *signed.Key
-	Store   lease.Store
+	Key   *signed.Key
+	Store lease.Store
+	// SharedStore says that launchers of other hosts may use the store, too.
+	SharedStore bool
+	// Roster is what this launcher remembers of profiles.
+	Roster  *roster.Roster
 	Archive *evidence.Archive
 	// Ping returns nil while the lease store can be reached.
 	Ping func(context.Context) error
@@ -182,7 +187,7 @@ func (l *Launcher) wire() (err error) {
 	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
-		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Proxies: o.Proxies,
+		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Proxies: o.Proxies,
 		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.sessions, err = session.NewHost(l.ctx, &l.work, session.Options{
@@ -204,7 +209,7 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
 		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
-		LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Log: o.Log,
+		SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Log: o.Log,
 	})
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
@@ -212,7 +217,7 @@ func (l *Launcher) wire() (err error) {
 	})
 	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
 		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
-		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Log: o.Log,
+		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Log: o.Log,
 	})
 	return nil
 }

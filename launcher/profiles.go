@@ -48,7 +48,7 @@ func (ps *profiles) Profiles(ctx context.Context) ([]lease.Record, error) {
 	}
 	for _, d := range dirs {
 		if !known[d] {
-			r, err := ps.blank(d)
+			r, err := ps.noRecord(d)
 			if err != nil {
 				return nil, err
 			}
@@ -89,7 +89,7 @@ func (ps *profiles) Profile(ctx context.Context, profileID string) (lease.Record
 	if _, err := ps.o.Root.Path(profileID); err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
 	}
-	return ps.blank(profileID)
+	return ps.noRecord(profileID)
 }
 
 // leastMemory is the lowest limit of a browser, in bytes: less than an empty one
@@ -132,16 +132,19 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
 		r := e.Record
 		if r.State == "" {
+			if err := ps.mayMake(profileID); err != nil {
+				return r, err
+			}
 			r.State, r.Home, r.Token, r.MaxActiveRuns = lease.Available, ps.o.ID, floor, 1
 		}
 		switch {
+		case r.Home != "" && r.Home != ps.o.ID:
+			return r, ps.patrol.Home(r)
 		case set.Token != 0 && set.Token != r.Token:
 			return r, ps.announcer.Stale(ctx, profileID, r.SessionID, set.Token, r.Token, "settings")
 		case set.Token == 0 && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: its settings change with the current lease_token only", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
-		case r.Home != "" && r.Home != ps.o.ID:
-			return r, ps.patrol.Home(r)
 		case set.MaxActiveRuns != nil && *set.MaxActiveRuns != r.MaxActiveRuns && !r.State.Free():
 			return r, api.Refuse(api.CodeConflict, "profile %s is %s: max_active_runs changes when nobody uses it", profileID, r.State).
 				With("state", r.State).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
@@ -401,11 +404,20 @@ func (ps *profiles) Review(ctx context.Context, profileID string, req api.Review
 		}
 		return e.Record.Reviewed(lease.Review{
 			Decision: req.Decision, Reviewer: req.Reviewer, Principal: principal.Of(ctx).Name, Note: req.Note, TokenSeen: req.Token,
+			EvidenceID: req.EvidenceID, Home: req.Home,
 		}, ps.o.Cooldown, time.Now())
 	})
 	var fenced *lease.FencedError
 	if errors.As(err, &fenced) {
 		return lease.Record{}, ps.announcer.Stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
+	}
+	var incident *lease.IncidentError
+	if errors.As(err, &incident) {
+		return lease.Record{}, api.Refuse(api.CodeStaleToken, "%v", err).With("current_token", entry.Record.Token).With("evidence_id", incident.Current)
+	}
+	var home *lease.HomeError
+	if errors.As(err, &home) {
+		return lease.Record{}, api.Invalid("home", "%v", err)
 	}
 	if err != nil {
 		return lease.Record{}, problem(err)

@@ -181,7 +181,7 @@ func (ps *profiles) borrow(ctx context.Context, profileID string) (_ lease.Recor
 
 // borrowIn is borrow for a profile in one of the states, in none of which anybody uses it.
 func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...lease.State) (_ lease.Record, done func(), _ error) {
-	r, err := ps.Profile(ctx, profileID)
+	r, err := ps.current(ctx, profileID)
 	if err != nil {
 		return r, nil, err
 	}
@@ -212,6 +212,37 @@ func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...le
 		return r, nil, err
 	}
 	return r, done, nil
+}
+
+// holdSource holds a directory that is to be copied, and refuses a profile that is not
+// free, of whichever launcher it is: what somebody else has, or a person has to judge, is
+// nothing to copy.
+func (ps *profiles) holdSource(ctx context.Context, from string) (*profiledir.Source, error) {
+	source, err := profiledir.HoldSource(from)
+	if errors.Is(err, profiledir.ErrLocked) {
+		return nil, api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	profileID, home := source.Kept.ProfileID, source.Kept.Home
+	if of, archived := ps.o.Root.IsArchive(from); archived {
+		profileID, home = of, ps.o.ID
+	}
+	state := source.Kept.State
+	if profileID != "" {
+		// The store knows of what came after the home kept its record, a review for example.
+		if e, err := ps.o.Store.Get(ctx, profileID); err == nil && e.Record.Home == home {
+			state = e.Record.State
+		} else if err != nil && !errors.Is(err, lease.ErrNotFound) {
+			return nil, errors.Join(problem(err), source.Release())
+		}
+	}
+	if state != "" && state != lease.Available {
+		refused := api.Refuse(api.CodeConflict, "%s is the directory of profile %s, which is %s: want one that is available", from, profileID, state).With("state", state)
+		return nil, errors.Join(refused, source.Release())
+	}
+	return source, nil
 }
 
 // lockUnused takes the lock of a profile, which no browser may use.
@@ -246,6 +277,16 @@ func (ps *profiles) inUse(profileID, path string) *api.Problem {
 func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf *string) (_ lease.Record, err error) {
 	if err := ps.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
 		return lease.Record{}, err
+	}
+	source, err := ps.holdSource(ctx, from)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	defer func() { err = errors.Join(err, source.Release()) }()
+	if _, unknown := ps.o.Store.Get(ctx, profileID); errors.Is(unknown, lease.ErrNotFound) { // before all is copied
+		if err := ps.mayMake(profileID); err != nil {
+			return lease.Record{}, err
+		}
 	}
 	if u, err := profiledir.FindUser(from); err != nil || u != nil {
 		if err == nil {

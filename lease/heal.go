@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"slices"
 	"time"
 )
 
@@ -21,6 +22,10 @@ const (
 // number that many claims after each other do not reach it.
 const MaxClaim Token = 1 << 40
 
+// FloorLag is by how many tokens the floor of a profile may be behind its record: see
+// Record.ExplainsFloor.
+const FloorLag Token = 2
+
 // Distrusted tells whether the reason is that what the home keeps of the profile cannot
 // be believed. Then a person decides, whatever an inspection finds.
 func Distrusted(reason string) bool {
@@ -34,6 +39,8 @@ func Distrusted(reason string) bool {
 // home closes the gap. What is further behind is no floor that the home left there. A
 // floor that is above the record is Heal's business.
 func (r Record) ExplainsFloor(floor Token) bool {
+	// A launcher that became the home later has not been there under earlier tokens.
+	floor = max(floor, r.HomeToken)
 	if r.Token <= floor {
 		return true
 	}
@@ -42,13 +49,13 @@ func (r Record) ExplainsFloor(floor Token) bool {
 	case Held, SuspectedStale:
 		most = 1 // the grant
 	case Quarantined, Inspected, ManualReview:
-		most = 2 // the grant, and the quarantine
+		most = FloorLag // the grant, and the quarantine
 	case Available:
 		// A grant that never served and was taken back; or both, and then a person
 		// approved.
 		most = 1
 		if r.Review != nil && r.Review.Decision == ReviewApprove {
-			most = 2
+			most = FloorLag
 		}
 	case ResumePending: // only the home comes to that, by way of its floor
 	}
@@ -61,23 +68,40 @@ func (r Record) ExplainsFloor(floor Token) bool {
 func (r Record) Distrust(reason string, floor Token, sequence uint64, now time.Time) (Record, error) {
 	r.Reason = reason
 	r.Sequence = max(r.Sequence, sequence)
+	r.RememberedBy = ""
 	return r.quarantine(Forgotten, r.Runs, floor, now)
+}
+
+// Lacks tells whether the record, which need not be there, says less than the profile's
+// home knows: own is the last record that it kept, and floor the highest token that it
+// knows of. A record that another launcher remembered in its place does, too.
+func (r Record) Lacks(own Record, floor Token) bool {
+	return r.Token < floor || r.State == "" && own.State != "" || r.RememberedBy != ""
+}
+
+// replacedBy returns own, which somebody kept, in the place of r. The events of both that
+// may not be published yet go along, in their order; the store leaves out those that are.
+func (r Record) replacedBy(own Record) Record {
+	own = own.Clone()
+	own.Outbox = slices.Concat(r.Outbox, own.Outbox)
+	return own
 }
 
 // Heal repairs a record that the store lost, or has only an old copy of, from what
 // the profile's home knows: own is the last record that the home kept, and floor the
-// highest token that was used on the profile directory. A record whose token is not
-// below the floor is returned as it is. If own has the token of the floor and was
-// free or with a person, it is restored. Otherwise nobody can say what happened since
-// own was written, and the profile is quarantined under a new token.
+// highest token that was used on the profile directory, or that anybody knows of. A
+// record that says as much (see Lacks) is returned as it is. If own has the token of the
+// floor and was free or with a person, it is restored. Otherwise nobody can say what
+// happened since own was written, and the profile is quarantined under a new token.
 func (r Record) Heal(own Record, floor Token, now time.Time) (Record, error) {
-	if r.Token >= floor {
+	if !r.Lacks(own, floor) {
 		return r, nil
 	}
+	floor = max(floor, r.Token) // of a record that another launcher remembered
 	sequence := max(r.Sequence, own.Sequence)
-	if own.ProfileID == r.ProfileID && own.Token >= r.Token {
+	if own.ProfileID == r.ProfileID && (own.Token >= r.Token || r.RememberedBy != "") {
 		was := r.State
-		r = own.Clone()
+		r = r.replacedBy(own)
 		r.State = was
 	}
 	r.Sequence = sequence
@@ -87,8 +111,9 @@ func (r Record) Heal(own Record, floor Token, now time.Time) (Record, error) {
 			return r.transition(Restored, own.State, now, string(own.State))
 		}
 	}
-	if r.Reason = own.Reason; !Distrusted(r.Reason) {
+	if r.Reason = own.Reason; !PersonDecides(r.Reason) {
 		r.Reason = ReasonRecordLost
 	}
+	r.RememberedBy = ""
 	return r.quarantine(Forgotten, r.Runs, floor, now)
 }

@@ -63,6 +63,15 @@ type Record struct {
 	LauncherID    string `json:"launcher_id"`
 	// Home is the launcher whose disk holds the profile directory.
 	Home string `json:"home"`
+	// HomeToken is the token under which another launcher than before became the home;
+	// zero while it is the first one.
+	HomeToken Token `json:"home_token,omitempty"`
+	// OtherHome is the launcher that made the profile anew after the store had forgotten
+	// its home, until a person has decided which of the two it is.
+	OtherHome string `json:"other_home,omitempty"`
+	// RememberedBy is the launcher that stated a record which the store had forgotten, in
+	// the place of the home; empty once the home or a person has said more.
+	RememberedBy string `json:"remembered_by,omitempty"`
 	// BootID names the boot of the home host during which Chrome was started.
 	BootID string `json:"boot_id,omitempty"`
 	// PresenceEpoch is the epoch of the launcher's presence in which the lease was
@@ -221,8 +230,12 @@ type Review struct {
 	Principal string `json:"principal,omitempty"`
 	Note      string `json:"note,omitempty"`
 	// TokenSeen is the token of the record that the reviewer looked at.
-	TokenSeen Token     `json:"lease_token"`
-	At        time.Time `json:"at"`
+	TokenSeen Token `json:"lease_token"`
+	// EvidenceID is the bundle that the reviewer decided on; empty where none was named.
+	EvidenceID string `json:"evidence_id,omitempty"`
+	// Home is the launcher that the reviewer made the home; empty: it stays.
+	Home string    `json:"home,omitempty"`
+	At   time.Time `json:"at"`
 }
 
 // profileID is the form of a profile id: it fits into one path element, one KV key and

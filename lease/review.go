@@ -50,19 +50,57 @@ const (
 	ReviewKeep    = "keep"
 )
 
+// IncidentError says that a review names another bundle of evidence than that of the
+// incident which is open.
+type IncidentError struct {
+	Profile, Named, Current string
+}
+
+func (e *IncidentError) Error() string {
+	return fmt.Sprintf("the review of %s is about evidence %s, and the incident that is open has %s: look at that one", e.Profile, e.Named, e.Current)
+}
+
+// HomeError says that a review names a home that the profile cannot have.
+type HomeError struct {
+	Profile, Home, Named string
+	// Other is the launcher that may be named besides Home; empty: none.
+	Other string
+}
+
+func (e *HomeError) Error() string {
+	s := fmt.Sprintf("the home of %s is %s", e.Profile, e.Home)
+	if e.Other != "" {
+		return s + " or " + e.Other + ", and not " + e.Named
+	}
+	return s + ", and no review changes that to " + e.Named
+}
+
 // Reviewed applies a person's decision. ReviewApprove makes the profile available
-// after the cooldown; ReviewKeep leaves it in review, with the note. A *FencedError
-// where the person decided on a token that is no longer the current one.
+// after the cooldown; ReviewKeep leaves it in review, with the note. An approval may say
+// which launcher is the home from now on, where that is open: of a contested profile, or
+// of one that is only remembered. A *FencedError where the person decided on a token that
+// is no longer the current one, an *IncidentError for the evidence of another incident, a
+// *HomeError for a home that is not open.
 func (r Record) Reviewed(v Review, cooldown time.Duration, now time.Time) (Record, error) {
 	if v.TokenSeen != r.Token {
 		return r, &FencedError{Profile: r.ProfileID, Token: v.TokenSeen, Current: r.Token}
+	}
+	if v.EvidenceID != "" && v.EvidenceID != r.EvidenceID && v.EvidenceID != r.reviewedEvidence() {
+		return r, &IncidentError{Profile: r.ProfileID, Named: v.EvidenceID, Current: r.EvidenceID}
+	}
+	if v.Home != "" && v.Home != r.Home {
+		if v.Decision != ReviewApprove || v.Home != r.OtherHome && r.RememberedBy == "" {
+			return r, &HomeError{Profile: r.ProfileID, Home: r.Home, Other: r.OtherHome, Named: v.Home}
+		}
+		r.Token++
+		r.Home, r.HomeToken = v.Home, r.Token
 	}
 	v.At = now.UTC()
 	r.Review = &v
 	switch v.Decision {
 	case ReviewApprove:
 		r.Reason, r.Decision, r.Reasons = "review_approved", DecisionRelease, []string{"approved by " + v.Reviewer}
-		r.DecisionVersion, r.ByHand = 0, nil
+		r.DecisionVersion, r.ByHand, r.OtherHome, r.RememberedBy = 0, nil, "", ""
 		r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()
 		return r.transition(Approved, Available, now, string(Available))
 	case ReviewKeep:

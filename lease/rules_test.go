@@ -77,6 +77,12 @@ var makes = map[Fact]func(Record) (Record, error){
 		r.ByHand = &ByHand{Holder: "ann", Review: &OpenReview{}}
 		return r.Release("done", "by_hand", Sealed{}, noon)
 	},
+	Recalled: func(r Record) (Record, error) {
+		return r.Recall(Known{ProfileID: "p", Home: "home", Token: 9, State: Held}, "other", 0, 30, noon)
+	},
+	Contested: func(r Record) (Record, error) {
+		return r.Contest(Known{ProfileID: "p", Home: "first", Token: 9, State: Held}, Record{}, 0, 30, noon)
+	},
 	Restored: func(r Record) (Record, error) {
 		own := in(ManualReview)
 		own.Token = 9
@@ -143,18 +149,21 @@ func TestArchitectureShowsTheTable(t *testing.T) {
 	}
 }
 
+// afterLoss are the facts of a store that forgot, which may be stated in every state.
+var afterLoss = []Fact{Restored, Forgotten, Recalled, Contested}
+
 // printTable returns the table in Markdown. The rows that are the same for every state
 // are printed once.
 func printTable() string {
 	var s strings.Builder
 	s.WriteString("| from | fact | to | stated by |\n| --- | --- | --- | --- |\n")
 	for _, row := range Table() {
-		if row.Fact != Restored && row.Fact != Forgotten {
+		if !slices.Contains(afterLoss, row.Fact) {
 			fmt.Fprintf(&s, "| %s | %s | %s | %s |\n", cmp.Or(row.From, "no record"), row.Fact, row.To, row.By)
 		}
 	}
 	for _, row := range Table() {
-		if row.From == "" && (row.Fact == Restored || row.Fact == Forgotten) {
+		if row.From == "" && slices.Contains(afterLoss, row.Fact) {
 			fmt.Fprintf(&s, "| any, or no record | %s | %s | %s |\n", row.Fact, row.To, row.By)
 		}
 	}

@@ -20,7 +20,7 @@ const (
 // Standing returns the standing of the lease with the token.
 func (r Record) Standing(t Token) Standing {
 	switch {
-	case r.Token < t:
+	case r.Token < t, r.Token == t && r.RememberedBy != "":
 		return Behind
 	case r.MaxActiveRuns <= 1 && r.Token > t:
 		return Over // even if the record still lists a run with the token
@@ -36,8 +36,12 @@ func (r Record) Standing(t Token) Standing {
 
 // standingFor is Standing for the holder itself, which also remembers its own grant.
 // A store that forgot may have granted the same token a second time, to a launcher on
-// another host that can open the directory too: then the lease is over.
+// another host that can open the directory too: then the lease is over. It is over, too,
+// where another host made the profile anew.
 func (r Record) standingFor(own Record, t Token) Standing {
+	if r.Home != "" && own.Home != "" && r.Home != own.Home {
+		return Over
+	}
 	s := r.Standing(t)
 	if (s == Current || s == Doubted) && (r.LauncherID != own.LauncherID || r.PresenceEpoch != own.PresenceEpoch) {
 		return Over
@@ -76,7 +80,7 @@ func (r Record) Uphold(own Record, t Token, p Progress, now time.Time) (Record, 
 	case Doubted:
 		return p.apply(r).Reassert(now)
 	case Behind:
-		own = own.Clone()
+		own = r.replacedBy(own)
 		own.Sequence = max(own.Sequence, r.Sequence)
 		return p.apply(own), nil
 	}

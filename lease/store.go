@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Entry is a record with the revision of the write that stored it.
@@ -62,6 +63,9 @@ type Sight struct {
 	// Stepped is set only together with Fresh. It says that the store is another one
 	// than before, or went back to an old copy.
 	Stepped bool
+	// Age is for how long the store has been there, by its own clock, in a mark with
+	// Fresh. Whoever it is shared with may know profiles that a young one does not.
+	Age time.Duration
 	// Complete says that every record was reported since Fresh.
 	Complete bool
 }
@@ -110,6 +114,9 @@ type FencedError struct {
 }
 
 func (e *FencedError) Error() string {
+	if e.Current < e.Token {
+		return fmt.Sprintf("token %d is over: by the lease record, which has token %d, somebody else has the profile, or nobody", e.Token, e.Current)
+	}
 	return fmt.Sprintf("token %d superseded by %d", e.Token, e.Current)
 }
 

@@ -30,6 +30,8 @@ const (
 	HandedBack   Fact = "handed_back"   // that person is done, and the earlier review is open again
 	Restored     Fact = "restored"      // the store forgot the record; the home's own copy replaces it
 	Forgotten    Fact = "forgotten"     // the store forgot the record, and the home cannot vouch for the profile
+	Recalled     Fact = "recalled"      // the store forgot the record, and a launcher that is not the home remembers it
+	Contested    Fact = "contested"     // the record names another home than a launcher remembers
 )
 
 // Actor is who may state a fact.
@@ -55,7 +57,7 @@ type Transition struct {
 // and changes of settings leave the state as it is and are not transitions. The slice is
 // the caller's own.
 func Table() []Transition {
-	return []Transition{
+	table := []Transition{
 		{"", Created, Available, Home},
 		{"", Granted, Held, Home},
 		{Available, Granted, Held, Home},
@@ -81,43 +83,21 @@ func Table() []Transition {
 		{Available, TakenByHand, Held, Person},
 		{ManualReview, TakenByHand, Held, Person},
 		{Held, HandedBack, ManualReview, Person},
-
-		// A store that lost a record, or went back to an old copy, says nothing
-		// reliable about the profile. The profile's home may therefore replace the
-		// record, whatever state the store shows.
-		{"", Restored, Available, Home},
-		{"", Restored, ResumePending, Home},
-		{"", Restored, ManualReview, Home},
-		{"", Forgotten, Quarantined, Home},
-		{Held, Restored, Available, Home},
-		{Held, Restored, ResumePending, Home},
-		{Held, Restored, ManualReview, Home},
-		{Held, Forgotten, Quarantined, Home},
-		{SuspectedStale, Restored, Available, Home},
-		{SuspectedStale, Restored, ResumePending, Home},
-		{SuspectedStale, Restored, ManualReview, Home},
-		{SuspectedStale, Forgotten, Quarantined, Home},
-		{Quarantined, Restored, Available, Home},
-		{Quarantined, Restored, ResumePending, Home},
-		{Quarantined, Restored, ManualReview, Home},
-		{Quarantined, Forgotten, Quarantined, Home},
-		{Inspected, Restored, Available, Home},
-		{Inspected, Restored, ResumePending, Home},
-		{Inspected, Restored, ManualReview, Home},
-		{Inspected, Forgotten, Quarantined, Home},
-		{Available, Restored, Available, Home},
-		{Available, Restored, ResumePending, Home},
-		{Available, Restored, ManualReview, Home},
-		{Available, Forgotten, Quarantined, Home},
-		{ResumePending, Restored, Available, Home},
-		{ResumePending, Restored, ResumePending, Home},
-		{ResumePending, Restored, ManualReview, Home},
-		{ResumePending, Forgotten, Quarantined, Home},
-		{ManualReview, Restored, Available, Home},
-		{ManualReview, Restored, ResumePending, Home},
-		{ManualReview, Restored, ManualReview, Home},
-		{ManualReview, Forgotten, Quarantined, Home},
 	}
+	// A store that lost a record, or went back to an old copy, says nothing reliable
+	// about the profile. Those who remember may therefore replace the record, whatever
+	// state the store shows.
+	for _, from := range []State{"", Held, SuspectedStale, Quarantined, Inspected, Available, ResumePending, ManualReview} {
+		table = append(table,
+			Transition{from, Restored, Available, Home},
+			Transition{from, Restored, ResumePending, Home},
+			Transition{from, Restored, ManualReview, Home},
+			Transition{from, Forgotten, Quarantined, Home},
+			Transition{from, Recalled, Quarantined, AnyLauncher},
+			Transition{from, Contested, Quarantined, AnyLauncher},
+		)
+	}
+	return table
 }
 
 // Free tells whether a profile in this state may be granted to somebody.

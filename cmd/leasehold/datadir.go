@@ -15,6 +15,7 @@ import (
 	"leasehold/internal/signed"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/roster"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -70,6 +71,9 @@ func (s *service) openKept() error {
 	s.key = key
 	if err := c.checkDirectories(); err != nil { // now that all of them are there
 		return err
+	}
+	if s.roster, err = roster.Open(roster.Options{DataDir: c.DataDir, Key: key, Log: s.log}); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
 	}
 	if !first {
 		return nil

@@ -17,6 +17,8 @@ type reviewCmd struct {
 	Reviewer    string      `placeholder:"NAME" help:"Who decides (default: $$USER)."`
 	Note        string      `placeholder:"TEXT" help:"Why."`
 	Token       lease.Token `placeholder:"N" help:"The lease token that the reviewer saw (default: the one shown now)."`
+	Evidence    string      `placeholder:"ID" help:"The evidence that the reviewer decided on: a decision on another incident's is refused."`
+	Home        string      `placeholder:"LAUNCHER" help:"The launcher that is the profile's home from now on, where two claim it, or none is there."`
 }
 
 // Run sends the decision.
@@ -37,6 +39,7 @@ func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
 	}
 	raw, err := sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
 		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,
+		EvidenceID: c.Evidence, Home: c.Home,
 	}, "v1", "profiles", id, "review")
 	if err != nil || c.JSON {
 		return a.printAnswer(raw, err)

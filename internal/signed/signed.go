@@ -31,6 +31,7 @@ const (
 	Inspection Kind = "inspection" // of a profile: what its last recovery found
 	Stay       Kind = "stay"       // of a launcher: its last presence
 	Owners     Kind = "owners"     // of a launcher: the browser users to whom profiles may belong
+	Roster     Kind = "roster"     // of a launcher: each line of what it remembers of profiles
 )
 
 // ErrNotAuthentic says that a file does not have the signature that this launcher would have

@@ -83,7 +83,7 @@ func (a *Adopter) Adopt(r lease.Record) {
 	if slot == nil {
 		return
 	}
-	if r.Unfinished() {
+	if r.Unfinished() && !a.o.Recoverer.Elsewhere(r) {
 		slot.Recovers()
 	} else { // who wants it may have it in a moment
 		slot.Cools()
@@ -115,6 +115,13 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	}
 	r := now.Record
 	r.ProfileID = profile
+	if a.o.Recoverer.Elsewhere(r) { // its home was contested: what is left here has no lease
+		slot.Cool(slots.WarmWanted, "")
+		if _, open, err := a.o.Root.Left(profile); err == nil && open {
+			return false, a.closeLeft(slot, r, log)
+		}
+		return false, nil
+	}
 	forgotten, _, err := a.o.Recoverer.Forgot(r)
 	if err != nil {
 		return false, err
@@ -154,7 +161,7 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	}
 	f, entries := own.File, own.Journal
 	ended := f.Ended
-	if lease.Distrusted(r.Reason) && f.Reason != r.Reason {
+	if lease.PersonDecides(r.Reason) && f.Reason != r.Reason {
 		// What was sealed at the end of the session says nothing about this.
 		f.Reason, f.Evidence, f.InOrder = r.Reason, lease.Sealed{}, false
 	}
@@ -249,6 +256,9 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 			err = errors.Join(err, left.Detach())
 		}
 		return errors.Join(err, lock.Unlock())
+	}
+	if a.o.Recoverer.Elsewhere(r) { // its bundles have a chain of their own
+		r = kept
 	}
 	if left != nil && leftWarm(kept) && kept.Token == r.Token {
 		return a.closeLeftWarm(r.ProfileID, left, lock, log)

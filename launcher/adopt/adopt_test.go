@@ -545,6 +545,27 @@ func TestABrowserThatOutlivedItsLease(t *testing.T) {
 	h.given("p")
 }
 
+// While the launcher was away its profile was contested, and another one is the home: what is
+// left here is closed, after its evidence, and nothing else is done with the profile.
+func TestABrowserOfAProfileThatWasContested(t *testing.T) {
+	t.Parallel()
+	h := newStoredHost(t)
+	r := h.serves("p")
+	id := h.browser(r)
+	contested := h.change("p", func(r lease.Record) (lease.Record, error) {
+		r.Home = "here"
+		return r.Contest(lease.Known{ProfileID: "p", Home: "far", Token: 9}, lease.Record{}, 0, 0, time.Now())
+	})
+	l := h.launch(nil)
+	if got := l.adopts("p"); got.Nonce != contested.Nonce || h.lives(id) {
+		t.Errorf("%+v, the browser lives: %v", got, h.lives(id))
+	}
+	if made := l.bundles("p"); len(made) != 1 {
+		t.Errorf("bundles %v", made)
+	}
+	h.given("p")
+}
+
 // A launcher that was killed right after it had started a browser left no note of it. The
 // browser is found by the lock that it holds, and it is not let alone, whatever became of
 // its profile meanwhile.

@@ -267,6 +267,12 @@ type ReviewRequest struct {
 	Decision string `json:"decision"`
 	Reviewer string `json:"reviewer"`
 	Note     string `json:"note,omitempty"`
+	// EvidenceID names the bundle that the person decided on; a decision on the bundle of
+	// another incident is refused. Empty: the token alone names the incident.
+	EvidenceID string `json:"evidence_id,omitempty"`
+	// Home is the launcher that is to be the home, of a profile whose home is contested
+	// or only remembered; empty: it stays.
+	Home string `json:"home,omitempty"`
 }
 
 // HoldRequest is a person's request to use a profile by hand. Token is the lease token

@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,6 +15,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
+	"leasehold/launcher/roster"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -32,8 +34,10 @@ type PatrolOptions struct {
 	Archive     *evidence.Archive
 	Slots       *slots.Table
 	Recoverer   *recovery.Recoverer
-	Sessions    *session.Host
-	Presence    *Presence
+	// Roster is what this launcher remembers of profiles; nil: nothing.
+	Roster   *roster.Roster
+	Sessions *session.Host
+	Presence *Presence
 	// Adopt looks after a profile of this host that no session here is behind.
 	Adopt func(lease.Record)
 	Clock boottime.Clock // nil: the host's
@@ -47,6 +51,9 @@ type Patrol struct {
 	o    PatrolOptions
 	ctx  context.Context
 	work *sync.WaitGroup
+
+	// restating is true while what the store forgot or contradicts is stated again.
+	restating atomic.Bool
 
 	mu     sync.Mutex
 	others map[string]lease.Presence // the launchers that the store knows, by id
@@ -79,6 +86,8 @@ type seen struct {
 	// forgotten says that the store knows less of the profile than this host, which is
 	// its home.
 	forgotten bool
+	// contradicted says that this launcher remembers another home.
+	contradicted bool
 }
 
 // Run patrols until the context ends.
@@ -94,6 +103,9 @@ func (p *Patrol) Run() {
 			p.o.Log.Error().Err(err).Msg("the lease store cannot be watched: leases that are lost are not seen")
 		}
 	})
+	if p.o.Roster != nil {
+		p.work.Go(func() { p.o.Roster.Run(p.ctx) })
+	}
 	v := &view{records: map[string]seen{}, observer: lease.NewObserver(p.o.LauncherID, p.o.HomeTimeout)}
 	every := time.NewTicker(max(p.o.Timing.Renewal(), 250*time.Millisecond))
 	defer every.Stop()
@@ -121,15 +133,17 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 		clear(v.records)
 		v.complete = false
 		p.o.Presence.StoreReset()
+		p.o.Presence.StoreSeen(s)
 	case s.Complete:
 		v.complete = true
+		p.compare(v)
 		p.lookAround(v)
 		p.o.Sessions.KnownWhere(func(f sessionfile.File) bool { // nobody has to take these over
 			e, ok := v.records[f.Manifest.ProfileID]
 			return p.o.Slots.Find(f.Manifest.ProfileID) == nil && (!ok || e.Record.SessionID != f.SessionID || !e.Record.Unfinished())
 		})
 	default:
-		v.records[s.Entry.Record.ProfileID] = seen{s.Entry, p.look(s.Entry.Record)}
+		p.takeIn(v, s.Entry)
 		p.o.Slots.Wake()
 	}
 }
@@ -138,7 +152,13 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 // after a profile of this host that has none. forgotten says that the store knows less
 // of such a profile than this host, or that what this host keeps of it cannot be believed.
 func (p *Patrol) look(r lease.Record) (forgotten bool) {
-	if told := p.o.Slots.Tell(r); told || r.Home != "" && r.Home != p.o.LauncherID {
+	if told := p.o.Slots.Tell(r); told {
+		return false
+	}
+	if r.Home != "" && r.Home != p.o.LauncherID {
+		if p.leftOpen(r.ProfileID) && p.o.Recoverer.WasHome(r.ProfileID) { // the home was contested since
+			p.o.Adopt(r)
+		}
 		return false
 	}
 	forgotten, _, err := p.o.Recoverer.Forgot(r)
@@ -171,7 +191,7 @@ func (p *Patrol) lookAtUnknown(v *view) {
 		return
 	}
 	for _, profile := range ids {
-		if _, known := v.records[profile]; !known {
+		if e, known := v.records[profile]; !known || e.Record.State == "" { // none, or one that was deleted
 			p.look(lease.Record{ProfileID: profile})
 		}
 	}
@@ -181,6 +201,7 @@ func (p *Patrol) lookAtUnknown(v *view) {
 func (p *Patrol) lookAround(v *view) {
 	if v.complete {
 		p.lookAtUnknown(v)
+		p.restate(p.due(v))
 	}
 	v.rounds++
 	all := v.rounds%thoroughly == 0
@@ -199,9 +220,13 @@ func (p *Patrol) lookAround(v *view) {
 		switch r := e.Record; r.Home {
 		case p.o.LauncherID, "":
 			if (all || r.Unfinished() || e.forgotten || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
-				v.records[r.ProfileID] = seen{e.Entry, p.look(r)}
+				e.forgotten = p.look(r)
+				v.records[r.ProfileID] = e
 			}
 		default:
+			if p.leftOpen(r.ProfileID) {
+				p.look(r)
+			}
 			p.observe(ctx, e.Entry, v.observer.Lease(e.Entry, p.o.Clock()))
 		}
 	}

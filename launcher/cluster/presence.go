@@ -31,6 +31,10 @@ type PresenceOptions struct {
 	Key          *signed.Key // of what is kept in DataDir
 	Timing       lease.Timing
 	Store        lease.Store
+	// SharedStore says that launchers of other hosts may use the store, too.
+	SharedStore bool
+	// Newcomer says that this launcher remembers nothing of the store.
+	Newcomer bool
 	// LeaveOnExit leaves browsers to the next launcher.
 	LeaveOnExit bool
 	// Expiring is told that the leases could not be renewed for a while, and how long
@@ -54,6 +58,10 @@ type Presence struct {
 	before lastStay
 	// steady is since when the store is known to have forgotten nothing.
 	steady boottime.Instant
+	// young is since when the store may lack profiles that others remember, and seen says
+	// that the store was seen at all.
+	young boottime.Instant
+	seen  bool
 }
 
 // NewPresence returns a presence that is kept until ctx ends, by Keep.
@@ -61,7 +69,11 @@ func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
-	return &Presence{o: o, ctx: ctx, steady: o.Clock()}
+	p := &Presence{o: o, ctx: ctx, steady: o.Clock()}
+	if o.Newcomer {
+		p.young = p.steady
+	}
+	return p
 }
 
 // reopenPause is the time between two tries to open a presence.
@@ -77,6 +89,7 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 	p.mu.Lock()
 	p.before = before
 	p.mu.Unlock()
+	p.awaitSilence(epoch, tried)
 	for quiet := false; ; {
 		k, err := lease.Keep(p.ctx, own, epoch, lease.KeeperOptions{
 			Store: p.o.Store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
@@ -238,6 +251,10 @@ func (p *Presence) Current() (*lease.Keeper, error) {
 	defer p.mu.Unlock()
 	switch {
 	case p.dead != nil:
+		var refused *api.Problem
+		if errors.As(p.dead, &refused) {
+			return nil, refused
+		}
 		return nil, api.Refuse(api.CodeStoreUnavailable, "%v", p.dead)
 	case p.keeper == nil:
 		q := api.Refuse(api.CodeStoreUnavailable, "the launcher has no presence in the lease store: check the NATS server; nothing is granted until it answers")

@@ -250,16 +250,17 @@ func TestTheEpochOnDisk(t *testing.T) {
 		stored     uint64
 		want       uint64
 		damaged    bool
+		waits      bool
 	}{
-		{"none", "", 0, 1, false},
-		{"none, and the store knows one", "", 4, 5, false},
-		{"kept", "7\n", 7, 8, false},
-		{"the store went back", "7\n", 3, 8, false},
-		{"the store forgot", "7\n", 0, 8, false},
-		{"the store knows more", "7\n", 9, 10, false},
-		{"damaged", "7x\n", 3, 4, true},
-		{"cut short", "\n", 3, 4, true},
-		{"too large for an epoch", "99999999999999999999\n", 3, 4, true},
+		{"none", "", 0, 1, false, false},
+		{"none, and the store knows one", "", 4, 5, false, true},
+		{"kept", "7\n", 7, 8, false, false},
+		{"the store went back", "7\n", 3, 8, false, false},
+		{"the store forgot", "7\n", 0, 8, false, false},
+		{"the store knows more", "7\n", 9, 10, false, true},
+		{"damaged", "7x\n", 3, 4, true, true},
+		{"cut short", "\n", 3, 4, true, true},
+		{"too large for an epoch", "99999999999999999999\n", 3, 4, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -271,6 +272,10 @@ func TestTheEpochOnDisk(t *testing.T) {
 				}
 				p := w.keep(nil)
 				<-p.opened
+				if tt.waits { // it may be another directory's
+					p.refuses(w)
+					time.Sleep(2 * timing.TTL)
+				}
 				if got := p.current(w).Epoch(); got != tt.want {
 					t.Errorf("epoch %d, want %d", got, tt.want)
 				}

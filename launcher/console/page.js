@@ -154,6 +154,8 @@
       line("Reason", words(r.reason || ""));
       line("Token", String(r.lease_token));
       line("Owner", [r.owner_worker_id, r.task_id].filter(Boolean).join(", "));
+      line("Home", r.other_home ? r.home + " or " + r.other_home + ": contested" : r.home);
+      line("Remembered by", r.remembered_by);
       line("Account", r.account_id);
       line("Proxy", r.proxy_id);
       line("Last URL", r.last_known_url);
@@ -179,7 +181,7 @@
   // refreshes, and a new token empties the form.
   function drawReview(r) {
     const form = at("review");
-    const key = r.profile_id + " " + r.lease_token;
+    const key = [r.profile_id, r.lease_token, r.evidence_id].join(" ");
     if (r.state !== "manual_review") {
       form.hidden = true;
       form.dataset.key = "";
@@ -190,7 +192,11 @@
       form.dataset.key = key;
       form.dataset.profile = r.profile_id;
       form.dataset.token = String(r.lease_token);
+      form.dataset.evidence = r.evidence_id;
       at("review-token").textContent = String(r.lease_token);
+      at("review-evidence").textContent = r.evidence_id || "none";
+      at("review-home").replaceChildren(...[r.home, r.other_home].filter(Boolean).map((h) => new Option(h, h)));
+      at("review-homes").hidden = !r.other_home;
       at("review-answer").textContent = "";
       at("reviewed").hidden = true;
       try { at("reviewer").value = localStorage.getItem("leasehold.reviewer") || ""; } catch { /* storage may be off */ }
@@ -202,19 +208,20 @@
     event.preventDefault();
     const form = at("review");
     const answer = at("review-answer");
-    const { profile, token: seen } = form.dataset;
+    const { profile, token: seen, evidence } = form.dataset;
     const decision = new FormData(form).get("decision");
     const reviewer = at("reviewer").value.trim();
     const say = (className, text) => { answer.className = className; answer.textContent = text; };
     if (!decision) return say("bad", "Choose approve or keep.");
     if (!reviewer) return say("bad", "Say who decides.");
+    const home = decision === "approve" && !at("review-homes").hidden ? at("review-home").value : "";
     const button = form.querySelector("button");
     button.disabled = true;
     say("", "Recording...");
     try {
       await ask(v1("profiles", profile, "review"), {
         method: "POST",
-        body: JSON.stringify({ lease_token: Number(seen), decision, reviewer, note: at("note").value.trim() }),
+        body: JSON.stringify({ lease_token: Number(seen), decision, reviewer, evidence_id: evidence, home, note: at("note").value.trim() }),
       });
       try { localStorage.setItem("leasehold.reviewer", reviewer); } catch { /* storage may be off */ }
       say("good", "Kept in review, with the note.");

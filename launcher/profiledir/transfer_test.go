@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -346,5 +347,35 @@ func TestFindUser(t *testing.T) {
 	write("nonsense")
 	if u, err := FindUser(dir); u != nil || err != nil {
 		t.Errorf("nonsense: %v %v", u, err)
+	}
+}
+
+// TestABrowserIsFoundByAnyName: through a link to a directory above, or relative to where it
+// was started.
+func TestABrowserIsFoundByAnyName(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, link := filepath.Join(dir, "real", "p"), filepath.Join(dir, "link")
+	if err := errors.Join(os.MkdirAll(path, 0o700), os.Symlink(filepath.Join(dir, "real"), link)); err != nil {
+		t.Fatal(err)
+	}
+	for name, as := range map[string]string{"by a link": filepath.Join(link, "p"), "relative": "real/p", "itself": path, "another": filepath.Join(dir, "other")} {
+		cmd := exec.Command("sh", "-c", "read line", "browser", "--user-data-dir="+as)
+		cmd.Dir = dir
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := FindUser(path)
+		if found := u != nil && u.PID == cmd.Process.Pid; err != nil || found != (name != "another") {
+			t.Errorf("%s: %v, %v", name, u, err)
+		}
+		_ = in.Close()
+		_ = cmd.Wait() // read fails at the end of its input
 	}
 }

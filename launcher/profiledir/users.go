@@ -1,6 +1,7 @@
 package profiledir
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -31,7 +32,7 @@ func (u User) String() string {
 }
 
 // FindUser returns the browser that uses a Chrome user-data-dir, or nil. It finds
-// those that name the path on their command line. It also finds one that does not,
+// those that name the directory on their command line, by whatever path. It also finds one that does not,
 // such as a person's own Chrome: SingletonLock names it, and it has files of the
 // directory open. The error says what could not be looked at.
 func FindUser(path string) (*User, error) {
@@ -46,6 +47,14 @@ func FindUser(path string) (*User, error) {
 	}
 	if len(named) > 0 {
 		return user(named[0].PID), nil
+	}
+	switch pid, err := namedOtherwise(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil //nolint:nilerr // nothing is there
+	case err != nil:
+		return nil, err
+	case pid != 0:
+		return user(pid), nil
 	}
 	target, err := os.Readlink(filepath.Join(path, "SingletonLock"))
 	if err != nil {

@@ -307,9 +307,20 @@ func (s *steps) closeOnly() error {
 	defer cancel()
 	_, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
 		next := e.Record
+		if s.r.Elsewhere(next) { // that one's bundles have a chain of their own
+			return next, errAlready
+		}
 		next.EvidenceID, next.EvidenceSHA256 = s.File.Evidence.EvidenceID, s.File.Evidence.SHA256
 		return s.r.chained(e.Record, next, s.Log), nil
 	})
+	return unless(errAlready, err)
+}
+
+// unless returns the error, or nil if it is the one that does not count.
+func unless(uncounted, err error) error {
+	if errors.Is(err, uncounted) {
+		return nil
+	}
 	return err
 }
 
@@ -339,6 +350,9 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 	entry, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
 		if e.Record.SessionID != s.File.SessionID {
 			return e.Record, fmt.Errorf("%w: session %s has the profile", errOtherToken, e.Record.SessionID)
+		}
+		if s.r.Elsewhere(e.Record) { // it was contested: see Restate
+			return e.Record, fmt.Errorf("%w: launcher %s is the profile's home", errOtherToken, e.Record.Home)
 		}
 		next, err := fn(e.Record)
 		if err != nil {

@@ -16,6 +16,8 @@ import (
 type kept struct {
 	floor lease.Token // that which a damaged floor file claims, where it is one
 	own   lease.Record
+	// known is the highest token that this launcher knows of, by the floor or its roster.
+	known lease.Token
 	// reason is why it cannot be believed, as the record then says, and problem the same
 	// for a person; empty and nil: it can.
 	reason  string
@@ -27,16 +29,22 @@ type kept struct {
 // answers for its own profiles, under a key of its own.
 func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	k.floor, k.own, err = r.o.Root.Kept(rec.ProfileID)
-	home := cmp.Or(rec.Home, k.own.Home)
+	seen := r.o.Roster.Of(rec.ProfileID)
+	home := k.ownKnown().Later(seen).Home
 	var damaged *profiledir.DamagedError
 	if errors.As(err, &damaged) {
 		k.floor, k.own.Home = damaged.Claimed, damaged.Home
-		home = cmp.Or(rec.Home, damaged.Home)
+		home = cmp.Or(seen.Home, damaged.Home)
 	} else if err != nil {
 		return k, false, err
 	}
-	if mine = home == "" || home == r.o.LauncherID; !mine {
+	k.known = k.floor
+	if home = cmp.Or(rec.Home, home); home != "" && home != r.o.LauncherID {
+		k.own.Home = home
 		return k, false, nil
+	}
+	if seen.Home == r.o.LauncherID && !seen.Unproved {
+		k.know(seen)
 	}
 	if err == nil {
 		_, _, err = r.o.Root.Running(rec.ProfileID)
@@ -52,8 +60,36 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	case !rec.ExplainsFloor(k.floor):
 		k.reason = lease.ReasonRolledBack
 		k.problem = fmt.Errorf("the floor is %d, and the record, which is %s, has token %d: the floor is gone, or an older one was put in its place", k.floor, rec.State, rec.Token)
+	case rec.Token < k.known && k.known > max(k.floor, seen.HomeToken)+lease.FloorLag:
+		k.reason = lease.ReasonRolledBack
+		k.problem = fmt.Errorf("the floor is %d, and this launcher has seen the profile with token %d, which the lease store forgot: the floor is gone, or an older one was put in its place", k.floor, k.known)
 	}
 	return k, true, nil
+}
+
+// ownKnown is what is kept of the profile beside its directory, as a memory.
+func (k kept) ownKnown() lease.Known {
+	known := k.own.Known()
+	known.Token = k.floor
+	return known
+}
+
+// know adds what this launcher has seen of a profile whose home it is. A profile that
+// never had a lease has no floor; its account and proxy are settings, which change after
+// the floor.
+func (k *kept) know(seen lease.Known) {
+	k.known = max(k.known, seen.Token)
+	if k.own.State == "" {
+		k.own = seen.Record()
+	}
+	k.own.AccountID, k.own.ProxyID = cmp.Or(k.own.AccountID, seen.AccountID), cmp.Or(k.own.ProxyID, seen.ProxyID)
+}
+
+// complete adds the account and the proxy, which are a profile's for good, to a record that
+// lacks them.
+func (k kept) complete(rec lease.Record) lease.Record {
+	rec.AccountID, rec.ProxyID = cmp.Or(rec.AccountID, k.own.AccountID), cmp.Or(rec.ProxyID, k.own.ProxyID)
+	return rec
 }
 
 // Forgot tells whether the store knows less of a profile than this host does, or what
@@ -65,7 +101,23 @@ func (r *Recoverer) Forgot(rec lease.Record) (forgot bool, home string, err erro
 	if !mine {
 		return false, k.own.Home, err
 	}
-	return rec.Token < k.floor || k.reason != "", "", err
+	return rec.Lacks(k.own, k.known) || k.reason != "", "", err
+}
+
+// Forgotten returns the record of a profile that the store does not have as it would be
+// healed, for people: rec is what the store has. ok is false where there is nothing to
+// heal, or somebody else's profile.
+func (r *Recoverer) Forgotten(rec lease.Record) (healed lease.Record, ok bool) {
+	k, mine, err := r.kept(rec)
+	if err != nil || !mine || k.reason == "" && !rec.Lacks(k.own, k.known) {
+		return rec, false
+	}
+	if rec.Home = r.o.LauncherID; k.reason != "" {
+		rec, err = k.complete(rec).Distrust(k.reason, max(k.floor, k.known), 0, time.Now())
+	} else {
+		rec, err = rec.Heal(k.own, k.known, time.Now())
+	}
+	return rec, err == nil
 }
 
 // Heal restates a profile that the store forgot, from the record that this host kept
@@ -80,7 +132,7 @@ func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, err
 		if k, mine, err = r.kept(rec); err != nil {
 			return rec, err
 		}
-		if !mine || rec.Token >= k.floor && k.reason == "" {
+		if !mine || !rec.Lacks(k.own, k.known) && k.reason == "" {
 			return rec, errAlready
 		}
 		token, sequence, err := r.lastEvent(ctx, profile)
@@ -89,10 +141,11 @@ func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, err
 		}
 		rec.Home = r.o.LauncherID
 		if k.reason != "" {
-			return rec.Distrust(k.reason, max(k.floor, token), sequence, time.Now())
+			rec = k.complete(rec)
+			return rec.Distrust(k.reason, max(k.floor, k.known, token), sequence, time.Now())
 		}
 		k.own.Sequence = max(k.own.Sequence, sequence)
-		return rec.Heal(k.own, max(k.floor, token), time.Now())
+		return rec.Heal(k.own, max(k.known, token), time.Now())
 	})
 	if errors.Is(err, errAlready) {
 		return entry.Record, nil

@@ -121,6 +121,9 @@ func reviewFlag(r lease.Record) decision.Fact {
 	if lease.Distrusted(r.Reason) {
 		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: "what this host kept of the profile cannot be believed: " + r.Reason}
 	}
+	if r.Reason == lease.ReasonContested {
+		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("launchers %s and %s are both known as its home: the lease store had forgotten the first", r.Home, r.OtherHome)}
+	}
 	if r.ByHand != nil {
 		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
 	}

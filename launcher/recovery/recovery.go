@@ -17,6 +17,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/roster"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -32,6 +33,8 @@ type Options struct {
 	Archive    *evidence.Archive
 	// Store has the records; nil for the guard, which makes no transitions.
 	Store lease.Store
+	// Roster is what this launcher remembers; nil for the guard.
+	Roster *roster.Roster
 	// Proxies are what proxy ids stand for; nil: none are configured, and proxy ids
 	// are labels.
 	Proxies    *proxies.Set
@@ -54,6 +57,8 @@ type Recoverer struct {
 	recoveries *prometheus.CounterVec // by decision
 	heals      prometheus.Counter
 	distrusts  *prometheus.CounterVec // by reason
+	recalls    prometheus.Counter
+	contests   prometheus.Counter
 }
 
 // New returns a recoverer.
@@ -64,8 +69,10 @@ func New(o Options) *Recoverer {
 		recoveries: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_recoveries_total", Help: "Recoveries that ended, by decision."}, []string{"decision"}),
 		heals:      prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_heals_total", Help: "Profiles restored after the lease store forgot them."}),
 		distrusts:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_distrusted_total", Help: "Profiles that went to a person because what this host kept of them could not be believed, by reason."}, []string{"reason"}),
+		recalls:    prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_recalls_total", Help: "Profiles of other launchers that this one stated again after the lease store forgot them."}),
+		contests:   prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_contests_total", Help: "Profiles that went to a person because two launchers are known as their home."}),
 	}
-	o.Metrics.MustRegister(r.evidence, r.recoveries, r.heals, r.distrusts)
+	o.Metrics.MustRegister(r.evidence, r.recoveries, r.heals, r.distrusts, r.recalls, r.contests)
 	return r
 }
 

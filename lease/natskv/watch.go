@@ -75,17 +75,17 @@ func (w *watch) once(ctx context.Context) error {
 		return err
 	}
 	defer f.stop(ctx)
-	if err := w.begin(ctx, f, info.State.LastSeq); err != nil {
+	if err := w.begin(ctx, f, info); err != nil {
 		return err
 	}
 	return w.changes(ctx, f)
 }
 
-// begin reports every record. last is the last sequence of the bucket.
-func (w *watch) begin(ctx context.Context, f *follower, last uint64) error {
+// begin reports every record. info is what the server said of the bucket.
+func (w *watch) begin(ctx context.Context, f *follower, info *jetstream.StreamInfo) error {
 	w.at = 0
 	losses := w.s.leases.lossCount()
-	w.see(lease.Sight{Fresh: true, Stepped: losses != w.losses})
+	w.see(lease.Sight{Fresh: true, Stepped: losses != w.losses, Age: max(info.TimeStamp.Sub(info.Created), 0)})
 	if w.missing == nil {
 		w.missing = map[string]struct{}{}
 	}
@@ -110,7 +110,7 @@ func (w *watch) begin(ctx context.Context, f *follower, last uint64) error {
 		delete(w.shown, profile)
 	}
 	w.missing = nil
-	w.at = max(w.at, last)
+	w.at = max(w.at, info.State.LastSeq)
 	w.see(lease.Sight{Complete: true})
 	return nil
 }

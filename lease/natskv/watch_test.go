@@ -393,3 +393,32 @@ func TestWatchOfAClosedConnection(t *testing.T) {
 		t.Errorf("watch: %v", err)
 	}
 }
+
+// TestAWatchTellsTheAgeOfTheStore, by the server's clock: of a bucket that was just made, of
+// one that has been there for a while, and of the next one after that is lost.
+func TestAWatchTellsTheAgeOfTheStore(t *testing.T) {
+	s := single(t)
+	ages := make(chan time.Duration, 10)
+	note := func(sight lease.Sight) {
+		if sight.Fresh {
+			ages <- sight.Age
+		}
+	}
+	begun := time.Now()
+	watchOf(t, s, note).await("complete")
+	young := <-ages
+	time.Sleep(300 * time.Millisecond)
+	w := watchOf(t, s, note)
+	w.await("complete")
+	if older := <-ages; young < 0 || older < young+250*time.Millisecond || older > time.Since(begun)+time.Minute {
+		t.Errorf("%v, and then %v", young, older)
+	}
+	if err := s.leases.js.DeleteStream(t.Context(), s.leases.name); err != nil {
+		t.Fatal(err)
+	}
+	lost := time.Now()
+	w.await("stepped", "complete")
+	if anew := <-ages; anew < 0 || anew > time.Since(lost)+time.Second {
+		t.Errorf("a bucket that was made %v ago is %v old", time.Since(lost), anew)
+	}
+}

@@ -124,6 +124,16 @@ func (h *host) shiftClock(seconds int) {
 	h.shift = seconds
 }
 
+// create makes a profile, as soon as the store is old enough for that.
+func (h *host) create(ctx context.Context, profile string) error {
+	for deadline := time.Now().Add(readyTime); ; sleep(ctx, 200*time.Millisecond) {
+		err := h.call(ctx, readyTime, http.MethodPut, "/v1/profiles/"+profile, map[string]any{}, nil)
+		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // ready waits until /readyz answers 200.
 func (h *host) ready(ctx context.Context) error {
 	for {

@@ -170,7 +170,7 @@ func (h *harness) startHosts(ctx context.Context) error {
 			return err
 		}
 		for _, p := range host.homed {
-			if err := host.call(ctx, readyTime, http.MethodPut, "/v1/profiles/"+p, map[string]any{}, nil); err != nil {
+			if err := host.create(ctx, p); err != nil {
 				return fmt.Errorf("profile %s: %w", p, err)
 			}
 		}

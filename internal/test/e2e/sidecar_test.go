@@ -16,6 +16,7 @@ import (
 	ossignal "os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -88,6 +89,8 @@ type sidecar struct {
 	args      []string
 	// client is who the test is to the sidecar.
 	client *http.Client
+	// young says that a test wants a store that was just made.
+	young bool
 	// through is a program that starts the sidecar; empty for none.
 	through string
 	cmd     *exec.Cmd
@@ -180,6 +183,23 @@ func (s *sidecar) launch(t *testing.T) {
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != 200 {
 			return errors.New(resp.Status)
+		}
+		return nil
+	})
+	if slices.Contains(s.args, "--nats-url") && !s.young {
+		s.awaitGrace(t)
+	}
+}
+
+// awaitGrace waits until the sidecar makes profiles. In a store that it shares, which is
+// young in a test, it waits for what other launchers may know.
+func (s *sidecar) awaitGrace(t *testing.T) {
+	t.Helper()
+	first := fmt.Sprint("first-", time.Now().UnixNano())
+	eventually(t, "a store that is no longer young", func() error {
+		var problem map[string]any
+		if code := s.call(t, "PUT", "/v1/profiles/"+first, map[string]any{}, &problem); code != 200 {
+			return fmt.Errorf("%d %v", code, problem)
 		}
 		return nil
 	})

@@ -29,6 +29,7 @@ var order = []string{
 	"leasehold/launcher/look",
 	"leasehold/launcher/chrome",
 	"leasehold/launcher/profiledir",
+	"leasehold/launcher/roster",
 	"leasehold/launcher/fileroots",
 	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery/decision",

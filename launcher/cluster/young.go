@@ -1,0 +1,65 @@
+package cluster
+
+import (
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// ReasonYoung is the member "reason" of the refusal of a profile that would be made in a
+// store which others may have to complete first.
+const ReasonYoung = "store_young"
+
+// A store that was just made, or went back, does not say which profiles there are. Their
+// homes, and whoever else remembers them, say so within the grace; until it is over nothing
+// is made that nobody knows. A store that only this launcher uses needs none of that: what
+// lies on this host's own disk proves more.
+
+// StoreSeen notes how old the store is, as the first sight of it tells.
+func (p *Presence) StoreSeen(s lease.Sight) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.o.Clock()
+	p.young = max(p.young, now.Add(-min(s.Age, 2*p.o.Timing.Grace())))
+	if s.Stepped {
+		p.young = now
+	}
+	p.seen = true
+}
+
+// StoreForgot notes that the store lacks something that this launcher remembers.
+func (p *Presence) StoreForgot() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.young = p.o.Clock()
+}
+
+// HomesHadTime tells whether the homes of profiles that the store forgot had the time to
+// say so, so that others may do it for them.
+func (p *Presence) HomesHadTime() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen && p.o.Clock().Sub(p.young) >= p.o.Timing.Grace()/2
+}
+
+// MakeReady refuses to make a profile that nobody knows, while the store is young.
+func (p *Presence) MakeReady() *api.Problem {
+	if !p.o.SharedStore {
+		return nil
+	}
+	p.mu.Lock()
+	left := p.o.Timing.Grace() - p.o.Clock().Sub(p.young)
+	if !p.seen {
+		left = p.o.Timing.Grace()
+	}
+	p.mu.Unlock()
+	if left <= 0 {
+		return nil
+	}
+	q := api.Refuse(api.CodeStoreUnavailable,
+		"the lease store is young, or has just forgotten something, so that another host may know of this profile what the store does not: new profiles are made in %v at the earliest; ask again then, or with wait", left.Round(time.Second)).
+		With("reason", ReasonYoung)
+	q.RetryAfter = int(left.Seconds()) + 1
+	return q
+}

@@ -1,0 +1,148 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"leasehold/internal/signed"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// keep has a launcher keep a record beside a profile directory, as the home of it does.
+func keep(t *testing.T, root *profiledir.Root, r lease.Record) {
+	t.Helper()
+	lock, err := root.Lock(r.ProfileID)
+	if err == nil {
+		err = errors.Join(lock.Keep(r), lock.Unlock())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAnUninspectedProfileIsNeverShownFree: the store lost its record during the recovery,
+// and nobody has noticed yet. It is not free to be cloned either, and what is made of its
+// settings is not lost.
+func TestAnUninspectedProfileIsNeverShownFree(t *testing.T) {
+	l, store := startLauncher(t)
+	path, err := l.o.Root.Create("p")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(path, "Local State"), []byte("{}"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, l.o.Root, lease.Record{ProfileID: "p", State: lease.Quarantined, Home: "here", Token: 2, SessionID: "ses_gone", AccountID: "store-18"})
+	r, err := l.Profile(t.Context(), "p")
+	if err != nil || r.State.Free() || r.AccountID != "store-18" {
+		t.Errorf("%s of account %q, %v", r.State, r.AccountID, err)
+	}
+	all, err := l.Profiles(t.Context())
+	if err != nil || len(all) != 1 || all[0].State.Free() {
+		t.Errorf("listed: %+v, %v", all, err)
+	}
+	var p *api.Problem
+	if _, err := l.CloneProfile(t.Context(), "p", api.ProfileClone{To: "copy"}); !errors.As(err, &p) || p.Code != api.CodeConflict {
+		t.Errorf("cloned: %v", err)
+	}
+	if e, err := store.Get(t.Context(), "p"); err != nil || e.Record.State.Free() || e.Record.Token != 3 {
+		t.Errorf("stored: %+v, %v", e.Record, err)
+	}
+}
+
+// TestOnlyFreeProfilesAreImported, whichever launcher has them, by whatever path.
+func TestOnlyFreeProfilesAreImported(t *testing.T) {
+	l, store := startLauncher(t)
+	dir := t.TempDir()
+	other, err := profiledir.Open(filepath.Join(dir, "profiles"), signed.New([32]byte{9}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(other.Dir(), link); err != nil {
+		t.Fatal(err)
+	}
+	make := func(id string, state lease.State) {
+		t.Helper()
+		path, err := other.Create(id)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(path, "Local State"), []byte("{}"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state != "" {
+			keep(t, other, lease.Record{ProfileID: id, State: state, Home: "there", Token: 4})
+		}
+	}
+	make("free", lease.Available)
+	make("unused", "")
+	make("review", lease.ManualReview)
+	make("reviewed", lease.ManualReview)
+	make("granted", lease.Available)
+	make("locked", lease.Available)
+	lock, err := other.Lock("locked")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lock.Unlock() }()
+	for id, state := range map[string]lease.State{"reviewed": lease.Available, "granted": lease.Held} { // since then
+		if _, err := store.Store.Swap(t.Context(), lease.Entry{}, lease.Record{ProfileID: id, State: state, Home: "there", Token: 4}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, want := range map[string]bool{"free": true, "unused": true, "reviewed": true, "review": false, "granted": false, "locked": false} {
+		for how, from := range map[string]string{"": other.Dir(), "-by-link": link} {
+			_, err := l.ImportProfile(t.Context(), "copy-of-"+id+how, api.ProfileImport{From: filepath.Join(from, id)})
+			var p *api.Problem
+			if refused := errors.As(err, &p) && p.Code == api.CodeConflict; refused == want || want && err != nil {
+				t.Errorf("%s%s: %v", id, how, err)
+			}
+			if _, err := l.o.Root.Path("copy-of-" + id + how); (err == nil) != want {
+				t.Errorf("%s%s: a profile: %v", id, how, err)
+			}
+		}
+	}
+	// Whoever had the source gets it back.
+	if again, err := other.Lock("free"); err != nil {
+		t.Error(err)
+	} else if err := again.Unlock(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAnArchivedProfileIsImportedWhenItIsFree: it went through a recovery since.
+func TestAnArchivedProfileIsImportedWhenItIsFree(t *testing.T) {
+	l, store := startLauncher(t)
+	if _, err := l.ImportProfile(t.Context(), "p", api.ProfileImport{From: userDataDir(t)}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := l.ArchiveProfile(t.Context(), "p", api.ProfileArchive{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	restate := func(state lease.State) {
+		t.Helper()
+		if _, err := lease.Change(t.Context(), store.Store, "p", func(e lease.Entry) (lease.Record, error) {
+			e.Record.State = state
+			return e.Record, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restate(lease.ManualReview)
+	ctx := principal.In(t.Context(), principal.Principal{Name: "ann", Role: principal.Admin, Profiles: []string{"*"}})
+	var p *api.Problem
+	if _, err := l.ImportProfile(ctx, "q", api.ProfileImport{From: at.Path}); !errors.As(err, &p) || p.Code != api.CodeConflict {
+		t.Errorf("one in review: %v", err)
+	}
+	restate(lease.Available)
+	if _, err := l.ImportProfile(ctx, "q", api.ProfileImport{From: at.Path}); err != nil {
+		t.Errorf("one that is free: %v", err)
+	}
+}

@@ -1,0 +1,71 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/cluster"
+	"leasehold/lease"
+)
+
+// mayMake refuses a profile without a record that somebody else may know: one that this
+// launcher remembers under another home, or, where it would have to be made, any while the
+// store is young. Both end when its home is back, or a person decides.
+func (r *rooms) mayMake(profile string) error {
+	if p := r.elsewhere(lease.Record{ProfileID: profile}); p != nil {
+		return p
+	}
+	if p := r.presence.MakeReady(); p != nil {
+		return p
+	}
+	return nil
+}
+
+// elsewhere refuses a profile whose record is not there, or is of another home than this
+// launcher remembers: the store forgot the profile.
+func (r *rooms) elsewhere(rec lease.Record) *api.Problem {
+	k := r.recoverer.Remembers(rec.ProfileID)
+	switch judged := k.Judge(rec); {
+	case judged == lease.Agrees, k.Home == r.o.ID && judged == lease.Forgets:
+		return nil
+	case judged == lease.Contradicts:
+		return api.Refuse(api.CodeQuarantined, "profile %s is known as one of launcher %s, with token %d, and the lease store says %s, with token %d: a person decides which of them is its home", rec.ProfileID, k.Home, k.Token, rec.Home, rec.Token).
+			With("state", lease.Quarantined).With("reason", lease.ReasonContested).With("lease_token", rec.Token)
+	}
+	p := r.patrol.Home(k.Record())
+	p.Detail += fmt.Sprintf("; the lease store has forgotten it, and this launcher has not (token %d): it is not made anew here until that launcher is back, or a person gives it another home", k.Token)
+	return p
+}
+
+// isYoung tells whether the refusal ends when the store is no longer young.
+func isYoung(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonYoung }
+
+// forgotten is what a profile is shown as that the store does not have: as its home would
+// restate it. ok is false for a profile that never had a record.
+func (ps *profiles) forgotten(profile string) (_ lease.Record, ok bool) {
+	healed, ok := ps.recoverer.Forgotten(lease.Record{ProfileID: profile})
+	return ps.shown(healed).Public(), ok
+}
+
+// noRecord returns the record of a profile that the store has none of: what is known of it
+// here, or a blank one where only its directory is there.
+func (ps *profiles) noRecord(profile string) (lease.Record, error) {
+	if r, ok := ps.forgotten(profile); ok {
+		return r, nil
+	}
+	return ps.blank(profile)
+}
+
+// current returns the record of a profile for somebody who wants to use or copy it. One
+// that the store forgot is restated first.
+func (ps *profiles) current(ctx context.Context, profile string) (lease.Record, error) {
+	if err := lease.CheckProfileID(profile); err != nil {
+		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+	}
+	if err := ps.healFirst(ctx, profile); err != nil && !errors.Is(err, lease.ErrNotFound) {
+		return lease.Record{}, problem(err)
+	}
+	return ps.Profile(ctx, profile)
+}

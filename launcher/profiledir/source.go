@@ -1,0 +1,94 @@
+package profiledir
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"leasehold/internal/procfs"
+	"leasehold/internal/signed"
+	"leasehold/lease"
+)
+
+// Source is a directory that is being copied. If it is a profile, of whichever launcher of
+// this host, no browser is started on it meanwhile.
+type Source struct {
+	parts []*os.File // of the profile's lock
+	// Kept is the last record that the profile's home kept beside it; the zero record where
+	// the directory is no profile, or nothing was kept. It may be anybody's invention: only
+	// what makes a launcher more careful may follow from it.
+	Kept lease.Record
+}
+
+// HoldSource holds the directory at path, which has no links in it, until Release. The
+// error is ErrLocked if a launcher or a browser has the profile.
+func HoldSource(path string) (_ *Source, err error) {
+	guard, id := GuardDir(filepath.Dir(path)), filepath.Base(path)
+	if fi, err := os.Lstat(guard); err != nil || !fi.IsDir() || lease.CheckProfileID(id) != nil {
+		return &Source{}, nil //nolint:nilerr // it is no profile
+	}
+	s := &Source{}
+	for _, part := range []string{launcherPart, sharedPart} {
+		file, err := flock(filepath.Join(guard, id+"."+part))
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("profile %s: %w", path, err), s.Release())
+		}
+		s.parts = append(s.parts, file)
+	}
+	if b, err := os.ReadFile(filepath.Join(guard, id+".floor")); err == nil {
+		content, _ := signed.Claimed(unpadded(b))
+		_, line, _ := bytes.Cut(content, []byte("\n"))
+		if json.Unmarshal(line, &s.Kept) != nil {
+			s.Kept = lease.Record{}
+		}
+	}
+	return s, nil
+}
+
+// Release gives the directory up. A second Release does nothing.
+func (s *Source) Release() error {
+	var err error
+	for _, part := range s.parts {
+		err = errors.Join(err, part.Close())
+	}
+	s.parts = nil
+	return err
+}
+
+// namedOtherwise returns a process that names the directory at path as its user-data-dir by
+// another name: through a link, or relative to where it was started; 0 if there is none.
+func namedOtherwise(path string) (pid int, err error) {
+	dir, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	all, err := procfs.List()
+	if err != nil {
+		return 0, err
+	}
+	const flag = "--user-data-dir="
+	for _, p := range all {
+		line, err := procfs.CommandLine(p.PID)
+		if err != nil || !p.Alive() {
+			continue // it ended, or it is another user's, who cannot have this directory open
+		}
+		for arg := range strings.SplitSeq(string(line), "\x00") {
+			named, ok := strings.CutPrefix(arg, flag)
+			if !ok {
+				continue
+			}
+			at := fmt.Sprintf("/proc/%d/cwd/%s", p.PID, named)
+			if filepath.IsAbs(named) {
+				at = fmt.Sprintf("/proc/%d/root%s", p.PID, named)
+			}
+			if other, err := os.Stat(at); err == nil && os.SameFile(dir, other) {
+				return p.PID, nil
+			}
+		}
+	}
+	return 0, nil
+}

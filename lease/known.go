@@ -1,0 +1,136 @@
+package lease
+
+import "time"
+
+// Reasons in the record of a profile about whose home there is more to say than the store
+// says.
+const (
+	// ReasonContested: two launchers are known as the home, since the store forgot the
+	// first one. A person says which one it is.
+	ReasonContested = "home_contested"
+)
+
+// Known is what a launcher remembers of a profile, whether the store still does or not:
+// the highest token with which it saw the profile, and what the record said then.
+type Known struct {
+	ProfileID string `json:"profile_id"`
+	Home      string `json:"home"`
+	HomeToken Token  `json:"home_token,omitempty"`
+	Token     Token  `json:"lease_token"`
+	State     State  `json:"state"`
+	AccountID string `json:"account_id,omitempty"`
+	ProxyID   string `json:"proxy_id,omitempty"`
+	// Unproved says that nobody knows who wrote this down. Then nobody gets the profile
+	// because of it, and nothing else follows from it.
+	Unproved bool `json:"unproved,omitempty"`
+}
+
+// Known is what is to be remembered of the record.
+func (r Record) Known() Known {
+	return Known{ProfileID: r.ProfileID, Home: r.Home, HomeToken: r.HomeToken, Token: r.Token, State: r.State, AccountID: r.AccountID, ProxyID: r.ProxyID}
+}
+
+// Record is the record of the profile as far as it is remembered.
+func (k Known) Record() Record {
+	return Record{ProfileID: k.ProfileID, Home: k.Home, HomeToken: k.HomeToken, Token: k.Token, State: k.State, AccountID: k.AccountID, ProxyID: k.ProxyID, Settings: Settings{MaxActiveRuns: 1}}
+}
+
+// Judgement is what one who remembers a profile says of its record.
+type Judgement int
+
+// The judgements.
+const (
+	// Agrees: the record is as it is remembered, or a later one.
+	Agrees Judgement = iota
+	// Forgets: there is no record, or an earlier one. Its home knows more.
+	Forgets
+	// Contradicts: the record names another home, and that did not become the home under
+	// a token above the one that is remembered. So the store forgot the profile, and
+	// somebody made it anew.
+	Contradicts
+)
+
+// Judge compares a record, which need not be there, with what is remembered. The zero
+// Known agrees with everything.
+func (k Known) Judge(r Record) Judgement {
+	switch {
+	case k.Home == "":
+		return Agrees
+	case r.State == "":
+		return Forgets
+	case r.Home != "" && r.Home != k.Home && r.HomeToken <= k.Token:
+		return Contradicts
+	case r.Token < k.Token:
+		return Forgets
+	}
+	return Agrees
+}
+
+// Learn returns what is remembered after the record was seen. What another launcher
+// recalled is news only to one who knows less.
+func (k Known) Learn(r Record) Known {
+	switch {
+	case r.State == "" || r.Home == "", r.Token > MaxClaim: // no launcher comes to that
+		return k
+	case k.Unproved:
+		return r.Known()
+	case k.Judge(r) != Agrees, k.Home != "" && r.RememberedBy != "" && r.Token <= k.Token:
+		return k
+	}
+	return r.Known()
+}
+
+// Later is the one of two memories of a profile that knows of the higher token; k, where
+// both know of the same, or nobody knows who wrote the other one.
+func (k Known) Later(other Known) Known {
+	if k.Home == "" || other.Home != "" && !other.Unproved && other.Token > k.Token {
+		return other
+	}
+	return k
+}
+
+// Recall states a profile that the store forgot, as another launcher than its home
+// remembers it. Nobody gets it, until its home is back, which knows more and says so by
+// Heal or Uphold, or a person decides. by is the launcher that remembers, token the
+// highest and sequence the last that anybody knows of.
+func (r Record) Recall(k Known, by string, token Token, sequence uint64, now time.Time) (Record, error) {
+	was, runs := r.State, r.Runs
+	if was == "" {
+		r = k.Record()
+		r.State = was
+	}
+	r = r.Clone()
+	r.Home, r.HomeToken, r.RememberedBy = k.Home, k.HomeToken, by
+	r.Token = max(r.Token, k.Token, token)
+	r.Sequence = max(r.Sequence, sequence)
+	r.Reason, r.RecoveryStartedAt, r.Runs = ReasonRecordLost, now.UTC(), nil
+	r, err := r.transition(Recalled, Quarantined, now, string(Quarantined))
+	if err != nil {
+		return r, err
+	}
+	for _, run := range runs {
+		r = r.emit(EventExpired, now).aboutRun(run)
+	}
+	return r, nil
+}
+
+// Contest quarantines a profile whose record names another home than the one that is
+// remembered. That one is the home again, under a token above all that anybody knows of,
+// and with it own, the last record that it kept, where the caller has that; the other one
+// is named beside it. Both launchers stop, and a person decides.
+func (r Record) Contest(k Known, own Record, token Token, sequence uint64, now time.Time) (Record, error) {
+	was, runs, other := r.State, r.Runs, r.Home
+	token = max(r.Token, k.Token, token)
+	sequence = max(r.Sequence, own.Sequence, sequence)
+	if own.ProfileID == r.ProfileID && own.State != "" {
+		r = r.replacedBy(own)
+	}
+	r.State, r.Sequence = was, sequence
+	r.Home, r.OtherHome, r.HomeToken, r.RememberedBy = k.Home, other, token+1, ""
+	r.Reason = ReasonContested
+	return r.quarantine(Contested, runs, token, now)
+}
+
+// PersonDecides tells whether it follows from the reason of a quarantine alone that a
+// person decides, whatever an inspection finds.
+func PersonDecides(reason string) bool { return Distrusted(reason) || reason == ReasonContested }

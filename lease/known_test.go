@@ -1,0 +1,199 @@
+package lease
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// TestWhatIsRememberedJudgesARecord: a store that forgot a profile cannot give it another
+// home, whatever was granted there since.
+func TestWhatIsRememberedJudgesARecord(t *testing.T) {
+	k := Known{ProfileID: "p", Home: "a", Token: 5, State: Held}
+	for name, tt := range map[string]struct {
+		k    Known
+		r    Record
+		want Judgement
+	}{
+		"nothing is remembered":             {Known{}, Record{State: Held, Home: "b", Token: 1}, Agrees},
+		"as it is remembered":               {k, Record{State: Held, Home: "a", Token: 5}, Agrees},
+		"further on":                        {k, Record{State: Held, Home: "a", Token: 9}, Agrees},
+		"no record":                         {k, Record{}, Forgets},
+		"no record of one without a lease":  {Known{Home: "a", State: Available}, Record{}, Forgets},
+		"an older record":                   {k, Record{State: Available, Home: "a", Token: 4}, Forgets},
+		"made anew elsewhere":               {k, Record{State: Held, Home: "b", Token: 1}, Contradicts},
+		"made anew, and far on":             {k, Record{State: Held, Home: "b", Token: 50}, Contradicts},
+		"made anew, of one without a lease": {Known{Home: "a", State: Available}, Record{State: Held, Home: "b", Token: 1}, Contradicts},
+		"moved under a higher token":        {k, Record{State: Available, Home: "b", HomeToken: 6, Token: 6}, Agrees},
+		"moved earlier than is remembered":  {k, Record{State: Available, Home: "b", HomeToken: 5, Token: 9}, Contradicts},
+	} {
+		if got := tt.k.Judge(tt.r); got != tt.want {
+			t.Errorf("%s: %d, want %d", name, got, tt.want)
+		}
+		if learnt := tt.k.Learn(tt.r); tt.want != Agrees && learnt != tt.k {
+			t.Errorf("%s: learnt %+v", name, learnt)
+		}
+	}
+	free := Known{ProfileID: "p", Home: "a", Token: 5, State: Available}
+	recalled := Record{ProfileID: "p", State: Quarantined, Home: "a", Token: 5, RememberedBy: "b"}
+	if got := free.Learn(recalled); got != free {
+		t.Errorf("a free profile is no longer free, since somebody else did not know that: %+v", got)
+	}
+	if recalled.Token++; free.Learn(recalled).Token != 6 || (Known{}).Learn(recalled).Home != "a" {
+		t.Error("what somebody else knew is not learnt")
+	}
+	if got := k.Learn(Record{ProfileID: "p", State: Held, Home: "a", Token: MaxClaim + 1}); got != k {
+		t.Errorf("a token that nobody was granted is remembered: %+v", got)
+	}
+	claim := k
+	claim.Unproved = true
+	if got := claim.Learn(Record{ProfileID: "p", State: Available, Home: "b", Token: 1}); got.Unproved || got.Home != "b" {
+		t.Errorf("what nobody proved stands against the store: %+v", got)
+	}
+	if got := (Known{Home: "a", Token: 3}).Later(claim); got.Unproved {
+		t.Errorf("what nobody proved stands against what is known: %+v", got)
+	}
+}
+
+// TestARecalledProfileIsItsHomes: nobody else gets it, and the home says more, whatever it
+// was doing.
+func TestARecalledProfileIsItsHomes(t *testing.T) {
+	own, err := Record{ProfileID: "p", Token: 4, Home: "a", AccountID: "acct"}.Grant(Request{SessionID: "s5", LauncherID: "a", PresenceEpoch: 3, TTL: time.Minute}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recalled, err := Record{ProfileID: "p"}.Recall(own.Known(), "b", 0, 12, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recalled.State != Quarantined || recalled.Token != 5 || recalled.Home != "a" || recalled.AccountID != "acct" || recalled.Sequence != 13 || recalled.RememberedBy != "b" {
+		t.Fatalf("%+v", recalled)
+	}
+	if _, err := recalled.Grant(Request{SessionID: "s", LauncherID: "a"}, noon); err == nil {
+		t.Error("it is granted")
+	}
+	// The holder is still there.
+	upheld, err := recalled.Uphold(own, 5, Progress{}, noon)
+	if err != nil || upheld.State != Held || upheld.RememberedBy != "" || upheld.Sequence < recalled.Sequence {
+		t.Errorf("upheld: %+v, %v", upheld, err)
+	}
+	// The home is back without it.
+	healed, err := recalled.Heal(own, 5, noon)
+	if err != nil || healed.State != Quarantined || healed.Token != 6 || healed.SessionID != "s5" || healed.RememberedBy != "" || healed.Reason != ReasonRecordLost {
+		t.Errorf("healed: %+v, %v", healed, err)
+	}
+	// It was free.
+	free, err := own.Release("done", "ok", Sealed{}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if healed, err = recalled.Heal(free, 5, noon); err != nil || healed.State != Available || healed.Token != 5 || healed.RememberedBy != "" {
+		t.Errorf("healed: %+v, %v", healed, err)
+	}
+	// The home does not come back, and a person gives the profile to another launcher.
+	gone, err := recalled.Abandon([]string{"gone"}, Sealed{EvidenceID: "ev_1"}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := gone.Reviewed(Review{Decision: ReviewApprove, Reviewer: "ann", TokenSeen: 5, Home: "b"}, 0, noon)
+	if err != nil || given.State != Available || given.Home != "b" || given.Token != 6 || given.HomeToken != 6 || given.RememberedBy != "" {
+		t.Fatalf("%+v, %v", given, err)
+	}
+	if own.Known().Judge(given) != Agrees || !given.ExplainsFloor(0) {
+		t.Error("the new home is taken for one that was made up")
+	}
+}
+
+// TestBothHomesStop: the record that was made anew goes to a person, under a token above
+// both, with what the first home knows.
+func TestBothHomesStop(t *testing.T) {
+	own := in(Held)
+	own.Home, own.AccountID, own.EvidenceID = "a", "acct", "ev_a"
+	anew, err := Record{ProfileID: "p"}.Grant(Request{SessionID: "sb", LauncherID: "b", PresenceEpoch: 9, TTL: time.Minute}, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, own := range map[string]Record{"by the home": own, "by another": {}} {
+		r, err := anew.Contest(Known{ProfileID: "p", Home: "a", Token: 7}, own, 8, 40, noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.State != Quarantined || r.Token != 9 || r.HomeToken != 9 || r.Home != "a" || r.OtherHome != "b" || r.Reason != ReasonContested || len(r.Runs) != 0 || r.AccountID != own.AccountID {
+			t.Errorf("%s: %+v", name, r)
+		}
+		if e := r.Outbox[len(r.Outbox)-1]; e.Event != EventExpired || e.SessionID != "sb" || e.Sequence != r.Sequence || r.Sequence != 42 {
+			t.Errorf("%s: the last event is %+v", name, e)
+		}
+		for who, k := range map[string]Known{"the home": {Home: "a", Token: 7}, "the other": anew.Known()} {
+			if k.Judge(r) != Agrees {
+				t.Errorf("%s: %s contests it again", name, who)
+			}
+		}
+		if s := r.standingFor(anew, 1); s != Over {
+			t.Errorf("%s: the other one goes on: %d", name, s)
+		}
+		if s := anew.standingFor(in(Held), 7); s != Over {
+			t.Errorf("the first one goes on beside it: %d", s)
+		}
+		// Who is the home is the person's to say, and nobody else's name will do.
+		inspected, err1 := r.Inspect(Sealed{EvidenceID: "ev_9"}, noon)
+		review, err2 := inspected.Settle(Verdict{Decision: DecisionManualReview}, noon)
+		var wrong *HomeError
+		_, err3 := review.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 9, Home: "c"}, 0, noon)
+		if err := errors.Join(err1, err2); err != nil || !errors.As(err3, &wrong) {
+			t.Fatalf("%v, %v", err, err3)
+		}
+		stays, err1 := review.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 9}, 0, noon)
+		moves, err2 := review.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 9, Home: "b"}, 0, noon)
+		if err1 != nil || err2 != nil || stays.Home != "a" || stays.Token != 9 || stays.OtherHome != "" || moves.Home != "b" || moves.Token != 10 || moves.HomeToken != 10 || moves.OtherHome != "" {
+			t.Errorf("%s: stays %+v, moves %+v; %v, %v", name, stays, moves, err1, err2)
+		}
+		if r.Known().Judge(moves) != Agrees || !moves.ExplainsFloor(1) {
+			t.Errorf("%s: what the person decided is contested", name)
+		}
+	}
+}
+
+// TestAReviewIsOfOneIncident.
+func TestAReviewIsOfOneIncident(t *testing.T) {
+	r := in(ManualReview)
+	r.EvidenceID = "ev_2"
+	var incident *IncidentError
+	if _, err := r.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 7, EvidenceID: "ev_1"}, 0, noon); !errors.As(err, &incident) || incident.Current != "ev_2" {
+		t.Errorf("%v", err)
+	}
+	if got, err := r.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 7, EvidenceID: "ev_2"}, 0, noon); err != nil || got.Review.EvidenceID != "ev_2" {
+		t.Errorf("%+v, %v", got.Review, err)
+	}
+	// A person's own session makes a newer bundle; the incident's is still meant.
+	r.ByHand = &ByHand{Review: &OpenReview{EvidenceID: "ev_2"}}
+	r.EvidenceID = "ev_3"
+	if _, err := r.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 7, EvidenceID: "ev_2"}, 0, noon); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMemoryIsNeverTalkedDown: whatever records a launcher is shown, in whatever order, the
+// token that it remembers only grows, and a home changes under a higher token alone.
+func TestMemoryIsNeverTalkedDown(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var k Known
+		for range rapid.IntRange(1, 30).Draw(t, "records") {
+			r := Record{
+				ProfileID: "p", State: rapid.SampledFrom(append([]State{""}, states...)).Draw(t, "state"), Home: rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "home"),
+				Token: Token(rapid.IntRange(0, 6).Draw(t, "token")), HomeToken: Token(rapid.IntRange(0, 6).Draw(t, "home_token")),
+			}
+			r.HomeToken = min(r.HomeToken, r.Token)
+			next := k.Learn(r)
+			if next.Token < k.Token || k.Home != "" && next.Home != k.Home && next.HomeToken <= k.Token {
+				t.Fatalf("%+v after %+v, shown %+v", next, k, r)
+			}
+			if again := next.Judge(r); k.Judge(r) == Agrees && again != Agrees {
+				t.Fatalf("%+v was learnt of %+v, and does not agree with it", next, r)
+			}
+			k = next
+		}
+	})
+}

@@ -35,6 +35,7 @@ const (
 	KindRequest    Kind = "request"    // a page sent an unsafe request
 	KindAnswer     Kind = "answer"     // a site answered; see Entry.Status
 	KindBlocked    Kind = "blocked"    // an unsafe request of a read-only session was failed
+	KindWithheld   Kind = "withheld"   // a page wanted to send an unsafe request after its worker was lost, and did not
 	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
 	KindDownload   Kind = "download"   // a page began a download
 	KindDialog     Kind = "dialog"     // a page opened a dialog

@@ -32,6 +32,9 @@ type Summary struct {
 	// Did has what else pages did: forms, downloads, dialogs and changes of storage.
 	// DidSince has what of that came after LastSafe.
 	Did, DidSince []Entry
+	// Withheld has the unsafe requests and messages that pages made after the worker was
+	// lost, and that were never sent.
+	Withheld []Entry
 	// Crashed says that a page crashed.
 	Crashed bool
 	// LeftOut has what says that entries were left out of which a decision might depend.
@@ -98,6 +101,8 @@ func Summarize(entries []Entry) Summary {
 		case KindForm, KindDownload, KindDialog, KindStorage:
 			s.Did = append(s.Did, e)
 			s.DidSince = append(s.DidSince, e)
+		case KindWithheld:
+			s.Withheld = append(s.Withheld, e)
 		case KindCrash:
 			s.Crashed = true
 		case KindOmitted:

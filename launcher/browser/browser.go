@@ -23,6 +23,8 @@ type Browser struct {
 	process *chrome.Browser
 	ledger  *cdpproxy.Ledger // nil if none is kept
 	dumps   string           // the folder of its minidumps; empty if not known
+	session string           // that it was started for
+	still   stillness
 	stop    context.CancelFunc
 	// reported is closed when everything that the monitor saw has gone to its sink.
 	reported <-chan struct{}
@@ -75,8 +77,15 @@ func (b *Browser) Ping(ctx context.Context) error {
 }
 
 // Cookies returns the cookies of the profile's own browser context, as the result of
-// Storage.getCookies.
+// Storage.getCookies. Those of a browser that stands still are as they were before.
 func (b *Browser) Cookies(ctx context.Context) (json.RawMessage, error) {
+	if cookies, err, still := b.stillCookies(); still {
+		return cookies, err
+	}
+	return b.askCookies(ctx)
+}
+
+func (b *Browser) askCookies(ctx context.Context) (json.RawMessage, error) {
 	var cookies json.RawMessage
 	err := b.monitor.Observer().Call(ctx, "", "Storage.getCookies", nil, &cookies)
 	return cookies, err
@@ -123,7 +132,7 @@ func (b *Browser) Detach() error {
 		b.mux.Stop()
 		<-b.mux.Done()
 	}
-	return errors.Join(b.ledger.Close(), b.process.Detach())
+	return errors.Join(b.letGo(), b.ledger.Close(), b.process.Detach())
 }
 
 // KeepCookies saves the session cookies of a profile's browser before it closes.
@@ -151,7 +160,7 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 		}
 	}
 	b.stop()
-	err = errors.Join(err, b.ledger.Remove())
+	err = errors.Join(err, b.letGo(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
 	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
@@ -169,6 +178,9 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCookies, log zerolog.Logger) error {
 	if b.monitor == nil {
 		return errors.New("the browser was never driven")
+	}
+	if err := b.EndPages(ctx, log); err != nil {
+		return err
 	}
 	if keep != nil {
 		short, cancel := context.WithTimeout(ctx, cookiesTimeout)

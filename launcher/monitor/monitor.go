@@ -38,6 +38,7 @@ type Monitor struct {
 	navigations *navigations
 	outcomes    *outcomes
 	answers     *answers
+	still       still
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
@@ -142,6 +143,9 @@ func (m *Monitor) Console() []byte { return m.console.Part() }
 // Traffic takes an event about what a page sent or printed. The pipe's reader calls it,
 // so it never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
+	if t.Method == eventMessageSent {
+		m.still.observe(t.Method, t.Params, boottime.Now())
+	}
 	if slices.Contains(recorder.ConsoleEvents, t.Method) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
@@ -170,6 +174,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventRequestExtra {
 		return
 	}
+	m.still.observe(event.Method, event.Params, boottime.Now())
 	if m.outcomes.observe(event); event.Method == eventWebSocketCreated {
 		return
 	}

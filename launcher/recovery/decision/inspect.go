@@ -69,6 +69,9 @@ const (
 	Dialogs             = "dialogs"
 	DialogsSinceSafe    = "dialogs_since_safe_checkpoint"
 	TrafficSeen         = "requests_observed_throughout"
+	StoodStill          = "account_stood_still"
+	RequestsWithheld    = "requests_withheld"
+	CookiesWhole        = "cookies_whole"
 	ProxyUnchanged      = "proxy_mapping_unchanged"
 	ReviewFlag          = "review_flag"
 	Resumable           = "task_resumable"
@@ -94,6 +97,7 @@ var Questions = []string{
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
+	StoodStill, RequestsWithheld, CookiesWhole,
 }
 
 // Fact is one question, its answer, and how it was found.
@@ -172,6 +176,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		happened(DownloadsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDownload)),
 		happened(Dialogs, nil, s.Did, ofKind(checkpoint.KindDialog)),
 		happened(DialogsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDialog)),
+		happened(RequestsWithheld, nil, s.Withheld, ofKind(checkpoint.KindWithheld)),
 		{Resumable, Is(t.Resumable), "the manifest's resumable"},
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},

@@ -52,6 +52,9 @@ type Options struct {
 	// User is the browser user; nil: browsers run as the launcher's own user. A browser
 	// that an earlier launcher started keeps the one that it has.
 	User *runas.User
+	// CookiesWithin is how long a browser whose worker was lost may go on until it has
+	// shown its cookies; zero is the default.
+	CookiesWithin time.Duration
 	// Bounds is how long each step of a close may take; zero values are the defaults.
 	Bounds chrome.Bounds
 

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,9 +30,9 @@ import (
 
 // Bounds of the steps.
 const (
-	// readCookies bounds how long a browser may take to show its cookies before it is
+	// cookiesWithin bounds how long a browser may take to show its cookies before it is
 	// stopped. Its pages go on meanwhile.
-	readCookies = 60 * time.Millisecond
+	cookiesWithin = 75 * time.Millisecond
 	// stopTimeout bounds how long the network service may take to be found and stopped.
 	stopTimeout = 2 * time.Second
 	// replaceTimeout is how long Chrome may take to start another network service.
@@ -75,7 +76,7 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		return
 	}
 	s.asked, s.begun, s.problem = true, boottime.Now(), nil
-	cookies := b.cookiesWithin(readCookies)
+	cookies := b.readCookies(cmp.Or(b.driver.o.CookiesWithin, cookiesWithin))
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	n, err := b.findNetwork(ctx, 0)
@@ -96,9 +97,9 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 	}
 }
 
-// cookiesWithin begins to read the cookies, and returns a function that waits for them
+// readCookies begins to read the cookies, and returns a function that waits for them
 // within d from now on.
-func (b *Browser) cookiesWithin(d time.Duration) func() (json.RawMessage, error) {
+func (b *Browser) readCookies(d time.Duration) func() (json.RawMessage, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	type read struct {
 		cookies json.RawMessage
@@ -281,11 +282,12 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 		}
 	}
 	s.ended = true
+	b.mux.LetStart()
 	b.monitor.PagesEnd()
 	if s.lost != "" {
 		log.Error().Str("why", s.lost).Msg("cookies of the last half minute may be lost")
 	}
-	log.Info().Bool("withheld", waits).Int("cookies_put_back", s.cured).Dur("took", time.Since(begun)).Msg("the pages are ended")
+	log.Info().Bool("network_replaced", waits).Int("cookies_put_back", s.cured).Dur("took", time.Since(begun)).Msg("the pages are ended")
 	return b.driver.o.Files.DropStillCookies(b.session)
 }
 

@@ -129,21 +129,27 @@ func TestTheAccountStandsStill(t *testing.T) {
 		t.Errorf("%d requests and messages came after the loss: %v", now-count, site.ways(count))
 	}
 	answers, how := s.facts(t, "restless")
-	if answers["account_stood_still"] != "yes" || answers["requests_withheld"] != "yes" || answers["cookies_whole"] != "yes" || answers["closed_cleanly"] != "yes" {
+	if answers["account_stood_still"] != "yes" || answers["requests_withheld"] != "yes" || answers["closed_cleanly"] != "yes" {
 		t.Errorf("facts: %v %v", answers, how)
 	}
 	withheld := map[string]bool{}
 	for _, e := range s.journalOf(t, ses.SessionID) {
 		if e.Kind == checkpoint.KindWithheld {
-			withheld[e.Method+" "+strings.TrimPrefix(e.URL, strings.TrimSuffix(site.URL, "/"))] = true
+			path, _, _ := strings.Cut(strings.TrimPrefix(e.URL, strings.TrimSuffix(site.URL, "/")), "?")
+			withheld[e.Method+" "+path] = true
 		}
 	}
-	for _, want := range []string{"PUT /fetch?n=REDACTED", "DELETE /xhr"} {
+	for _, want := range []string{"PUT /fetch", "POST /beacon", "DELETE /xhr", "POST /worker"} {
 		if !withheld[want] {
 			t.Errorf("the journal does not say that %s was withheld: %v", want, slices.Sorted(maps.Keys(withheld)))
 		}
 	}
-	s.foundWhole(t, "restless", site, 8)
+	// A host that is too busy to show the cookies within the bound says so, to a person.
+	if r := s.record(t, "restless"); answers["cookies_whole"] == "yes" {
+		s.foundWhole(t, "restless", site, 8)
+	} else if answers["cookies_whole"] != "no" || !strings.Contains(fmt.Sprint(r.Reasons), "cookies") {
+		t.Errorf("cookies: %s (%s), and the reasons are %q", answers["cookies_whole"], how["cookies_whole"], r.Reasons)
+	}
 	if n := losses(t); n > 0 {
 		loseMany(t, n)
 	}
@@ -165,7 +171,7 @@ func (s *sidecar) foundWhole(t *testing.T, profile string, site *restless, round
 	t.Helper()
 	if r := s.record(t, profile); r.State == lease.ManualReview {
 		if code := s.call(t, "POST", "/v1/profiles/"+profile+"/review", map[string]any{
-			"decision": "release", "reviewer": "ann", "note": "looked at", "lease_token": r.Token, "evidence_id": r.EvidenceID,
+			"decision": "approve", "reviewer": "ann", "lease_token": r.Token, "evidence_id": r.EvidenceID,
 		}, nil); code != 200 {
 			t.Errorf("review: status %d", code)
 		}
@@ -203,7 +209,7 @@ func loseMany(t *testing.T, n int) {
 	begun := time.Now()
 	var latest, recoveries []time.Duration
 	late := map[string]int{}
-	whole := 0
+	whole, unread := 0, 0
 	for i := range n {
 		profile := fmt.Sprintf("lost-%04d", i)
 		c := dial(t, s.socket(profile, "worker=w&task=t&wait=30s"))
@@ -222,10 +228,12 @@ func loseMany(t *testing.T, n int) {
 			}
 		}
 		latest = append(latest, last)
-		if answers, how := s.facts(t, profile); answers["account_stood_still"] != "yes" || answers["cookies_whole"] != "yes" {
-			t.Errorf("%s: %v, %v", profile, how["account_stood_still"], how["cookies_whole"])
-		}
-		if i%10 == 0 {
+		if answers, how := s.facts(t, profile); answers["account_stood_still"] != "yes" {
+			t.Errorf("%s: %v", profile, how["account_stood_still"])
+		} else if answers["cookies_whole"] != "yes" {
+			unread++
+			t.Logf("%s: %s", profile, how["cookies_whole"])
+		} else if i%10 == 0 {
 			s.foundWhole(t, profile, site, i)
 			whole++
 		}
@@ -235,8 +243,8 @@ func loseMany(t *testing.T, n int) {
 	}
 	slices.Sort(latest)
 	slices.Sort(recoveries)
-	t.Logf("%d losses: the last write came %v after the loss (median), %v at most; late: %v; %d recovered profiles looked at; decided %v after the loss (median), %v at most",
-		n, latest[len(latest)/2], latest[len(latest)-1], late, whole, recoveries[len(recoveries)/2], recoveries[len(recoveries)-1])
+	t.Logf("%d losses: the last write came %v after the loss (median), %v at most; late: %v; %d recovered profiles looked at, whole; %d cookies not read in time; decided %v after the loss (median), %v at most",
+		n, latest[len(latest)/2], latest[len(latest)-1], late, whole, unread, recoveries[len(recoveries)/2], recoveries[len(recoveries)-1])
 	if len(late) > 0 {
 		t.Errorf("late: %v", late)
 	}

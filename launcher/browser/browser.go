@@ -149,7 +149,14 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 		b.monitor.Closing()
 	}
 	begun := time.Now()
-	method, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, b.driver.o.Bounds)
+	endErr := b.EndPages(ctx, log)
+	ask := func(ctx context.Context) error {
+		if endErr != nil { // asked to close, it would let its pages send what they want to
+			return endErr
+		}
+		return b.askToClose(ctx, profile, keep, log)
+	}
+	method, err := b.process.Close(ctx, ask, b.driver.o.Bounds)
 	if b.mux != nil {
 		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
 			select {
@@ -178,9 +185,6 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCookies, log zerolog.Logger) error {
 	if b.monitor == nil {
 		return errors.New("the browser was never driven")
-	}
-	if err := b.EndPages(ctx, log); err != nil {
-		return err
 	}
 	if keep != nil {
 		short, cancel := context.WithTimeout(ctx, cookiesTimeout)

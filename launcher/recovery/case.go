@@ -197,6 +197,7 @@ func (s *steps) close() error {
 	if s.Browser == nil || s.closed {
 		return nil
 	}
+	s.endPages()
 	method, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
 	s.takeStill()
 	s.File.CloseMethod, s.closed = string(method), method != ""

@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"context"
 	"encoding/json"
 
 	"leasehold/evidence"
@@ -35,6 +36,17 @@ func (s *steps) addWithheld(b *evidence.Bundle) {
 		More uint64 `json:"more,omitempty"`
 	}{list, more})
 	parts{b, s.Log}.add(WithheldPart, evidence.KindWithheld, mediaJSON, content, err)
+}
+
+// endPages ends the pages of a lost worker's browser. From here until it is closed the
+// browser answers, and sends nothing by itself: a page of the launcher's own may be let
+// pass (monitor.Rules).
+func (s *steps) endPages() {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	if err := s.Browser.EndPages(ctx, s.Log); err != nil {
+		s.Log.Error().Err(err).Msg("the pages cannot be ended: the browser is closed by signals")
+	}
 }
 
 // takeStill takes in how the browser, which is closed, stood still.

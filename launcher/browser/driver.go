@@ -155,6 +155,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 		return b, err
 	}
 	b.LimitMemory(s.Memory)
+	d.work.Go(b.learnNetwork)
 	d.starts.Observe(time.Since(begun).Seconds())
 	return b, nil
 }

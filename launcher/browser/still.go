@@ -51,12 +51,14 @@ type stillness struct {
 	// mu is held over each of the steps.
 	mu      sync.Mutex
 	network *chrome.NetworkService // which is stopped; nil: none is
+	known   *chrome.NetworkService // that runs, found beforehand; nil: it has to be looked for
 	since   boottime.Instant
 	begun   boottime.Instant // when that was asked for
 	found   bool             // an earlier launcher had stopped it
 	cookies json.RawMessage  // as they were before; nil: not known
 	unread  error            // why they are not known
 	ended   bool             // the pages are ended
+	gone    bool             // the browser is let go of
 
 	asked   bool
 	problem error  // why it did not stand still, or nil
@@ -79,7 +81,10 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 	cookies := b.readCookies(cmp.Or(b.driver.o.CookiesWithin, cookiesWithin))
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	n, err := b.findNetwork(ctx, 0)
+	n, err := b.takeKnown(), error(nil)
+	if n == nil {
+		n, err = b.findNetwork(ctx, 0)
+	}
 	if err == nil {
 		s.cookies, s.unread = cookies()
 		err = b.stopNetwork(ctx, n)
@@ -95,6 +100,31 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 			log.Warn().Err(err).Msg("cookies may be lost if this launcher is killed now")
 		}
 	}
+}
+
+// learnNetwork finds the network service, so that nothing has to be looked for at a loss.
+func (b *Browser) learnNetwork() {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known != nil || s.network != nil || s.asked || s.gone {
+		return
+	}
+	if n, err := b.process.NetworkService(); err == nil { // else StandStill looks for it
+		s.known = n
+	}
+}
+
+// takeKnown returns the network service that was found beforehand, if it still lives.
+// b.still.mu is held.
+func (b *Browser) takeKnown() *chrome.NetworkService {
+	n := b.still.known
+	b.still.known = nil
+	if n == nil || !n.Ended() {
+		return n
+	}
+	_ = n.Close() // only the descriptor
+	return nil
 }
 
 // readCookies begins to read the cookies, and returns a function that waits for them
@@ -331,12 +361,15 @@ func (b *Browser) letGo() error {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.network == nil {
-		return nil
+	s.gone = true
+	var err error
+	for _, n := range []*chrome.NetworkService{s.network, s.known} {
+		if n != nil {
+			err = errors.Join(err, n.Close())
+		}
 	}
-	n := s.network
-	s.network = nil
-	return n.Close()
+	s.network, s.known = nil, nil
+	return err
 }
 
 // StillFacts are those of an inspection about a browser that was to stand still: whether it

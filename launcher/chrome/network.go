@@ -174,6 +174,16 @@ func (n *NetworkService) AwaitEnd() (ended bool) {
 	return err == nil && conn.Read(pidfdReadable) == nil
 }
 
+// Ended tells whether the process has ended.
+func (n *NetworkService) Ended() bool {
+	conn, err := n.pidfd.SyscallConn()
+	ended := err != nil
+	if err == nil {
+		err = conn.Control(func(fd uintptr) { ended = pidfdReadable(fd) })
+	}
+	return ended || err != nil
+}
+
 // Close forgets the process, which stays as it is.
 func (n *NetworkService) Close() error { return n.pidfd.Close() }
 

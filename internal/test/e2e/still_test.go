@@ -24,7 +24,7 @@ func (s *restless) open(t *testing.T, c *socket) (session string) {
 	begun := time.Now()
 	c.call(t, "", "Security.setIgnoreCertificateErrors", map[string]any{"ignore": true}, nil)
 	session, _ = c.page(t, s.URL, "")
-	s.writing(t, begun)
+	s.writing(t, begun, restlessWays...)
 	return session
 }
 
@@ -97,7 +97,7 @@ func TestTheAccountStandsStill(t *testing.T) {
 	still("dropped")
 	back := time.Now()
 	c = dial(t, ses.CDPURL)
-	site.writing(t, back)
+	site.writing(t, back, "/fetch", "/socket", "/worker") // beacons have to wait where the host is busy
 	var targets struct {
 		TargetInfos []struct{ TargetID, Type, URL string }
 	}

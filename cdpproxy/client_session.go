@@ -159,6 +159,22 @@ func (s *ClientSession) Free() {
 	}
 }
 
+// LetStart makes new targets start at once, whatever clients asked for: those that vanished,
+// and an earlier launcher, would be waited for in vain. Fence has to come first for each.
+func (m *Mux) LetStart() {
+	m.mu.Lock()
+	clients := map[*ClientSession]bool{}
+	for _, s := range m.owners {
+		clients[s] = true
+	}
+	m.mu.Unlock()
+	for s := range clients {
+		if !s.hasObserver() {
+			m.post(oneWay(s.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
+		}
+	}
+}
+
 // Close detaches the session in Chrome: contexts that its client had made to end with
 // it are disposed of, and requests that are still paused are sent.
 func (s *ClientSession) Close(ctx context.Context) error {

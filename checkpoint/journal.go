@@ -36,6 +36,7 @@ const (
 	KindAnswer     Kind = "answer"     // a site answered; see Entry.Status
 	KindGetWrite   Kind = "get_write"  // a GET that looks like a write, by the sign Name
 	KindBlocked    Kind = "blocked"    // an unsafe request of a read-only session was failed
+	KindWithheld   Kind = "withheld"   // a page wanted to send an unsafe request after its worker was lost, and did not
 	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
 	KindDownload   Kind = "download"   // a page began a download
 	KindDialog     Kind = "dialog"     // a page opened a dialog

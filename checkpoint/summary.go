@@ -39,6 +39,9 @@ type Summary struct {
 	Cookies, CookiesSince []Entry
 	// Began says that the journal has a beginning: before it no page was open.
 	Began bool
+	// Withheld has the unsafe requests and messages that pages made after the worker was
+	// lost, and that were never sent.
+	Withheld []Entry
 	// Crashed says that a page crashed.
 	Crashed bool
 	// LeftOut has what says that entries were left out of which a decision might depend.
@@ -111,6 +114,8 @@ func Summarize(entries []Entry) Summary {
 			s.Cookies, s.CookiesSince = append(s.Cookies, e), append(s.CookiesSince, e)
 		case KindStart:
 			s.Began = true
+		case KindWithheld:
+			s.Withheld = append(s.Withheld, e)
 		case KindCrash:
 			s.Crashed = true
 		case KindOmitted:

@@ -37,6 +37,7 @@ const (
 	KindProcesses     = "processes"
 	KindLock          = "lock"
 	KindNetwork       = "network"
+	KindWithheld      = "withheld"
 	KindConsole       = "console"
 	KindCookiesDigest = "cookies_digest"
 	KindDigests       = "digests"

@@ -42,6 +42,9 @@ type Process struct {
 // its files, locks and memory, however late its parent reaps it.
 func (p Process) Alive() bool { return p.PID > 0 && p.State != 'Z' && p.State != 'X' && p.State != 'x' }
 
+// Same tells whether q is this very process, whatever it has done since.
+func (p Process) Same(q Process) bool { return p.PID == q.PID && p.StartTime == q.StartTime }
+
 // host is the library's view of /proc. It is opened once.
 var host = sync.OnceValues(procfs.NewDefaultFS)
 

@@ -28,6 +28,7 @@ const (
 	Digests    Kind = "digests"    // of a session: digests of the account's state at its grant
 	Cookies    Kind = "cookies"    // of a profile: its session cookies
 	Lasting    Kind = "lasting"    // of a profile: the persistent cookies of a warm browser
+	Still      Kind = "still"      // of a session: the cookies of its browser, which stands still
 	Inspection Kind = "inspection" // of a profile: what its last recovery found
 	Stay       Kind = "stay"       // of a launcher: its last presence
 	Owners     Kind = "owners"     // of a launcher: the browser users to whom profiles may belong

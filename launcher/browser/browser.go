@@ -23,6 +23,8 @@ type Browser struct {
 	process *chrome.Browser
 	ledger  *cdpproxy.Ledger // nil if none is kept
 	dumps   string           // the folder of its minidumps; empty if not known
+	session string           // that it was started for
+	still   stillness
 	stop    context.CancelFunc
 	// reported is closed when everything that the monitor saw has gone to its sink.
 	reported <-chan struct{}
@@ -76,8 +78,15 @@ func (b *Browser) Ping(ctx context.Context) error {
 }
 
 // Cookies returns the cookies of the profile's own browser context, as the result of
-// Storage.getCookies.
+// Storage.getCookies. Those of a browser that stands still are as they were before.
 func (b *Browser) Cookies(ctx context.Context) (json.RawMessage, error) {
+	if cookies, err, still := b.stillCookies(); still {
+		return cookies, err
+	}
+	return b.askCookies(ctx)
+}
+
+func (b *Browser) askCookies(ctx context.Context) (json.RawMessage, error) {
 	var cookies json.RawMessage
 	err := b.monitor.Observer().Call(ctx, "", "Storage.getCookies", nil, &cookies)
 	return cookies, err
@@ -124,7 +133,7 @@ func (b *Browser) Detach() error {
 		b.mux.Stop()
 		<-b.mux.Done()
 	}
-	return errors.Join(b.ledger.Close(), b.process.Detach())
+	return errors.Join(b.letGo(), b.ledger.Close(), b.process.Detach())
 }
 
 // KeepCookies saves the session cookies of a profile's browser before it closes.
@@ -152,7 +161,14 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 		b.monitor.Closing()
 	}
 	begun := time.Now()
-	method, err := b.process.Close(ctx, func(ctx context.Context) error { return b.askToClose(ctx, profile, keep, log) }, bounds)
+	endErr := b.EndPages(ctx, log)
+	ask := func(ctx context.Context) error {
+		if endErr != nil { // asked to close, it would let its pages send what they want to
+			return endErr
+		}
+		return b.askToClose(ctx, profile, keep, log)
+	}
+	method, err := b.process.Close(ctx, ask, bounds)
 	var lives *chrome.NotSignalledError
 	if errors.As(err, &lives) {
 		return "", errors.Join(err, b.Detach())
@@ -167,7 +183,7 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 		}
 	}
 	b.stop()
-	err = errors.Join(err, b.ledger.Remove())
+	err = errors.Join(err, b.letGo(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
 	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")

@@ -52,6 +52,9 @@ type Options struct {
 	// User is the browser user; nil: browsers run as the launcher's own user. A browser
 	// that an earlier launcher started keeps the one that it has.
 	User *runas.User
+	// CookiesWithin is how long a browser whose worker was lost may go on until it has
+	// shown its cookies; zero is the default.
+	CookiesWithin time.Duration
 	// Bounds is how long each step of a close may take; zero values are the defaults.
 	Bounds chrome.Bounds
 
@@ -145,13 +148,14 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 		running.Ledger = d.o.Files.Ledger(s.SessionID)
 	}
 	if err := s.Lock.SetRunning(running); err != nil {
-		return d.undriven(process, ledger, dumps), err
+		return d.undriven(process, ledger, dumps, s.SessionID), err
 	}
-	b, err := d.drive(ctx, process, ledger, dumps, s.Sink)
+	b, err := d.drive(ctx, process, ledger, dumps, s.SessionID, s.Sink)
 	if err != nil {
 		return b, err
 	}
 	b.LimitMemory(s.Memory)
+	d.work.Go(b.learnNetwork)
 	d.starts.Observe(time.Since(begun).Seconds())
 	return b, nil
 }
@@ -173,7 +177,7 @@ func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(che
 			log.Warn().Err(err).Msg("the browser cannot be taken over")
 			return nil
 		}
-		return d.undriven(process, nil, running.Dumps)
+		return d.undriven(process, nil, running.Dumps, running.SessionID)
 	}
 	log.Info().Int("pid", running.PID).Msg("found the browser of the launcher before")
 	for _, w := range process.Warnings() {
@@ -191,9 +195,12 @@ func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(che
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, takeOverTimeout)
 	defer cancel()
-	b, err := d.drive(ctx, process, ledger, running.Dumps, sink)
+	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink)
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")
+	}
+	if b.Driven() {
+		b.takeOverStill(log)
 	}
 	return b
 }
@@ -203,8 +210,8 @@ const takeOverTimeout = 60 * time.Second
 
 // drive opens the launcher's own session on a browser's pipe. If it fails, it returns
 // the browser together with the error, and the caller has to close it.
-func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdpproxy.Ledger, dumps string, sink func(checkpoint.Entry)) (*Browser, error) {
-	b := d.undriven(process, ledger, dumps)
+func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry)) (*Browser, error) {
+	b := d.undriven(process, ledger, dumps, session)
 	m := monitor.New(sink)
 	var err error
 	if b.mux, err = openMux(process, ledger, m.Traffic); err != nil {
@@ -241,10 +248,10 @@ func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdp
 }
 
 // undriven returns a browser that can only be closed or detached from.
-func (d *Driver) undriven(process *chrome.Browser, ledger *cdpproxy.Ledger, dumps string) *Browser {
+func (d *Driver) undriven(process *chrome.Browser, ledger *cdpproxy.Ledger, dumps, session string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
-	return &Browser{driver: d, process: process, ledger: ledger, dumps: dumps, stop: func() {}, reported: reported}
+	return &Browser{driver: d, process: process, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported}
 }
 
 // openMux starts a mux on a browser's pipe.

@@ -142,7 +142,7 @@ func TestDumpsAreRemovedOnceTheirEvidenceNamesThem(t *testing.T) {
 	newest := session("newest", time.Minute, "released", "ev1", half)
 	living := session("living", 2*time.Minute, "", "", half)
 	shared := session("shared", 3*time.Minute, "released", "ev2", 0)
-	d.driven[d.undriven(nil, nil, shared)] = true
+	d.driven[d.undriven(nil, nil, shared, "shared")] = true
 	unstored := session("unstored", 4*time.Minute, "recovering", "", half)
 	older := session("older", 5*time.Minute, "released", "ev3", half)
 	small := session("small", 6*time.Minute, "released", "ev4", 1000)

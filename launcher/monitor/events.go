@@ -136,7 +136,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 			current.Dialog = ""
 		}
 	case eventCrashed:
-		if current != nil {
+		if current != nil && !m.navigations.closing.Load() { // the launcher itself ends them
 			current.Crashed = true
 			report(&checkpoint.Entry{Kind: checkpoint.KindCrash, URL: current.URL, Target: current.TargetID})
 		}

@@ -32,10 +32,15 @@ type Rules struct {
 	TokenOrigins []string
 	// Token is the lease token that they get.
 	Token lease.Token
+	// Ended says that the launcher ended the pages of a worker that was lost: whatever is
+	// sent is failed, but for what the page with the target id Pass sends, if that is not
+	// empty.
+	Ended bool
+	Pass  string
 }
 
 // idle tells whether there is nothing to do.
-func (r Rules) idle() bool { return !r.ReadOnly && len(r.TokenOrigins) == 0 }
+func (r Rules) idle() bool { return !r.ReadOnly && !r.Ended && len(r.TokenOrigins) == 0 }
 
 // CheckOrigin tells whether a text is an origin in the form in which Chrome writes it:
 // scheme and host in lower case, a port only if it is not the scheme's own, and no path.
@@ -72,7 +77,7 @@ func (m *Monitor) Enforce(ctx context.Context, rules Rules) error {
 		return m.observer.Call(ctx, "", "Fetch.disable", nil, nil)
 	}
 	urls := []string{"*"}
-	if !rules.ReadOnly {
+	if !rules.ReadOnly && !rules.Ended {
 		urls = nil
 		for _, origin := range rules.TokenOrigins {
 			urls = append(urls, origin+"/*")
@@ -96,6 +101,7 @@ func (m *Monitor) Rules() Rules {
 // pausedRequest has the members of Fetch.requestPaused that are needed.
 type pausedRequest struct {
 	RequestID string `json:"requestId"`
+	FrameID   string `json:"frameId"` // of a page's main frame, its target id
 	Request   struct {
 		URL     string            `json:"url"`
 		Method  string            `json:"method"`
@@ -113,9 +119,14 @@ func (m *Monitor) guard(event cdpproxy.Event) {
 	if !decode(event, &p) || p.RequestID == "" {
 		return // it waits until the browser ends, and is not sent
 	}
-	method, params := m.Rules().decide(p)
-	if method == "Fetch.failRequest" {
+	rules := m.Rules()
+	method, params := rules.decide(p)
+	switch {
+	case method != failRequest:
+	case !rules.Ended:
 		m.sink(checkpoint.Entry{Kind: checkpoint.KindBlocked, Method: p.Request.Method, URL: p.Request.URL, Text: "the session is read-only"})
+	case !readsOnly(p.Request.Method):
+		m.sink(withheldEntry(checkpoint.Entry{Method: p.Request.Method, URL: p.Request.URL}))
 	}
 	m.observer.Resolve(event.Session, p.RequestID, method, params)
 }
@@ -133,9 +144,9 @@ func (m *Monitor) webTransport(event cdpproxy.Event) {
 // decide returns the command that ends the pause of a request.
 func (r Rules) decide(p pausedRequest) (method string, params map[string]any) {
 	params = map[string]any{"requestId": p.RequestID}
-	if r.ReadOnly && !slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, p.Request.Method) {
+	if r.ReadOnly && !readsOnly(p.Request.Method) || r.Ended && (r.Pass == "" || p.FrameID != r.Pass) {
 		params["errorReason"] = "BlockedByClient"
-		return "Fetch.failRequest", params
+		return failRequest, params
 	}
 	if slices.Contains(r.TokenOrigins, originOf(p.Request.URL)) {
 		type header struct {
@@ -151,6 +162,13 @@ func (r Rules) decide(p pausedRequest) (method string, params map[string]any) {
 		params["headers"] = headers
 	}
 	return "Fetch.continueRequest", params
+}
+
+const failRequest = "Fetch.failRequest"
+
+// readsOnly tells whether a request with this method changes nothing.
+func readsOnly(method string) bool {
+	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, method)
 }
 
 // tokenValue is the token as the header has it.

@@ -43,7 +43,8 @@ type Monitor struct {
 	newPage     chan struct{} // one place: a page has its first document
 	gets        *gets
 	looking     chan struct{} // held while documents are looked at; has room for one
-	groupPrefix string        // of the names of request groups
+	still       still
+	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 	rules    atomic.Pointer[Rules] // see Enforce
@@ -153,6 +154,9 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 		m.cookieCommand(t)
 		return
 	}
+	if t.Method == eventMessageSent {
+		m.still.observe(t.Method, t.Params, boottime.Now())
+	}
 	if slices.Contains(recorder.ConsoleEvents, t.Method) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
@@ -190,6 +194,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.cookieEvent(event)
 	}
 	m.talk.observe(event, boottime.Now())
+	m.still.observe(event.Method, event.Params, boottime.Now())
 	if m.outcomes.observe(event); event.Method == eventWebSocketCreated || event.Method == eventHeaders {
 		return
 	}

@@ -24,9 +24,13 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 		entry.Declared = decision.Declared(*declared, sent)
 	}
 	entry.Unprompted = !r.Gesture && t.Acted < m.navigations.unpromptedSince(r.LoaderID, r.FrameID)
+	message := sent.Method == checkpoint.Websocket
+	if message && m.withheld(entry, r) {
+		return
+	}
 	m.mu.Lock()
 	reported, key := m.sent, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect has the same id, but is a request of its own
-	if sent.Method == checkpoint.Websocket {
+	if message {
 		reported, key[1] = m.sockets, entry.Declared
 	}
 	known := reported[key]
@@ -42,9 +46,25 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	if before != nil {
 		m.sink(*before)
 	}
-	if !known {
+	if !known && (message || !m.withheld(entry, r)) {
 		m.sink(entry)
 	}
+}
+
+// withheld tells whether a request or message is withheld, because the browser stood still
+// when a page made it.
+func (m *Monitor) withheld(entry checkpoint.Entry, r request) bool {
+	socket := ""
+	if entry.Method == checkpoint.Websocket {
+		socket = r.RequestID
+	}
+	if !m.still.withholds(entry, r.Timestamp, socket) {
+		return false
+	}
+	if m.still.ended() {
+		m.sink(withheldEntry(entry))
+	}
+	return true
 }
 
 // group returns the group of the requests that have this key. The caller holds m.mu.
@@ -114,7 +134,9 @@ type request struct {
 	LoaderID  string `json:"loaderId"`
 	FrameID   string `json:"frameId"`
 	Type      string `json:"type"`
-	Gesture   bool   `json:"hasUserGesture"`
+	// Timestamp is in seconds on the kernel's CLOCK_MONOTONIC.
+	Timestamp float64 `json:"timestamp"`
+	Gesture   bool    `json:"hasUserGesture"`
 	Request   struct {
 		URL     string            `json:"url"`
 		Method  string            `json:"method"`

@@ -14,6 +14,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -116,6 +117,8 @@ type steps struct {
 	closed   bool
 	leftOpen bool
 	lost     bool
+	// still are the facts about how the browser stood still; nil: nothing is known.
+	still []decision.Fact
 	// distrust is why what this host keeps of the profile cannot be believed; empty: it
 	// can.
 	distrust string
@@ -124,6 +127,10 @@ type steps struct {
 // run goes through the steps in their order, which is the same for every goal. Each
 // transition is one compare-and-swap.
 func (s *steps) run() (string, error) {
+	// 0. From here on nothing that a lost worker's pages want to send leaves the browser.
+	if s.Goal == Recover || s.Goal == CloseOnly {
+		s.standStill()
+	}
 	// 1. Evidence.
 	if err := s.seal(); err != nil {
 		s.lost = s.Goal == EndRun
@@ -141,6 +148,7 @@ func (s *steps) run() (string, error) {
 	case Recover:
 		s.believed()
 	}
+	s.standStill() // after a proper end that could not be brought to an end
 	// 2. Quarantine: the old token is fenced for good. Where the store cannot be
 	// reached the browser is closed all the same, and a later try goes on from there.
 	s.stopRenewing()
@@ -165,7 +173,9 @@ func (s *steps) sealed() bool { return s.File.Evidence.EvidenceID != "" }
 // seal captures and stores the evidence, where no earlier try has.
 func (s *steps) seal() error {
 	if !s.sealed() && s.Bundle != nil {
-		s.File.Evidence = s.r.Seal(s.Bundle(), s.Log)
+		bundle := s.Bundle()
+		s.addWithheld(bundle)
+		s.File.Evidence = s.r.Seal(bundle, s.Log)
 	}
 	if s.Sealed == nil || !s.sealed() {
 		return nil
@@ -187,8 +197,10 @@ func (s *steps) close() error {
 	if s.Browser == nil || s.closed {
 		return nil
 	}
+	s.endPages()
 	s.compareCookies()
 	method, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
+	s.takeStill()
 	s.File.CloseMethod, s.closed = string(method), method != ""
 	if err == nil {
 		err = s.Lock.ClearRunning()

@@ -68,6 +68,7 @@ func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection 
 	sum := checkpoint.Summarize(s.journals())
 	facts = append(facts, decision.InspectTask(sum, s.task(r))...)
 	facts = append(facts, s.pageFacts()...)
+	facts = append(facts, s.stillFacts()...)
 	return append(facts, decision.Observed(sum, s.unseen()),
 		s.stateChanged(s.journals()),
 		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},

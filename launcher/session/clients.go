@@ -245,6 +245,8 @@ func (c *connection) ended(end cdpproxy.End) {
 		name = connectionCut
 	case end.Clean:
 		name = connectionClosed
+	default:
+		defer s.mayBeLost()() // before anything that takes time
 	}
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
 	s.log.Info().AnErr("cause", end.Err).Str("how", name).Msg("disconnected")

@@ -41,8 +41,14 @@ type ending struct {
 // finish ends the session: in order, or through recovery.
 func (e *ending) finish() {
 	s := e.s
+	if e.verdict == lose || e.ifTouched {
+		s.standStill()
+	}
 	if e.verdict == endInOrder && e.ifTouched && e.touched() {
 		e.ruling = ruling{verdict: lose, reason: api.ReasonWorkerFailed}
+	}
+	if e.verdict == endInOrder {
+		s.endsInOrder()
 	}
 	s.log.Info().Str("reason", e.reason).Bool("in_order", e.verdict == endInOrder).Msg("session ends")
 	s.mu.Lock()
@@ -110,7 +116,7 @@ func (e *ending) takeIn(done recovery.Ended) sessionfile.File {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.file.Reason, s.file.Evidence, s.file.CloseMethod = done.File.Reason, done.File.Evidence, done.File.CloseMethod
-	s.file.InOrder, s.file.Outcome = done.File.InOrder, done.File.Outcome
+	s.file.InOrder, s.file.Outcome, s.file.CookiesLost = done.File.InOrder, done.File.Outcome, done.File.CookiesLost
 	return s.file
 }
 

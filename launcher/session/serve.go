@@ -63,7 +63,10 @@ func (v *serving) untilEnd() *ending {
 			case v.bundle != nil || s.inherited && f.connections > 0:
 				v.workerIsBack()
 			case !s.inherited:
+				s.isBack()
 				s.clients.close(s.h.ctx, ended)
+			default:
+				s.isBack()
 			}
 		}
 		var timer <-chan time.Time
@@ -96,6 +99,7 @@ func (v *serving) workerIsGone(reason string) {
 	}
 	s := v.s
 	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
+	s.standStill()
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
 	v.bundle = s.capture(reason, "")
@@ -107,6 +111,7 @@ func (v *serving) workerIsBack() {
 	s.log.Info().Msg("the worker came back")
 	s.inherited, v.bundle = false, nil
 	s.browser.LimitWrites(0)
+	s.goOn()
 	s.clients.release()
 	if bundle == nil {
 		return

@@ -47,11 +47,16 @@ type Session struct {
 	// worker has not come back yet. Once the session serves, only run uses it.
 	inherited bool
 
+	// stopping is held while it is found out that a connection was the last one, and its
+	// browser made to stand still. It comes before mu.
+	stopping sync.Mutex
+
 	mu         sync.Mutex
 	capability string
 	file       sessionfile.File
 	facts      facts
 	ending     bool          // the end has begun
+	losing     int           // connections that ended, and whose end is not stated yet
 	over       bool          // the journal is closed: what connections say now is too late
 	woken      chan struct{} // one place: the facts changed
 	done       chan struct{} // closed when the session is over

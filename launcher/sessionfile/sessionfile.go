@@ -50,6 +50,9 @@ type File struct {
 	Outcome string `json:"outcome,omitempty"`
 	// CloseMethod is how the browser ended, once it has.
 	CloseMethod string `json:"rung,omitempty"`
+	// CookiesLost is why the browser's cookies may not be whole since it was closed; empty:
+	// they are.
+	CookiesLost string `json:"cookies_lost,omitempty"`
 	// JournalSum is the checkpoint.Sum of the journal when the session ended, whose file
 	// has no signature of its own. One with another sum was changed since.
 	JournalSum string `json:"journal_sha256,omitempty"`
@@ -247,7 +250,7 @@ func (d Dir) ReadDigests(sessionID string) ([]byte, error) {
 // Remove deletes everything that is kept of a session.
 func (d Dir) Remove(sessionID string) error {
 	var errs error
-	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID)} {
+	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID), d.StillCookies(sessionID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}

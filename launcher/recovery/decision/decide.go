@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 5
+const Version = 6
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -47,6 +47,7 @@ var sound = slices.Concat([]condition{
 	{DirectoryPresent, Yes, "the profile directory is not there"},
 	{ClosedCleanly, Yes, "the browser did not close cleanly"},
 	{TrafficSeen, Yes, "what the pages sent was not observed throughout"},
+	{CookiesWhole, notNo, "cookies may be lost"},
 	{ProxyUnchanged, Yes, "the proxy mapping changed"},
 	{ReviewFlag, No, "the profile is flagged for review"},
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},

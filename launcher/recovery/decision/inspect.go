@@ -69,6 +69,9 @@ const (
 	Dialogs             = "dialogs"
 	DialogsSinceSafe    = "dialogs_since_safe_checkpoint"
 	TrafficSeen         = "requests_observed_throughout"
+	StoodStill          = "account_stood_still"
+	RequestsWithheld    = "requests_withheld"
+	CookiesWhole        = "cookies_whole"
 	ProxyUnchanged      = "proxy_mapping_unchanged"
 	ReviewFlag          = "review_flag"
 	Resumable           = "task_resumable"
@@ -102,6 +105,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
 	WritesByGet, WritesByGetSinceSafe,
+	StoodStill, RequestsWithheld, CookiesWhole,
 })
 
 // Fact is one question, its answer, and how it was found.
@@ -184,6 +188,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		happened(DownloadsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDownload)),
 		happened(Dialogs, nil, s.Did, ofKind(checkpoint.KindDialog)),
 		happened(DialogsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDialog)),
+		happened(RequestsWithheld, nil, s.Withheld, ofKind(checkpoint.KindWithheld)),
 		{Resumable, Is(t.Resumable), "the manifest's resumable"},
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},

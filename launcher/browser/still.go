@@ -1,0 +1,402 @@
+package browser
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/boottime"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
+)
+
+// A browser stands still from the loss of its worker on: its network service is stopped by
+// a signal, so nothing leaves it, whatever its pages do. If the worker comes back the
+// network service goes on, with all that its pages wanted to send. If not, the pages are
+// ended first, by killing the processes in which they run: then no page can send anything,
+// not even while it is closed. Where something still waits in the network service, that is
+// killed as well, and Chrome starts another, into which the cookies are put back. So what
+// waited is never sent. Where nothing waits it goes on, and nothing is lost at all.
+
+// Bounds of the steps.
+const (
+	// cookiesWithin bounds how long a browser may take to show its cookies before it is
+	// stopped. Its pages go on meanwhile.
+	cookiesWithin = 75 * time.Millisecond
+	// stopTimeout bounds how long the network service may take to be found and stopped.
+	stopTimeout = 2 * time.Second
+	// replaceTimeout is how long Chrome may take to start another network service.
+	replaceTimeout = 5 * time.Second
+	// askAgain is how long a question to a network service that just ended may take
+	// before it is asked anew: Chrome may have lost it.
+	askAgain = 500 * time.Millisecond
+	// endTimeout bounds all that EndPages does.
+	endTimeout = 8 * time.Second
+	// lookAgain is the pause between two looks for a process.
+	lookAgain = 2 * time.Millisecond
+)
+
+// stillness is how a browser stands still. The zero value is one that does not.
+type stillness struct {
+	// mu is held over each of the steps.
+	mu      sync.Mutex
+	network *chrome.NetworkService // which is stopped; nil: none is
+	known   *chrome.NetworkService // that runs, found beforehand; nil: it has to be looked for
+	since   boottime.Instant
+	begun   boottime.Instant // when that was asked for
+	found   bool             // an earlier launcher had stopped it
+	cookies json.RawMessage  // as they were before; nil: not known
+	unread  error            // why they are not known
+	ended   bool             // the pages are ended
+	gone    bool             // the browser is let go of
+
+	asked   bool
+	problem error  // why it did not stand still, or nil
+	gap     string // when it did not, in words; empty: it did throughout
+	lost    string // why its cookies may not be whole; empty: they are
+	cured   int    // cookies that were put back
+}
+
+// StandStill stops everything that the browser would send, and returns when nothing leaves
+// it any more. A browser that stands still already goes on doing so. What cannot be done is
+// logged, and is a fact of the inspection (see StillFacts).
+func (b *Browser) StandStill(log zerolog.Logger) {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.network != nil || s.ended || !b.Driven() || b.process.ExitStatus() != "" {
+		return
+	}
+	s.asked, s.begun, s.problem = true, boottime.Now(), nil
+	cookies := b.readCookies(cmp.Or(b.driver.o.CookiesWithin, cookiesWithin))
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	n, err := b.takeKnown(), error(nil)
+	if n == nil {
+		n, err = b.findNetwork(ctx, 0)
+	}
+	if err == nil {
+		s.cookies, s.unread = cookies()
+		err = b.stopNetwork(ctx, n)
+	}
+	if err != nil {
+		s.problem = err
+		log.Error().Err(err).Msg("the browser does not stand still: its pages may go on sending")
+		return
+	}
+	log.Info().Int("pid", n.PID()).Dur("took", s.since.Sub(s.begun)).AnErr("cookies", s.unread).Msg("the browser stands still: nothing leaves it")
+	if s.unread == nil {
+		if err := b.driver.o.Files.SaveStillCookies(b.session, s.cookies); err != nil {
+			log.Warn().Err(err).Msg("cookies may be lost if this launcher is killed now")
+		}
+	}
+}
+
+// learnNetwork finds the network service, so that nothing has to be looked for at a loss.
+func (b *Browser) learnNetwork() {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known != nil || s.network != nil || s.asked || s.gone {
+		return
+	}
+	if n, err := b.process.NetworkService(); err == nil { // else StandStill looks for it
+		s.known = n
+	}
+}
+
+// takeKnown returns the network service that was found beforehand, if it still lives.
+// b.still.mu is held.
+func (b *Browser) takeKnown() *chrome.NetworkService {
+	n := b.still.known
+	b.still.known = nil
+	if n == nil || !n.Ended() {
+		return n
+	}
+	_ = n.Close() // only the descriptor
+	return nil
+}
+
+// readCookies begins to read the cookies, and returns a function that waits for them
+// within d from now on.
+func (b *Browser) readCookies(d time.Duration) func() (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	type read struct {
+		cookies json.RawMessage
+		err     error
+	}
+	done := make(chan read, 1)
+	b.driver.work.Go(func() {
+		var r read
+		r.cookies, r.err = b.askCookies(ctx)
+		done <- r
+	})
+	return func() (json.RawMessage, error) {
+		defer cancel()
+		r := <-done
+		return r.cookies, r.err
+	}
+}
+
+// findNetwork waits for the browser to have a network service other than the process not.
+func (b *Browser) findNetwork(ctx context.Context, not int) (*chrome.NetworkService, error) {
+	for {
+		n, err := b.process.NetworkService()
+		switch {
+		case err == nil && n.PID() != not:
+			return n, nil
+		case err == nil:
+			err = errors.Join(chrome.ErrNoNetworkService, n.Close())
+		case !errors.Is(err, chrome.ErrNoNetworkService):
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-b.process.Exited():
+			return nil, err
+		case <-time.After(lookAgain):
+		}
+	}
+}
+
+// stopNetwork stops a network service and watches over it. b.still.mu is held.
+func (b *Browser) stopNetwork(ctx context.Context, n *chrome.NetworkService) error {
+	if err := n.Stop(ctx); err != nil {
+		return errors.Join(err, n.Continue(), n.Close())
+	}
+	b.stopped(n)
+	return nil
+}
+
+// stopped takes in that a network service is stopped. b.still.mu is held.
+func (b *Browser) stopped(n *chrome.NetworkService) {
+	s := &b.still
+	s.network, s.since = n, boottime.Now()
+	b.monitor.StandsStill(monotonic())
+	b.driver.work.Go(func() {
+		if n.AwaitEnd() {
+			b.networkEnded(n)
+		}
+	})
+}
+
+// networkEnded is called when a stopped network service has ended, as one does that the
+// kernel kills for its memory. Chrome starts another at once, which is stopped as well:
+// what it sent before nobody can tell.
+func (b *Browser) networkEnded(n *chrome.NetworkService) {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.network != n || s.ended {
+		return
+	}
+	s.network = nil
+	s.gap = "the network service ended while it was stopped, and another one was there for a moment"
+	b.monitor.MayHaveSent(s.gap)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	next, err := b.findNetwork(ctx, n.PID())
+	if err == nil {
+		err = b.stopNetwork(ctx, next)
+	}
+	if err = errors.Join(err, n.Close()); err != nil {
+		s.problem = err
+	}
+}
+
+// takeOverStill finds out whether an earlier launcher left the browser standing still.
+func (b *Browser) takeOverStill(log zerolog.Logger) {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, err := b.process.NetworkService()
+	if err != nil {
+		return // StandStill says so, if it comes to that
+	}
+	stopped, err := n.Stopped()
+	if err != nil || !stopped {
+		_ = n.Close() // only the descriptor
+		return
+	}
+	s.asked, s.found, s.begun = true, true, boottime.Now()
+	s.cookies, s.unread = b.driver.o.Files.ReadStillCookies(b.session)
+	if errors.Is(s.unread, fs.ErrNotExist) {
+		s.unread = errors.New("the launcher before could not read them")
+	}
+	b.stopped(n)
+	log.Warn().Int("pid", n.PID()).AnErr("cookies", s.unread).Msg("the launcher before left the browser standing still: it goes on so until its worker is back")
+}
+
+// monotonic reads the kernel's CLOCK_MONOTONIC, which Chrome's events have.
+func monotonic() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail with valid arguments
+	return time.Duration(ts.Nano())
+}
+
+// Still tells whether the browser stands still.
+func (b *Browser) Still() bool {
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	return b.still.network != nil
+}
+
+// stillCookies are those of a browser that stands still, which cannot be asked for them.
+func (b *Browser) stillCookies() (cookies json.RawMessage, err error, still bool) {
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	return b.still.cookies, b.still.unread, b.still.network != nil
+}
+
+// GoOn lets a browser that stands still go on, as its worker is back: what its pages wanted
+// to send is sent now.
+func (b *Browser) GoOn(log zerolog.Logger) {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.network
+	if n == nil || s.ended {
+		return
+	}
+	b.monitor.Moves()
+	s.network = nil
+	err := errors.Join(n.Continue(), n.Close(), b.driver.o.Files.DropStillCookies(b.session))
+	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.since)).Msg("the browser goes on")
+	s.found, s.cookies, s.asked, s.gap = false, nil, false, ""
+}
+
+// EndPages ends every page of a browser whose worker was lost, without letting any of them
+// send anything more. What it withheld is reported. From then on everything that the
+// browser sends by itself is failed; see monitor.Rules for the page that may be let pass.
+// It does nothing where StandStill was never called, or the pages are ended already.
+func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.asked || s.ended || !b.Driven() || b.process.ExitStatus() != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	begun := time.Now()
+	b.monitor.Closing()
+	if err := b.process.KillRenderers(ctx); err != nil {
+		return err
+	}
+	// A worker that Chrome wakes up in a new process is caught by the guard of requests.
+	if err := b.monitor.Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
+		return fmt.Errorf("what the browser sends by itself cannot be failed: %w", err)
+	}
+	waits := s.found || b.monitor.CatchUp(ctx) != nil || b.monitor.MayWait(s.begun)
+	if n := s.network; n != nil {
+		s.network = nil // its end is no surprise
+		var err error
+		if waits {
+			err = b.replaceNetwork(ctx, n)
+		} else {
+			err = n.Continue()
+		}
+		if err = errors.Join(err, n.Close()); err != nil {
+			return err
+		}
+	}
+	s.ended = true
+	b.mux.LetStart()
+	b.monitor.PagesEnd()
+	if s.lost != "" {
+		log.Error().Str("why", s.lost).Msg("cookies of the last half minute may be lost")
+	}
+	log.Info().Bool("network_replaced", waits).Int("cookies_put_back", s.cured).Dur("took", time.Since(begun)).Msg("the pages are ended")
+	return b.driver.o.Files.DropStillCookies(b.session)
+}
+
+// replaceNetwork kills the network service with all that waits in it, and puts the cookies
+// into the next one. b.still.mu is held.
+func (b *Browser) replaceNetwork(ctx context.Context, n *chrome.NetworkService) error {
+	s := &b.still
+	if err := n.Kill(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
+	defer cancel()
+	if s.unread != nil {
+		s.lost = "the cookies could not be read before the browser was stopped: " + s.unread.Error()
+	}
+	for {
+		asking, cancel := context.WithTimeout(ctx, askAgain)
+		var err error
+		if s.unread == nil {
+			s.cured, err = sessionfile.PutBack(asking, b.monitor.Observer(), s.cookies, float64(time.Now().Unix()))
+		} else {
+			_, err = b.askCookies(asking)
+		}
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			s.lost = fmt.Sprintf("the cookies could not be put back: %v", err)
+			return nil // what was withheld is gone all the same
+		case !errors.Is(err, context.DeadlineExceeded):
+			s.lost = err.Error()
+			return nil
+		}
+	}
+}
+
+// letGo forgets the network service, which stays as it is. It is for when the browser has
+// ended, or is left to the next launcher.
+func (b *Browser) letGo() error {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.gone = true
+	var err error
+	for _, n := range []*chrome.NetworkService{s.network, s.known} {
+		if n != nil {
+			err = errors.Join(err, n.Close())
+		}
+	}
+	s.network, s.known = nil, nil
+	return err
+}
+
+// StillFacts are those of an inspection about a browser that was to stand still: whether it
+// did, and whether its cookies are whole all the same.
+func (b *Browser) StillFacts() []decision.Fact {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stood := decision.Fact{Name: decision.StoodStill, Answer: decision.Yes, How: "its network service was stopped from the loss on"}
+	switch {
+	case !s.asked:
+		stood.Answer, stood.How = decision.Unknown, "nobody asked for that"
+	case s.problem != nil:
+		stood.Answer, stood.How = decision.No, s.problem.Error()
+	case s.gap != "":
+		stood.Answer, stood.How = decision.Unknown, s.gap
+	case s.found:
+		stood.How = "an earlier launcher had stopped its network service"
+	case !s.ended:
+		stood.Answer, stood.How = decision.Unknown, "its pages were not ended before it was closed"
+	}
+	whole := decision.Fact{Name: decision.CookiesWhole, Answer: decision.Yes, How: "its network service closed with it"}
+	switch {
+	case s.lost != "":
+		whole.Answer, whole.How = decision.No, s.lost
+	case s.cured > 0:
+		whole.How = fmt.Sprintf("%d cookies were put back into a new network service", s.cured)
+	}
+	return []decision.Fact{stood, whole}
+}

@@ -1,0 +1,336 @@
+package browser
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/target"
+	"golang.org/x/sys/unix"
+
+	"leasehold/checkpoint"
+	"leasehold/internal/test/testchrome"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/recovery/decision"
+)
+
+// writer is a site with a page that posts numbers without pause, also when it is closed.
+type writer struct {
+	URL string
+
+	mu      sync.Mutex
+	numbers []string // that were posted, in the order in which they came
+}
+
+func newWriter(t *testing.T) *writer {
+	t.Helper()
+	w := &writer{}
+	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			w.mu.Lock()
+			w.numbers = append(w.numbers, r.URL.Query().Get("n"))
+			w.mu.Unlock()
+			return
+		}
+		rw.Header().Set("Content-Type", "text/html")
+		http.SetCookie(rw, &http.Cookie{Name: "visited", Value: "yes"})
+		if r.URL.Path == "/quiet" {
+			_, _ = fmt.Fprint(rw, "<title>quiet</title>")
+			return
+		}
+		_, _ = fmt.Fprint(rw, `<title>writer</title><script>
+let n = 0
+setInterval(() => fetch('/write?n=' + (++n), {method: 'POST', body: 'x'}).catch(() => {}), 20)
+setInterval(() => navigator.sendBeacon('/write?n=beacon', 'x'), 30)
+addEventListener('pagehide', () => navigator.sendBeacon('/write?n=closed', 'x'))
+</script>`)
+	}))
+	t.Cleanup(s.Close)
+	w.URL = s.URL
+	return w
+}
+
+func (w *writer) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.numbers)
+}
+
+// more waits until the page has written again.
+func (w *writer) more(t *testing.T) {
+	t.Helper()
+	from := w.count()
+	for end := time.Now().Add(testchrome.Patience); w.count() < from+5; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the page does not write")
+		}
+	}
+}
+
+// quiet waits until what had left the browser has arrived, and returns how much it is.
+func (w *writer) quiet(t *testing.T) (count int) {
+	t.Helper()
+	for end := time.Now().Add(testchrome.Patience); ; {
+		count = w.count()
+		time.Sleep(200 * time.Millisecond) // ten times what the page takes for the next
+		if w.count() == count {
+			return count
+		}
+		if time.Now().After(end) {
+			t.Fatal("the page does not stand still")
+		}
+	}
+}
+
+// TestABrowserStandsStill: nothing leaves a browser that stands still, and it can be looked
+// at. What its pages wrote goes out when it goes on, and never when its pages are ended; then
+// its cookies are as they were.
+func TestABrowserStandsStill(t *testing.T) {
+	h, site := newHost(t, Options{CookiesWithin: testchrome.Patience}), newWriter(t)
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL)
+	site.more(t)
+	if b.Still() || b.EndPages(t.Context(), log) != nil {
+		t.Error("it moves, and its worker is there")
+	}
+	set := func(b *Browser, value string) {
+		t.Helper()
+		cookies := []map[string]any{{"name": "kept", "value": value, "url": site.URL, "expires": time.Now().Add(time.Hour).Unix()}, {"name": "session", "value": value, "url": site.URL}}
+		if err := b.Monitor().Observer().Call(t.Context(), "", "Storage.setCookies", map[string]any{"cookies": cookies}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(b, "1")
+
+	// It stands still, and can be looked at.
+	b.StandStill(log)
+	b.StandStill(log)
+	count := site.quiet(t)
+	page, ok := b.Monitor().Primary()
+	var result struct{ Result struct{ Value int } }
+	if err := b.Monitor().Observer().Call(t.Context(), page.SessionID, "Runtime.evaluate", map[string]any{"expression": "n"}, &result); err != nil || !ok || result.Result.Value <= count/3 {
+		t.Errorf("its page says %+v, %v", result, err)
+	}
+	made := result.Result.Value
+	var picture struct{ Data []byte }
+	if err := b.Monitor().Observer().Call(t.Context(), page.SessionID, "Page.captureScreenshot", nil, &picture); err != nil || len(picture.Data) == 0 {
+		t.Errorf("its picture: %d bytes, %v", len(picture.Data), err)
+	}
+	if raw, err := b.Cookies(t.Context()); err != nil || !strings.Contains(string(raw), `"kept"`) {
+		t.Errorf("its cookies: %s %v", raw, err)
+	}
+	list, _ := b.Monitor().Withheld()
+	if len(list) == 0 || site.count() != count {
+		t.Errorf("%d withheld, %d came", len(list), site.count()-count)
+	}
+	if h.kinds()[checkpoint.KindWithheld] > 0 {
+		t.Error("what may still be sent is reported as never sent")
+	}
+
+	// Its worker is back: what it withheld goes out.
+	b.GoOn(log)
+	site.all(t, made)
+	set(b, "2")
+
+	// The kernel kills what is stopped: the next one is stopped, too.
+	b.StandStill(log)
+	n, err := b.process.NetworkService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(n.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	n.AwaitEnd()
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(testchrome.Patience); !b.Still() || h.methods()[checkpoint.Unseen] == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the next network service is not stopped")
+		}
+	}
+	site.quiet(t)
+	if got := b.StillFacts()[0]; got.Answer != decision.Unknown {
+		t.Errorf("it did not stand still throughout: %+v", got)
+	}
+
+	// The next launcher goes on holding it.
+	count = site.quiet(t)
+	if err := b.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	h.end()
+	if err := h.lock.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+	h.launch()
+	h.locked(h.root.Adopt)
+	running, ok, err := h.root.Running(profile)
+	if err != nil || !ok {
+		t.Fatal(err)
+	}
+	b = h.driver.TakeOver(running, h.path, h.sink, log)
+	if !b.Still() {
+		t.Fatal("it does not stand still")
+	}
+	b.StandStill(log)
+
+	// Its worker does not come back.
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if b.Still() || b.EndPages(t.Context(), log) != nil {
+		t.Error("its pages are ended, and nothing is stopped any more")
+	}
+	if got := h.cookies(b); got != "kept=2 session=2 visited=yes" {
+		t.Errorf("its cookies: %s", got)
+	}
+	// A page of the launcher's own may be let pass.
+	for _, pass := range []bool{false, true} {
+		var made target.CreateTargetResult
+		if err := b.Monitor().Observer().Call(t.Context(), "", target.CommandCreateTarget, map[string]any{"url": "about:blank"}, &made); err != nil {
+			t.Fatal(err)
+		}
+		rules := monitor.Rules{Ended: true}
+		if pass {
+			rules.Pass = string(made.TargetID)
+		}
+		if err := b.Monitor().Enforce(t.Context(), rules); err != nil {
+			t.Fatal(err)
+		}
+		var attached target.AttachToTargetResult
+		var moved struct{ ErrorText string }
+		err := b.Monitor().Observer().Call(t.Context(), "", target.CommandAttachToTarget, map[string]any{"targetId": made.TargetID, "flatten": true}, &attached)
+		if err == nil {
+			err = b.Monitor().Observer().Call(t.Context(), string(attached.SessionID), "Page.navigate", map[string]any{"url": site.URL + "/quiet"}, &moved)
+		}
+		if err != nil || (moved.ErrorText == "") != pass {
+			t.Errorf("let pass: %v, and it says %q, %v", pass, moved.ErrorText, err)
+		}
+	}
+	method, err := b.Close(profile, nil, log)
+	if err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	if got := site.quiet(t); got != count {
+		t.Errorf("%d requests came after the loss", got-count)
+	}
+	facts := b.StillFacts()
+	if facts[0].Answer != decision.Yes || facts[1].Answer != decision.Yes || h.kinds()[checkpoint.KindCrash] > 0 {
+		t.Errorf("%+v, %v", facts, h.kinds())
+	}
+	if _, err := h.files.ReadStillCookies(session); err == nil {
+		t.Error("the cookies are still beside the session")
+	}
+	if in, err := h.root.Inspect(profile); err != nil || in.ClosedCleanly.Answer != "yes" {
+		t.Errorf("closed cleanly: %+v, %v", in.ClosedCleanly, err)
+	}
+}
+
+// all waits until the numbers from 1 to n have come.
+func (w *writer) all(t *testing.T, n int) {
+	t.Helper()
+	for end := time.Now().Add(testchrome.Patience); ; time.Sleep(5 * time.Millisecond) {
+		w.mu.Lock()
+		missing := 0
+		for i := range n {
+			if !slices.Contains(w.numbers, fmt.Sprint(i+1)) {
+				missing++
+			}
+		}
+		w.mu.Unlock()
+		if missing == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d of %d requests were lost", missing, n)
+		}
+	}
+}
+
+// kinds counts what was reported, by kind, and methods by method.
+func (h *host) kinds() map[checkpoint.Kind]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	kinds := map[checkpoint.Kind]int{}
+	for _, e := range h.entries {
+		kinds[e.Kind]++
+	}
+	return kinds
+}
+
+func (h *host) methods() map[string]int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	methods := map[string]int{}
+	for _, e := range h.entries {
+		methods[e.Method]++
+	}
+	return methods
+}
+
+// cookies are those of the browser, by name.
+func (h *host) cookies(b *Browser) string {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), testchrome.Patience)
+	defer cancel()
+	raw, err := b.Cookies(ctx)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var jar struct {
+		Cookies []struct{ Name, Value string }
+	}
+	if err := json.Unmarshal(raw, &jar); err != nil {
+		h.t.Fatal(err)
+	}
+	var got []string
+	for _, c := range jar.Cookies {
+		got = append(got, c.Name+"="+c.Value)
+	}
+	slices.Sort(got)
+	return strings.Join(got, " ")
+}
+
+// TestAQuietBrowserKeepsItsNetworkService: where nothing waits in it, it goes on when the
+// pages are ended, and nothing has to be put back.
+func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
+	h, site := newHost(t, Options{}), newWriter(t)
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL+"/quiet")
+	h.titles(b, "quiet")
+	// The page's icon is asked for after it is loaded.
+	for end := time.Now().Add(testchrome.Patience); b.Monitor().MayWait(0) && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	}
+	before, err := b.process.NetworkService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer before.Close()
+	b.StandStill(log)
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	after, err := b.process.NetworkService()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer after.Close()
+	if stopped, err := after.Stopped(); err != nil || stopped || after.PID() != before.PID() {
+		t.Errorf("network service %d, stopped: %v, %v; it was %d", after.PID(), stopped, err, before.PID())
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+}

@@ -1,0 +1,232 @@
+package monitor
+
+import (
+	"bytes"
+	"encoding/json"
+	"sync"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence/redact"
+	"leasehold/internal/boottime"
+)
+
+// While a browser stands still, because its network service is stopped, its pages go on
+// and what they send is withheld. The monitor keeps it apart from what was sent: if the
+// browser goes on, it is reported as sent; if the pages are ended, as withheld for good.
+
+const (
+	// maxWithheld is how many withheld requests and messages are kept one by one.
+	maxWithheld = 1000
+	// recentlyBegun is how long ago an unanswered request may have begun, so that it may
+	// still wait in the network service. Messages on websockets get no answer.
+	recentlyBegun = 10 * time.Second
+)
+
+// Withheld is a request, or a message on a websocket, that a page wanted to send while its
+// browser stood still.
+type Withheld struct {
+	At     time.Time `json:"at"`
+	Method string    `json:"method"`
+	URL    string    `json:"url"`
+	Type   string    `json:"type,omitempty"`
+}
+
+// still is what is known of a browser that stands still, and of what may wait in its
+// network service. The zero value is a browser that does not. Its methods may be called
+// concurrently.
+type still struct {
+	mu    sync.Mutex
+	since float64 // when it stood still, by Chrome's clock; zero: it does not
+	over  bool    // its pages were ended: what comes late was withheld, too
+
+	entries []checkpoint.Entry
+	at      []time.Time
+	more    uint64              // that were not kept one by one
+	seen    map[messageKey]bool // messages, which several sessions report
+	any     bool                // something was withheld, or began: safe requests, too
+
+	open     map[string]pendingRequest // requests without an end, by id
+	messages boottime.Instant          // when the last message was sent
+}
+
+type messageKey struct {
+	socket string
+	at     float64
+}
+
+type pendingRequest struct {
+	at     boottime.Instant
+	unsafe bool
+}
+
+// chromeClock is a time as Chrome's events have it: seconds on the kernel's CLOCK_MONOTONIC.
+func chromeClock(at time.Duration) float64 { return at.Seconds() }
+
+// begins tells the monitor that nothing leaves the browser since at, by the kernel's
+// CLOCK_MONOTONIC.
+func (s *still) begins(at time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since, s.seen = chromeClock(at), map[messageKey]bool{}
+}
+
+// withholds takes in an entry for what a page sent at a time by Chrome's clock, and tells
+// whether it is withheld. socket is the id of the websocket that a message is for.
+func (s *still) withholds(e checkpoint.Entry, at float64, socket string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since == 0 || at <= s.since {
+		return false
+	}
+	s.any = true
+	if socket != "" {
+		key := messageKey{socket, at}
+		if s.seen[key] {
+			return true
+		}
+		remember(s.seen, key, true)
+	}
+	s.add(e)
+	return true
+}
+
+// add keeps an entry. s.mu is held.
+func (s *still) add(e checkpoint.Entry) {
+	if s.over {
+		return // it is reported at once
+	}
+	if len(s.entries) >= maxWithheld {
+		s.more++
+		return
+	}
+	s.entries, s.at = append(s.entries, e), append(s.at, time.Now().UTC())
+}
+
+// take returns what was withheld, and forgets it. more is how many it leaves out. With
+// over, everything that is seen from now on was withheld; otherwise the browser moves.
+func (s *still) take(over bool) (entries []checkpoint.Entry, more uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entries, more = s.entries, s.more
+	s.entries, s.at, s.more, s.any = nil, nil, 0, false
+	if s.over = over; !over {
+		s.since, s.seen = 0, nil
+	}
+	return entries, more
+}
+
+// ended tells whether the pages were ended.
+func (s *still) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over
+}
+
+// eventMessageSent tells of a message that a page sent on a websocket.
+const eventMessageSent = "Network.webSocketFrameSent"
+
+var (
+	chromesOwn      = []byte(`"documentURL":"chrome`)
+	safeMethodTexts = [][]byte{[]byte(`"method":"GET"`), []byte(`"method":"HEAD"`), []byte(`"method":"OPTIONS"`)}
+)
+
+// observe takes an event of a request. The pipe's reader calls it, for each.
+func (s *still) observe(method string, params json.RawMessage, now boottime.Instant) {
+	switch method {
+	case eventRequest:
+		head := params[:min(len(params), maxHead)]
+		if bytes.Contains(head, chromesOwn) {
+			return
+		}
+		r := pendingRequest{at: now, unsafe: true}
+		for _, safe := range safeMethodTexts {
+			r.unsafe = r.unsafe && !bytes.Contains(head, safe)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.open == nil || len(s.open) >= maxKnown {
+			s.open = map[string]pendingRequest{}
+		}
+		s.open[requestID(params)] = r
+		s.any = s.any || s.since != 0
+	case eventFinished, eventFailed:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.open, requestID(params))
+	case eventMessageSent:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.messages = now
+		s.any = s.any || s.since != 0
+	}
+}
+
+// waiting tells whether anything may wait in the network service of a browser that stands
+// still since then: it would be sent if the network service went on.
+func (s *still) waiting(since boottime.Instant) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.any || s.messages != 0 && s.messages.Add(recentlyBegun) > since {
+		return true
+	}
+	for _, r := range s.open {
+		if r.unsafe || r.at.Add(recentlyBegun) > since {
+			return true
+		}
+	}
+	return false
+}
+
+// StandsStill tells the monitor that nothing leaves the browser any more. at is the time
+// by the kernel's CLOCK_MONOTONIC.
+func (m *Monitor) StandsStill(at time.Duration) { m.still.begins(at) }
+
+// Moves tells the monitor that the browser goes on: what was withheld is sent now, and is
+// reported.
+func (m *Monitor) Moves() {
+	entries, more := m.still.take(false)
+	for _, e := range entries {
+		m.sink(e)
+	}
+	if more > 0 {
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded", Count: more})
+	}
+}
+
+// PagesEnd tells the monitor that the launcher ends the pages of a browser that stood
+// still: what was withheld is never sent, and is reported so.
+func (m *Monitor) PagesEnd() {
+	entries, more := m.still.take(true)
+	for _, e := range entries {
+		m.sink(withheldEntry(e))
+	}
+	if more > 0 {
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: "MANY", Text: "further ones, which were not recorded one by one", Count: more})
+	}
+}
+
+// withheldEntry is the entry of a request that was never sent.
+func withheldEntry(e checkpoint.Entry) checkpoint.Entry {
+	return checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: e.Method, URL: e.URL, Type: e.Type, Declared: e.Declared, Text: "never sent: the worker was lost"}
+}
+
+// MayHaveSent reports that pages may have sent something that cannot be told from what was
+// withheld. why says so in words.
+func (m *Monitor) MayHaveSent(why string) {
+	m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, Text: why})
+}
+
+// MayWait tells whether anything may wait in the browser's network service, which was
+// stopped at since.
+func (m *Monitor) MayWait(since boottime.Instant) bool { return m.still.waiting(since) }
+
+// Withheld is what was withheld so far and not reported, and how many more there were.
+func (m *Monitor) Withheld() (list []Withheld, more uint64) {
+	m.still.mu.Lock()
+	defer m.still.mu.Unlock()
+	for i, e := range m.still.entries {
+		list = append(list, Withheld{At: m.still.at[i], Method: e.Method, URL: checkpoint.Clip(redact.URL(e.URL)), Type: e.Type})
+	}
+	return list, m.still.more
+}

@@ -1,0 +1,125 @@
+package monitor
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/internal/boottime"
+)
+
+// sent is an event about what a page sent, at a time by Chrome's clock.
+func posted(id string, at float64) cdpproxy.Traffic {
+	return cdpproxy.Traffic{Method: eventRequest, Params: json.RawMessage(fmt.Sprintf(
+		`{"requestId":%q,"loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/save?id=%s","method":"POST"},"timestamp":%f,"type":"Fetch"}`, id, id, at))}
+}
+
+func message(socket string, at float64) cdpproxy.Traffic {
+	return cdpproxy.Traffic{Method: eventMessageSent, Params: json.RawMessage(fmt.Sprintf(
+		`{"requestId":%q,"timestamp":%f,"response":{"opcode":1,"mask":true,"payloadData":"x"}}`, socket, at))}
+}
+
+// unattached is a monitor that is not attached to a browser, with what it reported.
+func unattached() (*Monitor, *[]string) {
+	var got []string
+	m := New(func(e checkpoint.Entry) { got = append(got, fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL)) })
+	m.mux = &cdpproxy.Mux{}
+	m.navigations.follow(m.mux)
+	return m, &got
+}
+
+func TestWhatAPageSendsWhileItStandsStillIsWithheld(t *testing.T) {
+	const stop = 100 * time.Second
+	before := []string{"request POST http://shop/save?id=1", "request WEBSOCKET "}
+	for name, tt := range map[string]struct {
+		end  func(*Monitor)
+		want []string
+	}{
+		"as long as it stands still": {func(*Monitor) {}, nil},
+		"sent when it goes on":       {(*Monitor).Moves, []string{"request POST http://shop/save?id=2", "request WEBSOCKET ", "request WEBSOCKET "}},
+		"never sent if its pages end": {func(m *Monitor) {
+			m.PagesEnd()
+			m.requestSent(posted("3", 103)) // it comes late
+		}, []string{"withheld POST http://shop/save?id=2", "withheld WEBSOCKET ", "withheld WEBSOCKET ", "withheld POST http://shop/save?id=3"}},
+		"after it went on": {func(m *Monitor) {
+			m.Moves()
+			m.requestSent(posted("3", 103))
+		}, []string{"request POST http://shop/save?id=2", "request WEBSOCKET ", "request WEBSOCKET ", "request POST http://shop/save?id=3"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, got := unattached()
+			m.requestSent(message("w", 99))
+			m.StandsStill(stop)
+			m.requestSent(posted("1", 99.9)) // it was sent before, and is reported after
+			for range 2 {                    // by the client's session, and by the launcher's own
+				m.requestSent(posted("2", 100.1))
+				m.requestSent(message("w", 100.2))
+			}
+			m.requestSent(message("w", 100.3))
+			if list, more := m.Withheld(); len(list) != 3 || more != 0 || list[0].Method != "POST" || list[0].URL != "http://shop/save?id=2" {
+				t.Errorf("withheld: %+v, %d more", list, more)
+			}
+			tt.end(m)
+			want := append([]string{before[1], before[0]}, tt.want...)
+			if fmt.Sprint(*got) != fmt.Sprint(want) {
+				t.Errorf("reported\n%q, want\n%q", *got, want)
+			}
+		})
+	}
+}
+
+func TestMoreIsWithheldThanIsKept(t *testing.T) {
+	m, got := unattached()
+	m.StandsStill(time.Second)
+	for i := range maxWithheld + 5 {
+		m.requestSent(posted(fmt.Sprint("r", i), 2))
+	}
+	if list, more := m.Withheld(); len(list) != maxWithheld || more != 5 {
+		t.Errorf("%d withheld, %d more", len(list), more)
+	}
+	m.PagesEnd()
+	if n := len(*got); n != maxWithheld+1 || (*got)[n-1] != "withheld MANY " {
+		t.Errorf("%d reported, the last %s", n, (*got)[n-1])
+	}
+}
+
+func TestWhatMayWaitInTheNetworkService(t *testing.T) {
+	since := boottime.Instant(time.Hour)
+	event := func(method, content string) func(*still, boottime.Instant) {
+		return func(s *still, at boottime.Instant) { s.observe(method, json.RawMessage(content), at) }
+	}
+	get, post := `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"GET"`, `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"POST"`
+	own := `{"requestId":"1","loaderId":"l","documentURL":"chrome://omnibox-popup/","request":{"url":"chrome://x","method":"GET"`
+	finished := event(eventFinished, `{"requestId":"1","timestamp":1`)
+	for _, tt := range []struct {
+		name   string
+		ago    time.Duration
+		events []func(*still, boottime.Instant)
+		want   bool
+	}{
+		{"nothing was sent", 0, nil, false},
+		{"a request that is answered", time.Second, []func(*still, boottime.Instant){event(eventRequest, get), finished}, false},
+		{"one that failed", time.Second, []func(*still, boottime.Instant){event(eventRequest, post), event(eventFailed, `{"requestId":"1"`)}, false},
+		{"a new one without an answer", time.Second, []func(*still, boottime.Instant){event(eventRequest, get)}, true},
+		{"an old one, as of a stream", time.Minute, []func(*still, boottime.Instant){event(eventRequest, get)}, false},
+		{"an old unsafe one, as of an upload", time.Minute, []func(*still, boottime.Instant){event(eventRequest, post)}, true},
+		{"one of Chrome's own pages", time.Second, []func(*still, boottime.Instant){event(eventRequest, own)}, false},
+		{"a message just now", time.Second, []func(*still, boottime.Instant){event(eventMessageSent, `{}`)}, true},
+		{"a message long ago", time.Minute, []func(*still, boottime.Instant){event(eventMessageSent, `{}`)}, false},
+		{"a read while it stands still", -time.Second, []func(*still, boottime.Instant){event(eventRequest, get), finished}, true},
+	} {
+		var s still
+		if tt.ago < 0 {
+			s.begins(time.Hour)
+		}
+		for _, e := range tt.events {
+			e(&s, since.Add(-tt.ago))
+		}
+		if got := s.waiting(since); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}

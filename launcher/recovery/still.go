@@ -1,0 +1,76 @@
+package recovery
+
+import (
+	"context"
+	"encoding/json"
+
+	"leasehold/evidence"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/recovery/decision"
+)
+
+// WithheldPart is the part of a bundle with the unsafe requests and messages that pages
+// made after their worker was lost, and that were withheld. Those that come after the
+// bundle was sealed are in the journal.
+const WithheldPart = "withheld.json"
+
+// standStill stops everything that a living browser would send.
+func (s *steps) standStill() {
+	if s.Browser.Driven() && !s.closed {
+		s.Browser.StandStill(s.Log)
+	}
+}
+
+// addWithheld adds to a bundle what was withheld until now, if anything was.
+func (s *steps) addWithheld(b *evidence.Bundle) {
+	if b == nil || !s.Browser.Driven() {
+		return
+	}
+	list, more := s.Browser.Monitor().Withheld()
+	if len(list) == 0 {
+		return
+	}
+	content, err := json.Marshal(struct {
+		Requests []monitor.Withheld `json:"requests"`
+		// More is how many further ones there were.
+		More uint64 `json:"more,omitempty"`
+	}{list, more})
+	parts{b, s.Log}.add(WithheldPart, evidence.KindWithheld, mediaJSON, content, err)
+}
+
+// endPages ends the pages of a lost worker's browser. From here until it is closed the
+// browser answers, and sends nothing by itself: a page of the launcher's own may be let
+// pass (monitor.Rules).
+func (s *steps) endPages() {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	if err := s.Browser.EndPages(ctx, s.Log); err != nil {
+		s.Log.Error().Err(err).Msg("the pages cannot be ended: the browser is closed by signals")
+	}
+}
+
+// takeStill takes in how the browser, which is closed, stood still.
+func (s *steps) takeStill() {
+	s.still = s.Browser.StillFacts()
+	for _, f := range s.still {
+		if f.Name == decision.CookiesWhole && f.Answer == decision.No {
+			s.File.CookiesLost = f.How
+		}
+	}
+}
+
+// stillFacts are those about how the browser stood still.
+func (s *steps) stillFacts() decision.Inspection {
+	if s.still != nil {
+		return s.still
+	}
+	how := "there was no browser left"
+	if s.File.CloseMethod != "" {
+		how = "the browser was closed by an earlier try"
+	}
+	whole := decision.Fact{Name: decision.CookiesWhole, Answer: decision.Unknown, How: how}
+	if s.File.CookiesLost != "" {
+		whole.Answer, whole.How = decision.No, s.File.CookiesLost
+	}
+	return decision.Inspection{{Name: decision.StoodStill, Answer: decision.Unknown, How: how}, whole}
+}

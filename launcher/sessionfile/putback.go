@@ -1,0 +1,159 @@
+package sessionfile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+
+	"leasehold/internal/durable"
+	"leasehold/internal/signed"
+)
+
+// A browser whose network service is killed loses the cookies that it had not written to
+// disk yet: those of the last half minute, and all session cookies. They are read before
+// that process is stopped, and put back into the next one.
+
+// StillCookies is the path of the file with the cookies of a session's browser that stands
+// still.
+func (d Dir) StillCookies(sessionID string) string {
+	return filepath.Join(d.path, sessionID+".cookies")
+}
+
+// SaveStillCookies keeps the cookies of a browser that stands still, as the result of
+// Storage.getCookies, for a launcher that takes it over.
+func (d Dir) SaveStillCookies(sessionID string, cookies json.RawMessage) error {
+	if err := durable.Replace(d.StillCookies(sessionID), d.key.Sign(signed.Still, sessionID, cookies)); err != nil {
+		return fmt.Errorf("cookies of a browser that stands still: %w", err)
+	}
+	return nil
+}
+
+// ReadStillCookies returns what SaveStillCookies kept. The error is fs.ErrNotExist where
+// nothing is kept, and a signed.ErrNotAuthentic for a file that this launcher has not
+// written.
+func (d Dir) ReadStillCookies(sessionID string) (json.RawMessage, error) {
+	b, err := os.ReadFile(d.StillCookies(sessionID))
+	if err != nil {
+		return nil, err
+	}
+	return d.key.Open(signed.Still, sessionID, b)
+}
+
+// DropStillCookies removes them.
+func (d Dir) DropStillCookies(sessionID string) error {
+	if err := os.Remove(d.StillCookies(sessionID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cookies of a browser that stands still: %w", err)
+	}
+	return nil
+}
+
+// jarCookie is a cookie as Storage.getCookies returns it.
+type jarCookie struct {
+	cookie
+	Session bool `json:"session"`
+}
+
+// same tells whether two cookies are equal, but for what Chrome keeps for itself. Chrome
+// stores times in microseconds.
+func (c jarCookie) same(o jarCookie) bool {
+	a, b := c.cookie, o.cookie
+	near := c.Session == o.Session && (c.Session || math.Abs(a.Expires-b.Expires) < 1)
+	a.Expires, b.Expires = 0, 0
+	ja, errA := json.Marshal(a)
+	jb, errB := json.Marshal(b)
+	return near && errA == nil && errB == nil && string(ja) == string(jb)
+}
+
+// identity is the same for two cookies of which a browser can have only one.
+func (c jarCookie) identity() string {
+	partition := c.PartitionKey
+	b, _ := json.Marshal([]any{c.Name, c.Domain, c.Path, partition}) // all of it is JSON
+	return string(b)
+}
+
+// settable is the cookie for Storage.setCookies.
+func (c jarCookie) settable() cookie {
+	if c.Session {
+		c.Expires = 0
+	}
+	return c.portable()
+}
+
+func parseJar(raw json.RawMessage) (map[string]jarCookie, error) {
+	var r struct {
+		Cookies []jarCookie `json:"cookies"`
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, fmt.Errorf("cookies: %w", err)
+	}
+	jar := map[string]jarCookie{}
+	for _, c := range r.Cookies {
+		jar[c.identity()] = c
+	}
+	return jar, nil
+}
+
+// expired is a time at which a cookie is set to remove it, in seconds since 1970.
+const expired = 1
+
+// difference lists what has to be set in a browser that has the cookies of now, so that it
+// has those of held: first what removes cookies, then what sets them.
+func difference(held, now map[string]jarCookie) []cookie {
+	var gone, set []cookie
+	for id, c := range now {
+		if _, kept := held[id]; !kept {
+			c.Session, c.Value = false, ""
+			c.Expires = expired
+			gone = append(gone, c.portable())
+		}
+	}
+	for id, c := range held {
+		if has, ok := now[id]; !ok || !has.same(c) {
+			set = append(set, c.settable())
+		}
+	}
+	return append(gone, set...)
+}
+
+// PutBack makes a browser have exactly these cookies, the result of an earlier
+// Storage.getCookies, and makes sure that it has. changed is how many had to be set or
+// removed. Cookies that have expired meanwhile are no difference.
+func PutBack(ctx context.Context, browser Caller, cookies json.RawMessage, now float64) (changed int, err error) {
+	held, err := parseJar(cookies)
+	if err != nil {
+		return 0, err
+	}
+	for id, c := range held {
+		if !c.Session && c.Expires <= now {
+			delete(held, id)
+		}
+	}
+	read := func() ([]cookie, error) {
+		var raw json.RawMessage
+		if err := browser.Call(ctx, "", "Storage.getCookies", nil, &raw); err != nil {
+			return nil, err
+		}
+		has, err := parseJar(raw)
+		return difference(held, has), err
+	}
+	todo, err := read()
+	if err != nil || len(todo) == 0 {
+		return 0, err
+	}
+	if err := browser.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": todo}, nil); err != nil {
+		// One that Chrome does not take may keep back all others.
+		for _, c := range todo {
+			_ = browser.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": []cookie{c}}, nil) // what is missing is seen below
+		}
+	}
+	left, err := read()
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d of %d cookies could not be put back", len(left), len(todo))
+	}
+	return len(todo) - len(left), err
+}

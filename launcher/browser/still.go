@@ -157,7 +157,7 @@ func (b *Browser) findNetwork(ctx context.Context, not int) (*chrome.NetworkServ
 			return n, nil
 		case err == nil:
 			err = errors.Join(chrome.ErrNoNetworkService, n.Close())
-		case !errors.Is(err, chrome.ErrNoNetworkService):
+		case !errors.Is(err, chrome.ErrNoNetworkService) || errors.Is(err, chrome.ErrNoZygote):
 			return nil, err
 		}
 		select {

@@ -25,11 +25,16 @@ import (
 const (
 	networkArgument  = "--utility-sub-type=network.mojom.NetworkService"
 	rendererArgument = "--type=renderer"
+	zygoteArgument   = "--type=zygote" // each browser has one
 )
 
 // ErrNoNetworkService says that a browser has no process that all it sends goes through:
 // it is about to start one, or it is no Chrome as we know it.
 var ErrNoNetworkService = errors.New("the browser has no network service")
+
+// ErrNoZygote says that a browser does not even have the process from which others are
+// made, so that no network service is to be waited for.
+var ErrNoZygote = errors.New("it starts no processes")
 
 // NetworkService is the process of a browser through which everything goes that it sends.
 // Its methods may be called concurrently. Close has to be called when it is done with.
@@ -52,7 +57,11 @@ func (b *Browser) NetworkService() (*NetworkService, error) {
 			return n, err
 		}
 	}
-	return nil, fmt.Errorf("chrome pid %d: %w", b.identity.PID, ErrNoNetworkService)
+	err = ErrNoNetworkService
+	if zygotes, listing := b.helpers(zygoteArgument); listing == nil && len(zygotes) == 0 {
+		err = fmt.Errorf("%w: %w", err, ErrNoZygote)
+	}
+	return nil, fmt.Errorf("chrome pid %d: %w", b.identity.PID, err)
 }
 
 // openNetworkService opens a pidfd of this very process. It is opened before the start

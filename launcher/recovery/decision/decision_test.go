@@ -249,7 +249,7 @@ func drawTable() string {
 			fmt.Fprintf(&b, "   - `%s` is %s\n", c.fact, c.want)
 		}
 	}
-	draw("any but `manual_review`", "nobody is on the profile, it is whole, what was done on it was seen, and no site refuses the account", sound)
+	draw("any but `manual_review`", "nobody is on the profile, it is whole, what was done on it was seen, no site refuses the account, and its pages ask for nothing", sound)
 	for _, r := range table {
 		draw("`"+r.outcome+"`", r.because, r.when)
 	}

@@ -33,7 +33,7 @@ import (
 
 // modeVar makes the test binary behave as another program: a launcher that is going
 // to be killed, or a browser that does not start.
-const modeVar = "LEASEHOLD_CHROME_TEST_MODE"
+const modeVar = "CHROME_TEST_MODE"
 
 func TestMain(m *testing.M) {
 	confine.Main()

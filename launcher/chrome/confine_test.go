@@ -455,7 +455,7 @@ func TestWhatAConfinedProgramCannotReach(t *testing.T) {
 		w.options.Binary = testBinary(t)
 		w.options.Proxy = "http://" + allowed.Addr().String()
 		t.Setenv(modeVar, "intruder")
-		t.Setenv("LEASEHOLD_TEST_TARGETS", strings.Join([]string{listener.Addr().String(), allowed.Addr().String(), abstract.Addr().String(), fmt.Sprint(os.Getpid())}, ","))
+		t.Setenv("TEST_TARGETS", strings.Join([]string{listener.Addr().String(), allowed.Addr().String(), abstract.Addr().String(), fmt.Sprint(os.Getpid())}, ","))
 		b := testchrome.Start(t, w.options)
 		wait(t, b.Exited(), "the exit")
 		want := "bind: true\nconnect elsewhere: true\nconnect to the proxy: true\nabstract socket: true\nsignal: true\nmemory: true\npipe: true\n"
@@ -470,7 +470,7 @@ func TestWhatAConfinedProgramCannotReach(t *testing.T) {
 
 // playIntruder tries what a browser that was broken into would try.
 func playIntruder() {
-	targets := strings.Split(os.Getenv("LEASEHOLD_TEST_TARGETS"), ",")
+	targets := strings.Split(os.Getenv("TEST_TARGETS"), ",")
 	connects := func(network, address string) bool {
 		c, err := net.Dial(network, address)
 		if err == nil {

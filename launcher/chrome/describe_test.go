@@ -92,7 +92,7 @@ func ownNetwork(t *testing.T) {
 func pollPorts(t *testing.T, mark string) func() string {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Env = []string{modeVar + "=neighbour", "LEASEHOLD_TEST_MARK=" + mark}
+	cmd.Env = []string{modeVar + "=neighbour", "TEST_MARK=" + mark}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: stranger, Gid: stranger}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -138,7 +138,7 @@ func playNeighbour() {
 		defer close(gone)
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	}()
-	mark := os.Getenv("LEASEHOLD_TEST_MARK")
+	mark := os.Getenv("TEST_MARK")
 	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	asked := map[string]bool{}
 	fmt.Println("looking")

@@ -10,7 +10,7 @@ import (
 )
 
 // browserVar makes the test binary play the process of a browser, see chromium.
-const browserVar = "LEASEHOLD_SESSION_TEST_BROWSER"
+const browserVar = "SESSION_TEST_BROWSER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(browserVar) != "" {

@@ -558,6 +558,10 @@ func TestAdoptTakesARealPipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	until(t, "the kernel shows the command line", func() bool {
+		line, err := procfs.CommandLine(p.PID)
+		return err == nil && bytes.Contains(line, []byte("--user-data-dir="))
+	})
 	b, err := chrome.Adopt(chrome.Identity{PID: p.PID, StartTime: p.StartTime, BootID: bootID(t)}, adoptOptions(o, ""))
 	if err != nil {
 		t.Fatal(err, cmd.Process.Kill(), cmd.Wait())

@@ -32,11 +32,8 @@ func uidOf(as *runas.User) int {
 // environment returns the browser's environment. For a browser user it also gives that user
 // the directories that have been made for the browser.
 func (o Options) environment() ([]string, error) {
-	if o.User == nil {
-		return withoutSecrets(os.Environ()), nil
-	}
 	for _, dir := range []string{o.TempDir, o.DumpDir} {
-		if dir == "" {
+		if dir == "" || o.User == nil {
 			continue
 		}
 		if err := o.User.Own(dir); err != nil {
@@ -47,7 +44,8 @@ func (o Options) environment() ([]string, error) {
 }
 
 // environmentOf returns the environment of a browser of the user, whose home directory is
-// made in its temporary directory; this process's own if the user is nil.
+// made in its temporary directory; if the user is nil, this process's own without what is for
+// the sidecar alone.
 func environmentOf(as *runas.User, temp string) ([]string, error) {
 	if as == nil {
 		return withoutSecrets(os.Environ()), nil
@@ -57,14 +55,14 @@ func environmentOf(as *runas.User, temp string) ([]string, error) {
 	return as.Environment(os.Environ(), filepath.Join(temp, "home")), nil
 }
 
-// settings are the beginnings of variables that are for the sidecar: its settings, and the
+// sidecarVariables are the beginnings of variables that are for the sidecar: its settings, and the
 // credentials of its evidence store. Every process of the user reads those of a browser.
-var settings = []string{"LEASEHOLD_", "AWS_"}
+var sidecarVariables = []string{"LEASEHOLD_", "AWS_"}
 
 // withoutSecrets is the environment without what is for the sidecar alone.
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
-		return slices.ContainsFunc(settings, func(prefix string) bool { return strings.HasPrefix(variable, prefix) })
+		return slices.ContainsFunc(sidecarVariables, func(prefix string) bool { return strings.HasPrefix(variable, prefix) })
 	})
 }
 

@@ -91,9 +91,7 @@ func TestAFencedCallThatWaitsForThePipe(t *testing.T) {
 	case <-time.After(50 * time.Millisecond):
 	}
 	f.Shut(superseded)
-	if err := s.commands.SetWriteDeadline(time.Now()); err != nil { // the large command is given up
-		t.Fatal(err)
-	}
+	s.mux.LimitWrites(time.Nanosecond) // the large command is given up
 	if err := <-result; !errors.Is(err, superseded) {
 		t.Errorf("the call returned %v, want %v", err, superseded)
 	}

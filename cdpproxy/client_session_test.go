@@ -36,11 +36,11 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	b := testchrome.Start(t, testchrome.Options(t))
 	mux := func(b *chrome.Browser, ledger *cdpproxy.Ledger) *cdpproxy.Mux {
 		t.Helper()
-		events, err := b.TakeEvents()
+		commands, events, err := b.TakePipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands(), Ledger: ledger}, noEffect, func(cdpproxy.Traffic) {})
+		m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, Ledger: ledger}, noEffect, func(cdpproxy.Traffic) {})
 		if err != nil {
 			t.Fatal(err)
 		}

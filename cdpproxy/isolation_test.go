@@ -297,9 +297,7 @@ func TestABrowserThatDoesNotRead(t *testing.T) {
 	if _, err := a.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseFenced {
 		t.Errorf("closed by %v", err)
 	}
-	if err := s.commands.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	s.mux.LimitWrites(100 * time.Millisecond)
 	s.mux.Barrier()
 	if got, err := b.next(); err != nil || got.ID != waiting || got.Error == nil || !strings.Contains(got.Error.Message, "browser") {
 		t.Errorf("the command that waited: %+v %v", got, err)

@@ -33,10 +33,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -48,13 +46,10 @@ import (
 // Pipe is the launcher's two ends of a browser's pipe. Both ways it carries messages
 // that end with a zero byte.
 type Pipe struct {
-	// Events is the descriptor that the browser's messages are read from. It
-	// must be non-blocking, and nothing else may read or poll it. The Mux closes it.
-	Events int
-	// Commands is where the browser's commands are written. It must be
-	// non-blocking too, so that its write deadlines work: they bound how long a
-	// browser that does not read may hold up a write. Its owner closes it.
-	Commands *os.File
+	// Commands and Events are the descriptors that the browser's commands are written
+	// to, and that its messages are read from. Both must be nonblocking, and nothing
+	// else may use or poll them. The Mux closes them.
+	Commands, Events int
 	// Ledger, unless it is nil, records what is open on the pipe. A ledger that
 	// an earlier launcher kept says what is open already: see Left. The owner of
 	// the pipe closes or removes it.
@@ -66,12 +61,10 @@ var ErrBrowserGone = errors.New("the browser is gone: its pipe ended")
 
 // Mux is the one reader and the one writer of a browser's pipe.
 type Mux struct {
-	commands    *os.File
-	rawCommands syscall.RawConn // of commands
-	effect      Effect
-	traffic     func(Traffic)
-	ledger      *Ledger          // nil: none is kept
-	inherited   []*ClientSession // opened by an earlier launcher; set by New
+	effect    Effect
+	traffic   func(Traffic)
+	ledger    *Ledger          // nil: none is kept
+	inherited []*ClientSession // opened by an earlier launcher; set by New
 
 	inFlight  atomic.Int32 // commands of clients that wait for their replies
 	lastActed atomic.Int64 // see Acted; written with mu held
@@ -83,13 +76,12 @@ type Mux struct {
 
 	// writing is held from a message's check at the fence until the whole message
 	// is in the pipe. It guards what follows.
-	writing    sync.Mutex
-	scratch    []byte             // small messages, put together
-	parts      [3][]byte          // what onWritable is to write
-	onWritable func(uintptr) bool // makes one attempt to write parts; set by New
-	written    int                // bytes that the attempt wrote
-	failed     error              // why the attempt failed
-	passedAt   boottime.Instant   // when the fence let the last message through
+	writing  sync.Mutex
+	commands int              // -1 once nothing more is written
+	scratch  []byte           // small messages, put together
+	passedAt boottime.Instant // when the fence let the last message through
+
+	writeBy atomic.Pointer[time.Time] // see LimitWrites; nil: no limit
 
 	mu             sync.Mutex
 	owners         map[string]*ClientSession   // by CDP session: a browser session, or one opened under it
@@ -129,26 +121,22 @@ type Mux struct {
 // and with what they print: it must not block. Neither may be nil. The Mux ends when the
 // pipe does, or by Stop. On an error the descriptors are left as they were.
 func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
-	raw, err := pipe.Commands.SyscallConn()
-	if err != nil {
-		return nil, fmt.Errorf("the browser's pipe: %w", err)
-	}
 	wakeup, err := newWakeup()
 	if err != nil {
 		return nil, err
 	}
 	m := &Mux{
-		commands: pipe.Commands, rawCommands: raw, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
+		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
 		owners: map[string]*ClientSession{}, clientTargets: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),
 	}
-	m.onWritable = m.writeOnce
 	m.inheritSessions()
 	go func() {
 		defer close(m.done)
 		m.sendPosts()
+		m.closeCommands()
 	}()
 	go m.run()
 	return m, nil

@@ -33,11 +33,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func browser(t *testing.T) *cdpproxy.Mux {
 	t.Helper()
 	b := testchrome.Start(t, testchrome.Options(t))
-	events, err := b.TakeEvents()
+	commands, events, err := b.TakePipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: b.Commands()}, noEffect, func(cdpproxy.Traffic) {})
+	m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, noEffect, func(cdpproxy.Traffic) {})
 	if err != nil {
 		t.Fatal(err)
 	}

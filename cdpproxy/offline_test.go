@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"os"
+	"errors"
 	"testing"
 	"time"
 
@@ -29,14 +29,8 @@ func newOffline(t testing.TB) *offline {
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		t.Fatal(err)
 	}
-	out := os.NewFile(uintptr(p[1]), "commands")
-	t.Cleanup(func() { _ = out.Close(); _ = unix.Close(p[0]) })
-	raw, err := out.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &Mux{commands: out, rawCommands: raw, effect: testEffect, wakeup: -1, events: -1, owners: map[string]*ClientSession{}}
-	m.onWritable = m.writeOnce
+	t.Cleanup(func() { _ = errors.Join(unix.Close(p[1]), unix.Close(p[0])) })
+	m := &Mux{commands: p[1], effect: testEffect, wakeup: -1, events: -1, owners: map[string]*ClientSession{}}
 	return &offline{mux: m, commands: p[0]}
 }
 

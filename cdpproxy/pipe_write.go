@@ -3,6 +3,8 @@ package cdpproxy
 import (
 	"errors"
 	"fmt"
+	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,13 +44,12 @@ func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err e
 			return nil, err
 		}
 	}
-	m.parts, m.written, m.failed = [...][]byte{m.scratch, head, tail}, 0, nil
-	defer func() { m.parts = [3][]byte{} }()
-	if err := errors.Join(m.rawCommands.Write(m.onWritable), m.failed); err != nil {
+	parts := [...][]byte{m.scratch, head, tail}
+	n, err := m.write(parts[:]...)
+	if err != nil {
 		return nil, pipeError(err)
 	}
-	n := m.written
-	for _, part := range m.parts {
+	for _, part := range parts {
 		if n >= len(part) {
 			n -= len(part)
 			continue
@@ -59,21 +60,73 @@ func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err e
 	return rest, nil
 }
 
-// writeOnce makes one attempt to write m.parts. It is m.onWritable.
-func (m *Mux) writeOnce(fd uintptr) bool {
-	m.written, m.failed = writeParts(int(fd), m.parts[:]...)
-	return true
-}
-
 // finish writes the rest of a message, however long that takes, and lets others write.
 func (m *Mux) finish(rest [][]byte) error {
 	defer m.writing.Unlock()
 	for _, part := range rest {
-		if _, err := m.commands.Write(part); err != nil {
-			return pipeError(err)
+		for len(part) > 0 {
+			n, err := m.write(part)
+			if err == nil && n == 0 {
+				err = m.awaitRoom()
+			}
+			if err != nil {
+				return pipeError(err)
+			}
+			part = part[n:]
 		}
 	}
 	return nil
+}
+
+// write makes one attempt to write the parts, and returns how many bytes the pipe took.
+// m.writing is held.
+func (m *Mux) write(parts ...[]byte) (int, error) {
+	if m.commands < 0 {
+		return 0, os.ErrClosed
+	}
+	if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return writeParts(m.commands, parts...)
+}
+
+// roomSlice is the longest that a writer waits for room before it looks again at the limit
+// of writes, and whether the Mux has ended.
+const roomSlice = 20 * time.Millisecond
+
+// awaitRoom waits for a while until the pipe takes more. It fails if the Mux has ended.
+// m.writing is held.
+func (m *Mux) awaitRoom() error {
+	m.mu.Lock()
+	ended := m.endCause
+	m.mu.Unlock()
+	if ended != nil {
+		return ended
+	}
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(m.commands), Events: unix.POLLOUT}}, int(roomSlice/time.Millisecond))
+	if errors.Is(err, unix.EINTR) {
+		return nil
+	}
+	return err
+}
+
+// LimitWrites makes writes to the browser fail once d has passed, also one that waits
+// already. Zero removes the limit.
+func (m *Mux) LimitWrites(d time.Duration) {
+	if d <= 0 {
+		m.writeBy.Store(nil)
+		return
+	}
+	by := time.Now().Add(d)
+	m.writeBy.Store(&by)
+}
+
+// closeCommands closes the launcher's end once no message is being written.
+func (m *Mux) closeCommands() {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	_ = unix.Close(m.commands)
+	m.commands = -1
 }
 
 // writeParts writes what the descriptor takes at once, in one system call. n is 0

@@ -21,8 +21,6 @@ type scripted struct {
 	in   *os.File
 	out  *os.File
 	deaf chan struct{} // closed at the end: after DOM.disable nothing is read before that
-	// commands is the launcher's end of in.
-	commands *os.File
 
 	mu   sync.Mutex
 	got  []asked
@@ -42,20 +40,18 @@ func script(t *testing.T) *scripted {
 	s := &scripted{t: t, deaf: make(chan struct{})}
 	commands, events := pipes(t), pipes(t)
 	s.in, s.out = os.NewFile(uintptr(commands[0]), "commands"), os.NewFile(uintptr(events[1]), "events")
-	ours := os.NewFile(uintptr(commands[1]), "our commands")
-	s.commands = ours
 	var err error
-	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, noEffect, func(cdpproxy.Traffic) {}); err != nil {
+	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, noEffect, func(cdpproxy.Traffic) {}); err != nil {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
 	serving.Go(s.serve)
 	t.Cleanup(func() {
 		close(s.deaf)
-		_ = ours.Close()
+		s.mux.Stop()
 		serving.Wait()
-		_ = s.out.Close()
 		<-s.mux.Done()
+		_ = s.out.Close()
 		_ = s.in.Close()
 	})
 	return s

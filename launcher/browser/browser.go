@@ -95,12 +95,8 @@ func (b *Browser) askCookies(ctx context.Context) (json.RawMessage, error) {
 // LimitWrites makes writes to the browser fail once d has passed, so that a browser
 // that does not read cannot hold up the end of its session. Zero removes the limit.
 func (b *Browser) LimitWrites(d time.Duration) {
-	var at time.Time
-	if d > 0 {
-		at = time.Now().Add(d)
-	}
-	if commands := b.process.Commands(); commands != nil {
-		_ = commands.SetWriteDeadline(at) // it cannot fail: pipes support deadlines
+	if b.mux != nil {
+		b.mux.LimitWrites(d)
 	}
 }
 

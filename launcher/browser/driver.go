@@ -256,13 +256,13 @@ func (d *Driver) undriven(process *chrome.Browser, ledger *cdpproxy.Ledger, dump
 
 // openMux starts a mux on a browser's pipe.
 func openMux(process *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
-	events, err := process.TakeEvents()
+	commands, events, err := process.TakePipe()
 	if err != nil {
 		return nil, err
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: process.Commands(), Ledger: ledger}, decision.CommandEffect, traffic)
+	m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, Ledger: ledger}, decision.CommandEffect, traffic)
 	if err != nil {
-		return nil, errors.Join(err, unix.Close(events))
+		return nil, errors.Join(err, unix.Close(commands), unix.Close(events))
 	}
 	return m, nil
 }

@@ -83,29 +83,41 @@ func (b *Browser) Warnings() []string { return b.warnings }
 
 // Commands returns the end of the pipe that the browser reads: JSON messages that each
 // end with a zero byte. Write deadlines work. The Browser closes it. It is nil after
-// Attach.
+// Attach, and closed after TakePipe.
 func (b *Browser) Commands() *os.File { return b.commands }
 
 // Events returns our end of the pipe that the browser writes. Read deadlines work, and
 // reading meets the end of the file when the browser has ended. The Browser closes it.
-// It is nil after Attach, and closed after TakeEvents.
+// It is nil after Attach, and closed after TakePipe.
 func (b *Browser) Events() *os.File { return b.events }
 
-// TakeEvents gives the caller our end of the pipe that the browser writes, as a
-// nonblocking descriptor that is in no poller: the caller polls and closes it. Events
-// is closed from then on.
-func (b *Browser) TakeEvents() (int, error) {
+// TakePipe gives the caller our two ends of the pipe, as nonblocking descriptors that are
+// in no poller: the caller polls and closes them. Commands and Events are closed from then
+// on. In Go's poller the end for commands would wake a thread for each command that the
+// browser reads, since that makes room in a socket.
+func (b *Browser) TakePipe() (commands, events int, err error) {
+	if commands, err = b.duplicate(b.commands); err != nil {
+		return -1, -1, err
+	}
+	if events, err = b.duplicate(b.events); err != nil {
+		return -1, -1, errors.Join(err, unix.Close(commands))
+	}
+	return commands, events, errors.Join(b.commands.Close(), b.events.Close())
+}
+
+// duplicate returns another descriptor of one of our ends.
+func (b *Browser) duplicate(end *os.File) (int, error) {
 	fd := -1
-	conn, err := b.events.SyscallConn()
+	conn, err := end.SyscallConn()
 	if err == nil {
 		var dup error
-		err = conn.Control(func(events uintptr) { fd, dup = unix.FcntlInt(events, unix.F_DUPFD_CLOEXEC, 0) })
+		err = conn.Control(func(end uintptr) { fd, dup = unix.FcntlInt(end, unix.F_DUPFD_CLOEXEC, 0) })
 		err = errors.Join(err, dup)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("chrome pid %d: events: %w", b.identity.PID, err)
+		return -1, fmt.Errorf("chrome pid %d: %s: %w", b.identity.PID, end.Name(), err)
 	}
-	return fd, b.events.Close()
+	return fd, nil
 }
 
 // Exited returns a channel that is closed when the main process has ended. After

@@ -37,16 +37,16 @@ func attached(t *testing.T) (*Monitor, *pipe) {
 			t.Fatal(err)
 		}
 	}
-	in, ours, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(commands[1]), "ours"), os.NewFile(uintptr(events[1]), "out")
+	in, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(events[1]), "out")
 	m, p := New(func(checkpoint.Entry) {}), &pipe{}
-	mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, decision.CommandEffect, m.Traffic)
+	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, decision.CommandEffect, m.Traffic)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var answering sync.WaitGroup
 	answering.Go(func() { p.answer(t, in, out) })
 	t.Cleanup(func() {
-		if err := errors.Join(ours.Close(), out.Close()); err != nil {
+		if err := out.Close(); err != nil {
 			t.Error(err)
 		}
 		answering.Wait()

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -193,7 +192,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		in, ours, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(commands[1]), "ours"), os.NewFile(uintptr(events[1]), "out")
+		in, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(events[1]), "out")
 		asked := make(chan struct{}) // the last question
 		m := monitor.New(func(entry checkpoint.Entry) {
 			if entry.Kind != checkpoint.KindFrame { // the page's own URL, before
@@ -205,7 +204,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events[0], Commands: ours}, decision.CommandEffect, m.Traffic)
+		mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, decision.CommandEffect, m.Traffic)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -265,7 +264,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 		if url != "https://shop.example/cart" || missing != want || (string(image) == "hi") != (want == "") {
 			t.Errorf("%s: %s %q %q, want %q", frame, url, image, missing, want)
 		}
-		if err := errors.Join(ours.Close(), out.Close()); err != nil {
+		if err := out.Close(); err != nil {
 			t.Error(err)
 		}
 		all.Wait()

@@ -116,17 +116,21 @@ func TestNothingIsLost(t *testing.T) {
 	if got, want := strings.ReplaceAll(names(s.events(t, "kept")), "profile_lock_conflict ", ""), strings.TrimSpace(strings.Repeat("granted released ", n)); got != want {
 		t.Errorf("events: %s", got)
 	}
+	// A session's files go after its lease.
 	for _, pattern := range []string{
 		filepath.Join(s.Dir, "profiles", "kept", "Singleton*"), filepath.Join(temp, "leasehold-*"),
 		filepath.Join(temp, "leasehold-exchange-*", "*", "*"), // of sessions
 	} {
-		found, err := filepath.Glob(pattern)
-		found = slices.DeleteFunc(found, func(path string) bool { // the place of all of them stays while the sidecar runs
-			return filepath.Dir(path) == temp && strings.HasPrefix(filepath.Base(path), "leasehold-exchange-")
+		eventually(t, "nothing is left behind", func() error {
+			found, err := filepath.Glob(pattern)
+			found = slices.DeleteFunc(found, func(path string) bool { // the place of all of them stays while the sidecar runs
+				return filepath.Dir(path) == temp && strings.HasPrefix(filepath.Base(path), "leasehold-exchange-")
+			})
+			if err == nil && len(found) != 0 {
+				err = fmt.Errorf("left: %v", found)
+			}
+			return err
 		})
-		if err != nil || len(found) != 0 {
-			t.Errorf("left behind: %v %v", found, err)
-		}
 	}
 	if pids := s.browsers(t); len(pids) != 0 {
 		t.Errorf("still running: %v", pids)

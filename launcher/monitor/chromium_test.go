@@ -27,7 +27,7 @@ const eventLoaded = "Page.loadEventFired"
 func watch(t *testing.T) *watched {
 	t.Helper()
 	chromium := testchrome.Start(t, testchrome.Options(t))
-	events, err := chromium.TakeEvents()
+	commands, events, err := chromium.TakePipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func watch(t *testing.T) *watched {
 		defer w.mu.Unlock()
 		w.entries = append(w.entries, e)
 	})
-	mux, err := cdpproxy.New(cdpproxy.Pipe{Events: events, Commands: chromium.Commands()}, decision.CommandEffect, w.monitor.Traffic)
+	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, decision.CommandEffect, w.monitor.Traffic)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,10 +56,10 @@ func (m *Mux) inheritSessions() {
 	}
 }
 
-// Left returns the sessions that an earlier launcher left open, by the token of the
+// Inherited returns the sessions that an earlier launcher left open, by the token of the
 // lease that they were opened under; 0 stands for that launcher itself. Their clients
 // are gone: call Fence on each before anything else.
-func (m *Mux) Left() map[lease.Token][]*ClientSession {
+func (m *Mux) Inherited() map[lease.Token][]*ClientSession {
 	byToken := map[lease.Token][]*ClientSession{}
 	for _, s := range m.inherited {
 		byToken[s.token] = append(byToken[s.token], s)

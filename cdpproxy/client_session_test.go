@@ -103,7 +103,7 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 			t.Errorf("%d POSTs were sent that the vanished client had paused", n)
 		}
 	}()
-	left := second.Left()
+	left := second.Inherited()
 	if len(left) != 1 || len(left[1]) != 1 {
 		t.Fatalf("left: %v", left)
 	}

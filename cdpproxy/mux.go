@@ -51,7 +51,7 @@ type Pipe struct {
 	// else may use or poll them. The Mux closes them.
 	Commands, Events int
 	// Ledger, unless it is nil, records what is open on the pipe. A ledger that
-	// an earlier launcher kept says what is open already: see Left. The owner of
+	// an earlier launcher kept says what is open already: see Inherited. The owner of
 	// the pipe closes or removes it.
 	Ledger *Ledger
 }

@@ -18,7 +18,7 @@ func keep(t *testing.T, root *profiledir.Root, r lease.Record) {
 	t.Helper()
 	lock, err := root.Lock(r.ProfileID)
 	if err == nil {
-		err = errors.Join(lock.Keep(r), lock.Unlock())
+		err = errors.Join(lock.RaiseFloor(r), lock.Unlock())
 	}
 	if err != nil {
 		t.Fatal(err)

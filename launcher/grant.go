@@ -31,7 +31,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	// not follow the record's token, it does now: see lease.Record.ExplainsFloor.
 	floor, err := g.o.Root.Floor(m.ProfileID)
 	if err == nil && floor < entry.Record.Token {
-		err = slot.Lock().Keep(entry.Record)
+		err = slot.Lock().RaiseFloor(entry.Record)
 	}
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ type Holding struct {
 	done     chan struct{}
 
 	mu   sync.Mutex
-	seen Record        // the argument of the last See
+	seen Record        // the argument of the last Observe
 	wake chan struct{} // has an element while run has not looked at seen
 	// own is the record as this lease last wrote or saw it. Only run uses it.
 	own Record
@@ -58,19 +58,19 @@ func (h *Holding) Fence() *Fence { return h.fence }
 // Context ends when the lease is lost. Its cause is then ErrExpired or a *FencedError.
 func (h *Holding) Context() context.Context { return h.ctx }
 
-// Note puts progress into the next write of the record.
-func (h *Holding) Note(p Progress) {
+// Report puts progress into the next write of the record.
+func (h *Holding) Report(p Progress) {
 	select {
 	case h.progress <- p:
 	case <-h.done:
 	}
 }
 
-// See passes on what the store shows of the profile now; a record without a state
+// Observe passes on what the store shows of the profile now; a record without a state
 // stands for none. If the lease is over by that record, it is lost; if the lease is
-// suspected or forgotten, it is written again. See does not block, and a later call
+// suspected or forgotten, it is written again. Observe does not block, and a later call
 // replaces one that was not looked at yet.
-func (h *Holding) See(r Record) {
+func (h *Holding) Observe(r Record) {
 	h.mu.Lock()
 	h.seen = r
 	h.mu.Unlock()

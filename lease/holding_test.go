@@ -52,8 +52,8 @@ func TestHoldingWritesProgressOnce(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		before := b.s.writes
 		for range 1000 {
-			h.Note(Progress{LastKnownURL: "http://a/"})
-			h.Note(Progress{LastKnownURL: "http://b/", LastKnownStep: "two"})
+			h.Report(Progress{LastKnownURL: "http://a/"})
+			h.Report(Progress{LastKnownURL: "http://b/", LastKnownStep: "two"})
 		}
 		time.Sleep(time.Second)
 		h.Stop()
@@ -65,10 +65,10 @@ func TestHoldingWritesProgressOnce(t *testing.T) {
 
 func TestHoldingLeavesSettingsOfOthers(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
-		h.Note(Progress{LastKnownURL: "http://b/"})
+		h.Report(Progress{LastKnownURL: "http://b/"})
 		time.Sleep(time.Second)
 		b.s.change(t, func(r Record) (Record, error) { r.AccountID = "acme"; return r, nil })
-		h.Note(Progress{LastKnownStep: "three"})
+		h.Report(Progress{LastKnownStep: "three"})
 		time.Sleep(2 * timing.Renewal())
 		if r := b.s.record(); r.AccountID != "acme" || r.LastKnownStep != "three" || r.LastKnownURL != "http://b/" {
 			t.Fatalf("%+v", r)
@@ -79,7 +79,7 @@ func TestHoldingLeavesSettingsOfOthers(t *testing.T) {
 func TestHoldingWritesProgressAfterAnOutage(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		b.s.set(func(s *memory) { s.away = true })
-		h.Note(Progress{LastKnownURL: "http://b/"})
+		h.Report(Progress{LastKnownURL: "http://b/"})
 		time.Sleep(12 * time.Second)
 		b.s.set(func(s *memory) { s.away = false })
 		time.Sleep(10 * time.Second)
@@ -98,9 +98,9 @@ func TestHoldingIsFencedByAHigherToken(t *testing.T) {
 		return r.Quarantine(98, noon)
 	}
 	for name, show := range map[string]func(b *bench, h *Holding){
-		"shown":             func(b *bench, h *Holding) { h.See(b.s.record()) },
-		"found at a write":  func(_ *bench, h *Holding) { h.Note(Progress{LastKnownURL: "http://b/"}) },
-		"shown with others": func(b *bench, h *Holding) { h.See(Record{ProfileID: "p"}); h.See(b.s.record()) },
+		"shown":             func(b *bench, h *Holding) { h.Observe(b.s.record()) },
+		"found at a write":  func(_ *bench, h *Holding) { h.Report(Progress{LastKnownURL: "http://b/"}) },
+		"shown with others": func(b *bench, h *Holding) { h.Observe(Record{ProfileID: "p"}); h.Observe(b.s.record()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			holding(t, func(b *bench, h *Holding) {
@@ -124,7 +124,7 @@ func TestHoldingIsFencedByAHigherToken(t *testing.T) {
 func TestHoldingTakesASuspicionBack(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		b.s.change(t, func(r Record) (Record, error) { return r.Suspect("lease_expired", Sealed{}, noon) })
-		h.See(b.s.record())
+		h.Observe(b.s.record())
 		time.Sleep(10 * time.Second)
 		if r := b.s.record(); r.State != Held || h.Fence().Check() != nil {
 			t.Fatalf("state %s, fence %v", r.State, h.Fence().Check())
@@ -145,11 +145,11 @@ func TestHoldingWritesAgainWhatTheStoreForgot(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			holding(t, func(b *bench, h *Holding) {
-				h.Note(Progress{LastKnownURL: "http://b/"})
+				h.Report(Progress{LastKnownURL: "http://b/"})
 				time.Sleep(time.Second)
 				before := b.s.record()
 				forget(b)()
-				h.See(b.s.record())
+				h.Observe(b.s.record())
 				time.Sleep(time.Second)
 				r := b.s.record()
 				if r.State != Held || r.Token != before.Token || r.LastKnownURL != "http://b/" || r.Sequence < before.Sequence || len(r.Runs) != 1 || h.Fence().Check() != nil {
@@ -165,7 +165,7 @@ func TestHoldingWritesAgainWhatTheStoreForgot(t *testing.T) {
 func TestHoldingWritesAgainAfterAnOutage(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		b.s.set(func(s *memory) { clear(s.records); s.away = true })
-		h.See(Record{ProfileID: "p"})
+		h.Observe(Record{ProfileID: "p"})
 		time.Sleep(18 * time.Second)
 		b.s.set(func(s *memory) { s.away = false })
 		time.Sleep(10 * time.Second)
@@ -183,7 +183,7 @@ func TestHoldingsOfSeveralRuns(t *testing.T) {
 				back := b.s.back()
 				second := b.hold(b.s.record())
 				defer second.Stop()
-				h.See(b.s.record())
+				h.Observe(b.s.record())
 				time.Sleep(time.Second)
 				back()
 				holdings := []*Holding{h, second}
@@ -191,7 +191,7 @@ func TestHoldingsOfSeveralRuns(t *testing.T) {
 					slices.Reverse(holdings)
 				}
 				for _, h := range holdings {
-					h.See(b.s.record())
+					h.Observe(b.s.record())
 					time.Sleep(time.Second)
 				}
 				r := b.s.record()
@@ -199,8 +199,8 @@ func TestHoldingsOfSeveralRuns(t *testing.T) {
 					t.Fatalf("runs %v under token %d, fences %v and %v", got, r.Token, h.Fence().Check(), second.Fence().Check())
 				}
 				b.s.change(t, func(r Record) (Record, error) { return r.EndRun(1, true, "lost", "", Sealed{}, noon) })
-				h.See(b.s.record())
-				second.See(b.s.record())
+				h.Observe(b.s.record())
+				second.Observe(b.s.record())
 				if err := b.ended(h); !errors.As(err, new(*FencedError)) {
 					t.Fatalf("the run that was taken out is lost by %v", err)
 				}
@@ -228,8 +228,8 @@ func TestHoldingWritesNothingAfterAPause(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		b.s.set(func(s *memory) { clear(s.records) })
 		b.ahead.Add(int64(time.Hour))
-		h.See(Record{ProfileID: "p"})
-		h.Note(Progress{LastKnownURL: "http://b/"})
+		h.Observe(Record{ProfileID: "p"})
+		h.Report(Progress{LastKnownURL: "http://b/"})
 		if err := b.ended(h); !errors.Is(err, ErrExpired) {
 			t.Fatalf("lost by %v, want ErrExpired", err)
 		}
@@ -242,8 +242,8 @@ func TestHoldingWritesNothingAfterAPause(t *testing.T) {
 func TestHoldingStop(t *testing.T) {
 	holding(t, func(b *bench, h *Holding) {
 		h.Stop()
-		h.Note(Progress{LastKnownURL: "http://b/"}) // neither blocks nor writes
-		h.See(Record{ProfileID: "p"})
+		h.Report(Progress{LastKnownURL: "http://b/"}) // neither blocks nor writes
+		h.Observe(Record{ProfileID: "p"})
 		time.Sleep(time.Minute)
 		if r := b.s.record(); r.LastKnownURL != "" || h.Fence().Check() != nil {
 			t.Fatalf("url %q, fence %v: Stop ends the writes and leaves the fence", r.LastKnownURL, h.Fence().Check())

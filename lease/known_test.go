@@ -139,7 +139,7 @@ func TestBothHomesStop(t *testing.T) {
 		}
 		// Who is the home is the person's to say, and nobody else's name will do.
 		inspected, err1 := r.Inspect(Sealed{EvidenceID: "ev_9"}, noon)
-		review, err2 := inspected.Settle(Verdict{Decision: DecisionManualReview}, noon)
+		review, err2 := inspected.Decide(Verdict{Decision: DecisionManualReview}, noon)
 		var wrong *HomeError
 		_, err3 := review.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 9, Home: "c"}, 0, noon)
 		if err := errors.Join(err1, err2); err != nil || !errors.As(err3, &wrong) {

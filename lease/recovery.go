@@ -82,9 +82,9 @@ type Verdict struct {
 	Cooldown time.Duration
 }
 
-// Settle ends a recovery by the decision of the verdict. The error names a decision
+// Decide ends a recovery by the decision of the verdict. The error names a decision
 // that does not exist, or is a *TransitionError.
-func (r Record) Settle(v Verdict, now time.Time) (Record, error) {
+func (r Record) Decide(v Verdict, now time.Time) (Record, error) {
 	r.Decision, r.Reasons, r.DecisionVersion = v.Decision, slices.Clone(v.Reasons), v.Version
 	fact, to := FoundUnclear, ManualReview
 	switch v.Decision {

@@ -57,11 +57,11 @@ var makes = map[Fact]func(Record) (Record, error){
 	Reasserted: func(r Record) (Record, error) { return r.Reassert(noon) },
 	Fenced:     func(r Record) (Record, error) { return r.Quarantine(0, noon) },
 	Examined:   func(r Record) (Record, error) { return r.Inspect(Sealed{}, noon) },
-	FoundSafe:  func(r Record) (Record, error) { return r.Settle(Verdict{Decision: DecisionRelease}, noon) },
+	FoundSafe:  func(r Record) (Record, error) { return r.Decide(Verdict{Decision: DecisionRelease}, noon) },
 	FoundResume: func(r Record) (Record, error) {
-		return r.Settle(Verdict{Decision: DecisionResume, ResumeFrom: "x"}, noon)
+		return r.Decide(Verdict{Decision: DecisionResume, ResumeFrom: "x"}, noon)
 	},
-	FoundUnclear: func(r Record) (Record, error) { return r.Settle(Verdict{Decision: DecisionManualReview}, noon) },
+	FoundUnclear: func(r Record) (Record, error) { return r.Decide(Verdict{Decision: DecisionManualReview}, noon) },
 	Abandoned:    func(r Record) (Record, error) { return r.Abandon([]string{"gone"}, Sealed{}, noon) },
 	Approved: func(r Record) (Record, error) {
 		return r.Reviewed(Review{Decision: ReviewApprove, TokenSeen: r.Token}, 0, noon)
@@ -198,7 +198,7 @@ func TestWholeRecovery(t *testing.T) {
 		{"quarantine", func(r Record) (Record, error) { return r.Quarantine(0, noon) }, Quarantined, 8, "leasehold.lease.p=2E1.expired"},
 		{"inspect", func(r Record) (Record, error) { return r.Inspect(Sealed{}, noon) }, Inspected, 8, "leasehold.recovery.p=2E1.inspected"},
 		{"settle", func(r Record) (Record, error) {
-			return r.Settle(Verdict{Decision: DecisionManualReview, Reasons: []string{"why"}}, noon)
+			return r.Decide(Verdict{Decision: DecisionManualReview, Reasons: []string{"why"}}, noon)
 		}, ManualReview, 8, "leasehold.recovery.p=2E1.manual_review"},
 		{"keep", func(r Record) (Record, error) {
 			return r.Reviewed(Review{Decision: ReviewKeep, Reviewer: "ann", TokenSeen: 8}, 0, noon)
@@ -549,7 +549,7 @@ func TestAnyHistory(t *testing.T) {
 			"abandon":  func() (Record, error) { return r.Abandon(nil, Sealed{}, noon) },
 			"settle": func() (Record, error) {
 				d := rapid.SampledFrom([]string{DecisionRelease, DecisionRetry, DecisionResume, DecisionManualReview, "?"}).Draw(t, "decision")
-				return r.Settle(Verdict{Decision: d}, noon)
+				return r.Decide(Verdict{Decision: d}, noon)
 			},
 			"review": func() (Record, error) {
 				seen := r.Token - Token(rapid.IntRange(0, 1).Draw(t, "old"))

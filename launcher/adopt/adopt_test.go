@@ -634,7 +634,7 @@ func TestWarmBrowsers(t *testing.T) {
 		t.Error("told as a failure")
 	}
 	later := h.released(h.granted(free, "ses_later"))
-	h.must(lock.Keep(later))
+	h.must(lock.RaiseFloor(later))
 	if got := l.adopts("p"); got.State != lease.Available || got.Token != later.Token || h.lives(warm) || l.o.Slots.Find("p") != nil {
 		t.Errorf("%+v, the browser lives: %v", got, h.lives(warm))
 	}
@@ -646,7 +646,7 @@ type run struct{}
 
 func (*run) Token() lease.Token    { return 1 }
 func (*run) Note(checkpoint.Entry) {}
-func (*run) See(lease.Record)      {}
+func (*run) Observe(lease.Record)  {}
 
 // oneCookie is a browser with one session cookie, as far as the jar asks.
 type oneCookie struct{}

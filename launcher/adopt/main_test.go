@@ -292,7 +292,7 @@ func (h *host) keep(r lease.Record) {
 	h.must(err)
 	lock, err := h.root.Lock(r.ProfileID)
 	h.must(err)
-	h.must(lock.Keep(r), lock.Unlock())
+	h.must(lock.RaiseFloor(r), lock.Unlock())
 }
 
 // journal writes a session's journal.

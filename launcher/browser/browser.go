@@ -146,7 +146,7 @@ func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (c
 // some; it is called before the first signal, if the browser does not end through CDP. If
 // it fails, the browser is detached as it is, and the close method is empty.
 func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func() error, log zerolog.Logger) (chrome.CloseMethod, error) {
-	bounds, timeout := b.driver.o.Bounds, closeTimeout
+	bounds, timeout := b.driver.o.CloseTimeouts, closeTimeout
 	if bounds.BeforeSignal = witness; witness != nil {
 		timeout += witnessTimeout
 	}

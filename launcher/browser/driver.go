@@ -55,8 +55,8 @@ type Options struct {
 	// CookiesWithin is how long a browser whose worker was lost may go on until it has
 	// shown its cookies; zero is the default.
 	CookiesWithin time.Duration
-	// Bounds is how long each step of a close may take; zero values are the defaults.
-	Bounds chrome.Bounds
+	// CloseTimeouts is how long each step of a close may take; zero values are the defaults.
+	CloseTimeouts chrome.CloseTimeouts
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -218,7 +218,7 @@ func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdp
 		return b, err
 	}
 	// Requests that the clients of an earlier launcher had paused must not be sent.
-	for _, clients := range b.mux.Left() {
+	for _, clients := range b.mux.Inherited() {
 		for _, c := range clients {
 			c.Fence()
 		}

@@ -146,20 +146,20 @@ func (h *host) titles(b *Browser, want string) (titles []string) {
 }
 
 func TestABrowserIsClosed(t *testing.T) {
-	quick := chrome.Bounds{Ask: 200 * time.Millisecond, Interrupt: 200 * time.Millisecond, Kill: testchrome.Patience}
+	quick := chrome.CloseTimeouts{Ask: 200 * time.Millisecond, Interrupt: 200 * time.Millisecond, Kill: testchrome.Patience}
 	for _, c := range []struct {
 		name   string
-		bounds chrome.Bounds
+		bounds chrome.CloseTimeouts
 		before func(*host, *Browser)
 		want   chrome.CloseMethod
 		kept   bool // the cookies were asked for
 	}{
-		{"in order", chrome.Bounds{}, func(*host, *Browser) {}, chrome.ClosedByCDP, true},
+		{"in order", chrome.CloseTimeouts{}, func(*host, *Browser) {}, chrome.ClosedByCDP, true},
 		{"stopped", quick, func(_ *host, b *Browser) { _ = unix.Kill(b.PID(), unix.SIGSTOP) }, chrome.ClosedByKill, true},
-		{"gone already", chrome.Bounds{}, func(_ *host, b *Browser) { _ = unix.Kill(b.PID(), unix.SIGKILL); <-b.Exited() }, chrome.AlreadyExited, false},
+		{"gone already", chrome.CloseTimeouts{}, func(_ *host, b *Browser) { _ = unix.Kill(b.PID(), unix.SIGKILL); <-b.Exited() }, chrome.AlreadyExited, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHost(t, Options{Bounds: c.bounds})
+			h := newHost(t, Options{CloseTimeouts: c.bounds})
 			b := h.start()
 			if run, ok, err := h.root.Running(profile); err != nil || !ok || run.PID != b.PID() || run.SessionID != session || run.Token != 7 || run.Ledger == "" {
 				t.Errorf("noted as running: %+v, %t, %v", run, ok, err)
@@ -225,7 +225,7 @@ func TestABrowserIsTakenOver(t *testing.T) {
 }
 
 func TestABrowserThatHangsIsGivenUp(t *testing.T) {
-	h := newHost(t, Options{HangTimeout: 2 * time.Second, Bounds: chrome.Bounds{Ask: 200 * time.Millisecond, Interrupt: 200 * time.Millisecond}})
+	h := newHost(t, Options{HangTimeout: 2 * time.Second, CloseTimeouts: chrome.CloseTimeouts{Ask: 200 * time.Millisecond, Interrupt: 200 * time.Millisecond}})
 	b := h.start()
 	if f := b.Failure(); f != (Failure{}) {
 		t.Fatalf("a healthy browser: %+v", f)

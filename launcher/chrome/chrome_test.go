@@ -101,7 +101,7 @@ func TestCloseMethods(t *testing.T) {
 		name    string
 		prepare func(*testing.T, *chrome.Browser)
 		ask     func(*testchrome.Client) func(context.Context) error
-		bounds  chrome.Bounds
+		bounds  chrome.CloseTimeouts
 		method  chrome.CloseMethod
 		status  string
 		clean   profiledir.Answer
@@ -113,17 +113,17 @@ func TestCloseMethods(t *testing.T) {
 		{
 			name: "sigint, the browser does not end when asked", method: chrome.ClosedByInterrupt, status: "exit 0", clean: profiledir.Yes,
 			ask:    func(*testchrome.Client) func(context.Context) error { return nothing },
-			bounds: chrome.Bounds{Ask: short, Interrupt: testchrome.Patience},
+			bounds: chrome.CloseTimeouts{Ask: short, Interrupt: testchrome.Patience},
 		},
 		{
 			name: "sigint, the browser cannot be asked", method: chrome.ClosedByInterrupt, status: "exit 0", clean: profiledir.Yes,
-			bounds: chrome.Bounds{Interrupt: testchrome.Patience},
+			bounds: chrome.CloseTimeouts{Interrupt: testchrome.Patience},
 		},
 		{
 			name: "sigkill, the browser is stopped", method: chrome.ClosedByKill, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) { stop(t, b.PID()) },
 			ask:     func(*testchrome.Client) func(context.Context) error { return nothing },
-			bounds:  chrome.Bounds{Ask: short, Interrupt: short},
+			bounds:  chrome.CloseTimeouts{Ask: short, Interrupt: short},
 		},
 		{
 			name: "already exited", method: chrome.AlreadyExited, status: "signal killed", clean: profiledir.No,
@@ -186,13 +186,13 @@ func TestCloseStopsWithItsContextAndGoesOn(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if method, err := b.Close(ctx, asked, chrome.Bounds{}); method != chrome.ClosedByCDP || !errors.Is(err, context.Canceled) {
+	if method, err := b.Close(ctx, asked, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || !errors.Is(err, context.Canceled) {
 		t.Errorf("cut short: %s, %v", method, err)
 	}
 	if p, err := procfs.Read(b.PID()); err != nil || p.State != 'T' {
 		t.Errorf("the browser was touched: %+v, %v", p, err)
 	}
-	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: time.Millisecond}); method != chrome.ClosedByKill || err != nil {
+	if method, err := b.Close(t.Context(), nil, chrome.CloseTimeouts{Interrupt: time.Millisecond}); method != chrome.ClosedByKill || err != nil {
 		t.Errorf("gone on: %s, %v", method, err)
 	}
 }
@@ -238,7 +238,7 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 		t.Errorf("unused while it runs: %v", err)
 	}
 
-	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil {
+	if method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
 		t.Fatal(method, err)
 	}
 	if err := root.WaitUnused(t.Context(), "p"); err != nil {
@@ -265,7 +265,7 @@ func TestStartFailures(t *testing.T) {
 			!strings.Contains(err.Hint, "shared library") || !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), o.Binary) {
 			t.Errorf("got %+v", err)
 		}
-		if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.AlreadyExited || err != nil {
+		if method, err := b.Close(t.Context(), nil, chrome.CloseTimeouts{}); method != chrome.AlreadyExited || err != nil {
 			t.Errorf("close: %s, %v", method, err)
 		}
 	})
@@ -337,7 +337,7 @@ func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	if err := first.Detach(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := first.Close(t.Context(), nil, chrome.Bounds{}); err == nil {
+	if _, err := first.Close(t.Context(), nil, chrome.CloseTimeouts{}); err == nil {
 		t.Error("a detached browser was closed")
 	}
 	b, err := chrome.Adopt(first.Identity(), adoptOptions(o, first.TempDir()))
@@ -347,7 +347,7 @@ func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	testchrome.CloseAtEnd(t, b)
 	c := testchrome.NewClient(b, 1000)
 	version(t, c)
-	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
+	if method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
 		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	reap(t, first.PID())
@@ -458,7 +458,7 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 	if err != nil || !bytes.Contains(targets, []byte("still here")) {
 		t.Errorf("the page is gone: %s, %v", targets, err)
 	}
-	method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{})
+	method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{})
 	if method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
 		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
@@ -569,7 +569,7 @@ func TestAdoptTakesARealPipe(t *testing.T) {
 	testchrome.CloseAtEnd(t, b)
 	c := testchrome.NewClient(b, 1000)
 	version(t, c)
-	if method, err := b.Close(t.Context(), c.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil {
+	if method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
 	if err := cmd.Wait(); err != nil {
@@ -589,7 +589,7 @@ func TestAttachCanOnlyClose(t *testing.T) {
 		t.Error("there is a pipe")
 	}
 	stop(t, b.PID())
-	if method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond}); method != chrome.ClosedByKill || err != nil {
+	if method, err := b.Close(t.Context(), nil, chrome.CloseTimeouts{Interrupt: 50 * time.Millisecond}); method != chrome.ClosedByKill || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
 }
@@ -662,7 +662,7 @@ func TestInAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop(t, b.PID())
-	method, err := b.Close(t.Context(), nil, chrome.Bounds{Interrupt: 50 * time.Millisecond})
+	method, err := b.Close(t.Context(), nil, chrome.CloseTimeouts{Interrupt: 50 * time.Millisecond})
 	if method != chrome.ClosedByGroupKill || !method.Killed() || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
@@ -723,7 +723,7 @@ func TestCloseEndsAHelperThatOutlivesTheBrowser(t *testing.T) {
 			if in, err := root.Inspect("p"); err != nil || in.InUse.Answer != profiledir.Yes {
 				t.Errorf("the helper is not seen: %+v, %v", in.InUse, err)
 			}
-			if method, err := b.Close(t.Context(), nil, chrome.Bounds{Kill: 2 * time.Second}); method != chrome.ClosedByKill || err != nil {
+			if method, err := b.Close(t.Context(), nil, chrome.CloseTimeouts{Kill: 2 * time.Second}); method != chrome.ClosedByKill || err != nil {
 				t.Errorf("close: %s, %v", method, err)
 			}
 			if err := root.WaitUnused(t.Context(), "p"); err != nil {
@@ -818,7 +818,7 @@ func TestAdoptSaysThatThePipeIsGone(t *testing.T) {
 	}
 	in.Close()
 	wait(t, b.Exited(), "the exit")
-	if method, err := b.Close(t.Context(), nil, chrome.Bounds{}); method != chrome.AlreadyExited || err != nil {
+	if method, err := b.Close(t.Context(), nil, chrome.CloseTimeouts{}); method != chrome.AlreadyExited || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
 	_ = cmd.Wait() // read meets the end of its input and fails

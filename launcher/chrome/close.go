@@ -33,8 +33,8 @@ const (
 // Killed tells whether processes were killed, which may have lost data.
 func (m CloseMethod) Killed() bool { return m == ClosedByKill || m == ClosedByGroupKill }
 
-// Bounds is how long each method may take. Zero means the default.
-type Bounds struct {
+// CloseTimeouts is how long each method may take. Zero means the default.
+type CloseTimeouts struct {
 	Ask       time.Duration // 10 s
 	Interrupt time.Duration // 5 s
 	Kill      time.Duration // 5 s
@@ -44,7 +44,7 @@ type Bounds struct {
 	BeforeSignal func() error
 }
 
-func (b Bounds) withDefaults() Bounds {
+func (b CloseTimeouts) withDefaults() CloseTimeouts {
 	set := func(d *time.Duration, to time.Duration) {
 		if *d <= 0 {
 			*d = to
@@ -56,7 +56,7 @@ func (b Bounds) withDefaults() Bounds {
 	return b
 }
 
-// NotSignalledError says that Bounds.BeforeSignal did not let the browser be ended by
+// NotSignalledError says that CloseTimeouts.BeforeSignal did not let the browser be ended by
 // signals, and why. It lives.
 type NotSignalledError struct{ Err error }
 
@@ -80,7 +80,7 @@ const afterFailedAsk = time.Second
 //
 // When ctx ends, Close stops where it is and may be called again. After a Close that
 // ended the browser, another one returns the same method.
-func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bounds Bounds) (CloseMethod, error) {
+func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bounds CloseTimeouts) (CloseMethod, error) {
 	b.closing.Lock()
 	defer b.closing.Unlock()
 	switch {
@@ -104,7 +104,7 @@ func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bo
 }
 
 // end tries the methods in turn. It returns nil when no process of the group is left.
-func (b *Browser) end(ctx context.Context, ask func(context.Context) error, bounds Bounds) error {
+func (b *Browser) end(ctx context.Context, ask func(context.Context) error, bounds CloseTimeouts) error {
 	b.escalate(AlreadyExited)
 	if !b.hasExited() && ask != nil {
 		b.escalate(ClosedByCDP)

@@ -270,7 +270,7 @@ func checkCrashDump(t *testing.T, d *testchrome.Driver, dir string) {
 
 func closeByCDP(t *testing.T, d *testchrome.Driver) {
 	t.Helper()
-	if method, err := d.Browser().Close(t.Context(), d.Ask, chrome.Bounds{}); method != chrome.ClosedByCDP || err != nil {
+	if method, err := d.Browser().Close(t.Context(), d.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
 		t.Errorf("closed by %s, %v", method, err)
 	}
 }
@@ -386,7 +386,7 @@ func playSandboxed() error {
 	if err != nil {
 		return err
 	}
-	defer b.Close(context.Background(), nil, chrome.Bounds{Interrupt: time.Nanosecond}) //nolint:errcheck // it is killed
+	defer b.Close(context.Background(), nil, chrome.CloseTimeouts{Interrupt: time.Nanosecond}) //nolint:errcheck // it is killed
 	if err := tryVersion(testchrome.NewClient(b, 0)); err != nil {
 		return b.StartFailure(err)
 	}

@@ -152,7 +152,7 @@ func (b *beat) disk(t testing.TB, profile string, kept lease.Record, running pro
 		lock, err = b.root.Lock(profile)
 	}
 	if err == nil && kept.Token > 0 {
-		err = lock.Keep(kept)
+		err = lock.RaiseFloor(kept)
 	}
 	if err == nil && running.PID > 0 {
 		err = lock.SetRunning(running)
@@ -287,7 +287,7 @@ type run struct {
 
 func (r *run) Token() lease.Token    { return r.token }
 func (r *run) Note(checkpoint.Entry) {}
-func (r *run) See(seen lease.Record) {
+func (r *run) Observe(seen lease.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = append(r.seen, seen.State)

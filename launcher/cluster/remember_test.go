@@ -244,7 +244,7 @@ func TestWhoMadeItAnewSaysSo(t *testing.T) {
 		}
 		lock, err := b.root.Lock("p")
 		if err == nil {
-			err = errors.Join(lock.Keep(r), lock.SetRunning(profiledir.Running{PID: 1, SessionID: "ses_p", Token: 1}), lock.Unlock())
+			err = errors.Join(lock.RaiseFloor(r), lock.SetRunning(profiledir.Running{PID: 1, SessionID: "ses_p", Token: 1}), lock.Unlock())
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -269,7 +269,7 @@ func TestALostRecordIsLookedAtAgainAndAgain(t *testing.T) {
 		}
 		w.sees(lease.Sight{Fresh: true}, lease.Sight{Entry: lease.Entry{Record: lease.Record{ProfileID: "p"}, Revision: 4}}, lease.Sight{Complete: true})
 		// What the recovery is at is kept while the bucket is away.
-		if err := lock.Keep(lease.Record{ProfileID: "p", Home: "here", State: lease.Quarantined, Token: 2}); err != nil {
+		if err := lock.RaiseFloor(lease.Record{ProfileID: "p", Home: "here", State: lease.Quarantined, Token: 2}); err != nil {
 			t.Fatal(err)
 		}
 		if err := lock.Unlock(); err != nil {

@@ -35,7 +35,7 @@ type Lock struct {
 	mu       sync.Mutex
 	launcher *os.File // the launcher's part; nil after Unlock
 	shared   *os.File // the part shared with Chrome; nil after Unlock, and after Adopt until Retake
-	// prepared is the size of the file that PrepareKeep made; zero if there is none.
+	// prepared is the size of the file that PrepareFloor made; zero if there is none.
 	prepared int
 }
 

@@ -187,7 +187,7 @@ func TestLockIsExclusive(t *testing.T) {
 	}
 	locked(t, r, false)
 	for name, err := range map[string]error{
-		"floor": l.Keep(lease.Record{Token: 1}), "running": l.SetRunning(Running{}), "clear": l.ClearRunning(), "retake": l.Retake(),
+		"floor": l.RaiseFloor(lease.Record{Token: 1}), "running": l.SetRunning(Running{}), "clear": l.ClearRunning(), "retake": l.Retake(),
 	} {
 		if err == nil {
 			t.Errorf("%s under a lock that was given up", name)
@@ -298,7 +298,7 @@ func TestAnInheritedLockOutlivesUnlock(t *testing.T) {
 	if adopted.File() != nil || adopted.Profile() != "p" {
 		t.Errorf("adopted: %+v", adopted)
 	}
-	if err := errors.Join(adopted.Keep(lease.Record{Token: 3}), adopted.SetRunning(Running{PID: 1})); err != nil {
+	if err := errors.Join(adopted.RaiseFloor(lease.Record{Token: 3}), adopted.SetRunning(Running{PID: 1})); err != nil {
 		t.Errorf("an adopted lock does not let its holder write: %v", err)
 	}
 	if err := adopted.Retake(); !errors.Is(err, ErrLocked) {
@@ -362,7 +362,7 @@ func TestALockOnAReplacedFileIsRefused(t *testing.T) {
 	}
 }
 
-// TestAPreparedFloor: with a prepared file Keep keeps the same as without. The file is
+// TestAPreparedFloor: with a prepared file RaiseFloor keeps the same as without. The file is
 // used once, and only by a record that fits into it.
 func TestAPreparedFloor(t *testing.T) {
 	r := open(t)
@@ -370,7 +370,7 @@ func TestAPreparedFloor(t *testing.T) {
 	keep := func(token lease.Token, url string) {
 		t.Helper()
 		want := lease.Record{ProfileID: "p", Token: token, State: lease.Held, LastKnownURL: url}
-		if err := l.Keep(want); err != nil {
+		if err := l.RaiseFloor(want); err != nil {
 			t.Fatal(err)
 		}
 		got, kept, err := r.Kept("p")
@@ -378,7 +378,7 @@ func TestAPreparedFloor(t *testing.T) {
 			t.Errorf("kept %d %+v, %v", got, kept, err)
 		}
 	}
-	if err := l.PrepareKeep(); err == nil {
+	if err := l.PrepareFloor(); err == nil {
 		t.Error("prepared where nothing is kept yet")
 	}
 	keep(1, "https://shop.example/")
@@ -387,7 +387,7 @@ func TestAPreparedFloor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.PrepareKeep(); err != nil {
+		if err := l.PrepareFloor(); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := r.Floor("p"); err != nil || got != floor {
@@ -401,13 +401,13 @@ func TestAPreparedFloor(t *testing.T) {
 		keep(floor+2, url)
 	}
 	// What a launcher that was killed had prepared does not count as a floor.
-	if err := errors.Join(l.PrepareKeep(), l.Unlock()); err != nil {
+	if err := errors.Join(l.PrepareFloor(), l.Unlock()); err != nil {
 		t.Fatal(err)
 	}
 	l = lock(t, r, "p")
 	keep(100, "again")
 	var fenced *lease.FencedError
-	if err := errors.Join(l.PrepareKeep(), l.Keep(lease.Record{Token: 99})); !errors.As(err, &fenced) {
+	if err := errors.Join(l.PrepareFloor(), l.RaiseFloor(lease.Record{Token: 99})); !errors.As(err, &fenced) {
 		t.Errorf("lowered: %v", err)
 	}
 }
@@ -423,19 +423,19 @@ func TestFloor(t *testing.T) {
 	}
 	want(0)
 	for _, token := range []lease.Token{0, 1, 42, 42, 1<<64 - 1} {
-		if err := l.Keep(lease.Record{Token: token}); err != nil {
+		if err := l.RaiseFloor(lease.Record{Token: token}); err != nil {
 			t.Fatal(err)
 		}
 		want(token)
 	}
-	if err := l.Keep(lease.Record{ProfileID: "p", Token: 1<<64 - 1, State: lease.ManualReview, Sequence: 9}); err != nil {
+	if err := l.RaiseFloor(lease.Record{ProfileID: "p", Token: 1<<64 - 1, State: lease.ManualReview, Sequence: 9}); err != nil {
 		t.Fatal(err)
 	}
 	if token, kept, err := r.Kept("p"); err != nil || token != 1<<64-1 || kept.State != lease.ManualReview || kept.Sequence != 9 {
 		t.Errorf("kept %d %+v, %v", token, kept, err)
 	}
 	var fenced *lease.FencedError
-	if err := l.Keep(lease.Record{Token: 41}); !errors.As(err, &fenced) || fenced.Current != 1<<64-1 || fenced.Token != 41 {
+	if err := l.RaiseFloor(lease.Record{Token: 41}); !errors.As(err, &fenced) || fenced.Current != 1<<64-1 || fenced.Token != 41 {
 		t.Errorf("lowered: %v", err)
 	}
 	want(1<<64 - 1)
@@ -447,7 +447,7 @@ func TestFloor(t *testing.T) {
 		if got, err := r.Floor("p"); err == nil || !strings.Contains(err.Error(), path) || !errors.Is(err, signed.ErrNotAuthentic) {
 			t.Errorf("%q: %d, %v", damaged, got, err)
 		}
-		if err := l.Keep(lease.Record{Token: 100}); err == nil {
+		if err := l.RaiseFloor(lease.Record{Token: 100}); err == nil {
 			t.Errorf("%q: raised over a damaged floor", damaged)
 		}
 	}

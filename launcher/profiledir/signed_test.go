@@ -17,7 +17,7 @@ import (
 func TestNobodyElsesFloorOrNoteIsBelieved(t *testing.T) {
 	r := open(t)
 	p, q := lock(t, r, "p"), lock(t, r, "q")
-	if err := errors.Join(p.Keep(lease.Record{ProfileID: "p", Token: 5, Home: "here"}), q.Keep(lease.Record{ProfileID: "q", Token: 9}),
+	if err := errors.Join(p.RaiseFloor(lease.Record{ProfileID: "p", Token: 5, Home: "here"}), q.RaiseFloor(lease.Record{ProfileID: "q", Token: 9}),
 		p.SetRunning(Running{PID: 1}), q.SetRunning(Running{PID: 2})); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestNobodyElsesFloorOrNoteIsBelieved(t *testing.T) {
 		if !errors.As(err, &damaged) || !errors.Is(err, signed.ErrNotAuthentic) || damaged.Claimed != tt.claimed || damaged.Home != tt.home || token != 0 || kept.Token != 0 || noteErr != nil {
 			t.Errorf("%s: %d, %+v, %v (claims %+v); the note: %v", name, token, kept, err, damaged, noteErr)
 		}
-		if err := p.Keep(lease.Record{Token: 100}); !errors.As(err, &damaged) {
+		if err := p.RaiseFloor(lease.Record{Token: 100}); !errors.As(err, &damaged) {
 			t.Errorf("%s: Keep: %v", name, err)
 		}
 		var fenced *lease.FencedError

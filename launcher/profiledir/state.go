@@ -109,12 +109,12 @@ func parseFloor(b []byte) (lease.Token, lease.Record, error) {
 	return lease.Token(n), kept, nil
 }
 
-// Keep makes the record's token the floor, and keeps the record with it, in case the
-// lease store loses it. When Keep returns nil, both are on the disk. The error is a
+// RaiseFloor makes the record's token the floor, and keeps the record with it, in case the
+// lease store loses it. When RaiseFloor returns nil, both are on the disk. The error is a
 // *lease.FencedError if the token is below the floor. It may equal the floor: a write
 // that was cut short is repeated that way. It is a *DamagedError if the floor cannot be
 // believed.
-func (l *Lock) Keep(r lease.Record) error {
+func (l *Lock) RaiseFloor(r lease.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -127,7 +127,7 @@ func (l *Lock) Keep(r lease.Record) error {
 	return l.keep(r, floor)
 }
 
-// Renew does what Keep does, and replaces a floor that cannot be believed. It is for the
+// Renew does what RaiseFloor does, and replaces a floor that cannot be believed. It is for the
 // record of a profile that goes to a person because of that floor, whose token is above
 // what the floor names.
 func (l *Lock) Renew(r lease.Record) error {
@@ -186,16 +186,16 @@ func unpadded(b []byte) []byte {
 	return slices.Concat(bytes.TrimRight(padded, " "), []byte("\n"))
 }
 
-// preparedFloor is the file that PrepareKeep makes. Nobody reads it.
+// preparedFloor is the file that PrepareFloor makes. Nobody reads it.
 const preparedFloor = "floor-spare"
 
 // preparedRoom is how much longer than the last record the next one may be to fit
 // into the prepared file, in bytes.
 const preparedRoom = 8 << 10
 
-// PrepareKeep makes the next Keep take half of the time. It prepares the file for it,
+// PrepareFloor makes the next RaiseFloor take half of the time. It prepares the file for it,
 // with its blocks, so that only the content and the name have to be written then.
-func (l *Lock) PrepareKeep() error {
+func (l *Lock) PrepareFloor() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {

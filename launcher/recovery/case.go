@@ -266,7 +266,7 @@ func (s *steps) release() (string, error) {
 		return r.Release(s.File.Reason, s.File.Outcome, s.File.Evidence, time.Now())
 	})
 	if err == nil {
-		err = s.Lock.Keep(released)
+		err = s.Lock.RaiseFloor(released)
 	}
 	if err != nil {
 		err = fmt.Errorf("release: %w", err)
@@ -277,7 +277,7 @@ func (s *steps) release() (string, error) {
 		return "", err
 	}
 	if s.leftOpen {
-		if err := s.Lock.PrepareKeep(); err != nil {
+		if err := s.Lock.PrepareFloor(); err != nil {
 			s.Log.Warn().Err(err).Msg("the next grant takes longer")
 		}
 	}
@@ -404,7 +404,7 @@ func (s *steps) quarantine() error {
 		return err
 	}
 	if s.distrust == "" {
-		return s.Lock.Keep(r)
+		return s.Lock.RaiseFloor(r)
 	}
 	if !lease.Distrusted(r.Reason) { // it was suspected before this was known
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)

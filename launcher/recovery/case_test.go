@@ -85,7 +85,7 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		earlier, err := os.ReadFile(guard(w, "floor"))
 		w.must(err)
 		w.restate(func(r lease.Record) (lease.Record, error) { r.Token += 3; r.Runs[0].Token = r.Token; return r, nil })
-		w.must(w.lock.Keep(w.leases.record()))
+		w.must(w.lock.RaiseFloor(w.leases.record()))
 		w.must(os.WriteFile(guard(w, "floor"), earlier, 0o600))
 	}
 	under := func(t lease.Token) func(*world, *Case) { return func(_ *world, c *Case) { c.File.Token = t } }

@@ -231,7 +231,7 @@ func TestABucketLostDuringARecovery(t *testing.T) {
 			granted, err := lease.Record{ProfileID: profile, Token: token - 1, Home: launcher}.Grant(lease.Request{SessionID: session, LauncherID: launcher, TTL: time.Minute}, time.Now())
 			w.must(err)
 			stored, err := store.Swap(t.Context(), lease.Entry{Record: lease.Record{ProfileID: profile}}, granted)
-			w.must(err, w.lock.Keep(stored.Record), store.Flush(t.Context()))
+			w.must(err, w.lock.RaiseFloor(stored.Record), store.Flush(t.Context()))
 			w.wrote = true // so a person decides
 			w.r = w.recoverer(func(o *Options) { o.Store = &losing{Store: store, js: js, at: at} })
 			c := w.caseOf(Recover)
@@ -295,7 +295,7 @@ func TestAnOutboxSurvivesItsBucket(t *testing.T) {
 	w.must(err)
 	store.Close()
 	_, err = js.Publish(t.Context(), "$KV.leasehold_leases."+profile, b)
-	w.must(err, w.lock.Keep(granted), js.DeleteStream(t.Context(), "KV_leasehold_leases"))
+	w.must(err, w.lock.RaiseFloor(granted), js.DeleteStream(t.Context(), "KV_leasehold_leases"))
 	store = openStore(t, nc)
 	w.r = w.recoverer(func(o *Options) { o.Store = store })
 	_, err = w.r.Heal(t.Context(), profile)

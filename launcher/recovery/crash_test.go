@@ -116,7 +116,7 @@ func TestEveryFaultIsGoneOnFrom(t *testing.T) {
 				r.State = lease.Available
 				return r, nil
 			})
-			w.must(w.lock.Keep(w.leases.record()))
+			w.must(w.lock.RaiseFloor(w.leases.record()))
 			_, err := w.r.Run(w.caseOf(CloseOnly))
 			w.ended(err)
 		}, lease.Available},
@@ -189,7 +189,7 @@ func (w *world) join() {
 		r.MaxActiveRuns = 2
 		return r.Grant(lease.Request{SessionID: "ses_2", WorkerID: "worker-8", TaskID: "task_102", LauncherID: launcher, TTL: time.Minute}, time.Now())
 	})
-	w.must(w.lock.Keep(w.leases.record()))
+	w.must(w.lock.RaiseFloor(w.leases.record()))
 	f := w.file()
 	f.SessionID, f.Token = "ses_2", token+1
 	w.must(w.files.Save(f))

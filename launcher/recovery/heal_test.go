@@ -40,7 +40,7 @@ func TestWhatTheStoreForgot(t *testing.T) {
 	} {
 		kept := w.leases.record()
 		kept.Home = tt.home
-		w.must(w.lock.Keep(kept))
+		w.must(w.lock.RaiseFloor(kept))
 		if got, _, err := w.r.Forgot(lease.Record{ProfileID: profile, State: lease.Held, Token: tt.token}); got != tt.want || err != nil {
 			t.Errorf("%s: %v, %v", tt.name, got, err)
 		}
@@ -95,7 +95,7 @@ func TestHeal(t *testing.T) {
 			w := newWorld(t)
 			w.restate(tt.kept...)
 			kept := w.leases.record()
-			w.must(w.lock.Keep(kept))
+			w.must(w.lock.RaiseFloor(kept))
 			w.leases.write = nil
 			tt.stored(w, kept)
 			got, err := w.r.Heal(t.Context(), profile)
@@ -222,7 +222,7 @@ func TestWhatCannotBeBelievedGoesToAPerson(t *testing.T) {
 			earlier, err := os.ReadFile(guard(w, "floor"))
 			w.must(err)
 			w.restate(func(r lease.Record) (lease.Record, error) { r.Token += 4; return r, nil })
-			w.must(w.lock.Keep(w.leases.record()), os.WriteFile(guard(w, "floor"), earlier, 0o600))
+			w.must(w.lock.RaiseFloor(w.leases.record()), os.WriteFile(guard(w, "floor"), earlier, 0o600))
 		}, token + 5, lease.ReasonRolledBack},
 		{"the floor gone", func(w *world) { w.must(os.Remove(guard(w, "floor"))) }, token + 1, lease.ReasonRolledBack},
 		{"a browser's note forged", func(w *world) { write(w, "browser", `{"pid":1}`) }, token + 1, lease.ReasonNotAuthentic},
@@ -235,7 +235,7 @@ func TestWhatCannotBeBelievedGoesToAPerson(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			w.restate(free)
-			w.must(w.lock.Keep(w.leases.record()))
+			w.must(w.lock.RaiseFloor(w.leases.record()))
 			w.leases.write = nil
 			tt.damage(w)
 			if forgot, _, err := w.r.Forgot(w.recordOrNone()); !forgot || err != nil {
@@ -349,7 +349,7 @@ func TestAQuarantineGoesAboveTheFloor(t *testing.T) {
 	w := newWorld(t)
 	kept := w.leases.record()
 	kept.Token = 20
-	w.must(w.lock.Keep(kept))
+	w.must(w.lock.RaiseFloor(kept))
 	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	if err != nil && !errors.Is(err, errAlready) {
 		return "", err
 	}
-	if err := s.Lock.Keep(r); err != nil {
+	if err := s.Lock.RaiseFloor(r); err != nil {
 		return "", err
 	}
 	found := s.inspect(r, closeProblem)
@@ -49,9 +49,9 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	if decided.Outcome == decision.Resume {
 		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
 	}
-	r, err = s.swap(func(r lease.Record) (lease.Record, error) { return r.Settle(verdict, time.Now()) })
+	r, err = s.swap(func(r lease.Record) (lease.Record, error) { return r.Decide(verdict, time.Now()) })
 	if err == nil {
-		err = s.Lock.Keep(r)
+		err = s.Lock.RaiseFloor(r)
 	}
 	if err != nil {
 		return "", err

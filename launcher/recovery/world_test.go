@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 	w.log = zerolog.New(io.Discard).Hook(zerolog.HookFunc(func(*zerolog.Event, zerolog.Level, string) { w.faults.pass() }))
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithCancel(t.Context())
-	w.drives(chrome.Bounds{})
+	w.drives(chrome.CloseTimeouts{})
 	t.Cleanup(func() {
 		w.end()
 		cancel()
@@ -109,15 +109,15 @@ func newWorld(t *testing.T) *world {
 	}, time.Now())
 	w.must(err)
 	w.leases.put(held)
-	w.must(w.lock.Keep(held))
+	w.must(w.lock.RaiseFloor(held))
 	w.must(w.files.Save(w.file()))
 	return w
 }
 
 // drives gives the world a driver whose closes have these bounds.
-func (w *world) drives(bounds chrome.Bounds) {
+func (w *world) drives(bounds chrome.CloseTimeouts) {
 	w.driver = browser.NewDriver(w.ctx, &w.work, browser.Options{Key: testkey.Key,
-		Binary: fakechrome.Binary(w.t), Files: w.files, Root: w.root, Bounds: bounds, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
+		Binary: fakechrome.Binary(w.t), Files: w.files, Root: w.root, CloseTimeouts: bounds, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
 	})
 }
 
@@ -142,7 +142,7 @@ func (w *world) open(s fakechrome.Script) {
 	w.t.Helper()
 	fakechrome.Direct(w.t, w.path, s)
 	if s.Stubborn { // the other browsers get as long as they take
-		w.drives(chrome.Bounds{Ask: time.Second, Interrupt: 100 * time.Millisecond})
+		w.drives(chrome.CloseTimeouts{Ask: time.Second, Interrupt: 100 * time.Millisecond})
 	}
 	b, err := w.driver.Start(w.t.Context(), browser.Start{
 		SessionID: session, Token: token, Lock: w.lock, Path: w.path, Headless: true, Sink: func(checkpoint.Entry) {}, Log: zerolog.Nop(),

@@ -102,7 +102,7 @@ func TestEndings(t *testing.T) {
 			do: func(r *room, s *Session, w *worker) {
 				moved := r.movedOn(2)
 				r.memory.put(moved)
-				s.See(moved)
+				s.Observe(moved)
 			},
 		}, {
 			name: "the lease could not be renewed", how: "lost (lease_lost), recovered: release", state: lease.Available, reason: api.ReasonLeaseLost,

@@ -99,6 +99,6 @@ func (r *recording) add(e checkpoint.Entry) error {
 	default:
 		return nil
 	}
-	s.holding.Note(p)
+	s.holding.Report(p)
 	return nil
 }

@@ -82,7 +82,7 @@ func (h *Host) Resume(t Takeover) (*Session, error) {
 	s.Hold(t.Keeper)
 	if err = errors.Join(s.openExchange(), s.recording.open()); err == nil {
 		if err = s.recording.add(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionsOver}); err == nil {
-			err = errors.Join(t.Lock.Keep(s.granted), s.Fence().Check())
+			err = errors.Join(t.Lock.RaiseFloor(s.granted), s.Fence().Check())
 		}
 		if err != nil {
 			err = errors.Join(err, s.recording.close())
@@ -113,7 +113,7 @@ func (t Takeover) handBrowser(s *Session) {
 	t.Slot.Starting(s)
 	t.Browser.LimitMemory(s.granted.BrowserMemory)
 	t.Browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
-	for token, left := range t.Browser.Mux().Left() {
+	for token, left := range t.Browser.Mux().Inherited() {
 		if token == s.token {
 			// A person's DevTools may not come back: nothing waits for them.
 			for _, p := range left {
@@ -128,7 +128,7 @@ func (t Takeover) handBrowser(s *Session) {
 // Resumed ends what other sessions' clients left in the browser, and begins to serve.
 // The earlier launcher held new pages until it saw them; this one does.
 func (s *Session) Resumed() {
-	for token, left := range s.browser.Mux().Left() {
+	for token, left := range s.browser.Mux().Inherited() {
 		if token != s.token {
 			for _, p := range left {
 				s.clients.closeOne(s.h.ctx, p)

@@ -155,8 +155,8 @@ func (s *Session) Hold(k *lease.Keeper) {
 	s.holding = lease.Hold(s.h.ctx, s.granted, s.token, s.h.o.Store, k)
 }
 
-// See takes in what the store shows of the profile's lease.
-func (s *Session) See(r lease.Record) { s.holding.See(r) }
+// Observe takes in what the store shows of the profile's lease.
+func (s *Session) Observe(r lease.Record) { s.holding.Observe(r) }
 
 // Expiring warns the worker that its lease could not be renewed for a while.
 func (s *Session) Expiring(left time.Duration) {

@@ -95,7 +95,7 @@ func (Cold) Prepare(_ context.Context, s *Session) error {
 // Open starts the browser.
 func (Cold) Open(ctx context.Context, s *Session) error {
 	lock := s.slot.Lock()
-	if err := errors.Join(lock.Keep(s.granted), s.recording.begin()); err != nil {
+	if err := errors.Join(lock.RaiseFloor(s.granted), s.recording.begin()); err != nil {
 		return err
 	}
 	begun := time.Now()
@@ -150,7 +150,7 @@ func (Join) Prepare(_ context.Context, s *Session) error {
 
 // Open joins the others.
 func (j Join) Open(ctx context.Context, s *Session) error {
-	err := errors.Join(s.slot.Lock().Keep(s.granted), s.recording.begin(), s.Fence().Check())
+	err := errors.Join(s.slot.Lock().RaiseFloor(s.granted), s.recording.begin(), s.Fence().Check())
 	if err == nil {
 		err = s.enforce(ctx)
 	}
@@ -255,7 +255,7 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 		at := <-w.cookies
 		s.noteStateOf(at.cookies, at.err)
 	})
-	err = errors.Join(err, s.slot.Lock().Keep(s.granted))
+	err = errors.Join(err, s.slot.Lock().RaiseFloor(s.granted))
 	rest.Wait()
 	if err = errors.Join(err, synced, taken); err == nil {
 		err = s.openDedicated() // it writes the file again

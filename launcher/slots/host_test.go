@@ -219,7 +219,7 @@ func (r *run) Note(e checkpoint.Entry) {
 	r.notes = append(r.notes, e.Name)
 }
 
-func (r *run) See(record lease.Record) {
+func (r *run) Observe(record lease.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = append(r.seen, record.Token)

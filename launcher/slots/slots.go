@@ -57,8 +57,8 @@ type Run interface {
 	Token() lease.Token
 	// Note writes an entry about the browser into the run's journal.
 	Note(checkpoint.Entry)
-	// See shows the run the profile's record as the store has it.
-	See(lease.Record)
+	// Observe shows the run the profile's record as the store has it.
+	Observe(lease.Record)
 }
 
 // Options configure a Table.
@@ -319,7 +319,7 @@ func (t *Table) wake() {
 func (t *Table) Tell(r lease.Record) bool {
 	runs := t.runsOf(r.ProfileID)
 	for _, run := range runs {
-		run.See(r)
+		run.Observe(r)
 	}
 	return len(runs) > 0
 }

@@ -57,7 +57,7 @@ func TestAWarmBrowserIsNotKilledWithoutEvidence(t *testing.T) {
 			if tt.script.Stubborn { // the others get as long as they take
 				h.driver = browser.NewDriver(context.Background(), &h.work, browser.Options{
 					Binary: fakechrome.Binary(t), Key: testkey.Key, Files: h.files, Root: h.root, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
-					Bounds: chrome.Bounds{Ask: time.Second, Interrupt: 100 * time.Millisecond},
+					CloseTimeouts: chrome.CloseTimeouts{Ask: time.Second, Interrupt: 100 * time.Millisecond},
 				})
 			}
 			path, err := h.root.Create("p")

@@ -360,7 +360,7 @@ func (p *process) recover(t *task, o *open, session string, sealed lease.Sealed)
 	t.sleep(w.upTo(200 * time.Millisecond))
 	decision := []string{lease.DecisionRelease, lease.DecisionResume, lease.DecisionManualReview}[w.rng.IntN(3)]
 	r, err = step(func(r lease.Record) (lease.Record, error) {
-		return r.Settle(lease.Verdict{Decision: decision, ResumeFrom: "x"}, p.wallclock())
+		return r.Decide(lease.Verdict{Decision: decision, ResumeFrom: "x"}, p.wallclock())
 	})
 	w.logf("%s: %s of %s is decided, %s: %v", p.host.id, d.profile, session, decision, err)
 	if err == nil {

@@ -47,7 +47,7 @@ func CloseAtEnd(t testing.TB, b *chrome.Browser) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
-		if _, err := b.Close(ctx, nil, chrome.Bounds{Interrupt: time.Nanosecond}); err != nil {
+		if _, err := b.Close(ctx, nil, chrome.CloseTimeouts{Interrupt: time.Nanosecond}); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {

@@ -43,7 +43,8 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	}
 	if p.limits.Look != nil {
 		var looking sync.WaitGroup
-		looking.Go(func() { p.limits.Look(ctx, p.number, p.page, image, missing) })
+		unseen := missing // which is changed below
+		looking.Go(func() { p.limits.Look(ctx, p.number, p.page, image, unseen) })
 		defer looking.Wait()
 	}
 	r.Screenshot, r.Missing = p.add(fmt.Sprintf("screenshot-%d.jpg", p.number), evidence.KindScreenshot, "image/jpeg", image, missing)

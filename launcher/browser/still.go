@@ -30,9 +30,11 @@ import (
 
 // Bounds of the steps.
 const (
-	// cookiesWithin bounds how long a browser may take to show its cookies before it is
-	// stopped. Its pages go on meanwhile.
+	// cookiesWithin bounds how long a browser may take to show its cookies while its pages
+	// go on. On a busy host it needs longer: its pages are stopped meanwhile.
 	cookiesWithin = 75 * time.Millisecond
+	// cookiesAtMost is after how long it is stopped without them.
+	cookiesAtMost = 2 * time.Second
 	// stopTimeout bounds how long the network service may take to be found and stopped.
 	stopTimeout = 2 * time.Second
 	// replaceTimeout is how long Chrome may take to start another network service.
@@ -78,15 +80,31 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		return
 	}
 	s.asked, s.begun, s.problem = true, boottime.Now(), nil
-	cookies := b.readCookies(cmp.Or(b.driver.o.CookiesWithin, cookiesWithin))
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-	defer cancel()
+	soon := time.NewTimer(cmp.Or(b.driver.o.CookiesWithin, cookiesWithin))
+	defer soon.Stop()
+	cookies := b.readCookies(cookiesAtMost)
 	n, err := b.takeKnown(), error(nil)
 	if n == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		n, err = b.findNetwork(ctx, 0)
+		cancel()
 	}
 	if err == nil {
-		s.cookies, s.unread = cookies()
+		select {
+		case r := <-cookies:
+			s.cookies, s.unread = r.cookies, r.err
+		case <-soon.C:
+			held := b.process.StopRenderers()
+			r := <-cookies
+			s.cookies, s.unread = r.cookies, r.err
+			defer func() {
+				if err := errors.Join(held, b.process.ContinueRenderers()); err != nil {
+					log.Warn().Err(err).Msg("the pages were not stopped while the cookies were read")
+				}
+			}()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
 		err = b.stopNetwork(ctx, n)
 	}
 	if err != nil {
@@ -127,25 +145,23 @@ func (b *Browser) takeKnown() *chrome.NetworkService {
 	return nil
 }
 
-// readCookies begins to read the cookies, and returns a function that waits for them
-// within d from now on.
-func (b *Browser) readCookies(d time.Duration) func() (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	type read struct {
-		cookies json.RawMessage
-		err     error
-	}
-	done := make(chan read, 1)
+// cookiesRead is the answer of readCookies.
+type cookiesRead struct {
+	cookies json.RawMessage
+	err     error
+}
+
+// readCookies reads the cookies, and returns a channel that gets them, or an error after d.
+func (b *Browser) readCookies(d time.Duration) <-chan cookiesRead {
+	done := make(chan cookiesRead, 1)
 	b.driver.work.Go(func() {
-		var r read
+		ctx, cancel := context.WithTimeout(context.Background(), d)
+		defer cancel()
+		var r cookiesRead
 		r.cookies, r.err = b.askCookies(ctx)
 		done <- r
 	})
-	return func() (json.RawMessage, error) {
-		defer cancel()
-		r := <-done
-		return r.cookies, r.err
-	}
+	return done
 }
 
 // findNetwork waits for the browser to have a network service other than the process not.
@@ -220,6 +236,9 @@ func (b *Browser) takeOverStill(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := b.process.ContinueRenderers(); err != nil {
+		log.Warn().Err(err).Msg("pages that the launcher before had stopped may not go on")
+	}
 	n, err := b.process.NetworkService()
 	if err != nil {
 		return // StandStill says so, if it comes to that

@@ -275,7 +275,10 @@ func (b *Browser) Among(all []procfs.Process) []procfs.Process {
 
 // killProcess sends SIGKILL to this very process. The pidfd is opened before the start
 // time is compared, so another process that got the pid meanwhile is not killed.
-func killProcess(p procfs.Process) error {
+func killProcess(p procfs.Process) error { return signalProcess(p, unix.SIGKILL) }
+
+// signalProcess sends a signal to this very process. One that has ended needs none.
+func signalProcess(p procfs.Process, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -291,8 +294,8 @@ func killProcess(p procfs.Process) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("process %d: SIGKILL: %w", p.PID, err)
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("process %d: %v: %w", p.PID, sig, err)
 	}
 	return nil
 }

@@ -213,6 +213,21 @@ func (n *NetworkService) signal(sig unix.Signal) error {
 	return nil
 }
 
+// StopRenderers stops every process of the browser in which a page, a frame or a worker of
+// one runs, until ContinueRenderers is called. What they have sent before is on its way.
+func (b *Browser) StopRenderers() error { return b.signalRenderers(unix.SIGSTOP) }
+
+// ContinueRenderers lets stopped ones go on.
+func (b *Browser) ContinueRenderers() error { return b.signalRenderers(unix.SIGCONT) }
+
+func (b *Browser) signalRenderers(sig unix.Signal) error {
+	found, err := b.helpers(rendererArgument)
+	for _, p := range found {
+		err = errors.Join(err, signalProcess(p, sig))
+	}
+	return err
+}
+
 // KillRenderers ends every process of the browser in which a page, a frame or a worker of
 // one runs, so that none of them can do anything more: not even what pages do when they
 // are closed. It returns when all that were there are gone. Chrome may start others, for

@@ -352,7 +352,7 @@ func TestLostWithAnUnfinishedPage(t *testing.T) {
 			c.call(t, session, "Page.enable", nil, nil)
 			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `document.getElementById("order").submit()`, "userGesture": true})
 			s.noted(t, "a-question-before-leaving", "the question", 1, ofKind(checkpoint.KindDialog))
-		}, lease.Available, func(p evidence.PageResult) bool {
+		}, lease.ManualReview, func(p evidence.PageResult) bool {
 			return strings.HasPrefix(p.Dialog, "beforeunload") && p.CommittedURL == web.URL+"/leave"
 		}},
 		{"a-crashed-page", "/list", func(t *testing.T, c *socket, _ string) {

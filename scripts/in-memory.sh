@@ -13,7 +13,7 @@ available=$(awk '$1 == "MemAvailable:" { print $2 }' /proc/meminfo)
 if [ "$(id -u)" -ne 0 ] || [ "${available:-0}" -lt "$need" ] || ! unshare --mount true 2>/dev/null; then
 	exec "$@"
 fi
-dir=$(mktemp -d)
+dir=$(mktemp -d /tmp/tXXX) # short, since the paths of sockets below it may not be long
 trap 'rmdir "$dir"' EXIT
 trap 'exit 130' INT TERM
 # In a namespace of its own: the mount ends with the last process of the command.

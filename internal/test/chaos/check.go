@@ -243,7 +243,8 @@ func (c *checker) checkEvents(profile string, entries []Entry) {
 
 // checkOrder checks that the token never falls, and that the sequence rises by one. In
 // an epoch after a set-back of the store, only gaps between events since then count.
-// Older events that are published again may leave a gap before them.
+// Older events that are published again may leave a gap before them, and a home that comes
+// back may count from further on than whoever recalled its profile meanwhile.
 func (c *checker) checkOrder(profile string, epoch int, begin time.Time, events []Entry) {
 	at := func(e Entry) string {
 		return fmt.Sprintf("%s %d.%d", e.Event.Event, e.Event.Token, e.Event.Sequence)
@@ -258,10 +259,16 @@ func (c *checker) checkOrder(profile string, epoch int, begin time.Time, events 
 			c.add(EventDuplicate, profile, at(b), a, b)
 		case b.Event.Token < a.Event.Token, b.Event.Token == a.Event.Token && b.Event.Sequence < a.Event.Sequence:
 			c.add(EventOrder, profile, at(b)+" after "+at(a), a, b)
-		case b.Event.Sequence != a.Event.Sequence+1 && (epoch == 0 || a.Event.At.After(begin) && b.Event.At.After(begin)) && c.readAll(epoch, a, b):
+		case b.Event.Sequence != a.Event.Sequence+1 && (epoch == 0 || a.Event.At.After(begin) && b.Event.At.After(begin)) && !recalled(a) && c.readAll(epoch, a, b):
 			c.add(EventGap, profile, at(b)+" after "+at(a), a, b)
 		}
 	}
+}
+
+// recalled tells whether another launcher than the home stated the profile, which the store
+// had forgotten: it knows of no launcher that has it.
+func recalled(e Entry) bool {
+	return e.Event.State == lease.Quarantined && e.Event.Reason == lease.ReasonRecordLost && e.Event.LauncherID == ""
 }
 
 // readAll tells whether the subscriber read every message between two events. Messages

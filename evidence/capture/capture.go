@@ -34,6 +34,11 @@ type Page struct {
 	Crashed bool
 	// Primary marks the page that was used last.
 	Primary bool
+	// Leaving says that the page is on its way to another document.
+	Leaving bool
+	// Unseen says that the page is being loaded, and nobody has seen it: it has drawn
+	// nothing yet, and will not. The capture finds out.
+	Unseen bool
 }
 
 // Limits bound a capture. Zero values are the defaults.
@@ -43,6 +48,10 @@ type Limits struct {
 	Pages    int           // how many pages are captured; 64
 	Parallel int           // how many at the same time; 4
 	DOMBytes int           // size of one page's DOM part; 2 MiB
+	// Still says that nothing comes from the network any more. A page that is being loaded,
+	// or is on its way to another document, would neither draw nor answer until that is
+	// there: its loading is stopped, once the place where it goes is known.
+	Still bool
 	// LeaveBusy leaves a page that is too busy to draw as it is, since somebody
 	// else is using it. Otherwise its running script is terminated.
 	LeaveBusy bool

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"leasehold/evidence"
 	"leasehold/evidence/redact"
@@ -33,6 +34,10 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 		reason = "not captured: the time for all pages was used up"
 	case p.page.SessionID != "" && p.limits.Silent == "":
 		p.locate(ctx, &r)
+		if p.limits.Still && p.onItsWay(ctx) {
+			p.page.Unseen = true
+			reason = "the page was being loaded when its worker was lost, and had drawn nothing yet"
+		}
 	}
 	r.URL, r.CommittedURL = redact.Clip(redact.URL(r.URL), 2000), redact.Clip(redact.URL(r.CommittedURL), 2000)
 
@@ -125,6 +130,39 @@ func (p pageCapture) locate(ctx context.Context, r *evidence.PageResult) {
 		history.CurrentIndex >= 0 && history.CurrentIndex < len(history.Entries) {
 		r.CommittedURL = history.Entries[history.CurrentIndex].URL
 	}
+}
+
+// answerTime is how long a page of a browser that stands still may take to say how far it
+// is. One that waits for the network may not answer at all.
+const answerTime = 300 * time.Millisecond
+
+// onItsWay tells whether a page has drawn nothing yet, because its browser stands still. It
+// stops what is being loaded, for which a page would wait for ever.
+func (p pageCapture) onItsWay(ctx context.Context) bool {
+	const unseen = `!performance.getEntriesByType("paint").length && document.readyState != "complete"`
+	onItsWay, err := p.says(ctx, unseen)
+	if err == nil && !onItsWay && !p.page.Leaving {
+		return false
+	}
+	_ = p.call(ctx, p.page.SessionID, "Page.stopLoading", nil, nil) // else the page does not answer, which is noted
+	if err != nil {
+		// Now it may answer, and is complete as far as it has come.
+		onItsWay, _ = p.says(ctx, `!performance.getEntriesByType("paint").length && location.href != "about:blank"`)
+	}
+	return onItsWay
+}
+
+// says returns the value of an expression in the page.
+func (p pageCapture) says(ctx context.Context, expression string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var r struct {
+		Result struct {
+			Value bool `json:"value"`
+		} `json:"result"`
+	}
+	err := p.caller.Call(ctx, p.page.SessionID, "Runtime.evaluate", map[string]any{"expression": expression, "silent": true}, &r)
+	return r.Result.Value, err
 }
 
 // redactTitle redacts a title that is the page's URL without its scheme, which Chrome

@@ -52,8 +52,14 @@ func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
 }
 
 // captureScreenshot asks Chrome for an image of what the page shows. The parameters
-// must have neither clip nor captureBeyondViewport: both fire resize in the page.
+// must have neither clip nor captureBeyondViewport: both fire resize in the page. The page
+// is asked for a sign of life before: if a renderer ends that owes a screenshot, the whole
+// browser crashes (Chromium 156).
 func captureScreenshot(ctx context.Context, c Caller, session string, params map[string]any) ([]byte, error) {
+	err := c.Call(ctx, session, "Runtime.evaluate", map[string]any{"expression": "0", "silent": true}, nil)
+	if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return nil, err
+	}
 	var r struct {
 		Data []byte `json:"data"`
 	}

@@ -147,6 +147,9 @@ func (v *view) look(ctx context.Context, image []byte, missing string) {
 	case v.target.Crashed:
 		v.seen.Blind, v.seen.Harmless = "the renderer crashed of "+where, true
 		return
+	case v.target.Unseen:
+		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s was being loaded, and nobody has seen it", where), true
+		return
 	case missing != "" || v.target.SessionID == "":
 		v.seen.Blind = fmt.Sprintf("the page %s did not answer: %s", where, missing)
 		return

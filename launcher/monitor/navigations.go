@@ -70,6 +70,9 @@ type openPage struct {
 	frames   map[string]*frame // those of other processes, by session
 	// navigated says that the page shows another document than its first one.
 	navigated bool
+	// leaving says that a navigation to another document has begun, and that none has come
+	// to its end since.
+	leaving bool
 	// opened says that another page opened this one.
 	opened bool
 	// counted is the URL of the document that was counted last, and earlier how many
@@ -121,6 +124,7 @@ func (n *navigations) observe(event cdpproxy.Event, now boottime.Instant) {
 		var p cdppage.EventFrameStartedNavigating
 		if page := n.sessions[event.Session]; page != nil && decode(event, &p) && string(p.FrameID) == page.target {
 			remember(n.started, string(p.LoaderID), now)
+			page.leaving = page.leaving || p.NavigationType != cdppage.FrameStartedNavigatingNavigationTypeSameDocument
 		}
 	case eventFrameNavigated:
 		var p cdppage.EventFrameNavigated
@@ -128,6 +132,14 @@ func (n *navigations) observe(event cdpproxy.Event, now boottime.Instant) {
 			n.committed(page, event.Session, string(p.Frame.ID), string(p.Frame.LoaderID), p.Frame.URL)
 		}
 	}
+}
+
+// leaving tells whether a page is on its way to another document.
+func (n *navigations) leaving(target string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	page := n.pages[target]
+	return page != nil && page.leaving
 }
 
 // attached adds a new page, or a frame of another process. parent is the session on
@@ -199,7 +211,7 @@ func (n *navigations) committed(page *openPage, session, frameID, loader, url st
 		}
 		n.count(page, url)
 		page.url, page.begun = url, n.started[loader]
-		page.navigated = true
+		page.navigated, page.leaving = true, false
 		delete(n.started, loader)
 	} else if f := page.frames[session]; f != nil && f.target == frameID {
 		if n.typedIntoFrame(page, f) && siteOf(f.url) != siteOf(url) {

@@ -101,7 +101,7 @@ func (m *Monitor) Pages() []capture.Page {
 	pages := make([]capture.Page, len(sorted))
 	for i, p := range sorted {
 		pages[i] = p.Page
-		pages[i].Primary = i == 0
+		pages[i].Primary, pages[i].Leaving = i == 0, m.navigations.leaving(p.TargetID)
 	}
 	return pages
 }

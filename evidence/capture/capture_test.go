@@ -488,6 +488,15 @@ func TestCaptureRecipes(t *testing.T) {
 			}
 			return answers(ctx, s, method, n)
 		}, 1, false, false, "could not be terminated"},
+		{"no sign of life", func(ctx context.Context, s, method string, n int) (any, error) {
+			switch {
+			case method == "Runtime.evaluate" && n < 3, method == "Runtime.terminateExecution":
+				return nil, hang(ctx)
+			case method == "Page.captureScreenshot":
+				return nil, errors.New("it is asked for a screenshot, which it would owe")
+			}
+			return answers(ctx, s, method, n)
+		}, 1, false, false, "could not be terminated"},
 		{"error", func(ctx context.Context, s, method string, n int) (any, error) {
 			if method == "Page.captureScreenshot" {
 				return nil, broken
@@ -507,7 +516,7 @@ func TestCaptureRecipes(t *testing.T) {
 			return answers(ctx, s, method, n)
 		}, 0, true, false, ""},
 		{"too large for a moment", func(ctx context.Context, s, method string, n int) (any, error) {
-			if method == "Runtime.evaluate" && n == 2 {
+			if method == "Runtime.evaluate" && n == 3 {
 				return nil, hang(ctx)
 			}
 			return answers(ctx, s, method, n)

@@ -139,30 +139,21 @@ const answerTime = 300 * time.Millisecond
 // onItsWay tells whether a page has drawn nothing yet, because its browser stands still. It
 // stops what is being loaded, for which a page would wait for ever.
 func (p pageCapture) onItsWay(ctx context.Context) bool {
-	const unseen = `!performance.getEntriesByType("paint").length && document.readyState != "complete"`
-	onItsWay, err := p.says(ctx, unseen)
+	says := func(expression string) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		return says(ctx, p.caller, p.page.SessionID, expression)
+	}
+	onItsWay, err := says(unpainted)
 	if err == nil && !onItsWay && !p.page.Leaving {
 		return false
 	}
 	_ = p.call(ctx, p.page.SessionID, "Page.stopLoading", nil, nil) // else the page does not answer, which is noted
 	if err != nil {
 		// Now it may answer, and is complete as far as it has come.
-		onItsWay, _ = p.says(ctx, `!performance.getEntriesByType("paint").length && location.href != "about:blank"`)
+		onItsWay, _ = says(`!performance.getEntriesByType("paint").length && location.href != "about:blank"`)
 	}
 	return onItsWay
-}
-
-// says returns the value of an expression in the page.
-func (p pageCapture) says(ctx context.Context, expression string) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
-	defer cancel()
-	var r struct {
-		Result struct {
-			Value bool `json:"value"`
-		} `json:"result"`
-	}
-	err := p.caller.Call(ctx, p.page.SessionID, "Runtime.evaluate", map[string]any{"expression": expression, "silent": true}, &r)
-	return r.Result.Value, err
 }
 
 // redactTitle redacts a title that is the page's URL without its scheme, which Chrome

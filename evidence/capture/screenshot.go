@@ -10,6 +10,25 @@ import (
 // errEmptyImage is a screenshot without content.
 var errEmptyImage = errors.New("the image is empty")
 
+// errUnpainted says that a page has nothing to show yet.
+var errUnpainted = errors.New("the page is being loaded, and has drawn nothing yet")
+
+// unpainted is an expression that tells whether a page is being loaded and has drawn
+// nothing yet.
+const unpainted = `!performance.getEntriesByType("paint").length && document.readyState != "complete"`
+
+// says returns the value of an expression in the page.
+func says(ctx context.Context, c Caller, session, expression string) (bool, error) {
+	var r struct {
+		Result struct {
+			Value any `json:"value"`
+		} `json:"result"`
+	}
+	err := c.Call(ctx, session, "Runtime.evaluate", map[string]any{"expression": expression, "silent": true}, &r)
+	value, _ := r.Result.Value.(bool)
+	return value, err
+}
+
 // How often, and how soon again, Chrome is asked for a screenshot that it refused.
 const (
 	screenshotTries = 10
@@ -53,12 +72,15 @@ func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
 
 // captureScreenshot asks Chrome for an image of what the page shows. The parameters
 // must have neither clip nor captureBeyondViewport: both fire resize in the page. The page
-// is asked for a sign of life before: if a renderer ends that owes a screenshot, the whole
+// is asked first whether it can draw: if a renderer ends that owes a screenshot, the whole
 // browser crashes (Chromium 156).
 func captureScreenshot(ctx context.Context, c Caller, session string, params map[string]any) ([]byte, error) {
-	err := c.Call(ctx, session, "Runtime.evaluate", map[string]any{"expression": "0", "silent": true}, nil)
-	if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+	blank, err := says(ctx, c, session, unpainted)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
 		return nil, err
+	case blank:
+		return nil, errUnpainted
 	}
 	var r struct {
 		Data []byte `json:"data"`
@@ -92,7 +114,7 @@ func TakePicture(ctx context.Context, c Caller, page Page) (image []byte, missin
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Sprintf("the page drew nothing within %v", pictureTimeout)
-	case errors.Is(err, errEmptyImage):
+	case errors.Is(err, errEmptyImage) || errors.Is(err, errUnpainted):
 		return nil, err.Error()
 	case err != nil:
 		return nil, "Chrome gave no screenshot: " + err.Error()

@@ -2,6 +2,7 @@ package capture_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,9 +21,19 @@ func (mute) Call(ctx context.Context, _, _ string, _, _ any) error {
 }
 
 // painter is a browser that answers with an image of so many bytes.
-type painter struct{ bytes int }
+type painter struct {
+	bytes int
+	// unpainted says that the page has drawn nothing yet: it would owe an image.
+	unpainted bool
+}
 
-func (p painter) Call(_ context.Context, _, _ string, _, result any) error {
+func (p painter) Call(_ context.Context, _, method string, _, result any) error {
+	if method == "Runtime.evaluate" {
+		return json.Unmarshal(fmt.Appendf(nil, `{"result":{"value":%t}}`, p.unpainted), result)
+	}
+	if p.unpainted {
+		panic("asked for an image")
+	}
 	result.(*struct {
 		Data []byte `json:"data"`
 	}).Data = make([]byte, p.bytes)
@@ -37,14 +48,17 @@ func TestTakePictureIsBounded(t *testing.T) {
 			t.Errorf("%d bytes, %q after %v", len(image), missing, time.Since(begun))
 		}
 	})
-	if image, missing := capture.TakePicture(t.Context(), painter{2 << 20}, page); image != nil || !strings.Contains(missing, "bytes") {
+	if image, missing := capture.TakePicture(t.Context(), painter{bytes: 2 << 20}, page); image != nil || !strings.Contains(missing, "bytes") {
 		t.Errorf("too large: %d bytes, %q", len(image), missing)
 	}
-	if image, missing := capture.TakePicture(t.Context(), painter{100}, page); len(image) != 100 || missing != "" {
+	if image, missing := capture.TakePicture(t.Context(), painter{bytes: 100}, page); len(image) != 100 || missing != "" {
 		t.Errorf("%d bytes, %q", len(image), missing)
 	}
+	if _, missing := capture.TakePicture(t.Context(), painter{unpainted: true}, page); !strings.Contains(missing, "drawn nothing yet") {
+		t.Errorf("unpainted: %q", missing)
+	}
 	page.Dialog = "alert: x"
-	if _, missing := capture.TakePicture(t.Context(), painter{100}, page); !strings.Contains(missing, "dialog") {
+	if _, missing := capture.TakePicture(t.Context(), painter{bytes: 100}, page); !strings.Contains(missing, "dialog") {
 		t.Errorf("a dialog: %q", missing)
 	}
 }

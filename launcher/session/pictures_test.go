@@ -246,7 +246,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 				case "Target.getTargetInfo":
 					close(asked)
 					result = `{"targetInfo":{"url":"https://shop.example/cart"}}`
-				case "Page.getFrameTree":
+				case "Page.getFrameTree", "Runtime.evaluate":
 				default:
 					t.Errorf("asked for %s", c.Method)
 				}

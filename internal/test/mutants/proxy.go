@@ -1,0 +1,82 @@
+package main
+
+import "slices"
+
+// The tests of the proxy that need no Chromium: their browser is a script.
+var (
+	fenced = []Catcher{by("cdpproxy", "TestAFencedCallIsRefusedAtTheWrite", "TestAFencedCallThatWaitsForThePipe", "TestAShutFenceRefusesEveryCommandOfARead",
+		"TestABrowserThatDoesNotRead", "TestACommandInFlightAtTheEndDoesNotHideAPausedRequest", "TestStopLeavesTheBrowser")}
+	isolated = []Catcher{by("cdpproxy", "TestSessionsBelongToOneConnection", "TestConnectionsMayUseTheSameIDs", "TestTheNextMuxInheritsWhatIsOpen", "TestChromesOwnPagesAreClosed",
+		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
+	early = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
+)
+
+// ofProxy are the mutants of the fence in front of a browser, and of what keeps its clients
+// apart.
+var ofProxy = slices.Concat(
+	in("cdpproxy/pipe_write.go", fenced,
+		change{"the fence is not checked at the write", "\tif fence != nil {\n\t\tif m.passedAt", "\tif false {\n\t\tif m.passedAt"},
+		change{"the fence is checked before the pipe is free",
+			"\tm.writing.Lock()\n\tm.scratch = m.scratch[:0]\n\tif len(head) <= smallMessage {",
+			"\tif fence != nil {\n\t\tif err := fence.Check(); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tfence = nil\n\t}\n\tm.writing.Lock()\n\tm.scratch = m.scratch[:0]\n\tif len(head) <= smallMessage {"},
+		change{"others write while a message is half written", "\tdefer m.writing.Unlock()\n\tfor _, part := range rest {", "\tm.writing.Unlock()\n\tfor _, part := range rest {"},
+		change{"a limit of writes does not end one that waits", `if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {`, `if false {`},
+		change{"a part of a message is sent twice", "\t\trest = append(rest, part[n:])\n", "\t\trest = append(rest, part)\n"},
+	),
+	in("cdpproxy/conn_send.go", fenced,
+		change{"staged commands pass a shut fence", `rest, err := m.begin(c.fence, head, tail)`, `rest, err := m.begin(nil, head, tail)`},
+		change{"a command after the cut reaches the browser", "\tif c.cut {\n\t\treturn undo{}, false\n\t}\n", ""},
+		change{"a refused command is not reported", "\t\t\tc.handler.Refused(string(s.method))\n", "\t\t\t_ = s.method\n"},
+		change{"a refused command is not answered", "\t\tc.reply(s.command, nil, &Error{codeServer, err.Error()})\n", ""},
+		change{"a request that a cut command continues is taken for sent", "\t\tfor _, continued := range ids {\n\t\t\tc.session.restorePaused(continued)\n\t\t}\n", ""},
+		change{"a request that a refused command continues is taken for sent", "\t\tc.session.restorePaused(s.continued)\n", ""},
+	),
+	in("cdpproxy/conn_command.go", slices.Concat(fenced, isolated),
+		change{"commands that take the slow way pass a shut fence", `err := c.session.mux.send(c.fence, head, tail)`, `err := c.session.mux.send(nil, head, tail)`},
+		change{"a client uses the sessions of others", `if own, privileged = mux.owns(c.session, cmd.sessionID); !own {`, `if own, privileged = mux.owns(c.session, cmd.sessionID); !own && false {`},
+		change{"what is denied passes", `if denied != nil {` + "\n\t\tc.handler.Denied(", `if false {` + "\n\t\tc.handler.Denied("},
+		change{"a file outside is read", `if err := c.handler.Readable(path); err != nil {`, `if err := c.handler.Readable(path); false {`},
+		change{"a file outside is written", `if err := c.handler.Writable(named.Write); err != nil {`, `if err := c.handler.Writable(named.Write); false {`},
+		change{"Chrome's own pages are driven", `m.Class == methods.Passes && !privileged &&`, `m.Class == methods.Passes &&`},
+	),
+	in("cdpproxy/conn_end.go", fenced,
+		change{"commands in flight get no answer at the cut", `c.out.add(ws.OpText, msg)`, `_ = msg`},
+		change{"commands in flight at the cut are still waited for", "\tc.forgetPending()\n\tc.out.add(", "\tc.out.add("},
+		change{"a second cut takes the place of the first", "\tif c.cut {\n\t\treturn\n\t}\n", ""},
+		change{"a cut connection is not closed", "\tc.out.add(ws.OpClose, ws.NewCloseFrameBody(ws.StatusCode(code), clipReason(reason)))\n", "\t_ = reason\n"},
+		change{"a client that does not close is waited for", "\t\tc.startEndTimeout()\n\t\t_ = c.session.mux.wake() // for the deadline;", "\t\t_ = c.session.mux.wake() // for the deadline;"},
+		change{"a close reason breaks the close frame", `if len(s) > longest {`, `if len(s) > 2*longest {`},
+	),
+	in("cdpproxy/mux.go", slices.Concat(fenced, isolated),
+		change{"a barrier does not wait", "\tm.writing.Lock()\n\tdefer m.writing.Unlock()\n}\n\n// flush", "}\n\n// flush"},
+		change{"every session belongs to every connection", `own = m.owners[string(sessionID)] == s`, `own = m.owners[string(sessionID)] != nil`},
+		change{"Chrome's own pages look like any other", `return own, own && len(m.privileged) > 0 && m.privileged[string(sessionID)]`, `return own, false`},
+	),
+	in("cdpproxy/client_session.go", slices.Concat(fenced, isolated),
+		change{"a request that pauses after the fence waits for nobody", "\ts.fenced = true\n", ""},
+		change{"a fence sends what was paused", "\t\t_ = s.mux.send(nil, failCommand(r, auth), nil) // fails", "\t\t_ = auth // fails"},
+		change{"an earlier launcher's paused requests are forgotten", `s.inherited, s.paused = true, found.paused`, `s.inherited = true`},
+		change{"an earlier launcher's sessions belong to nobody", "\t\t\tm.owners[child] = s\n", ""},
+	),
+	in("cdpproxy/paused.go", slices.Concat(fenced, isolated),
+		change{"a paused request that was fenced is kept", "\t\ts.mux.post(failCommand(r, auth))\n\t\treturn\n", "\t\treturn\n"},
+		change{"any command on a paused request continues it", `case "Fetch.continueRequest", "Fetch.continueResponse",`, `case "Fetch.getResponseBody", "Fetch.continueRequest", "Fetch.continueResponse",`},
+	),
+	in("cdpproxy/route.go", isolated,
+		change{"a session that has ended is still used", "\t\t\tm.forgetSession(e.Params.SessionID)\n\t\t\tm.mu.Unlock()\n\t\t\tm.ledger.append(lineDetached", "\t\t\tm.mu.Unlock()\n\t\t\tm.ledger.append(lineDetached"},
+		change{"a new session belongs to nobody", "\t\tm.owners[e.Params.SessionID] = s\n\t\tif s.token", "\t\tif s.token"},
+		change{"a page that becomes one of Chrome's own stays open", "\t\t\tm.privileged[session] = true\n\t\tdefault:", "\t\tdefault:"},
+	),
+	in("cdpproxy/conn_deliver.go", slices.Concat(isolated, fenced),
+		change{"a client gets replies to commands of the launcher", "\t\tif !ok {\n\t\t\treturn false // the reply to a command of the launcher's own\n\t\t}\n", ""},
+		change{"messages come after the close frame", "\tif c.cut {\n\t\treturn false\n\t}\n", ""},
+		change{"a command that the browser refused continued its request", "\t\tcase continued != nil && parsed.isError:\n\t\t\tc.session.restorePaused(continued)\n", ""},
+	),
+	in("cdpproxy/pipe_read.go", early,
+		change{"a message that was passed on early comes again", "\t\trest, l.scanned = nil, 0\n\t\tmessages++\n", "\t\tmessages++\n"},
+		change{"a message waits for its zero byte", `if l.endPending = isWholeMessage(rest); l.endPending {`, `if l.endPending = false; l.endPending {`},
+		change{"the beginning of a message is passed on", `b[len(b)-1] == '}' && skipValue(b, 0) == len(b)`, `b[len(b)-1] == '}'`},
+		change{"the zero byte of an early message is a message", `if l.scanned+end > 0 {`, `if true {`},
+		change{"what is read is forgotten between two reads", "\t\t\tl.scanned = len(rest)\n\t\t\tbreak\n", "\t\t\tl.scanned, rest = 0, nil\n\t\t\tbreak\n"},
+	),
+)

@@ -39,6 +39,9 @@ const (
 	slack = 4096
 )
 
+// syncFile puts a file on the disk. A test replaces it, to look at what is synced.
+var syncFile = (*os.File).Sync
+
 // Options are what a Roster works with.
 type Options struct {
 	DataDir string
@@ -259,7 +262,7 @@ func (r *Roster) append(all []lease.Known) (err error) {
 		return err
 	}
 	r.lines += len(all)
-	return r.file.Sync()
+	return syncFile(r.file)
 }
 
 func (r *Roster) signed(chain *signed.Chain, all []lease.Known) ([]byte, error) {

@@ -9,7 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -71,36 +74,93 @@ func (t *tester) first(ctx context.Context, list []Mutant) error {
 	return nil
 }
 
-// each runs the mutants, and prints a line of each.
+// each runs the mutants, some at a time, and prints a line of each in the order of the list.
 func (t *tester) each(ctx context.Context, list []Mutant) error {
-	var wrong []string
-	caught, known := 0, 0
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	begun := time.Now()
-	for _, m := range list {
-		start := time.Now()
-		v := t.mutated(ctx, m)
-		why := equivalent[m.Name]
-		said := v.said
-		word := "caught"
-		switch {
-		case v.outcome == broken:
-			return fmt.Errorf("mutant %q in %s: %s", m.Name, m.File, v.said)
-		case v.outcome == failed && why == "":
-			caught++
-		case v.outcome == failed:
-			wrong = append(wrong, m.Name+": it is said to be equivalent, and "+v.said+" notices it")
-		case why != "":
-			known++
-			word, said = "same", why
-		default:
-			word = "SURVIVED"
-			wrong = append(wrong, m.Name+" ("+m.File+"): no test notices")
-		}
-		fmt.Printf("%-9s %6.1fs  %s: %s  %s\n", word, time.Since(start).Seconds(), m.File, m.Name, said)
+	results, next := make([]chan result, len(list)), make(chan int)
+	for i := range results {
+		results[i] = make(chan result, 1)
 	}
-	fmt.Printf("%d mutants in %v: %d caught, %d equivalent, %d wrong\n", len(list), time.Since(begun).Round(time.Second), caught, known, len(wrong))
-	if len(wrong) > 0 {
-		return errors.New("write the test that notices, or say in the list why nothing can:\n  " + strings.Join(wrong, "\n  "))
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	for range jobs() {
+		work.Go(func() {
+			for i := range next {
+				start := time.Now()
+				v := t.mutated(ctx, list[i], i)
+				results[i] <- result{v, time.Since(start)}
+			}
+		})
+	}
+	work.Go(func() {
+		defer close(next)
+		for i := range list {
+			select {
+			case next <- i:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	var count tally
+	for i, m := range list {
+		select {
+		case r := <-results[i]:
+			if r.outcome == broken {
+				return fmt.Errorf("mutant %q in %s: %s", m.Name, m.File, r.said)
+			}
+			word, said := count.add(m, r.verdict)
+			fmt.Printf("%-9s %6.1fs  %s: %s  %s\n", word, r.took.Seconds(), m.File, m.Name, said)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	fmt.Printf("%d mutants in %v: %d caught, %d equivalent, %d wrong\n", len(list), time.Since(begun).Round(time.Second), count.caught, count.same, len(count.wrong))
+	if len(count.wrong) > 0 {
+		return errors.New("write the test that notices, or say in the list why nothing can:\n  " + strings.Join(count.wrong, "\n  "))
 	}
 	return nil
+}
+
+// result is a verdict and how long it took to come to.
+type result struct {
+	verdict
+	took time.Duration
+}
+
+// tally counts what became of mutants.
+type tally struct {
+	caught, same int
+	// wrong has those that survived, and those that are called equivalent and are not.
+	wrong []string
+}
+
+// add counts a mutant, and returns what its line says.
+func (t *tally) add(m Mutant, v verdict) (word, said string) {
+	why := equivalent[m.Name]
+	switch {
+	case v.outcome == failed && why == "":
+		t.caught++
+		return "caught", "by " + v.said
+	case v.outcome == failed:
+		t.wrong = append(t.wrong, m.Name+": it is said to be equivalent, and "+v.said+" notices it")
+		return "caught", "by " + v.said
+	case why != "":
+		t.same++
+		return "same", why
+	}
+	t.wrong = append(t.wrong, m.Name+" ("+m.File+"): no test notices")
+	return "SURVIVED", ""
+}
+
+// jobs is how many mutants run at a time. Their builds and tests use one processor each, more
+// or less.
+func jobs() int {
+	if n, err := strconv.Atoi(os.Getenv("MUTANTS_JOBS")); err == nil && n > 0 {
+		return n
+	}
+	return max(1, runtime.NumCPU()/2)
 }

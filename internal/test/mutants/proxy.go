@@ -5,7 +5,9 @@ import "slices"
 // The tests of the proxy that need no Chromium: their browser is a script.
 var (
 	fenced = []Catcher{by("cdpproxy", "TestAFencedCallIsRefusedAtTheWrite", "TestAFencedCallThatWaitsForThePipe", "TestAShutFenceRefusesEveryCommandOfARead",
-		"TestABrowserThatDoesNotRead", "TestACommandInFlightAtTheEndDoesNotHideAPausedRequest", "TestStopLeavesTheBrowser")}
+		"TestABrowserThatDoesNotRead", "TestACommandInFlightAtTheEndDoesNotHideAPausedRequest", "TestStopLeavesTheBrowser",
+		"TestAShutFenceRefusesWhatTakesTheSlowWay", "TestABarrierWaitsForTheMessageThatPassed", "TestTheFirstCutCounts", "TestAClientThatDoesNotAnswerTheCutIsLeft",
+		"TestARequestThatPausesBehindTheFenceIsFailed", "TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd", "TestACommandBesideACutSendsNothing")}
 	isolated = []Catcher{by("cdpproxy", "TestSessionsBelongToOneConnection", "TestConnectionsMayUseTheSameIDs", "TestTheNextMuxInheritsWhatIsOpen", "TestChromesOwnPagesAreClosed",
 		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
 	early = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
@@ -68,7 +70,7 @@ var ofProxy = slices.Concat(
 		change{"a page that becomes one of Chrome's own stays open", "\t\t\tm.privileged[session] = true\n\t\tdefault:", "\t\tdefault:"},
 	),
 	in("cdpproxy/conn_deliver.go", slices.Concat(isolated, fenced),
-		change{"a client gets replies to commands of the launcher", "\t\tif !ok {\n\t\t\treturn false // the reply to a command of the launcher's own\n\t\t}\n", ""},
+		change{"a client gets replies to commands of the launcher", "\t\tif !ok {\n\t\t\treturn false // the reply to a command of the launcher's own\n\t\t}\n", "\t\t_ = ok\n"},
 		change{"messages come after the close frame", "\tif c.cut {\n\t\treturn false\n\t}\n", ""},
 		change{"a command that the browser refused continued its request", "\t\tcase continued != nil && parsed.isError:\n\t\t\tc.session.restorePaused(continued)\n", ""},
 	),

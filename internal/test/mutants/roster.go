@@ -17,7 +17,7 @@ var ofRoster = slices.Concat(
 		change{"what could not be written is forgotten", "\tif err != nil {\n\t\tr.giveBack(all)\n\t}\n", ""},
 		change{"after a write that failed the roster goes on in the same file", `if err != nil || r.lines > 2*len(r.All())+slack {`, `if r.lines > 2*len(r.All())+slack {`},
 		change{"the roster grows for ever", `if err != nil || r.lines > 2*len(r.All())+slack {`, `if err != nil {`},
-		change{"the roster is not synced", "\treturn r.file.Sync()\n", "\treturn nil\n"},
+		change{"the roster is not synced", "\treturn syncFile(r.file)\n", "\treturn nil\n"},
 		change{"a damaged roster is thrown away", "\t\tif err := durable.Replace(aside, b); err != nil {\n\t\t\treturn nil, fmt.Errorf(\"roster: %w\", err)\n\t\t}\n", ""},
 		change{"a roster that was written anew is signed as the old one", "\tr.chain, r.lines = chain, len(all)\n", "\tr.lines = len(all)\n"},
 		change{"the last changes are not written at the end", "\t\tcase <-ctx.Done():\n\t\t\tover = true\n\t\t}\n\t\terr := r.write()", "\t\tcase <-ctx.Done():\n\t\t\tover = true\n\t\t\tcontinue\n\t\t}\n\t\terr := r.write()"},

@@ -88,13 +88,14 @@ func (t *tester) unchanged(ctx context.Context, c Catcher) verdict {
 	return v
 }
 
-// mutated runs the tests of the mutant until one notices. It changes no file of the tree.
-func (t *tester) mutated(ctx context.Context, m Mutant) verdict {
+// mutated runs the tests of the mutant, which is the nth, until one notices. It changes no
+// file of the tree.
+func (t *tester) mutated(ctx context.Context, m Mutant, n int) verdict {
 	source, err := m.apply(t.root)
 	if err != nil {
 		return verdict{broken, err.Error()}
 	}
-	changed, overlay := filepath.Join(t.dir, "mutant.go"), filepath.Join(t.dir, "overlay.json")
+	changed, overlay := filepath.Join(t.dir, fmt.Sprintf("mutant%d.go", n)), filepath.Join(t.dir, fmt.Sprintf("overlay%d.json", n))
 	b, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(t.root, m.File): changed}})
 	if err = errors.Join(err, os.WriteFile(changed, source, 0o600), os.WriteFile(overlay, b, 0o600)); err != nil {
 		return verdict{broken, err.Error()}

@@ -24,7 +24,7 @@ func TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newOffline(t)
 			c := b.conn()
-			c.session.paused = map[pausedRequest]bool{}
+			c.session.conn, c.session.paused = c, map[pausedRequest]bool{}
 			c.session.requestPaused(pausedRequest{"S", "r1"}, false)
 			if tt.shut {
 				c.fence.Shut(lease.ErrExpired)

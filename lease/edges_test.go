@@ -145,6 +145,9 @@ func TestAHealGoesAboveWhatOthersRemembered(t *testing.T) {
 	if healed.State != Quarantined || healed.Token != 13 || healed.RememberedBy != "" || healed.Sequence <= recalled.Sequence {
 		t.Errorf("%+v", healed)
 	}
+	if unkept := must(t)(recalled.Heal(Record{}, 0, noon)); unkept.State != Quarantined || unkept.Token != 13 || unkept.RememberedBy != "" {
+		t.Errorf("of a home that kept nothing: %+v", unkept)
+	}
 	distrusted := must(t)(recalled.Distrust(ReasonRolledBack, 7, 0, noon))
 	if distrusted.Token != 13 || distrusted.RememberedBy != "" {
 		t.Errorf("%+v: its home has spoken", distrusted)
@@ -203,12 +206,16 @@ func TestARecallAndAContestAreAboveAllThatAnybodyKnows(t *testing.T) {
 		r.Token, r.Runs[1].Token = tokens[0], tokens[0]
 		k := Known{ProfileID: "p", Home: "first", Token: tokens[1], State: Held}
 		for name, got := range map[string]Record{
-			"recalled":  must(t)(r.Recall(k, "b", tokens[2], 50, noon)),
-			"contested": must(t)(r.Contest(k, Record{}, tokens[2], 50, noon)),
+			"recalled":              must(t)(r.Recall(k, "b", tokens[2], 50, noon)),
+			"contested":             must(t)(r.Contest(k, Record{}, tokens[2], 50, noon)),
+			"contested by its home": must(t)(r.Contest(k, Record{ProfileID: "p", State: Available, Home: "first", Token: 4}, tokens[2], 50, noon)),
 		} {
 			want := Token(9)
-			if name == "contested" {
+			if name != "recalled" {
 				want = 10
+				if got.HomeToken != want {
+					t.Errorf("%s, %v: home under token %d", name, tokens, got.HomeToken)
+				}
 			}
 			var ended []string
 			for _, e := range got.Outbox {

@@ -109,9 +109,6 @@ func (t *tester) each(ctx context.Context, list []Mutant) error {
 	for i, m := range list {
 		select {
 		case r := <-results[i]:
-			if r.outcome == broken {
-				return fmt.Errorf("mutant %q in %s: %s", m.Name, m.File, r.said)
-			}
 			word, said := count.add(m, r.verdict)
 			fmt.Printf("%-9s %6.1fs  %s: %s  %s\n", word, r.took.Seconds(), m.File, m.Name, said)
 		case <-ctx.Done():
@@ -120,7 +117,7 @@ func (t *tester) each(ctx context.Context, list []Mutant) error {
 	}
 	fmt.Printf("%d mutants in %v: %d caught, %d equivalent, %d wrong\n", len(list), time.Since(begun).Round(time.Second), count.caught, count.same, len(count.wrong))
 	if len(count.wrong) > 0 {
-		return errors.New("write the test that notices, or say in the list why nothing can:\n  " + strings.Join(count.wrong, "\n  "))
+		return errors.New("write the test that notices, or say in equivalent.go why nothing can:\n  " + strings.Join(count.wrong, "\n  "))
 	}
 	return nil
 }
@@ -134,7 +131,8 @@ type result struct {
 // tally counts what became of mutants.
 type tally struct {
 	caught, same int
-	// wrong has those that survived, and those that are called equivalent and are not.
+	// wrong has those that survived, those that are called equivalent and are not, and those
+	// that do not compile.
 	wrong []string
 }
 
@@ -142,6 +140,9 @@ type tally struct {
 func (t *tally) add(m Mutant, v verdict) (word, said string) {
 	why := equivalent[m.Name]
 	switch {
+	case v.outcome == broken:
+		t.wrong = append(t.wrong, m.Name+" ("+m.File+") is a mistake in the list: "+v.said)
+		return "BROKEN", ""
 	case v.outcome == failed && why == "":
 		t.caught++
 		return "caught", "by " + v.said

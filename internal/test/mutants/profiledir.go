@@ -58,7 +58,7 @@ var ofProfileDir = slices.Concat(
 		change{"a profile that leads elsewhere is opened", `if err == nil && real != path {`, `if false {`},
 	),
 	in("launcher/profiledir/users.go", directory,
-		change{"a directory of another user is a profile", `case !slices.Contains(users, owner):`, `case false:`},
+		change{"a directory of another user is a profile", `case !slices.Contains(users, owner):`, `case !slices.Contains(users, owner) && false:`},
 	),
 	in("internal/durable/durable.go", files,
 		change{"the guard directory is not synced after the floor's new name", "\treturn Sync(filepath.Dir(path))\n", "\treturn nil\n"},

@@ -2,7 +2,7 @@ package main
 
 import "slices"
 
-var young = []Catcher{by("launcher/cluster", "TestNothingIsMadeInAYoungStore")}
+var young = []Catcher{by("launcher/cluster")}
 
 // ofCluster are the mutants of what is made in a store that may have forgotten something.
 var ofCluster = slices.Concat(

@@ -3,6 +3,7 @@ package main
 // equivalent are the mutants that no test can notice, by name, with the reason why the code
 // does the same.
 var equivalent = map[string]string{
-	"a grant keeps the runs of before":          "a profile that may be granted has no runs: release, quarantine, recall and contest take them out",
-	"an observer only notices higher revisions": "every write has a nonce of its own, which is compared, too",
+	"a grant keeps the runs of before":                          "a profile that may be granted has no runs: release, quarantine, recall and contest take them out",
+	"an observer only notices higher revisions":                 "every write has a nonce of its own, which is compared, too",
+	"the age of a store counts as long as its host has been up": "what is further back than twice the grace is further back than the grace",
 }

@@ -1,7 +1,9 @@
 package cdpproxy_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -124,5 +126,24 @@ func TestARequestThatPausesBehindTheFenceIsFailed(t *testing.T) {
 	want := []string{`Fetch.failRequest{"errorReason":"Aborted","requestId":"before"}`, `Fetch.failRequest{"errorReason":"Aborted","requestId":"after"}`}
 	if !slices.Equal(failed, want) {
 		t.Errorf("the browser heard %q", failed)
+	}
+}
+
+// TestALargeCommandComesWhole, although the pipe takes it in pieces.
+func TestALargeCommandComesWhole(t *testing.T) {
+	s := script(t)
+	c := connect(t, s.mux, open(), &handler{})
+	var numbers strings.Builder
+	for i := range 200_000 {
+		fmt.Fprint(&numbers, i, " ")
+	}
+	for _, session := range []string{"", "B1"} { // in two parts, and in one
+		if got := c.call("DOM.getDocument", session, map[string]string{"a": numbers.String()}); got.Error != nil {
+			t.Fatal(got.Error)
+		}
+		var params struct{ A string }
+		if heard := s.heard(); len(heard) != 1 || json.Unmarshal(heard[0].Params, &params) != nil || params.A != numbers.String() {
+			t.Errorf("session %q: the browser heard %d commands, and %d bytes of %d", session, len(heard), len(params.A), numbers.Len())
+		}
 	}
 }

@@ -7,7 +7,7 @@ var (
 	fenced = []Catcher{by("cdpproxy", "TestAFencedCallIsRefusedAtTheWrite", "TestAFencedCallThatWaitsForThePipe", "TestAShutFenceRefusesEveryCommandOfARead",
 		"TestABrowserThatDoesNotRead", "TestACommandInFlightAtTheEndDoesNotHideAPausedRequest", "TestStopLeavesTheBrowser",
 		"TestAShutFenceRefusesWhatTakesTheSlowWay", "TestABarrierWaitsForTheMessageThatPassed", "TestTheFirstCutCounts", "TestAClientThatDoesNotAnswerTheCutIsLeft",
-		"TestARequestThatPausesBehindTheFenceIsFailed", "TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd", "TestACommandBesideACutSendsNothing")}
+		"TestARequestThatPausesBehindTheFenceIsFailed", "TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd", "TestACommandBesideACutSendsNothing", "TestALargeCommandComesWhole")}
 	isolated = []Catcher{by("cdpproxy", "TestSessionsBelongToOneConnection", "TestConnectionsMayUseTheSameIDs", "TestTheNextMuxInheritsWhatIsOpen", "TestChromesOwnPagesAreClosed",
 		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
 	early = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}

@@ -82,6 +82,9 @@ func TestRestating(t *testing.T) {
 			if changed := got.State == lease.Quarantined; changed && got.Sequence <= 33 {
 				t.Errorf("sequence %d would not be published", got.Sequence)
 			}
+			if tt.kept && got.OtherHome != "" && got.AccountID != "store_18" {
+				t.Errorf("what its home kept is not in it: %+v", got)
+			}
 			if got.RememberedBy != "" && (got.AccountID != "store_18" || got.ProxyID != "px") {
 				t.Errorf("it lost its account or proxy: %+v", got)
 			}

@@ -6,7 +6,7 @@ var (
 	order   = []Catcher{by("launcher/recovery", "TestEveryEndKeepsTheOrder")}
 	floors  = []Catcher{by("launcher/recovery", "TestTheFloorIsTheQuarantines", "TestAQuarantineGoesAboveTheFloor", "TestAHealedRecordIsAboveTheStream", "TestAContestedSessionStopsAtOnce", "TestHeal", "TestWhatTheStoreForgot", "TestTheRosterIsAFloor", "TestWhatCannotBeBelievedGoesToAPerson", "TestADistrustIsKeptWhenTheStoreForgetsIt", "TestWhatNobodyProvedIsNeitherStatedNorAFloor")}
 	contest = []Catcher{by("launcher/recovery", "TestRestating", "TestAContestGoesToAPerson", "TestTheRosterIsAFloor", "TestWhatNobodyProvedIsNeitherStatedNorAFloor")}
-	found   = []Catcher{by("launcher/recovery", "TestFacts", "TestWhetherTheDirectoryIsUnlocked", "TestWhetherTheDirectoryIsLocal", "TestACloseThatFailedIsAFact")}
+	found   = []Catcher{by("launcher/recovery", "TestFacts", "TestWhetherTheDirectoryIsUnlocked", "TestWhetherTheDirectoryIsLocal", "TestACloseThatFailedIsAFact", "TestAContestGoesToAPerson")}
 )
 
 // ofRecovery are the mutants of the one order of effects: evidence, quarantine, close,

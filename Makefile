@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients namespaces modules build run test quick soak still chromedp-suite check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients namespaces modules build run test quick soak still chromedp-suite check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -114,6 +114,11 @@ FUZZ     ?= .*
 
 fuzz: modules ## Run every fuzz target, one after the other: make fuzz FUZZTIME=1m FUZZ='FuzzScan|FuzzFrames'
 	@GO='$(GO)' scripts/fuzz.sh '$(FUZZTIME)' '$(FUZZ)'
+
+MUTANTS ?=
+
+mutants: modules ## Take rules out of the code, one at a time, and see which test notices: make mutants MUTANTS=lease/fence
+	@GO='$(GO)' scripts/in-memory.sh $(GO) run ./internal/test/mutants '$(MUTANTS)'
 
 sbom: build ## Write what bin/leasehold is made of, in CycloneDX's JSON, to bin/leasehold.cdx.json
 	@$(GO) run ./internal/test/supply/sbom bin/leasehold >bin/leasehold.cdx.json.new

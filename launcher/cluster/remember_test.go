@@ -122,7 +122,7 @@ func TestNothingIsMadeInAYoungStore(t *testing.T) {
 				case p.MakeReady() == nil || p.MakeReady().More["reason"] != ReasonYoung || p.MakeReady().RetryAfter < 1:
 					t.Fatalf("at first: %+v", p.MakeReady())
 				case tt.wait < 0:
-					if time.Sleep(time.Hour); p.MakeReady() == nil {
+					if time.Sleep(time.Hour); p.MakeReady() == nil || p.HomesHadTime() {
 						t.Error("a store that nobody has seen")
 					}
 					return

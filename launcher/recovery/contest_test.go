@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -81,6 +82,9 @@ func TestRestating(t *testing.T) {
 			if changed := got.State == lease.Quarantined; changed && got.Sequence <= 33 {
 				t.Errorf("sequence %d would not be published", got.Sequence)
 			}
+			if tt.kept && got.OtherHome != "" && got.AccountID != "store_18" {
+				t.Errorf("what its home kept is not in it: %+v", got)
+			}
 			if got.RememberedBy != "" && (got.AccountID != "store_18" || got.ProxyID != "px") {
 				t.Errorf("it lost its account or proxy: %+v", got)
 			}
@@ -107,7 +111,9 @@ func TestTheRosterIsAFloor(t *testing.T) {
 		"the floor is gone, and the record, too":   {false, of(lease.Available, 9), lease.Quarantined, 10, lease.ReasonRolledBack},
 		"an old floor, and no record":              {true, of(lease.Available, token+5), lease.Quarantined, token + 6, lease.ReasonRolledBack},
 		"a token was granted that the floor lacks": {true, of(lease.Held, token+1), lease.Quarantined, token + 2, lease.ReasonRecordLost},
-		"the floor says the same":                  {true, of(lease.Held, token), lease.Quarantined, token + 1, lease.ReasonRecordLost},
+		"as far above the floor as a crash leaves": {true, of(lease.Held, token+lease.FloorLag), lease.Quarantined, token + lease.FloorLag + 1, lease.ReasonRecordLost},
+		"one further":             {true, of(lease.Held, token+lease.FloorLag+1), lease.Quarantined, token + lease.FloorLag + 2, lease.ReasonRolledBack},
+		"the floor says the same": {true, of(lease.Held, token), lease.Quarantined, token + 1, lease.ReasonRecordLost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,6 +133,27 @@ func TestTheRosterIsAFloor(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// TestWhatNobodyProvedIsNeitherStatedNorAFloor: a roster that was damaged names profiles. The
+// store is not told of them, and no token is raised for them.
+func TestWhatNobodyProvedIsNeitherStatedNorAFloor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.leases.write = nil
+	w.must(os.WriteFile(filepath.Join(w.data, "roster"), fmt.Appendf(nil, "00 {\"profile_id\":%q,\"home\":%q,\"lease_token\":50,\"state\":\"held\"}\n00 {\"profile_id\":\"other\",\"home\":\"far\",\"lease_token\":50,\"state\":\"held\"}\n", profile, launcher), 0o600))
+	w.remembers()
+	if k := w.r.Remembers("other"); !k.Unproved {
+		t.Fatalf("%+v", k)
+	}
+	w.must(w.r.Restate(t.Context(), "other"))
+	if _, err := w.leases.Get(t.Context(), "other"); !errors.Is(err, lease.ErrNotFound) {
+		t.Errorf("stated: %v", err)
+	}
+	clear(w.leases.entries)
+	if got, err := w.r.Heal(t.Context(), profile); err != nil || got.Token != token+1 || got.Reason != lease.ReasonRecordLost {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

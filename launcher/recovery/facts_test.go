@@ -117,6 +117,7 @@ func TestFacts(t *testing.T) {
 		{"the lease ran out", reason(api.ReasonLeaseLost), facts{decision.LeaseExpired: yes}, decision.Release},
 		{"another launcher saw it run out", reason(api.ReasonObserved), facts{decision.LeaseExpired: yes}, decision.Release},
 		{"the worker wrote late", func(w *world, _ *Case) { w.wrote = true }, facts{decision.LateHeartbeat: yes}, decision.Release},
+		{"the very token of the quarantine", func(_ *world, c *Case) { c.File.Token = token + 1 }, facts{decision.TokenAdvanced: no}, decision.ManualReview},
 		{"a token that was never advanced", func(_ *world, c *Case) { c.File.Token = 99 }, facts{decision.TokenAdvanced: no}, decision.ManualReview},
 
 		{"no directory", func(w *world, _ *Case) { w.must(os.RemoveAll(w.path)) },

@@ -39,6 +39,9 @@ const (
 	slack = 4096
 )
 
+// syncFile puts a file on the disk. A test replaces it, to look at what is synced.
+var syncFile = (*os.File).Sync
+
 // Options are what a Roster works with.
 type Options struct {
 	DataDir string
@@ -62,6 +65,8 @@ type Roster struct {
 	file  *os.File // nil: not open
 	chain *signed.Chain
 	lines int // in the file
+	// spoilt says that an append failed since the file was written anew.
+	spoilt bool
 }
 
 // Open reads the roster of a launcher, or begins one. What is not as this launcher wrote
@@ -229,14 +234,19 @@ func (r *Roster) giveBack(all []lease.Known) {
 }
 
 // write appends what changed, synced. After a failure the file is written anew, since it is
-// not known what of the lines is in it.
+// not known what of the lines is in it; until that succeeds nothing is appended, since the
+// signatures would not follow from those in the file.
 func (r *Roster) write() error {
 	all := r.take()
 	if len(all) == 0 {
 		return nil
 	}
-	err := r.append(all)
-	if err != nil || r.lines > 2*len(r.All())+slack {
+	var err error
+	if !r.spoilt {
+		err = r.append(all)
+		r.spoilt = err != nil
+	}
+	if r.spoilt || r.lines > 2*len(r.All())+slack {
 		err = r.rewrite()
 	}
 	if err != nil {
@@ -259,7 +269,7 @@ func (r *Roster) append(all []lease.Known) (err error) {
 		return err
 	}
 	r.lines += len(all)
-	return r.file.Sync()
+	return syncFile(r.file)
 }
 
 func (r *Roster) signed(chain *signed.Chain, all []lease.Known) ([]byte, error) {
@@ -285,6 +295,6 @@ func (r *Roster) rewrite() error {
 	if err := durable.Replace(r.path(), lines); err != nil {
 		return err
 	}
-	r.chain, r.lines = chain, len(all)
+	r.chain, r.lines, r.spoilt = chain, len(all), false
 	return r.close()
 }

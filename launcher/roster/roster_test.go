@@ -136,8 +136,32 @@ func TestWhatCannotBeWrittenIsWrittenLater(t *testing.T) {
 	if err := errors.Join(r.write(), r.close()); err != nil {
 		t.Fatal(err)
 	}
-	if k := open(t, dir).Of("p"); k.Token != 5 {
+	if k := open(t, dir).Of("p"); k.Token != 5 || k.Unproved {
 		t.Errorf("%+v", k)
+	}
+}
+
+// TestWhatIsWrittenIsSynced, with all that it says.
+func TestWhatIsWrittenIsSynced(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir)
+	was := syncFile
+	defer func() { syncFile = was }()
+	broken := errors.New("the disk is broken")
+	var synced []byte
+	syncFile = func(f *os.File) (err error) {
+		synced, err = os.ReadFile(f.Name())
+		return errors.Join(err, broken)
+	}
+	r.See(record("p", "there", 5))
+	if err := r.append(r.take()); !errors.Is(err, broken) {
+		t.Errorf("a sync that failed: %v", err)
+	}
+	if known, damage := parse(synced, testkey.Key); damage != nil || known["p"].Token != 5 {
+		t.Errorf("synced: %+v, %v", known, damage)
+	}
+	if err := r.close(); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -173,6 +197,13 @@ func TestADamagedRosterProvesNothing(t *testing.T) {
 			_, rest, _ := bytes.Cut(b, []byte("\n"))
 			return rest
 		}, 0, 2},
+		"a line that says nothing in between": {func(b []byte) []byte {
+			first, rest, _ := bytes.Cut(b, []byte("\n"))
+			return slices.Concat(first, []byte("\nnothing\n"), rest)
+		}, 1, 2},
+		"a line added about a profile that is known": {func(b []byte) []byte {
+			return append(b, `00 {"profile_id":"p1","home":"evil","lease_token":77,"state":"held"}`+"\n"...)
+		}, 3, 0},
 		"no text": {func([]byte) []byte { return []byte("\x00\xff\n\n") }, 0, 0},
 		"a token that nobody reaches": {func([]byte) []byte {
 			return []byte(`00 {"profile_id":"p9","home":"evil","lease_token":18446744073709551615}` + "\n")
@@ -184,7 +215,7 @@ func TestADamagedRosterProvesNothing(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, fileName), b, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for range 2 { // it stays so over a restart
+			for start := range 2 { // it stays so over a restart
 				r := open(t, dir)
 				proved, unproved := 0, 0
 				for _, k := range r.All() {
@@ -193,6 +224,11 @@ func TestADamagedRosterProvesNothing(t *testing.T) {
 					} else {
 						proved++
 					}
+				}
+				// A host that went down in a write has damaged nothing.
+				aside, err := os.ReadFile(r.path() + ".damaged")
+				if damaged := name != "cut short in the last line"; start == 0 && ((err == nil) != damaged || damaged && !bytes.Equal(aside, b)) {
+					t.Errorf("put aside: %q, %v", aside, err)
 				}
 				if proved != tt.proved || unproved != tt.unproved {
 					t.Errorf("%d proved and %d unproved, want %d and %d: %+v", proved, unproved, tt.proved, tt.unproved, r.All())

@@ -3,6 +3,7 @@ package decision
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,6 +73,8 @@ func TestDecide(t *testing.T) {
 		{"posted, then a safe checkpoint, resumable", []checkpoint.Entry{post("/"), safe("a"), visit("http://shop/list")}, resumable, Resume},
 		{"posted after the checkpoint", []checkpoint.Entry{safe("a"), post("/")}, resumable, ManualReview},
 		{"posted after a checkpoint that declares what follows idempotent", []checkpoint.Entry{idempotent("a"), post("/")}, resumable, Resume},
+		{"the same of a task that cannot resume", []checkpoint.Entry{idempotent("a"), post("/")}, Task{}, ManualReview},
+		{"looked, by steps, and posted", []checkpoint.Entry{visit("http://shop/"), step("open_list"), post("http://shop/api")}, Task{}, ManualReview},
 		{"sensitive after such a checkpoint", []checkpoint.Entry{idempotent("a"), step("submit_payment")}, resumable, ManualReview},
 		{"a sensitive step", []checkpoint.Entry{step("submit_budget_change")}, Task{}, ManualReview},
 		{"a sensitive step in camel case", []checkpoint.Entry{step("confirmPayout")}, Task{}, ManualReview},
@@ -149,6 +152,39 @@ func TestDoubtGoesToAPerson(t *testing.T) {
 				t.Errorf("%s %q: %s %q", f.Name, a, d.Outcome, d.Reasons)
 			}
 		}
+	}
+}
+
+// TestWhatCountsAgainstEveryOutcome, of the answers that another part of the inspection finds:
+// a session that would be released goes to a person with one of them, and with no other.
+func TestWhatCountsAgainstEveryOutcome(t *testing.T) {
+	for fact, against := range map[string][]Answer{
+		CookiesWhole: {No}, InExpectedDomains: {No}, SiteRefused: {Yes, Unknown}, SentToSignIn: {Yes, Unknown}, SessionCheckFailed: {Yes, Unknown},
+	} {
+		for _, a := range []Answer{Yes, No, Unknown} {
+			found := Inspection{{fact, a, "as it was found"}} // the first answer counts
+			found = append(append(found, sane()...), InspectTask(checkpoint.Summarize(nil), Task{})...)
+			want := Release
+			if slices.Contains(against, a) {
+				want = ManualReview
+			}
+			if d := Decide(found); d.Outcome != want || want == ManualReview && len(d.Reasons) != 1 {
+				t.Errorf("%s is %s: %s %q, want %s", fact, a, d.Outcome, d.Reasons, want)
+			}
+		}
+	}
+}
+
+// TestWhatNobodyKnowsCountsAsTouched: a task of which it is not known whether a site asked it
+// to sign in has to be judged.
+func TestWhatNobodyKnowsCountsAsTouched(t *testing.T) {
+	asked := checkpoint.Entry{Kind: checkpoint.KindAnswer, Target: "t", URL: "https://id.example/", Asked: "https://bank.example/list", SignIn: "password", Failed: "the page did not answer in time"}
+	sum := checkpoint.Summarize([]checkpoint.Entry{visit("https://bank.example/"), asked})
+	if a := InspectTask(sum, Task{}).Answer(SentToSignIn); a != Unknown || !Touched(sum, Task{}) {
+		t.Errorf("%s, touched: %v", a, Touched(sum, Task{}))
+	}
+	if Touched(checkpoint.Summarize([]checkpoint.Entry{visit("https://bank.example/")}), Task{}) {
+		t.Error("a task that only looked")
 	}
 }
 

@@ -1,0 +1,57 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"testing"
+
+	"leasehold/lease"
+)
+
+// TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd: a command that was refused, or that
+// only names the request, leaves it paused.
+func TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd(t *testing.T) {
+	for name, tt := range map[string]struct {
+		method, reply string
+		shut, failed  bool
+	}{
+		"refused by the fence":    {"Fetch.continueRequest", "", true, true},
+		"refused by the browser":  {"Fetch.continueRequest", `{"id":1,"error":{"code":-32602,"message":"Invalid header"},"sessionId":"S"}`, false, true},
+		"only asked about":        {"Fetch.getResponseBody", `{"id":1,"result":{},"sessionId":"S"}`, false, true},
+		"continued":               {"Fetch.continueRequest", `{"id":1,"result":{},"sessionId":"S"}`, false, false},
+		"fulfilled":               {"Fetch.fulfillRequest", `{"id":1,"result":{},"sessionId":"S"}`, false, false},
+		"its answer is not there": {"Fetch.continueRequest", `{"id":2,"result":{},"sessionId":"S"}`, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newOffline(t)
+			c := b.conn()
+			c.session.conn, c.session.paused = c, map[pausedRequest]bool{}
+			c.session.requestPaused(pausedRequest{"S", "r1"}, false)
+			if tt.shut {
+				c.fence.Shut(lease.ErrExpired)
+			}
+			c.handleInput(clientFrame(0x81, `{"id":1,"method":"`+tt.method+`","params":{"requestId":"r1"}}`), false)
+			c.offloading.Wait()
+			if browser := b.read(); bytes.Contains(browser, []byte(tt.method)) == tt.shut {
+				t.Fatalf("the browser got %q", browser)
+			}
+			b.mux.route([]byte(tt.reply))
+			c.session.Fence()
+			if browser := b.read(); bytes.Contains(browser, []byte(`"method":"Fetch.failRequest"`)) != tt.failed {
+				t.Errorf("the browser got %q; failed, want %v", browser, tt.failed)
+			}
+		})
+	}
+}
+
+// TestACommandBesideACutSendsNothing: the connection is cut while the loop is at work on a
+// command.
+func TestACommandBesideACutSendsNothing(t *testing.T) {
+	b := newOffline(t)
+	c := b.conn()
+	c.Cut(CloseFenced, "token 1 superseded by 2")
+	c.handleInput(clientFrame(0x81, `{"id":1,"method":"DOM.enable"}`), false)
+	c.offloading.Wait()
+	if browser := b.read(); len(browser) != 0 {
+		t.Errorf("the browser got %q", browser)
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// rules are the tests of the decision. The test that compares the table with
+// docs/recovery.md does not count.
+var rules = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
+
+const tableFile, pagesFile = "launcher/recovery/decision/decide.go", "launcher/recovery/decision/pages.go"
+
+// ofDecision are the mutants of how the table is applied, and of the facts.
+var ofDecision = append(in(tableFile, rules,
+	change{"unknown counts as no where only no counts against it", `(c.want != notNo || a == No)`, `(c.want != notNo || a != Yes)`},
+	change{"unknown counts as yes where only yes counts against it", `(c.want != notYes || a == Yes)`, `(c.want != notYes || a != No)`},
+	change{"unknown does not go to a person by configuration", `a == c.Answer || a == Unknown {`, `a == c.Answer {`},
+	change{"configuration releases what the table does not", "\tif len(broken) > 0 {\n", "\tif len(broken) > 0 && len(besides) == 0 {\n"},
+	change{"one broken condition is none", "\tif len(broken) > 0 {\n", "\tif len(broken) > 1 {\n"},
+	change{"a row with one broken condition decides", `if len(i.failing(row.when)) == 0 {`, `if len(i.failing(row.when)) <= 1 {`},
+), in("launcher/recovery/decision/inspect.go", rules,
+	change{"a question that was not asked is answered with no", "\treturn Unknown\n}\n\nfunc (i Inspection) how", "\treturn No\n}\n\nfunc (i Inspection) how"},
+	change{"what nobody knows of a task touches nothing", `return found.Answer(q) != No })`, `return found.Answer(q) == Yes })`},
+	change{"a task touches nothing by a GET", `asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, `, `asked := []string{UnsafeSinceSafe, `},
+	change{"a checkpoint vouches for sensitive places that came later", `sensitivePlace(s.StepsSince, s.PagesSince, t)`, `sensitivePlace(nil, nil, t)`},
+	change{"a checkpoint vouches for requests that came later", `sorted(s.UnsafeSince, s, t)`, `sorted(s.InFlight, s, t)`},
+	change{"every checkpoint declares what follows idempotent", `idempotent := safe != nil && safe.Idempotent`, `idempotent := safe != nil`},
+)...)
+
+// decisionTable are the mutants of the decision: each condition of the table left out, and
+// each of those that every outcome needs made one that unknown passes. They are made from
+// the table's source.
+func decisionTable(root string) ([]Mutant, error) {
+	list := ofDecision
+	for _, file := range []string{tableFile, pagesFile} {
+		source, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil {
+			return nil, err
+		}
+		set := token.NewFileSet()
+		parsed, err := parser.ParseFile(set, file, source, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		text := func(from, to token.Pos) string {
+			return string(source[set.Position(from).Offset:set.Position(to).Offset])
+		}
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if decl, ok := n.(*ast.FuncDecl); ok && decl != nil {
+				return false
+			}
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			switch spec.Names[0].Name {
+			case "sound", "askingNothing":
+				for _, c := range conditions(spec) {
+					fact, want := c.Elts[0].(*ast.Ident).Name, c.Elts[1].(*ast.Ident)
+					whole := text(c.Pos(), c.End()) + ",\n"
+					list = append(list, Mutant{fmt.Sprintf("every decision without %s", fact), file, whole, "", rules})
+					if accepts := map[string]string{"Yes": "notNo", "No": "notYes"}[want.Name]; accepts != "" {
+						looser := text(c.Pos(), want.Pos()) + accepts + text(want.End(), c.End()) + ",\n"
+						list = append(list, Mutant{fmt.Sprintf("every decision with %s unknown", fact), file, whole, looser, rules})
+					}
+				}
+			case "table":
+				for i, e := range spec.Values[0].(*ast.CompositeLit).Elts {
+					row := e.(*ast.CompositeLit)
+					outcome := row.Elts[0].(*ast.Ident).Name
+					for _, c := range conditions(row) {
+						// The row's own text is in front, since conditions stand in several rows.
+						from, to := text(row.Pos(), c.Pos()), text(row.Pos(), c.End())
+						name := fmt.Sprintf("row %d, %s, without %s", i+1, outcome, c.Elts[0].(*ast.Ident).Name)
+						list = append(list, Mutant{name, file, to + ",\n", from + "\n", rules})
+					}
+				}
+			}
+			return false
+		})
+	}
+	if want := 40; len(list) < want {
+		return nil, fmt.Errorf("only %d mutants are made of the decision table, want at least %s: is it written in another way?", len(list), strconv.Itoa(want))
+	}
+	return list, nil
+}
+
+// conditions are the literals below a node that look like a condition of the table: two
+// names and a text.
+func conditions(n ast.Node) (all []*ast.CompositeLit) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		lit, ok := n.(*ast.CompositeLit)
+		if !ok || len(lit.Elts) != 3 {
+			return true
+		}
+		_, first := lit.Elts[0].(*ast.Ident)
+		_, second := lit.Elts[1].(*ast.Ident)
+		_, third := lit.Elts[2].(*ast.BasicLit)
+		if first && second && third {
+			all = append(all, lit)
+			return false
+		}
+		return true
+	})
+	return all
+}

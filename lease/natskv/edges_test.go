@@ -1,0 +1,123 @@
+package natskv
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
+)
+
+// TestALostRequestIsNotWhatAnotherWrote: the request never came to the server, and before
+// it is sent again another launcher writes over the same revision. That write is not taken
+// for the one without an answer.
+func TestALostRequestIsNotWhatAnotherWrote(t *testing.T) {
+	t.Parallel()
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s, other := open(t, dialPlain(t, p.url())), open(t, inProcess(t, srv))
+	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
+	lost, first := make(chan struct{}), times(1, leaseSubject(""))
+	p.set(func(p *proxy) {
+		p.loseRequest = func(subject string) bool {
+			chosen := first(subject)
+			if chosen {
+				close(lost)
+			}
+			return chosen
+		}
+	})
+	wrote := make(chan lease.Entry, 1)
+	go func() {
+		<-lost
+		suspected, err := held.Record.Suspect("lease_expired", lease.Sealed{}, t0)
+		if err == nil {
+			var e lease.Entry
+			e, err = other.Swap(t.Context(), held, suspected)
+			wrote <- e
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err := s.Swap(t.Context(), held, released(t, held))
+	var moved *lease.MovedError
+	if want := <-wrote; !errors.As(err, &moved) || moved.Current == nil || moved.Current.Record.Nonce != want.Record.Nonce || moved.Current.Record.State != lease.SuspectedStale {
+		t.Errorf("%v, want the other's write", err)
+	}
+}
+
+// TestAValueIsOfItsKey: the record of one profile is none of another, and what has no nonce
+// was written by no launcher.
+func TestAValueIsOfItsKey(t *testing.T) {
+	t.Parallel()
+	value := func(v any) []byte {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	record, presence := lease.Record{ProfileID: "p.1", Nonce: "n"}, lease.Presence{LauncherID: "l.1", Nonce: "n"}
+	for key, want := range map[string]bool{"p=2E1": true, "p": false, "p.1": false, "q": false} {
+		if _, ok := decodeRecord(key, value(record)); ok != want {
+			t.Errorf("a record under %s: %v", key, ok)
+		}
+	}
+	for key, want := range map[string]bool{"l=2E1": true, "l": false, "m": false} {
+		if _, ok := decodePresence(key, value(presence)); ok != want {
+			t.Errorf("a presence under %s: %v", key, ok)
+		}
+	}
+	record.Nonce, presence.Nonce = "", ""
+	_, ok1 := decodeRecord("p=2E1", value(record))
+	if _, ok2 := decodePresence("l=2E1", value(presence)); ok1 || ok2 {
+		t.Errorf("without a nonce: %v, %v", ok1, ok2)
+	}
+}
+
+// TestADeletedRecordDoesNotComeBack when something foreign is written over its marker.
+func TestADeletedRecordDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	s := single(t)
+	swapped(t, s, none("p"), granted(t, none("p"), "t"))
+	kv := bucketOf(t, s, Bucket)
+	if err := kv.Delete(t.Context(), "p"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Put(t.Context(), "p", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := s.Get(t.Context(), "p"); err == nil || !strings.Contains(err.Error(), "hold nothing") {
+		t.Errorf("%+v, %v", e, err)
+	}
+}
+
+// TestALossIsCountedOnce: what was seen before it says nothing of the stream after it, and a
+// doubt that was settled begins anew.
+func TestALossIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	made := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	info := func(created time.Time, replicas int, last uint64) *jetstream.StreamInfo {
+		return &jetstream.StreamInfo{Created: created, Config: jetstream.StreamConfig{Replicas: replicas}, State: jetstream.StreamState{LastSeq: last}}
+	}
+	st := &stream{}
+	for i, answer := range []*jetstream.StreamInfo{info(made, 1, 9), info(made, 1, 4), info(made, 1, 4), info(made.Add(1), 1, 0), info(made.Add(1), 1, 0)} {
+		lost := st.compare(answer, st.highestSeen(), made)
+		if want := i == 1 || i == 3; lost != want || st.highestSeen() != answer.State.LastSeq {
+			t.Errorf("answer %d: lost %v, and seen up to %d", i, lost, st.highestSeen())
+		}
+	}
+	st = &stream{}
+	now := made
+	for i, last := range []uint64{9, 8, 9, 8, 8} { // two doubts, each shorter than the time that counts
+		if st.compare(info(made, 3, last), st.highestSeen(), now) {
+			t.Errorf("answer %d is a loss", i)
+		}
+		now = now.Add(doubtTime * 2 / 3)
+	}
+}

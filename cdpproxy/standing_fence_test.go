@@ -133,11 +133,15 @@ func TestARequestThatPausesBehindTheFenceIsFailed(t *testing.T) {
 func TestALargeCommandComesWhole(t *testing.T) {
 	s := script(t)
 	c := connect(t, s.mux, open(), &handler{})
+	if got := c.call("Target.attachToTarget", "", map[string]any{"targetId": "T", "flatten": true}); got.Error != nil {
+		t.Fatal(got.Error)
+	}
+	s.heard()
 	var numbers strings.Builder
 	for i := range 200_000 {
 		fmt.Fprint(&numbers, i, " ")
 	}
-	for _, session := range []string{"", "B1"} { // in two parts, and in one
+	for _, session := range []string{"", "B1-page"} { // in two parts, and in one
 		if got := c.call("DOM.getDocument", session, map[string]string{"a": numbers.String()}); got.Error != nil {
 			t.Fatal(got.Error)
 		}

@@ -159,13 +159,13 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if err := s.claimDataDir(); err != nil {
 		return &exitError{exitDataDir, err}
 	}
-	if err := s.keepSpare(); err != nil {
-		return &exitError{exitDataDir, err}
-	}
 	if s.launcherID, err = ownID(c); err != nil {
 		return &exitError{exitDataDir, err}
 	}
 	s.log = s.log.With().Str("launcher", s.launcherID).Logger()
+	if err := s.keepSpare(); err != nil {
+		return &exitError{exitDataDir, err}
+	}
 	if err := s.openKept(); err != nil {
 		return &exitError{exitDataDir, err}
 	}

@@ -67,25 +67,29 @@ func (p pageCapture) screenshot(ctx context.Context) (image []byte, missing stri
 func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.limits.Part)
 	defer cancel()
-	return captureScreenshot(ctx, p.caller, p.page.SessionID, map[string]any{"format": "jpeg", "quality": 70})
+	return captureScreenshot(ctx, p.caller, p.page, map[string]any{"format": "jpeg", "quality": 70})
 }
 
 // captureScreenshot asks Chrome for an image of what the page shows. The parameters
 // must have neither clip nor captureBeyondViewport: both fire resize in the page. The page
 // is asked first whether it can draw: if a renderer ends that owes a screenshot, the whole
 // browser crashes (Chromium 156).
-func captureScreenshot(ctx context.Context, c Caller, session string, params map[string]any) ([]byte, error) {
-	blank, err := says(ctx, c, session, unpainted)
-	switch {
-	case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
-		return nil, err
-	case blank:
-		return nil, errUnpainted
+func captureScreenshot(ctx context.Context, c Caller, page Page, params map[string]any) ([]byte, error) {
+	// Chrome holds questions back from a page that is on its way to another document, and
+	// draws the one that is still there.
+	if !page.Leaving {
+		blank, err := says(ctx, c, page.SessionID, unpainted)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil:
+			return nil, err
+		case blank:
+			return nil, errUnpainted
+		}
 	}
 	var r struct {
 		Data []byte `json:"data"`
 	}
-	if err := c.Call(ctx, session, "Page.captureScreenshot", params, &r); err != nil {
+	if err := c.Call(ctx, page.SessionID, "Page.captureScreenshot", params, &r); err != nil {
 		return nil, err
 	}
 	if len(r.Data) == 0 {
@@ -110,7 +114,7 @@ func TakePicture(ctx context.Context, c Caller, page Page) (image []byte, missin
 	}
 	ctx, cancel := context.WithTimeout(ctx, pictureTimeout)
 	defer cancel()
-	image, err := captureScreenshot(ctx, c, page.SessionID, map[string]any{"format": "jpeg", "quality": 50, "optimizeForSpeed": true})
+	image, err := captureScreenshot(ctx, c, page, map[string]any{"format": "jpeg", "quality": 50, "optimizeForSpeed": true})
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, fmt.Sprintf("the page drew nothing within %v", pictureTimeout)

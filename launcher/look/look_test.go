@@ -383,6 +383,7 @@ func (w *world) aPageOnItsWayAsksForNothing(t *testing.T) {
 	page, known := w.open(nav+lines(2), "")
 	going := w.Post(page.SessionID, "Page.navigate", map[string]any{"url": slow.URL})
 	w.Await(page.SessionID, "Page.frameStartedNavigating")
+	page.Leaving = true
 	image, missing := capture.TakePicture(t.Context(), w.Driver, page)
 	s := w.lookAt(page, known, image, missing)
 	if got := answered(s, Yes); len(got) > 0 || s.Manifest.Found[0].Answer != "yes" {

@@ -43,7 +43,7 @@ func newWriter(t *testing.T) *writer {
 		rw.Header().Set("Content-Type", "text/html")
 		http.SetCookie(rw, &http.Cookie{Name: "visited", Value: "yes"})
 		if r.URL.Path == "/quiet" {
-			_, _ = fmt.Fprint(rw, "<title>quiet</title>")
+			_, _ = fmt.Fprint(rw, `<title>quiet</title><link rel="icon" href="data:,">`)
 			return
 		}
 		_, _ = fmt.Fprint(rw, `<title>writer</title><script>
@@ -311,7 +311,6 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	log := h.options.Log
 	h.open(b, site.URL+"/quiet")
 	h.titles(b, "quiet")
-	// The page's icon is asked for after it is loaded.
 	for end := time.Now().Add(testchrome.Patience); b.Monitor().MayWait(0) && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 	}
 	before, err := b.process.NetworkService()

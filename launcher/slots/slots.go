@@ -118,8 +118,9 @@ type Slot struct {
 
 	// The table's mutex guards these.
 	state State
-	// cooled is closed when Cooling ends.
-	cooled chan struct{}
+	// passed is closed when the state ends, if that is one of those that OccupyNext waits
+	// for: Ending and Cooling.
+	passed chan struct{}
 	runs   []Run
 	// starting is the run whose journal gets the entries before any run is entered.
 	starting Run
@@ -146,13 +147,15 @@ func (s *Slot) enter(to State) {
 	if !slices.Contains(transitions[s.state], to) {
 		panic("slot of " + s.profile + ": " + string(s.state) + " to " + string(to))
 	}
-	if s.state == Cooling {
-		close(s.cooled)
+	if s.passed != nil {
+		close(s.passed)
+		s.passed = nil
+	}
+	if to == Ending || to == Cooling {
+		s.passed = make(chan struct{})
 	}
 	t := s.t
 	switch s.state = to; to {
-	case Cooling:
-		s.cooled = make(chan struct{})
 	case Warm:
 		s.placed = s.warm.since
 		t.wake()
@@ -188,34 +191,35 @@ func (t *Table) Occupy(profile string) *Slot {
 	return s
 }
 
-// OccupyNext is Occupy, but first waits for the end of a browser that is being closed
-// without a session.
+// OccupyNext is Occupy, but first waits for the end of a last run, or of a browser that is
+// being closed without a session. Its callers know from the profile's record that no lease
+// is held: the run has released its own, and has only its files to remove.
 func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
-	ctx, cancel := context.WithTimeout(ctx, coolingTimeout)
+	ctx, cancel := context.WithTimeout(ctx, passingTimeout)
 	defer cancel()
 	for {
 		if s := t.Occupy(profile); s != nil {
 			return s
 		}
 		t.mu.Lock()
-		var cooled chan struct{}
-		if s := t.slots[profile]; s != nil && s.state == Cooling && !t.draining {
-			cooled = s.cooled
+		var passed chan struct{}
+		if s := t.slots[profile]; s != nil && !t.draining {
+			passed = s.passed
 		}
 		t.mu.Unlock()
-		if cooled == nil {
+		if passed == nil {
 			return nil
 		}
 		select {
-		case <-cooled:
+		case <-passed:
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// coolingTimeout is how long OccupyNext waits.
-const coolingTimeout = 30 * time.Second
+// passingTimeout is how long OccupyNext waits.
+const passingTimeout = 30 * time.Second
 
 // OccupyCold is OccupyNext, and also closes a warm browser, for callers that need the
 // profile without a browser.

@@ -185,7 +185,7 @@ func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 		{"a session goes on with it", (*Slot).Cools, func(s *Slot, _ *Table, _ func()) { s.Enter(&run{}) }, false, soon},
 		{"the host drains", (*Slot).Cools, func(s *Slot, table *Table, _ func()) { table.Drain(); s.Vacate() }, false, soon},
 		{"who asks goes away", (*Slot).Cools, func(_ *Slot, _ *Table, cancel func()) { cancel() }, false, soon},
-		{"it does not end", (*Slot).Cools, func(*Slot, *Table, func()) {}, false, coolingTimeout},
+		{"it does not end", (*Slot).Cools, func(*Slot, *Table, func()) {}, false, passingTimeout},
 		{"it is being opened", func(*Slot) {}, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
 		{"it is being recovered", (*Slot).Recovers, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
 		{"it serves", func(s *Slot) { s.Enter(&run{}) }, func(*Slot, *Table, func()) {}, false, 0},

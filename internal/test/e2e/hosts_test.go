@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/procfs"
 	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
@@ -189,6 +190,23 @@ func TestTheStoreForgets(t *testing.T) {
 	}
 }
 
+// pause stops the sidecar's process, and returns when none of its threads runs any more.
+func (s *sidecar) pause(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the sidecar to stand still", func() error {
+		threads, err := procfs.Threads(s.cmd.Process.Pid)
+		for _, thread := range threads {
+			if err == nil && thread.State != 'T' {
+				err = fmt.Errorf("thread %d is in state %c", thread.PID, thread.State)
+			}
+		}
+		return err
+	})
+}
+
 // TestAPausedLauncherSendsNothing: commands that a worker sent while the launcher was
 // paused for longer than its lease do not reach the browser when it goes on.
 func TestAPausedLauncherSendsNothing(t *testing.T) {
@@ -199,9 +217,7 @@ func TestAPausedLauncherSendsNothing(t *testing.T) {
 	c.Expect(t, "connect")
 	c.Do(t, act("goto", "url", web.URL+"/"))
 	held := home.record(t, "paused")
-	if err := home.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	home.pause(t)
 	c.Send(t, act("evaluate", "expression", "fetch('/late', {method: 'POST'})"))
 	r := other.until(t, "paused", lease.Quarantined)
 	if err := home.cmd.Process.Signal(syscall.SIGCONT); err != nil {

@@ -31,15 +31,12 @@ var suiteLeftOut = map[string]string{
 // sidecar refuses it by an error of the command, and Chrome by one of the navigation.
 const suitePartLeftOut = "^TestRunResponse$/^NavigateBadProtocol$"
 
-// suiteSample runs with the other tests: some of each of chromedp's files, without
-// those that already take long on a port.
+// suiteSample runs with the other tests, for what no client's own test here does: each of
+// them has a browser of its own, which takes time.
 var suiteSample = []string{
-	"TestNavigate", "TestNavigateBack", "TestReload", "TestLocation", "TestTitle", "TestEvaluateString", "TestEvaluateLargeResult",
-	"TestPoll", "TestExposeFunc", "TestFromNode", "TestQueryIframe", "TestWaitVisible", "TestSendKeys", "TestDoubleClick", "TestDragAndDrop",
-	"TestListen", "TestListenBrowser", "TestConsole", "TestPrintToPDF", "TestDownloadIntoDir", "TestAttachingToWorkers", "TestRunResponse",
-	"TestBrowserContext", "TestWithNewWindow", "TestTargets", "TestCloseDialog", "TestEmulate", "TestLogOptions", "TestLargeEventCount",
-	"TestLargeOutboundMessages", "TestGracefulBrowserShutdown", "TestDirectCloseBrowser", "TestDirectCloseTarget", "TestExitErrorAfterKill",
-	"TestWaitNewTarget",
+	"TestLocation", "TestPoll", "TestQueryIframe", "TestDragAndDrop", "TestListenBrowser", "TestDownloadIntoDir", "TestAttachingToWorkers",
+	"TestRunResponse", "TestBrowserContext", "TestTargets", "TestCloseDialog", "TestLargeEventCount", "TestLargeOutboundMessages",
+	"TestGracefulBrowserShutdown", "TestDirectCloseTarget", "TestExitErrorAfterKill", "TestWaitNewTarget",
 }
 
 // TestChromedpSuite runs chromedp's own tests on browsers of the sidecar. A test that

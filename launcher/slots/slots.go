@@ -30,7 +30,8 @@ const (
 	Opening State = "opening"
 	// Serving: runs are using the profile's browser.
 	Serving State = "serving"
-	// Ending: the end of the last run has begun, and nobody joins any more.
+	// Ending: the end of the last run has begun, and nobody joins any more. Who may have
+	// the profile by its record waits until that is over.
 	Ending State = "ending"
 	// Warm: the browser waits without a session for the profile's next task.
 	Warm State = "warm"
@@ -192,8 +193,8 @@ func (t *Table) Occupy(profile string) *Slot {
 }
 
 // OccupyNext is Occupy, but first waits for the end of a last run, or of a browser that is
-// being closed without a session. Its callers know from the profile's record that no lease
-// is held: the run has released its own, and has only its files to remove.
+// being closed without a session. Where the profile's record says that it is free, that
+// run has released its lease already, and has only its files to remove.
 func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
 	ctx, cancel := context.WithTimeout(ctx, passingTimeout)
 	defer cancel()

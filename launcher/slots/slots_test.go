@@ -170,8 +170,8 @@ func next(ctx context.Context, table *Table, profile string) *Slot {
 	}
 }
 
-// TestWaitingForABrowserThatIsClosed: who wants the profile waits for the end of that,
-// and for nothing else.
+// TestWaitingForABrowserThatIsClosed: who wants the profile waits for the end of that or of
+// a last run, and for nothing else.
 func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 	const soon = 3 * time.Second
 	for _, tt := range []struct {
@@ -186,6 +186,7 @@ func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 		{"the host drains", (*Slot).Cools, func(s *Slot, table *Table, _ func()) { table.Drain(); s.Vacate() }, false, soon},
 		{"who asks goes away", (*Slot).Cools, func(_ *Slot, _ *Table, cancel func()) { cancel() }, false, soon},
 		{"it does not end", (*Slot).Cools, func(*Slot, *Table, func()) {}, false, passingTimeout},
+		{"the last run ends", func(s *Slot) { one := &run{}; s.Enter(one); s.Leave(one) }, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
 		{"it is being opened", func(*Slot) {}, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
 		{"it is being recovered", (*Slot).Recovers, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
 		{"it serves", func(s *Slot) { s.Enter(&run{}) }, func(*Slot, *Table, func()) {}, false, 0},

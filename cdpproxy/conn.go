@@ -62,6 +62,9 @@ type Conn struct {
 	handler Handler
 	ctx     context.Context // of Serve
 	suffix  []byte          // replaces the last brace of a message that names no session
+	// closeFrames says that the client takes close frames. One that does not is shown the
+	// end as Chrome shows it: the socket is closed.
+	closeFrames bool
 
 	// Only the loop uses these.
 	phase       phase
@@ -108,15 +111,16 @@ const (
 )
 
 // Connect opens a browser session for a client or, if target is not empty, one whose
-// messages go to the target with that id. The caller serves the connection, or closes
+// messages go to the target with that id. closeFrames says that the client takes close
+// frames; one that does not is shown an end by the end of the stream. The caller serves the connection, or closes
 // what ClientSession returns.
-func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h Handler) (*Conn, error) {
+func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h Handler, closeFrames bool) (*Conn, error) {
 	s, err := m.attach(ctx, fence.Token())
 	if err != nil {
 		return nil, err
 	}
 	c := &Conn{
-		session: s, fence: fence, handler: h, fd: -1, ended: make(chan End, 1),
+		session: s, fence: fence, handler: h, closeFrames: closeFrames, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{},
 	}
 	if target != "" {

@@ -72,7 +72,9 @@ func (c *Conn) cutLocked(code int, reason string) {
 		}
 	}
 	c.forgetPending()
-	c.out.add(ws.OpClose, ws.NewCloseFrameBody(ws.StatusCode(code), clipReason(reason)))
+	if c.closeFrames {
+		c.out.add(ws.OpClose, ws.NewCloseFrameBody(ws.StatusCode(code), clipReason(reason)))
+	}
 	c.cut = true
 	if c.fd >= 0 {
 		c.startEndTimeout()

@@ -52,7 +52,7 @@ func (c *Conn) turn(l *loop, readable bool) {
 		return
 	}
 	c.mu.Lock()
-	writeErr, queued := c.writeErr, c.out.size > 0
+	writeErr, queued, cut := c.writeErr, c.out.size > 0, c.cut
 	late := !c.deadline.IsZero() && !time.Now().Before(c.deadline)
 	c.mu.Unlock()
 	switch {
@@ -62,7 +62,7 @@ func (c *Conn) turn(l *loop, readable bool) {
 		c.enter(over, End{Err: os.ErrDeadlineExceeded})
 	case c.phase == draining && !queued:
 		c.enter(over, End{})
-	case c.phase == discarding && !queued && !c.writeShut:
+	case (c.phase == discarding || cut && !c.closeFrames) && !queued && !c.writeShut:
 		// It shows the client that nothing more comes, so that it closes too.
 		c.writeShut = true
 		_ = unix.Shutdown(c.fd, unix.SHUT_WR) // fails if the client is gone already
@@ -195,7 +195,9 @@ func (c *Conn) handleClose(payload []byte) {
 // sends until it closes too is still read, and discarded: if the socket were closed
 // with unread bytes, it would be reset, and the client could not read the reason.
 func (c *Conn) refuse(v *violation) {
-	c.push(ws.OpClose, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))
+	if c.closeFrames {
+		c.push(ws.OpClose, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))
+	}
 	c.flush()
 	c.refusedAt = time.Now()
 	c.enter(discarding, End{Err: v})

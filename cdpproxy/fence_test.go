@@ -253,7 +253,7 @@ func TestASocketOfChromesOwnPageIsRefused(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	h := &handler{}
-	conn, err := m.Connect(t.Context(), made.TargetID, open(), h)
+	conn, err := m.Connect(t.Context(), made.TargetID, open(), h, true)
 	var refused *cdpproxy.Error
 	if conn != nil || !errors.As(err, &refused) || !strings.Contains(refused.Message, "Chrome's own") || len(h.deniedSince()) != 1 {
 		t.Errorf("%v, %v", conn, err)

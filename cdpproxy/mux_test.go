@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -110,7 +111,13 @@ type client struct {
 // connect opens and serves a connection over TCP.
 func connect(t *testing.T, m *cdpproxy.Mux, f *lease.Fence, h cdpproxy.Handler) *client {
 	t.Helper()
-	conn, err := m.Connect(t.Context(), "", f, h)
+	return connectAs(t, m, f, h, true)
+}
+
+// connectAs is connect for a client that takes close frames, or does not.
+func connectAs(t *testing.T, m *cdpproxy.Mux, f *lease.Fence, h cdpproxy.Handler, closeFrames bool) *client {
+	t.Helper()
+	conn, err := m.Connect(t.Context(), "", f, h, closeFrames)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,6 +315,47 @@ func TestFenceShutsAtOnce(t *testing.T) {
 	}
 	if end := <-c.end; !end.Cut {
 		t.Errorf("%+v", end)
+	}
+}
+
+// TestTheEndWithoutACloseFrame: a client that takes each frame for a message is cut, or
+// refused, and gets messages only; then the stream ends, and the client is not waited for.
+func TestTheEndWithoutACloseFrame(t *testing.T) {
+	m := browser(t)
+	for _, tt := range []struct {
+		name string
+		end  func(c *client)
+		cut  bool
+		last string
+	}{
+		{"cut", func(c *client) { c.conn.Cut(cdpproxy.CloseFenced, "token 1 superseded by 2") }, true, "superseded by 2"},
+		{"refused", func(c *client) {
+			if err := wsutil.WriteClientMessage(c.net, ws.OpBinary, []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+		}, false, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := connectAs(t, m, open(), &handler{}, false)
+			_, s := c.page("about:blank")
+			pending := c.send("Runtime.evaluate", s, map[string]any{"expression": "new Promise(()=>{})", "awaitPromise": true})
+			c.call("Browser.getVersion", "", nil)
+			tt.end(c)
+			if tt.last != "" {
+				if got, err := c.next(); err != nil || got.ID != pending || got.Error == nil || !strings.Contains(got.Error.Message, tt.last) {
+					t.Errorf("the command in flight: %+v, %v", got, err)
+				}
+			}
+			if rest, err := io.ReadAll(c.net); err != nil || len(rest) != 0 {
+				t.Errorf("behind the last message: %q, %v", rest, err)
+			}
+			if err := c.net.Close(); err != nil {
+				t.Error(err)
+			}
+			if end := <-c.end; end.Cut != tt.cut || errors.Is(end.Err, os.ErrDeadlineExceeded) {
+				t.Errorf("%+v", end)
+			}
+		})
 	}
 }
 

@@ -39,7 +39,7 @@ func (b *offline) conn() *Conn {
 	s := &ClientSession{mux: b.mux, id: "S", defaultID: "S"}
 	b.mux.owners["S"] = s
 	return &Conn{
-		session: s, fence: openFence(), handler: noHandler{}, fd: -1, ended: make(chan End, 1),
+		session: s, fence: openFence(), handler: noHandler{}, closeFrames: true, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: append(append([]byte(nil), sessionKey...), `S"}`...),
 	}
 }

@@ -46,12 +46,12 @@ func (l *Launcher) SessionOf(ctx context.Context, profileID, workerID, taskID st
 }
 
 // Connect opens a connection to a session: to its browser, or to one target.
-func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string) (api.Connection, error) {
+func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string, closeFrames bool) (api.Connection, error) {
 	s, err := l.sessions.Lookup(sessionID)
 	if err != nil {
 		return nil, err
 	}
-	return s.Connect(ctx, targetID)
+	return s.Connect(ctx, targetID, closeFrames)
 }
 
 // writable finds the session for a write that carries a token.

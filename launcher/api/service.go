@@ -329,8 +329,9 @@ type Service interface {
 	// this principal opened. It waits as long as the manifest says.
 	Acquire(ctx context.Context, m Manifest) (Session, error)
 	// Connect opens a connection to one target of a session, or to its browser if
-	// targetID is "".
-	Connect(ctx context.Context, sessionID, targetID string) (Connection, error)
+	// targetID is "". closeFrames says that the client takes websocket close frames; one
+	// that does not is shown an end by the end of the stream.
+	Connect(ctx context.Context, sessionID, targetID string, closeFrames bool) (Connection, error)
 
 	// Sessions returns the living sessions, oldest first.
 	Sessions() []Session

@@ -95,8 +95,8 @@ func (f *fake) Acquire(ctx context.Context, m api.Manifest) (api.Session, error)
 	return s, err
 }
 
-func (f *fake) Connect(_ context.Context, sessionID, targetID string) (api.Connection, error) {
-	return answerTo[api.Connection](f, "Connect", sessionID, targetID)
+func (f *fake) Connect(_ context.Context, sessionID, targetID string, closeFrames bool) (api.Connection, error) {
+	return answerTo[api.Connection](f, "Connect", sessionID, targetID, closeFrames)
 }
 
 func (f *fake) Sessions() []api.Session {

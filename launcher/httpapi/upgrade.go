@@ -110,7 +110,7 @@ func (c *call) connect(sessionID, target string) error {
 	// Not the request's context: if it interrupted the connecting half-way, what was
 	// opened so far would stay open in the browser.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), connectTimeout)
-	conn, err := c.svc.Connect(ctx, sessionID, target)
+	conn, err := c.svc.Connect(ctx, sessionID, target, takesCloseFrames(c.r))
 	cancel()
 	if err != nil {
 		return err
@@ -212,6 +212,15 @@ func watchPeer(conn net.Conn) error {
 		return err
 	}
 	return set
+}
+
+// takesCloseFrames reports whether the client's key is one of the websocket protocol: 16
+// bytes in base64. A client whose key is not was not written for that protocol, but for
+// Chrome, which sends messages only and shows an end by closing the socket: go-rod takes
+// each frame for a message, and panics on a close frame.
+func takesCloseFrames(r *http.Request) bool {
+	key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key"))
+	return err == nil && len(key) == 16
 }
 
 // wantsUpgrade reports whether the client asks for a websocket, in a valid handshake or

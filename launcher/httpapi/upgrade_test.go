@@ -51,22 +51,22 @@ func TestUpgrade(t *testing.T) {
 		calls      []string
 		handler    func(api.Service, Options) http.Handler
 	}{
-		{"one-shot", "/devtools/browser/store.18?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
-		{"base", "/profiles/store.18?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
-		{"base with a slash", "/profiles/store.18/?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
-		{"below the base", "/profiles/store.18/devtools/browser/0b5f?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" ""`}, New},
-		{"token in the query stays out of the manifest", "/devtools/browser/store.18?worker=w&task=t&token=" + aToken, nil, Options{Gate: gate(aToken)}, []string{acquire, `Connect "ses_1" ""`}, New},
-		{"a task may look like a path", "/profiles/store.18?worker=w&task=t%2Fjson/version", nil, Options{}, []string{strings.Replace(acquire, `"t"`, `"t/json/version"`, 1), `Connect "ses_1" ""`}, New},
-		{"a target of a task", "/profiles/store.18/devtools/page/T1?worker=w&task=t", nil, Options{}, []string{`SessionOf "store.18" "w" "t"`, `Connect "ses_1" "T1"`}, New},
-		{"capability", "/s/" + capability + "/devtools/browser/store.18", nil, Options{Gate: gate(aToken)}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
-		{"target by capability", "/s/" + capability + "/devtools/page/T1", nil, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "T1"`}, New},
-		{"port", "/devtools/browser/anything", nil, Options{Gate: gate(aToken)}, []string{`Session "ses_1"`, `Connect "ses_1" ""`}, byPort},
-		{"target by port", "/devtools/page/T1", nil, Options{}, []string{`Session "ses_1"`, `Connect "ses_1" "T1"`}, byPort},
-		{"go-rod", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key: nil"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
-		{"no key", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key:"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
-		{"key of 24 letters", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!!!"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
-		{"offers", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits", "Sec-WebSocket-Protocol: cdp"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
-		{"lists in the headers", "/s/" + capability + "/devtools/browser/store.18", []string{"Connection: keep-alive, upgrade", "Upgrade: WebSocket"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" ""`}, New},
+		{"one-shot", "/devtools/browser/store.18?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" "" true`}, New},
+		{"base", "/profiles/store.18?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" "" true`}, New},
+		{"base with a slash", "/profiles/store.18/?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" "" true`}, New},
+		{"below the base", "/profiles/store.18/devtools/browser/0b5f?worker=w&task=t", nil, Options{}, []string{acquire, `Connect "ses_1" "" true`}, New},
+		{"token in the query stays out of the manifest", "/devtools/browser/store.18?worker=w&task=t&token=" + aToken, nil, Options{Gate: gate(aToken)}, []string{acquire, `Connect "ses_1" "" true`}, New},
+		{"a task may look like a path", "/profiles/store.18?worker=w&task=t%2Fjson/version", nil, Options{}, []string{strings.Replace(acquire, `"t"`, `"t/json/version"`, 1), `Connect "ses_1" "" true`}, New},
+		{"a target of a task", "/profiles/store.18/devtools/page/T1?worker=w&task=t", nil, Options{}, []string{`SessionOf "store.18" "w" "t"`, `Connect "ses_1" "T1" true`}, New},
+		{"capability", "/s/" + capability + "/devtools/browser/store.18", nil, Options{Gate: gate(aToken)}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "" true`}, New},
+		{"target by capability", "/s/" + capability + "/devtools/page/T1", nil, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "T1" true`}, New},
+		{"port", "/devtools/browser/anything", nil, Options{Gate: gate(aToken)}, []string{`Session "ses_1"`, `Connect "ses_1" "" true`}, byPort},
+		{"target by port", "/devtools/page/T1", nil, Options{}, []string{`Session "ses_1"`, `Connect "ses_1" "T1" true`}, byPort},
+		{"go-rod", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key: nil"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "" false`}, New},
+		{"no key", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key:"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "" false`}, New},
+		{"key of 24 letters", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Key: !!!!!!!!!!!!!!!!!!!!!!!!"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "" false`}, New},
+		{"offers", "/s/" + capability + "/devtools/browser/store.18", []string{"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits", "Sec-WebSocket-Protocol: cdp"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "" true`}, New},
+		{"lists in the headers", "/s/" + capability + "/devtools/browser/store.18", []string{"Connection: keep-alive, upgrade", "Upgrade: WebSocket"}, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "" true`}, New},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := newConnection(echoOnce(t))
@@ -330,8 +330,8 @@ func (l *leaving) Acquire(ctx context.Context, m api.Manifest) (api.Session, err
 	return s, err
 }
 
-func (l *leaving) Connect(ctx context.Context, sessionID, target string) (api.Connection, error) {
-	c, err := l.fake.Connect(ctx, sessionID, target)
+func (l *leaving) Connect(ctx context.Context, sessionID, target string, closeFrames bool) (api.Connection, error) {
+	c, err := l.fake.Connect(ctx, sessionID, target, closeFrames)
 	l.wait("Connect")
 	if ctx.Err() != nil {
 		l.t.Errorf("Connect was interrupted: %v", ctx.Err())

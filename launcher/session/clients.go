@@ -183,14 +183,14 @@ type connection struct {
 }
 
 // Connect opens a connection to the session: to its browser, or to one target.
-func (s *Session) Connect(ctx context.Context, targetID string) (api.Connection, error) {
+func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool) (api.Connection, error) {
 	if s.Ending() {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
 	}
 	if err := s.Fence().Check(); err != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is over: %v", s.id, err).With("session_id", s.id)
 	}
-	conn, err := s.browser.Mux().Connect(ctx, targetID, s.Fence(), handler{leaseDomain{s}})
+	conn, err := s.browser.Mux().Connect(ctx, targetID, s.Fence(), handler{leaseDomain{s}}, closeFrames)
 	if err != nil {
 		var refused *cdpproxy.Error
 		if errors.As(err, &refused) && targetID != "" {

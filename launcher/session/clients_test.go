@@ -174,7 +174,7 @@ func TestAConnectionThatEndsAfterItsSession(t *testing.T) {
 	if _, err := r.join(task("two", shared)); err != nil {
 		t.Fatal(err)
 	}
-	late, err := s.Connect(t.Context(), "") // its websocket is not served yet
+	late, err := s.Connect(t.Context(), "", true) // its websocket is not served yet
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,10 +203,10 @@ func TestConnectToATarget(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, roomOptions{})
 	s := r.begin(task("one"))
-	if _, err := s.Connect(t.Context(), "T7"); problem(err) != api.CodeNotFound || !strings.Contains(err.Error(), "has no target T7") {
+	if _, err := s.Connect(t.Context(), "T7", true); problem(err) != api.CodeNotFound || !strings.Contains(err.Error(), "has no target T7") {
 		t.Errorf("a target that is not there: %v", err)
 	}
-	c, err := s.Connect(t.Context(), "T0")
+	c, err := s.Connect(t.Context(), "T0", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestConnectToATarget(t *testing.T) {
 	if code, reason, _ := w.end(); code != cdpproxy.CloseNormal || reason != "the session ended" {
 		t.Errorf("%d %s", code, reason)
 	}
-	if _, err := s.Connect(t.Context(), ""); problem(err) != api.CodeSessionEnded {
+	if _, err := s.Connect(t.Context(), "", true); problem(err) != api.CodeSessionEnded {
 		t.Errorf("a session that ends: %v", err)
 	}
 	s.mu.Lock()

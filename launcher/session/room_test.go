@@ -477,7 +477,7 @@ type message struct {
 // connect connects a worker to the session.
 func (r *room) connect(s *Session) *worker {
 	r.t.Helper()
-	c, err := s.Connect(r.t.Context(), "")
+	c, err := s.Connect(r.t.Context(), "", true)
 	if err != nil {
 		r.t.Fatal(err)
 	}

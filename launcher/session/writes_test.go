@@ -126,7 +126,7 @@ func TestAWriteAfterTheFenceIsShut(t *testing.T) {
 	if late := r.memory.named(lease.EventLateWrite); len(late) != 1 || late[0].Write != "step" {
 		t.Fatalf("reported: %+v", late)
 	}
-	if _, err := s.Connect(t.Context(), ""); problem(err) != api.CodeSessionEnded {
+	if _, err := s.Connect(t.Context(), "", true); problem(err) != api.CodeSessionEnded {
 		t.Errorf("a connection: %v", err)
 	}
 	// Commands reach nobody. The session is known for late writes by now.

@@ -112,5 +112,15 @@ func main() {
 		}
 		return err.Error(), nil
 	})
-	do("close", func() (any, error) { return nil, browser.Close() })
+	do("close", func() (any, error) {
+		if err := browser.Close(); err != nil {
+			return nil, err
+		}
+		// go-rod panics on a close frame, so the end has to come without one.
+		for {
+			if _, err := (proto.BrowserGetVersion{}).Call(browser); err != nil {
+				return nil, nil
+			}
+		}
+	})
 }

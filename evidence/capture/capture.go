@@ -59,6 +59,9 @@ type Limits struct {
 	// part. number is the page's place, from one on, and image its screenshot; missing is
 	// why there is none.
 	Look func(ctx context.Context, number int, page Page, image []byte, missing string)
+	// Crashed, unless nil, tells whether a page's renderer has crashed by now. A page that
+	// did not answer is looked up in it: on a busy host Chrome reports a crash late.
+	Crashed func(targetID string) bool
 	// Silent, unless empty, says why the browser as a whole does not answer. No
 	// page is asked then, and this is the reason of each missing part.
 	Silent string

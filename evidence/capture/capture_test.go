@@ -340,15 +340,19 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 	target, session := b.Open(web.URL + "/plain")
 	b.Post(session, "Page.navigate", map[string]any{"url": "chrome://crash"})
 	b.Await(session, "Inspector.targetCrashed")
-	for _, known := range []bool{true, false} {
-		results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", Crashed: known}},
-			capture.Limits{Part: time.Second, Total: testchrome.Patience})
+	for _, tt := range []struct{ before, since bool }{{true, true}, {false, true}, {false, false}} {
+		var looked capture.Page
+		results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", Crashed: tt.before}}, capture.Limits{
+			Part: time.Second, Total: testchrome.Patience,
+			Crashed: func(id string) bool { return tt.since && id == target },
+			Look:    func(_ context.Context, _ int, p capture.Page, _ []byte, _ string) { looked = p },
+		})
 		r := results[0]
-		if r.Screenshot != "" || r.Missing == "" || r.Crashed != known || r.CommittedURL != web.URL+"/plain" {
-			t.Errorf("known: %v: %+v", known, r)
+		if r.Screenshot != "" || r.Missing == "" || r.Crashed != tt.since || looked.Crashed != tt.since || r.CommittedURL != web.URL+"/plain" {
+			t.Errorf("%+v: %+v, looked at %+v", tt, r, looked)
 		}
-		if known && !strings.Contains(r.Missing, "crashed") {
-			t.Errorf("it does not say why: %s", r.Missing)
+		if tt.since != strings.Contains(r.Missing, "crashed") {
+			t.Errorf("%+v: why it is missing: %s", tt, r.Missing)
 		}
 	}
 }

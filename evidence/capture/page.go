@@ -45,6 +45,11 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	missing := reason
 	if reason == "" {
 		image, missing = p.screenshot(ctx)
+		if missing != "" && p.limits.Crashed != nil && p.limits.Crashed(p.page.TargetID) {
+			p.page.Crashed, r.Crashed = true, true
+			reason = obstacle(p.page, p.limits)
+			missing = reason
+		}
 	}
 	if p.limits.Look != nil {
 		var looking sync.WaitGroup

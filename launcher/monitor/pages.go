@@ -106,6 +106,14 @@ func (m *Monitor) Pages() []capture.Page {
 	return pages
 }
 
+// Crashed tells whether a page's renderer has crashed.
+func (m *Monitor) Crashed(targetID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pages[targetID]
+	return p != nil && p.Page.Crashed
+}
+
 // Primary is the page with the latest event. It is false if no page is open.
 func (m *Monitor) Primary() (capture.Page, bool) {
 	if pages := m.Pages(); len(pages) > 0 {

@@ -101,7 +101,7 @@ func (c Capture) noPicture() string {
 // nothing is asked.
 func (r *Recoverer) capturePages(ctx context.Context, c Capture, b *evidence.Bundle, log zerolog.Logger) {
 	m := c.Browser.Monitor()
-	limits := capture.Limits{LeaveBusy: c.Shared, Still: c.Browser.Still()}
+	limits := capture.Limits{LeaveBusy: c.Shared, Still: c.Browser.Still(), Crashed: m.Crashed}
 	if c.Reason == api.ReasonBrowserHangs {
 		limits.Silent = c.Browser.Failure().Detail
 		capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)

@@ -156,7 +156,7 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 		err = g.checkDir(m.ProfileID, path)
 	}
 	if err == nil && entry.Record.State == "" {
-		err = g.mayMake(m.ProfileID)
+		entry.Number, err = g.mayMake(ctx, m.ProfileID)
 	}
 	if err != nil {
 		return nil, err

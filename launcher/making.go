@@ -12,15 +12,24 @@ import (
 
 // mayMake refuses a profile without a record that somebody else may know: one that this
 // launcher remembers under another home, or, where it would have to be made, any while the
-// store is young. Both end when its home is back, or a person decides.
-func (r *rooms) mayMake(profile string) error {
+// store is young. Both end when its home is back, or a person decides. number is that of
+// the store in which it may be made: see lease.Entry.
+func (r *rooms) mayMake(ctx context.Context, profile string) (number uint64, _ error) {
 	if p := r.elsewhere(lease.Record{ProfileID: profile}); p != nil {
-		return p
+		return 0, p
 	}
-	if p := r.presence.MakeReady(); p != nil {
-		return p
-	}
-	return nil
+	return r.presence.MakeReady(ctx)
+}
+
+// numbered is a lease store in which records are made as mayMake said last.
+type numbered struct {
+	lease.Store
+	number uint64
+}
+
+func (n *numbered) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
+	prev.Number = n.number
+	return n.Store.Swap(ctx, prev, next)
 }
 
 // elsewhere refuses a profile whose record is not there, or is of another home than this

@@ -129,10 +129,12 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 	if err != nil {
 		return lease.Record{}, problem(err)
 	}
-	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
+	store := &numbered{Store: ps.o.Store}
+	entry, err := lease.Change(ctx, store, profileID, func(e lease.Entry) (lease.Record, error) {
 		r := e.Record
 		if r.State == "" {
-			if err := ps.mayMake(profileID); err != nil {
+			var err error
+			if store.number, err = ps.mayMake(ctx, profileID); err != nil {
 				return r, err
 			}
 			r.State, r.Home, r.Token, r.MaxActiveRuns = lease.Available, ps.o.ID, floor, 1

@@ -284,7 +284,7 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	}
 	defer func() { err = errors.Join(err, source.Release()) }()
 	if _, unknown := ps.o.Store.Get(ctx, profileID); errors.Is(unknown, lease.ErrNotFound) { // before all is copied
-		if err := ps.mayMake(profileID); err != nil {
+		if _, err := ps.mayMake(ctx, profileID); err != nil {
 			return lease.Record{}, err
 		}
 	}

@@ -11,6 +11,9 @@ import (
 type Entry struct {
 	Record   Record
 	Revision uint64
+	// Number says, in an entry of a profile that has no record, in which store one may be
+	// made: see Sight.Number. Zero means in any.
+	Number uint64
 }
 
 // Store keeps one record per profile and one presence per launcher, and changes them
@@ -27,8 +30,9 @@ type Store interface {
 	// List returns all records, in no order; each is a hint, as with Get.
 	List(ctx context.Context) ([]Entry, error)
 	// Swap stores next if the record still has the revision of prev, and returns it
-	// as stored; revision zero means that the profile has no record yet. The events
-	// in next's outbox are published, in order. If a write gets no answer, Swap finds
+	// as stored; revision zero means that the profile has no record yet. Where prev has a
+	// Number, and the store was lost since, the error is ErrUnavailable, whether or not the
+	// record was made in the new one. The events in next's outbox are published, in order. If a write gets no answer, Swap finds
 	// out whether it was stored; where it cannot, the error is ErrUnavailable, and
 	// the write may or may not have been stored. A *MovedError, with the current
 	// entry where it is known, says that another write came first.
@@ -46,6 +50,9 @@ type Store interface {
 	// then with every change. Silence is no proof that nothing changed: a watch may
 	// see nothing for seconds, and of several writes to a record only the last.
 	Watch(ctx context.Context, see func(Sight)) error
+	// Look asks the store itself, and is ahead of the watch in finding out that it was
+	// lost: the sight has the Number and the Age. The error is ErrUnavailable.
+	Look(ctx context.Context) (Sight, error)
 	// Announce publishes an event that belongs to no transition.
 	Announce(ctx context.Context, e Event) error
 	// History returns the profile's events, oldest first.
@@ -66,6 +73,9 @@ type Sight struct {
 	// Age is for how long the store has been there, by its own clock, in a mark with
 	// Fresh. Whoever it is shared with may know profiles that a young one does not.
 	Age time.Duration
+	// Number tells this store, in a mark with Fresh, from those that were there before it
+	// was lost or went back. It is not zero.
+	Number uint64
 	// Complete says that every record was reported since Fresh.
 	Complete bool
 }

@@ -62,6 +62,8 @@ type Presence struct {
 	// that the store was seen at all.
 	young boottime.Instant
 	seen  bool
+	// number is that of the store that was seen last.
+	number uint64
 }
 
 // NewPresence returns a presence that is kept until ctx ends, by Keep.

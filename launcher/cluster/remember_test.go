@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold/internal/test/testkey"
+	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/roster"
@@ -100,6 +101,7 @@ func TestNothingIsMadeInAYoungStore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alone, newcomer bool
 		sights          []lease.Sight
+		number          uint64 // of the store as it is now
 		wait            time.Duration
 	}{
 		"nobody else uses it": {alone: true, sights: []lease.Sight{{Fresh: true, Stepped: true}}},
@@ -108,7 +110,8 @@ func TestNothingIsMadeInAYoungStore(t *testing.T) {
 		"made a while ago":    {sights: []lease.Sight{{Fresh: true, Age: grace / 3}}, wait: grace - grace/3},
 		"old":                 {sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour}}},
 		"old, to a newcomer":  {newcomer: true, sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour}}, wait: grace},
-		"old, and went back":  {sights: []lease.Sight{{Fresh: true, Age: time.Hour}, {Fresh: true, Stepped: true, Age: time.Hour}}, wait: grace},
+		"lost, as the watch has not found out yet": {sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour, Number: 1}}, number: 2, wait: grace},
+		"old, and went back":                       {sights: []lease.Sight{{Fresh: true, Age: time.Hour}, {Fresh: true, Stepped: true, Age: time.Hour}}, wait: grace},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -117,23 +120,36 @@ func TestNothingIsMadeInAYoungStore(t *testing.T) {
 				for _, s := range tt.sights {
 					p.StoreSeen(s)
 				}
-				switch {
+				w.store.do(func() { w.store.number = tt.number })
+				makeReady := func() error {
+					_, err := p.MakeReady(w.Context())
+					return err
+				}
+				var young *api.Problem
+				switch at := makeReady(); {
 				case tt.wait == 0:
-				case p.MakeReady() == nil || p.MakeReady().More["reason"] != ReasonYoung || p.MakeReady().RetryAfter < 1:
-					t.Fatalf("at first: %+v", p.MakeReady())
+				case !errors.As(at, &young) || young.More["reason"] != ReasonYoung || young.RetryAfter < 1:
+					t.Fatalf("at first: %+v", at)
 				case tt.wait < 0:
-					if time.Sleep(time.Hour); p.MakeReady() == nil || p.HomesHadTime() {
+					if time.Sleep(time.Hour); makeReady() == nil || p.HomesHadTime() {
 						t.Error("a store that nobody has seen")
 					}
 					return
 				default:
-					if time.Sleep(tt.wait - 1); p.MakeReady() == nil {
+					if time.Sleep(tt.wait - 1); makeReady() == nil {
 						t.Error("it was not waited for long enough")
 					}
 					time.Sleep(time.Nanosecond)
 				}
-				if q := p.MakeReady(); q != nil {
-					t.Errorf("in the end: %v", q)
+				switch number, err := p.MakeReady(w.Context()); {
+				case err != nil:
+					t.Errorf("in the end: %v", err)
+				case !tt.alone && number != tt.number:
+					t.Errorf("it may be made in store %d, want %d", number, tt.number)
+				}
+				w.store.do(func() { w.store.away = true })
+				if err := makeReady(); !tt.alone && !errors.Is(err, lease.ErrUnavailable) {
+					t.Errorf("where the store cannot be asked: %v", err)
 				}
 			})
 		})
@@ -168,7 +184,7 @@ func TestAForgottenProfileIsRecalled(t *testing.T) {
 			if r := w.record("p"); r.State != "" {
 				t.Errorf("%s: its home had no time: %+v", when, r)
 			}
-			if b.presence.MakeReady() == nil {
+			if _, err := b.presence.MakeReady(w.Context()); err == nil {
 				t.Errorf("%s: a profile can be made before everybody had the time to say what there is", when)
 			}
 			w.until("recalled", timing.TTL, func() bool { return w.record("p").State != "" })
@@ -176,8 +192,8 @@ func TestAForgottenProfileIsRecalled(t *testing.T) {
 				t.Errorf("%s: %+v", when, r)
 			}
 			time.Sleep(timing.Grace())
-			if q := b.presence.MakeReady(); q != nil {
-				t.Errorf("%s: %v", when, q)
+			if _, err := b.presence.MakeReady(w.Context()); err != nil {
+				t.Errorf("%s: %v", when, err)
 			}
 			if r := w.record("q"); r.Token != kept.Token || r.State != lease.Available {
 				t.Errorf("%s: what is known is stated over what is: %+v", when, r)

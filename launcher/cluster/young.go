@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"time"
 
 	"leasehold/launcher/api"
@@ -25,7 +26,7 @@ func (p *Presence) StoreSeen(s lease.Sight) {
 	if s.Stepped {
 		p.young = now
 	}
-	p.seen = true
+	p.seen, p.number = true, s.Number
 }
 
 // StoreForgot notes that the store lacks something that this launcher remembers.
@@ -44,22 +45,32 @@ func (p *Presence) HomesHadTime() bool {
 }
 
 // MakeReady refuses to make a profile that nobody knows, while the store is young.
-func (p *Presence) MakeReady() *api.Problem {
+// Otherwise it returns the number of the store in which it may be made: this one, which is
+// asked, since the watch learns late that it was lost. The number is zero where it may be
+// made in any.
+func (p *Presence) MakeReady(ctx context.Context) (number uint64, _ error) {
 	if !p.o.SharedStore {
-		return nil
+		return 0, nil
+	}
+	sight, err := p.o.Store.Look(ctx)
+	if err != nil {
+		return 0, err
 	}
 	p.mu.Lock()
+	if p.seen && p.number != sight.Number {
+		p.young, p.number = p.o.Clock(), sight.Number
+	}
 	left := p.o.Timing.Grace() - p.o.Clock().Sub(p.young)
 	if !p.seen {
 		left = p.o.Timing.Grace()
 	}
 	p.mu.Unlock()
 	if left <= 0 {
-		return nil
+		return sight.Number, nil
 	}
 	q := api.Refuse(api.CodeStoreUnavailable,
 		"the lease store is young, or has just forgotten something, so that another host may know of this profile what the store does not: new profiles are made in %v at the earliest; ask again then, or with wait", left.Round(time.Second)).
 		With("reason", ReasonYoung)
 	q.RetryAfter = int(left.Seconds()) + 1
-	return q
+	return 0, q
 }

@@ -93,6 +93,8 @@ type write struct {
 	// revision that has to be the last one of the key.
 	create   bool
 	expected uint64
+	// number is that of the only store in which the record may be made; zero: in any.
+	number uint64
 	// ambiguous says that a try may have been stored.
 	ambiguous bool
 	// losses is the bucket's count of losses before the first try.
@@ -131,7 +133,9 @@ func newWrite(b bucket, key string, expected uint64, nonce string, value any, be
 func (s *Store) cas(ctx context.Context, w *write) (uint64, error) {
 	w.losses = w.bucket.lossCount()
 	revision, err := s.tryCAS(ctx, w)
-	if err != nil && w.ambiguous {
+	if err == nil {
+		err = s.checkNumber(ctx, w)
+	} else if w.ambiguous {
 		s.settler.add(w)
 	}
 	return revision, err
@@ -166,6 +170,28 @@ func (s *Store) tryCAS(ctx context.Context, w *write) (uint64, error) {
 		}
 	}
 }
+
+// checkNumber finds out whether a record was made in the store that it was meant for. It
+// is asked afterwards: before, the store could be lost between the answer and the write.
+func (s *Store) checkNumber(ctx context.Context, w *write) error {
+	if w.number == 0 {
+		return nil
+	}
+	now, err := s.Look(ctx)
+	if err == nil && now.Number != w.number {
+		err = errReplaced
+	}
+	if err != nil {
+		return unavailable(fmt.Errorf("%w: %w", errMade, err))
+	}
+	return nil
+}
+
+var (
+	errMade = errors.New("the record was made, and may not be used")
+	// errReplaced says that the store is not the one in which a record was to be made.
+	errReplaced = errors.New("the lease store was lost meanwhile, and others may know of the profile what the new one does not")
+)
 
 func (s *Store) send(ctx context.Context, w *write) (*jetstream.PubAck, error) {
 	return s.sendIf(ctx, w.bucket, &nats.Msg{Subject: w.bucket.subject(w.key), Data: w.data}, w.expected)

@@ -38,6 +38,9 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 	if err != nil {
 		return lease.Entry{}, fmt.Errorf("lease of %s: %w", profile, err)
 	}
+	if w.create {
+		w.number = prev.Number
+	}
 	revision, err := s.cas(ctx, w)
 	var moved *movedError
 	switch {
@@ -53,7 +56,7 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 			}
 		}
 		return lease.Entry{}, lost
-	case errors.Is(err, errUntraceable):
+	case errors.Is(err, errUntraceable), errors.Is(err, errMade):
 		// If it was stored after all, its events have to be published.
 		s.pub.sweep()
 	}

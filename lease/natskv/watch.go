@@ -85,7 +85,7 @@ func (w *watch) once(ctx context.Context) error {
 func (w *watch) begin(ctx context.Context, f *follower, info *jetstream.StreamInfo) error {
 	w.at = 0
 	losses := w.s.leases.lossCount()
-	w.see(lease.Sight{Fresh: true, Stepped: losses != w.losses, Age: max(info.TimeStamp.Sub(info.Created), 0)})
+	w.see(lease.Sight{Fresh: true, Stepped: losses != w.losses, Age: ageOf(info), Number: losses + 1})
 	if w.missing == nil {
 		w.missing = map[string]struct{}{}
 	}
@@ -113,6 +113,22 @@ func (w *watch) begin(ctx context.Context, f *follower, info *jetstream.StreamIn
 	w.at = max(w.at, info.State.LastSeq)
 	w.see(lease.Sight{Complete: true})
 	return nil
+}
+
+// Look is part of lease.Store.
+func (s *Store) Look(ctx context.Context) (lease.Sight, error) {
+	ctx, cancel := withDeadline(ctx)
+	defer cancel()
+	info, err := s.refresh(ctx, s.leases.stream)
+	if err != nil {
+		return lease.Sight{}, unavailable(err)
+	}
+	return lease.Sight{Fresh: true, Age: ageOf(info), Number: s.leases.lossCount() + 1}, nil
+}
+
+// ageOf is how long a stream has been there, by the server's clock.
+func ageOf(info *jetstream.StreamInfo) time.Duration {
+	return max(info.TimeStamp.Sub(info.Created), 0)
 }
 
 // changes reports every change, until the watch is no longer reliable.

@@ -288,6 +288,45 @@ func deleteStream(t *testing.T, st *stream) {
 	}
 }
 
+// A record is made in the store that was looked at, or the caller is told that it was made
+// in another one. Whoever names no store makes it in any.
+func TestARecordIsMadeInTheStoreThatWasLookedAt(t *testing.T) {
+	s := single(t)
+	look := func() uint64 {
+		t.Helper()
+		sight, err := s.Look(t.Context())
+		if err != nil || !sight.Fresh || sight.Number == 0 || sight.Age < 0 {
+			t.Fatalf("%+v, %v", sight, err)
+		}
+		return sight.Number
+	}
+	before := look()
+	swapped(t, s, lease.Entry{Record: lease.Record{ProfileID: "p1"}, Number: before}, granted(t, none("p1"), "x"))
+	if now := look(); now != before {
+		t.Errorf("store %d, and then %d", before, now)
+	}
+	deleteStream(t, s.leases.stream)
+	for profile, seen := range map[string]bool{"p2": false, "p3": true} {
+		if seen && look() == before {
+			t.Error("a store that was made anew has the number of the one before")
+		}
+		_, err := s.Swap(t.Context(), lease.Entry{Record: lease.Record{ProfileID: profile}, Number: before}, granted(t, none(profile), "x"))
+		if !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, errReplaced) {
+			t.Errorf("%s: %v", profile, err)
+		}
+		if e, err := s.Get(t.Context(), profile); err != nil || e.Record.Token != 1 {
+			t.Errorf("%s, which was made all the same: %+v, %v", profile, e, err)
+		}
+		flushed(t, s)
+		wantHistory(t, s, profile, "granted/1/1")
+	}
+	swapped(t, s, none("p4"), granted(t, none("p4"), "x"))
+	now := look()
+	last := swapped(t, s, lease.Entry{Record: lease.Record{ProfileID: "p5"}, Number: now}, granted(t, none("p5"), "x"))
+	last.Number = before // it is there already, and so it does not matter
+	swapped(t, s, last, last.Record)
+}
+
 // A stream that was deleted, while no watch runs, is made again by the next call.
 func TestCallsMakeStreamsAgain(t *testing.T) {
 	for name, call := range map[string]func(t *testing.T, s *Store, held lease.Entry) error{

@@ -3,11 +3,11 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
 
@@ -28,7 +28,7 @@ func (n *natsServer) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	go s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(testchrome.Patience) {
 		t.Fatal("the NATS server does not start")
 	}
 	n.server = s

@@ -286,7 +286,7 @@ func TestArchiveOverAServerThatWasAway(t *testing.T) {
 	if err := b.Add("a.txt", evidence.KindOutput, "text/plain", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
 	defer cancel()
 	_, sum, err := a.Save(ctx, b)
 	if err != nil {

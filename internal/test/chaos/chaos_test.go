@@ -144,7 +144,7 @@ func TestChaos(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			runs(t, Config{Seed: seed(t), Nodes: tt.nodes, TTL: 2 * time.Second, Duration: 15 * time.Second, Short: true, Faults: tt.faults}, p)
+			runs(t, Config{Seed: seed(t), Nodes: tt.nodes, TTL: 4 * time.Second, Duration: 15 * time.Second, Short: true, Faults: tt.faults}, p)
 		})
 	}
 }

@@ -45,6 +45,9 @@ const (
 	decideTime = 90 * time.Second
 	drainTime  = 90 * time.Second
 	calmTime   = 2 * time.Second
+	// unseenTime is for how long the workers go on until everything was seen that a run
+	// has to show. On a busy host leases expire without a fault.
+	unseenTime = 4 * time.Minute
 )
 
 // harness is a run under way.
@@ -226,7 +229,7 @@ func (h *harness) injectFaults(ctx context.Context, rnd *rand.Rand) {
 // has happened at least once.
 func (h *harness) calm(ctx context.Context) {
 	sleep(ctx, calmTime)
-	for deadline := time.Now().Add(healTime); len(h.unseen()) > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(unseenTime); len(h.unseen()) > 0 && time.Now().Before(deadline); {
 		sleep(ctx, 200*time.Millisecond)
 	}
 }

@@ -238,7 +238,7 @@ func byHand(m *api.Manifest) { m.ByHand = &api.ByHand{Holder: "ann"} }
 const short = 150 * time.Millisecond
 
 // grant takes the steps of launcher/grant.go. Where the session was granted and did not
-// begin, it returns the session too, for the caller to abandon.
+// begin, it returns the session too, for the caller to undo its grant.
 func (r *room) grant(m api.Manifest, slot *slots.Slot, start func(lease.Record) Start) (*Session, error) {
 	r.t.Helper()
 	ctx := r.t.Context()

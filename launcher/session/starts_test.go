@@ -199,7 +199,7 @@ func TestAStartThatFails(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Fatalf("%v, want %s", err, tt.says)
 			}
-			refused := s.Abandon(err)
+			refused := s.UndoGrant(err)
 			slot.Vacate()
 			var p *api.Problem
 			if !errors.As(refused, &p) || p.Code != api.CodeBrowserStartFailed || !strings.Contains(p.Detail, tt.says) {
@@ -273,7 +273,7 @@ func TestRunsOnOneBrowser(t *testing.T) {
 		if !errors.Is(err, lease.ErrExpired) {
 			t.Fatal(err)
 		}
-		s.AbandonRun(err)
+		s.UndoRun(err)
 		if rec := r.record(); len(rec.Runs) != 2 || len(rec.LostRuns) != 0 || rec.Token != 3 || rec.State != lease.Held {
 			t.Errorf("%+v", rec)
 		}
@@ -377,7 +377,7 @@ func TestForgedCookiesGoToAPerson(t *testing.T) {
 			if !errors.Is(err, signed.ErrNotAuthentic) {
 				t.Fatalf("started with them: %v", err)
 			}
-			_ = s.Abandon(err)
+			_ = s.UndoGrant(err)
 			slot.Vacate()
 			if got := r.record(); got.State != lease.ManualReview || got.Reason != lease.ReasonNotAuthentic || got.Token != 2 || got.EvidenceID == "" {
 				t.Errorf("%+v", got)
@@ -584,7 +584,7 @@ func TestAWarmBrowserThatIsGone(t *testing.T) {
 }
 
 // TestAWarmBrowserThatIsDisturbed before the grant is unfit; during the grant, the
-// session is abandoned and the browser closed.
+// grant is undone and the browser closed.
 func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 	t.Parallel()
 	seen := checkpoint.Entry{Kind: checkpoint.KindRequest, URL: "https://shop.example/buy?token=hunter2"}
@@ -613,7 +613,7 @@ func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "something happened in the warm browser during the grant (request https://shop.example/buy") {
 			t.Fatalf("%v", err)
 		}
-		if refused := s.Abandon(err); problem(refused) != api.CodeBrowserStartFailed {
+		if refused := s.UndoGrant(err); problem(refused) != api.CodeBrowserStartFailed {
 			t.Errorf("%v", refused)
 		}
 		slot.Vacate()

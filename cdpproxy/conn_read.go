@@ -92,8 +92,8 @@ func (c *Conn) read(shared []byte) {
 		c.enter(draining, End{Err: io.EOF})
 	case c.phase == discarding:
 		c.mu.Lock()
-		if now := time.Now(); now.Before(c.refusedAt.Add(refuseGrace - cutGrace)) {
-			c.deadline = now.Add(cutGrace)
+		if now := time.Now(); now.Before(c.refusedAt.Add(refuseTimeout - cutTimeout)) {
+			c.deadline = now.Add(cutTimeout)
 		}
 		c.mu.Unlock()
 	case owned:

@@ -77,14 +77,14 @@ func bridged(conn net.Conn) (*socket, error) {
 	return s, nil
 }
 
-// close closes the connection, after what was written has reached it or cutGrace has
+// close closes the connection, after what was written has reached it or cutTimeout has
 // passed.
 func (s *socket) close() {
 	_ = unix.Close(s.fd)
 	if s.conn == nil {
 		return
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(cutGrace))
+	_ = s.conn.SetWriteDeadline(time.Now().Add(cutTimeout))
 	<-s.drained
 	_ = s.conn.Close()
 	_ = s.bridge.Close()

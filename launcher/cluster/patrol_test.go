@@ -406,7 +406,7 @@ func TestAWatchThatStartsOver(t *testing.T) {
 			}
 			b.disk(w, "floored", free("floored", "here"), profiledir.Running{})
 			w.sees(lease.Sight{Fresh: true}, sight(held("lost", "here")), sight(free("floored", "here")), lease.Sight{Complete: true})
-			time.Sleep(timing.Grace())
+			time.Sleep(timing.GrantDelay())
 			if b.taken() == nil || b.presence.SharedReady("/proc") != nil {
 				t.Error("not as it should be before")
 			}

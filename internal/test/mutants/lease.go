@@ -40,7 +40,7 @@ var ofLease = slices.Concat(
 	in("lease/timing.go", lease,
 		change{"an observer leaves late timers no time", `/(1-driftBound)) + timerSlack`, `/(1-driftBound))`},
 		change{"an observer trusts the rates of clocks", `time.Duration(float64(t.TTL)*(1+driftBound)/(1-driftBound)) + timerSlack`, `t.TTL + timerSlack/1000`},
-		change{"the grace is no longer than an observer's wait", `t.ObserverWait() + time.Duration(float64(t.TTL)*2*driftBound)`, `t.ObserverWait()`},
+		change{"the grant delay is no longer than an observer's wait", `t.ObserverWait() + time.Duration(float64(t.TTL)*2*driftBound)`, `t.ObserverWait()`},
 		change{"any TTL is taken", `case t.TTL < minTTL:`, `case t.TTL < 0:`},
 	),
 	in("lease/presence.go", lease,

@@ -24,7 +24,7 @@ type socket struct {
 	drained chan struct{} // closed when what was written to fd has reached conn
 }
 
-// takeSocket takes over a connection, and closes it on an error. A TCP connection is
+// takeSocket takes a connection, and closes it on an error. A TCP connection is
 // taken out of Go's own poller, which would wake another thread at each message. Any
 // other connection, such as one of TLS, is bridged.
 func takeSocket(conn net.Conn) (*socket, error) {

@@ -23,7 +23,7 @@ import (
 )
 
 // guardCmd is the process beside a sidecar that closes its browsers if the sidecar dies
-// and no other takes over: see adopt.Guard. The sidecar starts it. Its standard input
+// and no other is started: see adopt.Guard. The sidecar starts it. Its standard input
 // is a pipe that is closed when the sidecar ends.
 type guardCmd struct {
 	DataDir     string        `required:"" type:"path"`

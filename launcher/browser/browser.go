@@ -16,7 +16,7 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// Browser is a Chrome that a Driver started or took over. Its owner ends it with Close,
+// Browser is a Chrome that a Driver started or adopted. Its owner ends it with Close,
 // or lets go of it with Detach.
 type Browser struct {
 	driver  *Driver
@@ -122,7 +122,7 @@ func (b *Browser) Failure() Failure {
 	}
 }
 
-// Detach lets go of the browser and leaves it open for the launcher that takes it over.
+// Detach lets go of the browser and leaves it open for the launcher that adopts it.
 func (b *Browser) Detach() error {
 	b.stop()
 	if b.mux != nil {

@@ -231,8 +231,8 @@ func (b *Browser) networkEnded(n *chrome.NetworkService) {
 	}
 }
 
-// takeOverStill finds out whether an earlier launcher left the browser standing still.
-func (b *Browser) takeOverStill(log zerolog.Logger) {
+// adoptStill finds out whether an earlier launcher left the browser standing still.
+func (b *Browser) adoptStill(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -180,7 +180,7 @@ func TestABrowserStandsStill(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatal(err)
 	}
-	b = h.driver.TakeOver(running, h.path, h.sink, log)
+	b = h.driver.Adopt(running, h.path, h.sink, log)
 	if !b.Still() {
 		t.Fatal("it does not stand still")
 	}

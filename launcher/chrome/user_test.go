@@ -83,7 +83,7 @@ func TestABrowserOfAnotherUser(t *testing.T) {
 			if !download(t, d, page, w.root) {
 				t.Error("a download into a directory of the user did not arrive")
 			}
-			// The next launcher takes it over, and closes it in order.
+			// The next launcher adopts it, and closes it in order.
 			temp := d.Browser().TempDir()
 			b, err := chrome.Adopt(d.Browser().Identity(), chrome.AdoptOptions{ProfileDir: w.options.ProfileDir, TempDir: temp, OutputFile: w.options.OutputFile})
 			if err != nil {

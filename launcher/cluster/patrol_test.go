@@ -437,8 +437,8 @@ func TestAWatchThatStartsOver(t *testing.T) {
 }
 
 // Once every record was seen, it is known which sessions of an earlier launcher nobody
-// has to take over. Requests for them do not wait any more.
-func TestSessionsThatNobodyHasToTakeOver(t *testing.T) {
+// has to adopt. Requests for them do not wait any more.
+func TestSessionsThatNobodyHasToAdopt(t *testing.T) {
 	next := held("p", "here")
 	next.SessionID = "ses_next"
 	for _, tt := range []struct {

@@ -325,7 +325,7 @@ func (m *Monitor) Closing() { m.navigations.closing.Store(true) }
 
 // LearnContext asks the browser which context is the profile's own. Until then the
 // context of the first page counts as such, which may be a client's in a browser that
-// was taken over.
+// was adopted.
 func (m *Monitor) LearnContext(ctx context.Context) error {
 	var r struct {
 		Default string `json:"defaultBrowserContextId"`

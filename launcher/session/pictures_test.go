@@ -106,7 +106,7 @@ func TestFramesOfADemand(t *testing.T) {
 	}
 }
 
-// A session that was taken over knows what its journal was told: a step or a frame
+// A session that was adopted knows what its journal was told: a step or a frame
 // that is sensitive still is, and is pictured no more than before. It is no news.
 func TestPicturesGoOn(t *testing.T) {
 	step := func(name string, sensitive bool) checkpoint.Entry {

@@ -14,14 +14,14 @@ import (
 // maxEnded is how many sessions that are over are remembered.
 const maxEnded = 2000
 
-// takeoverWait bounds how long a request waits until it is known what becomes of a
+// resumeWait bounds how long a request waits until it is known what becomes of a
 // session of an earlier launcher.
-const takeoverWait = 20 * time.Second
+const resumeWait = 20 * time.Second
 
 // Lookup finds a living session, or says how it ended. One of an earlier launcher is
 // waited for until it is known what becomes of it.
 func (h *Host) Lookup(sessionID string) (*Session, error) {
-	if err := h.awaitTakeover(sessionID); err != nil {
+	if err := h.awaitResume(sessionID); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -94,7 +94,7 @@ func (h *Host) Of(by principal.Principal, profile, worker, task string) *Session
 	}
 	h.mu.Unlock()
 	for _, id := range pending {
-		_ = h.awaitTakeover(id) // the search tells
+		_ = h.awaitResume(id) // the search tells
 	}
 	for _, s := range h.Living() {
 		if s.profile == profile && s.manifest.WorkerID == worker && s.manifest.TaskID == task && by.Is(s.manifest.Opener.Name) && !s.Ending() {
@@ -230,16 +230,16 @@ func (h *Host) tidyDumps() error {
 	return h.o.Driver.TidyDumps(ended)
 }
 
-// awaitTakeover returns when it is known what becomes of a session of an earlier
+// awaitResume returns when it is known what becomes of a session of an earlier
 // launcher.
-func (h *Host) awaitTakeover(sessionID string) error {
+func (h *Host) awaitResume(sessionID string) error {
 	h.mu.Lock()
 	p, waits := h.pending[sessionID]
 	h.mu.Unlock()
 	if !waits {
 		return nil
 	}
-	late := time.NewTimer(takeoverWait)
+	late := time.NewTimer(resumeWait)
 	defer late.Stop()
 	select {
 	case <-p.known:
@@ -247,7 +247,7 @@ func (h *Host) awaitTakeover(sessionID string) error {
 	case <-late.C:
 	case <-h.ctx.Done():
 	}
-	problem := api.Refuse(api.CodeStoreUnavailable, "session %s of the launcher before is not taken over yet: ask again", sessionID).With("session_id", sessionID)
+	problem := api.Refuse(api.CodeStoreUnavailable, "session %s of the launcher before is not adopted yet: ask again", sessionID).With("session_id", sessionID)
 	problem.RetryAfter = 1
 	return problem
 }

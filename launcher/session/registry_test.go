@@ -108,8 +108,8 @@ func TestASessionOfAnEarlierLauncherIsWaitedFor(t *testing.T) {
 		took  time.Duration
 	}{
 		{"it is known", func(h *Host, _ context.CancelFunc) { time.Sleep(3 * time.Second); h.Known("ses_1") }, api.CodeSessionEnded, 3 * time.Second},
-		{"it is known of another one", func(h *Host, _ context.CancelFunc) { h.Known("ses_2") }, api.CodeStoreUnavailable, takeoverWait},
-		{"it is never known", func(*Host, context.CancelFunc) {}, api.CodeStoreUnavailable, takeoverWait},
+		{"it is known of another one", func(h *Host, _ context.CancelFunc) { h.Known("ses_2") }, api.CodeStoreUnavailable, resumeWait},
+		{"it is never known", func(*Host, context.CancelFunc) {}, api.CodeStoreUnavailable, resumeWait},
 		{"the launcher stops", func(_ *Host, stop context.CancelFunc) { time.Sleep(time.Second); stop() }, api.CodeStoreUnavailable, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -194,7 +194,7 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 				woken("who ends", true, r.slot.Vacate)
 				placed = drop(placed, r)
 			},
-			"take over": func(*rapid.T) { // what is found has a place, whatever the limit is
+			"adopt": func(*rapid.T) { // what is found has a place, whatever the limit is
 				arrived++
 				r := &request{name: fmt.Sprint("p", arrived)}
 				r.slot = table.Occupy(r.name)

@@ -164,7 +164,7 @@ func (p *publisher) collect(ctx context.Context) error {
 	return nil
 }
 
-// startSweep tells whether a sweep is due, and takes it over if so.
+// startSweep tells whether a sweep is due, and claims it if so.
 func (p *publisher) startSweep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -128,7 +128,7 @@ func size(e Entry) int {
 	return len(b) + 1
 }
 
-// compaction is one run of Compact on folded entries.
+// compaction is one call of Compact on folded entries.
 type compaction struct {
 	entries []Entry
 	limits  Limits

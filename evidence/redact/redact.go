@@ -30,7 +30,7 @@ func Clip(s string, most int) string {
 //     their name is that of a secret.
 //   - Path: the values of parameters whose names are those of secrets (token, code,
 //     password, key, session, auth, sig, ...), JSON web tokens, the same inside of
-//     URLs in the path, and what looks like a token: a run of sixteen or more letters
+//     URLs in the path, and what looks like a token: a sequence of sixteen or more letters
 //     and digits with both among them. Other text in the path stays.
 //   - What follows "data:" and "javascript:" is replaced.
 //
@@ -139,7 +139,7 @@ func isMediaType(s string) bool {
 }
 
 // tokenRun matches runs of letters and digits that are long enough for a secret. It
-// also matches escapes (%2F), so that their digits are not taken for a part of a run.
+// also matches escapes (%2F), so that their digits are not taken for a part of the sequence.
 var tokenRun = regexp.MustCompile(`%[0-9A-Fa-f]{2}|[0-9A-Za-z]{16,}`)
 
 // maskTokens replaces runs that look like tokens: those with both letters and digits.

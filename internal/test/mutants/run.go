@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// outcome is what a run of tests says.
+// outcome is what a test run says.
 type outcome int
 
 const (
@@ -24,7 +24,7 @@ const (
 	broken
 )
 
-// verdict is an outcome with what the run said: which test failed, or what is broken.
+// verdict is an outcome with what the test run said: which test failed, or what is broken.
 type verdict struct {
 	outcome outcome
 	said    string

@@ -99,7 +99,7 @@ func (c *Conn) startEndTimeout() {
 	}
 }
 
-// clipReason shortens a close reason to what a close frame holds.
+// clipReason shortens a close reason to what a close frame has room for.
 func clipReason(s string) string {
 	const longest = 123
 	if len(s) > longest {

@@ -256,7 +256,7 @@ func (c *compaction) result() []Entry {
 	for _, kind := range kinds {
 		m := *marks[kind]
 		m.Text = fmt.Sprintf("%d entries of kind %s left out, the last of %s", m.Count, kind, m.At.UTC().Format(time.RFC3339))
-		// Entries of several runs are merged by their time: one of later would hold back
+		// Entries of several runs are merged by their time: one of later would delay
 		// what comes after it.
 		m.At = m.firstAt()
 		out = append(out, m)

@@ -48,8 +48,8 @@ func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 		return fmt.Errorf("evidence %s: part %s: %w", b.m.EvidenceID, name, err)
 	}
 	p := Part{Name: name, Kind: kind, MediaType: mediaType}
-	b.m.Parts = append(b.m.Parts, p.holding(content))
-	b.stored = append(b.stored, p.holding(stored))
+	b.m.Parts = append(b.m.Parts, p.with(content))
+	b.stored = append(b.stored, p.with(stored))
 	return nil
 }
 

@@ -276,7 +276,7 @@ func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, probl
 	return m, problem, nil
 }
 
-// bundle checks what a bundle in the chain says and holds. at is the link to it.
+// bundle checks what a bundle in the chain says and has. at is the link to it.
 func (v *verifier) bundle(m Manifest, at named) error {
 	switch {
 	case m.ProfileID != v.report.ProfileID:

@@ -60,7 +60,7 @@ type Options struct {
 
 	Chrome   string // path of the browser binary
 	Headless bool   // unless a manifest says otherwise
-	// Confinement is what the kernel holds browsers to; nil: nothing.
+	// Confinement is what the kernel confines browsers to; nil: nothing.
 	Confinement *chrome.Confinement
 	// User is the browser user; nil: browsers run as the launcher's own user. Root and
 	// FileRoots know the same one.
@@ -98,7 +98,7 @@ type Options struct {
 	BrowserMemory uint64
 	// CPUWeight is a browser's part of the processors, for Groups; zero: as usual.
 	CPUWeight int
-	// Groups is where browsers get control groups, so that the kernel holds them to
+	// Groups is where browsers get control groups, so that the kernel enforces
 	// their limits; nil: nowhere.
 	Groups *cgroup.Tree
 	// HomeTimeout is how long a quarantined profile waits for its home before it

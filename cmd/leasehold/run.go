@@ -77,7 +77,7 @@ type service struct {
 	launcherID string
 	groups     *cgroup.Tree // nil if browsers get no control groups
 	limits     string       // how browsers are limited, as text
-	// confinement is what the kernel holds browsers to; nil if it does not.
+	// confinement is what the kernel confines browsers to; nil if it does not.
 	confinement *chrome.Confinement
 	listener    net.Listener
 

@@ -53,7 +53,7 @@ type RunConfig struct {
 	HangTimeout    time.Duration `env:"LEASEHOLD_HANG_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time in which a browser has to answer the sidecar before it is ended as one that hangs; 0 is for ever (default: 1m)."`
 	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
-	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel holds each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
+	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel confines each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
 	BrowserUser    string        `env:"LEASEHOLD_BROWSER_USER" placeholder:"NAME|UID[:GID]" help:"User as whom browsers run, who owns the profiles then; the sidecar has to be root, or have the capabilities for that (see docs/sandbox.md) (default: the sidecar's own)."`
 	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`

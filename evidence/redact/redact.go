@@ -191,7 +191,7 @@ func redactPairs(s string, depth int) string {
 }
 
 // redactPair replaces the value of a name=value pair where the name is that of a
-// secret or the value holds one, and what is no pair where it is a JSON web token or
+// secret or the value has one, and what is no pair where it is a JSON web token or
 // hides pairs behind escapes.
 func redactPair(pair string, depth int) string {
 	name, value, ok := strings.Cut(pair, "=")
@@ -213,7 +213,7 @@ func redactPair(pair string, depth int) string {
 	return name + "=" + redactValue(value, depth)
 }
 
-// redactValue redacts a value that is a URL or holds pairs, and replaces one that is a
+// redactValue redacts a value that is a URL or has pairs, and replaces one that is a
 // token.
 func redactValue(value string, depth int) string {
 	decoded := unescape(value)

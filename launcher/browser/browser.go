@@ -93,7 +93,7 @@ func (b *Browser) askCookies(ctx context.Context) (json.RawMessage, error) {
 }
 
 // LimitWrites makes writes to the browser fail once d has passed, so that a browser
-// that does not read cannot hold up the end of its session. Zero removes the limit.
+// that does not read cannot delay the end of its session. Zero removes the limit.
 func (b *Browser) LimitWrites(d time.Duration) {
 	if b.mux != nil {
 		b.mux.LimitWrites(d)

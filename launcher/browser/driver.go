@@ -46,7 +46,7 @@ type Options struct {
 	// Groups is where browsers get control groups, by which the kernel enforces their
 	// limits; nil means that they get none.
 	Groups *cgroup.Tree
-	// Confinement, if given, is what the kernel holds every browser to. A browser that
+	// Confinement, if given, is what the kernel confines every browser to. A browser that
 	// an earlier launcher started keeps the one that it has.
 	Confinement *chrome.Confinement
 	// User is the browser user; nil: browsers run as the launcher's own user. A browser

@@ -165,7 +165,7 @@ func TestABrowserStandsStill(t *testing.T) {
 		t.Errorf("it did not stand still throughout: %+v", got)
 	}
 
-	// The next launcher goes on holding it.
+	// The next launcher keeps it standing still.
 	count = site.quiet(t)
 	if err := b.Detach(); err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func status(t *testing.T, pid int) map[string]string {
 
 // A sidecar that is root has browsers of another user: every process is that user's, with
 // Chrome's own sandbox, and the sidecar's files are out of its reach even where Landlock does
-// not hold it.
+// not confine it.
 func TestABrowserOfAnotherUser(t *testing.T) {
 	for _, confined := range []bool{true, false} {
 		t.Run(fmt.Sprintf("confined=%t", confined), func(t *testing.T) {

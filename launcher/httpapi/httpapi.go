@@ -110,7 +110,7 @@ type call struct {
 	// query is the parsed query without the token; queryErr says that it is malformed.
 	query    url.Values
 	queryErr error
-	// openURL is the URL in the query, on routes whose query holds one.
+	// openURL is the URL in the query, on routes whose query has one.
 	openURL string
 	// tokens are those that the caller shows; the ones in the query come first.
 	tokens       []string

@@ -20,7 +20,7 @@ type route struct {
 	websocket bool
 	// changes says that a GET changes something: HEAD is not served.
 	changes bool
-	// queryIsURL says that the query holds a URL, as that of Chrome's /json/new does.
+	// queryIsURL says that the query has a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
 	serve      handler
 }

@@ -368,7 +368,7 @@ func (w *world) whatCannotBeSeenIsSaid(t *testing.T) {
 	}
 }
 
-// aPageOnItsWayAsksForNothing: Chrome holds commands back from a page whose next
+// aPageOnItsWayAsksForNothing: Chrome delays commands to a page whose next
 // document has not come.
 func (w *world) aPageOnItsWayAsksForNothing(t *testing.T) {
 	gone := make(chan struct{})

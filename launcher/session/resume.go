@@ -126,7 +126,7 @@ func (t Resumption) handBrowser(s *Session) {
 }
 
 // Resumed ends what other sessions' clients left in the browser, and begins to serve.
-// The earlier launcher held new pages until it saw them; this one does.
+// The earlier launcher paused new pages until it saw them; this one does so now.
 func (s *Session) Resumed() {
 	for token, left := range s.browser.Mux().Inherited() {
 		if token != s.token {

@@ -17,7 +17,7 @@ const maxQueue = 256
 // not in the queue.
 type Waiter struct {
 	// ready says that the request waits for nothing but a place. A request whose
-	// profile is in use keeps its position in the queue, but holds up nobody.
+	// profile is in use keeps its position in the queue, but delays nobody.
 	ready bool
 }
 

@@ -135,7 +135,7 @@ var ofLease = slices.Concat(
 		change{"a distrusted record is remembered by another launcher for ever", "\tr.Sequence = max(r.Sequence, sequence)\n\tr.RememberedBy = \"\"\n", "\tr.Sequence = max(r.Sequence, sequence)\n"},
 		change{"a distrusted record goes back in its events", "\tr.Sequence = max(r.Sequence, sequence)\n", ""},
 		change{"unpublished events of a forgotten record are dropped", `own.Outbox = slices.Concat(r.Outbox, own.Outbox)`, `own.Outbox = slices.Clone(own.Outbox)`},
-		change{"a new home is held to a floor from before its time", "\tfloor = max(floor, r.HomeToken)\n", ""},
+		change{"a new home is measured by a floor from before its time", "\tfloor = max(floor, r.HomeToken)\n", ""},
 		change{"a held record may be two above the floor", `most = 1 // the grant`, `most = FloorLag // the grant`},
 		change{"a free record may be two above the floor", `if r.Review != nil && r.Review.Decision == ReviewApprove {`, `if true {`},
 		change{"a record one further above the floor is believed", `return r.Token-floor <= most`, `return r.Token-floor <= most+1`},

@@ -118,7 +118,7 @@ func (t *tester) run(ctx context.Context, c Catcher, limit time.Duration, flags 
 	}
 	cmd := exec.CommandContext(ctx, goCommand(), append(args, "./"+c.Package)...)
 	cmd.Dir = t.root
-	// What a test leaves running must not hold the pipe of the output open.
+	// What a test leaves running must not keep the pipe of the output open.
 	cmd.WaitDelay = 10 * time.Second
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -28,7 +28,7 @@ type CookieForm struct {
 	// HTTPOnly says that no script can read it, which sites say of what proves a session.
 	HTTPOnly bool
 	// Secure says that it is sent by https only, and Prefixed that its name begins with
-	// __Host- or __Secure-, which makes the browser hold the site to that.
+	// __Host- or __Secure-, which makes the browser enforce that.
 	Secure, Prefixed bool
 	// Session says that it ends with the browser.
 	Session bool

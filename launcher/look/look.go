@@ -1,7 +1,7 @@
 // Package look finds out what the open pages of a browser ask for, and what was left
 // unfinished in them: once, at the loss of a worker, before anything is closed. It reads
 // one snapshot of each page and of each frame of another process, closed shadow roots
-// included, and judges it by structure: types and tokens of fields, roles, and what lies
+// included, and judges it by structure: types and autocomplete of fields, roles, and what lies
 // over what. It reads no words, so pages may be in any language, and it keeps nothing that
 // was typed.
 //

@@ -49,7 +49,7 @@ func (k Kind) decides() bool {
 // Compact returns the entries of one journal within half of the limits. It keeps their
 // order. A journal that one more entry made too large thus has room for as many again.
 func Compact(entries []Entry, limits Limits) []Entry {
-	entries = fold(settle(entries))
+	entries = fold(pair(entries))
 	c := compaction{entries: entries, limits: limits, gone: make([]bool, len(entries)), sizes: make([]int, len(entries))}
 	for i, e := range entries {
 		c.sizes[i] = size(e)

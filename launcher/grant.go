@@ -143,9 +143,9 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	}
 	if slot.IsWarm() {
 		// The session before may not have left it yet, and nobody joins meanwhile.
-		slot.EnterGate()
+		slot.LockRuns()
 		s, err := g.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy))
-		slot.LeaveGate()
+		slot.UnlockRuns()
 		var unfit *session.UnfitError
 		if !errors.As(err, &unfit) {
 			return s, undo(err)
@@ -161,7 +161,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
-	if err := lock.HandOver(); err != nil {
+	if err := lock.Chown(); err != nil {
 		return nil, errors.Join(api.Refuse(api.CodeInvalidRequest, "%v", err), lock.Unlock())
 	}
 	slot.Locked(lock)
@@ -217,8 +217,8 @@ func undo(err error) error {
 	return err
 }
 
-// gateTimeout bounds how long a run that wants to join waits for one that ends.
-const gateTimeout = time.Second
+// joinTimeout bounds how long a run that wants to join waits for one that ends.
+const joinTimeout = time.Second
 
 // joinable tells whether the record is of a profile that the task may share here.
 func (g *grants) joinable(r lease.Record, m api.Manifest) bool {
@@ -228,10 +228,10 @@ func (g *grants) joinable(r lease.Record, m api.Manifest) bool {
 // join grants one more run on a profile whose browser is open here.
 func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string) (*session.Session, error) {
 	slot := g.slots.Find(m.ProfileID)
-	if slot == nil || !slot.TryGate(gateTimeout) {
+	if slot == nil || !slot.TryLockRuns(joinTimeout) {
 		return nil, g.conflict(entry.Record, m)
 	}
-	defer slot.LeaveGate()
+	defer slot.UnlockRuns()
 	if !slot.Joinable() {
 		return nil, g.conflict(entry.Record, m)
 	}

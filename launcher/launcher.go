@@ -2,8 +2,8 @@
 // leases, and answers what the surfaces ask.
 //
 // The rooms, from the top: cluster and adopt look after what other launchers do and
-// left; session is one worker's stay; recovery is how everything ends; slots are what
-// the host is at work on; browser drives a Chrome; monitor watches its pages;
+// left; session is one worker's use of a profile; recovery is how everything ends; slots
+// are what the host is at work on; browser drives a Chrome; monitor watches its pages;
 // sessionfile is what is kept on disk.
 package launcher
 

@@ -265,7 +265,7 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 // CatchUp returns when everything that came before the call is processed: events, what
 // pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
-	m.Settle(ctx)
+	m.JudgeGETs(ctx)
 	all := m.observer.Queued()
 	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
 }

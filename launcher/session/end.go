@@ -24,8 +24,8 @@ const (
 	cutTimeout  = 20 * time.Second
 	askTimeout  = 10 * time.Second
 	exitTimeout = time.Second
-	// settleTimeout is how long the pages may take to tell what they showed last.
-	settleTimeout = 2 * time.Second
+	// judgeTimeout is how long the pages may take to tell what they showed last.
+	judgeTimeout = 2 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -168,8 +168,8 @@ func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 // capture takes the evidence of the session as it is now, before anything changes.
 func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	if outcome == "" && s.browser.Driven() { // nobody judges what a worker itself calls done
-		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
-		s.browser.Monitor().Settle(ctx)
+		ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
+		s.browser.Monitor().JudgeGETs(ctx)
 		cancel()
 	}
 	s.mu.Lock()

@@ -1,4 +1,4 @@
-// Package session is one worker's stay on a profile: from the grant of a lease over
+// Package session is one worker's use of a profile: from the grant of a lease over
 // the connections that it carries to its end, in order or through recovery. A Host
 // has the sessions of this host, living and over.
 package session

@@ -310,10 +310,10 @@ func (r *room) begin(m api.Manifest) *Session {
 func (r *room) join(m api.Manifest) (*Session, error) {
 	r.t.Helper()
 	slot := r.table.Find(profile)
-	if !slot.TryGate(patience) || !slot.Joinable() {
+	if !slot.TryLockRuns(patience) || !slot.Joinable() {
 		r.t.Fatal("nobody may join")
 	}
-	defer slot.LeaveGate()
+	defer slot.UnlockRuns()
 	return r.grant(m, slot, func(lease.Record) Start { return Join{Begun: time.Now()} })
 }
 

@@ -18,7 +18,7 @@ import (
 	"leasehold/lease"
 )
 
-// Session is one worker's stay on a profile. Its run is the only place that ends it;
+// Session is one worker's use of a profile. Its run is the only place that ends it;
 // everything else states facts. It implements slots.Run.
 type Session struct {
 	h         *Host

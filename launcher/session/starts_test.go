@@ -345,8 +345,8 @@ func (r *room) takeWarm(m api.Manifest, before func(*Session)) (*Session, *slots
 	if slot == nil || !slot.IsWarm() {
 		r.t.Fatal("no warm browser")
 	}
-	slot.EnterGate()
-	defer slot.LeaveGate()
+	slot.LockRuns()
+	defer slot.UnlockRuns()
 	s, err := r.grant(m, slot, func(now lease.Record) Start {
 		return hooked{Start: NewWarm(now, nil), before: before}
 	})
@@ -605,11 +605,11 @@ func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 		t.Parallel()
 		r, _ := warm(t)
 		slot := r.table.Occupy(profile)
-		slot.EnterGate()
+		slot.LockRuns()
 		s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
 			return hooked{Start: NewWarm(now, nil), before: func(*Session) { slot.Note(seen) }}
 		})
-		slot.LeaveGate()
+		slot.UnlockRuns()
 		if err == nil || !strings.Contains(err.Error(), "something happened in the warm browser during the grant (request https://shop.example/buy") {
 			t.Fatalf("%v", err)
 		}

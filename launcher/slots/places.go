@@ -71,7 +71,7 @@ func (q *places) leave(w *Waiter) bool {
 	return nearer
 }
 
-// observe adds a session's stay to the average.
+// observe adds a session's length to the average.
 func (q *places) observe(stay time.Duration) {
 	if q.averageStay == 0 {
 		q.averageStay = stay

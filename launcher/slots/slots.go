@@ -116,8 +116,8 @@ func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 type Slot struct {
 	t       *Table
 	profile string
-	// gate has room for one value: only one run at a time may be added or removed.
-	gate chan struct{}
+	// runsLock has room for one value: only one run at a time may be added or removed.
+	runsLock chan struct{}
 
 	// The table's mutex guards these.
 	state State
@@ -183,7 +183,7 @@ func (t *Table) Occupy(profile string) *Slot {
 	s := t.slots[profile]
 	switch {
 	case s == nil:
-		s = &Slot{t: t, profile: profile, gate: make(chan struct{}, 1)}
+		s = &Slot{t: t, profile: profile, runsLock: make(chan struct{}, 1)}
 		t.slots[profile] = s
 	case s.state == Warm:
 		close(s.warm.taken)

@@ -143,9 +143,9 @@ func serveTwo(s *Slot, pause func()) {
 	first, second := &run{token: 1}, &run{token: 2}
 	s.Enter(first)
 	pause()
-	s.EnterGate()
+	s.LockRuns()
 	s.Enter(second)
-	s.LeaveGate()
+	s.UnlockRuns()
 	pause()
 	if s.Leave(first) || !s.Leave(second) {
 		panic("the last of two runs is not the last")
@@ -278,24 +278,24 @@ func TestRunsOfASlot(t *testing.T) {
 	}
 }
 
-// TestTheGate lets one run come or go at a time.
-func TestTheGate(t *testing.T) {
+// TestOnlyOneRunComesOrGoes at a time.
+func TestOnlyOneRunComesOrGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t, Options{}).Occupy("p")
-		if !s.TryGate(time.Second) {
-			t.Fatal("an open gate is shut")
+		if !s.TryLockRuns(time.Second) {
+			t.Fatal("refused, although nobody has it")
 		}
 		begun := time.Now()
-		if s.TryGate(5*time.Second) || time.Since(begun) != 5*time.Second {
+		if s.TryLockRuns(5*time.Second) || time.Since(begun) != 5*time.Second {
 			t.Errorf("passed, or refused after %v", time.Since(begun))
 		}
-		time.AfterFunc(2*time.Second, s.LeaveGate)
-		if !s.TryGate(5 * time.Second) {
-			t.Error("refused, although it was opened in time")
+		time.AfterFunc(2*time.Second, s.UnlockRuns)
+		if !s.TryLockRuns(5 * time.Second) {
+			t.Error("refused, although it was free in time")
 		}
-		time.AfterFunc(2*time.Second, s.LeaveGate)
-		s.EnterGate()
-		s.LeaveGate()
+		time.AfterFunc(2*time.Second, s.UnlockRuns)
+		s.LockRuns()
+		s.UnlockRuns()
 	})
 }
 

@@ -139,7 +139,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		return nil, err
 	}
 	if m.ByHand != nil {
-		slot.Cool(slots.WarmWanted, "")
+		slot.CloseWarm(slots.WarmWanted, "")
 	}
 	if slot.IsWarm() {
 		// The session before may not have left it yet, and nobody joins meanwhile.
@@ -150,7 +150,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		if !errors.As(err, &unfit) {
 			return s, undo(err)
 		}
-		slot.Cool(unfit.Why, unfit.Detail)
+		slot.CloseWarm(unfit.Why, unfit.Detail)
 	}
 	slot.UseProxy(proxy)
 	lock, err := g.lockFree(m, entry.Record, path)

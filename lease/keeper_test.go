@@ -211,7 +211,7 @@ func TestKeeperStoreGoesBack(t *testing.T) {
 				back := back(b)
 				back()
 				before := time.Now()
-				b.k.Hurry()
+				b.k.RenewNow()
 				time.Sleep(time.Second)
 				p := b.s.presence()
 				if f.Check() != nil || p.Epoch != b.k.Epoch() || p.HeartbeatAt.Before(before) {

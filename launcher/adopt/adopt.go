@@ -86,7 +86,7 @@ func (a *Adopter) Adopt(r lease.Record) {
 	if r.Unfinished() && !a.o.Recoverer.Elsewhere(r) {
 		slot.Recovers()
 	} else { // who wants it may have it in a moment
-		slot.Cools()
+		slot.Closes()
 	}
 	a.work.Go(func() {
 		log := a.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
@@ -116,7 +116,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	r := now.Record
 	r.ProfileID = profile
 	if a.o.Recoverer.Elsewhere(r) { // its home was contested: what is left here has no lease
-		slot.Cool(slots.WarmWanted, "")
+		slot.CloseWarm(slots.WarmWanted, "")
 		if _, open, err := a.o.Root.Left(profile); err == nil && open {
 			return false, a.closeLeft(slot, r, log)
 		}
@@ -137,7 +137,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 		}
 	}
 	if forgotten || r.Unfinished() {
-		slot.Cool(slots.WarmWanted, "")
+		slot.CloseWarm(slots.WarmWanted, "")
 	}
 	switch {
 	case slot.IsWarm(): // as it should be

@@ -67,7 +67,7 @@ func TestNothingToLookAfter(t *testing.T) {
 		states = append(states, l.o.Slots.Find(profile).State())
 		return nil
 	}
-	if got := l.adopts("p"); got.Nonce != free.Nonce || !slices.Equal(states, []slots.State{slots.Cooling}) {
+	if got := l.adopts("p"); got.Nonce != free.Nonce || !slices.Equal(states, []slots.State{slots.Closing}) {
 		t.Errorf("the store was written: %v; meanwhile the profile was %v", got.Nonce != free.Nonce, states)
 	}
 

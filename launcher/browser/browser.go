@@ -129,7 +129,7 @@ func (b *Browser) Detach() error {
 		b.mux.Stop()
 		<-b.mux.Done()
 	}
-	return errors.Join(b.letGo(), b.ledger.Close(), b.process.Detach())
+	return errors.Join(b.forgetNetwork(), b.ledger.Close(), b.process.Detach())
 }
 
 // KeepCookies saves the session cookies of a profile's browser before it closes.
@@ -179,7 +179,7 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 		}
 	}
 	b.stop()
-	err = errors.Join(err, b.letGo(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
+	err = errors.Join(err, b.forgetNetwork(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
 	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")

@@ -374,9 +374,9 @@ func (b *Browser) replaceNetwork(ctx context.Context, n *chrome.NetworkService) 
 	}
 }
 
-// letGo forgets the network service, which stays as it is. It is for when the browser has
+// forgetNetwork forgets the network service, which stays as it is. It is for when the browser has
 // ended, or is left to the next launcher.
-func (b *Browser) letGo() error {
+func (b *Browser) forgetNetwork() error {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()

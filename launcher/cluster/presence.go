@@ -273,7 +273,7 @@ func (p *Presence) StoreReset() {
 	k := p.keeper
 	p.mu.Unlock()
 	if k != nil {
-		k.Hurry()
+		k.RenewNow()
 	}
 }
 

@@ -521,7 +521,7 @@ func TestAWarmBrowserThatIsNotAsItWasLeft(t *testing.T) {
 				t.Error("the browser was taken")
 			}
 			r.chromium.set(func() { clear(r.chromium.silent) })
-			slot.Cool(tt.why, "") // as a grant does, before it starts another
+			slot.CloseWarm(tt.why, "") // as a grant does, before it starts another
 			slot.Vacate()
 		})
 	}
@@ -579,7 +579,7 @@ func TestAWarmBrowserThatIsGone(t *testing.T) {
 	if !errors.As(err, &unfit) || unfit.Why != slots.WarmGone {
 		t.Errorf("%v", err)
 	}
-	slot.Cool(slots.WarmGone, "")
+	slot.CloseWarm(slots.WarmGone, "")
 	slot.Vacate()
 }
 
@@ -598,7 +598,7 @@ func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 		if !errors.As(err, &unfit) || unfit.Why != slots.WarmDisturbed || !strings.Contains(unfit.Detail, "request https://shop.example/buy") || strings.Contains(unfit.Detail, "hunter2") {
 			t.Errorf("%v", err)
 		}
-		slot.Cool(slots.WarmDisturbed, "")
+		slot.CloseWarm(slots.WarmDisturbed, "")
 		slot.Vacate()
 	})
 	t.Run("during", func(t *testing.T) {

@@ -160,9 +160,9 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 		return false
 	}
 	close(victim.warm.taken)
-	victim.enter(Cooling)
+	victim.enter(Closing)
 	t.mu.Unlock()
-	victim.Cool(WarmPlace, "")
+	victim.CloseWarm(WarmPlace, "")
 	t.mu.Lock()
 	victim.placed, s.placed = time.Time{}, time.Now()
 	t.mu.Unlock()

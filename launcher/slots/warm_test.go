@@ -299,7 +299,7 @@ func TestAWarmBrowserIsHandedOver(t *testing.T) {
 	s = h.table.Occupy("p")
 	h.kill(b)
 	<-b.Mux().Done()
-	s.Cool(WarmGone, "it crashed")
+	s.CloseWarm(WarmGone, "it crashed")
 	s.Vacate()
 	h.vacant("p", b)
 }
@@ -328,7 +328,7 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	asks, other := h.table.Occupy("asks"), h.table.Occupy("other")
 	got := make(chan *api.Problem)
 	go func() { got <- asks.TakePlace(&Waiter{}) }()
-	for h.table.Find("middle").State() != Cooling {
+	for h.table.Find("middle").State() != Closing {
 		time.Sleep(time.Millisecond)
 	}
 

@@ -59,8 +59,8 @@ func (c *guardCmd) Run() error {
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Key: key, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
-			if spare, err := durable.KeepSpare(filepath.Join(c.DataDir, spareFile), math.MaxInt64); err == nil {
-				durable.UseSpare(spare) // the launcher that kept it is gone
+			if reserve, err := durable.KeepReserve(filepath.Join(c.DataDir, reserveFile), math.MaxInt64); err == nil {
+				durable.UseReserve(reserve) // the launcher that kept it is gone
 			}
 			spool, err := evidence.OpenEncryptedSpool(filepath.Join(c.DataDir, spoolDir), evidence.Keys{To: to})
 			if err != nil {

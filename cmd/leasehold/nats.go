@@ -99,7 +99,7 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
-		options.Spare = s.spare
+		options.Reserve = s.reserve
 		server, err := natsd.Start(options)
 		var inUse *natsd.ListenError
 		switch {

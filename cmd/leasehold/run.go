@@ -81,7 +81,7 @@ type service struct {
 	confinement *chrome.Confinement
 	listener    net.Listener
 
-	spare    *durable.Spare
+	reserve  *durable.Reserve
 	embedded *natsd.Server // nil with a NATS of the user's own
 	nats     *nats.Conn
 	natsURL  string // without credentials
@@ -163,7 +163,7 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 		return &exitError{exitDataDir, err}
 	}
 	s.log = s.log.With().Str("launcher", s.launcherID).Logger()
-	if err := s.keepSpare(); err != nil {
+	if err := s.keepReserve(); err != nil {
 		return &exitError{exitDataDir, err}
 	}
 	if err := s.openKept(); err != nil {

@@ -59,9 +59,9 @@ type Options struct {
 	Admit func(uid uint32) (ok bool)
 	// TLS is what subscribers are served with; nil is plain text.
 	TLS *tls.Config
-	// Spare is space that the server is given when its disk is full; nil: none.
-	Spare *durable.Spare
-	Log   zerolog.Logger
+	// Reserve is space that the server is given when its disk is full; nil: none.
+	Reserve *durable.Reserve
+	Log     zerolog.Logger
 }
 
 // Server is a running embedded NATS server.

@@ -126,7 +126,7 @@ type rooms struct {
 	slots     *slots.Table
 	announcer *session.Announcer
 	recoverer *recovery.Recoverer
-	sessions  *session.Host
+	sessions  *session.Registry
 	presence  *cluster.Presence
 	patrol    *cluster.Patrol
 	driver    *browser.Driver
@@ -190,7 +190,7 @@ func (l *Launcher) wire() (err error) {
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Proxies: o.Proxies,
 		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
-	l.sessions, err = session.NewHost(l.ctx, &l.work, session.Options{
+	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
 		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer,

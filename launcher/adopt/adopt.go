@@ -50,7 +50,7 @@ type Options struct {
 	Slots     *slots.Table
 	Driver    *browser.Driver
 	Recoverer *recovery.Recoverer
-	Sessions  *session.Host
+	Sessions  *session.Registry
 	Presence  Presence
 
 	Log     zerolog.Logger

@@ -36,7 +36,7 @@ type PatrolOptions struct {
 	Recoverer   *recovery.Recoverer
 	// Roster is what this launcher remembers of profiles; nil: nothing.
 	Roster   *roster.Roster
-	Sessions *session.Host
+	Sessions *session.Registry
 	Presence *Presence
 	// Adopt looks after a profile of this host that no session here is behind.
 	Adopt func(lease.Record)

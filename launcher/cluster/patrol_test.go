@@ -41,7 +41,7 @@ type beat struct {
 	presence *Presence
 	root     *profiledir.Root
 	table    *slots.Table
-	sessions *session.Host
+	sessions *session.Registry
 	archive  *evidence.Archive
 	dir      string // the launcher's data directory; spool and store are in it
 
@@ -84,7 +84,7 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 	})
 	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
 	must()
-	b.sessions, err = session.NewHost(ctx, work, session.Options{
+	b.sessions, err = session.NewRegistry(ctx, work, session.Options{
 		FileRoots:  roots,
 		LauncherID: "here", Timing: timing, Store: store, Root: b.root, Files: known, Slots: b.table, Recoverer: recoverer, Log: log, Metrics: metrics,
 	})

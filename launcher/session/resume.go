@@ -43,7 +43,7 @@ type Resumption struct {
 
 // Resume puts the lease under this launcher's epoch, and makes a session of what is on
 // disk. Enter begins to serve it.
-func (h *Host) Resume(t Resumption) (*Session, error) {
+func (h *Registry) Resume(t Resumption) (*Session, error) {
 	f, _ := h.File(t.Record.SessionID)
 	f.Manifest.OneShot, f.Manifest.ByHand, f.Manifest.Opener = f.OneShot, f.ByHand, api.Opener{Name: f.Principal, UID: f.OpenerUID}
 	entries, err := checkpoint.Read(h.o.Files.Journal(f.SessionID))

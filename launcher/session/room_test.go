@@ -71,7 +71,7 @@ type launcher struct {
 	table     *slots.Table
 	driver    *browser.Driver
 	announcer *Announcer
-	host      *Host
+	host      *Registry
 	keeper    *lease.Keeper
 }
 
@@ -167,7 +167,7 @@ func (r *room) start() {
 	timing := lease.Timing{TTL: 30 * time.Second}
 	roots, err := fileroots.New(fileroots.Options{Private: []string{r.dir}, DataDir: r.dir})
 	fatal(err)
-	l.host, err = NewHost(ctx, &l.work, Options{
+	l.host, err = NewRegistry(ctx, &l.work, Options{
 		FileRoots:  roots,
 		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience),
 		PictureInterval: r.o.picture, Headless: true, LeaveOnExit: r.o.leave, Dedicated: r.dedicated,

@@ -72,7 +72,7 @@ func notRecorded(err error) error {
 }
 
 // headless tells whether the manifest's task wants a browser without windows.
-func (h *Host) headless(m api.Manifest) bool {
+func (h *Registry) headless(m api.Manifest) bool {
 	if m.Headless != nil {
 		return *m.Headless
 	}
@@ -80,7 +80,7 @@ func (h *Host) headless(m api.Manifest) bool {
 }
 
 // fitOf is what the manifest's task wants of a browser on the record's profile.
-func (h *Host) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) slots.Fit {
+func (h *Registry) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) slots.Fit {
 	return slots.FitOf(m, r, proxy, h.headless(m), h.o.Driver.MemoryLimit(r.BrowserMemory))
 }
 

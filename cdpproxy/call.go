@@ -45,7 +45,7 @@ func (c *pendingCalls) remove(id int64) chan<- []byte {
 }
 
 // complete gives a reply to the call that waits for it, if one does. The caller parses
-// it, not the pipe's reader, which a screenshot would hold up.
+// it, not the pipe's reader, which a screenshot would delay.
 func (c *pendingCalls) complete(id int64, msg []byte) {
 	if replied := c.remove(id); replied != nil {
 		replied <- bytes.Clone(msg)

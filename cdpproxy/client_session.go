@@ -39,7 +39,7 @@ func newClientSession(m *Mux, id string, token lease.Token) *ClientSession {
 }
 
 // inheritSessions registers what an earlier launcher left open. It comes before the
-// first read, since the pipe may hold what Chrome has reported of it in the meantime.
+// first read, since the pipe may contain what Chrome has reported of it in the meantime.
 func (m *Mux) inheritSessions() {
 	if m.ledger == nil {
 		return

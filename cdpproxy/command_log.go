@@ -8,7 +8,7 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Command is one that a client sent and that passed the fence. It holds nothing of the
+// Command is one that a client sent and that passed the fence. It has nothing of the
 // command's parameters.
 type Command struct {
 	// At is when it passed the fence, by the wall clock.
@@ -19,10 +19,10 @@ type Command struct {
 	Method          string
 }
 
-// commandLogLength is how many commands a log holds.
+// commandLogLength is how many commands a log has.
 const commandLogLength = 256
 
-// commandLog holds the last commands of a connection. It is written on the data path,
+// commandLog has the last commands of a connection. It is written on the data path,
 // so there it takes no lock, reads no clock and allocates nothing: add is called with
 // the connection's mutex held anyway, and stamp is given the time that the fence read.
 type commandLog struct {

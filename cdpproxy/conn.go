@@ -153,7 +153,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 // ClientSession returns the connection's browser session, which outlives it.
 func (c *Conn) ClientSession() *ClientSession { return c.session }
 
-// Serve carries messages until either side ends, and closes conn. buffered holds what
+// Serve carries messages until either side ends, and closes conn. buffered is what
 // was already read from conn.
 func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader) End {
 	defer c.retire()

@@ -23,12 +23,12 @@ const (
 )
 
 const (
-	// cutGrace is how long a client that was cut off may take to read the reason and
+	// cutTimeout is how long a client that was cut off may take to read the reason and
 	// to answer the close frame.
-	cutGrace = 2 * time.Second
-	// refuseGrace is for a client that was refused while it was still sending. Each
-	// time that it sends more it gets another cutGrace, until this has passed.
-	refuseGrace = 10 * time.Second
+	cutTimeout = 2 * time.Second
+	// refuseTimeout is for a client that was refused while it was still sending. Each
+	// time that it sends more it gets another cutTimeout, until this has passed.
+	refuseTimeout = 10 * time.Second
 )
 
 // End is how a connection ended.
@@ -95,11 +95,11 @@ func (c *Conn) tooSlow() bool {
 // ending. c.mu is held.
 func (c *Conn) startEndTimeout() {
 	if c.deadline.IsZero() {
-		c.deadline = time.Now().Add(cutGrace)
+		c.deadline = time.Now().Add(cutTimeout)
 	}
 }
 
-// clipReason shortens a close reason to what a close frame holds.
+// clipReason shortens a close reason to what a close frame has room for.
 func clipReason(s string) string {
 	const longest = 123
 	if len(s) > longest {

@@ -73,7 +73,7 @@ func (c *Conn) turn(l *loop, readable bool) {
 }
 
 // read reads what the client sent and handles it. It reads into shared, unless c.in
-// holds the beginning of a frame.
+// has the beginning of a frame.
 func (c *Conn) read(shared []byte) {
 	into := shared
 	owned := len(c.in) > 0 && c.phase == reading
@@ -92,8 +92,8 @@ func (c *Conn) read(shared []byte) {
 		c.enter(draining, End{Err: io.EOF})
 	case c.phase == discarding:
 		c.mu.Lock()
-		if now := time.Now(); now.Before(c.refusedAt.Add(refuseGrace - cutGrace)) {
-			c.deadline = now.Add(cutGrace)
+		if now := time.Now(); now.Before(c.refusedAt.Add(refuseTimeout - cutTimeout)) {
+			c.deadline = now.Add(cutTimeout)
 		}
 		c.mu.Unlock()
 	case owned:
@@ -107,16 +107,16 @@ func (c *Conn) read(shared []byte) {
 // them. b is the connection's own if owned is set; else it is valid only until
 // handleInput returns.
 func (c *Conn) handleInput(b []byte, owned bool) {
-	rest, held := c.handleFrames(b, owned)
+	rest, stopped := c.handleFrames(b, owned)
 	c.commit()
-	c.keepRest(rest, owned, held)
+	c.keepRest(rest, owned, stopped)
 }
 
 // handleFrames handles the whole frames that b begins with, and returns the bytes
-// behind them. held says that it stopped because the connection had become busy, so
+// behind them. stopped says that it stopped because the connection had become busy, so
 // that these may begin with a whole frame. The caller must not ask busy for that: the
 // work may be done by then.
-func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, held bool) {
+func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, stopped bool) {
 	c.frameLen = 0
 	for c.phase == reading {
 		if c.busy.Load() {
@@ -158,8 +158,8 @@ func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, held bool) {
 }
 
 // keepRest keeps the bytes that handleFrames left.
-func (c *Conn) keepRest(b []byte, owned, held bool) {
-	c.unread = held && len(b) > 0
+func (c *Conn) keepRest(b []byte, owned, stopped bool) {
+	c.unread = stopped && len(b) > 0
 	switch {
 	case len(b) == 0 || c.phase != reading:
 		c.in = nil

@@ -40,7 +40,7 @@ type frame struct {
 }
 
 // parseFrame reads the header that b begins with. ok is false if there is a violation, or
-// if b is too short to hold the header. fragments is how many bytes of a message in
+// if b is too short for the header. fragments is how many bytes of a message in
 // fragments came before; -1 if no such message has begun.
 func parseFrame(b []byte, fragments int) (f frame, ok bool, err *violation) {
 	if len(b) < 2 {

@@ -191,7 +191,7 @@ func FuzzFrames(f *testing.F) {
 		f.Add(send, []byte{0, 1, 2, 30})
 	}
 	f.Fuzz(func(t *testing.T, send, cuts []byte) {
-		if len(send) < 32<<10 { // what the pipe holds
+		if len(send) < 32<<10 { // what the pipe has room for
 			checkFrames(t, b, send, cuts)
 		}
 	})

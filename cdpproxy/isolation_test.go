@@ -205,7 +205,7 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 }
 
 // TestASlowReaderMissesNothing, although more waits for it than the buffers of the
-// system hold. In the end the client learns why it is cut off.
+// system have room for. In the end the client learns why it is cut off.
 func TestASlowReaderMissesNothing(t *testing.T) {
 	s := script(t)
 	slow := connect(t, s.mux, open(), &handler{})
@@ -263,7 +263,7 @@ func TestAMessageIsPassedOnBeforeItsZeroByte(t *testing.T) {
 	c.works()
 }
 
-// TestABrowserThatDoesNotRead holds up the commands to it and nothing else: events still
+// TestABrowserThatDoesNotRead delays the commands to it and nothing else: events still
 // come, connections are still read, and a cut takes effect at once. The pipe's write
 // deadline ends the wait.
 func TestABrowserThatDoesNotRead(t *testing.T) {

@@ -100,7 +100,7 @@ func (o *Observer) Call(ctx context.Context, session, method string, params, res
 // CallFenced is Call for what is done in the name of a lease. Like a client's command,
 // the call is sent only while the fence is open. The check and the write are one step:
 // nothing is sent after the fence was shut or its deadline has passed, however long the
-// caller was held up after a check of its own. The error of a call that was refused
+// caller was delayed after a check of its own. The error of a call that was refused
 // wraps the fence's cause, and the browser has received nothing. The fence must not be
 // nil.
 func (o *Observer) CallFenced(ctx context.Context, fence *lease.Fence, session, method string, params, result any) error {

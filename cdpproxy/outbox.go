@@ -2,7 +2,7 @@ package cdpproxy
 
 import "github.com/gobwas/ws"
 
-// outbox holds the frames that wait for a client. It takes about as much memory as they
+// outbox has the frames that wait for a client. It takes about as much memory as they
 // do, since what is added is never moved again.
 type outbox struct {
 	chunks  [][]byte  // none is empty
@@ -13,7 +13,7 @@ type outbox struct {
 }
 
 const (
-	// chunkSize is how many bytes a chunk holds, unless one frame is larger.
+	// chunkSize is how many bytes a chunk has room for, unless one frame is larger.
 	chunkSize = 64 << 10
 	// chunksAtOnce is how many chunks are written in one system call.
 	chunksAtOnce = 16

@@ -12,7 +12,7 @@ const (
 	// read from a client at once, in bytes.
 	readChunk = 64 << 10
 	// largestRead is up to which size, in bytes, the pipe's buffer grows without a
-	// message that needs the room. It is what a pipe holds.
+	// message that needs the room. It is what a pipe has room for.
 	largestRead = 1 << 20
 )
 

@@ -24,7 +24,7 @@ type socket struct {
 	drained chan struct{} // closed when what was written to fd has reached conn
 }
 
-// takeSocket takes over a connection, and closes it on an error. A TCP connection is
+// takeSocket takes a connection, and closes it on an error. A TCP connection is
 // taken out of Go's own poller, which would wake another thread at each message. Any
 // other connection, such as one of TLS, is bridged.
 func takeSocket(conn net.Conn) (*socket, error) {
@@ -77,14 +77,14 @@ func bridged(conn net.Conn) (*socket, error) {
 	return s, nil
 }
 
-// close closes the connection, after what was written has reached it or cutGrace has
+// close closes the connection, after what was written has reached it or cutTimeout has
 // passed.
 func (s *socket) close() {
 	_ = unix.Close(s.fd)
 	if s.conn == nil {
 		return
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(cutGrace))
+	_ = s.conn.SetWriteDeadline(time.Now().Add(cutTimeout))
 	<-s.drained
 	_ = s.conn.Close()
 	_ = s.bridge.Close()

@@ -66,34 +66,34 @@ func (e Entry) endOf(at map[string]int) int {
 	return never
 }
 
-// settle puts requests and their answers together, where both are on the same side of the
+// pair puts requests and their answers together, where both are on the same side of the
 // last safe checkpoint: only a request that was answered after that checkpoint needs both
 // entries. What the site answered stays an entry of its own, since its place among the
 // others matters.
-func settle(entries []Entry) []Entry {
+func pair(entries []Entry) []Entry {
 	boundary := lastSafe(entries)
-	requests := map[string]int{} // where in settled they are
+	requests := map[string]int{} // where in paired they are
 	before := map[string]bool{}
-	var settled []Entry
+	var paired []Entry
 	for i, e := range entries {
 		switch {
 		case e.Kind == KindRequest && e.Request != "":
-			requests[e.Request], before[e.Request] = len(settled), i < boundary
+			requests[e.Request], before[e.Request] = len(paired), i < boundary
 		case e.Kind == KindAnswer && e.Request != "":
 			at, known := requests[e.Request]
 			if !known {
 				break
 			}
 			if !e.ended() {
-				settled[at].take(e)
+				paired[at].take(e)
 				continue
 			}
 			if before[e.Request] == (i < boundary) {
-				settled[at].take(e)
-				settled[at].Request, e.Request = "", ""
+				paired[at].take(e)
+				paired[at].Request, e.Request = "", ""
 			}
 		}
-		settled = append(settled, e)
+		paired = append(paired, e)
 	}
-	return settled
+	return paired
 }

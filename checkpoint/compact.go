@@ -49,7 +49,7 @@ func (k Kind) decides() bool {
 // Compact returns the entries of one journal within half of the limits. It keeps their
 // order. A journal that one more entry made too large thus has room for as many again.
 func Compact(entries []Entry, limits Limits) []Entry {
-	entries = fold(settle(entries))
+	entries = fold(pair(entries))
 	c := compaction{entries: entries, limits: limits, gone: make([]bool, len(entries)), sizes: make([]int, len(entries))}
 	for i, e := range entries {
 		c.sizes[i] = size(e)
@@ -128,7 +128,7 @@ func size(e Entry) int {
 	return len(b) + 1
 }
 
-// compaction is one run of Compact on folded entries.
+// compaction is one call of Compact on folded entries.
 type compaction struct {
 	entries []Entry
 	limits  Limits
@@ -256,7 +256,7 @@ func (c *compaction) result() []Entry {
 	for _, kind := range kinds {
 		m := *marks[kind]
 		m.Text = fmt.Sprintf("%d entries of kind %s left out, the last of %s", m.Count, kind, m.At.UTC().Format(time.RFC3339))
-		// Entries of several runs are merged by their time: one of later would hold back
+		// Entries of several runs are merged by their time: one of later would delay
 		// what comes after it.
 		m.At = m.firstAt()
 		out = append(out, m)

@@ -224,13 +224,13 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	return e, nil
 }
 
-// write appends a line. On a full disk it uses the spare, and goes on where it stopped.
+// write appends a line. On a full disk it uses the reserve, and goes on where it stopped.
 func (j *Journal) write(line []byte) error {
 	if j.torn {
 		line = append([]byte{'\n'}, line...)
 	}
 	written := 0
-	err := durable.WithSpare(filepath.Dir(j.path), func() error {
+	err := durable.WithReserve(filepath.Dir(j.path), func() error {
 		n, err := j.file.Write(line[written:])
 		written += n
 		return err

@@ -48,8 +48,8 @@ func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 		return fmt.Errorf("evidence %s: part %s: %w", b.m.EvidenceID, name, err)
 	}
 	p := Part{Name: name, Kind: kind, MediaType: mediaType}
-	b.m.Parts = append(b.m.Parts, p.holding(content))
-	b.stored = append(b.stored, p.holding(stored))
+	b.m.Parts = append(b.m.Parts, p.with(content))
+	b.stored = append(b.stored, p.with(stored))
 	return nil
 }
 
@@ -74,9 +74,9 @@ func (b *Bundle) has(name string) bool {
 	return slices.ContainsFunc(b.m.Parts, func(p Part) bool { return p.Name == name })
 }
 
-// createFile writes a new file, or leaves none. On a full disk it uses the spare.
+// createFile writes a new file, or leaves none. On a full disk it uses the reserve.
 func createFile(path string, content []byte) error {
-	return durable.WithSpare(filepath.Dir(path), func() error { return create(path, content) })
+	return durable.WithReserve(filepath.Dir(path), func() error { return create(path, content) })
 }
 
 func create(path string, content []byte) error {
@@ -173,7 +173,7 @@ func (b *Bundle) seal() ([]byte, error) {
 			continue
 		}
 		path := filepath.Join(b.dir, p.Name)
-		if err := durable.WithSpare(b.dir, func() error { return durable.Sync(path) }); err != nil {
+		if err := durable.WithReserve(b.dir, func() error { return durable.Sync(path) }); err != nil {
 			return nil, err
 		}
 	}

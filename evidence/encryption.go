@@ -16,7 +16,7 @@ import (
 // need: ids, token, times, the reason, and of each part its name, kind, and the size and
 // hash of what is stored. Everything else, the manifest as it would be in clear, is
 // encrypted inside of it. So all hashes are over what is stored, and Verify needs no key.
-// Anchors of retention hold nothing else, and are never encrypted.
+// Anchors of retention have nothing else, and are never encrypted.
 
 // Encryption says that a bundle is encrypted.
 type Encryption struct {

@@ -13,7 +13,7 @@ import (
 	"leasehold/internal/durable"
 )
 
-// folder holds bundles in a directory, each in a directory of its own that is named by
+// folder keeps bundles in a directory, each in a directory of its own that is named by
 // its id. A bundle without manifest.json is not sealed. It is the layout of the spool
 // and of DirStore.
 type folder struct{ dir string }

@@ -1,5 +1,5 @@
 // Package evidence saves what can be known about a session before anything of it is
-// cleaned up. A bundle holds screenshots, page structure, journal and whatever else
+// cleaned up. A bundle has screenshots, page structure, journal and whatever else
 // its maker adds. It is sealed by a manifest that names the hash of each part, and the
 // hash of the manifest of the profile's previous bundle.
 //
@@ -139,8 +139,8 @@ type Part struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-// holding is the part with this content.
-func (p Part) holding(content []byte) Part {
+// with is the part with this content.
+func (p Part) with(content []byte) Part {
 	p.Bytes, p.SHA256 = int64(len(content)), sha256Hex(content)
 	return p
 }

@@ -110,7 +110,7 @@ func sealPicture(m Manifest, image []byte, missing string, to *crypt.Recipients)
 	m.Parts = []Part{part}
 	if missing == "" {
 		part.MediaType, m.LastScreenshot = "image/jpeg", PicturePart
-		m.Parts[0], part = part.holding(image), part.holding(stored)
+		m.Parts[0], part = part.with(image), part.with(stored)
 	}
 	clear := m
 	if to != nil {

@@ -93,7 +93,7 @@ func (s *Spool) New(m Manifest) (*Bundle, error) {
 	m.LastKnownURL = redact.URL(m.LastKnownURL)
 	m.LastScreenshot, m.Pages, m.Parts, m.Encryption, m.AlsoFollows = "", []PageResult{}, []Part{}, nil, nil
 	dir := filepath.Join(s.dir, m.EvidenceID)
-	if err := durable.WithSpare(s.dir, func() error { return os.Mkdir(dir, 0o700) }); err != nil {
+	if err := durable.WithReserve(s.dir, func() error { return os.Mkdir(dir, 0o700) }); err != nil {
 		return nil, fmt.Errorf("new bundle: %w", err)
 	}
 	b := &Bundle{spool: s, dir: dir, m: m, to: s.keys.To}

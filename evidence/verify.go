@@ -276,7 +276,7 @@ func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, probl
 	return m, problem, nil
 }
 
-// bundle checks what a bundle in the chain says and holds. at is the link to it.
+// bundle checks what a bundle in the chain says and has. at is the link to it.
 func (v *verifier) bundle(m Manifest, at named) error {
 	switch {
 	case m.ProfileID != v.report.ProfileID:
@@ -383,7 +383,7 @@ func (v *verifier) unlinked(chain []Manifest) error {
 	return nil
 }
 
-// anchors checks the chain of the anchors, the newest first, and takes over what the
+// anchors checks the chain of the anchors, the newest first, and notes what the
 // undamaged ones say.
 func (v *verifier) anchors(anchors []Manifest) error {
 	for _, m := range anchors {
@@ -413,7 +413,7 @@ func (v *verifier) anchors(anchors []Manifest) error {
 	return nil
 }
 
-// takeCuts takes over what an anchor says was removed, and adds it to the sum.
+// takeCuts notes what an anchor says was removed, and adds it to the sum.
 func (v *verifier) takeCuts(anchor Manifest, list AnchorList, off *CutOff) {
 	for _, c := range list.Cut {
 		if _, known := v.cut[c.EvidenceID]; known {

@@ -39,7 +39,7 @@ func (ps *profiles) CheckProfile(ctx context.Context, profileID string) (_ api.S
 		return api.SessionChecked{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	if err := lock.HandOver(); err != nil {
+	if err := lock.Chown(); err != nil {
 		return api.SessionChecked{}, api.Refuse(api.CodeBrowserStartFailed, "profile %s cannot be given to the user of its browser: %v", profileID, err)
 	}
 	log := ps.o.Log.With().Str("profile", profileID).Uint64("token", uint64(r.Token)).Logger()

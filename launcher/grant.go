@@ -68,7 +68,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	}
 	// 8. The fence: neither the deadline has passed nor the store was lost meanwhile.
 	if err = errors.Join(err, g.stillReady(path), s.Fence().Check()); err != nil {
-		return nil, &abandonedError{s, err}
+		return nil, &startError{s, err}
 	}
 	// 9. Serve.
 	s.Begin()
@@ -76,15 +76,15 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	return s, nil
 }
 
-// abandonedError says that a lease was granted, and its session could not begin.
-type abandonedError struct {
+// startError says that a lease was granted, but its session could not begin.
+type startError struct {
 	session *session.Session
 	cause   error
 }
 
-func (e *abandonedError) Error() string { return e.cause.Error() }
+func (e *startError) Error() string { return e.cause.Error() }
 
-func (e *abandonedError) Unwrap() error { return e.cause }
+func (e *startError) Unwrap() error { return e.cause }
 
 // stillReady refuses a directory that another host could have open, where the store was
 // lost during a grant.
@@ -139,18 +139,18 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		return nil, err
 	}
 	if m.ByHand != nil {
-		slot.Cool(slots.WarmWanted, "")
+		slot.CloseWarm(slots.WarmWanted, "")
 	}
 	if slot.IsWarm() {
 		// The session before may not have left it yet, and nobody joins meanwhile.
-		slot.EnterGate()
+		slot.LockRuns()
 		s, err := g.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy))
-		slot.LeaveGate()
+		slot.UnlockRuns()
 		var unfit *session.UnfitError
 		if !errors.As(err, &unfit) {
-			return s, abandon(err)
+			return s, undo(err)
 		}
-		slot.Cool(unfit.Why, unfit.Detail)
+		slot.CloseWarm(unfit.Why, unfit.Detail)
 	}
 	slot.UseProxy(proxy)
 	lock, err := g.lockFree(m, entry.Record, path)
@@ -161,19 +161,19 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
-	if err := lock.HandOver(); err != nil {
+	if err := lock.Chown(); err != nil {
 		return nil, errors.Join(api.Refuse(api.CodeInvalidRequest, "%v", err), lock.Unlock())
 	}
 	slot.Locked(lock)
 	s, err := g.grant(ctx, m, entry, path, slot, session.Cold{})
-	var abandoned *abandonedError
-	if err != nil && !errors.As(err, &abandoned) {
+	var failed *startError
+	if err != nil && !errors.As(err, &failed) {
 		if made {
 			err = errors.Join(err, g.o.Root.RemoveEmpty(m.ProfileID))
 		}
 		return nil, errors.Join(err, lock.Unlock())
 	}
-	return s, abandon(err)
+	return s, undo(err)
 }
 
 // makeProfile makes the profile that the manifest asks for with create, where it is
@@ -208,17 +208,17 @@ func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.En
 	return entry, err == nil, err
 }
 
-// abandon ends the session of a grant whose session could not begin.
-func abandon(err error) error {
-	var abandoned *abandonedError
-	if errors.As(err, &abandoned) {
-		return abandoned.session.Abandon(abandoned.cause)
+// undo undoes a grant whose session could not begin.
+func undo(err error) error {
+	var failed *startError
+	if errors.As(err, &failed) {
+		return failed.session.UndoGrant(failed.cause)
 	}
 	return err
 }
 
-// gateTimeout bounds how long a run that wants to join waits for one that ends.
-const gateTimeout = time.Second
+// joinTimeout bounds how long a run that wants to join waits for one that ends.
+const joinTimeout = time.Second
 
 // joinable tells whether the record is of a profile that the task may share here.
 func (g *grants) joinable(r lease.Record, m api.Manifest) bool {
@@ -228,18 +228,18 @@ func (g *grants) joinable(r lease.Record, m api.Manifest) bool {
 // join grants one more run on a profile whose browser is open here.
 func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string) (*session.Session, error) {
 	slot := g.slots.Find(m.ProfileID)
-	if slot == nil || !slot.TryGate(gateTimeout) {
+	if slot == nil || !slot.TryLockRuns(joinTimeout) {
 		return nil, g.conflict(entry.Record, m)
 	}
-	defer slot.LeaveGate()
+	defer slot.UnlockRuns()
 	if !slot.Joinable() {
 		return nil, g.conflict(entry.Record, m)
 	}
 	s, err := g.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()})
-	var abandoned *abandonedError
-	if errors.As(err, &abandoned) {
-		abandoned.session.AbandonRun(abandoned.cause)
-		return nil, fmt.Errorf("joining profile %s: %w", m.ProfileID, abandoned.cause)
+	var failed *startError
+	if errors.As(err, &failed) {
+		failed.session.UndoRun(failed.cause)
+		return nil, fmt.Errorf("joining profile %s: %w", m.ProfileID, failed.cause)
 	}
 	return s, err
 }

@@ -2,8 +2,8 @@
 // leases, and answers what the surfaces ask.
 //
 // The rooms, from the top: cluster and adopt look after what other launchers do and
-// left; session is one worker's stay; recovery is how everything ends; slots are what
-// the host is at work on; browser drives a Chrome; monitor watches its pages;
+// left; session is one worker's use of a profile; recovery is how everything ends; slots
+// are what the host is at work on; browser drives a Chrome; monitor watches its pages;
 // sessionfile is what is kept on disk.
 package launcher
 
@@ -60,7 +60,7 @@ type Options struct {
 
 	Chrome   string // path of the browser binary
 	Headless bool   // unless a manifest says otherwise
-	// Confinement is what the kernel holds browsers to; nil: nothing.
+	// Confinement is what the kernel confines browsers to; nil: nothing.
 	Confinement *chrome.Confinement
 	// User is the browser user; nil: browsers run as the launcher's own user. Root and
 	// FileRoots know the same one.
@@ -98,7 +98,7 @@ type Options struct {
 	BrowserMemory uint64
 	// CPUWeight is a browser's part of the processors, for Groups; zero: as usual.
 	CPUWeight int
-	// Groups is where browsers get control groups, so that the kernel holds them to
+	// Groups is where browsers get control groups, so that the kernel enforces
 	// their limits; nil: nowhere.
 	Groups *cgroup.Tree
 	// HomeTimeout is how long a quarantined profile waits for its home before it
@@ -126,7 +126,7 @@ type rooms struct {
 	slots     *slots.Table
 	announcer *session.Announcer
 	recoverer *recovery.Recoverer
-	sessions  *session.Host
+	sessions  *session.Registry
 	presence  *cluster.Presence
 	patrol    *cluster.Patrol
 	driver    *browser.Driver
@@ -190,7 +190,7 @@ func (l *Launcher) wire() (err error) {
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Proxies: o.Proxies,
 		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
-	l.sessions, err = session.NewHost(l.ctx, &l.work, session.Options{
+	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
 		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer,

@@ -214,11 +214,11 @@ func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...le
 	return r, done, nil
 }
 
-// holdSource holds a directory that is to be copied, and refuses a profile that is not
+// lockSource locks a directory that is to be copied, and refuses a profile that is not
 // free, of whichever launcher it is: what somebody else has, or a person has to judge, is
 // nothing to copy.
-func (ps *profiles) holdSource(ctx context.Context, from string) (*profiledir.Source, error) {
-	source, err := profiledir.HoldSource(from)
+func (ps *profiles) lockSource(ctx context.Context, from string) (*profiledir.Source, error) {
+	source, err := profiledir.LockSource(from)
 	if errors.Is(err, profiledir.ErrLocked) {
 		return nil, api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
 	}
@@ -278,7 +278,7 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	if err := ps.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
 		return lease.Record{}, err
 	}
-	source, err := ps.holdSource(ctx, from)
+	source, err := ps.lockSource(ctx, from)
 	if err != nil {
 		return lease.Record{}, err
 	}

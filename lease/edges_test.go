@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What follows holds the rules that the tables and histories of the other files left open:
+// What follows tests the rules that the tables and histories of the other files left open:
 // a mutant of each survived them (docs/mutants.md).
 
 func must(t *testing.T) func(Record, error) Record {

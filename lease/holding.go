@@ -163,7 +163,7 @@ func (h *Holding) write(ctx context.Context, p Progress) (done bool, lost error)
 	case errors.Is(err, ErrUnavailable):
 		return false, nil
 	}
-	// The store refuses the record because of what it holds. The progress is
+	// The store refuses the record because of what is in it. The progress is
 	// dropped, since the lease matters more.
 	return true, nil
 }

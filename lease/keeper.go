@@ -86,9 +86,9 @@ func (k *Keeper) Fence(t Token) *Fence { return k.stay.Fence(t) }
 // Context ends when the presence is lost. Its cause is then an ErrExpired.
 func (k *Keeper) Context() context.Context { return k.ctx }
 
-// Hurry renews at once. After the store was lost or went back, that writes the
+// RenewNow renews at once. After the store was lost or went back, that writes the
 // presence again.
-func (k *Keeper) Hurry() {
+func (k *Keeper) RenewNow() {
 	select {
 	case k.wake <- struct{}{}:
 	default:

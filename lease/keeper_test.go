@@ -211,7 +211,7 @@ func TestKeeperStoreGoesBack(t *testing.T) {
 				back := back(b)
 				back()
 				before := time.Now()
-				b.k.Hurry()
+				b.k.RenewNow()
 				time.Sleep(time.Second)
 				p := b.s.presence()
 				if f.Check() != nil || p.Epoch != b.k.Epoch() || p.HeartbeatAt.Before(before) {
@@ -405,8 +405,8 @@ func TestTimings(t *testing.T) {
 		if x.ObserverWait() <= ttl+drift {
 			t.Errorf("TTL %v: observers wait %v, not longer than TTL and twice the drift", ttl, x.ObserverWait())
 		}
-		if x.Grace() < x.ObserverWait()+drift {
-			t.Errorf("TTL %v: a grace of %v does not exceed the wait %v by one more drift", ttl, x.Grace(), x.ObserverWait())
+		if x.GrantDelay() < x.ObserverWait()+drift {
+			t.Errorf("TTL %v: a grant delay of %v does not exceed the wait %v by one more drift", ttl, x.GrantDelay(), x.ObserverWait())
 		}
 		if x.Renewal() <= 0 || x.Margin() <= 0 || x.Renewal()+x.Margin() >= ttl/2 {
 			t.Errorf("TTL %v: renewal %v, margin %v", ttl, x.Renewal(), x.Margin())

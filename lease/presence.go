@@ -81,7 +81,7 @@ func (r Record) Live(p Presence) Record {
 	return r
 }
 
-// allows returns nil if the stay of own may go on where the store holds p. Otherwise
+// allows returns nil if the stay of own may go on where the store has p. Otherwise
 // it returns an ErrExpired that says why not.
 func (p Presence) allows(own Presence) error {
 	switch {

@@ -1,4 +1,4 @@
-// Package lease holds the rules of who owns a browser profile:
+// Package lease has the rules of who owns a browser profile:
 //
 //   - Record, the lease of one profile, with its Token and its State, and the
 //     transitions between states, which are pure functions of a record and a time.
@@ -61,7 +61,7 @@ type Record struct {
 	OwnerWorkerID string `json:"owner_worker_id"`
 	TaskID        string `json:"task_id"`
 	LauncherID    string `json:"launcher_id"`
-	// Home is the launcher whose disk holds the profile directory.
+	// Home is the launcher whose disk has the profile directory.
 	Home string `json:"home"`
 	// HomeToken is the token under which another launcher than before became the home;
 	// zero while it is the first one.
@@ -129,7 +129,7 @@ type Record struct {
 	// Nonce is unique to the write that stored this record. By it a writer that got
 	// no answer recognises its own write.
 	Nonce string `json:"nonce,omitempty"`
-	// Outbox holds the events of the last transitions until they are known to be on
+	// Outbox has the events of the last transitions until they are known to be on
 	// the event stream. A transition and its event are one write, so neither can be
 	// stored without the other.
 	Outbox []Event `json:"outbox,omitempty"`
@@ -199,7 +199,7 @@ type ByHand struct {
 	Review *OpenReview `json:"review,omitempty"`
 }
 
-// OpenReview holds the members of a Record that describe an incident, while a person
+// OpenReview has the members of a Record that describe an incident, while a person
 // who took the profile out of its review uses it.
 type OpenReview struct {
 	SessionID       string   `json:"session_id"`

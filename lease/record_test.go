@@ -8,7 +8,7 @@ import (
 )
 
 // The names and the order of a record's JSON members are what launchers of other
-// versions store and read: testdata/record.json holds a record with every member.
+// versions store and read: testdata/record.json has a record with every member.
 func TestRecordAsJSON(t *testing.T) {
 	want, err := os.ReadFile("testdata/record.json")
 	if err != nil {

@@ -52,7 +52,7 @@ func (s *Stay) Next(now time.Time) (prev PresenceEntry, next Presence, err error
 	return s.latest, s.own.renew(now), nil
 }
 
-// Shown tells the stay what the store holds, after a renewal found something else
+// Shown tells the stay what the store has, after a renewal found something else
 // than it expected. The next renewal replaces that.
 func (s *Stay) Shown(current PresenceEntry) { s.latest = current }
 

@@ -45,10 +45,10 @@ func (t Timing) ObserverWait() time.Duration {
 	return time.Duration(float64(t.TTL)*(1+driftBound)/(1-driftBound)) + timerSlack
 }
 
-// Grace is how long nothing is granted on profile directories that another host could
+// GrantDelay is how long nothing is granted on profile directories that another host could
 // open too, after a launcher started or the store went back. In that time a holder
 // that the store forgot either writes its lease again or stops. It is longer than
 // ObserverWait by one more drift bound.
-func (t Timing) Grace() time.Duration {
+func (t Timing) GrantDelay() time.Duration {
 	return t.ObserverWait() + time.Duration(float64(t.TTL)*2*driftBound)
 }

@@ -47,7 +47,7 @@ what was refused, why, and what is allowed; it is in the session's journal, once
 often it happened. `+"`Lease.*`"+` is the sidecar's own domain.
 
 This page is made of the table in `+"`cdpproxy/methods`"+`. After a change there, write it anew:
-`+"`go test ./cdpproxy/methods -run TestThePageShowsTheTable -update`"+`. How files and downloads are fenced:
+`+"`go test ./cdpproxy/methods -run TestThePageShowsTheTable -update`"+`. What limits files and downloads:
 [files](files.md).
 
 ## Methods that do not pass as they are

@@ -113,7 +113,7 @@ func (c RunConfig) peers() (users []principal.Principal, proxies []netip.Prefix,
 	return users, proxies, nil
 }
 
-// gate makes what tells who asks. With --token-file callers have to show the token, as
+// gate makes what tells who asks. With --token-file callers have to show its API token, as
 // that flag always meant: only --allow-uid makes an exception for a user.
 func (c RunConfig) gate(log zerolog.Logger) (*principal.Gate, error) {
 	g, err := principal.NewGate(principal.Options{

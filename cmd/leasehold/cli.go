@@ -26,7 +26,7 @@ type commands struct {
 	Review   reviewCmd    `cmd:"" help:"Decide on a profile in manual review."`
 	Hold     holdCmd      `cmd:"" help:"Use a profile by hand."`
 	Check    checkCmd     `cmd:"" help:"Find out whether a profile's account is signed in, by its session check."`
-	Token    tokenCmds    `cmd:"" help:"Make a token for somebody who may use the sidecar."`
+	Token    tokenCmds    `cmd:"" help:"Make an API token for somebody who may use the sidecar."`
 	Doctor   doctorCmd    `cmd:"" help:"Check what the sidecar needs on this host."`
 	Version  versionCmd   `cmd:"" help:"Print the version."`
 	Guard    guardCmd     `cmd:"" hidden:"" help:"Bound the life of a sidecar's browsers; the sidecar runs it."`

@@ -21,7 +21,7 @@ import (
 // clientFlags are the flags of every command that asks a running sidecar.
 type clientFlags struct {
 	URL       string `name:"url" env:"LEASEHOLD_URL" default:"http://127.0.0.1:9333" placeholder:"URL" help:"The sidecar (default: ${default})."`
-	TokenFile string `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that the sidecar asks for."`
+	TokenFile string `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that the sidecar asks for."`
 	JSON      bool   `name:"json" help:"Print JSON as the sidecar answers it."`
 }
 

@@ -15,11 +15,11 @@ import (
 // confineTimeout limits how long the browser's binary may take to say its version.
 const confineTimeout = 20 * time.Second
 
-// confinement is what the kernel holds browsers to, by --browser-sandbox. It is nil if
-// it holds them to nothing.
+// confinement is what the kernel confines browsers to, by --browser-sandbox. It is nil
+// if they are not confined.
 type confinement struct {
 	rules *chrome.Confinement
-	// text says what holds browsers, and cautions what does not.
+	// text says what confines browsers, and cautions what does not.
 	text     string
 	cautions []string
 }
@@ -43,7 +43,7 @@ func (c RunConfig) planConfinement(ctx context.Context, binary string) (confinem
 		if c.BrowserSandbox == "require" {
 			return confinement{}, fmt.Errorf("--browser-sandbox=require: %w", err)
 		}
-		return confinement{text: "none", cautions: []string{fmt.Sprintf("the kernel does not hold browsers to their files: %v", err)}}, nil
+		return confinement{text: "none", cautions: []string{fmt.Sprintf("the kernel does not confine browsers to their files: %v", err)}}, nil
 	}
 	rules := &chrome.Confinement{ReadWrite: c.sharedDirs()}
 	var exposed []string
@@ -109,7 +109,7 @@ func (c RunConfig) checkConfinement(ctx context.Context) (string, error) {
 	return strings.Join(append([]string{plan.text}, plan.cautions...), "; "), nil
 }
 
-// confineBrowsers says in the log what holds browsers, and returns it.
+// confineBrowsers says in the log what confines browsers, and returns it.
 func (s *service) confineBrowsers(ctx context.Context) (*chrome.Confinement, error) {
 	plan, err := s.config.planConfinement(ctx, s.chrome)
 	if err != nil {

@@ -9,36 +9,36 @@ import (
 	"leasehold/launcher/api"
 )
 
-// spareFile is the name of the file in the data directory whose space is given back when
+// reserveFile is the name of the file in the data directory whose space is given back when
 // the disk is full.
-const spareFile = "disk-reserve"
+const reserveFile = "disk-reserve"
 
-// fillEvery is the time between two looks at whether the spare can be made whole again.
+// fillEvery is the time between two looks at whether the reserve can be made whole again.
 const fillEvery = 15 * time.Second
 
-// keepSpare keeps space free for evidence, journals and the embedded NATS.
-func (s *service) keepSpare() (err error) {
-	if s.spare, err = durable.KeepSpare(filepath.Join(s.config.DataDir, spareFile), int64(s.config.DiskReserve)); err != nil {
+// keepReserve keeps space free for evidence, journals and the embedded NATS.
+func (s *service) keepReserve() (err error) {
+	if s.reserve, err = durable.KeepReserve(filepath.Join(s.config.DataDir, reserveFile), int64(s.config.DiskReserve)); err != nil {
 		return err
 	}
-	durable.UseSpare(s.spare)
-	s.stops.add("space that is kept free", func() error { durable.UseSpare(nil); return nil })
+	durable.UseReserve(s.reserve)
+	s.stops.add("space that is kept free", func() error { durable.UseReserve(nil); return nil })
 	s.stops.add("watch of the space that is kept free", background(func(ctx context.Context) {
-		for s.fillSpare(); ctx.Err() == nil; s.fillSpare() {
+		for s.fillReserve(); ctx.Err() == nil; s.fillReserve() {
 			sleep(ctx, fillEvery)
 		}
 	}))
 	return nil
 }
 
-// fillSpare takes the space again, once there is more than enough.
-func (s *service) fillSpare() {
-	before := s.spare.Left()
-	switch whole, err := s.spare.Fill(uint64(s.config.MinFreeDisk)); {
+// fillReserve takes the space again, once there is more than enough.
+func (s *service) fillReserve() {
+	before := s.reserve.Left()
+	switch whole, err := s.reserve.Fill(uint64(s.config.MinFreeDisk)); {
 	case err != nil:
 		s.log.Warn().Err(err).Msg("no space is kept free for evidence")
-	case whole && before < s.spare.Left():
-		s.log.Debug().Int64("bytes", s.spare.Left()).Msg("space is kept free for evidence")
+	case whole && before < s.reserve.Left():
+		s.log.Debug().Int64("bytes", s.reserve.Left()).Msg("space is kept free for evidence")
 	}
 }
 

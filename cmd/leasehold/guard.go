@@ -23,7 +23,7 @@ import (
 )
 
 // guardCmd is the process beside a sidecar that closes its browsers if the sidecar dies
-// and no other takes over: see adopt.Guard. The sidecar starts it. Its standard input
+// and no other is started: see adopt.Guard. The sidecar starts it. Its standard input
 // is a pipe that is closed when the sidecar ends.
 type guardCmd struct {
 	DataDir     string        `required:"" type:"path"`
@@ -59,8 +59,8 @@ func (c *guardCmd) Run() error {
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Key: key, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
-			if spare, err := durable.KeepSpare(filepath.Join(c.DataDir, spareFile), math.MaxInt64); err == nil {
-				durable.UseSpare(spare) // the launcher that kept it is gone
+			if reserve, err := durable.KeepReserve(filepath.Join(c.DataDir, reserveFile), math.MaxInt64); err == nil {
+				durable.UseReserve(reserve) // the launcher that kept it is gone
 			}
 			spool, err := evidence.OpenEncryptedSpool(filepath.Join(c.DataDir, spoolDir), evidence.Keys{To: to})
 			if err != nil {

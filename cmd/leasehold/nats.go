@@ -99,7 +99,7 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
-		options.Spare = s.spare
+		options.Reserve = s.reserve
 		server, err := natsd.Start(options)
 		var inUse *natsd.ListenError
 		switch {
@@ -138,7 +138,7 @@ func (s *service) surveyNATS(ctx context.Context) {
 }
 
 // embeddedNATS is how the embedded server is started. Who may read every profile may
-// subscribe: by a token, or as a user of this host.
+// subscribe: by an API token, or as a user of this host.
 func (c RunConfig) embeddedNATS(gate *principal.Gate, log zerolog.Logger) (natsd.Options, error) {
 	o := natsd.Options{Dir: filepath.Join(c.DataDir, natsDir), Listen: c.NATSListen, Log: log}
 	// Events are of all profiles.

@@ -77,11 +77,11 @@ type service struct {
 	launcherID string
 	groups     *cgroup.Tree // nil if browsers get no control groups
 	limits     string       // how browsers are limited, as text
-	// confinement is what the kernel holds browsers to; nil if it does not.
+	// confinement is what the kernel confines browsers to; nil if it does not.
 	confinement *chrome.Confinement
 	listener    net.Listener
 
-	spare    *durable.Spare
+	reserve  *durable.Reserve
 	embedded *natsd.Server // nil with a NATS of the user's own
 	nats     *nats.Conn
 	natsURL  string // without credentials
@@ -163,7 +163,7 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 		return &exitError{exitDataDir, err}
 	}
 	s.log = s.log.With().Str("launcher", s.launcherID).Logger()
-	if err := s.keepSpare(); err != nil {
+	if err := s.keepReserve(); err != nil {
 		return &exitError{exitDataDir, err}
 	}
 	if err := s.openKept(); err != nil {

@@ -53,16 +53,16 @@ type RunConfig struct {
 	HangTimeout    time.Duration `env:"LEASEHOLD_HANG_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time in which a browser has to answer the sidecar before it is ended as one that hangs; 0 is for ever (default: 1m)."`
 	Chrome         string        `env:"LEASEHOLD_CHROME" placeholder:"FILE" help:"Chrome or Chromium, a path or a name in PATH (default: the first one found)."`
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
-	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel holds each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
+	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel confines each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
 	BrowserUser    string        `env:"LEASEHOLD_BROWSER_USER" placeholder:"NAME|UID[:GID]" help:"User as whom browsers run, who owns the profiles then; the sidecar has to be root, or have the capabilities for that (see docs/sandbox.md) (default: the sidecar's own)."`
 	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
-	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the token that callers have to show."`
+	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that callers have to show."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
 	IdleTimeout    time.Duration `env:"LEASEHOLD_IDLE_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time after which a connection without a request is closed; websockets are none of these; 0 closes none (default: 1m)."`
 	MaxPeer        int           `name:"max-peer-connections" env:"LEASEHOLD_MAX_PEER_CONNECTIONS" default:"1024" placeholder:"N" help:"Most connections of one user of this host, or of one address elsewhere, without websockets; 0 is no limit (default: ${default})."`
 	AllowUID       []string      `name:"allow-uid" env:"LEASEHOLD_ALLOW_UID" placeholder:"UID=ROLE:PATTERN" help:"What another user of this host may do, such as 1000=worker:shop_*; several by commas (default: the sidecar's own user and root are admins, others get nothing)."`
-	Tokens         string        `env:"LEASEHOLD_TOKENS" type:"path" placeholder:"FILE" help:"YAML file with the principals that show tokens or certificates (leasehold token new prints a line of it); it is read again when it changes (default: none)."`
+	Tokens         string        `env:"LEASEHOLD_TOKENS" type:"path" placeholder:"FILE" help:"YAML file with the principals that show API tokens or certificates (leasehold token new prints a line of it); it is read again when it changes (default: none)."`
 	ClientCA       string        `name:"client-ca" env:"LEASEHOLD_CLIENT_CA" type:"path" placeholder:"FILE" help:"Authorities (PEM) of client certificates; --tokens says whose they are (default: none)."`
 	TrustedProxy   []string      `name:"trusted-proxy" env:"LEASEHOLD_TRUSTED_PROXY" placeholder:"CIDR" help:"Addresses of reverse proxies whose X-Forwarded-Proto and X-Forwarded-Host count; several by commas (default: none)."`
 	PlainText      bool          `name:"insecure-plaintext" env:"LEASEHOLD_INSECURE_PLAINTEXT" help:"Serve other hosts without TLS, because something else encrypts."`
@@ -71,7 +71,7 @@ type RunConfig struct {
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
 
-	// Token is the content of TokenFile, and Keys those of EvidenceTo and EvidenceKeys,
+	// Token is the API token in TokenFile, and Keys those of EvidenceTo and EvidenceKeys,
 	// after Complete.
 	Token string        `kong:"-"`
 	Keys  evidence.Keys `kong:"-"`

@@ -11,10 +11,10 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// minTokenLength is the least number of characters of a token.
+// minTokenLength is the least number of characters of an API token.
 const minTokenLength = 16
 
-// readToken reads the bearer token that a client shows. It is the only line of the file.
+// readToken reads the API token that a client shows. It is the only line of the file.
 func readToken(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -23,7 +23,7 @@ func readToken(path string) (string, error) {
 	return checkToken(path, b)
 }
 
-// readOwnToken reads the token that the sidecar accepts, from a file that nobody else can
+// readOwnToken reads the API token that the sidecar accepts, from a file that nobody else can
 // have read.
 func readOwnToken(path string) (string, error) {
 	b, _, err := privatefile.Read(path)
@@ -47,7 +47,7 @@ func checkToken(path string, b []byte) (string, error) {
 }
 
 type tokenCmds struct {
-	New tokenNewCmd `cmd:"" help:"Make a token: print it once, and its line for the file of --tokens."`
+	New tokenNewCmd `cmd:"" help:"Make an API token: print it once, and its line for the file of --tokens."`
 }
 
 type tokenNewCmd struct {
@@ -57,7 +57,7 @@ type tokenNewCmd struct {
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
-// Run asks no sidecar: what the file has is the token's hash.
+// Run asks no sidecar: what the file has is the API token's hash.
 func (c *tokenNewCmd) Run(a *app) error {
 	if err := principal.CheckName(c.Name); err != nil {
 		return exitWith(exitUsage, "--%w", err)

@@ -21,7 +21,7 @@ type watchCmd struct {
 	NATSURL   string        `name:"nats-url" env:"LEASEHOLD_EVENTS_URL,LEASEHOLD_NATS_URL" default:"nats://127.0.0.1:4333" placeholder:"URL" help:"The NATS that has the events (default: ${default}, the one inside a sidecar). LEASEHOLD_EVENTS_URL is for this command alone, LEASEHOLD_NATS_URL for leasehold run too."`
 	NATSCreds string        `name:"nats-creds" env:"LEASEHOLD_EVENTS_CREDS,LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url: a user's JWT and seed, or the seed of an nkey."`
 	NATSCA    string        `name:"nats-ca" env:"LEASEHOLD_EVENTS_CA,LEASEHOLD_NATS_CA" type:"path" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of --nats-url (default: the system's)."`
-	Token     string        `name:"nats-token-file" type:"path" placeholder:"FILE" help:"File with the token that the NATS inside a sidecar wants from other users than its own and root."`
+	Token     string        `name:"nats-token-file" type:"path" placeholder:"FILE" help:"File with the API token that the NATS inside a sidecar wants from other users than its own and root."`
 	All       bool          `help:"Begin with the oldest event that is kept, not with the next one."`
 	Count     int           `placeholder:"N" help:"End after so many events (default: never)."`
 	Timeout   time.Duration `placeholder:"DURATION" help:"Give up after this time, with exit code 124 (default: never)."`

@@ -2,7 +2,7 @@
 // screenshots and DOM snapshots of all pages for a bundle of evidence, and single
 // pictures of a living session.
 //
-// No DOM part holds what is in a page's fields or was typed into the page. Typed text
+// No DOM part has what is in a page's fields or was typed into the page. Typed text
 // of fewer than four characters is left out of its field but not looked for elsewhere,
 // and a screenshot shows what the screen shows.
 package capture

@@ -284,7 +284,7 @@ func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
 	if bytes.Contains(s.Raw, []byte(secret)) {
 		t.Errorf("the manifest has the secret: %s", s.Raw)
 	}
-	// The page still holds what was typed.
+	// The page still has what was typed.
 	if got := b.Eval(session, `document.getElementById("pass").value`); got != secret+"-pass" {
 		t.Errorf("the page holds %q now", got)
 	}

@@ -129,7 +129,7 @@ func (w *htmlWriter) node(t tree, node, depth int) {
 	case documentNode:
 		w.children(t, node, depth)
 	case fragmentNode:
-		// The browser's own shadow trees hold what fields show.
+		// The browser's own shadow trees have what fields show.
 		if kind, ok := t.shadow[node]; ok && w.snapshot.text(kind) != "user-agent" {
 			w.children(t, node, depth)
 		}

@@ -75,7 +75,7 @@ func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
 // is asked first whether it can draw: if a renderer ends that owes a screenshot, the whole
 // browser crashes (Chromium 156).
 func captureScreenshot(ctx context.Context, c Caller, page Page, params map[string]any) ([]byte, error) {
-	// Chrome holds questions back from a page that is on its way to another document, and
+	// Chrome delays questions to a page that is on its way to another document, and
 	// draws the one that is still there.
 	if !page.Leaving {
 		blank, err := says(ctx, c, page.SessionID, unpainted)

@@ -185,7 +185,7 @@ func isEditable(attributes map[string]string) bool {
 	return strings.EqualFold(attributes["role"], "textbox") || strings.EqualFold(attributes["role"], "searchbox")
 }
 
-// typedTexts collects what fields and editable elements hold, and replaces it in other
+// typedTexts collects what is in fields and editable elements, and replaces it in other
 // texts.
 type typedTexts map[string]bool
 

@@ -1,6 +1,6 @@
 // Package natsstore keeps evidence in a NATS Object Store.
 //
-// The bucket holds one object per part, <profile key>/<evidence id>/<part>, one for the
+// The bucket has one object per part, <profile key>/<evidence id>/<part>, one for the
 // manifest, and a link to the manifest that is named by the evidence id alone. The link
 // is written last: without it readers do not see a bundle.
 package natsstore
@@ -116,7 +116,7 @@ func (s *Store) put(ctx context.Context, bucket jetstream.ObjectStore, name stri
 	if err != nil {
 		return nil, err
 	}
-	// What is decided below holds for this state of the object. The write is refused
+	// What is decided below is true for this state of the object. The write is refused
 	// in any other, so that a sealed bundle is never overwritten.
 	var seen uint64
 	switch last, err := stream.GetLastMsgForSubject(ctx, metaSubject(name)); {

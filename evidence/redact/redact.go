@@ -30,7 +30,7 @@ func Clip(s string, most int) string {
 //     their name is that of a secret.
 //   - Path: the values of parameters whose names are those of secrets (token, code,
 //     password, key, session, auth, sig, ...), JSON web tokens, the same inside of
-//     URLs in the path, and what looks like a token: a run of sixteen or more letters
+//     URLs in the path, and what looks like a secret: a sequence of sixteen or more letters
 //     and digits with both among them. Other text in the path stays.
 //   - What follows "data:" and "javascript:" is replaced.
 //
@@ -67,7 +67,7 @@ func redactURL(raw string, depth int) string {
 	rest, fragment, hasFragment := strings.Cut(rest, "#")
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	host, rest := dropUser(strings.ToLower(scheme), rest)
-	out := scheme + redactPairs(host, depth) + maskTokens(redactPairs(rest, depth))
+	out := scheme + redactPairs(host, depth) + maskRandom(redactPairs(rest, depth))
 	if hasQuery {
 		out += "?" + redactQuery(query, nil)
 	}
@@ -101,13 +101,13 @@ func redactQuery(query string, allowed *regexp.Regexp) string {
 		name, value, ok := strings.Cut(pair, "=")
 		switch {
 		case ok && shortNumber.MatchString(value) && !secretName(unescape(name)):
-			pairs[i] = maskTokens(name) + "=" + value
+			pairs[i] = maskRandom(name) + "=" + value
 		case ok && value != "":
-			pairs[i] = maskTokens(name) + "=" + Mark
+			pairs[i] = maskRandom(name) + "=" + Mark
 		case ok:
-			pairs[i] = maskTokens(pair)
+			pairs[i] = maskRandom(pair)
 		case allowed != nil && allowed.MatchString(pair):
-			pairs[i] = maskTokens(pair)
+			pairs[i] = maskRandom(pair)
 		case pair != "":
 			pairs[i] = Mark
 		}
@@ -138,17 +138,17 @@ func isMediaType(s string) bool {
 	})
 }
 
-// tokenRun matches runs of letters and digits that are long enough for a secret. It
-// also matches escapes (%2F), so that their digits are not taken for a part of a run.
-var tokenRun = regexp.MustCompile(`%[0-9A-Fa-f]{2}|[0-9A-Za-z]{16,}`)
+// longWord matches sequences of letters and digits that are long enough for a secret. It
+// also matches escapes (%2F), so that their digits are not taken for a part of the sequence.
+var longWord = regexp.MustCompile(`%[0-9A-Fa-f]{2}|[0-9A-Za-z]{16,}`)
 
-// maskTokens replaces runs that look like tokens: those with both letters and digits.
-func maskTokens(s string) string {
-	return tokenRun.ReplaceAllStringFunc(s, func(run string) string {
-		if run[0] != '%' && strings.ContainsAny(run, "0123456789") && strings.IndexFunc(run, unicode.IsLetter) >= 0 {
+// maskRandom replaces sequences that look like secrets: those with both letters and digits.
+func maskRandom(s string) string {
+	return longWord.ReplaceAllStringFunc(s, func(word string) string {
+		if word[0] != '%' && strings.ContainsAny(word, "0123456789") && strings.IndexFunc(word, unicode.IsLetter) >= 0 {
 			return Mark
 		}
-		return run
+		return word
 	})
 }
 
@@ -191,7 +191,7 @@ func redactPairs(s string, depth int) string {
 }
 
 // redactPair replaces the value of a name=value pair where the name is that of a
-// secret or the value holds one, and what is no pair where it is a JSON web token or
+// secret or the value has one, and what is no pair where it is a JSON web token or
 // hides pairs behind escapes.
 func redactPair(pair string, depth int) string {
 	name, value, ok := strings.Cut(pair, "=")
@@ -213,11 +213,11 @@ func redactPair(pair string, depth int) string {
 	return name + "=" + redactValue(value, depth)
 }
 
-// redactValue redacts a value that is a URL or holds pairs, and replaces one that is a
-// token.
+// redactValue redacts a value that is a URL or has pairs, and replaces one that is a
+// secret.
 func redactValue(value string, depth int) string {
 	decoded := unescape(value)
-	if isJWT(decoded) || !strings.ContainsAny(decoded, "/:?&=") && maskTokens(value) != value {
+	if isJWT(decoded) || !strings.ContainsAny(decoded, "/:?&=") && maskRandom(value) != value {
 		return Mark
 	}
 	if clean := redactURL(decoded, depth+1); clean != decoded {

@@ -73,7 +73,7 @@ func ParseURL(raw string) (Config, error) {
 
 const credentialsHint = "credentials do not belong in the URL: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or keep them in ~/.aws/credentials"
 
-// setParameter takes over a parameter of the URL's query.
+// setParameter reads one parameter of the URL's query.
 func (c *Config) setParameter(name, value string) (err error) {
 	switch name {
 	case "endpoint":

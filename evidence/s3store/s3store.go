@@ -1,7 +1,7 @@
 // Package s3store keeps evidence in a bucket of Amazon S3 or of a server that speaks the
 // same protocol.
 //
-// The bucket holds, under the prefix, one object per part and one for the manifest,
+// The bucket has, under the prefix, one object per part and one for the manifest,
 // bundles/<evidence id>/<name>, and an empty object profiles/<profile id>/<evidence id>,
 // by which a profile's bundles are listed. The manifest is written last: without it
 // readers do not see a bundle. Each write is conditional on what was there before, so
@@ -141,7 +141,7 @@ func errorResponse(err error) minio.ErrorResponse {
 	return response
 }
 
-// isRefused tells whether the condition of a write did not hold: what was to be new
+// isRefused tells whether the condition of a write was not met: what was to be new
 // exists, or what was to be replaced has changed.
 func isRefused(err error) bool { return errorResponse(err).StatusCode == http.StatusPreconditionFailed }
 

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serve serves until the test ends. A request for /upgrade takes the connection over.
+// serve serves until the test ends. A request for /upgrade hijacks the connection.
 func serve(t *testing.T, perPeer int, idle time.Duration) string {
 	t.Helper()
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

@@ -23,10 +23,10 @@ var (
 )
 
 // Replace puts content into path's place, mode 0600, and returns when it is on
-// disk under that name. On a full disk it uses the spare.
+// disk under that name. On a full disk it uses the reserve.
 func Replace(path string, content []byte) error {
 	dir := filepath.Dir(path)
-	return WithSpare(dir, func() error { return replace(dir, path, content) })
+	return WithReserve(dir, func() error { return replace(dir, path, content) })
 }
 
 func replace(dir, path string, content []byte) error {

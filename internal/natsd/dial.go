@@ -122,7 +122,7 @@ func connOptions(log zerolog.Logger) []nats.Option {
 }
 
 // Redact returns the URL, or the comma-separated URLs, without passwords and
-// tokens, for people.
+// API tokens, for people.
 func Redact(rawURL string) string {
 	urls := strings.Split(rawURL, ",")
 	for i, s := range urls {
@@ -145,7 +145,7 @@ func redactOne(s string) string {
 		if _, secret := u.User.Password(); secret {
 			u.User = url.UserPassword(u.User.Username(), "***")
 		} else {
-			u.User = url.User("***") // a token
+			u.User = url.User("***") // an API token
 		}
 	}
 	return strings.ReplaceAll(u.String(), "%2A", "*")

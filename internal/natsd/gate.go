@@ -16,7 +16,7 @@ var _ server.Authentication = (*gate)(nil)
 
 // gate decides who a connection to the embedded server is. A connection inside this process
 // is the launcher. Everybody else is a subscriber, and proves it by the user of the socket,
-// which the kernel knows, or by a token.
+// which the kernel knows, or by an API token.
 type gate struct {
 	srv *server.Server
 	// uid is the user of this process.

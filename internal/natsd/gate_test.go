@@ -277,9 +277,9 @@ func TestWhatASubscriberMayDo(t *testing.T) {
 	}
 }
 
-// What an earlier version left is taken over: its events stay, its password and the
+// What an earlier version left is used: its events stay, its password and the
 // consumers of its subscribers go.
-func TestAnEarlierDirectoryIsTakenOver(t *testing.T) {
+func TestAnEarlierDirectoryIsUsed(t *testing.T) {
 	dir := t.TempDir()
 	old, err := server.NewServer(oldOptions(t, dir))
 	must(t, old, err)
@@ -297,7 +297,7 @@ func TestAnEarlierDirectoryIsTakenOver(t *testing.T) {
 	old.WaitForShutdown()
 	must(t, 0, os.WriteFile(filepath.Join(dir, "admin.url"), []byte("nats://leasehold:secret@127.0.0.1:4333"), 0o600))
 
-	for range 2 { // the second start has nothing to take over
+	for range 2 { // the second start has nothing to change
 		s := start(t, dir, "")
 		nc, err := s.Connect()
 		stream, err2 := jets(t, connected(t, nc, err)).Stream(t.Context(), eventStream)

@@ -9,8 +9,8 @@
 // another one on the same directory, as soon as that disk takes writes again: connections
 // are interrupted, and everything acknowledged is there (Server.Problem, watch.go). Only this process reaches leases, presences
 // and evidence; there is no password for them. Who connects over TCP is a subscriber: this
-// process's own user and root, as the kernel proves them, or who shows a token. Nobody else
-// is let in.
+// process's own user and root, as the kernel proves them, or who shows an API token.
+// Nobody else is let in.
 //
 // Subscribers are in an account of their own, which has a copy of the event stream and
 // nothing else. One account would not be enough: NATS does not check where an answer goes,
@@ -49,19 +49,19 @@ type Options struct {
 	Dir string
 	// Listen is the host:port where subscribers connect; port 0 means a free one. If
 	// it is empty, only this process can connect. Users are known on a loopback
-	// address only; elsewhere every subscriber needs a token.
+	// address only; elsewhere every subscriber needs an API token.
 	Listen string
-	// Authenticate returns whose token it is. It is called for each connection that
+	// Authenticate returns whose API token it is. It is called for each connection that
 	// shows one; where it is nil, such a connection is refused.
 	Authenticate func(token string) (name string, ok bool)
-	// Admit tells which other users of this host may subscribe without a token, besides
-	// this process's own and root; nil: none.
+	// Admit tells which other users of this host may subscribe without an API token,
+	// besides this process's own and root; nil: none.
 	Admit func(uid uint32) (ok bool)
 	// TLS is what subscribers are served with; nil is plain text.
 	TLS *tls.Config
-	// Spare is space that the server is given when its disk is full; nil: none.
-	Spare *durable.Spare
-	Log   zerolog.Logger
+	// Reserve is space that the server is given when its disk is full; nil: none.
+	Reserve *durable.Reserve
+	Log     zerolog.Logger
 }
 
 // Server is a running embedded NATS server.

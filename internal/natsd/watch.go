@@ -20,7 +20,7 @@ const (
 	// watchEvery is the time between two looks at the disk.
 	watchEvery = time.Second
 	// room, in bytes, has to be free for a server to be started again, and while less is
-	// free the server is given of the spare.
+	// free the server is given of the reserve.
 	room = 2 << 20
 	// trialSize, in bytes, is what is written to find out whether the disk takes writes.
 	trialSize = 256 << 10
@@ -88,14 +88,14 @@ func (s *Server) watch() {
 	}
 }
 
-// makeRoom gives the server of the spare before its disk is full.
+// makeRoom gives the server of the reserve before its disk is full.
 func (s *Server) makeRoom() {
 	for {
 		free, err := durable.FreeSpace(s.o.Dir)
-		if err != nil || free >= room || !s.o.Spare.Give(s.o.Dir) {
+		if err != nil || free >= room || !s.o.Reserve.Give(s.o.Dir) {
 			return
 		}
-		s.log.Warn().Str("dir", s.o.Dir).Int64("left", s.o.Spare.Left()).Msg("the disk is full: the embedded NATS server goes on in the space that is kept for that")
+		s.log.Warn().Str("dir", s.o.Dir).Int64("left", s.o.Reserve.Left()).Msg("the disk is full: the embedded NATS server goes on in the space that is kept for that")
 	}
 }
 

@@ -99,18 +99,18 @@ func TestAServerUsesTheSpaceThatIsKeptForIt(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	spare, err := durable.KeepSpare(filepath.Join(dir, "spare"), 6<<20)
-	must(t, spare, err)
-	if whole, err := spare.Fill(0); !must(t, whole, err) {
+	reserve, err := durable.KeepReserve(filepath.Join(dir, "reserve"), 6<<20)
+	must(t, reserve, err)
+	if whole, err := reserve.Fill(0); !must(t, whole, err) {
 		t.Fatal("no space was kept")
 	}
-	s, err := Start(Options{Dir: filepath.Join(dir, "nats"), Spare: spare, Log: zerolog.Nop()})
+	s, err := Start(Options{Dir: filepath.Join(dir, "nats"), Reserve: reserve, Log: zerolog.Nop()})
 	must(t, s, err)
 	defer s.Shutdown()
 	nc, err := s.Connect()
 	kv := bucket(t, jets(t, connected(t, nc, err)), "b")
 	smalldisk.Fill(t, dir)
-	eventually(t, "the server to be given room", func() bool { return spare.Left() < 6<<20 })
+	eventually(t, "the server to be given room", func() bool { return reserve.Left() < 6<<20 })
 	eventually(t, "a write", func() bool {
 		_, err := kv.Put(t.Context(), "k", make([]byte, 10000))
 		return err == nil && s.Problem() == nil

@@ -61,7 +61,7 @@ func gone(local netip.AddrPort) error {
 }
 
 // The layout of struct inet_diag_req_v2 and struct inet_diag_msg, from linux/inet_diag.h.
-// Both hold a struct inet_diag_sockid: ports and addresses, in network byte order, the
+// Both contain a struct inet_diag_sockid: ports and addresses, in network byte order, the
 // interface and a cookie.
 const (
 	requestLen  = 56

@@ -24,7 +24,7 @@ const (
 	eventAuth   = "Fetch.authRequired"
 )
 
-// get asks for the check's URL in a page of its own. The browser holds the request before it
+// get asks for the check's URL in a page of its own. The browser pauses the request before it
 // is sent, and its answer before the page has any of it. Whatever else wants to go out, a
 // redirect included, is failed.
 func get(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionCheck) Result {
@@ -67,7 +67,7 @@ func get(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionCheck) Resul
 	}
 }
 
-// openPage opens an empty page in which no script runs, whose requests are all held, and
+// openPage opens an empty page in which no script runs, whose requests are all paused, and
 // returns its CDP session.
 func openPage(ctx context.Context, o *cdpproxy.Observer) (string, error) {
 	var created struct {
@@ -119,7 +119,7 @@ type paused struct {
 	} `json:"authChallenge"`
 }
 
-// answered tells whether it is the answer that is held, or that there was none.
+// answered tells whether it is the answer that is paused, or that there was none.
 func (p paused) answered() bool { return p.Status != 0 || p.Error != "" }
 
 func (p paused) fail(o *cdpproxy.Observer, session string) {

@@ -32,7 +32,7 @@ import (
 
 // Presence is this launcher's, under which leases are granted.
 type Presence interface {
-	// Current is the keeper under which a lease may be taken over now.
+	// Current is the keeper under which a session may be resumed now.
 	Current() (*lease.Keeper, error)
 	// Continues tells whether a lease of an earlier launcher's epoch has not expired.
 	Continues(epoch uint64) bool
@@ -50,7 +50,7 @@ type Options struct {
 	Slots     *slots.Table
 	Driver    *browser.Driver
 	Recoverer *recovery.Recoverer
-	Sessions  *session.Host
+	Sessions  *session.Registry
 	Presence  Presence
 
 	Log     zerolog.Logger
@@ -86,7 +86,7 @@ func (a *Adopter) Adopt(r lease.Record) {
 	if r.Unfinished() && !a.o.Recoverer.Elsewhere(r) {
 		slot.Recovers()
 	} else { // who wants it may have it in a moment
-		slot.Cools()
+		slot.Closes()
 	}
 	a.work.Go(func() {
 		log := a.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
@@ -116,7 +116,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	r := now.Record
 	r.ProfileID = profile
 	if a.o.Recoverer.Elsewhere(r) { // its home was contested: what is left here has no lease
-		slot.Cool(slots.WarmWanted, "")
+		slot.CloseWarm(slots.WarmWanted, "")
 		if _, open, err := a.o.Root.Left(profile); err == nil && open {
 			return false, a.closeLeft(slot, r, log)
 		}
@@ -137,7 +137,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 		}
 	}
 	if forgotten || r.Unfinished() {
-		slot.Cool(slots.WarmWanted, "")
+		slot.CloseWarm(slots.WarmWanted, "")
 	}
 	switch {
 	case slot.IsWarm(): // as it should be
@@ -177,7 +177,7 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 		return false, err
 	}
 	seen := &entryBuffer{}
-	lock, left, err := a.takeOver(slot, r, path, seen.add, log)
+	lock, left, err := a.adoptBrowser(slot, r, path, seen.add, log)
 	if err != nil {
 		return false, err
 	}
@@ -241,7 +241,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 	if err != nil {
 		return err
 	}
-	lock, left, err := a.takeOver(slot, r, path, func(checkpoint.Entry) {}, log)
+	lock, left, err := a.adoptBrowser(slot, r, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
 	}
@@ -324,13 +324,13 @@ func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, e
 	return sessionfile.LostRun{File: f, Journal: entries}, err
 }
 
-// takeOverWait is how long a browser that ends by itself may keep its lock.
-const takeOverWait = 5 * time.Second
+// lockWait is how long a browser that ends by itself may keep its lock.
+const lockWait = 5 * time.Second
 
-// takeOver takes the profile's lock, and with it the browser of the launcher before,
+// adoptBrowser takes the profile's lock, and with it the browser of the launcher before,
 // if that still lives. The lock stays incomplete where some other process has
 // Chrome's part of it.
-func (a *Adopter) takeOver(slot *slots.Slot, r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
+func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
 	lock, err := a.o.Root.Lock(r.ProfileID)
 	if !errors.Is(err, profiledir.ErrLocked) {
 		return lock, nil, err
@@ -347,7 +347,7 @@ func (a *Adopter) takeOver(slot *slots.Slot, r lease.Record, path string, record
 	case err != nil:
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
 	case ok:
-		if b := a.o.Driver.TakeOver(running, path, record, log); b != nil {
+		if b := a.o.Driver.Adopt(running, path, record, log); b != nil {
 			if slot != nil { // the guard has none
 				slot.Place()
 				slot.ReopenRelay(a.o.Proxies.Find(r.ProxyID), r.ProxyID, running.PID, path, log)
@@ -355,7 +355,7 @@ func (a *Adopter) takeOver(slot *slots.Slot, r lease.Record, path string, record
 			return lock, b, nil
 		}
 	}
-	for deadline := time.Now().Add(takeOverWait); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(lockWait); time.Now().Before(deadline); {
 		if lock.Retake() == nil {
 			break
 		}

@@ -67,7 +67,7 @@ func TestNothingToLookAfter(t *testing.T) {
 		states = append(states, l.o.Slots.Find(profile).State())
 		return nil
 	}
-	if got := l.adopts("p"); got.Nonce != free.Nonce || !slices.Equal(states, []slots.State{slots.Cooling}) {
+	if got := l.adopts("p"); got.Nonce != free.Nonce || !slices.Equal(states, []slots.State{slots.Closing}) {
 		t.Errorf("the store was written: %v; meanwhile the profile was %v", got.Nonce != free.Nonce, states)
 	}
 
@@ -463,7 +463,7 @@ func TestTheLockOfABrowserThatIsGone(t *testing.T) {
 		{name: "nobody has it", whole: true},
 		{name: "another launcher has it", launcher: true, err: profiledir.ErrLocked},
 		{name: "a browser that ends by itself", holds: 2 * time.Second, known: true, whole: true, took: 2 * time.Second},
-		{name: "some process that stays", holds: time.Hour, took: takeOverWait},
+		{name: "some process that stays", holds: time.Hour, took: lockWait},
 		{name: "a launcher that ends meanwhile", holds: time.Hour, ends: time.Second, took: time.Second, err: context.Canceled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -489,7 +489,7 @@ func TestTheLockOfABrowserThatIsGone(t *testing.T) {
 					time.AfterFunc(tt.ends, l.cancel)
 				}
 				begun := time.Now()
-				got, b, err := l.takeOver(nil, lease.Record{ProfileID: "p"}, filepath.Join(h.root.Dir(), "p"), func(checkpoint.Entry) {}, h.log())
+				got, b, err := l.adoptBrowser(nil, lease.Record{ProfileID: "p"}, filepath.Join(h.root.Dir(), "p"), func(checkpoint.Entry) {}, h.log())
 				if took := time.Since(begun); b != nil || !errors.Is(err, tt.err) || took < tt.took || took > tt.took+500*time.Millisecond {
 					t.Errorf("browser %v, %v, after %v", b, err, took)
 				}
@@ -618,7 +618,7 @@ func TestWarmBrowsers(t *testing.T) {
 
 	warm := h.browser(free)
 	slot := l.o.Slots.Occupy("p")
-	lock, b, err := l.takeOver(slot, free, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
+	lock, b, err := l.adoptBrowser(slot, free, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
 	h.must(err)
 	slot.Locked(lock)
 	slot.Opened(b, "ses_p", nil)

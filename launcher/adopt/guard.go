@@ -167,7 +167,7 @@ func (a *Adopter) endOrphan(profile string) error {
 		return err
 	}
 	log := a.o.Log.With().Str("profile", profile).Uint64("token", uint64(record.Token)).Str("session", running.SessionID).Logger()
-	lock, b, err := a.takeOver(nil, record, path, func(checkpoint.Entry) {}, log)
+	lock, b, err := a.adoptBrowser(nil, record, path, func(checkpoint.Entry) {}, log)
 	if err != nil {
 		return err
 	}

@@ -167,7 +167,7 @@ func (h *host) launch(change func(*Options)) *launcher {
 		})
 		roots, err := fileroots.New(fileroots.Options{Private: []string{h.dir}, DataDir: h.dir})
 		h.must(err)
-		o.Sessions, err = session.NewHost(ctx, work, session.Options{
+		o.Sessions, err = session.NewRegistry(ctx, work, session.Options{
 			FileRoots:  roots,
 			LauncherID: "here", BootID: boottime.ID(), Timing: timing, ReconnectGrace: time.Minute, Headless: true, LeaveOnExit: true,
 			Store: h.store, Root: h.root, Archive: l.archive, Files: h.files, Jar: jar, Slots: o.Slots, Driver: o.Driver, Recoverer: o.Recoverer,

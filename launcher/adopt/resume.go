@@ -78,14 +78,14 @@ func (a *Adopter) resume(slot *slots.Slot, r lease.Record, path string, lock *pr
 	return true
 }
 
-// sessionOf takes the lease over and makes a session of what is on disk.
+// sessionOf resumes the lease and makes a session of what is on disk.
 func (a *Adopter) sessionOf(slot *slots.Slot, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser) (*session.Session, error) {
 	k, err := a.o.Presence.Current()
 	if err != nil {
 		return nil, err
 	}
 	f, _ := a.o.Sessions.File(r.SessionID)
-	t := session.Takeover{
+	t := session.Resumption{
 		Record: r, Path: path, Slot: slot, Lock: lock, Browser: b, Keeper: k,
 		Request:   a.o.Sessions.Request(f.Manifest, r.SessionID, k, 0),
 		Continues: func() bool { return a.o.Presence.Continues(r.PresenceEpoch) },

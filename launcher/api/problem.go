@@ -18,7 +18,7 @@ type Problem struct {
 	Field string
 	// RetryAfter is in seconds; zero means that there is no advice.
 	RetryAfter int
-	// More holds the members that belong to the code (current_worker_id, ...).
+	// More are the members that belong to the code (current_worker_id, ...).
 	More map[string]any
 }
 

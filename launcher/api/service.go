@@ -10,7 +10,7 @@ import (
 	"leasehold/lease"
 )
 
-// Session is one worker's stay on a profile, as clients see it.
+// Session is one worker's use of a profile, as clients see it.
 type Session struct {
 	SessionID    string      `json:"session_id"`
 	ProfileID    string      `json:"profile_id"`

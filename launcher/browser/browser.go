@@ -16,7 +16,7 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// Browser is a Chrome that a Driver started or took over. Its owner ends it with Close,
+// Browser is a Chrome that a Driver started or adopted. Its owner ends it with Close,
 // or lets go of it with Detach.
 type Browser struct {
 	driver  *Driver
@@ -93,7 +93,7 @@ func (b *Browser) askCookies(ctx context.Context) (json.RawMessage, error) {
 }
 
 // LimitWrites makes writes to the browser fail once d has passed, so that a browser
-// that does not read cannot hold up the end of its session. Zero removes the limit.
+// that does not read cannot delay the end of its session. Zero removes the limit.
 func (b *Browser) LimitWrites(d time.Duration) {
 	if b.mux != nil {
 		b.mux.LimitWrites(d)
@@ -122,14 +122,14 @@ func (b *Browser) Failure() Failure {
 	}
 }
 
-// Detach lets go of the browser and leaves it open for the launcher that takes it over.
+// Detach lets go of the browser and leaves it open for the launcher that adopts it.
 func (b *Browser) Detach() error {
 	b.stop()
 	if b.mux != nil {
 		b.mux.Stop()
 		<-b.mux.Done()
 	}
-	return errors.Join(b.letGo(), b.ledger.Close(), b.process.Detach())
+	return errors.Join(b.forgetNetwork(), b.ledger.Close(), b.process.Detach())
 }
 
 // KeepCookies saves the session cookies of a profile's browser before it closes.
@@ -179,7 +179,7 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 		}
 	}
 	b.stop()
-	err = errors.Join(err, b.letGo(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
+	err = errors.Join(err, b.forgetNetwork(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
 	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")

@@ -1,4 +1,4 @@
-// Package browser drives the Chromes of one host: it starts them, or takes over
+// Package browser drives the Chromes of one host: it starts them, or adopts
 // those of an earlier launcher, watches their health and their crash dumps, and
 // closes them or detaches from them.
 package browser
@@ -46,7 +46,7 @@ type Options struct {
 	// Groups is where browsers get control groups, by which the kernel enforces their
 	// limits; nil means that they get none.
 	Groups *cgroup.Tree
-	// Confinement, if given, is what the kernel holds every browser to. A browser that
+	// Confinement, if given, is what the kernel confines every browser to. A browser that
 	// an earlier launcher started keeps the one that it has.
 	Confinement *chrome.Confinement
 	// User is the browser user; nil: browsers run as the launcher's own user. A browser
@@ -160,9 +160,9 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	return b, nil
 }
 
-// TakeOver drives a browser whose launcher has ended. It returns nil if the browser is
+// Adopt drives a browser whose launcher has ended. It returns nil if the browser is
 // gone. A browser that cannot be driven is returned undriven, so that it can be closed.
-func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
+func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
 	process, err := chrome.Adopt(identity, options)
@@ -174,7 +174,7 @@ func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(che
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser's pipe cannot be had: it is closed by signals")
 		if process, err = chrome.Attach(identity, options); err != nil {
-			log.Warn().Err(err).Msg("the browser cannot be taken over")
+			log.Warn().Err(err).Msg("the browser cannot be adopted")
 			return nil
 		}
 		return d.undriven(process, nil, running.Dumps, running.SessionID)
@@ -193,20 +193,20 @@ func (d *Driver) TakeOver(running profiledir.Running, path string, sink func(che
 			log.Warn().Err(err).Msg("what is open on the browser's pipe is not known")
 		}
 	}
-	ctx, cancel := context.WithTimeout(d.ctx, takeOverTimeout)
+	ctx, cancel := context.WithTimeout(d.ctx, adoptTimeout)
 	defer cancel()
 	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink)
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")
 	}
 	if b.Driven() {
-		b.takeOverStill(log)
+		b.adoptStill(log)
 	}
 	return b
 }
 
-// takeOverTimeout is how long a browser of an earlier launcher may take to answer.
-const takeOverTimeout = 60 * time.Second
+// adoptTimeout is how long a browser of an earlier launcher may take to answer.
+const adoptTimeout = 60 * time.Second
 
 // drive opens the launcher's own session on a browser's pipe. If it fails, it returns
 // the browser together with the error, and the caller has to close it.

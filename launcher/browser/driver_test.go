@@ -209,9 +209,9 @@ func TestABrowserIsTakenOver(t *testing.T) {
 
 	h.launch()
 	h.locked(h.root.Adopt)
-	b := h.driver.TakeOver(running, h.path, h.sink, h.options.Log)
+	b := h.driver.Adopt(running, h.path, h.sink, h.options.Log)
 	if !b.Driven() || b.PID() != first.PID() || !b.HasLedger() {
-		t.Fatalf("taken over: driven %t, %+v", b.Driven(), b)
+		t.Fatalf("adopted: driven %t, %+v", b.Driven(), b)
 	}
 	if titles := h.titles(b, "half typed"); !slices.Contains(titles, "half typed") {
 		t.Errorf("its pages are %q", titles)
@@ -219,8 +219,8 @@ func TestABrowserIsTakenOver(t *testing.T) {
 	if method, err := b.Close(profile, nil, h.options.Log); err != nil || method != chrome.ClosedByCDP {
 		t.Errorf("closed by %q, %v", method, err)
 	}
-	if b := h.driver.TakeOver(running, h.path, h.sink, h.options.Log); b != nil {
-		t.Errorf("a browser that is gone was taken over: %+v", b)
+	if b := h.driver.Adopt(running, h.path, h.sink, h.options.Log); b != nil {
+		t.Errorf("a browser that is gone was adopted: %+v", b)
 	}
 }
 

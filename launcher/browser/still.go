@@ -231,8 +231,8 @@ func (b *Browser) networkEnded(n *chrome.NetworkService) {
 	}
 }
 
-// takeOverStill finds out whether an earlier launcher left the browser standing still.
-func (b *Browser) takeOverStill(log zerolog.Logger) {
+// adoptStill finds out whether an earlier launcher left the browser standing still.
+func (b *Browser) adoptStill(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -374,9 +374,9 @@ func (b *Browser) replaceNetwork(ctx context.Context, n *chrome.NetworkService) 
 	}
 }
 
-// letGo forgets the network service, which stays as it is. It is for when the browser has
+// forgetNetwork forgets the network service, which stays as it is. It is for when the browser has
 // ended, or is left to the next launcher.
-func (b *Browser) letGo() error {
+func (b *Browser) forgetNetwork() error {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()

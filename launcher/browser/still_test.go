@@ -165,7 +165,7 @@ func TestABrowserStandsStill(t *testing.T) {
 		t.Errorf("it did not stand still throughout: %+v", got)
 	}
 
-	// The next launcher goes on holding it.
+	// The next launcher keeps it standing still.
 	count = site.quiet(t)
 	if err := b.Detach(); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func TestABrowserStandsStill(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatal(err)
 	}
-	b = h.driver.TakeOver(running, h.path, h.sink, log)
+	b = h.driver.Adopt(running, h.path, h.sink, log)
 	if !b.Still() {
 		t.Fatal("it does not stand still")
 	}

@@ -22,7 +22,7 @@ type AdoptOptions struct {
 	Group string
 }
 
-// Adopt takes over a browser whose launcher died, after it has proved that id is still
+// Adopt takes the pipe of a browser whose launcher died, after it has proved that id is still
 // that browser. The caller has made sure that no other launcher has the browser
 // (profiledir.Root.Adopt).
 //

@@ -50,7 +50,7 @@ type Options struct {
 	// OutputFile receives what the browser prints. It is created with mode 0600, or
 	// truncated, and may grow without limit. If it is empty, the output is discarded.
 	OutputFile string
-	// Confinement, if given, has the kernel hold the browser to what it needs.
+	// Confinement, if given, has the kernel confine the browser to what it needs.
 	Confinement *Confinement
 	// User, if given, is the browser user: as whom the browser runs instead of the
 	// launcher's own user. ProfileDir belongs to it; TempDir, DumpDir and all above

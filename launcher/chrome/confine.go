@@ -16,13 +16,13 @@ import (
 	"leasehold/internal/runas"
 )
 
-// Confinement has the kernel (Landlock) hold a browser to what it needs of the host: it
+// Confinement has the kernel (Landlock) confine a browser to what it needs of the host: it
 // reads its own program, libraries, fonts and the like, and writes its profile, its
 // temporary directory, its crash dumps and ReadWrite. It does not listen on TCP ports,
 // and reaches no process outside. With a proxy it connects to TCP ports with the proxy's
-// number only. It holds the browser's processes until they end, also after an adoption.
+// number only. It confines the browser's processes until they end, also after an adoption.
 //
-// It is apart from the browser's own sandbox, which holds its renderers.
+// It is apart from the browser's own sandbox, which confines its renderers.
 type Confinement struct {
 	// ReadOnly and ReadWrite are further files and directories that the browser may
 	// use, with all below them.

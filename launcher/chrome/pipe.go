@@ -66,7 +66,7 @@ func newPipe() (_ *pipe, err error) {
 	return p, nil
 }
 
-// pipeSize is how many bytes each direction should hold. With Linux' default a large
+// pipeSize is how many bytes each direction should have room for. With Linux' default a large
 // message takes many wake-ups. The kernel allocates the memory only for what is in it.
 const pipeSize = 1 << 20
 
@@ -116,7 +116,7 @@ func (b *Browser) takePipe() (err error) {
 	if b.events, err = b.take(fdOurEvents, fdEvents, os.O_RDONLY); err != nil {
 		return err
 	}
-	// Where they came from was named by the pid only. The proofs still hold, so the pid
+	// Where they came from was named by the pid only. The proofs are still true, so the pid
 	// was not used again meanwhile, and the ends are the browser's own.
 	if err := b.prove(); err != nil {
 		return err

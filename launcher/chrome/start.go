@@ -172,7 +172,7 @@ func ignoreExit(err error) error {
 	return err
 }
 
-// begin identifies the child, takes over our pipe ends and starts to watch for the
+// begin identifies the child, takes our ends of the pipe, and starts to watch for the
 // exit.
 func (b *Browser) begin(pid int, p *pipe) error {
 	proc, err := procfs.Read(pid)

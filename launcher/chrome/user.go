@@ -111,7 +111,7 @@ func CheckUser(ctx context.Context, binary string, as runas.User, pass ...string
 	return nil
 }
 
-// SandboxOf tells what becomes of the browser's own sandbox, which holds its renderers, for
+// SandboxOf tells what becomes of the browser's own sandbox, which confines its renderers, for
 // browsers that run as the user; nil: as this process's own.
 func SandboxOf(as *runas.User) string {
 	switch err := userNamespaces(); {

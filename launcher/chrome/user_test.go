@@ -55,7 +55,7 @@ func status(t *testing.T, pid int) map[string]string {
 
 // A sidecar that is root has browsers of another user: every process is that user's, with
 // Chrome's own sandbox, and the sidecar's files are out of its reach even where Landlock does
-// not hold it.
+// not confine it.
 func TestABrowserOfAnotherUser(t *testing.T) {
 	for _, confined := range []bool{true, false} {
 		t.Run(fmt.Sprintf("confined=%t", confined), func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestABrowserOfAnotherUser(t *testing.T) {
 			if !download(t, d, page, w.root) {
 				t.Error("a download into a directory of the user did not arrive")
 			}
-			// The next launcher takes it over, and closes it in order.
+			// The next launcher adopts it, and closes it in order.
 			temp := d.Browser().TempDir()
 			b, err := chrome.Adopt(d.Browser().Identity(), chrome.AdoptOptions{ProfileDir: w.options.ProfileDir, TempDir: temp, OutputFile: w.options.OutputFile})
 			if err != nil {

@@ -231,7 +231,7 @@ func (w *world) record(profile string) (r lease.Record) {
 	return r
 }
 
-// until lets time pass, a second at a time, until a condition holds.
+// until lets time pass, a second at a time, until a condition is true.
 func (w *world) until(what string, patience time.Duration, holds func() bool) {
 	w.Helper()
 	for end := time.Now().Add(patience); ; time.Sleep(time.Second) {

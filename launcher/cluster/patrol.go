@@ -36,7 +36,7 @@ type PatrolOptions struct {
 	Recoverer   *recovery.Recoverer
 	// Roster is what this launcher remembers of profiles; nil: nothing.
 	Roster   *roster.Roster
-	Sessions *session.Host
+	Sessions *session.Registry
 	Presence *Presence
 	// Adopt looks after a profile of this host that no session here is behind.
 	Adopt func(lease.Record)
@@ -138,7 +138,7 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 		v.complete = true
 		p.compare(v)
 		p.lookAround(v)
-		p.o.Sessions.KnownWhere(func(f sessionfile.File) bool { // nobody has to take these over
+		p.o.Sessions.KnownWhere(func(f sessionfile.File) bool { // nobody has to adopt these
 			e, ok := v.records[f.Manifest.ProfileID]
 			return p.o.Slots.Find(f.Manifest.ProfileID) == nil && (!ok || e.Record.SessionID != f.SessionID || !e.Record.Unfinished())
 		})

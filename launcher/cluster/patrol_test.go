@@ -41,7 +41,7 @@ type beat struct {
 	presence *Presence
 	root     *profiledir.Root
 	table    *slots.Table
-	sessions *session.Host
+	sessions *session.Registry
 	archive  *evidence.Archive
 	dir      string // the launcher's data directory; spool and store are in it
 
@@ -84,7 +84,7 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 	})
 	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
 	must()
-	b.sessions, err = session.NewHost(ctx, work, session.Options{
+	b.sessions, err = session.NewRegistry(ctx, work, session.Options{
 		FileRoots:  roots,
 		LauncherID: "here", Timing: timing, Store: store, Root: b.root, Files: known, Slots: b.table, Recoverer: recoverer, Log: log, Metrics: metrics,
 	})
@@ -406,7 +406,7 @@ func TestAWatchThatStartsOver(t *testing.T) {
 			}
 			b.disk(w, "floored", free("floored", "here"), profiledir.Running{})
 			w.sees(lease.Sight{Fresh: true}, sight(held("lost", "here")), sight(free("floored", "here")), lease.Sight{Complete: true})
-			time.Sleep(timing.Grace())
+			time.Sleep(timing.GrantDelay())
 			if b.taken() == nil || b.presence.SharedReady("/proc") != nil {
 				t.Error("not as it should be before")
 			}
@@ -437,8 +437,8 @@ func TestAWatchThatStartsOver(t *testing.T) {
 }
 
 // Once every record was seen, it is known which sessions of an earlier launcher nobody
-// has to take over. Requests for them do not wait any more.
-func TestSessionsThatNobodyHasToTakeOver(t *testing.T) {
+// has to adopt. Requests for them do not wait any more.
+func TestSessionsThatNobodyHasToAdopt(t *testing.T) {
 	next := held("p", "here")
 	next.SessionID = "ses_next"
 	for _, tt := range []struct {

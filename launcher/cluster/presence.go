@@ -273,7 +273,7 @@ func (p *Presence) StoreReset() {
 	k := p.keeper
 	p.mu.Unlock()
 	if k != nil {
-		k.Hurry()
+		k.RenewNow()
 	}
 }
 
@@ -286,7 +286,7 @@ func (p *Presence) SharedReady(path string) *api.Problem {
 		return nil
 	}
 	p.mu.Lock()
-	left := p.o.Timing.Grace() - p.o.Clock().Sub(p.steady)
+	left := p.o.Timing.GrantDelay() - p.o.Clock().Sub(p.steady)
 	p.mu.Unlock()
 	if left <= 0 {
 		return nil

@@ -423,19 +423,19 @@ func TestSharedDirectoriesWait(t *testing.T) {
 				p.StoreReset()
 			}
 			q := p.SharedReady(shared)
-			if q == nil || q.Code != api.CodeStoreUnavailable || q.RetryAfter != int(timing.Grace().Seconds())+1 || !strings.Contains(q.Detail, "watched for too short a time") {
+			if q == nil || q.Code != api.CodeStoreUnavailable || q.RetryAfter != int(timing.GrantDelay().Seconds())+1 || !strings.Contains(q.Detail, "watched for too short a time") {
 				t.Fatalf("at first: %+v", q)
 			}
 			if q := p.SharedReady(w.dir); q != nil {
 				t.Errorf("this host's own disk: %v", q)
 			}
-			time.Sleep(timing.Grace() - 1)
+			time.Sleep(timing.GrantDelay() - 1)
 			if q := p.SharedReady(shared); q == nil || q.RetryAfter != 1 {
-				t.Errorf("just before the end of the grace: %+v", q)
+				t.Errorf("just before the end of the grant delay: %+v", q)
 			}
 			time.Sleep(time.Nanosecond)
 			if q := p.SharedReady(shared); q != nil {
-				t.Errorf("after the grace: %v", q)
+				t.Errorf("after the grant delay: %v", q)
 			}
 		}
 	})

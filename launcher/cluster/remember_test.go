@@ -97,7 +97,7 @@ func (w *world) shows(age time.Duration, records ...lease.Record) {
 // launcher that remembers nothing waits after its own start. Only stores that others use,
 // too, can be young.
 func TestNothingIsMadeInAYoungStore(t *testing.T) {
-	grace := timing.Grace()
+	delay := timing.GrantDelay()
 	for name, tt := range map[string]struct {
 		alone, newcomer bool
 		sights          []lease.Sight
@@ -106,12 +106,12 @@ func TestNothingIsMadeInAYoungStore(t *testing.T) {
 	}{
 		"nobody else uses it": {alone: true, sights: []lease.Sight{{Fresh: true, Stepped: true}}},
 		"not seen yet":        {wait: -1},
-		"just made":           {sights: []lease.Sight{{Fresh: true}}, wait: grace},
-		"made a while ago":    {sights: []lease.Sight{{Fresh: true, Age: grace / 3}}, wait: grace - grace/3},
+		"just made":           {sights: []lease.Sight{{Fresh: true}}, wait: delay},
+		"made a while ago":    {sights: []lease.Sight{{Fresh: true, Age: delay / 3}}, wait: delay - delay/3},
 		"old":                 {sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour}}},
-		"old, to a newcomer":  {newcomer: true, sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour}}, wait: grace},
-		"lost, as the watch has not found out yet": {sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour, Number: 1}}, number: 2, wait: grace},
-		"old, and went back":                       {sights: []lease.Sight{{Fresh: true, Age: time.Hour}, {Fresh: true, Stepped: true, Age: time.Hour}}, wait: grace},
+		"old, to a newcomer":  {newcomer: true, sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour}}, wait: delay},
+		"lost, as the watch has not found out yet": {sights: []lease.Sight{{Fresh: true, Age: 1000 * time.Hour, Number: 1}}, number: 2, wait: delay},
+		"old, and went back":                       {sights: []lease.Sight{{Fresh: true, Age: time.Hour}, {Fresh: true, Stepped: true, Age: time.Hour}}, wait: delay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
@@ -164,7 +164,7 @@ func TestAForgottenProfileIsRecalled(t *testing.T) {
 		far, kept := free("p", "far"), free("q", "far")
 		far.Token, kept.Token = 5, 9
 		w.shows(time.Hour, far, kept, lease.Record{ProfileID: "o", State: lease.Available, Home: "here", Token: 3})
-		time.Sleep(timing.Grace())
+		time.Sleep(timing.GrantDelay())
 		for _, when := range []string{"while it runs", "while it was away"} {
 			if when == "while it runs" {
 				w.wiped()
@@ -180,7 +180,7 @@ func TestAForgottenProfileIsRecalled(t *testing.T) {
 			// The home of the second is quick, and knows more.
 			kept.Token++
 			w.store.do(func() { w.store.store(kept) })
-			time.Sleep(timing.Grace()/2 - time.Second)
+			time.Sleep(timing.GrantDelay()/2 - time.Second)
 			if r := w.record("p"); r.State != "" {
 				t.Errorf("%s: its home had no time: %+v", when, r)
 			}
@@ -191,7 +191,7 @@ func TestAForgottenProfileIsRecalled(t *testing.T) {
 			if r := w.record("p"); r.State != lease.Quarantined || r.Token != 5 || r.Home != "far" || r.RememberedBy != "here" || r.Reason != lease.ReasonRecordLost {
 				t.Errorf("%s: %+v", when, r)
 			}
-			time.Sleep(timing.Grace())
+			time.Sleep(timing.GrantDelay())
 			if _, err := b.presence.MakeReady(w.Context()); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}

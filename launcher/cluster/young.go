@@ -13,7 +13,7 @@ import (
 const ReasonYoung = "store_young"
 
 // A store that was just made, or went back, does not say which profiles there are. Their
-// homes, and whoever else remembers them, say so within the grace; until it is over nothing
+// homes, and whoever else remembers them, say so within the grant delay; until it is over nothing
 // is made that nobody knows. A store that only this launcher uses needs none of that: what
 // lies on this host's own disk proves more.
 
@@ -22,7 +22,7 @@ func (p *Presence) StoreSeen(s lease.Sight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.o.Clock()
-	p.young = max(p.young, now.Add(-min(s.Age, 2*p.o.Timing.Grace())))
+	p.young = max(p.young, now.Add(-min(s.Age, 2*p.o.Timing.GrantDelay())))
 	if s.Stepped {
 		p.young = now
 	}
@@ -41,7 +41,7 @@ func (p *Presence) StoreForgot() {
 func (p *Presence) HomesHadTime() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen && p.o.Clock().Sub(p.young) >= p.o.Timing.Grace()/2
+	return p.seen && p.o.Clock().Sub(p.young) >= p.o.Timing.GrantDelay()/2
 }
 
 // MakeReady refuses to make a profile that nobody knows, while the store is young.
@@ -60,9 +60,9 @@ func (p *Presence) MakeReady(ctx context.Context) (number uint64, _ error) {
 	if p.seen && p.number != sight.Number {
 		p.young, p.number = p.o.Clock(), sight.Number
 	}
-	left := p.o.Timing.Grace() - p.o.Clock().Sub(p.young)
+	left := p.o.Timing.GrantDelay() - p.o.Clock().Sub(p.young)
 	if !p.seen {
-		left = p.o.Timing.Grace()
+		left = p.o.Timing.GrantDelay()
 	}
 	p.mu.Unlock()
 	if left <= 0 {

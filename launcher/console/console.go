@@ -27,8 +27,8 @@ var style string
 var script string
 
 // Handler serves the page, whatever the path. The surface in front of it decides who
-// may see it. If that asks for a token, the page is opened with ?token=TOKEN and shows
-// the token with each of its requests.
+// may see it. If that asks for an API token, the page is opened with ?token=TOKEN and
+// shows it with each of its requests.
 func Handler() http.Handler {
 	body := strings.NewReplacer("{{style}}", style, "{{script}}", script).Replace(page)
 	policy := strings.Join([]string{

@@ -2,7 +2,7 @@
 (() => {
   const refreshEvery = 2000; // milliseconds
   const longestText = 200000; // characters of a part that are shown
-  const token = new URLSearchParams(location.search).get("token");
+  const apiToken = new URLSearchParams(location.search).get("token");
   const at = (id) => document.getElementById(id);
 
   // el makes an element. Strings become text, never HTML: what is shown comes from
@@ -20,7 +20,7 @@
 
   async function ask(path, options = {}) {
     const headers = { ...(options.body ? { "Content-Type": "application/json" } : {}) };
-    if (token) headers.Authorization = "Bearer " + token;
+    if (apiToken) headers.Authorization = "Bearer " + apiToken;
     const response = await fetch(path, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(15000) });
     if (response.ok) return response;
     let text = response.status + " " + response.statusText;
@@ -256,7 +256,7 @@
     ].filter(Boolean));
   }
 
-  // Screenshots are fetched by the script, since an image tag cannot show the token.
+  // Screenshots are fetched by the script, since an image tag cannot show the API token.
   // Only what is declared as an image is shown as one.
   const images = new Map();
   async function imageOf(bundle, part) {

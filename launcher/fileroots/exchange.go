@@ -132,7 +132,7 @@ func (r *Roots) Exchange(profile, session string) (string, error) {
 func (r *Roots) OfProfile(profile string) string { return filepath.Join(r.base.path(), profile) }
 
 // Remove removes a session's exchange directory with all that is in it. The profile's
-// own stays: the kernel holds a confined browser to that very directory, and not to
+// own stays: the kernel lets a confined browser into that very directory, and not into
 // another one of the same name.
 func (r *Roots) Remove(profile, session string) error {
 	r.base.mu.Lock()

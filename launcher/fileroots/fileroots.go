@@ -4,9 +4,9 @@
 //
 // A path is judged by where the kernel finds it at the time of the question. Chrome
 // opens it later, by the same name. Whoever can rename files below a root may change in
-// between what the name leads to: that is for the kernel's own fence around Chrome, which
-// judges each open. This package holds against workers that only speak CDP, and against
-// links that are there already.
+// between what the name leads to: that is for the kernel's confinement of Chrome, which
+// judges each open. This package stops workers that only speak CDP, and links
+// that are there already.
 package fileroots
 
 import (

@@ -29,8 +29,8 @@ type proof int
 const (
 	// byPrincipal: the caller proves who they are.
 	byPrincipal proof = iota + 1
-	// byCapabilityOnly: the secret is in the path, and the handler looks it up. A token
-	// that is shown as well has to be right.
+	// byCapabilityOnly: the secret is in the path, and the handler looks it up. An API
+	// token that is shown as well has to be right.
 	byCapabilityOnly
 	// byUser: the kernel tells the user of the connection, and check whether that one is
 	// served. Nothing else is asked for.
@@ -202,7 +202,7 @@ func (c *call) toOpen(m *api.Manifest) error {
 // identify finds out who asks, as far as the route wants that.
 func (c *call) identify() error {
 	kind := c.route.access.proof
-	if kind == byNothing || kind == byUser || kind == byCapabilityOnly && len(c.tokens) == 0 {
+	if kind == byNothing || kind == byUser || kind == byCapabilityOnly && len(c.apiTokens) == 0 {
 		return nil
 	}
 	if c.o.Gate == nil {
@@ -210,7 +210,7 @@ func (c *call) identify() error {
 	}
 	uid, noUID := userOf(c.r)
 	who, err := c.o.Gate.Identify(principal.Proofs{
-		Tokens: c.tokens, Certificate: certificateOf(c.r), UID: uid, NoUID: noUID, Proxied: c.proxied(),
+		Tokens: c.apiTokens, Certificate: certificateOf(c.r), UID: uid, NoUID: noUID, Proxied: c.proxied(),
 	})
 	var unknown *principal.UnknownError
 	if errors.As(err, &unknown) {

@@ -217,7 +217,7 @@ func TestProtocolNeedsNoSession(t *testing.T) {
 	}
 }
 
-// FuzzConcatenated: whatever a base URL's query holds, text that is appended to the URL
+// FuzzConcatenated: whatever is in a base URL's query, text that is appended to the URL
 // as a whole asks for the same as text that is appended to its path.
 func FuzzConcatenated(f *testing.F) {
 	for _, seed := range [][2]string{{"w", "t"}, {"", ""}, {"a/json/version", "t/json/list"}, {"w&x", "t=u"}, {"w/", "/"}, {"w", "t/"}, {"\x00", "%"}} {

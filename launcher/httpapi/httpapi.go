@@ -107,13 +107,13 @@ type call struct {
 	// route is that of the path and the method; allow lists the path's methods.
 	route route
 	allow []string
-	// query is the parsed query without the token; queryErr says that it is malformed.
+	// query is the parsed query without the API token; queryErr says that it is malformed.
 	query    url.Values
 	queryErr error
-	// openURL is the URL in the query, on routes whose query holds one.
+	// openURL is the URL in the query, on routes whose query has one.
 	openURL string
-	// tokens are those that the caller shows; the ones in the query come first.
-	tokens       []string
+	// apiTokens are those that the caller shows; the ones in the query come first.
+	apiTokens    []string
 	tokenInQuery bool
 	// who asks, once that is known.
 	who principal.Principal

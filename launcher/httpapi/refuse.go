@@ -72,7 +72,7 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 	path, query := c.r.URL.EscapedPath(), c.r.URL.RawQuery
 	if c.ticket != nil { // the other launcher does not know it
 		asked := c.ticket.manifest.Query()
-		asked.Set("token", c.ticket.token)
+		asked.Set("token", c.ticket.apiToken)
 		path, query = "/devtools/browser/"+url.PathEscape(c.ticket.manifest.ProfileID), asked.Encode()
 	}
 	to, err := redirectTo(location, path, query)

@@ -124,7 +124,7 @@ func (c *call) body() ([]byte, error) {
 		}
 	}
 	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where it cannot be set, the server's own limit holds
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where it cannot be set, the server's own limit counts
 	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	_ = control.SetReadDeadline(time.Time{})
 	var tooLarge *http.MaxBytesError

@@ -20,7 +20,7 @@ type route struct {
 	websocket bool
 	// changes says that a GET changes something: HEAD is not served.
 	changes bool
-	// queryIsURL says that the query holds a URL, as that of Chrome's /json/new does.
+	// queryIsURL says that the query has a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
 	serve      handler
 }
@@ -35,7 +35,7 @@ func publicRoutes() []route {
 
 // newMux registers the routes with net/http's multiplexer, and handlers for all that
 // the multiplexer would answer by itself. Its own answers (404, 405) are plain text
-// and come before the guard and the token are checked.
+// and come before the guard and the API token are checked.
 func newMux(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, rt := range routes {

@@ -11,9 +11,9 @@ import (
 	"leasehold/lease"
 )
 
-// abandonTimeout bounds the release of a session whose client left before it got the
+// releaseTimeout bounds the release of a session whose client left before it got the
 // answer.
-const abandonTimeout = 2 * time.Minute
+const releaseTimeout = 2 * time.Minute
 
 func sessionRoutes() []route {
 	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
@@ -140,7 +140,7 @@ func withoutURLs(s api.Session) api.Session {
 // answerGranted answers with a new session and the URL that opens it.
 func answerGranted(c *call, s api.Session) error {
 	if c.gone() {
-		c.abandon(s)
+		c.releaseUnsent(s)
 		return errGone
 	}
 	s.CDPURL = c.websocketURL(nil, "s", s.Capability, "devtools", "browser", s.ProfileID)
@@ -148,9 +148,9 @@ func answerGranted(c *call, s api.Session) error {
 	return c.json(http.StatusCreated, s)
 }
 
-// abandon releases a session whose capability was sent to nobody.
-func (c *call) abandon(s api.Session) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), abandonTimeout)
+// releaseUnsent releases a session whose capability was sent to nobody.
+func (c *call) releaseUnsent(s api.Session) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), releaseTimeout)
 	defer cancel()
 	if _, err := c.svc.Release(ctx, s.SessionID, api.Release{
 		Write: api.Write{Token: s.Token}, Reason: "client_gone",

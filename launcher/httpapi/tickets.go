@@ -11,10 +11,10 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// A ticket stands in the URLs that are answered to a client which showed its token in the
-// query. Clients print, store and pass on such URLs, so the token itself is not repeated
+// A ticket stands in the URLs that are answered to a client which showed its API token in
+// the query. Clients print, store and pass on such URLs, so the token itself is not repeated
 // there. The ticket opens, or joins, the one session that it was made for, in the name of
-// the principal whose token it was.
+// the principal whose API token it was.
 
 const (
 	// ticketLife is how long a ticket is good that was not used. One that opened a session
@@ -28,11 +28,11 @@ const (
 type ticket struct {
 	who      principal.Principal
 	manifest api.Manifest
-	// token is for the launcher that the client is redirected to, which does not know the
+	// apiToken is for the launcher that the client is redirected to, which does not know the
 	// ticket.
-	token   string
-	expires time.Time
-	session string // the session that it opened; "" for none yet
+	apiToken string
+	expires  time.Time
+	session  string // the session that it opened; "" for none yet
 }
 
 // tickets are those of one surface, by their secrets. They end with the process: a client
@@ -95,14 +95,14 @@ func (c *call) living(sessionID string) bool {
 	return err == nil && s.State != api.SessionEnded
 }
 
-// newTicket makes a ticket for the manifest of a caller who showed a token in the query.
+// newTicket makes a ticket for the manifest of a caller who showed an API token in the query.
 func (c *call) newTicket(m api.Manifest) string {
-	return c.tickets.issue(ticket{who: c.who, manifest: m, token: c.tokens[0]}, time.Now(), c.living)
+	return c.tickets.issue(ticket{who: c.who, manifest: m, apiToken: c.apiTokens[0]}, time.Now(), c.living)
 }
 
 // useTicket finds the ticket in the path, if it is one that is there, and has the call be
 // that of its principal, as that one stands now. A principal who was taken out of the file
-// of tokens since is refused.
+// of API tokens since is refused.
 func (c *call) useTicket() (t ticket, ok bool, err error) {
 	t, ok = c.tickets.find(c.param("capability"), time.Now(), c.living)
 	if !ok {

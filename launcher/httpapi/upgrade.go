@@ -225,10 +225,10 @@ func takesCloseFrames(r *http.Request) bool {
 
 // wantsUpgrade reports whether the client asks for a websocket, in a valid handshake or
 // not.
-func wantsUpgrade(r *http.Request) bool { return hasToken(r.Header.Values("Upgrade"), "websocket") }
+func wantsUpgrade(r *http.Request) bool { return headerHas(r.Header.Values("Upgrade"), "websocket") }
 
-// hasToken reports whether a word is in headers whose values are comma-separated lists.
-func hasToken(values []string, word string) bool {
+// headerHas reports whether a word is in headers whose values are comma-separated lists.
+func headerHas(values []string, word string) bool {
 	for _, v := range values {
 		for t := range strings.SplitSeq(v, ",") {
 			if strings.EqualFold(strings.TrimSpace(t), word) {
@@ -246,7 +246,7 @@ func (c *call) checkHandshake() error {
 	switch {
 	case !c.upgrade:
 		return api.Invalid("", "want a websocket upgrade here; clients that ask over HTTP first start below, at json/version")
-	case !hasToken(h.Values("Connection"), "upgrade"):
+	case !headerHas(h.Values("Connection"), "upgrade"):
 		return api.Invalid("", "the header Connection: Upgrade is missing: does a proxy in between drop it?")
 	case !c.r.ProtoAtLeast(1, 1):
 		return api.Invalid("", "want HTTP/1.1, got %s: does a proxy in between speak an old version?", c.r.Proto)

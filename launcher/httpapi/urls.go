@@ -27,14 +27,14 @@ func splitConcatenated(segments []string, rawQuery string) ([]string, string) {
 	return segments, rawQuery
 }
 
-// parseQuery reads the query in the form that the route has, and takes the token out.
+// parseQuery reads the query in the form that the route has, and takes the API token out.
 func (c *call) parseQuery(raw string) {
 	if c.route.queryIsURL {
 		c.query, c.openURL = splitURLQuery(raw)
 	} else {
 		c.query, c.queryErr = url.ParseQuery(raw)
 	}
-	c.tokens = append(c.query["token"], bearerTokens(c.r.Header)...)
+	c.apiTokens = append(c.query["token"], bearerTokens(c.r.Header)...)
 	c.tokenInQuery = len(c.query["token"]) > 0
 	delete(c.query, "token")
 }

@@ -60,11 +60,11 @@ const maxPlace = 200
 
 func place(url string) string { return redact.Clip(redact.URL(url), maxPlace) }
 
-// hasToken tells whether an element's autocomplete has one of the tokens, or one that
-// begins with a token that ends with a hyphen.
-func hasToken(e *element, tokens ...string) bool {
+// completes tells whether an element's autocomplete has one of the words, or one that
+// begins with a word that ends with a hyphen.
+func completes(e *element, words ...string) bool {
 	for _, have := range strings.Fields(e.attr("autocomplete")) {
-		for _, want := range tokens {
+		for _, want := range words {
 			if have == want || strings.HasSuffix(want, "-") && strings.HasPrefix(have, want) {
 				return true
 			}
@@ -126,14 +126,14 @@ func (a *asking) strip(form int) bool {
 func (a *asking) password() {
 	for i := range a.elements {
 		e := &a.elements[i]
-		if !a.asked(i) || inputType(e) != "password" && !hasToken(e, "current-password", "username", "webauthn") || hasToken(e, "new-password", "one-time-code", "cc-") {
+		if !a.asked(i) || inputType(e) != "password" && !completes(e, "current-password", "username", "webauthn") || completes(e, "new-password", "one-time-code", "cc-") {
 			continue
 		}
 		form := a.formOf(i)
 		passwords, current, texts := 0, false, 0
 		for _, j := range a.fields(form) {
 			f := &a.elements[j]
-			current = current || hasToken(f, "current-password")
+			current = current || completes(f, "current-password")
 			if texts++; inputType(f) == "password" {
 				passwords++
 			}
@@ -165,11 +165,11 @@ func (a *asking) code() {
 		if !a.asked(i) {
 			continue
 		}
-		if hasToken(e, "one-time-code") {
+		if completes(e, "one-time-code") {
 			a.add(decision.CodeAsked, i, "a field for a one-time code is")
 			return
 		}
-		if hasToken(e, "cc-", "postal-code", "bday", "bday-", "tel", "tel-", "address-", "street-address", "transaction-", "current-password", "new-password") {
+		if completes(e, "cc-", "postal-code", "bday", "bday-", "tel", "tel-", "address-", "street-address", "transaction-", "current-password", "new-password") {
 			continue
 		}
 		form := a.formOf(i)
@@ -290,7 +290,7 @@ func (a *asking) notice() {
 func (a *asking) address() bool {
 	found := false
 	a.each(a.over, func(_ int, e *element) {
-		found = found || isTextField(e) && e.shown && (inputType(e) == "email" || e.attr("inputmode") == "email" || hasToken(e, "email"))
+		found = found || isTextField(e) && e.shown && (inputType(e) == "email" || e.attr("inputmode") == "email" || completes(e, "email"))
 	})
 	return found
 }

@@ -18,7 +18,7 @@ const Part = "look.json"
 
 // AddTo adds what was seen to a bundle: its facts to the manifest, the part with the
 // details, and a picture of what each fact is about where the page shows it.
-func (e *Eyes) AddTo(b *evidence.Bundle) error {
+func (e *Looker) AddTo(b *evidence.Bundle) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slices.SortFunc(e.seen, func(a, b Seen) int { return a.Number - b.Number })
@@ -79,7 +79,7 @@ const margin = 24
 
 // picture adds the picture of a fact to a bundle, and returns its name; empty where no
 // page shows the fact in one place.
-func (e *Eyes) picture(b *evidence.Bundle, question string) string {
+func (e *Looker) picture(b *evidence.Bundle, question string) string {
 	for _, s := range e.seen {
 		for _, shown := range s.Shows {
 			if shown.Question != question {

@@ -27,18 +27,18 @@ func (k kind) secret() bool {
 	return k == kindCard || k == kindBank || k == kindPassword || k == kindCode
 }
 
-// kindOf tells what a field is for: by its autocomplete tokens, its type, and, for numbers
+// kindOf tells what a field is for: by the words of its autocomplete, its type, and, for numbers
 // of cards and bank accounts, whose check digits are right, by what is in it.
 func (s *scene) kindOf(i int) kind {
 	e := &s.elements[i]
 	switch {
-	case hasToken(e, "cc-") || isCardNumber(e.value):
+	case completes(e, "cc-") || isCardNumber(e.value):
 		return kindCard
 	case isIBAN(e.value):
 		return kindBank
-	case hasToken(e, "one-time-code"):
+	case completes(e, "one-time-code"):
 		return kindCode
-	case inputType(e) == "password" || hasToken(e, "current-password", "new-password"):
+	case inputType(e) == "password" || completes(e, "current-password", "new-password"):
 		return kindPassword
 	case inputType(e) == "file":
 		return kindFile
@@ -46,11 +46,11 @@ func (s *scene) kindOf(i int) kind {
 		return kindSearch
 	case e.tag == "textarea" || e.tag != "input":
 		return kindMessage
-	case inputType(e) == "email" || e.attr("inputmode") == "email" || hasToken(e, "email"):
+	case inputType(e) == "email" || e.attr("inputmode") == "email" || completes(e, "email"):
 		return kindMail
-	case hasToken(e, "street-address", "address-", "postal-code", "country", "country-name"):
+	case completes(e, "street-address", "address-", "postal-code", "country", "country-name"):
 		return kindAddress
-	case inputType(e) == "tel" || hasToken(e, "tel", "tel-"):
+	case inputType(e) == "tel" || completes(e, "tel", "tel-"):
 		return kindPhone
 	}
 	return kindText

@@ -1,7 +1,7 @@
 // Package look finds out what the open pages of a browser ask for, and what was left
 // unfinished in them: once, at the loss of a worker, before anything is closed. It reads
 // one snapshot of each page and of each frame of another process, closed shadow roots
-// included, and judges it by structure: types and tokens of fields, roles, and what lies
+// included, and judges it by structure: types and autocomplete of fields, roles, and what lies
 // over what. It reads no words, so pages may be in any language, and it keeps nothing that
 // was typed.
 //
@@ -48,9 +48,9 @@ type Frame struct {
 	Parent    string // the target that it is in
 }
 
-// Eyes look at the pages of one browser. Look may be called for several pages at the same
+// Looker looks at the pages of one browser. Look may be called for several pages at the same
 // time.
-type Eyes struct {
+type Looker struct {
 	caller capture.Caller
 	pages  map[string]Page
 
@@ -58,9 +58,9 @@ type Eyes struct {
 	seen []Seen
 }
 
-// New returns eyes for pages.
-func New(caller capture.Caller, pages []Page) *Eyes {
-	e := &Eyes{caller: caller, pages: map[string]Page{}}
+// New returns a looker for pages.
+func New(caller capture.Caller, pages []Page) *Looker {
+	e := &Looker{caller: caller, pages: map[string]Page{}}
 	for _, p := range pages {
 		e.pages[p.TargetID] = p
 	}
@@ -100,10 +100,10 @@ const (
 
 // Look looks at one page. number is its place in the bundle. image is a screenshot of what
 // it shows, or missing is why there is none.
-func (e *Eyes) Look(ctx context.Context, number int, p capture.Page, image []byte, missing string) {
+func (e *Looker) Look(ctx context.Context, number int, p capture.Page, image []byte, missing string) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	v := &view{eyes: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
+	v := &view{looker: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
 	v.look(ctx, image, missing)
 	for i := range v.seen.Shows {
 		v.seen.Shows[i].image = image
@@ -115,7 +115,7 @@ func (e *Eyes) Look(ctx context.Context, number int, p capture.Page, image []byt
 
 // view is one page that is looked at.
 type view struct {
-	eyes   *Eyes
+	looker *Looker
 	target capture.Page
 	known  Page
 	seen   Seen
@@ -171,13 +171,13 @@ func (v *view) look(ctx context.Context, image []byte, missing string) {
 func (v *view) call(ctx context.Context, session, method string, params, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return v.eyes.caller.Call(ctx, session, method, params, result)
+	return v.looker.caller.Call(ctx, session, method, params, result)
 }
 
 // examine asks the page and its frames, and finds what they show. large says that it did
 // not, since the page is too large.
 func (v *view) examine(ctx context.Context) (large string, err error) {
-	worlds, large, err := capture.Worlds(ctx, v.eyes.caller, v.target.SessionID)
+	worlds, large, err := capture.Worlds(ctx, v.looker.caller, v.target.SessionID)
 	if err != nil || large != "" {
 		return large, err
 	}
@@ -212,7 +212,7 @@ func (v *view) examine(ctx context.Context) (large string, err error) {
 func (v *view) graft(ctx context.Context, target, session string, depth int) (graft, error) {
 	g := graft{session: session, inside: map[int64]graft{}}
 	params := map[string]any{"computedStyles": styles, "includePaintOrder": true}
-	if err := v.eyes.caller.Call(ctx, session, "DOMSnapshot.captureSnapshot", params, &g.snapshot); err != nil {
+	if err := v.looker.caller.Call(ctx, session, "DOMSnapshot.captureSnapshot", params, &g.snapshot); err != nil {
 		return g, err
 	}
 	if len(g.snapshot.Documents) == 0 {
@@ -234,7 +234,7 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 		if size == 0 {
 			continue // nobody sees it
 		}
-		_, large, err := capture.Worlds(ctx, v.eyes.caller, f.SessionID)
+		_, large, err := capture.Worlds(ctx, v.looker.caller, f.SessionID)
 		var inner graft
 		if err == nil && large == "" {
 			inner, err = v.graft(ctx, f.TargetID, f.SessionID, depth+1)

@@ -187,9 +187,9 @@ func (w *world) lookAt(page capture.Page, known look.Page, image []byte, missing
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	eyes := look.New(w.Driver, []look.Page{known})
-	eyes.Look(w.t.Context(), 1, page, image, missing)
-	if err := eyes.AddTo(b); err != nil {
+	looker := look.New(w.Driver, []look.Page{known})
+	looker.Look(w.t.Context(), 1, page, image, missing)
+	if err := looker.AddTo(b); err != nil {
 		w.t.Fatal(err)
 	}
 	if _, _, err := b.Seal(); err != nil {
@@ -368,7 +368,7 @@ func (w *world) whatCannotBeSeenIsSaid(t *testing.T) {
 	}
 }
 
-// aPageOnItsWayAsksForNothing: Chrome holds commands back from a page whose next
+// aPageOnItsWayAsksForNothing: Chrome delays commands to a page whose next
 // document has not come.
 func (w *world) aPageOnItsWayAsksForNothing(t *testing.T) {
 	gone := make(chan struct{})

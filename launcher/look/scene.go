@@ -45,7 +45,7 @@ func (s *scene) reachable(i int) bool {
 	return s.within(top, i) || s.within(i, top)
 }
 
-// up is the nearest of an element and those around it for which is holds; -1: none.
+// up is the nearest of an element and those around it for which is returns true; -1: none.
 func (s *scene) up(i int, is func(*element) bool) int {
 	for ; i >= 0; i = s.elements[i].parent {
 		if is(&s.elements[i]) {

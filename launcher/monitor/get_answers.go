@@ -72,7 +72,7 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 		return &getWrite{asked: a, sign: sign}
 	}
 	if isPage && a.get.Status == 200 && a.mime == "text/html" && decision.Keyed(a.get.Final) {
-		remember(g.due, a.frame, &pageToLook{session: a.session, frame: a.frame, from: now.Add(settling), document: a})
+		remember(g.due, a.frame, &pageToLook{session: a.session, frame: a.frame, from: now.Add(showTime), document: a})
 		g.signal()
 	}
 	return nil
@@ -120,14 +120,14 @@ func (g *gets) toLook(a *asked, now time.Time) {
 	if len(look.requests) < maxToLook {
 		look.requests = append(look.requests, a)
 	}
-	look.from = now.Add(settling)
+	look.from = now.Add(showTime)
 	g.signal()
 }
 
 // leftUnread tells whether a page has had time to read a short answer, and did not. Chrome
 // does not report such an answer as complete. The caller holds the mu of gets.
 func (a *asked) leftUnread(now time.Time) bool {
-	return a.mayWrite && !a.document && a.get.Status != 0 && a.bytes >= 0 && a.bytes <= maxAnswer && now.Sub(a.answered) >= settling
+	return a.mayWrite && !a.document && a.get.Status != 0 && a.bytes >= 0 && a.bytes <= maxAnswer && now.Sub(a.answered) >= showTime
 }
 
 // parts are what documents are made of, which only reads.
@@ -175,7 +175,7 @@ func (g *gets) take(now time.Time, all bool) (looks []*pageToLook, next time.Tim
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for key, a := range g.open {
-		at := a.answered.Add(settling)
+		at := a.answered.Add(showTime)
 		switch {
 		case a.leftUnread(now):
 			a.unread = true

@@ -82,8 +82,8 @@ const (
 	agreeing = time.Second
 	// reloading is within which time after an answer a page may load itself anew for it.
 	reloading = time.Second
-	// settling is how long a page may take to show an answer.
-	settling = 150 * time.Millisecond
+	// showTime is how long a page may take to show an answer.
+	showTime = 150 * time.Millisecond
 	// maxToLook bounds how many requests of one document wait to be judged.
 	maxToLook = 32
 	// maxDone is how many answers' times of one document are remembered.

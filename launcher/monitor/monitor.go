@@ -1,7 +1,7 @@
 // Package monitor watches what the pages of one browser do: where they navigate, what
 // they send, store, print and ask, and which of them are open. It reports the entries
-// of a session's journal, and changes nothing in the pages. Where a session is to be held
-// to rules about what its pages send, the guard does that.
+// of a session's journal, and changes nothing in the pages. Where a session is to keep
+// to rules about what its pages send, the guard enforces them.
 package monitor
 
 import (
@@ -120,7 +120,7 @@ func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	return m.observer.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
 }
 
-// autoAttach holds each new target until enable has turned on its events. Otherwise the
+// autoAttach pauses each new target until enable has turned on its events. Otherwise the
 // request of a form that opens a new tab would be missed.
 var autoAttach = map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true}
 
@@ -265,7 +265,7 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 // CatchUp returns when everything that came before the call is processed: events, what
 // pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
-	m.Settle(ctx)
+	m.JudgeGETs(ctx)
 	all := m.observer.Queued()
 	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
 }
@@ -325,7 +325,7 @@ func (m *Monitor) Closing() { m.navigations.closing.Store(true) }
 
 // LearnContext asks the browser which context is the profile's own. Until then the
 // context of the first page counts as such, which may be a client's in a browser that
-// was taken over.
+// was adopted.
 func (m *Monitor) LearnContext(ctx context.Context) error {
 	var r struct {
 		Default string `json:"defaultBrowserContextId"`

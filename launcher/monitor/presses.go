@@ -55,11 +55,11 @@ func (m *Monitor) lookAtPages(ctx context.Context) {
 	}
 }
 
-// Settle judges the GETs that wait for their page to be looked at, and those whose answers
+// JudgeGETs judges the GETs that wait for their page to be looked at, and those whose answers
 // come within a moment. It is for when the page may be gone soon. A page that does not
 // answer in time tells nothing.
-func (m *Monitor) Settle(ctx context.Context) {
-	for end := time.Now().Add(2 * settling); m.gets.underWay(time.Now()) && time.Now().Before(end) && ctx.Err() == nil; {
+func (m *Monitor) JudgeGETs(ctx context.Context) {
+	for end := time.Now().Add(2 * showTime); m.gets.underWay(time.Now()) && time.Now().Before(end) && ctx.Err() == nil; {
 		time.Sleep(recheck)
 	}
 	m.lookAt(ctx, true)
@@ -98,7 +98,7 @@ func (m *Monitor) look(ctx context.Context, look *pageToLook) {
 	defer cancel()
 	// The page shows an answer a moment after it has come.
 	select {
-	case <-time.After(min(settling, time.Until(look.from))):
+	case <-time.After(min(showTime, time.Until(look.from))):
 	case <-ctx.Done():
 	}
 	type request struct {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestThePageShowsTheTable holds docs/access.md to Table.
+// TestThePageShowsTheTable compares docs/access.md with Table.
 func TestThePageShowsTheTable(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("| role | may | rights |\n| --- | --- | --- |\n")

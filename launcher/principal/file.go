@@ -15,10 +15,10 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// TokenFileName is the name of the principal that shows the token of --token-file.
+// TokenFileName is the name of the principal that shows the API token of --token-file.
 const TokenFileName = "token-file"
 
-// sum is the SHA-256 of a token. Tokens are long and random, so that a faster hash than
+// sum is the SHA-256 of an API token. Those are long and random, so that a faster hash than
 // those for passwords gives nobody a way back.
 type sum [sha256.Size]byte
 
@@ -128,7 +128,7 @@ func parse(b []byte) (known, error) {
 	return k, nil
 }
 
-// ofToken finds the principal of a token. It looks at every one, so that the time that it
+// ofToken finds the principal of an API token. It looks at every one, so that the time that it
 // takes says nothing.
 func (k known) ofToken(token string) (p Principal, ok bool) {
 	s := Hash(token)
@@ -165,5 +165,5 @@ func (k known) ofCertificate(c *x509.Certificate) (Principal, error) {
 	return Principal{}, fmt.Errorf("your certificate is for %q, which no entry of certificates in the file of --tokens names as its subject", subjects)
 }
 
-// Hash is the SHA-256 of a token, as the file has it in hexadecimal.
+// Hash is the SHA-256 of an API token, as the file has it in hexadecimal.
 func Hash(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }

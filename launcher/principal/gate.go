@@ -20,7 +20,7 @@ type Options struct {
 	// by their connections, and not Own and root by themselves: what reaches the sidecar
 	// through a proxy on this host has the proxy's user.
 	OnlyNamedUsers bool
-	// Token is that of --token-file; "" where there is none.
+	// Token is the API token of --token-file; "" where there is none.
 	Token string
 	// File is the path of --tokens; "" where there is none.
 	File string
@@ -76,7 +76,7 @@ func load(path string) (known, privatefile.Version, error) {
 }
 
 // current returns whom the file names now. It looks whether the file changed each time
-// that it is asked, so that a token that was taken out of it is refused from then on. A
+// that it is asked, so that an API token that was taken out of it is refused from then on. A
 // new version that cannot be used is logged, and the one before stays.
 func (g *Gate) current() known {
 	if g.o.File == "" {
@@ -105,7 +105,7 @@ func (g *Gate) current() known {
 
 // Proofs are what a request brings to prove who sends it.
 type Proofs struct {
-	// Tokens are all that it shows. If one of them is wrong it is refused.
+	// Tokens are all API tokens that it shows. If one of them is wrong it is refused.
 	Tokens []string
 	// Certificate is the client's, which the TLS handshake verified; nil where it showed
 	// none.
@@ -120,7 +120,7 @@ type Proofs struct {
 }
 
 // UnknownError says that nobody is proved to have sent a request. WrongToken says that
-// it shows a token that is nobody's.
+// it shows an API token that is nobody's.
 type UnknownError struct {
 	Detail     string
 	WrongToken bool
@@ -131,7 +131,7 @@ func (e *UnknownError) Error() string { return e.Detail }
 // showToken is what a caller can do who is not known.
 const showToken = "show a token: Authorization: Bearer TOKEN, or ?token=TOKEN"
 
-// Identify returns who is proved. A token counts before a certificate, a certificate
+// Identify returns who is proved. An API token counts before a certificate, a certificate
 // before the user; one that is wrong is refused, whatever else is proved. The error is an
 // *UnknownError.
 func (g *Gate) Identify(proofs Proofs) (Principal, error) {
@@ -166,8 +166,8 @@ func (g *Gate) Identify(proofs Proofs) (Principal, error) {
 	return g.identifyUser(proofs, uid)
 }
 
-// Known returns a principal that was proved before by a token, as it stands now. It is not
-// known any more where no token is left of that name.
+// Known returns a principal that was proved before by an API token, as it stands now. It is not
+// known any more where no API token is left of that name.
 func (g *Gate) Known(p Principal) (Principal, bool) {
 	for _, t := range g.current().tokens {
 		if t.p.Name == p.Name {

@@ -1,5 +1,5 @@
 // Package principal knows who may do what: the roles and their rights, which principals
-// there are, and how one is proved. It has no effects but to read the file of tokens.
+// there are, and how one is proved. It has no effects but to read the file of API tokens.
 package principal
 
 import (

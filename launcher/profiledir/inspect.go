@@ -333,7 +333,7 @@ func NetworkFilesystem(path string) Fact {
 	if err := unix.Statfs(path, &st); err != nil {
 		return fact(Unknown, "file system of %s: %v", path, err)
 	}
-	// The kernel's field is signed on some architectures and holds 32 bits.
+	// The kernel's field is signed on some architectures and has 32 bits.
 	magic := int64(uint32(st.Type))
 	known, ok := filesystems[magic]
 	switch {

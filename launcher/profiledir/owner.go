@@ -19,13 +19,13 @@ import (
 )
 
 // A profile belongs to the user that its browser runs as: the launcher's own, or the browser
-// user. Where that changes, the directory is handed over before the browser starts, under the
-// profile's lock.
+// user. Where that changes, the directory changes its owner before the browser starts, under
+// the profile's lock.
 //
 // Whoever has the directory could meanwhile put files of others into it, to be given them. So
-// the directory itself changes hands in an order that keeps its other user out: it is given
+// the directory itself is given in an order that keeps its other user out: it is given
 // away last, and taken back first. And only what belonged to the one is given to the other:
-// anything else stops the handover.
+// anything else stops it.
 
 // ownersFile is the guard file that lists the browser users of this launcher, earlier ones
 // too: those to whom profiles may belong.
@@ -81,10 +81,10 @@ func (r *Root) CheckOwner(path string) error {
 // takingMark is a guard file that is there while a profile is taken back from a browser user.
 const takingMark = "taking"
 
-// HandOver makes the profile's directory, with all that is in it, the user's as whom its
+// Chown makes the profile's directory, with all that is in it, the user's as whom its
 // browser is about to run. No browser may be running on it. Where it is that user's already,
 // nothing is looked at or changed. The error names what belongs to somebody else.
-func (l *Lock) HandOver() error {
+func (l *Lock) Chown() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -92,7 +92,7 @@ func (l *Lock) HandOver() error {
 	}
 	path, err := l.root.Path(l.id)
 	if err == nil {
-		err = l.handOver(path)
+		err = l.chown(path)
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: handing it to %v: %w", l.id, l.root.user, err)
@@ -100,7 +100,7 @@ func (l *Lock) HandOver() error {
 	return nil
 }
 
-func (l *Lock) handOver(path string) error {
+func (l *Lock) chown(path string) error {
 	own, to := runas.User{UID: os.Geteuid(), GID: os.Getegid()}, l.root.user
 	mark := l.root.file(l.id, takingMark)
 	if _, err := os.Lstat(mark); err == nil {
@@ -126,7 +126,7 @@ func (l *Lock) handOver(path string) error {
 		if err := durable.Replace(mark, nil); err != nil {
 			return err
 		}
-		if err := (&handover{from: who, to: own, device: st.Dev, taking: true}).dir(top, path, true); err != nil {
+		if err := (&chowner{from: who, to: own, device: st.Dev, taking: true}).dir(top, path, true); err != nil {
 			return err
 		}
 		if err := errors.Join(unix.Syncfs(dir), os.Remove(mark), durable.Sync(l.root.guard)); err != nil {
@@ -136,16 +136,16 @@ func (l *Lock) handOver(path string) error {
 	if to.UID == own.UID {
 		return nil
 	}
-	// Nobody else can enter it before all of it is given. What a handover gave that was cut
+	// Nobody else can enter it before all of it is given. What was given before it was cut
 	// short is the new user's already.
 	if err := unix.Fchmod(dir, 0o700); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	return (&handover{from: own.UID, to: to, device: st.Dev}).dir(top, path, true)
+	return (&chowner{from: own.UID, to: to, device: st.Dev}).dir(top, path, true)
 }
 
-// handover gives what belongs to from to another user.
-type handover struct {
+// chowner gives what belongs to from to another user.
+type chowner struct {
 	from   int
 	to     runas.User
 	device uint64 // of the profile
@@ -154,10 +154,11 @@ type handover struct {
 	taking bool
 }
 
-// dir hands over an open directory, whose path is only for messages, with all below it.
-func (h *handover) dir(d *os.File, path string, top bool) error {
-	if h.taking {
-		if err := h.give(d, path); err != nil {
+// dir changes the owner of an open directory with all below it. Its path is only for
+// messages.
+func (c *chowner) dir(d *os.File, path string, top bool) error {
+	if c.taking {
+		if err := c.give(d, path); err != nil {
 			return err
 		}
 		// Then nobody whose the directory was can make anything in it.
@@ -173,11 +174,11 @@ func (h *handover) dir(d *os.File, path string, top bool) error {
 		return err
 	}
 	for _, e := range entries {
-		if err := h.entry(d, filepath.Join(path, e.Name()), top); err != nil {
+		if err := c.entry(d, filepath.Join(path, e.Name()), top); err != nil {
 			return err
 		}
 	}
-	if h.taking {
+	if c.taking {
 		return nil
 	}
 	if top {
@@ -186,11 +187,11 @@ func (h *handover) dir(d *os.File, path string, top bool) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	return h.give(d, path)
+	return c.give(d, path)
 }
 
-// entry hands over what has the path's last name in an open directory.
-func (h *handover) entry(in *os.File, path string, top bool) error {
+// entry changes the owner of what has the path's last name in an open directory.
+func (c *chowner) entry(in *os.File, path string, top bool) error {
 	name := filepath.Base(path)
 	fd, err := unix.Openat(int(in.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -204,9 +205,9 @@ func (h *handover) entry(in *os.File, path string, top bool) error {
 	}
 	kind := st.Mode & unix.S_IFMT
 	switch who := int(st.Uid); {
-	case who != h.from && (h.taking || who != h.to.UID):
-		return fmt.Errorf("%s belongs to uid %d, want uid %d: if it belongs to the profile, chown -h it", path, who, h.from)
-	case st.Dev != h.device:
+	case who != c.from && (c.taking || who != c.to.UID):
+		return fmt.Errorf("%s belongs to uid %d, want uid %d: if it belongs to the profile, chown -h it", path, who, c.from)
+	case st.Dev != c.device:
 		return fmt.Errorf("%s is on another file system than the profile: want all of it on one", path)
 	case kind == unix.S_IFREG && st.Nlink > 1:
 		return fmt.Errorf("%s has %d names (hard links), and who gets it under one would have it under all: put a copy in its place", path, st.Nlink)
@@ -215,7 +216,7 @@ func (h *handover) entry(in *os.File, path string, top bool) error {
 	case kind != unix.S_IFREG && kind != unix.S_IFLNK && kind != unix.S_IFDIR:
 		return fmt.Errorf("%s is a device, pipe or socket: remove it", path)
 	case kind != unix.S_IFDIR:
-		return h.give(f, path)
+		return c.give(f, path)
 	}
 	// It can be read by its name only; what has that name now is judged by its own.
 	sub, err := unix.Openat(int(in.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -226,15 +227,15 @@ func (h *handover) entry(in *os.File, path string, top bool) error {
 	defer dir.Close()
 	var same unix.Stat_t
 	if err := unix.Fstat(sub, &same); err != nil || same.Ino != st.Ino || same.Dev != st.Dev {
-		return errors.Join(fmt.Errorf("%s was replaced while it was handed over: does somebody else use the profile?", path), err)
+		return errors.Join(fmt.Errorf("%s was replaced while its owner was changed: does somebody else use the profile?", path), err)
 	}
-	return h.dir(dir, path, false)
+	return c.dir(dir, path, false)
 }
 
 // give changes the owner of an open file, and of nothing that its name may lead to.
-func (h *handover) give(f *os.File, path string) error {
-	if err := unix.Fchownat(int(f.Fd()), "", h.to.UID, h.to.GID, unix.AT_EMPTY_PATH); err != nil {
-		return fmt.Errorf("giving %s to uid %d: %w", path, h.to.UID, err)
+func (c *chowner) give(f *os.File, path string) error {
+	if err := unix.Fchownat(int(f.Fd()), "", c.to.UID, c.to.GID, unix.AT_EMPTY_PATH); err != nil {
+		return fmt.Errorf("giving %s to uid %d: %w", path, c.to.UID, err)
 	}
 	return nil
 }

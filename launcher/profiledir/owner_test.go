@@ -45,7 +45,7 @@ func handTo(t *testing.T, dir string, u *runas.User) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return errors.Join(l.HandOver(), l.Unlock())
+	return errors.Join(l.Chown(), l.Unlock())
 }
 
 // written makes a profile of the launcher's own user, as a browser leaves it.
@@ -88,7 +88,7 @@ func owners(t *testing.T, path string, uid, gid int) {
 	}
 }
 
-func TestHandOver(t *testing.T) {
+func TestChown(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "profiles")
 	as(t, dir, nil)
 	path := written(t, dir)
@@ -125,8 +125,8 @@ func TestHandOver(t *testing.T) {
 	owners(t, path, ana.UID, ana.GID)
 }
 
-// What a browser user could have put into a profile to be given it, by the next handover.
-func TestHandOverRefuses(t *testing.T) {
+// What a browser user could have put into a profile to be given it, by the next change of owner.
+func TestChownRefuses(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, nil, 0o600); err != nil {
 		t.Fatal(err)

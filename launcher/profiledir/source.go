@@ -24,9 +24,9 @@ type Source struct {
 	Kept lease.Record
 }
 
-// HoldSource holds the directory at path, which has no links in it, until Release. The
+// LockSource locks the directory at path, which has no links in it, until Release. The
 // error is ErrLocked if a launcher or a browser has the profile.
-func HoldSource(path string) (_ *Source, err error) {
+func LockSource(path string) (_ *Source, err error) {
 	guard, id := GuardDir(filepath.Dir(path)), filepath.Base(path)
 	if fi, err := os.Lstat(guard); err != nil || !fi.IsDir() || lease.CheckProfileID(id) != nil {
 		return &Source{}, nil //nolint:nilerr // it is no profile

@@ -107,10 +107,10 @@ func (r *Recoverer) capturePages(ctx context.Context, c Capture, b *evidence.Bun
 		capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)
 		return
 	}
-	eyes := look.New(m.Observer(), m.ToLookAt())
-	limits.Look = eyes.Look
+	looker := look.New(m.Observer(), m.ToLookAt())
+	limits.Look = looker.Look
 	capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)
-	if err := eyes.AddTo(b); err != nil {
+	if err := looker.AddTo(b); err != nil {
 		log.Warn().Err(err).Msg("what the pages ask for is not in the evidence")
 	}
 }

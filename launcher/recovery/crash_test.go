@@ -201,7 +201,7 @@ func (w *world) again() error {
 		w.must(w.browser.Detach()) // the launcher's end of the pipe ends with it
 	}
 	w.must(w.lock.Unlock())
-	left := w.takeOver()
+	left := w.adoptBrowser()
 	r := w.leases.record()
 	c := w.caseOf(Recover)
 	c.Browser = left
@@ -229,8 +229,8 @@ func (w *world) again() error {
 	return w.lock.ClearRunning()
 }
 
-// takeOver takes the profile's lock, and with it the browser, if that still lives.
-func (w *world) takeOver() *browser.Browser {
+// adoptBrowser takes the profile's lock, and with it the browser, if that still lives.
+func (w *world) adoptBrowser() *browser.Browser {
 	for {
 		lock, err := w.root.Lock(profile)
 		if err == nil {
@@ -250,9 +250,9 @@ func (w *world) takeOver() *browser.Browser {
 		if err != nil || !ok {
 			w.t.Fatalf("a browser runs, and nothing says which: %v", err)
 		}
-		w.browser = w.driver.TakeOver(running, w.path, func(checkpoint.Entry) {}, w.log)
+		w.browser = w.driver.Adopt(running, w.path, func(checkpoint.Entry) {}, w.log)
 		if w.browser == nil {
-			w.t.Fatal("the browser cannot be taken over")
+			w.t.Fatal("the browser cannot be adopted")
 		}
 		return w.browser
 	}

@@ -11,7 +11,7 @@ import (
 	"leasehold/lease"
 )
 
-// memoryStore is a lease store that holds what it is told to lease.Table and to the
+// memoryStore is a lease store that checks each write against lease.Table and the
 // rule that tokens only grow, and tells a test of each write before it counts. What the
 // recovery has no business with fails the test.
 type memoryStore struct {

@@ -30,8 +30,8 @@ import (
 const fileName = "roster"
 
 const (
-	// gather is how long a change waits for others, so that one sync does for all.
-	gather = 100 * time.Millisecond
+	// batchTime is how long a change waits for others, so that one sync does for all.
+	batchTime = 100 * time.Millisecond
 	// retryAfter is the pause after a write that failed.
 	retryAfter = 5 * time.Second
 	// slack is by how many lines the file may be longer than the roster before it is
@@ -175,7 +175,7 @@ func (r *Roster) See(rec lease.Record) {
 func (r *Roster) Run(ctx context.Context) {
 	failed := false
 	for over := false; !over; {
-		pause := gather
+		pause := batchTime
 		if failed {
 			pause = retryAfter
 		}

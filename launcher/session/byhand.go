@@ -59,7 +59,7 @@ func (v *serving) quitInOrder() bool {
 
 // DropNotedCookies forgets the cookies noted of a session that is over, if it was a
 // person's.
-func (h *Host) DropNotedCookies(f sessionfile.File, log zerolog.Logger) {
+func (h *Registry) DropNotedCookies(f sessionfile.File, log zerolog.Logger) {
 	if f.ByHand == nil {
 		return
 	}

@@ -41,7 +41,7 @@ func newClients(token lease.Token, log zerolog.Logger) *clients {
 	return &clients{token: token, log: log, conns: map[*cdpproxy.Conn]bool{}, changed: make(chan struct{}, 1)}
 }
 
-// inherit takes over the client sessions of an earlier launcher's connections.
+// inherit keeps the client sessions of an earlier launcher's connections.
 func (c *clients) inherit(left []*cdpproxy.ClientSession) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *clients) AwaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// keepCommands takes over what a connection sent since it was last asked. The caller
+// keepCommands takes what a connection sent since it was last asked. The caller
 // holds c.mu.
 func (c *clients) keepCommands(p *cdpproxy.ClientSession) {
 	sent, missed := p.Commands()

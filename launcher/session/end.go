@@ -24,8 +24,8 @@ const (
 	cutTimeout  = 20 * time.Second
 	askTimeout  = 10 * time.Second
 	exitTimeout = time.Second
-	// settleTimeout is how long the pages may take to tell what they showed last.
-	settleTimeout = 2 * time.Second
+	// judgeTimeout is how long the pages may take to tell what they showed last.
+	judgeTimeout = 2 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -168,8 +168,8 @@ func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 // capture takes the evidence of the session as it is now, before anything changes.
 func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	if outcome == "" && s.browser.Driven() { // nobody judges what a worker itself calls done
-		ctx, cancel := context.WithTimeout(context.Background(), settleTimeout)
-		s.browser.Monitor().Settle(ctx)
+		ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
+		s.browser.Monitor().JudgeGETs(ctx)
 		cancel()
 	}
 	s.mu.Lock()
@@ -352,15 +352,15 @@ func (e *ending) staysWarm() bool {
 	return true
 }
 
-// Abandon undoes a grant whose session could not begin to serve, because of cause: the
+// UndoGrant undoes a grant whose session could not begin to serve, because of cause: the
 // session ends as any other, with what Chrome said as evidence. It returns what the
 // caller is told.
-func (s *Session) Abandon(cause error) error {
+func (s *Session) UndoGrant(cause error) error {
 	e := &ending{s: s, ruling: ruling{verdict: endInOrder, reason: api.ReasonStartFailed}}
-	return e.abandon(cause)
+	return e.undoGrant(cause)
 }
 
-func (e *ending) abandon(cause error) error {
+func (e *ending) undoGrant(cause error) error {
 	s := e.s
 	s.log.Error().Err(cause).Msg("browser not started")
 	p := api.Refuse(api.CodeBrowserStartFailed, "%v", cause)
@@ -402,13 +402,13 @@ func (e *ending) abandon(cause error) error {
 	return p
 }
 
-// AbandonRun is Abandon for a run that wanted to join others, who go on.
-func (s *Session) AbandonRun(cause error) {
+// UndoRun is UndoGrant for a run that wanted to join others, who go on.
+func (s *Session) UndoRun(cause error) {
 	e := &ending{s: s, ruling: ruling{verdict: endInOrder}}
-	e.abandonRun(cause)
+	e.undoRun(cause)
 }
 
-func (e *ending) abandonRun(cause error) {
+func (e *ending) undoRun(cause error) {
 	s := e.s
 	s.Fence().Shut(cause)
 	c := e.recoveryCase()

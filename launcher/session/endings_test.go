@@ -113,7 +113,7 @@ func TestEndings(t *testing.T) {
 					r.memory.revision++
 					r.memory.presences["l"] = lease.PresenceEntry{Presence: e.Presence.Close("l", "other", e.Presence.Epoch, time.Now()), Revision: r.memory.revision}
 				})
-				r.keeper.Hurry()
+				r.keeper.RenewNow()
 			},
 		}, {
 			name: "the browser crashed", how: "lost (browser_crashed), recovered: ", state: lease.ManualReview, reason: api.ReasonBrowserCrashed,

@@ -67,10 +67,10 @@ func (s *Session) Narrow(m api.Manifest) error {
 	if same {
 		return nil
 	}
-	return s.persist() // the next launcher holds to it, too
+	return s.persist() // the next launcher keeps to it, too
 }
 
-// rules are what the session's pages are held to: by its manifest and by its profile.
+// rules are those for the session's pages: by its manifest and by its profile.
 func (s *Session) rules() monitor.Rules {
 	origins := slices.Concat(s.granted.FenceHeaderOrigins, s.manifest.FenceHeaderOrigins)
 	slices.Sort(origins)

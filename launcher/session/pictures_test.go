@@ -106,7 +106,7 @@ func TestFramesOfADemand(t *testing.T) {
 	}
 }
 
-// A session that was taken over knows what its journal was told: a step or a frame
+// A session that was adopted knows what its journal was told: a step or a frame
 // that is sensitive still is, and is pictured no more than before. It is no news.
 func TestPicturesGoOn(t *testing.T) {
 	step := func(name string, sensitive bool) checkpoint.Entry {
@@ -152,7 +152,7 @@ func journaled(t *testing.T, entries []checkpoint.Entry) (s *Session, stop func(
 	var work sync.WaitGroup
 	table := slots.NewTable(ctx, &work, slots.Options{Root: root, Metrics: prometheus.NewRegistry()})
 	files := sessionfile.NewDir(t.TempDir(), testkey.Key)
-	h, err := NewHost(ctx, &work, Options{PictureInterval: time.Second, Files: files, Slots: table, Metrics: prometheus.NewRegistry()})
+	h, err := NewRegistry(ctx, &work, Options{PictureInterval: time.Second, Files: files, Slots: table, Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}

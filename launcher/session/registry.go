@@ -14,14 +14,14 @@ import (
 // maxEnded is how many sessions that are over are remembered.
 const maxEnded = 2000
 
-// takeoverWait bounds how long a request waits until it is known what becomes of a
+// resumeWait bounds how long a request waits until it is known what becomes of a
 // session of an earlier launcher.
-const takeoverWait = 20 * time.Second
+const resumeWait = 20 * time.Second
 
 // Lookup finds a living session, or says how it ended. One of an earlier launcher is
 // waited for until it is known what becomes of it.
-func (h *Host) Lookup(sessionID string) (*Session, error) {
-	if err := h.awaitTakeover(sessionID); err != nil {
+func (h *Registry) Lookup(sessionID string) (*Session, error) {
+	if err := h.awaitResume(sessionID); err != nil {
 		return nil, err
 	}
 	h.mu.Lock()
@@ -48,7 +48,7 @@ func endedProblem(f sessionfile.File) *api.Problem {
 }
 
 // Show describes a session, living or over.
-func (h *Host) Show(sessionID string) (api.Session, error) {
+func (h *Registry) Show(sessionID string) (api.Session, error) {
 	s, err := h.Lookup(sessionID)
 	if err == nil {
 		return s.Show(), nil
@@ -67,7 +67,7 @@ func (h *Host) Show(sessionID string) (api.Session, error) {
 }
 
 // ByCapability finds a living session by the secret in a path.
-func (h *Host) ByCapability(capability string) (*Session, error) {
+func (h *Registry) ByCapability(capability string) (*Session, error) {
 	h.mu.Lock()
 	sessionID, ok := h.hashes[sessionfile.HashCapability(capability)]
 	h.mu.Unlock()
@@ -84,7 +84,7 @@ func (h *Host) ByCapability(capability string) (*Session, error) {
 // Of finds the living session of a profile, worker and task that the principal opened and
 // that has not begun to end; nil: there is none. Sessions of an earlier launcher are
 // waited for.
-func (h *Host) Of(by principal.Principal, profile, worker, task string) *Session {
+func (h *Registry) Of(by principal.Principal, profile, worker, task string) *Session {
 	h.mu.Lock()
 	var pending []string
 	for id, p := range h.pending {
@@ -94,7 +94,7 @@ func (h *Host) Of(by principal.Principal, profile, worker, task string) *Session
 	}
 	h.mu.Unlock()
 	for _, id := range pending {
-		_ = h.awaitTakeover(id) // the search tells
+		_ = h.awaitResume(id) // the search tells
 	}
 	for _, s := range h.Living() {
 		if s.profile == profile && s.manifest.WorkerID == worker && s.manifest.TaskID == task && by.Is(s.manifest.Opener.Name) && !s.Ending() {
@@ -106,7 +106,7 @@ func (h *Host) Of(by principal.Principal, profile, worker, task string) *Session
 
 // OnProfile finds the living session with the lowest token on a profile; nil: there is
 // none.
-func (h *Host) OnProfile(profile string) *Session {
+func (h *Registry) OnProfile(profile string) *Session {
 	var first *Session
 	for _, s := range h.Living() {
 		if s.profile == profile && (first == nil || s.token < first.token) {
@@ -117,21 +117,21 @@ func (h *Host) OnProfile(profile string) *Session {
 }
 
 // ByID finds a living session; nil: it is not one.
-func (h *Host) ByID(sessionID string) *Session {
+func (h *Registry) ByID(sessionID string) *Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.living[sessionID]
 }
 
 // Living are the living sessions.
-func (h *Host) Living() []*Session {
+func (h *Registry) Living() []*Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Collect(maps.Values(h.living))
 }
 
 // File is what is known of a session that is over, or is pending.
-func (h *Host) File(sessionID string) (sessionfile.File, bool) {
+func (h *Registry) File(sessionID string) (sessionfile.File, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f, ok := h.ended[sessionID]
@@ -139,7 +139,7 @@ func (h *Host) File(sessionID string) (sessionfile.File, bool) {
 }
 
 // Identify tells which profile and token a session has, or had.
-func (h *Host) Identify(sessionID string) (f sessionfile.File, known bool) {
+func (h *Registry) Identify(sessionID string) (f sessionfile.File, known bool) {
 	if s := h.ByID(sessionID); s != nil {
 		return sessionfile.File{SessionID: s.id, Token: s.token, Manifest: s.manifest, Principal: s.manifest.Opener.Name}, true
 	}
@@ -147,7 +147,7 @@ func (h *Host) Identify(sessionID string) (f sessionfile.File, known bool) {
 }
 
 // Drain has every session end as the launcher does. It may be called again.
-func (h *Host) Drain() {
+func (h *Registry) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.draining = true
@@ -156,10 +156,10 @@ func (h *Host) Drain() {
 	}
 }
 
-func (h *Host) drains(f *facts) { f.draining, f.leaving = true, h.o.LeaveOnExit }
+func (h *Registry) drains(f *facts) { f.draining, f.leaving = true, h.o.LeaveOnExit }
 
 // Draining tells whether Drain was called.
-func (h *Host) Draining() bool {
+func (h *Registry) Draining() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.draining
@@ -167,7 +167,7 @@ func (h *Host) Draining() bool {
 
 // Enter counts a session that was granted among the living ones, and serves it until
 // its end.
-func (h *Host) Enter(s *Session) {
+func (h *Registry) Enter(s *Session) {
 	s.slot.Enter(s)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,7 +183,7 @@ func (h *Host) Enter(s *Session) {
 }
 
 // leave takes a session out of the living ones.
-func (h *Host) leave(s *Session) {
+func (h *Registry) leave(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.living, s.id)
@@ -191,7 +191,7 @@ func (h *Host) leave(s *Session) {
 
 // Remember keeps what is to be known of a session that is over, and forgets the oldest
 // ones where there are too many.
-func (h *Host) Remember(f sessionfile.File) error {
+func (h *Registry) Remember(f sessionfile.File) error {
 	err := h.o.Files.Save(f)
 	if f.Ended != "" {
 		err = errors.Join(err, h.o.FileRoots.Remove(f.Manifest.ProfileID, f.SessionID))
@@ -223,23 +223,23 @@ func (h *Host) Remember(f sessionfile.File) error {
 }
 
 // tidyDumps bounds the crash dumps of sessions that are over.
-func (h *Host) tidyDumps() error {
+func (h *Registry) tidyDumps() error {
 	h.mu.Lock()
 	ended := slices.Collect(maps.Values(h.ended))
 	h.mu.Unlock()
 	return h.o.Driver.TidyDumps(ended)
 }
 
-// awaitTakeover returns when it is known what becomes of a session of an earlier
+// awaitResume returns when it is known what becomes of a session of an earlier
 // launcher.
-func (h *Host) awaitTakeover(sessionID string) error {
+func (h *Registry) awaitResume(sessionID string) error {
 	h.mu.Lock()
 	p, waits := h.pending[sessionID]
 	h.mu.Unlock()
 	if !waits {
 		return nil
 	}
-	late := time.NewTimer(takeoverWait)
+	late := time.NewTimer(resumeWait)
 	defer late.Stop()
 	select {
 	case <-p.known:
@@ -247,19 +247,19 @@ func (h *Host) awaitTakeover(sessionID string) error {
 	case <-late.C:
 	case <-h.ctx.Done():
 	}
-	problem := api.Refuse(api.CodeStoreUnavailable, "session %s of the launcher before is not taken over yet: ask again", sessionID).With("session_id", sessionID)
+	problem := api.Refuse(api.CodeStoreUnavailable, "session %s of the launcher before is not adopted yet: ask again", sessionID).With("session_id", sessionID)
 	problem.RetryAfter = 1
 	return problem
 }
 
 // Known says that it is known what becomes of a session of an earlier launcher.
-func (h *Host) Known(sessionID string) {
+func (h *Registry) Known(sessionID string) {
 	h.KnownWhere(func(f sessionfile.File) bool { return f.SessionID == sessionID })
 }
 
 // KnownWhere says that it is known what becomes of the sessions of an earlier launcher
 // that match.
-func (h *Host) KnownWhere(match func(sessionfile.File) bool) {
+func (h *Registry) KnownWhere(match func(sessionfile.File) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, p := range h.pending {

@@ -38,7 +38,7 @@ func ended(how string) func(*sessionfile.File) {
 }
 
 // hostWith is a host that found these files. It has no browsers.
-func hostWith(t *testing.T, files ...sessionfile.File) (h *Host, dir sessionfile.Dir, cancel context.CancelFunc) {
+func hostWith(t *testing.T, files ...sessionfile.File) (h *Registry, dir sessionfile.Dir, cancel context.CancelFunc) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
@@ -60,7 +60,7 @@ func hostWith(t *testing.T, files ...sessionfile.File) (h *Host, dir sessionfile
 		t.Fatal(err)
 	}
 	metrics := prometheus.NewRegistry()
-	h, err = NewHost(ctx, &sync.WaitGroup{}, Options{
+	h, err = NewRegistry(ctx, &sync.WaitGroup{}, Options{
 		FileRoots: roots,
 		Root:      root, Files: dir, Announcer: NewAnnouncer("l", newMemory(t), zerolog.Nop(), metrics), Metrics: metrics,
 	})
@@ -103,14 +103,14 @@ func TestLookupOfSessionsThatAreOver(t *testing.T) {
 func TestASessionOfAnEarlierLauncherIsWaitedFor(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		until func(h *Host, stop context.CancelFunc)
+		until func(h *Registry, stop context.CancelFunc)
 		code  string
 		took  time.Duration
 	}{
-		{"it is known", func(h *Host, _ context.CancelFunc) { time.Sleep(3 * time.Second); h.Known("ses_1") }, api.CodeSessionEnded, 3 * time.Second},
-		{"it is known of another one", func(h *Host, _ context.CancelFunc) { h.Known("ses_2") }, api.CodeStoreUnavailable, takeoverWait},
-		{"it is never known", func(*Host, context.CancelFunc) {}, api.CodeStoreUnavailable, takeoverWait},
-		{"the launcher stops", func(_ *Host, stop context.CancelFunc) { time.Sleep(time.Second); stop() }, api.CodeStoreUnavailable, time.Second},
+		{"it is known", func(h *Registry, _ context.CancelFunc) { time.Sleep(3 * time.Second); h.Known("ses_1") }, api.CodeSessionEnded, 3 * time.Second},
+		{"it is known of another one", func(h *Registry, _ context.CancelFunc) { h.Known("ses_2") }, api.CodeStoreUnavailable, resumeWait},
+		{"it is never known", func(*Registry, context.CancelFunc) {}, api.CodeStoreUnavailable, resumeWait},
+		{"the launcher stops", func(_ *Registry, stop context.CancelFunc) { time.Sleep(time.Second); stop() }, api.CodeStoreUnavailable, time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -19,12 +19,12 @@ import (
 // in this one: same id, same token, same capability. What is left of its clients in the
 // browser is fenced, and stays as it was until the worker is back.
 
-// storeTimeout bounds the transition by which a lease is taken over.
+// storeTimeout bounds the transition by which a lease is resumed.
 const storeTimeout = 10 * time.Second
 
-// Takeover is what a session of an earlier launcher goes on with. The caller occupies
+// Resumption is what a session of an earlier launcher goes on with. The caller occupies
 // the profile.
-type Takeover struct {
+type Resumption struct {
 	Record  lease.Record // as it was found
 	Path    string
 	Slot    *slots.Slot
@@ -33,7 +33,7 @@ type Takeover struct {
 	// StartedFor is the session that the browser was started for.
 	StartedFor string
 	Keeper     *lease.Keeper // of the presence that the lease is to hang on
-	Request    lease.Request // by which it is taken over
+	Request    lease.Request // by which it is resumed
 	// Continues tells whether the lease has not expired since the earlier launcher ended.
 	Continues func() bool
 	// DropCookies says that the session cookies that are kept on disk are in the browser
@@ -41,9 +41,9 @@ type Takeover struct {
 	DropCookies bool
 }
 
-// Resume takes the lease over and makes a session of what is on disk. Enter begins to
-// serve it.
-func (h *Host) Resume(t Takeover) (*Session, error) {
+// Resume puts the lease under this launcher's epoch, and makes a session of what is on
+// disk. Enter begins to serve it.
+func (h *Registry) Resume(t Resumption) (*Session, error) {
 	f, _ := h.File(t.Record.SessionID)
 	f.Manifest.OneShot, f.Manifest.ByHand, f.Manifest.Opener = f.OneShot, f.ByHand, api.Opener{Name: f.Principal, UID: f.OpenerUID}
 	entries, err := checkpoint.Read(h.o.Files.Journal(f.SessionID))
@@ -106,7 +106,7 @@ func (h *Host) Resume(t Takeover) (*Session, error) {
 }
 
 // handBrowser gives the session, and its slot, the browser of the earlier launcher.
-func (t Takeover) handBrowser(s *Session) {
+func (t Resumption) handBrowser(s *Session) {
 	s.browser = t.Browser
 	t.Slot.Locked(t.Lock)
 	t.Slot.Opened(t.Browser, t.StartedFor, nil)
@@ -126,7 +126,7 @@ func (t Takeover) handBrowser(s *Session) {
 }
 
 // Resumed ends what other sessions' clients left in the browser, and begins to serve.
-// The earlier launcher held new pages until it saw them; this one does.
+// The earlier launcher paused new pages until it saw them; this one does so now.
 func (s *Session) Resumed() {
 	for token, left := range s.browser.Mux().Inherited() {
 		if token != s.token {
@@ -145,7 +145,7 @@ func (s *Session) Resumed() {
 	}
 	s.browser.LimitWrites(0)
 	s.log.Info().Int("pid", s.browser.PID()).Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Dur("grace", s.policy.grace).
-		Msg("session taken over: its worker may reconnect")
+		Msg("session resumed: its worker may reconnect")
 	s.h.Enter(s)
 }
 

@@ -58,9 +58,9 @@ func left(t *testing.T, o roomOptions, m api.Manifest, do func(r *room, s *Sessi
 	return r, s
 }
 
-// takeOver is what package adopt does with the session of the record that an earlier
+// adopt is what package adopt does with the session of the record that an earlier
 // launcher left.
-func (r *room) takeOver(change func(*Takeover)) (*Session, error) {
+func (r *room) adopt(change func(*Resumption)) (*Session, error) {
 	r.t.Helper()
 	slot := r.table.Occupy(profile)
 	slot.Recovers()
@@ -73,16 +73,16 @@ func (r *room) takeOver(change func(*Takeover)) (*Session, error) {
 	if err != nil || !ok {
 		r.t.Fatal(ok, err)
 	}
-	b := r.driver.TakeOver(running, r.path, slot.Note, r.host.o.Log)
+	b := r.driver.Adopt(running, r.path, slot.Note, r.host.o.Log)
 	if b == nil || !b.HasLedger() {
-		r.t.Fatal("the browser cannot be taken over")
+		r.t.Fatal("the browser cannot be adopted")
 	}
 	slot.Place()
 	f, known := r.host.File(rec.SessionID)
 	if !known {
 		r.t.Fatal("the session's file is not known")
 	}
-	take := Takeover{
+	take := Resumption{
 		Record: rec, Path: r.path, Slot: slot, Lock: lock, Browser: b, StartedFor: running.SessionID, Keeper: r.keeper,
 		Request: r.host.Request(f.Manifest, rec.SessionID, r.keeper, 0), Continues: func() bool { return true },
 	}
@@ -134,7 +134,7 @@ func TestABrowserIsLeftToTheNextLauncher(t *testing.T) {
 		t.Error("the fence is open")
 	}
 	r.restart(roomOptions{})
-	next, err := r.takeOver(func(*Takeover) {})
+	next, err := r.adopt(func(*Resumption) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestASessionGoesOn(t *testing.T) {
 		early <- err
 	}()
 	from := len(r.chromium.commands())
-	s, err := r.takeOver(func(*Takeover) {})
+	s, err := r.adopt(func(*Resumption) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func TestASessionGoesOn(t *testing.T) {
 func TestNobodyComesBackToASessionThatGoesOn(t *testing.T) {
 	t.Parallel()
 	r, _ := left(t, roomOptions{grace: short}, task("one"), func(r *room, s *Session) { r.connect(s) })
-	s, err := r.takeOver(func(take *Takeover) { take.DropCookies = true })
+	s, err := r.adopt(func(take *Resumption) { take.DropCookies = true })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,12 +255,12 @@ func TestASessionThatCannotGoOn(t *testing.T) {
 	for name, tt := range map[string]struct {
 		m      api.Manifest
 		before func(r *room)
-		take   func(*Takeover)
+		take   func(*Resumption)
 		says   string
 		is     error
 	}{
 		"its lease expired meanwhile": {
-			m: task("one"), take: func(take *Takeover) { take.Continues = func() bool { return false } }, says: "lease expired", is: lease.ErrExpired,
+			m: task("one"), take: func(take *Resumption) { take.Continues = func() bool { return false } }, says: "lease expired", is: lease.ErrExpired,
 		},
 		"it would end at once": {
 			m: task("one", func(m *api.Manifest) { m.LockTimeoutSeconds = 60 }), says: "it would end at once: lock_timeout",
@@ -272,7 +272,7 @@ func TestASessionThatCannotGoOn(t *testing.T) {
 			},
 		},
 		"its profile moved on": { // after the record was read
-			m: task("one"), take: func(take *Takeover) { take.Record.Token-- }, says: "token 0 superseded by 1",
+			m: task("one"), take: func(take *Resumption) { take.Record.Token-- }, says: "token 0 superseded by 1",
 		},
 		"its journal cannot be read": {
 			m: task("one"), says: "journal",
@@ -294,9 +294,9 @@ func TestASessionThatCannotGoOn(t *testing.T) {
 			was := r.record()
 			take := tt.take
 			if take == nil {
-				take = func(*Takeover) {}
+				take = func(*Resumption) {}
 			}
-			s, err := r.takeOver(take)
+			s, err := r.adopt(take)
 			if err == nil || !strings.Contains(err.Error(), tt.says) || tt.is != nil && !errors.Is(err, tt.is) {
 				t.Fatalf("%v, %v; want %s", s, err, tt.says)
 			}

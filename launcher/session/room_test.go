@@ -71,7 +71,7 @@ type launcher struct {
 	table     *slots.Table
 	driver    *browser.Driver
 	announcer *Announcer
-	host      *Host
+	host      *Registry
 	keeper    *lease.Keeper
 }
 
@@ -167,7 +167,7 @@ func (r *room) start() {
 	timing := lease.Timing{TTL: 30 * time.Second}
 	roots, err := fileroots.New(fileroots.Options{Private: []string{r.dir}, DataDir: r.dir})
 	fatal(err)
-	l.host, err = NewHost(ctx, &l.work, Options{
+	l.host, err = NewRegistry(ctx, &l.work, Options{
 		FileRoots:  roots,
 		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience),
 		PictureInterval: r.o.picture, Headless: true, LeaveOnExit: r.o.leave, Dedicated: r.dedicated,
@@ -238,7 +238,7 @@ func byHand(m *api.Manifest) { m.ByHand = &api.ByHand{Holder: "ann"} }
 const short = 150 * time.Millisecond
 
 // grant takes the steps of launcher/grant.go. Where the session was granted and did not
-// begin, it returns the session too, for the caller to abandon.
+// begin, it returns the session too, for the caller to undo its grant.
 func (r *room) grant(m api.Manifest, slot *slots.Slot, start func(lease.Record) Start) (*Session, error) {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -310,10 +310,10 @@ func (r *room) begin(m api.Manifest) *Session {
 func (r *room) join(m api.Manifest) (*Session, error) {
 	r.t.Helper()
 	slot := r.table.Find(profile)
-	if !slot.TryGate(patience) || !slot.Joinable() {
+	if !slot.TryLockRuns(patience) || !slot.Joinable() {
 		r.t.Fatal("nobody may join")
 	}
-	defer slot.LeaveGate()
+	defer slot.UnlockRuns()
 	return r.grant(m, slot, func(lease.Record) Start { return Join{Begun: time.Now()} })
 }
 

@@ -16,8 +16,8 @@ func (s *Session) run() {
 	s.ending = true
 	s.mu.Unlock()
 	s.pictures.end()
-	s.slot.EnterGate()
-	defer s.slot.LeaveGate()
+	s.slot.LockRuns()
+	defer s.slot.UnlockRuns()
 	if e.verdict == leave {
 		e.leave()
 		return

@@ -18,10 +18,10 @@ import (
 	"leasehold/lease"
 )
 
-// Session is one worker's stay on a profile. Its run is the only place that ends it;
+// Session is one worker's use of a profile. Its run is the only place that ends it;
 // everything else states facts. It implements slots.Run.
 type Session struct {
-	h         *Host
+	h         *Registry
 	id        string
 	manifest  api.Manifest
 	policy    policy
@@ -63,7 +63,7 @@ type Session struct {
 }
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
-func (h *Host) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot, capability string) *Session {
+func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot, capability string) *Session {
 	now := time.Now()
 	s := &Session{
 		h: h, id: r.SessionID, capability: capability, manifest: m, profile: r.ProfileID, path: path,

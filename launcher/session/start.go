@@ -72,7 +72,7 @@ func notRecorded(err error) error {
 }
 
 // headless tells whether the manifest's task wants a browser without windows.
-func (h *Host) headless(m api.Manifest) bool {
+func (h *Registry) headless(m api.Manifest) bool {
 	if m.Headless != nil {
 		return *m.Headless
 	}
@@ -80,7 +80,7 @@ func (h *Host) headless(m api.Manifest) bool {
 }
 
 // fitOf is what the manifest's task wants of a browser on the record's profile.
-func (h *Host) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) slots.Fit {
+func (h *Registry) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) slots.Fit {
 	return slots.FitOf(m, r, proxy, h.headless(m), h.o.Driver.MemoryLimit(r.BrowserMemory))
 }
 
@@ -238,7 +238,7 @@ func whyUnfit(err error) string {
 	return slots.WarmDisturbed
 }
 
-// Open takes the browser over. Nobody is served before all of it is on disk.
+// Open takes the warm browser for the session. Nobody is served before all of it is on disk.
 func (w *Warm) Open(ctx context.Context, s *Session) error {
 	s.slot.Starting(s)
 	var err error
@@ -264,7 +264,7 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 		return err
 	}
 	s.h.metrics.handovers.Observe(time.Since(w.begun).Seconds())
-	s.log.Info().Int("pid", s.browser.PID()).Dur("idle", w.idle).Dur("took", time.Since(w.begun)).Msg("took over the warm browser")
+	s.log.Info().Int("pid", s.browser.PID()).Dur("idle", w.idle).Dur("took", time.Since(w.begun)).Msg("session has the warm browser")
 	return nil
 }
 

@@ -199,7 +199,7 @@ func TestAStartThatFails(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.says) {
 				t.Fatalf("%v, want %s", err, tt.says)
 			}
-			refused := s.Abandon(err)
+			refused := s.UndoGrant(err)
 			slot.Vacate()
 			var p *api.Problem
 			if !errors.As(refused, &p) || p.Code != api.CodeBrowserStartFailed || !strings.Contains(p.Detail, tt.says) {
@@ -273,7 +273,7 @@ func TestRunsOnOneBrowser(t *testing.T) {
 		if !errors.Is(err, lease.ErrExpired) {
 			t.Fatal(err)
 		}
-		s.AbandonRun(err)
+		s.UndoRun(err)
 		if rec := r.record(); len(rec.Runs) != 2 || len(rec.LostRuns) != 0 || rec.Token != 3 || rec.State != lease.Held {
 			t.Errorf("%+v", rec)
 		}
@@ -345,8 +345,8 @@ func (r *room) takeWarm(m api.Manifest, before func(*Session)) (*Session, *slots
 	if slot == nil || !slot.IsWarm() {
 		r.t.Fatal("no warm browser")
 	}
-	slot.EnterGate()
-	defer slot.LeaveGate()
+	slot.LockRuns()
+	defer slot.UnlockRuns()
 	s, err := r.grant(m, slot, func(now lease.Record) Start {
 		return hooked{Start: NewWarm(now, nil), before: before}
 	})
@@ -377,7 +377,7 @@ func TestForgedCookiesGoToAPerson(t *testing.T) {
 			if !errors.Is(err, signed.ErrNotAuthentic) {
 				t.Fatalf("started with them: %v", err)
 			}
-			_ = s.Abandon(err)
+			_ = s.UndoGrant(err)
 			slot.Vacate()
 			if got := r.record(); got.State != lease.ManualReview || got.Reason != lease.ReasonNotAuthentic || got.Token != 2 || got.EvidenceID == "" {
 				t.Errorf("%+v", got)
@@ -521,7 +521,7 @@ func TestAWarmBrowserThatIsNotAsItWasLeft(t *testing.T) {
 				t.Error("the browser was taken")
 			}
 			r.chromium.set(func() { clear(r.chromium.silent) })
-			slot.Cool(tt.why, "") // as a grant does, before it starts another
+			slot.CloseWarm(tt.why, "") // as a grant does, before it starts another
 			slot.Vacate()
 		})
 	}
@@ -579,12 +579,12 @@ func TestAWarmBrowserThatIsGone(t *testing.T) {
 	if !errors.As(err, &unfit) || unfit.Why != slots.WarmGone {
 		t.Errorf("%v", err)
 	}
-	slot.Cool(slots.WarmGone, "")
+	slot.CloseWarm(slots.WarmGone, "")
 	slot.Vacate()
 }
 
 // TestAWarmBrowserThatIsDisturbed before the grant is unfit; during the grant, the
-// session is abandoned and the browser closed.
+// grant is undone and the browser closed.
 func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 	t.Parallel()
 	seen := checkpoint.Entry{Kind: checkpoint.KindRequest, URL: "https://shop.example/buy?token=hunter2"}
@@ -598,22 +598,22 @@ func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 		if !errors.As(err, &unfit) || unfit.Why != slots.WarmDisturbed || !strings.Contains(unfit.Detail, "request https://shop.example/buy") || strings.Contains(unfit.Detail, "hunter2") {
 			t.Errorf("%v", err)
 		}
-		slot.Cool(slots.WarmDisturbed, "")
+		slot.CloseWarm(slots.WarmDisturbed, "")
 		slot.Vacate()
 	})
 	t.Run("during", func(t *testing.T) {
 		t.Parallel()
 		r, _ := warm(t)
 		slot := r.table.Occupy(profile)
-		slot.EnterGate()
+		slot.LockRuns()
 		s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
 			return hooked{Start: NewWarm(now, nil), before: func(*Session) { slot.Note(seen) }}
 		})
-		slot.LeaveGate()
+		slot.UnlockRuns()
 		if err == nil || !strings.Contains(err.Error(), "something happened in the warm browser during the grant (request https://shop.example/buy") {
 			t.Fatalf("%v", err)
 		}
-		if refused := s.Abandon(err); problem(refused) != api.CodeBrowserStartFailed {
+		if refused := s.UndoGrant(err); problem(refused) != api.CodeBrowserStartFailed {
 			t.Errorf("%v", refused)
 		}
 		slot.Vacate()

@@ -11,7 +11,7 @@ import (
 // ForWrite finds the session for a write that carries a token. A write with another
 // token than the session's, or to a session whose profile has moved on, is refused and
 // reported.
-func (h *Host) ForWrite(ctx context.Context, sessionID string, token lease.Token, write string) (*Session, error) {
+func (h *Registry) ForWrite(ctx context.Context, sessionID string, token lease.Token, write string) (*Session, error) {
 	s, err := h.Lookup(sessionID)
 	if err != nil {
 		return nil, h.lateOrEnded(ctx, sessionID, token, write, err)
@@ -37,7 +37,7 @@ func (s *Session) writable(ctx context.Context, token lease.Token, write string)
 
 // lateOrEnded tells a write to a session that is over what happened: its token is stale
 // where the profile has a higher one, else the session just ended.
-func (h *Host) lateOrEnded(ctx context.Context, sessionID string, token lease.Token, write string, ended error) error {
+func (h *Registry) lateOrEnded(ctx context.Context, sessionID string, token lease.Token, write string, ended error) error {
 	f, known := h.Identify(sessionID)
 	if !known {
 		return ended

@@ -25,7 +25,7 @@ func (d Dir) StillCookies(sessionID string) string {
 }
 
 // SaveStillCookies keeps the cookies of a browser that stands still, as the result of
-// Storage.getCookies, for a launcher that takes it over.
+// Storage.getCookies, for a launcher that adopts it.
 func (d Dir) SaveStillCookies(sessionID string, cookies json.RawMessage) error {
 	if err := durable.Replace(d.StillCookies(sessionID), d.key.Sign(signed.Still, sessionID, cookies)); err != nil {
 		return fmt.Errorf("cookies of a browser that stands still: %w", err)

@@ -17,7 +17,7 @@ const maxQueue = 256
 // not in the queue.
 type Waiter struct {
 	// ready says that the request waits for nothing but a place. A request whose
-	// profile is in use keeps its position in the queue, but holds up nobody.
+	// profile is in use keeps its position in the queue, but delays nobody.
 	ready bool
 }
 
@@ -71,7 +71,7 @@ func (q *places) leave(w *Waiter) bool {
 	return nearer
 }
 
-// observe adds a session's stay to the average.
+// observe adds a session's length to the average.
 func (q *places) observe(stay time.Duration) {
 	if q.averageStay == 0 {
 		q.averageStay = stay
@@ -160,9 +160,9 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 		return false
 	}
 	close(victim.warm.taken)
-	victim.enter(Cooling)
+	victim.enter(Closing)
 	t.mu.Unlock()
-	victim.Cool(WarmPlace, "")
+	victim.CloseWarm(WarmPlace, "")
 	t.mu.Lock()
 	victim.placed, s.placed = time.Time{}, time.Now()
 	t.mu.Unlock()

@@ -40,7 +40,7 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	}
 	check("three wait", 1, map[*Waiter]bool{&first: true, &second: false, &third: false, &newcomer: false})
 	check("three wait", 0, map[*Waiter]bool{&first: true, &second: true, &third: false, &newcomer: false})
-	first.ready = false // its profile is in use: it holds up nobody
+	first.ready = false // its profile is in use: it delays nobody
 	check("the first is not ready", 1, map[*Waiter]bool{&second: true, &third: false, &newcomer: false})
 	q.wait(&first)
 	check("the first is ready again", 1, map[*Waiter]bool{&first: true, &second: false})
@@ -97,7 +97,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestPlacesGoToWhoCameFirst holds the host's places and its queue to a model of them:
+// TestPlacesGoToWhoCameFirst compares the host's places and its queue with a model of them:
 // the first of those who wait for nothing but a place is the first who gets one, and
 // everybody is woken when one comes nearer.
 func TestPlacesGoToWhoCameFirst(t *testing.T) {
@@ -194,7 +194,7 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 				woken("who ends", true, r.slot.Vacate)
 				placed = drop(placed, r)
 			},
-			"take over": func(*rapid.T) { // what is found has a place, whatever the limit is
+			"adopt": func(*rapid.T) { // what is found has a place, whatever the limit is
 				arrived++
 				r := &request{name: fmt.Sprint("p", arrived)}
 				r.slot = table.Occupy(r.name)

@@ -16,22 +16,22 @@ import (
 // Profile returns the id of the slot's profile.
 func (s *Slot) Profile() string { return s.profile }
 
-// EnterGate waits until no other run is being added or removed. Until LeaveGate, no
+// LockRuns waits until no other run is being added or removed. Until UnlockRuns, no
 // other can be.
-func (s *Slot) EnterGate() { s.gate <- struct{}{} }
+func (s *Slot) LockRuns() { s.runsLock <- struct{}{} }
 
-// TryGate is EnterGate with a time limit. It is false if the limit passed.
-func (s *Slot) TryGate(bound time.Duration) bool {
+// TryLockRuns is LockRuns with a time limit. It is false if the limit passed.
+func (s *Slot) TryLockRuns(bound time.Duration) bool {
 	select {
-	case s.gate <- struct{}{}:
+	case s.runsLock <- struct{}{}:
 		return true
 	case <-time.After(bound):
 		return false
 	}
 }
 
-// LeaveGate ends EnterGate.
-func (s *Slot) LeaveGate() { <-s.gate }
+// UnlockRuns ends LockRuns.
+func (s *Slot) UnlockRuns() { <-s.runsLock }
 
 // Lock is the launcher's part of the profile's lock; nil if it has none.
 func (s *Slot) Lock() *profiledir.Lock {
@@ -101,7 +101,7 @@ func (s *Slot) Enter(run Run) {
 
 // Leave removes a run from the slot, and tells whether it was the last. The last one
 // stays listed until the slot is vacated or parked, so that its journal gets what the
-// pages do at the end. The caller holds the gate.
+// pages do at the end. The caller has called LockRuns.
 func (s *Slot) Leave(run Run) (last bool) {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()

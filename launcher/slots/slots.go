@@ -35,9 +35,9 @@ const (
 	Ending State = "ending"
 	// Warm: the browser waits without a session for the profile's next task.
 	Warm State = "warm"
-	// Cooling: a browser without a session is being closed. Requests for the profile
+	// Closing: a browser without a session is being closed. Requests for the profile
 	// wait until it is.
-	Cooling State = "cooling"
+	Closing State = "closing"
 	// Recovering: a profile that an earlier launcher left is being recovered.
 	Recovering State = "recovering"
 )
@@ -45,11 +45,11 @@ const (
 // transitions has the states that may follow each state.
 var transitions = map[State][]State{
 	vacant:     {Opening},
-	Opening:    {Serving, Warm, Cooling, Recovering, vacant},
+	Opening:    {Serving, Warm, Closing, Recovering, vacant},
 	Serving:    {Serving, Ending},
 	Ending:     {Warm, vacant},
-	Warm:       {Opening, Cooling},
-	Cooling:    {Serving, Warm, vacant},
+	Warm:       {Opening, Closing},
+	Closing:    {Serving, Warm, vacant},
 	Recovering: {Serving, Warm, vacant},
 }
 
@@ -116,13 +116,13 @@ func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 type Slot struct {
 	t       *Table
 	profile string
-	// gate has room for one value: only one run at a time may be added or removed.
-	gate chan struct{}
+	// runsLock has room for one value: only one run at a time may be added or removed.
+	runsLock chan struct{}
 
 	// The table's mutex guards these.
 	state State
 	// passed is closed when the state ends, if that is one of those that OccupyNext waits
-	// for: Ending and Cooling.
+	// for: Ending and Closing.
 	passed chan struct{}
 	runs   []Run
 	// starting is the run whose journal gets the entries before any run is entered.
@@ -154,7 +154,7 @@ func (s *Slot) enter(to State) {
 		close(s.passed)
 		s.passed = nil
 	}
-	if to == Ending || to == Cooling {
+	if to == Ending || to == Closing {
 		s.passed = make(chan struct{})
 	}
 	t := s.t
@@ -183,7 +183,7 @@ func (t *Table) Occupy(profile string) *Slot {
 	s := t.slots[profile]
 	switch {
 	case s == nil:
-		s = &Slot{t: t, profile: profile, gate: make(chan struct{}, 1)}
+		s = &Slot{t: t, profile: profile, runsLock: make(chan struct{}, 1)}
 		t.slots[profile] = s
 	case s.state == Warm:
 		close(s.warm.taken)
@@ -229,7 +229,7 @@ const passingTimeout = 30 * time.Second
 func (t *Table) OccupyCold(profile string) *Slot {
 	s := t.OccupyNext(context.Background(), profile)
 	if s != nil {
-		s.Cool(WarmWanted, "")
+		s.CloseWarm(WarmWanted, "")
 	}
 	return s
 }
@@ -254,8 +254,8 @@ func (s *Slot) Vacate() {
 // Recovers enters the state Recovering: the occupied profile is being recovered.
 func (s *Slot) Recovers() { s.entering(Recovering) }
 
-// Cools enters the state Cooling, so that OccupyNext waits for the profile.
-func (s *Slot) Cools() { s.entering(Cooling) }
+// Closes enters the state Closing, so that OccupyNext waits for the profile.
+func (s *Slot) Closes() { s.entering(Closing) }
 
 func (s *Slot) entering(to State) {
 	s.t.mu.Lock()
@@ -285,7 +285,7 @@ func (t *Table) Drain() (busy int, changed <-chan struct{}) {
 	t.draining = true
 	for _, s := range t.slots {
 		if s.state == Warm {
-			t.coolLater(s, WarmShutdown, "")
+			t.closeWarmLater(s, WarmShutdown, "")
 		}
 	}
 	return len(t.slots), t.changed

@@ -27,7 +27,7 @@ func TestWhatASlotMayDo(t *testing.T) {
 		Opening:    table.Occupy,
 		Serving:    func(profile string) *Slot { s := table.Occupy(profile); s.Enter(one); return s },
 		Ending:     func(profile string) *Slot { s := table.Occupy(profile); s.Enter(one); s.Leave(one); return s },
-		Cooling:    func(profile string) *Slot { s := table.Occupy(profile); s.Cools(); return s },
+		Closing:    func(profile string) *Slot { s := table.Occupy(profile); s.Closes(); return s },
 		Recovering: func(profile string) *Slot { s := table.Occupy(profile); s.Recovers(); return s },
 	}
 	for _, tt := range []struct {
@@ -36,12 +36,12 @@ func TestWhatASlotMayDo(t *testing.T) {
 		to   State
 		in   []State // where it may be done
 	}{
-		{"enter", func(s *Slot) { s.Enter(&run{}) }, Serving, []State{Opening, Serving, Cooling, Recovering}},
+		{"enter", func(s *Slot) { s.Enter(&run{}) }, Serving, []State{Opening, Serving, Closing, Recovering}},
 		{"leave", func(s *Slot) { s.Leave(one) }, Ending, []State{Serving}},
 		{"recover", (*Slot).Recovers, Recovering, []State{Opening}},
-		{"cool", (*Slot).Cools, Cooling, []State{Opening}},
-		{"vacate", (*Slot).Vacate, vacant, []State{Opening, Ending, Cooling, Recovering}},
-		{"end", (*Slot).End, vacant, []State{Opening, Ending, Cooling, Recovering}},
+		{"close", (*Slot).Closes, Closing, []State{Opening}},
+		{"vacate", (*Slot).Vacate, vacant, []State{Opening, Ending, Closing, Recovering}},
+		{"end", (*Slot).End, vacant, []State{Opening, Ending, Closing, Recovering}},
 	} {
 		for from, slot := range reach {
 			s := slot(fmt.Sprint(tt.name, "_", from))
@@ -79,10 +79,10 @@ func TestOneOccupantAtATime(t *testing.T) {
 	}
 	ways := map[string]func(s *Slot, pause func()){
 		"vacate":       func(*Slot, func()) {},
-		"cool":         func(s *Slot, pause func()) { s.Cools(); pause() },
+		"close":        func(s *Slot, pause func()) { s.Closes(); pause() },
 		"recover":      func(s *Slot, pause func()) { s.Recovers(); pause() },
 		"serve":        serveTwo,
-		"cool, serve":  func(s *Slot, pause func()) { s.Cools(); pause(); serveTwo(s, pause) },
+		"close, serve": func(s *Slot, pause func()) { s.Closes(); pause(); serveTwo(s, pause) },
 		"recover, run": func(s *Slot, pause func()) { s.Recovers(); pause(); serveTwo(s, pause) },
 	}
 	var names []string
@@ -143,9 +143,9 @@ func serveTwo(s *Slot, pause func()) {
 	first, second := &run{token: 1}, &run{token: 2}
 	s.Enter(first)
 	pause()
-	s.EnterGate()
+	s.LockRuns()
 	s.Enter(second)
-	s.LeaveGate()
+	s.UnlockRuns()
 	pause()
 	if s.Leave(first) || !s.Leave(second) {
 		panic("the last of two runs is not the last")
@@ -181,11 +181,11 @@ func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 		got   bool
 		after time.Duration
 	}{
-		{"it ends", (*Slot).Cools, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
-		{"a session goes on with it", (*Slot).Cools, func(s *Slot, _ *Table, _ func()) { s.Enter(&run{}) }, false, soon},
-		{"the host drains", (*Slot).Cools, func(s *Slot, table *Table, _ func()) { table.Drain(); s.Vacate() }, false, soon},
-		{"who asks goes away", (*Slot).Cools, func(_ *Slot, _ *Table, cancel func()) { cancel() }, false, soon},
-		{"it does not end", (*Slot).Cools, func(*Slot, *Table, func()) {}, false, passingTimeout},
+		{"it ends", (*Slot).Closes, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
+		{"a session goes on with it", (*Slot).Closes, func(s *Slot, _ *Table, _ func()) { s.Enter(&run{}) }, false, soon},
+		{"the host drains", (*Slot).Closes, func(s *Slot, table *Table, _ func()) { table.Drain(); s.Vacate() }, false, soon},
+		{"who asks goes away", (*Slot).Closes, func(_ *Slot, _ *Table, cancel func()) { cancel() }, false, soon},
+		{"it does not end", (*Slot).Closes, func(*Slot, *Table, func()) {}, false, passingTimeout},
 		{"the last run ends", func(s *Slot) { one := &run{}; s.Enter(one); s.Leave(one) }, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
 		{"it is being opened", func(*Slot) {}, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
 		{"it is being recovered", (*Slot).Recovers, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
@@ -278,24 +278,24 @@ func TestRunsOfASlot(t *testing.T) {
 	}
 }
 
-// TestTheGate lets one run come or go at a time.
-func TestTheGate(t *testing.T) {
+// TestOnlyOneRunComesOrGoes at a time.
+func TestOnlyOneRunComesOrGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTable(t, Options{}).Occupy("p")
-		if !s.TryGate(time.Second) {
-			t.Fatal("an open gate is shut")
+		if !s.TryLockRuns(time.Second) {
+			t.Fatal("refused, although nobody has it")
 		}
 		begun := time.Now()
-		if s.TryGate(5*time.Second) || time.Since(begun) != 5*time.Second {
+		if s.TryLockRuns(5*time.Second) || time.Since(begun) != 5*time.Second {
 			t.Errorf("passed, or refused after %v", time.Since(begun))
 		}
-		time.AfterFunc(2*time.Second, s.LeaveGate)
-		if !s.TryGate(5 * time.Second) {
-			t.Error("refused, although it was opened in time")
+		time.AfterFunc(2*time.Second, s.UnlockRuns)
+		if !s.TryLockRuns(5 * time.Second) {
+			t.Error("refused, although it was free in time")
 		}
-		time.AfterFunc(2*time.Second, s.LeaveGate)
-		s.EnterGate()
-		s.LeaveGate()
+		time.AfterFunc(2*time.Second, s.UnlockRuns)
+		s.LockRuns()
+		s.UnlockRuns()
 	})
 }
 

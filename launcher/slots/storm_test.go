@@ -125,7 +125,7 @@ func (h *host) visit(profile string, random *rand.Rand, sessions map[string]*ato
 		over(s.Vacate)
 		return
 	case s.IsWarm() && (s.Disturbed() != "" || random.IntN(6) == 0):
-		s.Cool(WarmMismatch, "")
+		s.CloseWarm(WarmMismatch, "")
 	case s.IsWarm():
 		s.HandOver()
 	}

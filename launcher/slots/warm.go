@@ -124,7 +124,7 @@ func (s *Slot) Park(sessionID string) {
 	s.warm = newWarm(sessionID, time.Now())
 	s.enter(Warm)
 	if t.countWarm() > t.o.KeepWarmMax {
-		t.coolLater(t.longestWarm(), WarmSurplus, "")
+		t.closeWarmLater(t.longestWarm(), WarmSurplus, "")
 	}
 }
 
@@ -206,27 +206,27 @@ func (t *Table) watchWarm(s *Slot) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if s.warm == w && s.state == Warm {
-			t.coolLater(s, why, detail)
+			t.closeWarmLater(s, why, detail)
 		}
 	})
 }
 
-// coolLater takes a warm browser and closes it in the background. The caller holds
+// closeWarmLater takes a warm browser and closes it in the background. The caller holds
 // t.mu.
-func (t *Table) coolLater(s *Slot, why, detail string) {
+func (t *Table) closeWarmLater(s *Slot, why, detail string) {
 	close(s.warm.taken)
-	s.enter(Cooling)
+	s.enter(Closing)
 	t.work.Go(func() {
-		s.Cool(why, detail)
+		s.CloseWarm(why, detail)
 		s.Vacate()
 	})
 }
 
-// Cool closes the warm browser of an occupied profile in order, if it has one, and
+// CloseWarm closes the warm browser of an occupied profile in order, if it has one, and
 // gives up the lock. Its last session has its evidence. What came after is captured before
 // a browser is closed that did something by itself, and before one is killed. Where no
 // evidence can be stored the browser stays open, and the patrol tries again.
-func (s *Slot) Cool(why, detail string) {
+func (s *Slot) CloseWarm(why, detail string) {
 	s.t.mu.Lock()
 	w, b, lock := s.warm, s.browser, s.lock
 	s.t.mu.Unlock()
@@ -297,9 +297,9 @@ func (t *Table) CoolProfile(profile, why string) {
 		return
 	}
 	close(s.warm.taken)
-	s.enter(Cooling)
+	s.enter(Closing)
 	t.mu.Unlock()
-	s.Cool(why, "")
+	s.CloseWarm(why, "")
 	s.Vacate()
 }
 
@@ -365,7 +365,7 @@ func (t *Table) WatchMemory() {
 		why := shortage(m, t.o.KeepWarmMinMemory)
 		t.mu.Lock()
 		if s := t.longestWarm(); s != nil && why != "" {
-			t.coolLater(s, WarmMemory, why)
+			t.closeWarmLater(s, WarmMemory, why)
 		}
 		t.mu.Unlock()
 	}

@@ -42,7 +42,7 @@ func TestWhichBrowsersStayWarm(t *testing.T) {
 		{"no place", func(w *KeepWarm) { w.limit = 0 }, false},
 		{"cookies are kept", func(w *KeepWarm) { w.Cookies = api.CookiesKeep }, true},
 		{"cookies are dropped", func(w *KeepWarm) { w.Cookies = api.CookiesDrop }, false},
-		{"it was taken over from another launcher", func(w *KeepWarm) { w.Started = false }, false},
+		{"it was adopted from another launcher", func(w *KeepWarm) { w.Started = false }, false},
 		{"another host could open it", func(w *KeepWarm) { w.shared = "nfs" }, false},
 		{"memory is short", func(w *KeepWarm) { w.short = "little is left" }, false},
 		{"the launcher drains", func(w *KeepWarm) { w.draining = true }, false},
@@ -299,7 +299,7 @@ func TestAWarmBrowserIsHandedOver(t *testing.T) {
 	s = h.table.Occupy("p")
 	h.kill(b)
 	<-b.Mux().Done()
-	s.Cool(WarmGone, "it crashed")
+	s.CloseWarm(WarmGone, "it crashed")
 	s.Vacate()
 	h.vacant("p", b)
 }
@@ -328,7 +328,7 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	asks, other := h.table.Occupy("asks"), h.table.Occupy("other")
 	got := make(chan *api.Problem)
 	go func() { got <- asks.TakePlace(&Waiter{}) }()
-	for h.table.Find("middle").State() != Cooling {
+	for h.table.Find("middle").State() != Closing {
 		time.Sleep(time.Millisecond)
 	}
 

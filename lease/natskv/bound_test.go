@@ -11,7 +11,7 @@ import (
 	"leasehold/lease"
 )
 
-// bounded opens a store whose event stream holds 64 KiB.
+// bounded opens a store whose event stream has room for 64 KiB.
 func bounded(t *testing.T, own bool) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), inProcess(t, start(t, t.TempDir())), Options{Log: zerolog.Nop(), LauncherID: "test", EventBytes: 64 << 10, OwnServer: own})

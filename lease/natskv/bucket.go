@@ -56,7 +56,7 @@ func presenceNonce(key string, data []byte) (string, bool) {
 func launcherKey(launcher string) string { return lease.Key(launcher) }
 
 // launcherID is the form of a launcher id. It is that of a profile id, so that an id is
-// one token of a subject.
+// one part of a subject.
 var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
 func checkLauncherID(id string) error {

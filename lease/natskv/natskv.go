@@ -74,7 +74,7 @@ type Options struct {
 	// Replicas is how many replicas the buckets and the stream get when they are
 	// made: 1 for a single server, 3 or 5 for a cluster. Zero means 1.
 	Replicas int
-	// EventBytes is the most that the event stream holds; zero: no bound. At the bound
+	// EventBytes is the largest size of the event stream; zero: no bound. At the bound
 	// the oldest events leave.
 	EventBytes int64
 	// OwnServer says that the server is this launcher's own, so that a stream that

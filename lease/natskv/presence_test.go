@@ -179,7 +179,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 	if err != nil || opened.Presence.Epoch != k.Epoch() {
 		t.Fatalf("presence: %+v, %v", opened, err)
 	}
-	k.Hurry()
+	k.RenewNow()
 	renewed := opened
 	for renewed.Revision == opened.Revision {
 		if renewed, err = s.Presence(t.Context(), "l"); err != nil {
@@ -188,7 +188,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 	}
 	// The store loses the presence, and the keeper writes it again with the same epoch.
 	deleteStream(t, s.hosts.stream)
-	k.Hurry()
+	k.RenewNow()
 	for again := (lease.PresenceEntry{}); again.Revision == 0; {
 		if again, err = s.Presence(t.Context(), "l"); err != nil {
 			t.Fatal(err)
@@ -206,7 +206,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 		}
 		renewed = *moved.Current
 	}
-	k.Hurry()
+	k.RenewNow()
 	<-k.Context().Done()
 	if err != nil || !errors.Is(context.Cause(k.Context()), lease.ErrExpired) {
 		t.Errorf("closed: %v, cause %v", err, context.Cause(k.Context()))

@@ -149,7 +149,7 @@ func (p *publisher) pass(ctx context.Context) error {
 }
 
 // collect enqueues the outboxes of all records. It refreshes the event stream first: if
-// that was lost, what is remembered about it must not hold events back.
+// that was lost, what is remembered about it must not delay events.
 func (p *publisher) collect(ctx context.Context) error {
 	if _, err := p.s.refresh(ctx, p.s.events); err != nil {
 		return unavailable(err)
@@ -164,7 +164,7 @@ func (p *publisher) collect(ctx context.Context) error {
 	return nil
 }
 
-// startSweep tells whether a sweep is due, and takes it over if so.
+// startSweep tells whether a sweep is due, and claims it if so.
 func (p *publisher) startSweep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -302,7 +302,7 @@ func tricks() map[string]func(t *testing.T, nc *nats.Conn, target string) {
 }
 
 // Whatever a subscriber has the server publish, for it or by mistake, the event stream and
-// its copy hold the events and nothing else, the leases are untouched, and the next event
+// its copy have the events and nothing else, the leases are untouched, and the next event
 // still comes. What a subscriber can do is to have its own account's copy removed, by an
 // empty answer that the server takes for that request; then the copy is made again.
 func TestNoSubscriberPutsAMessageOnTheStream(t *testing.T) {

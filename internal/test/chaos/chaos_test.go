@@ -50,7 +50,7 @@ func play(role string, config []byte) error {
 	}
 }
 
-// programs are the paths of the programs of a run. They are built once for all runs.
+// programs are the paths of the programs of a test run. They are built once for all of them.
 type programs struct{ self, leasehold, natsServer string }
 
 func buildPrograms(t *testing.T) programs {
@@ -75,10 +75,10 @@ func buildPrograms(t *testing.T) programs {
 	return p
 }
 
-// runs makes a run in a process of its own, and logs its table.
+// runs makes a test run in a process of its own, and logs its table.
 func runs(t *testing.T, c Config, p programs) {
 	t.Helper()
-	runtime.LockOSThread() // the kernel ends the run's process when this thread ends
+	runtime.LockOSThread() // the kernel ends the test run's process when this thread ends
 	defer runtime.UnlockOSThread()
 	c.Self, c.Leasehold, c.NATSServer = p.self, p.leasehold, p.natsServer
 	var err error
@@ -118,15 +118,15 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// TestChaos makes two short runs at the same time, with one and with three nodes of
-// NATS. With CHAOS_DURATION, which make chaos sets, it makes one long run.
+// TestChaos makes two short test runs at the same time, with one and with three nodes of
+// NATS. With CHAOS_DURATION, which make chaos sets, it makes one long test run.
 func TestChaos(t *testing.T) {
 	p := buildPrograms(t)
 	if os.Getenv("CHAOS_DURATION") != "" {
 		runs(t, longForm(t), p)
 		return
 	}
-	// Only the long run fills a launcher's disk, until a session that ends on a full
+	// Only the long test run fills a launcher's disk, until a session that ends on a full
 	// disk gets its evidence.
 	for _, tt := range []struct {
 		name   string
@@ -149,7 +149,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// longForm is the run that the variables of make chaos describe.
+// longForm is the test run that the variables of make chaos describe.
 func longForm(t *testing.T) Config {
 	t.Helper()
 	c := Config{Seed: seed(t), TTL: 3 * time.Second}

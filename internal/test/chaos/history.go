@@ -48,7 +48,7 @@ const (
 	Reviewed Kind = "reviewed"
 	// Settled: all faults are healed, and every event of the last epoch was read.
 	Settled Kind = "settled"
-	// Broken: a violation that was found during the run; Text begins with its kind and
+	// Broken: a violation that was found during the test run; Text begins with its kind and
 	// a colon.
 	Broken Kind = "broken"
 )
@@ -79,7 +79,7 @@ type Entry struct {
 	Text      string       `json:"text,omitempty"`
 }
 
-// History collects the entries of a run, and writes them to a file for people. Its
+// History collects the entries of a test run, and writes them to a file for people. Its
 // methods are safe for concurrent use.
 type History struct {
 	mu      sync.Mutex

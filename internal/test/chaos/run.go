@@ -19,7 +19,7 @@ import (
 	"leasehold/lease"
 )
 
-// Config describes one run.
+// Config describes one test run.
 type Config struct {
 	Seed     uint64
 	Duration time.Duration // of the faults
@@ -50,7 +50,7 @@ const (
 	unseenTime = 4 * time.Minute
 )
 
-// harness is a run under way.
+// harness is a test run under way.
 type harness struct {
 	Config
 	dir        string
@@ -62,7 +62,7 @@ type harness struct {
 	watcher    *watcher
 }
 
-// Run makes one run and prints its table. It returns the violations, or an error if the
+// Run makes one test run and prints its table. It returns the violations, or an error if the
 // run itself could not be made.
 func Run(c Config, out io.Writer) (found []Violation, err error) {
 	dir, err := os.MkdirTemp("", "lhc-")
@@ -102,7 +102,7 @@ func removeAll(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// run goes through the steps of a run: start, faults, calm, judgement, stop. What was
+// run goes through the steps of a test run: start, faults, calm, judgement, stop. What was
 // started is always stopped.
 func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 	if h.net, err = newNetwork(h.Isolated); err != nil {
@@ -225,7 +225,7 @@ func (h *harness) injectFaults(ctx context.Context, rnd *rand.Rand) {
 	sleep(ctx, time.Until(until))
 }
 
-// calm lets the workers work without faults, until everything that a run has to show
+// calm lets the workers work without faults, until everything that a test run has to show
 // has happened at least once.
 func (h *harness) calm(ctx context.Context) {
 	sleep(ctx, calmTime)
@@ -234,7 +234,7 @@ func (h *harness) calm(ctx context.Context) {
 	}
 }
 
-// unseen returns the kinds of entries that a run has to show and that are still
+// unseen returns the kinds of entries that a test run has to show and that are still
 // missing.
 func (h *harness) unseen() []Kind {
 	left := []Kind{Granted, Released, Refused, Requested, Accepted, Published}
@@ -244,7 +244,7 @@ func (h *harness) unseen() []Kind {
 	return left
 }
 
-// broken adds a violation that was found during the run.
+// broken adds a violation that was found during the test run.
 func (h *harness) broken(kind, profile, format string, args ...any) {
 	h.history.Add(Entry{Kind: Broken, Profile: profile, Text: kind + ": " + fmt.Sprintf(format, args...)})
 }

@@ -113,7 +113,7 @@ func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 					t.Errorf("%s is %q on %s, want %q", state, got, path, want)
 				}
 			}
-			// A client that is gone does not hold up new pages.
+			// A client that is gone does not delay new pages.
 			again.Do(t, act("newPage"))
 			again.Do(t, act("goto", "url", web.URL+"/on"))
 			evaluate(t, again, "window.open('/popup', '_blank') && 1")

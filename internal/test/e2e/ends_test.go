@@ -427,7 +427,7 @@ func supersede(t *testing.T, natsURL, profile string) {
 	})
 }
 
-// TestALostSocketComesBack: a worker that reconnects within the grace finds its pages
+// TestALostSocketComesBack: a worker that reconnects within the reconnect grace finds its pages
 // as they were, and the requests that it had paused have failed.
 func TestALostSocketComesBack(t *testing.T) {
 	t.Parallel()

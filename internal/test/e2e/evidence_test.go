@@ -329,8 +329,8 @@ func TestReviewWhen(t *testing.T) {
 }
 
 // TestLostWithAnUnfinishedPage: the worker vanishes while its page is in the middle of
-// something, such as an open dialog. The bundle shows that, and nothing that was held
-// back is sent.
+// something, such as an open dialog. The bundle shows that, and nothing that was
+// paused is sent.
 func TestLostWithAnUnfinishedPage(t *testing.T) {
 	t.Parallel()
 	// Without pictures before the loss: a renderer that is killed while it owes one takes

@@ -23,7 +23,7 @@ func TestTheFenceHeader(t *testing.T) {
 	late, arrived := make(chan struct{}), make(chan int, 1)
 	release := sync.OnceFunc(func() { close(late) })
 	defer release()
-	// The way to the service holds what is sent to ?order=late.
+	// The way to the service delays what is sent to ?order=late.
 	own := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if to := r.URL.Query().Get("to"); to != "" {
 			http.Redirect(w, r, to, http.StatusTemporaryRedirect)

@@ -35,7 +35,7 @@ func (s *sidecar) says(t *testing.T, what string) {
 
 // TestAForgottenProfileIsNotMadeAnew: its host is killed while its browser lives, and the
 // store is wiped. Another host, which has seen the profile, gives it to nobody, also after
-// the grace, after a restart of its own and after another wipe. A host that knows nothing
+// the grant delay, after a restart of its own and after another wipe. A host that knows nothing
 // of it makes it anew; then the first one comes back, both stop, and a person decides.
 func TestAForgottenProfileIsNotMadeAnew(t *testing.T) {
 	t.Parallel()
@@ -102,8 +102,8 @@ func TestAForgottenProfileIsNotMadeAnew(t *testing.T) {
 			}
 			return nil
 		})
-		other.awaitGrace(t)
-		refused(when + ", after the grace")
+		other.awaitGrantDelay(t)
+		refused(when + ", after the grant delay")
 	}
 	if _, err := os.Lstat(filepath.Join(other.Dir, "profiles", "acct1")); !os.IsNotExist(err) {
 		t.Errorf("there is a directory of it: %v", err)

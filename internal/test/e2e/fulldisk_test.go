@@ -55,7 +55,7 @@ func TestAFullDiskCostsNoLease(t *testing.T) {
 	beat := func() int {
 		return s.call(t, "POST", "/v1/sessions/"+ses.ID+"/heartbeat", map[string]any{"lease_token": ses.Token}, nil)
 	}
-	spare := func() int64 {
+	reserve := func() int64 {
 		info, err := os.Stat(filepath.Join(disk, "disk-reserve"))
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestAFullDiskCostsNoLease(t *testing.T) {
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "other", "create": true}, &problem); code != 429 || problem["reason"] != "disk" {
 		t.Errorf("another browser on a full disk: %d %v", code, problem)
 	}
-	if left := spare(); left == 24<<20 {
+	if left := reserve(); left == 24<<20 {
 		t.Error("nothing was taken of the space that is kept")
 	}
 	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.ID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 {
@@ -85,7 +85,7 @@ func TestAFullDiskCostsNoLease(t *testing.T) {
 		empty = smalldisk.Fill(t, disk) // as whatever fills a disk goes on to
 		var why []byte
 		if code := s.call(t, "GET", "/readyz", nil, &why); code != 503 || !strings.Contains(string(why), "could not write to") || !strings.Contains(string(why), "make room") {
-			return fmt.Errorf("/readyz: %d %s, %d bytes left", code, why, spare())
+			return fmt.Errorf("/readyz: %d %s, %d bytes left", code, why, reserve())
 		}
 		return nil
 	})
@@ -111,7 +111,7 @@ func TestAFullDiskCostsNoLease(t *testing.T) {
 		t.Errorf("history %s", got)
 	}
 	eventually(t, "space to be kept again", func() error {
-		if left := spare(); left != 24<<20 {
+		if left := reserve(); left != 24<<20 {
 			return fmt.Errorf("%d bytes", left)
 		}
 		return nil

@@ -21,7 +21,7 @@ import (
 	"leasehold/lease"
 )
 
-// linearVariable makes the run of TestLeasesAreLinearizable a long one with a real browser:
+// linearVariable makes the test run of TestLeasesAreLinearizable a long one with a real browser:
 // LEASEHOLD_LINEAR=10m.
 const linearVariable = "LEASEHOLD_LINEAR"
 
@@ -108,7 +108,7 @@ type host struct {
 	store *gateway
 }
 
-// linearRun is a run of TestLeasesAreLinearizable.
+// linearRun is a test run of TestLeasesAreLinearizable.
 type linearRun struct {
 	t     *testing.T
 	hosts []host
@@ -265,7 +265,7 @@ func (r *linearRun) faults(ctx context.Context, rnd *rand.Rand) {
 	}
 }
 
-// missing names what a run has to have seen and has not.
+// missing names what a test run has to have seen and has not.
 func (r *linearRun) missing() (what []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

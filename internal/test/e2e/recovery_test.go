@@ -404,7 +404,7 @@ func TestBrowserHangs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// This is more than the pipe holds, so writes to the browser block.
+	// This is more than the pipe has room for, so writes to the browser block.
 	c.Send(t, act("evaluate", "expression", "'"+strings.Repeat("x", 200<<10)+"'"))
 	eventually(t, "the pipe to be full", func() error {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))

@@ -187,13 +187,13 @@ func (s *sidecar) launch(t *testing.T) {
 		return nil
 	})
 	if slices.Contains(s.args, "--nats-url") && !s.young {
-		s.awaitGrace(t)
+		s.awaitGrantDelay(t)
 	}
 }
 
-// awaitGrace waits until the sidecar makes profiles. In a store that it shares, which is
+// awaitGrantDelay waits until the sidecar makes profiles. In a store that it shares, which is
 // young in a test, it waits for what other launchers may know.
-func (s *sidecar) awaitGrace(t *testing.T) {
+func (s *sidecar) awaitGrantDelay(t *testing.T) {
 	t.Helper()
 	first := fmt.Sprint("first-", time.Now().UnixNano())
 	eventually(t, "a store that is no longer young", func() error {

@@ -117,7 +117,7 @@ func TestTheAccountStandsStill(t *testing.T) {
 	count := still("dropped again")
 	s.kill(t)
 	s.launch(t)
-	if now := still("taken over"); now != count {
+	if now := still("adopted"); now != count {
 		t.Errorf("%d requests and messages came when the launcher was gone", now-count)
 	}
 	// The worker does not come back: a person says so.

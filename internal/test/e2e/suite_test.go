@@ -135,7 +135,7 @@ func newChromedpSuite(t *testing.T) chromedpSuite {
 	return s
 }
 
-// suiteRun has the results of a run, by the tests' names.
+// suiteRun has the results of a test run, by the tests' names.
 type suiteRun struct {
 	passed, failed []string
 	output         []byte

@@ -102,7 +102,7 @@ func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 	}
 
 	// Things that keep a page from closing: a beforeunload question, a script that does
-	// not return, and a request that the worker holds back.
+	// not return, and a request that the worker paused.
 	c.Do(t, act("newPage"))
 	c.Do(t, act("goto", "url", web.URL+"/asks"))
 	evaluate(t, c, "window.onbeforeunload = (e) => { e.preventDefault(); return 'stay' }")

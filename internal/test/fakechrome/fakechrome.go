@@ -174,7 +174,7 @@ func (p *player) serve(in *bufio.Reader) error {
 		if err != nil {
 			return err
 		}
-		if len(msg) == 1 { // a launcher that takes the browser over begins with it
+		if len(msg) == 1 { // a launcher that adopts the browser begins with it
 			continue
 		}
 		var c command

@@ -65,7 +65,7 @@ type site struct {
 	cut      map[string]bool
 	answers  map[string][]int
 	changed  chan struct{} // closed at each arrival, and then replaced
-	released chan struct{} // closed at the end, so that held requests return
+	released chan struct{} // closed at the end, so that requests without an answer return
 	sockets  []net.Conn
 }
 
@@ -112,7 +112,7 @@ func (s *site) ported(text string) string {
 }
 
 // serve carries out each request, counts it, and then answers it, unless its answer is
-// held or cut.
+// kept back or cut.
 func (s *site) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request := r.Method + " " + r.URL.Path
@@ -163,7 +163,7 @@ func (s *site) scripted(request string) int {
 	return statuses[0]
 }
 
-// arrive counts a request or a message, and tells whether its answer is held or cut.
+// arrive counts a request or a message, and tells whether its answer is kept back or cut.
 func (s *site) arrive(request string) (held, cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

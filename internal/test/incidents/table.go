@@ -12,8 +12,8 @@ import (
 type Report struct {
 	Results []Result
 	Safe    int // incidents for which the expert would not ask a person
-	// Unsafe are the results for which Result.Unsafe holds, and Asked those for which
-	// Result.Asked holds. Else are the others whose decision differs from the expected
+	// Unsafe are the results for which Result.Unsafe is true, and Asked those for which
+	// Result.Asked is true. Else are the others whose decision differs from the expected
 	// one, without harm.
 	Unsafe, Asked, Else []Result
 	// Wrong are incidents whose expectation contradicts what the site recorded. Broken

@@ -119,7 +119,7 @@ func (p *process) mayTouch(d *directory) bool {
 	if !d.shared() || p.w.mutant("no grace on shared directories") {
 		return true
 	}
-	return p.host.boottime(p.w.now).Sub(p.steady) >= p.w.timing().Grace()
+	return p.host.boottime(p.w.now).Sub(p.steady) >= p.w.timing().GrantDelay()
 }
 
 // heal repairs the record of a profile that the store forgot. Only the home that the kept

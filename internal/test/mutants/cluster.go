@@ -7,16 +7,16 @@ var young = []Catcher{by("launcher/cluster")}
 // ofCluster are the mutants of what is made in a store that may have forgotten something.
 var ofCluster = slices.Concat(
 	in("launcher/cluster/young.go", young,
-		change{"a young store is used at once", "\tif left <= 0 {\n", "\tif left <= p.o.Timing.Grace() {\n"},
+		change{"a young store is used at once", "\tif left <= 0 {\n", "\tif left <= p.o.Timing.GrantDelay() {\n"},
 		change{"a store that nobody has seen is old", "\tif !p.seen {\n", "\tif false {\n"},
 		change{"a store that went back is old", "\tif s.Stepped {\n", "\tif false {\n"},
 		change{"a store that was lost, as nobody has said yet, is old", `p.seen && p.number != sight.Number`, `false`},
 		change{"a profile may be made in any store", `return sight.Number, nil`, `return 0, nil`},
 		change{"a store that forgot something is old", "\tp.young = p.o.Clock()\n}", "}"},
-		change{"every store is young at first sight", `now.Add(-min(s.Age, 2*p.o.Timing.Grace()))`, `now`},
-		change{"the age of a store counts as long as its host has been up", `p.young = max(p.young, now.Add(-min(s.Age, 2*p.o.Timing.Grace())))`, `p.young = max(p.young, now.Add(-s.Age))`},
+		change{"every store is young at first sight", `now.Add(-min(s.Age, 2*p.o.Timing.GrantDelay()))`, `now`},
+		change{"the age of a store counts as long as its host has been up", `p.young = max(p.young, now.Add(-min(s.Age, 2*p.o.Timing.GrantDelay())))`, `p.young = max(p.young, now.Add(-s.Age))`},
 		change{"a store of this launcher alone is waited for", "\tif !p.o.SharedStore {\n\t\treturn 0, nil\n\t}\n", ""},
-		change{"homes get no time to say what they remember", `p.o.Timing.Grace()/2`, `0`},
+		change{"homes get no time to say what they remember", `p.o.Timing.GrantDelay()/2`, `0`},
 		change{"others speak for a home before the store was seen", `return p.seen && p.o`, `return p.o`},
 	),
 )

@@ -5,6 +5,6 @@ package main
 var equivalent = map[string]string{
 	"a grant keeps the runs of before":                          "a profile that may be granted has no runs: release, quarantine, recall and contest take them out",
 	"an observer only notices higher revisions":                 "every write has a nonce of its own, which is compared, too",
-	"the age of a store counts as long as its host has been up": "what is further back than twice the grace is further back than the grace",
+	"the age of a store counts as long as its host has been up": "what is further back than twice the grant delay is further back than the grant delay",
 	"row 2, Resume, without SafeCheckpointNamed":                "a checkpoint that declares what follows idempotent is one that is named: InspectTask answers both from it",
 }

@@ -26,7 +26,7 @@ var ofRecovery = slices.Concat(
 		change{"evidence is taken twice", `if !s.sealed() && s.Bundle != nil {`, `if s.Bundle != nil {`},
 		change{"a session goes on with another's record", "\tif errors.Is(err, errOtherToken) { // the record is another session's\n\t\treturn \"fenced: \" + err.Error(), closeErr\n\t}\n", ""},
 		change{"a recovery goes on without a quarantine", "\tif err != nil {\n\t\treturn \"\", errors.Join(err, closeErr)\n\t}\n\t// 4.", "\t// 4."},
-		change{"a recovery takes over another session's record", `if e.Record.SessionID != s.File.SessionID {`, `if false {`},
+		change{"a recovery uses another session's record", `if e.Record.SessionID != s.File.SessionID {`, `if false {`},
 		change{"a recovery goes on under another home", "\t\tif s.r.Elsewhere(e.Record) { // it was contested", "\t\tif false { // it was contested"},
 		change{"a release under another launcher's lease", ` || e.Record.LauncherID != s.r.o.LauncherID {`, ` {`},
 		change{"a release after the lease was over", `standing != lease.Current && standing != lease.Doubted ||`, `standing == lease.Behind ||`},

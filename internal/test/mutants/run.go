@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// outcome is what a run of tests says.
+// outcome is what a test run says.
 type outcome int
 
 const (
@@ -24,7 +24,7 @@ const (
 	broken
 )
 
-// verdict is an outcome with what the run said: which test failed, or what is broken.
+// verdict is an outcome with what the test run said: which test failed, or what is broken.
 type verdict struct {
 	outcome outcome
 	said    string
@@ -118,7 +118,7 @@ func (t *tester) run(ctx context.Context, c Catcher, limit time.Duration, flags 
 	}
 	cmd := exec.CommandContext(ctx, goCommand(), append(args, "./"+c.Package)...)
 	cmd.Dir = t.root
-	// What a test leaves running must not hold the pipe of the output open.
+	// What a test leaves running must not keep the pipe of the output open.
 	cmd.WaitDelay = 10 * time.Second
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -63,7 +63,7 @@ type Client struct {
 	lastID int
 }
 
-// NewClient takes over the pipe of a browser. The ids of its commands begin after
+// NewClient takes the pipe of a browser. The ids of its commands begin after
 // firstID.
 func NewClient(b *chrome.Browser, firstID int) *Client {
 	return &Client{b: b, events: bufio.NewReaderSize(b.Events(), 1<<20), lastID: firstID}

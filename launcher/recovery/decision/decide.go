@@ -15,7 +15,7 @@ type Decision struct {
 	// Outcome is release, resume, retry or manual_review.
 	Outcome string
 	// Reasons say why, in words for a person. For manual_review, each names a condition
-	// that did not hold.
+	// that was not met.
 	Reasons []string
 }
 
@@ -71,7 +71,7 @@ type row struct {
 }
 
 // table is the whole decision: after the sound conditions, the first row whose
-// conditions all hold decides. Where no row does, a person decides. docs/recovery.md
+// conditions are all met decides. Where no row does, a person decides. docs/recovery.md
 // shows the table.
 var table = []row{
 	{Resume, "the task can resume from its last safe checkpoint", []condition{
@@ -149,7 +149,7 @@ func Decide(i Inspection, besides ...Caution) Decision {
 	return Decision{ManualReview, i.failing(table[len(table)-1].when)}
 }
 
-// failing explains each condition that does not hold.
+// failing explains each condition that is not met.
 func (i Inspection) failing(conditions []condition) []string {
 	var why []string
 	for _, c := range conditions {

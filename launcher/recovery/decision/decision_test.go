@@ -289,6 +289,6 @@ func drawTable() string {
 	for _, r := range table {
 		draw("`"+r.outcome+"`", r.because, r.when)
 	}
-	fmt.Fprintf(&b, "%d. `manual_review`, always: the reasons are the conditions that did not hold\n", n+1)
+	fmt.Fprintf(&b, "%d. `manual_review`, always: the reasons are the conditions that were not met\n", n+1)
 	return b.String()
 }

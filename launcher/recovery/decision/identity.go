@@ -28,7 +28,7 @@ type CookieForm struct {
 	// HTTPOnly says that no script can read it, which sites say of what proves a session.
 	HTTPOnly bool
 	// Secure says that it is sent by https only, and Prefixed that its name begins with
-	// __Host- or __Secure-, which makes the browser hold the site to that.
+	// __Host- or __Secure-, which makes the browser enforce that.
 	Secure, Prefixed bool
 	// Session says that it ends with the browser.
 	Session bool
@@ -50,7 +50,7 @@ func (c CookieForm) Identity() Identity {
 		return IdentityMaybe
 	case c.HTTPOnly:
 		return IdentityLikely
-	case c.Value != ValueToken:
+	case c.Value != ValueRandom:
 		return IdentityNone
 	case c.Prefixed && c.Secure:
 		return IdentityLikely
@@ -70,15 +70,15 @@ const (
 	ValuePlain
 	// ValueMixed is anything else, such as user-42.
 	ValueMixed
-	// ValueToken has a part that looks drawn at random, and is too long to be guessed.
-	ValueToken
+	// ValueRandom has a part that looks drawn at random, and is too long to be guessed.
+	ValueRandom
 	// ValueSigned is a JSON web token.
 	ValueSigned
 )
 
 const (
-	// minToken is the length, in characters, of the shortest part that counts as random.
-	minToken = 16
+	// minRandom is the length, in characters, of the shortest part that counts as random.
+	minRandom = 16
 	// maxPlain is the length of the longest word or number that counts as plain.
 	maxPlain = 24
 )
@@ -95,9 +95,9 @@ func FormOfValue(value string) ValueForm {
 	if _, ok := claimsOf(value); ok {
 		return ValueSigned
 	}
-	for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return !tokenRune(r) }) {
+	for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return !randomRune(r) }) {
 		if random(part) {
-			return ValueToken
+			return ValueRandom
 		}
 	}
 	letters, digits, other := classes(value)
@@ -110,15 +110,15 @@ func FormOfValue(value string) ValueForm {
 	return ValueMixed
 }
 
-// tokenRune tells whether a character stands in base64 (both kinds), hexadecimal and UUIDs.
-func tokenRune(r rune) bool {
+// randomRune tells whether a character stands in base64 (both kinds), hexadecimal and UUIDs.
+func randomRune(r rune) bool {
 	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_+/", r))
 }
 
 // random tells whether a part of a value looks drawn at random: long, and with letters and
 // digits, or with capitals and small letters as no word has them.
 func random(part string) bool {
-	if len(part) < minToken {
+	if len(part) < minRandom {
 		return false
 	}
 	letters, digits, _ := classes(part)
@@ -150,7 +150,7 @@ func classes(s string) (letters, digits, other int) {
 }
 
 // SubjectOfValue is for whom a JSON web token is, as it says itself: its claims iss and sub.
-// It is empty for every other value. Nothing proves the token, and nothing has to: two that
+// It is empty for every other value. Nothing proves that, and nothing has to: two that
 // name different subjects are of different accounts.
 func SubjectOfValue(value string) string {
 	c, ok := claimsOf(strings.Trim(value, `"`))
@@ -160,7 +160,7 @@ func SubjectOfValue(value string) string {
 	return string(c.Issuer) + "\n" + string(c.Subject)
 }
 
-// claims are those of a token that say whose it is.
+// claims are those of a JSON web token that say whose it is.
 type claims struct {
 	Issuer  json.RawMessage `json:"iss"`
 	Subject json.RawMessage `json:"sub"`

@@ -20,7 +20,7 @@ func TestFormOfValue(t *testing.T) {
 			"koyu-tema", "göster",
 		},
 		ValueMixed: {"a1", "user-42", "GA1.2.123456789.1690000000", "v2.1"},
-		ValueToken: {
+		ValueRandom: {
 			"5f2b8c1e9d3a4f60b7c8", "s%3AXq3Zr8-vT0kL2m9Pw4Yb.abc", "550e8400-e29b-41d4-a716-446655440000", "hT9xQmZpLrKvWbNcYdFg7s2A",
 			"AbCdEfGhIjKlMnOpQrStUv", "eyJ0aGVtZSI6ImRhcmsiLCJ4IjoxfQ==",
 		},
@@ -40,17 +40,17 @@ func TestCookiesAreJudgedByTheirForm(t *testing.T) {
 		form CookieForm
 		want Identity
 	}{
-		{"a session's, as frameworks set it", CookieForm{HTTPOnly: true, Secure: true, Session: true, Value: ValueToken}, IdentityLikely},
+		{"a session's, as frameworks set it", CookieForm{HTTPOnly: true, Secure: true, Session: true, Value: ValueRandom}, IdentityLikely},
 		{"a short one that no script reads", CookieForm{HTTPOnly: true, Value: ValueMixed}, IdentityLikely},
 		{"a web token that scripts read", CookieForm{Value: ValueSigned}, IdentityLikely},
-		{"a host's own", CookieForm{Secure: true, Prefixed: true, Value: ValueToken}, IdentityLikely},
+		{"a host's own", CookieForm{Secure: true, Prefixed: true, Value: ValueRandom}, IdentityLikely},
 		{"a word that no script reads", CookieForm{HTTPOnly: true, Value: ValuePlain}, IdentityMaybe},
-		{"PHP's, which scripts may read", CookieForm{Session: true, Value: ValueToken}, IdentityMaybe},
-		{"a long one that the site set", CookieForm{BySite: true, Value: ValueToken}, IdentityMaybe},
+		{"PHP's, which scripts may read", CookieForm{Session: true, Value: ValueRandom}, IdentityMaybe},
+		{"a long one that the site set", CookieForm{BySite: true, Value: ValueRandom}, IdentityMaybe},
 		{"a visitor's number", CookieForm{Value: ValueMixed}, IdentityNone},
-		{"a visitor's long number", CookieForm{Value: ValueToken}, IdentityNone},
+		{"a visitor's long number", CookieForm{Value: ValueRandom}, IdentityNone},
 		{"a theme", CookieForm{BySite: true, Value: ValuePlain}, IdentityNone},
-		{"of a site inside others", CookieForm{HTTPOnly: true, Partitioned: true, Value: ValueToken}, IdentityNone},
+		{"of a site inside others", CookieForm{HTTPOnly: true, Partitioned: true, Value: ValueRandom}, IdentityNone},
 		{"an empty one", CookieForm{HTTPOnly: true, Value: ValueEmpty}, IdentityNone},
 	} {
 		if got := tt.form.Identity(); got != tt.want {

@@ -231,7 +231,7 @@ func Observed(s checkpoint.Summary, unseen bool) Fact {
 	return Fact{TrafficSeen, Yes, "the launcher watched every page from the grant to the close"}
 }
 
-// happened is the fact about those entries of sent and did for which is holds.
+// happened is the fact about those entries of sent and did for which is returns true.
 func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entry) bool) Fact {
 	var found []checkpoint.Entry
 	for _, e := range slices.Concat(sent, did) {

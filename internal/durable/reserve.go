@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Spare is disk space that is kept for what has to be written when a disk is full: a file
+// Reserve is disk space that is kept for what has to be written when a disk is full: a file
 // that is made smaller, piece by piece, when one of these writes finds no room. Its methods
 // are safe for concurrent use, and do nothing on nil.
-type Spare struct {
+type Reserve struct {
 	path string
 	size int64
 
@@ -24,14 +24,14 @@ type Spare struct {
 	left int64 // bytes of the file
 }
 
-// sparePiece is how much is given back at a time, so that whatever else fills the disk
+// reservePiece is how much is given back at a time, so that whatever else fills the disk
 // cannot take all of it at once.
-const sparePiece = 1 << 20
+const reservePiece = 1 << 20
 
-// KeepSpare returns the spare space in a file, of at most so many bytes. A file that an
+// KeepReserve returns the reserve in a file, of at most so many bytes. A file that an
 // earlier process kept goes on as it is; Fill makes it whole.
-func KeepSpare(path string, size int64) (*Spare, error) {
-	s := &Spare{path: path, size: size}
+func KeepReserve(path string, size int64) (*Reserve, error) {
+	s := &Reserve{path: path, size: size}
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -49,7 +49,7 @@ func KeepSpare(path string, size int64) (*Spare, error) {
 }
 
 // Left returns how many bytes there are to give back.
-func (s *Spare) Left() int64 {
+func (s *Reserve) Left() int64 {
 	if s == nil {
 		return 0
 	}
@@ -59,8 +59,8 @@ func (s *Spare) Left() int64 {
 }
 
 // Fill takes the space again, if that leaves at least so many bytes of the disk free. It
-// tells whether the spare is whole now.
-func (s *Spare) Fill(leave uint64) (whole bool, err error) {
+// tells whether the reserve is whole now.
+func (s *Reserve) Fill(leave uint64) (whole bool, err error) {
 	if s == nil {
 		return true, nil
 	}
@@ -87,7 +87,7 @@ func (s *Spare) Fill(leave uint64) (whole bool, err error) {
 
 // Give gives back one piece, if there is one and dir is on the same disk. It tells whether
 // it did.
-func (s *Spare) Give(dir string) bool {
+func (s *Reserve) Give(dir string) bool {
 	if s == nil {
 		return false
 	}
@@ -96,7 +96,7 @@ func (s *Spare) Give(dir string) bool {
 	if s.left == 0 || !sameDisk(s.path, dir) {
 		return false
 	}
-	left := max(0, s.left-sparePiece)
+	left := max(0, s.left-reservePiece)
 	if os.Truncate(s.path, left) != nil {
 		return false
 	}
@@ -121,19 +121,19 @@ func FreeSpace(path string) (uint64, error) {
 // Full tells whether a write failed for want of space.
 func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// spare is what this process keeps; a process has one data directory.
-var spare atomic.Pointer[Spare]
+// reserve is what this process keeps; a process has one data directory.
+var reserve atomic.Pointer[Reserve]
 
-// UseSpare has the writes of this package, and those of WithSpare, use the spare when they
+// UseReserve has the writes of this package, and those of WithReserve, use the reserve when they
 // find no room. nil: none.
-func UseSpare(s *Spare) { spare.Store(s) }
+func UseReserve(s *Reserve) { reserve.Store(s) }
 
-// WithSpare calls write, which writes below dir, and calls it again after each piece of the
-// spare that is given back for it, as long as the disk is full.
-func WithSpare(dir string, write func() error) error {
+// WithReserve calls write, which writes below dir, and calls it again after each piece of the
+// reserve that is given back for it, as long as the disk is full.
+func WithReserve(dir string, write func() error) error {
 	for {
 		err := write()
-		if err == nil || !Full(err) || !spare.Load().Give(dir) {
+		if err == nil || !Full(err) || !reserve.Load().Give(dir) {
 			return err
 		}
 	}

@@ -36,22 +36,22 @@ func TestAJournalOnAFullDisk(t *testing.T) {
 			t.Errorf("%s: %d entries on the disk, %d known, %v; want %d", what, len(entries), len(j.Entries()), err, want)
 		}
 	}
-	spare, err := durable.KeepSpare(filepath.Join(dir, "spare"), 1<<20)
+	reserve, err := durable.KeepReserve(filepath.Join(dir, "reserve"), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if whole, err := spare.Fill(0); !whole || err != nil {
+	if whole, err := reserve.Fill(0); !whole || err != nil {
 		t.Fatal(err)
 	}
-	durable.UseSpare(spare)
-	defer durable.UseSpare(nil)
+	durable.UseReserve(reserve)
+	defer durable.UseReserve(nil)
 	empty := smalldisk.Fill(t, dir)
 	for range 20 { // more than the rest of the file's last block
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	written("in the spare", 20)
+	written("in the reserve", 20)
 	smalldisk.Fill(t, dir)
 	whole := n
 	for err = nil; err == nil; whole++ {

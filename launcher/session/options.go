@@ -1,5 +1,5 @@
-// Package session is one worker's stay on a profile: from the grant of a lease over
-// the connections that it carries to its end, in order or through recovery. A Host
+// Package session is one worker's use of a profile: from the grant of a lease over
+// the connections that it carries to its end, in order or through recovery. A Registry
 // has the sessions of this host, living and over.
 package session
 
@@ -57,10 +57,10 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Host has the sessions of one host: the living ones, those of an earlier launcher of
+// Registry has the sessions of one host: the living ones, those of an earlier launcher of
 // which it is not known yet what becomes of them, and those that are over. Its methods
 // may be called concurrently.
-type Host struct {
+type Registry struct {
 	o         Options
 	ctx       context.Context // of everything that sessions run by themselves
 	work      *sync.WaitGroup
@@ -81,10 +81,10 @@ type pending struct {
 	known chan struct{} // closed when it is known
 }
 
-// NewHost reads the files of earlier sessions. Goroutines run until ctx ends, counted
+// NewRegistry reads the files of earlier sessions. Goroutines run until ctx ends, counted
 // in work.
-func NewHost(ctx context.Context, work *sync.WaitGroup, o Options) (*Host, error) {
-	h := &Host{
+func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registry, error) {
+	h := &Registry{
 		o: o, ctx: ctx, work: work, metrics: newMetrics(o.Metrics), picturing: make(chan struct{}, picturesAtOnce),
 		living: map[string]*Session{}, ended: map[string]sessionfile.File{}, hashes: map[string]string{}, pending: map[string]pending{},
 	}
@@ -103,7 +103,7 @@ func NewHost(ctx context.Context, work *sync.WaitGroup, o Options) (*Host, error
 }
 
 // Request is what a grant to the manifest's task is made from.
-func (h *Host) Request(m api.Manifest, sessionID string, k *lease.Keeper, floor lease.Token) lease.Request {
+func (h *Registry) Request(m api.Manifest, sessionID string, k *lease.Keeper, floor lease.Token) lease.Request {
 	var byHand *lease.ByHand
 	if m.ByHand != nil {
 		byHand = &lease.ByHand{Holder: m.ByHand.Holder, Note: m.ByHand.Note}

@@ -190,9 +190,7 @@ func TestEndings(t *testing.T) {
 			default:
 				t.Error("the browser lives")
 			}
-			if lock, err := r.root.Lock(profile); err != nil {
-				t.Errorf("the profile is locked: %v", err)
-			} else if err := lock.Unlock(); err != nil {
+			if err := r.lock().Unlock(); err != nil {
 				t.Error(err)
 			}
 			if r.table.Find(profile) != nil || len(r.host.Living()) != 0 || r.counted("leasehold_sessions") != 0 || r.counted("leasehold_connections") != 0 {
@@ -256,10 +254,8 @@ func TestAnEndThatTheStoreDoesNotTake(t *testing.T) {
 	if !f.InOrder || f.Outcome != "succeeded" || f.Evidence.EvidenceID == "" || f.CloseMethod != "cdp" || f.Reason != "done" || r.record().State != lease.Held {
 		t.Errorf("%+v, %s", f, r.record().State)
 	}
-	if lock, err := r.root.Lock(profile); err != nil {
-		t.Errorf("the profile is locked: %v", err)
-	} else {
-		_ = lock.Unlock()
+	if err := r.lock().Unlock(); err != nil {
+		t.Error(err)
 	}
 }
 

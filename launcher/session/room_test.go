@@ -286,12 +286,23 @@ func (r *room) occupy() *slots.Slot {
 	if slot.IsWarm() {
 		return slot
 	}
-	lock, err := r.root.Lock(profile)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	slot.Locked(lock)
+	slot.Locked(r.lock())
 	return slot
+}
+
+// lock takes the lock of the profile, which is free. A process that a parallel test is
+// starting has it until its exec.
+func (r *room) lock() (lock *profiledir.Lock) {
+	r.t.Helper()
+	r.await("the profile is not locked", func() bool {
+		var err error
+		lock, err = r.root.Lock(profile)
+		if err != nil && !errors.Is(err, profiledir.ErrLocked) {
+			r.t.Fatal(err)
+		}
+		return err == nil
+	})
+	return lock
 }
 
 func cold(lease.Record) Start { return Cold{} }

@@ -57,6 +57,10 @@ type Options struct {
 	CookiesWithin time.Duration
 	// CloseTimeouts is how long each step of a close may take; zero values are the defaults.
 	CloseTimeouts chrome.CloseTimeouts
+	// Find finds the browser of an earlier launcher, in the place of package chrome: nil
+	// where it is gone. What it finds cannot be driven. It is for tests in which no real
+	// process can be; nil: package chrome does.
+	Find func(profiledir.Running) Process
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -163,6 +167,12 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 // Adopt drives a browser whose launcher has ended. It returns nil if the browser is
 // gone. A browser that cannot be driven is returned undriven, so that it can be closed.
 func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
+	if d.o.Find != nil {
+		if p := d.o.Find(running); p != nil {
+			return d.Undriven(p, running.SessionID)
+		}
+		return nil
+	}
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
 	process, err := chrome.Adopt(identity, options)
@@ -249,9 +259,17 @@ func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdp
 
 // undriven returns a browser that can only be closed or detached from.
 func (d *Driver) undriven(process *chrome.Browser, ledger *cdpproxy.Ledger, dumps, session string) *Browser {
+	b := d.Undriven(process, session)
+	b.process, b.ledger, b.dumps = process, ledger, dumps
+	return b
+}
+
+// Undriven returns a browser whose process somebody else runs, and that can only be closed or
+// detached from. session is the one that it was started for.
+func (d *Driver) Undriven(p Process, session string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
-	return &Browser{driver: d, process: process, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported}
+	return &Browser{driver: d, main: p, session: session, stop: func() {}, reported: reported}
 }
 
 // openMux starts a mux on a browser's pipe.

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,6 +152,11 @@ func (l *Lock) Retake() error {
 func (l *Lock) Unlock() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.unlock()
+}
+
+// unlock is Unlock. l.mu is held.
+func (l *Lock) unlock() error {
 	if l.launcher == nil {
 		return nil
 	}
@@ -164,6 +171,25 @@ func (l *Lock) Unlock() error {
 	err = errors.Join(err, l.launcher.Close())
 	l.launcher, l.shared = nil, nil
 	return err
+}
+
+// Abandon gives up every lock of this Root, as the end of the launcher's process does. It is
+// for tests in which launchers are no processes of their own. It waits for nobody: done is
+// false where a method of a lock is at work, and the caller asks again.
+func (r *Root) Abandon() (done bool, err error) {
+	r.mu.Lock()
+	locks := slices.Collect(maps.Values(r.locks))
+	r.mu.Unlock()
+	done = true
+	for _, l := range locks {
+		if !l.mu.TryLock() {
+			done = false
+			continue
+		}
+		err = errors.Join(err, l.unlock())
+		l.mu.Unlock()
+	}
+	return done, err
 }
 
 // usable returns an error after Unlock. It is called with l.mu locked.

@@ -19,4 +19,11 @@ var ofCluster = slices.Concat(
 		change{"homes get no time to say what they remember", `p.o.Timing.GrantDelay()/2`, `0`},
 		change{"others speak for a home before the store was seen", `return p.seen && p.o`, `return p.o`},
 	),
+	in("launcher/cluster/young.go", bubble,
+		change{"the first who asks makes what the store forgot", "\tif left <= 0 {\n", "\tif left <= p.o.Timing.Grace() {\n"},
+	),
+	in("launcher/cluster/patrol.go", bubble,
+		change{"a profile is abandoned without a bundle", `p.nothingLeft(r), time.Now())`, `lease.Sealed{}, time.Now())`},
+		change{"nobody looks after what a launcher left unfinished", `r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen`, `r.Home == p.o.LauncherID && (p.leftOpen`},
+	),
 )

@@ -6,6 +6,10 @@ import "slices"
 // with ARCHITECTURE.md does not count.
 var lease = []Catcher{by("lease").without("TestArchitectureShowsTheTable")}
 
+// bubble are the tests that run the real parts together: they notice what nobody looks for in
+// one part alone.
+var bubble = []Catcher{by("internal/test/bubble", "TestThePromisesHold"), by("internal/test/bubble", "TestThePromisesHoldWhereDisksFill")}
+
 // ofLease are the mutants of the rules of who owns a profile.
 var ofLease = slices.Concat(
 	in("lease/fence.go", lease,
@@ -206,5 +210,23 @@ var ofLease = slices.Concat(
 		change{"a change begins without a record where the store is away", `if errors.Is(err, ErrNotFound) {`, `if err != nil {`},
 		change{"a change gives up when another write came first", `if !errors.As(err, &moved) {`, `if !errors.As(err, &moved) || moved.Current == nil {`},
 		change{"a change overwrites what came first", "\t\t\tentry = *moved.Current\n", "\t\t\tentry.Revision = moved.Current.Revision\n"},
+	),
+	in("lease/fence.go", bubble,
+		change{"a fence never shuts by itself", `if int64(now) >= f.deadline.Load() {`, `if false {`},
+	),
+	in("lease/observer.go", bubble,
+		change{"an observer acts after half of its wait", `if now.Sub(w.since) < (Timing{TTL: ttl}).ObserverWait() {`, `if now.Sub(w.since) < (Timing{TTL: ttl}).ObserverWait()/2 {`},
+	),
+	in("lease/recovery.go", bubble,
+		change{"a quarantine leaves the token where it was", `r.Token = max(r.Token, floor) + 1`, `r.Token = max(r.Token, floor)`},
+	),
+	in("lease/grant.go", bubble,
+		change{"a grant leaves the token where it was", "\tr.Token++\n\tr.SessionID", "\tr.SessionID"},
+	),
+	in("lease/runs.go", bubble,
+		change{"a run that joins leaves the token where it was", "\tr.Token++\n", ""},
+	),
+	in("lease/known.go", bubble,
+		change{"two homes of a profile stand beside each other", "\tcase r.Home != \"\" && r.Home != k.Home && r.HomeToken <= k.Token:\n\t\treturn Contradicts\n", ""},
 	),
 )

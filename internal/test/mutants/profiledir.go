@@ -77,4 +77,7 @@ var ofProfileDir = slices.Concat(
 		change{"any signature passes", `said[:header]) {`, `said[:header-1]) && false {`},
 		change{"a line of a chain stands alone", "\tc.mac.Write(c.last[:])\n", ""},
 	),
+	in("launcher/profiledir/lock.go", bubble,
+		change{"whoever asks has the lock", `lockFile(f, path, unix.LOCK_EX)`, `lockFile(f, path, unix.LOCK_SH)`},
+	),
 )

@@ -84,4 +84,11 @@ var ofRecovery = slices.Concat(
 		change{"the journals of other runs do not count", "\t\truns = append(runs, run.Journal)\n", "\t\t_ = run.Journal\n"},
 		change{"a directory on a network counts as local", "\tcase profiledir.Yes:\n\t\tf.Answer = decision.No\n", "\tcase profiledir.Yes:\n\t\tf.Answer = decision.Yes\n"},
 	),
+	in("launcher/recovery/heal.go", bubble,
+		change{"the events of a healed record stand on the stream already", "\t\tk.own.Sequence = max(k.own.Sequence, sequence)\n", "\t\t_ = sequence\n"},
+	),
+	in("launcher/recovery/case.go", bubble,
+		change{"a full disk closes browsers without evidence", "\tif !s.sealed() {\n\t\treturn \"\", errors.Join(err, ErrNoEvidence)\n\t}\n\t// 3. Close.\n", ""},
+		change{"a full disk releases profiles without evidence", "\tcase !s.sealed():\n\t\ts.recoverBecause(", "\tcase false:\n\t\ts.recoverBecause("},
+	),
 )

@@ -1,0 +1,107 @@
+package bubble
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/test/smalldisk"
+)
+
+// seeds are those to play.
+func seeds(t *testing.T, usual int) (all []uint64) {
+	number := func(name string) (uint64, bool) {
+		n, err := strconv.ParseUint(os.Getenv(name), 10, 64)
+		if err != nil && os.Getenv(name) != "" {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return n, err == nil
+	}
+	if one, ok := number("LEASEHOLD_SEED"); ok {
+		return []uint64{one}
+	}
+	n := uint64(usual)
+	if more, ok := number("LEASEHOLD_SEEDS"); ok {
+		n = more
+	}
+	for seed := range n {
+		all = append(all, seed+1)
+	}
+	return all
+}
+
+// longest is by how many times more seeds than usual are played until everything wanted has
+// happened.
+const longest = 4
+
+// playAll plays seeds, and more while something wanted has not happened in any of them.
+func playAll(t *testing.T, usual, steps int, disk string, wanted ...string) {
+	counts := map[string]int{}
+	missing := func(what string) bool { return counts[what] == 0 }
+	all := seeds(t, usual)
+	for i := 0; i < len(all) || len(all) > 1 && i < longest*len(all) && slices.ContainsFunc(wanted, missing); i++ {
+		seed := uint64(i + 1)
+		if i < len(all) {
+			seed = all[i]
+		}
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, seed, disk)
+			w.play(steps)
+			w.counts["writes without room"] = strings.Count(w.said.String(), unix.ENOSPC.Error())
+			for what, n := range w.counts {
+				counts[what] += n
+			}
+			if len(w.wrong) > 0 {
+				t.Errorf("seed %d: %s", seed, strings.Join(w.wrong, "\n"))
+			}
+			if os.Getenv("LEASEHOLD_SEED") != "" {
+				t.Logf("%s\n%s", strings.Join(w.trace, "\n"), w.said.String())
+			}
+		})
+		if t.Failed() {
+			break
+		}
+	}
+	var shown []string
+	for what, n := range counts {
+		shown = append(shown, strconv.Itoa(n)+" "+what)
+	}
+	slices.SortFunc(shown, func(a, b string) int {
+		return cmp.Compare(strings.TrimLeft(a, "0123456789 "), strings.TrimLeft(b, "0123456789 "))
+	})
+	t.Log(strings.Join(shown, ", "))
+	if len(all) > 1 && !t.Failed() {
+		for _, what := range slices.DeleteFunc(wanted, func(what string) bool { return !missing(what) }) {
+			t.Errorf("never: %s", what)
+		}
+	}
+}
+
+// always is what has to have happened in the usual seeds, or nothing was shown.
+var always = []string{
+	"grants", "grants beside others", "grants by hand", "writes", "browsers started", "browsers crashed", "browsers adopted", "clones", "reviews",
+	"to held", "to suspected_stale", "to quarantined", "to inspected", "to available", "to resume_pending", "to manual_review", "events",
+	"leases lost", "leases written again", "presences closed by others", "runs lost beside others", "grants abandoned",
+	"launchers killed", "launchers killed at a step", "launchers killed between start and note",
+	"refused: no directory", "refused: its home is elsewhere", "refused: it is remembered elsewhere", "profiles made anew elsewhere", "homes contested",
+	"partitions", "pauses", "store away", "last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone",
+	"calls lost", "calls unanswered", "calls late", "stale reads",
+}
+
+func TestThePromisesHold(t *testing.T) {
+	playAll(t, 20, 90, "", always...)
+}
+
+func TestThePromisesHoldWhereDisksFill(t *testing.T) {
+	dir := smalldisk.Run(t, "1m")
+	if dir == "" {
+		return
+	}
+	playAll(t, 8, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
+}

@@ -1,0 +1,370 @@
+package bubble
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"leasehold/evidence"
+	"leasehold/internal/test/model"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/lease"
+)
+
+// neverAnew is the one promise that package model does not name.
+const neverAnew = "a profile that is remembered is not made anew elsewhere"
+
+// restating is how long a home that reaches the store over a good network may take to see that
+// a profile is forgotten, and to say so.
+const restating = 10 * time.Second
+
+// person is a writer that is no launcher.
+const person = "a person"
+
+// checker checks the promises. It sees the whole world at once, which no launcher can.
+type checker struct {
+	w     *world
+	table []lease.Transition
+
+	mu     sync.Mutex
+	losses int // how often the store forgot
+	closed map[string]uint64
+	truths map[string]*truth
+}
+
+// truth is what really happened to a profile.
+type truth struct {
+	highest    lease.Token // that was granted, on any host
+	forsaken   lease.Token // the same of a home that was not there when the profile was made anew
+	generation lease.Token // of the last grant that opened the profile, as opposed to one that joined
+	home       string      // who made it, or got it by a review
+	made       bool
+	// uninspected are the directories on which a browser was since they were last found in order.
+	uninspected map[string]bool
+	last        uint64 // the sequence of the last event
+	most        uint64 // the highest of all
+	losses      int    // checker.losses then
+	open        map[lease.Token]int
+}
+
+func newChecker(w *world) *checker {
+	return &checker{w: w, table: lease.Table(), closed: map[string]uint64{}, truths: map[string]*truth{}}
+}
+
+func (c *checker) of(profile string) *truth {
+	t := c.truths[profile]
+	if t == nil {
+		t = &truth{uninspected: map[string]bool{}, open: map[lease.Token]int{}}
+		c.truths[profile] = t
+	}
+	return t
+}
+
+// forgot says that the store forgets now.
+func (c *checker) forgot() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.losses++
+}
+
+// started checks the start of a browser.
+func (c *checker) started(b *fakeChrome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w.count("browsers started")
+	for _, other := range c.w.browsersOn(b.path) {
+		if other != b {
+			c.w.broken(model.OneChrome, "token %d opens %s beside the browser of token %d", b.token, b.path, other.token)
+		}
+	}
+	t := c.of(b.profile)
+	if t.uninspected[b.path] {
+		c.w.broken(model.Inspected, "token %d opens %s, and nobody inspected it since a browser was on it", b.token, b.path)
+	}
+	t.uninspected[b.path] = true
+}
+
+// granted checks a token that was granted to a launcher, which has it on its disk.
+func (c *checker) granted(p *process, r lease.Record, joined bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w.count("grants")
+	t := c.of(r.ProfileID)
+	if r.Token <= t.highest {
+		c.w.broken(model.TokensGrow, "%s grants token %d of %s after %d", p.host.id, r.Token, r.ProfileID, t.highest)
+	}
+	t.highest = r.Token
+	if joined {
+		c.w.count("grants beside others")
+	} else {
+		t.generation = r.Token
+	}
+	if r.ByHand != nil {
+		c.w.count("grants by hand")
+		clear(t.uninspected) // a person looks
+	}
+}
+
+// write checks a message that passed the fence.
+func (c *checker) write(v *visit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w.count("writes")
+	t, r := c.of(v.granted.ProfileID), v.granted
+	switch {
+	case r.Token < t.generation:
+		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after token %d was granted", v.p.host.id, r.Token, r.ProfileID, t.generation)
+	case r.PresenceEpoch <= c.closed[v.p.host.id]:
+		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after others closed its epoch %d", v.p.host.id, r.Token, r.ProfileID, r.PresenceEpoch)
+	case v.p.dead.Load():
+		c.w.broken(model.StaleWrites, "%s writes and is dead", v.p.host.id)
+	}
+}
+
+// closes checks that there is a bundle of what a browser was doing before it is closed.
+func (c *checker) closes(h *handle) {
+	if !c.w.sealedSince(h.p, h.profile, h.token) {
+		c.w.broken(model.EvidenceFirst, "%s closes the browser of token %d of %s, and no bundle of it is stored", h.p.host.id, h.token, h.profile)
+	}
+}
+
+// presence checks a presence that is about to be stored. The store is locked.
+func (c *checker) presence(by *process, prev, next lease.Presence) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !next.Closed || prev.Closed || by.host.id == next.LauncherID {
+		return
+	}
+	c.w.count("presences closed by others")
+	c.closed[next.LauncherID] = max(c.closed[next.LauncherID], next.Epoch)
+	c.stopped(next.LauncherID, next.Epoch)
+}
+
+// stopped checks that a launcher holds under that epoch nothing any more.
+func (c *checker) stopped(launcher string, epoch uint64) {
+	for _, h := range c.w.hosts {
+		p := h.living()
+		if h.id != launcher || p == nil {
+			continue
+		}
+		k, err := p.presence.Current()
+		if err != nil || k.Epoch() > epoch {
+			continue
+		}
+		if left := k.Deadline().Sub(h.clock()); left > 0 {
+			c.w.broken(model.StopsFirst, "epoch %d of %s is closed, and has %v left by its own clock", epoch, launcher, left)
+		}
+	}
+}
+
+// record checks a record that is about to be stored, and publishes its events. The store is
+// locked. by is nil for a person.
+func (c *checker) record(by *process, p, n lease.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	writer := person
+	if by != nil {
+		writer = by.host.id
+	}
+	t := c.of(n.ProfileID)
+	events := c.publish(n, p)
+	if n.Token < p.Token {
+		c.w.broken(model.TokensGrow, "%s stores token %d of %s over %d", writer, n.Token, n.ProfileID, p.Token)
+	}
+	if p.State == "" && n.State != "" {
+		c.made(by, writer, t, n)
+	}
+	if n.State == p.State && n.Token == p.Token && len(n.Runs) == len(p.Runs) {
+		return
+	}
+	c.w.count(string("to " + n.State))
+	c.w.note("%s: %s of %s, token %d, becomes %s, token %d (%s)", writer, cmp.Or(string(p.State), "nothing"), n.ProfileID, p.Token, n.State, n.Token, n.Reason)
+	rewritten := n.State == lease.Held && writer == n.LauncherID && !events
+	created := p.State == "" && n.State == lease.Available && !events
+	switch {
+	case rewritten:
+		c.w.count("leases written again")
+	case created:
+	case !events:
+		c.w.broken(model.NothingLost, "%s of %s, token %d, became %s, token %d, without an event", p.State, n.ProfileID, p.Token, n.State, n.Token)
+	case !slices.ContainsFunc(c.table, func(row lease.Transition) bool {
+		return row.From == p.State && row.To == n.State && may(row.By, writer, p, n)
+	}):
+		c.w.broken(model.TheTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(string(p.State), "nothing"), n.ProfileID)
+	}
+	if n.Home != "" && p.Home != n.Home && (writer == person || n.Reason == lease.ReasonContested) {
+		t.home = n.Home
+	}
+	c.moved(by, writer, t, p, n)
+}
+
+// may tells whether the writer, who replaced p by n, is such an actor.
+func may(by lease.Actor, writer string, p, n lease.Record) bool {
+	switch by {
+	case lease.Holder:
+		return writer == p.LauncherID
+	case lease.Home:
+		return writer == n.Home && (p.Home == "" || p.Home == writer)
+	case lease.AnyLauncher:
+		return writer != person
+	case lease.Person:
+		return writer == person || n.ByHand != nil || p.ByHand != nil
+	}
+	return false
+}
+
+// made checks a record that is made where the store had none.
+func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
+	if !t.made {
+		t.made, t.home = true, n.Home
+		return
+	}
+	if n.Home == t.home || by == nil || n.State == lease.Quarantined {
+		return
+	}
+	c.w.count("profiles made anew elsewhere")
+	if k := by.roster.Of(n.ProfileID); k.Home != "" && k.Home != writer {
+		c.w.broken(neverAnew, "%s makes %s anew, and remembers it as one of %s", writer, n.ProfileID, k.Home)
+	}
+	for _, h := range c.w.hosts {
+		p := h.living()
+		if h.id != t.home || p == nil {
+			continue
+		}
+		connected := c.w.now() - max(p.since, time.Duration(h.cutUntil.Load()), c.w.backAt, time.Duration(p.pausedTill.Load()))
+		if connected > restating && h.bad.Load() == 0 {
+			c.w.broken(neverAnew, "%s makes %s anew, whose home %s could have said so for %v", writer, n.ProfileID, h.id, connected)
+		}
+	}
+	// Its home is not there, and nobody else knew: it is contested when that one is back.
+	t.home = n.Home
+	t.forsaken, t.highest, t.generation = max(t.forsaken, t.highest), 0, 0
+}
+
+// estranged are the profiles that were made anew, and never contested since.
+func (c *checker) estranged() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for profile, t := range c.truths {
+		if t.forsaken != 0 {
+			all = append(all, profile+" was made anew, its first home is back, and it was never contested")
+		}
+	}
+	return all
+}
+
+// moved checks a transition from p to n.
+func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record) {
+	if n.State == lease.Quarantined && p.State != lease.Quarantined && n.RememberedBy == "" {
+		if n.Token <= p.Token {
+			c.w.broken(model.StaleWrites, "quarantine of %s leaves token %d valid", n.ProfileID, p.Token)
+		}
+		if by != nil && writer != p.LauncherID && p.LauncherID != "" && p.State == lease.SuspectedStale {
+			c.stopped(p.LauncherID, p.PresenceEpoch)
+		}
+	}
+	if n.Reason == lease.ReasonContested && p.Reason != n.Reason {
+		c.w.count("homes contested")
+		if t.highest = max(t.highest, t.forsaken); n.Token <= t.highest {
+			c.w.broken(model.TokensGrow, "%s is contested under token %d after %d", n.ProfileID, n.Token, t.highest)
+		}
+		t.forsaken = 0
+	}
+	inspected := p.State == lease.Inspected && (n.State == lease.Available || n.State == lease.ResumePending)
+	released := p.State == lease.Held && n.State == lease.Available
+	examined := p.State == lease.Quarantined && n.State == lease.Inspected
+	abandoned := n.State == lease.ManualReview && (p.State == lease.Quarantined || p.State == lease.Inspected && n.DecisionVersion == 0)
+	if abandoned && by != nil && by.host.full.Load() && n.EvidenceID == p.EvidenceID {
+		c.w.count("abandoned on a full disk") // the one case in which a person gets a profile without a bundle
+		abandoned = false
+	}
+	if by != nil && (inspected || released || examined || abandoned) && n.SessionID != "" {
+		c.evidence(by, p, n)
+	}
+	if inspected || released {
+		for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {
+			for _, b := range c.w.browsersOn(path) {
+				c.w.broken(model.Inspected, "%s of %s becomes %s under the browser of token %d", p.State, n.ProfileID, n.State, b.token)
+			}
+			delete(t.uninspected, path)
+		}
+	}
+	if inspected {
+		i, err := by.recoverer.Inspection(n.ProfileID)
+		if err != nil || i.Decision != n.Decision || i.DecisionVersion != decision.Version {
+			c.w.broken(model.Inspected, "%s becomes %s, by an inspection that says %q (%v)", n.ProfileID, n.State, i.Decision, err)
+		}
+	}
+	if n.State == lease.Available && writer == person {
+		clear(t.uninspected)
+	}
+}
+
+// evidence checks that the record names a stored bundle of its own session.
+func (c *checker) evidence(by *process, p, n lease.Record) {
+	raw, err := by.archive.Manifest(context.Background(), n.EvidenceID)
+	var m evidence.Manifest
+	if err == nil {
+		m, err = evidence.Decode(n.EvidenceID, raw)
+	}
+	switch {
+	case err != nil:
+		c.w.broken(model.EvidenceFirst, "%s of %s became %s, and its bundle %q is not stored: %v", p.State, n.ProfileID, n.State, n.EvidenceID, err)
+	case m.SessionID != n.SessionID && !c.w.sealed(by, n.ProfileID, n.SessionID):
+		c.w.broken(model.EvidenceFirst, "%s of %s became %s with the bundle of session %s, and none of its own %s is stored", p.State, n.ProfileID, n.State, m.SessionID, n.SessionID)
+	}
+}
+
+// publish puts the record's new events on the stream, as package natskv does: those that come
+// after its last one, by token and sequence. It tells whether there were any.
+func (c *checker) publish(n, p lease.Record) (events bool) {
+	t, stream := c.of(n.ProfileID), c.w.server.stream
+	for i, e := range n.Outbox {
+		if e.Sequence <= p.Sequence {
+			continue
+		}
+		events = true
+		var last lease.Event
+		if all := stream[n.ProfileID]; len(all) > 0 {
+			last = all[len(all)-1]
+		}
+		if e.Token < last.Token || e.Token == last.Token && e.Sequence <= last.Sequence {
+			newest := i == len(n.Outbox)-1
+			if healed := p.State == "" && n.Home == t.home; newest && (healed && n.State != lease.Held || t.losses == c.losses) {
+				c.w.broken(model.NothingLost, "event %s of %s, token %d, has sequence %d, and the stream is at token %d, sequence %d: it is never published", e.Event, n.ProfileID, e.Token, e.Sequence, last.Token, last.Sequence)
+			}
+			continue
+		}
+		// After the store forgot, sequences count from an old record, until somebody who
+		// remembers the newer one writes it.
+		if e.Sequence != t.last+1 && t.losses == c.losses && t.last == t.most {
+			c.w.broken(model.NothingLost, "event %s of %s has sequence %d after %d", e.Event, n.ProfileID, e.Sequence, t.last)
+		}
+		c.w.count("events")
+		stream[n.ProfileID] = append(stream[n.ProfileID], e)
+		t.last, t.most, t.losses = e.Sequence, max(t.most, e.Sequence), c.losses
+		c.runs(t, e)
+	}
+	return events
+}
+
+// runs checks that each run that was granted ends.
+func (c *checker) runs(t *truth, e lease.Event) {
+	run := cmp.Or(e.RunToken, e.Token)
+	switch e.Event {
+	case lease.EventGranted:
+		if e.Reason != "reasserted" {
+			t.open[run] = c.losses
+		}
+	case lease.EventReleased, lease.EventExpired:
+		delete(t.open, run)
+	case string(lease.Available), string(lease.ResumePending), string(lease.Inspected):
+		for run, losses := range t.open {
+			if losses == c.losses {
+				c.w.broken(model.EveryRunEnds, "%s is %s, and run %d of it never ended", e.ProfileID, e.Event, run)
+			}
+		}
+	}
+}

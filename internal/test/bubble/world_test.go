@@ -1,0 +1,523 @@
+package bubble
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/test/smalldisk"
+	"leasehold/internal/test/testlog"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// world is one seed's: hosts, their store and disks, and everything that happens.
+type world struct {
+	t        *testing.T
+	seed     uint64
+	begun    time.Time
+	server   *server
+	check    *checker
+	hosts    []*host
+	evidence string // the directory of the evidence store
+	profiles []string
+	full     bool // disks can be filled
+	said     testlog.Buffer
+
+	all    []*process
+	asks   sync.WaitGroup
+	late   sync.WaitGroup
+	writes atomic.Int64
+	pids   atomic.Int64
+	backAt time.Duration // when the store could be reached again
+
+	mu      sync.Mutex
+	rng     *rand.Rand
+	chromes map[int]*fakeChrome // by pid
+	counts  map[string]int
+	trace   []string
+	wrong   []string
+}
+
+func (w *world) now() time.Duration { return time.Since(w.begun) }
+
+func (w *world) count(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counts[what]++
+}
+
+// note keeps what happened, for people.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace = append(w.trace, fmt.Sprintf("%9.3f ", w.now().Seconds())+fmt.Sprintf(format, args...))
+}
+
+// broken says that a promise is broken.
+func (w *world) broken(rule, format string, args ...any) {
+	w.note("BROKEN "+rule+": "+format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.wrong = append(w.wrong, fmt.Sprintf(rule+": "+format, args...))
+}
+
+// dice is true once in n times.
+func (w *world) dice(n int) bool { return w.below(n) == 0 }
+
+func (w *world) below(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rng.IntN(n)
+}
+
+// between draws a duration.
+func (w *world) between(from, to time.Duration) time.Duration {
+	return from + time.Duration(w.below(int(to-from)))
+}
+
+func (w *world) browsersOn(path string) (on []*fakeChrome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.chromes {
+		if c.path == path {
+			on = append(on, c)
+		}
+	}
+	return on
+}
+
+// pathsOf are the directories of the profile on the hosts of a launcher.
+func (w *world) pathsOf(profile, home string) (paths []string) {
+	for _, h := range w.hosts {
+		if h.id == home {
+			paths = append(paths, filepath.Join(h.profiles, profile))
+		}
+	}
+	return paths
+}
+
+// sealed tells whether a bundle of the session is stored, as the launcher sees it.
+func (w *world) sealed(p *process, profile, session string) bool {
+	all, err := p.archive.List(context.Background(), profile)
+	for _, m := range all {
+		if err == nil && m.SessionID == session && !m.IsPicture() {
+			return true
+		}
+	}
+	return false
+}
+
+// sealedSince tells whether a bundle of any session since the token is stored.
+func (w *world) sealedSince(p *process, profile string, token lease.Token) bool {
+	all, err := p.archive.List(context.Background(), profile)
+	for _, m := range all {
+		if err == nil && lease.Token(m.LeaseToken) >= token && !m.IsPicture() {
+			return true
+		}
+	}
+	return false
+}
+
+// sharedBy is how many runs may share a profile.
+func (w *world) sharedBy(profile string) int {
+	if strings.HasPrefix(profile, "shared") {
+		return 3
+	}
+	return 1
+}
+
+// newWorld makes a world in a bubble. disk is a directory whose disks can be filled; empty:
+// there is none.
+func newWorld(t *testing.T, seed uint64, disk string) *world {
+	w := &world{
+		t: t, seed: seed, begun: time.Now(), rng: rand.New(rand.NewPCG(seed, 0)), chromes: map[int]*fakeChrome{}, counts: map[string]int{},
+		profiles: []string{"p1", "p2", "shared1", "clone"}, full: disk != "",
+	}
+	w.server, w.check = newServer(w), newChecker(w)
+	dir, err := os.MkdirTemp("", "bubble")
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	w.evidence = filepath.Join(dir, "evidence")
+	ids := []string{"alpha", "beta"}
+	if seed%4 == 1 {
+		ids = ids[:1]
+	}
+	for i, id := range ids {
+		base := filepath.Join(dir, id)
+		if disk != "" {
+			base = filepath.Join(disk, id)
+		}
+		h := &host{w: w, id: id, data: filepath.Join(base, "data"), profiles: filepath.Join(base, "profiles"), ahead: time.Duration(i+1) * time.Hour, rate: []float64{0.0004, -0.0004}[i]}
+		if seed%4 == 3 && i > 0 { // both launchers have one folder, on one host
+			h.profiles = w.hosts[0].profiles
+		}
+		err := os.MkdirAll(base, 0o700)
+		if err == nil && disk != "" { // in a mount namespace of the test's own
+			err = unix.Mount("none", base, "tmpfs", 0, "mode=700,size=6m")
+			t.Cleanup(func() { _ = unix.Unmount(base, unix.MNT_DETACH) })
+		}
+		if err == nil {
+			err = os.MkdirAll(h.data, 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.hosts = append(w.hosts, h)
+	}
+	return w
+}
+
+// begin starts a launcher and remembers it. Of the one before nothing goes on.
+func (w *world) begin(h *host) {
+	synctest.Wait()
+	h.start()
+	w.all = append(w.all, h.p.Load())
+}
+
+// play plays the schedule of the seed and then lets everything come to its end.
+func (w *world) play(steps int) {
+	for _, h := range w.hosts {
+		w.begin(h)
+	}
+	time.Sleep(20 * time.Second) // the store is not young any more
+	for range steps {
+		w.act()
+		time.Sleep(w.between(200*time.Millisecond, 6*time.Second))
+	}
+	w.settle()
+	for _, p := range w.all {
+		p.die()
+	}
+	w.asks.Wait()
+	w.late.Wait()
+	for _, p := range w.all {
+		p.work.Wait()
+	}
+	w.mu.Lock()
+	left := w.chromes
+	w.chromes = map[int]*fakeChrome{}
+	w.mu.Unlock()
+	for _, c := range left {
+		_ = c.lock.Close()
+	}
+	time.Sleep(time.Minute) // what is left of dead launchers meets its end
+	synctest.Wait()
+}
+
+// act does one thing by chance.
+func (w *world) act() {
+	h := w.hosts[w.below(len(w.hosts))]
+	w.server.save()
+	switch n := w.below(100); {
+	case n < 56:
+		w.asksFor(h)
+	case n < 61:
+		if p := h.living(); p != nil {
+			w.asks.Go(func() {
+				if err := p.clone(p.ctx, "p1", "clone"); err != nil {
+					w.note("%s: p1 is not cloned: %v", h.id, err)
+				}
+			})
+		}
+	case n < 65:
+		w.crash()
+	case n < 68:
+		if p := h.living(); p != nil {
+			p.die()
+		}
+		if w.dice(3) {
+			d := w.between(time.Minute, 150*time.Second)
+			w.note("%s stays down for %v", h.id, d)
+			h.restsUntil = w.now() + d
+		}
+	case n < 72:
+		if p := h.living(); p != nil {
+			p.stepsLeft.CompareAndSwap(0, int64(1+w.below(60)))
+		}
+	case n < 76:
+		d := w.between(time.Second, 40*time.Second)
+		w.note("%s is cut off for %v", h.id, d)
+		w.count("partitions")
+		h.cutUntil.Store(int64(w.now() + d))
+	case n < 79:
+		if p := h.living(); p != nil {
+			d := w.between(5*time.Second, 40*time.Second)
+			w.note("%s is paused for %v", h.id, d)
+			w.count("pauses")
+			p.pausedTill.Store(int64(w.now() + d))
+		}
+	case n < 82:
+		w.estrange(h)
+	case n < 84:
+		w.storeAway()
+	case n < 86:
+		w.storeForgets()
+	case n < 89:
+		h.bad.Store([]int64{0, 15, 40}[w.below(3)])
+	case n < 97 && w.full:
+		w.fill(h)
+	default:
+		w.person()
+	}
+	for _, h := range w.hosts {
+		if h.living() == nil && w.now() > h.restsUntil && w.dice(3) {
+			w.begin(h)
+		}
+	}
+}
+
+func (w *world) asksFor(h *host) {
+	p := h.living()
+	profile := w.profiles[w.below(len(w.profiles))]
+	shares := false
+	q := request{
+		manifest: api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: fmt.Sprint("task-", w.below(3)), Create: profile != "clone" && !w.dice(4), Resumable: w.dice(2), SessionCookies: api.CookiesKeep, RequiresExclusiveProfileLock: &shares},
+		worksFor: w.between(2*time.Second, 40*time.Second), lost: w.dice(2), dies: w.dice(15), fails: w.dice(15),
+	}
+	if w.dice(7) {
+		alone := true
+		q.manifest.ByHand, q.manifest.RequiresExclusiveProfileLock = &api.ByHand{Holder: "ann"}, &alone
+	}
+	if p == nil {
+		return
+	}
+	w.count("asked")
+	w.asks.Go(func() {
+		if err := p.ask(p.ctx, q); err != nil {
+			w.note("%s: %s is not had: %v", h.id, profile, err)
+		}
+	})
+}
+
+// estrange has the host make a profile that the other one does not see, since it is cut off, or
+// that it does. Then the store forgets it, and the other one asks for it: at once, or when its
+// home is gone.
+func (w *world) estrange(h *host) {
+	if len(w.hosts) < 2 || w.hosts[0].profiles == w.hosts[1].profiles || h.living() == nil {
+		return
+	}
+	other := w.hosts[0]
+	if other == h {
+		other = w.hosts[1]
+	}
+	profile := fmt.Sprint("new", len(w.profiles))
+	w.profiles = append(w.profiles, profile)
+	ask := func(h *host) {
+		if p := h.living(); p != nil {
+			q := request{manifest: api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: "t", Create: true, SessionCookies: api.CookiesKeep}, worksFor: 5 * time.Second}
+			w.asks.Go(func() {
+				if err := p.ask(p.ctx, q); err != nil {
+					w.note("%s: %s is not had: %v", h.id, profile, err)
+				}
+			})
+		}
+	}
+	w.note("%s alone makes %s", h.id, profile)
+	w.count("profiles that one host has not seen")
+	dies, sees := w.dice(2), w.dice(3)
+	if !sees {
+		other.cutUntil.Store(int64(w.now() + 20*time.Second))
+	}
+	ask(h)
+	time.Sleep(18 * time.Second)
+	if p := h.living(); p != nil && dies {
+		p.die()
+	}
+	if dies {
+		h.restsUntil = w.now() + 70*time.Second
+	}
+	w.server.loseBucket(true)
+	time.Sleep(2500 * time.Millisecond)
+	for range 7 {
+		ask(other)
+		time.Sleep(w.between(2*time.Second, 6*time.Second))
+	}
+}
+
+func (w *world) crash() {
+	w.mu.Lock()
+	var one *fakeChrome
+	for _, c := range w.chromes {
+		if one == nil || c.pid < one.pid {
+			one = c
+		}
+	}
+	w.mu.Unlock()
+	if one != nil {
+		w.count("browsers crashed")
+		w.note("the browser of token %d of %s crashes", one.token, one.profile)
+		one.end(false)
+	}
+}
+
+func (w *world) storeAway() {
+	w.count("store away")
+	w.server.do(func() { w.server.away = true })
+	d := w.between(time.Second, 30*time.Second)
+	w.note("the store is away for %v", d)
+	w.late.Go(func() {
+		time.Sleep(d)
+		w.server.do(func() { w.server.away = false })
+		w.check.mu.Lock()
+		w.backAt = w.now()
+		w.check.mu.Unlock()
+	})
+}
+
+func (w *world) storeForgets() {
+	what := []string{"last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone"}[w.below(5)]
+	w.count(what)
+	w.note("%s", what)
+	switch what {
+	case "last writes lost":
+		w.server.goBack(0)
+	case "store rolled back":
+		w.server.goBack(w.between(10*time.Second, time.Minute))
+	case "store wiped":
+		w.server.wipe()
+	case "records lost alone":
+		w.server.loseBucket(true)
+	case "presences lost alone":
+		w.server.loseBucket(false)
+	}
+}
+
+// fill fills the disk of a host for a while.
+func (w *world) fill(h *host) {
+	w.count("disks full")
+	w.note("the disk of %s is full", h.id)
+	h.full.Store(true)
+	empty := smalldisk.Fill(w.t, filepath.Dir(h.data))
+	time.Sleep(w.between(time.Second, 15*time.Second))
+	empty()
+	h.full.Store(false)
+	w.note("the disk of %s has room again", h.id)
+}
+
+// person reviews what waits for a person.
+func (w *world) person() {
+	s := w.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.records {
+		r := e.Record
+		if r.State != lease.ManualReview {
+			continue
+		}
+		v := lease.Review{Decision: lease.ReviewApprove, Reviewer: "ann", TokenSeen: r.Token}
+		if r.OtherHome != "" && r.ProfileID == "p1" {
+			v.Home = r.OtherHome
+		}
+		next, err := r.Reviewed(v, cooldown, time.Now())
+		if err != nil {
+			w.broken("a person can decide", "%v", err)
+			continue
+		}
+		next.Nonce = w.nonce()
+		w.count("reviews")
+		w.check.record(nil, r, next)
+		next.Outbox = nil
+		s.put(next)
+	}
+}
+
+// allCanBeHad asks for each profile at its home, once nothing goes wrong any more.
+func (w *world) allCanBeHad() {
+	var all []lease.Record
+	w.server.do(func() {
+		for _, e := range w.server.records {
+			all = append(all, e.Record)
+		}
+	})
+	for _, r := range all {
+		for _, h := range w.hosts {
+			if h.id != r.Home {
+				continue
+			}
+			q := request{manifest: api.Manifest{ProfileID: r.ProfileID, WorkerID: "w", TaskID: r.TaskID, Create: true, SessionCookies: api.CookiesKeep}, worksFor: time.Second}
+			var err error
+			for range 5 {
+				if err = h.living().ask(context.Background(), q); err == nil {
+					break
+				}
+				time.Sleep(2 * timing.TTL)
+			}
+			if err != nil {
+				w.broken("everything comes to an end", "%s, which is %s, cannot be had at its home: %v", r.ProfileID, r.State, err)
+			}
+		}
+	}
+	time.Sleep(20 * time.Second)
+}
+
+// settle ends all faults, and waits until every profile can be had again.
+func (w *world) settle() {
+	w.note("all faults end")
+	for _, h := range w.hosts {
+		h.bad.Store(0)
+		h.cutUntil.Store(0)
+		if p := h.living(); p != nil {
+			p.stepsLeft.Store(0)
+			p.pausedTill.Store(0)
+		} else {
+			w.begin(h)
+		}
+	}
+	for _, h := range w.hosts {
+		for _, profile := range w.profiles {
+			for _, c := range w.browsersOn(filepath.Join(h.profiles, profile)) {
+				if !c.noted.Load() { // no launcher can find it, see profiledir.Root.Left
+					c.end(false)
+				}
+			}
+		}
+	}
+	var left []string
+	for range 60 { // also long enough for everybody to say what he remembers
+		time.Sleep(10 * time.Second)
+		w.person()
+		left = nil
+		w.server.do(func() {
+			for _, e := range w.server.records {
+				if s := e.Record.State; s != lease.Available && s != lease.ResumePending {
+					left = append(left, fmt.Sprintf("%s is %s (%s, home %s)", e.Record.ProfileID, s, e.Record.Reason, e.Record.Home))
+				}
+			}
+		})
+		for _, h := range w.hosts {
+			for _, profile := range w.profiles {
+				for _, c := range w.browsersOn(filepath.Join(h.profiles, profile)) {
+					if c.noted.Load() {
+						left = append(left, fmt.Sprintf("the browser of token %d is on %s", c.token, c.path))
+					}
+				}
+			}
+		}
+		left = append(left, w.check.estranged()...)
+		if len(left) == 0 {
+			w.allCanBeHad()
+			return
+		}
+	}
+	w.broken("everything comes to an end", "%s", strings.Join(left, "; "))
+}

@@ -220,7 +220,7 @@ func (b *Browser) networkEnded(n *chrome.NetworkService) {
 	s.network = nil
 	s.gap = "the network service ended while it was stopped, and another one was there for a moment"
 	b.monitor.MayHaveSent(s.gap)
-	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), replaceTimeout+stopTimeout)
 	defer cancel()
 	next, err := b.findNetwork(ctx, n.PID())
 	if err == nil {

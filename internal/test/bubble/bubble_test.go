@@ -38,7 +38,7 @@ func seeds(t *testing.T, usual int) (all []uint64) {
 
 // longest is by how many times more seeds than usual are played until everything wanted has
 // happened.
-const longest = 4
+const longest = 8
 
 // playAll plays seeds, and more while something wanted has not happened in any of them.
 func playAll(t *testing.T, usual, steps int, disk string, wanted ...string) {
@@ -95,7 +95,7 @@ var always = []string{
 }
 
 func TestThePromisesHold(t *testing.T) {
-	playAll(t, 20, 90, "", always...)
+	playAll(t, 10, 90, "", always...)
 }
 
 func TestThePromisesHoldWhereDisksFill(t *testing.T) {
@@ -103,5 +103,5 @@ func TestThePromisesHoldWhereDisksFill(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	playAll(t, 8, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
+	playAll(t, 4, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
 }

@@ -77,6 +77,17 @@ func (noHandler) DownloadDir() string { return "" }
 
 func (noHandler) Denied(string, *methods.Refusal) {}
 
+// slowLease is a Handler whose Lease commands are answered when answer is closed.
+type slowLease struct {
+	noHandler
+	answer <-chan struct{}
+}
+
+func (s slowLease) Lease(context.Context, string, json.RawMessage) (any, *Error) {
+	<-s.answer
+	return struct{}{}, nil
+}
+
 // clientFrame is a client's frame as another library writes it.
 func clientFrame(first byte, payload string) []byte {
 	var b bytes.Buffer

@@ -109,7 +109,8 @@ func TestForgedFilesGoToAPerson(t *testing.T) {
 			if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "reviewed"}, &problem); code != http.StatusLocked && code != http.StatusConflict {
 				t.Fatalf("granted: %d %v", code, problem)
 			}
-			if r := s.record(t, "reviewed"); r.Token != 51 {
+			// A request and the patrol may find it at the same time, and each raises the token.
+			if r := s.record(t, "reviewed"); r.Token <= 50 {
 				return fmt.Errorf("token %d", r.Token)
 			}
 			return nil

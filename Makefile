@@ -47,7 +47,7 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 LONGEST := ./internal/test/e2e ./internal/test/chaos ./internal/test/incidents
 
 test: deps check ## Check and test everything, with the race detector
-	@scripts/in-memory.sh $(GO) test -race -vet=off -count=1 -timeout 20m -p 3 $(LONGEST) $(PKGS)
+	@scripts/in-memory.sh $(GO) test -race -vet=off -count=1 -timeout 20m -p 2 $(LONGEST) $(PKGS)
 
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \

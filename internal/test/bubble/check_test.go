@@ -20,9 +20,6 @@ const neverAnew = "a profile that is remembered is not made anew elsewhere"
 // a profile is forgotten, and to say so.
 const restating = 10 * time.Second
 
-// person is a writer that is no launcher.
-const person = "a person"
-
 // checker checks the promises. It sees the whole world at once, which no launcher can.
 type checker struct {
 	w     *world
@@ -164,7 +161,7 @@ func (c *checker) stopped(launcher string, epoch uint64) {
 func (c *checker) record(by *process, p, n lease.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	writer := person
+	writer := model.Person
 	if by != nil {
 		writer = by.host.id
 	}
@@ -194,25 +191,15 @@ func (c *checker) record(by *process, p, n lease.Record) {
 	}):
 		c.w.broken(model.TheTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(string(p.State), "nothing"), n.ProfileID)
 	}
-	if n.Home != "" && p.Home != n.Home && (writer == person || n.Reason == lease.ReasonContested) {
+	if n.Home != "" && p.Home != n.Home && (writer == model.Person || n.Reason == lease.ReasonContested) {
 		t.home = n.Home
 	}
 	c.moved(by, writer, t, p, n)
 }
 
-// may tells whether the writer, who replaced p by n, is such an actor.
+// may is model.May, but here a person may also act by hand, through a launcher.
 func may(by lease.Actor, writer string, p, n lease.Record) bool {
-	switch by {
-	case lease.Holder:
-		return writer == p.LauncherID
-	case lease.Home:
-		return writer == n.Home && (p.Home == "" || p.Home == writer)
-	case lease.AnyLauncher:
-		return writer != person
-	case lease.Person:
-		return writer == person || n.ByHand != nil || p.ByHand != nil
-	}
-	return false
+	return model.May(by, writer, p, n) || by == lease.Person && (n.ByHand != nil || p.ByHand != nil)
 }
 
 // made checks a record that is made where the store had none.
@@ -297,7 +284,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 			c.w.broken(model.Inspected, "%s becomes %s, by an inspection that says %q (%v)", n.ProfileID, n.State, i.Decision, err)
 		}
 	}
-	if n.State == lease.Available && writer == person {
+	if n.State == lease.Available && writer == model.Person {
 		clear(t.uninspected)
 	}
 }

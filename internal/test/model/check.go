@@ -175,7 +175,7 @@ func (c *checker) record(writer string, prev, next version[lease.Record]) lease.
 			c.w.broken(NothingLost, "%s of %s, token %d, became %s, token %d, without an event", p.State, n.ProfileID, p.Token, n.State, n.Token)
 		}
 	case !slices.ContainsFunc(c.table, func(row lease.Transition) bool {
-		return row.From == p.State && row.To == n.State && may(row.By, writer, p, n)
+		return row.From == p.State && row.To == n.State && May(row.By, writer, p, n)
 	}):
 		c.w.broken(TheTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(p.State, "nothing"), n.ProfileID)
 	}
@@ -187,17 +187,18 @@ func (c *checker) record(writer string, prev, next version[lease.Record]) lease.
 	return n
 }
 
-// may tells whether the writer, who replaced p by n, is such an actor.
-func may(by lease.Actor, writer string, p, n lease.Record) bool {
+// May tells whether the writer, who replaced p by n, is such an actor. A writer is the id of
+// a launcher, or Person.
+func May(by lease.Actor, writer string, p, n lease.Record) bool {
 	switch by {
 	case lease.Holder:
 		return writer == p.LauncherID
 	case lease.Home:
 		return writer == n.Home && (p.Home == "" || p.Home == writer)
 	case lease.AnyLauncher:
-		return writer != person
+		return writer != Person
 	default:
-		return writer == person
+		return writer == Person
 	}
 }
 

@@ -417,7 +417,7 @@ func (p *process) people(t *task) {
 		t.sleep(p.w.upTo(3 * time.Minute))
 		for _, profile := range keys(p.w.dirs) {
 			s := p.store(t, callTime)
-			s.writer = person
+			s.writer = Person
 			e, err := s.Get(never, profile)
 			if err != nil || e.Record.State != lease.ManualReview || !p.w.chance(0.5) {
 				continue
@@ -431,4 +431,5 @@ func (p *process) people(t *task) {
 	}
 }
 
-const person = "a person"
+// Person is a writer that is no launcher.
+const Person = "a person"

@@ -173,7 +173,7 @@ type client struct {
 	t           *task
 	// until is when its calls end, as by the launcher's contexts.
 	until int64
-	// writer is who writes: the id of the launcher, or person.
+	// writer is who writes: the id of the launcher, or Person.
 	writer string
 }
 

@@ -6,8 +6,10 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/test/testchrome"
 )
 
 // TestWhatASiteDoesToCookiesIsSeen: in Chromium's own order of events, with redirects, with
@@ -34,12 +36,10 @@ func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
 			http.Redirect(w, r, "/end", http.StatusSeeOther)
 			return
 		case "/script":
-			fmt.Fprint(w, `<title>wait</title><script>fetch("/in").then(() => fetch("/in")).then(() => { location = "/switch" })</script>`)
+			fmt.Fprint(w, `<title>wait</title>`)
 			return
 		case "/first": // Chrome reports nothing of a new tab's first document
 			set("deep", 3600)
-			fmt.Fprint(w, `<title>first</title><script>setTimeout(() => { location = "/forget" }, 3000)</script>`)
-			return
 		case "/forget":
 			set("deep", -1)
 		}
@@ -60,9 +60,28 @@ func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
 	must(b.Mux().Call(t.Context(), "Target.createBrowserContext", nil, &made))
 	must(b.Mux().Call(t.Context(), "Target.createTarget", map[string]any{"url": web.URL + "/in", "browserContextId": made.BrowserContextID}, nil))
 	h.titles(b, "/in")
+	// The page runs a script once the monitor listens: both use its session on the page.
+	inPage := func(path, script string) {
+		t.Helper()
+		for end := time.Now().Add(testchrome.Patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for _, pg := range b.Monitor().Pages() {
+				if pg.URL == web.URL+path {
+					must(b.Monitor().Observer().Call(t.Context(), pg.SessionID, "Runtime.evaluate",
+						map[string]any{"expression": script, "awaitPromise": true}, nil))
+					return
+				}
+			}
+		}
+		t.Fatalf("the monitor has no page of %s", path)
+	}
 	h.open(b, web.URL+"/first")
+	h.titles(b, "/first")
+	inPage("/first", `setTimeout(() => { location = "/forget" }, 3000)`) // its cookies are learned in the meantime
 	h.titles(b, "/forget")
 	h.open(b, web.URL+"/script")
+	h.titles(b, "wait")
+	inPage("/script", `fetch("/in")`) // the tab's cookies are learned once more while it begins
+	inPage("/script", `fetch("/in").then(() => setTimeout(() => { location = "/switch" }))`)
 	h.titles(b, "/end")
 	var all struct {
 		Cookies []struct{ Name string }

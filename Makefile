@@ -43,8 +43,9 @@ build: ## Build bin/leasehold
 run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 	@exec bin/leasehold run $(ARGS)
 
-# The packages that take longest come first, so that the others are tested beside them.
-LONGEST := ./internal/test/e2e ./internal/test/chaos ./internal/test/incidents
+# The packages that take longest come first, so that the others are tested beside them:
+# after the first, those that mostly wait.
+LONGEST := ./internal/test/e2e ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold ./internal/test/chaos
 
 test: deps check ## Check and test everything, with the race detector
 	@scripts/in-memory.sh $(GO) test -race -vet=off -count=1 -timeout 20m -p 2 $(LONGEST) $(PKGS)

@@ -182,9 +182,11 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		"--no-default-browser-check",
 		// Without it taking a screenshot of a background tab hangs.
 		"--enable-features=CDPScreenshotNewSurface",
-		// Without both, the launcher does not see what a page sends when another
-		// page of its site replaces it, such as a draft that it saves.
-		"--disable-features=RenderDocument",
+		// Without RenderDocument and the back-forward cache off, the launcher does not
+		// see what a page sends when another page of its site replaces it, such as a
+		// draft that it saves. The other two are lists below the address bar: Chrome
+		// would load them as pages of its own at each start, also without a window.
+		"--disable-features=RenderDocument,WebUIOmniboxPopup,WebUIOmniboxAimPopup",
 		"--disable-back-forward-cache",
 		// The browser's own traffic would go through the account's proxy.
 		"--disable-background-networking",

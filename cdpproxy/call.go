@@ -83,7 +83,11 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method st
 	if err != nil {
 		return fmt.Errorf("%s: %w", method, err)
 	}
+	if method == captureCommand {
+		m.pictures.asked(pictureRequest{sessionID, id})
+	}
 	if err := m.send(fence, msg, nil); err != nil {
+		m.pictures.settled(pictureRequest{sessionID, id})
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	select {

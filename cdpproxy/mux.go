@@ -72,7 +72,8 @@ type Mux struct {
 	routing   atomic.Bool // the loop is reading the pipe, or passing on what it read
 	dropped   atomic.Uint64
 
-	calls pendingCalls // on the root session
+	calls    pendingCalls // on the root session
+	pictures owedPictures
 
 	// writing is held from a message's check at the fence until the whole message
 	// is in the pipe. It guards what follows.

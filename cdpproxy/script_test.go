@@ -70,7 +70,7 @@ func pipes(t *testing.T) [2]int {
 	return p
 }
 
-// serve answers every command but Debugger.pause.
+// serve answers every command but Debugger.pause and Page.captureScreenshot.
 func (s *scripted) serve() {
 	r := bufio.NewReader(s.in)
 	for {
@@ -96,7 +96,7 @@ func (s *scripted) serve() {
 		case "Target.attachToTarget":
 			s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"%s-page","targetInfo":{},"waitingForDebugger":false},"sessionId":"%s"}`, c.SessionID, c.SessionID)
 			s.say(`{"id":%d,"result":{"sessionId":"%s-page"},"sessionId":"%s"}`, c.ID, c.SessionID, c.SessionID)
-		case "Debugger.pause":
+		case "Debugger.pause", "Page.captureScreenshot":
 		case "DOM.disable":
 			<-s.deaf
 		default:

@@ -39,6 +39,9 @@ const (
 	stopTimeout = 2 * time.Second
 	// replaceTimeout is how long Chrome may take to start another network service.
 	replaceTimeout = 5 * time.Second
+	// pictureTimeout is how long a page may take to draw a picture that it was asked for:
+	// what was not drawn then is that of a page which does not answer.
+	pictureTimeout = 1500 * time.Millisecond
 	// askAgain is how long a question to a network service that just ended may take
 	// before it is asked anew: Chrome may have lost it.
 	askAgain = 500 * time.Millisecond
@@ -310,6 +313,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	defer cancel()
 	begun := time.Now()
 	b.monitor.Closing()
+	b.mux.AwaitPictures(ctx, pictureTimeout) // with a page that owes one the browser would crash
 	if err := b.process.KillRenderers(ctx); err != nil {
 		return err
 	}

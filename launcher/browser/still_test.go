@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/checkpoint"
+	"leasehold/evidence/capture"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
@@ -329,6 +331,35 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	defer after.Close()
 	if stopped, err := after.Stopped(); err != nil || stopped || after.PID() != before.PID() {
 		t.Errorf("network service %d, stopped: %v, %v; it was %d", after.PID(), stopped, err, before.PID())
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+}
+
+// TestPagesThatOweAPictureAreEnded: a browser whose renderer ends with a picture owed crashes.
+func TestPagesThatOweAPictureAreEnded(t *testing.T) {
+	h := newHost(t, Options{})
+	b := h.start()
+	log := h.options.Log
+	const tabs = 4
+	for range tabs {
+		h.open(b, "data:text/html,<title>drawn</title>")
+	}
+	var pages []capture.Page
+	for end := time.Now().Add(testchrome.Patience); len(pages) <= tabs && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		pages = b.Monitor().Pages()
+	}
+	b.StandStill(log)
+	left, leave := context.WithCancel(t.Context())
+	leave() // whoever asked does not wait
+	for _, p := range pages {
+		if err := b.Monitor().Observer().Call(left, p.SessionID, "Page.captureScreenshot", nil, nil); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Error(err)
 	}
 	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
 		t.Errorf("closed by %s, %v", method, err)

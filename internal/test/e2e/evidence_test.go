@@ -333,9 +333,7 @@ func TestReviewWhen(t *testing.T) {
 // paused is sent.
 func TestLostWithAnUnfinishedPage(t *testing.T) {
 	t.Parallel()
-	// Without pictures before the loss: a renderer that is killed while it owes one takes
-	// the browser along (Chromium 156).
-	s, web := start(t, "--picture-interval", "0"), newBusySite(t)
+	s, web := start(t), newBusySite(t)
 	const post = `fetch("/api", {method: "POST", keepalive: true})`
 	for _, tt := range []struct {
 		name, page string

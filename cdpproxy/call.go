@@ -20,26 +20,38 @@ type reply struct {
 // session.
 type pendingCalls struct {
 	mu      sync.Mutex
-	waiting map[int64]chan<- []byte
+	waiting map[int64]pendingCall
 }
 
-// add registers a call, whose reply is sent to the channel. The channel needs room for
-// it. The returned function forgets the call.
-func (c *pendingCalls) add(id int64, replied chan<- []byte) (remove func()) {
+type pendingCall struct {
+	sessionID string
+	replied   chan<- []byte
+}
+
+// add registers a call on a CDP session, whose reply is sent to the channel. The channel
+// needs room for it. The returned function forgets the call.
+func (c *pendingCalls) add(id int64, sessionID string, replied chan<- []byte) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting == nil {
-		c.waiting = map[int64]chan<- []byte{}
+		c.waiting = map[int64]pendingCall{}
 	}
-	c.waiting[id] = replied
+	c.waiting[id] = pendingCall{sessionID, replied}
 	return func() { c.remove(id) }
+}
+
+// sessionOf is the CDP session that a call is on; "" if there is no such call.
+func (c *pendingCalls) sessionOf(id int64) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting[id].sessionID
 }
 
 // remove forgets a call, and returns its channel; nil if there is none.
 func (c *pendingCalls) remove(id int64) chan<- []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	replied := c.waiting[id]
+	replied := c.waiting[id].replied
 	delete(c.waiting, id)
 	return replied
 }
@@ -73,7 +85,7 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method st
 	m.lastID = m.lastID%(1<<30) + 1
 	id := m.lastID
 	m.mu.Unlock()
-	defer on.add(id, replied)()
+	defer on.add(id, sessionID, replied)()
 	msg, err := json.Marshal(struct {
 		ID        int64  `json:"id"`
 		Method    string `json:"method"`

@@ -23,7 +23,7 @@ type ClientSession struct {
 	conn               *Conn                  // nil: not connected yet, or no more
 	observer           *Observer              // nil, unless it is the launcher's own
 	paused             map[pausedRequest]bool // true: the request waits for credentials
-	waitingForDebugger map[string]bool        // CDP sessions whose target waits for a debugger
+	waitingForDebugger map[string]string      // targets that wait for a debugger, by CDP session; see childWaits
 	fenced             bool                   // see Fence: requests that pause are failed
 	freed              bool                   // see Free: targets that wait are resumed
 	downloadDir        string                 // see SetDownloadDir
@@ -35,7 +35,7 @@ type ClientSession struct {
 }
 
 func newClientSession(m *Mux, id string, token lease.Token) *ClientSession {
-	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]bool{}, downloads: map[string]map[string]bool{}}
+	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]string{}, downloads: map[string]map[string]bool{}}
 }
 
 // inheritSessions registers what an earlier launcher left open. It comes before the
@@ -50,7 +50,7 @@ func (m *Mux) inheritSessions() {
 		m.owners[s.id] = s
 		for _, child := range found.children {
 			m.owners[child] = s
-			s.waitingForDebugger[child] = true // it may be so; to resume one that is not does no harm
+			s.waitingForDebugger[child] = "" // it may be so; to resume one that is not does no harm
 		}
 		m.inherited = append(m.inherited, s)
 	}
@@ -90,17 +90,18 @@ func (s *ClientSession) hasObserver() bool {
 	return s.observer != nil
 }
 
-// childAttached is called when a CDP session was opened under this one.
-func (s *ClientSession) childAttached(sessionID string, waiting bool) {
-	if !waiting {
-		return
+// childWaits is called when a CDP session was opened under this one whose target waits for
+// its debugger. What waits with a tab is its page, to which the client is not attached yet.
+func (s *ClientSession) childWaits(sessionID, target, kind string) {
+	if kind == "tab" {
+		target = ""
 	}
 	s.mu.Lock()
-	s.waitingForDebugger[sessionID] = true
+	s.waitingForDebugger[sessionID] = target
 	freed := s.freed
 	s.mu.Unlock()
 	if freed {
-		s.mux.post(oneWay(sessionID, "Runtime.runIfWaitingForDebugger", nil))
+		s.mux.post(oneWay(sessionID, letRunCommand, nil))
 	}
 }
 
@@ -126,6 +127,7 @@ func (s *ClientSession) Fence() {
 	paused := s.paused
 	s.paused = map[pausedRequest]bool{}
 	s.mu.Unlock()
+	s.mux.lookAtWaiting()
 	for r, auth := range paused {
 		_ = s.mux.send(nil, failCommand(r, auth), nil) // fails if the browser is gone, which then sends nothing
 		s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
@@ -140,11 +142,11 @@ func (s *ClientSession) Free() {
 	s.mu.Lock()
 	s.freed = true
 	waiting := s.waitingForDebugger
-	s.waitingForDebugger = map[string]bool{}
+	s.waitingForDebugger = map[string]string{}
 	s.mu.Unlock()
 	s.mux.post(oneWay(s.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
 	for sessionID := range waiting {
-		s.mux.post(oneWay(sessionID, "Runtime.runIfWaitingForDebugger", nil))
+		s.mux.post(oneWay(sessionID, letRunCommand, nil))
 	}
 	s.mux.mu.Lock()
 	var children []string
@@ -162,13 +164,7 @@ func (s *ClientSession) Free() {
 // LetStart makes new targets start at once, whatever clients asked for: those that vanished,
 // and an earlier launcher, would be waited for in vain. Fence has to come first for each.
 func (m *Mux) LetStart() {
-	m.mu.Lock()
-	clients := map[*ClientSession]bool{}
-	for _, s := range m.owners {
-		clients[s] = true
-	}
-	m.mu.Unlock()
-	for s := range clients {
+	for _, s := range m.sessions() {
 		if !s.hasObserver() {
 			m.post(oneWay(s.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
 		}
@@ -186,6 +182,7 @@ func (s *ClientSession) Close(ctx context.Context) error {
 		}
 	}
 	s.mux.mu.Unlock()
+	s.mux.lookAtWaiting()
 	s.restoreAllDownloads()
 	if err != nil {
 		return fmt.Errorf("closing a peer: %w", err)

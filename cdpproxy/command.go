@@ -20,7 +20,7 @@ type command struct {
 
 // tracked tells whether trackCommand has to see the command.
 func (c command) tracked() bool {
-	return bytes.HasPrefix(c.method, fetchDomain) || string(c.method) == "Runtime.runIfWaitingForDebugger"
+	return bytes.HasPrefix(c.method, fetchDomain) || string(c.method) == letRunCommand
 }
 
 var fetchDomain = []byte("Fetch.")

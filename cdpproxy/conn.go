@@ -98,6 +98,11 @@ type Conn struct {
 	// and id. A value is not nil if the command continues a paused request.
 	pending       map[string]map[int64]*continuedRequest
 	leaseSessions map[string]bool // CDP sessions on which the client used the Lease domain
+	// discovered are the targets that the client was told of, by the CDP session on which
+	// it asked to be.
+	discovered map[string]map[string]bool
+	// targetClosed says that the connection ended with its target, as Chrome ends it.
+	targetClosed bool
 }
 
 // phase is how far a connection is.
@@ -121,7 +126,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	}
 	c := &Conn{
 		session: s, fence: fence, handler: h, closeFrames: closeFrames, fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{},
+		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, discovered: map[string]map[string]bool{},
 	}
 	if target != "" {
 		var r struct {

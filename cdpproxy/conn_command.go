@@ -148,6 +148,7 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 		now := boottime.Now()
 		c.session.log.stamp(1, now)
 		c.session.mux.noteActivity(now, stagedCommand{cmd, u})
+		c.session.mux.lookIfLetRun(stagedCommand{cmd, u})
 	}
 	c.failUnsent(err, stagedCommand{cmd, u})
 }

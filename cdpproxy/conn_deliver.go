@@ -1,6 +1,7 @@
 package cdpproxy
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"slices"
@@ -19,6 +20,12 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
+		return false
+	}
+	if c.session.hides(parsed.sessionID) {
+		if c.session.targetClosed(msg) {
+			c.endWithTarget()
+		}
 		return false
 	}
 	if parsed.isReply {
@@ -48,17 +55,42 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 		msg = msg[:parsed.bodyEnd+1]
 	}
 	if !parsed.isReply {
+		c.noteTarget(parsed, msg)
 		msg = c.session.mux.hideObserver(msg)
 	}
 	if len(msg) >= largeMessage && c.out.size == 0 && c.fd >= 0 {
 		return c.deliverLarge(msg)
 	}
 	c.out.add(ws.OpText, msg)
+	c.flushLater()
+	return false
+}
+
+// deliverRefusal queues an answer that a CDP session has ended, for each command with that
+// id that the client sent on one that has. The loop calls it.
+func (c *Conn) deliverRefusal(id int64, msg []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for sessionID, ids := range c.pending {
+		continued, ok := ids[id]
+		if !ok || c.session.mux.isOpen(cmp.Or(sessionID, c.session.defaultID)) {
+			continue
+		}
+		delete(ids, id)
+		c.session.mux.inFlight.Add(-1)
+		c.session.restorePaused(continued)
+		c.out.add(ws.OpText, msg)
+		c.flushLater()
+	}
+}
+
+// flushLater has the loop flush the connection when it has read the pipe. Only the loop calls
+// it, and c.mu is held.
+func (c *Conn) flushLater() {
 	if !c.queuedForFlush {
 		c.queuedForFlush = true
 		c.session.mux.unflushed = append(c.session.mux.unflushed, c)
 	}
-	return false
 }
 
 // deliverLarge writes what the socket takes at once. It keeps the rest, without a copy

@@ -33,7 +33,8 @@ const (
 
 // End is how a connection ended.
 type End struct {
-	// Clean says that the client began the close handshake.
+	// Clean says that the client began the close handshake, or that the target was closed
+	// that the connection was for.
 	Clean bool
 	// Cut says that the launcher ended it.
 	Cut bool
@@ -72,6 +73,7 @@ func (c *Conn) cutLocked(code int, reason string) {
 		}
 	}
 	c.forgetPending()
+	c.tellTargets()
 	if c.closeFrames {
 		c.out.add(ws.OpClose, ws.NewCloseFrameBody(ws.StatusCode(code), clipReason(reason)))
 	}
@@ -113,7 +115,9 @@ func (c *Conn) enter(to phase, end End) {
 	c.mu.Lock()
 	if c.phase == reading {
 		c.end = end
-		c.end.Cut = c.cut
+		if c.end.Cut = c.cut; c.targetClosed {
+			c.end = End{Clean: true}
+		}
 		c.cut = true
 		c.forgetPending()
 		c.startEndTimeout()

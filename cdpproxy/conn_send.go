@@ -110,6 +110,7 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	}
 	if err == nil && len(rest) == 0 {
 		m.commandSent = true
+		m.lookIfLetRun(c.staged...)
 		c.staged = c.staged[:0]
 		return
 	}
@@ -129,7 +130,10 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 			rest[i] = slices.Clone(rest[i])
 		}
 	}
-	c.offload(func() { c.failUnsent(m.finish(rest), list...) })
+	c.offload(func() {
+		c.failUnsent(m.finish(rest), list...)
+		m.lookIfLetRun(list...)
+	})
 }
 
 // failUnsent undoes what was noted of commands that could not be sent, and answers each

@@ -86,6 +86,9 @@ type Mux struct {
 
 	mu             sync.Mutex
 	owners         map[string]*ClientSession   // by CDP session: a browser session, or one opened under it
+	children       map[string]child            // by CDP session: those that were opened under another one
+	lastChild      uint64                      // see child.number
+	letRun         map[string]string           // see Observer.LetRun: targets, by the observer's CDP session on each
 	clientTargets  map[string]string           // targets that clients are attached to, by CDP session
 	contexts       map[string]string           // their browser contexts
 	privileged     map[string]bool             // CDP sessions of clients whose targets are Chrome's own pages
@@ -128,7 +131,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	}
 	m := &Mux{
 		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
-		owners: map[string]*ClientSession{}, clientTargets: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
+		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, clientTargets: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID: rand.Int64N(1 << 29),
 		posts:  make(chan []byte, maxPosts),

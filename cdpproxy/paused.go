@@ -45,7 +45,7 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 				return &continuedRequest{r, auth}
 			}
 		}
-	case "Runtime.runIfWaitingForDebugger":
+	case letRunCommand:
 		s.mu.Lock()
 		delete(s.waitingForDebugger, sessionID)
 		s.mu.Unlock()

@@ -3,6 +3,7 @@ package cdpproxy
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"leasehold/cdpproxy/methods"
@@ -55,7 +56,13 @@ func (m *Mux) route(msg []byte) bool {
 	parsed := parseBrowserMessage(msg)
 	m.replySeen = m.replySeen || parsed.isReply
 	if len(parsed.sessionID) == 0 {
-		if parsed.isReply {
+		switch {
+		case !parsed.isReply:
+		case parsed.isError && bytes.Contains(msg[:min(len(msg), maxReplyHead)], sessionGone):
+			m.refused(parsed, msg)
+		case parsed.id == lookID:
+			m.letRunFree()
+		default:
 			m.calls.complete(parsed.id, msg)
 		}
 		return false
@@ -88,6 +95,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 				Waiting    bool   `json:"waitingForDebugger"`
 				TargetInfo struct {
 					TargetID string `json:"targetId"`
+					Type     string `json:"type"`
 					URL      string `json:"url"`
 					Context  string `json:"browserContextId"`
 				} `json:"targetInfo"`
@@ -98,14 +106,19 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		}
 		if bytes.HasPrefix(msg, detachedEvent) {
 			m.mu.Lock()
-			m.forgetSession(e.Params.SessionID)
+			ended := m.forgetSession(e.Params.SessionID)
 			m.mu.Unlock()
-			m.ledger.append(lineDetached, e.Params.SessionID)
-			s.childDetached(e.Params.SessionID)
+			for _, sessionID := range ended {
+				m.ledger.append(lineDetached, sessionID)
+				s.childDetached(sessionID)
+			}
+			m.lookAtWaiting()
 			return
 		}
 		m.mu.Lock()
 		m.owners[e.Params.SessionID] = s
+		m.lastChild++
+		m.children[e.Params.SessionID] = child{string(parsed.sessionID), e.Params.TargetInfo.TargetID, m.lastChild}
 		if s.token != 0 && !s.inherited { // the launcher's own have none
 			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
 			m.contexts[e.Params.SessionID] = e.Params.TargetInfo.Context
@@ -116,7 +129,9 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		m.mu.Unlock()
 		m.ledger.append(lineAttached, s.id, e.Params.SessionID)
 		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
-		s.childAttached(e.Params.SessionID, e.Params.Waiting)
+		if e.Params.Waiting {
+			s.childWaits(e.Params.SessionID, e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Type)
+		}
 	case bytes.HasPrefix(msg, targetChangedEvent):
 		if s.hasObserver() {
 			m.noteTargetURL(msg)
@@ -146,12 +161,71 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 	}
 }
 
-// forgetSession forgets a CDP session of a client that has ended. m.mu is held.
-func (m *Mux) forgetSession(sessionID string) {
-	delete(m.owners, sessionID)
-	delete(m.clientTargets, sessionID)
-	delete(m.contexts, sessionID)
-	delete(m.privileged, sessionID)
+// child is a CDP session that was opened under another one.
+type child struct {
+	parent string // the CDP session that it was reported on
+	target string
+	number uint64 // later ones have higher numbers
+}
+
+// forgetSession forgets a CDP session that has ended, with all that were opened under it:
+// Chrome reports the end of the first only. It returns them, the first one first. m.mu is
+// held.
+func (m *Mux) forgetSession(sessionID string) (ended []string) {
+	ended = []string{sessionID}
+	for i := 0; i < len(ended); i++ {
+		for under, c := range m.children {
+			if c.parent == ended[i] {
+				ended = append(ended, under)
+			}
+		}
+		delete(m.children, ended[i])
+		delete(m.owners, ended[i])
+		delete(m.clientTargets, ended[i])
+		delete(m.contexts, ended[i])
+		delete(m.privileged, ended[i])
+		delete(m.letRun, ended[i])
+	}
+	return ended
+}
+
+// sessionGone is in Chrome's answer to a command on a CDP session that has ended. The answer
+// names no session.
+var sessionGone = []byte(`"error":{"code":-32001,`)
+
+// refused gives an answer that a CDP session has ended to whoever sent the command: a client
+// or the launcher, on a session that was forgotten. Where several sent one with that id,
+// each is answered: Chrome answers none of them otherwise.
+func (m *Mux) refused(parsed browserMessage, msg []byte) {
+	for _, s := range m.sessions() {
+		s.mu.Lock()
+		conn, observer := s.conn, s.observer
+		s.mu.Unlock()
+		switch {
+		case conn != nil:
+			conn.deliverRefusal(parsed.id, msg)
+		case observer != nil && !m.isOpen(observer.calls.sessionOf(parsed.id)):
+			observer.calls.complete(parsed.id, msg)
+		}
+	}
+}
+
+// sessions returns the client sessions that are open.
+func (m *Mux) sessions() []*ClientSession {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := map[*ClientSession]bool{}
+	for _, s := range m.owners {
+		seen[s] = true
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+// isOpen tells whether a CDP session is open, as far as the browser has said; "" is the root.
+func (m *Mux) isOpen(sessionID string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return sessionID == "" || m.owners[sessionID] != nil
 }
 
 // noteTargetURL takes in that a target has another URL: clients that are attached to it

@@ -72,7 +72,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		var p target.EventAttachedToTarget
 		if decode(event, &p) && p.TargetInfo != nil {
 			report(m.attached(event.Session, string(p.SessionID), p.TargetInfo))
-			first = func() { m.enable(string(p.SessionID), p.TargetInfo.Type) }
+			first = func() { m.enable(&p) }
 		}
 	case eventDetached:
 		var p target.EventDetachedFromTarget
@@ -226,7 +226,8 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 
 // enable turns on the events of a new target, and lets it run. Chrome's network buffers
 // are small: only the few words that answer a write matter.
-func (m *Monitor) enable(session, kind string) {
+func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
+	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {
 		m.observer.Post(session, "Inspector.enable", nil)
 	}
@@ -238,5 +239,7 @@ func (m *Monitor) enable(session, kind string) {
 	m.observer.Post(session, "Log.enable", nil)
 	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxAnswer})
 	m.observer.Post(session, "Target.setAutoAttach", autoAttach)
-	m.observer.Post(session, "Runtime.runIfWaitingForDebugger", nil)
+	if attached.WaitingForDebugger {
+		m.observer.LetRun(session, string(attached.TargetInfo.TargetID))
+	}
 }

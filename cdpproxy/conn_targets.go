@@ -1,0 +1,129 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/gobwas/ws"
+)
+
+var destroyedEvent = []byte(`{"method":"Target.targetDestroyed",`)
+
+// noteTarget notes which targets the client is told of. c.mu is held.
+func (c *Conn) noteTarget(parsed browserMessage, msg []byte) {
+	created := bytes.HasPrefix(msg, targetCreatedEvent)
+	if !created && !bytes.HasPrefix(msg, destroyedEvent) {
+		return
+	}
+	var e struct {
+		Params struct {
+			TargetID   string `json:"targetId"`
+			TargetInfo struct {
+				TargetID string `json:"targetId"`
+			} `json:"targetInfo"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(msg, &e) != nil {
+		return
+	}
+	on := string(parsed.sessionID)
+	if !created {
+		delete(c.discovered[on], e.Params.TargetID)
+		return
+	}
+	if c.discovered[on] == nil {
+		c.discovered[on] = map[string]bool{}
+	}
+	c.discovered[on][e.Params.TargetInfo.TargetID] = true
+}
+
+// tellTargets queues the events with which Chrome tells a client that its sessions end, the
+// latest first, and the targets that it was told of: many clients wait for these, and not
+// for the end of the connection. c.mu is held.
+func (c *Conn) tellTargets() {
+	for _, opened := range c.session.openChildren() {
+		if opened.sessionID == c.session.defaultID {
+			c.out.add(ws.OpText, targetClosedEvent)
+			continue
+		}
+		c.tell(opened.parent, "Target.detachedFromTarget", map[string]string{"sessionId": opened.sessionID, "targetId": opened.target})
+		for on, targets := range c.discovered {
+			if targets[opened.target] {
+				delete(targets, opened.target)
+				c.tell(on, "Target.targetDestroyed", map[string]string{"targetId": opened.target})
+			}
+		}
+	}
+	for on, targets := range c.discovered {
+		for target := range targets {
+			c.tell(on, "Target.targetDestroyed", map[string]string{"targetId": target})
+		}
+	}
+	c.discovered = nil
+}
+
+// targetClosedEvent is the last that a connection to one target gets from Chrome.
+var targetClosedEvent = []byte(`{"method":"Inspector.detached","params":{"reason":"target_closed"}}`)
+
+// tell queues an event of the launcher's own on a CDP session. c.mu is held.
+func (c *Conn) tell(sessionID, method string, params map[string]string) {
+	if sessionID == c.session.defaultID {
+		sessionID = ""
+	}
+	msg, err := json.Marshal(struct {
+		Method    string            `json:"method"`
+		Params    map[string]string `json:"params"`
+		SessionID string            `json:"sessionId,omitempty"`
+	}{method, params, sessionID})
+	if err == nil { // strings always marshal
+		c.out.add(ws.OpText, msg)
+	}
+}
+
+// endWithTarget ends a connection to one target as Chrome does when that is closed: with an
+// event, and without a close frame. c.mu is held, and only the loop calls it.
+func (c *Conn) endWithTarget() {
+	c.out.add(ws.OpText, targetClosedEvent)
+	c.closeFrames, c.targetClosed, c.cut = false, true, true
+	c.forgetPending()
+	c.startEndTimeout()
+	c.flushLater()
+}
+
+// openedChild is a CDP session that is open under a client session.
+type openedChild struct {
+	sessionID string
+	child
+}
+
+// openChildren returns the CDP sessions that are open under this one, the latest first.
+func (s *ClientSession) openChildren() []openedChild {
+	s.mux.mu.Lock()
+	defer s.mux.mu.Unlock()
+	var list []openedChild
+	for sessionID, owner := range s.mux.owners {
+		if owner == s && sessionID != s.id {
+			list = append(list, openedChild{sessionID, s.mux.children[sessionID]})
+		}
+	}
+	slices.SortFunc(list, func(a, b openedChild) int { return cmp.Compare(b.number, a.number) })
+	return list
+}
+
+// hides tells whether a CDP session is not the client's to see: the browser session of a
+// connection to one target.
+func (s *ClientSession) hides(sessionID []byte) bool {
+	return s.defaultID != s.id && string(sessionID) == s.id
+}
+
+// targetClosed tells whether a message says that the one target of the connection is closed.
+func (s *ClientSession) targetClosed(msg []byte) bool {
+	var e struct {
+		Params struct {
+			SessionID string `json:"sessionId"`
+		} `json:"params"`
+	}
+	return bytes.HasPrefix(msg, detachedEvent) && json.Unmarshal(msg, &e) == nil && e.Params.SessionID == s.defaultID
+}

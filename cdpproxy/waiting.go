@@ -1,0 +1,79 @@
+package cdpproxy
+
+import "fmt"
+
+// A new target waits for its debugger on each session that asked for that, and the first
+// session that lets it run lets it run for all: a popup's empty document, or a worker. So
+// the launcher's own observer comes last.
+
+// LetRun lets the target of one of the observer's CDP sessions run, which waits for its
+// debugger, as soon as no client has it waiting. It returns at once.
+func (o *Observer) LetRun(session, target string) {
+	m := o.session.mux
+	m.mu.Lock()
+	m.letRun[session] = target
+	m.mu.Unlock()
+	m.lookAtWaiting()
+}
+
+// lookCommand is what lookAtWaiting sends. No call has its id.
+const lookID = 1<<30 + 1
+
+var lookCommand = fmt.Appendf(nil, `{"id":%d,"method":"Browser.getVersion","params":{}}`, lookID)
+
+// lookAtWaiting has letRunFree called, unless no target is to run: once all is read that the
+// browser reports of targets before it answers. A client may have been attached to one that
+// the observer heard of first.
+func (m *Mux) lookAtWaiting() {
+	m.mu.Lock()
+	none := len(m.letRun) == 0
+	m.mu.Unlock()
+	if !none {
+		m.post(lookCommand)
+	}
+}
+
+// lookIfLetRun looks at what waits if one of the commands that were sent lets a target run.
+func (m *Mux) lookIfLetRun(sent ...stagedCommand) {
+	for i := range sent {
+		if string(sent[i].method) == letRunCommand {
+			m.lookAtWaiting()
+			return
+		}
+	}
+}
+
+const letRunCommand = "Runtime.runIfWaitingForDebugger"
+
+// letRunFree lets those targets run that no client has waiting.
+func (m *Mux) letRunFree() {
+	waiting := map[string]bool{}
+	for _, s := range m.sessions() {
+		s.addWaiting(waiting)
+	}
+	var free []string
+	m.mu.Lock()
+	for session, target := range m.letRun {
+		if !waiting[target] && !waiting[""] {
+			free = append(free, session)
+			delete(m.letRun, session)
+		}
+	}
+	m.mu.Unlock()
+	for _, session := range free {
+		m.post(oneWay(session, letRunCommand, nil))
+	}
+}
+
+// addWaiting adds the targets that wait for the session's client; "" for one that it is not
+// attached to yet. A client that was fenced is not waited for.
+func (s *ClientSession) addWaiting(waiting map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.observer != nil || s.fenced || s.freed {
+		return
+	}
+	for _, target := range s.waitingForDebugger {
+		waiting[target] = true
+	}
+}

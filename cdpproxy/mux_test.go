@@ -345,6 +345,11 @@ func TestTheEndWithoutACloseFrame(t *testing.T) {
 					t.Errorf("the command in flight: %+v, %v", got, err)
 				}
 			}
+			if tt.cut { // Chrome's event that the page's session ends
+				if got, err := c.next(); err != nil || got.Method != "Target.detachedFromTarget" || !strings.Contains(string(got.Params), s) {
+					t.Errorf("behind the answers: %+v, %v", got, err)
+				}
+			}
 			if rest, err := io.ReadAll(c.net); err != nil || len(rest) != 0 {
 				t.Errorf("behind the last message: %q, %v", rest, err)
 			}

@@ -15,7 +15,9 @@ type command struct {
 	params     []byte // a JSON value, or empty
 	sessionID  []byte // as the client wrote it, without the quotes
 	hasSession bool
-	lastBrace  int // index of the message's last brace
+	// emptySession says that the session is "", which is the connection's own.
+	emptySession bool
+	lastBrace    int // index of the message's last brace
 }
 
 // tracked tells whether trackCommand has to see the command.
@@ -127,7 +129,7 @@ func scan(msg []byte) (c command, err *Error) {
 			switch {
 			case seenParams:
 				fail(errDuplicate)
-			case v[0] != '{' && v[0] != 'n':
+			case v[0] != '{' && v[0] != '[' && v[0] != 'n': // Chrome takes [] for no parameters
 				fail(errBadParams)
 			default:
 				c.params = v
@@ -141,6 +143,7 @@ func scan(msg []byte) (c command, err *Error) {
 				fail(errBadSession)
 			default:
 				c.sessionID = v[1 : len(v)-1]
+				c.emptySession = len(c.sessionID) == 0
 			}
 			c.hasSession = true
 		default:
@@ -159,6 +162,7 @@ func scan(msg []byte) (c command, err *Error) {
 		i = skipSpace(msg, i+1)
 	}
 	c.lastBrace = i
+	c.hasSession = c.hasSession && !c.emptySession
 	if skipSpace(msg, i+1) != len(msg) {
 		return c, errNotJSON
 	}

@@ -60,7 +60,7 @@ func expected(msg []byte) (c command, want *Error) {
 				c.method = []byte(s)
 			}
 		case "params":
-			if v[0] != '{' && v[0] != 'n' {
+			if v[0] != '{' && v[0] != '[' && v[0] != 'n' {
 				fail(errBadParams)
 			} else {
 				c.params = v
@@ -70,12 +70,14 @@ func expected(msg []byte) (c command, want *Error) {
 				fail(errBadSession)
 			} else {
 				c.sessionID = v[1 : len(v)-1]
+				c.emptySession = len(c.sessionID) == 0
 			}
 		default:
 			fail(errUnknownMember)
 		}
 	}
 	c.lastBrace = bytes.LastIndexByte(msg, '}')
+	c.hasSession = c.hasSession && !c.emptySession
 	switch {
 	case !c.hasID:
 		want = errNoID
@@ -104,7 +106,7 @@ func checkScan(t interface{ Fatalf(string, ...any) }, msg []byte) {
 	if err == errBadUTF8 || err == errNotJSON {
 		return
 	}
-	if c.hasID != want.hasID || c.id != want.id || c.hasSession != want.hasSession || !bytes.Equal(c.sessionID, want.sessionID) ||
+	if c.hasID != want.hasID || c.id != want.id || c.hasSession != want.hasSession || c.emptySession != want.emptySession || !bytes.Equal(c.sessionID, want.sessionID) ||
 		!bytes.Equal(c.method, want.method) || !bytes.Equal(c.params, want.params) || c.lastBrace != want.lastBrace {
 		t.Fatalf("%.300q: %+v, want %+v", msg, c, want)
 	}
@@ -120,7 +122,7 @@ func FuzzScan(f *testing.F) {
 		`{"\u0069d":1,"method":"\ud83d\ude00"}`, `{"id":1,"method":"m","params":{"a":"\u0000"}}`, `{}`, `{"id":01}`, ` {"id":1 , "x":{}}`,
 		`{"id":1,"method":"m","\u0073ession\u0049d":"S"}`, `{"ID":1,"Method":"m","sessionid":"S"}`, `{"id":1,"method":"\ud800"}`,
 		`{"id":1,"method":"m","params":{"sessionId":"n","a":{"sessionId":"\",\"sessionId\":\"x"}},"sessionId":"a\"b"}`,
-		`{"id":1,"method":"m","sessionId":"A","sessionId":"B"}`, `{"id":"1","id":2,"method":"m"}`, `{"method":1,"method":"m","id":1}`,
+		`{"id":1,"method":"m","sessionId":"A","sessionId":"B"}`, `{"id":1,"method":"m","sessionId":""}`, `{"sessionId":"","sessionId":"B","id":1}`, `{"id":"1","id":2,"method":"m"}`, `{"method":1,"method":"m","id":1}`,
 		`{"id":2147483648,"method":"m"}`, `{"id":-2147483648,"method":"m"}`, `{"id":1e0,"method":"m"}`, `{"id":-0,"method":"m"}`, `{"id":+1,"method":"m"}`,
 		"\t\r\n{\"id\":1\n,\t\"method\" : \"m\"\r}\n ", "\ufeff{\"id\":1,\"method\":\"m\"}", "{\"id\":1,\"method\":\"m\"}\x00{}", "{\"id\":1,\"method\":\"\xed\xa0\x80\"}",
 		"{\"id\":1,\"method\":\"a\x1fb\"}", "{\"id\":1,\"method\":\"a\x7fb\u2028\"}", `{"id":1,"method":"m","params":"\x"}`, `{"id":1,"method":"m","params":{"a":"12345678\"12345678\\12345678"}}`,

@@ -26,6 +26,10 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 		c.reply(cmd, nil, bad)
 		return
 	}
+	if cmd.emptySession {
+		msg, owned = withoutSession(msg), true
+		cmd, _ = scan(msg)
+	}
 	privileged := false
 	switch mux := c.session.mux; {
 	case cmd.hasSession:
@@ -45,6 +49,20 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 	}
 	c.commit()
 	c.offload(func() { c.handleOffloaded(msg, privileged) })
+}
+
+// withoutSession returns a command whose session is "" as one that names none: it gets the
+// connection's, and Chrome would find two.
+func withoutSession(msg []byte) []byte {
+	var m struct {
+		ID     json.RawMessage `json:"id"`
+		Method json.RawMessage `json:"method"`
+		Params json.RawMessage `json:"params,omitempty"`
+	}
+	// scan found four members at most, each once, in strict JSON.
+	_ = json.Unmarshal(msg, &m)
+	msg, _ = json.Marshal(m)
+	return msg
 }
 
 // target is the CDP session that a command is for.
@@ -153,21 +171,28 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 	c.failUnsent(err, stagedCommand{cmd, u})
 }
 
+// ownReply is a reply of the launcher's own, with its members in Chrome's order. One of
+// Result and Error is set.
+type ownReply struct {
+	ID        *int64 `json:"id,omitempty"`
+	Result    *any   `json:"result,omitempty"`
+	Error     *Error `json:"error,omitempty"`
+	SessionID string `json:"sessionId,omitempty"`
+}
+
 // reply queues and flushes a reply of the launcher's own to the client.
 func (c *Conn) reply(cmd command, result any, problem *Error) {
-	m := map[string]any{}
+	r := ownReply{Error: problem}
 	if cmd.hasID {
-		m["id"] = cmd.id
+		r.ID = &cmd.id
 	}
-	if problem != nil {
-		m["error"] = problem
-	} else {
-		m["result"] = result
+	if problem == nil {
+		r.Result = &result
 	}
-	if cmd.hasSession && problem != errBadSession {
-		m["sessionId"] = string(cmd.sessionID)
+	if cmd.hasSession && problem != errBadSession && problem != errSessionGone {
+		r.SessionID = string(cmd.sessionID)
 	}
-	msg, err := json.Marshal(m)
+	msg, err := json.Marshal(r)
 	if err != nil {
 		return
 	}

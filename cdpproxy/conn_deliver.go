@@ -56,8 +56,8 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 	}
 	if !parsed.isReply {
 		c.noteTarget(parsed, msg)
-		msg = c.session.mux.hideObserver(msg)
 	}
+	msg = c.session.mux.hideObserver(msg, parsed.isReply)
 	if len(msg) >= largeMessage && c.out.size == 0 && c.fd >= 0 {
 		return c.deliverLarge(msg)
 	}

@@ -63,11 +63,8 @@ func (c *Conn) cutLocked(code int, reason string) {
 			break // the client asked for the end: Chrome would not answer these either
 		}
 		for id := range ids {
-			m := map[string]any{"id": id, "error": &Error{codeServer, "leasehold: " + reason}}
-			if sessionID != "" {
-				m["sessionId"] = sessionID
-			}
-			if msg, err := json.Marshal(m); err == nil {
+			r := ownReply{ID: &id, Error: &Error{codeServer, "leasehold: " + reason}, SessionID: sessionID}
+			if msg, err := json.Marshal(r); err == nil {
 				c.out.add(ws.OpText, msg)
 			}
 		}

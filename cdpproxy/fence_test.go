@@ -43,7 +43,7 @@ func TestWhatAWorkerMayNotDoDoesNotReachTheBrowser(t *testing.T) {
 		writable: func(string) error { return errors.New("it is outside") },
 	}
 	c := connect(t, s.mux, open(), h)
-	c.call("Target.attachToTarget", "", nil)
+	c.call("Target.attachToTarget", "", flat)
 	s.heard()
 	for _, session := range []string{"", "B1-page"} {
 		c.refused(s, h, "Extensions.loadUnpacked", session, map[string]any{"path": "/x"}, "method")

@@ -13,7 +13,7 @@ import (
 func TestClientsAreNotToldOfTheLaunchersWorld(t *testing.T) {
 	s := script(t)
 	c := connect(t, s.mux, open(), &handler{})
-	c.call("Target.attachToTarget", "", nil)
+	c.call("Target.attachToTarget", "", flat)
 	const created = `{"method":"Runtime.executionContextCreated","params":{"context":{"id":%d,"origin":"","name":"%s","uniqueId":"1.%[1]d","auxData":{"isDefault":false,"type":"isolated","frameId":"F"}}},"sessionId":"B1-page"}`
 	for id, name := range []string{"", cdpproxy.HiddenWorld, "__playwright_utility_world__", cdpproxy.HiddenWorld + "x"} {
 		s.say(created, id, name)

@@ -30,7 +30,7 @@ func TestSessionsBelongToOneConnection(t *testing.T) {
 	s := script(t)
 	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
 	for _, c := range []*client{a, b} {
-		if got := c.call("Target.attachToTarget", "", nil); !strings.Contains(string(got.Result), "-page") {
+		if got := c.call("Target.attachToTarget", "", flat); !strings.Contains(string(got.Result), "-page") {
 			t.Fatalf("%+v", got)
 		}
 	}
@@ -40,7 +40,7 @@ func TestSessionsBelongToOneConnection(t *testing.T) {
 		if foreign == "" {
 			continue // the connection's own
 		}
-		if got.Error == nil || got.Error.Code != -32001 || got.SessionID == "" {
+		if got.Error == nil || got.Error.Code != -32001 || got.SessionID != "" { // Chrome names none
 			t.Errorf("session %q of another: %+v", foreign, got)
 		}
 	}

@@ -120,6 +120,12 @@ func connectAs(t *testing.T, m *cdpproxy.Mux, f *lease.Fence, h cdpproxy.Handler
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serve(t, conn)
+}
+
+// serve serves a connection over TCP.
+func serve(t *testing.T, conn *cdpproxy.Conn) *client {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -306,6 +312,9 @@ func TestFenceShutsAtOnce(t *testing.T) {
 	got, err := c.next()
 	if err != nil || got.ID != pending || got.SessionID != s || got.Error == nil || !strings.Contains(got.Error.Message, "superseded by 2") {
 		t.Errorf("the command in flight: %+v, %v", got, err)
+	}
+	if got, err := c.next(); err != nil || got.Method != "Target.detachedFromTarget" {
+		t.Errorf("behind it: %+v, %v", got, err)
 	}
 	_, err = c.next()
 	var closed wsutil.ClosedError

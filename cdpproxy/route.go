@@ -43,8 +43,6 @@ var (
 
 	targetCreatedEvent = []byte(`{"method":"Target.targetCreated",`)
 	targetChangedEvent = []byte(`{"method":"Target.targetInfoChanged",`)
-	attachedTrue       = []byte(`"attached":true`)
-	attachedFalse      = []byte(`"attached":false`)
 )
 
 // route hands one message of the browser to the client session or the call that it
@@ -257,37 +255,6 @@ func (m *Mux) noteTargetURL(msg []byte) {
 			delete(m.privileged, session)
 		}
 	}
-}
-
-// hideObserver returns an event about a target as it would be if only clients were
-// attached to targets. The launcher's observer is attached to every page, so that none
-// would look free, and a client that waits for a free one would wait for ever.
-func (m *Mux) hideObserver(msg []byte) []byte {
-	if !bytes.HasPrefix(msg, targetCreatedEvent) && !bytes.HasPrefix(msg, targetChangedEvent) {
-		return msg
-	}
-	// Quotes inside a title or URL are escaped, so this is the member itself.
-	at := bytes.LastIndex(msg, attachedTrue)
-	var e struct {
-		Params struct {
-			TargetInfo struct {
-				TargetID string `json:"targetId"`
-				Type     string `json:"type"`
-			} `json:"targetInfo"`
-		} `json:"params"`
-	}
-	// To the target of the browser itself the client is attached, by its own session.
-	if at < 0 || json.Unmarshal(msg, &e) != nil || e.Params.TargetInfo.Type == "browser" {
-		return msg
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, target := range m.clientTargets {
-		if target == e.Params.TargetInfo.TargetID {
-			return msg
-		}
-	}
-	return slices.Concat(msg[:at], attachedFalse, msg[at+len(attachedTrue):])
 }
 
 // HiddenWorld is the name of the isolated world in which the launcher's own script runs in

@@ -25,6 +25,8 @@ type scripted struct {
 	mu   sync.Mutex
 	got  []asked
 	last int // number of the last session
+	// later are the commands behind the one that await returned last.
+	later []asked
 }
 
 type asked struct {

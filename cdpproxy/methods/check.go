@@ -101,6 +101,12 @@ func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 			p.fail(CheckURL(url))
 		}
 		named.Context, _ = p.text("browserContextId")
+	case "Target.attachToTarget":
+		p.requireFlat(m)
+	case "Target.setAutoAttach":
+		if string(p.members["autoAttach"]) == "true" {
+			p.requireFlat(m)
+		}
 	case "DOM.setFileInputFiles":
 		named.Read = p.texts("files")
 	case "Browser.setDownloadBehavior", "Page.setDownloadBehavior":
@@ -123,6 +129,13 @@ func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 		}
 	}
 	return named, p.bad
+}
+
+// requireFlat refuses a command without the parameter flatten.
+func (p *params) requireFlat(m *Method) {
+	if string(p.members["flatten"]) != "true" {
+		p.fail(&Refusal{Reason: ReasonParameter, What: "flatten", Code: codeServer, Text: "flatten has to be true. " + m.Why})
+	}
 }
 
 // without refuses a parameter that is given. An empty array is not.

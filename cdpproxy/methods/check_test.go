@@ -57,6 +57,13 @@ func TestWhatCommandsName(t *testing.T) {
 		{"Browser.crash", ``, methods.Named{}, methods.ReasonMethod},
 		{"Extensions.loadUnpacked", `{"path":"/x"}`, methods.Named{}, methods.ReasonMethod},
 
+		{"Target.attachToTarget", `{"targetId":"T","flatten":true}`, methods.Named{}, ""},
+		{"Target.attachToTarget", `{"targetId":"T"}`, methods.Named{}, methods.ReasonParameter},
+		{"Target.attachToTarget", `{"targetId":"T","flatten":false}`, methods.Named{}, methods.ReasonParameter},
+		{"Target.attachToTarget", `{"flatten":true,"fl\u0061tten":false}`, methods.Named{}, methods.ReasonForm},
+		{"Target.setAutoAttach", `{"autoAttach":true,"waitForDebuggerOnStart":true,"flatten": true }`, methods.Named{}, ""},
+		{"Target.setAutoAttach", `{"autoAttach":true,"waitForDebuggerOnStart":false}`, methods.Named{}, methods.ReasonParameter},
+		{"Target.setAutoAttach", `{"autoAttach":false,"waitForDebuggerOnStart":false}`, methods.Named{}, ""},
 		{"Page.navigate", `{"url":"http://a/"}`, methods.Named{}, ""},
 		{"Page.navigate", `{}`, methods.Named{}, ""}, // Chrome refuses it
 		{"Page.navigate", ``, methods.Named{}, ""},

@@ -27,13 +27,15 @@ const (
 	Files
 	// Limited: it passes without the parameters that Method.Without lists.
 	Limited
+	// Flat: it passes where the sessions that it opens are used by their ids.
+	Flat
 	// Refused: it never passes.
 	Refused
 )
 
 // String is the class's name in docs/cdp-methods.md.
 func (c Class) String() string {
-	return [...]string{"unknown", "passes", "handled by the launcher", "passes with a URL of the web", "passes inside the file roots", "passes without some parameters", "refused"}[c]
+	return [...]string{"unknown", "passes", "handled by the launcher", "passes with a URL of the web", "passes inside the file roots", "passes without some parameters", "passes with flatten set to true", "refused"}[c]
 }
 
 // Method is one method of the table.
@@ -107,6 +109,8 @@ var notPassing = []group{
 	{class: Limited, names: "Target.createBrowserContext", without: []string{"proxyServer", "proxyBypassList", "originsWithUniversalNetworkAccess"}, why: "A context with a proxy of its own would go round the profile's proxy."},
 	{class: Limited, names: "Input.dispatchDragEvent", without: []string{"data.files"}, why: "A tab that does not take a dropped file opens it as a file: page, which shows any other file."},
 	{class: Limited, names: "Tracing.start", without: []string{"perfettoConfig"}, why: "A tracing configuration in this form can name a file to write to."},
+
+	{class: Flat, names: "Target.attachToTarget Target.setAutoAttach", why: "Without it commands could only be sent by Target.sendMessageToTarget, which is refused."},
 
 	{class: Refused, names: "Browser.crash Browser.crashGpuProcess", why: "It would end the browser without its evidence: release the lease instead."},
 	{class: Refused, names: "Browser.executeBrowserCommand", why: "It opens parts of Chrome's own interface."},

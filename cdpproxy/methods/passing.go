@@ -173,8 +173,8 @@ var passing = map[string]string{
 		untrackCacheStorageForStorageKey untrackIndexedDBForOrigin untrackIndexedDBForStorageKey`,
 	"SystemInfo": `getFeatureState getInfo getProcessInfo`,
 	"Target": `
-		activateTarget attachToBrowserTarget attachToTarget autoAttachRelated detachFromTarget
-		disposeBrowserContext getBrowserContexts getTargetInfo getTargets setAutoAttach setDiscoverTargets`,
+		activateTarget attachToBrowserTarget autoAttachRelated detachFromTarget
+		disposeBrowserContext getBrowserContexts getTargetInfo getTargets setDiscoverTargets`,
 	"Tracing":  `end getCategories getTrackEventDescriptor recordClockSyncMarker requestMemoryDump`,
 	"WebAudio": `disable enable getRealtimeData`,
 	"WebAuthn": `

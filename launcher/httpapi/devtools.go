@@ -53,11 +53,16 @@ func jsonRoutes(base string, a access, version, protocol handler, find finder) [
 		rt.changes = true
 		return rt
 	}
+	read := func(path string, serve handler) route {
+		rt := get(path, serve)
+		rt.anyMethod = true
+		return rt
+	}
 	return []route{
-		get("/json/version", version),
-		get("/json", inSession(find, targets)),
-		get("/json/list", inSession(find, targets)),
-		get("/json/protocol", protocol),
+		read("/json/version", version),
+		read("/json", inSession(find, targets)),
+		read("/json/list", inSession(find, targets)),
+		read("/json/protocol", protocol),
 		{method: http.MethodPut, pattern: base + "/json/new", access: a, queryIsURL: true, serve: inSession(find, newTarget)},
 		act("/json/activate/{target}", api.Service.ActivateTarget, "Target activated"),
 		act("/json/close/{target}", api.Service.CloseTarget, "Target is closing"),
@@ -261,6 +266,7 @@ func (c *call) answerProtocol(sessionID string) error {
 // target is one entry of /json/list, in Chrome's members.
 type target struct {
 	Description          string `json:"description"`
+	DevtoolsFrontendURL  string `json:"devtoolsFrontendUrl"`
 	ID                   string `json:"id"`
 	Title                string `json:"title"`
 	Type                 string `json:"type"`
@@ -269,7 +275,15 @@ type target struct {
 }
 
 func (e endpoint) target(t api.Target) target {
-	return target{ID: t.ID, Title: t.Title, Type: t.Type, URL: t.URL, WebSocketDebuggerURL: e.page(t.ID)}
+	page := e.page(t.ID)
+	return target{ID: t.ID, Title: t.Title, Type: t.Type, URL: t.URL, DevtoolsFrontendURL: frontendURL(page), WebSocketDebuggerURL: page}
+}
+
+// frontendURL is where a Chrome shows the tools for a page: it has them itself, so that the
+// page's URL, with a capability in it, is told to nobody else.
+func frontendURL(page string) string {
+	scheme, rest, _ := strings.Cut(page, "://")
+	return "devtools://devtools/bundled/inspector.html?" + scheme + "=" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(rest))
 }
 
 func targets(c *call, e endpoint) error {

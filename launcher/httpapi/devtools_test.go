@@ -139,7 +139,7 @@ func TestDiscovery(t *testing.T) {
 			"ActivateTarget": nil, "CloseTarget": nil, "Protocol": json.RawMessage(`{"version":{},"domains":[]}`), "Version": chromium,
 		}
 		f := serveWith(t, Options{}, answers, b.handler)
-		entry := `{"description":"","id":"T1","title":"<b>","type":"page","url":"https://example.com/?a=1&b=2","webSocketDebuggerUrl":"ws://` +
+		entry := `{"description":"","devtoolsFrontendUrl":"devtools://devtools/bundled/inspector.html?ws=` + f.addr() + b.page + "T1" + url.QueryEscape(b.pageQuery) + `","id":"T1","title":"<b>","type":"page","url":"https://example.com/?a=1&b=2","webSocketDebuggerUrl":"ws://` +
 			f.addr() + b.page + "T1" + b.pageQuery + `"}`
 		newQuery := func(u string) string { return "?" + strings.TrimPrefix(b.query+"&"+u, "&") }
 		for _, c := range []struct {

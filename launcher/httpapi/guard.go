@@ -18,6 +18,9 @@ func (c *call) guard() error {
 		return api.Refuse(api.CodeForbidden, "host %q is not this server's: want an IP address, localhost, or the advertised URL's host", clip(c.r.Host))
 	}
 	for _, origin := range c.r.Header.Values("Origin") {
+		if origin == devtoolsOrigin {
+			continue
+		}
 		if !slices.Contains(c.ownOrigins(), canonicalOrigin(origin)) {
 			return api.Refuse(api.CodeForbidden, "origin %q is not this server's own", clip(origin))
 		}
@@ -31,6 +34,9 @@ func (c *call) guard() error {
 		return api.Refuse(api.CodeForbidden, "the request comes from a page of another origin (%s): open the address itself", clip(site))
 	}
 }
+
+// devtoolsOrigin is that of the tools that a Chrome has itself. No page has it.
+const devtoolsOrigin = "devtools://devtools"
 
 // maxRepeated bounds, in bytes, how much of a caller's text is repeated in answers and
 // in the log. The longest profile id fits, with a path in front of it.

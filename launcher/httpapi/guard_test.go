@@ -124,6 +124,8 @@ func TestHostsAndOriginsOfOurOwn(t *testing.T) {
 		{"short IPv4 is a name", []string{"Host: 127.1"}, 403},
 		{"user in the host", []string{"Host: a@localhost"}, 403},
 		{"own origin", []string{"Host: 127.0.0.1:9333", "Origin: http://127.0.0.1:9333"}, 200},
+		{"the tools of a Chrome", []string{"Host: 127.0.0.1:9333", "Origin: devtools://devtools"}, 200},
+		{"another part of a Chrome", []string{"Host: 127.0.0.1:9333", "Origin: chrome://inspect"}, 403},
 		{"own origin, default port", []string{"Host: localhost", "Origin: HTTP://localhost:80"}, 200},
 		{"advertised origin", []string{"Host: 10.0.0.1:9333", "Origin: https://browsers.example.com"}, 200},
 		{"origin of the advertised host's other scheme", []string{"Host: 10.0.0.1:9333", "Origin: http://browsers.example.com"}, 403},
@@ -147,6 +149,17 @@ func TestHostsAndOriginsOfOurOwn(t *testing.T) {
 	f := serve(t, behind, nil)
 	if r, body := f.request("GET", "/healthz", "", "Host: 127.0.0.1:9333", "X-Forwarded-Proto: https", "Origin: https://127.0.0.1:9333"); r.StatusCode != 200 {
 		t.Errorf("%s %s, want 200", r.Status, body)
+	}
+}
+
+// TestDiscoveryTakesAnyMethod as Chrome does, but not what changes something.
+func TestDiscoveryTakesAnyMethod(t *testing.T) {
+	f := serve(t, Options{}, map[string]any{"Version": api.BrowserVersion{Browser: "Chrome/1"}})
+	for _, method := range []string{"GET", "POST", "OPTIONS"} {
+		r, body := f.request(method, "/profiles/p/json/version?worker=w&task=t", "")
+		if r.StatusCode != 200 || !strings.Contains(body, `"Browser":"Chrome/1"`) {
+			t.Errorf("%s: %s %s", method, r.Status, body)
+		}
 	}
 }
 

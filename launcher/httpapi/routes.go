@@ -20,6 +20,9 @@ type route struct {
 	websocket bool
 	// changes says that a GET changes something: HEAD is not served.
 	changes bool
+	// anyMethod says that other methods are served like this one, as Chrome does: some
+	// clients ask by POST, and a proxy in between by OPTIONS.
+	anyMethod bool
 	// queryIsURL says that the query has a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
 	serve      handler
@@ -60,7 +63,10 @@ func newMux(routes []route) *http.ServeMux {
 		mux.Handle(rt.method+" "+path, to(rt, methods))
 		// A method that is not served needs what the path's first one needs.
 		notServed := to(route{access: access{proof: rt.access.proof}, queryIsURL: rt.queryIsURL}, methods)
-		if rt.method == methods[0] {
+		switch {
+		case rt.anyMethod:
+			mux.Handle(path, to(rt, methods))
+		case rt.method == methods[0]:
 			mux.Handle(path, notServed)
 		}
 		if rt.method == http.MethodGet && (rt.changes || rt.websocket) {

@@ -1,0 +1,76 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+)
+
+// Quotes inside a title or a URL are escaped, so this is the member itself.
+var (
+	attachedTrue  = []byte(`"attached":true`)
+	attachedFalse = []byte(`"attached":false`)
+	// infoReply is how Chrome's replies to Target.getTargets and Target.getTargetInfo begin,
+	// after the id.
+	infoReply = []byte(`,"result":{"targetInfo`)
+)
+
+// hideObserver returns an event about a target, or a reply that describes targets, as it would
+// be if only clients were attached to targets. The launcher's observer is attached to every
+// page, so that none would look free, and a client that waits for a free one would wait for
+// ever.
+func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
+	if isReply {
+		if !bytes.Contains(msg[:min(len(msg), maxReplyHead)], infoReply) {
+			return msg
+		}
+	} else if !bytes.HasPrefix(msg, targetCreatedEvent) && !bytes.HasPrefix(msg, targetChangedEvent) {
+		return msg
+	}
+	if !bytes.Contains(msg, attachedTrue) {
+		return msg
+	}
+	type info struct {
+		TargetID string `json:"targetId"`
+		Type     string `json:"type"`
+		Attached bool   `json:"attached"`
+	}
+	type infos struct {
+		TargetInfo  *info  `json:"targetInfo"`
+		TargetInfos []info `json:"targetInfos"`
+	}
+	var e struct{ Params, Result infos }
+	if json.Unmarshal(msg, &e) != nil {
+		return msg
+	}
+	list := append(e.Params.TargetInfos, e.Result.TargetInfos...)
+	for _, one := range []*info{e.Params.TargetInfo, e.Result.TargetInfo} {
+		if one != nil {
+			list = append(list, *one)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clients := map[string]bool{}
+	for _, target := range m.clientTargets {
+		clients[target] = true
+	}
+	var shown []byte
+	for _, one := range list {
+		if !one.Attached {
+			continue
+		}
+		at := bytes.Index(msg, attachedTrue)
+		if at < 0 {
+			break // it was written in another form
+		}
+		value := attachedTrue
+		// To the target of the browser itself the client is attached, by its own session.
+		if one.Type != "browser" && !clients[one.TargetID] {
+			value = attachedFalse
+		}
+		shown = append(append(shown, msg[:at]...), value...)
+		msg = msg[at+len(attachedTrue):]
+	}
+	return slices.Concat(shown, msg)
+}

@@ -23,6 +23,9 @@
 //	route.go         the client session that a message belongs to is found (browser_message.go)
 //	conn_deliver.go  the message is queued (outbox.go), and written to the client's socket
 //
+// What keeps the launcher's own session out of the clients' sight is in hide.go and
+// waiting.go, and what tells them of the end in conn_targets.go.
+//
 // Bounded are the size of a message from a client (MaxCommand) and the bytes that
 // wait for a client that does not read (MaxQueued): a client over either is cut off.
 // The number of commands that a client may have in flight is not bounded.

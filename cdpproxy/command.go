@@ -48,6 +48,7 @@ const (
 	codeInvalidRequest = -32600
 	codeServer         = -32000
 	codeNoSession      = -32001
+	codeInvalidParams  = -32602
 )
 
 var (

@@ -152,6 +152,10 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	s.mu.Lock()
 	s.conn, s.observer = c, nil
 	s.mu.Unlock()
+	if !m.isOpen(s.defaultID) { // the target was closed meanwhile, and nobody was told
+		gone := &Error{codeInvalidParams, "No target with given id found"}
+		return nil, errors.Join(gone, s.Close(context.WithoutCancel(ctx)))
+	}
 	return c, nil
 }
 

@@ -72,13 +72,12 @@ func (c *Conn) deliverRefusal(id int64, msg []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for sessionID, ids := range c.pending {
-		continued, ok := ids[id]
+		_, ok := ids[id]
 		if !ok || c.session.mux.isOpen(cmp.Or(sessionID, c.session.defaultID)) {
 			continue
 		}
 		delete(ids, id)
 		c.session.mux.inFlight.Add(-1)
-		c.session.restorePaused(continued)
 		c.out.add(ws.OpText, msg)
 		c.flushLater()
 	}

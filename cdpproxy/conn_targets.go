@@ -57,6 +57,9 @@ func (c *Conn) tellTargets() {
 		}
 	}
 	for on, targets := range c.discovered {
+		if !c.session.mux.isOpen(on) {
+			continue
+		}
 		for target := range targets {
 			c.tell(on, "Target.targetDestroyed", map[string]string{"targetId": target})
 		}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/roster"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
@@ -180,10 +183,11 @@ func TestAContestedSessionStopsAtOnce(t *testing.T) {
 	}
 }
 
-// TestAContestGoesToAPerson, whatever the inspection finds.
+// TestAContestGoesToAPerson, although the profile is in order and nothing was done with it.
 func TestAContestGoesToAPerson(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.tidy()
 	w.restate(func(r lease.Record) (lease.Record, error) {
 		anew := lease.Record{ProfileID: profile, State: lease.Held, Home: "nearby", Token: 1, Sequence: 1}
 		return anew.Contest(r.Known(), r, 0, 0, time.Now())
@@ -195,6 +199,12 @@ func TestAContestGoesToAPerson(t *testing.T) {
 	}
 	if r := w.leases.record(); r.State != lease.ManualReview || r.Reason != lease.ReasonContested || r.OtherHome != "nearby" || r.Home != launcher {
 		t.Errorf("%+v", r)
+	}
+	i, err := w.r.Inspection(profile)
+	w.must(err)
+	flag := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.ReviewFlag })
+	if f := i.Facts[flag]; f.Answer != "yes" || !strings.Contains(f.How, launcher) || !strings.Contains(f.How, "nearby") {
+		t.Errorf("why: %+v", f)
 	}
 }
 

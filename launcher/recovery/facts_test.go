@@ -302,24 +302,31 @@ func counted(t *testing.T, metrics *prometheus.Registry, name, label string) flo
 	return 0
 }
 
-// TestACloseThatFailedIsAFact: what went wrong is said of a browser that is gone.
+// TestACloseThatFailedIsAFact: what went wrong is said, of a browser that is gone and of one
+// that left a process on the directory.
 func TestACloseThatFailedIsAFact(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.open(fakechrome.Script{})
-	ledger := w.files.Ledger(session)
-	w.must(os.Remove(ledger))
-	w.must(os.MkdirAll(filepath.Join(ledger, "in the way"), 0o700))
-	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
-		t.Fatal(err)
-	}
-	i, err := w.r.Inspection(profile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.BrowserGone })
-	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, "ledger") {
-		t.Errorf("%+v", f)
+	for answer, left := range map[string]func(*world){"yes": func(*world) {}, "no": (*world).process} {
+		t.Run(answer, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.open(fakechrome.Script{})
+			ledger := w.files.Ledger(session)
+			w.must(os.Remove(ledger))
+			w.must(os.MkdirAll(filepath.Join(ledger, "in the way"), 0o700))
+			left(w)
+			if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
+				t.Fatal(err)
+			}
+			i, err := w.r.Inspection(profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.BrowserGone })
+			if f := i.Facts[gone]; f.Answer != answer || !strings.Contains(f.How, "ledger") {
+				t.Errorf("%+v", f)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package natskv
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -119,5 +120,95 @@ func TestALossIsCountedOnce(t *testing.T) {
 			t.Errorf("answer %d is a loss", i)
 		}
 		now = now.Add(doubtTime * 2 / 3)
+	}
+}
+
+// TestARecordKeepsItsKey: a store that was made anew uses revisions again, so that the record
+// of one profile may stand at the revision that another one had. Nothing that was read of the
+// one is written over the other. The same holds for the presences of launchers.
+func TestARecordKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	s := single(t)
+	ctx := t.Context()
+	p := swapped(t, s, none("p"), granted(t, none("p"), "t"))
+	l, err := s.SwapPresence(ctx, lease.PresenceEntry{}, lease.Presence{LauncherID: "l"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleteStream(t, s.leases.stream)
+	deleteStream(t, s.hosts.stream)
+	q := swapped(t, s, none("q"), granted(t, none("q"), "t"))
+	m, err := s.SwapPresence(ctx, lease.PresenceEntry{}, lease.Presence{LauncherID: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q.Revision != p.Revision || m.Revision != l.Revision {
+		t.Fatalf("revisions %d and %d, before %d and %d", q.Revision, m.Revision, p.Revision, l.Revision)
+	}
+	if e, err := s.Swap(ctx, p, released(t, q)); err == nil || !strings.Contains(err.Error(), "cannot replace the record of p") {
+		t.Errorf("over p's record, stored as q's: %+v, %v", e, err)
+	}
+	if e, err := s.SwapPresence(ctx, l, lease.Presence{LauncherID: "m"}); err == nil || !strings.Contains(err.Error(), "cannot replace the one of l") {
+		t.Errorf("over l's presence, stored as m's: %+v, %v", e, err)
+	}
+	now, err := s.Get(ctx, "q")
+	there, err2 := s.Presence(ctx, "m")
+	if err = errors.Join(err, err2); err != nil || now.Record.Nonce != q.Record.Nonce || there.Presence.Nonce != m.Presence.Nonce {
+		t.Errorf("%+v, %+v, %v", now, there, err)
+	}
+}
+
+// TestAnOutboxKeepsWhatWaits: while the event stream takes nothing, each transition leaves the
+// events before it in the record, so that they outlive a launcher that crashes.
+func TestAnOutboxKeepsWhatWaits(t *testing.T) {
+	t.Parallel()
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
+	flushed(t, s)
+	p.set(func(p *proxy) { p.loseRequest = times(-1, "leasehold.") })
+	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
+	swapped(t, s, held, released(t, held))
+	next := open(t, inProcess(t, srv))
+	flushed(t, next)
+	wantHistory(t, next, "p", "granted/1/1", "released/1/2")
+	p.set(func(p *proxy) { p.loseRequest = times(0, "") })
+}
+
+// TestAWatchNoticesWhatOnlyAPollShows: the watch has its connection and its consumer, and still
+// begins anew where it missed the bucket's last message, or the bucket went back.
+func TestAWatchNoticesWhatOnlyAPollShows(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		fault func(p *proxy, made time.Time)
+		want  string
+	}{
+		"a lost message": {func(p *proxy, _ time.Time) { p.pending[leaseSubject("last")] = true }, "fresh"},
+		"an older copy of the bucket": {func(p *proxy, made time.Time) {
+			once := times(1, "$JS.API.STREAM.INFO.KV_"+Bucket)
+			p.forge = func(subject string) string {
+				if !once(subject) {
+					return ""
+				}
+				return fmt.Sprintf(`{"type":"io.nats.jetstream.api.v1.stream_info_response","config":{"name":"KV_%s","num_replicas":1},"created":%q,"state":{"last_seq":1}}`, Bucket, made.Format(time.RFC3339Nano))
+			}
+		}, "stepped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := start(t, t.TempDir())
+			p := startProxy(t, srv)
+			s := open(t, dialPlain(t, p.url()))
+			w := watchOf(t, s, nil)
+			grantedLater(t, s, "first")
+			w.await("first/held/1")
+			info, err := s.refresh(t.Context(), s.leases.stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.set(func(p *proxy) { tt.fault(p, info.Created) })
+			swapped(t, s, none("last"), granted(t, none("last"), "t"))
+			w.await(tt.want, "last/held/1")
+		})
 	}
 }

@@ -6,11 +6,11 @@ import "slices"
 // this.
 var (
 	answers   = []Catcher{by("lease/natskv", "TestJudge")}
-	swaps     = []Catcher{by("lease/natskv", "TestSwapAndGet", "TestDeletedRecord", "TestForeignValueIsNoRecord", "TestADeletedRecordDoesNotComeBack", "TestPresence")}
+	swaps     = []Catcher{by("lease/natskv", "TestSwapAndGet", "TestDeletedRecord", "TestForeignValueIsNoRecord", "TestADeletedRecordDoesNotComeBack", "TestPresence", "TestARecordKeepsItsKey")}
 	settled   = []Catcher{by("lease/natskv", "TestUnansweredSwapIsSettled", "TestALostRequestIsNotWhatAnotherWrote", "TestUnansweredSwapThatWasDropped", "TestUnknownSwapKeepsItsEvent", "TestGivenUpWriteNeverComesLate", "TestTooManyUnsettledWrites")}
-	published = []Catcher{by("lease/natskv", "TestPositions", "TestEventsOfTransitions", "TestOutboxOfACrashedLauncher", "TestLatePublisherAddsNothing", "TestReconnectPublishesWhatOthersDidNot", "TestLostEventStream", "TestFlushSaysWhatIsNotPublished")}
+	published = []Catcher{by("lease/natskv", "TestPositions", "TestEventsOfTransitions", "TestOutboxOfACrashedLauncher", "TestLatePublisherAddsNothing", "TestReconnectPublishesWhatOthersDidNot", "TestLostEventStream", "TestFlushSaysWhatIsNotPublished", "TestAnOutboxKeepsWhatWaits")}
 	lost      = []Catcher{by("lease/natskv", "TestCompare", "TestALossIsCountedOnce", "TestAWatchTellsTheAgeOfTheStore"), by("lease/natskv", "TestWatchGetsOver")}
-	watched   = []Catcher{by("lease/natskv", "TestWatch", "TestWatchGetsOver")}
+	watched   = []Catcher{by("lease/natskv", "TestWatch", "TestWatchGetsOver", "TestAWatchNoticesWhatOnlyAPollShows")}
 )
 
 // ofStore are the mutants of the lease store.
@@ -27,7 +27,7 @@ var ofStore = slices.Concat(
 		change{"a write without an answer is not asked for", "\t\t\tw.ambiguous = true\n", ""},
 		change{"a write that is given up may come late", `} else if w.ambiguous {`, `} else if false {`},
 		change{"its own write counts as another's", "\t\tcase w.isIn(m):\n", "\t\tcase w.isIn(m) && false:\n"},
-		change{"another's write counts as its own", `return ok && nonce == w.nonce`, `return ok`},
+		change{"another's write counts as its own", `return ok && nonce == w.nonce`, `return ok && nonce != ""`},
 		change{"the write before counts as the next", `getRequest{Seq: w.expected + 1, NextFor:`, `getRequest{Seq: w.expected, NextFor:`},
 		change{"a write that was dropped since counts as not stored", "\tif w.expected == 0 || errors.Is(err, errNoMessage) {\n\t\treturn message{}, errUntraceable\n\t}\n", ""},
 		change{"nothing is written over a deleted record", `case m.deleted() && w.create:`, `case false:`},
@@ -90,6 +90,6 @@ var ofStore = slices.Concat(
 		change{"a step back is not told", `Stepped: losses != w.losses`, `Stepped: false`},
 		change{"a record that was lost is not told", "\t\tw.see(lease.Sight{Entry: lease.Entry{Record: lease.Record{ProfileID: profile}}})\n\t\tdelete(w.shown, profile)\n", "\t\tdelete(w.shown, profile)\n"},
 		change{"a watch does not notice that its bucket went back", `case w.s.leases.lossCount() != w.losses:`, `case false:`},
-		change{"a watch that lost its consumer waits", `case w.at < polled && w.at == at:`, `case false:`},
+		change{"a watch that lost its consumer waits", `case w.at < polled && w.at == at:`, `case w.at < polled && w.at == at && false:`},
 	),
 )

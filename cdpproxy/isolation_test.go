@@ -19,8 +19,9 @@ import (
 // works fails the test unless a call on the connection is answered next.
 func (c *client) works() {
 	c.t.Helper()
-	if got := c.call("DOM.getDocument", "", nil); got.Error != nil || string(got.Result) != `{"of":"DOM.getDocument"}` {
-		c.t.Fatalf("answered %+v", got)
+	id := c.send("DOM.getDocument", "", nil)
+	if got, err := c.next(); err != nil || got.ID != id || got.Error != nil || string(got.Result) != `{"of":"DOM.getDocument"}` {
+		c.t.Fatalf("answered %+v, %v", got, err)
 	}
 }
 

@@ -303,30 +303,30 @@ func counted(t *testing.T, metrics *prometheus.Registry, name, label string) flo
 }
 
 // TestACloseThatFailedIsAFact: what went wrong is said, of a browser that is gone and of one
-// that left a process on the directory.
+// that left a process.
 func TestACloseThatFailedIsAFact(t *testing.T) {
 	t.Parallel()
-	for answer, left := range map[string]func(*world){"yes": func(*world) {}, "no": (*world).process} {
-		t.Run(answer, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.open(fakechrome.Script{})
-			ledger := w.files.Ledger(session)
-			w.must(os.Remove(ledger))
-			w.must(os.MkdirAll(filepath.Join(ledger, "in the way"), 0o700))
-			left(w)
-			if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
-				t.Fatal(err)
-			}
-			i, err := w.r.Inspection(profile)
-			if err != nil {
-				t.Fatal(err)
-			}
-			gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.BrowserGone })
-			if f := i.Facts[gone]; f.Answer != answer || !strings.Contains(f.How, "ledger") {
-				t.Errorf("%+v", f)
-			}
-		})
+	w := newWorld(t)
+	w.open(fakechrome.Script{})
+	ledger := w.files.Ledger(session)
+	w.must(os.Remove(ledger))
+	w.must(os.MkdirAll(filepath.Join(ledger, "in the way"), 0o700))
+	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
+		t.Fatal(err)
+	}
+	i, err := w.r.Inspection(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.BrowserGone })
+	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, "ledger") {
+		t.Errorf("%+v", f)
+	}
+	// A process that it left on the directory counts as ever.
+	w.process()
+	c := steps{Case: w.caseOf(Recover), r: w.r}
+	if f := c.directoryFacts(errFault)[0]; f.Name != decision.BrowserGone || f.Answer != decision.No || f.How != errFault.Error() {
+		t.Errorf("with a process: %+v", f)
 	}
 }
 

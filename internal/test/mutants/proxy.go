@@ -7,12 +7,12 @@ var (
 	fenced = []Catcher{by("cdpproxy", "TestAFencedCallIsRefusedAtTheWrite", "TestAFencedCallThatWaitsForThePipe", "TestAShutFenceRefusesEveryCommandOfARead",
 		"TestABrowserThatDoesNotRead", "TestACommandInFlightAtTheEndDoesNotHideAPausedRequest", "TestStopLeavesTheBrowser",
 		"TestAShutFenceRefusesWhatTakesTheSlowWay", "TestABarrierWaitsForTheMessageThatPassed", "TestTheFirstCutCounts", "TestAClientThatDoesNotAnswerTheCutIsLeft",
-		"TestARequestThatPausesBehindTheFenceIsFailed", "TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd", "TestACommandBesideACutSendsNothing", "TestALargeCommandComesWhole")}
+		"TestARequestThatPausesBehindTheFenceIsFailed", "TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd", "TestACommandBesideACutSendsNothing", "TestALargeCommandComesWhole", "TestALongReasonFitsTheCloseFrame")}
 	isolated = []Catcher{by("cdpproxy", "TestSessionsBelongToOneConnection", "TestConnectionsMayUseTheSameIDs", "TestTheNextMuxInheritsWhatIsOpen", "TestChromesOwnPagesAreClosed",
-		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
+		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand", "TestAClientGetsNoRepliesButItsOwn", "TestWhatWasOpenedUnderAnInheritedSessionIsItsOwn")}
 	asOnThePort = []Catcher{by("cdpproxy", "TestCommandsOnEndedSessionsAreAnswered", "TestATargetWaitsForItsClient", "TestAConnectionEndsWithItsTarget",
 		"TestTheEndOfASessionTellsOfItsTargets", "TestASessionThatIsEmpty", "TestTheObserverIsHidden", "TestAwaitPictures", "TestOwedPicturesAreAwaitedOnce")}
-	early = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
+	early = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing", "TestAMessageIsPassedOnOnce", "TestAZeroByteIsNoMessage")}
 )
 
 // ofProxy are the mutants of the fence in front of a browser, and of what keeps its clients

@@ -90,6 +90,6 @@ var ofStore = slices.Concat(
 		change{"a step back is not told", `Stepped: losses != w.losses`, `Stepped: false`},
 		change{"a record that was lost is not told", "\t\tw.see(lease.Sight{Entry: lease.Entry{Record: lease.Record{ProfileID: profile}}})\n\t\tdelete(w.shown, profile)\n", "\t\tdelete(w.shown, profile)\n"},
 		change{"a watch does not notice that its bucket went back", `case w.s.leases.lossCount() != w.losses:`, `case false:`},
-		change{"a watch that lost its consumer waits", `case w.at < polled && w.at == at:`, `case w.at < polled && w.at == at && false:`},
+		change{"a watch that missed the last message waits", `case w.at < polled && w.at == at:`, `case w.at < polled && w.at == at && false:`},
 	),
 )

@@ -58,7 +58,7 @@ var (
 	errNoMethod      = &Error{codeInvalidRequest, "Message must have string 'method' property"}
 	errBadSession    = &Error{codeInvalidRequest, "Message may have string 'sessionId' property"}
 	errBadParams     = &Error{codeInvalidRequest, "Message may have object 'params' property"}
-	errUnknownMember = &Error{codeInvalidRequest, "Message has property other than 'id', 'method', 'params', 'sessionId'"}
+	errUnknownMember = &Error{codeInvalidRequest, "Message has property other than 'id', 'method', 'sessionId', 'params'"}
 	errDuplicate     = &Error{codeInvalidRequest, "Message has a property twice"}
 	errSessionGone   = &Error{codeNoSession, "Session with given id not found."}
 )

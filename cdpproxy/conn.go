@@ -96,13 +96,21 @@ type Conn struct {
 	closingBrowser bool      // the client sent Browser.close
 	// pending are the commands in flight, by CDP session ("" is the connection's own)
 	// and id. A value is not nil if the command continues a paused request.
-	pending       map[string]map[int64]*continuedRequest
+	pending map[string]map[int64]*continuedRequest
+	// more are how many commands are in flight beside the one in pending that have its id.
+	more          map[inFlight]int
 	leaseSessions map[string]bool // CDP sessions on which the client used the Lease domain
 	// discovered are the targets that the client was told of, by the CDP session on which
 	// it asked to be.
 	discovered map[string]map[string]bool
 	// targetClosed says that the connection ended with its target, as Chrome ends it.
 	targetClosed bool
+}
+
+// inFlight names the commands in flight that have one id.
+type inFlight struct {
+	sessionID string
+	id        int64
 }
 
 // phase is how far a connection is.

@@ -37,8 +37,7 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 		if !ok {
 			return false // the reply to a command of the launcher's own
 		}
-		delete(ids, parsed.id)
-		c.session.mux.inFlight.Add(-1)
+		c.settled(ids, parsed)
 		c.session.mux.repliedToClient = true
 		switch {
 		case continued != nil && parsed.isError:
@@ -64,6 +63,20 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 	c.out.add(ws.OpText, msg)
 	c.flushLater()
 	return false
+}
+
+// settled notes that a command was answered. A client may have sent another one with its id
+// meanwhile, which is answered too. c.mu is held.
+func (c *Conn) settled(ids map[int64]*continuedRequest, parsed browserMessage) {
+	if len(c.more) > 0 {
+		key := inFlight{string(parsed.sessionID), parsed.id}
+		if c.more[key]--; c.more[key] >= 0 {
+			return
+		}
+		delete(c.more, key)
+	}
+	delete(ids, parsed.id)
+	c.session.mux.inFlight.Add(-1)
 }
 
 // deliverRefusal queues an answer that a CDP session has ended, for each command with that

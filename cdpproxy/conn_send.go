@@ -70,7 +70,12 @@ func (c *Conn) register(cmd command) (undo, bool) {
 		}
 		u.continued = c.session.trackCommand(cmd, sessionID)
 	}
-	if _, again := ids[cmd.id]; !again {
+	if _, again := ids[cmd.id]; again {
+		if c.more == nil {
+			c.more = map[inFlight]int{}
+		}
+		c.more[inFlight{c.target(cmd), cmd.id}]++
+	} else {
 		c.session.mux.inFlight.Add(1)
 	}
 	ids[cmd.id] = u.continued
@@ -172,6 +177,6 @@ func (c *Conn) forgetPending() {
 			c.session.restorePaused(continued)
 		}
 	}
-	c.pending = nil
+	c.pending, c.more = nil, nil
 	c.session.mux.inFlight.Add(int32(-n))
 }

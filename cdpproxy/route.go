@@ -265,11 +265,17 @@ const HiddenWorld = "leasehold.presses"
 var (
 	worldEvent  = []byte(`{"method":"Runtime.executionContextCreated",`)
 	hiddenNamed = []byte(`,"name":"` + HiddenWorld + `",`)
+
+	scriptEvent  = []byte(`{"method":"Debugger.scriptParsed",`)
+	hiddenScript = []byte(`,"url":"` + HiddenWorld + `",`)
+	isolated     = []byte(`"executionContextAuxData":{"isDefault":false,"type":"isolated",`)
 )
 
-// hiddenWorld tells whether an event tells of the launcher's own world.
+// hiddenWorld tells whether an event tells of the launcher's own world, or of its script
+// there, whose URL is the world's name.
 func hiddenWorld(msg []byte) bool {
-	return bytes.HasPrefix(msg, worldEvent) && bytes.Contains(msg, hiddenNamed)
+	return bytes.HasPrefix(msg, worldEvent) && bytes.Contains(msg, hiddenNamed) ||
+		bytes.HasPrefix(msg, scriptEvent) && bytes.Contains(msg, hiddenScript) && bytes.Contains(msg, isolated)
 }
 
 // unsafeRequest tells whether a Network.requestWillBeSent event is of an HTTP method

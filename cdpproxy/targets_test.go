@@ -273,4 +273,3 @@ func TestASessionThatIsEmpty(t *testing.T) {
 		t.Errorf("the browser got %s", got.Params)
 	}
 }
-

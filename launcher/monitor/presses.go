@@ -16,10 +16,13 @@ import (
 //go:embed presses.js
 var pressesScript string
 
+// hiddenURL gives the launcher's scripts a URL by which clients are not told of them.
+const hiddenURL = "\n//# sourceURL=" + cdpproxy.HiddenWorld
+
 // watchPresses has every new document of a target note what is pressed in it.
 func (m *Monitor) watchPresses(session string) {
 	m.observer.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
-		"source": pressesScript, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
+		"source": pressesScript + hiddenURL, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
 	})
 }
 
@@ -157,7 +160,7 @@ func (m *Monitor) inPage(ctx context.Context, look *pageToLook, expression strin
 			Value json.RawMessage `json:"value"`
 		} `json:"result"`
 	}
-	params = map[string]any{"contextId": world.ID, "expression": expression, "returnByValue": true, "silent": true, "timeout": scriptTime.Milliseconds()}
+	params = map[string]any{"contextId": world.ID, "expression": expression + hiddenURL, "returnByValue": true, "silent": true, "timeout": scriptTime.Milliseconds()}
 	if err := m.observer.Call(ctx, look.session, "Runtime.evaluate", params, &r); err != nil {
 		return err
 	}

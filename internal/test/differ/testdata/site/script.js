@@ -1,0 +1,5 @@
+function add(a, b) {
+  const sum = a + b;
+  return sum;
+}
+window.loaded = true;

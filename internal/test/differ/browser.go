@@ -234,7 +234,7 @@ func OnPort(binary, dir string) (*Browser, error) {
 			return begin("127.0.0.1:"+port, downloads, stop)
 		}
 		if time.Now().After(deadline) {
-			return nil, errors.Join(errors.New("Chromium opened no debugging port"), stop())
+			return nil, errors.Join(errors.New("the browser opened no debugging port"), stop())
 		}
 	}
 }

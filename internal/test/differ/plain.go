@@ -3,6 +3,7 @@ package differ
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -103,22 +104,12 @@ func newPlainer(p *Play, s *Script) *plainer {
 	}
 	_, path, _ := strings.Cut(p.socket, p.host)
 	pl.hosts = strings.NewReplacer(path, "<browser>", p.values["downloads"], "<downloads>", p.host, "<port>")
-	for _, name := range slices.Sorted(mapsKeys(p.values)) {
+	for _, name := range slices.Sorted(maps.Keys(p.values)) {
 		if value := p.values[name]; randomID.FindString(value) == value && value != "" && pl.labels[value] == "" {
 			pl.labels[value] = "$" + name
 		}
 	}
 	return pl
-}
-
-func mapsKeys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }
 
 // plain returns a message as it is compared.

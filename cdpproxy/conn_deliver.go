@@ -89,8 +89,7 @@ func (c *Conn) deliverRefusal(id int64, msg []byte) {
 		if !ok || c.session.mux.isOpen(cmp.Or(sessionID, c.session.defaultID)) {
 			continue
 		}
-		delete(ids, id)
-		c.session.mux.inFlight.Add(-1)
+		c.settled(ids, browserMessage{id: id, sessionID: []byte(cmp.Or(sessionID, c.session.defaultID))})
 		c.out.add(ws.OpText, msg)
 		c.flushLater()
 	}

@@ -65,23 +65,13 @@ func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
 			break // it was written in another form
 		}
 		value := attachedTrue
-		// To the target of the browser itself the client is attached, by its own session.
-		if one.Type != "browser" && !clients[one.TargetID] && m.observed(one.TargetID) {
+		// To the target of the browser itself the client is attached, by its own session. The
+		// observer attaches to no tab.
+		if one.Type != "browser" && one.Type != "tab" && !clients[one.TargetID] {
 			value = attachedFalse
 		}
 		shown = append(append(shown, msg[:at]...), value...)
 		msg = msg[at+len(attachedTrue):]
 	}
 	return slices.Concat(shown, msg)
-}
-
-// observed tells whether the launcher is attached to a target. Chrome tells that a target is
-// attached before it tells to whom. m.mu is held.
-func (m *Mux) observed(target string) bool {
-	for sessionID, c := range m.children {
-		if s := m.owners[sessionID]; c.target == target && s != nil && (s.token == 0 || s.inherited) {
-			return true
-		}
-	}
-	return false
 }

@@ -5,11 +5,7 @@ import "testing"
 // TestTheObserverIsHidden in events and in replies: only what clients are attached to is shown
 // as attached.
 func TestTheObserverIsHidden(t *testing.T) {
-	m := &Mux{
-		clientTargets: map[string]string{"S": "used"},
-		children:      map[string]child{"O": {"", "free", 1}, "P": {"", "used", 2}, "S": {"", "used", 3}},
-		owners:        map[string]*ClientSession{"O": {}, "P": {}, "S": {token: 1}},
-	}
+	m := &Mux{clientTargets: map[string]string{"S": "used"}}
 	const unseen = `{"targetId":"unseen","type":"tab","attached":`
 	const free, used, browser = `{"targetId":"free","type":"page","title":"\"attached\":true","attached":`, `{"targetId":"used","type":"page","attached":`, `{"targetId":"b","type":"browser","attached":`
 	for _, tt := range []struct {
@@ -18,7 +14,7 @@ func TestTheObserverIsHidden(t *testing.T) {
 	}{
 		{"an event", `{"method":"Target.targetInfoChanged","params":{"targetInfo":` + free + `true}}}`, `{"method":"Target.targetInfoChanged","params":{"targetInfo":` + free + `false}}}`, false},
 		{"of a client's target", `{"method":"Target.targetCreated","params":{"targetInfo":` + used + `true}}}`, "", false},
-		{"of a target that only a client attaches to", `{"method":"Target.targetInfoChanged","params":{"targetInfo":` + unseen + `true}}}`, "", false},
+		{"of a tab, to which only clients attach", `{"method":"Target.targetInfoChanged","params":{"targetInfo":` + unseen + `true}}}`, "", false},
 		{"another event", `{"method":"Target.attachedToTarget","params":{"targetInfo":` + free + `true}}}`, "", false},
 		{"all targets", `{"id":1,"result":{"targetInfos":[` + free + `true},` + browser + `true},` + used + `true},` + free + `false},` + free + `true}]}}`,
 			`{"id":1,"result":{"targetInfos":[` + free + `false},` + browser + `true},` + used + `true},` + free + `false},` + free + `false}]}}`, true},

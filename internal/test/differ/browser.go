@@ -210,12 +210,7 @@ func OnPort(binary, dir string) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, arg := range args {
-		if arg == "--remote-debugging-pipe" {
-			args[i] = "--remote-debugging-port=0"
-		}
-	}
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(binary, chrome.OnPort(args)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

@@ -100,7 +100,7 @@ var ofProxy = slices.Concat(
 	),
 	in("cdpproxy/hide.go", asOnThePort,
 		change{"the observer shows in replies", "\tif isReply {\n", "\tif isReply {\n\t\treturn msg\n"},
-		change{"clients look as if they were attached to nothing", `if one.Type != "browser" && !clients[one.TargetID] && m.observed(one.TargetID) {`, `if one.Type != "browser" && m.observed(one.TargetID) {`},
+		change{"clients look as if they were attached to nothing", `if one.Type != "browser" && one.Type != "tab" && !clients[one.TargetID] {`, `if one.Type != "browser" && one.Type != "tab" {`},
 	),
 	in("cdpproxy/pictures.go", asOnThePort,
 		change{"a page that never draws is waited for again", "\t\tif time.Since(at) < d {\n\t\t\tn++\n\t\t}\n", "\t\t_ = at\n\t\tn++\n"},

@@ -82,7 +82,7 @@ func onPort(binary, dir string, extra []string) error {
 	if err != nil {
 		return err
 	}
-	args = chrome.OnPort(args)
+	args[slices.Index(args, "--remote-debugging-pipe")] = "--remote-debugging-port=0"
 	// An earlier start may have left this file.
 	active := filepath.Join(dir, "DevToolsActivePort")
 	if err := os.Remove(active); err != nil && !errors.Is(err, os.ErrNotExist) {

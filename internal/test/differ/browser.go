@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -210,7 +211,8 @@ func OnPort(binary, dir string) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(binary, chrome.OnPort(args)...)
+	args[slices.Index(args, "--remote-debugging-pipe")] = "--remote-debugging-port=0"
+	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

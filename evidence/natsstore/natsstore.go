@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -128,9 +127,9 @@ func (s *Store) put(ctx context.Context, bucket jetstream.ObjectStore, name stri
 	}
 	old, err := bucket.GetInfo(ctx, name)
 	switch {
-	case err == nil && old.Digest == info.Digest && checkChunks(ctx, stream, old) == nil:
+	case err == nil && old.Digest == info.Digest && s.checkChunks(ctx, old) == nil:
 		return old, nil
-	case err == nil && !replace && checkChunks(ctx, stream, old) == nil:
+	case err == nil && !replace && s.checkChunks(ctx, old) == nil:
 		return nil, evidence.ErrConflict
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) && !errors.Is(err, jetstream.ErrBadObjectMeta):
 		return nil, err
@@ -267,43 +266,12 @@ func (s *Store) object(ctx context.Context, bucket jetstream.ObjectStore, name s
 	if err != nil {
 		return nil, translate(err)
 	}
-	stream, err := s.js.Stream(ctx, streamName)
-	if err != nil {
+	// GetBytes would wait until its time is up for chunks that are gone.
+	if err := s.checkChunks(ctx, info); err != nil {
 		return nil, err
 	}
-	if err := checkChunks(ctx, stream, info); err != nil {
-		return nil, err
-	}
-	content, err := readChunks(ctx, stream, info)
+	content, err := bucket.GetBytes(ctx, name)
 	return content, translate(err)
-}
-
-// chunkTimeout is how long a server may take to answer with one chunk. A question that was
-// lost on the way is asked again with the next attempt to read.
-const chunkTimeout = 30 * time.Second
-
-// readChunks reads the chunks of an object one by one. The library's own reader has them sent
-// all at once: where one is lost on the way it waits until its time is up, also when its
-// context is cancelled meanwhile.
-func readChunks(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) ([]byte, error) {
-	var content []byte
-	for sequence, n := uint64(0), uint32(0); n < info.Chunks; n++ {
-		asking, cancel := context.WithTimeout(ctx, chunkTimeout)
-		m, err := stream.GetMsg(asking, sequence+1, jetstream.WithGetMsgSubject(chunkSubject(info)))
-		cancel()
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			return nil, fmt.Errorf("%w: %d of %d chunks are there", evidence.ErrDamaged, n, info.Chunks)
-		}
-		if err != nil {
-			return nil, err
-		}
-		content, sequence = append(content, m.Data...), m.Sequence
-	}
-	sum := sha256.Sum256(content)
-	if want, err := jetstream.DecodeObjectDigest(info.Digest); err != nil || !bytes.Equal(sum[:], want) {
-		return nil, jetstream.ErrDigestMismatch
-	}
-	return content, nil
 }
 
 // isWrongSequence tells whether the server refused a write because the object is not as
@@ -335,7 +303,11 @@ func folderOf(info *jetstream.ObjectInfo) (folder string, ok bool) {
 }
 
 // checkChunks returns ErrDamaged where chunks of an object are gone.
-func checkChunks(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) error {
+func (s *Store) checkChunks(ctx context.Context, info *jetstream.ObjectInfo) error {
+	stream, err := s.js.Stream(ctx, streamName)
+	if err != nil {
+		return err
+	}
 	state, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunkSubject(info)))
 	if err != nil {
 		return err

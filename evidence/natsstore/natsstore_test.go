@@ -6,12 +6,8 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"io"
-	"math"
-	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -316,91 +312,4 @@ func TestArchiveOverAServerThatWasAway(t *testing.T) {
 	if r, err := evidence.Verify(ctx, store, "p", evidence.Link{EvidenceID: "ev_1", SHA256: sum}); err != nil || !r.OK() {
 		t.Errorf("%+v, %v", r, err)
 	}
-}
-
-// TestReadingEndsWithItsContext: a chunk is lost on the way, and the launcher is stopped.
-func TestReadingEndsWithItsContext(t *testing.T) {
-	s, err := server.NewServer(&server.Options{ServerName: "evidence-test", JetStream: true, StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Start()
-	t.Cleanup(func() {
-		s.Shutdown()
-		s.WaitForShutdown()
-	})
-	if !s.ReadyForConnections(patience) {
-		t.Fatal("the server did not start")
-	}
-	stalling := &stall{stalled: make(chan struct{}), closed: make(chan struct{})}
-	stalling.left.Store(math.MaxInt64)
-	closed := make(chan struct{})
-	nc, err := nats.Connect(s.ClientURL(), nats.SetCustomDialer(stalling), nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		close(stalling.closed)
-		nc.Close()
-		<-closed
-	})
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store := natsstore.New(js, natsstore.Config{})
-	b, _ := storetest.Seal(t, storetest.Spool(t), "p", "ev_1", 1, evidence.Link{})
-	if err := store.Put(t.Context(), b); err != nil {
-		t.Fatal(err)
-	}
-	// What is asked first is short; a chunk is longer.
-	stalling.left.Store(64 << 10)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	read := make(chan error, 1)
-	go func() {
-		_, err := store.Part(ctx, "ev_1", "screenshot-1.jpg")
-		read <- err
-	}()
-	select {
-	case <-stalling.stalled:
-	case err := <-read:
-		t.Fatalf("read although a chunk was lost: %v", err)
-	}
-	cancel()
-	select {
-	case err := <-read:
-		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%v", err)
-		}
-	case <-time.After(patience):
-		t.Error("it still reads")
-		<-read
-	}
-}
-
-// stall dials connections on which nothing more comes once left bytes came.
-type stall struct {
-	left            atomic.Int64
-	stalled, closed chan struct{}
-}
-
-func (s *stall) Dial(network, address string) (net.Conn, error) {
-	conn, err := net.Dial(network, address)
-	return &stallingConn{conn, s}, err
-}
-
-type stallingConn struct {
-	net.Conn
-	s *stall
-}
-
-func (c *stallingConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.s.left.Add(int64(-n)) < 0 {
-		close(c.s.stalled)
-		<-c.s.closed
-		return 0, io.EOF
-	}
-	return n, err
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -270,9 +271,16 @@ func (s *Store) object(ctx context.Context, bucket jetstream.ObjectStore, name s
 	if err := s.checkChunks(ctx, info); err != nil {
 		return nil, err
 	}
+	// Where a chunk is lost on the way it waits until its time is up, also when its context
+	// is cancelled meanwhile: a launcher that is stopped waits as long.
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	content, err := bucket.GetBytes(ctx, name)
 	return content, translate(err)
 }
+
+// readTimeout is how long one object may take to be read.
+const readTimeout = time.Minute
 
 // isWrongSequence tells whether the server refused a write because the object is not as
 // it was seen.

@@ -278,7 +278,7 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 		*clients.Client
 	}{
 		{"Playwright", regexp.MustCompile("Target page, context or browser has been closed"), w.playwright},
-		{"Puppeteer", regexp.MustCompile("detached Frame|Target closed|Session closed"), w.puppeteer},
+		{"Puppeteer", regexp.MustCompile("detached Frame|Target closed|Session closed|Execution context was destroyed"), w.puppeteer},
 	} {
 		if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, reason) {
 			t.Errorf("%s shows %+v, %v; want %q", c.name, line, err, reason)

@@ -12,28 +12,19 @@ import (
 	"leasehold/cdpproxy"
 )
 
-// answeredNext fails the test if anything comes before the answer to a call.
-func (c *client) answeredNext() {
-	c.t.Helper()
-	id := c.send("DOM.getDocument", "", nil)
-	if got, err := c.next(); err != nil || got.ID != id || string(got.Result) != `{"of":"DOM.getDocument"}` {
-		c.t.Errorf("before the answer to %d came %+v, %v", id, got, err)
-	}
-}
-
 // TestAClientGetsNoRepliesButItsOwn: neither the browser's reply to a command of the launcher on
 // the client's session, nor a second one to its own command, nor what is for others.
 func TestAClientGetsNoRepliesButItsOwn(t *testing.T) {
 	s := script(t)
 	a, b := connect(t, s.mux, open(), &handler{}), connect(t, s.mux, open(), &handler{})
-	a.answeredNext()
+	a.works()
 	s.say(`{"id":1,"result":{},"sessionId":"B1"}`)
 	s.say(`{"method":"Test.event","params":{},"sessionId":"B2"}`)
-	a.answeredNext()
+	a.works()
 	if e, err := b.next(); err != nil || e.Method != "Test.event" {
 		t.Fatal(e, err)
 	}
-	b.answeredNext()
+	b.works()
 
 	s.say(`{"method":"Fetch.requestPaused","params":{"requestId":"r"},"sessionId":"B1"}`)
 	if e, err := a.next(); err != nil || e.Method != "Fetch.requestPaused" {
@@ -41,7 +32,7 @@ func TestAClientGetsNoRepliesButItsOwn(t *testing.T) {
 	}
 	s.heard()
 	a.conn.ClientSession().Fence()
-	a.answeredNext() // the browser answers one after the other
+	a.works() // the browser answers one after the other
 	if heard := s.heard(); len(heard) != 2 || heard[0].Method != "Fetch.failRequest" || heard[0].SessionID != "B1" {
 		t.Errorf("the browser heard %+v", heard)
 	}
@@ -67,7 +58,7 @@ func TestAMessageIsPassedOnOnce(t *testing.T) {
 			t.Fatal(e, err)
 		}
 		write("\x00")
-		c.answeredNext()
+		c.works()
 	}
 }
 

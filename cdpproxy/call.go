@@ -96,10 +96,10 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method st
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	if method == captureCommand {
-		m.pictures.asked(pictureRequest{sessionID, id})
+		m.pictures.asked(inFlight{sessionID, id})
 	}
 	if err := m.send(fence, msg, nil); err != nil {
-		m.pictures.settled(pictureRequest{sessionID, id})
+		m.pictures.settled(inFlight{sessionID, id})
 		return fmt.Errorf("%s: %w", method, err)
 	}
 	select {

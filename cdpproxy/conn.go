@@ -107,7 +107,7 @@ type Conn struct {
 	targetClosed bool
 }
 
-// inFlight names the commands in flight that have one id.
+// inFlight names the commands in flight that have one id on one CDP session.
 type inFlight struct {
 	sessionID string
 	id        int64

@@ -80,7 +80,7 @@ func (c *Conn) register(cmd command) (undo, bool) {
 	}
 	ids[cmd.id] = u.continued
 	if string(cmd.method) == captureCommand {
-		c.session.mux.pictures.asked(pictureRequest{c.target(cmd), cmd.id})
+		c.session.mux.pictures.asked(inFlight{c.target(cmd), cmd.id})
 	}
 	c.session.log.add(cmd.sessionID, cmd.method)
 	return u, true
@@ -156,7 +156,7 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 			}
 		}
 		c.mu.Unlock()
-		c.session.mux.pictures.settled(pictureRequest{c.target(s.command), s.id})
+		c.session.mux.pictures.settled(inFlight{c.target(s.command), s.id})
 		c.session.restorePaused(s.continued)
 		if !errors.Is(err, ErrBrowserGone) {
 			c.handler.Refused(string(s.method))

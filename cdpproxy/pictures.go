@@ -17,28 +17,23 @@ type owedPictures struct {
 	count atomic.Int32 // of owed: so that the reader of most replies needs no lock
 
 	mu   sync.Mutex
-	owed map[pictureRequest]time.Time // when they were asked for
-	less chan struct{}                // closed when owed has become smaller; nil: nobody waits
-}
-
-type pictureRequest struct {
-	sessionID string
-	id        int64
+	owed map[inFlight]time.Time // when they were asked for
+	less chan struct{}          // closed when owed has become smaller; nil: nobody waits
 }
 
 // asked is called before a picture is asked for.
-func (p *owedPictures) asked(r pictureRequest) {
+func (p *owedPictures) asked(r inFlight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.owed == nil || len(p.owed) >= maxNoted { // so many are of a client that asks in vain
-		p.owed = map[pictureRequest]time.Time{}
+		p.owed = map[inFlight]time.Time{}
 	}
 	p.owed[r] = time.Now()
 	p.count.Store(int32(len(p.owed)))
 }
 
 // settled is called for each reply on a session, and for what could not be asked for.
-func (p *owedPictures) settled(r pictureRequest) {
+func (p *owedPictures) settled(r inFlight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.owed, r)

@@ -66,7 +66,7 @@ func (m *Mux) route(msg []byte) bool {
 		return false
 	}
 	if parsed.isReply && m.pictures.count.Load() > 0 {
-		m.pictures.settled(pictureRequest{string(parsed.sessionID), parsed.id})
+		m.pictures.settled(inFlight{string(parsed.sessionID), parsed.id})
 	}
 	m.mu.Lock()
 	s := m.owners[string(parsed.sessionID)]

@@ -109,7 +109,7 @@ var ofProxy = slices.Concat(
 	),
 	in("cdpproxy/conn_send.go", asOnThePort,
 		change{"a client's picture is not owed", "\tif string(cmd.method) == captureCommand {\n", "\tif false {\n"},
-		change{"a picture that was refused is owed", "\t\tc.session.mux.pictures.settled(pictureRequest{c.target(s.command), s.id})\n", ""},
+		change{"a picture that was refused is owed", "\t\tc.session.mux.pictures.settled(inFlight{c.target(s.command), s.id})\n", ""},
 	),
 	in("cdpproxy/pipe_read.go", early,
 		change{"a message waits for its zero byte", `if l.endPending = isWholeMessage(rest); l.endPending {`, `if l.endPending = false; l.endPending {`},

@@ -60,6 +60,8 @@ type memory struct {
 	sights    []lease.Sight // that the watch has not reported yet
 	more      chan struct{}
 	writes    []write
+	// refuse has the errors of writes that are refused, once.
+	refuse map[string]error
 	// meanwhile has what happens, once, just before a write is applied, with mu locked.
 	meanwhile map[string]func()
 }
@@ -151,6 +153,10 @@ func (s *memory) Swap(ctx context.Context, prev lease.Entry, next lease.Record) 
 	defer s.mu.Unlock()
 	what := fmt.Sprintf("%s %s", next.ProfileID, next.State)
 	s.interfere(what)
+	if err := s.refuse[what]; err != nil {
+		delete(s.refuse, what)
+		return lease.Entry{}, err
+	}
 	current := s.records[next.ProfileID]
 	if current.Revision != prev.Revision {
 		return lease.Entry{}, &lease.MovedError{Profile: next.ProfileID, Current: &current}

@@ -75,6 +75,15 @@ type view struct {
 	complete bool            // every record is among them
 	observer *lease.Observer
 	rounds   int // looks around
+	// sealed are the bundles of profiles whose record does not name them yet, since the
+	// store did not take it.
+	sealed map[string]leftBehind // by profile
+}
+
+// leftBehind is the bundle of a profile whose home did not come back.
+type leftBehind struct {
+	token  lease.Token
+	bundle lease.Sealed
 }
 
 // thoroughly is how many looks around there are for one at the files of every profile.
@@ -106,7 +115,7 @@ func (p *Patrol) Run() {
 	if p.o.Roster != nil {
 		p.work.Go(func() { p.o.Roster.Run(p.ctx) })
 	}
-	v := &view{records: map[string]seen{}, observer: lease.NewObserver(p.o.LauncherID, p.o.HomeTimeout)}
+	v := &view{records: map[string]seen{}, observer: lease.NewObserver(p.o.LauncherID, p.o.HomeTimeout), sealed: map[string]leftBehind{}}
 	every := time.NewTicker(max(p.o.Timing.Renewal(), 250*time.Millisecond))
 	defer every.Stop()
 	for {
@@ -227,7 +236,7 @@ func (p *Patrol) lookAround(v *view) {
 			if p.leftOpen(r.ProfileID) {
 				p.look(r)
 			}
-			p.observe(ctx, e.Entry, v.observer.Lease(e.Entry, p.o.Clock()))
+			p.observe(ctx, v, e.Entry, v.observer.Lease(e.Entry, p.o.Clock()))
 		}
 	}
 }
@@ -243,7 +252,7 @@ func (p *Patrol) learn(all []lease.PresenceEntry) {
 }
 
 // observe takes one step with a lease of another launcher.
-func (p *Patrol) observe(ctx context.Context, e lease.Entry, step lease.Step) {
+func (p *Patrol) observe(ctx context.Context, v *view, e lease.Entry, step lease.Step) {
 	r := e.Record
 	log := p.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("home", r.Home).Logger()
 	if step.Close != nil {
@@ -262,7 +271,7 @@ func (p *Patrol) observe(ctx context.Context, e lease.Entry, step lease.Step) {
 	case lease.Fenced:
 		next, err = r.Quarantine(0, time.Now())
 	case lease.Abandoned:
-		next, err = r.Abandon([]string{"its home did not come back to inspect it"}, p.nothingLeft(r), time.Now())
+		next, err = p.abandon(ctx, v, e)
 	default:
 		return
 	}
@@ -274,6 +283,29 @@ func (p *Patrol) observe(ctx context.Context, e lease.Entry, step lease.Step) {
 		return
 	}
 	log.Warn().Str("state", string(next.State)).Msg("a lease of another launcher went silent")
+}
+
+// abandon gives a person a profile whose home is gone, with a bundle. A bundle that no
+// record names would be a second one for the same loss, so the store is asked first
+// whether the record is still the one in view, and a bundle waits for a store that takes
+// its record.
+func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Record, error) {
+	r := e.Record
+	now, err := p.o.Store.Get(ctx, r.ProfileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if now.Revision != e.Revision {
+		return lease.Record{}, &lease.MovedError{Profile: r.ProfileID, Current: &now}
+	}
+	left, ok := v.sealed[r.ProfileID]
+	if !ok || left.token != r.Token {
+		left = leftBehind{r.Token, p.nothingLeft(r)}
+	}
+	if left.bundle.EvidenceID != "" {
+		v.sealed[r.ProfileID] = left
+	}
+	return r.Abandon([]string{"its home did not come back to inspect it"}, left.bundle, time.Now())
 }
 
 // nothingLeft is the bundle of a profile whose home is gone: it names the pictures

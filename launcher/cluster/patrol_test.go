@@ -633,6 +633,57 @@ func TestNothingLeftToShow(t *testing.T) {
 	}
 }
 
+// One loss has one bundle, however often its state is written, and whoever writes it.
+func TestOneBundleOfAHomeThatIsGone(t *testing.T) {
+	for name, before := range map[string]func(w *world){
+		"the store refuses a write": func(w *world) {
+			w.store.refuse = map[string]error{"p manual_review": lease.ErrUnavailable}
+		},
+		"the view is behind": func(w *world) {
+			w.store.meanwhile = map[string]func(){"p quarantined": func() {
+				quarantined, err := w.store.records["p"].Record.Quarantine(0, time.Now())
+				if err != nil {
+					t.Error(err)
+				}
+				decided, err := quarantined.Abandon([]string{"seen by another"}, lease.Sealed{}, time.Now())
+				if err != nil {
+					t.Error(err)
+				}
+				w.store.store(quarantined)
+				w.store.revision++ // the watch does not report what came next
+				w.store.records["p"] = lease.Entry{Record: decided, Revision: w.store.revision}
+			}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				b := w.patrol()
+				w.store.do(func() {
+					w.store.put(w.far("").Close("far", "far", 1, time.Now()))
+					w.store.report(lease.Sight{Fresh: true})
+					w.store.store(held("p", "far"))
+					w.store.report(lease.Sight{Complete: true})
+					before(w)
+				})
+				w.until("a person has it", time.Hour, func() bool { return w.record("p").State == lease.ManualReview })
+				time.Sleep(time.Hour)
+				list, err := b.archive.List(w.Context(), "p")
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := w.record("p")
+				var stored []string
+				for _, one := range list {
+					stored = append(stored, one.EvidenceID)
+				}
+				if want := slices.DeleteFunc([]string{r.EvidenceID}, func(id string) bool { return id == "" }); !slices.Equal(stored, want) {
+					t.Errorf("stored %d bundles, and the record names %q", len(stored), r.EvidenceID)
+				}
+			})
+		})
+	}
+}
+
 // Of several launchers that see the silence, each step is taken by one. Who comes second
 // gives way, and looks at what there is.
 func TestAStepThatAnotherTook(t *testing.T) {

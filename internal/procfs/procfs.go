@@ -104,6 +104,49 @@ func listProcesses(proc procfs.FS) ([]Process, error) {
 	return readAll(listed, func(err error) bool { return isGone(err) || errors.Is(err, fs.ErrPermission) })
 }
 
+// PIDs returns the process ids of this host that this process may see. It is cheap beside
+// List, which reads a file of each.
+func PIDs() ([]int, error) {
+	proc, err := host()
+	if err != nil {
+		return nil, fmt.Errorf("processes of this host: %w", err)
+	}
+	listed, err := proc.AllProcs()
+	if err != nil {
+		return nil, fmt.Errorf("processes of this host: %w", err)
+	}
+	pids := make([]int, len(listed))
+	for i, p := range listed {
+		pids[i] = p.PID
+	}
+	return pids, nil
+}
+
+// Group returns the members of a process group, zombies too, and the process whose id is
+// the group's number, whatever its group is.
+func Group(group int) ([]Process, error) {
+	pids, err := PIDs()
+	if err != nil {
+		return nil, err
+	}
+	var members []Process
+	for _, pid := range pids {
+		// The kernel tells the group without a file. It does not where the process has ended.
+		if of, err := unix.Getpgid(pid); pid != group && (err != nil || of != group) {
+			continue
+		}
+		p, err := Read(pid)
+		if isGone(err) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, p)
+	}
+	return members, nil
+}
+
 // Threads returns the threads of a process, its main one first. PID, State and CPU
 // are the thread's own. The error is fs.ErrNotExist if there is no such process.
 func Threads(pid int) ([]Process, error) {

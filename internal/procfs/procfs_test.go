@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -189,6 +190,56 @@ func TestCommandLineIsRaw(t *testing.T) {
 	}
 	in.Close()
 	_ = cmd.Wait() // read meets the end of its input and fails
+}
+
+// TestGroup: a group's members are those that the list of all processes shows, with a
+// leader that is a zombie, and no others.
+func TestGroup(t *testing.T) {
+	cmd := exec.Command("/bin/sh", "-c", "cat <&3 & cat <&3 & echo up")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	held, release, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.ExtraFiles = []*os.File{held}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	group := cmd.Process.Pid
+	for p := (Process{}); p.State != 'Z'; { // nobody reaps it before Wait
+		if p, err = Read(group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.DeleteFunc(all, func(p Process) bool { return p.Group != group })
+	got, err := Group(group)
+	if err != nil || len(got) != 3 || !slices.EqualFunc(got, want, Process.Same) {
+		t.Errorf("%+v, %v: want %+v", got, err, want)
+	}
+	if err := errors.Join(held.Close(), release.Close(), cmd.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); slices.ContainsFunc(got, Process.Alive); {
+		if got, err = Group(group); err != nil || time.Now().After(end) {
+			t.Fatalf("left of a group that ended: %+v, %v", got, err)
+		}
+	}
+	// The process of that id is shown, although it leads no group.
+	child := exec.Command("/bin/sleep", "100")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Group(child.Process.Pid); err != nil || len(got) != 1 || got[0].Group == got[0].PID {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait() // it was killed
 }
 
 func TestThreads(t *testing.T) {

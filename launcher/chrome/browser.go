@@ -71,11 +71,11 @@ func (b *Browser) Group() *cgroup.Group { return b.cgroup }
 // Processes returns the living processes of the browser. Crash handlers are not among
 // them: they do not belong to its process group.
 func (b *Browser) Processes() ([]procfs.Process, error) {
-	all, err := procfs.List()
+	group, err := procfs.Group(b.identity.PID)
 	if err != nil {
 		return nil, err
 	}
-	return b.Among(all), nil
+	return b.Among(group), nil
 }
 
 // Warnings returns warnings for the user about how the browser was started or adopted.

@@ -32,26 +32,33 @@ type Process struct {
 // do not hold the lock. Processes does not find processes in another PID namespace,
 // nor a browser that was given the directory under another name.
 func Processes(profilePath string) ([]Process, error) {
-	all, err := procfs.List()
+	pids, err := procfs.PIDs()
 	if err != nil {
 		return nil, err
 	}
+	cannotTell := func(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) }
 	var found []Process
-	for _, p := range all {
-		if !p.Alive() {
-			continue
-		}
-		line, err := procfs.CommandLine(p.PID)
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+	for _, pid := range pids {
+		line, err := procfs.CommandLine(pid)
+		if cannotTell(err) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		if named, main := namesProfile(line, profilePath); named {
-			command := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
-			found = append(found, Process{PID: p.PID, StartTime: p.StartTime, Command: command, Main: main})
+		named, main := namesProfile(line, profilePath)
+		if !named {
+			continue
 		}
+		p, err := procfs.Read(pid)
+		if cannotTell(err) || err == nil && !p.Alive() {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		command := strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+		found = append(found, Process{PID: pid, StartTime: p.StartTime, Command: command, Main: main})
 	}
 	return found, nil
 }

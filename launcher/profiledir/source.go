@@ -66,14 +66,14 @@ func namedOtherwise(path string) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	all, err := procfs.List()
+	pids, err := procfs.PIDs()
 	if err != nil {
 		return 0, err
 	}
 	const flag = "--user-data-dir="
-	for _, p := range all {
-		line, err := procfs.CommandLine(p.PID)
-		if err != nil || !p.Alive() {
+	for _, pid := range pids {
+		line, err := procfs.CommandLine(pid) // empty for a zombie
+		if err != nil {
 			continue // it ended, or it is another user's, who cannot have this directory open
 		}
 		for arg := range strings.SplitSeq(string(line), "\x00") {
@@ -81,12 +81,12 @@ func namedOtherwise(path string) (pid int, err error) {
 			if !ok {
 				continue
 			}
-			at := fmt.Sprintf("/proc/%d/cwd/%s", p.PID, named)
+			at := fmt.Sprintf("/proc/%d/cwd/%s", pid, named)
 			if filepath.IsAbs(named) {
-				at = fmt.Sprintf("/proc/%d/root%s", p.PID, named)
+				at = fmt.Sprintf("/proc/%d/root%s", pid, named)
 			}
 			if other, err := os.Stat(at); err == nil && os.SameFile(dir, other) {
-				return p.PID, nil
+				return pid, nil
 			}
 		}
 	}

@@ -23,16 +23,13 @@ type browserProcess struct {
 
 // browserProcesses lists the processes of browsers on profiles below a directory.
 func browserProcesses(below string) ([]browserProcess, error) {
-	all, err := procfs.List()
+	pids, err := procfs.PIDs()
 	if err != nil {
 		return nil, err
 	}
 	var found []browserProcess
-	for _, p := range all {
-		if !p.Alive() {
-			continue
-		}
-		line, err := procfs.CommandLine(p.PID)
+	for _, pid := range pids {
+		line, err := procfs.CommandLine(pid)
 		if err != nil {
 			continue // the process has ended
 		}
@@ -44,7 +41,9 @@ func browserProcesses(below string) ([]browserProcess, error) {
 		if !strings.HasPrefix(dir, below) {
 			continue // such as the browser on an empty profile that describes the protocol
 		}
-		found = append(found, browserProcess{p, dir, !bytes.Contains(line, []byte("--type="))})
+		if p, err := procfs.Read(pid); err == nil && p.Alive() {
+			found = append(found, browserProcess{p, dir, !bytes.Contains(line, []byte("--type="))})
+		}
 	}
 	return found, nil
 }

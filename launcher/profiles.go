@@ -350,6 +350,7 @@ func (ps *profiles) Evidence(ctx context.Context, profileID string) ([]api.Bundl
 			Encrypted: encrypted, Locked: !opened,
 			EvidenceID: m.EvidenceID, Token: lease.Token(m.LeaseToken), At: m.At, RecoveryReason: m.RecoveryReason,
 			LastKnownURL: m.LastKnownURL, LastKnownStep: m.LastKnownStep, Checkpoint: m.Checkpoint, Parts: []api.Part{},
+			SessionID: m.SessionID, Pages: pagesOf(m), Pictures: picturesOf(m),
 		}
 		for _, p := range m.Parts {
 			b.Parts = append(b.Parts, api.Part{Name: p.Name, Kind: p.Kind, Bytes: p.Bytes, SHA256: p.SHA256, Missing: p.Missing})
@@ -399,6 +400,8 @@ func (ps *profiles) Review(ctx context.Context, profileID string, req api.Review
 		return lease.Record{}, api.Invalid("decision", "%q: want approve or keep", req.Decision)
 	case req.Reviewer == "":
 		return lease.Record{}, api.Invalid("reviewer", "want the name of who decides")
+	case len(req.Note) > maxNote:
+		return lease.Record{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
 	}
 	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
 		if e.Record.State != lease.ManualReview {

@@ -36,6 +36,8 @@ type Event struct {
 	LastSafeCheckpoint string `json:"last_safe_checkpoint,omitempty"`
 	Outcome            string `json:"outcome,omitempty"`
 	Reviewer           string `json:"reviewer,omitempty"`
+	// Note is what a person noted with the decision.
+	Note string `json:"note,omitempty"`
 	// Principal is the name of who the event is due to, as was proved: who decided in a
 	// review, who was refused in a conflict or for a late write, else who opened the
 	// session.

@@ -148,7 +148,7 @@ func (r Record) emit(name string, now time.Time) Record {
 		e.LastSafeCheckpoint = r.LastSafeCheckpoint
 	}
 	if r.Review != nil {
-		e.Reviewer, e.Principal = r.Review.Reviewer, r.Review.Principal
+		e.Reviewer, e.Principal, e.Note = r.Review.Reviewer, r.Review.Principal, r.Review.Note
 	}
 	r.Outbox = append(r.Outbox, e)
 	return r

@@ -236,7 +236,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 	options := httpapi.Options{
 		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, TLS: c.TLSCert != "", Log: s.log,
 		Gate: s.gate, TrustedProxies: c.TrustedProxies,
-		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(),
+		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
 	}
 	s.dedicated.idle = c.IdleTimeout
 	s.dedicated.limits = connlimit.Options{PerPeer: c.MaxPeer, Silent: c.TLSCert != "", Log: s.log}

@@ -211,6 +211,41 @@ type Bundle struct {
 	Encrypted bool   `json:"encrypted,omitempty"`
 	Locked    bool   `json:"locked,omitempty"`
 	Parts     []Part `json:"parts"`
+	// SessionID is the session that it is about; empty where it is about none.
+	SessionID string `json:"session_id,omitempty"`
+	// Pages are the pages that were open, in the order in which they last did something.
+	Pages []BundlePage `json:"pages,omitempty"`
+	// Pictures are those that were stored while the session lived, the oldest first.
+	Pictures []BundlePicture `json:"pictures,omitempty"`
+}
+
+// BundlePage is one page that was open when a bundle was made. Texts are the page's own.
+type BundlePage struct {
+	// TargetID is Chrome's name of the page.
+	TargetID string `json:"target_id"`
+	URL      string `json:"url"`
+	Title    string `json:"title"`
+	// Screenshot names the part that shows it; where there is none, Missing says why.
+	Screenshot string `json:"screenshot,omitempty"`
+	Missing    string `json:"screenshot_missing,omitempty"`
+	// Dialog is the type and the text of the dialog that was open; empty where none was.
+	Dialog  string `json:"dialog,omitempty"`
+	Crashed bool   `json:"crashed,omitempty"`
+	// Primary says that the page was the one used last.
+	Primary bool `json:"primary,omitempty"`
+}
+
+// BundlePicture is a picture of a living session: a bundle of its own with one part.
+type BundlePicture struct {
+	EvidenceID string    `json:"evidence_id"`
+	Part       string    `json:"part"`
+	At         time.Time `json:"at"`
+	URL        string    `json:"url"`
+	Step       string    `json:"step"`
+	// Checkpoint is the one at which it was taken, if it was taken at one.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// Missing says why it shows nothing.
+	Missing string `json:"missing,omitempty"`
 }
 
 // Part is one file of a bundle.
@@ -234,6 +269,17 @@ type Inspection struct {
 	// UnsafeRequests are the last unsafe requests of the session, the oldest first, with
 	// what each was answered.
 	UnsafeRequests []UnsafeRequest `json:"unsafe_requests,omitempty"`
+	// Against says what spoke against letting the profile go, where that is for a person to
+	// decide: what weighs most comes first.
+	Against []Objection `json:"against,omitempty"`
+}
+
+// Objection is one fact that spoke against letting a profile go. Sentence says so in words
+// for a person.
+type Objection struct {
+	Fact     string `json:"fact"`
+	Answer   string `json:"answer"`
+	Sentence string `json:"sentence"`
 }
 
 // UnsafeRequest is an unsafe request that a page sent, or several equal ones.

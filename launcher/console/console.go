@@ -1,58 +1,84 @@
-// Package console is the page on which people see the profiles and decide on
-// those in manual review. It is one static document that asks the REST surface
-// of the same origin; the package knows nothing of the launcher.
+// Package console has the pages on which people see the profiles and decide on those in
+// manual review: the list of all profiles, and a page for each.
 //
-// What it shows (URLs, titles, steps) comes from pages that may be hostile. The
-// script sets text only. The Content-Security-Policy allows the page's own style and
-// script, by their hashes, and nothing else: no resource of another origin, no HTML
-// from strings.
+// What is shown (URLs, titles, steps) comes from pages that may be hostile. The templates
+// escape it, characters that deceive are replaced (plain), and no URL of a page becomes a
+// link. The Content-Security-Policy allows each page's own style and script, by their
+// hashes, pictures and answers of the same origin, and nothing else.
+//
+// A profile's page is made on the server and needs no script: its forms are sent to it. The
+// script shows times in the person's zone, keeps the reviewer's name, and says when the
+// profile has changed since.
 package console
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
-	_ "embed"
+	"embed"
 	"encoding/base64"
+	"errors"
+	"html/template"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/lease"
 )
 
-//go:embed page.html
-var page string
+//go:embed pages
+var files embed.FS
 
-//go:embed page.css
-var style string
+func file(name string) string {
+	b, err := files.ReadFile("pages/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return string(b)
+}
 
-//go:embed page.js
-var script string
+// sheet is one document: its template, and the style and the script that it has inside.
+type sheet struct {
+	template      *template.Template
+	style, script string
+	policy        string
+}
 
-// Handler serves the page, whatever the path. The surface in front of it decides who
-// may see it. If that asks for an API token, the page is opened with ?token=TOKEN and
-// shows it with each of its requests.
-func Handler() http.Handler {
-	body := strings.NewReplacer("{{style}}", style, "{{script}}", script).Replace(page)
-	policy := strings.Join([]string{
+// withView is what a template that is used by another one gets: one thing, and the view that
+// makes links.
+type withView struct {
+	View *view
+	It   any
+}
+
+// newSheet parses the page of a name. images are the sources that its policy allows for them.
+func newSheet(name, images string) sheet {
+	s := sheet{style: file("base.css") + file(name+".css"), script: file(name + ".js")}
+	s.template = template.Must(template.New(name + ".html").Funcs(template.FuncMap{
+		"plain": plain, "short": short, "words": words, "bytes": bytesOf, "isZero": time.Time.IsZero,
+		"args":   func(v *view, it any) withView { return withView{v, it} },
+		"style":  func() template.CSS { return template.CSS(s.style) },
+		"script": func() template.JS { return template.JS(s.script) },
+	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html"))
+	s.policy = strings.Join([]string{
 		"default-src 'none'",
-		"style-src " + hashOf(style),
-		"script-src " + hashOf(script),
+		"style-src " + hashOf(s.style),
+		"script-src " + hashOf(s.script),
 		"connect-src 'self'",
-		"img-src blob: data:", // screenshots, once they are fetched; the empty icon
+		"img-src " + images,
 		"base-uri 'none'",
-		"form-action 'none'",
+		"form-action 'self'",
 		"frame-ancestors 'none'",
 		"require-trusted-types-for 'script'",
 		"trusted-types 'none'",
 	}, "; ")
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", policy)
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Content-Length", strconv.Itoa(len(body)))
-		h.Set("Cache-Control", "no-store")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write([]byte(body)) // a client that left needs no page
-	})
+	return s
 }
 
 // hashOf returns the source expression of a Content-Security-Policy that allows exactly
@@ -60,4 +86,164 @@ func Handler() http.Handler {
 func hashOf(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// pages serves the console.
+type pages struct {
+	svc           api.Service
+	log           zerolog.Logger
+	list, profile sheet
+}
+
+// Handler serves the console's pages. The surface in front of it has seen who asks and
+// whether they may, and says in Request.Pattern and in the path value "profile" which page
+// it is. If it asks for an API token, the pages are opened with ?token=TOKEN and show it
+// with each of their requests.
+func Handler(svc api.Service, log zerolog.Logger) http.Handler {
+	return &pages{svc: svc, log: log, list: newSheet("list", "data:"), profile: newSheet("profile", "'self' data:")}
+}
+
+func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	profile := r.PathValue("profile")
+	switch r.Pattern {
+	case "GET /console/{profile}":
+		p.show(w, r, profile, http.StatusOK, form{}, "")
+	case "POST /console/{profile}/review":
+		p.review(w, r, profile)
+	case "POST /console/{profile}/hold":
+		p.hold(w, r, profile)
+	case "POST /console/{profile}/hand-back":
+		p.handBack(w, r, profile)
+	default:
+		p.send(w, p.list, http.StatusOK, "list.html", nil)
+	}
+}
+
+// show sends a profile's page.
+func (p *pages) show(w http.ResponseWriter, r *http.Request, profile string, status int, filled form, problem string) {
+	d, err := gather(r.Context(), p.svc, profile)
+	if err != nil {
+		p.fail(w, r, profile, err)
+		return
+	}
+	p.send(w, p.profile, status, "profile.html", viewOf(d, principal.Of(r.Context()), tokenQuery(r), filled, problem))
+}
+
+// fail sends a page that says why there is no page of the profile.
+func (p *pages) fail(w http.ResponseWriter, r *http.Request, profile string, err error) {
+	status := http.StatusInternalServerError
+	if problem := (*api.Problem)(nil); errors.As(err, &problem) {
+		status = problem.Status
+	} else {
+		p.log.Error().Err(err).Str("profile", profile).Msg("page cannot be made")
+	}
+	p.send(w, p.profile, status, "failed", map[string]string{"Profile": profile, "Why": reason(err), "Query": tokenQuery(r)})
+}
+
+// send writes a document, once it is whole.
+func (p *pages) send(w http.ResponseWriter, s sheet, status int, name string, data any) {
+	var body bytes.Buffer
+	if err := s.template.ExecuteTemplate(&body, name, data); err != nil {
+		p.log.Error().Err(err).Str("page", name).Msg("page cannot be made")
+		http.Error(w, "the page cannot be made: the launcher's log says why", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", s.policy)
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(body.Len()))
+	h.Set("Cache-Control", "no-store")
+	// A browser tells where a form comes from only if it may tell the own origin.
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(body.Bytes()) // a client that left needs no page
+}
+
+// tokenQuery is the query that links of a page need: the API token, if that came in the query.
+func tokenQuery(r *http.Request) string {
+	if token := r.URL.Query().Get("token"); token != "" {
+		return "?token=" + url.QueryEscape(token)
+	}
+	return ""
+}
+
+// review takes a person's decision.
+func (p *pages) review(w http.ResponseWriter, r *http.Request, profile string) {
+	filled := filledIn(r)
+	if filled.Decision != lease.ReviewApprove && filled.Decision != lease.ReviewKeep {
+		p.show(w, r, profile, http.StatusBadRequest, filled, "Choose what is to happen: approve, or keep in review.")
+		return
+	}
+	req := api.ReviewRequest{
+		Write: api.Write{Token: tokenSeen(r)}, Decision: filled.Decision, Reviewer: filled.Reviewer, Note: filled.Note, EvidenceID: r.PostForm.Get("evidence_id"),
+	}
+	if filled.Decision == lease.ReviewApprove {
+		req.Home = filled.Home
+	}
+	_, err := p.svc.Review(r.Context(), profile, req)
+	p.done(w, r, profile, filled, err)
+}
+
+// hold gives the profile to a person.
+func (p *pages) hold(w http.ResponseWriter, r *http.Request, profile string) {
+	filled := filledIn(r)
+	filled.Decision = ""
+	_, err := p.svc.Hold(r.Context(), profile, api.HoldRequest{Write: api.Write{Token: tokenSeen(r)}, Holder: filled.Reviewer, Note: filled.Note})
+	p.done(w, r, profile, filled, err)
+}
+
+// outcomeByHand is the outcome of a session that a person hands back.
+const outcomeByHand = "by_hand"
+
+// handBackTimeout bounds how long a browser may take to close; the person may leave meanwhile.
+const handBackTimeout = 2 * time.Minute
+
+// handBack ends the session of the person who has the profile by hand.
+func (p *pages) handBack(w http.ResponseWriter, r *http.Request, profile string) {
+	d, err := gather(r.Context(), p.svc, profile)
+	if err != nil {
+		p.fail(w, r, profile, err)
+		return
+	}
+	v := viewOf(d, principal.Of(r.Context()), "", form{}, "")
+	switch {
+	case v.ByHand == nil:
+		err = api.Refuse(api.CodeConflict, "nobody has profile %s by hand on this host", profile)
+	case !v.Mine:
+		err = api.Refuse(api.CodeForbidden, "%s opened it by hand: only they, or an admin, can hand it back", v.ByHand.Principal)
+	default:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), handBackTimeout)
+		defer cancel()
+		_, err = p.svc.Release(ctx, v.ByHand.SessionID, api.Release{Write: api.Write{Token: tokenSeen(r)}, Outcome: outcomeByHand})
+	}
+	p.done(w, r, profile, form{}, err)
+}
+
+// done answers a form: with the profile's page as it is now, or with what was filled in and
+// why it was refused.
+func (p *pages) done(w http.ResponseWriter, r *http.Request, profile string, filled form, err error) {
+	if err == nil {
+		http.Redirect(w, r, "/console/"+url.PathEscape(profile)+tokenQuery(r), http.StatusSeeOther)
+		return
+	}
+	status := http.StatusInternalServerError
+	if problem := (*api.Problem)(nil); errors.As(err, &problem) {
+		status = problem.Status
+	} else {
+		p.log.Error().Err(err).Str("profile", profile).Msg("what a person decided was not done")
+	}
+	p.show(w, r, profile, status, filled, "Not done: "+reason(err)+".")
+}
+
+func filledIn(r *http.Request) form {
+	get := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
+	return form{Decision: get("decision"), Reviewer: get("reviewer"), Note: get("note"), Home: get("home")}
+}
+
+// tokenSeen is the lease token that the person saw; one that cannot be read is never the
+// current one.
+func tokenSeen(r *http.Request) lease.Token {
+	n, _ := strconv.ParseUint(r.PostForm.Get("lease_token"), 10, 64)
+	return lease.Token(n)
 }

@@ -1,409 +1,329 @@
 package console
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"image"
-	"image/color"
-	"image/png"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
-	"github.com/rs/zerolog"
+	"github.com/chromedp/chromedp/kb"
 
+	"leasehold/checkpoint"
 	"leasehold/launcher/api"
-	"leasehold/launcher/chrome"
-	"leasehold/launcher/httpapi"
 	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
-func get(t *testing.T) *http.Response {
-	t.Helper()
+// ask asks the backend's console as curl would, with the operator's token.
+func (b *backend) ask(method, path, body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, "http://127.0.0.1:9333"+path, strings.NewReader(body))
+	r.Host = "127.0.0.1:9333"
+	r.Header.Set("Authorization", "Bearer "+token)
+	for _, h := range header {
+		name, value, _ := strings.Cut(h, ": ")
+		r.Header.Set(name, value)
+	}
 	w := httptest.NewRecorder()
-	Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
-	return w.Result()
+	b.handler().ServeHTTP(w, r)
+	return w
 }
 
 func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
-	r := get(t)
-	var body bytes.Buffer
-	if _, err := body.ReadFrom(r.Body); err != nil {
-		t.Fatal(err)
-	}
-	policy := r.Header.Get("Content-Security-Policy")
-	for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "trusted-types 'none'"} {
-		if !strings.Contains(policy, want) {
-			t.Errorf("policy %q: want %s", policy, want)
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	for _, path := range []string{"/", "/console/" + reviewed, "/console/nobody"} {
+		w := b.ask("GET", path, "")
+		policy, body := w.Header().Get("Content-Security-Policy"), w.Body.String()
+		for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "trusted-types 'none'"} {
+			if !strings.Contains(policy, want) {
+				t.Errorf("%s: policy %q: want %s", path, policy, want)
+			}
+		}
+		if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
+			t.Errorf("%s: policy %q allows too much", path, policy)
+		}
+		for _, kind := range []string{"style", "script"} {
+			for _, part := range regexp.MustCompile(`(?s)<`+kind+`>(.*?)</`+kind+`>`).FindAllStringSubmatch(body, -1) {
+				if want := kind + "-src " + hashOf(part[1]); !strings.Contains(policy, want) {
+					t.Errorf("%s: policy %q: want %s, the hash of what the page has", path, policy, want)
+				}
+			}
+		}
+		for name, want := range map[string]string{
+			"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
+		} {
+			if got := w.Header().Get(name); got != want {
+				t.Errorf("%s: %s: %q, want %q", path, name, got, want)
+			}
 		}
 	}
-	if strings.Contains(policy, "unsafe") || strings.Contains(policy, "*") {
-		t.Errorf("policy %q allows too much", policy)
-	}
-	for _, kind := range []string{"style", "script"} {
-		parts := regexp.MustCompile(`(?s)<`+kind+`>(.*)</`+kind+`>`).FindAllStringSubmatch(body.String(), -1)
-		if len(parts) != 1 {
-			t.Fatalf("%d inline %ss, want 1", len(parts), kind)
-		}
-		if want := kind + "-src " + hashOf(parts[0][1]); !strings.Contains(policy, want) {
-			t.Errorf("policy %q: want %s, the hash of what the page has", policy, want)
+	for _, name := range []string{"base.css", "list.css", "profile.css", "list.html", "profile.html", "parts.html"} {
+		if external := regexp.MustCompile(`(?i)(https?:)?//[a-z]|<link[^>]+href="[^d]|<script[^>]+src|@import|url\(`).FindString(strings.ReplaceAll(file(name), "chrome://inspect", "")); external != "" {
+			t.Errorf("%s refers to another resource: %q", name, external)
 		}
 	}
-	if external := regexp.MustCompile(`(?i)(https?:)?//[a-z]|<link[^>]+href="[^d]|<script[^>]+src|@import|url\(`).FindString(page + style); external != "" {
-		t.Errorf("the page refers to another resource: %q", external)
+	for _, name := range []string{"list.js", "profile.js"} {
+		if risky := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|\.href\s*=`).FindString(file(name)); risky != "" {
+			t.Errorf("%s uses %s: what it shows is hostile", name, risky)
+		}
 	}
-	if risky := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|\.href\s*=`).FindString(script); risky != "" {
-		t.Errorf("the script uses %s: what it shows is hostile", risky)
-	}
-	for name, want := range map[string]string{
-		"Content-Type": "text/html; charset=utf-8", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+}
+
+// TestFormsOfOtherPlacesAreRefused: a form decides only where the browser says that it is the
+// console's own.
+func TestFormsOfOtherPlacesAreRefused(t *testing.T) {
+	const form = "application/x-www-form-urlencoded"
+	for _, tt := range []struct {
+		name   string
+		header []string
+		status int
+	}{
+		{"the console's own", []string{"Content-Type: " + form, "Origin: http://127.0.0.1:9333", "Sec-Fetch-Site: same-origin"}, http.StatusSeeOther},
+		{"another origin's", []string{"Content-Type: " + form, "Origin: https://evil.example", "Sec-Fetch-Site: cross-site"}, http.StatusForbidden},
+		{"one that hides where it is", []string{"Content-Type: " + form, "Origin: null"}, http.StatusForbidden},
+		{"one that says nothing", []string{"Content-Type: " + form}, http.StatusBadRequest},
+		{"text", []string{"Content-Type: text/plain", "Origin: http://127.0.0.1:9333"}, http.StatusUnsupportedMediaType},
 	} {
-		if got := r.Header.Get(name); got != want {
-			t.Errorf("%s: %q, want %q", name, got, want)
+		b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+		w := b.ask("POST", "/console/"+reviewed+"/review", "lease_token=17&decision=keep&reviewer=Ada&note=x&evidence_id=evd_2", tt.header...)
+		if decided := len(b.reviews) == 1; w.Code != tt.status || decided != (tt.status == http.StatusSeeOther) {
+			t.Errorf("%s: %d, decided: %v, want %d", tt.name, w.Code, decided, tt.status)
 		}
 	}
 }
 
-// hostile is what a page could have as its title or its URL, or a task as a step's name.
-const hostile = `<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>`
-
-// backend is a launcher with what a test puts into it. The page reaches it through the
-// real REST surface, so that it cannot ask for a route that does not exist.
-type backend struct {
-	api.Service // nil: what the page does not need
-
-	mu       sync.Mutex
-	profiles []lease.Record
-	reviews  []api.ReviewRequest
-	refuse   *api.Problem
-	refused  []string // requests that were not answered with success
-}
-
-const token = "an-operators-token"
-
-// handler serves the page to everybody, and the surface to those who show the token.
-func (b *backend) handler() http.Handler {
-	gate, err := principal.NewGate(principal.Options{Token: token, OnlyNamedUsers: true, Log: zerolog.Nop()})
-	if err != nil {
-		panic(err) // only a file of tokens can be wrong
-	}
-	surface := httpapi.New(b, httpapi.Options{Gate: gate, Log: zerolog.Nop()})
-	page := Handler()
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/" {
-			page.ServeHTTP(w, r)
-			return
-		}
-		answer := &statusWriter{ResponseWriter: w}
-		surface.ServeHTTP(answer, r)
-		if answer.status >= 400 {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.refused = append(b.refused, fmt.Sprintf("%s %s: %d", r.Method, r.URL.Path, answer.status))
-		}
-	})
-}
-
-// statusWriter remembers the status of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (b *backend) Ready(context.Context) error { return nil }
-
-func (b *backend) Profiles(context.Context) ([]lease.Record, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return slices.Clone(b.profiles), nil
-}
-
-func (b *backend) Profile(_ context.Context, id string) (lease.Record, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	at := slices.IndexFunc(b.profiles, func(r lease.Record) bool { return r.ProfileID == id })
-	if at < 0 {
-		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", id)
-	}
-	return b.profiles[at], nil
-}
-
-func (b *backend) Sessions() []api.Session {
-	at := time.Now().UTC()
-	return []api.Session{{
-		SessionID: "ses_01KABCDEF", ProfileID: "profile_us_018", Token: 42, WorkerID: "worker-7", TaskID: "task_20260618_0932",
-		State: api.SessionServing, AcquiredAt: at.Add(-4 * time.Minute), ExpiresAt: at.Add(24 * time.Second), Connections: 1,
-	}}
-}
-
-// reviewed is the profile that waits for a person; nothing is known about the others.
-const reviewed = "profile_us_021"
-
-var errNothingYet = api.Refuse(api.CodeNotFound, "nothing yet")
-
-func (b *backend) Inspection(_ context.Context, profile string) (api.Inspection, error) {
-	if profile != reviewed {
-		return api.Inspection{}, errNothingYet
-	}
-	return api.Inspection{
-		Decision: lease.DecisionManualReview, Reasons: []string{"2 unsafe requests since the last safe checkpoint", "the last page is sensitive: campaign"},
-		Facts: []api.Fact{
-			{Name: "lease_expired", Answer: "yes", How: "no renewal for 31 s on this host's clock"}, {Name: "chrome_gone", Answer: "yes", How: "pid 4711 ended, status 0"},
-			{Name: "directory_unlocked", Answer: "yes", How: "kernel lock free, no Singleton*"}, {Name: "storage_changed", Answer: "unknown", How: "no digest from before the grant"},
-			{Name: "unsafe_requests", Answer: "yes", How: "POST example.com/account/campaigns, " + hostile},
-		},
-		UnsafeRequests: []api.UnsafeRequest{
-			{Method: "POST", URL: "https://example.com/account/campaigns?" + hostile, Times: 2, Status: 502, Answer: "502 Bad Gateway", Counts: "unsafe", SinceSafeCheckpoint: true},
-		},
-	}, nil
-}
-
-func (b *backend) Evidence(_ context.Context, profile string) ([]api.Bundle, error) {
-	if profile != reviewed {
-		return nil, errNothingYet
-	}
-	at := time.Now().UTC()
-	return []api.Bundle{
-		{EvidenceID: "evd_2", Token: 16, At: at.Add(-3 * time.Minute), RecoveryReason: "connection_lost", Parts: []api.Part{
-			{Name: "screenshot-1.png", Kind: "screenshot", Bytes: 48213, SHA256: "ab"}, {Name: "dom-1.html", Kind: "dom", Bytes: 120211, SHA256: "cd"},
-			{Name: "journal.jsonl", Kind: "journal", Bytes: 4021, SHA256: "ef"}, {Name: "console.json", Kind: "console", Missing: "the renderer did not answer in 2 s"},
-		}},
-		{EvidenceID: "evd_1", Token: 15, At: at.Add(-26 * time.Hour), RecoveryReason: "released", Parts: []api.Part{{Name: "screenshot-1.png", Kind: "screenshot", Bytes: 3021, SHA256: "ab"}}},
-	}, nil
-}
-
-func (b *backend) EvidencePart(_ context.Context, _, part string, _ bool) ([]byte, string, error) {
-	switch part {
-	case "screenshot-1.png":
-		var picture bytes.Buffer
-		err := png.Encode(&picture, screenshot())
-		return picture.Bytes(), "image/png", err
-	case "dom-1.html":
-		return []byte(hostile), "text/html", nil
-	}
-	return nil, "", errNothingYet
-}
-
-func (b *backend) History(_ context.Context, profile string) ([]lease.Event, error) {
-	if profile != reviewed {
-		return nil, errNothingYet
-	}
-	at := time.Now().UTC()
-	return []lease.Event{
-		{Event: "granted", At: at.Add(-9 * time.Minute), Token: 16, Sequence: 4, OwnerWorkerID: "worker-3", TaskID: "task_88"},
-		{Event: "profile_lock_conflict", At: at.Add(-5 * time.Minute), Token: 16, BlockedWorkerID: "worker-9", BlockedTaskID: "task_91", CurrentWorkerID: "worker-3", CurrentTaskID: "task_88", Decision: "rescheduled"},
-		{Event: "quarantined", At: at.Add(-3 * time.Minute), Token: 17, Sequence: 6, Reason: "connection_lost", OwnerWorkerID: "worker-3", TaskID: "task_88"},
-		{Event: "manual_review", At: at.Add(-2 * time.Minute), Token: 17, Sequence: 8, Reason: "connection_lost", Decision: "manual_review", Reasons: []string{"2 unsafe requests"}, LastKnownURL: hostile},
-		{Event: "late_write", At: at.Add(-1 * time.Minute), Token: 16, CurrentToken: 17, Write: "release"},
-	}, nil
-}
-
-func (b *backend) Review(_ context.Context, profile string, req api.ReviewRequest) (lease.Record, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reviews = append(b.reviews, req)
-	if b.refuse != nil {
-		return lease.Record{}, b.refuse
-	}
-	at := slices.IndexFunc(b.profiles, func(r lease.Record) bool { return r.ProfileID == profile })
-	if req.Decision == lease.ReviewApprove {
-		b.profiles[at].State = lease.Available
-	}
-	return b.profiles[at], nil
-}
-
-func screenshot() image.Image {
-	img := image.NewRGBA(image.Rect(0, 0, 640, 400))
-	for y := range 400 {
-		for x := range 640 {
-			img.Set(x, y, color.RGBA{uint8(240 - y/8), uint8(243 - x/16), 250, 255})
-		}
-	}
-	return img
-}
-
-func records() []lease.Record {
-	now := time.Now().UTC()
-	base := lease.Record{TTLSeconds: 30, Settings: lease.Settings{MaxActiveRuns: 1}, Home: "host-1", Runs: []lease.Run{}}
-	with := func(change func(*lease.Record)) lease.Record { r := base; change(&r); return r }
-	return []lease.Record{
-		with(func(r *lease.Record) {
-			r.ProfileID, r.AccountID, r.ProxyID, r.State, r.Token = "profile_us_018", "store_us_018", "proxy-us-dallas-03", lease.Held, 42
-			r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep = "worker-7", "task_20260618_0932", "https://example.com/account/campaigns?view=active", hostile
-			r.AcquiredAt, r.HeartbeatAt, r.ExpiresAt = now.Add(-4*time.Minute), now.Add(-3*time.Second), now.Add(27*time.Second)
-		}),
-		with(func(r *lease.Record) {
-			r.ProfileID, r.AccountID, r.ProxyID, r.State, r.Token = "profile_us_019", "store_us_019", "proxy-us-dallas-04", lease.Available, 7
-			r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.Reason = "worker-2", "task_20260618_0811", "https://example.com/orders", "connection_closed"
-		}),
-		with(func(r *lease.Record) {
-			r.ProfileID, r.AccountID, r.State, r.Token, r.Reason = "profile_us_020", "store_us_020", lease.Quarantined, 12, "heartbeat_timeout"
-			r.OwnerWorkerID, r.TaskID, r.LastKnownURL = "worker-4", "task_20260618_0909", "https://example.com/login"
-		}),
-		with(func(r *lease.Record) {
-			r.ProfileID, r.AccountID, r.ProxyID, r.State, r.Token, r.Reason = "profile_us_021", "store_us_021", "proxy-us-miami-01", lease.ManualReview, 17, "connection_lost"
-			r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep = "worker-3", "task_88", "https://example.com/billing/"+hostile, "submit_budget_change"
-			r.ByHand = &lease.ByHand{Holder: "Eve", Note: "looked at the bills " + hostile, Since: now.Add(-time.Minute)}
-			r.LastSafeCheckpoint, r.Decision, r.RecoveryStartedAt = "campaign_listed", lease.DecisionManualReview, now.Add(-3*time.Minute)
-		}),
-		with(func(r *lease.Record) {
-			r.ProfileID, r.State, r.Token, r.TaskID, r.ResumeFrom = "profile_us_022", lease.ResumePending, 3, "task_90", "step_4"
-		}),
-	}
-}
-
-// view is a browser that shows the page.
-type view struct {
-	t   *testing.T
-	ctx context.Context
-}
-
-// patience bounds waits that end sooner unless something is broken.
-const patience = time.Minute
-
-func open(t *testing.T, b *backend, address string) view {
-	t.Helper()
-	srv := httptest.NewServer(b.handler())
-	t.Cleanup(srv.Close)
-	binary, err := chrome.Find("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(binary), chromedp.WindowSize(1280, 900))
-	if os.Geteuid() == 0 {
-		options = append(options, chromedp.NoSandbox)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewExecAllocator(ctx, options...)
-	t.Cleanup(cancel)
-	ctx, cancel = chromedp.NewContext(ctx)
-	t.Cleanup(cancel)
-	v := view{t, ctx}
-	v.do(chromedp.Navigate(srv.URL + address))
-	return v
-}
-
-func (v view) do(steps ...chromedp.Action[chromedp.Void]) {
-	v.t.Helper()
-	if err := chromedp.Do(v.ctx, steps...); err != nil {
-		v.t.Fatal(err)
-	}
-}
-
-// until waits until a JavaScript expression is true on the page.
-func (v view) until(fact string) {
-	v.t.Helper()
-	wait := `new Promise(done => { const look = () => (` + fact + `) ? done(true) : setTimeout(look, 20); look(); })`
-	if _, err := chromedp.Run(v.ctx, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise)); err != nil {
-		v.t.Fatalf("%v\nwaiting for %s", err, fact)
-	}
-}
-
-func (v view) text(expression string) string {
-	v.t.Helper()
-	s, err := chromedp.Run(v.ctx, chromedp.Evaluate[string](expression))
-	if err != nil {
-		v.t.Fatal(err)
-	}
-	return s
-}
-
-func TestPersonReviewsAProfileOfHostilePages(t *testing.T) {
-	b := &backend{profiles: records(), refuse: api.Refuse(api.CodeStaleToken, "review with token 17: the current token is 18")}
+// TestPersonDecidesByKeyboard: a person reads a profile of hostile pages, is refused once, and
+// decides, without a mouse.
+func TestPersonDecidesByKeyboard(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}, refuse: api.Refuse(api.CodeStaleToken, "review with token 17: the current token is 18")}
 	v := open(t, b, "/?token="+token)
-	v.do(
-		chromedp.Click(`//tbody[@id="profiles"]//button[text()="profile_us_021"]`),
-		chromedp.WaitVisible(chromedp.CSS(`#review`)),
-	)
-	if seen := v.text(`document.querySelector("#review-token").textContent`); seen != "17" {
-		t.Errorf("the form shows token %q, want 17", seen)
+	v.until(`document.querySelector("#profiles a")`)
+	v.do(chromedp.Focus(chromedp.CSS(`#profiles a`)), chromedp.KeyEvent(kb.Enter))
+	v.until(`location.pathname === "/console/profile_us_021" && document.querySelector("#review")`)
+	v.until(`document.querySelector(".pictures img")?.naturalWidth === 1280 && document.querySelectorAll(".film img").length === 2`)
+	seen := v.text(`document.querySelector("main").innerText`)
+	for _, want := range []string{
+		"waits for a person", "the worker worker-3 was lost", "Billing - Shop", "confirm: Change the budget?", "No picture: the renderer did not answer",
+		"Since the last safe checkpoint, campaign_listed", "submit_budget_change", "POST https://shop.example/billing/save", "502 Bad Gateway", "confirm on https://shop.example/billing/edit",
+		"into the page; what it was is not kept", "typed, not sent a card's number or code", "wanted after the worker was lost, and never sent",
+		"Unsafe requests were sent: 1 seen", "This cannot be undone", "The worker was lost",
+		"kept in review by Ada (uid:1000)", "asked the shop", "approved by Grace (uid:1000)", "the order is there once", cleanHostile,
+	} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("the page does not show %q", want)
+		}
 	}
-	if seen := v.text(`document.querySelector("#lease").textContent`); !strings.Contains(seen, "Last by hand"+"Eve: looked at the bills "+hostile) {
-		t.Errorf("who had the profile by hand is not shown: %q", seen)
+	if strings.Contains(seen, "All 54 facts") == false || strings.Contains(seen, "question 53") {
+		t.Error("the facts are not folded away")
 	}
-	// The picture is loaded when it has a size.
-	v.until(`document.querySelector("#evidence img")?.naturalWidth === 640`)
-	if image := v.text(`document.querySelector("#evidence img").src`); !strings.HasPrefix(image, "blob:") {
-		t.Errorf("screenshot from %q, want a blob", image)
+	if strings.Index(seen, "Billing - Shop") > strings.Index(seen, "Since the last safe checkpoint") || strings.Index(seen, "Unsafe requests were sent") > strings.Index(seen, "Your decision") {
+		t.Error("the page does not open on what decides it")
 	}
-	v.do(chromedp.Click(`//ul[@class="parts"]//button[text()="dom-1.html"]`))
-	v.until(`document.querySelector("#evidence pre")?.textContent.includes("onerror")`)
-	if source := v.text(`document.querySelector("#evidence pre").textContent`); source != hostile {
-		t.Errorf("the part shows %q, want its source %q", source, hostile)
+	// Tab leads from the choice to the name, the note and the button.
+	v.do(chromedp.Focus(chromedp.CSS(`[value=approve]`)), chromedp.KeyEvent(" "), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Tab),
+		chromedp.KeyEvent("looked at the account"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	v.until(`document.querySelector("#problem")?.textContent.includes("the current token is 18")`)
+	if kept := v.text(`document.querySelector("#reviewer").value + " " + document.querySelector("#note").value + " " + document.querySelector(":checked").value`); kept != "Ada looked at the account approve" {
+		t.Errorf("after a refusal the form has %q", kept)
 	}
-	v.do(
-		chromedp.SendKeys(chromedp.CSS(`#reviewer`), "Ada"),
-		chromedp.SendKeys(chromedp.CSS(`#note`), "looked at the account"),
-		chromedp.Click(chromedp.CSS(`#review input[value="approve"]`)),
-		chromedp.Click(chromedp.CSS(`#review button`)),
-	)
-	v.until(`document.querySelector("#review-answer").className === "bad"`)
-	if answer := v.text(`document.querySelector("#review-answer").textContent`); !strings.Contains(answer, "the current token is 18") {
-		t.Errorf("refusal shown as %q", answer)
-	}
-	injected := v.text(`document.querySelectorAll("img[src='x'], main script").length + " " + document.title`)
-	if injected != "0 (1) Leasehold" {
-		t.Errorf("elements from hostile text, and the title: %q", injected)
-	}
-
-	// What was typed survives a refresh of the page.
 	b.mu.Lock()
 	b.refuse = nil
-	b.profiles[3].Reason = "something_new"
 	b.mu.Unlock()
-	v.until(`document.querySelector("#lease").textContent.includes("something new")`)
-	v.do(chromedp.Click(chromedp.CSS(`#review button`)))
-	v.until(`!document.querySelector("#reviewed").hidden && document.querySelector("#review").hidden`)
+	v.do(chromedp.Focus(chromedp.CSS(`#reviewer`)), chromedp.KeyEvent(kb.Enter))
+	v.until(`document.querySelector("#reviewed")?.textContent.includes("looked at the account") && !document.querySelector("#review")`)
+	if injected := v.text(`document.querySelectorAll("img[src='x'], main script").length + " " + document.title`); injected != "0 profile_us_021: available - Leasehold" {
+		t.Errorf("elements from hostile text, and the title: %q", injected)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	want := api.ReviewRequest{Write: api.Write{Token: 17}, Decision: "approve", Reviewer: "Ada", Note: "looked at the account"}
+	want := api.ReviewRequest{Write: api.Write{Token: 17}, Decision: "approve", Reviewer: "Ada", Note: "looked at the account", EvidenceID: "evd_2"}
 	if !slices.Equal(b.reviews, []api.ReviewRequest{want, want}) {
 		t.Errorf("reviews %+v, want %+v twice", b.reviews, want)
 	}
-	if want := "POST /v1/profiles/profile_us_021/review: 409"; !slices.Equal(b.refused, []string{want}) {
-		t.Errorf("requests of the page were refused: %q, want only %s", b.refused, want)
+	if want := "POST /console/profile_us_021/review: 409"; !slices.Equal(b.refused, []string{want}) {
+		t.Errorf("requests of the pages were refused: %q, want only %s", b.refused, want)
 	}
 }
 
-func TestPageFollowsTheProfiles(t *testing.T) {
+// views are the pages of the console as they are photographed, measured and tried for
+// accessibility. says and misses are texts that each has to have.
+func views() (b *backend, list []aView) {
+	b = &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	add := func(r lease.Record, c scene, says ...string) {
+		b.profiles = append(b.profiles, r)
+		b.cases[r.ProfileID] = c
+		list = append(list, aView{r.ProfileID, says})
+	}
+	list = append(list, aView{reviewed, []string{"Your decision"}}, aView{"profile_us_020", []string{"The recovery is at work"}})
+
+	hostileCase := usual("evd_h")
+	long := strings.Repeat("https://shop.example/a very long path with "+hostile, 40)
+	var steps []checkpoint.Entry
+	for i := range 2000 {
+		steps = append(steps, checkpoint.Entry{At: noon.Add(time.Duration(i-2000) * time.Second), Kind: checkpoint.KindStep, Name: fmt.Sprintf("step %d %s", i, long)})
+	}
+	hostileCase.parts["evd_h/journal.jsonl"] = checkpoint.Encode(numbered(append(steps, checkpoint.Entry{At: noon, Kind: checkpoint.KindRequest, Method: hostile, URL: long, Request: "r"})))
+	bundle := &hostileCase.bundles[0]
+	for i := range bundle.Pages {
+		bundle.Pages[i].Title, bundle.Pages[i].URL, bundle.Pages[i].Dialog = long, long, long
+	}
+	for i := range 80 {
+		bundle.Pages = append(bundle.Pages, api.BundlePage{URL: fmt.Sprint(i), Missing: long})
+	}
+	bundle.Parts[0].Bytes = 10 << 20
+	for i := range hostileCase.inspection.Against {
+		hostileCase.inspection.Against[i].Sentence = long
+	}
+	add(inReview("hostile", "evd_h", func(r *lease.Record) {
+		r.OwnerWorkerID, r.TaskID, r.Reasons, r.LastKnownURL, r.LastKnownStep = hostile, long, slices.Repeat([]string{long}, 40), long, long
+		r.Reason = hostile
+	}), hostileCase, "Open the picture", "10.0 MiB", "All 300 in order (1702 earlier ones are in the journal)", "more are in the evidence below")
+
+	add(inReview("bundle-gone", "evd_gone"), scene{events: story(), inspection: inspection()}, "The evidence evd_gone, which the record names, is not in the store", "What was done is not known here", "submit_budget_change")
+
+	damaged := usual("evd_d")
+	damaged.problems["evd_d/journal.jsonl"] = api.Refuse(api.CodeEvidenceDamaged, "part journal.jsonl: SHA-256 differs")
+	damaged.problems["evd_d/screenshot-2.jpg"] = api.Refuse(api.CodeEvidenceDamaged, "part screenshot-2.jpg: SHA-256 differs")
+	damaged.parts["evd_d/screenshot-1.jpg"] = []byte(hostile)
+	damaged.parts["evd_d/look.json"] = []byte(hostile)
+	add(inReview("bundle-damaged", "evd_d", func(r *lease.Record) { r.EvidenceSHA256 = strings.Repeat("0", 64) }), damaged,
+		"The evidence is not what was sealed", "journal.jsonl cannot be read: part journal.jsonl: SHA-256 differs", "No picture: screenshot-1.jpg is not a picture", "No picture: part screenshot-2.jpg: SHA-256 differs",
+		"look.json cannot be read")
+
+	locked := usual("evd_l")
+	locked.bundles[0].Locked, locked.bundles[0].Encrypted, locked.bundles[0].Pages, locked.bundles[0].Pictures = true, true, nil, nil
+	add(inReview("bundle-locked", "evd_l"), locked, "The evidence is encrypted, and this sidecar has no key for it", "No picture can be shown")
+
+	byHand := usual("evd_b")
+	url := "http://127.0.0.1:41234"
+	byHand.sessions = []api.Session{{SessionID: "ses_hand", ProfileID: "by-hand", Token: 18, Principal: "token", DedicatedURL: &url, ExpiresAt: noon}}
+	add(inReview("by-hand", "evd_b", func(r *lease.Record) {
+		r.State, r.SessionID = lease.Held, "ses_hand"
+		r.ByHand = &lease.ByHand{Holder: "Eve", Note: "look", Since: noon, Review: &lease.OpenReview{EvidenceID: "evd_b"}}
+	}), byHand, "held by hand", "127.0.0.1:41234", "Hand it back")
+
+	return b, append(list, aView{"nobody", []string{"There is no page of this profile: there is no profile nobody"}})
+}
+
+// aView is one page of the console, and what it has to say.
+type aView struct {
+	profile string
+	says    []string
+}
+
+// tallest is how tall a page may be on a phone, with everything folded that folds, in CSS
+// pixels.
+const tallest = 4000
+
+// TestViews: what each page shows of good and of hostile evidence, on a phone and elsewhere.
+func TestViews(t *testing.T) {
+	b, list := views()
+	b.who = principal.Principal{Name: "token", Role: principal.Admin, Profiles: principal.EveryProfile}
+	v := open(t, b, "/?token="+token)
+	v.until(`document.querySelector("#profiles a")`)
+	v.accessible("the list")
+	v.photograph("list")
+	for _, one := range list {
+		v.size(420, "light")
+		v.do(chromedp.Navigate(v.url + "/console/" + one.profile + "?token=" + token))
+		seen := v.text(`document.body.innerText`)
+		for _, want := range one.says {
+			if !strings.Contains(seen, want) {
+				t.Errorf("%s does not say %q:\n%.3000s", one.profile, want, seen)
+			}
+		}
+		if injected := v.text(`document.querySelectorAll("img[src='x'], main script, main style, main iframe").length + (document.title === "owned" ? " owned" : "")`); injected != "0" {
+			t.Errorf("%s: elements from hostile text: %s", one.profile, injected)
+		}
+		if wide := v.number(`document.documentElement.scrollWidth`); wide > 420 {
+			t.Errorf("%s is %d pixels wide at 420: %s", one.profile, wide, v.text(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 421 && !e.closest(".film, .tabs, .wide")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`))
+		}
+		if tall := v.number(`document.documentElement.scrollHeight`); tall > tallest {
+			t.Errorf("%s is %d pixels tall at 420, want at most %d", one.profile, tall, tallest)
+		}
+		v.accessible(one.profile)
+		v.photograph(one.profile)
+	}
+}
+
+// TestAPageSaysThatItsProfileChanged: what a person reads stays, and the page says what is new.
+func TestAPageSaysThatItsProfileChanged(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	v := open(t, b, "/console/"+reviewed+"?token="+token)
+	v.do(chromedp.SendKeys(chromedp.CSS(`#note`), "half"))
+	b.mu.Lock()
+	b.profiles[3].Token, b.profiles[3].Sequence = 18, 10
+	b.mu.Unlock()
+	v.until(`document.querySelector("#changed").textContent.includes("token 18")`)
+	if typed := v.text(`document.querySelector("#note").value`); typed != "half" {
+		t.Errorf("what was typed became %q", typed)
+	}
+}
+
+func TestListFollowsTheProfiles(t *testing.T) {
 	b := &backend{profiles: records()}
-	v := open(t, b, "/?token="+token+"#profile_us_018")
-	v.until(`document.querySelector("#lease dl") && document.querySelector("#profiles tr")`)
-	first := v.text(`document.querySelector("#profiles button").textContent + ": " + document.querySelector("#summary").textContent`)
+	v := open(t, b, "/?token="+token)
+	v.until(`document.querySelector("#profiles tr")`)
+	first := v.text(`document.querySelector("#profiles a").textContent + ": " + document.querySelector("#summary").textContent`)
 	if first != "profile_us_021: 5 profiles, 1 held, 1 waiting for a person" {
 		t.Errorf("the list begins with %q, want what waits for a person", first)
 	}
-	v.until(`document.querySelector("#review").hidden && document.querySelector("#trouble").hidden`)
 	b.mu.Lock()
 	b.profiles[0].LastKnownURL = "https://example.com/moved"
 	b.mu.Unlock()
-	v.until(`document.querySelector("#lease").textContent.includes("/moved")`)
 	v.until(`document.querySelector("#profiles").textContent.includes("/moved")`)
-	v.do(chromedp.Click(chromedp.CSS(`#close`)))
-	v.until(`document.querySelector("#detail").hidden`)
+	v.do(chromedp.Navigate(v.url + "/?token=" + token + "#profile_us_018")) // a link of an earlier version
+	v.do(chromedp.Reload())
+	v.until(`location.pathname === "/console/profile_us_018"`)
 }
 
-func TestPageWithoutTokenSaysSo(t *testing.T) {
+func TestListWithoutTokenSaysSo(t *testing.T) {
 	v := open(t, &backend{profiles: records()}, "/")
 	v.until(`!document.querySelector("#trouble").hidden`)
 	if trouble := v.text(`document.querySelector("#trouble").textContent`); !strings.Contains(trouble, "?token=") {
 		t.Errorf("trouble %q: want how to show the token", trouble)
+	}
+}
+
+// TestHoldAndHandBack: a person who is not sure opens the profile by hand, and hands it back.
+func TestHoldAndHandBack(t *testing.T) {
+	own := []string{"Content-Type: application/x-www-form-urlencoded", "Origin: http://127.0.0.1:9333"}
+	b, _ := views()
+	if w := b.ask("POST", "/console/"+reviewed+"/hold", "lease_token=17&reviewer=Ada&note=look", own...); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/console/"+reviewed {
+		t.Errorf("hold: %d to %q", w.Code, w.Header().Get("Location"))
+	}
+	if want := []api.HoldRequest{{Write: api.Write{Token: 17}, Holder: "Ada", Note: "look"}}; !slices.Equal(b.holds, want) {
+		t.Errorf("holds %+v, want %+v", b.holds, want)
+	}
+	for _, tt := range []struct {
+		name   string
+		who    principal.Principal
+		status int
+	}{
+		{"another reviewer", principal.Principal{Name: "eve", Role: principal.Reviewer, Profiles: principal.EveryProfile}, http.StatusForbidden},
+		{"who opened it", principal.Principal{Name: "token", Role: principal.Reviewer, Profiles: principal.EveryProfile}, http.StatusSeeOther},
+		{"an admin", principal.Principal{Name: "root", Role: principal.Admin, Profiles: principal.EveryProfile}, http.StatusSeeOther},
+	} {
+		b.who, b.released = tt.who, nil
+		w := b.ask("POST", "/console/by-hand/hand-back", "lease_token=18", own...)
+		if handed := len(b.released) == 1 && b.released[0] == (api.Release{Write: api.Write{Token: 18}, Outcome: "by_hand"}); w.Code != tt.status || handed != (tt.status == http.StatusSeeOther) {
+			t.Errorf("%s: %d %+v, want %d", tt.name, w.Code, b.released, tt.status)
+		}
+	}
+	b.refuse = api.Refuse(api.CodeWrongHome, "the profile lives on host-2")
+	if w := b.ask("POST", "/console/"+reviewed+"/hold", "lease_token=17&reviewer=Ada", own...); w.Code != http.StatusMisdirectedRequest || !strings.Contains(w.Body.String(), "the profile lives on host-2") || !strings.Contains(w.Body.String(), `value="Ada"`) {
+		t.Errorf("a refused hold: %d", w.Code)
+	}
+}
+
+// TestAViewerSeesNoForm: who may not decide is not asked to.
+func TestAViewerSeesNoForm(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}, who: principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.EveryProfile}}
+	if body := b.ask("GET", "/console/"+reviewed, "").Body.String(); strings.Contains(body, "<form") || !strings.Contains(body, "You are vic") {
+		t.Error("a viewer is asked to decide")
 	}
 }

@@ -45,8 +45,8 @@ type Options struct {
 	// TLS says that the listener speaks TLS.
 	TLS bool
 	Log zerolog.Logger
-	// Metrics answers /metrics and Console answers /. Where one is nil, the answer is
-	// not_found.
+	// Metrics answers /metrics, and Console / and what is below /console (see
+	// consoleRoutes). Where one is nil, the answer is not_found.
 	Metrics http.Handler
 	Console http.Handler
 }

@@ -70,6 +70,8 @@ var matrix = map[string]expected{
 	"review": {"reviewer operator admin", "", "profile"}, "hold": {"reviewer operator admin", "", "profile"},
 	"getEvidence": {readers, "", "profile"}, "getEvidencePart": {readers, "", "profile"},
 	"health": {"open", "", ""}, "ready": {"open", "", ""}, "metrics": {readers, "", "nothing"}, "openapi": {everyRole, "", "nothing"}, "console": {readers, "", "nothing"},
+	"consoleProfile": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
+	"consoleHandBack": {"reviewer operator admin", "", "profile"},
 }
 
 // bodies are what operations need to be asked for at all.

@@ -27,7 +27,6 @@ func probeRoutes() []route {
 			c.bytes(http.StatusOK, "application/json", description)
 			return nil
 		}),
-		get("/", forRole(principal.Read), func(c *call) error { return c.pass(c.o.Console) }),
 	}
 }
 

@@ -303,6 +303,11 @@ func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d 
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
 	}
+	if d.Outcome == decision.ManualReview {
+		for _, o := range decision.Against(found, r.o.ReviewWhen...) {
+			i.Against = append(i.Against, api.Objection{Fact: o.Fact, Answer: string(o.Answer), Sentence: o.Sentence})
+		}
+	}
 	b, err := json.Marshal(i)
 	path := r.inspectionPath(profile)
 	if err == nil {

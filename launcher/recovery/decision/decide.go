@@ -152,11 +152,20 @@ func Decide(i Inspection, besides ...Caution) Decision {
 // failing explains each condition that is not met.
 func (i Inspection) failing(conditions []condition) []string {
 	var why []string
+	for _, c := range i.unmet(conditions) {
+		why = append(why, c.why+" ("+string(i.Answer(c.fact))+": "+i.how(c.fact)+")")
+	}
+	return why
+}
+
+// unmet are the conditions that are not met.
+func (i Inspection) unmet(conditions []condition) []condition {
+	var list []condition
 	for _, c := range conditions {
 		a := i.Answer(c.fact)
 		if a != c.want && (c.want != notNo || a == No) && (c.want != notYes || a == Yes) {
-			why = append(why, c.why+" ("+string(a)+": "+i.how(c.fact)+")")
+			list = append(list, c)
 		}
 	}
-	return why
+	return list
 }

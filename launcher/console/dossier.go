@@ -1,0 +1,274 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/jpeg" // the formats that pictures of pages have
+	_ "image/png"
+	"slices"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/evidence/recorder"
+	"leasehold/launcher/api"
+	"leasehold/launcher/look"
+	"leasehold/lease"
+)
+
+// dossier is what is known of a profile and of its last session, for its page. What could
+// not be had is in Missing, in words for a person.
+type dossier struct {
+	Record     lease.Record
+	Sessions   []api.Session // the living ones of the profile
+	Inspection api.Inspection
+	Events     []lease.Event
+	Bundles    []api.Bundle // the newest first
+	// Bundle is that of the session which the page is about; nil where there is none.
+	Bundle   *api.Bundle
+	Journal  []checkpoint.Entry
+	Commands []recorder.CommandEntry
+	Unsent   []string // what stands in fields and was not sent, by the kind of field
+	Pages    []pageSeen
+	Missing  []string
+}
+
+// pageSeen is an open page of a bundle, and its picture.
+type pageSeen struct {
+	api.BundlePage
+	Picture *picture
+	// Why there is no picture; empty where there is one.
+	Why string
+}
+
+// picture is one that the page can show. Its size is zero where nobody looked.
+type picture struct {
+	EvidenceID, Part string
+	Width, Height    int
+	// Large says that it is not shown unless a person asks for it.
+	Large bool
+	Bytes int64
+}
+
+// The bounds of what is read for one page.
+const (
+	gatherTimeout = 15 * time.Second
+	maxPages      = 12      // pages of a bundle whose pictures are looked at
+	largePicture  = 6 << 20 // bytes of one that a person has to ask for
+	maxPixels     = 50_000_000
+)
+
+// gatherer asks the service, and notes what cannot be had.
+type gatherer struct {
+	svc api.Service
+	ctx context.Context
+	d   *dossier
+}
+
+// gather asks the service for all that a profile's page shows. The error is that of the
+// record: without one there is no page.
+func gather(ctx context.Context, svc api.Service, profile string) (*dossier, error) {
+	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
+	defer cancel()
+	record, err := svc.Profile(ctx, profile)
+	if err != nil {
+		return nil, err
+	}
+	g := &gatherer{svc, ctx, &dossier{Record: record}}
+	for _, s := range svc.Sessions() {
+		if s.ProfileID == profile {
+			g.d.Sessions = append(g.d.Sessions, s)
+		}
+	}
+	if g.d.Inspection, err = svc.Inspection(ctx, profile); err != nil && !isCode(err, api.CodeNotFound) {
+		g.miss("What the recovery found cannot be read", err)
+	}
+	if g.d.Events, err = svc.History(ctx, profile); err != nil && !isCode(err, api.CodeNotFound) {
+		g.miss("The profile's history cannot be read", err)
+	}
+	if g.d.Bundles, err = svc.Evidence(ctx, profile); err != nil && !isCode(err, api.CodeNotFound) {
+		g.miss("The list of the profile's evidence cannot be read", err)
+	}
+	g.bundle(incidentEvidence(record))
+	return g.d, nil
+}
+
+// incidentEvidence is the bundle that the page is about: that of the incident, also where a
+// person used the profile by hand since.
+func incidentEvidence(r lease.Record) string {
+	if r.ByHand != nil && r.ByHand.Review != nil {
+		return r.ByHand.Review.EvidenceID
+	}
+	return r.EvidenceID
+}
+
+// miss notes that something cannot be had.
+func (g *gatherer) miss(what string, err error) {
+	g.d.Missing = append(g.d.Missing, what+": "+reason(err)+".")
+}
+
+// reason is an error in words for a person. Of one that is no refusal nothing leaves the
+// host.
+func reason(err error) string {
+	var p *api.Problem
+	switch {
+	case errors.As(err, &p):
+		return p.Detail
+	case errors.Is(err, context.DeadlineExceeded):
+		return "it took too long"
+	}
+	return "the launcher could not do it, and its log says why"
+}
+
+func isCode(err error, code string) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Code == code
+}
+
+// bundle reads what the page needs of a bundle.
+func (g *gatherer) bundle(evidenceID string) {
+	if evidenceID == "" {
+		return
+	}
+	at := slices.IndexFunc(g.d.Bundles, func(b api.Bundle) bool { return b.EvidenceID == evidenceID })
+	if at < 0 {
+		g.d.Missing = append(g.d.Missing, "The evidence "+evidenceID+", which the record names, is not in the store.")
+		return
+	}
+	b := &g.d.Bundles[at]
+	g.d.Bundle = b
+	g.checkSeal(b)
+	if b.Locked {
+		g.d.Missing = append(g.d.Missing, "The evidence is encrypted, and this sidecar has no key for it (--evidence-identity): pictures, URLs and the journal are not shown. leasehold evidence --identity FILE opens it.")
+		return
+	}
+	var look []look.Seen
+	var commands struct{ Entries []recorder.CommandEntry }
+	for _, p := range b.Parts {
+		switch p.Kind {
+		case evidence.KindJournal:
+			if content, ok := g.part(b, p); ok {
+				g.d.Journal = checkpoint.Parse(content)
+			}
+		case evidence.KindCommands:
+			g.decode(b, p, &commands)
+		case evidence.KindLook:
+			g.decode(b, p, &look)
+		}
+	}
+	g.d.Commands = commands.Entries
+	for _, page := range look {
+		for _, shown := range page.Shows {
+			if slices.Contains(unsentFacts, shown.Question) {
+				g.d.Unsent = append(g.d.Unsent, shown.How)
+			}
+		}
+	}
+	g.pages(b)
+}
+
+// checkSeal compares the bundle's manifest with the hash that the record has of it.
+func (g *gatherer) checkSeal(b *api.Bundle) {
+	r := g.d.Record
+	raw, err := g.svc.EvidenceManifest(g.ctx, b.EvidenceID)
+	if err != nil {
+		g.miss("The manifest of the evidence cannot be read", err)
+		return
+	}
+	sum := sha256.Sum256(raw)
+	if b.EvidenceID == r.EvidenceID && r.EvidenceSHA256 != "" && r.EvidenceSHA256 != hex.EncodeToString(sum[:]) {
+		g.d.Missing = append(g.d.Missing, "The evidence is not what was sealed: its manifest is not the one that the record names. Do not rely on what it shows, and run leasehold evidence verify.")
+	}
+}
+
+func (g *gatherer) decode(b *api.Bundle, p api.Part, into any) {
+	content, ok := g.part(b, p)
+	if !ok {
+		return
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		g.d.Missing = append(g.d.Missing, p.Name+" cannot be read: it is not what this version writes.")
+	}
+}
+
+// part reads a part of a bundle; false where that cannot be had, which is noted.
+func (g *gatherer) part(b *api.Bundle, p api.Part) ([]byte, bool) {
+	if p.Missing != "" {
+		g.d.Missing = append(g.d.Missing, "There is no "+p.Name+": "+p.Missing+".")
+		return nil, false
+	}
+	content, _, err := g.svc.EvidencePart(g.ctx, b.EvidenceID, p.Name, false)
+	if err != nil {
+		g.miss(p.Name+" cannot be read", err)
+		return nil, false
+	}
+	return content, true
+}
+
+// pages are the open pages of a bundle, the one used last first. A bundle of an earlier
+// version, or a picture of a living session, names screenshots only.
+func (g *gatherer) pages(b *api.Bundle) {
+	for _, p := range b.Pages {
+		g.d.Pages = append(g.d.Pages, g.page(b, p))
+	}
+	if len(b.Pages) == 0 {
+		for _, p := range b.Parts {
+			if p.Kind == evidence.KindScreenshot {
+				g.d.Pages = append(g.d.Pages, g.page(b, api.BundlePage{URL: b.LastKnownURL, Screenshot: p.Name, Missing: p.Missing}))
+			}
+		}
+	}
+	slices.SortStableFunc(g.d.Pages, func(a, b pageSeen) int {
+		switch {
+		case a.Primary == b.Primary:
+			return 0
+		case a.Primary:
+			return -1
+		}
+		return 1
+	})
+}
+
+// page looks at the picture of a page, so that one that is gone, damaged or no picture is
+// told from one that can be shown.
+func (g *gatherer) page(b *api.Bundle, p api.BundlePage) pageSeen {
+	seen := pageSeen{BundlePage: p, Why: p.Missing}
+	if p.Screenshot == "" || p.Missing != "" {
+		if seen.Why == "" {
+			seen.Why = "nobody took one"
+		}
+		return seen
+	}
+	at := slices.IndexFunc(b.Parts, func(part api.Part) bool { return part.Name == p.Screenshot })
+	if at < 0 {
+		seen.Why = p.Screenshot + " is not in the bundle"
+		return seen
+	}
+	pic := &picture{EvidenceID: b.EvidenceID, Part: p.Screenshot, Bytes: b.Parts[at].Bytes, Large: b.Parts[at].Bytes > largePicture}
+	if pic.Large || len(g.d.Pages) >= maxPages {
+		seen.Picture = pic
+		return seen
+	}
+	content, _, err := g.svc.EvidencePart(g.ctx, b.EvidenceID, p.Screenshot, false)
+	if err != nil {
+		seen.Why = reason(err)
+		return seen
+	}
+	size, _, err := image.DecodeConfig(bytes.NewReader(content))
+	switch {
+	case err != nil:
+		seen.Why = p.Screenshot + " is not a picture"
+	case size.Width*size.Height > maxPixels:
+		seen.Why = fmt.Sprintf("%s has %d by %d points, too many to show", p.Screenshot, size.Width, size.Height)
+	default:
+		pic.Width, pic.Height = size.Width, size.Height
+		seen.Picture = pic
+	}
+	return seen
+}

@@ -1,0 +1,243 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence/recorder"
+	"leasehold/launcher/recovery/decision"
+)
+
+// moment is one thing that happened, as one line for a person. Texts may be a hostile
+// page's: the template escapes them, and plain cleans them.
+type moment struct {
+	At time.Time
+	// Kind is one word for what it is; the style sheet knows some of them.
+	Kind string
+	Text string
+	// Note is what came of it, or what is to be known of it.
+	Note string
+	// Asked says that it asked something of the site or of a person: these are kept where a
+	// list is cut.
+	Asked bool
+	// Warns says that it speaks against letting the profile go.
+	Warns bool
+	// Since says that the last safe checkpoint does not vouch for it.
+	Since bool
+	Times uint64
+}
+
+// momentsOf tells a journal, the oldest entry first. An unsafe request is told with its
+// answer. commands are the last commands of the worker.
+func momentsOf(entries []checkpoint.Entry, commands []recorder.CommandEntry) []moment {
+	sum := checkpoint.Summarize(entries)
+	answered, since := map[[2]uint64]checkpoint.Entry{}, map[[2]uint64]bool{}
+	for _, e := range sum.Unsafe {
+		answered[[2]uint64{e.Token, e.Seq}] = e
+	}
+	for _, e := range sum.UnsafeSince {
+		since[[2]uint64{e.Token, e.Seq}] = true
+	}
+	var list []moment
+	after := sum.LastSafe == nil
+	for _, e := range entries {
+		at := [2]uint64{e.Token, e.Seq}
+		if request, ok := answered[at]; ok && e.Kind == checkpoint.KindRequest {
+			e = request
+		}
+		m, told := momentOf(e)
+		if told && !(e.Kind == checkpoint.KindForm && sent(sum.Unsafe, e)) {
+			m.At, m.Times, m.Since = e.At, e.Times(), after || since[at]
+			if m.Since && !after {
+				m.Note = strings.TrimPrefix(m.Note+"; sent before the checkpoint, which cannot vouch for it", "; ")
+			}
+			list = append(list, m)
+		}
+		if s := sum.LastSafe; s != nil && e.Kind == checkpoint.KindCheckpoint && e.Seq == s.Seq && e.Token == s.Token {
+			after = true
+		}
+	}
+	for _, m := range typing(commands) {
+		m.Since = sum.LastSafe == nil || m.At.After(sum.LastSafe.At)
+		list = append(list, m)
+	}
+	slices.SortStableFunc(list, func(a, b moment) int { return a.At.Compare(b.At) })
+	return list
+}
+
+// sent tells whether a form is told already, as the request that it became.
+func sent(requests []checkpoint.Entry, form checkpoint.Entry) bool {
+	return slices.ContainsFunc(requests, func(r checkpoint.Entry) bool {
+		return strings.EqualFold(r.Method, form.Method) && r.URL == form.URL
+	})
+}
+
+// momentOf tells one entry; false for one that tells a person nothing.
+func momentOf(e checkpoint.Entry) (moment, bool) {
+	sensitive := ""
+	if e.Sensitive {
+		sensitive = "sensitive"
+	}
+	m := moment{Kind: string(e.Kind), Text: e.URL, Note: sensitive, Warns: e.Sensitive}
+	switch e.Kind {
+	case checkpoint.KindStart:
+		m.Kind, m.Text = "begin", strings.TrimSpace("task "+e.Name+" of worker "+e.Text)
+	case checkpoint.KindURL:
+		m.Kind = "page"
+	case checkpoint.KindStep:
+		m.Text, m.Note = e.Name, joined(e.Action, sensitive)
+	case checkpoint.KindCheckpoint:
+		m.Text, m.Warns = e.Name, false
+		if m.Note = "not safe to resume from"; e.Safe {
+			m.Kind, m.Note = "safe checkpoint", ""
+		}
+		if e.Idempotent {
+			m.Note = joined(m.Note, "what follows may be done twice")
+		}
+	case checkpoint.KindEvent:
+		m.Kind, m.Text = "told", joined(e.Name, e.Action, e.Text)
+	case checkpoint.KindRequest:
+		m.Asked, m.Warns = true, true
+		m.Text, m.Note = strings.TrimSpace(e.Method+" "+e.URL), joined(strings.TrimSpace(decision.AnswerTo(e)), sensitive)
+		switch e.Method {
+		case checkpoint.Websocket:
+			m.Text = "messages on the websocket " + e.URL
+		case checkpoint.Unseen:
+			m.Text = "what a page may have sent when it ended, and nobody saw: " + e.URL
+		}
+	case checkpoint.KindGetWrite:
+		m.Kind, m.Asked, m.Warns = "write by GET", true, true
+		m.Text, m.Note = "GET "+e.URL, joined("looks like a write: "+spaced(e.Name), sensitive)
+	case checkpoint.KindBlocked:
+		m.Kind, m.Text, m.Note = "stopped", strings.TrimSpace(e.Method+" "+e.URL), "failed, not sent: the session is read-only"
+	case checkpoint.KindWithheld:
+		m.Kind, m.Text, m.Note = "held back", strings.TrimSpace(e.Method+" "+e.URL), "wanted after the worker was lost, and never sent"
+	case checkpoint.KindForm:
+		m.Asked, m.Text = true, strings.TrimSpace(e.Method+" "+e.URL)
+	case checkpoint.KindDialog:
+		m.Asked, m.Text = true, strings.TrimSpace(e.Name+" on "+e.URL)
+	case checkpoint.KindDownload:
+		m.Asked = true
+	case checkpoint.KindAnswer:
+		return answerMoment(e)
+	case checkpoint.KindCookie:
+		return cookieMoment(e)
+	case checkpoint.KindCrash:
+		m.Text, m.Warns = cmp.Or(e.URL, "a page crashed"), true
+	case checkpoint.KindConnection:
+		m.Text, m.Note = spaced(e.Name), ""
+	case checkpoint.KindDenied:
+		m.Kind, m.Text, m.Note = "denied", strings.TrimSpace(e.Name+" "+e.Text), e.Action
+	case checkpoint.KindOmitted:
+		m.Kind, m.Text, m.Note = "left out", fmt.Sprintf("entries about %s", spaced(e.Name)), "the journal was full"
+	case checkpoint.KindFrame:
+	default:
+		return m, false // storage, pictures and the end are told elsewhere
+	}
+	return m, true
+}
+
+// answerMoment tells an answer that says no. What a request was answered is told with the
+// request, and what was answered with success is told by the page that it led to.
+func answerMoment(e checkpoint.Entry) (moment, bool) {
+	m := moment{Kind: "answer", Text: e.URL, Warns: true}
+	switch {
+	case e.SignIn != "":
+		m.Text, m.Note = e.Asked+" led to "+e.URL, "asks for a "+e.SignIn
+	case e.Request != "" || e.Status < 400:
+		return m, false
+	default:
+		m.Note = strings.TrimSpace(decision.AnswerTo(checkpoint.Entry{Status: e.Status}))
+	}
+	return m, e.SignIn != "" || e.Committed || e.Status == 401 || e.Status == 403 || e.Status == 407 || e.Status == 429 || e.Status == 451
+}
+
+// cookieMoment tells what became of a cookie that may carry the account's identity.
+func cookieMoment(e checkpoint.Entry) (moment, bool) {
+	if e.Cookie == nil {
+		return moment{}, false
+	}
+	m := moment{Kind: "cookie", Text: "a cookie of " + e.Cookie.Domain + " that may carry the account's identity was " + spaced(string(e.Cookie.What))}
+	if e.Cookie.By != "" {
+		m.Note = "by " + spaced(string(e.Cookie.By))
+	}
+	switch e.Cookie.What {
+	case checkpoint.CookieDropped, checkpoint.CookieReplaced, checkpoint.CookieSetAgain:
+		return m, true
+	case checkpoint.CookiesWritten:
+		m.Text, m.Note, m.Warns = "the worker wrote cookies by itself", e.Method, true
+		return m, true
+	}
+	return m, false
+}
+
+// typing are the worker's commands that entered text, those in a row to one page as one. What
+// was typed is kept nowhere.
+func typing(commands []recorder.CommandEntry) []moment {
+	var list []moment
+	target := ""
+	for _, c := range commands {
+		acts, types := decision.CommandEffect([]byte(c.Method), nil)
+		switch last := len(list) - 1; {
+		case types && last >= 0 && target == c.Target:
+			list[last].Times++
+		case types:
+			list, target = append(list, moment{At: c.At, Kind: "typed", Asked: true, Text: "into the page; what it was is not kept", Times: 1}), c.Target
+		case acts:
+			target = ""
+		}
+	}
+	for i := range list {
+		list[i].Note = fmt.Sprintf("by %d commands", list[i].Times)
+		list[i].Times = 1
+	}
+	return list
+}
+
+// since are the moments that the last safe checkpoint does not vouch for, without those that
+// say nothing about the site.
+func since(all []moment) []moment {
+	var list []moment
+	for _, m := range all {
+		if m.Since && m.Kind != "begin" && m.Kind != string(checkpoint.KindConnection) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// foremost are at most n of the moments, in their order: those that asked for something or
+// warn come first to be kept, the last ones of them before earlier ones.
+func foremost(all []moment, n int) []moment {
+	if len(all) <= n {
+		return all
+	}
+	keep := make([]bool, len(all))
+	for _, wanted := range []bool{true, false} {
+		for i := range slices.Backward(all) {
+			if n > 0 && !keep[i] && (all[i].Asked || all[i].Warns) == wanted {
+				keep[i] = true
+				n--
+			}
+		}
+	}
+	var list []moment
+	for i, m := range all {
+		if keep[i] {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// joined are the texts that are not empty, with commas.
+func joined(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return strings.TrimSpace(s) == "" }), ", ")
+}
+
+// spaced is a name of the contract as words.
+func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }

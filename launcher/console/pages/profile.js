@@ -1,0 +1,64 @@
+"use strict";
+(() => {
+  const refreshEvery = 5000; // milliseconds
+  const page = document.body.dataset;
+  const token = new URLSearchParams(location.search).get("token");
+
+  // Times are made in UTC; a person reads them in their own zone. The tooltip keeps UTC.
+  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  const full = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  for (const t of document.querySelectorAll("time[data-form]")) {
+    t.textContent = (t.dataset.form === "clock" ? clock : full).format(new Date(t.dateTime));
+  }
+
+  // A picture that cannot be shown says why, in its place.
+  async function explain(image) {
+    let why = "it cannot be shown";
+    try {
+      const answer = await fetch(image.src, { cache: "no-store", signal: AbortSignal.timeout(15000) });
+      if (!answer.ok) why = (await answer.json()).detail || why;
+    } catch { /* the launcher is away, or what came is no picture */ }
+    const text = document.createElement("span");
+    text.className = "placeholder";
+    text.textContent = "No picture: " + why;
+    image.replaceWith(text);
+  }
+  for (const image of document.querySelectorAll("main img")) {
+    if (image.complete && image.naturalWidth === 0 && image.loading !== "lazy") explain(image);
+    else image.addEventListener("error", () => explain(image), { once: true });
+  }
+
+  // The reviewer's name is kept in this browser.
+  const reviewer = document.getElementById("reviewer");
+  if (reviewer) {
+    try {
+      reviewer.value ||= localStorage.getItem("leasehold.reviewer") || "";
+      reviewer.form.addEventListener("submit", () => localStorage.setItem("leasehold.reviewer", reviewer.value));
+    } catch { /* storage may be off */ }
+  }
+
+  // What a person reads stays as it is; where the profile has changed since, the page says so.
+  const changed = document.getElementById("changed");
+  async function look() {
+    if (!document.hidden && page.profile) {
+      try {
+        const answer = await fetch("/v1/profiles/" + encodeURIComponent(page.profile), {
+          cache: "no-store", headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(15000),
+        });
+        if (answer.ok) {
+          const now = await answer.json();
+          if (String(now.sequence) !== page.sequence || String(now.lease_token) !== page.token || now.state !== page.state) {
+            const again = document.createElement("a");
+            again.setAttribute("href", location.pathname + location.search);
+            again.textContent = "Load the page again";
+            changed.replaceChildren("The profile has changed since: it is " + now.state.replaceAll("_", " ") + " now, with token " + now.lease_token + ". ", again);
+            changed.hidden = false;
+            return;
+          }
+        }
+      } catch { /* it is asked again */ }
+    }
+    setTimeout(look, refreshEvery);
+  }
+  if (changed) setTimeout(look, refreshEvery);
+})();

@@ -1,0 +1,299 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/recovery/decision"
+	"leasehold/lease"
+)
+
+// unsentFacts are the facts that say what stands in fields and was not sent.
+var unsentFacts = []string{decision.SecretUnsent, decision.InputUnsent}
+
+// The bounds of a page's lists. What does not fit is in the parts of the evidence.
+const (
+	maxSince     = 10  // moments that stand open
+	maxSinceAll  = 300 // that are folded away
+	maxAgainst   = 3   // facts that stand open
+	maxIncidents = 4   // earlier incidents that stand open
+	maxFolded    = 50  // bundles, events and earlier incidents that are folded away
+	maxTabs      = 24
+	maxParts     = 150
+)
+
+// view is what the template of a profile's page shows.
+type view struct {
+	*dossier
+	Query  string // of every link: "?token=..." where the page was asked for so, else empty
+	Policy string
+	// State is in words; Reason is the record's.
+	State    string
+	InReview bool
+	// Recovering says that the recovery goes on by itself.
+	Recovering bool
+	Lost       time.Time // zero: not known, or not lost
+	Worker     string
+	Task       string
+
+	MayReview, MayHold bool
+	Who                principal.Principal
+	Form               form
+	Problem            string // why the form was refused
+
+	Primary *pageSeen
+	Tabs    []pageSeen
+	MoreTabs,
+	MoreParts int
+
+	Checkpoint *checkpoint.Entry // the last safe one; nil: none was named
+	Since      []moment
+	SinceAll   []moment // where Since is not all
+	SinceCut   int      // how many are in neither
+
+	Against     []string
+	AgainstMore []string
+
+	Frames       []frame
+	FramesCut    int
+	Earlier      []incident
+	EarlierMore  []incident
+	EarlierCut   int
+	Now          *incident // the one that is open
+	OlderBundles []api.Bundle
+	BundlesCut   int
+	LastEvents   []lease.Event // the newest first
+	EventsCut    int
+
+	// ByHand is the living session of the person who has the profile, if it is on this host,
+	// and Mine says that the person who looks may end it.
+	ByHand *api.Session
+	Mine   bool
+}
+
+// form is what a person filled in.
+type form struct {
+	Decision, Reviewer, Note, Home string
+}
+
+// viewOf derives a profile's page. It is a pure function of what was gathered, who looks, and
+// what they filled in.
+func viewOf(d *dossier, who principal.Principal, query string, filled form, problem string) *view {
+	r := d.Record
+	v := &view{
+		dossier: d, Query: query, Who: who, Form: filled, Problem: problem,
+		State: spaced(string(r.State)), InReview: r.State == lease.ManualReview,
+		Recovering: r.State == lease.SuspectedStale || r.State == lease.Quarantined || r.State == lease.Inspected,
+		Worker:     r.OwnerWorkerID, Task: r.TaskID,
+		MayReview: who.May(principal.Review, r.ProfileID), MayHold: who.May(principal.Hold, r.ProfileID),
+	}
+	if v.InReview {
+		v.State = "waits for a person"
+	}
+	v.people()
+	v.pages()
+	sum := checkpoint.Summarize(d.Journal)
+	v.Checkpoint = sum.LastSafe
+	v.story()
+	v.against()
+	v.incidents()
+	v.lists()
+	return v
+}
+
+// people finds the session of the person who has the profile.
+func (v *view) people() {
+	r := v.Record
+	if r.State != lease.Held || r.ByHand == nil {
+		return
+	}
+	v.State = "held by hand"
+	at := slices.IndexFunc(v.Sessions, func(s api.Session) bool { return s.SessionID == r.SessionID })
+	if at >= 0 {
+		v.ByHand = &v.Sessions[at]
+		v.Mine = v.MayHold && v.Who.Is(v.ByHand.Principal) || v.Who.May(principal.UseAny, r.ProfileID)
+	}
+}
+
+func (v *view) pages() {
+	if len(v.Pages) == 0 {
+		return
+	}
+	v.Primary, v.Tabs = &v.Pages[0], v.Pages[1:]
+	if len(v.Tabs) > maxTabs {
+		v.MoreTabs, v.Tabs = len(v.Tabs)-maxTabs, v.Tabs[:maxTabs]
+	}
+	if v.Bundle != nil && len(v.Bundle.Parts) > maxParts {
+		b := *v.Bundle
+		v.MoreParts, b.Parts = len(b.Parts)-maxParts, b.Parts[:maxParts]
+		v.Bundle = &b
+	}
+}
+
+// story tells the session: what the last safe checkpoint does not vouch for, and all of it as
+// a filmstrip.
+func (v *view) story() {
+	v.Lost = lostAt(v.dossier)
+	all := momentsOf(v.Journal, v.Commands)
+	open := since(all)
+	v.Since = foremost(open, maxSince)
+	if len(open) > len(v.Since) {
+		v.SinceCut = max(0, len(open)-maxSinceAll)
+		v.SinceAll = open[v.SinceCut:]
+	}
+	if v.Bundle == nil {
+		return
+	}
+	var stills []still
+	for _, p := range v.Bundle.Pictures {
+		if p.Missing == "" {
+			stills = append(stills, still{p.At, cmp.Or(p.Step, p.URL), &picture{EvidenceID: p.EvidenceID, Part: p.Part}})
+		}
+	}
+	if v.Primary != nil && v.Primary.Picture != nil && !v.Primary.Picture.Large {
+		stills = append(stills, still{v.Bundle.At, cmp.Or(v.Primary.Title, v.Primary.URL), v.Primary.Picture})
+	}
+	var states []lease.Event
+	for _, e := range v.Events {
+		if e.SessionID != "" && e.SessionID == v.Bundle.SessionID && e.Event != lease.EventExpired && e.Event != lease.EventConflict && e.Event != lease.EventLateWrite {
+			states = append(states, e)
+		}
+	}
+	v.Frames, v.FramesCut = filmstrip(all, stills, states, v.Lost)
+}
+
+// lostAt is when the worker of the bundle's session was lost: when its last connection broke
+// off, or else when that was noticed. It is zero for a session that ended in order.
+func lostAt(d *dossier) time.Time {
+	r := d.Record
+	if d.Bundle == nil {
+		return r.SuspectedAt
+	}
+	suspected := time.Time{}
+	for _, e := range d.Events {
+		if e.SessionID == d.Bundle.SessionID && e.State == lease.SuspectedStale {
+			suspected = e.At
+		}
+	}
+	for _, e := range slices.Backward(d.Journal) {
+		if e.Kind == checkpoint.KindConnection && !suspected.IsZero() {
+			if e.Name == "dropped" && e.At.Before(suspected) {
+				return e.At
+			}
+			break
+		}
+	}
+	return suspected
+}
+
+// against says what spoke against letting the profile go: by the inspection, or by the
+// record where there is none of this version here.
+func (v *view) against() {
+	var all []string
+	for _, o := range v.Inspection.Against {
+		all = append(all, o.Sentence)
+	}
+	if len(all) == 0 {
+		all = v.Record.Reasons
+	}
+	v.Against = all[:min(len(all), maxAgainst)]
+	v.AgainstMore = all[len(v.Against):]
+}
+
+// incidents splits the history into the incident that is open and the earlier ones, the
+// newest first.
+func (v *view) incidents() {
+	all := incidentsOf(v.Events)
+	slices.Reverse(all)
+	if len(all) > 0 && (all[0].Open || v.Bundle != nil && all[0].SessionID == v.Bundle.SessionID) {
+		v.Now, all = &all[0], all[1:]
+		v.Worker, v.Task = cmp.Or(v.Now.Worker, v.Worker), cmp.Or(v.Now.Task, v.Task)
+	}
+	v.Earlier, all = all[:min(len(all), maxIncidents)], all[min(len(all), maxIncidents):]
+	v.EarlierMore = all[:min(len(all), maxFolded)]
+	v.EarlierCut = len(all) - len(v.EarlierMore)
+}
+
+// lists bounds what is folded away.
+func (v *view) lists() {
+	v.LastEvents = slices.Clone(v.Events)
+	slices.Reverse(v.LastEvents)
+	if len(v.LastEvents) > maxFolded {
+		v.EventsCut, v.LastEvents = len(v.LastEvents)-maxFolded, v.LastEvents[:maxFolded]
+	}
+	for _, b := range v.Bundles {
+		if v.Bundle == nil || b.EvidenceID != v.Bundle.EvidenceID {
+			v.OlderBundles = append(v.OlderBundles, b)
+		}
+	}
+	if len(v.OlderBundles) > maxFolded {
+		v.BundlesCut, v.OlderBundles = len(v.OlderBundles)-maxFolded, v.OlderBundles[:maxFolded]
+	}
+}
+
+// Homes are the launchers of which one has to be named as the home; empty where it is not
+// open.
+func (v *view) Homes() []string {
+	if v.Record.OtherHome == "" {
+		return nil
+	}
+	return []string{v.Record.Home, v.Record.OtherHome}
+}
+
+// Src is where a part of a bundle is.
+func (v *view) Src(evidenceID, part string) string {
+	return "/v1/evidence/" + url.PathEscape(evidenceID) + "/" + url.PathEscape(part) + v.Query
+}
+
+// longest are how many characters of a text are shown, in lists and elsewhere.
+const (
+	longestLine = 200
+	longestText = 4000
+)
+
+// plain is a text that may be a hostile page's, fit to be shown: characters that cannot be
+// seen, or that turn the direction of writing, are shown as U+FFFD, and it is cut to a bound.
+func plain(text string) string { return cleaned(text, longestText) }
+
+// short is plain for one line of a list, and words the same of a name of the contract.
+func short(text string) string { return cleaned(text, longestLine) }
+func words(name string) string { return cleaned(spaced(name), longestLine) }
+
+func cleaned(text string, most int) string {
+	var b strings.Builder
+	n := 0
+	for _, r := range text {
+		if n++; n > most {
+			b.WriteString("…")
+			break
+		}
+		switch {
+		case r == '\n' || r == '\t':
+			b.WriteRune(' ')
+		case unicode.IsControl(r), unicode.Is(unicode.Cf, r):
+			b.WriteRune(unicode.ReplacementChar)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// bytesOf is a size for people.
+func bytesOf(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}

@@ -1,0 +1,56 @@
+package httpapi
+
+import (
+	"mime"
+	"net/http"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+)
+
+// The pages of the console. The handler of Options.Console finds in the request which of
+// them is asked for: Request.Pattern is that of the route, and the path value "profile" is
+// set. The principal is in its context.
+
+// maxForm bounds a form of the console, in bytes.
+const maxForm = 64 << 10
+
+func consoleRoutes() []route {
+	const one = "/console/{profile}"
+	return []route{
+		{method: http.MethodGet, pattern: "/", access: forRole(principal.Read), serve: consolePage},
+		{method: http.MethodGet, pattern: one, access: onProfile(principal.Evidence), serve: consolePage},
+		{method: http.MethodPost, pattern: one + "/review", access: onProfile(principal.Review), serve: consoleForm},
+		{method: http.MethodPost, pattern: one + "/hold", access: onProfile(principal.Hold), serve: consoleForm},
+		{method: http.MethodPost, pattern: one + "/hand-back", access: onProfile(principal.Hold), serve: consoleForm},
+	}
+}
+
+func consolePage(c *call) error {
+	c.r.Pattern = c.route.method + " " + c.route.pattern
+	c.r.SetPathValue("profile", c.param("profile"))
+	return c.pass(c.o.Console)
+}
+
+// consoleForm passes a form on, if it was sent by a page of this server. Another origin's
+// page may send a form without asking first, so the browser has to say where it comes from;
+// the guard has refused every other place.
+func consoleForm(c *call) error {
+	given := c.r.Header.Get("Content-Type")
+	if mediaType, _, err := mime.ParseMediaType(given); err != nil || mediaType != "application/x-www-form-urlencoded" {
+		p := api.Invalid("", "the body has Content-Type %q: want application/x-www-form-urlencoded, as the console's page sends it", clip(given))
+		p.Status = http.StatusUnsupportedMediaType
+		return p
+	}
+	if c.r.Header.Get("Origin") == "" && c.r.Header.Get("Sec-Fetch-Site") != "same-origin" {
+		return api.Invalid("", "a form is taken from a page of this server only, and nothing says that this one is: programs use /v1/profiles/{profile}/review and /hold")
+	}
+	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxForm)
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(bodyTimeout)) // where it cannot be set, the server's own limit counts
+	if err := c.r.ParseForm(); err != nil {
+		return api.Invalid("", "the form cannot be read: %v", err)
+	}
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
+	return consolePage(c)
+}

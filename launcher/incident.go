@@ -1,0 +1,38 @@
+package launcher
+
+import (
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+)
+
+// maxNote is how long the note of a review may be, in bytes: the record has it, and the
+// event, which stays.
+const maxNote = 4000
+
+// pagesOf are the pages that a bundle shows. What a page was going to be when it was lost
+// does not count: its URL is that of the document that it showed.
+func pagesOf(m evidence.Manifest) []api.BundlePage {
+	var pages []api.BundlePage
+	for _, p := range m.Pages {
+		shown := api.BundlePage{
+			TargetID: p.TargetID, URL: p.CommittedURL, Title: p.Title, Screenshot: p.Screenshot, Missing: p.Missing,
+			Dialog: p.Dialog, Crashed: p.Crashed, Primary: p.Primary,
+		}
+		if shown.URL == "" {
+			shown.URL = p.URL
+		}
+		pages = append(pages, shown)
+	}
+	return pages
+}
+
+// picturesOf are the pictures of the living session that a bundle names.
+func picturesOf(m evidence.Manifest) []api.BundlePicture {
+	var pictures []api.BundlePicture
+	for _, p := range m.Pictures {
+		pictures = append(pictures, api.BundlePicture{
+			EvidenceID: p.EvidenceID, Part: evidence.PicturePart, At: p.At, URL: p.URL, Step: p.Step, Checkpoint: p.Checkpoint, Missing: p.Missing,
+		})
+	}
+	return pictures
+}

@@ -47,10 +47,10 @@ func doubtful(o Objection) int {
 }
 
 // nearest returns what is not met of the row with the fewest such conditions; of several, of
-// the last one, which asks for the least.
+// the first one, which the table would have taken.
 func nearest(i Inspection) []condition {
-	best := i.unmet(table[len(table)-1].when)
-	for _, row := range slices.Backward(table) {
+	best := i.unmet(table[0].when)
+	for _, row := range table[1:] {
 		if unmet := i.unmet(row.when); len(unmet) < len(best) {
 			best = unmet
 		}

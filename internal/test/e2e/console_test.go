@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"leasehold/internal/test/clients"
+	"leasehold/launcher/chrome"
+	"leasehold/lease"
+)
+
+// TestAPersonDecidesInTheConsole: a worker is lost while its order is not answered. A person
+// opens the profile's page in a real browser, sees what decides it, and decides by keyboard.
+func TestAPersonDecidesInTheConsole(t *testing.T) {
+	t.Parallel()
+	s, done := start(t), make(chan struct{})
+	shop := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			select { // the order is never answered
+			case <-done:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = io.WriteString(w, `<!doctype html><title>Shop &lt;b&gt; `+r.URL.Path+`</title><h1>Shop</h1><input id=mail type=email><button onclick="fetch('/orders',{method:'POST'})">Order</button>`)
+	}))
+	t.Cleanup(shop.Close)
+	t.Cleanup(func() { close(done) })
+
+	c := dial(t, s.socket("shop_018", "worker=worker-7&task=task_101"))
+	c.visit(t, shop.URL+"/news")
+	page, _ := c.visit(t, shop.URL+"/cart")
+	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "cart_filled"}, nil)
+	c.call(t, page, "Lease.step", map[string]any{"name": "place_order", "sensitive": true}, nil)
+	c.evaluate(t, page, `document.querySelector("#mail").focus()`)
+	c.call(t, page, "Input.insertText", map[string]any{"text": "pl4nted@example.com"}, nil)
+	c.evaluate(t, page, `document.querySelector("button").click()`)
+	s.noted(t, "shop_018", "the order", 1, posted("/orders"))
+	c.drop()
+	lost := s.until(t, "shop_018", lease.ManualReview)
+
+	v := viewer(t)
+	see := func(fact string) {
+		t.Helper()
+		wait := `new Promise(done => { const look = () => (` + fact + `) ? done(true) : setTimeout(look, 20); look(); })`
+		eventually(t, fact, func() error { // an evaluation ends with its page
+			_, err := chromedp.Run(v, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise))
+			return err
+		})
+	}
+	do := func(steps ...chromedp.Action[chromedp.Void]) {
+		t.Helper()
+		if err := chromedp.Do(v, steps...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(chromedp.Navigate(s.URL + "/console/shop_018"))
+	see(`document.querySelector(".pictures .shot img")?.naturalWidth > 100 && document.querySelectorAll(".tabs figure").length > 0`)
+	shown, err := chromedp.Run(v, chromedp.Evaluate[string](`document.querySelector("main").innerText`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"waits for a person", "worker-7", "task_101", "Shop <b> /cart", "Shop <b> /news", "Since the last safe checkpoint, cart_filled", "place_order", "typed", "a mail address stands in a field",
+		"POST " + shop.URL + "/orders", "unanswered", "nsafe requests were sent", "This cannot be undone", "The worker was lost", "as far as its history goes back",
+	} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the page does not show %q:\n%s", want, shown)
+		}
+	}
+	if strings.Contains(shown, "pl4nted") || strings.Contains(shown, "What is missing here") {
+		t.Errorf("the page shows what was typed, or misses something:\n%s", shown)
+	}
+	photograph(t, v, "real")
+	do(chromedp.Focus(chromedp.CSS(`[value=approve]`)), chromedp.KeyEvent(" "), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Tab),
+		chromedp.KeyEvent("the order is there once"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	see(`document.querySelector("#reviewed")?.textContent.includes("the order is there once") && !document.querySelector("#review")`)
+	if r := s.record(t, "shop_018"); r.State != lease.Available || r.Review == nil || r.Review.Reviewer != "Ada" || r.Review.TokenSeen != lost.Token || r.Review.EvidenceID != lost.EvidenceID {
+		t.Errorf("after the decision: %s, %+v", r.State, r.Review)
+	}
+	events := s.events(t, "shop_018")
+	if last := events[len(events)-1]; last.Reviewer != "Ada" || last.Note != "the order is there once" || !strings.HasPrefix(last.Principal, "uid:") {
+		t.Errorf("the last event: %+v", last)
+	}
+	if found, err := chromedp.Run(v, chromedp.Evaluate[string](axe(t), chromedp.EvalAwaitPromise)); err != nil || found != "" {
+		t.Errorf("axe-core finds %q, %v", found, err)
+	}
+}
+
+// axe is a script that looks for violations of accessibility, and names them.
+func axe(t *testing.T) string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join(clients.Dir(), "node_modules", "axe-core", "axe.min.js"))
+	if err != nil {
+		t.Fatalf("%v: make deps installs it", err)
+	}
+	return string(script) + `; axe.run(document).then(found => found.violations.map(f => f.id + ": " + f.help).join("; "))`
+}
+
+// viewer is the browser of a person.
+func viewer(t *testing.T) context.Context {
+	t.Helper()
+	found, err := chrome.Find("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := append([]chromedp.ExecAllocatorOption{chromedp.ExecPath(found), chromedp.NoSandbox, chromedp.WindowSize(1280, 900)}, chromedp.DefaultExecAllocatorOptions[:]...)
+	ctx, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel = chromedp.NewContext(ctx)
+	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(ctx, 4*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// photograph writes a picture of a page into the directory LEASEHOLD_PHOTOS, for people to
+// look at; nothing without it.
+func photograph(t *testing.T, v context.Context, name string) {
+	t.Helper()
+	dir := os.Getenv("LEASEHOLD_PHOTOS")
+	if dir == "" {
+		return
+	}
+	picture, err := chromedp.Run(v, chromedp.FullScreenshot(100))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -192,7 +192,7 @@ func typing(commands []recorder.CommandEntry) []moment {
 		}
 	}
 	for i := range list {
-		list[i].Note = fmt.Sprintf("by %d commands", list[i].Times)
+		list[i].Note = fmt.Sprintf("commands: %d", list[i].Times)
 		list[i].Times = 1
 	}
 	return list

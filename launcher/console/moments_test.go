@@ -75,7 +75,7 @@ func TestTypingIsToldWithoutText(t *testing.T) {
 		at(1, "Input.insertText", "A"), at(2, "Network.enable", "A"), at(3, "Input.dispatchKeyEvent", "A"), at(4, "Input.dispatchMouseEvent", "A"),
 		at(5, "Input.insertText", "A"), at(6, "Input.insertText", "B"),
 	}))
-	line := "typed into the page; what it was is not kept (by %d commands)"
+	line := "typed into the page; what it was is not kept (commands: %d)"
 	if want := fmt.Sprintf(line+"\n"+line+"\n"+line, 2, 1, 1); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}

@@ -60,8 +60,8 @@ type withView struct {
 // newSheet parses the page of a name. images are the sources that its policy allows for them.
 func newSheet(name, images string) sheet {
 	s := sheet{style: file("base.css") + file(name+".css"), script: file(name + ".js")}
-	s.template = template.Must(template.New(name + ".html").Funcs(template.FuncMap{
-		"plain": plain, "short": short, "words": words, "bytes": bytesOf, "isZero": time.Time.IsZero,
+	s.template = template.Must(template.New(name+".html").Funcs(template.FuncMap{
+		"plain": plain, "short": short, "words": words, "note": note, "bytes": bytesOf, "isZero": time.Time.IsZero,
 		"args":   func(v *view, it any) withView { return withView{v, it} },
 		"style":  func() template.CSS { return template.CSS(s.style) },
 		"script": func() template.JS { return template.JS(s.script) },

@@ -183,7 +183,7 @@ func views() (b *backend, list []aView) {
 		r.Reason = hostile
 	}), hostileCase, "Open the picture", "10.0 MiB", "All 300 in order (1702 earlier ones are in the journal)", "more are in the evidence below")
 
-	add(inReview("bundle-gone", "evd_gone"), scene{events: story(), inspection: inspection()}, "The evidence evd_gone, which the record names, is not in the store", "What was done is not known here", "submit_budget_change")
+	add(inReview("bundle-gone", "evd_gone"), scene{events: story(), inspection: inspection()}, "The evidence evd_gone, which the record names, is not in the store", "Only what the inspection kept of it is known here", "502 Bad Gateway", "submit_budget_change")
 
 	damaged := usual("evd_d")
 	damaged.problems["evd_d/journal.jsonl"] = api.Refuse(api.CodeEvidenceDamaged, "part journal.jsonl: SHA-256 differs")
@@ -225,6 +225,9 @@ func TestViews(t *testing.T) {
 	b.who = principal.Principal{Name: "token", Role: principal.Admin, Profiles: principal.EveryProfile}
 	v := open(t, b, "/?token="+token)
 	v.until(`document.querySelector("#profiles a")`)
+	if list := v.text(`document.body.textContent`); !strings.Contains(list, cleanHostile) || strings.Contains(list, hostile) {
+		t.Error("the list shows characters that deceive")
+	}
 	v.accessible("the list")
 	v.photograph("list")
 	for _, one := range list {

@@ -9,6 +9,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence/recorder"
+	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -194,6 +195,18 @@ func typing(commands []recorder.CommandEntry) []moment {
 	for i := range list {
 		list[i].Note = fmt.Sprintf("commands: %d", list[i].Times)
 		list[i].Times = 1
+	}
+	return list
+}
+
+// keptOf are the unsafe requests that an inspection kept, for a session whose journal cannot be
+// read.
+func keptOf(requests []api.UnsafeRequest) []moment {
+	var list []moment
+	for _, r := range requests {
+		if r.SinceSafeCheckpoint {
+			list = append(list, moment{At: r.At, Kind: "request", Text: r.Method + " " + r.URL, Note: r.Answer, Asked: true, Warns: true, Since: true, Times: r.Times})
+		}
 	}
 	return list
 }

@@ -144,6 +144,9 @@ func (v *view) story() {
 	v.Lost = lostAt(v.dossier)
 	all := momentsOf(v.Journal, v.Commands)
 	open := since(all)
+	if len(v.Journal) == 0 {
+		open = keptOf(v.Inspection.UnsafeRequests)
+	}
 	v.Since = foremost(open, maxSince)
 	if len(open) > len(v.Since) {
 		v.SinceCut = max(0, len(open)-maxSinceAll)
@@ -266,6 +269,9 @@ func plain(text string) string { return cleaned(text, longestText) }
 // short is plain for one line of a list, and words the same of a name of the contract.
 func short(text string) string { return cleaned(text, longestLine) }
 func words(name string) string { return cleaned(spaced(name), longestLine) }
+
+// note is plain for a sentence of the console's own that has such a text in it.
+func note(text string) string { return cleaned(text, 2*longestLine) }
 
 func cleaned(text string, most int) string {
 	var b strings.Builder

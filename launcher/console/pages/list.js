@@ -5,12 +5,13 @@
   const at = (id) => document.getElementById(id);
 
   // el makes an element. Strings become text, never HTML: what is shown comes from
-  // hostile pages.
+  // hostile pages. Characters that cannot be seen, or that turn the direction of writing,
+  // are shown as U+FFFD.
   function el(tag, className, ...children) {
     const e = document.createElement(tag);
     if (className) e.className = className;
     for (const c of children) {
-      if (c !== null && c !== undefined && c !== "") e.append(c);
+      if (c !== null && c !== undefined && c !== "") e.append(typeof c === "string" ? c.replace(/[\p{Cc}\p{Cf}]/gu, "\ufffd") : c);
     }
     return e;
   }
@@ -104,7 +105,7 @@
       const row = el("tr", "",
         el("td", "", open, el("div", "sub", [r.account_id, r.proxy_id].filter(Boolean).join(" · "))),
         el("td", "", state(r.state), busy ? "" : el("div", "sub", [words(r.reason || ""), r.warm_since && "browser is warm"].filter(Boolean).join(" · "))),
-        el("td", "num", String(r.lease_token)),
+        el("td", "num wide", String(r.lease_token)),
         el("td", "", clipped("", r.owner_worker_id), clipped("sub", r.task_id)),
         el("td", "wide", clipped("", r.last_known_url), clipped("sub", r.last_known_step)),
         el("td", "num wide", busy ? moment(r.expires_at) : ""));
@@ -128,7 +129,7 @@
       el("td", "", s.profile_id, el("div", "sub", "token " + s.lease_token)),
       el("td", "", clipped("", s.worker_id), clipped("sub", s.task_id)),
       el("td", "", state(s.state)),
-      el("td", "num", String(s.connections)),
+      el("td", "num wide", String(s.connections)),
       el("td", "num wide", moment(s.acquired_at)))));
     at("no-sessions").hidden = sessions.length > 0;
   }

@@ -142,8 +142,7 @@ func (v tab) accessible(name string) {
 	v.number(string(axe) + "; 1")
 	for scheme, options := range map[string]string{"light": `{}`, "dark": `{runOnly: ["color-contrast"]}`} {
 		v.size(420, scheme)
-		found := v.violations(options)
-		if found != "" {
+		if found := v.violations(options); found != "" {
 			v.t.Errorf("%s, %s:\n%s", name, scheme, found)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/jpeg"
 	"net/http"
 	"slices"
@@ -213,29 +214,23 @@ func (b *backend) refusal() error {
 	return b.refuse
 }
 
-// photo is a picture of a page.
-func photo(width, height int) []byte {
-	img := image.NewRGBA(image.Rect(0, 0, width, height))
-	for y := range height {
-		for x := range width {
-			c := color.RGBA{246, 247, 250, 255}
-			switch {
-			case y < height/9:
-				c = color.RGBA{36, 74, 140, 255}
-			case y/26%2 == 1 && x > width/12 && x < width/12+(x/7*13+y*31)%width/2+width/5:
-				c = color.RGBA{150, 158, 170, 255}
-			}
-			img.Set(x, y, c)
-		}
+// pagePicture is a picture of a page.
+var pagePicture = sync.OnceValue(func() []byte {
+	img := image.NewRGBA(image.Rect(0, 0, 640, 400))
+	fill := func(c color.Color, x, y, w, h int) {
+		draw.Draw(img, image.Rect(x, y, x+w, y+h), image.NewUniform(c), image.Point{}, draw.Src)
+	}
+	fill(color.RGBA{246, 247, 250, 255}, 0, 0, 640, 400)
+	fill(color.RGBA{36, 74, 140, 255}, 0, 0, 640, 44)
+	for i := range 12 {
+		fill(color.RGBA{150, 158, 170, 255}, 50, 64+i*27, 180+i*i*53%260, 12)
 	}
 	var b bytes.Buffer
-	if err := jpeg.Encode(&b, img, &jpeg.Options{Quality: 60}); err != nil {
+	if err := jpeg.Encode(&b, img, nil); err != nil {
 		panic(err) // it goes to memory
 	}
 	return b.Bytes()
-}
-
-var pagePicture = sync.OnceValue(func() []byte { return photo(1280, 800) })
+})
 
 // noon is when everything was.
 var noon = time.Date(2026, 6, 18, 12, 0, 0, 0, time.UTC)

@@ -14,7 +14,6 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
-	"leasehold/internal/test/clients"
 	"leasehold/launcher/chrome"
 	"leasehold/lease"
 )
@@ -93,19 +92,6 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 	if last := events[len(events)-1]; last.Reviewer != "Ada" || last.Note != "the order is there once" || !strings.HasPrefix(last.Principal, "uid:") {
 		t.Errorf("the last event: %+v", last)
 	}
-	if found, err := chromedp.Run(v, chromedp.Evaluate[string](axe(t), chromedp.EvalAwaitPromise)); err != nil || found != "" {
-		t.Errorf("axe-core finds %q, %v", found, err)
-	}
-}
-
-// axe is a script that looks for violations of accessibility, and names them.
-func axe(t *testing.T) string {
-	t.Helper()
-	script, err := os.ReadFile(filepath.Join(clients.Dir(), "node_modules", "axe-core", "axe.min.js"))
-	if err != nil {
-		t.Fatalf("%v: make deps installs it", err)
-	}
-	return string(script) + `; axe.run(document).then(found => found.violations.map(f => f.id + ": " + f.help).join("; "))`
 }
 
 // viewer is the browser of a person.

@@ -82,6 +82,10 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 		t.Errorf("the page shows what was typed, or misses something:\n%s", shown)
 	}
 	photograph(t, v, "real")
+	long := map[string]any{"lease_token": lost.Token, "decision": "keep", "reviewer": "Ada", "note": strings.Repeat("x", 4001)}
+	if code := s.call(t, "POST", "/v1/profiles/shop_018/review", long, nil); code != 400 {
+		t.Errorf("a note without bound: %d", code)
+	}
 	do(chromedp.Focus(chromedp.CSS(`[value=approve]`)), chromedp.KeyEvent(" "), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Tab),
 		chromedp.KeyEvent("the order is there once"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
 	see(`document.querySelector("#reviewed")?.textContent.includes("the order is there once") && !document.querySelector("#review")`)

@@ -262,7 +262,7 @@ func (c *client) Swap(ctx context.Context, prev lease.Entry, next lease.Record) 
 		case prev.Revision == 0 && prev.Number != 0 && prev.Number != c.number:
 			return lease.Entry{}, lease.ErrUnavailable
 		}
-		c.p.w.check.record(c.p, now.Record, next)
+		c.p.w.check.record(c.p, ctx.Value(aPerson{}) != nil, now.Record, next)
 		kept := next
 		kept.Outbox = nil // it is on the stream
 		c.applied[next.Nonce] = c.put(kept)

@@ -92,7 +92,7 @@ var always = []string{
 	"to held", "to suspected_stale", "to quarantined", "to inspected", "to available", "to resume_pending", "to manual_review", "events",
 	"leases written again", "presences closed by others", "runs lost beside others", "connections dropped",
 	"browsers left warm", "browsers handed over", "warm browsers disturbed", "browsers closed by signals",
-	"launchers killed", "launchers killed at a step", "launchers killed between start and note", "browsers adopted", "sessions that went on",
+	"launchers killed", "launchers that left", "launchers killed at a step", "launchers killed between start and note", "browsers adopted", "sessions that went on",
 	"guard killed", "browsers adopted by the guard", "browsers closed by the guard",
 	"refused: unknown_profile", "refused: wrong_home", "refused: browser_start_failed", "profiles made anew elsewhere", "homes contested",
 	"partitions", "pauses", "store away", "last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone",

@@ -187,8 +187,8 @@ func (c *checker) adopted(l *life, b *fakeChrome) {
 	if l.as == "" {
 		return
 	}
-	if died, now := c.w.diedAt(b.host), c.w.now(); now < died+orphanTime-time.Second {
-		c.w.broken(tooSoon, "the guard of %s takes %v %v after its launcher died", l.host.id, b, now-died)
+	if died, now := time.Duration(by.died.Load()), c.w.now(); by.as == "" && now < died+orphanTime-time.Second {
+		c.w.broken(tooSoon, "the guard of %s takes %v %v after the launcher died that had it", l.host.id, b, now-died)
 	}
 }
 

@@ -52,7 +52,6 @@ type host struct {
 	restsUntil time.Duration
 
 	full     atomic.Bool             // its disk
-	died     atomic.Int64            // when its last launcher did, as time.Duration of the world
 	cutUntil atomic.Int64            // the store cannot be reached before, as time.Duration of the world
 	p        atomic.Pointer[process] // the last launcher
 }
@@ -74,6 +73,7 @@ type life struct {
 	gone chan struct{} // closed when it is dead
 
 	dead       atomic.Bool
+	died       atomic.Int64 // when, as time.Duration of the world
 	stepsLeft  atomic.Int64 // before it is killed, if that is not zero
 	pausedTill atomic.Int64 // as time.Duration of the world
 }
@@ -121,9 +121,7 @@ func (l *life) die() {
 	}
 	l.w.count(cmp.Or(l.as, "launchers") + " killed")
 	l.w.note("%s dies", l)
-	if l.as == "" {
-		l.host.died.Store(int64(l.w.now()))
-	}
+	l.died.Store(int64(l.w.now()))
 	for done := false; !done; {
 		var err error
 		if done, err = l.root.Abandon(); err != nil {
@@ -212,6 +210,20 @@ func (h *host) living() *process {
 		return p
 	}
 	return nil
+}
+
+// leaves ends the launcher in order, as an upgrade does: its browsers are left to the next one.
+func (p *process) leaves() {
+	p.w.count("launchers that left")
+	p.w.note("%s leaves", p.host.id)
+	p.w.late.Go(func() {
+		_, _ = rpc(p, func() (struct{}, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			return struct{}{}, p.launcher.Stop(ctx)
+		})
+		p.die()
+	})
 }
 
 // ends ends what is left of a dead launcher's goroutines, when the world is over.

@@ -131,9 +131,6 @@ func (w *world) sealedBy(l *life, profile string, token lease.Token) bool {
 	return w.sealedSince(l.host.p.Load(), profile, token)
 }
 
-// diedAt is when the host's last launcher died.
-func (w *world) diedAt(h *host) time.Duration { return time.Duration(h.died.Load()) }
-
 // sealedSince tells whether a bundle of any session since the token is stored.
 func (w *world) sealedSince(p *process, profile string, token lease.Token) bool {
 	all, err := p.archive.List(context.Background(), profile)
@@ -267,12 +264,14 @@ func (w *world) act() {
 				}
 			})
 		}
-	case n < 64:
+	case n < 63:
 		w.crash()
 	case n < 65:
 		w.stir()
-	case n < 68:
-		if p := h.living(); p != nil {
+	case n < 69:
+		if p := h.living(); p != nil && w.dice(2) {
+			p.leaves()
+		} else if p != nil {
 			p.die()
 		}
 		if w.dice(3) {
@@ -280,7 +279,7 @@ func (w *world) act() {
 			w.note("%s stays down for %v", h.id, d)
 			h.restsUntil = w.now() + d
 		}
-	case n < 72:
+	case n < 73:
 		if p := h.living(); p != nil {
 			p.stepsLeft.CompareAndSwap(0, int64(1+w.below(60)))
 		}
@@ -310,7 +309,7 @@ func (w *world) act() {
 		w.person()
 	}
 	for _, h := range w.hosts {
-		if h.living() == nil && w.now() > h.restsUntil && w.dice(3) {
+		if h.living() == nil && w.now() > h.restsUntil && !w.dice(3) {
 			w.begin(h)
 		}
 	}
@@ -341,8 +340,16 @@ func (w *world) asksFor(h *host) {
 				return p.launcher.PutProfile(of(p), profile, api.ProfileSettings{MaxActiveRuns: &runs})
 			})
 		}
-		if err := p.ask(q); err != nil {
-			w.note("%s: %s is not had: %v", h.id, profile, err)
+		for {
+			if err := p.ask(q); err != nil {
+				w.note("%s: %s is not had: %v", h.id, profile, err)
+				return
+			}
+			time.Sleep(w.between(0, 8*time.Second))
+			if p = h.living(); p == nil || w.dice(3) || w.calm.Load() {
+				return
+			}
+			w.count("asked again")
 		}
 	})
 }

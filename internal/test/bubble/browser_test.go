@@ -38,14 +38,15 @@ type fakeChrome struct {
 
 	exited chan struct{}
 
-	mu    sync.Mutex
-	token lease.Token // of the newest session in it
-	by    *life       // whose pipe it is
-	lock  *os.File    // the open file that it inherited
-	ended bool
-	idle  bool  // it waits for the next task
-	link  *link // to the launcher that has the pipe now; nil: none has taken it
-	cdp   cdp
+	mu        sync.Mutex
+	token     lease.Token // of the newest session in it
+	by        *life       // whose pipe it is
+	lock      *os.File    // the open file that it inherited
+	ended     bool
+	idle      bool // it waits for the next task
+	idleSince time.Duration
+	link      *link // to the launcher that has the pipe now; nil: none has taken it
+	cdp       cdp
 	// network is its network service.
 	network *networkService
 }
@@ -133,6 +134,7 @@ func (c *fakeChrome) taken(token lease.Token) {
 func (c *fakeChrome) leftWarm() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.idleSince = c.w.now()
 	c.idle = len(c.cdp.pages) == 1 && c.cdp.pages[0].url == "about:blank"
 	return c.idle
 }

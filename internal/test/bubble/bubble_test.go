@@ -92,7 +92,7 @@ var always = []string{
 	"to held", "to suspected_stale", "to quarantined", "to inspected", "to available", "to resume_pending", "to manual_review", "events",
 	"leases written again", "presences closed by others", "runs lost beside others", "connections dropped",
 	"browsers left warm", "browsers handed over", "warm browsers disturbed", "browsers closed by signals",
-	"launchers killed", "launchers that left", "launchers killed at a step", "launchers killed between start and note", "browsers adopted", "sessions that went on",
+	"launchers killed", "launchers that left", "launchers killed at a step", "launchers killed between start and note", "browsers adopted", "sessions that went on", "leases that went on", "looks at a browser without its worker",
 	"guard killed", "browsers adopted by the guard", "browsers closed by the guard",
 	"refused: unknown_profile", "refused: wrong_home", "refused: browser_start_failed", "profiles made anew elsewhere", "homes contested",
 	"partitions", "pauses", "store away", "last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone",
@@ -119,7 +119,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestThePromisesHold(t *testing.T) {
-	playAll(t, 10, 90, "", always...)
+	playAll(t, 24, 90, "", always...)
 }
 
 func TestThePromisesHoldWhereDisksFill(t *testing.T) {
@@ -127,5 +127,5 @@ func TestThePromisesHoldWhereDisksFill(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	playAll(t, 4, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
+	playAll(t, 6, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
 }

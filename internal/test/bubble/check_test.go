@@ -3,6 +3,7 @@ package bubble
 import (
 	"cmp"
 	"context"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -55,6 +57,7 @@ type truth struct {
 	joined      map[lease.Token]bool   // that were granted beside others
 	owner       map[lease.Token]string // the session that a worker was told
 	wentOn      map[string]bool        // sessions that went on in a next launcher
+	ended       map[string]bool        // sessions whose workers were told so
 }
 
 func newChecker(w *world) *checker {
@@ -64,7 +67,7 @@ func newChecker(w *world) *checker {
 func (c *checker) of(profile string) *truth {
 	t := c.truths[profile]
 	if t == nil {
-		t = &truth{uninspected: map[string]bool{}, open: map[lease.Token]int{}, granted: map[lease.Token]bool{}, joined: map[lease.Token]bool{}, owner: map[lease.Token]string{}, wentOn: map[string]bool{}}
+		t = &truth{uninspected: map[string]bool{}, open: map[lease.Token]int{}, granted: map[lease.Token]bool{}, joined: map[lease.Token]bool{}, owner: map[lease.Token]string{}, wentOn: map[string]bool{}, ended: map[string]bool{}}
 		c.truths[profile] = t
 	}
 	return t
@@ -147,6 +150,21 @@ func (c *checker) granted(p *process, s api.Session, q request) {
 	}
 }
 
+// waitsTooLong finds browsers that wait for a task for longer than they may.
+func (c *checker) waitsTooLong() {
+	c.w.mu.Lock()
+	all := slices.Collect(maps.Values(c.w.chromes))
+	c.w.mu.Unlock()
+	for _, b := range all {
+		b.mu.Lock()
+		idle, since := b.idle, b.idleSince
+		b.mu.Unlock()
+		if waited := c.w.now() - since; idle && waited > keptWarm+closing+30*time.Second {
+			c.w.broken(keptWarmRule, "%v has waited for the next task for %v", b, waited)
+		}
+	}
+}
+
 // oneHolder is another promise that package model does not name.
 const oneHolder = "a browser has one launcher"
 
@@ -199,6 +217,9 @@ func (c *checker) wentOn(from, to *process, before, now api.Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.of(now.ProfileID)
+	if t.ended[now.SessionID] {
+		c.w.broken(goesOn, "session %s of %s goes on after its worker was told that it is over", now.SessionID, now.ProfileID)
+	}
 	if before.Token != now.Token || before.SessionID != now.SessionID {
 		c.w.broken(model.TokensGrow, "session %s with token %d goes on as %s with %d", before.SessionID, before.Token, now.SessionID, now.Token)
 	}
@@ -207,6 +228,56 @@ func (c *checker) wentOn(from, to *process, before, now api.Session) {
 	}
 	t.wentOn[now.SessionID] = true
 }
+
+// goesOn is what package model does not know of.
+const goesOn = "a session goes on in the next launcher while its lease counts, and not if its end had begun"
+
+// continues checks a lease that a next launcher of the host takes over from one that is gone.
+func (c *checker) continues(by *process, t *truth, p, n lease.Record) {
+	if p.State != lease.Held || n.State != lease.Held || n.Token != p.Token || n.SessionID != p.SessionID || n.PresenceEpoch == p.PresenceEpoch || n.LauncherID != by.host.id {
+		return
+	}
+	var had *process
+	c.w.mu.Lock()
+	all := slices.Clone(c.w.all)
+	c.w.mu.Unlock()
+	for _, one := range all {
+		if one != by && one.host == by.host {
+			had = one
+		}
+	}
+	if had == nil || !had.dead.Load() {
+		return
+	}
+	c.w.count("leases that went on")
+	t.wentOn[n.SessionID] = true
+	if past := c.w.now() - time.Duration(had.died.Load()); past > timing.TTL+time.Second {
+		c.w.broken(goesOn, "%s goes on with session %s of %s %v after its launcher died", by.host.id, n.SessionID, n.ProfileID, past)
+	}
+	if f, err := sessionfile.NewDir(by.host.data, key).Read(n.SessionID); err == nil && (f.Reason != "" || f.Evidence.EvidenceID != "") {
+		c.w.broken(goesOn, "%s goes on with session %s of %s, which was about to end: %s", by.host.id, n.SessionID, n.ProfileID, f.Reason)
+	}
+}
+
+// stands checks the browser of a worker who is gone for a moment.
+func (c *checker) stands(p *process, s api.Session, now bool) {
+	for _, b := range c.w.browsersOn(filepath.Join(p.host.profiles, s.ProfileID)) {
+		b.mu.Lock()
+		n, whose, alone := b.network, b.token, b.by == p.life
+		b.mu.Unlock()
+		n.mu.Lock()
+		stopped := n.stopped
+		n.mu.Unlock()
+		if whose != s.Token || !alone {
+			continue
+		}
+		if c.w.count("looks at a browser without its worker"); stopped != now {
+			c.w.broken(standsStill, "%v stands still: %v, want %v", b, stopped, now)
+		}
+	}
+}
+
+const standsStill = "P10 the account stands still while its worker is gone"
 
 // message checks a worker's message that reached a browser.
 func (c *checker) message(n *link, b *fakeChrome, token string) {
@@ -224,20 +295,26 @@ func (c *checker) message(n *link, b *fakeChrome, token string) {
 	c.write(p, b.profile, lease.Token(number))
 }
 
+// afterDeadline is more than a renewal that no write has shown moves a deadline by.
+const afterDeadline = 3 * time.Second
+
 // write checks a write of a worker that was accepted.
 func (c *checker) write(p *process, profile string, token lease.Token) {
 	epoch, deadline, err := p.launcher.Deadline()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.w.count("writes")
+	if err == nil && deadline != 0 {
+		p.deadline = deadline
+	}
 	t := c.of(profile)
 	switch {
 	case token < t.generation:
 		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after token %d was granted", p.host.id, token, profile, t.generation)
 	case err == nil && epoch <= c.closed[p.host.id]:
 		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after others closed its epoch %d", p.host.id, token, profile, epoch)
-	case err == nil && deadline < p.host.clock().Add(-time.Second):
-		c.w.broken(model.StaleWrites, "%s writes under token %d of %s %v after its deadline", p.host.id, token, profile, p.host.clock().Sub(deadline))
+	case p.deadline.Add(afterDeadline) < p.host.clock() && p.deadline != 0:
+		c.w.broken(model.StaleWrites, "%s writes under token %d of %s %v after its deadline", p.host.id, token, profile, p.host.clock().Sub(p.deadline))
 	}
 }
 
@@ -311,6 +388,7 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 	if p.State == "" && n.State != "" {
 		c.made(by, writer, t, n)
 	}
+	c.continues(by, t, p, n)
 	if n.State == p.State && n.Token == p.Token && len(n.Runs) == len(p.Runs) {
 		return
 	}
@@ -393,7 +471,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 			c.stopped(p.LauncherID, p.PresenceEpoch)
 		}
 	}
-	if n.Reason == lease.ReasonContested && p.Reason != n.Reason {
+	if n.State == lease.Quarantined && n.Reason == lease.ReasonContested && p.Reason != n.Reason {
 		c.w.count("homes contested")
 		if t.highest = max(t.highest, t.forsaken); n.Token <= t.highest {
 			c.w.broken(model.TokensGrow, "%s is contested under token %d after %d", n.ProfileID, n.Token, t.highest)
@@ -422,6 +500,9 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 			}
 			delete(t.uninspected, path)
 		}
+	}
+	if inspected && t.wentOn[n.SessionID] {
+		c.w.broken(goesOn, "session %s of %s went on in a next launcher, and is decided without a person: %s", n.SessionID, n.ProfileID, n.State)
 	}
 	if inspected {
 		i, err := inspectionOf(by, n.ProfileID)
@@ -504,4 +585,12 @@ func (c *checker) runs(t *truth, e lease.Event) {
 // inspectionOf is what the launcher has on its disk of the last inspection.
 func inspectionOf(p *process, profile string) (api.Inspection, error) {
 	return recovery.New(recovery.Options{LauncherID: p.host.id, DataDir: p.host.data, Key: key, Root: p.root, Metrics: prometheus.NewRegistry()}).Inspection(profile)
+}
+
+// over notes that a worker was told that his session is over.
+func (c *checker) over(s api.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w.count("sessions released")
+	c.of(s.ProfileID).ended[s.SessionID] = true
 }

@@ -150,6 +150,7 @@ type process struct {
 	archive  *evidence.Archive
 	launcher *launcher.Launcher
 	since    time.Duration
+	deadline boottime.Instant // that a write has shown last
 }
 
 // bundles is the evidence store of one launcher, which may die at each Put.
@@ -216,7 +217,7 @@ func (h *host) living() *process {
 func (p *process) leaves() {
 	p.w.count("launchers that left")
 	p.w.note("%s leaves", p.host.id)
-	p.w.late.Go(func() {
+	p.w.leaving.Go(func() {
 		_, _ = rpc(p, func() (struct{}, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()

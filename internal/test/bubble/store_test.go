@@ -71,6 +71,12 @@ func (s *server) do(fn func()) {
 	fn()
 }
 
+func (s *server) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
+
 // save takes a snapshot.
 func (s *server) save() {
 	s.do(func() {

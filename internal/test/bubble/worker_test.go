@@ -118,10 +118,9 @@ func (w *worker) works() {
 			break
 		}
 		if n == 2 && w.q.manifest.Resumable {
-			_, err := rpc(w.p, func() (struct{}, error) {
-				return struct{}{}, w.p.launcher.Checkpoint(of(w.p), w.s.SessionID, api.Checkpoint{Write: api.Write{Token: w.s.Token}, Name: "listed"})
+			w.writesBy(func() error {
+				return w.p.launcher.Checkpoint(of(w.p), w.s.SessionID, api.Checkpoint{Write: api.Write{Token: w.s.Token}, Name: "listed"})
 			})
-			w.accepted(err)
 		}
 		if n%3 == 0 && !w.beats() {
 			break
@@ -130,11 +129,11 @@ func (w *worker) works() {
 		if !w.sleep(700 * time.Millisecond) {
 			return
 		}
-		if drop != 0 && w.w.now() >= drop {
+		if drop != 0 && w.w.now() >= drop && w.conn != nil && !w.conn.over.Load() {
 			w.w.count("connections dropped")
 			drop = 0
 			w.hangUp()
-			if !w.sleep(w.w.between(0, 8*time.Second)) {
+			if !w.isGone(w.w.between(0, 8*time.Second)) {
 				return
 			}
 		}
@@ -159,9 +158,27 @@ func (w *worker) works() {
 			return w.p.launcher.Release(ctx, w.s.SessionID, api.Release{Write: api.Write{Token: w.s.Token}, Outcome: "succeeded"})
 		})
 		if err == nil {
-			w.w.count("sessions released")
+			w.w.check.over(w.s)
 		}
 	}
+}
+
+// isGone is the worker without a connection for a while. His browser stands still meanwhile.
+func (w *worker) isGone(d time.Duration) bool {
+	const most = 3 * time.Second // less than the grace, and than it takes to lose a lease
+	p, h := w.p, w.host
+	calm := func() bool {
+		return !p.dead.Load() && int64(w.w.now()) > p.pausedTill.Load() && !h.cut() && h.bad.Load() == 0 && !w.w.server.isAway()
+	}
+	if d <= time.Second {
+		return w.sleep(d)
+	}
+	if before := calm(); !w.sleep(min(d, most)) {
+		return false
+	} else if s, err := p.launcher.Session(w.s.SessionID); before && err == nil && s.State == api.SessionServing && s.Connections == 0 && calm() && !w.q.byHand && w.w.sharedBy(w.s.ProfileID) == 1 {
+		w.w.check.stands(p, w.s, true)
+	}
+	return w.sleep(max(d-most, 0))
 }
 
 // sleep is false when the world is over.
@@ -198,19 +215,25 @@ func (w *worker) comesBack() bool {
 	return false
 }
 
-// accepted checks a write that was accepted.
-func (w *worker) accepted(err error) bool {
-	if err == nil {
-		w.w.check.write(w.p, w.s.ProfileID, w.s.Token)
-	}
+// writesBy makes a write through REST, and checks it if it is accepted. One that takes time
+// may have been accepted before that.
+func (w *worker) writesBy(write func() error) bool {
+	_, err := rpc(w.p, func() (struct{}, error) {
+		begun := w.w.now()
+		err := write()
+		if err == nil && w.w.now() == begun && !w.p.dead.Load() {
+			w.w.check.write(w.p, w.s.ProfileID, w.s.Token)
+		}
+		return struct{}{}, err
+	})
 	return err == nil
 }
 
 func (w *worker) beats() bool {
-	_, err := rpc(w.p, func() (api.Session, error) {
-		return w.p.launcher.Heartbeat(of(w.p), w.s.SessionID, api.Heartbeat{Write: api.Write{Token: w.s.Token}})
+	return w.writesBy(func() error {
+		_, err := w.p.launcher.Heartbeat(of(w.p), w.s.SessionID, api.Heartbeat{Write: api.Write{Token: w.s.Token}})
+		return err
 	})
-	return w.accepted(err)
 }
 
 // connect opens a websocket, as package httpapi does after the upgrade.

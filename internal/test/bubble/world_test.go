@@ -37,16 +37,18 @@ type world struct {
 	over     chan struct{} // closed when everything has come to its end
 	said     testlog.Buffer
 
-	all    []*process
-	asks   sync.WaitGroup
-	late   sync.WaitGroup
-	writes atomic.Int64
-	pids   atomic.Int64
-	calm   atomic.Bool   // nothing goes wrong any more
-	backAt time.Duration // when the store could be reached again
+	asks sync.WaitGroup
+	late sync.WaitGroup
+	// leaving are launchers that are ending in order.
+	leaving sync.WaitGroup
+	writes  atomic.Int64
+	pids    atomic.Int64
+	calm    atomic.Bool   // nothing goes wrong any more
+	backAt  time.Duration // when the store could be reached again
 
 	mu      sync.Mutex
 	rng     *rand.Rand
+	all     []*process          // that were ever started
 	chromes map[int]*fakeChrome // by pid
 	links   []*link             // all that there ever were
 	counts  map[string]int
@@ -213,6 +215,8 @@ func memory() string {
 func (w *world) begin(h *host) {
 	synctest.Wait()
 	h.start()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.all = append(w.all, h.p.Load())
 }
 
@@ -227,6 +231,7 @@ func (w *world) play(steps int) {
 		time.Sleep(w.between(200*time.Millisecond, 6*time.Second))
 	}
 	w.settle()
+	w.check.waitsTooLong()
 	w.mu.Lock()
 	left := slices.Collect(maps.Values(w.chromes))
 	w.mu.Unlock()
@@ -541,7 +546,11 @@ func (w *world) settle() {
 		if p := h.living(); p != nil {
 			p.stepsLeft.Store(0)
 			p.pausedTill.Store(0)
-		} else {
+		}
+	}
+	w.leaving.Wait()
+	for _, h := range w.hosts {
+		if h.living() == nil {
 			w.begin(h)
 		}
 	}

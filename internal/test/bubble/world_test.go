@@ -355,6 +355,7 @@ func (w *world) asksFor(h *host) {
 				return
 			}
 			w.count("asked again")
+			q.byHand = w.dice(4)
 		}
 	})
 }

@@ -7,7 +7,7 @@ import "slices"
 // internal/test/bubble have to notice.
 var ofBubble = slices.Concat(
 	in("launcher/session/start.go", bubble,
-		change{"bubble: a warm browser is handed to a task that it does not fit", `wanted != *s.slot.Fit() || s.manifest`, `s.manifest`},
+		change{"bubble: a warm browser is handed to a task that it does not fit", `wanted != *s.slot.Fit() || s.manifest`, `wanted == (slots.Fit{}) || s.manifest`},
 		change{"bubble: a warm browser is handed over and the floor stays", "\terr = errors.Join(err, s.slot.Lock().RaiseFloor(s.granted))\n\trest.Wait()", "\trest.Wait()"},
 	),
 	in("launcher/monitor/clear.go", bubble,

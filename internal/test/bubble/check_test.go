@@ -142,7 +142,7 @@ func (c *checker) granted(p *process, s api.Session, q request) {
 		c.w.count("browsers handed over")
 		c.handedOver(p, b, s, q)
 	}
-	if b != nil {
+	if b != nil && !joined { // runs of one browser have bundles of their own
 		b.taken(s.Token)
 	}
 	if q.byHand {

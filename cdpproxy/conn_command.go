@@ -211,14 +211,22 @@ func (c *Conn) offload(f func()) {
 	}
 }
 
-// runOffloaded is the goroutine of offload. It ends when nothing is left to do.
+// runOffloaded is the goroutine of offload. It ends when nothing is left to do, or with a
+// function that ends its goroutine.
 func (c *Conn) runOffloaded() {
+	idle := false
+	defer func() {
+		if !idle {
+			c.busy.Store(false)
+		}
+		_ = c.session.mux.wake() // can only fail for a connection that joins
+	}()
 	for {
 		c.mu.Lock()
 		if len(c.offloaded) == 0 {
+			idle = true
 			c.busy.Store(false)
 			c.mu.Unlock()
-			_ = c.session.mux.wake() // can only fail for a connection that joins
 			return
 		}
 		f := c.offloaded[0]

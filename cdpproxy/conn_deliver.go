@@ -110,6 +110,7 @@ func (c *Conn) deliverLarge(msg []byte) (kept bool) {
 	var space [maxHeader]byte
 	header := appendHeader(space[:0], ws.OpText, len(msg))
 	n, err := writeParts(c.fd, header, msg)
+	c.session.mux.wrote()
 	if err != nil {
 		c.dropOutput(err)
 		return false
@@ -185,7 +186,9 @@ func (c *Conn) writeOut() {
 	if c.fd < 0 || c.out.size == 0 {
 		return
 	}
-	if err := c.out.write(c.fd); err != nil {
+	err := c.out.write(c.fd)
+	c.session.mux.wrote()
+	if err != nil {
 		c.dropOutput(err)
 		return
 	}

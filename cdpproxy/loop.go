@@ -70,6 +70,10 @@ func (l *loop) gather() bool {
 // wait returns when something is ready or due.
 func (l *loop) wait() {
 	m := l.m
+	if m.waiting != nil { // in its time there is no use in being quick
+		l.sleep()
+		return
+	}
 	inFlight := m.inFlight.Load()
 	commandSent := m.commandSent
 	m.commandSent = false
@@ -95,6 +99,11 @@ func (l *loop) wait() {
 			return
 		}
 	}
+	l.sleep()
+}
+
+// sleep returns when something is ready, or a connection is due.
+func (l *loop) sleep() {
 	timeout := -1
 	now := time.Now()
 	for _, c := range l.conns {
@@ -105,7 +114,7 @@ func (l *loop) wait() {
 			}
 		}
 	}
-	if _, err := unix.Poll(l.fds, timeout); err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+	if err := l.m.poll(l.fds, timeout); err != nil && !errors.Is(err, unix.EAGAIN) {
 		// The kernel is out of memory. Nothing is lost, and it is tried again.
 		time.Sleep(time.Millisecond)
 	}
@@ -159,6 +168,7 @@ func (m *Mux) wake(joining ...*Conn) error {
 	}
 	// The write fails if the counter is full, which wakes the loop as well.
 	_, _ = unix.Write(m.wakeup, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	m.wrote()
 	return nil
 }
 

@@ -57,6 +57,8 @@ type Pipe struct {
 	// an earlier launcher kept says what is open already: see Inherited. The owner of
 	// the pipe closes or removes it.
 	Ledger *Ledger
+	// Waiting, unless it is nil, waits in the place of the kernel.
+	Waiting Waiting
 }
 
 // ErrBrowserGone says that the pipe ended: the browser exited or was lost.
@@ -67,6 +69,7 @@ type Mux struct {
 	effect    Effect
 	traffic   func(Traffic)
 	ledger    *Ledger          // nil: none is kept
+	waiting   Waiting          // nil: the kernel
 	inherited []*ClientSession // opened by an earlier launcher; set by New
 
 	inFlight  atomic.Int32 // commands of clients that wait for their replies
@@ -133,7 +136,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 		return nil, err
 	}
 	m := &Mux{
-		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, wakeup: wakeup,
+		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, waiting: pipe.Waiting, wakeup: wakeup,
 		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, clientTargets: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID: rand.Int64N(1 << 29),

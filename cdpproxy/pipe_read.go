@@ -91,6 +91,7 @@ func (l *loop) pipeEnded() {
 	}
 	_ = unix.Close(m.events)
 	m.events = -1
+	m.wrote()
 	l.pipe = nil
 	m.end(ErrBrowserGone)
 }

@@ -87,7 +87,9 @@ func (m *Mux) write(parts ...[]byte) (int, error) {
 	if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {
 		return 0, os.ErrDeadlineExceeded
 	}
-	return writeParts(m.commands, parts...)
+	n, err := writeParts(m.commands, parts...)
+	m.wrote()
+	return n, err
 }
 
 // roomSlice is the longest that a writer waits for room before it looks again at the limit
@@ -103,11 +105,7 @@ func (m *Mux) awaitRoom() error {
 	if ended != nil {
 		return ended
 	}
-	_, err := unix.Poll([]unix.PollFd{{Fd: int32(m.commands), Events: unix.POLLOUT}}, int(roomSlice/time.Millisecond))
-	if errors.Is(err, unix.EINTR) {
-		return nil
-	}
-	return err
+	return m.poll([]unix.PollFd{{Fd: int32(m.commands), Events: unix.POLLOUT}}, int(roomSlice/time.Millisecond))
 }
 
 // LimitWrites makes writes to the browser fail once d has passed, also one that waits
@@ -127,6 +125,7 @@ func (m *Mux) closeCommands() {
 	defer m.writing.Unlock()
 	_ = unix.Close(m.commands)
 	m.commands = -1
+	m.wrote()
 }
 
 // writeParts writes what the descriptor takes at once, in one system call. n is 0

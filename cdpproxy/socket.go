@@ -24,16 +24,21 @@ type socket struct {
 	drained chan struct{} // closed when what was written to fd has reached conn
 }
 
-// takeSocket takes a connection, and closes it on an error. A TCP connection is
+// takeSocket takes a connection, and closes it on an error. One that is a socket is
 // taken out of Go's own poller, which would wake another thread at each message. Any
 // other connection, such as one of TLS, is bridged.
 func takeSocket(conn net.Conn) (*socket, error) {
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
+	var plain syscall.Conn
+	switch conn := conn.(type) {
+	case *net.TCPConn:
+		plain = conn
+	case *net.UnixConn:
+		plain = conn
+	default:
 		return bridged(conn)
 	}
-	defer func() { _ = tcp.Close() }()
-	raw, err := tcp.SyscallConn()
+	defer func() { _ = conn.Close() }()
+	raw, err := plain.SyscallConn()
 	if err != nil {
 		return nil, fmt.Errorf("the client's socket: %w", err)
 	}

@@ -55,6 +55,35 @@ func TestAnUninspectedProfileIsNeverShownFree(t *testing.T) {
 	}
 }
 
+// TestSettingsMakeNoForgottenProfileFree: the store lost the record of a profile that somebody
+// here is at work on, so that it cannot be healed now. Its settings wait until it is.
+func TestSettingsMakeNoForgottenProfileFree(t *testing.T) {
+	l, store := startLauncher(t)
+	if _, err := l.o.Root.Create("p"); err != nil {
+		t.Fatal(err)
+	}
+	slot := l.slots.Occupy("p")
+	if slot == nil {
+		t.Fatal("somebody has the profile")
+	}
+	keep(t, l.o.Root, lease.Record{ProfileID: "p", State: lease.Held, Home: "here", LauncherID: "here", Token: 2, SessionID: "ses_lost"})
+	runs := 3
+	var p *api.Problem
+	if _, err := l.PutProfile(t.Context(), "p", api.ProfileSettings{MaxActiveRuns: &runs}); !errors.As(err, &p) || p.Code != api.CodeConflict {
+		t.Errorf("settings of a profile that is in use: %v", err)
+	}
+	if e, err := store.Get(t.Context(), "p"); err == nil && e.Record.State.Free() {
+		t.Errorf("nobody inspected it, and it is %s with token %d", e.Record.State, e.Record.Token)
+	}
+	slot.Vacate()
+	if r, err := l.PutProfile(t.Context(), "p", api.ProfileSettings{MaxActiveRuns: &runs}); !errors.As(err, &p) || p.Code != api.CodeConflict {
+		t.Errorf("settings of a profile in recovery: %+v, %v", r, err)
+	}
+	if e, err := store.Get(t.Context(), "p"); err == nil && e.Record.State.Free() {
+		t.Errorf("nobody inspected it, and it is %s with token %d", e.Record.State, e.Record.Token)
+	}
+}
+
 // TestOnlyFreeProfilesAreImported, whichever launcher has them, by whatever path.
 func TestOnlyFreeProfilesAreImported(t *testing.T) {
 	l, store := startLauncher(t)

@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
 	"sync"
 	"time"
@@ -115,6 +114,11 @@ type Options struct {
 	// free one, or addr where it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)
 
+	// Processes runs the browsers' processes; nil: browser.Kernel does.
+	Processes browser.Processes
+	// Clock is the boot-time clock; nil: the host's.
+	Clock boottime.Clock
+
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
 }
@@ -155,13 +159,16 @@ func New(o Options) (*Launcher, error) {
 	if err := o.Timing.Validate(); err != nil {
 		return nil, err
 	}
+	if o.Processes == nil {
+		o.Processes = browser.Kernel{}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir, o.Key)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g}, ctx: ctx, cancel: cancel}
 	err := l.wire()
 	if err == nil {
-		l.version, err = browserVersion(ctx, o.Chrome, o.Headless)
+		l.version, err = browserVersion(ctx, o)
 	}
 	if err != nil {
 		cancel()
@@ -175,7 +182,7 @@ func (l *Launcher) wire() (err error) {
 	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
-		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Log: o.Log, Metrics: o.Metrics,
+		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
@@ -209,7 +216,7 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
 		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
-		SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Log: o.Log,
+		SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
 	})
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
@@ -217,7 +224,7 @@ func (l *Launcher) wire() (err error) {
 	})
 	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
 		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
-		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Log: o.Log,
+		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Clock: o.Clock, Log: o.Log,
 	})
 	return nil
 }
@@ -228,7 +235,11 @@ func (l *Launcher) wire() (err error) {
 func (l *Launcher) Start() {
 	opened := make(chan struct{})
 	l.work.Go(func() { l.presence.Keep(opened) })
-	<-opened
+	select {
+	case <-opened:
+	case <-l.ctx.Done():
+		return
+	}
 	l.work.Go(l.patrol.Run)
 	l.work.Go(func() { l.announcer.Run(l.ctx) })
 	l.work.Go(l.uploads)
@@ -265,6 +276,16 @@ func (l *Launcher) expiring(left time.Duration) {
 	for _, s := range l.sessions.Living() {
 		s.Expiring(left)
 	}
+}
+
+// Deadline is when this launcher's fences shut by themselves unless its presence is
+// renewed, and the epoch of that presence.
+func (l *Launcher) Deadline() (epoch uint64, at boottime.Instant, err error) {
+	k, err := l.presence.Current()
+	if err != nil {
+		return 0, 0, err
+	}
+	return k.Epoch(), k.Deadline(), nil
 }
 
 // Ready tells whether a lease could be granted now.
@@ -307,26 +328,26 @@ func problem(err error) error {
 const webKit = "537.36"
 
 // browserVersion asks the binary; it starts no browser.
-func browserVersion(ctx context.Context, binary string, headless bool) (api.BrowserVersion, error) {
+func browserVersion(ctx context.Context, o Options) (api.BrowserVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, "--version").Output()
+	out, err := o.Processes.Version(ctx, o.Chrome)
 	if err != nil {
-		return api.BrowserVersion{}, fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", binary, err)
+		return api.BrowserVersion{}, fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", o.Chrome, err)
 	}
 	number := ""
-	for _, word := range strings.Fields(string(out)) {
+	for _, word := range strings.Fields(out) {
 		if strings.Count(word, ".") == 3 {
 			number = word
 			break
 		}
 	}
 	if number == "" {
-		return api.BrowserVersion{}, fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", binary, strings.TrimSpace(string(out)))
+		return api.BrowserVersion{}, fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", o.Chrome, strings.TrimSpace(out))
 	}
 	major, _, _ := strings.Cut(number, ".")
 	name := "Chrome"
-	if headless {
+	if o.Headless {
 		name = "HeadlessChrome"
 	}
 	return api.BrowserVersion{

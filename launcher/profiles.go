@@ -133,6 +133,9 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 	entry, err := lease.Change(ctx, store, profileID, func(e lease.Entry) (lease.Record, error) {
 		r := e.Record
 		if r.State == "" {
+			if err := ps.notFree(r); err != nil {
+				return r, err
+			}
 			var err error
 			if store.number, err = ps.mayMake(ctx, profileID); err != nil {
 				return r, err
@@ -287,6 +290,25 @@ func (ps *profiles) healFirst(ctx context.Context, profileID string) error {
 	entry.Record.ProfileID = profileID
 	_, err = ps.grants.healed(ctx, entry)
 	return err
+}
+
+// notFree refuses to make a record of a profile that the store forgot while it was in use, or
+// waited for its recovery or for a person: whoever is at work on it here, so that it could not
+// be healed, restates it.
+func (ps *profiles) notFree(r lease.Record) error {
+	if _, home, err := ps.recoverer.Forgot(r); err != nil {
+		return err
+	} else if home != "" {
+		return ps.patrol.Home(lease.Record{ProfileID: r.ProfileID, Home: home})
+	}
+	healed, forgotten := ps.recoverer.Forgotten(r)
+	if !forgotten || healed.State.Free() {
+		return nil
+	}
+	p := api.Refuse(api.CodeConflict, "the lease store has forgotten profile %s, which is %s, and it is being restored: ask again in a moment", r.ProfileID, healed.State).
+		With("state", healed.State).With("lease_token", healed.Token)
+	p.RetryAfter = 1
+	return p
 }
 
 // History returns the profile's events, oldest first, up to its state at least.

@@ -45,8 +45,15 @@ func (p Process) Alive() bool { return p.PID > 0 && p.State != 'Z' && p.State !=
 // Same tells whether q is this very process, whatever it has done since.
 func (p Process) Same(q Process) bool { return p.PID == q.PID && p.StartTime == q.StartTime }
 
+// mount is where the kernel shows its processes.
+var mount = procfs.DefaultMountPoint
+
+// Mount has this package read another directory than /proc. It is for tests whose processes
+// the kernel does not know, and comes before everything else that uses the package.
+func Mount(dir string) { mount = dir }
+
 // host is the library's view of /proc. It is opened once.
-var host = sync.OnceValues(procfs.NewDefaultFS)
+var host = sync.OnceValues(func() (procfs.FS, error) { return procfs.NewFS(mount) })
 
 // Read returns the process with the pid. The error is fs.ErrNotExist if there is
 // none.
@@ -62,14 +69,14 @@ func Read(pid int) (Process, error) {
 // byte, or whatever the process has put in their place. It is empty for zombies
 // and kernel threads. The error is fs.ErrNotExist if there is no such process.
 func CommandLine(pid int) ([]byte, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+	b, err := os.ReadFile(filepath.Join(mount, strconv.Itoa(pid), "cmdline"))
 	return b, processError(pid, err)
 }
 
 // HasOpen tells whether a process has a file open. It does not, and that is no error,
 // where the process is gone or may not be looked at.
 func HasOpen(pid int, file fs.FileInfo) (bool, error) {
-	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	dir := filepath.Join(mount, strconv.Itoa(pid), "fd")
 	open, err := os.ReadDir(dir)
 	if isGone(err) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.ESRCH) {
 		return false, nil

@@ -15,10 +15,10 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
-	"leasehold/internal/procfs"
 	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/session"
@@ -26,7 +26,7 @@ import (
 	"leasehold/lease"
 )
 
-// GuardOptions are what Guard works with. All fields but Clock are needed.
+// GuardOptions are what Guard works with. All fields but Clock and Processes are needed.
 type GuardOptions struct {
 	ID      string // the launcher's
 	DataDir string
@@ -41,7 +41,9 @@ type GuardOptions struct {
 	// needed: the spool is the launcher's.
 	Archive func() (*evidence.Archive, error)
 	Clock   boottime.Clock // nil: the host's
-	Log     zerolog.Logger
+	// Processes runs the browsers' processes; nil: browser.Kernel does.
+	Processes browser.Processes
+	Log       zerolog.Logger
 }
 
 const (
@@ -61,6 +63,9 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
+	if o.Processes == nil {
+		o.Processes = browser.Kernel{}
+	}
 	select {
 	case <-o.Gone:
 	case <-ctx.Done():
@@ -68,7 +73,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	}
 	deadline := o.Clock().Add(o.Timeout)
 	for {
-		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key))
+		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key), o.Processes)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return err // the directory itself is gone
@@ -93,7 +98,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 // orphans lists the profiles whose browser a launcher of these sessions started,
 // and that lives while no launcher has it. One whose note cannot be believed is left to the
 // next launcher: the note may name any process.
-func orphans(root *profiledir.Root, c sessionfile.Dir) ([]string, error) {
+func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes) ([]string, error) {
 	ids, err := root.List()
 	if err != nil {
 		return nil, err
@@ -107,8 +112,7 @@ func orphans(root *profiledir.Root, c sessionfile.Dir) ([]string, error) {
 		if _, err := c.Read(running.SessionID); err != nil {
 			continue // another launcher's, on the same folder
 		}
-		p, err := procfs.Read(running.PID)
-		if err != nil || p.StartTime != running.StartTime || !p.Alive() {
+		if !processes.Lives(chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}) {
 			continue
 		}
 		if held, err := root.Held(profile); err == nil && held {
@@ -130,7 +134,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 	// What is done here needs no lease and no workers.
 	a := New(ctx, &work, Options{
 		Root: o.Root, Files: files, Jar: jar,
-		Driver:    browser.NewDriver(ctx, &work, browser.Options{Files: files, Root: o.Root, Key: o.Key, Log: o.Log, Metrics: metrics}),
+		Driver:    browser.NewDriver(ctx, &work, browser.Options{Files: files, Root: o.Root, Key: o.Key, Processes: o.Processes, Log: o.Log, Metrics: metrics}),
 		Recoverer: recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: jar, Archive: archive, Log: o.Log, Metrics: metrics}),
 		Log:       o.Log, Metrics: metrics,
 	})

@@ -20,8 +20,7 @@ import (
 // or lets go of it with Detach.
 type Browser struct {
 	driver  *Driver
-	process *chrome.Browser  // nil if it is somebody else's: see Undriven
-	main    Process          // process, or that
+	process Process
 	ledger  *cdpproxy.Ledger // nil if none is kept
 	dumps   string           // the folder of its minidumps; empty if not known
 	session string           // that it was started for
@@ -34,18 +33,6 @@ type Browser struct {
 	mux     *cdpproxy.Mux
 	monitor *monitor.Monitor
 	health  *health
-}
-
-// Process is the main process of a browser, as far as a Browser that is not driven needs it.
-// Package chrome has it: *chrome.Browser.
-type Process interface {
-	PID() int
-	Exited() <-chan struct{}
-	ExitStatus() string
-	OutputTail(n int) string
-	Group() *cgroup.Group
-	Close(ctx context.Context, ask func(context.Context) error, bounds chrome.CloseTimeouts) (chrome.CloseMethod, error)
-	Detach() error
 }
 
 // Bounds of the steps that close a browser.
@@ -69,16 +56,16 @@ func (b *Browser) Mux() *cdpproxy.Mux { return b.mux }
 func (b *Browser) Monitor() *monitor.Monitor { return b.monitor }
 
 // PID is the process id of the browser's main process.
-func (b *Browser) PID() int { return b.main.PID() }
+func (b *Browser) PID() int { return b.process.PID() }
 
 // Exited returns a channel that is closed when the browser's main process has ended.
-func (b *Browser) Exited() <-chan struct{} { return b.main.Exited() }
+func (b *Browser) Exited() <-chan struct{} { return b.process.Exited() }
 
 // ExitStatus says how the browser's main process ended. It is empty while it runs.
-func (b *Browser) ExitStatus() string { return b.main.ExitStatus() }
+func (b *Browser) ExitStatus() string { return b.process.ExitStatus() }
 
 // OutputTail returns the last n bytes that the browser printed.
-func (b *Browser) OutputTail(n int) string { return b.main.OutputTail(n) }
+func (b *Browser) OutputTail(n int) string { return b.process.OutputTail(n) }
 
 // HasLedger tells whether there is a ledger of what clients have open on the browser's
 // pipe, all of it written by launchers of this host. Without one, no other launcher can
@@ -142,7 +129,7 @@ func (b *Browser) Detach() error {
 		b.mux.Stop()
 		<-b.mux.Done()
 	}
-	return errors.Join(b.forgetNetwork(), b.ledger.Close(), b.main.Detach())
+	return errors.Join(b.forgetNetwork(), b.ledger.Close(), b.process.Detach())
 }
 
 // KeepCookies saves the session cookies of a profile's browser before it closes.
@@ -177,7 +164,7 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 		}
 		return b.askToClose(ctx, profile, keep, log)
 	}
-	method, err := b.main.Close(ctx, ask, bounds)
+	method, err := b.process.Close(ctx, ask, bounds)
 	var lives *chrome.NotSignalledError
 	if errors.As(err, &lives) {
 		return "", errors.Join(err, b.Detach())
@@ -193,7 +180,7 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 	}
 	b.stop()
 	err = errors.Join(err, b.forgetNetwork(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
-	if g := b.main.Group(); g != nil && method != "" {
+	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
 		}
@@ -245,12 +232,12 @@ type State struct {
 // State describes the browser for the evidence of a session that began at since. Dumps
 // of an earlier session on the same browser are left out.
 func (b *Browser) State(ctx context.Context, since time.Time) State {
-	st := State{PID: b.main.PID(), ExitStatus: b.main.ExitStatus(), Failure: b.Failure().Detail}
+	st := State{PID: b.process.PID(), ExitStatus: b.process.ExitStatus(), Failure: b.Failure().Detail}
 	if b.health != nil && b.health.limited() > 0 {
 		m := b.health.lastReading()
 		st.Memory = &m
 	}
-	if g := b.main.Group(); g != nil {
+	if g := b.process.Group(); g != nil {
 		u := g.Usage()
 		st.Group = &u
 	}

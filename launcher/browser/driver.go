@@ -57,10 +57,8 @@ type Options struct {
 	CookiesWithin time.Duration
 	// CloseTimeouts is how long each step of a close may take; zero values are the defaults.
 	CloseTimeouts chrome.CloseTimeouts
-	// Find finds the browser of an earlier launcher, in the place of package chrome: nil
-	// where it is gone. What it finds cannot be driven. It is for tests in which no real
-	// process can be; nil: package chrome does.
-	Find func(profiledir.Running) Process
+	// Processes runs the browsers' processes; nil: Kernel does.
+	Processes Processes
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -81,6 +79,9 @@ type Driver struct {
 // NewDriver returns a driver whose goroutines run until ctx ends. They are counted in
 // work.
 func NewDriver(ctx context.Context, work *sync.WaitGroup, o Options) *Driver {
+	if o.Processes == nil {
+		o.Processes = Kernel{}
+	}
 	d := &Driver{
 		o: o, ctx: ctx, work: work, driven: map[*Browser]bool{},
 		starts: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_browser_start_seconds", Help: "Time from the start of Chrome to its first answer.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 10)}),
@@ -123,7 +124,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 		s.Log.Warn().Err(err).Msg("the browser gets no control group")
 	}
 	output := d.o.Files.Output(s.SessionID)
-	process, err := chrome.Start(ctx, chrome.Options{
+	process, err := d.o.Processes.Start(ctx, chrome.Options{
 		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
 		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
 	})
@@ -167,15 +168,9 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 // Adopt drives a browser whose launcher has ended. It returns nil if the browser is
 // gone. A browser that cannot be driven is returned undriven, so that it can be closed.
 func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
-	if d.o.Find != nil {
-		if p := d.o.Find(running); p != nil {
-			return d.Undriven(p, running.SessionID)
-		}
-		return nil
-	}
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
-	process, err := chrome.Adopt(identity, options)
+	process, err := d.o.Processes.Adopt(identity, options)
 	var other *chrome.NotSameError
 	if errors.As(err, &other) {
 		log.Warn().Err(err).Msg("the browser of the launcher before is gone")
@@ -183,7 +178,7 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	}
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser's pipe cannot be had: it is closed by signals")
-		if process, err = chrome.Attach(identity, options); err != nil {
+		if process, err = d.o.Processes.Attach(identity, options); err != nil {
 			log.Warn().Err(err).Msg("the browser cannot be adopted")
 			return nil
 		}
@@ -220,7 +215,7 @@ const adoptTimeout = 60 * time.Second
 
 // drive opens the launcher's own session on a browser's pipe. If it fails, it returns
 // the browser together with the error, and the caller has to close it.
-func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry)) (*Browser, error) {
+func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry)) (*Browser, error) {
 	b := d.undriven(process, ledger, dumps, session)
 	m := monitor.New(sink)
 	var err error
@@ -258,27 +253,19 @@ func (d *Driver) drive(ctx context.Context, process *chrome.Browser, ledger *cdp
 }
 
 // undriven returns a browser that can only be closed or detached from.
-func (d *Driver) undriven(process *chrome.Browser, ledger *cdpproxy.Ledger, dumps, session string) *Browser {
-	b := d.Undriven(process, session)
-	b.process, b.ledger, b.dumps = process, ledger, dumps
-	return b
-}
-
-// Undriven returns a browser whose process somebody else runs, and that can only be closed or
-// detached from. session is the one that it was started for.
-func (d *Driver) Undriven(p Process, session string) *Browser {
+func (d *Driver) undriven(p Process, ledger *cdpproxy.Ledger, dumps, session string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
-	return &Browser{driver: d, main: p, session: session, stop: func() {}, reported: reported}
+	return &Browser{driver: d, process: p, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported}
 }
 
 // openMux starts a mux on a browser's pipe.
-func openMux(process *chrome.Browser, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
+func openMux(process Process, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
 	commands, events, err := process.TakePipe()
 	if err != nil {
 		return nil, err
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, Ledger: ledger}, decision.CommandEffect, traffic)
+	m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, Ledger: ledger, Waiting: process.Waiting()}, decision.CommandEffect, traffic)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(commands), unix.Close(events))
 	}

@@ -17,7 +17,6 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/internal/procfs"
 	"leasehold/launcher/api"
-	"leasehold/launcher/chrome"
 )
 
 // A browser may have to be given up while its process lives, because it does not answer
@@ -162,7 +161,7 @@ func oomKilled(limit uint64) Failure {
 
 // health has the readings of one browser, and the failure that follows from them.
 type health struct {
-	process *chrome.Browser
+	process Process
 	mux     *cdpproxy.Mux
 	ctx     context.Context // ends when the browser is not driven any more
 
@@ -180,8 +179,8 @@ type health struct {
 	shown Memory
 }
 
-func newHealth(ctx context.Context, b *chrome.Browser, m *cdpproxy.Mux) *health {
-	return &health{process: b, mux: m, ctx: ctx, failed: make(chan struct{})}
+func newHealth(ctx context.Context, p Process, m *cdpproxy.Mux) *health {
+	return &health{process: p, mux: m, ctx: ctx, failed: make(chan struct{})}
 }
 
 // setLimit sets the memory limit of the browser.

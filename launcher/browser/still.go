@@ -55,8 +55,8 @@ const (
 type stillness struct {
 	// mu is held over each of the steps.
 	mu      sync.Mutex
-	network *chrome.NetworkService // which is stopped; nil: none is
-	known   *chrome.NetworkService // that runs, found beforehand; nil: it has to be looked for
+	network NetworkService // which is stopped; nil: none is
+	known   NetworkService // that runs, found beforehand; nil: it has to be looked for
 	since   boottime.Instant
 	begun   boottime.Instant // when that was asked for
 	found   bool             // an earlier launcher had stopped it
@@ -138,7 +138,7 @@ func (b *Browser) learnNetwork() {
 
 // takeKnown returns the network service that was found beforehand, if it still lives.
 // b.still.mu is held.
-func (b *Browser) takeKnown() *chrome.NetworkService {
+func (b *Browser) takeKnown() NetworkService {
 	n := b.still.known
 	b.still.known = nil
 	if n == nil || !n.Ended() {
@@ -168,7 +168,7 @@ func (b *Browser) readCookies(d time.Duration) <-chan cookiesRead {
 }
 
 // findNetwork waits for the browser to have a network service other than the process not.
-func (b *Browser) findNetwork(ctx context.Context, not int) (*chrome.NetworkService, error) {
+func (b *Browser) findNetwork(ctx context.Context, not int) (NetworkService, error) {
 	for {
 		n, err := b.process.NetworkService()
 		switch {
@@ -190,7 +190,7 @@ func (b *Browser) findNetwork(ctx context.Context, not int) (*chrome.NetworkServ
 }
 
 // stopNetwork stops a network service and watches over it. b.still.mu is held.
-func (b *Browser) stopNetwork(ctx context.Context, n *chrome.NetworkService) error {
+func (b *Browser) stopNetwork(ctx context.Context, n NetworkService) error {
 	if err := n.Stop(ctx); err != nil {
 		return errors.Join(err, n.Continue(), n.Close())
 	}
@@ -199,7 +199,7 @@ func (b *Browser) stopNetwork(ctx context.Context, n *chrome.NetworkService) err
 }
 
 // stopped takes in that a network service is stopped. b.still.mu is held.
-func (b *Browser) stopped(n *chrome.NetworkService) {
+func (b *Browser) stopped(n NetworkService) {
 	s := &b.still
 	s.network, s.since = n, boottime.Now()
 	b.monitor.StandsStill(monotonic())
@@ -213,7 +213,7 @@ func (b *Browser) stopped(n *chrome.NetworkService) {
 // networkEnded is called when a stopped network service has ended, as one does that the
 // kernel kills for its memory. Chrome starts another at once, which is stopped as well:
 // what it sent before nobody can tell.
-func (b *Browser) networkEnded(n *chrome.NetworkService) {
+func (b *Browser) networkEnded(n NetworkService) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,7 +346,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 
 // replaceNetwork kills the network service with all that waits in it, and puts the cookies
 // into the next one. b.still.mu is held.
-func (b *Browser) replaceNetwork(ctx context.Context, n *chrome.NetworkService) error {
+func (b *Browser) replaceNetwork(ctx context.Context, n NetworkService) error {
 	s := &b.still
 	if err := n.Kill(ctx); err != nil {
 		return err
@@ -386,7 +386,7 @@ func (b *Browser) forgetNetwork() error {
 	defer s.mu.Unlock()
 	s.gone = true
 	var err error
-	for _, n := range []*chrome.NetworkService{s.network, s.known} {
+	for _, n := range []NetworkService{s.network, s.known} {
 		if n != nil {
 			err = errors.Join(err, n.Close())
 		}

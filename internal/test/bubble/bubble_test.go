@@ -2,7 +2,9 @@ package bubble
 
 import (
 	"cmp"
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/procfs"
 	"leasehold/internal/test/smalldisk"
 )
 
@@ -85,17 +88,38 @@ func playAll(t *testing.T, usual, steps int, disk string, wanted ...string) {
 
 // always is what has to have happened in the usual seeds, or nothing was shown.
 var always = []string{
-	"grants", "grants beside others", "grants by hand", "writes", "browsers started", "browsers crashed", "browsers adopted", "clones", "reviews",
+	"grants", "grants beside others", "grants by hand", "writes", "messages", "browsers started", "browsers crashed", "clones", "reviews", "sessions released",
 	"to held", "to suspected_stale", "to quarantined", "to inspected", "to available", "to resume_pending", "to manual_review", "events",
-	"leases lost", "leases written again", "presences closed by others", "runs lost beside others", "grants abandoned",
-	"launchers killed", "launchers killed at a step", "launchers killed between start and note",
-	"refused: no directory", "refused: its home is elsewhere", "refused: it is remembered elsewhere", "profiles made anew elsewhere", "homes contested",
+	"leases written again", "presences closed by others", "runs lost beside others", "connections dropped",
+	"browsers left warm", "browsers handed over", "warm browsers disturbed", "browsers closed by signals",
+	"launchers killed", "launchers that left", "launchers killed at a step", "launchers killed between start and note", "browsers adopted", "sessions that went on", "leases that went on", "looks at a browser without its worker",
+	"guard killed", "browsers adopted by the guard", "browsers closed by the guard",
+	"refused: unknown_profile", "refused: wrong_home", "refused: browser_start_failed", "profiles made anew elsewhere", "homes contested",
 	"partitions", "pauses", "store away", "last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone",
 	"calls lost", "calls unanswered", "calls late", "stale reads",
 }
 
+// processes is where browsers show themselves in the place of /proc.
+var processes string
+
+func TestMain(m *testing.M) {
+	var err error
+	if processes, err = os.MkdirTemp(memory(), "processes"); err == nil {
+		err = errors.Join(stat(1, 0), os.WriteFile(filepath.Join(processes, "meminfo"), []byte("MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n"), 0o600))
+	}
+	if err != nil {
+		panic(err)
+	}
+	procfs.Mount(processes)
+	code := m.Run()
+	if err := os.RemoveAll(processes); err != nil {
+		panic(err)
+	}
+	os.Exit(code)
+}
+
 func TestThePromisesHold(t *testing.T) {
-	playAll(t, 10, 90, "", always...)
+	playAll(t, 24, 90, "", always...)
 }
 
 func TestThePromisesHoldWhereDisksFill(t *testing.T) {
@@ -103,5 +127,5 @@ func TestThePromisesHoldWhereDisksFill(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	playAll(t, 4, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
+	playAll(t, 6, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
 }

@@ -3,13 +3,22 @@ package bubble
 import (
 	"cmp"
 	"context"
+	"maps"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold/evidence"
 	"leasehold/internal/test/model"
+	"leasehold/launcher/api"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -44,6 +53,11 @@ type truth struct {
 	most        uint64 // the highest of all
 	losses      int    // checker.losses then
 	open        map[lease.Token]int
+	granted     map[lease.Token]bool   // that somebody had on his disk
+	joined      map[lease.Token]bool   // that were granted beside others
+	owner       map[lease.Token]string // the session that a worker was told
+	wentOn      map[string]bool        // sessions that went on in a next launcher
+	ended       map[string]bool        // sessions whose workers were told so
 }
 
 func newChecker(w *world) *checker {
@@ -53,7 +67,7 @@ func newChecker(w *world) *checker {
 func (c *checker) of(profile string) *truth {
 	t := c.truths[profile]
 	if t == nil {
-		t = &truth{uninspected: map[string]bool{}, open: map[lease.Token]int{}}
+		t = &truth{uninspected: map[string]bool{}, open: map[lease.Token]int{}, granted: map[lease.Token]bool{}, joined: map[lease.Token]bool{}, owner: map[lease.Token]string{}, wentOn: map[string]bool{}, ended: map[string]bool{}}
 		c.truths[profile] = t
 	}
 	return t
@@ -66,66 +80,261 @@ func (c *checker) forgot() {
 	c.losses++
 }
 
-// started checks the start of a browser.
+// started checks the start of a browser, which comes after the token of its session is on
+// the launcher's disk.
 func (c *checker) started(b *fakeChrome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.w.count("browsers started")
 	for _, other := range c.w.browsersOn(b.path) {
 		if other != b {
-			c.w.broken(model.OneChrome, "token %d opens %s beside the browser of token %d", b.token, b.path, other.token)
+			c.w.broken(model.OneChrome, "token %d opens %s beside the browser of token %d", b.token, b.path, other.newest())
 		}
 	}
 	t := c.of(b.profile)
+	if b.byHand { // a person looks
+		clear(t.uninspected)
+	}
 	if t.uninspected[b.path] {
 		c.w.broken(model.Inspected, "token %d opens %s, and nobody inspected it since a browser was on it", b.token, b.path)
 	}
 	t.uninspected[b.path] = true
+	c.grants(b.host, b.profile, b.token, false)
 }
 
-// granted checks a token that was granted to a launcher, which has it on its disk.
-func (c *checker) granted(p *process, r lease.Record, joined bool) {
+// grants checks a token that a launcher has on its disk. c.mu is held.
+func (c *checker) grants(h *host, profile string, token lease.Token, joined bool) {
+	t := c.of(profile)
+	if t.granted[token] {
+		return
+	}
+	if token <= t.highest && !joined || token <= t.generation {
+		c.w.broken(model.TokensGrow, "%s grants token %d of %s after %d", h.id, token, profile, t.highest)
+	}
+	t.granted[token] = true
+	t.highest = max(t.highest, token)
+	if !joined {
+		t.generation = token
+	}
+}
+
+// granted checks a session that was granted.
+func (c *checker) granted(p *process, s api.Session, q request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.w.count("grants")
-	t := c.of(r.ProfileID)
-	if r.Token <= t.highest {
-		c.w.broken(model.TokensGrow, "%s grants token %d of %s after %d", p.host.id, r.Token, r.ProfileID, t.highest)
+	t := c.of(s.ProfileID)
+	if t.owner[s.Token] != "" {
+		c.w.broken(model.TokensGrow, "token %d of %s is of session %s, and was of %s", s.Token, s.ProfileID, s.SessionID, t.owner[s.Token])
 	}
-	t.highest = r.Token
-	if joined {
+	t.owner[s.Token] = s.SessionID
+	var b *fakeChrome
+	for _, one := range c.w.browsersOn(filepath.Join(p.host.profiles, s.ProfileID)) {
+		b = one
+	}
+	joined := t.joined[s.Token]
+	c.grants(p.host, s.ProfileID, s.Token, joined)
+	switch {
+	case b == nil: // it has crashed meanwhile
+	case joined:
 		c.w.count("grants beside others")
-	} else {
-		t.generation = r.Token
+	case b.session != s.SessionID: // it was started for another one
+		c.w.count("browsers handed over")
+		c.handedOver(p, b, s, q)
 	}
-	if r.ByHand != nil {
+	if b != nil && !joined { // runs of one browser have bundles of their own
+		b.taken(s.Token)
+	}
+	if q.byHand {
 		c.w.count("grants by hand")
-		clear(t.uninspected) // a person looks
 	}
 }
 
-// write checks a message that passed the fence.
-func (c *checker) write(v *visit) {
+// waitsTooLong finds browsers that wait for a task for longer than they may.
+func (c *checker) waitsTooLong() {
+	c.w.mu.Lock()
+	all := slices.Collect(maps.Values(c.w.chromes))
+	c.w.mu.Unlock()
+	for _, b := range all {
+		b.mu.Lock()
+		idle, since := b.idle, b.idleSince
+		b.mu.Unlock()
+		if waited := c.w.now() - since; idle && waited > keptWarm+closing+30*time.Second {
+			c.w.broken(keptWarmRule, "%v has waited for the next task for %v", b, waited)
+		}
+	}
+}
+
+// oneHolder is another promise that package model does not name.
+const oneHolder = "a browser has one launcher"
+
+// keptWarmRule is what package model does not know of.
+const keptWarmRule = "a browser is handed over as it was left, to whom it fits"
+
+// handedOver checks a warm browser that a session got.
+func (c *checker) handedOver(p *process, b *fakeChrome, s api.Session, q request) {
+	b.mu.Lock()
+	by, happened, pages, before := b.by, b.cdp.happened, len(b.cdp.pages), b.token
+	b.mu.Unlock()
+	switch {
+	case by != p.life:
+		c.w.broken(keptWarmRule, "%s hands over a browser of %s that another launcher left", p.host.id, s.ProfileID)
+	case happened:
+		c.w.broken(keptWarmRule, "%s hands over a browser of %s in which something happened", p.host.id, s.ProfileID)
+	case b.args != strings.Join(q.manifest.ChromeArgs, " "):
+		c.w.broken(keptWarmRule, "%s hands over a browser of %s with the arguments %q to one who wants %q", p.host.id, s.ProfileID, b.args, q.manifest.ChromeArgs)
+	case pages != 1:
+		c.w.broken(keptWarmRule, "%s hands over a browser of %s with %d pages", p.host.id, s.ProfileID, pages)
+	case q.byHand:
+		c.w.broken(keptWarmRule, "%s hands over a browser of %s to a person", p.host.id, s.ProfileID)
+	case !c.w.sealedSince(p, s.ProfileID, before):
+		c.w.broken(model.EvidenceFirst, "%s hands over the browser of token %d of %s, and no bundle of it is stored", p.host.id, before, s.ProfileID)
+	case before >= s.Token:
+		c.w.broken(model.TokensGrow, "%s hands over the browser of token %d of %s under token %d", p.host.id, before, s.ProfileID, s.Token)
+	}
+}
+
+// adopted checks that nobody else drives a browser that is adopted.
+func (c *checker) adopted(l *life, b *fakeChrome) {
+	b.mu.Lock()
+	by := b.by
+	b.mu.Unlock()
+	if by != l && !by.dead.Load() && by.host.living() != nil && by.host.living().life == by {
+		c.w.broken(oneHolder, "%v adopts %v, whose launcher lives", l, b)
+	}
+	if l.as == "" {
+		return
+	}
+	if died, now := time.Duration(by.died.Load()), c.w.now(); by.as == "" && now < died+orphanTime-time.Second {
+		c.w.broken(tooSoon, "the guard of %s takes %v %v after the launcher died that had it", l.host.id, b, now-died)
+	}
+}
+
+const tooSoon = "a guard leaves a browser to the next launcher for a while"
+
+// wentOn checks a session that goes on in the next launcher.
+func (c *checker) wentOn(from, to *process, before, now api.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.of(now.ProfileID)
+	if t.ended[now.SessionID] {
+		c.w.broken(goesOn, "session %s of %s goes on after its worker was told that it is over", now.SessionID, now.ProfileID)
+	}
+	if before.Token != now.Token || before.SessionID != now.SessionID {
+		c.w.broken(model.TokensGrow, "session %s with token %d goes on as %s with %d", before.SessionID, before.Token, now.SessionID, now.Token)
+	}
+	if now.Token < t.generation {
+		c.w.broken(model.StaleWrites, "session %s of %s goes on with token %d after token %d was granted", now.SessionID, now.ProfileID, now.Token, t.generation)
+	}
+	t.wentOn[now.SessionID] = true
+}
+
+// goesOn is what package model does not know of.
+const goesOn = "a session goes on in the next launcher while its lease counts, and not if its end had begun"
+
+// continues checks a lease that a next launcher of the host takes over from one that is gone.
+func (c *checker) continues(by *process, t *truth, p, n lease.Record) {
+	if p.State != lease.Held || n.State != lease.Held || n.Token != p.Token || n.SessionID != p.SessionID || n.PresenceEpoch == p.PresenceEpoch || n.LauncherID != by.host.id {
+		return
+	}
+	var had *process
+	c.w.mu.Lock()
+	all := slices.Clone(c.w.all)
+	c.w.mu.Unlock()
+	for _, one := range all {
+		if one != by && one.host == by.host {
+			had = one
+		}
+	}
+	if had == nil || !had.dead.Load() {
+		return
+	}
+	c.w.count("leases that went on")
+	t.wentOn[n.SessionID] = true
+	if past := c.w.now() - time.Duration(had.died.Load()); past > timing.TTL+time.Second {
+		c.w.broken(goesOn, "%s goes on with session %s of %s %v after its launcher died", by.host.id, n.SessionID, n.ProfileID, past)
+	}
+	if f, err := sessionfile.NewDir(by.host.data, key).Read(n.SessionID); err == nil && (f.Reason != "" || f.Evidence.EvidenceID != "") {
+		c.w.broken(goesOn, "%s goes on with session %s of %s, which was about to end: %s", by.host.id, n.SessionID, n.ProfileID, f.Reason)
+	}
+}
+
+// stands checks the browser of a worker who is gone for a moment.
+func (c *checker) stands(p *process, s api.Session, now bool) {
+	for _, b := range c.w.browsersOn(filepath.Join(p.host.profiles, s.ProfileID)) {
+		b.mu.Lock()
+		n, whose, alone := b.network, b.token, b.by == p.life
+		b.mu.Unlock()
+		n.mu.Lock()
+		stopped := n.stopped
+		n.mu.Unlock()
+		if whose != s.Token || !alone {
+			continue
+		}
+		if c.w.count("looks at a browser without its worker"); stopped != now {
+			c.w.broken(standsStill, "%v stands still: %v, want %v", b, stopped, now)
+		}
+	}
+}
+
+const standsStill = "P10 the account stands still while its worker is gone"
+
+// message checks a worker's message that reached a browser.
+func (c *checker) message(n *link, b *fakeChrome, token string) {
+	number, err := strconv.ParseUint(token, 10, 64)
+	if err != nil || n.l.as != "" {
+		c.w.broken("the world", "a message under token %q by %v", token, n.l)
+		return
+	}
+	p := n.l.host.living()
+	if p == nil || p.life != n.l {
+		c.w.broken(model.StaleWrites, "a message of %s under token %s reaches %v, and its launcher is dead", b.profile, token, b)
+		return
+	}
+	c.w.count("messages")
+	c.write(p, b.profile, lease.Token(number))
+}
+
+// afterDeadline is more than a renewal that no write has shown moves a deadline by.
+const afterDeadline = 3 * time.Second
+
+// write checks a write of a worker that was accepted.
+func (c *checker) write(p *process, profile string, token lease.Token) {
+	epoch, deadline, err := p.launcher.Deadline()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.w.count("writes")
-	t, r := c.of(v.granted.ProfileID), v.granted
+	if err == nil && deadline != 0 {
+		p.deadline = deadline
+	}
+	t := c.of(profile)
 	switch {
-	case r.Token < t.generation:
-		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after token %d was granted", v.p.host.id, r.Token, r.ProfileID, t.generation)
-	case r.PresenceEpoch <= c.closed[v.p.host.id]:
-		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after others closed its epoch %d", v.p.host.id, r.Token, r.ProfileID, r.PresenceEpoch)
-	case v.p.dead.Load():
-		c.w.broken(model.StaleWrites, "%s writes and is dead", v.p.host.id)
+	case token < t.generation:
+		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after token %d was granted", p.host.id, token, profile, t.generation)
+	case err == nil && epoch <= c.closed[p.host.id]:
+		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after others closed its epoch %d", p.host.id, token, profile, epoch)
+	case p.deadline.Add(afterDeadline) < p.host.clock() && p.deadline != 0:
+		c.w.broken(model.StaleWrites, "%s writes under token %d of %s %v after its deadline", p.host.id, token, profile, p.host.clock().Sub(p.deadline))
 	}
 }
 
 // closes checks that there is a bundle of what a browser was doing before it is closed.
 func (c *checker) closes(h *handle) {
-	if !c.w.sealedSince(h.p, h.profile, h.token) {
-		c.w.broken(model.EvidenceFirst, "%s closes the browser of token %d of %s, and no bundle of it is stored", h.p.host.id, h.token, h.profile)
+	if !c.w.sealedBy(h.l, h.profile, h.newest()) {
+		c.w.broken(model.EvidenceFirst, "%v closes %v, and no bundle of it is stored", h.l, h.fakeChrome)
+	}
+	if h.l.as != "" {
+		c.w.count("browsers closed by the guard")
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.by != h.l {
+		c.w.broken(oneHolder, "%v closes the browser of token %d of %s, which another has", h.l, h.token, h.profile)
 	}
 }
+
+// signals counts browsers that are closed by signals.
+func (c *checker) signals(*handle) { c.w.count("browsers closed by signals") }
 
 // presence checks a presence that is about to be stored. The store is locked.
 func (c *checker) presence(by *process, prev, next lease.Presence) {
@@ -146,33 +355,40 @@ func (c *checker) stopped(launcher string, epoch uint64) {
 		if h.id != launcher || p == nil {
 			continue
 		}
-		k, err := p.presence.Current()
-		if err != nil || k.Epoch() > epoch {
+		current, deadline, err := p.launcher.Deadline()
+		if err != nil || current > epoch {
 			continue
 		}
-		if left := k.Deadline().Sub(h.clock()); left > 0 {
+		if left := deadline.Sub(h.clock()); left > 0 {
 			c.w.broken(model.StopsFirst, "epoch %d of %s is closed, and has %v left by its own clock", epoch, launcher, left)
 		}
 	}
 }
 
 // record checks a record that is about to be stored, and publishes its events. The store is
-// locked. by is nil for a person.
-func (c *checker) record(by *process, p, n lease.Record) {
+// locked. A person's are those of a review.
+func (c *checker) record(by *process, person bool, p, n lease.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	writer := model.Person
-	if by != nil {
-		writer = by.host.id
+	writer := by.host.id
+	if person && p.State == lease.ManualReview && n.State != lease.Quarantined {
+		writer = model.Person
 	}
 	t := c.of(n.ProfileID)
 	events := c.publish(n, p)
+	if n.State == lease.Held && len(n.LostRuns) > len(p.LostRuns) {
+		c.w.count("runs lost beside others")
+	}
+	if n.State == lease.Held && n.Token > p.Token && p.State == lease.Held {
+		t.joined[n.Token] = true
+	}
 	if n.Token < p.Token {
 		c.w.broken(model.TokensGrow, "%s stores token %d of %s over %d", writer, n.Token, n.ProfileID, p.Token)
 	}
 	if p.State == "" && n.State != "" {
 		c.made(by, writer, t, n)
 	}
+	c.continues(by, t, p, n)
 	if n.State == p.State && n.Token == p.Token && len(n.Runs) == len(p.Runs) {
 		return
 	}
@@ -208,7 +424,7 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 		t.made, t.home = true, n.Home
 		return
 	}
-	if n.Home == t.home || by == nil || n.State == lease.Quarantined {
+	if n.Home == t.home || n.State == lease.Quarantined {
 		return
 	}
 	c.w.count("profiles made anew elsewhere")
@@ -228,6 +444,9 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 	// Its home is not there, and nobody else knew: it is contested when that one is back.
 	t.home = n.Home
 	t.forsaken, t.highest, t.generation = max(t.forsaken, t.highest), 0, 0
+	clear(t.granted)
+	clear(t.joined)
+	clear(t.owner)
 }
 
 // estranged are the profiles that were made anew, and never contested since.
@@ -248,11 +467,11 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 		if n.Token <= p.Token {
 			c.w.broken(model.StaleWrites, "quarantine of %s leaves token %d valid", n.ProfileID, p.Token)
 		}
-		if by != nil && writer != p.LauncherID && p.LauncherID != "" && p.State == lease.SuspectedStale {
+		if writer != p.LauncherID && p.LauncherID != "" && p.State == lease.SuspectedStale {
 			c.stopped(p.LauncherID, p.PresenceEpoch)
 		}
 	}
-	if n.Reason == lease.ReasonContested && p.Reason != n.Reason {
+	if n.State == lease.Quarantined && n.Reason == lease.ReasonContested && p.Reason != n.Reason {
 		c.w.count("homes contested")
 		if t.highest = max(t.highest, t.forsaken); n.Token <= t.highest {
 			c.w.broken(model.TokensGrow, "%s is contested under token %d after %d", n.ProfileID, n.Token, t.highest)
@@ -263,23 +482,30 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 	released := p.State == lease.Held && n.State == lease.Available
 	examined := p.State == lease.Quarantined && n.State == lease.Inspected
 	abandoned := n.State == lease.ManualReview && (p.State == lease.Quarantined || p.State == lease.Inspected && n.DecisionVersion == 0)
-	if abandoned && by != nil && by.host.full.Load() && n.EvidenceID == p.EvidenceID {
+	if abandoned && by.host.full.Load() && n.EvidenceID == p.EvidenceID {
 		c.w.count("abandoned on a full disk") // the one case in which a person gets a profile without a bundle
 		abandoned = false
 	}
-	if by != nil && (inspected || released || examined || abandoned) && n.SessionID != "" {
+	if (inspected || released || examined || abandoned) && n.SessionID != "" {
 		c.evidence(by, p, n)
 	}
 	if inspected || released {
 		for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {
 			for _, b := range c.w.browsersOn(path) {
-				c.w.broken(model.Inspected, "%s of %s becomes %s under the browser of token %d", p.State, n.ProfileID, n.State, b.token)
+				if released && b.leftWarm() {
+					c.w.count("browsers left warm")
+					continue
+				}
+				c.w.broken(model.Inspected, "%s of %s becomes %s under the browser of token %d", p.State, n.ProfileID, n.State, b.newest())
 			}
 			delete(t.uninspected, path)
 		}
 	}
+	if inspected && t.wentOn[n.SessionID] {
+		c.w.broken(goesOn, "session %s of %s went on in a next launcher, and is decided without a person: %s", n.SessionID, n.ProfileID, n.State)
+	}
 	if inspected {
-		i, err := by.recoverer.Inspection(n.ProfileID)
+		i, err := inspectionOf(by, n.ProfileID)
 		if err != nil || i.Decision != n.Decision || i.DecisionVersion != decision.Version {
 			c.w.broken(model.Inspected, "%s becomes %s, by an inspection that says %q (%v)", n.ProfileID, n.State, i.Decision, err)
 		}
@@ -354,4 +580,17 @@ func (c *checker) runs(t *truth, e lease.Event) {
 			}
 		}
 	}
+}
+
+// inspectionOf is what the launcher has on its disk of the last inspection.
+func inspectionOf(p *process, profile string) (api.Inspection, error) {
+	return recovery.New(recovery.Options{LauncherID: p.host.id, DataDir: p.host.data, Key: key, Root: p.root, Metrics: prometheus.NewRegistry()}).Inspection(profile)
+}
+
+// over notes that a worker was told that his session is over.
+func (c *checker) over(s api.Session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.w.count("sessions released")
+	c.of(s.ProfileID).ended[s.SessionID] = true
 }

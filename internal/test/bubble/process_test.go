@@ -1,10 +1,13 @@
 package bubble
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"math/rand/v2"
 	"path/filepath"
-	"sync"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,24 +17,25 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/test/testkey"
-	"leasehold/launcher/adopt"
-	"leasehold/launcher/browser"
-	"leasehold/launcher/cluster"
+	"leasehold/launcher"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery"
 	"leasehold/launcher/roster"
-	"leasehold/launcher/session"
-	"leasehold/launcher/sessionfile"
-	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
-var timing = lease.Timing{TTL: 12 * time.Second}
+var (
+	timing = lease.Timing{TTL: 12 * time.Second}
+	key    = testkey.Key
+	bootID = boottime.ID()
+)
 
 const (
 	homeTimeout = time.Minute
 	cooldown    = 3 * time.Second
+	grace       = 5 * time.Second
+	keptWarm    = 30 * time.Second
+	orphanTime  = 40 * time.Second
 )
 
 // host is what outlives a launcher: its disk, its clock, and its part of the network.
@@ -60,33 +64,93 @@ func (h *host) clock() boottime.Instant {
 // cut tells whether the store cannot be reached from here.
 func (h *host) cut() bool { return int64(h.w.now()) < h.cutUntil.Load() }
 
-// process is one launcher, wired as launcher.Launcher wires one.
-type process struct {
+// life is a process on a host as the world can end and pause it: a launcher's, or a guard's.
+type life struct {
 	w    *world
 	host *host
-
-	ctx    context.Context
-	cancel context.CancelFunc
-	work   sync.WaitGroup
-	log    zerolog.Logger
-
-	store     *client
-	root      *profiledir.Root
-	files     sessionfile.Dir
-	jar       sessionfile.Jar
-	roster    *roster.Roster
-	archive   *evidence.Archive
-	driver    *browser.Driver
-	table     *slots.Table
-	recoverer *recovery.Recoverer
-	sessions  *session.Registry
-	presence  *cluster.Presence
-	patrol    *cluster.Patrol
+	as   string // "", or what else than a launcher it is
+	root *profiledir.Root
+	gone chan struct{} // closed when it is dead
 
 	dead       atomic.Bool
+	died       atomic.Int64 // when, as time.Duration of the world
 	stepsLeft  atomic.Int64 // before it is killed, if that is not zero
 	pausedTill atomic.Int64 // as time.Duration of the world
-	since      time.Duration
+}
+
+// String names it in what is shown to people.
+func (l *life) String() string { return strings.TrimSpace(l.host.id + " " + l.as) }
+
+// rests returns at once in a process that runs. It returns after the pause of one that is
+// paused, and when the world is over in one that is dead.
+func (l *life) rests() {
+	for !l.dead.Load() {
+		wait := time.Duration(l.pausedTill.Load()) - l.w.now()
+		if wait <= 0 {
+			return
+		}
+		time.Sleep(wait)
+	}
+	<-l.w.over
+}
+
+// step is where a process can be killed or paused: before and after each call of a store, at
+// each line that it logs, and wherever it meets a browser. A goroutine of a dead one ends
+// here.
+func (l *life) step() {
+	for !l.dead.Load() {
+		wait := time.Duration(l.pausedTill.Load()) - l.w.now()
+		if wait <= 0 {
+			break
+		}
+		time.Sleep(wait)
+	}
+	if left := l.stepsLeft.Load(); left > 0 && l.stepsLeft.CompareAndSwap(left, left-1) && left == 1 {
+		l.w.count("launchers killed at a step")
+		l.die()
+	}
+	if l.dead.Load() {
+		runtime.Goexit()
+	}
+}
+
+// die is the end of the process: nothing of it goes on, and the kernel gives up its locks.
+func (l *life) die() {
+	if l.dead.Swap(true) {
+		return
+	}
+	l.w.count(cmp.Or(l.as, "launchers") + " killed")
+	l.w.note("%s dies", l)
+	l.died.Store(int64(l.w.now()))
+	for done := false; !done; {
+		var err error
+		if done, err = l.root.Abandon(); err != nil {
+			l.w.broken("the world", "%v", err)
+		}
+		if !done {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	close(l.gone)
+}
+
+// logger writes the process's log, each line of which is a step.
+func (l *life) logger() zerolog.Logger {
+	return zerolog.New(&l.w.said).With().Str("at", l.String()).Logger().Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
+		l.step()
+		e.Dur("now", l.w.now())
+	}))
+}
+
+// process is one launcher.
+type process struct {
+	*life
+	store    *client
+	roster   *roster.Roster
+	archive  *evidence.Archive
+	launcher *launcher.Launcher
+	since    time.Duration
+	deadline boottime.Instant // that a write has shown last
 }
 
 // bundles is the evidence store of one launcher, which may die at each Put.
@@ -102,111 +166,43 @@ func (b bundles) Put(ctx context.Context, s *evidence.Sealed) error {
 	return err
 }
 
-// step is where a launcher can be killed or paused: before and after each call of a store, at
-// each line that it logs, and wherever it meets a browser. A goroutine of a dead launcher ends
-// here.
-func (p *process) step() {
-	for !p.dead.Load() {
-		wait := time.Duration(p.pausedTill.Load()) - p.w.now()
-		if wait <= 0 {
-			break
-		}
-		time.Sleep(wait)
-	}
-	if left := p.stepsLeft.Load(); left > 0 && p.stepsLeft.CompareAndSwap(left, left-1) && left == 1 {
-		p.w.count("launchers killed at a step")
-		p.die()
-	}
-	if p.dead.Load() {
-		gone()
+func (w *world) must(err error) {
+	if err != nil {
+		panic(err) // it is shown with the world's log
 	}
 }
 
-// die is the end of the launcher's process: nothing of it goes on, and the kernel gives up its
-// locks.
-func (p *process) die() {
-	if p.dead.Swap(true) {
-		return
-	}
-	p.w.count("launchers killed")
-	p.w.note("%s dies", p.host.id)
-	p.cancel()
-	for done := false; !done; {
-		var err error
-		if done, err = p.root.Abandon(); err != nil {
-			p.w.broken("the world", "%v", err)
-		}
-		if !done {
-			time.Sleep(time.Millisecond)
-		}
-	}
-}
-
-// start starts the next launcher of the host.
+// start starts the next launcher of the host, and its guard.
 func (h *host) start() {
 	w := h.w
 	h.started++
-	p := &process{w: w, host: h, since: w.now()}
-	h.p.Store(p)
+	root, err := profiledir.Open(h.profiles, key)
+	w.must(err)
+	p := &process{life: &life{w: w, host: h, root: root, gone: make(chan struct{})}, since: w.now()}
 	w.note("%s starts", h.id)
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.log = zerolog.New(&w.said).With().Str("at", h.id).Logger().Hook(zerolog.HookFunc(func(e *zerolog.Event, _ zerolog.Level, _ string) {
-		p.step()
-		e.Dur("now", w.now())
-	}))
+	log := p.logger()
 	p.store = &client{server: w.server, p: p, rng: rand.New(rand.NewPCG(w.seed, uint64(h.started)<<8|uint64(h.id[0])))}
-	metrics := prometheus.NewRegistry()
-	must := func(err error) {
-		if err != nil {
-			panic(err) // it is shown with the world's log
-		}
-	}
-	var err error
-	p.root, err = profiledir.Open(h.profiles, testkey.Key)
-	must(err)
-	p.files, p.jar = sessionfile.NewDir(h.data, testkey.Key), sessionfile.NewJar(h.data, testkey.Key)
-	p.roster, err = roster.Open(roster.Options{DataDir: h.data, Key: testkey.Key, Log: p.log})
-	must(err)
+	p.roster, err = roster.Open(roster.Options{DataDir: h.data, Key: key, Log: log})
+	w.must(err)
 	spool, err := evidence.OpenSpool(filepath.Join(h.data, "spool"))
-	must(err)
+	w.must(err)
 	stored, err := evidence.OpenDirStore(w.evidence)
-	must(err)
-	p.archive = evidence.NewArchive(spool, bundles{stored, p}, p.log)
-	p.driver = browser.NewDriver(p.ctx, &p.work, browser.Options{Key: testkey.Key, Files: p.files, Root: p.root, Find: p.find, Log: p.log, Metrics: metrics})
-	p.table = slots.NewTable(p.ctx, &p.work, slots.Options{Root: p.root, Jar: p.jar, DataDir: h.data, Log: p.log, Metrics: metrics})
-	announcer := session.NewAnnouncer(h.id, p.store, p.log, metrics)
-	p.recoverer = recovery.New(recovery.Options{
-		LauncherID: h.id, DataDir: h.data, Key: testkey.Key, Root: p.root, Files: p.files, Jar: p.jar, Archive: p.archive, Store: p.store, Roster: p.roster,
-		Cooldown: cooldown, WroteLate: announcer.WroteLate, Log: p.log, Metrics: metrics,
-	})
+	w.must(err)
+	p.archive = evidence.NewArchive(spool, bundles{stored, p}, log)
 	roots, err := fileroots.New(fileroots.Options{Private: []string{h.data}, DataDir: h.data})
-	must(err)
-	p.sessions, err = session.NewRegistry(p.ctx, &p.work, session.Options{
-		FileRoots: roots, LauncherID: h.id, BootID: boottime.ID(), Timing: timing, Headless: true, Store: p.store, Root: p.root, Archive: p.archive,
-		Files: p.files, Jar: p.jar, Slots: p.table, Driver: p.driver, Recoverer: p.recoverer, Announcer: announcer, Log: p.log, Metrics: metrics,
+	w.must(err)
+	p.launcher, err = launcher.New(launcher.Options{
+		ID: h.id, DataDir: h.data, Root: root, Key: key, Store: p.store, SharedStore: len(w.hosts) > 1, Roster: p.roster, Archive: p.archive,
+		Ping:   func(ctx context.Context) error { _, err := p.store.Look(ctx); return err },
+		Chrome: "chromium", Headless: true, FileRoots: roots, Timing: timing, ReconnectGrace: grace, Cooldown: cooldown,
+		KeepWarmIdle: keptWarm, KeepWarmMax: 2, HomeTimeout: homeTimeout, LeaveOnExit: true,
+		Dedicated: func(string, string) (string, func(), error) { return "http://127.0.0.1:4711", func() {}, nil },
+		Processes: kernel{p.life}, Clock: h.clock, Log: log, Metrics: prometheus.NewRegistry(),
 	})
-	must(err)
-	p.presence = cluster.NewPresence(p.ctx, cluster.PresenceOptions{
-		LauncherID: h.id, BootID: boottime.ID(), DataDir: h.data, Key: testkey.Key, Timing: timing, Store: p.store, SharedStore: len(w.hosts) > 1,
-		Newcomer: p.roster.Empty(), LeaveOnExit: true, Expiring: func(time.Duration) {}, Clock: h.clock, Log: p.log,
-	})
-	adopter := adopt.New(p.ctx, &p.work, adopt.Options{
-		Store: p.store, Root: p.root, Files: p.files, Jar: p.jar, Slots: p.table, Driver: p.driver, Recoverer: p.recoverer, Sessions: p.sessions,
-		Presence: p.presence, Log: p.log, Metrics: metrics,
-	})
-	p.patrol = cluster.NewPatrol(p.ctx, &p.work, cluster.PatrolOptions{
-		LauncherID: h.id, Timing: timing, HomeTimeout: homeTimeout, Store: p.store, Root: p.root, Archive: p.archive, Slots: p.table, Recoverer: p.recoverer,
-		Roster: p.roster, Sessions: p.sessions, Presence: p.presence, Adopt: adopter.Adopt, Clock: h.clock, Log: p.log,
-	})
-	opened := make(chan struct{})
-	p.work.Go(func() { p.presence.Keep(opened) })
-	p.work.Go(func() {
-		select {
-		case <-opened:
-			p.patrol.Run()
-		case <-p.ctx.Done():
-		}
-	})
+	w.must(err)
+	h.p.Store(p)
+	w.late.Go(p.launcher.Start)
+	w.guard(p)
 }
 
 // living is the launcher that runs on the host, or nil.
@@ -215,4 +211,27 @@ func (h *host) living() *process {
 		return p
 	}
 	return nil
+}
+
+// leaves ends the launcher in order, as an upgrade does: its browsers are left to the next one.
+func (p *process) leaves() {
+	p.w.count("launchers that left")
+	p.w.note("%s leaves", p.host.id)
+	p.w.leaving.Go(func() {
+		_, _ = rpc(p, func() (struct{}, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			defer cancel()
+			return struct{}{}, p.launcher.Stop(ctx)
+		})
+		p.die()
+	})
+}
+
+// ends ends what is left of a dead launcher's goroutines, when the world is over.
+func (p *process) ends() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := p.launcher.Stop(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		p.w.broken("the world", "%v", err)
+	}
 }

@@ -71,6 +71,12 @@ func (s *server) do(fn func()) {
 	fn()
 }
 
+func (s *server) isAway() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away
+}
+
 // save takes a snapshot.
 func (s *server) save() {
 	s.do(func() {
@@ -262,7 +268,7 @@ func (c *client) Swap(ctx context.Context, prev lease.Entry, next lease.Record) 
 		case prev.Revision == 0 && prev.Number != 0 && prev.Number != c.number:
 			return lease.Entry{}, lease.ErrUnavailable
 		}
-		c.p.w.check.record(c.p, now.Record, next)
+		c.p.w.check.record(c.p, ctx.Value(aPerson{}) != nil, now.Record, next)
 		kept := next
 		kept.Outbox = nil // it is on the stream
 		c.applied[next.Nonce] = c.put(kept)

@@ -3,9 +3,11 @@ package bubble
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,19 +33,24 @@ type world struct {
 	hosts    []*host
 	evidence string // the directory of the evidence store
 	profiles []string
-	full     bool // disks can be filled
+	full     bool          // disks can be filled
+	over     chan struct{} // closed when everything has come to its end
 	said     testlog.Buffer
 
-	all    []*process
-	asks   sync.WaitGroup
-	late   sync.WaitGroup
-	writes atomic.Int64
-	pids   atomic.Int64
-	backAt time.Duration // when the store could be reached again
+	asks sync.WaitGroup
+	late sync.WaitGroup
+	// leaving are launchers that are ending in order.
+	leaving sync.WaitGroup
+	writes  atomic.Int64
+	pids    atomic.Int64
+	calm    atomic.Bool   // nothing goes wrong any more
+	backAt  time.Duration // when the store could be reached again
 
 	mu      sync.Mutex
 	rng     *rand.Rand
+	all     []*process          // that were ever started
 	chromes map[int]*fakeChrome // by pid
+	links   []*link             // all that there ever were
 	counts  map[string]int
 	trace   []string
 	wrong   []string
@@ -74,6 +81,9 @@ func (w *world) broken(rule, format string, args ...any) {
 
 // dice is true once in n times.
 func (w *world) dice(n int) bool { return w.below(n) == 0 }
+
+// mishap is dice while something may go wrong.
+func (w *world) mishap(n int) bool { return w.dice(n) && !w.calm.Load() }
 
 func (w *world) below(n int) int {
 	w.mu.Lock()
@@ -118,6 +128,11 @@ func (w *world) sealed(p *process, profile, session string) bool {
 	return false
 }
 
+// sealedBy is sealedSince for a process of any kind.
+func (w *world) sealedBy(l *life, profile string, token lease.Token) bool {
+	return w.sealedSince(l.host.p.Load(), profile, token)
+}
+
 // sealedSince tells whether a bundle of any session since the token is stored.
 func (w *world) sealedSince(p *process, profile string, token lease.Token) bool {
 	all, err := p.archive.List(context.Background(), profile)
@@ -142,10 +157,10 @@ func (w *world) sharedBy(profile string) int {
 func newWorld(t *testing.T, seed uint64, disk string) *world {
 	w := &world{
 		t: t, seed: seed, begun: time.Now(), rng: rand.New(rand.NewPCG(seed, 0)), chromes: map[int]*fakeChrome{}, counts: map[string]int{},
-		profiles: []string{"p1", "p2", "shared1", "clone"}, full: disk != "",
+		profiles: []string{"p1", "p2", "shared1", "clone"}, full: disk != "", over: make(chan struct{}),
 	}
 	w.server, w.check = newServer(w), newChecker(w)
-	dir, err := os.MkdirTemp("", "bubble")
+	dir, err := os.MkdirTemp(memory(), "bubble")
 	if err == nil {
 		dir, err = filepath.EvalSymlinks(dir)
 	}
@@ -187,10 +202,21 @@ func newWorld(t *testing.T, seed uint64, disk string) *world {
 	return w
 }
 
+// memory is a directory where nothing has to be written to a disk; empty: there is none.
+func memory() string {
+	const shm = "/dev/shm"
+	if unix.Access(shm, unix.W_OK) == nil {
+		return shm
+	}
+	return ""
+}
+
 // begin starts a launcher and remembers it. Of the one before nothing goes on.
 func (w *world) begin(h *host) {
 	synctest.Wait()
 	h.start()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.all = append(w.all, h.p.Load())
 }
 
@@ -205,21 +231,22 @@ func (w *world) play(steps int) {
 		time.Sleep(w.between(200*time.Millisecond, 6*time.Second))
 	}
 	w.settle()
+	w.check.waitsTooLong()
+	w.mu.Lock()
+	left := slices.Collect(maps.Values(w.chromes))
+	w.mu.Unlock()
 	for _, p := range w.all {
 		p.die()
 	}
-	w.asks.Wait()
-	w.late.Wait()
-	for _, p := range w.all {
-		p.work.Wait()
-	}
-	w.mu.Lock()
-	left := w.chromes
-	w.chromes = map[int]*fakeChrome{}
-	w.mu.Unlock()
+	close(w.over)
 	for _, c := range left {
-		_ = c.lock.Close()
+		c.end(false)
 	}
+	w.asks.Wait()
+	for _, p := range w.all {
+		w.late.Go(p.ends)
+	}
+	w.late.Wait()
 	time.Sleep(time.Minute) // what is left of dead launchers meets its end
 	synctest.Wait()
 }
@@ -234,15 +261,22 @@ func (w *world) act() {
 	case n < 61:
 		if p := h.living(); p != nil {
 			w.asks.Go(func() {
-				if err := p.clone(p.ctx, "p1", "clone"); err != nil {
-					w.note("%s: p1 is not cloned: %v", h.id, err)
+				_, err := rpc(p, func() (lease.Record, error) {
+					return p.launcher.CloneProfile(of(p), "p1", api.ProfileClone{To: "clone"})
+				})
+				if err == nil {
+					w.count("clones")
 				}
 			})
 		}
-	case n < 65:
+	case n < 63:
 		w.crash()
-	case n < 68:
-		if p := h.living(); p != nil {
+	case n < 65:
+		w.stir()
+	case n < 69:
+		if p := h.living(); p != nil && w.dice(2) {
+			p.leaves()
+		} else if p != nil {
 			p.die()
 		}
 		if w.dice(3) {
@@ -250,7 +284,7 @@ func (w *world) act() {
 			w.note("%s stays down for %v", h.id, d)
 			h.restsUntil = w.now() + d
 		}
-	case n < 72:
+	case n < 73:
 		if p := h.living(); p != nil {
 			p.stepsLeft.CompareAndSwap(0, int64(1+w.below(60)))
 		}
@@ -280,7 +314,7 @@ func (w *world) act() {
 		w.person()
 	}
 	for _, h := range w.hosts {
-		if h.living() == nil && w.now() > h.restsUntil && w.dice(3) {
+		if h.living() == nil && w.now() > h.restsUntil && !w.dice(3) {
 			w.begin(h)
 		}
 	}
@@ -289,24 +323,51 @@ func (w *world) act() {
 func (w *world) asksFor(h *host) {
 	p := h.living()
 	profile := w.profiles[w.below(len(w.profiles))]
-	shares := false
+	shares, warm := false, !w.dice(3)
 	q := request{
-		manifest: api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: fmt.Sprint("task-", w.below(3)), Create: profile != "clone" && !w.dice(4), Resumable: w.dice(2), SessionCookies: api.CookiesKeep, RequiresExclusiveProfileLock: &shares},
-		worksFor: w.between(2*time.Second, 40*time.Second), lost: w.dice(2), dies: w.dice(15), fails: w.dice(15),
+		manifest: api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: fmt.Sprint("task-", w.below(3)), Create: profile != "clone" && !w.dice(4), Resumable: w.dice(2), RequiresExclusiveProfileLock: &shares, KeepWarm: &warm},
+		worksFor: w.between(2*time.Second, 40*time.Second), connects: w.dice(2), drops: w.dice(3), lost: w.dice(3), stubborn: w.dice(6), byHand: w.dice(9),
 	}
-	if w.dice(7) {
-		alone := true
-		q.manifest.ByHand, q.manifest.RequiresExclusiveProfileLock = &api.ByHand{Holder: "ann"}, &alone
+	if w.dice(5) {
+		q.manifest.ChromeArgs = []string{"--lang=de"}
+	}
+	if w.dice(3) {
+		q.manifest.Wait = api.Duration(w.between(time.Second, 20*time.Second))
 	}
 	if p == nil {
 		return
 	}
 	w.count("asked")
 	w.asks.Go(func() {
-		if err := p.ask(p.ctx, q); err != nil {
-			w.note("%s: %s is not had: %v", h.id, profile, err)
+		if w.sharedBy(profile) > 1 && q.manifest.Create {
+			runs := w.sharedBy(profile)
+			_, _ = rpc(p, func() (lease.Record, error) { // refused while somebody has it
+				return p.launcher.PutProfile(of(p), profile, api.ProfileSettings{MaxActiveRuns: &runs})
+			})
+		}
+		for {
+			if err := p.ask(q); err != nil {
+				w.note("%s: %s is not had: %v", h.id, profile, err)
+				return
+			}
+			time.Sleep(w.between(0, 8*time.Second))
+			if p = h.living(); p == nil || w.dice(3) || w.calm.Load() {
+				return
+			}
+			w.count("asked again")
+			q.byHand = w.dice(4)
 		}
 	})
+}
+
+// stir has something happen in a browser that waits for the next task.
+func (w *world) stir() {
+	w.mu.Lock()
+	all := slices.Collect(maps.Values(w.chromes))
+	w.mu.Unlock()
+	for _, c := range all {
+		c.stirs()
+	}
 }
 
 // estrange has the host make a profile that the other one does not see, since it is cut off, or
@@ -324,9 +385,9 @@ func (w *world) estrange(h *host) {
 	w.profiles = append(w.profiles, profile)
 	ask := func(h *host) {
 		if p := h.living(); p != nil {
-			q := request{manifest: api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: "t", Create: true, SessionCookies: api.CookiesKeep}, worksFor: 5 * time.Second}
+			q := request{manifest: api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: "t", Create: true}, worksFor: 5 * time.Second}
 			w.asks.Go(func() {
-				if err := p.ask(p.ctx, q); err != nil {
+				if err := p.ask(q); err != nil {
 					w.note("%s: %s is not had: %v", h.id, profile, err)
 				}
 			})
@@ -365,7 +426,7 @@ func (w *world) crash() {
 	w.mu.Unlock()
 	if one != nil {
 		w.count("browsers crashed")
-		w.note("the browser of token %d of %s crashes", one.token, one.profile)
+		w.note("the browser of token %d of %s crashes", one.newest(), one.profile)
 		one.end(false)
 	}
 }
@@ -414,30 +475,36 @@ func (w *world) fill(h *host) {
 	w.note("the disk of %s has room again", h.id)
 }
 
-// person reviews what waits for a person.
+// aPerson marks the context of what a person states.
+type aPerson struct{}
+
+// person reviews what waits for a person, at any launcher.
 func (w *world) person() {
-	s := w.server
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.records {
-		r := e.Record
-		if r.State != lease.ManualReview {
+	var waiting []lease.Record
+	w.server.do(func() {
+		for _, e := range w.server.records {
+			if e.Record.State == lease.ManualReview {
+				waiting = append(waiting, e.Record)
+			}
+		}
+	})
+	for _, r := range waiting {
+		p := w.hosts[w.below(len(w.hosts))].living()
+		if p == nil {
 			continue
 		}
-		v := lease.Review{Decision: lease.ReviewApprove, Reviewer: "ann", TokenSeen: r.Token}
+		v := api.ReviewRequest{Write: api.Write{Token: r.Token}, Decision: lease.ReviewApprove, Reviewer: "ann"}
 		if r.OtherHome != "" && r.ProfileID == "p1" {
 			v.Home = r.OtherHome
 		}
-		next, err := r.Reviewed(v, cooldown, time.Now())
-		if err != nil {
-			w.broken("a person can decide", "%v", err)
-			continue
-		}
-		next.Nonce = w.nonce()
-		w.count("reviews")
-		w.check.record(nil, r, next)
-		next.Outbox = nil
-		s.put(next)
+		w.asks.Go(func() {
+			_, err := rpc(p, func() (lease.Record, error) {
+				return p.launcher.Review(context.WithValue(of(p), aPerson{}, true), r.ProfileID, v)
+			})
+			if err == nil {
+				w.count("reviews")
+			}
+		})
 	}
 }
 
@@ -454,10 +521,10 @@ func (w *world) allCanBeHad() {
 			if h.id != r.Home {
 				continue
 			}
-			q := request{manifest: api.Manifest{ProfileID: r.ProfileID, WorkerID: "w", TaskID: r.TaskID, Create: true, SessionCookies: api.CookiesKeep}, worksFor: time.Second}
+			q := request{manifest: api.Manifest{ProfileID: r.ProfileID, WorkerID: "w", TaskID: r.TaskID, Create: true}, worksFor: time.Second}
 			var err error
 			for range 5 {
-				if err = h.living().ask(context.Background(), q); err == nil {
+				if err = h.living().ask(q); err == nil {
 					break
 				}
 				time.Sleep(2 * timing.TTL)
@@ -473,23 +540,19 @@ func (w *world) allCanBeHad() {
 // settle ends all faults, and waits until every profile can be had again.
 func (w *world) settle() {
 	w.note("all faults end")
+	w.calm.Store(true)
 	for _, h := range w.hosts {
 		h.bad.Store(0)
 		h.cutUntil.Store(0)
 		if p := h.living(); p != nil {
 			p.stepsLeft.Store(0)
 			p.pausedTill.Store(0)
-		} else {
-			w.begin(h)
 		}
 	}
+	w.leaving.Wait()
 	for _, h := range w.hosts {
-		for _, profile := range w.profiles {
-			for _, c := range w.browsersOn(filepath.Join(h.profiles, profile)) {
-				if !c.noted.Load() { // no launcher can find it, see profiledir.Root.Left
-					c.end(false)
-				}
-			}
+		if h.living() == nil {
+			w.begin(h)
 		}
 	}
 	var left []string
@@ -507,8 +570,8 @@ func (w *world) settle() {
 		for _, h := range w.hosts {
 			for _, profile := range w.profiles {
 				for _, c := range w.browsersOn(filepath.Join(h.profiles, profile)) {
-					if c.noted.Load() {
-						left = append(left, fmt.Sprintf("the browser of token %d is on %s", c.token, c.path))
+					if !c.waits() {
+						left = append(left, fmt.Sprintf("%v is on %s", c, c.path))
 					}
 				}
 			}

@@ -158,6 +158,11 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if err != nil {
 		return b, err
 	}
+	// One tab that loads nothing. Chrome drops the session cookies when the last tab is
+	// closed, so this tab also keeps them.
+	if err := b.monitor.OpenFirstTab(ctx); err != nil {
+		return b, process.StartFailure(err)
+	}
 	b.LimitMemory(s.Memory)
 	d.work.Go(b.learnNetwork)
 	d.starts.Observe(time.Since(begun).Seconds())

@@ -85,6 +85,7 @@ func (c *Conn) register(cmd command) (undo, bool) {
 	if string(cmd.method) == discoverCommand {
 		c.noteDiscovery(cmd)
 	}
+	c.session.mux.noteActivation(c.target(cmd), cmd)
 	c.session.log.add(cmd.sessionID, cmd.method)
 	return u, true
 }

@@ -41,7 +41,11 @@ func (m *Monitor) OpenTabBehind(ctx context.Context, fence *lease.Fence) error {
 
 // ActivateTab brings a tab to the front.
 func (m *Monitor) ActivateTab(ctx context.Context, fence *lease.Fence, targetID string) error {
-	return m.observer.CallFenced(ctx, fence, "", target.CommandActivateTarget, map[string]string{"targetId": targetID}, nil)
+	err := m.observer.CallFenced(ctx, fence, "", target.CommandActivateTarget, map[string]string{"targetId": targetID}, nil)
+	if err == nil {
+		m.mux.NoteActivated(targetID)
+	}
+	return err
 }
 
 // CloseTab closes a tab.

@@ -103,6 +103,8 @@ type Conn struct {
 	// discovered are the targets that the client was told of, by the CDP session on which
 	// it asked to be.
 	discovered map[string]map[string]bool
+	// undiscovering are commands in flight by which it asks not to be any more.
+	undiscovering map[inFlight]bool
 	// targetClosed says that the connection ended with its target, as Chrome ends it.
 	targetClosed bool
 }

@@ -38,6 +38,9 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 			return false // the reply to a command of the launcher's own
 		}
 		c.settled(ids, parsed)
+		if len(c.undiscovering) > 0 {
+			c.discoveryAnswered(parsed)
+		}
 		c.session.mux.repliedToClient = true
 		switch {
 		case continued != nil && parsed.isError:

@@ -82,6 +82,10 @@ func (c *Conn) register(cmd command) (undo, bool) {
 	if string(cmd.method) == captureCommand {
 		c.session.mux.pictures.asked(inFlight{c.target(cmd), cmd.id})
 	}
+	if string(cmd.method) == discoverCommand {
+		c.noteDiscovery(cmd)
+	}
+	c.session.mux.noteActivation(c.target(cmd), cmd)
 	c.session.log.add(cmd.sessionID, cmd.method)
 	return u, true
 }

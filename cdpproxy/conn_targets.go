@@ -39,11 +39,43 @@ func (c *Conn) noteTarget(parsed browserMessage, msg []byte) {
 	c.discovered[on][e.Params.TargetInfo.TargetID] = true
 }
 
+// discoverCommand turns a session's events about targets on and off.
+const discoverCommand = "Target.setDiscoverTargets"
+
+// noteDiscovery notes a command that turns them off. c.mu is held.
+func (c *Conn) noteDiscovery(cmd command) {
+	var p struct {
+		Discover *bool `json:"discover"`
+	}
+	if json.Unmarshal(cmd.params, &p) == nil && p.Discover != nil && !*p.Discover {
+		if c.undiscovering == nil {
+			c.undiscovering = map[inFlight]bool{}
+		}
+		c.undiscovering[inFlight{c.target(cmd), cmd.id}] = true
+	}
+}
+
+// discoveryAnswered forgets the targets that a session was told of, once Chrome has answered the
+// command that ends it. c.mu is held.
+func (c *Conn) discoveryAnswered(parsed browserMessage) {
+	key := inFlight{string(parsed.sessionID), parsed.id}
+	if !c.undiscovering[key] {
+		return
+	}
+	delete(c.undiscovering, key)
+	if !parsed.isError {
+		delete(c.discovered, key.sessionID)
+	}
+}
+
 // tellTargets queues the events with which Chrome tells a client that its sessions end, the
 // latest first, and the targets that it was told of: many clients wait for these, and not
 // for the end of the connection. c.mu is held.
 func (c *Conn) tellTargets() {
 	for _, opened := range c.session.openChildren() {
+		if opened.kind == "page" || opened.kind == "iframe" {
+			c.tell(opened.sessionID, "Inspector.detached", map[string]string{"reason": "Render process gone."})
+		}
 		if opened.sessionID == c.session.defaultID {
 			c.out.add(ws.OpText, targetClosedEvent)
 			continue

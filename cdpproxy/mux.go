@@ -101,6 +101,7 @@ type Mux struct {
 	freshContexts  map[string]bool             // browser contexts without a behaviour for downloads
 	typedAt        map[string]boottime.Instant // by target, see Typed
 	actedAt        map[string]boottime.Instant // by target, see ActedOn
+	activated      map[string]boottime.Instant // by target, see ActivatedAt
 	made           map[string]bool             // by target, see Made
 	navigated      map[string]bool             // by loader, see Navigated
 	offline        map[string]bool             // by CDP session of a client, see Offline

@@ -354,9 +354,12 @@ func TestTheEndWithoutACloseFrame(t *testing.T) {
 					t.Errorf("the command in flight: %+v, %v", got, err)
 				}
 			}
-			if tt.cut { // Chrome's event that the page's session ends
-				if got, err := c.next(); err != nil || got.Method != "Target.detachedFromTarget" || !strings.Contains(string(got.Params), s) {
+			if tt.cut { // Chrome's events of the end of the page's session
+				if got, err := c.next(); err != nil || got.Method != "Inspector.detached" || got.SessionID != s {
 					t.Errorf("behind the answers: %+v, %v", got, err)
+				}
+				if got, err := c.next(); err != nil || got.Method != "Target.detachedFromTarget" || !strings.Contains(string(got.Params), s) {
+					t.Errorf("behind that: %+v, %v", got, err)
 				}
 			}
 			if rest, err := io.ReadAll(c.net); err != nil || len(rest) != 0 {

@@ -116,7 +116,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		m.mu.Lock()
 		m.owners[e.Params.SessionID] = s
 		m.lastChild++
-		m.children[e.Params.SessionID] = child{string(parsed.sessionID), e.Params.TargetInfo.TargetID, m.lastChild}
+		m.children[e.Params.SessionID] = child{string(parsed.sessionID), e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Type, m.lastChild}
 		if s.token != 0 && !s.inherited { // the launcher's own have none
 			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
 			m.contexts[e.Params.SessionID] = e.Params.TargetInfo.Context
@@ -163,6 +163,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 type child struct {
 	parent string // the CDP session that it was reported on
 	target string
+	kind   string // as Chrome names the target's type
 	number uint64 // later ones have higher numbers
 }
 

@@ -213,8 +213,8 @@ func TestTheEndOfASessionTellsOfItsTargets(t *testing.T) {
 		`{"method":"Target.targetCreated","params":{"targetInfo":{"targetId":"V"}},"sessionId":"B1"}`,
 		`{"method":"Target.targetCreated","params":{"targetInfo":{"targetId":"gone"}},"sessionId":"B1"}`,
 		`{"method":"Target.targetDestroyed","params":{"targetId":"gone"},"sessionId":"B1"}`,
-		`{"method":"Target.attachedToTarget","params":{"sessionId":"S","targetInfo":{"targetId":"T"},"waitingForDebugger":false},"sessionId":"B1"}`,
-		`{"method":"Target.attachedToTarget","params":{"sessionId":"W","targetInfo":{"targetId":"U"},"waitingForDebugger":false},"sessionId":"S"}`,
+		`{"method":"Target.attachedToTarget","params":{"sessionId":"S","targetInfo":{"targetId":"T","type":"page"},"waitingForDebugger":false},"sessionId":"B1"}`,
+		`{"method":"Target.attachedToTarget","params":{"sessionId":"W","targetInfo":{"targetId":"U","type":"worker"},"waitingForDebugger":false},"sessionId":"S"}`,
 	} {
 		s.say("%s", event)
 		if _, err := c.next(); err != nil {
@@ -228,6 +228,7 @@ func TestTheEndOfASessionTellsOfItsTargets(t *testing.T) {
 	}
 	for _, want := range []told{
 		{"Target.detachedFromTarget", "S", `{"sessionId":"W","targetId":"U"}`},
+		{"Inspector.detached", "S", `{"reason":"Render process gone."}`},
 		{"Target.detachedFromTarget", "", `{"sessionId":"S","targetId":"T"}`},
 		{"Target.targetDestroyed", "", `{"targetId":"T"}`},
 		{"Target.targetDestroyed", "", `{"targetId":"V"}`},
@@ -242,6 +243,24 @@ func TestTheEndOfASessionTellsOfItsTargets(t *testing.T) {
 	}
 	if _, err := c.next(); err == nil {
 		t.Error("more than the close frame")
+	}
+}
+
+// TestWhoTurnedDiscoveryOffIsNotToldOfEnds as with Chrome, which sends no event about targets
+// once it has answered that.
+func TestWhoTurnedDiscoveryOffIsNotToldOfEnds(t *testing.T) {
+	s := script(t)
+	c := connect(t, s.mux, open(), &handler{})
+	for _, discover := range []bool{true, false} {
+		s.say(`{"method":"Target.targetCreated","params":{"targetInfo":{"targetId":"T"}},"sessionId":"B1"}`)
+		if m, err := c.next(); err != nil || m.Method != "Target.targetCreated" {
+			t.Fatalf("%+v, %v", m, err)
+		}
+		c.call("Target.setDiscoverTargets", "", map[string]any{"discover": discover})
+	}
+	c.conn.Cut(cdpproxy.CloseNormal, "over")
+	if m, err := c.next(); err == nil {
+		t.Errorf("it is told %+v", m)
 	}
 }
 

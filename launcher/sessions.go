@@ -126,7 +126,7 @@ func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target,
 	if err != nil {
 		return nil, err
 	}
-	open, err := m.Targets(ctx)
+	open, err := m.TargetsByUse(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("targets of session %s: %w", sessionID, err)
 	}

@@ -39,6 +39,9 @@ type Page struct {
 	// Unseen says that the page is being loaded, and nobody has seen it: it has drawn
 	// nothing yet, and will not. The capture finds out.
 	Unseen bool
+	// Undrawn says that the page answers, and Chrome gives no image of it. The capture
+	// finds out.
+	Undrawn bool
 }
 
 // Limits bound a capture. Zero values are the defaults.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold/evidence"
@@ -506,13 +507,25 @@ func TestCaptureRecipes(t *testing.T) {
 				return nil, broken
 			}
 			return answers(ctx, s, method, n)
-		}, 0, false, false, "Internal error"},
+		}, 0, false, true, "Internal error"},
+		{"refused at first", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Page.captureScreenshot" && n < 30 {
+				return nil, errors.New("Unable to capture screenshot")
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, true, ""},
+		{"being loaded", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "Runtime.evaluate" {
+				return json.RawMessage(`{"result":{"value":true}}`), nil
+			}
+			return answers(ctx, s, method, n)
+		}, 0, false, false, "has drawn nothing yet"},
 		{"empty image", func(ctx context.Context, s, method string, n int) (any, error) {
 			if method == "Page.captureScreenshot" {
 				return struct{}{}, nil
 			}
 			return answers(ctx, s, method, n)
-		}, 0, false, false, "empty"},
+		}, 0, false, true, "empty"},
 		{"navigation pending", func(ctx context.Context, s, method string, n int) (any, error) {
 			if method == "DOMSnapshot.captureSnapshot" {
 				return nil, hang(ctx)
@@ -539,17 +552,26 @@ func TestCaptureRecipes(t *testing.T) {
 		}, 0, true, true, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			caller := &script{answer: c.answer}
-			results, s := capturePages(t, caller, pagesOf(1), capture.Limits{Part: 20 * time.Millisecond, Total: testchrome.Patience})
-			r := results[0]
-			if (r.Screenshot != "") != c.shot || (r.DOM != "") != c.dom || caller.calls["Runtime.terminateExecution"] != c.terminated || !strings.Contains(r.Missing, c.says) {
-				t.Errorf("%+v after %v", r, caller.calls)
-			}
-			for _, p := range s.Manifest.Parts {
-				if (p.Missing == "") != (p.SHA256 != "") {
-					t.Errorf("%+v", p)
+			synctest.Test(t, func(t *testing.T) {
+				caller := &script{answer: c.answer}
+				var undrawn bool
+				begun := time.Now()
+				results, s := capturePages(t, caller, pagesOf(1), capture.Limits{
+					Look: func(_ context.Context, _ int, p capture.Page, _ []byte, _ string) { undrawn = p.Undrawn },
+				})
+				r := results[0]
+				if (r.Screenshot != "") != c.shot || (r.DOM != "") != c.dom || caller.calls["Runtime.terminateExecution"] != c.terminated || !strings.Contains(r.Missing, c.says) {
+					t.Errorf("%+v after %v", r, caller.calls)
 				}
-			}
+				if took := time.Since(begun); undrawn != (!c.shot && c.dom) || took > 10*time.Second {
+					t.Errorf("undrawn %t, after %v", undrawn, took)
+				}
+				for _, p := range s.Manifest.Parts {
+					if (p.Missing == "") != (p.SHA256 != "") {
+						t.Errorf("%+v", p)
+					}
+				}
+			})
 		})
 	}
 }

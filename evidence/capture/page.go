@@ -44,7 +44,7 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	var image, html []byte
 	missing := reason
 	if reason == "" {
-		image, missing = p.screenshot(ctx)
+		image, missing, p.page.Undrawn = p.screenshot(ctx)
 		if missing != "" && p.limits.Crashed != nil && p.limits.Crashed(p.page.TargetID) {
 			p.page.Crashed, r.Crashed = true, true
 			reason = obstacle(p.page, p.limits)
@@ -61,7 +61,7 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 
 	switch {
 	case reason != "":
-	case missing != "":
+	case missing != "" && !p.page.Undrawn:
 		missing = "not asked for: the page did not answer"
 	default:
 		var hideTyped func(string) string

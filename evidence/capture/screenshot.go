@@ -29,39 +29,52 @@ func says(ctx context.Context, c Caller, session, expression string) (bool, erro
 	return value, err
 }
 
-// How often, and how soon again, Chrome is asked for a screenshot that it refused.
+// For how long, and how soon again, Chrome is asked for a screenshot that it refuses: until
+// a tab has drawn its first frame, which takes seconds on a busy host, and for a moment while
+// a dialog opens or a frame is swapped. A page that is being loaded may take for ever.
 const (
-	screenshotTries = 10
+	refusalTimeout  = 4 * time.Second
+	loadingTimeout  = time.Second
 	screenshotPause = 100 * time.Millisecond
 )
 
+// again tells whether a page is asked again that gave no screenshot, so long after it was
+// asked first.
+func again(err error, after time.Duration) bool {
+	if errors.Is(err, errUnpainted) {
+		return after < loadingTimeout
+	}
+	return err != nil && !errors.Is(err, context.DeadlineExceeded) && after < refusalTimeout
+}
+
 // screenshot returns a JPEG of what the page shows, or why there is none. A page that
-// Chrome refuses to draw is asked for again: it refuses for a moment while a dialog
-// opens or a frame is swapped. A page that is too busy to draw has its running script
-// terminated, and is then asked for once more.
-func (p pageCapture) screenshot(ctx context.Context) (image []byte, missing string) {
+// Chrome refuses to draw is asked for again. One that is too busy to draw has its running
+// script terminated, and is then asked for once more. refused says that the page answers,
+// and Chrome gives no image of it.
+func (p pageCapture) screenshot(ctx context.Context) (image []byte, missing string, refused bool) {
+	begun := time.Now()
 	image, err := p.draw(ctx)
-	for tries := 1; tries < screenshotTries && err != nil && ctx.Err() == nil && !errors.Is(err, context.DeadlineExceeded); tries++ {
+	for ctx.Err() == nil && again(err, time.Since(begun)) {
 		time.Sleep(screenshotPause)
 		image, err = p.draw(ctx)
 	}
 	if err == nil {
-		return image, ""
+		return image, "", false
 	}
 	if !errors.Is(err, context.DeadlineExceeded) {
-		return nil, "Chrome gave no screenshot: " + err.Error()
+		return nil, "Chrome gave no screenshot: " + err.Error(), !errors.Is(err, errUnpainted)
 	}
 	missing = fmt.Sprintf("the page drew nothing within %v", p.limits.Part)
 	if p.limits.LeaveBusy {
-		return nil, missing
+		return nil, missing, false
 	}
 	if err := p.call(ctx, p.page.SessionID, "Runtime.terminateExecution", nil, nil); err != nil {
-		return nil, missing + ", and its script could not be terminated: " + err.Error()
+		return nil, missing + ", and its script could not be terminated: " + err.Error(), false
 	}
 	if image, err = p.draw(ctx); err != nil {
-		return nil, missing + ", nor after its script was terminated: " + err.Error()
+		return nil, missing + ", nor after its script was terminated: " + err.Error(), false
 	}
-	return image, ""
+	return image, "", false
 }
 
 func (p pageCapture) draw(ctx context.Context) ([]byte, error) {

@@ -159,6 +159,11 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if err != nil {
 		return b, err
 	}
+	// One tab that loads nothing. Chrome drops the session cookies when the last tab is
+	// closed, so this tab also keeps them.
+	if err := b.monitor.OpenFirstTab(ctx); err != nil {
+		return b, process.StartFailure(err)
+	}
 	b.LimitMemory(s.Memory)
 	d.work.Go(b.learnNetwork)
 	d.starts.Observe(time.Since(begun).Seconds())
@@ -201,6 +206,9 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	ctx, cancel := context.WithTimeout(d.ctx, adoptTimeout)
 	defer cancel()
 	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink)
+	if err == nil {
+		err = b.monitor.AwaitPages(ctx)
+	}
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")
 	}
@@ -213,7 +221,8 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 // adoptTimeout is how long a browser of an earlier launcher may take to answer.
 const adoptTimeout = 60 * time.Second
 
-// drive opens the launcher's own session on a browser's pipe. If it fails, it returns
+// drive opens the launcher's own session on a browser's pipe. Pages that are open need not
+// be watched yet when it returns. If it fails, it returns
 // the browser together with the error, and the caller has to close it.
 func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry)) (*Browser, error) {
 	b := d.undriven(process, ledger, dumps, session)
@@ -249,7 +258,7 @@ func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Le
 		defer close(reported)
 		m.Watch(watching)
 	})
-	return b, m.AwaitPages(ctx)
+	return b, nil
 }
 
 // undriven returns a browser that can only be closed or detached from.

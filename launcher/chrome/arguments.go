@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"leasehold/internal/cgroup"
@@ -164,6 +165,23 @@ func ProxyOf(value string) string {
 	return value
 }
 
+const (
+	// NoStartupWindow is the argument of a browser that starts without a window.
+	NoStartupWindow = "--no-startup-window"
+
+	noBlinkFeatures = "--disable-blink-features="
+)
+
+// OnPort returns the arguments of the same browser on a debugging port of its choice, and
+// with its first tab: what pages of a browser on a pipe are compared with.
+func OnPort(args []string) []string {
+	args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool {
+		return arg == NoStartupWindow || arg == noBlinkFeatures+"AutomationControlled"
+	})
+	args[slices.Index(args, "--remote-debugging-pipe")] = "--remote-debugging-port=0"
+	return append(args, "about:blank")
+}
+
 // Arguments returns the command line, without the binary, for a browser that user uid
 // starts, and warnings for the user. The same options always give the same command
 // line: when flags differ from start to start, Chrome loses stored data. The error is
@@ -178,6 +196,9 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		"--user-data-dir=" + o.ProfileDir,
 		// Without it a new profile opens a welcome page over the task's page.
 		"--no-first-run",
+		// Its first tab would show a bar about one of the other arguments, which makes that
+		// page lower than all others. The launcher opens the first tab itself.
+		NoStartupWindow,
 		// Without it a headed browser asks to become the default one.
 		"--no-default-browser-check",
 		// Without it taking a screenshot of a background tab hangs.
@@ -216,9 +237,13 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 	} else if o.ReadOnly {
 		args = append(args, "--proxy-server="+proxyRules(o))
 	}
+	// Pages would see navigator.webdriver, which Chrome sets for a browser that is driven
+	// through a pipe, and not for one with a port.
+	features := "AutomationControlled"
 	if o.ReadOnly {
-		args = append(args, "--disable-blink-features=BackgroundFetch")
+		features += ",BackgroundFetch"
 	}
+	args = append(args, noBlinkFeatures+features)
 	if o.Proxy != "" || o.ReadOnly {
 		args = append(args,
 			// Loopback goes through the proxy too. Otherwise a page could reach this
@@ -240,7 +265,5 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		}
 		args = append(args, arg)
 	}
-	// One tab that loads nothing. Chrome drops the session cookies when the last tab
-	// is closed, so this tab also keeps them.
-	return append(args, "about:blank"), warnings, nil
+	return args, warnings, nil
 }

@@ -28,7 +28,7 @@ func TestArguments(t *testing.T) {
 		if err != nil || len(warnings) != c.warnings {
 			t.Errorf("%s: %v, warnings %q", c.name, err, warnings)
 		}
-		for _, w := range append(c.want, "--remote-debugging-pipe", "--password-store=basic", "about:blank") {
+		for _, w := range append(c.want, "--remote-debugging-pipe", "--password-store=basic", "--no-startup-window", "--disable-blink-features=AutomationControlled") {
 			if !slices.Contains(args, w) {
 				t.Errorf("%s: want %s in %q", c.name, w, args)
 			}
@@ -38,8 +38,12 @@ func TestArguments(t *testing.T) {
 				t.Errorf("%s: want no %s in %q", c.name, n, args)
 			}
 		}
-		if args[len(args)-1] != "about:blank" || strings.Contains(strings.Join(args, " "), "remote-debugging-port") {
+		if strings.Contains(strings.Join(args, " "), "remote-debugging-port") || slices.Contains(args, "about:blank") {
 			t.Errorf("%s: %q", c.name, args)
+		}
+		port := OnPort(args)
+		if len(port) != len(args)-1 || port[len(port)-1] != "about:blank" || !slices.Contains(port, "--remote-debugging-port=0") || slices.Contains(port, "--no-startup-window") {
+			t.Errorf("%s, on a port: %q", c.name, port)
 		}
 	}
 	proxied, _, err := Arguments(Options{ProfileDir: "/p/a", Proxy: "socks5://[2001:db8::1]:1080"}, 1000)
@@ -53,7 +57,7 @@ func TestArguments(t *testing.T) {
 		"http://10.0.0.1:3": "--proxy-server=http=http://10.0.0.1:3;https=http://10.0.0.1:3;socks=127.0.0.1:1",
 	} {
 		reads, _, err := Arguments(Options{ProfileDir: "/p/a", Proxy: proxy, ReadOnly: true}, 1000)
-		for _, w := range []string{want, "--disable-blink-features=BackgroundFetch", "--proxy-bypass-list=<-loopback>", "--webrtc-ip-handling-policy=disable_non_proxied_udp"} {
+		for _, w := range []string{want, "--disable-blink-features=AutomationControlled,BackgroundFetch", "--proxy-bypass-list=<-loopback>", "--webrtc-ip-handling-policy=disable_non_proxied_udp"} {
 			if err != nil || !slices.Contains(reads, w) {
 				t.Errorf("read-only with proxy %q: want %s in %q (%v)", proxy, w, reads, err)
 			}

@@ -387,7 +387,7 @@ func playSandboxed() error {
 		return err
 	}
 	defer b.Close(context.Background(), nil, chrome.CloseTimeouts{Interrupt: time.Nanosecond}) //nolint:errcheck // it is killed
-	if err := tryVersion(testchrome.NewClient(b, 0)); err != nil {
+	if _, err := testchrome.NewClient(b, 0).Call("Target.createTarget", map[string]string{"url": "about:blank"}); err != nil {
 		return b.StartFailure(err)
 	}
 	own, err := os.Readlink("/proc/self/ns/user")

@@ -99,7 +99,8 @@ const (
 )
 
 // Look looks at one page. number is its place in the bundle. image is a screenshot of what
-// it shows, or missing is why there is none.
+// it shows, or missing is why there is none. A page that answers is looked at without an
+// image, too: its structure says what it asks for.
 func (e *Looker) Look(ctx context.Context, number int, p capture.Page, image []byte, missing string) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -150,7 +151,7 @@ func (v *view) look(ctx context.Context, image []byte, missing string) {
 	case v.target.Unseen:
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s was being loaded, and nobody has seen it", where), true
 		return
-	case missing != "" || v.target.SessionID == "":
+	case missing != "" && !v.target.Undrawn || v.target.SessionID == "":
 		v.seen.Blind = fmt.Sprintf("the page %s did not answer: %s", where, missing)
 		return
 	}

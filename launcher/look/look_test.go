@@ -137,6 +137,7 @@ func TestEyes(t *testing.T) {
 	t.Run("a form to sign in that came later", w.aFormToSignInThatCameLater)
 	t.Run("what was typed and not sent", w.whatWasTypedAndNotSent)
 	t.Run("what cannot be seen is said", w.whatCannotBeSeenIsSaid)
+	t.Run("a page without a picture is looked at", w.aPageWithoutAPictureIsLookedAt)
 	t.Run("a page on its way asks for nothing", w.aPageOnItsWayAsksForNothing)
 	t.Run("a task for later is seen", w.aTaskForLaterIsSeen)
 }
@@ -364,6 +365,26 @@ func (w *world) whatCannotBeSeenIsSaid(t *testing.T) {
 		}
 		if bytes.Contains(s.Raw, []byte("s3cr3t")) || bytes.Contains(s.Raw, []byte("really")) && tt.page.Dialog == "" {
 			t.Errorf("%s: a secret is kept", tt.name)
+		}
+	}
+}
+
+// aPageWithoutAPictureIsLookedAt: Chrome may refuse to draw a page that answers. What it asks
+// for is in its structure.
+func (w *world) aPageWithoutAPictureIsLookedAt(t *testing.T) {
+	page, known := w.open(signIn, "")
+	for _, tt := range []struct {
+		undrawn bool
+		looked  Answer
+		want    []string
+	}{
+		{true, Yes, []string{PasswordAsked, SignedOut}},
+		{false, No, nil},
+	} {
+		page.Undrawn = tt.undrawn
+		s := w.lookAt(page, known, nil, "Chrome gave no screenshot")
+		if got := answered(s, Yes); !slices.Equal(got, tt.want) || s.Manifest.Found[0].Answer != string(tt.looked) {
+			t.Errorf("undrawn %t: %+v", tt.undrawn, s.Manifest.Found)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/evidence/capture"
+	"leasehold/internal/boottime"
 )
 
 // CDP's names of the events that the monitor handles.
@@ -169,7 +170,7 @@ func (m *Monitor) attached(parent, session string, t *target.Info) *checkpoint.E
 		return frameEntry(m.pageOf(id), t.URL)
 	case typePage:
 		m.pages[id] = &page{
-			lastEvent: m.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
+			opened: boottime.Now(), lastEvent: m.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
 			Page: capture.Page{TargetID: id, SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
 		}
 		if m.ownContext == "" {

@@ -1,8 +1,10 @@
 package monitor
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -10,12 +12,14 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
+	"leasehold/internal/boottime"
 )
 
 // page is an open page.
 type page struct {
 	capture.Page
 	context   string // id of the browser context
+	opened    boottime.Instant
 	lastEvent uint64 // Monitor.ticks at its last event
 	reported  string // the URL that was reported last
 	early     bool   // reported came from the browser's session, and the page's own has not confirmed it yet
@@ -154,6 +158,29 @@ func (m *Monitor) AwaitPages(ctx context.Context) error {
 		return errors.New("not every page could be attached in time")
 	}
 	return nil
+}
+
+// TargetsByUse is Targets in the order of Chrome's own list: what belongs to the page that was
+// opened or brought to the front last comes first, and workers come last. It does not know
+// which tab Chrome brings to the front when the one in front is closed.
+func (m *Monitor) TargetsByUse(ctx context.Context) ([]*target.Info, error) {
+	list, err := m.Targets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	used := map[*target.Info]boottime.Instant{}
+	m.mu.Lock()
+	for _, t := range list {
+		switch pg := m.pageOf(string(t.TargetID)); {
+		case pg != nil:
+			used[t] = max(pg.opened, m.mux.ActivatedAt(pg.TargetID))
+		case t.Type == typePage: // it was opened just now
+			used[t] = math.MaxInt64
+		}
+	}
+	m.mu.Unlock()
+	slices.SortStableFunc(list, func(a, b *target.Info) int { return cmp.Compare(used[b], used[a]) })
+	return list, nil
 }
 
 // Targets lists what is open in the browser, without parts of the browser's own user

@@ -25,6 +25,15 @@ func (m *Monitor) OpenTab(ctx context.Context, fence *lease.Fence, url string) (
 	return &target.Info{TargetID: created.TargetID, Type: typePage, URL: url}, nil
 }
 
+// OpenFirstTab opens an empty tab in a browser that has just started without one, and returns
+// when it is watched. No lease has a session in it yet.
+func (m *Monitor) OpenFirstTab(ctx context.Context) error {
+	if err := m.observer.Call(ctx, "", target.CommandCreateTarget, map[string]string{"url": blankPage}, nil); err != nil {
+		return err
+	}
+	return m.AwaitPages(ctx)
+}
+
 // OpenTabBehind opens an empty tab behind the others.
 func (m *Monitor) OpenTabBehind(ctx context.Context, fence *lease.Fence) error {
 	return m.observer.CallFenced(ctx, fence, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, nil)
@@ -32,7 +41,11 @@ func (m *Monitor) OpenTabBehind(ctx context.Context, fence *lease.Fence) error {
 
 // ActivateTab brings a tab to the front.
 func (m *Monitor) ActivateTab(ctx context.Context, fence *lease.Fence, targetID string) error {
-	return m.observer.CallFenced(ctx, fence, "", target.CommandActivateTarget, map[string]string{"targetId": targetID}, nil)
+	err := m.observer.CallFenced(ctx, fence, "", target.CommandActivateTarget, map[string]string{"targetId": targetID}, nil)
+	if err == nil {
+		m.mux.NoteActivated(targetID)
+	}
+	return err
 }
 
 // CloseTab closes a tab.

@@ -65,6 +65,7 @@ type chromium struct {
 	opened   int      // browser sessions that there ever were
 	watching []string // browser sessions that are attached to every tab
 	tabs     []tab
+	fresh    bool // no tab was opened yet
 	created  int
 	cookies  string // the list that Storage.getCookies answers with
 	heard    []command
@@ -112,7 +113,7 @@ func script(t testing.TB, dir string) *chromium {
 func (c *chromium) serve(pipe net.Conn) {
 	c.note(false)
 	c.mu.Lock()
-	c.pipe, c.watching, c.tabs = pipe, nil, []tab{{"T0", "about:blank"}}
+	c.pipe, c.watching, c.tabs, c.fresh = pipe, nil, nil, true
 	c.mu.Unlock()
 	for r := bufio.NewReader(pipe); ; {
 		msg, err := r.ReadBytes(0)
@@ -181,8 +182,11 @@ func (c *chromium) answer(m command) {
 		result = fmt.Sprintf(`{"sessionId":"%s-%s"}`, m.SessionID, p.TargetID)
 	case "Target.createTarget":
 		c.mu.Lock()
-		c.created++
-		p.TargetID = fmt.Sprint("T", c.created)
+		if p.TargetID = "T0"; !c.fresh { // the launcher opens the first one
+			c.created++
+			p.TargetID = fmt.Sprint("T", c.created)
+		}
+		c.fresh = false
 		c.mu.Unlock()
 		c.open(tab{p.TargetID, p.URL})
 		result = fmt.Sprintf(`{"targetId":%q}`, p.TargetID)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"leasehold/launcher/chrome"
 )
 
 // manyRequests is how many requests the page makes, besides the one for itself.
@@ -214,7 +216,7 @@ type alone struct {
 }
 
 // startAlone starts it with the arguments of the profile's browser.
-func (s *sidecar) startAlone(chrome, profile string) (_ *alone, url string, err error) {
+func (s *sidecar) startAlone(binary, profile string) (_ *alone, url string, err error) {
 	args, err := s.browserArgs(profile)
 	if err != nil {
 		return nil, "", err
@@ -224,9 +226,9 @@ func (s *sidecar) startAlone(chrome, profile string) (_ *alone, url string, err 
 		return nil, "", err
 	}
 	args = slices.DeleteFunc(args, func(arg string) bool {
-		return arg == "--remote-debugging-pipe" || strings.HasPrefix(arg, "--user-data-dir=") || strings.HasPrefix(arg, "--remote-debugging-port=")
+		return strings.HasPrefix(arg, "--user-data-dir=") || strings.HasPrefix(arg, "--remote-debugging-port=")
 	})
-	a.cmd = exec.Command(chrome, append(args, "--remote-debugging-port=0", "--user-data-dir="+a.dir)...)
+	a.cmd = exec.Command(binary, append(chrome.OnPort(args), "--user-data-dir="+a.dir)...)
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := a.cmd.Start(); err != nil {
 		return nil, "", errors.Join(err, os.RemoveAll(a.dir))

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -211,8 +210,7 @@ func OnPort(binary, dir string) (*Browser, error) {
 	if err != nil {
 		return nil, err
 	}
-	args[slices.Index(args, "--remote-debugging-pipe")] = "--remote-debugging-port=0"
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(binary, chrome.OnPort(args)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

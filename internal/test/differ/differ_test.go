@@ -47,6 +47,7 @@ var sample = []string{
 	"context-dispose",
 	"popup-waits-for-two-clients",
 	"discovery-new",
+	"discovery-list-by-last-use",
 }
 
 // scripts reads the scripts that LEASEHOLD_DIFFER names: all, those of its

@@ -11,7 +11,8 @@ type Exception struct {
 	// Scripts are patterns of the names of the scripts that may meet it.
 	Scripts []string
 	// port and through match the line that only the port has, and the one that only the
-	// sidecar has. Where one is nil, that side has no line of its own. Never both.
+	// sidecar has. Where one is nil, that side has no line of its own. Both are nil for
+	// attachedChanges alone, which leaveOutAttached explains.
 	port, through *regexp.Regexp
 	// added matches a part of a message that one side has and the other has not. It is left
 	// out of both.
@@ -27,12 +28,14 @@ var Exceptions = []Exception{
 	except("commands in flight at the end",
 		"Where the sidecar ends a connection, each command in flight is answered with the reason. Chrome answers none.",
 		everywhere, ``, `^\{"id":\d+,"error":\{"code":-32000,"message":"leasehold: `),
-	except("the observer is attached to every page",
-		"The sidecar watches each page. Clients are not told, but Chrome reports no change of attached when they attach to a page, or leave it.",
-		everywhere, `^\{"method":"Target.targetInfoChanged".*"attached":(true|false),`, ``),
-	except("the observer leaves a target that ends",
-		"The sidecar's own session on a target ends with it, which Chrome reports as a change of the target before its end.",
-		everywhere, ``, `^\{"method":"Target.targetInfoChanged".*"attached":false,`),
+	{
+		Name:    attachedChanges,
+		Reason:  "The sidecar watches each page. Clients are not told, but Chrome reports no change of attached when they attach to a page or leave it, and one when the sidecar's session ends with its target. This is for the member attached alone.",
+		Scripts: everywhere, port: nil, through: nil, added: nil,
+	},
+	except("the observer leaves a shared worker that ends",
+		"The sidecar's own session on a shared worker ends with it, which Chrome reports as a change of the target before its end: it has no browser context then.",
+		[]string{"worker-shared-ends"}, ``, `^\{"method":"Target.targetInfoChanged".*"type":"shared_worker".*"attached":false,"canAccessOpener":false\}\}\}$`),
 	except("the observer is attached to a new worker",
 		"Chrome knows the URL of a worker only once somebody is attached to it: the sidecar is, at once.",
 		everywhere, `^\{"method":"Target.targetCreated".*"type":"worker","title":"","url":"",`, `^\{"method":"Target.targetCreated".*"type":"worker","title":"http`),
@@ -45,9 +48,6 @@ var Exceptions = []Exception{
 	except("the content type of discovery's texts",
 		"Chrome says that its one-line texts are JSON.",
 		everywhere, `^[A-Z]+ /json/(activate|close)/.*: 200 application/json; charset=UTF-8$`, `: 200 text/plain; charset=utf-8$`),
-	except("events of a browser that ends",
-		"The sidecar closes the browser after it has told its clients, who do not hear what Chrome says on the way down.",
-		[]string{"*closes*"}, `^\{"method":"Inspector.detached","params":\{"reason":"Render process gone."\}`, ``),
 	except("refused commands",
 		"Commands that would go past the lease, or out of the profile, are refused: docs/cdp-methods.md has them all, with the reasons.",
 		[]string{"refused-*", "envelope-params-empty-array-of-a-page"}, `^\{"id":\d+,"(result|error)":`, `^\{"id":\d+,"error":\{"code":-32\d+,"message":"leasehold refuses `),

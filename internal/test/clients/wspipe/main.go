@@ -82,7 +82,7 @@ func onPort(binary, dir string, extra []string) error {
 	if err != nil {
 		return err
 	}
-	args[slices.Index(args, "--remote-debugging-pipe")] = "--remote-debugging-port=0"
+	args = chrome.OnPort(args)
 	// An earlier start may have left this file.
 	active := filepath.Join(dir, "DevToolsActivePort")
 	if err := os.Remove(active); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -1,0 +1,43 @@
+package cdpproxy
+
+import (
+	"encoding/json"
+
+	"leasehold/internal/boottime"
+)
+
+// noteActivation notes from a client's command which tab it brings to the front. session is
+// the CDP session that the command is for.
+func (m *Mux) noteActivation(session string, c command) {
+	switch string(c.method) {
+	case "Target.activateTarget":
+		var p struct {
+			TargetID string `json:"targetId"`
+		}
+		if json.Unmarshal(c.params, &p) == nil {
+			m.NoteActivated(p.TargetID)
+		}
+	case "Page.bringToFront":
+		m.mu.Lock()
+		target := m.clientTargets[session]
+		m.mu.Unlock()
+		m.NoteActivated(target)
+	}
+}
+
+// NoteActivated notes that a tab is brought to the front now.
+func (m *Mux) NoteActivated(target string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.activated == nil || len(m.activated) >= maxNoted {
+		m.activated = map[string]boottime.Instant{}
+	}
+	m.activated[target] = boottime.Now()
+}
+
+// ActivatedAt returns when a tab was brought to the front last; zero if nobody did that.
+func (m *Mux) ActivatedAt(target string) boottime.Instant {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.activated[target]
+}

@@ -1,0 +1,144 @@
+package browser
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/test/testchrome"
+	"leasehold/launcher/chrome"
+)
+
+// looks has a page report what it sees of its browser.
+const looks = `<!doctype html><title>looks</title><script>
+const names = (o) => { const all = new Set(); for (; o; o = Object.getPrototypeOf(o)) Object.getOwnPropertyNames(o).forEach((n) => all.add(n)); return [...all].sort() };
+fetch("/report", {method: "POST", body: JSON.stringify({
+	webdriver: navigator.webdriver, size: [innerWidth, innerHeight, outerWidth, outerHeight], screen: [screen.width, screen.height, devicePixelRatio],
+	agent: [navigator.userAgent, navigator.languages, navigator.platform, navigator.hardwareConcurrency, navigator.plugins.length, navigator.pdfViewerEnabled],
+	globals: names(window), navigator: names(navigator), document: names(document), chrome: names(window.chrome),
+}, null, 1)})
+</script>`
+
+// TestAPageSeesTheBrowserOfAPort: a page in any tab, the first one too, sees the same as with
+// the same browser on a fixed debugging port, which nothing else watches.
+func TestAPageSeesTheBrowserOfAPort(t *testing.T) {
+	h := newHost(t, Options{})
+	reports := make(chan string, 1)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/report" {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, looks)
+			return
+		}
+		b, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		reports <- string(b)
+	}))
+	defer web.Close()
+	reported := func(where string) string {
+		t.Helper()
+		select {
+		case r := <-reports:
+			return r
+		case <-time.After(testchrome.Patience):
+			t.Fatalf("no page reported: %s", where)
+			return ""
+		}
+	}
+	onPort(t, web.URL)
+	want := reported("on a port")
+	if !strings.Contains(want, `"webdriver": false`) {
+		t.Errorf("on a fixed port Chrome shows navigator.webdriver: %.100s", want)
+	}
+
+	b := h.start()
+	page, ok := b.Monitor().Primary()
+	if !ok {
+		t.Fatal("the browser has no tab")
+	}
+	if err := b.Monitor().Observer().Call(t.Context(), page.SessionID, "Page.navigate", map[string]string{"url": web.URL}, nil); err != nil {
+		t.Fatal(err)
+	}
+	compareLooks(t, "the first tab", reported("in the first tab"), want)
+	h.open(b, web.URL)
+	compareLooks(t, "another tab", reported("in another tab"), want)
+	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+		t.Error(err)
+	}
+}
+
+func compareLooks(t *testing.T, where, got, want string) {
+	t.Helper()
+	wanted := strings.Split(want, "\n")
+	for line := range strings.SplitSeq(got, "\n") {
+		at := slices.Index(wanted, line)
+		if at < 0 {
+			t.Errorf("%s sees %s", where, line)
+			continue
+		}
+		wanted = slices.Delete(wanted, at, at+1)
+	}
+	if len(wanted) > 0 {
+		t.Errorf("%s does not see %q", where, wanted)
+	}
+}
+
+// onPort starts the driver's browser on a debugging port, and opens the URL in a new tab of it:
+// as root its first one shows a bar, because the browser has no sandbox.
+func onPort(t *testing.T, page string) {
+	t.Helper()
+	o := testchrome.Options(t)
+	args, _, err := chrome.Arguments(o, os.Geteuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Chrome calls a browser automated whose port is 0.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	args = chrome.OnPort(args)
+	_, port, _ := strings.Cut(address, ":")
+	args[slices.Index(args, "--remote-debugging-port=0")] = "--remote-debugging-port=" + port
+	cmd := exec.Command(o.Binary, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+		_ = cmd.Wait()
+	})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+address+"/json/new?"+url.QueryEscape(page), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(testchrome.Patience); ; time.Sleep(20 * time.Millisecond) {
+		answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+		if err == nil {
+			_ = answer.Body.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}

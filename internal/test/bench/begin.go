@@ -110,7 +110,7 @@ func (h *byHand) first() (_ time.Duration, err error) {
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return 0, fmt.Errorf("Chrome opened no port: %w", err)
+			return 0, fmt.Errorf("the browser opened no port: %w", err)
 		}
 		if url, ok := strings.CutPrefix(strings.TrimSpace(line), listening); ok {
 			c, err := dial(url)

@@ -175,14 +175,8 @@ func (b *Bundle) Seal() (Manifest, string, error) {
 }
 
 func (b *Bundle) seal() ([]byte, error) {
-	for _, p := range b.m.Parts {
-		if p.Missing != "" {
-			continue
-		}
-		path := filepath.Join(b.dir, p.Name)
-		if err := durable.WithReserve(b.dir, func() error { return durable.Sync(path) }); err != nil {
-			return nil, err
-		}
+	if err := b.syncParts(); err != nil {
+		return nil, err
 	}
 	if !b.m.inChain() {
 		raw, err := b.encoded()
@@ -192,6 +186,32 @@ func (b *Bundle) seal() ([]byte, error) {
 		return raw, b.write(raw)
 	}
 	return b.spool.sealInChain(b)
+}
+
+// syncsAtOnce is how many parts are synced side by side: a disk that syncs one file syncs
+// what others wait for with it.
+const syncsAtOnce = 4
+
+// syncParts puts the content of all parts on disk.
+func (b *Bundle) syncParts() error {
+	next := make(chan string)
+	errs := make([]error, syncsAtOnce)
+	var syncing sync.WaitGroup
+	for i := range errs {
+		syncing.Go(func() {
+			for path := range next {
+				errs[i] = errors.Join(errs[i], durable.WithReserve(b.dir, func() error { return durable.Sync(path) }))
+			}
+		})
+	}
+	for _, p := range b.m.Parts {
+		if p.Missing == "" {
+			next <- filepath.Join(b.dir, p.Name)
+		}
+	}
+	close(next)
+	syncing.Wait()
+	return errors.Join(errs...)
 }
 
 // encoded returns the manifest as it is stored.

@@ -257,7 +257,7 @@ func (g *grants) lockFree(m api.Manifest, r lease.Record, path string) (*profile
 	if err == nil {
 		// One that was started on the directory by another name. What cannot be seen of
 		// it, Chrome itself refuses.
-		if u, unseen := profiledir.FindUser(path); unseen == nil && u != nil {
+		if u, unseen := profiledir.FindOtherUser(path); unseen == nil && u != nil {
 			err = g.lockProblem(profiledir.ErrLocked, r, m, path)
 		}
 	}

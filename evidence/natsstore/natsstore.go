@@ -65,6 +65,10 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	if err != nil {
 		return fail("it", err)
 	}
+	stream, err := s.js.Stream(ctx, streamName)
+	if err != nil {
+		return fail("it", err)
+	}
 	switch raw, err := s.Manifest(ctx, evidenceID); {
 	case errors.Is(err, evidence.ErrNotFound), errors.Is(err, evidence.ErrDamaged):
 	case err != nil:
@@ -81,14 +85,14 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 		if err != nil {
 			return err
 		}
-		if _, err := s.put(ctx, bucket, folder+p.Name, content, true); err != nil {
+		if _, err := s.put(ctx, stream, folder+p.Name, content, true); err != nil {
 			return fail("part "+p.Name, err)
 		}
 	}
-	info, err := s.put(ctx, bucket, folder+evidence.ManifestName, b.Raw, false)
+	info, err := s.put(ctx, stream, folder+evidence.ManifestName, b.Raw, false)
 	if isWrongSequence(err) {
 		// Another launcher was first, with the same bundle or with another one.
-		if raw, getErr := s.object(ctx, bucket, folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, b.Raw) {
+		if raw, getErr := s.object(ctx, stream, folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, b.Raw) {
 			err = evidence.ErrConflict
 		}
 	}
@@ -111,34 +115,30 @@ const chunkSize = 128 << 10
 // what the first left half done, and does nothing where the object is complete. A
 // complete object with other content is replaced only with replace; without, put returns
 // ErrConflict.
-func (s *Store) put(ctx context.Context, bucket jetstream.ObjectStore, name string, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
+func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
 	info := describe(name, content)
-	stream, err := s.js.Stream(ctx, streamName)
-	if err != nil {
-		return nil, err
-	}
 	// What is decided below is true for this state of the object. The write is refused
 	// in any other, so that a sealed bundle is never overwritten.
-	var seen uint64
-	switch last, err := stream.GetLastMsgForSubject(ctx, metaSubject(name)); {
-	case err == nil:
-		seen = last.Sequence
-	case !errors.Is(err, jetstream.ErrMsgNotFound):
-		return nil, err
-	}
-	old, err := bucket.GetInfo(ctx, name)
+	old, seen, err := metaOf(ctx, stream, name)
 	switch {
-	case err == nil && old.Digest == info.Digest && s.checkChunks(ctx, old) == nil:
+	case err == nil && old.Digest == info.Digest && checkChunks(ctx, stream, old) == nil:
 		return old, nil
-	case err == nil && !replace && s.checkChunks(ctx, old) == nil:
+	case err == nil && !replace && checkChunks(ctx, stream, old) == nil:
 		return nil, evidence.ErrConflict
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) && !errors.Is(err, jetstream.ErrBadObjectMeta):
 		return nil, err
 	}
-	if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(info))); err != nil {
-		return nil, err
+	// Where a first attempt left chunks without metadata, the first chunk is refused.
+	err = s.publishChunks(ctx, info, content)
+	if isWrongSequence(err) {
+		if err = stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(info))); err == nil {
+			err = s.publishChunks(ctx, info, content)
+		}
 	}
-	if err := s.publish(ctx, info, content, seen); err != nil {
+	if err == nil {
+		err = s.publishMeta(ctx, info, seen)
+	}
+	if err != nil {
 		return nil, err
 	}
 	if old != nil && old.NUID != info.NUID && isSubjectToken(old.NUID) {
@@ -160,14 +160,21 @@ func describe(name string, content []byte) *jetstream.ObjectInfo {
 	}
 }
 
-// publish sends an object's chunks, and then its metadata if that still has the sequence
-// that was seen; zero is none.
-func (s *Store) publish(ctx context.Context, info *jetstream.ObjectInfo, content []byte, seen uint64) error {
+// publishChunks sends an object's chunks. The first is refused where there is one.
+func (s *Store) publishChunks(ctx context.Context, info *jetstream.ObjectInfo, content []byte) error {
+	first := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(0)}
 	for chunk := range slices.Chunk(content, chunkSize) {
-		if _, err := s.js.Publish(ctx, chunkSubject(info), chunk); err != nil {
+		if _, err := s.js.Publish(ctx, chunkSubject(info), chunk, first...); err != nil {
 			return err
 		}
+		first = nil
 	}
+	return nil
+}
+
+// publishMeta sends an object's metadata if that still has the sequence that was seen;
+// zero is none.
+func (s *Store) publishMeta(ctx context.Context, info *jetstream.ObjectInfo, seen uint64) error {
 	meta, err := json.Marshal(info)
 	if err != nil {
 		return err
@@ -247,11 +254,14 @@ func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, erro
 
 // get reads an object of a bundle, by way of the bundle's link.
 func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	bucket, err := s.bind(ctx)
+	stream, err := s.js.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, evidence.ErrNotFound
+	}
 	if err != nil {
 		return nil, err
 	}
-	link, err := bucket.GetInfo(ctx, evidenceID)
+	link, _, err := metaOf(ctx, stream, evidenceID)
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -259,16 +269,23 @@ func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error
 	if !ok {
 		return nil, evidence.ErrNotFound
 	}
-	return s.object(ctx, bucket, folder+name)
+	return s.object(ctx, stream, folder+name)
 }
 
-func (s *Store) object(ctx context.Context, bucket jetstream.ObjectStore, name string) ([]byte, error) {
-	info, err := bucket.GetInfo(ctx, name)
+func (s *Store) object(ctx context.Context, stream jetstream.Stream, name string) ([]byte, error) {
+	info, _, err := metaOf(ctx, stream, name)
 	if err != nil {
 		return nil, translate(err)
 	}
+	if content, ok := onlyChunk(ctx, stream, info); ok {
+		return content, nil
+	}
 	// GetBytes would wait until its time is up for chunks that are gone.
-	if err := s.checkChunks(ctx, info); err != nil {
+	if err := checkChunks(ctx, stream, info); err != nil {
+		return nil, err
+	}
+	bucket, err := s.bind(ctx)
+	if err != nil {
 		return nil, err
 	}
 	// Where a chunk is lost on the way it waits until its time is up, also when its context
@@ -277,6 +294,43 @@ func (s *Store) object(ctx context.Context, bucket jetstream.ObjectStore, name s
 	defer cancel()
 	content, err := bucket.GetBytes(ctx, name)
 	return content, translate(err)
+}
+
+// onlyChunk returns the content of an object that has one chunk, as nearly all have. It is
+// asked for alone: GetBytes would make a consumer and remove it again. ok is false where
+// that is not the content, or the server that answered may not have it yet.
+func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) (content []byte, ok bool) {
+	if info.Chunks != 1 || info.Opts != nil && info.Opts.Link != nil || !isSubjectToken(info.NUID) {
+		return nil, false
+	}
+	msg, err := stream.GetLastMsgForSubject(ctx, chunkSubject(info))
+	if err != nil {
+		return nil, false
+	}
+	want, err := jetstream.DecodeObjectDigest(info.Digest)
+	sum := sha256.Sum256(msg.Data)
+	return msg.Data, err == nil && bytes.Equal(want, sum[:])
+}
+
+// metaOf returns an object's metadata, or jetstream's ErrObjectNotFound or
+// ErrBadObjectMeta, and the sequence of what is stored under its name, whatever that is;
+// zero is nothing.
+func metaOf(ctx context.Context, stream jetstream.Stream, name string) (*jetstream.ObjectInfo, uint64, error) {
+	msg, err := stream.GetLastMsgForSubject(ctx, metaSubject(name))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, jetstream.ErrObjectNotFound
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	var info jetstream.ObjectInfo
+	if json.Unmarshal(msg.Data, &info) != nil {
+		return nil, msg.Sequence, jetstream.ErrBadObjectMeta
+	}
+	if info.Deleted {
+		return nil, msg.Sequence, jetstream.ErrObjectNotFound
+	}
+	return &info, msg.Sequence, nil
 }
 
 // readTimeout is how long one object may take to be read.
@@ -311,11 +365,7 @@ func folderOf(info *jetstream.ObjectInfo) (folder string, ok bool) {
 }
 
 // checkChunks returns ErrDamaged where chunks of an object are gone.
-func (s *Store) checkChunks(ctx context.Context, info *jetstream.ObjectInfo) error {
-	stream, err := s.js.Stream(ctx, streamName)
-	if err != nil {
-		return err
-	}
+func checkChunks(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) error {
 	state, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunkSubject(info)))
 	if err != nil {
 		return err

@@ -249,6 +249,37 @@ func TestHalfStoredBundle(t *testing.T) {
 	}
 }
 
+// Chunks that a first attempt left without their metadata are replaced, not added to.
+func TestChunksOfAFirstAttemptAreReplaced(t *testing.T) {
+	_, js := connect(t, start(t, t.TempDir()))
+	s := natsstore.New(js, natsstore.Config{})
+	b, head := storetest.Seal(t, storetest.Spool(t), "p", "ev_1", 1, evidence.Link{})
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "OBJ_"+natsstore.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("$O."+natsstore.Bucket+".M.*")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
+		t.Errorf("stored again: %+v, %v", r, err)
+	}
+	after, err := stream.Info(t.Context())
+	if err != nil || after.State.Msgs != before.State.Msgs {
+		t.Errorf("%d messages instead of %d, %v", after.State.Msgs, before.State.Msgs, err)
+	}
+}
+
 // Launchers that start at the same time make one bucket.
 func TestBucketIsMadeOnce(t *testing.T) {
 	srv := start(t, t.TempDir())

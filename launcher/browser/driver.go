@@ -74,6 +74,7 @@ type Driver struct {
 
 	mu     sync.Mutex
 	driven map[*Browser]bool
+	begun  chan struct{} // one place: there is a browser to watch
 }
 
 // NewDriver returns a driver whose goroutines run until ctx ends. They are counted in
@@ -83,7 +84,7 @@ func NewDriver(ctx context.Context, work *sync.WaitGroup, o Options) *Driver {
 		o.Processes = Kernel{}
 	}
 	d := &Driver{
-		o: o, ctx: ctx, work: work, driven: map[*Browser]bool{},
+		o: o, ctx: ctx, work: work, driven: map[*Browser]bool{}, begun: make(chan struct{}, 1),
 		starts: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_browser_start_seconds", Help: "Time from the start of Chrome to its first answer.", Buckets: prometheus.ExponentialBuckets(0.05, 2, 10)}),
 		closes: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_browser_closes_total", Help: "Browsers that ended, by the rung of the close ladder."}, []string{"rung"}),
 	}
@@ -246,6 +247,10 @@ func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Le
 	d.mu.Lock()
 	d.driven[b] = true
 	d.mu.Unlock()
+	select {
+	case d.begun <- struct{}{}:
+	default:
+	}
 	b.stop = func() {
 		d.mu.Lock()
 		delete(d.driven, b)

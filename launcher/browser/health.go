@@ -305,6 +305,16 @@ func (d *Driver) Watch() {
 			return
 		}
 		driven, limited := d.watched()
+		if len(driven) == 0 { // an idle launcher is not woken up for nothing
+			every.Stop()
+			select {
+			case <-d.begun:
+			case <-d.ctx.Done():
+				return
+			}
+			every.Reset(probeEvery)
+			continue
+		}
 		for _, b := range driven {
 			if err := trimDumps(b.dumps); err != nil {
 				d.o.Log.Warn().Err(err).Msg("crash dumps are not bounded")

@@ -240,18 +240,21 @@ func (b *Browser) waitGroup(ctx context.Context, timeout time.Duration) ([]procf
 		if err != nil || len(left) == 0 || time.Now().After(deadline) {
 			return left, err
 		}
-		if err := pause(ctx); err != nil {
+		if err := wait(ctx, 2*time.Millisecond); err != nil { // the release of the profile waits for them
 			return nil, err
 		}
 	}
 }
 
 // pause waits between two looks at the processes. Helpers end within milliseconds.
-func pause(ctx context.Context) error {
+func pause(ctx context.Context) error { return wait(ctx, 10*time.Millisecond) }
+
+// wait returns after d, or with the cause if the context ends before.
+func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(10 * time.Millisecond):
+	case <-time.After(d):
 		return nil
 	}
 }

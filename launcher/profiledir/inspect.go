@@ -58,7 +58,13 @@ type Inspection struct {
 	SessionStatePresent Fact `json:"session_state_present"`
 	// NetworkFilesystem is yes if another host may use the directory too.
 	NetworkFilesystem Fact `json:"network_filesystem"`
+
+	unseen error // why Processes is not known
 }
+
+// Users are the living processes that name the directory, as Processes returns them. The
+// error says why they are not known.
+func (in Inspection) Users() ([]Process, error) { return in.Processes, in.unseen }
 
 // Singleton is Chrome's own lock in the profile, the link SingletonLock. A Chrome that
 // is killed leaves it behind, so the link alone proves nothing.
@@ -84,7 +90,8 @@ func (r *Root) Inspect(id string) (Inspection, error) {
 		return Inspection{}, err
 	}
 	in := Inspection{DirectoryPresent: fact(Yes, "%s", path)}
-	in.InUse, in.Processes = inUse(path)
+	in.Processes, in.unseen = Processes(path)
+	in.InUse = inUse(in.Processes, in.unseen)
 	in.Locked = r.lockedByOthers(id, in.InUse)
 	host, err := os.Hostname()
 	if err != nil {
@@ -105,24 +112,25 @@ func (r *Root) inspectMissing(id string) Inspection {
 		ClosedCleanly:    none, SessionStatePresent: none,
 		NetworkFilesystem: NetworkFilesystem(r.dir),
 	}
-	in.InUse, in.Processes = inUse(filepath.Join(r.dir, id))
+	in.Processes, in.unseen = Processes(filepath.Join(r.dir, id))
+	in.InUse = inUse(in.Processes, in.unseen)
 	in.Locked = r.lockedByOthers(id, in.InUse)
 	return in
 }
 
-func inUse(path string) (Fact, []Process) {
-	ps, err := Processes(path)
+// inUse tells whether processes name the directory, from what Processes returned.
+func inUse(ps []Process, err error) Fact {
 	switch {
 	case err != nil:
-		return fact(Unknown, "%v", err), nil
+		return fact(Unknown, "%v", err)
 	case len(ps) > 0:
-		return fact(Yes, "%s", pids(ps)), ps
+		return fact(Yes, "%s", pids(ps))
 	}
 	// Where process 1 is hidden, those of other users are hidden too.
 	if _, err := procfs.Read(1); err != nil {
-		return fact(Unknown, "no process names the directory, but this host hides those of other users"), nil
+		return fact(Unknown, "no process names the directory, but this host hides those of other users")
 	}
-	return fact(No, "no process names the directory"), nil
+	return fact(No, "no process names the directory")
 }
 
 func (r *Root) lockedByOthers(id string, inUse Fact) Fact {

@@ -48,6 +48,12 @@ func FindUser(path string) (*User, error) {
 	if len(named) > 0 {
 		return user(named[0].PID), nil
 	}
+	return FindOtherUser(path)
+}
+
+// FindOtherUser is FindUser for a directory that Processes has looked at: it finds the
+// browsers that do not name it on their command line, or by another path.
+func FindOtherUser(path string) (*User, error) {
 	switch pid, err := namedOtherwise(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil //nolint:nilerr // nothing is there

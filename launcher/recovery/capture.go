@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -71,6 +72,11 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 		return nil
 	}
 	p := parts{b, log}
+	var dir profiledir.Inspection
+	var unseen error
+	var beside sync.WaitGroup // it takes as long as a picture, on a host with many processes
+	beside.Go(func() { dir, unseen = r.o.Root.Inspect(c.Record.ProfileID) })
+	defer beside.Wait()
 	if c.Browser.Driven() {
 		r.capturePages(ctx, c, b, log)
 	} else {
@@ -78,10 +84,10 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	}
 	r.addRecorded(ctx, c, p)
 	p.add(JournalPart, "journal", "application/x-ndjson", checkpoint.Encode(c.Journal), nil)
-	users, err := profiledir.Processes(c.Path)
-	p.addJSON("processes.json", "processes", users, err)
-	inspection, err := r.o.Root.Inspect(c.Record.ProfileID)
-	p.addJSON("lock.json", "lock", inspection, err)
+	beside.Wait()
+	users, err := dir.Users()
+	p.addJSON("processes.json", "processes", users, errors.Join(unseen, err))
+	p.addJSON("lock.json", "lock", dir, unseen)
 	if c.Browser != nil {
 		p.addJSON("browser.json", evidence.KindBrowser, c.Browser.State(ctx, c.Record.AcquiredAt), nil)
 		p.add("chrome-output.txt", "output", "text/plain", []byte(c.Browser.OutputTail(maxOutput)), nil)

@@ -94,7 +94,10 @@ func (s *steps) leaseFacts(r lease.Record) decision.Inspection {
 func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 	gone := decision.Fact{Name: decision.BrowserGone}
 	dir, err := s.r.o.Root.Inspect(s.Profile)
-	users, usersErr := profiledir.Processes(s.Path)
+	users, usersErr := dir.Users()
+	if err != nil {
+		users, usersErr = profiledir.Processes(s.Path)
+	}
 	switch {
 	case usersErr != nil:
 		gone.Answer, gone.How = decision.Unknown, usersErr.Error()

@@ -349,9 +349,16 @@ func (t *Table) WatchMemory() {
 			return
 		}
 		t.mu.Lock()
-		none := t.countWarm() == 0
+		none, changed := t.countWarm() == 0, t.changed
 		t.mu.Unlock()
-		if none {
+		if none { // an idle launcher is not woken up for nothing
+			every.Stop()
+			select {
+			case <-changed:
+			case <-t.ctx.Done():
+				return
+			}
+			every.Reset(memoryEvery)
 			continue
 		}
 		m, err := procfs.ReadHostMemory()

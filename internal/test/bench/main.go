@@ -1,7 +1,8 @@
 // Command bench measures what the launcher's data path costs, compared with Chrome's
-// own debugging port. One Chrome has both the port and the pipe, and the real sidecar,
-// a process of its own, is on the pipe. Rounds on the two alternate, and the medians of
-// the rounds' ratios are printed.
+// own debugging port, and with a plain relay before that port. One Chrome has both the
+// port and the pipe, and the real sidecar, a process of its own, is on the pipe. Rounds
+// on the three alternate, and the medians of the rounds' ratios are printed. It also
+// measures how a session begins and ends, and what an idle sidecar costs.
 //
 // It does not judge the results. Where there is a goal, it is printed beside them.
 package main
@@ -26,6 +27,13 @@ func main() {
 			return
 		}
 		fakeChrome()
+		return
+	}
+	if len(os.Args) == 3 && os.Args[1] == relayArg {
+		if err := relay(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
 		return
 	}
 	var o options
@@ -76,6 +84,12 @@ type result struct {
 	// Best is the ratio of the two sides' best rounds. Other programs disturb it less
 	// than the median.
 	Best float64 `json:"best,omitempty"`
+	// Relay is the time by a plain relay before the port, RelayRatio that divided by the
+	// port's, and OverRelay the launcher's time divided by the relay's: medians of the
+	// same rounds. Zero where there is no relay.
+	Relay      float64 `json:"relay,omitempty"`
+	RelayRatio float64 `json:"relay_ratio,omitempty"`
+	OverRelay  float64 `json:"over_relay,omitempty"`
 }
 
 func run(o options, out io.Writer) error {
@@ -131,13 +145,13 @@ func save(path string, results []result) error {
 
 func show(out io.Writer, results []result, saved map[string]result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprint(w, "measure\tport\tlauncher\tratio\t[goal]\tbest\tlow..high")
+	fmt.Fprint(w, "measure\tport\tlauncher\tratio\t[goal]\tbest\tlow..high\trelay\tits ratio\tto relay")
 	if len(saved) > 0 {
 		fmt.Fprint(w, "\tsaved\tnow/saved")
 	}
 	fmt.Fprintln(w)
 	for _, r := range results {
-		port, ratio, best, spread, goal := "", "", "", "", ""
+		port, ratio, best, spread, goal, relay := "", "", "", "", "", "\t\t"
 		if r.Port > 0 {
 			port = fmt.Sprintf("%.4g %s", r.Port, r.Unit)
 		}
@@ -147,7 +161,10 @@ func show(out io.Writer, results []result, saved map[string]result) error {
 		if r.Goal > 0 {
 			goal = fmt.Sprintf("[%.2f]", r.Goal)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%.4g %s\t%s\t%s\t%s\t%s", r.Name, port, r.Value, r.Unit, ratio, goal, best, spread)
+		if r.Relay > 0 {
+			relay = fmt.Sprintf("%.4g %s\t%.2f\t%.2f", r.Relay, r.Unit, r.RelayRatio, r.OverRelay)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.4g %s\t%s\t%s\t%s\t%s\t%s", r.Name, port, r.Value, r.Unit, ratio, goal, best, spread, relay)
 		if old, ok := saved[r.Name]; ok {
 			was, now := old.Value, r.Value
 			if r.Ratio > 0 && old.Ratio > 0 {

@@ -28,7 +28,7 @@ type playwright struct {
 
 // startPlaywright starts a script on each side.
 func (r *rig) startPlaywright(o options) error {
-	for _, s := range []*side{&r.port, &r.launcher} {
+	for _, s := range r.sides() {
 		var err error
 		if s.script, err = newPlaywright(o.clients, s.url, servePage); err != nil {
 			return err

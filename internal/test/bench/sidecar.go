@@ -216,15 +216,4 @@ func (s *sidecar) sleeps() (float64, error) {
 }
 
 // memory is the launcher's anonymous resident memory, in KiB.
-func (s *sidecar) memory() (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	var kib float64
-	_, rest, _ := strings.Cut(string(b), "RssAnon:")
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		return 0, fmt.Errorf("RssAnon of pid %d: %w", s.cmd.Process.Pid, err)
-	}
-	return kib, nil
-}
+func (s *sidecar) memory() (float64, error) { return s.status("RssAnon") }

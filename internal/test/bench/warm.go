@@ -27,7 +27,7 @@ func handoffs(o options, binary string) (_ []result, err error) {
 		// keep_warm.
 		first func(task string, keep bool) (time.Duration, error)
 	}{
-		{"warm handoff: request to first CDP answer, p50", s.oneStep},
+		{"warm handoff: request to first CDP answer, p50", func(task string, keep bool) (time.Duration, error) { return s.first(task, handoffProfile, keep) }},
 		{"the same in two steps (POST /v1/sessions), p50", s.twoSteps},
 	}
 	var results []result
@@ -62,9 +62,9 @@ const (
 	handoffsOfOne = 5
 )
 
-// oneStep connects, waits for one answer, and closes.
-func (s *sidecar) oneStep(task string, keep bool) (time.Duration, error) {
-	url := fmt.Sprintf("%s/devtools/browser/%s?create=true&wait=60s&worker=bench&task=%s&keep_warm=%t", strings.Replace(s.url, "http", "ws", 1), handoffProfile, task, keep)
+// first connects in one step, waits for one answer, and closes.
+func (s *sidecar) first(task, profile string, keep bool) (time.Duration, error) {
+	url := fmt.Sprintf("%s/devtools/browser/%s?create=true&wait=60s&worker=bench&task=%s&keep_warm=%t", strings.Replace(s.url, "http", "ws", 1), profile, task, keep)
 	begun := time.Now()
 	c, err := dial(url)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -60,12 +61,12 @@ func TestWhichBrowsersAreOrphans(t *testing.T) {
 	h.must(err)
 	taken, err := h.root.Lock("taken")
 	h.must(err)
-	left, err := orphans(h.root, h.files)
+	left, err := orphans(h.root, h.files, browser.Kernel{})
 	if h.must(err); !slices.Equal(left, []string{"left"}) {
 		t.Errorf("%v", left)
 	}
 	h.must(taken.Unlock())
-	if left, err = orphans(h.root, h.files); err != nil || !slices.Equal(left, []string{"left", "taken"}) {
+	if left, err = orphans(h.root, h.files, browser.Kernel{}); err != nil || !slices.Equal(left, []string{"left", "taken"}) {
 		t.Errorf("when it is left, too: %v, %v", left, err)
 	}
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"time"
 )
 
@@ -70,6 +71,11 @@ const (
 	EventConflict  = "profile_lock_conflict"
 	EventLateWrite = "late_write"
 )
+
+// compare compares the places of two events in the order of a profile's transitions.
+func (e Event) compare(f Event) int {
+	return cmp.Or(cmp.Compare(e.Token, f.Token), cmp.Compare(e.Sequence, f.Sequence))
+}
 
 // Subject returns the NATS subject on which the event is published.
 func (e Event) Subject() string {

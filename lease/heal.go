@@ -84,6 +84,7 @@ func (r Record) Lacks(own Record, floor Token) bool {
 func (r Record) replacedBy(own Record) Record {
 	own = own.Clone()
 	own.Outbox = slices.Concat(r.Outbox, own.Outbox)
+	slices.SortStableFunc(own.Outbox, Event.compare)
 	return own
 }
 

@@ -20,6 +20,9 @@ type Known struct {
 	State     State  `json:"state"`
 	AccountID string `json:"account_id,omitempty"`
 	ProxyID   string `json:"proxy_id,omitempty"`
+	// Sequence is the highest number of an event of the profile that was seen. A record
+	// that is stated again goes on above it, so that its events follow those before.
+	Sequence uint64 `json:"sequence,omitempty"`
 	// Unproved says that nobody knows who wrote this down. Then nobody gets the profile
 	// because of it, and nothing else follows from it.
 	Unproved bool `json:"unproved,omitempty"`
@@ -27,12 +30,12 @@ type Known struct {
 
 // Known is what is to be remembered of the record.
 func (r Record) Known() Known {
-	return Known{ProfileID: r.ProfileID, Home: r.Home, HomeToken: r.HomeToken, Token: r.Token, State: r.State, AccountID: r.AccountID, ProxyID: r.ProxyID}
+	return Known{ProfileID: r.ProfileID, Home: r.Home, HomeToken: r.HomeToken, Token: r.Token, State: r.State, AccountID: r.AccountID, ProxyID: r.ProxyID, Sequence: r.Sequence}
 }
 
 // Record is the record of the profile as far as it is remembered.
 func (k Known) Record() Record {
-	return Record{ProfileID: k.ProfileID, Home: k.Home, HomeToken: k.HomeToken, Token: k.Token, State: k.State, AccountID: k.AccountID, ProxyID: k.ProxyID, Settings: Settings{MaxActiveRuns: 1}}
+	return Record{ProfileID: k.ProfileID, Home: k.Home, HomeToken: k.HomeToken, Token: k.Token, State: k.State, AccountID: k.AccountID, ProxyID: k.ProxyID, Sequence: k.Sequence, Settings: Settings{MaxActiveRuns: 1}}
 }
 
 // Judgement is what one who remembers a profile says of its record.
@@ -67,26 +70,40 @@ func (k Known) Judge(r Record) Judgement {
 }
 
 // Learn returns what is remembered after the record was seen. What another launcher
-// recalled is news only to one who knows less.
+// recalled is news only to one who knows less. The number of the last event never falls.
 func (k Known) Learn(r Record) Known {
 	switch {
-	case r.State == "" || r.Home == "", r.Token > MaxClaim: // no launcher comes to that
+	case r.State == "" || r.Home == "", r.Token > MaxClaim || r.Sequence > uint64(MaxClaim): // no launcher comes to that
 		return k
 	case k.Unproved:
 		return r.Known()
-	case k.Judge(r) != Agrees, k.Home != "" && r.RememberedBy != "" && r.Token <= k.Token:
+	case k.Judge(r) != Agrees:
 		return k
 	}
-	return r.Known()
+	now := r.Known()
+	if k.Home != "" && r.RememberedBy != "" && r.Token <= k.Token {
+		now = k
+	}
+	now.Sequence = max(k.Sequence, r.Sequence)
+	return now
 }
 
 // Later is the one of two memories of a profile that knows of the higher token; k, where
-// both know of the same, or nobody knows who wrote the other one.
+// both know of the same, or nobody knows who wrote the other one. It has the higher number
+// of an event of the two.
 func (k Known) Later(other Known) Known {
-	if k.Home == "" || other.Home != "" && !other.Unproved && other.Token > k.Token {
+	switch {
+	case k.Home == "":
 		return other
+	case other.Home == "" || other.Unproved:
+		return k
 	}
-	return k
+	later := k
+	if other.Token > k.Token {
+		later = other
+	}
+	later.Sequence = max(k.Sequence, other.Sequence)
+	return later
 }
 
 // Recall states a profile that the store forgot, as another launcher than its home
@@ -102,7 +119,7 @@ func (r Record) Recall(k Known, by string, token Token, sequence uint64, now tim
 	r = r.Clone()
 	r.Home, r.HomeToken, r.RememberedBy = k.Home, k.HomeToken, by
 	r.Token = max(r.Token, k.Token, token)
-	r.Sequence = max(r.Sequence, sequence)
+	r.Sequence = max(r.Sequence, k.Sequence, sequence)
 	r.Reason, r.RecoveryStartedAt, r.Runs = ReasonRecordLost, now.UTC(), nil
 	r, err := r.transition(Recalled, Quarantined, now, string(Quarantined))
 	if err != nil {
@@ -121,7 +138,7 @@ func (r Record) Recall(k Known, by string, token Token, sequence uint64, now tim
 func (r Record) Contest(k Known, own Record, token Token, sequence uint64, now time.Time) (Record, error) {
 	was, runs, other := r.State, r.Runs, r.Home
 	token = max(r.Token, k.Token, token)
-	sequence = max(r.Sequence, own.Sequence, sequence)
+	sequence = max(r.Sequence, own.Sequence, k.Sequence, sequence)
 	if own.ProfileID == r.ProfileID && own.State != "" {
 		r = r.replacedBy(own)
 	}

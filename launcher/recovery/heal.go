@@ -76,9 +76,10 @@ func (k kept) ownKnown() lease.Known {
 
 // know adds what this launcher has seen of a profile whose home it is. A profile that
 // never had a lease has no floor; its account and proxy are settings, which change after
-// the floor.
+// the floor, and so does the number of its last event.
 func (k *kept) know(seen lease.Known) {
 	k.known = max(k.known, seen.Token)
+	k.own.Sequence = max(k.own.Sequence, seen.Sequence)
 	if k.own.State == "" {
 		k.own = seen.Record()
 	}
@@ -113,7 +114,7 @@ func (r *Recoverer) Forgotten(rec lease.Record) (healed lease.Record, ok bool) {
 		return rec, false
 	}
 	if rec.Home = r.o.LauncherID; k.reason != "" {
-		rec, err = k.complete(rec).Distrust(k.reason, max(k.floor, k.known), 0, time.Now())
+		rec, err = k.complete(rec).Distrust(k.reason, max(k.floor, k.known), k.own.Sequence, time.Now())
 	} else {
 		rec, err = rec.Heal(k.own, k.known, time.Now())
 	}
@@ -140,11 +141,11 @@ func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, err
 			return rec, err
 		}
 		rec.Home = r.o.LauncherID
+		k.own.Sequence = max(k.own.Sequence, sequence)
 		if k.reason != "" {
 			rec = k.complete(rec)
-			return rec.Distrust(k.reason, max(k.floor, k.known, token), sequence, time.Now())
+			return rec.Distrust(k.reason, max(k.floor, k.known, token), k.own.Sequence, time.Now())
 		}
-		k.own.Sequence = max(k.own.Sequence, sequence)
 		return rec.Heal(k.own, max(k.known, token), time.Now())
 	})
 	if errors.Is(err, errAlready) {

@@ -39,6 +39,17 @@ func (p position) after(q position) bool {
 	return p.sequence > q.sequence
 }
 
+// comparePosition compares the position of an event with another one.
+func comparePosition(e lease.Event, p position) int {
+	switch at := positionOf(e); {
+	case at.after(p):
+		return 1
+	case p.after(at):
+		return -1
+	}
+	return 0
+}
+
 // tail is the position of a profile's last transition on the event stream, with the
 // sequence in the stream of that event, or of what was published after it on the same
 // subjects. The zero tail belongs to a profile without events.
@@ -62,6 +73,8 @@ type publisher struct {
 	queue map[string][]lease.Event // by profile, in order: not known to be on the stream
 	order []string                 // the profiles in queue, the one that waits longest first
 	tails map[string]tail          // by profile, as far as they are known
+	// memory has the last events, for a stream that loses what it had acknowledged.
+	memory *memory
 	// sweeping says that the outboxes of all records have to be read.
 	sweeping bool
 	// idle is closed while there is nothing to do. A new one is made when there is.
@@ -74,7 +87,7 @@ func startPublisher(s *Store) *publisher {
 		s: s, cancel: cancel,
 		done: make(chan struct{}), wake: make(chan struct{}, 1),
 		status: s.nc.StatusChanged(nats.CONNECTED),
-		queue:  map[string][]lease.Event{}, tails: map[string]tail{},
+		queue:  map[string][]lease.Event{}, tails: map[string]tail{}, memory: newMemory(memorySize),
 		sweeping: true, idle: make(chan struct{}),
 	}
 	go p.run(ctx)
@@ -141,7 +154,7 @@ func (p *publisher) pass(ctx context.Context) error {
 				}
 				break
 			}
-			p.pop(profile)
+			p.pop(e)
 		}
 	}
 	p.closeIfIdle()
@@ -177,11 +190,14 @@ func (p *publisher) startSweep() bool {
 	return due
 }
 
-// restart forgets what was on the event stream, after that was lost or went back, and asks
-// for a sweep, which finds the events that can be published again.
+// restart forgets what was on the event stream, after that was lost or went back. What this
+// launcher had published is published again, and so is what a sweep finds.
 func (p *publisher) restart() {
 	p.mu.Lock()
 	clear(p.tails)
+	for _, e := range p.memory.lastPublished() {
+		p.insert(e)
+	}
 	p.mu.Unlock()
 	p.sweep()
 }
@@ -199,33 +215,59 @@ func (p *publisher) sweep() {
 func (p *publisher) enqueue(profile string, outbox []lease.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	queue := p.queue[profile]
-	last := p.tails[profile].position
-	if n := len(queue); n > 0 {
-		last = positionOf(queue[n-1])
-	}
 	for _, e := range outbox {
-		if at := positionOf(e); at.after(last) {
-			queue, last = append(queue, e), at
+		if p.isPublished(e) {
+			continue
 		}
+		if !positionOf(e).after(p.tails[profile].position) {
+			// The record went back, and its stream perhaps as well.
+			delete(p.tails, profile)
+		}
+		p.memory.add(e)
+		p.insert(e)
 	}
-	if len(queue) == 0 {
+	if len(p.queue[profile]) > 0 {
+		p.busy()
+	}
+}
+
+// insert puts an event into the queue, in the place of one that has the same position. The
+// caller holds mu.
+func (p *publisher) insert(e lease.Event) {
+	queue, waiting := p.queue[e.ProfileID]
+	i, same := slices.BinarySearchFunc(queue, positionOf(e), comparePosition)
+	if same {
+		queue[i] = e
 		return
 	}
-	if _, waiting := p.queue[profile]; !waiting {
-		p.order = append(p.order, profile)
+	p.queue[e.ProfileID] = slices.Insert(slices.Clone(queue), i, e)
+	if !waiting {
+		p.order = append(p.order, e.ProfileID)
 	}
-	p.queue[profile] = queue
-	p.busy()
+}
+
+// remember takes in an outbox that the store shows, which whoever wrote it publishes.
+func (p *publisher) remember(outbox []lease.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range outbox {
+		p.memory.add(e)
+	}
+}
+
+// isPublished tells whether an event is known to be on the stream. One that nobody here
+// has seen before is not, wherever the stream ends: the record went back, and goes on from
+// there. The caller holds mu.
+func (p *publisher) isPublished(e lease.Event) bool {
+	return !positionOf(e).after(p.tails[e.ProfileID].position) && p.memory.has(e)
 }
 
 // unpublished returns the events of an outbox that are not known to be on the
 // stream.
-func (p *publisher) unpublished(profile string, outbox []lease.Event) []lease.Event {
+func (p *publisher) unpublished(outbox []lease.Event) []lease.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	published := p.tails[profile].position
-	return slices.DeleteFunc(outbox, func(e lease.Event) bool { return !positionOf(e).after(published) })
+	return slices.DeleteFunc(outbox, p.isPublished)
 }
 
 // busy ends the idle state and wakes the goroutine. The caller holds mu.
@@ -284,25 +326,24 @@ func (p *publisher) head(profile string) (lease.Event, bool) {
 	return lease.Event{}, false
 }
 
-// pop removes the first event of the profile from the queue.
-func (p *publisher) pop(profile string) {
+// pop removes an event from the queue, unless another one took its place meanwhile.
+func (p *publisher) pop(e lease.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if q := p.queue[profile][1:]; len(q) > 0 {
-		p.queue[profile] = q
+	profile := e.ProfileID
+	queue := slices.DeleteFunc(slices.Clone(p.queue[profile]), func(q lease.Event) bool { return isSame(q, e) })
+	if len(queue) > 0 {
+		p.queue[profile] = queue
 		return
 	}
 	delete(p.queue, profile)
 	p.order = slices.DeleteFunc(p.order, func(s string) bool { return s == profile })
 }
 
-// publish stores the event on the stream, unless it is there already.
+// publish stores the event on the stream, unless it is there already, and before it those
+// that are remembered and that the stream has lost.
 func (p *publisher) publish(ctx context.Context, e lease.Event) error {
-	msg, err := eventMessage(e, fmt.Sprintf("%s.%d.%d", e.ProfileID, e.Token, e.Sequence))
-	if err != nil {
-		return err
-	}
-	transitions := transitionsOf(e.ProfileID)
+	twice := position{} // of the last event that the server took for one it has
 	for {
 		losses := p.s.events.lossCount()
 		last, err := p.tail(ctx, e.ProfileID)
@@ -312,19 +353,29 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 		if !positionOf(e).after(last.position) {
 			return nil
 		}
-		ack, err := p.send(ctx, msg, last.seq, transitions)
+		next, err := p.due(ctx, last, e)
+		if err != nil {
+			return err
+		}
+		ack, err := p.send(ctx, next, last.seq)
 		v := judge(err)
 		if v == stored && !ack.Duplicate {
 			p.s.events.saw(ack.Sequence)
-			p.setTail(e.ProfileID, tail{positionOf(e), ack.Sequence}, losses)
-			return nil
+			p.published(next, tail{positionOf(next), ack.Sequence}, losses)
+			continue
 		}
 		p.forgetTail(e.ProfileID)
 		switch v {
-		case stored: // by an earlier try, which the server recognised
-			return nil
+		case stored: // by an earlier try, which the server recognised, and shows soon
+			if twice == positionOf(next) {
+				return unavailable(fmt.Errorf("the server recognises %s %d.%d, and does not show it", next.Event, next.Token, next.Sequence))
+			}
+			twice = positionOf(next)
 		case refused:
-			return err
+			if isSame(next, e) {
+				return err
+			}
+			p.forget(next)
 		case notSent, unknown, gone:
 			_, _ = p.s.refresh(ctx, p.s.events)
 			return unavailable(err)
@@ -335,10 +386,44 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 	}
 }
 
-func (p *publisher) send(ctx context.Context, msg *nats.Msg, last uint64, subjects string) (*jetstream.PubAck, error) {
+// due returns the event to publish next, on the way from the end of the stream to e: one
+// that is remembered and was lost, or e itself. Where the stream has no event of the
+// profile, and is not a new one, all may have left it in order, since it is full.
+func (p *publisher) due(ctx context.Context, last tail, e lease.Event) (lease.Event, error) {
+	p.mu.Lock()
+	lost, ok := p.memory.between(last.position, e)
+	p.mu.Unlock()
+	if !ok {
+		return e, nil
+	}
+	if last.seq == 0 {
+		info, err := p.s.refresh(ctx, p.s.events)
+		if err != nil {
+			return e, unavailable(err)
+		}
+		if info.State.FirstSeq > 1 {
+			return e, nil
+		}
+	}
+	return lost, nil
+}
+
+func (p *publisher) send(ctx context.Context, e lease.Event, last uint64) (*jetstream.PubAck, error) {
+	msg, err := eventMessage(e, fmt.Sprintf("%s.%d.%d", e.ProfileID, e.Token, e.Sequence))
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, p.s.tryTime)
 	defer cancel()
-	return p.s.events.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequenceForSubject(last, subjects), jetstream.WithRetryAttempts(0))
+	return p.s.events.js.PublishMsg(ctx, msg, jetstream.WithExpectLastSequenceForSubject(last, transitionsOf(e.ProfileID)), jetstream.WithRetryAttempts(0))
+}
+
+// published notes that an event was stored, as the profile's last one.
+func (p *publisher) published(e lease.Event, t tail, losses uint64) {
+	p.setTail(e.ProfileID, t, losses)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.memory.publish(e)
 }
 
 // tail returns the tail of the profile: the one that is remembered, or else the one that
@@ -377,6 +462,13 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 	}
 	p.setTail(profile, t, losses)
 	return t, nil
+}
+
+// forget drops an event from the memory.
+func (p *publisher) forget(e lease.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.memory.forget(e)
 }
 
 // setTail remembers a tail, unless the stream was lost since its count of losses was the

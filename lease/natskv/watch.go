@@ -207,6 +207,7 @@ func (w *watch) show(ctx context.Context, m message) error {
 		return fmt.Errorf("%w: revision %d of %s after %d", errBroken, now.revision, profile, before.revision)
 	}
 	w.shown[profile] = now
+	w.s.pub.remember(entry.Record.Outbox)
 	w.see(lease.Sight{Entry: entry})
 	return nil
 }

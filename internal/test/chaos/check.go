@@ -242,9 +242,8 @@ func (c *checker) checkEvents(profile string, entries []Entry) {
 }
 
 // checkOrder checks that the token never falls, and that the sequence rises by one. In
-// an epoch after a set-back of the store, only gaps between events since then count.
-// Older events that are published again may leave a gap before them, and a home that comes
-// back may count from further on than whoever recalled its profile meanwhile.
+// an epoch after a set-back of the store, only gaps between events since then count: of
+// those before, that nobody was left who knew them, some may be lost with the store.
 func (c *checker) checkOrder(profile string, epoch int, begin time.Time, events []Entry) {
 	at := func(e Entry) string {
 		return fmt.Sprintf("%s %d.%d", e.Event.Event, e.Event.Token, e.Event.Sequence)
@@ -259,16 +258,10 @@ func (c *checker) checkOrder(profile string, epoch int, begin time.Time, events 
 			c.add(EventDuplicate, profile, at(b), a, b)
 		case b.Event.Token < a.Event.Token, b.Event.Token == a.Event.Token && b.Event.Sequence < a.Event.Sequence:
 			c.add(EventOrder, profile, at(b)+" after "+at(a), a, b)
-		case b.Event.Sequence != a.Event.Sequence+1 && (epoch == 0 || a.Event.At.After(begin) && b.Event.At.After(begin)) && !recalled(a) && c.readAll(epoch, a, b):
+		case b.Event.Sequence != a.Event.Sequence+1 && (epoch == 0 || a.Made.After(begin) && b.Made.After(begin)) && c.readAll(epoch, a, b):
 			c.add(EventGap, profile, at(b)+" after "+at(a), a, b)
 		}
 	}
-}
-
-// recalled tells whether another launcher than the home stated the profile, which the store
-// had forgotten: it knows of no launcher that has it.
-func recalled(e Entry) bool {
-	return e.Event.State == lease.Quarantined && e.Event.Reason == lease.ReasonRecordLost && e.Event.LauncherID == ""
 }
 
 // readAll tells whether the subscriber read every message between two events. Messages
@@ -302,7 +295,7 @@ func (c *checker) checkEnds(profile string, entries, events []Entry) {
 	}
 	for _, session := range sortedKeys(granted) {
 		g := granted[session]
-		if n := len(ends[session]); n != 1 && (c.epoch.Epoch == 0 || g.Event.At.After(c.epoch.Wall)) {
+		if n := len(ends[session]); n != 1 && (c.epoch.Epoch == 0 || g.Made.After(c.epoch.Wall)) {
 			c.add(EndMissing, profile, fmt.Sprintf("session %s, token %d: ended %d times", session, g.Event.Token, n), append(ends[session], g)...)
 		}
 	}

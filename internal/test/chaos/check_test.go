@@ -40,15 +40,15 @@ func (s *script) request(token lease.Token) *script {
 
 func (s *script) event(name string, token lease.Token, sequence uint64, session string) *script {
 	s.seq++
-	return s.add(Entry{Kind: Published, Epoch: s.epoch, StreamSeq: s.seq, Wall: s.begin(), Event: &lease.Event{
-		Event: name, ProfileID: "p", Token: token, Sequence: sequence, SessionID: session, At: s.wall.Add(time.Second),
+	return s.add(Entry{Kind: Published, Epoch: s.epoch, StreamSeq: s.seq, Wall: s.begin(), Made: s.wall.Add(time.Second), Event: &lease.Event{
+		Event: name, ProfileID: "p", Token: token, Sequence: sequence, SessionID: session,
 	}})
 }
 
 // old adds an event from before the store was set back.
 func (s *script) old(token lease.Token, sequence uint64, session string) *script {
 	s.event("available", token, sequence, session)
-	s.entries[len(s.entries)-1].Event.At = s.begin().Add(-time.Minute)
+	s.entries[len(s.entries)-1].Made = s.begin().Add(-time.Minute)
 	return s
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/boottime"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
@@ -22,6 +23,7 @@ type subscriber struct {
 
 	mu     sync.Mutex
 	seen   map[uint64]bool // stream sequences that were read in this epoch
+	ever   map[string]bool // the messages that were read, in whatever epoch
 	epoch  int
 	cancel context.CancelFunc // nil while it is away
 	done   chan struct{}
@@ -30,7 +32,7 @@ type subscriber struct {
 const durable = "chaos"
 
 func newSubscriber(s *store, h *History) *subscriber {
-	return &subscriber{store: s, history: h, seen: map[uint64]bool{}}
+	return &subscriber{store: s, history: h, seen: map[uint64]bool{}, ever: map[string]bool{}}
 }
 
 // subscribe begins to read. unsubscribe ends that without telling the server.
@@ -114,7 +116,7 @@ func (s *subscriber) take(m jetstream.Msg) error {
 	}
 	s.mu.Lock()
 	again := s.seen[e.StreamSeq]
-	s.seen[e.StreamSeq] = true
+	s.seen[e.StreamSeq], s.ever[string(m.Data())] = true, true
 	s.mu.Unlock()
 	if !again { // otherwise it was delivered again, because the acknowledgement was lost
 		s.history.Add(e)
@@ -128,11 +130,13 @@ func (s *subscriber) entry(seq uint64, data []byte) (Entry, error) {
 		return Entry{}, fmt.Errorf("message %d of the event stream: %w", seq, err)
 	}
 	epoch, wall := s.store.generation()
-	return Entry{Kind: Published, Profile: e.ProfileID, Epoch: epoch, Wall: wall, StreamSeq: seq, Event: &e}, nil
+	now := boottime.Now()
+	return Entry{At: now, Kind: Published, Profile: e.ProfileID, Epoch: epoch, Wall: wall, StreamSeq: seq, Event: &e, Made: s.history.made(e, now)}, nil
 }
 
 // catchUp waits until the subscriber has read everything on the stream, and adds an
-// entry for each message that was never delivered.
+// entry for each message that was never delivered. A store that was set back has the
+// subscriber's place in it, too: what was delivered before need not come again.
 func (s *subscriber) catchUp(ctx context.Context) error {
 	nc, js, err := s.store.connect(ctx)
 	if err != nil {
@@ -171,9 +175,10 @@ func (s *subscriber) catchUp(ctx context.Context) error {
 			return err
 		}
 		s.history.Add(e)
-		// An event that was published before the store was set back may have been
-		// delivered then.
-		if e.Epoch == 0 || e.Event.At.After(e.Wall) {
+		s.mu.Lock()
+		delivered := s.ever[string(m.Data)]
+		s.mu.Unlock()
+		if !delivered {
 			e.Kind = Missed
 			s.history.Add(e)
 		}

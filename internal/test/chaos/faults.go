@@ -261,16 +261,19 @@ func (h *harness) shiftClock(ctx context.Context, rnd *rand.Rand) error {
 	return errors.Join(err, restart(0))
 }
 
+// wallJump is by how much the wall clock is ahead for a moment.
+const wallJump = time.Hour
+
 // jumpWallClock sets this machine's wall clock forward for a moment.
 func (h *harness) jumpWallClock(ctx context.Context, _ *rand.Rand) error {
-	h.log(WallClock, "+3600 s")
+	h.log(WallClock, "+"+wallJump.String())
 	begun := boottime.Now()
 	wall := time.Now()
 	set := func(t time.Time) error {
 		ts := unix.NsecToTimespec(t.UnixNano())
 		return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
 	}
-	if err := set(wall.Add(time.Hour)); err != nil {
+	if err := set(wall.Add(wallJump)); err != nil {
 		return err
 	}
 	sleep(ctx, 300*time.Millisecond)

@@ -71,17 +71,22 @@ type Entry struct {
 	ViaCDP bool `json:"via_cdp,omitempty"`
 	// Epoch counts the wipes and roll-backs of the store.
 	Epoch int `json:"epoch,omitempty"`
-	// Wall is the wall clock's time at the beginning of an epoch.
+	// Wall is the time at the beginning of an epoch, as History.wall tells it.
 	Wall time.Time `json:"wall,omitzero"`
 	// StreamSeq is the sequence of an event on its stream.
 	StreamSeq uint64       `json:"stream_seq,omitempty"`
 	Event     *lease.Event `json:"event,omitempty"`
+	// Made is when the launcher made the event, without a jump of the wall clock.
+	Made time.Time `json:"made,omitzero"`
 	Text      string       `json:"text,omitempty"`
 }
 
 // History collects the entries of a test run, and writes them to a file for people. Its
 // methods are safe for concurrent use.
 type History struct {
+	begun time.Time // the wall clock's time at the instant since
+	since boottime.Instant
+
 	mu      sync.Mutex
 	entries []Entry
 	file    *os.File
@@ -95,7 +100,19 @@ func NewHistory(path string) (*History, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &History{file: f, out: bufio.NewWriter(f)}, nil
+	return &History{begun: time.Now().Round(0).UTC(), since: boottime.Now(), file: f, out: bufio.NewWriter(f)}, nil
+}
+
+// wall returns the time of an instant, as the wall clock would show it without its jumps.
+func (h *History) wall(at boottime.Instant) time.Time { return h.begun.Add(at.Sub(h.since)) }
+
+// made returns when an event was made that was read at an instant. One that seems to be made
+// later than that was made while the wall clock was ahead.
+func (h *History) made(e lease.Event, read boottime.Instant) time.Time {
+	if e.At.After(h.wall(read).Add(wallJump / 2)) {
+		return e.At.Add(-wallJump)
+	}
+	return e.At
 }
 
 // Add appends an entry. If At is zero, it is set to now.

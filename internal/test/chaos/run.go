@@ -354,7 +354,7 @@ func (h *harness) checkEvidence(ctx context.Context) {
 	fetched := map[string]error{}
 	begun := map[string]bool{} // sessions that began in this epoch
 	for _, e := range h.history.Entries() {
-		if e.Kind != Published || e.Epoch != epoch || e.Event.At.Before(wall) {
+		if e.Kind != Published || e.Epoch != epoch || e.Made.Before(wall) {
 			continue
 		}
 		if e.Event.Event == lease.EventGranted {

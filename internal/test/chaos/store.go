@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/boottime"
 	"leasehold/internal/natsd"
 	"leasehold/lease/natskv"
 )
@@ -183,7 +184,7 @@ func (s *store) generation() (int, time.Time) {
 func (s *store) beginEpoch(how string) {
 	s.mu.Lock()
 	s.epoch++
-	s.wall = time.Now().UTC()
+	s.wall = s.history.wall(boottime.Now())
 	e := Entry{Kind: Epoch, Epoch: s.epoch, Wall: s.wall, Text: how}
 	s.mu.Unlock()
 	s.history.Add(e)

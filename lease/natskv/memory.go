@@ -1,0 +1,135 @@
+package natskv
+
+import (
+	"slices"
+
+	"leasehold/lease"
+)
+
+// memorySize is how many events a launcher remembers, of all profiles together: some
+// megabytes, and minutes of the events of a thousand profiles at work. What an unsynced
+// server loses in a power cut are two minutes by default.
+const memorySize = 8192
+
+// memory has the last events of transitions that this launcher published, or saw in the
+// outbox of a record. An event stream that goes back to an old copy, or is made anew, gets
+// them again from it. It needs a lock from outside.
+type memory struct {
+	size     int
+	profiles map[string][]remembered // in the order of their positions
+	// arrivals are the events in the order in which they came, for the oldest to leave.
+	// Some of them have left already.
+	arrivals []arrival
+	number   uint64 // of the last arrival
+}
+
+type remembered struct {
+	lease.Event
+	arrived uint64
+	// published says that this launcher put the event on the stream.
+	published bool
+}
+
+type arrival struct {
+	profile string
+	number  uint64
+}
+
+func newMemory(size int) *memory {
+	return &memory{size: size, profiles: map[string][]remembered{}}
+}
+
+// isSame tells whether two events with the same position are about the same transition. A
+// record that went back can give a position to another one.
+func isSame(a, b lease.Event) bool {
+	return positionOf(a) == positionOf(b) && a.Event == b.Event && a.SessionID == b.SessionID && a.At.Equal(b.At)
+}
+
+// find returns where the event with a position stands, or would stand.
+func (m *memory) find(profile string, at position) (int, bool) {
+	return slices.BinarySearchFunc(m.profiles[profile], at, func(r remembered, p position) int { return comparePosition(r.Event, p) })
+}
+
+// has tells whether the event is remembered.
+func (m *memory) has(e lease.Event) bool {
+	i, ok := m.find(e.ProfileID, positionOf(e))
+	return ok && isSame(m.profiles[e.ProfileID][i].Event, e)
+}
+
+// add remembers an event, in the place of another one with its position.
+func (m *memory) add(e lease.Event) {
+	if m.has(e) {
+		return
+	}
+	m.number++
+	new := remembered{Event: e, arrived: m.number}
+	all := m.profiles[e.ProfileID]
+	if i, ok := m.find(e.ProfileID, positionOf(e)); ok {
+		all[i] = new
+	} else {
+		m.profiles[e.ProfileID] = slices.Insert(all, i, new)
+	}
+	m.arrivals = append(m.arrivals, arrival{e.ProfileID, m.number})
+	for ; len(m.arrivals) > m.size; m.arrivals = m.arrivals[1:] {
+		m.drop(m.arrivals[0])
+	}
+}
+
+func (m *memory) drop(a arrival) {
+	left := slices.DeleteFunc(m.profiles[a.profile], func(r remembered) bool { return r.arrived == a.number })
+	if len(left) == 0 {
+		delete(m.profiles, a.profile)
+		return
+	}
+	m.profiles[a.profile] = left
+}
+
+// forget drops the event with the position of e.
+func (m *memory) forget(e lease.Event) {
+	if i, ok := m.find(e.ProfileID, positionOf(e)); ok {
+		m.drop(arrival{e.ProfileID, m.profiles[e.ProfileID][i].arrived})
+	}
+}
+
+// publish notes that this launcher put the event on the stream.
+func (m *memory) publish(e lease.Event) {
+	m.add(e)
+	i, _ := m.find(e.ProfileID, positionOf(e))
+	m.profiles[e.ProfileID][i].published = true
+}
+
+// between returns the event that followed the position last on the way to e, as far as one
+// is remembered. Its number is between theirs, too: where a profile's transitions went two
+// ways, since its record went back, an event of the other way does not count. Of two with
+// the same number the later one counts.
+func (m *memory) between(last position, e lease.Event) (lease.Event, bool) {
+	var found *remembered
+	all := m.profiles[e.ProfileID]
+	for i := range all {
+		r := &all[i]
+		switch {
+		case !positionOf(r.Event).after(last), !positionOf(e).after(positionOf(r.Event)):
+		case r.Sequence <= last.sequence, r.Sequence >= e.Sequence:
+		case found == nil, r.Sequence < found.Sequence, r.Sequence == found.Sequence && r.arrived > found.arrived:
+			found = r
+		}
+	}
+	if found == nil {
+		return lease.Event{}, false
+	}
+	return found.Event, true
+}
+
+// lastPublished returns the last event of each profile that this launcher published.
+func (m *memory) lastPublished() []lease.Event {
+	var lasts []lease.Event
+	for _, all := range m.profiles {
+		for _, r := range slices.Backward(all) {
+			if r.published {
+				lasts = append(lasts, r.Event)
+				break
+			}
+		}
+	}
+	return lasts
+}

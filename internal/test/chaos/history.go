@@ -78,7 +78,7 @@ type Entry struct {
 	Event     *lease.Event `json:"event,omitempty"`
 	// Made is when the launcher made the event, without a jump of the wall clock.
 	Made time.Time `json:"made,omitzero"`
-	Text      string       `json:"text,omitempty"`
+	Text string    `json:"text,omitempty"`
 }
 
 // History collects the entries of a test run, and writes them to a file for people. Its

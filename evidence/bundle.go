@@ -33,7 +33,8 @@ type Bundle struct {
 func (b *Bundle) ID() string { return b.m.EvidenceID }
 
 // Add writes a part, encrypted if the bundle is. The name is a plain file name that the bundle does not have yet.
-// What is added is synced by Seal.
+// What is added is synced by Seal. A part that cannot be written, on a full disk for
+// instance, is missing in the bundle, with the reason.
 func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,6 +46,7 @@ func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 		err = createFile(filepath.Join(b.dir, name), stored)
 	}
 	if err != nil {
+		b.miss(name, kind, err.Error())
 		return fmt.Errorf("evidence %s: part %s: %w", b.m.EvidenceID, name, err)
 	}
 	p := Part{Name: name, Kind: kind, MediaType: mediaType}
@@ -100,9 +102,14 @@ func (b *Bundle) AddMissing(name, kind, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sealed == "" && !b.has(name) {
-		p := Part{Name: name, Kind: kind, Missing: redact.Clip(cmp.Or(reason, "no reason was given"), maxReason)}
-		b.m.Parts, b.stored = append(b.m.Parts, p), append(b.stored, p)
+		b.miss(name, kind, reason)
 	}
+}
+
+// miss adds a part that is missing. b.mu is held.
+func (b *Bundle) miss(name, kind, reason string) {
+	p := Part{Name: name, Kind: kind, Missing: redact.Clip(cmp.Or(reason, "no reason was given"), maxReason)}
+	b.m.Parts, b.stored = append(b.m.Parts, p), append(b.stored, p)
 }
 
 // SetPages names in the manifest what was captured of the browser's pages. The primary

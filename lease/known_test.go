@@ -197,3 +197,60 @@ func TestMemoryIsNeverTalkedDown(t *testing.T) {
 		}
 	})
 }
+
+// TestEventsGoOnAboveThoseThatWereSeen: whoever states a profile again that the store forgot
+// numbers its events above all that anybody saw, so that subscribers find neither a gap nor
+// a number twice.
+func TestEventsGoOnAboveThoseThatWereSeen(t *testing.T) {
+	seen := Record{ProfileID: "p", State: Available, Home: "a", Token: 5, Sequence: 40}
+	k := Known{}.Learn(seen)
+	older, later := seen, seen
+	older.Sequence, later.Sequence = 38, 41
+	recalled, made := seen, seen
+	recalled.RememberedBy, recalled.Sequence = "b", 43
+	made.Sequence = uint64(MaxClaim) + 1
+	for name, tt := range map[string]struct {
+		r    Record
+		want uint64
+	}{
+		"the same": {seen, 40}, "later": {later, 41}, "an older copy with the same token": {older, 40}, "recalled by another": {recalled, 43}, "made up": {made, 40},
+	} {
+		if got := k.Learn(tt.r); got.Sequence != tt.want || got.Token != 5 || got.State != Available {
+			t.Errorf("%s: %+v, want sequence %d", name, got, tt.want)
+		}
+	}
+	other := k
+	other.Sequence, other.Home = 50, "b"
+	if a, b := k.Later(other), other.Later(k); a.Sequence != 50 || a.Home != "a" || b.Sequence != 50 || b.Home != "b" {
+		t.Errorf("of two memories: %+v and %+v", a, b)
+	}
+	for name, r := range map[string]Record{"no record": {ProfileID: "p"}, "an older copy": {ProfileID: "p", State: Held, Home: "a", Token: 4, Sequence: 37}} {
+		again, err := r.Recall(k, "b", 0, 12, noon)
+		if err != nil || again.Sequence != 41 || again.Outbox[0].Sequence != 41 {
+			t.Errorf("%s, recalled: %+v, %v", name, again.Outbox, err)
+		}
+	}
+	anew := Record{ProfileID: "p", State: Available, Home: "b", Token: 1, Sequence: 3}
+	if contested, err := anew.Contest(k, Record{}, 0, 12, noon); err != nil || contested.Sequence != 41 {
+		t.Errorf("contested: %+v, %v", contested.Outbox, err)
+	}
+}
+
+// TestUnpublishedEventsStayInOrder: a record that was recalled may have later events than the
+// one that its home kept, which has some that nobody published.
+func TestUnpublishedEventsStayInOrder(t *testing.T) {
+	own := Record{ProfileID: "p", State: Available, Home: "a", Token: 5, Sequence: 40, Outbox: []Event{{ProfileID: "p", Token: 4, Sequence: 39}, {ProfileID: "p", Token: 5, Sequence: 40}}}
+	recalled, err := Record{ProfileID: "p"}.Recall(own.Known(), "b", 0, 0, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	healed, err := recalled.Heal(own, 5, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range healed.Outbox {
+		if want := uint64(39 + i); e.Sequence != want || len(healed.Outbox) != 4 {
+			t.Errorf("event %d of %d has number %d, want %d", i, len(healed.Outbox), e.Sequence, want)
+		}
+	}
+}

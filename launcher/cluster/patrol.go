@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -285,6 +286,8 @@ func (p *Patrol) observe(ctx context.Context, v *view, e lease.Entry, step lease
 	log.Warn().Str("state", string(next.State)).Msg("a lease of another launcher went silent")
 }
 
+var errNoBundle = errors.New("no bundle can be sealed: the profile waits in quarantine; is the disk full?")
+
 // abandon gives a person a profile whose home is gone, with a bundle. A bundle that no
 // record names would be a second one for the same loss, so the store is asked first
 // whether the record is still the one in view, and a bundle waits for a store that takes
@@ -302,9 +305,10 @@ func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Rec
 	if !ok || left.token != r.Token {
 		left = leftBehind{r.Token, p.nothingLeft(r)}
 	}
-	if left.bundle.EvidenceID != "" {
-		v.sealed[r.ProfileID] = left
+	if left.bundle.EvidenceID == "" { // whichever launcher can seal one goes on
+		return lease.Record{}, errNoBundle
 	}
+	v.sealed[r.ProfileID] = left
 	return r.Abandon([]string{"its home did not come back to inspect it"}, left.bundle, time.Now())
 }
 

@@ -588,14 +588,15 @@ func TestASilentLauncher(t *testing.T) {
 	})
 }
 
-// Where no bundle can be written a person gets the profile without one; where only the
-// pictures cannot be had, the bundle says so.
+// While no bundle can be written the profile waits; where only the pictures cannot be had,
+// the bundle says so.
 func TestNothingLeftToShow(t *testing.T) {
 	for _, tt := range []struct{ name, gone string }{{"no bundle", "spool"}, {"no pictures", "evidence"}} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				b := w.patrol()
-				if err := os.RemoveAll(filepath.Join(b.dir, tt.gone)); err != nil {
+				gone := filepath.Join(b.dir, tt.gone)
+				if err := os.Rename(gone, gone+".away"); err != nil {
 					t.Fatal(err)
 				}
 				closed := w.far("").Close("far", "far", 1, time.Now())
@@ -605,18 +606,21 @@ func TestNothingLeftToShow(t *testing.T) {
 					w.store.store(held("p", "far"))
 					w.store.report(lease.Sight{Complete: true})
 				})
+				if tt.gone == "spool" {
+					w.until("no bundle can be written", time.Hour, func() bool { return strings.Contains(w.said.String(), "evidence cannot be written") })
+					if r := w.record("p"); r.State != lease.Quarantined || r.EvidenceID != "" {
+						t.Errorf("without a bundle: %+v", r)
+					}
+					if err := os.Rename(gone+".away", gone); err != nil {
+						t.Fatal(err)
+					}
+				}
 				w.until("a person has it", time.Hour, func() bool { return w.record("p").State == lease.ManualReview })
 				// What its own launcher closed need not be closed again.
 				if got := w.writes(); !slices.Equal(got, []string{"p suspected_stale", "p quarantined", "p manual_review"}) {
 					t.Errorf("stored %q", got)
 				}
 				r := w.record("p")
-				if tt.gone == "spool" {
-					if r.EvidenceID != "" || !strings.Contains(w.said.String(), "evidence cannot be written") {
-						t.Errorf("%+v; log:\n%s", r, w.said.String())
-					}
-					return
-				}
 				raw, err := b.archive.Manifest(w.Context(), r.EvidenceID)
 				var m evidence.Manifest
 				if err == nil {
@@ -625,7 +629,8 @@ func TestNothingLeftToShow(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if i := slices.IndexFunc(m.Parts, func(p evidence.Part) bool { return p.Name == "pictures" }); i < 0 || m.Parts[i].Missing == "" {
+				i := slices.IndexFunc(m.Parts, func(p evidence.Part) bool { return p.Name == "pictures" })
+				if why := i >= 0 && m.Parts[i].Missing != ""; why != (tt.gone == "evidence") {
 					t.Errorf("parts: %+v", m.Parts)
 				}
 			})

@@ -100,7 +100,7 @@ func TestRestating(t *testing.T) {
 func TestTheRosterIsAFloor(t *testing.T) {
 	t.Parallel()
 	of := func(state lease.State, t lease.Token) lease.Record {
-		return lease.Record{ProfileID: profile, State: state, Home: launcher, Token: t, AccountID: "store_18", ProxyID: "px"}
+		return lease.Record{ProfileID: profile, State: state, Home: launcher, Token: t, AccountID: "store_18", ProxyID: "px", Sequence: 70}
 	}
 	for name, tt := range map[string]struct {
 		floor  bool // it is there, and says token
@@ -134,6 +134,9 @@ func TestTheRosterIsAFloor(t *testing.T) {
 			got, err := w.r.Heal(t.Context(), profile)
 			if err != nil || got.State != tt.state || got.Token != tt.token || got.Reason != tt.reason || got.AccountID != "store_18" || !tt.floor && got.ProxyID != "px" {
 				t.Errorf("%+v, %v", got, err)
+			}
+			if shown.Sequence <= 70 || got.Sequence <= 70 || got.Outbox[len(got.Outbox)-1].Sequence != got.Sequence {
+				t.Errorf("the events get numbers that were used: %d, %d", shown.Sequence, got.Sequence)
 			}
 		})
 	}

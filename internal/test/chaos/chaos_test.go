@@ -126,15 +126,13 @@ func TestChaos(t *testing.T) {
 		runs(t, longForm(t), p)
 		return
 	}
-	// Only the long test run fills a launcher's disk, until a session that ends on a full
-	// disk gets its evidence.
 	for _, tt := range []struct {
 		name   string
 		nodes  int
 		faults []string
 	}{
 		{"one node", 1, []string{
-			KillWorker, KillLauncher, KillChrome, StopLauncher, ShiftedClock,
+			KillWorker, KillLauncher, KillChrome, StopLauncher, FullLauncher, ShiftedClock,
 			KillStore, StopStore, CutToStore, FullStore, SubscriberOff, WipedStore, RolledBack,
 		}},
 		{"three nodes", 3, []string{

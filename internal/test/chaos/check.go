@@ -242,8 +242,9 @@ func (c *checker) checkEvents(profile string, entries []Entry) {
 }
 
 // checkOrder checks that the token never falls, and that the sequence rises by one. In
-// an epoch after a set-back of the store, only gaps between events since then count: of
-// those before, that nobody was left who knew them, some may be lost with the store.
+// an epoch after a set-back of the store, only gaps between events that were made since
+// then count. Earlier ones are lost with the store if every launcher that remembered them
+// has ended.
 func (c *checker) checkOrder(profile string, epoch int, begin time.Time, events []Entry) {
 	at := func(e Entry) string {
 		return fmt.Sprintf("%s %d.%d", e.Event.Event, e.Event.Token, e.Event.Sequence)

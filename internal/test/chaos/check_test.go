@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -115,6 +116,7 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		{"events out of order", newScript().event("quarantined", 2, 2, "a").event("suspected_stale", 1, 1, "a").entries, []string{EventGap, EventOrder}},
 		{"a gap", newScript().session(1, 1, "a").session(2, 4, "b").settled(), []string{EventGap}},
 		{"a gap after a wipe", newScript().wipe().session(1, 8, "a").session(2, 11, "b").settled(), []string{EventGap}},
+		{"a gap behind a record that was recalled", newScript().wipe().add(Entry{}).event("quarantined", 4, 2, "").event("quarantined", 5, 9, "a").entries, []string{EventGap}},
 		{"a first event that is not the first", newScript().session(1, 2, "a").settled(), []string{EventGap}},
 		{"a grant without its event", newScript().session(1, 1, "a").grant(2, "b").settled(), []string{EventMissing}},
 		{"a grant that never ends", newScript().event(lease.EventGranted, 1, 1, "a").settled(), []string{EndMissing}},
@@ -138,5 +140,26 @@ func TestCheckFindsEachViolation(t *testing.T) {
 				t.Errorf("found %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestAnEventIsNotMadeAfterItWasRead: one that says so was made while the test run had set the
+// wall clock ahead.
+func TestAnEventIsNotMadeAfterItWasRead(t *testing.T) {
+	h, err := NewHistory(filepath.Join(t.TempDir(), "history"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	read := h.since.Add(10 * time.Minute)
+	for _, tt := range []struct{ at, want time.Duration }{
+		{9 * time.Minute, 9 * time.Minute},
+		{10 * time.Minute, 10 * time.Minute},
+		{9*time.Minute + wallJump, 9 * time.Minute},
+		{10*time.Minute + wallJump, 10 * time.Minute},
+	} {
+		if got := h.made(lease.Event{At: h.begun.Add(tt.at)}, read).Sub(h.begun); got != tt.want {
+			t.Errorf("at %v: made at %v, want %v", tt.at, got, tt.want)
+		}
 	}
 }

@@ -8,7 +8,7 @@ var (
 	answers   = []Catcher{by("lease/natskv", "TestJudge")}
 	swaps     = []Catcher{by("lease/natskv", "TestSwapAndGet", "TestDeletedRecord", "TestForeignValueIsNoRecord", "TestADeletedRecordDoesNotComeBack", "TestPresence", "TestARecordKeepsItsKey")}
 	settled   = []Catcher{by("lease/natskv", "TestUnansweredSwapIsSettled", "TestALostRequestIsNotWhatAnotherWrote", "TestUnansweredSwapThatWasDropped", "TestUnknownSwapKeepsItsEvent", "TestGivenUpWriteNeverComesLate", "TestTooManyUnsettledWrites")}
-	published = []Catcher{by("lease/natskv", "TestPositions", "TestEventsOfTransitions", "TestOutboxOfACrashedLauncher", "TestLatePublisherAddsNothing", "TestReconnectPublishesWhatOthersDidNot", "TestLostEventStream", "TestFlushSaysWhatIsNotPublished", "TestAnOutboxKeepsWhatWaits")}
+	published = []Catcher{by("lease/natskv", "TestPositions", "TestEventsOfTransitions", "TestOutboxOfACrashedLauncher", "TestLatePublisherAddsNothing", "TestReconnectPublishesWhatOthersDidNot", "TestLostEventStream", "TestFlushSaysWhatIsNotPublished", "TestAnOutboxKeepsWhatWaits", "TestFullEventStream", "TestWhatIsBetween", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain")}
 	lost      = []Catcher{by("lease/natskv", "TestCompare", "TestALossIsCountedOnce", "TestAWatchTellsTheAgeOfTheStore"), by("lease/natskv", "TestWatchGetsOver")}
 	watched   = []Catcher{by("lease/natskv", "TestWatch", "TestWatchGetsOver", "TestAWatchNoticesWhatOnlyAPollShows")}
 )
@@ -50,7 +50,7 @@ var ofStore = slices.Concat(
 		change{"two unsettled writes of one key are one", `p.bucket.stream == w.bucket.stream && p.key == w.key && p.expected == w.expected`, `p.bucket.stream == w.bucket.stream && p.expected == w.expected`},
 	),
 	in("lease/natskv/swap.go", slices.Concat(swaps, published),
-		change{"an outbox keeps what was published", "\tnext.Outbox = s.pub.unpublished(profile, next.Outbox)\n", ""},
+		change{"an outbox keeps what was published", "\tnext.Outbox = s.pub.unpublished(next.Outbox)\n", ""},
 		change{"events wait for the next start", "\t\ts.pub.enqueue(profile, next.Outbox)\n", ""},
 		change{"a record takes another's key", "\tif prev.Revision != 0 && prev.Record.ProfileID != profile {\n\t\treturn lease.Entry{}, fmt.Errorf(\"lease of %s: cannot replace the record of %s\", profile, prev.Record.ProfileID)\n\t}\n", ""},
 	),
@@ -69,12 +69,24 @@ var ofStore = slices.Concat(
 	in("lease/natskv/publisher.go", published,
 		change{"a healed record's events count as published", "\tif p.token != q.token {\n\t\treturn p.token > q.token\n\t}\n", ""},
 		change{"an event is published twice", "\t\tif !positionOf(e).after(last.position) {\n\t\t\treturn nil\n\t\t}\n", ""},
-		change{"an event is published whatever came last", `jetstream.WithExpectLastSequenceForSubject(last, subjects), `, ``},
+		change{"an event is published whatever came last", `jetstream.WithExpectLastSequenceForSubject(last, transitionsOf(e.ProfileID)), `, ``},
 		change{"a lost event stream counts as full", "\tclear(p.tails)\n", ""},
 		change{"the outboxes of a crashed launcher stay", `sweeping: true, idle:`, `sweeping: false, idle:`},
 		change{"a reconnect leaves the outboxes of others", "\t\t\tp.sweep()\n\t\tcase <-retry:", "\t\tcase <-retry:"},
 		change{"a message id is used again after a loss", `fmt.Sprintf("%s.%d.%d", e.ProfileID, e.Token, e.Sequence)`, `fmt.Sprintf("%s.%d", e.ProfileID, e.Sequence)`},
-		change{"an outbox is emptied before its events are published", "\tpublished := p.tails[profile].position\n", "\tpublished := p.tails[profile].position\n\tif q := p.queue[profile]; len(q) > 0 {\n\t\tpublished = positionOf(q[len(q)-1])\n\t}\n"},
+		change{"an outbox is emptied before its events are published", `return !positionOf(e).after(p.tails[e.ProfileID].position) && p.memory.has(e)`, `return p.memory.has(e)`},
+		change{"what the stream lost stays lost", "\tif !ok {\n\t\treturn e, nil\n\t}\n\tif last.seq == 0 {", "\tif true {\n\t\treturn e, nil\n\t}\n\tif last.seq == 0 {"},
+		change{"events that left a full stream come again", `if info.State.FirstSeq > 1 {`, `if false {`},
+		change{"what was lost waits for the profile's next transition", "\t\tp.insert(e)\n\t}\n\tp.mu.Unlock()\n\tp.sweep()\n", "\t\t_ = e\n\t}\n\tp.mu.Unlock()\n\tp.sweep()\n"},
+	),
+	in("lease/natskv/memory.go", published,
+		change{"events of a way that is over are filled in", "\t\tcase r.Sequence <= last.sequence, r.Sequence >= e.Sequence:\n", "\t\tcase false:\n"},
+		change{"of two events with one number the earlier counts", `r.arrived > found.arrived`, `r.arrived < found.arrived`},
+		change{"an event is remembered for another with its place", `return ok && isSame(m.profiles[e.ProfileID][i].Event, e)`, `return ok`},
+		change{"the memory grows", `len(m.arrivals) > m.size;`, `false;`},
+	),
+	in("lease/natskv/watch.go", published,
+		change{"what others publish is not remembered", "\tw.s.pub.remember(entry.Record.Outbox)\n", ""},
 	),
 	in("lease/natskv/stream.go", lost,
 		change{"a stream that was made again is the same", "\tcase !st.created.Equal(info.Created):\n\t\tlost = true\n", ""},

@@ -22,8 +22,11 @@ var ofCluster = slices.Concat(
 	in("launcher/cluster/young.go", bubble,
 		change{"the first who asks makes what the store forgot", "\tif left <= 0 {\n", "\tif left <= p.o.Timing.Grace() {\n"},
 	),
+	in("launcher/cluster/patrol.go", young,
+		change{"a profile is abandoned without a bundle", `sealed := p.nothingLeft(r)`, `sealed := lease.Sealed{EvidenceID: "ev_none"}`},
+		change{"a profile is abandoned while no bundle can be sealed", "\t\tif sealed.EvidenceID == \"\" { // a full disk; whoever can seal a bundle goes on\n\t\t\treturn\n\t\t}\n", ""},
+	),
 	in("launcher/cluster/patrol.go", bubble,
-		change{"a profile is abandoned without a bundle", `p.nothingLeft(r), time.Now())`, `lease.Sealed{}, time.Now())`},
 		change{"nobody looks after what a launcher left unfinished", `r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen`, `r.Home == p.o.LauncherID && (p.leftOpen`},
 	),
 )

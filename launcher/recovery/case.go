@@ -351,6 +351,9 @@ func (s *steps) change(fn func(lease.Record) (lease.Record, error)) (lease.Recor
 		}
 		return s.r.chained(e.Record, next, s.Log), nil
 	})
+	if err == nil {
+		s.r.o.Roster.See(entry.Record)
+	}
 	return entry.Record, err
 }
 
@@ -373,6 +376,7 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 		return s.r.chained(e.Record, next, s.Log), nil
 	})
 	if err == nil {
+		s.r.o.Roster.See(entry.Record) // the store may forget it before it shows it
 		s.Log.Info().Str("state", string(entry.Record.State)).Str("reason", entry.Record.Reason).Msg("recovery")
 	}
 	return entry.Record, err

@@ -120,6 +120,33 @@ func (m *memory) between(last position, e lease.Event) (lease.Event, bool) {
 	return found.Event, true
 }
 
+// maxMissing bounds how many lost events go into one record.
+const maxMissing = 32
+
+// missing returns the remembered events that a record should have had since the one with the
+// number before, and that are not in its outbox.
+func (m *memory) missing(before uint64, next lease.Record, outbox []lease.Event) []lease.Event {
+	if next.Sequence > maxMissing {
+		before = max(before, next.Sequence-maxMissing)
+	}
+	there := map[uint64]bool{}
+	for _, e := range outbox {
+		there[e.Sequence] = true
+	}
+	found := map[uint64]remembered{}
+	for _, r := range m.profiles[next.ProfileID] {
+		n := r.Sequence
+		if n > before && n <= next.Sequence && r.Token <= next.Token && !there[n] && r.arrived > found[n].arrived {
+			found[n] = r
+		}
+	}
+	var lost []lease.Event
+	for _, r := range found {
+		lost = append(lost, r.Event)
+	}
+	return lost
+}
+
 // lastPublished returns the last event of each profile that this launcher published.
 func (m *memory) lastPublished() []lease.Event {
 	var lasts []lease.Event

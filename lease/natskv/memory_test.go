@@ -190,3 +190,51 @@ func awaited(t *testing.T, s *Store) lease.Entry {
 	})
 	return e
 }
+
+// TestARecordTakesLostEventsAlong: the launcher that states a profile again cannot publish
+// itself. Whoever publishes for it has never seen what was lost.
+func TestARecordTakesLostEventsAlong(t *testing.T) {
+	t.Parallel()
+	dir, old := t.TempDir(), filepath.Join(t.TempDir(), "old")
+	srv := start(t, dir)
+	first := open(t, inProcess(t, srv))
+	held := swapped(t, first, none("p"), granted(t, none("p"), "t"))
+	flushed(t, first)
+	first.Close()
+	first.nc.Close()
+	srv.Shutdown()
+	copyDir(t, filepath.Join(dir, "jetstream"), old)
+	srv = start(t, dir)
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
+	free := swapped(t, s, held, released(t, held))
+	own := swapped(t, s, free, granted(t, free, "again"))
+	flushed(t, s)
+
+	p.set(func(p *proxy) { p.loseRequest = times(-1, "leasehold.") })
+	srv.Shutdown()
+	copyDir(t, old, filepath.Join(dir, "jetstream"))
+	srv = start(t, dir)
+	p.serve(srv)
+	forgot := awaited(t, s)
+	healed, err := forgot.Record.Heal(own.Record, 2, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := swapped(t, s, forgot, healed)
+	next := open(t, inProcess(t, srv))
+	flushed(t, next)
+	wantHistory(t, next, "p", "granted/1/1", "released/1/2", "granted/2/3", "quarantined/3/4", "expired/3/5")
+	p.set(func(p *proxy) { p.loseRequest = times(0, "") })
+	flushed(t, s)
+	if now = swapped(t, s, now, now.Record); len(now.Record.Outbox) != 0 {
+		t.Errorf("what is published stays in the record: %+v", now.Record.Outbox)
+	}
+	m := newMemory(memorySize)
+	for n := uint64(1); n <= 2*maxMissing; n++ {
+		m.add(eventOf("p", 1, n, ""))
+	}
+	if lost := m.missing(0, lease.Record{ProfileID: "p", Token: 2, Sequence: 2 * maxMissing}, nil); len(lost) != maxMissing {
+		t.Errorf("a record takes %d events along", len(lost))
+	}
+}

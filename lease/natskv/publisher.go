@@ -262,12 +262,22 @@ func (p *publisher) isPublished(e lease.Event) bool {
 	return !positionOf(e).after(p.tails[e.ProfileID].position) && p.memory.has(e)
 }
 
-// unpublished returns the events of an outbox that are not known to be on the
-// stream.
-func (p *publisher) unpublished(outbox []lease.Event) []lease.Event {
+// outbox returns the outbox with which a record is stored over one whose last event has the
+// number before: the events that are not known to be on the stream. Where the numbers jump,
+// the store forgot, and its stream perhaps as well: then the outbox has the remembered events
+// in between, too, for whichever launcher publishes it.
+func (p *publisher) outbox(before uint64, next lease.Record) []lease.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.DeleteFunc(outbox, p.isPublished)
+	outbox := slices.DeleteFunc(next.Outbox, p.isPublished)
+	lost := p.memory.missing(before, next, outbox)
+	if len(lost) == 0 {
+		return outbox
+	}
+	delete(p.tails, next.ProfileID)
+	outbox = slices.Concat(outbox, lost)
+	slices.SortFunc(outbox, func(a, b lease.Event) int { return comparePosition(a, positionOf(b)) })
+	return outbox
 }
 
 // busy ends the idle state and wakes the goroutine. The caller holds mu.

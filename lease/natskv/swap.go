@@ -29,7 +29,7 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 
 	next = next.Clone()
 	next.Nonce = id.New("write")
-	next.Outbox = s.pub.unpublished(next.Outbox)
+	next.Outbox = s.pub.outbox(prev.Record.Sequence, next)
 	before := prev.Record.Clone()
 	w, err := newWrite(s.leases, lease.Key(profile), prev.Revision, next.Nonce, next, func() any {
 		before.Nonce = id.New("write")

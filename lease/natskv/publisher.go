@@ -2,11 +2,9 @@ package natskv
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -434,93 +432,4 @@ func (p *publisher) published(e lease.Event, t tail, losses uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.memory.publish(e)
-}
-
-// tail returns the tail of the profile: the one that is remembered, or else the one that
-// the stream has.
-func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
-	p.mu.Lock()
-	known, ok := p.tails[profile]
-	p.mu.Unlock()
-	if ok {
-		return known, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.s.tryTime)
-	defer cancel()
-	losses := p.s.events.lossCount()
-	m, err := p.s.read(ctx, p.s.events, getRequest{LastFor: transitionsOf(profile)})
-	t := tail{seq: m.Seq}
-	switch {
-	case errors.Is(err, errNoMessage):
-	case err != nil:
-		return tail{}, err
-	default:
-		if e, ok := decodeEvent(m.Subject, m.Data); ok {
-			t.position = positionOf(e)
-			break
-		}
-		// Something that is no event was published after the last one.
-		events, err := p.s.history(ctx, profile)
-		if err != nil {
-			return tail{}, err
-		}
-		for _, e := range events {
-			if at := positionOf(e); e.Sequence > 0 && at.after(t.position) {
-				t.position = at
-			}
-		}
-	}
-	p.setTail(profile, t, losses)
-	return t, nil
-}
-
-// forget drops an event from the memory.
-func (p *publisher) forget(e lease.Event) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.memory.forget(e)
-}
-
-// setTail remembers a tail, unless the stream was lost since its count of losses was the
-// given one.
-func (p *publisher) setTail(profile string, t tail, losses uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.s.events.lossCount() == losses {
-		p.tails[profile] = t
-	}
-}
-
-func (p *publisher) forgetTail(profile string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.tails, profile)
-}
-
-// transitionsOf returns the pattern of the subjects of a profile's transitions. It does not
-// match its conflicts and late writes, which have no place in the order.
-func transitionsOf(profile string) string { return "leasehold.*." + lease.Key(profile) + ".*" }
-
-// eventMessage returns the message of an event. By msgID the server recognises a message
-// that it got a short while before, and drops the second one.
-func eventMessage(e lease.Event, msgID string) (*nats.Msg, error) {
-	data, err := json.Marshal(e)
-	if err != nil {
-		return nil, fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, err)
-	}
-	m := nats.NewMsg(e.Subject())
-	m.Data = data
-	m.Header.Set(TokenHeader, strconv.FormatUint(uint64(e.Token), 10))
-	m.Header.Set(jetstream.MsgIDHeader, msgID)
-	return m, nil
-}
-
-// decodeEvent returns the event in a message of the event stream. It returns false for
-// anything else that was published there.
-func decodeEvent(subject string, data []byte) (lease.Event, bool) {
-	var e lease.Event
-	if json.Unmarshal(data, &e) != nil || e.Event == "" || e.Subject() != subject {
-		return lease.Event{}, false
-	}
-	return e, true
 }

@@ -50,20 +50,19 @@ type page struct {
 	Chain    string
 	Report   evidence.BundleReport
 
-	State       string // the profile's state after the last event
-	Decision    string
-	Reasons     []string
-	Inspection  *api.Inspection
-	Review      string
-	Unknown     string
-	Since       []row
-	Checkpoint  string
-	NoJournal   string
-	Timeline    []row
-	Requests    []exchange
-	Network     networkPart
-	Pictures    []*bundle
-	PicturesBad int
+	State      string // the profile's state after the last event
+	Decision   string
+	Reasons    []string
+	Inspection *api.Inspection
+	Review     string
+	Unknown    string
+	Since      []row
+	Checkpoint string
+	NoJournal  string
+	Timeline   []row
+	Requests   []exchange
+	Network    networkPart
+	Others     bool // there are further pictures
 }
 
 // figure is a picture, and what it shows.
@@ -110,7 +109,8 @@ func (b *bundle) page(ctx context.Context) (page, error) {
 	p := page{
 		Policy: policy(), Style: template.CSS(pageStyle),
 		M: b.clear, Sealed: b.sealed, SHA256: sha256Hex(b.raw), Verdict: b.verdict(), Verified: len(b.report.Own) == 0, Chain: b.chain(), Report: b.report,
-		Inspection: b.about.inspection, Unknown: b.about.unknown, Timeline: timeline(journal, b.about.events), Network: parseNetwork(recorded), Pictures: b.pictures,
+		Inspection: b.about.inspection, Unknown: b.about.unknown, Timeline: timeline(journal, b.about.events), Network: parseNetwork(recorded),
+		Others: len(b.pictures) > 0 || slices.ContainsFunc(b.clear.Parts, func(p evidence.Part) bool { return isPicture(p) && p.Name != b.clear.LastScreenshot }),
 	}
 	p.Since, p.Checkpoint = since(journal)
 	if content == nil {

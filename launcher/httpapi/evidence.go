@@ -11,10 +11,12 @@ import (
 
 func evidenceRoutes() []route {
 	const get = http.MethodGet
+	file := v1(get, "/evidence/{evidence}/export", onEvidence, exportEvidence)
+	file.special = true
 	return []route{
 		v1(get, "/profiles/{profile}/evidence", onProfile(principal.Evidence), read(profileID, api.Service.Evidence, answerBundles)),
 		v1(get, "/evidence/{evidence}", onEvidence, read(evidenceID, api.Service.EvidenceManifest, answerManifest)),
-		v1(get, "/evidence/{evidence}/export", onEvidence, exportEvidence),
+		file,
 		v1(get, "/evidence/{evidence}/{part}", onEvidence, getEvidencePart),
 	}
 }

@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients namespaces modules build run test quick soak still chromedp-suite differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients namespaces modules build man run test quick soak still chromedp-suite differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ VCS = $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo auto || ech
 
 build: ## Build bin/leasehold
 	@$(GO) build -trimpath -buildvcs=$(VCS) -o bin/leasehold ./cmd/leasehold
+
+man: build ## Write the manual pages to build/man: man -l build/man/leasehold.1
+	@bin/leasehold man build/man
 
 run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 	@exec bin/leasehold run $(ARGS)

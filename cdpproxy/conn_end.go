@@ -43,6 +43,14 @@ type End struct {
 	Err error
 }
 
+// Closing tells whether the client has begun the close handshake. It may be known before
+// Serve returns.
+func (c *Conn) Closing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.end.Clean
+}
+
 // Cut ends the connection from the launcher's side: each command in flight gets one
 // error with the reason, and the close frame follows at once. code is one of the close
 // codes. Of the reason the client gets at most 123 bytes.

@@ -157,6 +157,9 @@ func (m Manifest) cannotOpen(what string, err error) error {
 	return fmt.Errorf("evidence %s: %s: %w: %w", m.EvidenceID, what, ErrDamaged, err)
 }
 
+// Identities are what this archive can open; nil: nothing.
+func (a *Archive) Identities() *crypt.Identities { return a.spool.keys.With }
+
 // Opened returns a manifest in clear where this archive has the identity; else it returns
 // the manifest as it was sealed, and false.
 func (a *Archive) Opened(m Manifest) (Manifest, bool) {

@@ -65,10 +65,19 @@ var waitable = []string{
 // launcher may have changed.
 const pollEvery = 500 * time.Millisecond
 
+// endingPatience is how long a request waits for a profile whose session is ending in order,
+// whether it asked to wait or not: the tasks of one worker follow each other so.
+const endingPatience = 15 * time.Second
+
+// soon is after how many seconds to ask again for what is about to be free.
+const soon = 1
+
 // acquire grants the manifest's profile, and waits for it as long as the manifest says.
 func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session, error) {
 	deadline := time.Now().Add(time.Duration(m.Wait))
+	patience := time.Now().Add(endingPatience)
 	announced := false
+	var ending lease.Token // of the session whose end is waited for
 	var turn slots.Waiter
 	defer g.slots.LeaveQueue(&turn)
 	for {
@@ -90,7 +99,17 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 			return nil, err
 		}
 		var held *heldError
-		if errors.As(err, &held) && !announced {
+		isHeld := errors.As(err, &held)
+		if isHeld && held.ending {
+			ending = held.conflict.Holder.Token
+		}
+		if isHeld && ending != 0 && ending == held.conflict.Holder.Token && time.Now().Before(patience) {
+			if err := wait(ctx, changed, patience); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if isHeld && !announced {
 			announced = true
 			g.announcer.Conflict(ctx, m, held.conflict)
 		}
@@ -108,13 +127,21 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 		if p := g.slots.QueueUp(&turn, p); p != nil {
 			return nil, p
 		}
-		select {
-		case <-changed:
-		case <-time.After(min(left, pollEvery)):
-		case <-ctx.Done():
-			return nil, ctx.Err()
+		if err := wait(ctx, changed, deadline); err != nil {
+			return nil, err
 		}
 	}
+}
+
+// wait returns when something changed, and when it is time to look again.
+func wait(ctx context.Context, changed <-chan struct{}, deadline time.Time) error {
+	select {
+	case <-changed:
+	case <-time.After(min(time.Until(deadline), pollEvery)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
 }
 
 // try makes one attempt. Without a session everything is as it was.
@@ -263,6 +290,7 @@ func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 type heldError struct {
 	*api.Problem
 	conflict session.Conflict
+	ending   bool // the session that has it is ending in order
 }
 
 func (e *heldError) Unwrap() error { return e.Problem }
@@ -277,15 +305,21 @@ func (g *grants) conflict(r lease.Record, m api.Manifest) *heldError {
 		decision = "waiting"
 	}
 	r = g.shown(r)
-	next := max(1, int(time.Until(r.ExpiresAt).Seconds())+1)
-	p := api.Refuse(api.CodeConflict, "profile %s is held by worker %s for task %s", r.ProfileID, r.OwnerWorkerID, r.TaskID).
+	next := max(soon, int(time.Until(r.ExpiresAt).Seconds())+1)
+	by := g.sessions.OnProfile(r.ProfileID)
+	ending := by != nil && by.Token() == r.Token && by.EndsInOrder()
+	how := ""
+	if ending {
+		next, how = soon, ", whose session is ending: ask again in a second"
+	}
+	p := api.Refuse(api.CodeConflict, "profile %s is held by worker %s for task %s%s", r.ProfileID, r.OwnerWorkerID, r.TaskID, how).
 		With("profile_id", r.ProfileID).With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).
 		With("current_token", r.Token).With("lease_expires_at", r.ExpiresAt).With("decision", decision).With("next_check_seconds", next)
 	if r.OwnerWorkerID == m.WorkerID && r.TaskID == m.TaskID && m.OneShot {
 		p.Detail += ", in a session that another principal opened, or that is ending: the names alone do not join it"
 	}
 	p.RetryAfter = next
-	return &heldError{p, session.Conflict{Holder: r, Decision: decision, NextCheckSeconds: next}}
+	return &heldError{p, session.Conflict{Holder: r, Decision: decision, NextCheckSeconds: next}, ending}
 }
 
 // busyHere refuses a profile whose record is free but which this launcher is still, or
@@ -301,7 +335,7 @@ func (g *grants) busyHere(r lease.Record, m api.Manifest) error {
 	}
 	held := g.conflict(r, m)
 	held.Detail = fmt.Sprintf("profile %s is being opened or recovered here: ask again in a moment", r.ProfileID)
-	held.Problem = held.With("next_check_seconds", 1)
-	held.RetryAfter, held.conflict.NextCheckSeconds = 1, 1
+	held.Problem = held.With("next_check_seconds", soon)
+	held.RetryAfter, held.conflict.NextCheckSeconds = soon, soon
 	return held
 }

@@ -165,7 +165,7 @@ func New(o Options) (*Launcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir, o.Key)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
-	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g}, ctx: ctx, cancel: cancel}
+	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, ctx: ctx, cancel: cancel}
 	err := l.wire()
 	if err == nil {
 		l.version, err = browserVersion(ctx, o)

@@ -27,7 +27,8 @@ import (
 // their directories.
 type profiles struct {
 	*rooms
-	grants *grants
+	grants  *grants
+	exports chan struct{} // has an element for each export that is under way
 }
 
 // Profiles lists every profile that has a record or a directory here.

@@ -16,26 +16,30 @@ import (
 type commands struct {
 	Config configFile `env:"LEASEHOLD_CONFIG" placeholder:"FILE" help:"YAML file with settings."`
 
-	Run      runCmd       `cmd:"" help:"Run the sidecar of this host."`
-	Exec     execCmd      `cmd:"" help:"Lease a profile, run a command with it, and release it."`
-	Profiles profileCmds  `cmd:"" help:"List the profiles and who holds them; create, import, clone or archive one."`
-	Show     showCmd      `cmd:"" help:"Show one profile: its lease, its inspection, its last events."`
-	Sessions sessionsCmd  `cmd:"" help:"List the living sessions."`
-	Watch    watchCmd     `cmd:"" help:"Follow the events of all profiles or of one."`
-	Evidence evidenceCmds `cmd:"" help:"List a profile's evidence, fetch a bundle, or verify what is stored."`
-	Review   reviewCmd    `cmd:"" help:"Decide on a profile in manual review."`
-	Hold     holdCmd      `cmd:"" help:"Use a profile by hand."`
-	Check    checkCmd     `cmd:"" help:"Find out whether a profile's account is signed in, by its session check."`
-	Token    tokenCmds    `cmd:"" help:"Make an API token for somebody who may use the sidecar."`
-	Doctor   doctorCmd    `cmd:"" help:"Check what the sidecar needs on this host."`
-	Version  versionCmd   `cmd:"" help:"Print the version."`
-	Guard    guardCmd     `cmd:"" hidden:"" help:"Bound the life of a sidecar's browsers; the sidecar runs it."`
+	Run        runCmd        `cmd:"" help:"Run the sidecar of this host."`
+	Exec       execCmd       `cmd:"" help:"Lease a profile, run a command with it, and release it."`
+	Profiles   profileCmds   `cmd:"" help:"List the profiles and who holds them; create, import, clone or archive one."`
+	Show       showCmd       `cmd:"" help:"Show one profile: its lease, its inspection, its last events."`
+	Sessions   sessionsCmd   `cmd:"" help:"List the living sessions."`
+	Watch      watchCmd      `cmd:"" help:"Follow the events of all profiles or of one."`
+	Evidence   evidenceCmds  `cmd:"" help:"List a profile's evidence, fetch a bundle, or verify what is stored."`
+	Review     reviewCmd     `cmd:"" help:"Decide on a profile in manual review."`
+	Hold       holdCmd       `cmd:"" help:"Use a profile by hand."`
+	Check      checkCmd      `cmd:"" help:"Find out whether a profile's account is signed in, by its session check."`
+	Token      tokenCmds     `cmd:"" help:"Make an API token for somebody who may use the sidecar."`
+	Doctor     doctorCmd     `cmd:"" help:"Check what the sidecar needs on this host."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+	Completion completionCmd `cmd:"" help:"Print what a shell needs to complete command lines."`
+	Complete   completeCmd   `cmd:"" hidden:"" help:"Print how a command line can go on; the scripts of completion run it."`
+	Man        manCmd        `cmd:"" hidden:"" help:"Write the manual pages."`
+	Guard      guardCmd      `cmd:"" hidden:"" help:"Bound the life of a sidecar's browsers; the sidecar runs it."`
 }
 
 // app has what a command works with besides its flags.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	model          *kong.Node // the grammar of the command line
 }
 
 // warn prints one line to the standard error, for the person at the terminal.
@@ -70,6 +74,7 @@ func (a *app) run(args []string) error {
 	if err != nil {
 		return fmt.Errorf("command line grammar: %w", err)
 	}
+	a.model = parser.Model.Node
 	parsed, err := parser.Parse(args)
 	if helped {
 		return nil

@@ -21,6 +21,7 @@ import (
 // that has the name of a command needs it written out: leasehold evidence list verify.
 type evidenceCmds struct {
 	List   evidenceCmd `cmd:"" default:"withargs" help:"List a profile's evidence, or fetch a bundle."`
+	Export exportCmd   `cmd:"" help:"Save a bundle as one file that other people's tools open."`
 	Verify verifyCmd   `cmd:"" help:"Check every hash and the chain of a profile's evidence, or of all."`
 	Keygen keygenCmd   `cmd:"" help:"Make a private key for encrypted evidence, and print the recipient that belongs to it."`
 }

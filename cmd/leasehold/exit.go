@@ -35,7 +35,7 @@ const exitCodesHelp = `Exit codes:
     6  NATS unreachable or unfit
     7  the sidecar cannot be reached
     8  refused by the sidecar (the problem is printed)
-    9  evidence verify: evidence is not as it was sealed
+    9  evidence verify, export: evidence is not as it was sealed
    10  evidence is encrypted, and --identity is missing or not the right one
   124  --timeout of watch ran out
   exec exits with the status of its command: 128 and the signal's number where a

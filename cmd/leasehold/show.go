@@ -16,6 +16,7 @@ import (
 type showCmd struct {
 	clientFlags `embed:""`
 	Profile     profileArg `arg:"" help:"The profile."`
+	Facts       bool       `help:"Print all facts of the inspection, too."`
 }
 
 // shownEvents is how many of the last events show prints as text.
@@ -31,7 +32,7 @@ func (c *showCmd) Run(a *app) error {
 		if c.JSON {
 			return p.printDocument(a)
 		}
-		return p.printText(a)
+		return p.printText(a, c)
 	})
 }
 
@@ -41,6 +42,7 @@ type shownProfile struct {
 	record, history json.RawMessage
 	inspection      json.RawMessage // nil if it was never inspected
 	picture         *api.Bundle     // as of newestPicture
+	shows           *api.Bundle     // as of newestShown
 }
 
 // readProfile asks the sidecar for all that show prints.
@@ -57,7 +59,7 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 	}
 	stored, err := sidecar.askAll(ctx, "v1", "profiles", id, "evidence")
 	if err == nil {
-		p.picture, err = newestPicture(stored)
+		p.picture, p.shows, err = newestPicture(stored)
 	}
 	if err != nil { // the evidence store may be away: the rest is worth showing
 		a.warn("pictures cannot be listed: %v", err)
@@ -65,19 +67,20 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 	return p, nil
 }
 
-// newestPicture is the newest of the pictures that were stored during a session; nil if
-// there is none.
-func newestPicture(evidenceRaw json.RawMessage) (*api.Bundle, error) {
+// newestPicture returns the newest of the pictures that were stored during a session, and
+// the newest bundle that has any picture; nil if there is none.
+func newestPicture(evidenceRaw json.RawMessage) (living, any *api.Bundle, err error) {
 	stored, err := read[list[api.Bundle]](evidenceRaw)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, b := range stored.Items {
+	for i, b := range stored.Items {
 		if b.RecoveryReason == evidence.PictureReason {
-			return &b, nil
+			living = &stored.Items[i]
+			break
 		}
 	}
-	return nil, nil
+	return living, newestShown(stored.Items), nil
 }
 
 // inspectionOf returns nil for a profile that was never inspected.
@@ -114,7 +117,7 @@ func (p shownProfile) printDocument(a *app) error {
 	return a.printValue(document)
 }
 
-func (p shownProfile) printText(a *app) error {
+func (p shownProfile) printText(a *app, c *showCmd) error {
 	r, err := read[lease.Record](p.record)
 	if err != nil {
 		return err
@@ -123,11 +126,15 @@ func (p shownProfile) printText(a *app) error {
 	if err != nil {
 		return err
 	}
+	if err := printFirst(a, c, p, r); err != nil {
+		return err
+	}
+	fmt.Fprintln(a.stdout)
 	if err := printRecord(a, r, p.picture); err != nil {
 		return err
 	}
 	if p.inspection != nil {
-		if err := printInspection(a, p.inspection); err != nil {
+		if err := printInspection(a, p.inspection, c.Facts); err != nil {
 			return err
 		}
 	}
@@ -201,23 +208,28 @@ func pictureText(b *api.Bundle) string {
 	return what + ": evidence --id " + b.EvidenceID
 }
 
-func printInspection(a *app, raw json.RawMessage) error {
+func printInspection(a *app, raw json.RawMessage, facts bool) error {
 	found, err := read[api.Inspection](raw)
 	if err != nil || len(found.Facts) == 0 {
 		return err
 	}
-	fmt.Fprintln(a.stdout)
-	t := newTable(a.stdout, "FACT", "ANSWER", "HOW")
-	for _, f := range found.Facts {
-		t.row(f.Name, f.Answer, f.How)
-	}
-	if err := t.flush(); err != nil {
-		return err
+	if facts {
+		fmt.Fprintln(a.stdout)
+		t := newTable(a.stdout, "FACT", "ANSWER", "HOW")
+		for _, f := range found.Facts {
+			t.row(f.Name, f.Answer, f.How)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
 	}
 	if err := printUnsafeRequests(a, found.UnsafeRequests); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(a.stdout, "decision: %s (%s), by version %d of the table\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")), found.DecisionVersion)
+	_, err = fmt.Fprintf(a.stdout, "\ndecision: %s (%s), by version %d of the table\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")), found.DecisionVersion)
+	if err == nil && !facts {
+		_, err = fmt.Fprintf(a.stdout, "%d facts were found: --facts prints them\n", len(found.Facts))
+	}
 	return err
 }
 

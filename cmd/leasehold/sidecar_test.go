@@ -178,7 +178,7 @@ func bundlesOfShop() []api.Bundle {
 }
 
 func (s *fakeSidecar) manifest(w http.ResponseWriter, r *http.Request) {
-	m := map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42}
+	m := map[string]any{"evidence_id": r.PathValue("id"), "lease_token": 42, "profile_id": "shop"}
 	for _, b := range bundlesOfShop() {
 		if b.EvidenceID == r.PathValue("id") {
 			m["parts"] = b.Parts

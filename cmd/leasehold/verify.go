@@ -26,6 +26,7 @@ type verifyCmd struct {
 	Creds       string     `name:"nats-creds" type:"path" placeholder:"FILE" help:"Credentials for --store nats://..."`
 	Identity    []string   `type:"path" placeholder:"FILE" help:"Also open what is encrypted, with the private keys in this file; several by commas."`
 	CA          string     `name:"nats-ca" type:"path" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of --store nats://..."`
+	ID          string     `name:"id" placeholder:"E[:SHA256]" help:"Check this bundle alone, without the profile's others: for one that was taken out of its store, as evidence export --format zip does. Needs --store."`
 	Head        string     `placeholder:"E:SHA256" help:"The profile's newest bundle and the hash of its manifest, as its record has them. Without --store the sidecar is asked; with it, and without --head, removed newest bundles do not show."`
 }
 
@@ -41,6 +42,9 @@ func (c *verifyCmd) Run(a *app) error {
 	if c.Head != "" && (c.Profile == "" || c.Store == "") {
 		return exitWith(exitUsage, "--head is for one profile and --store: give both")
 	}
+	if c.ID != "" && (c.Store == "" || c.Profile != "" || c.Head != "") {
+		return exitWith(exitUsage, "--id is for one bundle in --store: give both, and neither a profile nor --head")
+	}
 	return c.printProblem(a, c.verify(a))
 }
 
@@ -55,10 +59,18 @@ func (c *verifyCmd) verify(a *app) error {
 	if err != nil {
 		return err
 	}
+	progress := a.progress()
+	defer progress.end()
+	reader = progress.of(reader)
 	v := verification{OK: true, Items: []evidence.Report{}}
 	for _, profile := range slices.Sorted(maps.Keys(heads)) {
 		var report evidence.Report
-		if report, err = evidence.VerifyWith(ctx, reader, profile, heads[profile], with); err != nil {
+		if c.ID != "" {
+			report, err = evidence.VerifyAlone(ctx, reader, heads[profile], with)
+		} else {
+			report, err = evidence.VerifyWith(ctx, reader, profile, heads[profile], with)
+		}
+		if err != nil {
 			err = fmt.Errorf("evidence of %s cannot be verified: %w", profile, err)
 			break
 		}
@@ -68,6 +80,7 @@ func (c *verifyCmd) verify(a *app) error {
 	if err := errors.Join(err, closeReader()); err != nil {
 		return err
 	}
+	progress.end()
 	if err := c.show(a, v); err != nil {
 		return err
 	}
@@ -125,12 +138,17 @@ func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if c.ID != "" {
+		if head, err = c.alone(); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	store, closeStore, err := c.connect(ctx)
 	if err != nil {
 		return fail(err)
 	}
 	heads := map[string]evidence.Link{}
-	if c.Profile != "" {
+	if c.Profile != "" || c.ID != "" {
 		heads[string(c.Profile)] = head
 		return store, heads, closeStore, nil
 	}
@@ -152,6 +170,15 @@ func (c *verifyCmd) head() (evidence.Link, error) {
 	evidenceID, sum, _ := strings.Cut(c.Head, ":")
 	if !evidence.SafeName(evidenceID) || len(sum) != 64 {
 		return evidence.Link{}, exitWith(exitUsage, "--head %.200q: want the evidence_id and the evidence_sha256 of the profile's record, with a colon between", c.Head)
+	}
+	return evidence.Link{EvidenceID: evidenceID, SHA256: strings.ToLower(sum)}, nil
+}
+
+// alone reads --id.
+func (c *verifyCmd) alone() (evidence.Link, error) {
+	evidenceID, sum, hashed := strings.Cut(c.ID, ":")
+	if !evidence.SafeName(evidenceID) || hashed && len(sum) != 64 {
+		return evidence.Link{}, exitWith(exitUsage, "--id %.200q: want an evidence id, and behind a colon the SHA-256 of its manifest if that is known", c.ID)
 	}
 	return evidence.Link{EvidenceID: evidenceID, SHA256: strings.ToLower(sum)}, nil
 }
@@ -242,7 +269,12 @@ func (c *verifyCmd) explain(a *app, r evidence.Report) {
 	} else if r.Encrypted > 0 && len(c.Identity) == 0 {
 		line("%d bundles are encrypted: hashes and chain were checked, the contents were not opened (--identity)", r.Encrypted)
 	}
-	if !r.HeadKnown && r.Head != "" {
+	if c.ID != "" {
+		line("one bundle was checked, and not its place in the profile's chain")
+		if !r.HeadKnown {
+			line("its manifest was not compared with anything (--id %s:SHA256)", r.Head)
+		}
+	} else if !r.HeadKnown && r.Head != "" {
 		line("the head is the newest bundle found: newer ones that were removed would not show (--head)")
 	}
 }

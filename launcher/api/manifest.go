@@ -143,7 +143,7 @@ func decodeProblem(err error, what string) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
-		return Invalid(strings.TrimPrefix(wrong.Field, "Write."), "want %s, got %s", wrong.Type, wrong.Value)
+		return Invalid(strings.TrimPrefix(wrong.Field, "Write."), "want %s, got %s", wanted(wrong.Type), wrong.Value)
 	case strings.HasPrefix(err.Error(), "json: unknown field "):
 		field := strings.Trim(strings.TrimPrefix(err.Error(), "json: unknown field "), `"`)
 		return Invalid(field, "the %s has no such field", what)
@@ -152,6 +152,28 @@ func decodeProblem(err error, what string) error {
 	default:
 		return Invalid("", "the %s is not valid JSON: %v", what, err)
 	}
+}
+
+// wanted says what a value of a type is in JSON.
+func wanted(t reflect.Type) string {
+	if t == reflect.TypeFor[time.Duration]() {
+		return `a length of time such as "10s", or a number of seconds`
+	}
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.String:
+		return "a text"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return "a whole number"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "another type"
 }
 
 // DecodeBody reads one JSON object into v. A field that is not known, or has the wrong

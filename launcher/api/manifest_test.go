@@ -109,3 +109,21 @@ func FuzzManifestFromQuery(f *testing.F) {
 		}
 	})
 }
+
+// Refusals speak of JSON, and not of Go.
+func TestRefusalsSayWhatIsWanted(t *testing.T) {
+	for body, want := range map[string]string{
+		`{"wait":"soon"}`:                 `wait: want a length of time such as "10s", or a number of seconds, got "soon"`,
+		`{"create":"yes"}`:                "create: want true or false, got string",
+		`{"worker_id":7}`:                 "worker_id: want a text, got number",
+		`{"allowed_actions":"pay"}`:       "allowed_actions: want a list, got string",
+		`{"lock_timeout_seconds":"long"}`: "lock_timeout_seconds: want a number, got string",
+		`[]`:                              "want an object, got array",
+	} {
+		var m Manifest
+		var p *Problem
+		if err := DecodeBody([]byte(body), &m, "manifest"); !errors.As(err, &p) || p.Detail != want {
+			t.Errorf("%s: %v, want %q", body, err, want)
+		}
+	}
+}

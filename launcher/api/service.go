@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
 	"time"
 
@@ -258,6 +259,24 @@ type Part struct {
 	Missing string `json:"missing,omitempty"`
 }
 
+// EvidenceExport says how a bundle is to be exported.
+type EvidenceExport struct {
+	// Format is har, html or zip.
+	Format string
+	// Unverified exports also what is not as it was sealed; the file says so.
+	Unverified bool
+	// Stored exports, as zip, what is stored, and opens nothing that is encrypted.
+	Stored bool
+}
+
+// ExportedEvidence is a bundle as a file.
+type ExportedEvidence struct {
+	FileName  string
+	MediaType string
+	// Write writes the file, once. After an error it is not whole.
+	Write func(ctx context.Context, w io.Writer) error
+}
+
 // Inspection is what was found about a profile in recovery, and the decision that
 // follows.
 type Inspection struct {
@@ -439,6 +458,10 @@ type Service interface {
 	// stored as the store has it. The two differ for evidence that is encrypted; where
 	// the launcher cannot open it, the first is refused with evidence_encrypted.
 	EvidencePart(ctx context.Context, evidenceID, part string, stored bool) ([]byte, string, error)
+	// ExportEvidence reads and checks a bundle, and returns it as a file that can be
+	// written. One that is not as it was sealed is refused with evidence_damaged unless
+	// that is asked for, and one that the launcher cannot open with evidence_encrypted.
+	ExportEvidence(ctx context.Context, evidenceID string, e EvidenceExport) (ExportedEvidence, error)
 	// Inspection returns what the profile's last recovery found.
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
 	// Review applies a person's decision to a profile in manual review.

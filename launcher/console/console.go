@@ -65,7 +65,7 @@ func newSheet(name, images string) sheet {
 		"args":   func(v *view, it any) withView { return withView{v, it} },
 		"style":  func() template.CSS { return template.CSS(s.style) },
 		"script": func() template.JS { return template.JS(s.script) },
-	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html"))
+	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html", "pages/exports.html"))
 	s.policy = strings.Join([]string{
 		"default-src 'none'",
 		"style-src " + hashOf(s.style),

@@ -62,7 +62,7 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"base.css", "list.css", "profile.css", "list.html", "profile.html", "parts.html"} {
+	for _, name := range []string{"base.css", "list.css", "profile.css", "list.html", "profile.html", "parts.html", "exports.html"} {
 		if external := regexp.MustCompile(`(?i)(https?:)?//[a-z]|<link[^>]+href="[^d]|<script[^>]+src|@import|url\(`).FindString(strings.ReplaceAll(file(name), "chrome://inspect", "")); external != "" {
 			t.Errorf("%s refers to another resource: %q", name, external)
 		}

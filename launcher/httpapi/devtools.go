@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -209,7 +210,7 @@ func byPort(c *call) (endpoint, error) {
 func oneShotVersion(c *call) error {
 	m, err := c.manifest()
 	if err != nil {
-		return err
+		return c.answerRefusedLater(err)
 	}
 	if !c.who.May(principal.Open, m.ProfileID) {
 		return c.forbidden(principal.Open, m.ProfileID)
@@ -218,6 +219,22 @@ func oneShotVersion(c *call) error {
 		return c.answerVersion(c.websocketURL(nil, "s", c.newTicket(m), "devtools", "browser", m.ProfileID))
 	}
 	return c.answerVersion(c.websocketURL(m.Query(), "devtools", "browser", m.ProfileID))
+}
+
+// answerRefusedLater refuses a query that cannot be a manifest. Of a discovery that is
+// refused Playwright tells only the status, and guesses that this is no DevTools server; of
+// an upgrade it tells the reason. So it is answered with a URL whose upgrade is refused for
+// that reason. Playwright alone asks with a slash at the end.
+func (c *call) answerRefusedLater(err error) error {
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Code != api.CodeInvalidRequest || c.queryErr != nil || !strings.HasSuffix(c.r.URL.Path, "/") {
+		return err
+	}
+	profile := c.param("profile")
+	if c.tokenInQuery {
+		return c.answerVersion(c.websocketURL(nil, "s", c.refusingTicket(p), "devtools", "browser", profile))
+	}
+	return c.answerVersion(c.websocketURL(c.query, "devtools", "browser", profile))
 }
 
 // capabilityVersion takes no lease either where the path has a ticket.

@@ -11,9 +11,12 @@ import (
 
 func evidenceRoutes() []route {
 	const get = http.MethodGet
+	file := v1(get, "/evidence/{evidence}/export", onEvidence, exportEvidence)
+	file.special = true
 	return []route{
 		v1(get, "/profiles/{profile}/evidence", onProfile(principal.Evidence), read(profileID, api.Service.Evidence, answerBundles)),
 		v1(get, "/evidence/{evidence}", onEvidence, read(evidenceID, api.Service.EvidenceManifest, answerManifest)),
+		file,
 		v1(get, "/evidence/{evidence}/{part}", onEvidence, getEvidencePart),
 	}
 }
@@ -38,12 +41,9 @@ func answerManifest(c *call, manifest json.RawMessage) error {
 // getEvidencePart answers with what a page in somebody's account left behind: a
 // browser that shows it must not run it.
 func getEvidencePart(c *call) error {
-	stored := false
-	if said := c.query.Get("stored"); said != "" {
-		var err error
-		if stored, err = strconv.ParseBool(said); err != nil {
-			return api.Invalid("stored", "%.40q: want true or false", said)
-		}
+	stored, err := c.flag("stored")
+	if err != nil {
+		return err
 	}
 	b, mediaType, err := c.svc.EvidencePart(c.r.Context(), c.param("evidence"), c.param("part"), stored)
 	if err != nil {
@@ -55,4 +55,17 @@ func getEvidencePart(c *call) error {
 	c.w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	c.bytes(http.StatusOK, mediaType, b)
 	return nil
+}
+
+// flag is a parameter of the query that is true or false; false where there is none.
+func (c *call) flag(name string) (bool, error) {
+	said := c.query.Get(name)
+	if said == "" {
+		return false, nil
+	}
+	on, err := strconv.ParseBool(said)
+	if err != nil {
+		return false, api.Invalid(name, "%.40q: want true or false", said)
+	}
+	return on, nil
 }

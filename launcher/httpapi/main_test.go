@@ -216,6 +216,10 @@ func (f *fake) EvidencePart(_ context.Context, id, part string, stored bool) ([]
 	return c.bytes, c.mediaType, err
 }
 
+func (f *fake) ExportEvidence(_ context.Context, id string, e api.EvidenceExport) (api.ExportedEvidence, error) {
+	return answerTo[api.ExportedEvidence](f, "ExportEvidence", id, e)
+}
+
 func (f *fake) Inspection(_ context.Context, id string) (api.Inspection, error) {
 	return answerTo[api.Inspection](f, "Inspection", id)
 }

@@ -68,7 +68,7 @@ var matrix = map[string]expected{
 	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"}, "checkProfile": {"reviewer operator admin", "", "profile"},
 	"getHistory": {readers, "", "profile"}, "listEvidence": {readers, "", "profile"}, "getInspection": {readers, "", "profile"},
 	"review": {"reviewer operator admin", "", "profile"}, "hold": {"reviewer operator admin", "", "profile"},
-	"getEvidence": {readers, "", "profile"}, "getEvidencePart": {readers, "", "profile"},
+	"getEvidence": {readers, "", "profile"}, "getEvidencePart": {readers, "", "profile"}, "exportEvidence": {readers, "", "profile"},
 	"health": {"open", "", ""}, "ready": {"open", "", ""}, "metrics": {readers, "", "nothing"}, "openapi": {everyRole, "", "nothing"}, "console": {readers, "", "nothing"},
 	"consoleProfile": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
 	"consoleHandBack": {"reviewer operator admin", "", "profile"},

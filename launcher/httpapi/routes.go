@@ -25,7 +25,10 @@ type route struct {
 	anyMethod bool
 	// queryIsURL says that the query has a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
-	serve      handler
+	// special says that a more general pattern of the same methods matches the path, too:
+	// it answers methods that are not served.
+	special bool
+	serve   handler
 }
 
 // handler serves a route. An error is answered as a refusal.
@@ -66,7 +69,7 @@ func newMux(routes []route) *http.ServeMux {
 		switch {
 		case rt.anyMethod:
 			mux.Handle(path, to(rt, methods))
-		case rt.method == methods[0]:
+		case rt.method == methods[0] && !rt.special:
 			mux.Handle(path, notServed)
 		}
 		if rt.method == http.MethodGet && (rt.changes || rt.websocket) {

@@ -28,6 +28,8 @@ const (
 type ticket struct {
 	who      principal.Principal
 	manifest api.Manifest
+	// refusal is set where the query was no manifest: whoever uses the ticket is told why.
+	refusal *api.Problem
 	// apiToken is for the launcher that the client is redirected to, which does not know the
 	// ticket.
 	apiToken string
@@ -100,6 +102,12 @@ func (c *call) newTicket(m api.Manifest) string {
 	return c.tickets.issue(ticket{who: c.who, manifest: m, apiToken: c.apiTokens[0]}, time.Now(), c.living)
 }
 
+// refusingTicket makes a ticket that opens nothing, for a caller who showed an API token in
+// a query that is no manifest.
+func (c *call) refusingTicket(why *api.Problem) string {
+	return c.tickets.issue(ticket{who: c.who, refusal: why}, time.Now(), c.living)
+}
+
 // useTicket finds the ticket in the path, if it is one that is there, and has the call be
 // that of its principal, as that one stands now. A principal who was taken out of the file
 // of API tokens since is refused.
@@ -113,6 +121,9 @@ func (c *call) useTicket() (t ticket, ok bool, err error) {
 		return t, true, c.unknown(&principal.UnknownError{Detail: "this URL was made for " + t.who.Name + ", who is not known any more", WrongToken: true})
 	}
 	c.take(who)
+	if t.refusal != nil {
+		return t, true, t.refusal
+	}
 	c.ticket = &t
 	return t, true, nil
 }

@@ -91,6 +91,17 @@ func (c *clients) connected() []*cdpproxy.Conn {
 	return conns
 }
 
+// closing counts the connections whose clients have begun the close handshake.
+func (c *clients) closing() int {
+	n := 0
+	for _, conn := range c.connected() {
+		if conn.Closing() {
+			n++
+		}
+	}
+	return n
+}
+
 // fence fails what vanished clients had paused. Their client sessions stay open.
 func (c *clients) fence() {
 	c.mu.Lock()

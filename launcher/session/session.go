@@ -207,3 +207,21 @@ func (s *Session) Ending() bool {
 	defer s.mu.Unlock()
 	return s.ending
 }
+
+// EndsInOrder tells whether the session is ending in order, or is about to: its worker
+// closed it or released it. The profile is free in a moment then, unless the end shows that
+// something was touched.
+func (s *Session) EndsInOrder() bool {
+	var f facts
+	s.clients.snapshot(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		f = s.facts
+	})
+	closing := s.clients.closing()
+	if f.connections > 0 && closing == f.connections { // their end is stated in a moment
+		f.connections, f.dropped = 0, false
+	}
+	r, _ := s.policy.rule(f, time.Now())
+	return r.verdict == endInOrder
+}

@@ -216,7 +216,7 @@ func TestTheLeaseDomain(t *testing.T) {
 		{method: "Lease.release", params: `{"reason":"done"}`, code: invalidParams, says: "Invalid parameters: outcome: want how the task ended, such as succeeded or failed"},
 
 		{method: "Lease.getLease", params: `{"x":1}`, code: invalidParams, says: "Invalid parameters: x: the Lease.getLease has no such field"},
-		{method: "Lease.step", params: `{"name":1}`, code: invalidParams, says: "Invalid parameters: name: want string, got number"},
+		{method: "Lease.step", params: `{"name":1}`, code: invalidParams, says: "Invalid parameters: name: want a text, got number"},
 		{method: "Lease.step", params: `[]`, code: invalidParams, says: "Invalid parameters: "},
 		{method: "Lease.release", params: `{"outcom":"x"}`, code: invalidParams, says: "Invalid parameters: outcom: "},
 		{method: "Lease.step", params: `{"name":"` + big + `"}`, code: invalidParams, says: fmt.Sprintf("Invalid parameters: name: the parameters have %d bytes, want at most %d", maxParams+11, maxParams)},

@@ -34,6 +34,7 @@ var order = []string{
 	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery/decision",
 	"leasehold/launcher/sessionfile",
+	"leasehold/evidence/export",
 	"leasehold/launcher/api",
 	"leasehold/launcher/principal",
 	"leasehold/cdpproxy",

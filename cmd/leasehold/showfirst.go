@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/evidence"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// printFirst prints what a person needs first: the state, why, what to do, and where the
+// picture is.
+func printFirst(a *app, c *showCmd, p shownProfile, r lease.Record) error {
+	t := newTable(a.stdout)
+	t.row(r.ProfileID, stateText(r, time.Now()))
+	if why := whyText(r); why != "" {
+		t.row("why", why)
+	}
+	t.row("what to do", todoText(r, time.Now()))
+	t.row("picture", p.pictureText(c.URL))
+	return t.flush()
+}
+
+// stateText is the state, since when, and who has the profile.
+func stateText(r lease.Record, now time.Time) string {
+	text := string(r.State)
+	switch {
+	case r.State == lease.Held && r.ByHand != nil:
+		text += fmt.Sprintf(" by hand: %s, since %s", r.ByHand.Holder, cell(r.ByHand.Since))
+	case r.State == lease.Held:
+		text += fmt.Sprintf(" by %s for task %s, since %s", cell(r.OwnerWorkerID), cell(r.TaskID), cell(r.AcquiredAt))
+	case r.State == lease.Available && now.Before(r.AvailableAfter):
+		text += fmt.Sprintf(", but cools down until %s", cell(r.AvailableAfter))
+	case r.State == lease.Available && !r.WarmSince.IsZero():
+		text += ", its browser is warm"
+	case !r.RecoveryStartedAt.IsZero() && r.State != lease.Available:
+		text += fmt.Sprintf(", in recovery since %s", cell(r.RecoveryStartedAt))
+	}
+	return text
+}
+
+// whyText says how the profile came to its state; "" where there is nothing to explain.
+func whyText(r lease.Record) string {
+	why := r.Reason
+	if len(r.Reasons) > 0 {
+		why = strings.TrimPrefix(why+": "+strings.Join(r.Reasons, "; "), ": ")
+	}
+	if r.Review != nil && r.State == lease.Available {
+		why = strings.TrimPrefix(fmt.Sprintf("%s; %s by %s", why, r.Review.Decision, r.Review.Reviewer), "; ")
+	}
+	return why
+}
+
+// todoText says what a person has to do, or that there is nothing to do.
+func todoText(r lease.Record, now time.Time) string {
+	switch r.State {
+	case lease.ManualReview:
+		return fmt.Sprintf("look at the picture and at what was sent, then decide: leasehold review %[1]s --decision approve --note WHY, or --decision keep; leasehold hold %[1]s opens the browser", r.ProfileID)
+	case lease.ResumePending:
+		return fmt.Sprintf("nothing: it waits for task %s to come back and to go on from %s", cell(r.TaskID), cell(r.LastSafeCheckpoint))
+	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
+		return fmt.Sprintf("nothing yet: its recovery goes on, and decides by itself or asks for a person (leasehold watch %s)", r.ProfileID)
+	case lease.Held:
+		return "nothing: it is at work, until " + cell(r.ExpiresAt) + " unless that is renewed"
+	}
+	if now.Before(r.AvailableAfter) {
+		return "nothing: it is granted again after the pause"
+	}
+	return "nothing: the next task may have it"
+}
+
+// pictureText says how to see the newest picture of the profile.
+func (p shownProfile) pictureText(sidecar string) string {
+	if p.shows == nil {
+		return "none was stored"
+	}
+	text := fmt.Sprintf("leasehold evidence export %s --format html", p.shows.EvidenceID)
+	if p.shows.LastKnownURL != "" {
+		text += ", of " + p.shows.LastKnownURL
+	}
+	return text + ", or " + strings.TrimSuffix(sidecar, "/") + "/#" + p.id
+}
+
+// newestShown is the newest bundle that has a picture; nil if none has.
+func newestShown(bundles []api.Bundle) *api.Bundle {
+	i := slices.IndexFunc(bundles, func(b api.Bundle) bool {
+		return slices.ContainsFunc(b.Parts, func(p api.Part) bool { return p.Kind == evidence.KindScreenshot && p.Missing == "" })
+	})
+	if i < 0 {
+		return nil
+	}
+	return &bundles[i]
+}

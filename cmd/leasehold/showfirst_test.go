@@ -1,0 +1,59 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/lease"
+)
+
+func TestShowSaysFirstWhatToDo(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		r                lease.Record
+		state, why, todo string
+	}{
+		"held": {
+			lease.Record{State: lease.Held, OwnerWorkerID: "w", TaskID: "t", AcquiredAt: now, ExpiresAt: now.Add(time.Minute)},
+			"held by w for task t, since 2026-11-22T12:00:00Z", "", "at work, until 2026-11-22T12:01:00Z",
+		},
+		"held by hand": {
+			lease.Record{State: lease.Held, HumanReview: lease.HumanReview{ByHand: &lease.ByHand{Holder: "Eve", Since: now}}},
+			"held by hand: Eve, since 2026-11-22T12:00:00Z", "", "at work",
+		},
+		"quarantined": {
+			lease.Record{State: lease.Quarantined, Reason: "connection_lost", RecoveryStartedAt: now},
+			"quarantined, in recovery since", "connection_lost", "nothing yet",
+		},
+		"in review": {
+			lease.Record{ProfileID: "shop", State: lease.ManualReview, Reason: "connection_lost", Reasons: []string{"a", "b"}},
+			"manual_review", "connection_lost: a; b", "leasehold review shop --decision approve",
+		},
+		"to be resumed": {
+			lease.Record{State: lease.ResumePending, TaskID: "t", LastSafeCheckpoint: "cart"},
+			"resume_pending", "", "task t to come back and to go on from cart",
+		},
+		"cooling down": {
+			lease.Record{State: lease.Available, AvailableAfter: now.Add(time.Second), Reason: "connection_lost"},
+			"available, but cools down until 2026-11-22T12:00:01Z", "connection_lost", "after the pause",
+		},
+		"free": {
+			lease.Record{State: lease.Available, AvailableAfter: now, HumanReview: lease.HumanReview{Review: &lease.Review{Decision: "approve", Reviewer: "Ana"}}},
+			"available", "approve by Ana", "the next task may have it",
+		},
+		"warm": {lease.Record{State: lease.Available, WarmSince: now}, "available, its browser is warm", "", "the next task"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := stateText(c.r, now); !strings.HasPrefix(got, c.state) {
+				t.Errorf("state %q, want %q", got, c.state)
+			}
+			if got := whyText(c.r); got != c.why {
+				t.Errorf("why %q, want %q", got, c.why)
+			}
+			if got := todoText(c.r, now); !strings.Contains(got, c.todo) {
+				t.Errorf("what to do %q, want %q", got, c.todo)
+			}
+		})
+	}
+}

@@ -1,0 +1,339 @@
+package export
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/evidence/recorder"
+)
+
+// The members of HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/. Names that begin
+// with an underscore are extensions, which readers ignore.
+type (
+	harFile struct {
+		Log harLog `json:"log"`
+	}
+	harLog struct {
+		Version string     `json:"version"`
+		Creator harCreator `json:"creator"`
+		Entries []harEntry `json:"entries"`
+		Comment string     `json:"comment"`
+	}
+	harCreator struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+	}
+	harEntry struct {
+		Started  string      `json:"startedDateTime"`
+		Time     float64     `json:"time"` // milliseconds
+		Request  harRequest  `json:"request"`
+		Response harResponse `json:"response"`
+		Cache    struct{}    `json:"cache"`
+		Timings  harTimings  `json:"timings"`
+		Comment  string      `json:"comment,omitempty"`
+		// Type is Chrome's type of the request, in lower case as Chrome's own HAR has it.
+		Type string `json:"_resourceType,omitempty"`
+		// Token is the lease token under which the request was sent.
+		Token uint64 `json:"_leaseToken"`
+	}
+	harRequest struct {
+		Method      string    `json:"method"`
+		URL         string    `json:"url"`
+		HTTPVersion string    `json:"httpVersion"`
+		Cookies     []harPair `json:"cookies"`
+		Headers     []harPair `json:"headers"`
+		QueryString []harPair `json:"queryString"`
+		HeadersSize int       `json:"headersSize"` // -1: not known
+		BodySize    int       `json:"bodySize"`    // -1: not known
+	}
+	harResponse struct {
+		Status       int        `json:"status"` // 0: there was no answer
+		StatusText   string     `json:"statusText"`
+		HTTPVersion  string     `json:"httpVersion"`
+		Cookies      []harPair  `json:"cookies"`
+		Headers      []harPair  `json:"headers"`
+		Content      harContent `json:"content"`
+		RedirectURL  string     `json:"redirectURL"`
+		HeadersSize  int        `json:"headersSize"`
+		BodySize     int        `json:"bodySize"`
+		Comment      string     `json:"comment,omitempty"`
+		Failed       string     `json:"_error,omitempty"`
+		TransferSize *int64     `json:"_transferSize,omitempty"`
+	}
+	harContent struct {
+		Size     int64  `json:"size"`
+		MimeType string `json:"mimeType"`
+		Comment  string `json:"comment"`
+	}
+	harPair struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	}
+	harTimings struct {
+		Send    float64 `json:"send"`
+		Wait    float64 `json:"wait"`
+		Receive float64 `json:"receive"`
+		Comment string  `json:"comment,omitempty"`
+	}
+)
+
+const (
+	harVersion = "1.2"
+	// unknownVersion stands for the version of HTTP, which is not recorded.
+	unknownVersion = "unknown"
+	// unknownMimeType is how Chrome's own HAR names a type that it does not know.
+	unknownMimeType = "x-unknown"
+)
+
+// exchange is one request and what became of it, from either place that recorded it.
+type exchange struct {
+	at          time.Time
+	token       uint64
+	method, url string
+	kind        string // Chrome's type
+	status      int    // 0: no answer
+	failed      string
+	bytes       int64         // that came over the network; -1: not recorded
+	wait        time.Duration // from the request to its answer; -1: not recorded
+	note        string
+}
+
+// writeHAR writes the bundle's requests as HAR.
+func writeHAR(ctx context.Context, b *bundle, w io.Writer) error {
+	recorded, err := b.partOf(ctx, evidence.KindNetwork)
+	if err != nil {
+		return err
+	}
+	journal, err := b.partOf(ctx, evidence.KindJournal)
+	if err != nil {
+		return err
+	}
+	network := parseNetwork(recorded)
+	if recorded == nil {
+		network.missing = b.missing(evidence.KindNetwork)
+	}
+	out := harOf(network, checkpoint.Parse(journal))
+	out.Log.Comment = b.verdict() + ". " + b.chain() + ". " + out.Log.Comment
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	return e.Encode(out)
+}
+
+// networkPart is what the part with the requests has.
+type networkPart struct {
+	Total   int                     `json:"total"`
+	Dropped int                     `json:"dropped"`
+	Entries []recorder.RequestEntry `json:"entries"`
+	missing string                  // why there is none; "" where there is one
+}
+
+// parseNetwork reads the part with the requests. One that is none has no entries.
+func parseNetwork(content []byte) (p networkPart) {
+	if content == nil {
+		return p
+	}
+	if err := json.Unmarshal(content, &p); err != nil {
+		return networkPart{missing: "it is not JSON"}
+	}
+	return p
+}
+
+// harOf makes a HAR of what the monitor recorded and of the journal. The monitor has all
+// requests, with their bytes, but only the last ones; the journal has the unsafe ones of
+// the whole session. So what the monitor no longer had comes from the journal.
+func harOf(network networkPart, journal []checkpoint.Entry) harFile {
+	var all []exchange
+	for _, e := range network.Entries {
+		all = append(all, exchange{
+			at: e.At, token: e.LeaseToken, method: e.Method, url: e.URL, kind: e.Type, status: e.Status, failed: e.Failed, bytes: e.Bytes, wait: -1,
+		})
+	}
+	since, known := network.unsafeSince()
+	fromJournal := 0
+	for _, x := range journalExchanges(journal) {
+		if x.kind == websocketType || !known || x.at.Before(since) {
+			all = append(all, x)
+			fromJournal++
+		}
+	}
+	slices.SortStableFunc(all, func(a, b exchange) int { return a.at.Compare(b.at) })
+	f := harFile{Log: harLog{
+		Version: harVersion, Creator: harCreator{Name: "leasehold", Version: creatorVersion()}, Entries: []harEntry{},
+	}}
+	without := 0
+	for _, x := range all {
+		if e, ok := x.entry(); ok {
+			f.Log.Entries = append(f.Log.Entries, e)
+		} else {
+			without++
+		}
+	}
+	f.Log.Comment = network.comment(fromJournal, without)
+	return f
+}
+
+// unsafeSince tells since when the monitor's list has every unsafe request; not known where
+// it has none of them, and left some out.
+func (p networkPart) unsafeSince() (since time.Time, known bool) {
+	if p.missing != "" {
+		return since, false
+	}
+	if p.Dropped == 0 {
+		return since, true
+	}
+	for _, e := range p.Entries {
+		if !isSafe(e.Method) {
+			return e.At, true
+		}
+	}
+	return since, false
+}
+
+func isSafe(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }
+
+func (p networkPart) comment(fromJournal, without int) string {
+	text := "Not recorded, and so not here: headers, cookies, bodies, versions of HTTP, and most times. Values in URLs are REDACTED, and were never kept."
+	if p.missing != "" {
+		text += " The bundle has no list of all requests (" + p.missing + "): only those that may have changed something are here, from the journal."
+	} else if p.Dropped > 0 {
+		text += fmt.Sprintf(" Of %d requests the last are here; %d older ones were not kept.", p.Total, p.Dropped)
+	}
+	if p.missing == "" && fromJournal > 0 {
+		text += fmt.Sprintf(" %d are from the journal.", fromJournal)
+	}
+	if without > 0 {
+		text += fmt.Sprintf(" %d without a URL that HAR could have were left out.", without)
+	}
+	return text
+}
+
+// websocketType is Chrome's name for the type of websockets in HAR.
+const websocketType = "websocket"
+
+// journalExchanges are the requests of a journal, with what each was answered.
+func journalExchanges(journal []checkpoint.Entry) []exchange {
+	answers := map[string]checkpoint.Entry{}
+	for _, e := range journal {
+		if e.Kind == checkpoint.KindAnswer && e.Request != "" {
+			answers[e.Request] = e
+		}
+	}
+	var all []exchange
+	for _, e := range journal {
+		x := exchange{at: e.At, token: e.Token, method: e.Method, url: e.URL, kind: e.Type, bytes: -1, wait: -1, note: "from the journal"}
+		if !e.First.IsZero() {
+			x.at = e.First
+		}
+		if e.Count > 1 {
+			x.note += fmt.Sprintf("; one of %d equal ones, the last of them at %s", e.Count, harTime(e.At))
+		}
+		switch e.Kind {
+		case checkpoint.KindRequest:
+			if e.Method == checkpoint.Unseen {
+				continue // of these nothing is known
+			}
+			if e.Method == checkpoint.Websocket {
+				x.method, x.kind, x.note = "GET", websocketType, x.note+"; messages were sent on this websocket, and none was kept"
+			}
+			if a, ok := answers[e.Request]; ok && e.Request != "" {
+				x.status, x.failed = a.Status, a.Failed
+				if wait := a.At.Sub(x.at); wait >= 0 && e.Count <= 1 {
+					x.wait = wait
+				}
+			}
+		case checkpoint.KindBlocked:
+			x.failed, x.note = "blocked", x.note+"; the session was read-only: it was not sent"
+		case checkpoint.KindWithheld:
+			x.failed, x.note = "withheld", x.note+"; the page wanted to send it after its worker was lost: it was not sent"
+		default:
+			continue
+		}
+		all = append(all, x)
+	}
+	return all
+}
+
+// entry is the exchange in HAR; false where its URL is none that HAR could have.
+func (x exchange) entry() (harEntry, bool) {
+	u, err := url.Parse(x.url)
+	if err != nil || u.Scheme == "" || x.method == "" {
+		return harEntry{}, false
+	}
+	u.User = nil
+	e := harEntry{
+		Started: harTime(x.at), Token: x.token, Type: strings.ToLower(x.kind), Comment: x.note,
+		Request: harRequest{
+			Method: x.method, URL: u.String(), HTTPVersion: unknownVersion, Cookies: []harPair{}, Headers: []harPair{}, QueryString: queryOf(u),
+			HeadersSize: -1, BodySize: -1,
+		},
+		Response: harResponse{
+			Status: max(0, x.status), HTTPVersion: unknownVersion, Cookies: []harPair{}, Headers: []harPair{}, Failed: x.failed,
+			Content:     harContent{MimeType: unknownMimeType, Comment: "not recorded"},
+			HeadersSize: -1, BodySize: -1,
+		},
+		Timings: harTimings{Comment: "not recorded"},
+	}
+	if x.bytes >= 0 {
+		e.Response.TransferSize = &x.bytes
+	}
+	if x.wait >= 0 {
+		e.Time = float64(x.wait) / float64(time.Millisecond)
+		e.Timings = harTimings{Wait: e.Time, Comment: "from the request to the beginning of its answer"}
+	}
+	switch {
+	case x.failed != "":
+		e.Response.Comment = "failed: " + x.failed
+	case x.status == 0:
+		e.Response.Comment = "no answer was recorded"
+	}
+	return e, true
+}
+
+// queryOf returns the parameters in the order of the URL.
+func queryOf(u *url.URL) []harPair {
+	pairs := []harPair{}
+	for pair := range strings.SplitSeq(u.RawQuery, "&") {
+		if pair == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(pair, "=")
+		pairs = append(pairs, harPair{unescape(name), unescape(value)})
+	}
+	return pairs
+}
+
+func unescape(s string) string {
+	if u, err := url.QueryUnescape(s); err == nil {
+		return strings.ToValidUTF8(u, "�")
+	}
+	return s
+}
+
+// harTime is a time in ISO 8601, within the years that it has.
+func harTime(t time.Time) string {
+	t = t.UTC()
+	if y := t.Year(); y < 1 || y > 9999 {
+		t = time.Time{}
+	}
+	return t.Format("2006-01-02T15:04:05.000Z")
+}
+
+// creatorVersion is the version of this program, as it was built.
+func creatorVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return cmp.Or(info.Main.Version, "unknown")
+}

@@ -1,0 +1,46 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"leasehold/evidence/export"
+	"leasehold/launcher/api"
+)
+
+// maxExports is how many exports are checked or written at a time. Each reads all of a
+// bundle from the store, twice.
+const maxExports = 2
+
+// ExportEvidence checks a bundle, and returns it as a file to be written. It waits for its
+// turn.
+func (ps *profiles) ExportEvidence(ctx context.Context, evidenceID string, q api.EvidenceExport) (api.ExportedEvidence, error) {
+	request := export.Request{EvidenceID: evidenceID, Format: export.Format(q.Format), Unverified: q.Unverified, Stored: q.Stored}
+	var e *export.Export
+	err := ps.inTurn(ctx, func() (err error) {
+		e, err = export.Prepare(ctx, export.Source{Reader: ps.o.Archive, With: ps.o.Archive.Identities(), Records: ps}, request)
+		return err
+	})
+	var unverified *export.UnverifiedError
+	if errors.As(err, &unverified) {
+		return api.ExportedEvidence{}, api.Refuse(api.CodeEvidenceDamaged, "%v; with unverified=true it is exported all the same, and says so", err).With("findings", unverified.Findings)
+	}
+	if err != nil {
+		return api.ExportedEvidence{}, unknownEvidence(err, evidenceID, "")
+	}
+	return api.ExportedEvidence{FileName: e.FileName, MediaType: e.MediaType, Write: func(ctx context.Context, w io.Writer) error {
+		return ps.inTurn(ctx, func() error { return e.Write(ctx, w) })
+	}}, nil
+}
+
+// inTurn calls do when fewer than maxExports others do.
+func (ps *profiles) inTurn(ctx context.Context, do func() error) error {
+	select {
+	case ps.exports <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-ps.exports }()
+	return do()
+}

@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients namespaces modules build man run test quick soak still chromedp-suite differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test quick soak still chromedp-suite differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +73,10 @@ still: deps ## Lose LOSSES workers at random moments, and count what their pages
 
 chromedp-suite: deps ## Run all of chromedp's own tests through the sidecar, and on a port of the same Chrome
 	LEASEHOLD_CHROMEDP_SUITE=all $(GO) test ./internal/test/e2e -run '^TestChromedpSuite$$' -v -count=1 -timeout 30m
+
+clients-all: deps ## Drive every client of docs/clients.md through a whole task, the large ones too (installs 600 MB)
+	@scripts/install-clients.sh more
+	LEASEHOLD_CLIENTS=all $(GO) test ./internal/test/e2e -run '^TestAgents$$|^TestEveryClient$$' -v -count=1 -timeout 30m
 
 DIFFER ?= all
 

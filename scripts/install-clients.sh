@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Installs the CDP clients of internal/test/clients, which the tests drive, if they are
-# missing or older than the lock file. Prints the output of npm only when it fails.
+# missing or older than the lock file; with the argument more those of its folder more.
+# Prints the output of npm only when it fails.
 set -euo pipefail
 
-cd "$(dirname "$0")/../internal/test/clients"
+folder=internal/test/clients${1:+/$1}
+cd "$(dirname "$0")/../$folder"
 
 # npm writes this file last, so it exists only after a successful install.
 mark=node_modules/.package-lock.json
@@ -21,10 +23,10 @@ done
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-echo "installing the CDP clients (npm ci)"
+echo "installing the CDP clients of $folder (npm ci)"
 # Some packages ask for a newer Node.js than they need. npm only warns about that.
 if ! npm ci --loglevel=error --no-progress >"$log" 2>&1; then
-  echo "npm ci in internal/test/clients failed:" >&2
+  echo "npm ci in $folder failed:" >&2
   cat "$log" >&2
   exit 1
 fi

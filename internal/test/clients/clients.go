@@ -1,6 +1,7 @@
 // Package clients runs real CDP and NATS clients in other languages as child processes
 // of tests. The clients are the scripts beside this file, which need Node.js. Their
-// packages are pinned in package-lock.json and installed by "make deps".
+// packages are pinned in package-lock.json and installed by "make deps". Those in more are
+// large: "make clients-all" installs and drives them.
 package clients
 
 import (
@@ -22,12 +23,18 @@ import (
 
 // The scripts, with their arguments.
 const (
-	Playwright = "playwright.mjs" // URL ACTIONS [HEADERS]
+	Playwright = "playwright.mjs" // URL ACTIONS [HEADERS] [PACKAGE]
 	Puppeteer  = "puppeteer.mjs"  // URL ACTIONS [PACKAGE]
 	CRI        = "cri.mjs"        // HOST:PORT ACTIONS
 	Selenium   = "selenium.mjs"   // HOST:PORT ACTIONS
 	MCP        = "mcp.mjs"        // BIN ACTIONS ARG...
 	NATS       = "nats.mjs"       // URL SUBJECT
+
+	AgentBrowser = "more/agent-browser.mjs" // URL ACTIONS DIR
+	DevTools     = "more/devtools.mjs"      // CHROMIUM ACTIONS DIR
+	Lighthouse   = "more/lighthouse.mjs"    // URL ACTIONS
+	Stagehand    = "more/stagehand.mjs"     // URL ACTIONS MODEL
+	Taiko        = "more/taiko.mjs"         // HOST:PORT ACTIONS
 )
 
 // Interactive is the argument ACTIONS of a script that gets its actions from Do and
@@ -84,6 +91,11 @@ func Start(t testing.TB, script string, args ...string) *Client {
 	t.Helper()
 	if err := installed(); err != nil {
 		t.Fatal(err)
+	}
+	if filepath.Dir(script) == "more" {
+		if err := moreInstalled(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return start(t, script, exec.Command("node", append([]string{filepath.Join(Dir(), script)}, args...)...))
 }
@@ -177,6 +189,14 @@ var installed = sync.OnceValue(func() error {
 	}
 	if _, err := os.Stat(filepath.Join(Dir(), "node_modules")); err != nil {
 		return fmt.Errorf("the client packages are not installed: run \"make deps\": %w", err)
+	}
+	return nil
+})
+
+// moreInstalled is installed for the scripts in more.
+var moreInstalled = sync.OnceValue(func() error {
+	if _, err := os.Stat(filepath.Join(Dir(), "more", "node_modules")); err != nil {
+		return fmt.Errorf("the large client packages are not installed: run \"make clients-all\": %w", err)
 	}
 	return nil
 })

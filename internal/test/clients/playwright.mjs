@@ -1,14 +1,15 @@
-// Playwright as a worker: node playwright.mjs URL ACTIONS [HEADERS]
-// (see actions.mjs; HEADERS is a JSON object). Actions:
+// Playwright as a worker: node playwright.mjs URL ACTIONS [HEADERS] [PACKAGE]
+// (see actions.mjs; HEADERS is a JSON object; PACKAGE is playwright-core, the default, or
+// patchright-core). Actions:
 //   goto {url}  click {selector}  fill {selector, text}  evaluate {expression}
 //   screenshot {path}  setCookie {cookie}  getCookies  url  pages  newPage  page {index}
 //   newContext  cdp {method, params, on: "page"|"browser"}  events {method}
 //   intercept {pattern, body}  download {selector, path}  upload {selector, paths}
 //   uploadText {selector, name, text}  close  disconnect
-import { chromium } from 'playwright-core';
 import { printEvents, run, usage } from './actions.mjs';
 
-const [url, actions, headers = '{}'] = usage('playwright.mjs', 'URL ACTIONS [HEADERS]', 2);
+const [url, actions, headers = '{}', name = 'playwright-core'] = usage('playwright.mjs', 'URL ACTIONS [HEADERS] [PACKAGE]', 2);
+const { chromium } = await import(name);
 
 await run(async () => {
   const browser = await chromium.connectOverCDP(url, { headers: JSON.parse(headers), timeout: 60000 });

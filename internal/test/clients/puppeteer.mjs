@@ -1,6 +1,7 @@
 // Puppeteer as a worker: node puppeteer.mjs URL ACTIONS [PACKAGE] (see actions.mjs).
-// PACKAGE is puppeteer-core (25, the default) or puppeteer-core-24. A ws: URL is that
-// of the websocket; an http: URL is asked for it. Actions:
+// PACKAGE is puppeteer-core (25, the default), puppeteer-core-24, or a module beside this
+// one: ./stealth.mjs, ./bidi.mjs. A ws: URL is that of the websocket; an http: URL is asked
+// for it. Actions:
 //   goto {url}  click {selector}  fill {selector, text}  evaluate {expression}
 //   screenshot {path}  setCookie {cookie}  getCookies  url  pages  newPage  page {index}
 //   newContext  cdp {method, params, on: "page"|"browser"}  events {method}

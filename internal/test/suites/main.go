@@ -13,6 +13,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -131,6 +132,11 @@ func run(ctx context.Context, o options) (differ bool, err error) {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
+	// The first answer takes a browser's start, for which a suite's client does not wait on a
+	// busy host: docs/clients.md says to ask once before.
+	if _, err := s.ask(ctx, http.MethodGet, "/profiles/any/json/protocol", nil); err != nil {
+		return false, err
+	}
 	onPort, err := p.side("port", port{binary: p.chrome, dir: filepath.Join(dir, "port")}, dir)
 	if err != nil {
 		return false, err

@@ -28,5 +28,5 @@ var chromedpLeftOut = []exception{
 	except("TestEnv", "sets the environment of the browser's process: the sidecar starts it, with its own"),
 	except("TestModifyCmdFunc", "changes the command that starts the browser: the sidecar starts it"),
 	except("TestCombinedOutput|TestExecAllocatorPipeStartFailure", "reads what the browser prints: the sidecar keeps that, as evidence"),
-	except("TestVisibleWindow", "needs a display"),
+	except("TestVisibleWindow", "shows a window, for which there is no display"),
 }

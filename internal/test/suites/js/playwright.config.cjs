@@ -37,12 +37,13 @@ chromium.launch = async (options = {}) => {
 
 const escape = text => text.replace(/[.*+?^${}()|[\]\\/-]/g, '\\$&');
 
-// A title that grep looks at is made of the project, the file and the titles, with spaces.
+// A title that grep looks at is made of nothing for the root, the project, the file and the
+// titles, with spaces between them.
 function chosen() {
   if (!process.env.SUITES_TESTS)
     return undefined;
   const names = JSON.parse(fs.readFileSync(process.env.SUITES_TESTS, 'utf8'));
-  return new RegExp(`^chromium (${names.map(name => escape(name.split(' › ').join(' ').replace(/^tests\/(page|library)\//, ''))).join('|')})( @.*)?$`);
+  return new RegExp(`^ *chromium (?:(?:tests\\/)?(?:page|library)\\/)?(?:${names.map(name => escape(name.split(' › ').join(' ').replace(/^tests\/(page|library)\//, ''))).join('|')})(?: @.*)?$`);
 }
 
 const use = {mode: 'default', browserName: 'chromium', headless: true};

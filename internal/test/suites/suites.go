@@ -16,11 +16,23 @@ var rodExceptions = []exception{
 	except("TestBrowserCrash", "crashes the browser by a command: Browser.crash is refused, since other sessions and the evidence would go with it"),
 }
 
-var puppeteerLeftOut = []exception{}
+var puppeteerLeftOut = []exception{
+	except(`test/src/cdp/pipe\.spec\.ts.*`, "starts Chrome on a pipe of its own"),
+	except(`test/src/(webExtension|cdp/extensions)\.spec\.ts.*`, "starts Chrome on a pipe of its own, with extensions"),
+	except(`test/src/headful\.spec\.ts.*`, "shows a window, for which there is no display"),
+	except(`test/src/proxy\.spec\.ts.*`, "names a proxy in Chrome's arguments: both sides have those of the sidecar"),
+}
 
 var puppeteerExceptions = []exception{}
 
-var playwrightLeftOut = []exception{}
+var playwrightLeftOut = []exception{
+	except(`tests/library/(browsertype-(launch|connect)[^/]*|launcher|browser-server|signals|chromium/(launcher|bidi[^/]*))\.spec\.ts.*`, "starts browsers or servers of Playwright's own, not over CDP"),
+	except(`tests/library/defaultbrowsercontext-[12]\.spec\.ts.*`, "starts Chrome on a directory of its own, not over CDP"),
+	except(`tests/library/(headful|chromium/extensions)\.spec\.ts.*`, "shows a window, or starts Chrome with extensions"),
+	except(`tests/library/(proxy|downloads-path)\.spec\.ts.*`, "names a proxy or a directory when it starts Chrome"),
+	except(`tests/library/(trace-viewer[^/]*|debug-controller|inspector/.*)\.spec\.ts.*`, "tests tools of Playwright's own, in browsers that these start"),
+	except(`tests/library/(unit/.*|role-utils|css-parser|component-parser|locator-generator|snapshot-renderer|proxy-pattern)\.spec\.ts.*`, "tests parsers and rules of Playwright's own, whatever the browser"),
+}
 
 var playwrightExceptions = []exception{}
 

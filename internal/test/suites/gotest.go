@@ -171,7 +171,7 @@ func prepareRod(ctx context.Context, p *place) (player, error) {
 		dir: dir, binary: filepath.Join(dir, "rod.test"), pages: served, limit: 30 * time.Minute,
 		// One test after the other, on one browser: they tell each other's pages apart no
 		// better than those of a stranger.
-		args: []string{"-test.parallel", "1"},
+		args: []string{"-test.parallel", "1", "-timeout-each", "3m"},
 		env:  []string{"GODEBUG=tracebackancestors=1000", "HOME=" + home, "SUITES_PAGES=" + served.url, "STANDIN_CHROME=" + p.chrome},
 	}, nil
 }

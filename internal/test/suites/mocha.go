@@ -50,7 +50,7 @@ func (m *mocha) list(ctx context.Context) ([]string, error) {
 
 func (m *mocha) arguments() []string {
 	return append([]string{
-		filepath.Join(m.dir, "node_modules/mocha/bin/mocha.js"), "--no-config", "--exit", "--timeout", "30000",
+		filepath.Join(m.dir, "node_modules/mocha/bin/mocha.js"), "--no-config", "--exit", "--timeout", "60000",
 		"--ui", filepath.Join(m.ui, "mocha-ui.cjs"), "--reporter", filepath.Join(m.ui, "mocha-reporter.cjs"),
 	}, m.args...)
 }

@@ -59,8 +59,8 @@ const project = folder => ({
 module.exports = {
   testDir: tests,
   outputDir: process.env.SUITES_OUTPUT,
-  expect: {timeout: 10000},
-  timeout: 30000,
+  expect: {timeout: 20000},
+  timeout: 60000,
   workers: 2,
   fullyParallel: true,
   retries: 0,

@@ -15,7 +15,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -58,12 +57,11 @@ func (p port) open(ctx context.Context, profile string, extra []string) (*browse
 	if err != nil {
 		return nil, err
 	}
-	args[slices.Index(args, "--remote-debugging-pipe")] = "--remote-debugging-port=0"
 	active := filepath.Join(dir, "DevToolsActivePort")
 	if err := os.Remove(active); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err // an earlier browser's would be read as this one's
 	}
-	cmd := exec.Command(p.binary, args...)
+	cmd := exec.Command(p.binary, chrome.OnPort(args)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test quick soak still chromedp-suite differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test quick soak still suites differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,8 +72,13 @@ soak: deps ## Leave a profile ROUNDS times in every way and find all it stored: 
 still: deps ## Lose LOSSES workers at random moments, and count what their pages send afterwards: make still LOSSES=1000
 	LEASEHOLD_LOSSES=$(LOSSES) $(GO) test ./internal/test/e2e -run '^TestTheAccountStandsStill$$' -v -count=1 -timeout 4h
 
-chromedp-suite: deps ## Run all of chromedp's own tests through the sidecar, and on a port of the same Chrome
-	LEASEHOLD_CHROMEDP_SUITE=all $(GO) test ./internal/test/e2e -run '^TestChromedpSuite$$' -v -count=1 -timeout 30m
+SUITES     ?=
+MATCH      ?=
+SUITES_DIR ?=
+
+suites: deps build ## Run the test suites of others on a port and through the sidecar, and compare: make suites SUITES='rod cri' MATCH=pattern SUITES_DIR=checkouts
+	@$(GO) build -o bin/run-suites ./internal/test/suites
+	@bin/run-suites -launcher bin/leasehold -suites '$(SUITES)' -match '$(MATCH)' -dir '$(SUITES_DIR)'
 
 clients-all: deps ## Drive every client of docs/clients.md through a whole task, the large ones too (installs 600 MB)
 	@scripts/install-clients.sh more

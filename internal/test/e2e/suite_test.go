@@ -3,7 +3,6 @@ package e2e
 import (
 	"bytes"
 	"errors"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -18,15 +17,6 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// suiteLeftOut has the tests of chromedp that are not run, and why.
-var suiteLeftOut = map[string]string{
-	"TestEnv":                           "sets the environment of the browser's process: the sidecar starts it, with its own",
-	"TestModifyCmdFunc":                 "changes the command that starts the browser: the sidecar starts it",
-	"TestCombinedOutput":                "reads what the browser prints: the sidecar keeps that, as evidence",
-	"TestExecAllocatorPipeStartFailure": "reads what the browser prints",
-	"TestVisibleWindow":                 "needs a display",
-}
-
 // suitePartLeftOut is a part of a test that navigates to a scheme that nobody knows. The
 // sidecar refuses it by an error of the command, and Chrome by one of the navigation.
 const suitePartLeftOut = "^TestRunResponse$/^NavigateBadProtocol$"
@@ -39,29 +29,20 @@ var suiteSample = []string{
 	"TestGracefulBrowserShutdown", "TestDirectCloseTarget", "TestExitErrorAfterKill", "TestWaitNewTarget",
 }
 
-// TestChromedpSuite runs chromedp's own tests on browsers of the sidecar. A test that
-// fails there has to fail on a port of the same Chrome, too. With
-// LEASEHOLD_CHROMEDP_SUITE=all (make chromedp-suite) it runs all of them, except the
-// examples, which need the internet.
+// TestChromedpSuite runs a sample of chromedp's own tests on browsers of the sidecar; make
+// suites has all of them. A test that fails there has to fail on a port of the same
+// Chrome, too.
 func TestChromedpSuite(t *testing.T) {
 	t.Parallel()
-	all := os.Getenv("LEASEHOLD_CHROMEDP_SUITE") == "all"
 	suite := newChromedpSuite(t)
-	pattern, least := "^Test", 180
-	if !all {
-		pattern, least = exactly(suiteSample), len(suiteSample)
-	}
 	s := start(t, "--lease-ttl", "60s")
-	through := suite.run(t, pattern, strings.TrimPrefix(s.URL, "http://"))
+	through := suite.run(t, exactly(suiteSample), strings.TrimPrefix(s.URL, "http://"))
 	t.Logf("through the sidecar: %d passed, failed: %v", len(through.passed), through.failed)
-	if ran := len(through.passed) + len(through.failed); ran < least {
-		t.Errorf("%d tests ran, want at least %d\n%s", ran, least, through.output)
+	if ran := len(through.passed) + len(through.failed); ran < len(suiteSample) {
+		t.Errorf("%d tests ran, want %d\n%s", ran, len(suiteSample), through.output)
 	}
-	if len(through.failed) > 0 || all {
-		if !all {
-			pattern = exactly(through.failed)
-		}
-		port := suite.run(t, pattern, "")
+	if len(through.failed) > 0 {
+		port := suite.run(t, exactly(through.failed), "")
 		t.Logf("on a port: %d passed, failed: %v", len(port.passed), port.failed)
 		here := slices.DeleteFunc(through.failed, func(name string) bool { return slices.Contains(port.failed, name) })
 		if len(here) > 0 {
@@ -151,8 +132,7 @@ func (s chromedpSuite) run(t *testing.T, pattern, sidecar string) suiteRun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	skip := exactly(slices.Sorted(maps.Keys(suiteLeftOut))) + "|" + suitePartLeftOut
-	cmd := exec.Command(s.binary, "-test.v", "-test.run", pattern, "-test.skip", skip, "-test.timeout", "15m")
+	cmd := exec.Command(s.binary, "-test.v", "-test.run", pattern, "-test.skip", suitePartLeftOut, "-test.timeout", "15m")
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "PATH="+s.browser+":"+os.Getenv("PATH"), "WSPIPE_CHROME="+binary, "WSPIPE_SIDECAR="+sidecar, "CHROMEDP_PAGES="+s.pages)
 	var out bytes.Buffer

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"leasehold/internal/test/suites/standin/ask"
+	"leasehold/launcher/chrome"
+)
+
+// patience is how long a browser may take to start or to end.
+const patience = time.Minute
+
+// browser is one Chromium that a suite drives.
+type browser struct {
+	host  string          // host:port with Chrome's own layout of URLs
+	ended <-chan struct{} // closed when the browser, or its session, has ended
+	stop  func()          // ends it, and waits
+}
+
+// opener opens browsers: on a port of their own, or through a sidecar. profile stands for
+// a user-data directory: the same one finds what an earlier browser left.
+type opener interface {
+	open(ctx context.Context, profile string, args []string) (*browser, error)
+}
+
+// port starts each browser on a debugging port, with the arguments that the sidecar gives
+// to its browsers.
+type port struct{ binary, dir string }
+
+func (p port) open(ctx context.Context, profile string, extra []string) (*browser, error) {
+	dir := filepath.Join(p.dir, profile)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	args, _, err := chrome.Arguments(chrome.Options{ProfileDir: dir, Headless: true, ExtraArgs: extra}, os.Geteuid())
+	if err != nil {
+		return nil, err
+	}
+	active := filepath.Join(dir, "DevToolsActivePort")
+	if err := os.Remove(active); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err // an earlier browser's would be read as this one's
+	}
+	cmd := exec.Command(p.binary, chrome.OnPort(args)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // how it ends is not looked at
+		close(ended)
+	}()
+	b := &browser{ended: ended, stop: func() {
+		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		late := time.AfterFunc(patience/4, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
+		<-ended
+	}}
+	for deadline := time.Now().Add(patience); ; {
+		said, err := os.ReadFile(active)
+		if number, _, ok := strings.Cut(string(said), "\n"); err == nil && ok {
+			b.host = "127.0.0.1:" + number
+			return b, nil
+		}
+		if time.Now().After(deadline) {
+			b.stop()
+			return nil, errors.New("chromium opened no debugging port in a minute")
+		}
+		select {
+		case <-ended:
+			return nil, errors.New("chromium ended before it had opened a debugging port")
+		case <-ctx.Done():
+			b.stop()
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// sidecar is a running sidecar.
+type sidecar struct {
+	url string
+	cmd *exec.Cmd
+	log string
+}
+
+var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
+
+// startSidecar starts a sidecar on free ports, with its files in dir. Sessions may name
+// files below the root, and below the temporary directory.
+func startSidecar(binary, dir, root string) (*sidecar, error) {
+	s := &sidecar{log: filepath.Join(dir, "sidecar.log")}
+	log, err := os.Create(s.log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }()
+	s.cmd = exec.Command(binary, "run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
+		"--cooldown", "0s", "--lease-ttl", "60s", "--log-format", "json", "--headless", "--file-root", root+","+os.TempDir())
+	s.cmd.Stderr = log
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the terminal is for the runner
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+			s.url = m[1]
+			return s, nil
+		}
+	}
+	_ = s.cmd.Wait() // its log says why
+	said, _ := os.ReadFile(s.log)
+	return nil, fmt.Errorf("the sidecar is not ready: %s", said)
+}
+
+// stop drains the sidecar.
+func (s *sidecar) stop() error {
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	late := time.AfterFunc(2*patience, func() { _ = s.cmd.Process.Kill() })
+	defer late.Stop()
+	return s.cmd.Wait()
+}
+
+// open opens a session. A connection of the runner's own, which says nothing, keeps it
+// while the suite's connections come and go, as a browser on a port would go on.
+func (s *sidecar) open(ctx context.Context, profile string, args []string) (*browser, error) {
+	body, err := json.Marshal(map[string]any{
+		"profile_id": profile, "worker_id": "suites", "task_id": "suite", "create": true, "headless": true, "wait": "60s",
+		"dedicated_port": true, "on_close": "keep", "on_drop": "release", "chrome_args": args,
+	})
+	if err != nil {
+		return nil, err
+	}
+	said, err := s.ask(ctx, http.MethodPost, "/v1/sessions", body)
+	if err != nil {
+		return nil, err
+	}
+	var session struct {
+		SessionID    string `json:"session_id"`
+		Token        uint64 `json:"lease_token"`
+		CDPURL       string `json:"cdp_url"`
+		DedicatedURL string `json:"dedicated_url"`
+	}
+	if err := json.Unmarshal(said, &session); err != nil || session.DedicatedURL == "" {
+		return nil, fmt.Errorf("no session on a port of its own: %s", said)
+	}
+	end := func() {
+		ending := fmt.Sprintf(`{"lease_token":%d,"outcome":"completed"}`, session.Token)
+		_, _ = s.ask(context.WithoutCancel(ctx), http.MethodDelete, "/v1/sessions/"+session.SessionID, []byte(ending)) // it may have ended
+	}
+	conn, early, _, err := ws.Dial(ctx, session.CDPURL)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	from := io.Reader(conn)
+	if early != nil {
+		from = early
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		rw := struct {
+			io.Reader
+			io.Writer
+		}{from, conn}
+		for {
+			if _, _, err := wsutil.ReadServerData(rw); err != nil {
+				_ = conn.Close() // it has ended
+				return
+			}
+		}
+	}()
+	return &browser{host: strings.TrimPrefix(session.DedicatedURL, "http://"), ended: ended, stop: func() {
+		end()
+		<-ended
+	}}, nil
+}
+
+func (s *sidecar) ask(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	said, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode >= http.StatusBadRequest {
+		err = fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, said)
+	}
+	return said, err
+}
+
+// desk gives browsers to the stand-ins of one side. A browser ends with its stand-in, as
+// it would end with its process, and a stand-in with its browser.
+type desk struct {
+	opener   opener
+	socket   string
+	listener net.Listener
+	ctx      context.Context
+	cancel   context.CancelFunc
+	serving  sync.WaitGroup
+	profiles atomic.Int64
+}
+
+func newDesk(o opener, socket string) (*desk, error) {
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	d := &desk{opener: o, socket: socket, listener: l}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			d.serving.Go(func() { d.serve(conn) })
+		}
+	})
+	return d, nil
+}
+
+// close ends all browsers that were given.
+func (d *desk) close() {
+	d.cancel()
+	_ = d.listener.Close() // the socket goes with the directory
+	d.serving.Wait()
+}
+
+func (d *desk) serve(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	var want ask.Request
+	from := bufio.NewReader(conn)
+	if err := json.NewDecoder(from).Decode(&want); err != nil {
+		return // the stand-in ended
+	}
+	b, err := d.open(want.Args)
+	if err != nil {
+		_ = json.NewEncoder(conn).Encode(ask.Answer{Error: err.Error()}) // it shows it, if it is still there
+		return
+	}
+	_ = json.NewEncoder(conn).Encode(ask.Answer{Host: b.host}) // looked at below
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = io.Copy(io.Discard, from)
+	}()
+	select {
+	case <-b.ended:
+	case <-gone:
+	case <-d.ctx.Done():
+	}
+	b.stop()
+	_ = conn.Close()
+	<-gone
+}
+
+// open opens a browser for the arguments that a client would start Chrome with.
+func (d *desk) open(args []string) (*browser, error) {
+	profile := fmt.Sprintf("fresh-%d", d.profiles.Add(1))
+	for _, arg := range args {
+		if dir, ok := strings.CutPrefix(arg, "--user-data-dir="); ok {
+			profile = fmt.Sprintf("%x", sha256.Sum256([]byte(dir)))[:32]
+		}
+	}
+	return d.opener.open(d.ctx, profile, allowed(args))
+}
+
+// allowed keeps the arguments that the sidecar allows, so that both sides have the same.
+func allowed(args []string) []string {
+	kept := []string{}
+	for _, arg := range args {
+		if _, _, err := chrome.Arguments(chrome.Options{ProfileDir: "/", ExtraArgs: []string{arg}}, os.Geteuid()); err == nil {
+			kept = append(kept, arg)
+		}
+	}
+	return kept
+}

@@ -1,0 +1,46 @@
+package main
+
+// all are the suites, those of the most worth first.
+var all = []suite{
+	{name: "rod", version: rodVersion, prepare: prepareRod, leftOut: rodLeftOut, exceptions: rodExceptions},
+	{name: "cri", version: criRepository.version, prepare: prepareCRI},
+	{name: "chromedp", version: chromedpVersion, prepare: prepareChromedp, leftOut: chromedpLeftOut},
+	{name: "puppeteer", version: puppeteerRepository.version, prepare: preparePuppeteer, leftOut: puppeteerLeftOut, exceptions: puppeteerExceptions},
+	{name: "playwright-page", version: playwrightRepository.version, prepare: preparePlaywright("page"), leftOut: playwrightLeftOut, exceptions: playwrightExceptions},
+	{name: "playwright-library", version: playwrightRepository.version, prepare: preparePlaywright("library"), leftOut: playwrightLeftOut, exceptions: playwrightExceptions},
+}
+
+var rodLeftOut = []exception{}
+
+var rodExceptions = []exception{
+	except("TestBrowserCrash", "crashes the browser by a command: Browser.crash is refused, since other sessions and the evidence would go with it"),
+}
+
+var puppeteerLeftOut = []exception{
+	except(`test/src/cdp/pipe\.spec\.ts.*`, "starts Chrome on a pipe of its own"),
+	except(`test/src/(webExtension|cdp/extensions)\.spec\.ts.*`, "starts Chrome on a pipe of its own, with extensions"),
+	except(`test/src/headful\.spec\.ts.*`, "shows a window, for which there is no display"),
+	except(`test/src/proxy\.spec\.ts.*`, "names a proxy in Chrome's arguments: both sides have those of the sidecar"),
+}
+
+var puppeteerExceptions = []exception{}
+
+var playwrightLeftOut = []exception{
+	except(`tests/library/(browsertype-(launch|connect)[^/]*|launcher|browser-server|signals|chromium/(launcher|bidi[^/]*))\.spec\.ts.*`, "starts browsers or servers of Playwright's own, not over CDP"),
+	except(`tests/library/defaultbrowsercontext-[12]\.spec\.ts.*`, "starts Chrome on a directory of its own, not over CDP"),
+	except(`tests/library/(headful|chromium/extensions)\.spec\.ts.*`, "shows a window, or starts Chrome with extensions"),
+	except(`tests/library/(proxy|downloads-path)\.spec\.ts.*`, "names a proxy or a directory when it starts Chrome"),
+	except(`tests/library/(trace-viewer[^/]*|debug-controller|inspector/.*)\.spec\.ts.*`, "tests tools of Playwright's own, in browsers that these start"),
+	except(`tests/library/(unit/.*|role-utils|css-parser|component-parser|locator-generator|snapshot-renderer|proxy-pattern)\.spec\.ts.*`, "tests parsers and rules of Playwright's own, whatever the browser"),
+}
+
+var playwrightExceptions = []exception{
+	except(`tests/page/page-history\.spec\.ts › page\.goBack should work for file urls`, "opens file: URLs, which the sidecar refuses: they show files of the host"),
+}
+
+var chromedpLeftOut = []exception{
+	except("TestEnv", "sets the environment of the browser's process: the sidecar starts it, with its own"),
+	except("TestModifyCmdFunc", "changes the command that starts the browser: the sidecar starts it"),
+	except("TestCombinedOutput|TestExecAllocatorPipeStartFailure", "reads what the browser prints: the sidecar keeps that, as evidence"),
+	except("TestVisibleWindow", "shows a window, for which there is no display"),
+}

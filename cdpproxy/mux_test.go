@@ -313,8 +313,10 @@ func TestFenceShutsAtOnce(t *testing.T) {
 	if err != nil || got.ID != pending || got.SessionID != s || got.Error == nil || !strings.Contains(got.Error.Message, "superseded by 2") {
 		t.Errorf("the command in flight: %+v, %v", got, err)
 	}
-	if got, err := c.next(); err != nil || got.Method != "Target.detachedFromTarget" {
-		t.Errorf("behind it: %+v, %v", got, err)
+	for _, want := range []string{"Inspector.detached", "Target.detachedFromTarget"} {
+		if got, err := c.next(); err != nil || got.Method != want {
+			t.Errorf("behind it: %+v, %v, want %s", got, err, want)
+		}
 	}
 	_, err = c.next()
 	var closed wsutil.ClosedError

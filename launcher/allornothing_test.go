@@ -39,6 +39,12 @@ func (s *swaps) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 // startLauncher starts a launcher with a real NATS and proxies of which none answers.
 func startLauncher(t *testing.T) (*Launcher, *swaps) {
 	t.Helper()
+	return startEncrypting(t, evidence.Keys{})
+}
+
+// startEncrypting is startLauncher for evidence that is encrypted as the keys say.
+func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *swaps) {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -57,7 +63,7 @@ func startLauncher(t *testing.T) (*Launcher, *swaps) {
 	t.Cleanup(kv.Close)
 	root, err := profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key)
 	must(err)
-	spool, err := evidence.OpenSpool(filepath.Join(dir, "spool"))
+	spool, err := evidence.OpenEncryptedSpool(filepath.Join(dir, "spool"), keys)
 	must(err)
 	bundles, err := evidence.OpenDirStore(filepath.Join(dir, "evidence"))
 	must(err)

@@ -36,7 +36,7 @@ func (g *grants) checkpointData(ctx context.Context, r lease.Record) (json.RawMe
 		ctx, cancel := context.WithTimeout(ctx, dataTimeout)
 		defer cancel()
 		var b []byte
-		if b, err = g.o.Archive.Part(ctx, r.EvidenceID, recovery.JournalPart); err == nil {
+		if b, _, err = g.o.Archive.Content(ctx, r.EvidenceID, recovery.JournalPart); err == nil {
 			entries = checkpoint.Parse(b)
 		}
 	}

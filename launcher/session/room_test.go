@@ -506,6 +506,10 @@ func (r *room) connect(s *Session) *worker {
 		r.t.Fatal(err)
 	}
 	w := &worker{t: r.t, conn: near, got: make(chan message, 1024)}
+	opened := func() int {
+		return strings.Count(strings.Join(r.journal(s), "\n"), "connection "+connectionOpened)
+	}
+	before := opened()
 	var both sync.WaitGroup
 	both.Go(func() { c.Serve(far, bufio.NewReader(far)) })
 	both.Go(w.read)
@@ -513,6 +517,7 @@ func (r *room) connect(s *Session) *worker {
 		_ = near.Close()
 		both.Wait()
 	})
+	r.await("the connection is noted", func() bool { return opened() > before })
 	return w
 }
 

@@ -183,7 +183,7 @@ func TestLostWorker(t *testing.T) {
 			want string
 		}{
 			{[]string{"profiles"}, "only-looked"},
-			{[]string{"show", "posted"}, "unsafe_requests"},
+			{[]string{"show", "posted", "--facts"}, "unsafe_requests"},
 			{[]string{"evidence", "posted"}, "connection_lost"},
 			{[]string{"watch", "posted", "--all", "--count", "3", "--timeout", "20s"}, "quarantined"},
 		} {

@@ -1,0 +1,58 @@
+package launcher
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/evidence/crypt"
+	"leasehold/launcher/recovery"
+	"leasehold/lease"
+)
+
+// Where the lost session's journal is only in the evidence, its checkpoint's data is read
+// from there, also where that is encrypted.
+func TestTheCheckpointsDataIsInTheEvidence(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	recipient, err := crypt.WriteIdentity(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := crypt.ParseRecipients([]string{recipient})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with, err := crypt.ReadIdentities([]string{key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, keys := range map[string]evidence.Keys{"in clear": {}, "encrypted": {To: to, With: with}} {
+		t.Run(name, func(t *testing.T) {
+			l, _ := startEncrypting(t, keys)
+			now := time.Now().UTC()
+			b, err := l.grants.o.Archive.New(evidence.Manifest{ProfileID: "p", SessionID: "ses_lost", At: now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			journal := checkpoint.Encode([]checkpoint.Entry{
+				{Seq: 1, At: now, Kind: checkpoint.KindStart},
+				{Seq: 2, At: now, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, Data: json.RawMessage(`{"row":7}`)},
+			})
+			if err := b.Add(recovery.JournalPart, "journal", "application/x-ndjson", journal); err != nil {
+				t.Fatal(err)
+			}
+			m, _, err := l.grants.o.Archive.Save(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost := lease.Record{ProfileID: "p", SessionID: "ses_lost", EvidenceID: m.EvidenceID, LastSafeCheckpoint: "listed"}
+			data, err := l.grants.checkpointData(t.Context(), lost)
+			if err != nil || string(data) != `{"row":7}` {
+				t.Errorf("%s, %v", data, err)
+			}
+		})
+	}
+}

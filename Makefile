@@ -11,7 +11,7 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test quick soak still suites differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test tested quick soak still suites differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +51,10 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 # only a debugger reads is left out of the programs (-w), which saves half a second each.
 LONGEST := ./internal/test/e2e ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold ./internal/test/chaos
 
-test: deps check ## Check and test everything, with the race detector
+test: deps ## Check and test everything, with the race detector
+	@$(MAKE) --no-print-directory -j 2 check tested
+
+tested:
 	@scripts/in-memory.sh $(GO) test -race -vet=off -ldflags=-w -count=1 -timeout 20m -p 3 $(LONGEST) $(PKGS)
 
 # The packages whose tests start no browser, no sidecar and no cluster.

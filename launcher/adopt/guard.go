@@ -71,7 +71,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	deadline := o.Clock().Add(o.Timeout)
+	alone := orphaned{}
 	for {
 		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key), o.Processes)
 		switch {
@@ -80,9 +80,13 @@ func Guard(ctx context.Context, o GuardOptions) error {
 		case err == nil && len(left) == 0:
 			return nil
 		}
-		pause := min(orphanPoll, max(deadline.Sub(o.Clock()), 0)+time.Millisecond)
-		if o.Clock() >= deadline {
-			if err := endOrphans(ctx, o, left); err != nil {
+		due, next := []string(nil), orphanPoll
+		if err == nil {
+			due, next = alone.due(left, o.Clock(), o.Timeout)
+		}
+		pause := min(orphanPoll, next+time.Millisecond)
+		if len(due) > 0 {
+			if err := endOrphans(ctx, o, due); err != nil {
 				o.Log.Error().Err(err).Msg("browsers without a launcher are not ended: it is tried again")
 				pause = orphanPause
 			}
@@ -93,6 +97,33 @@ func Guard(ctx context.Context, o GuardOptions) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// orphaned is since when the browser of each profile has been without a launcher. Each has a
+// wait of its own: a launcher may have come back for one of them and have ended again, and not
+// for another.
+type orphaned map[string]boottime.Instant
+
+// due takes in which browsers have no launcher now. It returns those that have had none for
+// the timeout, and how long the others wait at least.
+func (a orphaned) due(left []string, now boottime.Instant, timeout time.Duration) (due []string, next time.Duration) {
+	for profile := range a {
+		if !slices.Contains(left, profile) {
+			delete(a, profile)
+		}
+	}
+	next = timeout
+	for _, profile := range left {
+		if _, known := a[profile]; !known {
+			a[profile] = now
+		}
+		if waits := timeout - now.Sub(a[profile]); waits > 0 {
+			next = min(next, waits)
+		} else {
+			due = append(due, profile)
+		}
+	}
+	return due, next
 }
 
 // orphans lists the profiles whose browser a launcher of these sessions started,

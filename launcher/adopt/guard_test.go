@@ -311,3 +311,29 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 		t.Errorf("%d bundles", len(all))
 	}
 }
+
+// TestEachBrowserHasAWaitOfItsOwn: a launcher came back for one of two browsers, and ended
+// again. That one waits anew.
+func TestEachBrowserHasAWaitOfItsOwn(t *testing.T) {
+	const timeout = 10 * time.Second
+	at := func(seconds int) boottime.Instant { return boottime.Instant(time.Duration(seconds) * time.Second) }
+	alone := orphaned{}
+	for _, look := range []struct {
+		at        int
+		left, due []string
+		next      time.Duration
+	}{
+		{0, []string{"a", "b"}, nil, 10 * time.Second},
+		{4, []string{"a"}, nil, 6 * time.Second}, // a launcher has b
+		{8, []string{"a", "b"}, nil, 2 * time.Second},
+		{10, []string{"a", "b"}, []string{"a"}, 8 * time.Second},
+		{11, []string{"a", "b"}, []string{"a"}, 7 * time.Second}, // it could not be ended
+		{17, []string{"b"}, nil, time.Second},
+		{18, []string{"b"}, []string{"b"}, timeout},
+	} {
+		due, next := alone.due(look.left, at(look.at), timeout)
+		if !slices.Equal(due, look.due) || next != look.next {
+			t.Errorf("after %d s: %v and %v, want %v and %v", look.at, due, next, look.due, look.next)
+		}
+	}
+}

@@ -217,6 +217,7 @@ func (a *Adopter) endOrphan(profile string) error {
 		return errors.Join(err, b.Detach(), lock.Unlock())
 	}
 	f := files[0]
+	record = ofRun(record, f)
 	f.CloseMethod = "" // of an earlier try
 	save := func(of sessionfile.File) (errs error) {
 		for _, file := range files {
@@ -248,6 +249,13 @@ func (a *Adopter) endOrphan(profile string) error {
 	}
 	log.Warn().Str("rung", ended.File.CloseMethod).Str("evidence", ended.File.Evidence.EvidenceID).AnErr("problem", err).Msg("no launcher came back: the browser is closed")
 	return errors.Join(err, save(ended.File), lock.Unlock())
+}
+
+// ofRun is the record that was kept of a profile as that of the run with the file: the run
+// that was granted last, which the kept record names, may be over.
+func ofRun(r lease.Record, f sessionfile.File) lease.Record {
+	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = f.SessionID, f.Manifest.WorkerID, f.Manifest.TaskID, f.Principal
+	return r
 }
 
 // runsOf reads the files of every run of a browser, that of the record's session

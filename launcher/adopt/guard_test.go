@@ -241,7 +241,12 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 	second.SessionID = "ses_second"
 	h.must(h.files.Save(fileOf(second)))
 	r.Runs = append(r.Runs, lease.Run{SessionID: "ses_second", Token: 1})
-	h.keep(r)
+	last := r.Clone() // was granted after both, and is over
+	last.SessionID, last.OwnerWorkerID, last.Runs = "ses_last", "w2", append(last.Runs, lease.Run{SessionID: "ses_p", Token: 1})
+	over := fileOf(last)
+	over.Ended = "released"
+	h.must(h.files.Save(over))
+	h.keep(last)
 	left := h.browser(r)
 	free := h.released(h.granted(lease.Record{ProfileID: "warm"}, "ses_warm"))
 	h.keep(free)
@@ -295,7 +300,7 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 
 	l := h.launch(nil)
 	m := l.manifest(sealed.EvidenceID)
-	if m.RecoveryReason != api.ReasonOrphaned || m.LastScreenshot == "" || m.LastKnownURL != "https://shop.example/cart" || m.LeaseToken != 1 {
+	if m.RecoveryReason != api.ReasonOrphaned || m.LastScreenshot == "" || m.LastKnownURL != "https://shop.example/cart" || m.LeaseToken != 1 || m.SessionID != "ses_p" || m.OldWorkerID != "w" {
 		t.Errorf("%+v", m)
 	}
 	if kinds := l.entries(sealed.EvidenceID); !slices.Equal(kinds, []checkpoint.Kind{checkpoint.KindStart, checkpoint.KindURL, checkpoint.KindStep}) {

@@ -394,7 +394,8 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 	}
 	c.w.count(string("to " + n.State))
 	c.w.note("%s: %s of %s, token %d, becomes %s, token %d (%s)", writer, cmp.Or(string(p.State), "nothing"), n.ProfileID, p.Token, n.State, n.Token, n.Reason)
-	rewritten := n.State == lease.Held && writer == n.LauncherID && !events
+	// What the store lost is written again by who has it, with its events.
+	rewritten := n.State == lease.Held && writer == n.LauncherID && (!events || t.granted[n.Token])
 	created := p.State == "" && n.State == lease.Available && !events
 	switch {
 	case rewritten:

@@ -25,7 +25,7 @@ var agents = []agent{
 		afterwards: "detached Frame|Target closed|Session closed|Execution context was destroyed",
 	},
 	{
-		name: "WebDriver BiDi over CDP", sample: true, form: 'B', start: script(clients.Puppeteer, "./bidi.mjs"), order: bySelectors,
+		name: "WebDriver BiDi over CDP", form: 'B', start: script(clients.Puppeteer, "./bidi.mjs"), order: bySelectors,
 		prepare: orderPage, hang: evaluateForever, next: evaluateOne, end: "disconnect", reason: "connection_closed",
 		afterwards: "detached Frame|closed",
 	},

@@ -96,7 +96,8 @@ func TestADeadHomeGoesToAPerson(t *testing.T) {
 		t.Errorf("history %s, want %s", got, want)
 	}
 	var b bundles
-	if code := other.call(t, "GET", "/v1/profiles/far/evidence", nil, &b); code != 200 || len(b.Items) != 1 {
+	code := other.call(t, "GET", "/v1/profiles/far/evidence", nil, &b)
+	if b = b.ofEnds(); code != 200 || len(b.Items) != 1 {
 		t.Fatalf("%d %+v", code, b)
 	}
 	for _, p := range b.Items[0].Parts {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,17 +20,25 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"leasehold/evidence"
 	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 
 type bundles struct {
-	Items []struct {
-		EvidenceID     string      `json:"evidence_id"`
-		Token          lease.Token `json:"lease_token"`
-		RecoveryReason string      `json:"recovery_reason"`
-		Parts          []struct{ Name, Kind, SHA256, Missing string }
-	}
+	Items []bundle
+}
+
+type bundle struct {
+	EvidenceID     string      `json:"evidence_id"`
+	Token          lease.Token `json:"lease_token"`
+	RecoveryReason string      `json:"recovery_reason"`
+	Parts          []struct{ Name, Kind, SHA256, Missing string }
+}
+
+// ofEnds are the bundles of sessions' ends. While a session lives, pictures are kept, too.
+func (b bundles) ofEnds() bundles {
+	return bundles{slices.DeleteFunc(b.Items, func(one bundle) bool { return one.RecoveryReason == evidence.PictureReason })}
 }
 
 // screenshot fetches the screenshot of the newest bundle, and checks that it is an
@@ -37,7 +46,8 @@ type bundles struct {
 func (s *sidecar) screenshot(t *testing.T, profile string) (bundles, image.Image) {
 	t.Helper()
 	var b bundles
-	if code := s.call(t, "GET", "/v1/profiles/"+profile+"/evidence", nil, &b); code != 200 || len(b.Items) == 0 {
+	code := s.call(t, "GET", "/v1/profiles/"+profile+"/evidence", nil, &b)
+	if b = b.ofEnds(); code != 200 || len(b.Items) == 0 {
 		t.Fatalf("evidence of %s: status %d, %d bundles", profile, code, len(b.Items))
 	}
 	for _, p := range b.Items[0].Parts {

@@ -172,7 +172,8 @@ func TestTwoStepSession(t *testing.T) {
 		t.Errorf("%s %s", r.State, r.Outcome)
 	}
 	var kept bundles
-	if code := s.call(t, "GET", "/v1/profiles/two/evidence", nil, &kept); code != 200 || len(kept.Items) != 1 {
+	code := s.call(t, "GET", "/v1/profiles/two/evidence", nil, &kept)
+	if kept = kept.ofEnds(); code != 200 || len(kept.Items) != 1 {
 		t.Fatalf("evidence of the release: %d %+v", code, kept)
 	}
 	var manifest map[string]any

@@ -278,7 +278,13 @@ func (s *Session) openDedicated() error {
 		return err
 	}
 	s.dedicated = &url
-	s.h.work.Go(func() { <-s.done; closer() })
+	s.h.work.Go(func() {
+		select {
+		case <-s.done:
+		case <-s.h.ctx.Done(): // it may never have begun to serve
+		}
+		closer()
+	})
 	s.mu.Lock()
 	_, s.file.Dedicated, _ = strings.Cut(url, "://")
 	s.mu.Unlock()

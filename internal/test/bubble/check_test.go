@@ -159,7 +159,7 @@ func (c *checker) waitsTooLong() {
 		b.mu.Lock()
 		idle, since := b.idle, b.idleSince
 		b.mu.Unlock()
-		if waited := c.w.now() - since; idle && waited > keptWarm+closing+30*time.Second {
+		if waited := c.w.now() - since; idle && waited > keptWarm+15*time.Second {
 			c.w.broken(keptWarmRule, "%v has waited for the next task for %v", b, waited)
 		}
 	}

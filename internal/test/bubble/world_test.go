@@ -231,6 +231,7 @@ func (w *world) play(steps int) {
 		time.Sleep(w.between(200*time.Millisecond, 6*time.Second))
 	}
 	w.settle()
+	time.Sleep(keptWarm) // long enough for every warm browser
 	w.check.waitsTooLong()
 	w.mu.Lock()
 	left := slices.Collect(maps.Values(w.chromes))

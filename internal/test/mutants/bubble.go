@@ -2,6 +2,11 @@ package main
 
 import "slices"
 
+var (
+	guard    = []Catcher{by("launcher/adopt", "TestEachBrowserHasAWaitOfItsOwn", "TestTheGuardEndsBrowsers")}
+	settings = []Catcher{by("launcher", "TestSettingsMakeNoForgottenProfileFree")}
+)
+
 // ofBubble are rules about browsers that outlive a session, a connection or a launcher, and
 // about the guard. What they are for shows only where launchers come and go: the tests of
 // internal/test/bubble have to notice.
@@ -38,9 +43,16 @@ var ofBubble = slices.Concat(
 		change{"bubble: the account goes on while its worker is gone", "\tif err := n.Stop(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"},
 	),
 	in("launcher/adopt/guard.go", bubble,
-		change{"bubble: the guard counts for one browser since it was left the first time", "\t\t\tdelete(a, profile)\n", ""},
+		change{"bubble: the guard does not wait for its launcher's end", "\tselect {\n\tcase <-o.Gone:\n\tcase <-ctx.Done():\n\t\treturn ctx.Err()\n\t}\n\talone", "\talone"},
 		change{"bubble: the guard waits for nobody", `waits > 0 {`, `waits > timeout {`},
 		change{"bubble: the guard takes every browser for a warm one", `if leftWarm(record) {`, `if true {`},
+	),
+	in("launcher/adopt/guard.go", guard,
+		change{"the guard counts for a browser since it was left the first time", "\t\t\tdelete(a, profile)\n", ""},
+		change{"the guard's bundle names a run that is over", "\trecord = ofRun(record, f)\n", ""},
+	),
+	in("launcher/profiles.go", settings,
+		change{"settings make a forgotten profile free", "\t\t\tif err := ps.notFree(r); err != nil {\n\t\t\t\treturn r, err\n\t\t\t}\n", ""},
 	),
 	in("cdpproxy/pipe_write.go", bubble,
 		change{"bubble: a message is not checked at the pipe", "\tif fence != nil {\n\t\tif m.passedAt, err", "\tif fence != nil && false {\n\t\tif m.passedAt, err"},

@@ -119,7 +119,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestThePromisesHold(t *testing.T) {
-	playAll(t, 24, 90, "", always...)
+	playAll(t, 14, 90, "", always...)
 }
 
 func TestThePromisesHoldWhereDisksFill(t *testing.T) {
@@ -127,5 +127,5 @@ func TestThePromisesHoldWhereDisksFill(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	playAll(t, 6, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
+	playAll(t, 4, 90, dir, "disks full", "writes without room", "grants", "to quarantined", "to available", "to manual_review")
 }

@@ -78,6 +78,15 @@ func (c *checker) forgot() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.losses++
+	clear(c.closed)
+}
+
+// forgotPresences says that the store forgets them now. An epoch whose opening nobody confirmed
+// may be opened again then.
+func (c *checker) forgotPresences() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.closed)
 }
 
 // started checks the start of a browser, which comes after the token of its session is on
@@ -132,6 +141,9 @@ func (c *checker) granted(p *process, s api.Session, q request) {
 	for _, one := range c.w.browsersOn(filepath.Join(p.host.profiles, s.ProfileID)) {
 		b = one
 	}
+	if floor, err := p.root.Floor(s.ProfileID); err == nil && floor < s.Token && !p.dead.Load() {
+		c.w.broken(model.TokensGrow, "token %d of %s is served, and the floor beside it is %d", s.Token, s.ProfileID, floor)
+	}
 	joined := t.joined[s.Token]
 	c.grants(p.host, s.ProfileID, s.Token, joined)
 	switch {
@@ -150,16 +162,17 @@ func (c *checker) granted(p *process, s api.Session, q request) {
 	}
 }
 
-// waitsTooLong finds browsers that wait for a task for longer than they may.
+// waitsTooLong finds browsers that wait for a task for longer than they may, while nothing
+// keeps their launcher from closing them.
 func (c *checker) waitsTooLong() {
 	c.w.mu.Lock()
 	all := slices.Collect(maps.Values(c.w.chromes))
 	c.w.mu.Unlock()
 	for _, b := range all {
 		b.mu.Lock()
-		idle, since := b.idle, b.idleSince
+		idle, since, by := b.idle, b.idleSince, b.by
 		b.mu.Unlock()
-		if waited := c.w.now() - since; idle && waited > keptWarm+15*time.Second {
+		if waited := c.w.now() - since; idle && waited > keptWarm+15*time.Second && !by.dead.Load() && c.w.now()-time.Duration(by.pausedTill.Load()) > 15*time.Second && !c.w.full {
 			c.w.broken(keptWarmRule, "%v has waited for the next task for %v", b, waited)
 		}
 	}

@@ -117,6 +117,7 @@ func (s *server) loseBucket(records bool) {
 			s.another(time.Now())
 		} else {
 			clear(s.presences)
+			s.w.check.forgotPresences()
 		}
 		s.saved = nil
 	})

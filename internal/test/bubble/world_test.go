@@ -229,10 +229,9 @@ func (w *world) play(steps int) {
 	for range steps {
 		w.act()
 		time.Sleep(w.between(200*time.Millisecond, 6*time.Second))
+		w.check.waitsTooLong()
 	}
 	w.settle()
-	time.Sleep(keptWarm) // long enough for every warm browser
-	w.check.waitsTooLong()
 	w.mu.Lock()
 	left := slices.Collect(maps.Values(w.chromes))
 	w.mu.Unlock()

@@ -43,7 +43,7 @@ var ofBubble = slices.Concat(
 		change{"bubble: the account goes on while its worker is gone", "\tif err := n.Stop(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"},
 	),
 	in("launcher/adopt/guard.go", bubble,
-		change{"bubble: the guard does not wait for its launcher's end", "\tselect {\n\tcase <-o.Gone:\n\tcase <-ctx.Done():\n\t\treturn ctx.Err()\n\t}\n\talone", "\talone"},
+		change{"bubble: the guard never ends a browser", `if len(due) > 0 {`, `if false {`},
 		change{"bubble: the guard waits for nobody", `waits > 0 {`, `waits > timeout {`},
 		change{"bubble: the guard takes every browser for a warm one", `if leftWarm(record) {`, `if true {`},
 	),

@@ -20,7 +20,7 @@ var ofCluster = slices.Concat(
 		change{"others speak for a home before the store was seen", `return p.seen && p.o`, `return p.o`},
 	),
 	in("launcher/cluster/young.go", bubble,
-		change{"the first who asks makes what the store forgot", "\tif left <= 0 {\n", "\tif left <= p.o.Timing.Grace() {\n"},
+		change{"the first who asks makes what the store forgot", "\tif left <= 0 {\n", "\tif left <= p.o.Timing.TTL {\n"},
 	),
 	in("launcher/cluster/patrol.go", young,
 		change{"a profile is abandoned without a bundle", `left = leftBehind{r.Token, p.nothingLeft(r)}`, `left = leftBehind{r.Token, lease.Sealed{EvidenceID: "ev_none"}}`},

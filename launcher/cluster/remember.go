@@ -7,15 +7,19 @@ import (
 )
 
 // takeIn takes in a record that the store shows: into the view, and into what this launcher
-// remembers. If it contradicts that, it is contested at once.
+// remembers. If it contradicts that, it is contested at once, and not remembered: what this
+// launcher keeps beside a directory may say what its roster does not.
 func (p *Patrol) takeIn(v *view, e lease.Entry) {
 	r := e.Record
-	p.o.Roster.See(r)
+	known := p.o.Recoverer.Remembers(r.ProfileID)
+	contradicted := !known.Unproved && known.Judge(r) == lease.Contradicts
+	if !contradicted {
+		p.o.Roster.See(r)
+	}
 	if before := v.records[r.ProfileID].Record; r.Reason == lease.ReasonContested && r.State == lease.Quarantined && before.Token != r.Token && r.OtherHome == p.o.LauncherID {
 		p.o.Log.Error().Str("profile", r.ProfileID).Str("home", r.Home).Uint64("token", uint64(r.Token)).
 			Msg("another launcher was the home of the profile before the lease store forgot it: it is contested, and a person decides which of the two is its home")
 	}
-	contradicted := p.o.Recoverer.Remembers(r.ProfileID).Judge(r) == lease.Contradicts
 	v.records[r.ProfileID] = seen{Entry: e, forgotten: p.look(r), contradicted: contradicted}
 	if contradicted {
 		p.restate([]string{r.ProfileID})

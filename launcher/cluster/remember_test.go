@@ -235,6 +235,32 @@ func TestAProfileThatWasMadeAnewIsContested(t *testing.T) {
 	}
 }
 
+// A home that was killed before its roster had the profile contests it all the same, by what it
+// kept beside the directory: also where the other one has granted more tokens meanwhile.
+func TestAHomeContestsWhatOnlyItsFloorRemembers(t *testing.T) {
+	inWorld(t, func(w *world) {
+		b, _ := w.remembering()
+		_, err := b.root.Create("p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock, err := b.root.Lock("p")
+		if err == nil {
+			err = errors.Join(lock.RaiseFloor(lease.Record{ProfileID: "p", State: lease.Available, Home: "here", Token: 5}), lock.Unlock())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		anew := held("p", "nearby")
+		anew.Token = 9
+		w.shows(time.Hour, anew)
+		time.Sleep(timing.TTL)
+		if r := w.record("p"); r.State != lease.Quarantined || r.Token != 10 || r.Home != "here" || r.OtherHome != "nearby" || r.Reason != lease.ReasonContested {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // The launcher that made a profile anew says that another one was there first.
 func TestWhoMadeItAnewSaysSo(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -174,8 +174,8 @@ type taken struct {
 	Token lease.Token `json:"lease_token"`
 }
 
-// work takes a profile again and again, writes under its token, and leaves it in order, or
-// falls silent and comes back too late.
+// work takes a profile again and again, at its home and at times at the other launcher, writes
+// under its token, and leaves it in order, or falls silent and comes back too late.
 func (r *linearRun) work(ctx context.Context, client int, profile string, h host, rnd *rand.Rand) {
 	pause := func(most time.Duration) {
 		select {
@@ -183,7 +183,11 @@ func (r *linearRun) work(ctx context.Context, client int, profile string, h host
 		case <-ctx.Done():
 		}
 	}
+	home := h
 	for n := 0; ctx.Err() == nil; n++ {
+		if h = home; n > 0 && rnd.IntN(5) == 0 {
+			h = r.hosts[rnd.IntN(len(r.hosts))]
+		}
 		var s taken
 		body := map[string]any{
 			"profile_id": profile, "worker_id": fmt.Sprint("w", client), "task_id": fmt.Sprint("t", client, ".", n), "create": true,

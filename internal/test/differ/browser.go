@@ -1,8 +1,8 @@
 package differ
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,14 +10,11 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
-	"leasehold/launcher/chrome"
+	"leasehold/internal/test/sides"
 )
 
 // Browser is one Chromium that scripts are played on, on its own port or through a
@@ -202,97 +199,45 @@ func (b *Browser) clearIn(origin string) error {
 // OnPort starts a Chromium on a debugging port, with the arguments that the sidecar gives
 // to its browsers.
 func OnPort(binary, dir string) (*Browser, error) {
-	profile, downloads := filepath.Join(dir, "profile"), filepath.Join(dir, "downloads")
-	if err := errors.Join(os.MkdirAll(profile, 0o700), os.MkdirAll(downloads, 0o700)); err != nil {
+	downloads := filepath.Join(dir, "downloads")
+	if err := os.MkdirAll(downloads, 0o700); err != nil {
 		return nil, err
 	}
-	args, _, err := chrome.Arguments(chrome.Options{ProfileDir: profile, Headless: true}, os.Geteuid())
+	p, err := sides.StartPort(context.Background(), sides.PortOptions{
+		Binary: binary, Profile: filepath.Join(dir, "profile"), Env: []string{"TMPDIR=" + dir}, Start: 4 * patience, End: 2 * patience,
+	})
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(binary, chrome.OnPort(args)...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop := func() error {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
-		late := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		_ = cmd.Wait() // how it ends is not looked at
+	return begin(p.Host, downloads, func() error {
+		p.Stop()
 		return nil
-	}
-	for deadline := time.Now().Add(4 * patience); ; time.Sleep(20 * time.Millisecond) {
-		said, err := os.ReadFile(filepath.Join(profile, "DevToolsActivePort"))
-		if port, _, ok := strings.Cut(string(said), "\n"); err == nil && ok {
-			return begin("127.0.0.1:"+port, downloads, stop)
-		}
-		if time.Now().After(deadline) {
-			return nil, errors.Join(errors.New("the browser opened no debugging port"), stop())
-		}
-	}
+	})
 }
 
 // Sidecar is a running sidecar.
 type Sidecar struct {
-	url      string
-	cmd      *exec.Cmd
-	log      string
+	*sides.Sidecar
 	profiles int
 }
 
-var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
-
 // StartSidecar starts a sidecar on free ports, with its files in dir.
 func StartSidecar(binary, dir string) (*Sidecar, error) {
-	s := &Sidecar{log: filepath.Join(dir, "sidecar.log")}
-	log, err := os.Create(s.log)
+	s, err := sides.StartSidecar(binary, dir, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }()
-	s.cmd = exec.Command(binary, "run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
-		"--cooldown", "0s", "--log-format", "json", "--headless")
-	s.cmd.Stderr = log
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
-			s.url = m[1]
-			return s, nil
-		}
-	}
-	_ = s.cmd.Wait() // its log says why
-	return nil, fmt.Errorf("the sidecar is not ready: %s", s.Log())
-}
-
-// Log returns what the sidecar logged.
-func (s *Sidecar) Log() string {
-	b, _ := os.ReadFile(s.log) // for a message only
-	return string(b)
+	return &Sidecar{Sidecar: s}, nil
 }
 
 // Stop drains the sidecar.
-func (s *Sidecar) Stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	late := time.AfterFunc(8*patience, func() { _ = s.cmd.Process.Kill() })
-	defer late.Stop()
-	return s.cmd.Wait()
-}
+func (s *Sidecar) Stop() error { return s.Sidecar.Stop(8 * patience) }
 
 // Browser opens a session on a new profile.
 func (s *Sidecar) Browser() (*Browser, error) {
 	s.profiles++
 	body := fmt.Sprintf(`{"profile_id":"differ-%d","worker_id":"differ","task_id":"scripts","create":true,"dedicated_port":true,"on_close":"keep","on_drop":"release"}`, s.profiles)
-	resp, err := http.Post(s.url+"/v1/sessions", "application/json", strings.NewReader(body))
+	resp, err := http.Post(s.URL+"/v1/sessions", "application/json", strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -316,7 +261,7 @@ func (s *Sidecar) Browser() (*Browser, error) {
 	}
 	return begin(at.Host, session.ExchangeDir, func() error {
 		ending := fmt.Sprintf(`{"lease_token":%d,"outcome":"completed"}`, session.Token)
-		req, err := http.NewRequest(http.MethodDelete, s.url+"/v1/sessions/"+session.SessionID, bytes.NewReader([]byte(ending)))
+		req, err := http.NewRequest(http.MethodDelete, s.URL+"/v1/sessions/"+session.SessionID, bytes.NewReader([]byte(ending)))
 		if err != nil {
 			return err
 		}

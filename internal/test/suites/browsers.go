@@ -6,15 +6,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +21,7 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 
+	"leasehold/internal/test/sides"
 	"leasehold/internal/test/suites/standin/ask"
 	"leasehold/launcher/chrome"
 )
@@ -49,104 +47,31 @@ type opener interface {
 type port struct{ binary, dir string }
 
 func (p port) open(ctx context.Context, profile string, extra []string) (*browser, error) {
-	dir := filepath.Join(p.dir, profile)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, err
-	}
-	args, _, err := chrome.Arguments(chrome.Options{ProfileDir: dir, Headless: true, ExtraArgs: extra}, os.Geteuid())
+	b, err := sides.StartPort(ctx, sides.PortOptions{
+		Binary: p.binary, Profile: filepath.Join(p.dir, profile), Args: extra, Start: patience, End: patience / 4,
+	})
 	if err != nil {
 		return nil, err
 	}
-	active := filepath.Join(dir, "DevToolsActivePort")
-	if err := os.Remove(active); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err // an earlier browser's would be read as this one's
-	}
-	cmd := exec.Command(p.binary, chrome.OnPort(args)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // how it ends is not looked at
-		close(ended)
-	}()
-	b := &browser{ended: ended, stop: func() {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
-		late := time.AfterFunc(patience/4, func() { _ = cmd.Process.Kill() })
-		defer late.Stop()
-		<-ended
-	}}
-	for deadline := time.Now().Add(patience); ; {
-		said, err := os.ReadFile(active)
-		if number, _, ok := strings.Cut(string(said), "\n"); err == nil && ok {
-			b.host = "127.0.0.1:" + number
-			return b, nil
-		}
-		if time.Now().After(deadline) {
-			b.stop()
-			return nil, errors.New("chromium opened no debugging port in a minute")
-		}
-		select {
-		case <-ended:
-			return nil, errors.New("chromium ended before it had opened a debugging port")
-		case <-ctx.Done():
-			b.stop()
-			return nil, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+	return &browser{host: b.Host, ended: b.Ended, stop: b.Stop}, nil
 }
 
 // sidecar is a running sidecar.
-type sidecar struct {
-	url string
-	cmd *exec.Cmd
-	log string
-}
-
-var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
+type sidecar struct{ *sides.Sidecar }
 
 // startSidecar starts a sidecar on free ports, with its files in dir. Sessions may name
 // files below the root, and below the temporary directory.
 func startSidecar(binary, dir, root string) (*sidecar, error) {
-	s := &sidecar{log: filepath.Join(dir, "sidecar.log")}
-	log, err := os.Create(s.log)
+	apart := &syscall.SysProcAttr{Setpgid: true} // an interrupt of the terminal is for the runner
+	s, err := sides.StartSidecar(binary, dir, apart, "--lease-ttl", "60s", "--file-root", root+","+os.TempDir())
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }()
-	s.cmd = exec.Command(binary, "run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
-		"--cooldown", "0s", "--lease-ttl", "60s", "--log-format", "json", "--headless", "--file-root", root+","+os.TempDir())
-	s.cmd.Stderr = log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the terminal is for the runner
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
-			s.url = m[1]
-			return s, nil
-		}
-	}
-	_ = s.cmd.Wait() // its log says why
-	said, _ := os.ReadFile(s.log)
-	return nil, fmt.Errorf("the sidecar is not ready: %s", said)
+	return &sidecar{s}, nil
 }
 
 // stop drains the sidecar.
-func (s *sidecar) stop() error {
-	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	late := time.AfterFunc(2*patience, func() { _ = s.cmd.Process.Kill() })
-	defer late.Stop()
-	return s.cmd.Wait()
-}
+func (s *sidecar) stop() error { return s.Stop(2 * patience) }
 
 // open opens a session. A connection of the runner's own, which says nothing, keeps it
 // while the suite's connections come and go, as a browser on a port would go on.
@@ -207,7 +132,7 @@ func (s *sidecar) open(ctx context.Context, profile string, args []string) (*bro
 func (s *sidecar) ask(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, s.URL+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

@@ -146,7 +146,7 @@ func run(ctx context.Context, o options) (differ bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	through.env = append(through.env, "WSPIPE_SIDECAR="+strings.TrimPrefix(s.url, "http://"))
+	through.env = append(through.env, "WSPIPE_SIDECAR="+strings.TrimPrefix(s.URL, "http://"))
 	defer through.close()
 	var rows []row
 	for _, one := range chosen {

@@ -223,8 +223,8 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 const adoptTimeout = 60 * time.Second
 
 // drive opens the launcher's own session on a browser's pipe. Pages that are open need not
-// be watched yet when it returns. If it fails, it returns
-// the browser together with the error, and the caller has to close it.
+// be watched yet when it returns. If it fails, it returns the browser together with the
+// error, and the caller has to close it.
 func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry)) (*Browser, error) {
 	b := d.undriven(process, ledger, dumps, session)
 	m := monitor.New(sink)

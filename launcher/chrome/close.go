@@ -260,9 +260,9 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // Among returns those of the processes that live and are in the browser's process group.
-// Its leader is one of them, if it is there. The kernel does not give the group's number to another group while a
-// member lives. Once none does, the number may be used again. That is seen by the start
-// time of the group's leader, and then no process is the browser's.
+// Its leader is one of them, if it is there. The kernel does not give the group's number to
+// another group while a member lives. Once none does, the number may be used again. That is
+// seen by the start time of the group's leader, and then no process is the browser's.
 func (b *Browser) Among(all []procfs.Process) []procfs.Process {
 	var members []procfs.Process
 	for _, p := range all {

@@ -283,6 +283,9 @@ func (p *Patrol) observe(ctx context.Context, v *view, e lease.Entry, step lease
 		log.Info().Err(err).Msg("a silent lease was not taken further")
 		return
 	}
+	if next.State == lease.ManualReview { // the record names the bundle now
+		delete(v.sealed, r.ProfileID)
+	}
 	log.Warn().Str("state", string(next.State)).Msg("a lease of another launcher went silent")
 }
 

@@ -65,6 +65,22 @@ func TestAMemoryHasASize(t *testing.T) {
 	}
 }
 
+// backedUp returns a server whose store has a grant of p, with its directory and an old copy
+// of that. The launcher that wrote it has ended.
+func backedUp(t *testing.T) (srv *natsd.Server, dir, old string, held lease.Entry) {
+	t.Helper()
+	dir, old = t.TempDir(), filepath.Join(t.TempDir(), "old")
+	srv = start(t, dir)
+	first := open(t, inProcess(t, srv))
+	held = swapped(t, first, none("p"), granted(t, none("p"), "t"))
+	flushed(t, first)
+	first.Close()
+	first.nc.Close()
+	srv.Shutdown()
+	copyDir(t, filepath.Join(dir, "jetstream"), old)
+	return start(t, dir), dir, old, held
+}
+
 // TestWhatTheStreamLostIsPublishedAgain: the store goes back to an old copy, and with it an
 // event stream that had acknowledged later events. They come again, in their places: by the
 // launcher that published them, or by one that saw them, once it states a record of the
@@ -128,17 +144,7 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir, old := t.TempDir(), filepath.Join(t.TempDir(), "old")
-			srv := start(t, dir)
-			first := open(t, inProcess(t, srv))
-			held := swapped(t, first, none("p"), granted(t, none("p"), "t"))
-			flushed(t, first)
-			first.Close()
-			first.nc.Close()
-			srv.Shutdown()
-			copyDir(t, filepath.Join(dir, "jetstream"), old)
-			srv = start(t, dir)
-
+			srv, dir, old, held := backedUp(t)
 			p := startProxy(t, srv)
 			s := open(t, dialPlain(t, p.url()))
 			witness := s
@@ -195,16 +201,7 @@ func awaited(t *testing.T, s *Store) lease.Entry {
 // itself. Whoever publishes for it has never seen what was lost.
 func TestARecordTakesLostEventsAlong(t *testing.T) {
 	t.Parallel()
-	dir, old := t.TempDir(), filepath.Join(t.TempDir(), "old")
-	srv := start(t, dir)
-	first := open(t, inProcess(t, srv))
-	held := swapped(t, first, none("p"), granted(t, none("p"), "t"))
-	flushed(t, first)
-	first.Close()
-	first.nc.Close()
-	srv.Shutdown()
-	copyDir(t, filepath.Join(dir, "jetstream"), old)
-	srv = start(t, dir)
+	srv, dir, old, held := backedUp(t)
 	p := startProxy(t, srv)
 	s := open(t, dialPlain(t, p.url()))
 	free := swapped(t, s, held, released(t, held))

@@ -122,15 +122,21 @@ func thanked(t *testing.T, c *clients.Client, read clients.Action) (said string)
 	return said
 }
 
-func bySelectors(t *testing.T, c *clients.Client, shop *shop, picture string) (before, after string) {
+// ordering opens the form, reads, does the steps, and reads the answer.
+func ordering(t *testing.T, c *clients.Client, shop *shop, picture string, steps ...clients.Action) (before, after string) {
 	read := act("evaluate", "expression", heading)
 	c.Do(t, act("goto", "url", shop.URL+"/order"))
 	before = asText(c.Do(t, read))
-	c.Do(t, act("fill", "selector", "#name", "text", "Ada"))
-	c.Do(t, act("click", "selector", "#send"))
+	for _, step := range steps {
+		c.Do(t, step)
+	}
 	after = thanked(t, c, read)
 	c.Do(t, act("screenshot", "path", picture))
 	return before, after
+}
+
+func bySelectors(t *testing.T, c *clients.Client, shop *shop, picture string) (before, after string) {
+	return ordering(t, c, shop, picture, act("fill", "selector", "#name", "text", "Ada"), act("click", "selector", "#send"))
 }
 
 // bySelectorsInANewTab is for what a client changes in the tabs that it opens.
@@ -145,14 +151,7 @@ func bySelectorsInANewTab(t *testing.T, c *clients.Client, shop *shop, picture s
 
 // byWords finds things as a person reads them.
 func byWords(t *testing.T, c *clients.Client, shop *shop, picture string) (before, after string) {
-	read := act("evaluate", "expression", heading)
-	c.Do(t, act("goto", "url", shop.URL+"/order"))
-	before = asText(c.Do(t, read))
-	c.Do(t, act("fill", "label", "Your name", "text", "Ada"))
-	c.Do(t, act("click", "text", "Send order"))
-	after = thanked(t, c, read)
-	c.Do(t, act("screenshot", "path", picture))
-	return before, after
+	return ordering(t, c, shop, picture, act("fill", "label", "Your name", "text", "Ada"), act("click", "text", "Send order"))
 }
 
 // byInstructions has a model that finds the elements and reads the headings.

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -204,7 +205,15 @@ func TestMemoryLimit(t *testing.T) {
 func TestMemoryOf(t *testing.T) {
 	var ps []procfs.Process
 	for range 2 {
-		cmd := exec.Command("/bin/sleep", "1000")
+		cmd := exec.Command("/bin/cat")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -212,6 +221,13 @@ func TestMemoryOf(t *testing.T) {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait() // it was killed
 		})
+		// Once it has answered it is loaded, and its memory grows no more.
+		if _, err := in.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
 		p, err := procfs.Read(cmd.Process.Pid)
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"cmp"
+
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 )
@@ -14,14 +16,10 @@ const maxNote = 4000
 func pagesOf(m evidence.Manifest) []api.BundlePage {
 	var pages []api.BundlePage
 	for _, p := range m.Pages {
-		shown := api.BundlePage{
-			TargetID: p.TargetID, URL: p.CommittedURL, Title: p.Title, Screenshot: p.Screenshot, Missing: p.Missing,
+		pages = append(pages, api.BundlePage{
+			TargetID: p.TargetID, URL: cmp.Or(p.CommittedURL, p.URL), Title: p.Title, Screenshot: p.Screenshot, Missing: p.Missing,
 			Dialog: p.Dialog, Crashed: p.Crashed, Primary: p.Primary,
-		}
-		if shown.URL == "" {
-			shown.URL = p.URL
-		}
-		pages = append(pages, shown)
+		})
 	}
 	return pages
 }

@@ -11,8 +11,6 @@ import (
 
 // Clients are the connections of the session whose browser is cleared.
 type Clients interface {
-	// AwaitEnd returns when the end of every connection has been reported.
-	AwaitEnd(ctx context.Context) error
 	// Detach ends the connections' browser sessions in Chrome. Until then, requests
 	// that they intercept are failed.
 	Detach()
@@ -41,9 +39,6 @@ func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 		return err
 	}
 	kept := string(created.TargetID)
-	if err := clients.AwaitEnd(ctx); err != nil {
-		return fmt.Errorf("connections do not end: %w", err)
-	}
 	early, cancel := context.WithTimeout(ctx, detachAfter)
 	defer cancel()
 	if err := m.closeOthers(early, kept); err != nil && ctx.Err() != nil {

@@ -34,11 +34,10 @@ type clients struct {
 	// worker came back: their browser contexts stay.
 	ended, returned []*cdpproxy.ClientSession
 	commands        recorder.Commands // of connections that ended
-	changed         chan struct{}     // one place: a connection ended
 }
 
 func newClients(token lease.Token, log zerolog.Logger) *clients {
-	return &clients{token: token, log: log, conns: map[*cdpproxy.Conn]bool{}, changed: make(chan struct{}, 1)}
+	return &clients{token: token, log: log, conns: map[*cdpproxy.Conn]bool{}}
 }
 
 // inherit keeps the client sessions of an earlier launcher's connections.
@@ -61,14 +60,17 @@ func (c *clients) add(conn *cdpproxy.Conn) {
 func (c *clients) remove(conn *cdpproxy.Conn, facts func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.conns[conn] { // else Detach had it
+		c.leave(conn)
+	}
+	facts()
+}
+
+// leave takes a connection out of the open ones. The caller holds c.mu.
+func (c *clients) leave(conn *cdpproxy.Conn) {
 	c.keepCommands(conn.ClientSession())
 	delete(c.conns, conn)
 	c.ended = append(c.ended, conn.ClientSession())
-	facts()
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
 }
 
 // snapshot returns the client sessions of connections that ended, and calls facts in the
@@ -135,9 +137,13 @@ func (c *clients) close(ctx context.Context, ended []*cdpproxy.ClientSession) {
 	}
 }
 
-// Detach ends all that the session's connections left in the browser.
+// Detach ends all that the session's connections have in the browser. They were cut before:
+// it does not wait until each client has read that.
 func (c *clients) Detach() {
 	c.mu.Lock()
+	for conn := range c.conns {
+		c.leave(conn)
+	}
 	all := slices.Concat(c.ended, c.returned)
 	c.ended, c.returned = nil, nil
 	c.mu.Unlock()
@@ -152,18 +158,6 @@ func (c *clients) closeOne(ctx context.Context, p *cdpproxy.ClientSession) {
 	if err := p.Close(ctx); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		c.log.Warn().Err(err).Msg("an ended connection's browser session stays")
 	}
-}
-
-// AwaitEnd returns when the end of every connection was stated.
-func (c *clients) AwaitEnd(ctx context.Context) error {
-	for len(c.connected()) > 0 {
-		select {
-		case <-c.changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return nil
 }
 
 // keepCommands takes what a connection sent since it was last asked. The caller

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -153,19 +152,42 @@ func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
 	if m := stays.call("Browser.getVersion", "", nil); m.Error != nil || s.Show().Connections != 1 || s.Ending() {
 		t.Errorf("the other connection: %+v", m)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if err := s.clients.AwaitEnd(ctx); err == nil {
-		t.Error("the end of all connections, of which one is open")
+}
+
+// TestAReleaseDoesNotWaitForTheClient: its connection was cut. Whether it reads that is its
+// own affair, and the browser stays warm without it.
+func TestAReleaseDoesNotWaitForTheClient(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{warm: true, keep: new(true)})
+	s := r.begin(task("one"))
+	pid := s.Browser().PID()
+	silent, err := s.Connect(t.Context(), "", true) // it reads nothing, and says nothing
+	if err != nil {
+		t.Fatal(err)
 	}
-	stays.close()
-	if err := s.clients.AwaitEnd(t.Context()); err != nil {
-		t.Error(err)
+	from := len(r.chromium.commands())
+	if _, err := s.Release(t.Context(), api.Release{Outcome: "succeeded"}); err != nil {
+		t.Fatal(err)
+	}
+	if r.table.WarmSince(profile).IsZero() {
+		t.Error("the browser did not stay open")
+	}
+	detached := r.chromium.told(from, "Target.detachFromTarget")
+	if len(detached) != 1 {
+		t.Errorf("client sessions that were detached: %q", detached)
+	}
+	next, slot, err := r.takeWarm(task("two"), func(*Session) {})
+	if err != nil || next.Browser().PID() != pid {
+		t.Fatalf("the next task's browser: %v", err)
+	}
+	silent.Cancel() // now it ends
+	if got := r.chromium.told(from, "Target.detachFromTarget"); len(got) != 1 || slot.IsWarm() {
+		t.Errorf("what came too late did something in the next task's browser: %q", got)
 	}
 }
 
 // TestAConnectionThatEndsAfterItsSession leaves nothing in the browser, which the next
-// session may have.
+// session may have, and does nothing to it when it ends.
 func TestAConnectionThatEndsAfterItsSession(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, roomOptions{runs: 2})
@@ -178,10 +200,10 @@ func TestAConnectionThatEndsAfterItsSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	from := len(r.chromium.commands())
 	if _, err := s.Release(t.Context(), api.Release{}); err != nil {
 		t.Fatal(err)
 	}
-	from := len(r.chromium.commands())
 	if late.Session().SessionID != s.ID() {
 		t.Error("of another session")
 	}

@@ -13,6 +13,7 @@ const infoChanged = `{"method":"Target.targetInfoChanged",`
 
 var (
 	attachedMember = regexp.MustCompile(`"attached":(true|false)`)
+	titleMember    = regexp.MustCompile(`"title":"(\\.|[^"\\])*"`)
 	numberOf       = regexp.MustCompile(`<([a-z ]+) \d+>`)
 )
 
@@ -28,12 +29,18 @@ func info(line string) string {
 	return numberOf.ReplaceAllString(attachedMember.ReplaceAllString(rest[:end], `"attached":<attached>`), "<$1>")
 }
 
+// untitled is info without the title. Chrome reports no change of a title by itself: a
+// client hears of it with the next change, which on the port may be that somebody attaches.
+func untitled(line string) string {
+	return titleMember.ReplaceAllString(info(line), `"title":<title>`)
+}
+
 // anyOrder is what the name of a stream ends with that has no order.
 const anyOrder = " in any order"
 
 // attachedAlone returns the changes of targets in a stream that tell nothing but whether
-// somebody is attached: the same CDP session was told all else before.
-func attachedAlone(all []stream, name string) map[string]bool {
+// somebody is attached: the same CDP session was told all else before, as info has it.
+func attachedAlone(all []stream, name string, info func(string) string) map[string]bool {
 	base := strings.TrimSuffix(name, anyOrder)
 	other := base
 	if name == base {
@@ -65,7 +72,7 @@ func leaveOutAttached(port, through []stream, name string, d Difference, met map
 			d.Port, d.Through = slices.Delete(slices.Clone(d.Port), i, i+1), slices.Delete(slices.Clone(d.Through), j, j+1)
 		}
 	}
-	onPort, onSidecar := attachedAlone(port, name), attachedAlone(through, name)
+	onPort, onSidecar := attachedAlone(port, name, untitled), attachedAlone(through, name, info)
 	d.Port = slices.DeleteFunc(slices.Clone(d.Port), func(l string) bool { return onPort[l] })
 	d.Through = slices.DeleteFunc(slices.Clone(d.Through), func(l string) bool { return onSidecar[l] })
 	if n := before - len(d.Port) - len(d.Through); n > 0 {

@@ -14,6 +14,7 @@ func TestOnlyAttachedIsLeftOut(t *testing.T) {
 		detached = `{"method":"Target.targetInfoChanged","params":{"targetInfo":{"targetId":"<id 1>","title":"","url":"about:blank","attached":false}}}`
 		loaded   = `{"method":"Target.targetInfoChanged","params":{"targetInfo":{"targetId":"<id 1>","title":"a","url":"http://a/","attached":true}}}`
 		free     = `{"method":"Target.targetInfoChanged","params":{"targetInfo":{"targetId":"<id 1>","title":"a","url":"http://a/","attached":false}}}`
+		titled   = `{"method":"Target.targetInfoChanged","params":{"targetInfo":{"targetId":"<id 1>","title":"a \"b\"","url":"about:blank","attached":true}}}`
 		unnamed  = `{"method":"Target.targetInfoChanged","params":{"targetInfo":{"targetId":"<id>","title":"a","url":"http://a/","attached":false}}}`
 	)
 	on := func(lines ...string) []stream { return []stream{{"b", lines}} }
@@ -25,6 +26,8 @@ func TestOnlyAttachedIsLeftOut(t *testing.T) {
 		{"one attaches, and leaves", on(created, attached, detached), on(created), nil, nil},
 		{"the sidecar leaves", on(created), on(created, detached), nil, nil},
 		{"it is attached while it loads", on(created, loaded), on(created, free), nil, nil},
+		{"with the one who attaches comes the title", on(created, titled), on(created), nil, nil},
+		{"the sidecar tells of a title that is none", on(created), on(created, titled), nil, []string{titled}},
 		{"the sidecar tells of no load", on(created, loaded, free), on(created), []string{loaded}, nil},
 		{"the sidecar tells of a load that was none", on(created), on(created, loaded), nil, []string{loaded}},
 		{"the change was never told of otherwise", on(attached), on(), []string{attached}, nil},

@@ -29,6 +29,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/cluster"
+	"leasehold/launcher/events"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -54,6 +55,8 @@ type Options struct {
 	// Roster is what this launcher remembers of profiles.
 	Roster  *roster.Roster
 	Archive *evidence.Archive
+	// Events is where the events of all profiles can be read; nil: nowhere.
+	Events events.Source
 	// Ping returns nil while the lease store can be reached.
 	Ping func(context.Context) error
 
@@ -135,6 +138,7 @@ type rooms struct {
 	patrol    *cluster.Patrol
 	driver    *browser.Driver
 	checker   *accountcheck.Checker
+	events    *events.Hub
 }
 
 // Launcher owns the sessions of one host. It implements api.Service.
@@ -163,7 +167,7 @@ func New(o Options) (*Launcher, error) {
 		o.Processes = browser.Kernel{}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir, o.Key)}
+	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, ctx: ctx, cancel: cancel}
 	err := l.wire()
@@ -242,6 +246,7 @@ func (l *Launcher) Start() {
 	}
 	l.work.Go(l.patrol.Run)
 	l.work.Go(func() { l.announcer.Run(l.ctx) })
+	l.work.Go(func() { l.events.Run(l.ctx) })
 	l.work.Go(l.uploads)
 	l.work.Go(l.slots.WatchDisk)
 	l.work.Go(l.slots.WatchMemory)

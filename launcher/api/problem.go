@@ -50,6 +50,7 @@ const (
 	CodeWaitTimeout        = "wait_timeout"
 	CodeEvidenceDamaged    = "evidence_damaged"
 	CodeEvidenceEncrypted  = "evidence_encrypted"
+	CodeTooManyStreams     = "too_many_streams"
 )
 
 var statuses = map[string]int{
@@ -66,7 +67,7 @@ var statuses = map[string]int{
 	CodeInternal: http.StatusInternalServerError, CodeBrowserStartFailed: http.StatusBadGateway,
 	CodeStoreUnavailable: http.StatusServiceUnavailable, CodeShuttingDown: http.StatusServiceUnavailable,
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
-	CodeEvidenceEncrypted: http.StatusForbidden,
+	CodeEvidenceEncrypted: http.StatusForbidden, CodeTooManyStreams: http.StatusTooManyRequests,
 }
 
 // Refuse makes a problem with the status of its code.

@@ -470,6 +470,10 @@ type Service interface {
 	// in review. It ends by Release, or when the person closes the browser.
 	Hold(ctx context.Context, profileID string, h HoldRequest) (Session, error)
 
+	// Events follows the events of all profiles for the principal of ctx: after a place, or
+	// from now on where that is lease.PlaceNow. The follower has to be closed.
+	Events(ctx context.Context, after lease.Place) (EventFollower, error)
+
 	// Ready returns nil if a lease could be granted now, or else the reason.
 	Ready(ctx context.Context) error
 }

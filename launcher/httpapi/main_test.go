@@ -232,6 +232,10 @@ func (f *fake) Hold(_ context.Context, id string, h api.HoldRequest) (api.Sessio
 	return answerTo[api.Session](f, "Hold", id, h)
 }
 
+func (f *fake) Events(_ context.Context, after lease.Place) (api.EventFollower, error) {
+	return answerTo[api.EventFollower](f, "Events", after.String())
+}
+
 func (f *fake) Ready(context.Context) error { return errorOf(answerTo[any](f, "Ready")) }
 
 // connection is a scripted api.Connection, which hands the sockets it gets to the test.

@@ -63,6 +63,7 @@ var matrix = map[string]expected{
 	"getSession": {readers, "worker", "profile"}, "releaseSession": {"admin", "worker reviewer operator", "profile"},
 	"heartbeat": {"admin", "worker reviewer operator", "profile"}, "step": {"admin", "worker reviewer operator", "profile"},
 	"checkpoint": {"admin", "worker reviewer operator", "profile"}, "event": {"admin", "worker reviewer operator", "profile"},
+	"followEvents": {readers, "", "nothing"},
 	"listProfiles": {everyRole, "", "nothing"}, "getProfile": {readers, "worker", "profile"},
 	"putProfile": {managers, "", "profile"}, "importProfile": {managers, "", "profile"}, "cloneProfile": {managers, "", "profile"},
 	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"}, "checkProfile": {"reviewer operator admin", "", "profile"},

@@ -55,13 +55,16 @@ var (
 // follow returns a follower of the messages on some subjects: the last of each or all of
 // them, as from says.
 func (s *Store) follow(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy) (*follower, error) {
+	return s.followWith(ctx, st, jetstream.ConsumerConfig{FilterSubjects: subjects, DeliverPolicy: from})
+}
+
+// followWith returns a follower that begins as the configuration says.
+func (s *Store) followWith(ctx context.Context, st *stream, c jetstream.ConsumerConfig) (*follower, error) {
 	f := &follower{s: s, st: st, reconnects: s.nc.Stats().Reconnects, inbox: s.nc.NewInbox()}
 	asking, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
-	consumer, err := st.js.CreateConsumer(asking, st.name, jetstream.ConsumerConfig{
-		FilterSubjects: subjects, DeliverPolicy: from, AckPolicy: jetstream.AckNonePolicy,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: inactiveTime,
-	})
+	c.AckPolicy, c.MemoryStorage, c.Replicas, c.InactiveThreshold = jetstream.AckNonePolicy, true, 1, inactiveTime
+	consumer, err := st.js.CreateConsumer(asking, st.name, c)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ var order = []string{
 	"leasehold/launcher",
 	"leasehold/launcher/adopt",
 	"leasehold/launcher/cluster",
+	"leasehold/launcher/events",
 	"leasehold/launcher/session",
 	"leasehold/launcher/recovery",
 	"leasehold/launcher/accountcheck",

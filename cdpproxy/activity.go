@@ -36,6 +36,14 @@ func (m *Mux) noteActivity(at boottime.Instant, sent ...stagedCommand) {
 	}
 }
 
+// noteCall notes a command of the launcher's own that is sent in the name of a lease, as
+// noteActivity notes those of clients: a person who took over acts on pages by these.
+func (m *Mux) noteCall(msg []byte) {
+	if cmd, bad := scan(msg); bad == nil {
+		m.noteActivity(boottime.Now(), stagedCommand{command: cmd})
+	}
+}
+
 // maxNoted is how many targets or documents are noted in one map. A full map is emptied.
 // What is done next on some target then counts as done on every target.
 const maxNoted = 4096

@@ -98,6 +98,9 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method st
 	if method == captureCommand {
 		m.pictures.asked(inFlight{sessionID, id})
 	}
+	if fence != nil { // before the write: what comes of it may be seen before that returns
+		m.noteCall(msg)
+	}
 	if err := m.send(fence, msg, nil); err != nil {
 		m.pictures.settled(inFlight{sessionID, id})
 		return fmt.Errorf("%s: %w", method, err)

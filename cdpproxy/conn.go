@@ -45,6 +45,8 @@ type Handler interface {
 	DownloadDir() string
 	// Denied is called for each command that the session may not send.
 	Denied(method string, why *methods.Refusal)
+	// Takeover says whether a person has the session; nil: none ever does.
+	Takeover() *Takeover
 }
 
 // Last is a result after which the connection may be cut. Then is called once the
@@ -60,6 +62,7 @@ type Conn struct {
 	session *ClientSession
 	fence   *lease.Fence
 	handler Handler
+	taken   *Takeover
 	ctx     context.Context // of Serve
 	suffix  []byte          // replaces the last brace of a message that names no session
 	// closeFrames says that the client takes close frames. One that does not is shown the
@@ -135,7 +138,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 		return nil, err
 	}
 	c := &Conn{
-		session: s, fence: fence, handler: h, closeFrames: closeFrames, fd: -1, ended: make(chan End, 1),
+		session: s, fence: fence, handler: h, taken: h.Takeover(), closeFrames: closeFrames, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, discovered: map[string]map[string]bool{},
 	}
 	if target != "" {

@@ -41,7 +41,7 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 	case c.session.defaultID != c.session.id: // a connection to one target
 		privileged = mux.isPrivileged(c.session.defaultID)
 	}
-	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && c.stage(cmd, msg, owned) {
+	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && c.stage(cmd, m, msg, owned) {
 		return
 	}
 	if !owned {
@@ -83,8 +83,7 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	}
 	named, denied := c.permit(cmd, privileged)
 	if denied != nil {
-		c.handler.Denied(string(cmd.method), denied)
-		c.reply(cmd, nil, &Error{denied.Code, denied.Message(string(cmd.method))})
+		c.deny(cmd, denied)
 		return
 	}
 	switch string(cmd.method) {
@@ -110,11 +109,20 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	}
 }
 
+// deny answers a command that the session may not send.
+func (c *Conn) deny(cmd command, why *methods.Refusal) {
+	c.handler.Denied(string(cmd.method), why)
+	c.reply(cmd, nil, &Error{why.Code, why.Message(string(cmd.method))})
+}
+
 // permit tells which files a command names, or why it is refused.
 func (c *Conn) permit(cmd command, privileged bool) (methods.Named, *methods.Refusal) {
 	m := methods.Find(cmd.method)
 	if privileged && m != nil && !methods.ToPrivileged(cmd.method) {
 		return methods.Named{}, methods.RefuseTarget()
+	}
+	if why := c.taken.against(m); why != nil {
+		return methods.Named{}, why
 	}
 	named, denied := methods.Check(m, string(cmd.method), cmd.params)
 	if denied != nil {
@@ -161,7 +169,8 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 	// It is noted before the write as well: the browser may report what comes of
 	// the command before the write returns.
 	c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
-	err := c.session.mux.send(c.fence, head, tail)
+	m := methods.Find(cmd.method)
+	err := c.session.mux.sendIf(func() error { return c.taken.check(m) }, c.fence, head, tail)
 	if err == nil {
 		now := boottime.Now()
 		c.session.log.stamp(1, now)

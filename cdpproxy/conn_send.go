@@ -3,6 +3,8 @@ package cdpproxy
 import (
 	"errors"
 	"slices"
+
+	"leasehold/cdpproxy/methods"
 )
 
 // stagedCommand is a command that is about to be sent.
@@ -19,14 +21,21 @@ type undo struct {
 
 // stage adds the client's command to what the next commit sends. From the first staged
 // command until the commit the connection holds Mux.writing. stage returns false if
-// another message is being written.
-func (c *Conn) stage(cmd command, msg []byte, owned bool) bool {
+// another message is being written, or if a person has the session and the method is not
+// for its worker then.
+func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool) bool {
 	m := c.session.mux
 	if len(c.staged) == 0 {
 		if !m.writing.TryLock() {
 			return false
 		}
 		m.scratch = m.scratch[:0]
+	}
+	if c.taken.against(method) != nil { // with the lock held, see Takeover.Begin
+		if len(c.staged) == 0 {
+			m.writing.Unlock()
+		}
+		return false
 	}
 	u, ok := c.register(cmd)
 	if !ok {
@@ -162,6 +171,11 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 		c.mu.Unlock()
 		c.session.mux.pictures.settled(inFlight{c.target(s.command), s.id})
 		c.session.restorePaused(s.continued)
+		var taken *takenError
+		if errors.As(err, &taken) {
+			c.deny(s.command, taken.why)
+			continue
+		}
 		if !errors.Is(err, ErrBrowserGone) {
 			c.handler.Refused(string(s.method))
 		}

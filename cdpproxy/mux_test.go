@@ -58,6 +58,7 @@ type handler struct {
 	// readable and writable answer for files; nil: all are allowed.
 	readable, writable func(string) error
 	downloads          string
+	taken              cdpproxy.Takeover
 
 	mu     sync.Mutex
 	denied []string // method and reason
@@ -82,6 +83,8 @@ func ask(answer func(string) error, path string) error {
 }
 
 func (h *handler) DownloadDir() string { return h.downloads }
+
+func (h *handler) Takeover() *cdpproxy.Takeover { return &h.taken }
 
 func (h *handler) Denied(method string, why *methods.Refusal) {
 	h.mu.Lock()

@@ -75,6 +75,8 @@ func (noHandler) Writable(string) error { return nil }
 
 func (noHandler) DownloadDir() string { return "" }
 
+func (noHandler) Takeover() *Takeover { return nil }
+
 func (noHandler) Denied(string, *methods.Refusal) {}
 
 // slowLease is a Handler whose Lease commands are answered when answer is closed.

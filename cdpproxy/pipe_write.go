@@ -19,7 +19,19 @@ const smallMessage = 32 << 10
 // is full. If there is a fence, the message is written only while that is open: the
 // check and the write are one step.
 func (m *Mux) send(fence *lease.Fence, head, tail []byte) error {
+	return m.sendIf(nil, fence, head, tail)
+}
+
+// sendIf is send for a message that is written only if allowed, unless that is nil, returns
+// no error in the same step.
+func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, head, tail []byte) error {
 	m.writing.Lock()
+	if allowed != nil {
+		if err := allowed(); err != nil {
+			m.writing.Unlock()
+			return err
+		}
+	}
 	m.scratch = m.scratch[:0]
 	if len(head) <= smallMessage {
 		m.scratch = append(append(append(m.scratch, head...), tail...), 0)

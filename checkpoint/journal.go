@@ -46,6 +46,7 @@ const (
 	KindConnection Kind = "connection" // a worker's connection came or went
 	KindPicture    Kind = "picture"    // a picture was stored, which Data names
 	KindDenied     Kind = "denied"     // the worker sent what it may not: a command Name, for the reason Action, which last named Text
+	KindPerson     Kind = "person"     // a person took the session over, did something (Name), or handed it back
 	KindEnd        Kind = "end"        // the session ended
 	KindOmitted    Kind = "omitted"    // Count entries of the kind Name were left out, see Compact
 )
@@ -65,6 +66,13 @@ const LinkPing = "link_ping"
 // PolicyReport is the Name of a request entry for what the browser itself reports of a
 // page's policy: what the page did or tried to do against it.
 const PolicyReport = "policy_report"
+
+// Names of entries of KindPerson that are no acts: that the person has the session from now
+// on, and that it is the worker's again.
+const (
+	PersonTook       = "taken"
+	PersonHandedBack = "handed_back"
+)
 
 // Entry is one line of a journal. At is the time by the launcher's wall clock, and Token the
 // lease token that was valid then. JSON leaves out the fields that the kind does not use.
@@ -136,6 +144,11 @@ type Entry struct {
 	RetryAfter int64 `json:"retry_after_seconds,omitempty"`
 	// SignIn says what a page that redirects led to asks for: a password, or a code.
 	SignIn string `json:"sign_in,omitempty"`
+
+	// Person is what the person of an entry of KindPerson is called, and Principal who they
+	// are, as was proved.
+	Person    string `json:"person,omitempty"`
+	Principal string `json:"principal,omitempty"`
 
 	// Cookie is set for KindCookie.
 	Cookie *CookieChange `json:"cookie,omitempty"`

@@ -110,6 +110,26 @@ func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release)
 	return s.Release(ctx, r)
 }
 
+// TakeOver gives a session to a person.
+func (l *Launcher) TakeOver(ctx context.Context, sessionID string, t api.TakeOver) (api.Session, error) {
+	s, err := l.writable(ctx, sessionID, t.Token, "take over")
+	if err != nil {
+		return api.Session{}, err
+	}
+	err = s.TakeOver(principal.Of(ctx), t)
+	return s.Show(), err
+}
+
+// HandBack lets the worker of a session that a person took over go on.
+func (l *Launcher) HandBack(ctx context.Context, sessionID string, h api.HandBack) (api.Session, error) {
+	s, err := l.writable(ctx, sessionID, h.Token, "hand back")
+	if err != nil {
+		return api.Session{}, err
+	}
+	err = s.HandBack(principal.Of(ctx), h)
+	return s.Show(), err
+}
+
 // monitorOf finds the monitor of a living session's browser.
 func (l *Launcher) monitorOf(sessionID string) (*session.Session, *monitor.Monitor, error) {
 	s, err := l.sessions.Lookup(sessionID)
@@ -117,6 +137,15 @@ func (l *Launcher) monitorOf(sessionID string) (*session.Session, *monitor.Monit
 		return nil, nil, err
 	}
 	m, err := s.Monitor()
+	return s, m, err
+}
+
+// toDrive is monitorOf for what a worker does to tabs.
+func (l *Launcher) toDrive(sessionID string) (*session.Session, *monitor.Monitor, error) {
+	s, m, err := l.monitorOf(sessionID)
+	if err == nil {
+		err = s.Driven()
+	}
 	return s, m, err
 }
 
@@ -139,7 +168,7 @@ func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target,
 
 // NewTarget opens a tab.
 func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Target, error) {
-	s, m, err := l.monitorOf(sessionID)
+	s, m, err := l.toDrive(sessionID)
 	if err != nil {
 		return api.Target{}, err
 	}
@@ -156,7 +185,7 @@ func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Ta
 
 // ActivateTarget brings a tab to the front.
 func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID string) error {
-	s, m, err := l.monitorOf(sessionID)
+	s, m, err := l.toDrive(sessionID)
 	if err != nil {
 		return err
 	}
@@ -168,7 +197,7 @@ func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID strin
 
 // CloseTarget closes a tab.
 func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) error {
-	s, m, err := l.monitorOf(sessionID)
+	s, m, err := l.toDrive(sessionID)
 	if err != nil {
 		return err
 	}

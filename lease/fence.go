@@ -14,6 +14,13 @@ type Fence struct {
 	clock    boottime.Clock
 	deadline *atomic.Int64 // shared by all leases of a stay
 	cause    atomic.Pointer[error]
+	over     *Fence // nil, or the one that this one is under
+}
+
+// Under returns a fence that is open only while f is, and that can be shut alone. It is for
+// who writes under the lease for a part of its time.
+func (f *Fence) Under() *Fence {
+	return &Fence{token: f.token, clock: f.clock, deadline: f.deadline, over: f}
 }
 
 // Token is the token that the fence guards.
@@ -32,6 +39,9 @@ func (f *Fence) CheckAt() (boottime.Instant, error) {
 	if cause := f.cause.Load(); cause != nil {
 		return 0, *cause
 	}
+	if f.over != nil {
+		return f.over.CheckAt()
+	}
 	now := f.clock()
 	if int64(now) >= f.deadline.Load() {
 		f.Shut(ErrExpired)
@@ -47,6 +57,9 @@ func (f *Fence) Shut(cause error) { f.cause.CompareAndSwap(nil, &cause) }
 func (f *Fence) Cause() error {
 	if cause := f.cause.Load(); cause != nil {
 		return *cause
+	}
+	if f.over != nil {
+		return f.over.Cause()
 	}
 	return nil
 }

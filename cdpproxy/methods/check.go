@@ -14,6 +14,7 @@ const (
 	ReasonParameter = "parameter" // it has a parameter that is refused
 	ReasonForm      = "form"      // its parameters can be read in more than one way
 	ReasonTarget    = "target"    // it is for one of Chrome's own pages
+	ReasonPerson    = "person"    // a person has the session
 )
 
 // The codes of CDP errors that Chrome uses.

@@ -46,6 +46,9 @@ type Method struct {
 	Why string
 	// Without are the parameters with which a Limited method is refused.
 	Without []string
+	// Drives says that the method acts on pages or on what they store. While a person has
+	// the session, its worker may not use it.
+	Drives bool
 }
 
 // Find returns the method of that name; nil if it is not in the table. It does not
@@ -81,6 +84,7 @@ func index() map[string]*Method {
 			add(&Method{Name: name, Class: group.class, Why: group.why, Without: group.without})
 		}
 	}
+	markDriving(all)
 	return all
 }
 

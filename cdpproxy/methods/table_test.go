@@ -62,6 +62,20 @@ This page is made of the table in `+"`cdpproxy/methods`"+`. After a change there
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, class, m.Why)
 	}
+	b.WriteString(`
+## Methods that are refused while a person has the session
+
+A person who takes a session over acts on its pages alone until it is handed back ([person](person.md)). These are
+refused meanwhile, also where they pass otherwise; all others stay as they are. ` + "`Runtime.evaluate`, `Runtime.callFunctionOn`" + `
+and their like pass, since nobody can tell a script that reads from one that acts: a worker that waits for a person
+reads only.
+
+| methods | why |
+| --- | --- |
+`)
+	for _, d := range methods.WhileDriven() {
+		fmt.Fprintf(&b, "| `%s` | %s |\n", strings.Join(d.Names, "`, `"), d.Why)
+	}
 	b.WriteString("\n## Methods that pass as they are\n\n| domain | methods |\n| --- | --- |\n")
 	domains := make([]string, 0, len(passes))
 	for d := range passes {

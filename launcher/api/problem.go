@@ -36,6 +36,9 @@ const (
 	CodeProxyChanged       = "proxy_mapping_changed"
 	CodeAccountMismatch    = "account_mismatch"
 	CodeNotInReview        = "profile_not_in_review"
+	CodeTakenOver          = "session_taken_over"
+	CodeNotTakenOver       = "session_not_taken_over"
+	CodeStandsStill        = "session_stands_still"
 	CodeSessionEnded       = "session_ended"
 	CodeWrongHome          = "wrong_home"
 	CodeQuarantined        = "profile_quarantined"
@@ -60,6 +63,7 @@ var statuses = map[string]int{
 	CodeUnknownSession:   http.StatusNotFound, CodeNotFound: http.StatusNotFound,
 	CodeConflict: http.StatusConflict, CodeStaleToken: http.StatusConflict,
 	CodeProxyChanged: http.StatusConflict, CodeAccountMismatch: http.StatusConflict,
+	CodeTakenOver: http.StatusConflict, CodeNotTakenOver: http.StatusConflict, CodeStandsStill: http.StatusConflict,
 	CodeNotInReview: http.StatusConflict, CodeSessionEnded: http.StatusGone,
 	CodeWrongHome: http.StatusMisdirectedRequest, CodeQuarantined: http.StatusLocked,
 	CodeInReview: http.StatusLocked, CodeResumePending: http.StatusLocked,

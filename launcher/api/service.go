@@ -34,6 +34,8 @@ type Session struct {
 	// Principal is the name of who opened the session; empty for a session of an older
 	// launcher, which did not know.
 	Principal string `json:"principal,omitempty"`
+	// Person is who has the session by hand; nil: nobody, and its worker drives it.
+	Person *Person `json:"person"`
 
 	// Capability is the secret that opens the session. It is not in the JSON form: the
 	// surface makes URLs of it.
@@ -416,6 +418,12 @@ type Service interface {
 	Event(ctx context.Context, sessionID string, e TaskEvent) error
 	// Release ends the session and returns when the profile is free, or decided about.
 	Release(ctx context.Context, sessionID string, r Release) (Session, error)
+
+	// TakeOver gives a session to the principal of ctx, as a person. Its worker keeps the
+	// lease, and may only read until HandBack.
+	TakeOver(ctx context.Context, sessionID string, t TakeOver) (Session, error)
+	// HandBack lets the worker of a session that the principal of ctx took over go on.
+	HandBack(ctx context.Context, sessionID string, h HandBack) (Session, error)
 
 	// Targets lists what Chrome's own /json/list would.
 	Targets(ctx context.Context, sessionID string) ([]Target, error)

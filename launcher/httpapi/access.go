@@ -46,6 +46,8 @@ var (
 	toUse = access{byPrincipal, func(c *call) error { return c.toReach(c.param("session"), principal.UseAny) }}
 	// toSee is for those who may read the session in the path.
 	toSee = access{byPrincipal, func(c *call) error { return c.toReach(c.param("session"), principal.Read) }}
+	// toTakeOver is for those who may have the session in the path by hand, whoever's it is.
+	toTakeOver = access{byPrincipal, (*call).toTakeOver}
 	// onEvidence is for those who may read the bundle in the path.
 	onEvidence = access{byPrincipal, (*call).toReadEvidence}
 	// toSeeProfile is for those who may read the record of the profile in the path: of
@@ -128,6 +130,19 @@ func (c *call) toReach(sessionID string, others principal.Right) error {
 		return p
 	}
 	return c.forbidden(others, s.ProfileID)
+}
+
+// toTakeOver refuses a caller who may take over no session of the profile: that the session
+// is their own does not help.
+func (c *call) toTakeOver() error {
+	if !c.who.Role.Has(principal.TakeOver) {
+		return c.forbidden(principal.TakeOver, "")
+	}
+	s, err := c.svc.Session(c.param("session"))
+	if err == nil && !c.who.May(principal.TakeOver, s.ProfileID) {
+		err = c.forbidden(principal.TakeOver, s.ProfileID)
+	}
+	return err
 }
 
 func rolesWith(right principal.Right) string {

@@ -137,6 +137,14 @@ func (f *fake) Release(_ context.Context, id string, r api.Release) (api.Session
 	return answerTo[api.Session](f, "Release", id, r)
 }
 
+func (f *fake) TakeOver(_ context.Context, id string, t api.TakeOver) (api.Session, error) {
+	return answerTo[api.Session](f, "TakeOver", id, t)
+}
+
+func (f *fake) HandBack(_ context.Context, id string, h api.HandBack) (api.Session, error) {
+	return answerTo[api.Session](f, "HandBack", id, h)
+}
+
 func (f *fake) Targets(_ context.Context, id string) ([]api.Target, error) {
 	return answerTo[[]api.Target](f, "Targets", id)
 }

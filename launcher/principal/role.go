@@ -39,6 +39,8 @@ const (
 	Review Right = "review"
 	// Hold is to open a profile by hand.
 	Hold Right = "hold"
+	// TakeOver is to watch living sessions, to take them over and to hand them back.
+	TakeOver Right = "take over"
 	// Manage is to make, change, import, clone, remove and archive profiles.
 	Manage Right = "manage"
 	// UseAny is to see, write to and end sessions of others.
@@ -58,9 +60,9 @@ func Table() []Row {
 	return []Row{
 		{Worker, []Right{Describe, Open, Use}, "opens sessions; sees, drives, writes to and ends those that it opened"},
 		{Viewer, []Right{Describe, Read, Evidence}, "reads profiles, sessions, histories, inspections, metrics, pictures and evidence; opens the console"},
-		{Reviewer, []Right{Describe, Use, Read, Evidence, Review, Hold}, "viewer; decides about profiles in review, and uses profiles by hand"},
-		{Operator, []Right{Describe, Open, Use, Read, Evidence, Review, Hold, Manage}, "reviewer and worker; makes, changes, imports, clones, removes and archives profiles"},
-		{Admin, []Right{Describe, Open, Use, Read, Evidence, Review, Hold, Manage, UseAny}, "everything, also the sessions of others"},
+		{Reviewer, []Right{Describe, Use, Read, Evidence, Review, Hold, TakeOver}, "viewer; decides about profiles in review, uses profiles by hand, and takes over living sessions"},
+		{Operator, []Right{Describe, Open, Use, Read, Evidence, Review, Hold, TakeOver, Manage}, "reviewer and worker; makes, changes, imports, clones, removes and archives profiles"},
+		{Admin, []Right{Describe, Open, Use, Read, Evidence, Review, Hold, TakeOver, Manage, UseAny}, "everything, also the sessions of others"},
 	}
 }
 

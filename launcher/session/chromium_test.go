@@ -147,6 +147,7 @@ var nothing = []string{
 	"Target.setDiscoverTargets", "Target.detachFromTarget", "Inspector.enable", "Page.enable", "Page.addScriptToEvaluateOnNewDocument", "DOMStorage.enable", "Log.enable",
 	"Network.enable", "Runtime.runIfWaitingForDebugger", "Fetch.enable", "Fetch.failRequest", "Storage.setCookies", "Browser.getVersion",
 	"Target.disposeBrowserContext", "Target.activateTarget", "Target.getBrowserContexts", "Browser.setDownloadBehavior",
+	"Input.insertText", "Input.dispatchMouseEvent", "Input.dispatchKeyEvent", "Page.reload",
 }
 
 // answer answers one command as Chrome does.

@@ -172,6 +172,7 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 		s.browser.Monitor().JudgeGETs(ctx)
 		cancel()
 	}
+	s.noteActs()
 	s.mu.Lock()
 	seen := s.facts.seenAt
 	s.mu.Unlock()
@@ -244,6 +245,7 @@ func (e *ending) leave() {
 	s := e.s
 	e.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
 	s.holding.Stop()
+	s.noteActs()
 	var err error
 	if e.bundle != nil {
 		err = e.bundle.Discard()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"leasehold/cdpproxy"
 	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
 	"leasehold/evidence/redact"
@@ -119,6 +120,9 @@ func (h handler) Writable(dir string) error { return h.s.h.o.FileRoots.Writable(
 
 // DownloadDir is where downloads go while the worker has not said where.
 func (h handler) DownloadDir() string { return h.s.downloadDir() }
+
+// Takeover says whether a person has the session.
+func (h handler) Takeover() *cdpproxy.Takeover { return &h.s.taken }
 
 // Denied is told of a command that the worker may not send.
 func (h handler) Denied(method string, why *methods.Refusal) { h.s.Denied(method, why) }

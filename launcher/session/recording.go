@@ -61,6 +61,9 @@ func (r *recording) latest(record lease.Record) lease.Record {
 // next renewal. An entry that could not be written counts as something that nobody saw.
 func (r *recording) add(e checkpoint.Entry) error {
 	s := r.s
+	if e.Kind == checkpoint.KindCheckpoint { // what a person did comes before it
+		s.noteActs()
+	}
 	e.At, e.Token = time.Now().UTC(), uint64(s.token)
 	task := s.task()
 	if e.Kind == checkpoint.KindFrame {

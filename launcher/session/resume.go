@@ -94,6 +94,7 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		return nil, err
 	}
 	t.handBrowser(s)
+	s.goesOnWith(f.Person)
 	if err := s.enforce(ctx); err != nil {
 		s.Fence().Shut(err)
 		s.holding.Stop()

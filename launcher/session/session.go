@@ -6,6 +6,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
@@ -51,6 +52,12 @@ type Session struct {
 	// browser made to stand still. It comes before mu.
 	stopping sync.Mutex
 
+	// handing is held while a person takes the session over or hands it back. It comes
+	// before mu.
+	handing sync.Mutex
+	taken   cdpproxy.Takeover // what the worker's connections are told of it
+	acts    acts              // of the person
+
 	mu         sync.Mutex
 	capability string
 	file       sessionfile.File
@@ -58,6 +65,7 @@ type Session struct {
 	ending     bool          // the end has begun
 	losing     int           // connections that ended, and whose end is not stated yet
 	over       bool          // the journal is closed: what connections say now is too late
+	takeover   *takeover     // nil: no person has taken it over
 	woken      chan struct{} // one place: the facts changed
 	done       chan struct{} // closed when the session is over
 }
@@ -118,13 +126,18 @@ func (s *Session) Show() api.Session {
 	if s.ending {
 		state = api.SessionRecovering
 	}
+	var person *api.Person
+	if who := s.personLocked(); who != nil {
+		shown := *who
+		person = &shown
+	}
 	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
 	return api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
 		Connections: s.facts.connections, Resume: s.resume, Capability: s.capability,
-		ExchangeDir: s.exchange,
-		Principal:   s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
+		ExchangeDir: s.exchange, Person: person,
+		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
 }
 

@@ -65,6 +65,8 @@ type File struct {
 	// OneShot and ByHand are fields of the manifest, whose JSON does not contain them.
 	OneShot bool        `json:"one_shot,omitempty"`
 	ByHand  *api.ByHand `json:"by_hand,omitempty"`
+	// Person is who had the session by hand when the file was written; nil: nobody.
+	Person *api.Person `json:"person,omitempty"`
 	// Resume says where the task was to resume; nil if it began anew.
 	Resume *api.Resume `json:"resume,omitempty"`
 	// Dedicated is the address of the session's own port, if it has one.

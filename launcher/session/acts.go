@@ -1,0 +1,127 @@
+package session
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/lease"
+)
+
+// ActKind is what a person did, as the journal names it.
+type ActKind string
+
+// The kinds of acts.
+const (
+	ActClick     ActKind = "click"
+	ActKey       ActKind = "key"
+	ActText      ActKind = "text"
+	ActScroll    ActKind = "scroll"
+	ActTouch     ActKind = "touch"
+	ActNavigate  ActKind = "navigate"
+	ActBack      ActKind = "back"
+	ActForward   ActKind = "forward"
+	ActReload    ActKind = "reload"
+	ActTab       ActKind = "tab"
+	ActNewTab    ActKind = "new_tab"
+	ActCloseTab  ActKind = "close_tab"
+	ActDialog    ActKind = "dialog"
+	ActSelect    ActKind = "select"
+	ActFile      ActKind = "file"
+	ActClipboard ActKind = "clipboard"
+)
+
+// Act is one thing that a person does with a session: of which kind, and where. It never has
+// what was typed, or which key.
+type Act struct {
+	Kind ActKind
+	// URL is that of the page. Its query and fragment are not kept.
+	URL string
+	// Target is Chrome's id of the page; empty for what is about no page yet.
+	Target string
+}
+
+// ByPerson carries out something that a principal does as the person who has the session:
+// do sends it to the browser, each command with CallFenced under the fence that it is given,
+// so that nothing passes after the person handed back or the lease was lost. It is noted in
+// the journal as the person's before that. It is refused, as PersonIs says, to anybody else,
+// and while the session stands still because its worker was lost.
+func (s *Session) ByPerson(p principal.Principal, act Act, do func(fence *lease.Fence) error) error {
+	who, fence, err := s.inHandsOf(p)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	f := s.facts
+	s.mu.Unlock()
+	if r, _ := s.policy.rule(f, time.Now()); r.verdict != stay {
+		return api.Refuse(api.CodeStandsStill, "session %s stands still (%s): nothing is done on its pages unless its worker comes back", s.id, r.reason).With("session_id", s.id)
+	}
+	where, _, _ := strings.Cut(act.URL, "?")
+	where, _, _ = strings.Cut(where, "#")
+	e := checkpoint.Entry{Kind: checkpoint.KindPerson, Name: string(act.Kind), URL: where, Target: act.Target, Person: who.Name, Principal: who.Principal}
+	for _, due := range s.acts.add(e, time.Now()) {
+		s.Note(due)
+	}
+	return do(fence)
+}
+
+// noteActs notes what was gathered of a person's acts.
+func (s *Session) noteActs() {
+	for _, e := range s.acts.flush() {
+		s.Note(e)
+	}
+}
+
+// actsTogether is how long acts of one kind in one place are gathered in one entry.
+const actsTogether = 10 * time.Second
+
+// acts gathers what a person does: the first of equal acts has an entry at once, so that no
+// crash loses that it was done, and those right after it have one entry together.
+type acts struct {
+	mu    sync.Mutex
+	run   checkpoint.Entry
+	since time.Time // of the run's first act; zero: there is no run
+	first time.Time // of those in more
+	more  uint64
+}
+
+// add takes an act in, and returns the entries that are to be noted now.
+func (a *acts) add(e checkpoint.Entry, now time.Time) []checkpoint.Entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := a.run
+	if !a.since.IsZero() && now.Sub(a.since) < actsTogether &&
+		last.Name == e.Name && last.URL == e.URL && last.Target == e.Target && last.Person == e.Person && last.Principal == e.Principal {
+		if a.more++; a.more == 1 {
+			a.first = now
+		}
+		return nil
+	}
+	due := append(a.flushLocked(), e)
+	a.run, a.since = e, now
+	return due
+}
+
+// flush ends the run, and returns the entry for what is not noted of it, if anything is.
+func (a *acts) flush() []checkpoint.Entry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.flushLocked()
+}
+
+func (a *acts) flushLocked() []checkpoint.Entry {
+	e, more := a.run, a.more
+	e.Count, e.First = more, a.first.UTC()
+	a.run, a.since, a.more = checkpoint.Entry{}, time.Time{}, 0
+	if more == 0 {
+		return nil
+	}
+	if more == 1 {
+		e.Count, e.First = 0, time.Time{}
+	}
+	return []checkpoint.Entry{e}
+}

@@ -1,0 +1,182 @@
+package session
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"leasehold/cdpproxy/methods"
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/lease"
+)
+
+// A person takes a session over while its worker keeps the lease. Until the person hands it
+// back, the worker may look at the pages, and not act on them; what the person does stands
+// in the journal as theirs.
+
+// takeover is one person's time with a session, from taking over to handing back.
+type takeover struct {
+	api.Person
+	// fence is the one that the person's commands pass: under the session's own, and shut
+	// when the person has the session no more.
+	fence *lease.Fence
+}
+
+var errHandedBack = errors.New("the person has handed the session back")
+
+// TakeOver gives the session to a person. One that another person has is refused, unless the
+// request names that person. When it returns, nothing more of what the worker did can reach
+// the browser.
+func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
+	s.handing.Lock()
+	defer s.handing.Unlock()
+	before, who := s.takenBy(), s.person()
+	next := &takeover{Person: api.Person{Name: checkpoint.Clip(cmp.Or(t.Person, p.Name)), Principal: p.Name, Since: time.Now().UTC()}}
+	switch {
+	case who == nil:
+	case who.Principal == p.Name && (before == nil || t.Person == "" || who.Name == next.Name):
+		return nil
+	case before == nil || t.TakeFrom != who.Name:
+		return takenOver(s.id, *who)
+	}
+	next.fence = s.Fence().Under()
+	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(next.Name, next.Since))
+	if before != nil { // its last commands are on their way, or refused
+		s.leaves(before, "taken by "+next.Name)
+	}
+	s.setTakeover(next)
+	if err := s.persist(); err != nil {
+		// The next launcher would not know of the person.
+		s.setTakeover(nil)
+		next.fence.Shut(err)
+		s.taken.End()
+		return err
+	}
+	s.log.Info().Str("principal", p.Name).Str("person", next.Name).Msg("session taken over")
+	s.Note(next.entry(checkpoint.PersonTook, t.Note))
+	return nil
+}
+
+// HandBack lets the worker go on.
+func (s *Session) HandBack(p principal.Principal, h api.HandBack) error {
+	s.handing.Lock()
+	defer s.handing.Unlock()
+	t := s.takenBy()
+	switch {
+	case s.policy.byHand:
+		return api.Refuse(api.CodeNotTakenOver, "session %s is a hold, which has no worker: end it instead", s.id)
+	case t == nil:
+		return nobodyHas(s.id)
+	case t.Principal != p.Name:
+		return takenOver(s.id, t.Person)
+	}
+	s.leaves(t, h.Note)
+	s.setTakeover(nil)
+	if err := s.persist(); err != nil { // the next launcher would only wait for the person
+		s.log.Error().Err(err).Msg("session file not written")
+	}
+	s.taken.End()
+	s.log.Info().Str("principal", p.Name).Str("person", t.Name).Msg("session handed back")
+	return nil
+}
+
+// leaves ends what a person can do. When it returns, nothing more of it can reach the browser.
+func (s *Session) leaves(t *takeover, note string) {
+	t.fence.Shut(errHandedBack)
+	s.browser.Mux().Barrier()
+	s.noteActs()
+	s.Note(t.entry(checkpoint.PersonHandedBack, note))
+}
+
+// goesOnWith has the session of an earlier launcher stay with the person who had it.
+func (s *Session) goesOnWith(p *api.Person) {
+	if p == nil {
+		return
+	}
+	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(p.Name, p.Since))
+	s.setTakeover(&takeover{Person: *p, fence: s.Fence().Under()})
+}
+
+// takenBy is who took the session over; nil: nobody.
+func (s *Session) takenBy() *takeover {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takeover
+}
+
+func (s *Session) setTakeover(t *takeover) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takeover, s.file.Person = t, nil
+	if t != nil {
+		s.file.Person = &t.Person
+	}
+}
+
+// person is who has the session by hand; nil: nobody.
+func (s *Session) person() *api.Person {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.personLocked()
+}
+
+// personLocked is person for who holds s.mu.
+func (s *Session) personLocked() *api.Person {
+	switch {
+	case s.takeover != nil:
+		return &s.takeover.Person
+	case s.manifest.ByHand != nil:
+		return &api.Person{Name: s.manifest.ByHand.Holder, Principal: s.manifest.Opener.Name, Since: s.facts.startedAt.UTC()}
+	}
+	return nil
+}
+
+// Driven refuses what drives the pages of the session while a person has taken it over.
+func (s *Session) Driven() error {
+	if t := s.takenBy(); t != nil {
+		return takenOver(s.id, t.Person)
+	}
+	return nil
+}
+
+// PersonIs returns nil while the principal has the session by hand. Otherwise the error, a
+// *api.Problem, says who has it, that nobody does, or that the session is ending.
+func (s *Session) PersonIs(p principal.Principal) error {
+	_, _, err := s.inHandsOf(p)
+	return err
+}
+
+// inHandsOf is PersonIs, and returns the fence that the person's commands pass.
+func (s *Session) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, error) {
+	if s.Ending() || s.Fence().Check() != nil {
+		return api.Person{}, nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	who := s.personLocked()
+	switch {
+	case who == nil:
+		return api.Person{}, nil, nobodyHas(s.id)
+	case who.Principal != p.Name || p.Name == "":
+		return api.Person{}, nil, takenOver(s.id, *who)
+	case s.takeover == nil: // a hold
+		return *who, s.Fence(), nil
+	}
+	return *who, s.takeover.fence, nil
+}
+
+func nobodyHas(sessionID string) *api.Problem {
+	return api.Refuse(api.CodeNotTakenOver, "nobody has session %s by hand: take it over first", sessionID).With("session_id", sessionID)
+}
+
+func takenOver(sessionID string, who api.Person) *api.Problem {
+	return api.Refuse(api.CodeTakenOver, "%s (%s) has session %s since %s", who.Name, who.Principal, sessionID, who.Since.Format(time.RFC3339)).
+		With("session_id", sessionID).With("person", who)
+}
+
+// entry is the journal's entry about something that the person did.
+func (t *takeover) entry(name, text string) checkpoint.Entry {
+	return checkpoint.Entry{Kind: checkpoint.KindPerson, Name: name, Text: text, Person: t.Name, Principal: t.Principal}
+}

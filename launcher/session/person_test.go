@@ -1,0 +1,326 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/lease"
+)
+
+var (
+	ann = principal.Principal{Name: "ann", Role: principal.Reviewer, Profiles: principal.EveryProfile}
+	bob = principal.Principal{Name: "bob", Role: principal.Reviewer, Profiles: principal.EveryProfile}
+)
+
+// does is a person's act that is one command.
+func (r *room) does(s *Session, p principal.Principal, kind ActKind, url, method string) error {
+	return s.ByPerson(p, Act{Kind: kind, URL: url, Target: "T"}, func(f *lease.Fence) error {
+		return s.Browser().Monitor().Observer().CallFenced(r.t.Context(), f, "", method, map[string]string{"text": "hunter2"}, nil)
+	})
+}
+
+// typed is how often the browser got the command by which the tests' persons type.
+func (r *room) typed() (n int) {
+	for _, c := range r.chromium.all() {
+		if c.Method == "Input.insertText" {
+			n++
+		}
+	}
+	return n
+}
+
+// persons are the entries of a session's journal about persons, in short.
+func (r *room) persons(s *Session) []string {
+	r.t.Helper()
+	entries, err := checkpoint.Read(r.files.Journal(s.ID()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all []string
+	for _, e := range entries {
+		if e.Kind == checkpoint.KindPerson || e.Kind == checkpoint.KindCheckpoint {
+			all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s(%s) x%d %s %s", e.Name, e.Person, e.Principal, e.Times(), e.URL, e.Text)))
+		}
+	}
+	return all
+}
+
+// TestAPersonTakesOver and hands back: meanwhile the worker may not act, what the person
+// does reaches the browser under the lease, and stands in the journal as theirs.
+func TestAPersonTakesOver(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	w := r.connect(s)
+	page := w.attach()
+	if err := s.PersonIs(ann); problem(err) != api.CodeNotTakenOver {
+		t.Errorf("before: %v", err)
+	}
+	if err := r.does(s, ann, ActText, "http://shop.example/", "Input.insertText"); problem(err) != api.CodeNotTakenOver {
+		t.Errorf("an act before: %v", err)
+	}
+	if s.Show().Person != nil {
+		t.Error(s.Show().Person)
+	}
+	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann", Note: "captcha"}); err != nil {
+		t.Fatal(err)
+	}
+	if p := s.Show().Person; p == nil || p.Name != "Ann" || p.Principal != "ann" || time.Since(p.Since) > time.Minute {
+		t.Errorf("shown: %+v", p)
+	}
+	if m := w.call("Input.insertText", page, map[string]string{"text": "x"}); m.Error == nil || !strings.Contains(m.Error.Message, "Ann has taken over") {
+		t.Errorf("the worker's input: %+v", m)
+	}
+	if m := w.call("Runtime.evaluate", page, map[string]string{"expression": "1"}); m.Error != nil {
+		t.Errorf("the worker reads: %+v", m.Error)
+	}
+	if err := s.Driven(); problem(err) != api.CodeTakenOver {
+		t.Errorf("/json/new: %v", err)
+	}
+	var p *api.Problem
+	if err := s.PersonIs(bob); !errors.As(err, &p) || p.Code != api.CodeTakenOver || !strings.Contains(p.Detail, "Ann (ann) has session") {
+		t.Errorf("another one: %v", err)
+	}
+	if err := r.does(s, bob, ActText, "", "Input.insertText"); problem(err) != api.CodeTakenOver {
+		t.Errorf("another one's act: %v", err)
+	}
+	for range 5 {
+		if err := r.does(s, ann, ActText, "http://shop.example/login?token=s3cret#x", "Input.insertText"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Checkpoint(api.Checkpoint{Name: "c"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.does(s, ann, ActClick, "http://shop.example/login", "Input.dispatchMouseEvent"); err != nil {
+		t.Fatal(err)
+	}
+	if n := r.typed(); n != 5 {
+		t.Errorf("%d of the person's 5 reached the browser", n)
+	}
+	if s.Browser().Mux().Acted() == 0 {
+		t.Error("what a person does is no input to who judges requests")
+	}
+	if err := s.HandBack(bob, api.HandBack{}); problem(err) != api.CodeTakenOver {
+		t.Errorf("another one hands back: %v", err)
+	}
+	if err := s.HandBack(ann, api.HandBack{Note: "solved"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
+		t.Errorf("twice: %v", err)
+	}
+	if m := w.call("Input.insertText", page, map[string]string{"text": "x"}); m.Error != nil {
+		t.Errorf("the worker's input afterwards: %+v", m.Error)
+	}
+	if s.Show().Person != nil || s.Driven() != nil {
+		t.Error(s.Show().Person, s.Driven())
+	}
+	want := []string{
+		"taken Ann(ann) x1  captcha", "text Ann(ann) x1 http://shop.example/login", "text Ann(ann) x4 http://shop.example/login", "c () x1",
+		"click Ann(ann) x1 http://shop.example/login", "handed_back Ann(ann) x1  solved",
+	}
+	if got := r.persons(s); !slices.Equal(got, want) {
+		t.Errorf("the journal has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	raw, err := json.Marshal(s.recording.entries())
+	if err != nil || strings.Contains(string(raw), "hunter2") || strings.Contains(string(raw), "s3cret") {
+		t.Errorf("the journal tells what was typed: %s, %v", raw, err)
+	}
+	w.close()
+}
+
+// TestTwoPersons: the second is refused by name unless they ask to take it from the first,
+// who can do nothing from then on.
+func TestTwoPersons(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	take := func(p principal.Principal, name, from string) error {
+		return s.TakeOver(p, api.TakeOver{Person: name, TakeFrom: from})
+	}
+	for i, c := range []struct {
+		p          principal.Principal
+		name, from string
+		code       string
+		has        string
+	}{
+		{ann, "Ann", "", "<nil>", "Ann"},
+		{ann, "Ann", "", "<nil>", "Ann"},
+		{ann, "", "", "<nil>", "Ann"},
+		{bob, "Bob", "", api.CodeTakenOver, "Ann"},
+		{bob, "Bob", "Cid", api.CodeTakenOver, "Ann"},
+		{ann, "Zoe", "", api.CodeTakenOver, "Ann"},
+		{bob, "Bob", "Ann", "<nil>", "Bob"},
+		{ann, "Ann", "", api.CodeTakenOver, "Bob"},
+	} {
+		if err := take(c.p, c.name, c.from); problem(err) != c.code || s.Show().Person.Name != c.has {
+			t.Errorf("%d: %v, %+v", i, err, s.Show().Person)
+		}
+	}
+	if err := r.does(s, ann, ActKey, "", "Input.dispatchKeyEvent"); problem(err) != api.CodeTakenOver {
+		t.Errorf("the first one: %v", err)
+	}
+	if err := r.does(s, bob, ActKey, "", "Input.dispatchKeyEvent"); err != nil {
+		t.Errorf("the second one: %v", err)
+	}
+	want := []string{"taken Ann(ann) x1", "handed_back Ann(ann) x1  taken by Bob", "taken Bob(bob) x1", "key Bob(bob) x1"}
+	if got := r.persons(s); !slices.Equal(got, want) {
+		t.Errorf("the journal has\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// TestAPersonsCommandThatComesTooLate: one that passed ByPerson and was delayed reaches the
+// browser neither after the hand-back nor after the end of the lease.
+func TestAPersonsCommandThatComesTooLate(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	late := func(before func()) error {
+		if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+			t.Fatal(err)
+		}
+		return s.ByPerson(ann, Act{Kind: ActText}, func(f *lease.Fence) error {
+			before()
+			return s.Browser().Monitor().Observer().CallFenced(context.WithoutCancel(t.Context()), f, "", "Input.insertText", nil, nil)
+		})
+	}
+	if err := late(func() {
+		if err := s.HandBack(ann, api.HandBack{}); err != nil {
+			t.Error(err)
+		}
+	}); !errors.Is(err, errHandedBack) {
+		t.Errorf("after the hand-back: %v", err)
+	}
+	superseded := errors.New("superseded")
+	if err := late(func() { s.Fence().Shut(superseded) }); !errors.Is(err, superseded) {
+		t.Errorf("after the lease: %v", err)
+	}
+	if n := r.typed(); n > 0 {
+		t.Errorf("the browser got %d", n)
+	}
+	if err := s.PersonIs(ann); problem(err) != api.CodeSessionEnded {
+		t.Errorf("who has it: %v", err)
+	}
+}
+
+// TestNothingIsDoneWhileTheSessionStandsStill: a person acts no more once the worker is lost.
+func TestNothingIsDoneWhileTheSessionStandsStill(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	w := r.connect(s)
+	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+		t.Fatal(err)
+	}
+	w.drop()
+	r.await("the loss is noted", func() bool { return slices.Contains(r.journal(s), "connection "+connectionDropped) })
+	r.await("acts are refused", func() bool {
+		return problem(r.does(s, ann, ActText, "", "Input.insertText")) == api.CodeStandsStill
+	})
+	again := r.connect(s)
+	r.await("the worker is back", func() bool { return r.does(s, ann, ActText, "", "Input.insertText") == nil })
+	if m := again.call("Page.reload", again.attach(), nil); m.Error == nil {
+		t.Error("a connection that came later may act")
+	}
+	again.close()
+}
+
+// TestAHoldIsInItsPersonsHands: by its opener, and nobody takes it over.
+func TestAHoldIsInItsPersonsHands(t *testing.T) {
+	t.Parallel()
+	m := task("one", byHand)
+	m.Opener = api.Opener{Name: "ann"}
+	r, s := begun(t, m)
+	if p := s.Show().Person; p == nil || p.Name != "ann" || p.Principal != "ann" {
+		t.Errorf("%+v", p)
+	}
+	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+		t.Error(err)
+	}
+	if err := r.does(s, ann, ActText, "http://a/", "Input.insertText"); err != nil {
+		t.Error(err)
+	}
+	if err := s.TakeOver(bob, api.TakeOver{TakeFrom: "ann"}); problem(err) != api.CodeTakenOver {
+		t.Error(err)
+	}
+	if err := s.HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
+		t.Error(err)
+	}
+	if s.Driven() != nil {
+		t.Error("a person's own DevTools may not act")
+	}
+}
+
+// TestTheNextLauncherKnowsThePerson: it keeps the worker from acting, and the person goes on.
+func TestTheNextLauncherKnowsThePerson(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{leave: true})
+	s := r.begin(task("one"))
+	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := r.does(s, ann, ActText, "http://a/", "Input.insertText"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.restart(roomOptions{leave: true})
+	s, err := r.adopt(func(*Resumption) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Resumed()
+	if p := s.Show().Person; p == nil || p.Name != "Ann" || p.Principal != "ann" {
+		t.Fatalf("%+v", p)
+	}
+	w := r.connect(s)
+	if m := w.call("Page.reload", w.attach(), nil); m.Error == nil || !strings.Contains(m.Error.Message, "Ann has taken over") {
+		t.Errorf("%+v", m)
+	}
+	if err := r.does(s, ann, ActText, "http://a/", "Input.insertText"); err != nil {
+		t.Error(err)
+	}
+	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"taken Ann(ann) x1", "text Ann(ann) x1 http://a/", "text Ann(ann) x2 http://a/", "text Ann(ann) x1 http://a/", "handed_back Ann(ann) x1"}
+	if got := r.persons(s); !slices.Equal(got, want) {
+		t.Errorf("the journal has\n%s", strings.Join(got, "\n"))
+	}
+	if f, err := r.files.Read(s.ID()); err != nil || f.Person != nil {
+		t.Errorf("the one after it would know %+v, %v", f.Person, err)
+	}
+	w.close()
+}
+
+// TestATakeOverThatCannotBeKept is none: the next launcher would not know of it.
+func TestATakeOverThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	w := r.connect(s)
+	file := filepath.Join(r.dir, "sessions", s.ID()+".json")
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.TakeOver(ann, api.TakeOver{}); err == nil {
+		t.Error("taken over")
+	}
+	if err := os.RemoveAll(file); err != nil {
+		t.Fatal(err)
+	}
+	if s.Show().Person != nil || s.PersonIs(ann) == nil {
+		t.Error(s.Show().Person)
+	}
+	if m := w.call("Page.reload", w.attach(), nil); m.Error != nil {
+		t.Errorf("the worker may not go on: %+v", m.Error)
+	}
+	w.close()
+}

@@ -55,6 +55,7 @@ func browser(t *testing.T) *cdpproxy.Mux {
 // for.
 type handler struct {
 	closes, refused atomic.Int32
+	closing         atomic.Int32 // pages
 	// readable and writable answer for files; nil: all are allowed.
 	readable, writable func(string) error
 	downloads          string
@@ -67,7 +68,7 @@ type handler struct {
 func (h *handler) Lease(_ context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
 	return map[string]any{"asked": method, "with": params}, nil
 }
-func (h *handler) ClosingPage()     {}
+func (h *handler) ClosingPage()     { h.closing.Add(1) }
 func (h *handler) CloseBrowser()    { h.closes.Add(1) }
 func (h *handler) Refused(_ string) { h.refused.Add(1) }
 

@@ -66,6 +66,9 @@ func TestWhileAPersonHasTheSession(t *testing.T) {
 	if h.refused.Load() != 0 {
 		t.Error("what a person kept from the browser counts as late")
 	}
+	if h.closing.Load() != 0 {
+		t.Error("a page that is not closed is made ready for it")
+	}
 	h.taken.End()
 	for _, name := range acts {
 		if name == "DOM.setFileInputFiles" {

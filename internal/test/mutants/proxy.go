@@ -12,7 +12,8 @@ var (
 		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
 	asOnThePort = []Catcher{by("cdpproxy", "TestCommandsOnEndedSessionsAreAnswered", "TestATargetWaitsForItsClient", "TestAConnectionEndsWithItsTarget",
 		"TestTheEndOfASessionTellsOfItsTargets", "TestASessionThatIsEmpty", "TestTheObserverIsHidden", "TestAwaitPictures", "TestOwedPicturesAreAwaitedOnce")}
-	early = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
+	takenOver = []Catcher{by("cdpproxy", "TestWhileAPersonHasTheSession", "TestACommandThatWaitsWhileAPersonTakesOver")}
+	early     = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
 )
 
 // ofProxy are the mutants of the fence in front of a browser, and of what keeps its clients
@@ -23,14 +24,21 @@ var ofProxy = slices.Concat(
 		change{"the fence is checked before the pipe is free",
 			"\tm.writing.Lock()\n\tif allowed != nil {",
 			"\tif fence != nil {\n\t\tif err := fence.Check(); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tfence = nil\n\t}\n\tm.writing.Lock()\n\tif allowed != nil {"},
-		change{"a command that waited passes although a person took over", "\tif allowed != nil {", "\tif false {"},
 		change{"others write while a message is half written", "\tdefer m.writing.Unlock()\n\tfor _, part := range rest {", "\tm.writing.Unlock()\n\tfor _, part := range rest {"},
 		change{"a limit of writes does not end one that waits", `if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {`, `if false {`},
 		change{"a part of a message is sent twice", "\t\trest = append(rest, part[n:])\n", "\t\trest = append(rest, part)\n"},
 	),
+	in("cdpproxy/pipe_write.go", takenOver,
+		change{"a command that waited passes although a person took over", "\tif allowed != nil {", "\tif false {"},
+	),
+	in("cdpproxy/conn_send.go", takenOver,
+		change{"staged commands pass while a person has the session", `if c.taken.against(method) != nil {`, `if c.taken.against(method) != nil && false {`},
+	),
+	in("cdpproxy/conn_command.go", takenOver,
+		change{"a worker acts while a person has the session", `if why := c.taken.against(m); why != nil {`, `if why := c.taken.against(m); false {`},
+	),
 	in("cdpproxy/conn_send.go", fenced,
 		change{"staged commands pass a shut fence", `rest, err := m.begin(c.fence, head, tail)`, `rest, err := m.begin(nil, head, tail)`},
-		change{"staged commands pass while a person has the session", `if c.taken.against(method) != nil {`, `if c.taken.against(method) != nil && false {`},
 		change{"a command after the cut reaches the browser", "\tif c.cut {\n\t\treturn undo{}, false\n\t}\n", ""},
 		change{"a refused command is not reported", "\t\t\tc.handler.Refused(string(s.method))\n", "\t\t\t_ = s.method\n"},
 		change{"a refused command is not answered", "\t\tc.reply(s.command, nil, &Error{codeServer, err.Error()})\n", ""},
@@ -39,7 +47,6 @@ var ofProxy = slices.Concat(
 	),
 	in("cdpproxy/conn_command.go", slices.Concat(fenced, isolated),
 		change{"commands that take the slow way pass a shut fence", `c.taken.check(m) }, c.fence, head, tail)`, `c.taken.check(m) }, nil, head, tail)`},
-		change{"a worker acts while a person has the session", `if why := c.taken.against(m); why != nil {`, `if why := c.taken.against(m); false {`},
 		change{"a client uses the sessions of others", `if own, privileged = mux.owns(c.session, cmd.sessionID); !own {`, `if own, privileged = mux.owns(c.session, cmd.sessionID); !own && false {`},
 		change{"what is denied passes", `if denied != nil {` + "\n\t\tc.deny(", `if false {` + "\n\t\tc.deny("},
 		change{"a file outside is read", `if err := c.handler.Readable(path); err != nil {`, `if err := c.handler.Readable(path); false {`},

@@ -81,11 +81,18 @@ func (l *commandLog) setTarget(sessionID, target string) {
 // oldest first, and how many were overwritten by later ones. The caller holds the
 // connection's mutex, unless the connection is gone.
 func (l *commandLog) drain() (commands []Command, missed int) {
-	now, wall := boottime.Now(), time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	from := max(l.drained, l.added-commandLogLength)
 	missed = from - l.drained
+	l.drained = l.added
+	return l.read(from), missed
+}
+
+// read returns the commands from a number on that passed the fence, oldest first. l.mu is
+// held, and what drain wants.
+func (l *commandLog) read(from int) (commands []Command) {
+	now, wall := boottime.Now(), time.Now()
 	for i := from; i < l.added; i++ {
 		c := &l.ring[i%commandLogLength]
 		at := boottime.Instant(atomic.LoadInt64(&c.at))
@@ -97,8 +104,7 @@ func (l *commandLog) drain() (commands []Command, missed int) {
 			At: wall.Add(at.Sub(now)), Session: sessionID, Target: l.targets[sessionID], Method: string(c.method[:c.methodLen]),
 		})
 	}
-	l.drained = l.added
-	return commands, missed
+	return commands
 }
 
 // Commands returns the last commands that the session's client sent since Commands was

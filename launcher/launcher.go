@@ -39,6 +39,7 @@ import (
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/view"
 	"leasehold/lease"
 )
 
@@ -144,8 +145,9 @@ type rooms struct {
 // Launcher owns the sessions of one host. It implements api.Service.
 type Launcher struct {
 	*rooms
-	*grants   // who gets a profile
-	*profiles // what is told and set of profiles
+	*grants                 // who gets a profile
+	*profiles               // what is told and set of profiles
+	gallery   *view.Gallery // who watches sessions
 
 	ctx    context.Context // of everything the launcher runs by itself
 	cancel context.CancelFunc
@@ -210,6 +212,7 @@ func (l *Launcher) wire() (err error) {
 	if err != nil {
 		return err
 	}
+	l.gallery = view.New(l.ctx, &l.work, view.Options{Ended: l.ended, Log: o.Log, Metrics: o.Metrics})
 	// Those that are pending may go on.
 	swept := o.FileRoots.Sweep(func(sessionID string) bool {
 		f, known := l.sessions.File(sessionID)

@@ -54,6 +54,7 @@ const (
 	CodeEvidenceDamaged    = "evidence_damaged"
 	CodeEvidenceEncrypted  = "evidence_encrypted"
 	CodeTooManyStreams     = "too_many_streams"
+	CodeTooManyViewers     = "too_many_viewers"
 )
 
 var statuses = map[string]int{
@@ -72,6 +73,7 @@ var statuses = map[string]int{
 	CodeStoreUnavailable: http.StatusServiceUnavailable, CodeShuttingDown: http.StatusServiceUnavailable,
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
 	CodeEvidenceEncrypted: http.StatusForbidden, CodeTooManyStreams: http.StatusTooManyRequests,
+	CodeTooManyViewers: http.StatusTooManyRequests,
 }
 
 // Refuse makes a problem with the status of its code.

@@ -400,6 +400,10 @@ type Service interface {
 	// that does not is shown an end by the end of the stream.
 	Connect(ctx context.Context, sessionID, targetID string, closeFrames bool) (Connection, error)
 
+	// View opens a connection on which the principal of ctx watches a session: pictures,
+	// tabs, and what its worker does. One that too many watch is refused.
+	View(ctx context.Context, sessionID string) (Connection, error)
+
 	// Sessions returns the living sessions, oldest first.
 	Sessions() []Session
 	// Session returns a session, living or over.

@@ -93,6 +93,7 @@ type pages struct {
 	svc           api.Service
 	log           zerolog.Logger
 	list, profile sheet
+	watch         sheet
 }
 
 // Handler serves the console's pages. The surface in front of it has seen who asks and
@@ -100,7 +101,7 @@ type pages struct {
 // it is. If it asks for an API token, the pages are opened with ?token=TOKEN and show it
 // with each of their requests.
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
-	return &pages{svc: svc, log: log, list: newSheet("list", "data:"), profile: newSheet("profile", "'self' data:")}
+	return &pages{svc: svc, log: log, list: newSheet("list", "data:"), profile: newSheet("profile", "'self' data:"), watch: newSheet("live", "data:")}
 }
 
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -108,6 +109,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Pattern {
 	case "GET /console/{profile}":
 		p.show(w, r, profile, http.StatusOK, form{}, "")
+	case "GET /console/{profile}/live":
+		p.live(w, r, profile)
 	case "POST /console/{profile}/review":
 		p.review(w, r, profile)
 	case "POST /console/{profile}/hold":

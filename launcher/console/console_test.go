@@ -36,7 +36,7 @@ func (b *backend) ask(method, path, body string, header ...string) *httptest.Res
 
 func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
-	for _, path := range []string{"/", "/console/" + reviewed, "/console/nobody"} {
+	for _, path := range []string{"/", "/console/" + reviewed, "/console/nobody", "/console/" + reviewed + "/live"} {
 		w := b.ask("GET", path, "")
 		policy, body := w.Header().Get("Content-Security-Policy"), w.Body.String()
 		for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "trusted-types 'none'"} {
@@ -62,12 +62,12 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"base.css", "list.css", "profile.css", "list.html", "profile.html", "parts.html", "exports.html"} {
+	for _, name := range []string{"base.css", "list.css", "profile.css", "live.css", "list.html", "profile.html", "live.html", "parts.html", "exports.html"} {
 		if external := regexp.MustCompile(`(?i)(https?:)?//[a-z]|<link[^>]+href="[^d]|<script[^>]+src|@import|url\(`).FindString(strings.ReplaceAll(file(name), "chrome://inspect", "")); external != "" {
 			t.Errorf("%s refers to another resource: %q", name, external)
 		}
 	}
-	for _, name := range []string{"list.js", "profile.js"} {
+	for _, name := range []string{"list.js", "profile.js", "live.js"} {
 		if risky := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|\.href\s*=`).FindString(file(name)); risky != "" {
 			t.Errorf("%s uses %s: what it shows is hostile", name, risky)
 		}

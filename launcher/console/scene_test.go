@@ -47,6 +47,7 @@ type backend struct {
 	refuse   *api.Problem
 	refused  []string // requests that were not answered with success
 	who      principal.Principal
+	watched  *livePage // nil: no session can be watched
 }
 
 // scene is what is known of one profile.

@@ -21,6 +21,7 @@ func consoleRoutes() []route {
 	return []route{
 		{method: http.MethodGet, pattern: "/", access: forRole(principal.Read), serve: consolePage},
 		{method: http.MethodGet, pattern: one, access: onProfile(principal.Evidence), serve: consolePage},
+		{method: http.MethodGet, pattern: one + "/live", access: onProfile(principal.TakeOver), serve: consolePage},
 		{method: http.MethodPost, pattern: one + "/review", access: onProfile(principal.Review), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/hold", access: onProfile(principal.Hold), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/hand-back", access: onProfile(principal.Hold), serve: consoleForm},

@@ -99,6 +99,10 @@ func (f *fake) Connect(_ context.Context, sessionID, targetID string, closeFrame
 	return answerTo[api.Connection](f, "Connect", sessionID, targetID, closeFrames)
 }
 
+func (f *fake) View(_ context.Context, sessionID string) (api.Connection, error) {
+	return answerTo[api.Connection](f, "View", sessionID)
+}
+
 func (f *fake) Sessions() []api.Session {
 	s, _ := answerTo[[]api.Session](f, "Sessions")
 	return s

@@ -60,6 +60,7 @@ var matrix = map[string]expected{
 	"connect":            {"open", "", ""}, "connectTarget": {"open", "", ""}, "version": {"open", "", ""}, "targets": {"open", "", ""}, "targetList": {"open", "", ""},
 	"protocol": {"open", "", ""}, "newTarget": {"open", "", ""}, "activateTarget": {"open", "", ""}, "closeTarget": {"open", "", ""},
 	"createSession": {openers, "", "profile"}, "listSessions": {everyRole, "", "nothing"},
+	"connectView": {"reviewer operator admin", "", "profile"}, "consoleLive": {"reviewer operator admin", "", "profile"},
 	"getSession": {readers, "worker", "profile"}, "releaseSession": {"admin", "worker reviewer operator", "profile"},
 	"heartbeat": {"admin", "worker reviewer operator", "profile"}, "step": {"admin", "worker reviewer operator", "profile"},
 	"checkpoint": {"admin", "worker reviewer operator", "profile"}, "event": {"admin", "worker reviewer operator", "profile"},

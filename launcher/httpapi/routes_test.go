@@ -101,14 +101,14 @@ var layouts = []layout{
 	{
 		"public", New, []surface{open, upgrading, closed},
 		[]string{
-			"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console/p", "/console/p/review", "/console/p/hold", "/console/p/hand-back",
+			"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/console/p", "/console/p/review", "/console/p/hold", "/console/p/hand-back", "/console/p/live",
 			"/devtools/browser/p", "/profiles/p", "/profiles/p/devtools/browser/i", "/profiles/p/devtools/page/T",
 			"/profiles/p/json", "/profiles/p/json/version", "/profiles/p/json/list", "/profiles/p/json/protocol",
 			"/profiles/p/json/new", "/profiles/p/json/activate/T", "/profiles/p/json/close/T",
 			"/s/secret", "/s/secret/devtools/browser/p", "/s/secret/devtools/page/T",
 			"/s/secret/json", "/s/secret/json/version", "/s/secret/json/list", "/s/secret/json/protocol",
 			"/s/secret/json/new", "/s/secret/json/activate/T", "/s/secret/json/close/T",
-			"/v1/sessions", "/v1/sessions/ses_1", "/v1/sessions/ses_1/heartbeat", "/v1/sessions/ses_1/steps", "/v1/sessions/ses_1/checkpoints", "/v1/sessions/ses_1/events", "/v1/sessions/ses_1/take-over", "/v1/sessions/ses_1/hand-back",
+			"/v1/sessions", "/v1/sessions/ses_1", "/v1/sessions/ses_1/heartbeat", "/v1/sessions/ses_1/steps", "/v1/sessions/ses_1/checkpoints", "/v1/sessions/ses_1/events", "/v1/sessions/ses_1/take-over", "/v1/sessions/ses_1/hand-back", "/v1/sessions/ses_1/view",
 			"/v1/profiles", "/v1/profiles/p", "/v1/profiles/p/import", "/v1/profiles/p/clone", "/v1/profiles/p/archive", "/v1/profiles/p/remove-clone", "/v1/profiles/p/check",
 			"/v1/profiles/p/history", "/v1/profiles/p/evidence", "/v1/profiles/p/inspection", "/v1/profiles/p/review", "/v1/profiles/p/hold",
 			"/v1/events", "/v1/evidence/e", "/v1/evidence/e/x", "/v1/evidence/e/export",
@@ -196,6 +196,7 @@ func everyAnswer() map[string]any {
 	return map[string]any{
 		"Acquire":  api.Refuse(api.CodeWrongHome, "elsewhere").With("location", "http://h2:9333/pool"),
 		"Connect":  api.Refuse(api.CodeNotFound, "no such target"),
+		"View":     api.Refuse(api.CodeTooManyViewers, "session ses_1 is watched by 8"),
 		"Sessions": []api.Session{held}, "Session": held, "SessionByCapability": held, "SessionOf": held,
 		"Heartbeat": held, "Step": nil, "Checkpoint": nil, "Event": nil, "TakeOver": held, "HandBack": held, "Release": held, "Hold": held,
 		"Targets": []api.Target{{ID: "T1", Type: "page"}}, "NewTarget": api.Target{ID: "T2", Type: "page"}, "ActivateTarget": nil, "CloseTarget": nil,

@@ -22,6 +22,7 @@ func sessionRoutes() []route {
 		v1(post, "/sessions", forRole(principal.Open), createSession),
 		v1(get, "/sessions", forRole(principal.Read, principal.Use), listSessions),
 		v1(get, one, toSee, getSession),
+		upgradeRoute("/v1"+one+"/view", toTakeOver, watchSession),
 		v1(del, one, toUse, write(sessionID, withToken(readRelease), api.Service.Release, answerSession)),
 		v1(post, one+"/heartbeat", toUse, write(sessionID, withToken(required[api.Heartbeat]("heartbeat")), api.Service.Heartbeat, answerSession)),
 		v1(post, one+"/steps", toUse, journaled("step", api.Service.Step)),

@@ -119,7 +119,13 @@ func (c *call) connect(sessionID, target string) error {
 		conn.Cancel()
 		return errGone
 	}
-	netConn, buffered, err := c.switchProtocols(sessionHeader(conn.Session()))
+	return c.serveOn(conn, sessionHeader(conn.Session()))
+}
+
+// serveOn answers the upgrade with the header, and serves until the connection ends.
+func (c *call) serveOn(conn api.Connection, header http.Header) error {
+	sessionID := conn.Session().SessionID
+	netConn, buffered, err := c.switchProtocols(header)
 	if err != nil {
 		conn.Cancel()
 		c.w.status = statusClientGone

@@ -16,6 +16,7 @@ func (s *Session) run() {
 	s.ending = true
 	s.mu.Unlock()
 	s.pictures.end()
+	s.watchers.end()
 	s.slot.LockRuns()
 	defer s.slot.UnlockRuns()
 	if e.verdict == leave {

@@ -42,6 +42,7 @@ type Session struct {
 	clients   *clients
 	pictures  *pictures
 	denials   denials
+	watchers  watchers
 	exchange  string // the exchange directory; empty before it is made
 
 	// inherited says that the client sessions are those of an earlier launcher, whose

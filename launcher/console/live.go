@@ -1,0 +1,57 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+)
+
+// liveView is what the page shows on which a living session is watched.
+type liveView struct {
+	Profile string
+	Query   string // of links, see view
+	Session *api.Session
+	// Others are further living sessions of the profile on this host, and Home is the
+	// launcher that has the profile where this one has none.
+	Others []api.Session
+	State  string
+	Who    principal.Principal
+}
+
+// live sends the page on which the profile's living session is watched: the one that the
+// query names, or the newest.
+func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
+	record, err := p.svc.Profile(r.Context(), profile)
+	if err != nil {
+		p.fail(w, r, profile, err)
+		return
+	}
+	v := liveView{Profile: profile, Query: tokenQuery(r), State: spaced(string(record.State)), Who: principal.Of(r.Context())}
+	wanted := r.URL.Query().Get("session")
+	for _, s := range slices.Backward(p.svc.Sessions()) { // the newest first
+		switch {
+		case s.ProfileID != profile:
+		case v.Session == nil && (wanted == "" || wanted == s.SessionID):
+			v.Session = &s
+		default:
+			v.Others = append(v.Others, s)
+		}
+	}
+	p.send(w, p.watch, http.StatusOK, "live.html", v)
+}
+
+// Of is the link to another session's page.
+func (v liveView) Of(sessionID string) string {
+	link := "/console/" + v.Profile + "/live" + v.Query
+	if v.Query == "" {
+		return link + "?session=" + sessionID
+	}
+	return link + "&session=" + sessionID
+}
+
+// Watchable says that the person who looks may watch a living session of the profile.
+func (v *view) Watchable() bool {
+	return v.Who.May(principal.TakeOver, v.Record.ProfileID) && slices.ContainsFunc(v.Sessions, func(s api.Session) bool { return s.ProfileID == v.Record.ProfileID })
+}

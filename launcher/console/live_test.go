@@ -1,0 +1,226 @@
+package console
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/jpeg"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"leasehold/launcher/api"
+)
+
+// livePage is what the page gets from a living session: a test says what is sent, and hears
+// what the page says. It stands for package launcher/view.
+type livePage struct {
+	session api.Session
+	heard   chan map[string]any
+
+	mu    sync.Mutex
+	begin [][]byte // frames that each connection begins with
+	conns []net.Conn
+}
+
+func (p *livePage) Session() api.Session { return p.session }
+func (p *livePage) Cancel()              {}
+
+func (p *livePage) Serve(conn net.Conn, buffered *bufio.Reader) {
+	p.mu.Lock()
+	p.conns = append(p.conns, conn)
+	for _, frame := range p.begin {
+		_, _ = conn.Write(frame)
+	}
+	p.mu.Unlock()
+	defer conn.Close()
+	for {
+		text, _, err := wsutil.ReadClientData(readWriter{buffered, conn})
+		if err != nil {
+			return
+		}
+		var m map[string]any
+		if json.Unmarshal(text, &m) == nil {
+			p.heard <- m
+		}
+	}
+}
+
+type readWriter struct {
+	io.Reader
+	io.Writer
+}
+
+// send sends a frame on all connections.
+func (p *livePage) send(frame []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_, _ = c.Write(frame)
+	}
+}
+
+func textFrame(text string) []byte { return ws.MustCompileFrame(ws.NewTextFrame([]byte(text))) }
+
+func pictureFrame(target string, sequence int, image []byte) []byte {
+	head := fmt.Appendf(nil, `{"target":%q,"sequence":%d,"width":640,"height":400,"scale":1,"scroll_x":0,"scroll_y":0,"at":0}`, target, sequence)
+	return ws.MustCompileFrame(ws.NewBinaryFrame(append(append(binary.BigEndian.AppendUint16(nil, uint16(len(head))), head...), image...)))
+}
+
+// hears waits for a message of the page's.
+func (p *livePage) hears(t *testing.T, kind string, fits func(map[string]any) bool) map[string]any {
+	t.Helper()
+	for late := time.After(patience); ; {
+		select {
+		case m := <-p.heard:
+			if m["type"] == kind && (fits == nil || fits(m)) {
+				return m
+			}
+		case <-late:
+			t.Fatalf("the page does not say %s", kind)
+		}
+	}
+}
+
+func (b *backend) View(context.Context, string) (api.Connection, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watched == nil {
+		return nil, b.refusal()
+	}
+	return b.watched, nil
+}
+
+func (b *backend) Session(id string) (api.Session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watched != nil && b.watched.session.SessionID == id {
+		return b.watched.session, nil
+	}
+	return api.Session{}, api.Refuse(api.CodeUnknownSession, "no session %s is known here", id)
+}
+
+// redPicture is a picture of one colour.
+func redPicture() []byte {
+	img := image.NewRGBA(image.Rect(0, 0, 640, 400))
+	draw.Draw(img, img.Bounds(), image.NewUniform(color.RGBA{200, 20, 20, 255}), image.Point{}, draw.Src)
+	var b bytes.Buffer
+	_ = jpeg.Encode(&b, img, nil) // it goes to memory
+	return b.Bytes()
+}
+
+// liveBackend has a living session of a profile that is watched.
+func liveBackend() (*backend, *livePage) {
+	s := api.Session{SessionID: "ses_live", ProfileID: "profile_us_018", Token: 42, WorkerID: "worker-7", TaskID: hostile, State: api.SessionServing, AcquiredAt: noon}
+	p := &livePage{session: s, heard: make(chan map[string]any, 100)}
+	tabs := func(more string) string {
+		return fmt.Sprintf(`{"type":"tabs","tabs":[{"target":"A","title":"Campaigns - Shop","url":"https://shop.example/campaigns","used":true,"hidden":false,"crashed":false,"dialog":null},`+
+			`{"target":"B","title":%q,"url":"https://shop.example/billing/edit","used":false,"hidden":false,"crashed":false,"dialog":%s}]}`, hostile, more)
+	}
+	p.begin = [][]byte{
+		textFrame(`{"type":"session","session_id":"ses_live","profile_id":"profile_us_018","worker_id":"worker-7","task_id":"t","state":"serving","step":"open_campaign_list","checkpoint":"listed"}`),
+		textFrame(tabs(`{"kind":"confirm","message":"Change the budget?"}`)),
+		textFrame(`{"type":"showing","target":"A","follow":true}`),
+		textFrame(`{"type":"actions","missed":0,"actions":[{"number":1,"at":"2026-06-18T12:00:00Z","does":"navigate","method":"Page.navigate","target":"A","times":1},` +
+			`{"number":2,"at":"2026-06-18T12:00:02Z","does":"mouse","method":"Input.dispatchMouseEvent","target":"A","times":3}]}`),
+		pictureFrame("A", 1, pagePicture()),
+	}
+	return &backend{profiles: records(), cases: map[string]scene{"profile_us_018": {sessions: []api.Session{s}}}, watched: p}, p
+}
+
+const live = "/console/profile_us_018/live?token=" + token
+
+func TestLivePage(t *testing.T) {
+	b, p := liveBackend()
+	v := open(t, b, live)
+	v.until(`document.querySelector("#picture").dataset.sequence === "1"`)
+	p.hears(t, "ack", func(m map[string]any) bool { return m["sequence"] == 1.0 })
+	if size := p.hears(t, "size", nil); size["width"].(float64) < 300 || size["dpr"] != 1.0 {
+		t.Errorf("the page says of its size %v", size)
+	}
+	seen := v.text(`document.querySelector("main").innerText`)
+	for _, want := range []string{"profile_us_018 live", "worker worker-7", "step open_campaign_list", "checkpoint listed", "Campaigns - Shop", "https://shop.example/campaigns",
+		"goes to a page Page.navigate", "uses the mouse 3 times Input.dispatchMouseEvent", cleanHostile} {
+		if !strings.Contains(seen, want) {
+			t.Errorf("the page does not show %q in\n%s", want, seen)
+		}
+	}
+	if injected := v.text(`document.querySelectorAll("img, main script").length + " " + document.title`); injected != "0 profile_us_018 live - Leasehold" {
+		t.Errorf("elements from hostile text, and the title: %q", injected)
+	}
+	const drawn = `[...document.querySelector("#picture").getContext("2d").getImageData(300, 200, 1, 1).data].join()`
+	before := v.text(drawn)
+
+	// A picture of another tab is taken, and not shown.
+	p.send(pictureFrame("B", 2, redPicture()))
+	p.hears(t, "ack", func(m map[string]any) bool { return m["sequence"] == 2.0 })
+	if now := v.text(drawn); now != before {
+		t.Errorf("a picture of another tab is shown: %s, before %s", now, before)
+	}
+
+	// Another tab, by keyboard.
+	v.do(chromedp.Focus(chromedp.CSS(`#tabs [data-target=B]`)), chromedp.KeyEvent(kb.Enter))
+	p.hears(t, "show", func(m map[string]any) bool { return m["target"] == "B" })
+	p.send(textFrame(`{"type":"showing","target":"B","follow":false}`))
+	v.until(`document.querySelector("#dialog").innerText.includes("Change the budget?") && document.querySelector("#over").innerText.includes("Waiting")`)
+	p.send(pictureFrame("B", 3, redPicture()))
+	v.until(`document.querySelector("#picture").dataset.sequence === "3" && document.querySelector("#over").hidden`)
+	if now := v.text(drawn); now == before || v.text(`document.activeElement.dataset.target`) != "B" {
+		t.Errorf("the other tab's picture is %s, and the focus on %q", now, v.text(`document.activeElement.outerHTML`))
+	}
+	v.accessible("a live page")
+	v.photograph("live-tab")
+	v.do(chromedp.Focus(chromedp.CSS(`#follow`)), chromedp.KeyEvent(kb.Enter))
+	p.hears(t, "show", func(m map[string]any) bool { return m["target"] == "" })
+	p.send(textFrame(`{"type":"showing","target":"A","follow":true}`))
+	p.send(pictureFrame("A", 4, pagePicture()))
+	v.until(`document.querySelector("#picture").dataset.sequence === "4"`)
+	v.photograph("live")
+	for _, width := range []int{360, 1280} {
+		v.size(width, "light")
+		v.until(`Math.abs(document.querySelector("#picture").clientWidth - document.querySelector("#stage").clientWidth) < 2 || document.querySelector("#picture").clientHeight >= innerHeight - 180`)
+		if over := v.number(`document.documentElement.scrollWidth - innerWidth`); over > 0 {
+			t.Errorf("at %d pixels the page is %d too wide", width, over)
+		}
+	}
+
+	// A connection that breaks off comes back.
+	p.mu.Lock()
+	_ = p.conns[0].Close()
+	p.mu.Unlock()
+	v.until(`document.querySelector("#state").innerText === "live" && document.querySelector("#notice").hidden && document.querySelector("#picture").dataset.sequence === "1"`)
+	p.send(textFrame(`{"type":"ended","how":"released: succeeded"}`))
+	v.until(`document.querySelector("#state").innerText === "ended" && document.querySelector("#notice").innerText.includes("released: succeeded")`)
+	b.mu.Lock()
+	refused := b.refused
+	b.mu.Unlock()
+	if len(refused) > 0 {
+		t.Errorf("refused: %v", refused)
+	}
+}
+
+// TestLivePageWithoutASession: who opens the page of a profile that nobody uses is told so, and
+// who may not watch is refused.
+func TestLivePageWithoutASession(t *testing.T) {
+	b := &backend{profiles: records()}
+	if w := b.ask("GET", "/console/profile_us_021/live", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "No session of this profile lives on this host") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.ask("GET", "/console/nobody/live", ""); w.Code != 404 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,216 @@
+"use strict";
+(() => {
+  const session = document.body.dataset.session;
+  if (!session) return;
+  const at = (id) => document.getElementById(id);
+  const token = new URLSearchParams(location.search).get("token");
+  const longestList = 80; // actions that are shown
+  const slowestRetry = 15000; // milliseconds
+
+  // What pages and workers say is text. Characters that cannot be seen, or that turn the
+  // direction of writing, are shown as U+FFFD.
+  const plain = (text) => String(text ?? "").replace(/[\p{Cc}\p{Cf}]/gu, "\ufffd");
+
+  const canvas = at("picture"), paint = canvas.getContext("2d"), over = at("over"), stage = at("stage");
+  let socket = null, retry = 1000, gone = false;
+  let tabs = [], showing = { target: "", follow: true }, pictured = "";
+
+  function say(message) {
+    if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
+  }
+  function state(text, kind) {
+    const e = at("state");
+    if (e.textContent !== text) e.textContent = text;
+    e.className = "state " + kind;
+  }
+  function notice(text, bad) {
+    const e = at("notice");
+    e.textContent = text;
+    e.classList.toggle("bad", Boolean(bad));
+    e.hidden = !text;
+  }
+
+  // Pictures are drawn one after the other, and each is said to be taken once it is drawn:
+  // the launcher sends the next one then.
+  let drawing = Promise.resolve();
+  function picture(buffer) {
+    const from = socket;
+    drawing = drawing.then(async () => {
+      const length = new DataView(buffer).getUint16(0);
+      const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 2, length)));
+      try {
+        const image = await createImageBitmap(new Blob([new Uint8Array(buffer, 2 + length)], { type: "image/jpeg" }));
+        if (head.target === showing.target) {
+          if (canvas.width !== image.width || canvas.height !== image.height) {
+            canvas.width = image.width;
+            canvas.height = image.height;
+            fit();
+          }
+          paint.drawImage(image, 0, 0);
+          pictured = head.target;
+          canvas.dataset.sequence = head.sequence;
+          describe();
+        }
+        image.close();
+      } finally {
+        if (from.readyState === WebSocket.OPEN) from.send(JSON.stringify({ type: "ack", sequence: head.sequence }));
+      }
+    }).catch((problem) => console.error(problem));
+  }
+
+  const shown = () => tabs.find((t) => t.target === showing.target);
+
+  // describe says what stands above and over the picture.
+  function describe() {
+    const tab = shown();
+    const title = tab ? plain(tab.title || tab.url) : "";
+    at("address").textContent = tab ? plain(tab.url) : "";
+    let text = "";
+    if (!tab) text = "No page is open.";
+    else if (tab.crashed) text = "The page crashed.";
+    else if (tab.hidden && pictured === tab.target) text = "This tab is behind another one, where the browser does not draw it: the picture is the last one.";
+    else if (tab.hidden) text = "This tab is behind another one, where the browser does not draw it.";
+    else if (pictured !== tab.target) text = "Waiting for the first picture.";
+    over.textContent = text;
+    over.hidden = !text;
+    canvas.style.visibility = tab && pictured === tab.target ? "visible" : "hidden";
+    const label = tab ? "Live picture of " + title : "No page";
+    if (canvas.getAttribute("aria-label") !== label) canvas.setAttribute("aria-label", label);
+    const box = at("dialog");
+    box.hidden = !(tab && tab.dialog);
+    if (!box.hidden) {
+      const kind = document.createElement("p"), message = document.createElement("p");
+      kind.textContent = "The page asks (" + plain(tab.dialog.kind) + ") and waits:";
+      message.textContent = plain(tab.dialog.message);
+      box.replaceChildren(kind, message);
+    }
+  }
+
+  // Buttons stay the same elements while their tabs are open, so that the focus stays.
+  function drawTabs() {
+    const strip = at("tabs");
+    const have = new Map([...strip.children].map((b) => [b.dataset.target, b]));
+    const buttons = tabs.map((tab) => {
+      const b = have.get(tab.target) || document.createElement("button");
+      b.type = "button";
+      b.dataset.target = tab.target;
+      b.textContent = plain(tab.title || tab.url || "an empty tab") + (tab.crashed ? " (crashed)" : tab.dialog ? " (asks)" : "");
+      b.title = plain(tab.url) + (tab.used ? "\nthe worker used it last" : "");
+      b.classList.toggle("used", tab.used);
+      b.setAttribute("aria-pressed", String(tab.target === showing.target));
+      b.onclick = () => say({ type: "show", target: tab.target });
+      return b;
+    });
+    if (buttons.length !== strip.children.length || buttons.some((b, i) => strip.children[i] !== b)) strip.replaceChildren(...buttons);
+    at("follow").setAttribute("aria-pressed", String(showing.follow));
+    describe();
+  }
+  at("follow").onclick = () => say({ type: "show", target: showing.follow ? showing.target : "" });
+
+  const words = {
+    mouse: "uses the mouse", touch: "touches", scroll: "scrolls", key: "presses keys", text: "types", drag: "drags", focus: "goes to a field", files: "chooses files",
+    navigate: "goes to a page", history: "goes back or forward", reload: "loads the page again", stop: "stops the loading", content: "writes the page", dialog: "answers a dialog",
+    screenshot: "takes a picture", print: "prints", front: "brings a tab to the front", close: "closes a tab", open: "opens a tab", script: "runs a script", request: "lets a request through, or not",
+    cookies: "sets cookies", size: "sets the size of the page", input: "makes an input",
+  };
+  const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+  function drawActions(message) {
+    const list = at("actions");
+    for (const a of message.actions) {
+      let line = list.querySelector(`[data-number="${Number(a.number)}"]`);
+      if (!line) {
+        line = document.createElement("li");
+        line.dataset.number = a.number;
+        list.prepend(line);
+      }
+      const time = document.createElement("time"), code = document.createElement("code");
+      time.dateTime = a.at;
+      time.textContent = clock.format(new Date(a.at));
+      code.textContent = plain(a.method);
+      line.replaceChildren(time, (words[a.does] || plain(a.does)) + (a.times > 1 ? " " + a.times + " times " : " "), code);
+    }
+    while (list.children.length > longestList) list.lastChild.remove();
+  }
+
+  function ended(how) {
+    gone = true;
+    state("ended", "ended");
+    notice(how ? "The session is over: " + plain(how) + "." : "The session is not shown any more.");
+  }
+
+  const on = {
+    session(m) {
+      if (!gone) state(m.state === "serving" ? "live" : "ending", m.state === "serving" ? "serving" : "recovering");
+      const parts = [];
+      if (m.step) parts.push("step " + plain(m.step));
+      if (m.checkpoint) parts.push("checkpoint " + plain(m.checkpoint));
+      at("step").textContent = parts.map((p) => " \u00b7 " + p).join("");
+    },
+    tabs(m) { tabs = m.tabs; drawTabs(); },
+    showing(m) { showing = m; drawTabs(); },
+    actions: drawActions,
+    ended(m) { ended(m.how); },
+    refused(m) { notice(plain(m.why), true); },
+  };
+
+  // The picture is as large as there is room for it.
+  const room = () => ({ width: stage.clientWidth, height: Math.max(200, window.innerHeight - 176) });
+  function fit() {
+    const { width, height } = room();
+    const scale = Math.min(width / canvas.width, height / canvas.height);
+    canvas.style.width = Math.floor(canvas.width * scale) + "px";
+    canvas.style.height = Math.floor(canvas.height * scale) + "px";
+  }
+  function size() {
+    fit();
+    say({ type: "size", ...room(), dpr: window.devicePixelRatio });
+  }
+  let sizing = 0;
+  new ResizeObserver(() => { clearTimeout(sizing); sizing = setTimeout(size, 300); }).observe(stage);
+
+  function connect() {
+    const url = new URL("/v1/sessions/" + encodeURIComponent(session) + "/view", location.href);
+    url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    if (token) url.searchParams.set("token", token);
+    let opened = false;
+    socket = new WebSocket(url);
+    socket.binaryType = "arraybuffer";
+    socket.onopen = () => {
+      opened = true;
+      retry = 1000;
+      notice("");
+      size();
+      if (document.hidden) say({ type: "pause" });
+    };
+    socket.onmessage = (e) => {
+      if (typeof e.data !== "string") { picture(e.data); return; }
+      const m = JSON.parse(e.data);
+      if (on[m.type]) on[m.type](m);
+    };
+    socket.onclose = (e) => again(opened, e.reason);
+  }
+
+  // again tries to connect once more, unless the session is over.
+  async function again(opened, reason) {
+    if (gone) return;
+    state("not connected", "recovering");
+    try {
+      const answer = await fetch("/v1/sessions/" + encodeURIComponent(session), {
+        cache: "no-store", headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(15000),
+      });
+      const now = await answer.json();
+      if (answer.ok && now.state === "ended") { ended(now.ended); return; }
+      if (!answer.ok) { notice(plain(now.detail || answer.statusText), true); if (answer.status === 404) { gone = true; return; } }
+      else if (!opened) notice("The launcher does not let this page watch now: 8 people at most may watch one session. It is tried again.", true);
+      else notice("The connection ended" + (reason ? ": " + plain(reason) : "") + ". It is tried again.", true);
+    } catch {
+      notice("The launcher cannot be reached. It is tried again.", true);
+    }
+    setTimeout(connect, retry);
+    retry = Math.min(retry * 2, slowestRetry);
+  }
+
+  // A page that nobody sees asks for no pictures.
+  document.addEventListener("visibilitychange", () => say({ type: document.hidden ? "pause" : "resume" }));
+  connect();
+})();

@@ -1,0 +1,22 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+)
+
+// watchSession shows a living session until either side ends the connection. Its messages
+// are described in docs/console.md.
+func watchSession(c *call) error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), connectTimeout)
+	conn, err := c.svc.View(ctx, c.param("session"))
+	cancel()
+	if err != nil {
+		return err
+	}
+	if c.gone() {
+		conn.Cancel()
+		return errGone
+	}
+	return c.serveOn(conn, http.Header{"Leasehold-Session": {conn.Session().SessionID}})
+}

@@ -1,0 +1,94 @@
+package session
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"leasehold/cdpproxy"
+	"leasehold/launcher/api"
+)
+
+// What somebody who watches a session needs of it. Nothing of it costs anything while
+// nobody watches.
+
+// watchers are those who use the browser of a session beside its worker, and who leave it
+// before the session's end touches it.
+type watchers struct {
+	mu    sync.Mutex
+	last  int
+	stops map[int]func()
+	over  bool // the end has begun
+}
+
+// Attend lets a watcher use the session's browser until it calls leave, or the session
+// begins to end: then stop is called, once, and the end waits for it. It is called by the
+// goroutine that ends the session, before anything is captured or closed. A session that
+// ends already is refused.
+func (s *Session) Attend(stop func()) (leave func(), err error) {
+	w := &s.watchers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+	}
+	w.last++
+	key := w.last
+	if w.stops == nil {
+		w.stops = map[int]func(){}
+	}
+	w.stops[key] = stop
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.stops, key)
+	}, nil
+}
+
+// end has all watchers leave, each at the same time as the others.
+func (w *watchers) end() {
+	w.mu.Lock()
+	w.over = true
+	stops := w.stops
+	w.stops = nil
+	w.mu.Unlock()
+	var leaving sync.WaitGroup
+	for _, stop := range stops {
+		leaving.Go(stop)
+	}
+	leaving.Wait()
+}
+
+// Done is closed when the session is over.
+func (s *Session) Done() <-chan struct{} { return s.done }
+
+// Mux is that of the session's browser.
+func (s *Session) Mux() *cdpproxy.Mux { return s.browser.Mux() }
+
+// Doing is what the task said last of itself: its step, and its last checkpoint.
+func (s *Session) Doing() (step, checkpoint string) {
+	s.pictures.mu.Lock()
+	defer s.pictures.mu.Unlock()
+	return s.pictures.demand.step, s.pictures.demand.checkpoint
+}
+
+// FollowCommands returns a function that returns the commands which the session's worker
+// sent since it was called before, and first since FollowCommands was called; oldest first.
+// One goroutine may call it.
+func (s *Session) FollowCommands() func() []cdpproxy.Command {
+	seen := map[*cdpproxy.Conn]int{}
+	for _, c := range s.clients.connected() {
+		_, seen[c] = c.ClientSession().CommandsAfter(-1)
+	}
+	return func() []cdpproxy.Command {
+		var all []cdpproxy.Command
+		now := map[*cdpproxy.Conn]int{}
+		for _, c := range s.clients.connected() {
+			commands, sent := c.ClientSession().CommandsAfter(seen[c])
+			all, now[c] = append(all, commands...), sent
+		}
+		seen = now
+		slices.SortStableFunc(all, func(a, b cdpproxy.Command) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
+		return all
+	}
+}

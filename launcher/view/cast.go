@@ -1,0 +1,250 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"leasehold/cdpproxy"
+)
+
+// A cast is Chrome's screencast of one page. Chrome draws a picture for it with each frame of
+// a page that moves, 60 times a second, also where it does not send them. So the cast is stopped
+// once a picture came that differs from the last, and started again when it is time for
+// the next and a viewer has taken this one. A start brings a picture at once. If it is the
+// same as the last, the page stands still, and the cast stays as it is until something moves:
+// that costs nothing.
+
+// Events that a watch's session in the browser gets.
+const (
+	eventFrame      = "Page.screencastFrame"
+	eventVisibility = "Page.screencastVisibilityChanged"
+)
+
+var castEvents = []string{eventFrame, eventVisibility}
+
+const (
+	// rest is how long nothing is drawn for viewers after a picture.
+	rest = 40 * time.Millisecond
+	// callTimeout bounds an answer of the browser, and retryPause is how long a cast waits
+	// after it was refused.
+	callTimeout = 5 * time.Second
+	retryPause  = time.Second
+	// maxImage is the size, in bytes, of the largest picture that is shown.
+	maxImage = 4 << 20
+)
+
+// cast shows one page.
+type cast struct {
+	watch   *watch
+	target  string
+	session string // CDP session on the page
+	ctx     context.Context
+	cancel  context.CancelFunc
+	done    chan struct{}
+	woken   chan struct{}  // has room for one: what viewers want has changed
+	came    chan castFrame // has room for some
+}
+
+// castFrame is a picture as Chrome sends it.
+type castFrame struct {
+	Data     []byte `json:"data"`
+	Metadata struct {
+		DeviceWidth     float64 `json:"deviceWidth"`
+		DeviceHeight    float64 `json:"deviceHeight"`
+		PageScaleFactor float64 `json:"pageScaleFactor"`
+		ScrollOffsetX   float64 `json:"scrollOffsetX"`
+		ScrollOffsetY   float64 `json:"scrollOffsetY"`
+		Timestamp       float64 `json:"timestamp"` // seconds since 1970
+	} `json:"metadata"`
+	SessionID int `json:"sessionId"` // of the start that it belongs to
+}
+
+func newCast(w *watch, target string) *cast {
+	ctx, cancel := context.WithCancel(w.ctx)
+	return &cast{watch: w, target: target, ctx: ctx, cancel: cancel, done: make(chan struct{}), woken: make(chan struct{}, 1), came: make(chan castFrame, 4)}
+}
+
+// run shows the page until ctx ends, or the page is closed.
+func (c *cast) run() {
+	defer close(c.done)
+	defer c.cancel()
+	if err := c.attach(); err != nil {
+		c.failed(err)
+		return
+	}
+	defer c.detach()
+	for c.ctx.Err() == nil {
+		p, ready := c.demand()
+		if !ready {
+			c.await(nil)
+			continue
+		}
+		if err := c.call("Page.startScreencast", p); err != nil {
+			c.failed(err)
+			if !errors.Is(err, context.DeadlineExceeded) {
+				return
+			}
+			continue
+		}
+		c.untilItMoves(p)
+		if err := c.call("Page.stopScreencast", nil); err != nil {
+			c.failed(err)
+			return
+		}
+		c.await(time.After(rest))
+	}
+}
+
+// failed notes why a page is not shown, and waits for a moment: the page may be about to close.
+func (c *cast) failed(err error) {
+	if c.ctx.Err() == nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
+		c.watch.log.Debug().Err(err).Str("target", c.target).Msg("a page is not shown")
+		select {
+		case <-time.After(retryPause):
+		case <-c.ctx.Done():
+		}
+	}
+}
+
+// untilItMoves takes pictures until one came that is new, or viewers want another size.
+func (c *cast) untilItMoves(p castParams) {
+	for {
+		select {
+		case f := <-c.came:
+			if c.publish(f) {
+				return
+			}
+			c.watch.observer.Post(c.session, "Page.screencastFrameAck", map[string]any{"sessionId": f.SessionID})
+		case <-c.woken:
+			if now, _ := c.demand(); now != p && now != (castParams{}) {
+				return
+			}
+		case <-c.ctx.Done():
+			return
+		}
+	}
+}
+
+// publish makes a picture the newest of the page, unless it is the same as the last. What
+// shows another size is new.
+func (c *cast) publish(f castFrame) bool {
+	if len(f.Data) == 0 || len(f.Data) > maxImage {
+		return false
+	}
+	w, m := c.watch, f.Metadata
+	head := frameHead{
+		Target: c.target, Width: m.DeviceWidth, Height: m.DeviceHeight, Scale: m.PageScaleFactor, ScrollX: m.ScrollOffsetX, ScrollY: m.ScrollOffsetY, At: m.Timestamp * 1000,
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if last := w.frames[c.target]; last != nil && bytes.Equal(last.image, f.Data) {
+		return false
+	}
+	w.sequence++
+	head.Sequence = w.sequence
+	w.frames[c.target] = newFrame(head, f.Data)
+	w.gallery.frames.Inc()
+	w.wakeViewers()
+	return true
+}
+
+// await returns when what viewers want has changed, when late fires, or when ctx ends.
+func (c *cast) await(late <-chan time.Time) {
+	if late != nil { // what viewers want is looked at afterwards
+		select {
+		case <-late:
+		case <-c.ctx.Done():
+		}
+		return
+	}
+	select {
+	case <-c.woken:
+	case <-c.ctx.Done():
+	}
+}
+
+func (c *cast) wake() {
+	select {
+	case c.woken <- struct{}{}:
+	default:
+	}
+}
+
+// attach opens a CDP session on the page.
+func (c *cast) attach() error {
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	defer cancel()
+	var r struct {
+		SessionID string `json:"sessionId"`
+	}
+	if err := c.watch.observer.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": c.target, "flatten": true}, &r); err != nil {
+		return err
+	}
+	c.session = r.SessionID
+	c.watch.mu.Lock()
+	defer c.watch.mu.Unlock()
+	c.watch.bySession[c.session] = c
+	return nil
+}
+
+// detach ends the CDP session, and with it the screencast.
+func (c *cast) detach() {
+	c.watch.mu.Lock()
+	delete(c.watch.bySession, c.session)
+	c.watch.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	// A page that was closed has no session any more, and that of a watch is closed later.
+	_ = c.watch.observer.Call(ctx, "", "Target.detachFromTarget", map[string]any{"sessionId": c.session}, nil)
+}
+
+func (c *cast) call(method string, params any) error {
+	ctx, cancel := context.WithTimeout(c.ctx, callTimeout)
+	defer cancel()
+	return c.watch.observer.Call(ctx, c.session, method, params, nil)
+}
+
+// dispatch hands what the browser sends to the casts, until ctx ends.
+func (w *watch) dispatch() {
+	for {
+		events, err := w.observer.Next(w.ctx)
+		if err != nil {
+			return
+		}
+		for _, e := range events {
+			w.mu.Lock()
+			c := w.bySession[e.Session]
+			w.mu.Unlock()
+			if c != nil {
+				c.take(e)
+			}
+		}
+	}
+}
+
+// take takes one event in. It does not block.
+func (c *cast) take(e cdpproxy.Event) {
+	switch e.Method {
+	case eventFrame:
+		var f castFrame
+		if json.Unmarshal(e.Params, &f) != nil {
+			return
+		}
+		select {
+		case c.came <- f:
+		default: // the page is drawn faster than it is looked at: a later one comes
+		}
+	case eventVisibility:
+		var p struct {
+			Visible bool `json:"visible"`
+		}
+		if json.Unmarshal(e.Params, &p) == nil {
+			c.watch.mu.Lock()
+			c.watch.hidden[c.target] = !p.Visible
+			c.watch.mu.Unlock()
+		}
+	}
+}

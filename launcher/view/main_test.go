@@ -1,0 +1,387 @@
+package view
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/internal/test/testchrome"
+	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/recovery/decision"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds waits that end sooner unless something is broken.
+const patience = 30 * time.Second
+
+// stage is a real Chromium with a monitor, and a worker that drives it.
+type stage struct {
+	*testing.T
+	mux     *cdpproxy.Mux
+	monitor *monitor.Monitor
+	worker  *cdpproxy.Observer
+	work    sync.WaitGroup
+	gallery *Gallery
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	o := testchrome.Options(t)
+	o.ExtraArgs = []string{"--disable-gpu", "--window-size=800,600"}
+	chromium := testchrome.Start(t, o)
+	commands, events, err := chromium.TakePipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{T: t, monitor: monitor.New(func(checkpoint.Entry) {})}
+	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, decision.CommandEffect, s.monitor.Traffic); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.monitor.Attach(t.Context(), s.mux); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { s.monitor.Watch(context.Background()) })
+	s.gallery = New(ctx, &s.work, Options{
+		Ended: func(string) string { return "released" }, Log: zerolog.New(zerolog.NewTestWriter(t)), Metrics: prometheus.NewRegistry(),
+	})
+	t.Cleanup(func() {
+		cancel()
+		s.work.Wait()
+		closing, stop := context.WithTimeout(context.Background(), patience)
+		defer stop()
+		_ = s.mux.Call(closing, "Browser.close", nil, nil) // the reply may be lost with the pipe
+		watching.Wait()
+		<-s.mux.Done()
+	})
+	if s.worker, err = s.mux.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// play is a session on the stage.
+type play struct {
+	*stage
+	id     string
+	mu     sync.Mutex
+	stops  []func()
+	ending bool
+	done   chan struct{}
+	sent   []cdpproxy.Command
+	step   string
+}
+
+func (s *stage) play(id string) *play {
+	p := &play{stage: s, id: id, done: make(chan struct{})}
+	return p
+}
+
+func (p *play) ID() string         { return p.id }
+func (p *play) Profile() string    { return "shop_018" }
+func (p *play) Mux() *cdpproxy.Mux { return p.mux }
+func (p *play) Show() api.Session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return api.Session{SessionID: p.id, ProfileID: "shop_018", WorkerID: "worker-7", TaskID: "task_101", State: map[bool]string{false: api.SessionServing, true: api.SessionRecovering}[p.ending]}
+}
+func (p *play) Monitor() (*monitor.Monitor, error) { return p.monitor, nil }
+func (p *play) Done() <-chan struct{}              { return p.done }
+func (p *play) Doing() (step, checkpoint string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.step, ""
+}
+
+func (p *play) Attend(stop func()) (func(), error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ending {
+		return nil, api.Refuse(api.CodeSessionEnded, "it ends")
+	}
+	p.stops = append(p.stops, stop)
+	return func() {}, nil
+}
+
+// end ends the session: over says that it is closed, too.
+func (p *play) end() {
+	p.mu.Lock()
+	p.ending = true
+	stops := p.stops
+	p.mu.Unlock()
+	for _, stop := range stops {
+		stop()
+	}
+}
+
+func (p *play) FollowCommands() func() []cdpproxy.Command {
+	return func() []cdpproxy.Command {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		sent := p.sent
+		p.sent = nil
+		return sent
+	}
+}
+
+// acts says that the worker sent a command to a page.
+func (p *play) acts(method, target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = append(p.sent, cdpproxy.Command{At: time.Now(), Target: target, Method: method})
+}
+
+func (s *stage) call(session, method string, params, result any) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	if err := s.worker.Call(ctx, session, method, params, result); err != nil {
+		s.Fatalf("%s: %v", method, err)
+	}
+}
+
+// open opens a page with a document.
+func (s *stage) open(html string) (target, session string) {
+	s.Helper()
+	var r struct{ TargetID, SessionID string }
+	s.call("", "Target.createTarget", map[string]any{"url": "about:blank"}, &r)
+	s.call("", "Target.attachToTarget", map[string]any{"targetId": r.TargetID, "flatten": true}, &r)
+	s.load(r.SessionID, html)
+	return r.TargetID, r.SessionID
+}
+
+func (s *stage) load(session, html string) {
+	s.Helper()
+	var tree struct {
+		FrameTree struct{ Frame struct{ ID string } }
+	}
+	s.call(session, "Page.getFrameTree", nil, &tree)
+	s.call(session, "Page.setDocumentContent", map[string]any{"frameId": tree.FrameTree.Frame.ID, "html": html}, nil)
+}
+
+func (s *stage) closePage(target string) {
+	s.Helper()
+	s.call("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
+}
+
+// eval is the value of an expression in a page, as text.
+func (s *stage) eval(session, expression string) string {
+	s.Helper()
+	var r struct{ Result struct{ Value any } }
+	s.call(session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &r)
+	return fmt.Sprint(r.Result.Value)
+}
+
+// seat is a viewer, as its own end sees it.
+type seat struct {
+	*testing.T
+	conn   net.Conn
+	reader wsutil.Reader
+	read   chan any // what comes: frameHead with image, or JSON
+	tabs   []tabNow
+}
+
+// picture is a frame as a viewer got it.
+type picture struct {
+	frameHead
+	image []byte
+}
+
+// watchAs lets somebody watch a session. It reads nothing before receive.
+func (p *play) watchAs(t *testing.T, name string) *seat {
+	t.Helper()
+	c, err := p.gallery.Open(p, principal.Principal{Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		c.Serve(far, bufio.NewReader(far))
+	}()
+	t.Cleanup(func() {
+		_ = near.Close()
+		<-served
+	})
+	return &seat{T: t, conn: near}
+}
+
+// says sends a message.
+func (s *seat) says(format string, args ...any) {
+	s.Helper()
+	if err := wsutil.WriteClientText(s.conn, fmt.Appendf(nil, format, args...)); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// one is the next message: a picture, a map of JSON, or why the connection was closed.
+func (s *seat) one(within time.Duration) (any, error) {
+	_ = s.conn.SetReadDeadline(time.Now().Add(within))
+	head, err := ws.ReadHeader(s.conn)
+	if err != nil {
+		return nil, err
+	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(patience))
+	body := make([]byte, head.Length)
+	if _, err := readFull(s.conn, body); err != nil {
+		return nil, err
+	}
+	switch head.OpCode {
+	case ws.OpBinary:
+		n := binary.BigEndian.Uint16(body)
+		var p picture
+		if err := json.Unmarshal(body[2:2+n], &p.frameHead); err != nil {
+			s.Fatal(err)
+		}
+		p.image = body[2+n:]
+		return p, nil
+	case ws.OpClose:
+		code, reason := ws.ParseCloseFrameData(body)
+		return nil, wsutil.ClosedError{Code: code, Reason: reason}
+	case ws.OpText:
+		var m map[string]any
+		if err := json.Unmarshal(body, &m); err != nil {
+			s.Fatal(err)
+		}
+		if m["type"] == "tabs" {
+			var tabs tabsMessage
+			_ = json.Unmarshal(body, &tabs)
+			s.tabs = tabs.Tabs
+		}
+		return m, nil
+	}
+	return nil, fmt.Errorf("opcode %d", head.OpCode)
+}
+
+func readFull(c net.Conn, b []byte) (n int, err error) {
+	for n < len(b) {
+		m, err := c.Read(b[n:])
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// picture is the next picture, which the viewer takes.
+func (s *seat) picture() picture {
+	s.Helper()
+	for {
+		m, err := s.one(patience)
+		if err != nil {
+			s.Fatalf("no picture: %v", err)
+		}
+		if p, ok := m.(picture); ok {
+			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
+			return p
+		}
+	}
+}
+
+// pictureOf is the next picture of a page.
+func (s *seat) pictureOf(target string) picture {
+	s.Helper()
+	for {
+		if p := s.picture(); p.Target == target {
+			return p
+		}
+	}
+}
+
+// message is the next message of a type that fits. Pictures that come meanwhile are taken.
+func (s *seat) message(kind string, fits func(map[string]any) bool) map[string]any {
+	s.Helper()
+	for {
+		m, err := s.one(patience)
+		if err != nil {
+			s.Fatalf("no message %s: %v", kind, err)
+		}
+		switch m := m.(type) {
+		case picture:
+			s.says(`{"type":"ack","sequence":%d}`, m.Sequence)
+		case map[string]any:
+			if m["type"] == kind && (fits == nil || fits(m)) {
+				return m
+			}
+		}
+	}
+}
+
+// quiet counts the pictures that come within a time, and takes them.
+func (s *seat) count(within time.Duration) int {
+	s.Helper()
+	n := 0
+	for end := time.Now().Add(within); time.Now().Before(end); {
+		m, err := s.one(time.Until(end))
+		if p, ok := m.(picture); ok {
+			n++
+			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
+		} else if err != nil {
+			break
+		}
+	}
+	return n
+}
+
+// closed is why the launcher ended the connection.
+func (s *seat) closed() wsutil.ClosedError {
+	s.Helper()
+	for {
+		m, err := s.one(patience)
+		if closed, ok := err.(wsutil.ClosedError); ok {
+			return closed
+		}
+		if err != nil {
+			s.Fatalf("not closed in order: %v", err)
+		}
+		if p, ok := m.(picture); ok {
+			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
+		}
+	}
+}
+
+// keep writes a picture where people look at it: into the directory LEASEHOLD_PHOTOS.
+func keep(t *testing.T, name string, p picture) {
+	if dir := os.Getenv("LEASEHOLD_PHOTOS"); dir != "" {
+		if err := os.WriteFile(dir+"/"+name+".jpg", p.image, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+var _ = slices.Contains[[]string]
+var _ = strings.Contains

@@ -1,0 +1,148 @@
+package view
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+
+	"leasehold/evidence/capture"
+	"leasehold/evidence/redact"
+)
+
+// The messages of a view. docs/console.md describes them for people.
+
+// The kinds of messages to a viewer that replace the earlier one of their kind, in the order
+// in which they are sent.
+const (
+	kindSession = iota
+	kindTabs
+	kindEnded
+	kinds
+)
+
+// sessionMessage says whose session it is, and what the task said last of itself.
+type sessionMessage struct {
+	Type       string `json:"type"` // session
+	SessionID  string `json:"session_id"`
+	ProfileID  string `json:"profile_id"`
+	WorkerID   string `json:"worker_id"`
+	TaskID     string `json:"task_id"`
+	State      string `json:"state"`
+	Step       string `json:"step"`
+	Checkpoint string `json:"checkpoint"`
+}
+
+// tabsMessage lists the open pages, in the order in which they were opened.
+type tabsMessage struct {
+	Type string   `json:"type"` // tabs
+	Tabs []tabNow `json:"tabs"`
+}
+
+// tabNow is one open page. Texts are the page's own.
+type tabNow struct {
+	Target string `json:"target"`
+	Title  string `json:"title"`
+	URL    string `json:"url"` // as redact.URL leaves it
+	// Used says that the worker used this page last.
+	Used bool `json:"used"`
+	// Hidden says that the page is behind another one, so that Chrome does not draw it. It
+	// is known of pages that are shown.
+	Hidden  bool       `json:"hidden"`
+	Crashed bool       `json:"crashed"`
+	Dialog  *dialogNow `json:"dialog"`
+}
+
+// dialogNow is the dialog that a page has open.
+type dialogNow struct {
+	Kind    string `json:"kind"` // alert, confirm, prompt or beforeunload
+	Message string `json:"message"`
+}
+
+// showingMessage says which page the viewer is shown: the one that it asked for or, if Follow
+// is set, the one that the worker used last. Target is empty while no page is open.
+type showingMessage struct {
+	Type   string `json:"type"` // showing
+	Target string `json:"target"`
+	Follow bool   `json:"follow"`
+}
+
+// actionsMessage has what the worker does, oldest first. An action that was sent before comes
+// again when it is repeated. Missed is how many the viewer was too slow for.
+type actionsMessage struct {
+	Type    string   `json:"type"` // actions
+	Actions []action `json:"actions"`
+	Missed  uint64   `json:"missed"`
+}
+
+// endedMessage is the last one.
+type endedMessage struct {
+	Type string `json:"type"` // ended
+	How  string `json:"how"`
+}
+
+// refusedMessage answers a message of the viewer's that was not done.
+type refusedMessage struct {
+	Type string `json:"type"` // refused
+	What string `json:"what"` // the type of that message
+	Why  string `json:"why"`
+}
+
+// frame is one picture of a page.
+type frame struct {
+	head  frameHead
+	image []byte // a JPEG
+	wire  []byte // both, as a viewer gets it
+}
+
+// frameHead is the JSON in front of a picture. In a binary message come the length of the
+// JSON as two bytes, the higher one first, the JSON, and the JPEG.
+type frameHead struct {
+	Target string `json:"target"`
+	// Sequence rises with each picture of a watch.
+	Sequence uint64 `json:"sequence"`
+	// Width and Height are the size of what is pictured, in CSS pixels of a page that is
+	// not zoomed; Scale is by how much the page is zoomed.
+	Width  float64 `json:"width"`
+	Height float64 `json:"height"`
+	Scale  float64 `json:"scale"`
+	// ScrollX and ScrollY are how far the page is scrolled, in CSS pixels.
+	ScrollX float64 `json:"scroll_x"`
+	ScrollY float64 `json:"scroll_y"`
+	// At is when the browser drew it, in milliseconds since 1970.
+	At float64 `json:"at"`
+}
+
+// newFrame makes a frame of a picture.
+func newFrame(head frameHead, image []byte) *frame {
+	text, _ := json.Marshal(head) // numbers and a target's id
+	wire := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(text)+len(image)), uint16(len(text)))
+	return &frame{head, image, append(append(wire, text...), image...)}
+}
+
+// Bounds of texts, in bytes.
+const (
+	maxTitle   = 300
+	maxMessage = 1000
+)
+
+// tabsOf lists pages in the order of their first appearance. used is the target of the one
+// that the worker used last, and hidden are the targets that Chrome does not draw.
+func tabsOf(order []string, pages []capture.Page, used string, hidden map[string]bool) []tabNow {
+	byTarget := map[string]capture.Page{}
+	for _, p := range pages {
+		byTarget[p.TargetID] = p
+	}
+	tabs := []tabNow{}
+	for _, target := range order {
+		p := byTarget[target]
+		tab := tabNow{
+			Target: target, Title: redact.Clip(p.Title, maxTitle), URL: redact.Clip(redact.URL(p.URL), maxMessage),
+			Used: target == used, Hidden: hidden[target], Crashed: p.Crashed,
+		}
+		if kind, message, ok := strings.Cut(p.Dialog, ": "); ok {
+			tab.Dialog = &dialogNow{Kind: kind, Message: redact.Clip(message, maxMessage)}
+		}
+		tabs = append(tabs, tab)
+	}
+	return tabs
+}

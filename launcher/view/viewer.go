@@ -1,0 +1,350 @@
+package view
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+)
+
+const (
+	// writeTimeout bounds how long a viewer may take for one message, and takeTimeout how
+	// long it may take to say that it took a picture.
+	writeTimeout = 10 * time.Second
+	takeTimeout  = 30 * time.Second
+	// closeTimeout bounds the close handshake.
+	closeTimeout = time.Second
+	// maxUp is the longest message from a viewer, in bytes.
+	maxUp = 256 << 10
+	// maxReplies is how many refusals wait for a viewer; the oldest are dropped.
+	maxReplies = 16
+)
+
+// viewer is one websocket that watches a session. It is an api.Connection.
+type viewer struct {
+	watch *watch
+	who   principal.Principal
+	woken chan struct{} // has room for one: there may be something to send, or the end
+
+	// Guarded by the watch's mutex:
+	target    string // the page that it asked for; empty: the one that the worker used last
+	paused    bool
+	size      size
+	sent      [kinds]uint64  // versions of the messages that it was sent
+	showed    showingMessage // the last that it was sent
+	acted     uint64         // the last change of an action that it was sent
+	lastActed uint64         // the highest number of one
+	sentFrame uint64         // sequence of the last picture of its page
+	untaken   []untaken      // pictures that it has not said it took
+	replies   [][]byte
+	pong      []byte   // answers the last ping; nil: none is owed
+	closing   *closing // nil: it goes on
+}
+
+// untaken is a picture that was sent.
+type untaken struct {
+	sequence uint64
+	at       time.Time
+}
+
+// closing is why a viewer's connection ends. Without a code nothing more can be sent.
+type closing struct {
+	code   ws.StatusCode
+	reason string
+}
+
+func newViewer(w *watch, who principal.Principal) *viewer {
+	return &viewer{watch: w, who: who, woken: make(chan struct{}, 1)}
+}
+
+// Session is the session that is watched.
+func (v *viewer) Session() api.Session { return v.watch.session.Show() }
+
+// Cancel takes a viewer out that was never served.
+func (v *viewer) Cancel() { v.watch.gallery.leave(v) }
+
+// Serve carries messages until either side ends, and closes conn.
+func (v *viewer) Serve(conn net.Conn, buffered *bufio.Reader) {
+	log := v.watch.log.With().Str("principal", v.who.Name).Stringer("peer", conn.RemoteAddr()).Logger()
+	log.Info().Msg("somebody watches")
+	defer v.watch.gallery.leave(v)
+	var writing sync.WaitGroup
+	writing.Go(func() { v.write(conn) })
+	v.read(buffered)
+	writing.Wait()
+	_ = conn.Close() // the close frame is sent
+	v.watch.mu.Lock()
+	why := v.closing
+	v.watch.mu.Unlock()
+	log.Info().Int("code", int(why.code)).Str("reason", why.reason).Msg("somebody watches no more")
+}
+
+// wake has the viewer look for what is new.
+func (v *viewer) wake() {
+	select {
+	case v.woken <- struct{}{}:
+	default:
+	}
+}
+
+// close ends the connection, once.
+func (v *viewer) close(code ws.StatusCode, reason string) {
+	v.watch.mu.Lock()
+	defer v.watch.mu.Unlock()
+	if v.closing == nil {
+		v.closing = &closing{code, reason}
+	}
+	v.wake()
+}
+
+// showing is the target of the page that it is shown; empty: none is open. The watch's mutex
+// is held.
+func (v *viewer) showing() string {
+	if w := v.watch; v.target == "" || !w.open[v.target] {
+		return w.used
+	}
+	return v.target
+}
+
+// next is what the viewer has not had yet: messages, and then a picture, if it can take one.
+// The watch's mutex is not held.
+func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closing) {
+	w := v.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for kind := range kinds {
+		if l := w.latest[kind]; l.version > v.sent[kind] {
+			v.sent[kind] = l.version
+			texts = append(texts, l.text)
+			if kind == kindEnded && v.closing == nil {
+				v.closing = &closing{ws.StatusNormalClosure, "the session is not shown any more"}
+			}
+		}
+		if kind == kindTabs {
+			texts = append(texts, v.nextOfPage()...)
+		}
+	}
+	texts = append(texts, v.replies...)
+	v.replies = nil
+	if v.closing != nil {
+		return texts, nil, v.closing
+	}
+	if f := w.frames[v.showing()]; f != nil && !v.paused && f.head.Sequence > v.sentFrame && len(v.untaken) < maxUntaken {
+		v.sentFrame, v.untaken = f.head.Sequence, append(v.untaken, untaken{f.head.Sequence, now})
+		picture = f
+		w.wakeCasts()
+	}
+	if len(v.untaken) > 0 && now.Sub(v.untaken[0].at) > takeTimeout {
+		v.closing = &closing{ws.StatusPolicyViolation, "a picture was not taken in time: the page that watches is too slow, or gone"}
+		return texts, nil, v.closing
+	}
+	return texts, picture, nil
+}
+
+// nextOfPage are the messages about the page that the viewer is shown, and about what the
+// worker did. The watch's mutex is held.
+func (v *viewer) nextOfPage() (texts [][]byte) {
+	w := v.watch
+	add := func(message any) {
+		if text, err := json.Marshal(message); err == nil { // they always can be
+			texts = append(texts, text)
+		}
+	}
+	showing := showingMessage{"showing", v.showing(), v.target == "" || v.target != v.showing()}
+	if w.latest[kindTabs].version > 0 && showing != v.showed {
+		if showing.Target != v.showed.Target {
+			v.sentFrame = 0
+		}
+		v.showed = showing
+		add(showing)
+	}
+	if actions, missed := w.actions.after(v.acted, v.lastActed); len(actions) > 0 {
+		v.acted, v.lastActed = w.actions.changes, actions[len(actions)-1].Number
+		add(actionsMessage{"actions", actions, missed})
+	}
+	return texts
+}
+
+// write sends what is new until the connection is to end.
+func (v *viewer) write(conn net.Conn) {
+	ctx := v.watch.gallery.ctx
+	ticker := time.NewTicker(takeTimeout / 6)
+	defer ticker.Stop()
+	for {
+		texts, picture, end := v.next(time.Now())
+		err := v.answerPing(conn)
+		for _, text := range texts {
+			err = errors.Join(err, send(conn, ws.OpText, text))
+		}
+		if picture != nil {
+			err = errors.Join(err, send(conn, ws.OpBinary, picture.wire))
+		}
+		switch {
+		case err != nil:
+			v.close(0, "it does not read: "+err.Error())
+			_ = conn.Close() // wakes read
+			return
+		case end != nil:
+			if end.code != 0 {
+				_ = send(conn, ws.OpClose, ws.NewCloseFrameBody(end.code, end.reason)) // the end comes either way
+			}
+			_ = conn.SetReadDeadline(time.Now().Add(closeTimeout)) // a connection without deadlines is closed by Serve
+			return
+		}
+		select {
+		case <-v.woken:
+		case <-ticker.C:
+		case <-ctx.Done():
+			v.close(ws.StatusGoingAway, "the launcher is shutting down")
+		}
+	}
+}
+
+// answerPing answers the last ping, if it was not.
+func (v *viewer) answerPing(conn net.Conn) error {
+	v.watch.mu.Lock()
+	pong := v.pong
+	v.pong = nil
+	v.watch.mu.Unlock()
+	if pong == nil {
+		return nil
+	}
+	return send(conn, ws.OpPong, pong)
+}
+
+// send writes one frame.
+func send(conn net.Conn, op ws.OpCode, payload []byte) error {
+	var head bytes.Buffer
+	if err := ws.WriteHeader(&head, ws.Header{Fin: true, OpCode: op, Length: int64(len(payload))}); err != nil {
+		return err
+	}
+	if err := conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	_, err := (&net.Buffers{head.Bytes(), payload}).WriteTo(conn)
+	return err
+}
+
+// read takes in what the viewer sends, until the connection ends.
+func (v *viewer) read(from io.Reader) {
+	r := wsutil.Reader{Source: from, State: ws.StateServerSide, CheckUTF8: true, MaxMessageSize: maxUp, MaxFrameSize: maxUp, OnIntermediate: v.control}
+	for {
+		head, err := r.NextFrame()
+		if err == nil && head.OpCode.IsControl() {
+			err = v.control(head, &r)
+		} else if err == nil {
+			var text []byte
+			if text, err = io.ReadAll(&r); err == nil {
+				v.take(head.OpCode, text)
+			}
+		}
+		var closed wsutil.ClosedError
+		switch {
+		case err == nil:
+			continue
+		case errors.As(err, &closed):
+			v.close(ws.StatusNormalClosure, "")
+		case errors.Is(err, wsutil.ErrFrameTooLarge), errors.Is(err, wsutil.ErrMessageTooLarge):
+			v.close(ws.StatusMessageTooBig, "a message is longer than 256 KiB")
+		case errors.Is(err, wsutil.ErrInvalidUTF8):
+			v.close(ws.StatusInvalidFramePayloadData, "a text is not UTF-8")
+		default:
+			v.close(0, err.Error())
+		}
+		return
+	}
+}
+
+// control answers pings, and ends with a close frame.
+func (v *viewer) control(head ws.Header, payload io.Reader) error {
+	body, err := io.ReadAll(payload)
+	switch {
+	case err != nil:
+		return err
+	case head.OpCode == ws.OpClose:
+		return wsutil.ClosedError{Code: ws.StatusNormalClosure}
+	}
+	if head.OpCode == ws.OpPing {
+		v.watch.mu.Lock()
+		defer v.watch.mu.Unlock()
+		v.pong = append([]byte{}, body...)
+		v.wake()
+	}
+	return nil
+}
+
+// up is a message from a viewer.
+type up struct {
+	Type     string  `json:"type"`
+	Sequence uint64  `json:"sequence"`
+	Target   string  `json:"target"`
+	Width    float64 `json:"width"`
+	Height   float64 `json:"height"`
+	DPR      float64 `json:"dpr"`
+	Quality  int     `json:"quality"`
+}
+
+// take does what one message says, or answers why not.
+func (v *viewer) take(op ws.OpCode, text []byte) {
+	var m up
+	err := json.Unmarshal(text, &m)
+	if op != ws.OpText {
+		err = errors.New("want JSON in a text message")
+	}
+	if err == nil {
+		err = v.do(m)
+	}
+	if err == nil {
+		return
+	}
+	reply, _ := json.Marshal(refusedMessage{"refused", m.Type, err.Error()})
+	v.watch.mu.Lock()
+	defer v.watch.mu.Unlock()
+	if len(v.replies) == maxReplies {
+		v.replies = v.replies[1:]
+	}
+	v.replies = append(v.replies, reply)
+	v.wake()
+}
+
+// do does what a message says.
+func (v *viewer) do(m up) error {
+	w := v.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch m.Type {
+	case "ack":
+		for len(v.untaken) > 0 && v.untaken[0].sequence <= m.Sequence {
+			v.untaken = v.untaken[1:]
+		}
+	case "show":
+		if m.Target != "" && !w.open[m.Target] {
+			return errors.New("there is no such page any more")
+		}
+		v.target = m.Target
+	case "size":
+		pixels := func(n float64) int { return int(max(0, min(n*max(m.DPR, 1), 1<<14))) }
+		v.size = size{pixels(m.Width), pixels(m.Height), m.Quality}
+	case "pause":
+		v.paused = true
+	case "resume":
+		v.paused, v.sentFrame = false, 0
+	default:
+		return errors.New("want one of ack, show, size, pause, resume")
+	}
+	w.wakeCasts()
+	v.wake()
+	return nil
+}
+
+var _ api.Connection = (*viewer)(nil)

@@ -1,0 +1,294 @@
+package view
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/cdpproxy"
+	"leasehold/evidence/capture"
+)
+
+const (
+	// lookEvery is how often a watch looks at the tabs, and at what the worker did.
+	lookEvery = 120 * time.Millisecond
+	// leaveTimeout bounds how long a watch may take to leave the browser.
+	leaveTimeout = 2 * time.Second
+	// openTimeout bounds how long the browser may take to open a session for a watch.
+	openTimeout = 10 * time.Second
+)
+
+// watch shows one session to its viewers.
+type watch struct {
+	gallery *Gallery
+	session Session
+	log     zerolog.Logger
+
+	ctx    context.Context // of what it does in the browser
+	cancel context.CancelFunc
+	left   chan struct{} // closed when it does nothing in the browser any more
+	unbind func()        // takes back Attend
+
+	// Used by run alone:
+	observer *cdpproxy.Observer
+	commands func() []cdpproxy.Command
+	order    []string // targets of the pages, in the order in which they were first seen
+	casts    map[string]*cast
+
+	mu        sync.Mutex
+	viewers   map[*viewer]bool // also guarded by the gallery's mutex, for reading
+	latest    [kinds]latest
+	actions   actionLog
+	used      string            // target of the page that the worker used last
+	open      map[string]bool   // targets of the pages
+	frames    map[string]*frame // the newest picture, by target
+	sequence  uint64
+	hidden    map[string]bool  // targets that Chrome does not draw
+	bySession map[string]*cast // casts, by CDP session
+}
+
+// latest is the newest message of a kind. Its version rises with each; zero: there is none.
+type latest struct {
+	version uint64
+	text    []byte
+}
+
+func newWatch(g *Gallery, s Session) (*watch, error) {
+	ctx, cancel := context.WithCancel(g.ctx)
+	w := &watch{
+		gallery: g, session: s, ctx: ctx, cancel: cancel, left: make(chan struct{}), casts: map[string]*cast{},
+		viewers: map[*viewer]bool{}, open: map[string]bool{}, frames: map[string]*frame{}, hidden: map[string]bool{}, bySession: map[string]*cast{},
+		log: g.o.Log.With().Str("profile", s.Profile()).Str("session", s.ID()).Logger(),
+	}
+	var err error
+	if w.unbind, err = s.Attend(func() { cancel(); <-w.left }); err != nil {
+		cancel()
+		return nil, err
+	}
+	return w, nil
+}
+
+// enter adds a viewer. The gallery's mutex is held.
+func (w *watch) enter(v *viewer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.viewers[v] = true
+}
+
+// remove takes a viewer out, and tells whether it was there. The gallery's mutex is held.
+func (w *watch) remove(v *viewer) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	was := w.viewers[v]
+	delete(w.viewers, v)
+	w.wakeCasts()
+	return was
+}
+
+// run shows the session until its last viewer leaves, or the session ends.
+func (w *watch) run() {
+	err := w.show()
+	w.unbind()
+	w.gallery.over(w)
+	how := ""
+	switch {
+	case err != nil:
+		w.log.Warn().Err(err).Msg("a session cannot be watched any more")
+		how = "it cannot be watched: " + err.Error()
+	case w.gallery.ctx.Err() == nil && w.watched():
+		how = w.awaitEnd()
+	}
+	w.tell(kindEnded, endedMessage{"ended", how})
+}
+
+// watched tells whether there is a viewer.
+func (w *watch) watched() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.viewers) > 0
+}
+
+// awaitEnd waits until the session is over, and says how it ended.
+func (w *watch) awaitEnd() string {
+	w.tellSession()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-w.session.Done():
+			return w.gallery.o.Ended(w.session.ID())
+		case <-w.gallery.ctx.Done():
+			return "the launcher is shutting down"
+		case <-ticker.C:
+			if !w.watched() {
+				return ""
+			}
+		}
+	}
+}
+
+// show is at work in the browser until ctx ends, the session ends, or the browser is gone.
+// When it returns, nothing of it is left there.
+func (w *watch) show() error {
+	defer close(w.left)
+	defer w.cancel()
+	opening, cancel := context.WithTimeout(w.ctx, openTimeout)
+	observer, err := w.session.Mux().Observe(opening, castEvents...)
+	cancel()
+	switch {
+	case w.ctx.Err() != nil || errors.Is(err, cdpproxy.ErrBrowserGone):
+		return nil
+	case err != nil:
+		return err
+	}
+	w.observer, w.commands = observer, w.session.FollowCommands()
+	var parts sync.WaitGroup
+	parts.Go(w.dispatch)
+	defer parts.Wait()
+	defer w.leave()
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		m, err := w.session.Monitor()
+		if err != nil {
+			return nil // it ends
+		}
+		w.look(m.Pages(), w.commands())
+		select {
+		case <-ticker.C:
+		case <-w.ctx.Done():
+			return nil
+		case <-w.session.Mux().Done():
+			return nil
+		}
+	}
+}
+
+// leave ends all casts, and the watch's session in the browser.
+func (w *watch) leave() {
+	w.cancel()
+	for _, c := range w.casts {
+		<-c.done
+	}
+	leaving, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+	defer cancel()
+	if err := w.observer.Close(leaving); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
+		w.log.Warn().Err(err).Msg("the browser session of those who watched stays")
+	}
+}
+
+// look takes in what is open and what the worker did, tells the viewers, and begins and ends
+// casts.
+func (w *watch) look(pages []capture.Page, commands []cdpproxy.Command) {
+	w.tellSession()
+	first := w.order == nil
+	var opened []string
+	w.order = slices.DeleteFunc(w.order, func(target string) bool {
+		return !slices.ContainsFunc(pages, func(p capture.Page) bool { return p.TargetID == target })
+	})
+	for _, p := range slices.Backward(pages) { // the oldest event first
+		if !slices.Contains(w.order, p.TargetID) {
+			w.order, opened = append(w.order, p.TargetID), append(opened, p.TargetID)
+		}
+	}
+	if first {
+		opened = nil
+	}
+	w.mu.Lock()
+	w.used = usedTab(w.used, opened, commands, pages)
+	w.open = map[string]bool{}
+	for _, target := range w.order {
+		w.open[target] = true
+	}
+	maps.DeleteFunc(w.frames, func(target string, _ *frame) bool { return !w.open[target] })
+	maps.DeleteFunc(w.hidden, func(target string, _ bool) bool { return !w.open[target] })
+	tabs := tabsMessage{"tabs", tabsOf(w.order, pages, w.used, w.hidden)}
+	acted := w.actions.add(commands)
+	if acted {
+		w.wakeViewers()
+	}
+	wanted := w.wanted()
+	w.mu.Unlock()
+	w.tell(kindTabs, tabs)
+	w.cast(wanted)
+}
+
+// wanted are the targets of the pages that viewers want to see. w.mu is held.
+func (w *watch) wanted() map[string]bool {
+	wanted := map[string]bool{}
+	for v := range w.viewers {
+		if target := v.showing(); target != "" && !v.paused {
+			wanted[target] = true
+		}
+	}
+	return wanted
+}
+
+// cast begins the casts that are wanted, and ends the others.
+func (w *watch) cast(wanted map[string]bool) {
+	for target, c := range w.casts {
+		select {
+		case <-c.done: // its page was closed, or could not be cast
+			delete(w.casts, target)
+		default:
+			if !wanted[target] {
+				c.cancel()
+			}
+		}
+	}
+	for target := range wanted {
+		if w.casts[target] == nil {
+			c := newCast(w, target)
+			w.casts[target] = c
+			w.gallery.work.Go(c.run)
+		}
+	}
+}
+
+// tellSession tells whose session it is, and what its task said.
+func (w *watch) tellSession() {
+	s := w.session.Show()
+	step, checkpoint := w.session.Doing()
+	w.tell(kindSession, sessionMessage{
+		Type: "session", SessionID: s.SessionID, ProfileID: s.ProfileID, WorkerID: s.WorkerID, TaskID: s.TaskID, State: s.State, Step: step, Checkpoint: checkpoint,
+	})
+}
+
+// tell makes a message the newest of its kind, if it differs from what is.
+func (w *watch) tell(kind int, message any) {
+	text, err := json.Marshal(message)
+	if err != nil {
+		w.log.Error().Err(err).Msg("a message to viewers cannot be made")
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := &w.latest[kind]
+	if bytes.Equal(l.text, text) {
+		return
+	}
+	l.text = text
+	l.version++
+	w.wakeViewers()
+}
+
+// wakeViewers has the viewers look for what is new. w.mu is held.
+func (w *watch) wakeViewers() {
+	for v := range w.viewers {
+		v.wake()
+	}
+}
+
+// wakeCasts has the casts look at what viewers want. w.mu is held.
+func (w *watch) wakeCasts() {
+	for _, c := range w.bySession {
+		c.wake()
+	}
+}

@@ -86,25 +86,29 @@ func (l *commandLog) drain() (commands []Command, missed int) {
 	from := max(l.drained, l.added-commandLogLength)
 	missed = from - l.drained
 	l.drained = l.added
-	return l.read(from), missed
+	commands, _ = l.read(from)
+	return commands, missed
 }
 
-// read returns the commands from a number on that passed the fence, oldest first. l.mu is
-// held, and what drain wants.
-func (l *commandLog) read(from int) (commands []Command) {
+// read returns the commands from a number on that passed the fence, oldest first, and the
+// number behind the last of them: those after it may be on their way. l.mu is held, and what
+// drain wants.
+func (l *commandLog) read(from int) (commands []Command, next int) {
 	now, wall := boottime.Now(), time.Now()
+	next = from
 	for i := from; i < l.added; i++ {
 		c := &l.ring[i%commandLogLength]
 		at := boottime.Instant(atomic.LoadInt64(&c.at))
 		if at == 0 {
 			continue
 		}
+		next = i + 1
 		sessionID := string(c.session[:c.sessionLen])
 		commands = append(commands, Command{
 			At: wall.Add(at.Sub(now)), Session: sessionID, Target: l.targets[sessionID], Method: string(c.method[:c.methodLen]),
 		})
 	}
-	return commands
+	return commands, next
 }
 
 // Commands returns the last commands that the session's client sent since Commands was

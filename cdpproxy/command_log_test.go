@@ -2,6 +2,7 @@ package cdpproxy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,47 @@ func TestCommandLog(t *testing.T) {
 	got, missed = log.drain()
 	if len(got) != commandLogLength || missed != 2*commandLogLength || got[0].Method != fmt.Sprint("A.", 2*commandLogLength) || got[commandLogLength-1].Method != fmt.Sprint("A.", 3*commandLogLength-1) {
 		t.Errorf("%d, %d missed, from %v", len(got), missed, got[0])
+	}
+}
+
+// TestCommandsOnTheirWayAreFollowedLater: a command has no time until it passed the fence. Who
+// follows the log gets it then, and never one that was refused.
+func TestCommandsOnTheirWayAreFollowedLater(t *testing.T) {
+	s := newClientSession(nil, "B", 1)
+	add := func(methods ...string) {
+		for _, m := range methods {
+			s.log.add(nil, []byte(m))
+		}
+	}
+	n := 0
+	follows := func(want ...string) {
+		t.Helper()
+		var commands []Command
+		commands, n = s.CommandsAfter(n)
+		var got []string
+		for _, c := range commands {
+			got = append(got, c.Method)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	add("A.a", "A.b")
+	s.log.stamp(1, boottime.Now()) // b passed, and a was refused
+	add("A.c")
+	follows("A.b")
+	follows()
+	s.log.stamp(1, boottime.Now())
+	follows("A.c")
+	add("A.refused")
+	add("A.d")
+	s.log.stamp(1, boottime.Now())
+	follows("A.d")
+	if _, last := s.CommandsAfter(-1); last != n {
+		t.Errorf("%d, want %d", last, n)
+	}
+	if commands, missed := s.Commands(); len(commands) != 3 || missed != 0 {
+		t.Errorf("the evidence has %v", commands)
 	}
 }
 

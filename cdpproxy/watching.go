@@ -10,9 +10,10 @@ import "context"
 func (o *Observer) Close(ctx context.Context) error { return o.session.Close(ctx) }
 
 // CommandsAfter returns what the session's client sent after its first n commands, oldest
-// first, without those that the log has no room for any more, and how many it sent so far. A
-// negative n asks for that number alone. What Commands returns stays as it is.
-func (s *ClientSession) CommandsAfter(n int) (commands []Command, sent int) {
+// first, without those that the log has no room for any more, and the number with which the
+// next call returns what comes after them. A negative n asks for that number alone. What
+// Commands returns stays as it is.
+func (s *ClientSession) CommandsAfter(n int) (commands []Command, next int) {
 	s.mu.Lock()
 	conn, page := s.conn, s.defaultID
 	if page == s.id {
@@ -25,13 +26,14 @@ func (s *ClientSession) CommandsAfter(n int) (commands []Command, sent int) {
 	}
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	if n >= 0 {
-		commands = s.log.read(max(n, s.log.added-commandLogLength))
+	if n < 0 {
+		return nil, s.log.added
 	}
+	commands, next = s.log.read(max(n, s.log.added-commandLogLength))
 	for i := range commands {
 		if page != "" && commands[i].Session == "" { // see Commands
 			commands[i].Session, commands[i].Target = page, s.log.targets[page]
 		}
 	}
-	return commands, s.log.added
+	return commands, next
 }

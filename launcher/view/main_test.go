@@ -7,9 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -167,12 +164,15 @@ func (s *stage) open(html string) (target, session string) {
 	var r struct{ TargetID, SessionID string }
 	s.call("", "Target.createTarget", map[string]any{"url": "about:blank"}, &r)
 	s.call("", "Target.attachToTarget", map[string]any{"targetId": r.TargetID, "flatten": true}, &r)
+	s.call(r.SessionID, "Page.enable", nil, nil)
 	s.load(r.SessionID, html)
 	return r.TargetID, r.SessionID
 }
 
+// load has a page show a document.
 func (s *stage) load(session, html string) {
 	s.Helper()
+	s.call(session, "Page.navigate", map[string]any{"url": "about:blank"}, nil) // an earlier document's scripts end
 	var tree struct {
 		FrameTree struct{ Frame struct{ ID string } }
 	}
@@ -196,10 +196,9 @@ func (s *stage) eval(session, expression string) string {
 // seat is a viewer, as its own end sees it.
 type seat struct {
 	*testing.T
-	conn   net.Conn
-	reader wsutil.Reader
-	read   chan any // what comes: frameHead with image, or JSON
-	tabs   []tabNow
+	conn net.Conn
+	tabs []tabNow
+	last map[string]map[string]any // the last message of each type
 }
 
 // picture is a frame as a viewer got it.
@@ -237,7 +236,7 @@ func (p *play) watchAs(t *testing.T, name string) *seat {
 		_ = near.Close()
 		<-served
 	})
-	return &seat{T: t, conn: near}
+	return &seat{T: t, conn: near, last: map[string]map[string]any{}}
 }
 
 // says sends a message.
@@ -277,14 +276,16 @@ func (s *seat) one(within time.Duration) (any, error) {
 		if err := json.Unmarshal(body, &m); err != nil {
 			s.Fatal(err)
 		}
-		if m["type"] == "tabs" {
+		kind, _ := m["type"].(string)
+		s.last[kind] = m
+		if kind == "tabs" {
 			var tabs tabsMessage
 			_ = json.Unmarshal(body, &tabs)
 			s.tabs = tabs.Tabs
 		}
 		return m, nil
 	}
-	return nil, fmt.Errorf("opcode %d", head.OpCode)
+	return body, nil // a pong
 }
 
 func readFull(c net.Conn, b []byte) (n int, err error) {
@@ -322,6 +323,21 @@ func (s *seat) pictureOf(target string) picture {
 	}
 }
 
+// settled is the last picture of a page after which none came for a while.
+func (s *seat) settled(target string) picture {
+	s.Helper()
+	last := s.pictureOf(target)
+	for end := time.Now().Add(500 * time.Millisecond); ; {
+		m, err := s.one(time.Until(end))
+		if p, ok := m.(picture); ok {
+			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
+			last, end = p, time.Now().Add(500*time.Millisecond)
+		} else if err != nil {
+			return last
+		}
+	}
+}
+
 // message is the next message of a type that fits. Pictures that come meanwhile are taken.
 func (s *seat) message(kind string, fits func(map[string]any) bool) map[string]any {
 	s.Helper()
@@ -341,7 +357,7 @@ func (s *seat) message(kind string, fits func(map[string]any) bool) map[string]a
 	}
 }
 
-// quiet counts the pictures that come within a time, and takes them.
+// count counts the pictures that come within a time, and takes them.
 func (s *seat) count(within time.Duration) int {
 	s.Helper()
 	n := 0
@@ -374,14 +390,102 @@ func (s *seat) closed() wsutil.ClosedError {
 	}
 }
 
-// keep writes a picture where people look at it: into the directory LEASEHOLD_PHOTOS.
-func keep(t *testing.T, name string, p picture) {
-	if dir := os.Getenv("LEASEHOLD_PHOTOS"); dir != "" {
-		if err := os.WriteFile(dir+"/"+name+".jpg", p.image, 0o600); err != nil {
-			t.Error(err)
+// until takes what comes until a fact holds.
+func (s *seat) until(fact func() bool) {
+	s.Helper()
+	for !fact() {
+		m, err := s.one(patience)
+		if err != nil {
+			s.Fatalf("it did not come to it: %v", err)
+		}
+		if p, ok := m.(picture); ok {
+			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
 		}
 	}
 }
 
-var _ = slices.Contains[[]string]
-var _ = strings.Contains
+// messageOf is the last message of a type, or the next if there was none.
+func (s *seat) messageOf(kind string) map[string]any {
+	s.Helper()
+	s.until(func() bool { return s.last[kind] != nil })
+	return s.last[kind]
+}
+
+// ponged waits for the answer to a ping.
+func (s *seat) ponged(want string) {
+	s.Helper()
+	for {
+		m, err := s.one(patience)
+		if err != nil {
+			s.Fatalf("no pong: %v", err)
+		}
+		if body, ok := m.([]byte); ok {
+			if string(body) != want {
+				s.Errorf("the pong has %q", body)
+			}
+			return
+		}
+	}
+}
+
+// until waits until a fact holds.
+func (s *stage) until(fact func() bool) {
+	s.Helper()
+	for late := time.Now().Add(patience); !fact(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(late) {
+			s.Fatal("it did not come to it")
+		}
+	}
+}
+
+// casts counts the casts of the session that have a CDP session on their page.
+func (p *play) casts() int {
+	p.gallery.mu.Lock()
+	w := p.gallery.watches[p.id]
+	p.gallery.mu.Unlock()
+	if w == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.bySession)
+}
+
+// paused has viewers want no pictures, and waits until none are drawn for them.
+func (p *play) paused(t *testing.T, seats ...*seat) {
+	t.Helper()
+	for _, s := range seats {
+		s.says(`{"type":"pause"}`)
+	}
+	p.until(func() bool { return p.casts() == 0 })
+	for _, s := range seats {
+		s.says(`{"type":"resume"}`)
+	}
+	p.until(func() bool { return p.casts() == 1 })
+}
+
+// watchUnread lets somebody watch who reads nothing, on a connection that has room for nothing.
+// The function that it returns waits until they are cut off.
+func (p *play) watchUnread(t *testing.T) (cutOff func()) {
+	t.Helper()
+	c, err := p.gallery.Open(p, principal.Principal{Name: "idle"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.(*viewer).patience = 200 * time.Millisecond
+	near, far := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		c.Serve(far, bufio.NewReader(far))
+	}()
+	t.Cleanup(func() { _ = near.Close() })
+	return func() {
+		t.Helper()
+		select {
+		case <-served:
+		case <-time.After(patience):
+			t.Error("who never reads is not cut off")
+		}
+	}
+}

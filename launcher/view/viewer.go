@@ -35,6 +35,8 @@ type viewer struct {
 	watch *watch
 	who   principal.Principal
 	woken chan struct{} // has room for one: there may be something to send, or the end
+	// patience bounds how long one message may take to be written.
+	patience time.Duration
 
 	// Guarded by the watch's mutex:
 	target    string // the page that it asked for; empty: the one that the worker used last
@@ -64,7 +66,7 @@ type closing struct {
 }
 
 func newViewer(w *watch, who principal.Principal) *viewer {
-	return &viewer{watch: w, who: who, woken: make(chan struct{}, 1)}
+	return &viewer{watch: w, who: who, woken: make(chan struct{}, 1), patience: writeTimeout}
 }
 
 // Session is the session that is watched.
@@ -184,10 +186,10 @@ func (v *viewer) write(conn net.Conn) {
 		texts, picture, end := v.next(time.Now())
 		err := v.answerPing(conn)
 		for _, text := range texts {
-			err = errors.Join(err, send(conn, ws.OpText, text))
+			err = errors.Join(err, v.send(conn, ws.OpText, text))
 		}
 		if picture != nil {
-			err = errors.Join(err, send(conn, ws.OpBinary, picture.wire))
+			err = errors.Join(err, v.send(conn, ws.OpBinary, picture.wire))
 		}
 		switch {
 		case err != nil:
@@ -196,7 +198,7 @@ func (v *viewer) write(conn net.Conn) {
 			return
 		case end != nil:
 			if end.code != 0 {
-				_ = send(conn, ws.OpClose, ws.NewCloseFrameBody(end.code, end.reason)) // the end comes either way
+				_ = v.send(conn, ws.OpClose, ws.NewCloseFrameBody(end.code, end.reason)) // the end comes either way
 			}
 			_ = conn.SetReadDeadline(time.Now().Add(closeTimeout)) // a connection without deadlines is closed by Serve
 			return
@@ -219,16 +221,16 @@ func (v *viewer) answerPing(conn net.Conn) error {
 	if pong == nil {
 		return nil
 	}
-	return send(conn, ws.OpPong, pong)
+	return v.send(conn, ws.OpPong, pong)
 }
 
 // send writes one frame.
-func send(conn net.Conn, op ws.OpCode, payload []byte) error {
+func (v *viewer) send(conn net.Conn, op ws.OpCode, payload []byte) error {
 	var head bytes.Buffer
 	if err := ws.WriteHeader(&head, ws.Header{Fin: true, OpCode: op, Length: int64(len(payload))}); err != nil {
 		return err
 	}
-	if err := conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(v.patience)); err != nil {
 		return err
 	}
 	_, err := (&net.Buffers{head.Bytes(), payload}).WriteTo(conn)

@@ -18,8 +18,9 @@ import (
 	"leasehold/lease"
 )
 
-// TestAPersonDecidesInTheConsole: a worker is lost while its order is not answered. A person
-// opens the profile's page in a real browser, sees what decides it, and decides by keyboard.
+// TestAPersonDecidesInTheConsole: a person watches a session in a real browser. Its worker is lost
+// while its order is not answered. The person opens the profile's page, sees what decides it,
+// and decides by keyboard.
 func TestAPersonDecidesInTheConsole(t *testing.T) {
 	t.Parallel()
 	s, done := start(t), make(chan struct{})
@@ -40,14 +41,6 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 	c := dial(t, s.socket("shop_018", "worker=worker-7&task=task_101"))
 	c.visit(t, shop.URL+"/news")
 	page, _ := c.visit(t, shop.URL+"/cart")
-	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "cart_filled"}, nil)
-	c.call(t, page, "Lease.step", map[string]any{"name": "place_order", "sensitive": true}, nil)
-	c.evaluate(t, page, `document.querySelector("#mail").focus()`)
-	c.call(t, page, "Input.insertText", map[string]any{"text": "pl4nted@example.com"}, nil)
-	c.evaluate(t, page, `document.querySelector("button").click()`)
-	s.noted(t, "shop_018", "the order", 1, posted("/orders"))
-	c.drop()
-	lost := s.until(t, "shop_018", lease.ManualReview)
 
 	v := viewer(t)
 	see := func(fact string) {
@@ -64,6 +57,18 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	do(chromedp.Navigate(s.URL + "/console/shop_018/live"))
+	see(`Number(document.querySelector("#picture").dataset.sequence) > 0 && document.querySelector("#address").textContent.endsWith("/cart")`)
+	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "cart_filled"}, nil)
+	c.call(t, page, "Lease.step", map[string]any{"name": "place_order", "sensitive": true}, nil)
+	c.evaluate(t, page, `document.querySelector("#mail").focus()`)
+	c.call(t, page, "Input.insertText", map[string]any{"text": "pl4nted@example.com"}, nil)
+	c.evaluate(t, page, `document.querySelector("button").click()`)
+	s.noted(t, "shop_018", "the order", 1, posted("/orders"))
+	see(`["step place_order", "checkpoint cart_filled", "types Input.insertText"].every(text => document.querySelector("main").innerText.includes(text)) && !document.body.innerText.includes("pl4nted")`)
+	c.drop()
+	lost := s.until(t, "shop_018", lease.ManualReview)
+	see(`document.querySelector("#state").innerText === "ended" && document.querySelector("#notice").innerText.includes("manual_review")`)
 	do(chromedp.Navigate(s.URL + "/console/shop_018"))
 	see(`document.querySelector(".pictures .shot img")?.naturalWidth > 100 && document.querySelectorAll(".tabs figure").length > 0`)
 	shown, err := chromedp.Run(v, chromedp.Evaluate[string](`document.querySelector("main").innerText`))

@@ -162,11 +162,14 @@
     canvas.style.height = Math.floor(canvas.height * scale) + "px";
   }
   function size() {
-    fit();
     say({ type: "size", ...room(), dpr: window.devicePixelRatio });
   }
   let sizing = 0;
-  new ResizeObserver(() => { clearTimeout(sizing); sizing = setTimeout(size, 300); }).observe(stage);
+  new ResizeObserver(() => {
+    fit();
+    clearTimeout(sizing);
+    sizing = setTimeout(size, 300);
+  }).observe(stage);
 
   function connect() {
     const url = new URL("/v1/sessions/" + encodeURIComponent(session) + "/view", location.href);

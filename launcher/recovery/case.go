@@ -224,6 +224,9 @@ func (s *steps) closeInOrder() bool {
 		return true
 	}
 	err := s.close()
+	if err == nil && s.Browser != nil && !s.NeverServed {
+		err = s.crashed()
+	}
 	if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {
 		if !s.NeverServed {
 			s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
@@ -232,6 +235,17 @@ func (s *steps) closeInOrder() bool {
 		return false
 	}
 	return true
+}
+
+// crashed says that the browser, which is gone, has ended without its own note of an end in
+// order; nil: it has not. It may have crashed after the worker was done, with cookies that
+// it had not written, and no signal was needed then.
+func (s *steps) crashed() error {
+	dir, err := s.r.o.Root.Inspect(s.Profile)
+	if err == nil && dir.ClosedCleanly.Answer == profiledir.No {
+		err = fmt.Errorf("the browser ended by itself and not in order: %s", dir.ClosedCleanly.How)
+	}
+	return err
 }
 
 // recoverBecause names why a proper end becomes a recovery. A start that failed keeps

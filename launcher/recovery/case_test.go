@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/test/fakechrome"
@@ -102,6 +104,10 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 			}
 			return keep(ctx, b, p)
 		}
+	}
+	crashed := func(w *world) {
+		w.must(unix.Kill(w.browser.PID(), unix.SIGKILL))
+		<-w.browser.Exited()
 	}
 	failed := func(change func(*world, *Case)) func(*world, *Case) {
 		return func(w *world, c *Case) {
@@ -201,6 +207,12 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		{name: "released, it had to be killed", goal: Release, script: stubborn,
 			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
 			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "sigkill", browser: "gone"},
+		{name: "released, it crashes at the close", goal: Release, script: fakechrome.Script{Crashes: true},
+			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
+			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "cdp", browser: "gone"},
+		{name: "released, it crashed before", goal: Release, prepare: crashed,
+			trace: "evidence/gone file/gone stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
+			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "already_exited", browser: "gone"},
 		{name: "never served, no browser", goal: Release, bare: true, change: failed(as),
 			trace: "evidence file stop available", how: "browser_start_failed", state: lease.Available, reason: api.ReasonStartFailed},
 		{name: "never served, it had to be killed", goal: Release, script: stubborn, change: failed(as),

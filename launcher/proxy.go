@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -38,15 +39,9 @@ func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
 // chooseProxy finds the proxy of the browser that is to be started, and connects to it
 // once, since nothing is granted without it. It is nil where the profile has none.
 func (g *grants) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest, path string) (*proxies.Proxy, error) {
-	if g.labels() {
-		return nil, proxyForgotten(r, path)
-	}
-	id := r.ProxyID
-	if id == "" {
-		id = m.ProxyID
-	}
-	if id == "" {
-		return nil, nil
+	id := cmp.Or(r.ProxyID, m.ProxyID)
+	if g.labels() || id == "" {
+		return nil, g.proxyForgotten(r, path)
 	}
 	p := g.o.Proxies.Find(id)
 	switch {
@@ -65,14 +60,18 @@ func (g *grants) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest
 	return p, nil
 }
 
-// proxyForgotten refuses a profile that was behind a proxy, where none are
-// configured any more.
-func proxyForgotten(r lease.Record, path string) error {
+// proxyForgotten refuses a profile that was behind a proxy, where no proxies are configured
+// any more, or where its record names none: it is a copy, for example.
+func (g *grants) proxyForgotten(r lease.Record, path string) error {
 	was, err := slots.LastProxy(path)
 	if err != nil || was == "" {
 		return err
 	}
-	return api.Refuse(api.CodeBrowserStartFailed, "profile %s was opened through proxy %s, and no proxies are configured: start the sidecar with the file that has it (--proxies); without its proxy the profile is not opened", r.ProfileID, was).
+	why := "no proxies are configured: start the sidecar with the file that has it (--proxies)"
+	if !g.labels() {
+		why = "its record names none: PUT /v1/profiles/" + r.ProfileID + " with the proxy_id that it is to have for good"
+	}
+	return api.Refuse(api.CodeBrowserStartFailed, "profile %s was opened through proxy %s, and %s; without its proxy the profile is not opened", r.ProfileID, was, why).
 		With("proxy_id", was)
 }
 

@@ -21,6 +21,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -172,7 +173,11 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 // openProxy opens the way to the profile's proxy: never another one, and never none.
 func (c *Checker) openProxy(r Request) (server string, relay *proxies.Relay, err error) {
 	if r.ProxyID == "" || c.o.Proxies == nil {
-		return "", nil, nil
+		was, err := slots.LastProxy(r.Path)
+		if err == nil && was != "" {
+			err = fmt.Errorf("the profile was opened through %s, which the record or the configuration does not have", was)
+		}
+		return "", nil, err
 	}
 	p := c.o.Proxies.Find(r.ProxyID)
 	if p == nil {

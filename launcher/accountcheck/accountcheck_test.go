@@ -223,6 +223,31 @@ func TestSessionCookiesAreLentAndKept(t *testing.T) {
 	}
 }
 
+// TestACheckIsNotMadeWithoutTheProxy that the profile's last browser went out through: where
+// no proxies are configured any more, and where the record names none.
+func TestACheckIsNotMadeWithoutTheProxy(t *testing.T) {
+	h, web := newHost(t), newSite(t)
+	must(t, os.WriteFile(filepath.Join(h.path, "leasehold_proxy"), []byte("dallas"), 0o600))
+	file := filepath.Join(t.TempDir(), "proxies.yaml")
+	must(t, os.WriteFile(file, []byte("dallas: {server: 'http://127.0.0.1:9'}\n"), 0o600))
+	set, err := proxies.Load(file)
+	must(t, err)
+	h.request.Check = lease.SessionCheck{URL: web.URL + "/page"}
+	for name, tt := range map[string]struct {
+		record     string
+		configured *proxies.Set
+	}{"no proxies": {"dallas", nil}, "none in the record": {"", set}, "neither": {"", nil}} {
+		h.request.ProxyID = tt.record
+		r, err := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Proxies: tt.configured, Headless: true}).Run(t.Context(), h.request)
+		if err != nil || r.Answer != Unknown || !strings.Contains(r.How, "dallas") {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+	if got := web.asked(); len(got) > 0 {
+		t.Errorf("the site was asked %q, directly", got)
+	}
+}
+
 // TestACheckThatCannotBeMadeIsUnknown: with a proxy that is not configured nothing is sent,
 // and no browser is started.
 func TestACheckThatCannotBeMadeIsUnknown(t *testing.T) {

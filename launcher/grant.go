@@ -204,7 +204,7 @@ func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.En
 		}
 		entry = stored
 	}
-	_, err := g.o.Root.Create(m.ProfileID)
+	err := g.create(m.ProfileID)
 	return entry, err == nil, err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/cluster"
+	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
 
@@ -19,6 +20,18 @@ func (r *rooms) mayMake(ctx context.Context, profile string) (number uint64, _ e
 		return 0, p
 	}
 	return r.presence.MakeReady(ctx)
+}
+
+// create makes the profile's directory, if it is missing. The session cookies that are kept
+// of one that was there before do not belong to it.
+func (r *rooms) create(profile string) error {
+	if _, err := r.o.Root.Path(profile); errors.Is(err, profiledir.ErrNoProfile) {
+		if err := r.jar.Drop(profile); err != nil {
+			return err
+		}
+	}
+	_, err := r.o.Root.Create(profile)
+	return err
 }
 
 // numbered is a lease store in which records are made as mayMake said last.

@@ -115,7 +115,7 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if err != nil {
 		return lease.Record{}, err
 	}
-	if _, err := ps.o.Root.Create(profileID); err != nil {
+	if err := ps.create(profileID); err != nil {
 		return lease.Record{}, fmt.Errorf("the settings are stored, but the directory is not made: ask again: %w", err)
 	}
 	return ps.shown(r).Public(), nil

@@ -321,7 +321,14 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 			}
 		}
 		var err error
-		if r, err = ps.putRecord(ctx, profileID, set); err == nil && cloneOf != nil {
+		if r, err = ps.putRecord(ctx, profileID, set); err != nil {
+			return err
+		}
+		// What is kept of a directory that was there before belongs to that one.
+		if of, archived := ps.o.Root.IsArchive(from); !archived || of != profileID {
+			err = ps.jar.Drop(profileID)
+		}
+		if err == nil && cloneOf != nil {
 			err = ps.jar.Copy(*cloneOf, profileID)
 		}
 		return err

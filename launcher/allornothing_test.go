@@ -184,6 +184,16 @@ func TestARefusedCreateMakesNothing(t *testing.T) {
 			nothing(name+" with a proxy that does not answer", "down-"+name)
 		}
 	}
+	// The last thing that may refuse before the grant: the directory cannot be given to its user.
+	mark := filepath.Join(l.o.Root.Dir(), ".leasehold", "taken.taking")
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var p *api.Problem
+	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "taken", Create: true}); !errors.As(err, &p) {
+		t.Errorf("session on what cannot be given to the browser's user: %v", err)
+	}
+	nothing("session on what cannot be given to the browser's user", "taken")
 	bad, none := 0, "nope"
 	for name, ask := range map[string]func() error{
 		"put, too few runs": func() error {

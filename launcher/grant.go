@@ -161,11 +161,13 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
-	if err := lock.Chown(); err != nil {
-		return nil, errors.Join(api.Refuse(api.CodeInvalidRequest, "%v", err), lock.Unlock())
+	var s *session.Session
+	if err = lock.Chown(); err != nil {
+		err = api.Refuse(api.CodeInvalidRequest, "%v", err)
+	} else {
+		slot.Locked(lock)
+		s, err = g.grant(ctx, m, entry, path, slot, session.Cold{})
 	}
-	slot.Locked(lock)
-	s, err := g.grant(ctx, m, entry, path, slot, session.Cold{})
 	var failed *startError
 	if err != nil && !errors.As(err, &failed) {
 		if made {

@@ -207,11 +207,27 @@ func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...le
 	if r, err = ps.Profile(ctx, profileID); err == nil {
 		err = free(r)
 	}
+	if err == nil {
+		err = ps.alone(profileID)
+	}
 	if err != nil {
 		done()
 		return r, nil, err
 	}
 	return r, done, nil
+}
+
+// alone refuses to do anything to a profile whose directory another host could have open: no
+// more is known of that than at a grant.
+func (ps *profiles) alone(profileID string) error {
+	if _, err := ps.presence.Current(); err != nil {
+		return err
+	}
+	path, err := ps.o.Root.Path(profileID)
+	if err != nil {
+		return nil //nolint:nilerr // there is no directory
+	}
+	return ps.grants.stillReady(path)
 }
 
 // lockSource locks a directory that is to be copied, and refuses a profile that is not

@@ -28,7 +28,7 @@ const (
 // methods may block: the connection's next message is not read before they return.
 type Handler interface {
 	// Lease answers a command of the Lease domain with its result, which may be a
-	// Last, or with an error.
+	// Last or a Later, or with an error.
 	Lease(ctx context.Context, method string, params json.RawMessage) (any, *Error)
 	// ClosingPage is called before a command that closes a page is passed on.
 	ClosingPage()
@@ -64,7 +64,8 @@ type Conn struct {
 	handler Handler
 	taken   *Takeover
 	ctx     context.Context // of Serve
-	suffix  []byte          // replaces the last brace of a message that names no session
+	laters  later
+	suffix  []byte // replaces the last brace of a message that names no session
 	// closeFrames says that the client takes close frames. One that does not is shown the
 	// end as Chrome shows it: the socket is closed.
 	closeFrames bool
@@ -191,7 +192,10 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 		c.in, c.unread = slices.Clone(b), true
 	}
 	c.ctx = ctx
+	later, connectionEnds := context.WithCancel(ctx)
+	defer connectionEnds()
 	c.mu.Lock()
+	c.laters.ctx = later
 	c.fd = s.fd
 	if c.cut { // the connection was cut before it was served
 		c.startEndTimeout()
@@ -203,7 +207,9 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 		return End{Err: err}
 	}
 	end := <-c.ended
+	connectionEnds()
 	c.offloading.Wait()
+	c.laters.work.Wait()
 	c.dropSocket()
 	return end
 }

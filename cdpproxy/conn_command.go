@@ -149,6 +149,10 @@ func (c *Conn) handleLease(cmd command) {
 	c.mu.Unlock()
 	c.session.log.stamp(1, boottime.Now())
 	result, err := c.handler.Lease(c.ctx, string(cmd.method), cmd.params)
+	if later, waits := result.(Later); waits && err == nil {
+		c.answerLater(cmd, later)
+		return
+	}
 	last, ends := result.(Last)
 	if ends {
 		result = last.Result

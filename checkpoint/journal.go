@@ -67,12 +67,24 @@ const LinkPing = "link_ping"
 // page's policy: what the page did or tried to do against it.
 const PolicyReport = "policy_report"
 
-// Names of entries of KindPerson that are no acts: that the person has the session from now
-// on, and that it is the worker's again.
+// Names of entries of KindPerson that are no acts: that the worker waits for a person, that it
+// waits no more without an answer, that a person has the session from now on, and that it is
+// the worker's again.
 const (
+	PersonAsked      = "asked"
+	PersonUnanswered = "unanswered"
 	PersonTook       = "taken"
 	PersonHandedBack = "handed_back"
 )
+
+// IsAct tells whether the entry is something that a person did with the pages.
+func (e Entry) IsAct() bool {
+	switch e.Name {
+	case PersonAsked, PersonUnanswered, PersonTook, PersonHandedBack:
+		return false
+	}
+	return e.Kind == KindPerson
+}
 
 // Entry is one line of a journal. At is the time by the launcher's wall clock, and Token the
 // lease token that was valid then. JSON leaves out the fields that the kind does not use.

@@ -80,6 +80,9 @@ type Options struct {
 
 	Timing         lease.Timing
 	ReconnectGrace time.Duration
+	// PersonGrace is how long a person who took a session over may be gone before it is
+	// handed back.
+	PersonGrace time.Duration
 	Cooldown       time.Duration
 	ReviewWhen     []decision.Caution // more that goes to a person
 	MaxBrowsers    int                // zero: no limit
@@ -204,7 +207,7 @@ func (l *Launcher) wire() (err error) {
 		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
 	})
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
-		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PictureInterval: o.PictureInterval,
+		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
 		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer,
 		FileRoots: o.FileRoots, OtherUser: o.User != nil, Log: o.Log, Metrics: o.Metrics,

@@ -110,6 +110,15 @@ func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release)
 	return s.Release(ctx, r)
 }
 
+// Ask waits for a person in the name of a session's worker.
+func (l *Launcher) Ask(ctx context.Context, sessionID string, a api.AskPerson) (api.Answer, error) {
+	s, err := l.writable(ctx, sessionID, a.Token, "ask")
+	if err != nil {
+		return api.Answer{}, err
+	}
+	return s.Ask(ctx, a)
+}
+
 // TakeOver gives a session to a person.
 func (l *Launcher) TakeOver(ctx context.Context, sessionID string, t api.TakeOver) (api.Session, error) {
 	s, err := l.writable(ctx, sessionID, t.Token, "take over")

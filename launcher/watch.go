@@ -1,10 +1,13 @@
 package launcher
 
 import (
+	"bufio"
 	"context"
+	"net"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/session"
 )
 
 // View lets the principal of ctx watch a living session.
@@ -16,7 +19,24 @@ func (l *Launcher) View(ctx context.Context, sessionID string) (api.Connection, 
 	if _, err := s.Monitor(); err != nil {
 		return nil, err
 	}
-	return l.gallery.Open(s, principal.Of(ctx))
+	who := principal.Of(ctx)
+	c, err := l.gallery.Open(s, who)
+	if err != nil {
+		return nil, err
+	}
+	return attended{c, s, who}, nil
+}
+
+// attended is a view that shows, while it is open, that its principal is there.
+type attended struct {
+	api.Connection
+	session *session.Session
+	who     principal.Principal
+}
+
+func (a attended) Serve(conn net.Conn, buffered *bufio.Reader) {
+	defer a.session.Present(a.who)()
+	a.Connection.Serve(conn, buffered)
 }
 
 // ended says how a session ended that is over.

@@ -35,6 +35,7 @@ type RunConfig struct {
 	EventsMax      byteSize      `name:"events-max-bytes" env:"LEASEHOLD_EVENTS_MAX_BYTES" default:"1GiB" placeholder:"SIZE" help:"Where all events are more than this, the oldest leave, also before their 90 days; 0 is no limit (default: ${default})."`
 	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
 	LeaseTTL       time.Duration `env:"LEASEHOLD_LEASE_TTL" default:"30s" placeholder:"DURATION" help:"Life of a lease without a renewal (default: ${default})."`
+	PersonGrace    time.Duration `env:"LEASEHOLD_PERSON_GRACE" default:"2m" placeholder:"DURATION" help:"Time that a person who took a session over may be gone before it is handed back (default: ${default})."`
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
 	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
 	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
@@ -210,6 +211,8 @@ func (c RunConfig) validateLeases() error {
 		return err
 	}
 	switch {
+	case c.PersonGrace < 0:
+		return fmt.Errorf("--person-grace %v: want zero or more", c.PersonGrace)
 	case c.ReconnectGrace < 0:
 		return fmt.Errorf("--reconnect-grace %v: want zero or more", c.ReconnectGrace)
 	case c.Cooldown < 0:

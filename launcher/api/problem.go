@@ -39,6 +39,7 @@ const (
 	CodeTakenOver          = "session_taken_over"
 	CodeNotTakenOver       = "session_not_taken_over"
 	CodeStandsStill        = "session_stands_still"
+	CodeAsksAlready        = "session_asks_already"
 	CodeSessionEnded       = "session_ended"
 	CodeWrongHome          = "wrong_home"
 	CodeQuarantined        = "profile_quarantined"
@@ -64,7 +65,7 @@ var statuses = map[string]int{
 	CodeUnknownSession:   http.StatusNotFound, CodeNotFound: http.StatusNotFound,
 	CodeConflict: http.StatusConflict, CodeStaleToken: http.StatusConflict,
 	CodeProxyChanged: http.StatusConflict, CodeAccountMismatch: http.StatusConflict,
-	CodeTakenOver: http.StatusConflict, CodeNotTakenOver: http.StatusConflict, CodeStandsStill: http.StatusConflict,
+	CodeTakenOver: http.StatusConflict, CodeNotTakenOver: http.StatusConflict, CodeStandsStill: http.StatusConflict, CodeAsksAlready: http.StatusConflict,
 	CodeNotInReview: http.StatusConflict, CodeSessionEnded: http.StatusGone,
 	CodeWrongHome: http.StatusMisdirectedRequest, CodeQuarantined: http.StatusLocked,
 	CodeInReview: http.StatusLocked, CodeResumePending: http.StatusLocked,

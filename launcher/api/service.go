@@ -36,6 +36,8 @@ type Session struct {
 	Principal string `json:"principal,omitempty"`
 	// Person is who has the session by hand; nil: nobody, and its worker drives it.
 	Person *Person `json:"person"`
+	// Ask is set while its worker waits for a person.
+	Ask *Ask `json:"ask"`
 
 	// Capability is the secret that opens the session. It is not in the JSON form: the
 	// surface makes URLs of it.
@@ -423,6 +425,9 @@ type Service interface {
 	// Release ends the session and returns when the profile is free, or decided about.
 	Release(ctx context.Context, sessionID string, r Release) (Session, error)
 
+	// Ask waits until a person hands the session back, or for as long as the request says.
+	// The worker keeps its lease and counts as alive meanwhile.
+	Ask(ctx context.Context, sessionID string, a AskPerson) (Answer, error)
 	// TakeOver gives a session to the principal of ctx, as a person. Its worker keeps the
 	// lease, and may only read until HandBack.
 	TakeOver(ctx context.Context, sessionID string, t TakeOver) (Session, error)

@@ -141,6 +141,10 @@ func (f *fake) Release(_ context.Context, id string, r api.Release) (api.Session
 	return answerTo[api.Session](f, "Release", id, r)
 }
 
+func (f *fake) Ask(_ context.Context, id string, a api.AskPerson) (api.Answer, error) {
+	return answerTo[api.Answer](f, "Ask", id, a)
+}
+
 func (f *fake) TakeOver(_ context.Context, id string, t api.TakeOver) (api.Session, error) {
 	return answerTo[api.Session](f, "TakeOver", id, t)
 }

@@ -65,7 +65,7 @@ var matrix = map[string]expected{
 	"heartbeat": {"admin", "worker reviewer operator", "profile"}, "step": {"admin", "worker reviewer operator", "profile"},
 	"checkpoint": {"admin", "worker reviewer operator", "profile"}, "event": {"admin", "worker reviewer operator", "profile"},
 	"followEvents": {readers, "", "nothing"},
-	"takeOver": {"reviewer operator admin", "", "profile"}, "handBack": {"reviewer operator admin", "", "profile"},
+	"askPerson": {"admin", "worker reviewer operator", "profile"}, "takeOver": {"reviewer operator admin", "", "profile"}, "handBack": {"reviewer operator admin", "", "profile"},
 	"listProfiles": {everyRole, "", "nothing"}, "getProfile": {readers, "worker", "profile"},
 	"putProfile": {managers, "", "profile"}, "importProfile": {managers, "", "profile"}, "cloneProfile": {managers, "", "profile"},
 	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"}, "checkProfile": {"reviewer operator admin", "", "profile"},
@@ -82,7 +82,7 @@ var bodies = map[string]string{
 	"createSession": `{"profile_id":"shop_1"}`, "cloneProfile": `{"to":"shop_2"}`, "importProfile": `{"from":"/x"}`,
 	"heartbeat": `{"lease_token":1}`, "step": `{"lease_token":1,"name":"n"}`, "checkpoint": `{"lease_token":1,"name":"n"}`, "event": `{"lease_token":1,"type":"t"}`,
 	"releaseSession": `{"lease_token":1,"outcome":"succeeded"}`, "review": `{"lease_token":1,"decision":"keep","reviewer":"r"}`, "hold": `{"lease_token":1,"holder":"h"}`,
-	"removeClone": `{"lease_token":1}`, "takeOver": `{"lease_token":1}`, "handBack": `{"lease_token":1}`,
+	"removeClone": `{"lease_token":1}`, "takeOver": `{"lease_token":1}`, "askPerson": `{"lease_token":1,"reason":"r"}`, "handBack": `{"lease_token":1}`,
 }
 
 // lookups are the calls by which the surface finds out whose a thing is.

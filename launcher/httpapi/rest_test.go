@@ -22,7 +22,7 @@ var record = lease.Record{
 
 const (
 	shownSession = `{"session_id":"ses_1","profile_id":"store.18","lease_token":42,"worker_id":"worker-7","task_id":"task_101","state":"serving",` +
-		`"dedicated_url":null,"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"person":null}`
+		`"dedicated_url":null,"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"person":null,"ask":null}`
 	shownRecord = `{"profile_id":"store.18","account_id":"acc","proxy_id":"","state":"manual_review","lease_token":42,"session_id":"",` +
 		`"owner_worker_id":"worker-7","task_id":"task_101","launcher_id":"","home":"","acquired_at":"2026-11-20T12:00:30.123456789Z","ttl_seconds":0,` +
 		`"last_known_url":"","last_known_step":"","last_safe_checkpoint":"","resume_from":"","reason":"","decision":"","evidence_id":"","runs":[],"max_active_runs":1,"sequence":9}`
@@ -72,13 +72,17 @@ func TestREST(t *testing.T) {
 			[]string{`Release "ses_1" {"lease_token":42,"outcome":"done","reason":"a b","recover":"touched"}`}, 200, shownSession,
 		},
 		{
+			"ask", "POST", "/v1/sessions/ses_1/ask", `{"lease_token":42,"reason":"code","wait":"5m"}`, map[string]any{"Ask": api.Answer{Answered: true, By: "Ada", Principal: "uid:7", Data: json.RawMessage(`{"code":1}`)}},
+			[]string{`Ask "ses_1" {"lease_token":42,"reason":"code","wait":"5m0s"}`}, 200, `{"answered":true,"by":"Ada","principal":"uid:7","data":{"code":1}}`,
+		},
+		{
 			"take over", "POST", "/v1/sessions/ses_1/take-over", `{"lease_token":42,"person":"Ada","note":"n","take_from":"Bo"}`, map[string]any{"TakeOver": inHands, "Session": held},
 			[]string{`Session "ses_1"`, `TakeOver "ses_1" {"lease_token":42,"person":"Ada","note":"n","take_from":"Bo"}`}, 200,
 			strings.Replace(shownSession, `"person":null`, `"person":{"name":"Ada","principal":"uid:7","since":"2026-11-20T12:00:30.123456789Z"}`, 1),
 		},
 		{
-			"hand back", "POST", "/v1/sessions/ses_1/hand-back", `{"lease_token":42,"note":"done"}`, map[string]any{"HandBack": held, "Session": held},
-			[]string{`Session "ses_1"`, `HandBack "ses_1" {"lease_token":42,"note":"done"}`}, 200, shownSession,
+			"hand back", "POST", "/v1/sessions/ses_1/hand-back", `{"lease_token":42,"note":"done","answered":false,"data":[1]}`, map[string]any{"HandBack": held, "Session": held},
+			[]string{`Session "ses_1"`, `HandBack "ses_1" {"lease_token":42,"note":"done","answered":false,"data":[1]}`}, 200, shownSession,
 		},
 		{"list profiles", "GET", "/v1/profiles", "", map[string]any{"Profiles": []lease.Record{record}}, []string{"Profiles"}, 200, `{"items":[` + shownRecord + `],"next":null}`},
 		{"a profile", "GET", "/v1/profiles/store.18", "", map[string]any{"Profile": record}, []string{`Profile "store.18"`}, 200, shownRecord},
@@ -156,7 +160,7 @@ func TestCreateSession(t *testing.T) {
 		r, body := f.request("POST", c.path, c.body)
 		want := `{"session_id":"ses_1","profile_id":"store.18","lease_token":42,"worker_id":"worker-7","task_id":"task_101","state":"serving",` +
 			`"cdp_url":"ws://` + f.addr() + `/s/` + capability + `/devtools/browser/store.18","dedicated_url":"http://127.0.0.1:40001",` +
-			`"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"person":null}` + "\n"
+			`"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"person":null,"ask":null}` + "\n"
 		if r.StatusCode != 201 || body != want || r.Header.Get("Location") != "/v1/sessions/ses_1" {
 			t.Errorf("%s, Location %q\n%swant 201\n%s", r.Status, r.Header.Get("Location"), body, want)
 		}

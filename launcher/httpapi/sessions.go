@@ -28,6 +28,7 @@ func sessionRoutes() []route {
 		v1(post, one+"/steps", toUse, journaled("step", api.Service.Step)),
 		v1(post, one+"/checkpoints", toUse, journaled("checkpoint", api.Service.Checkpoint)),
 		v1(post, one+"/events", toUse, journaled("event", api.Service.Event)),
+		v1(post, one+"/ask", toUse, write(sessionID, withToken(required[api.AskPerson]("request for a person")), api.Service.Ask, answerWith[api.Answer](http.StatusOK))),
 		v1(post, one+"/take-over", toTakeOver, write(sessionID, withToken(required[api.TakeOver]("take-over")), api.Service.TakeOver, answerSession)),
 		v1(post, one+"/hand-back", toTakeOver, write(sessionID, withToken(required[api.HandBack]("hand-back")), api.Service.HandBack, answerSession)),
 	}

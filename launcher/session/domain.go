@@ -37,16 +37,22 @@ func (d leaseDomain) Lease(ctx context.Context, method string, params json.RawMe
 		return nil, &cdpproxy.Error{Code: invalidParams, Message: fmt.Sprintf("Invalid parameters: %s: the parameters have %d bytes, want at most %d", longest(params), len(params), maxParams)}
 	}
 	result, err := d.carryOut(ctx, method, params)
+	if err != nil {
+		return nil, problemOf(method, err)
+	}
+	return result, nil
+}
+
+// problemOf is a refusal as a CDP error.
+func problemOf(method string, err error) *cdpproxy.Error {
 	var p *api.Problem
 	switch {
-	case err == nil:
-		return result, nil
 	case errors.Is(err, errUnknownMethod):
-		return nil, &cdpproxy.Error{Code: unknownMethod, Message: "'" + method + "' wasn't found"}
+		return &cdpproxy.Error{Code: unknownMethod, Message: "'" + method + "' wasn't found"}
 	case errors.As(err, &p) && p.Code == api.CodeInvalidRequest:
-		return nil, &cdpproxy.Error{Code: invalidParams, Message: "Invalid parameters: " + p.Detail}
+		return &cdpproxy.Error{Code: invalidParams, Message: "Invalid parameters: " + p.Detail}
 	}
-	return nil, &cdpproxy.Error{Code: serverError, Message: err.Error()}
+	return &cdpproxy.Error{Code: serverError, Message: err.Error()}
 }
 
 // carryOut carries out one command.
@@ -73,7 +79,7 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 		v := s.Show()
 		return map[string]any{
 			"session_id": v.SessionID, "profile_id": v.ProfileID, "lease_token": v.Token, "worker_id": v.WorkerID,
-			"task_id": v.TaskID, "expires_at": v.ExpiresAt, "acquired_at": v.AcquiredAt, "resume": v.Resume,
+			"task_id": v.TaskID, "expires_at": v.ExpiresAt, "acquired_at": v.AcquiredAt, "resume": v.Resume, "person": v.Person,
 		}, nil
 	case "Lease.heartbeat":
 		h := api.Heartbeat{Write: write}
@@ -87,6 +93,25 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 	case "Lease.event":
 		e := api.TaskEvent{Write: write}
 		return apply(&e, &e.Write, "event", func() error { return s.Event(e) })
+	case "Lease.askPerson":
+		a := api.AskPerson{Write: write}
+		if err := decode(&a); err != nil {
+			return nil, err
+		}
+		if err := s.writable(ctx, a.Token, "ask"); err != nil {
+			return nil, err
+		}
+		asked, err := s.beginAsk(a)
+		if err != nil {
+			return nil, err
+		}
+		return cdpproxy.Later{Wait: func(ctx context.Context) (any, *cdpproxy.Error) {
+			answer, err := s.awaitAnswer(ctx, asked)
+			if err != nil {
+				return nil, problemOf(method, err)
+			}
+			return answer, nil
+		}}, nil
 	case "Lease.release":
 		r := api.Release{Write: write}
 		if err := decode(&r); err != nil {

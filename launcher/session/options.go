@@ -30,6 +30,9 @@ type Options struct {
 	// ReconnectGrace is how long a worker has to come back after its last connection
 	// was lost.
 	ReconnectGrace time.Duration
+	// PersonGrace is how long a person who took a session over may be gone before it is
+	// handed back.
+	PersonGrace time.Duration
 	// PictureInterval is the least time between two pictures of a session that no
 	// checkpoint asks for; zero: none is taken.
 	PictureInterval time.Duration
@@ -123,6 +126,8 @@ type metrics struct {
 	pictures    *prometheus.CounterVec // by what became of them
 	denied      *prometheus.CounterVec // by reason
 	handovers   prometheus.Histogram
+	waiting     prometheus.Gauge       // workers that wait for a person
+	asks        *prometheus.CounterVec // by how they ended
 }
 
 func newMetrics(r prometheus.Registerer) metrics {
@@ -133,7 +138,9 @@ func newMetrics(r prometheus.Registerer) metrics {
 		pictures:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_pictures_total", Help: "Pictures of living sessions, by what became of them."}, []string{"how"}),
 		denied:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_denied_commands_total", Help: "Commands of workers that were refused, by why."}, []string{"reason"}),
 		handovers:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_warm_handover_seconds", Help: "Time to grant a warm browser to the next task, from its request's turn.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
+		waiting:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_asks_waiting", Help: "Workers that wait for a person now."}),
+		asks:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_asks_total", Help: "Requests of workers for a person that ended, by how."}, []string{"how"}),
 	}
-	r.MustRegister(m.sessions, m.connections, m.ends, m.pictures, m.denied, m.handovers)
+	r.MustRegister(m.sessions, m.connections, m.ends, m.pictures, m.denied, m.handovers, m.waiting, m.asks)
 	return m
 }

@@ -22,6 +22,8 @@ type takeover struct {
 	// fence is the one that the person's commands pass: under the session's own, and shut
 	// when the person has the session no more.
 	fence *lease.Fence
+	// seenAt is the last sign of the person. The session's mutex guards it.
+	seenAt time.Time
 }
 
 var errHandedBack = errors.New("the person has handed the session back")
@@ -37,11 +39,14 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 	switch {
 	case who == nil:
 	case who.Principal == p.Name && (before == nil || t.Person == "" || who.Name == next.Name):
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.seenLocked(p.Name)
 		return nil
 	case before == nil || t.TakeFrom != who.Name:
 		return takenOver(s.id, *who)
 	}
-	next.fence = s.Fence().Under()
+	next.fence, next.seenAt = s.Fence().Under(), time.Now()
 	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(next.Name, next.Since))
 	if before != nil { // its last commands are on their way, or refused
 		s.leaves(before, "taken by "+next.Name)
@@ -54,6 +59,7 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 		s.taken.End()
 		return err
 	}
+	s.update(func(*facts) {}) // for run to look whether the person stays
 	s.log.Info().Str("principal", p.Name).Str("person", next.Name).Msg("session taken over")
 	s.Note(next.entry(checkpoint.PersonTook, t.Note))
 	return nil
@@ -72,14 +78,20 @@ func (s *Session) HandBack(p principal.Principal, h api.HandBack) error {
 	case t.Principal != p.Name:
 		return takenOver(s.id, t.Person)
 	}
-	s.leaves(t, h.Note)
+	s.giveBack(t, h.Note)
+	s.answer(t.Person, h)
+	s.log.Info().Str("principal", p.Name).Str("person", t.Name).Msg("session handed back")
+	return nil
+}
+
+// giveBack lets the worker act again. The caller holds s.handing.
+func (s *Session) giveBack(t *takeover, note string) {
+	s.leaves(t, note)
 	s.setTakeover(nil)
 	if err := s.persist(); err != nil { // the next launcher would only wait for the person
 		s.log.Error().Err(err).Msg("session file not written")
 	}
 	s.taken.End()
-	s.log.Info().Str("principal", p.Name).Str("person", t.Name).Msg("session handed back")
-	return nil
 }
 
 // leaves ends what a person can do. When it returns, nothing more of it can reach the browser.
@@ -96,7 +108,7 @@ func (s *Session) goesOnWith(p *api.Person) {
 		return
 	}
 	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(p.Name, p.Since))
-	s.setTakeover(&takeover{Person: *p, fence: s.Fence().Under()})
+	s.setTakeover(&takeover{Person: *p, fence: s.Fence().Under(), seenAt: time.Now()})
 }
 
 // takenBy is who took the session over; nil: nobody.
@@ -148,7 +160,7 @@ func (s *Session) PersonIs(p principal.Principal) error {
 	return err
 }
 
-// inHandsOf is PersonIs, and returns the fence that the person's commands pass.
+// inHandsOf is PersonIs, which is a sign of that person, and returns the fence that the person's commands pass.
 func (s *Session) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, error) {
 	if s.Ending() || s.Fence().Check() != nil {
 		return api.Person{}, nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
@@ -164,6 +176,7 @@ func (s *Session) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, er
 	case s.takeover == nil: // a hold
 		return *who, s.Fence(), nil
 	}
+	s.seenLocked(p.Name)
 	return *who, s.takeover.fence, nil
 }
 

@@ -55,6 +55,9 @@ type facts struct {
 	// left says that it was an earlier launcher that dropped it.
 	left bool
 
+	// asksUntil is how long the worker waits for a person at most; zero: it waits for none.
+	asksUntil time.Time
+
 	released    *api.Release // the worker asked for the end
 	closing     bool         // the worker sent Browser.close
 	browserGone bool
@@ -67,7 +70,7 @@ type facts struct {
 
 // lastSeen is when the worker was last known to live.
 func (p policy) lastSeen(f facts, now time.Time) time.Time {
-	if p.byHand || f.connections > 0 && p.heartbeat == api.HeartbeatConnection {
+	if now.Before(f.asksUntil) || p.byHand || f.connections > 0 && p.heartbeat == api.HeartbeatConnection {
 		return now
 	}
 	return f.seenAt
@@ -98,6 +101,9 @@ type ruling struct {
 // happens before (zero: never).
 func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 	quiet := f.seenAt.Add(p.silence)
+	if waits := f.asksUntil.Add(p.silence); !f.asksUntil.IsZero() && waits.After(quiet) {
+		quiet = waits
+	}
 	timeout := f.startedAt.Add(p.lockTimeout)
 	switch {
 	case f.leaseLost != nil:

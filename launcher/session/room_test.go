@@ -81,6 +81,7 @@ type roomOptions struct {
 	store   lease.Store // nil: a store in memory
 	ttl     time.Duration
 	grace   time.Duration // a worker has to come back
+	person  time.Duration // a person may be gone
 	hang    time.Duration
 	leave   bool // browsers to the next launcher
 	warm    bool // browsers may stay open
@@ -169,7 +170,7 @@ func (r *room) start() {
 	fatal(err)
 	l.host, err = NewRegistry(ctx, &l.work, Options{
 		FileRoots:  roots,
-		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience),
+		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience), PersonGrace: cmp.Or(r.o.person, patience),
 		PictureInterval: r.o.picture, Headless: true, LeaveOnExit: r.o.leave, Dedicated: r.dedicated,
 		Store: r.store, Root: l.root, Archive: l.archive, Files: l.files, Jar: l.jar, Slots: l.table, Driver: l.driver, Recoverer: recoverer,
 		Announcer: l.announcer, Log: log, Metrics: l.metrics,

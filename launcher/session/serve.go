@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"leasehold/evidence"
+	"leasehold/launcher/api"
 )
 
 // run serves until the rules say that the session is over, and ends it.
@@ -15,6 +16,7 @@ func (s *Session) run() {
 	s.mu.Lock()
 	s.ending = true
 	s.mu.Unlock()
+	s.endAsk(s.asking(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
 	s.pictures.end()
 	s.watchers.end()
 	s.slot.LockRuns()
@@ -69,6 +71,12 @@ func (v *serving) untilEnd() *ending {
 			default:
 				s.isBack()
 			}
+		}
+		gone, look := s.personGone(now)
+		if gone != nil {
+			s.handBackFor(gone)
+		} else if !look.IsZero() && (next.IsZero() || look.Before(next)) {
+			next = look
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {

@@ -63,12 +63,14 @@ type Session struct {
 	capability string
 	file       sessionfile.File
 	facts      facts
-	ending     bool          // the end has begun
-	losing     int           // connections that ended, and whose end is not stated yet
-	over       bool          // the journal is closed: what connections say now is too late
-	takeover   *takeover     // nil: no person has taken it over
-	woken      chan struct{} // one place: the facts changed
-	done       chan struct{} // closed when the session is over
+	ending     bool           // the end has begun
+	losing     int            // connections that ended, and whose end is not stated yet
+	over       bool           // the journal is closed: what connections say now is too late
+	takeover   *takeover      // nil: no person has taken it over
+	ask        *ask           // nil: its worker waits for no person
+	views      map[string]int // that are open, by the name of their principal
+	woken      chan struct{}  // one place: the facts changed
+	done       chan struct{}  // closed when the session is over
 }
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
@@ -79,7 +81,7 @@ func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.
 		token: r.Token, granted: r, slot: slot, browser: slot.Browser(),
 		policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),
 		facts:  facts{startedAt: now, seenAt: now},
-		woken:  make(chan struct{}, 1), done: make(chan struct{}),
+		views:  map[string]int{}, woken: make(chan struct{}, 1), done: make(chan struct{}),
 		file: sessionfile.File{
 			SessionID: r.SessionID, CapabilityHash: sessionfile.HashCapability(capability), Token: r.Token,
 			Manifest: m, Principal: m.Opener.Name, OpenerUID: m.Opener.UID, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: slot.ProxyUse(),
@@ -132,12 +134,17 @@ func (s *Session) Show() api.Session {
 		shown := *who
 		person = &shown
 	}
+	var asks *api.Ask
+	if s.ask != nil {
+		shown := s.ask.Ask
+		asks = &shown
+	}
 	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
 	return api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
 		Connections: s.facts.connections, Resume: s.resume, Capability: s.capability,
-		ExchangeDir: s.exchange, Person: person,
+		ExchangeDir: s.exchange, Person: person, Ask: asks,
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
 }

@@ -1,0 +1,203 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/launcher/api"
+)
+
+// asked begins to ask as a REST request does.
+func (r *room) asked(ctx context.Context, s *Session, a api.AskPerson) <-chan askAnswer {
+	r.t.Helper()
+	got := make(chan askAnswer, 1)
+	go func() {
+		answer, err := s.Ask(ctx, a)
+		got <- askAnswer{answer, err}
+	}()
+	r.await("the session waits for a person", func() bool { return s.Show().Ask != nil })
+	return got
+}
+
+func (r *room) receive(from <-chan askAnswer) askAnswer {
+	r.t.Helper()
+	select {
+	case got := <-from:
+		return got
+	case <-time.After(patience):
+		r.t.Fatal("no answer")
+	}
+	return askAnswer{}
+}
+
+// TestAPersonAnswers: by the Lease domain, while the connection goes on; the data is the
+// worker's alone.
+func TestAPersonAnswers(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	w := r.connect(s)
+	page := w.attach()
+	w.send("Lease.askPerson", page, map[string]any{"reason": "code for shop.example", "wait": "5m"})
+	id := w.lastID
+	r.await("it waits", func() bool { return s.Show().Ask != nil })
+	if a := s.Show().Ask; a.Reason != "code for shop.example" || a.Until.Sub(a.At) != 5*time.Minute {
+		t.Errorf("%+v", a)
+	}
+	if m := w.call("Runtime.evaluate", page, map[string]string{"expression": "1"}); m.Error != nil {
+		t.Errorf("the connection goes on: %+v", m.Error)
+	}
+	if m := w.call("Lease.askPerson", page, map[string]any{"reason": "another"}); m.Error == nil || !strings.Contains(m.Error.Message, "session_asks_already: ") || !strings.Contains(m.Error.Message, "code for shop.example") {
+		t.Errorf("a second one: %+v", m)
+	}
+	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.HandBack(ann, api.HandBack{Note: "done", Data: json.RawMessage(`{"code":"s3cret"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	for m := range w.got {
+		if m.ID == id {
+			if string(m.Result) != `{"answered":true,"by":"Ann","principal":"ann","note":"done","data":{"code":"s3cret"}}` {
+				t.Errorf("%s %+v", m.Result, m.Error)
+			}
+			break
+		}
+	}
+	want := []string{"asked () x1  code for shop.example", "taken Ann(ann) x1", "handed_back Ann(ann) x1  done"}
+	if got := r.persons(s); !slices.Equal(got, want) {
+		t.Errorf("the journal has\n%s", strings.Join(got, "\n"))
+	}
+	raw, _ := json.Marshal(s.recording.entries())
+	if strings.Contains(string(raw)+r.log.String(), "s3cret") {
+		t.Error("what the person gave the worker is kept")
+	}
+	if s.Show().Ask != nil || r.counted("leasehold_asks_waiting") != 0 || r.counted("leasehold_asks_total", "answered") != 1 {
+		t.Error("it waits still")
+	}
+	w.close()
+}
+
+// TestEveryEndOfAnAskHasAnAnswer says how each other one ends.
+func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	no := false
+	ask := api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)}
+
+	got := r.asked(t.Context(), s, ask)
+	if _, err := s.Ask(t.Context(), ask); problem(err) != api.CodeAsksAlready {
+		t.Errorf("a second one: %v", err)
+	}
+	if err := errors.Join(s.TakeOver(ann, api.TakeOver{}), s.HandBack(ann, api.HandBack{Answered: &no, Note: "cannot"})); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.receive(got); a.err != nil || a.answer.Answered || a.answer.Reason != api.AskDeclined || a.answer.By != "ann" || a.answer.Note != "cannot" {
+		t.Errorf("declined: %+v", a)
+	}
+
+	if a, err := s.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Millisecond)}); err != nil || a.Answered || a.Reason != api.AskWaitOver {
+		t.Errorf("nobody came: %+v, %v", a, err)
+	}
+
+	ctx, withdraw := context.WithCancel(t.Context())
+	got = r.asked(ctx, s, ask)
+	withdraw()
+	if a := r.receive(got); !errors.Is(a.err, context.Canceled) || s.Show().Ask != nil {
+		t.Errorf("its connection ended: %+v, %+v", a, s.Show().Ask)
+	}
+
+	for name, a := range map[string]api.AskPerson{"reason": {}, "wait": {Reason: "r", Wait: api.Duration(api.MaxAsk + 1)}} {
+		var p *api.Problem
+		if _, err := s.Ask(t.Context(), a); !errors.As(err, &p) || p.Field != name {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+
+	w := r.connect(s)
+	w.send("Lease.askPerson", "", map[string]any{"reason": "r"})
+	r.await("it waits", func() bool { return s.Show().Ask != nil })
+	w.close()
+	r.await("an ask on a connection that ended is withdrawn", func() bool { return s.Show().Ask == nil })
+
+	got = r.asked(t.Context(), s, ask)
+	last := r.connect(s)
+	go func() { _, _ = s.Release(context.Background(), api.Release{Outcome: "succeeded"}) }()
+	if a := r.receive(got); problem(a.err) != api.CodeSessionEnded {
+		t.Errorf("the session ended: %+v", a)
+	}
+	last.end()
+	r.over(s)
+	if _, err := s.Ask(t.Context(), ask); problem(err) != api.CodeSessionEnded {
+		t.Errorf("after its end: %v", err)
+	}
+	for how, n := range map[string]float64{"declined": 1, "wait_over": 1, "withdrawn": 2, "session_ended": 1} {
+		if c := r.counted("leasehold_asks_total", how); c != n {
+			t.Errorf("%s: %v", how, c)
+		}
+	}
+}
+
+// TestAWorkerThatAsksIsAlive: until it has its answer, and no longer than the session may
+// live; afterwards it has to show that it lives. TestRule has what follows.
+func TestAWorkerThatAsksIsAlive(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one", func(m *api.Manifest) { m.Heartbeat, m.LockTimeoutSeconds = api.HeartbeatExplicit, 1000 }))
+	known := func() facts {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.facts
+	}
+	before := known()
+	ctx, withdraw := context.WithCancel(t.Context())
+	got := r.asked(ctx, s, api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
+	if f := known(); !f.asksUntil.Equal(before.startedAt.Add(1000*time.Second)) || !s.Show().Ask.Until.Equal(f.asksUntil) {
+		t.Errorf("it waits until %v, and the session lives until %v", f.asksUntil, before.startedAt.Add(1000*time.Second))
+	}
+	withdraw()
+	r.receive(got)
+	if f := known(); !f.asksUntil.IsZero() || !f.seenAt.After(before.seenAt) {
+		t.Errorf("it waits no more: %+v, before %+v", f, before)
+	}
+}
+
+// TestAPersonWhoIsGone: a session is handed back when its person shows no sign for a while,
+// and not while a view of theirs is open. A worker that waits goes on waiting for another
+// one.
+func TestAPersonWhoIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{person: short})
+	s := r.begin(task("one"))
+	got := r.asked(t.Context(), s, api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
+	left := s.Present(ann)
+	s.Present(bob)() // somebody else's does not count
+	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * short)
+	if s.Show().Person == nil {
+		t.Fatal("handed back while its person looks at it")
+	}
+	left()
+	r.await("handed back", func() bool { return s.Show().Person == nil && s.Driven() == nil })
+	if s.Show().Ask == nil {
+		t.Error("the worker waits no more")
+	}
+	if err := s.PersonIs(ann); problem(err) != api.CodeNotTakenOver {
+		t.Error(err)
+	}
+	if err := errors.Join(s.TakeOver(bob, api.TakeOver{}), s.HandBack(bob, api.HandBack{})); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.receive(got); !a.answer.Answered || a.answer.By != "bob" {
+		t.Errorf("%+v", a)
+	}
+	want := []string{"asked () x1  r", "taken ann(ann) x1", "handed_back ann(ann) x1  not there any more", "taken bob(bob) x1", "handed_back bob(bob) x1"}
+	if got := r.persons(s); !slices.Equal(got, want) {
+		t.Errorf("the journal has\n%s", strings.Join(got, "\n"))
+	}
+}

@@ -1,0 +1,79 @@
+package session
+
+import (
+	"time"
+
+	"leasehold/launcher/principal"
+)
+
+// A person who took a session over and is not there any more may not keep its worker waiting
+// for ever: the session is handed back.
+
+// attendance is what shows that a person is there.
+type attendance struct {
+	views  int       // of theirs that are open
+	seenAt time.Time // the last sign of them
+}
+
+// goneAt is when the person counts as gone; zero: not while a view of theirs is open.
+func (a attendance) goneAt(grace time.Duration) time.Time {
+	if a.views > 0 {
+		return time.Time{}
+	}
+	return a.seenAt.Add(grace)
+}
+
+// Present counts a view of the session that a principal opened. The caller calls left once,
+// when it is closed.
+func (s *Session) Present(p principal.Principal) (left func()) {
+	count := func(by int) {
+		s.mu.Lock()
+		if s.views[p.Name] += by; s.views[p.Name] == 0 {
+			delete(s.views, p.Name)
+		}
+		s.seenLocked(p.Name)
+		s.mu.Unlock()
+		s.update(func(*facts) {}) // for run to look at it
+	}
+	count(1)
+	return func() { count(-1) }
+}
+
+// seenLocked notes a sign of the principal, if it is the person who took the session over.
+// The caller holds s.mu.
+func (s *Session) seenLocked(name string) {
+	if s.takeover != nil && s.takeover.Principal == name {
+		s.takeover.seenAt = time.Now()
+	}
+}
+
+// personGone returns who took the session over and is gone now; nil: nobody. next is when to
+// look again; zero: not before something changes.
+func (s *Session) personGone(now time.Time) (gone *takeover, next time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.takeover
+	if t == nil {
+		return nil, time.Time{}
+	}
+	at := attendance{s.views[t.Principal], t.seenAt}.goneAt(s.h.o.PersonGrace)
+	if at.IsZero() || now.Before(at) {
+		return nil, at
+	}
+	return t, time.Time{}
+}
+
+// noteGone is the journal's note of a hand-back that nobody made.
+const noteGone = "not there any more"
+
+// handBackFor hands the session back in the place of a person who is gone. A worker that
+// waits for an answer goes on waiting, for somebody else.
+func (s *Session) handBackFor(t *takeover) {
+	s.handing.Lock()
+	defer s.handing.Unlock()
+	if gone, _ := s.personGone(time.Now()); gone != t {
+		return // they came back, or somebody else has it
+	}
+	s.log.Warn().Str("principal", t.Principal).Str("person", t.Name).Dur("grace", s.h.o.PersonGrace).Msg("the person is gone")
+	s.giveBack(t, noteGone)
+}

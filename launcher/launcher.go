@@ -83,9 +83,9 @@ type Options struct {
 	// PersonGrace is how long a person who took a session over may be gone before it is
 	// handed back.
 	PersonGrace time.Duration
-	Cooldown       time.Duration
-	ReviewWhen     []decision.Caution // more that goes to a person
-	MaxBrowsers    int                // zero: no limit
+	Cooldown    time.Duration
+	ReviewWhen  []decision.Caution // more that goes to a person
+	MaxBrowsers int                // zero: no limit
 	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
 	// no bound.
 	MinFreeDisk uint64

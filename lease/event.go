@@ -12,7 +12,7 @@ type Event struct {
 	ProfileID string `json:"profile_id"`
 	Token     Token  `json:"lease_token,omitempty"`
 	// Sequence is the number of the event among those of the profile's transitions,
-	// without gaps. Events of no transition (conflict, late_write) have none.
+	// without gaps. Events of no transition (conflict, late_write, those of persons) have none.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// RunToken is the token of the run that the event is about, where it is not
 	// Token: other runs go on, or a quarantine raised the token of the profile.
@@ -40,8 +40,8 @@ type Event struct {
 	// Note is what a person noted with the decision.
 	Note string `json:"note,omitempty"`
 	// Principal is the name of who the event is due to, as was proved: who decided in a
-	// review, who was refused in a conflict or for a late write, else who opened the
-	// session.
+	// review, who was refused in a conflict or for a late write, who took a session over or
+	// handed it back, else who opened the session.
 	Principal string `json:"principal,omitempty"`
 
 	// The task that was refused in a conflict, the one that has the profile, and
@@ -60,6 +60,13 @@ type Event struct {
 	// The token that was valid when a late write was refused, and what the write was.
 	CurrentToken Token  `json:"current_token,omitempty"`
 	Write        string `json:"write,omitempty"`
+
+	// Person is what the person is called who took a session over or handed it back, and
+	// Until when the worker that asks for one is told that nobody came. Answered says of a
+	// hand-back whether what the worker asked for is done; nil: it had not asked.
+	Person   string    `json:"person,omitempty"`
+	Until    time.Time `json:"until,omitzero"`
+	Answered *bool     `json:"answered,omitempty"`
 }
 
 // The names of events. An event that reports a new state has the name of that state
@@ -70,6 +77,11 @@ const (
 	EventExpired   = "expired"
 	EventConflict  = "profile_lock_conflict"
 	EventLateWrite = "late_write"
+
+	// Of a person in a living session.
+	EventAsked      = "asked"
+	EventTaken      = "taken"
+	EventHandedBack = "handed_back"
 )
 
 // compare compares the places of two events in the order of a profile's transitions.
@@ -87,6 +99,8 @@ func (e Event) Subject() string {
 		return "leasehold.conflict." + p
 	case EventLateWrite:
 		return "leasehold.late_write." + p
+	case EventAsked, EventTaken, EventHandedBack:
+		return "leasehold.person." + p + "." + e.Event
 	default:
 		return "leasehold.recovery." + p + "." + e.Event
 	}

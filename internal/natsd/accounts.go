@@ -42,6 +42,7 @@ const accountsConfig = `accounts {
       {stream: "leasehold.lease.*.*", accounts: [SUBSCRIBERS]}
       {stream: "leasehold.conflict.*", accounts: [SUBSCRIBERS]}
       {stream: "leasehold.late_write.*", accounts: [SUBSCRIBERS]}
+      {stream: "leasehold.person.*.*", accounts: [SUBSCRIBERS]}
       {stream: "$LEASEHOLD.feed", accounts: [SUBSCRIBERS]}
       {service: "$JS.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers", accounts: [SUBSCRIBERS]}
       {service: "$JS.FC.leasehold_events.leasehold_subscribers.*", accounts: [SUBSCRIBERS]}
@@ -64,6 +65,7 @@ const accountsConfig = `accounts {
       {stream: {account: LAUNCHERS, subject: "leasehold.lease.*.*"}}
       {stream: {account: LAUNCHERS, subject: "leasehold.conflict.*"}}
       {stream: {account: LAUNCHERS, subject: "leasehold.late_write.*"}}
+      {stream: {account: LAUNCHERS, subject: "leasehold.person.*.*"}}
       {stream: {account: LAUNCHERS, subject: "$LEASEHOLD.feed"}}
       {service: {account: LAUNCHERS, subject: "$JS.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers"}, to: "$JS.leasehold_launchers.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers"}
       {service: {account: LAUNCHERS, subject: "$JS.FC.leasehold_events.leasehold_subscribers.*"}}

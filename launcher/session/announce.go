@@ -120,6 +120,10 @@ func (a *Announcer) lateWrite(ctx context.Context, profile, sessionID string, to
 	})
 }
 
+// Person announces that a worker waits for a person (lease.EventAsked), or that a person took
+// a session over or handed it back.
+func (a *Announcer) Person(ctx context.Context, e lease.Event) { a.announce(ctx, e) }
+
 // WroteLate tells whether the worker of a session wrote after it was fenced.
 func (a *Announcer) WroteLate(sessionID string) bool {
 	a.mu.Lock()

@@ -6,6 +6,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/lease"
 )
 
 // A worker that cannot go on asks for a person, and waits. Until it has its answer it counts
@@ -82,6 +83,9 @@ func (s *Session) beginAsk(a api.AskPerson) (*ask, error) {
 func (s *Session) awaitAnswer(ctx context.Context, a *ask) (api.Answer, error) {
 	over := time.NewTimer(time.Until(a.Until))
 	defer over.Stop()
+	e := s.personEvent(lease.EventAsked, s.manifest.Opener.Name)
+	e.Reason, e.Until = a.Reason, a.Until
+	s.h.o.Announcer.Person(ctx, e)
 	select {
 	case <-over.C:
 		s.endAsk(a, askWaitOver, askAnswer{answer: api.Answer{Reason: api.AskWaitOver}})
@@ -123,12 +127,18 @@ func (s *Session) endAsk(a *ask, how string, got askAnswer) {
 	a.answered <- got
 }
 
-// answer tells the worker that asked, if one did, what a person says.
-func (s *Session) answer(who api.Person, h api.HandBack) {
+// answer tells the worker that asked, if one did, what a person says. It returns whether what
+// was asked for is done; nil: nothing was.
+func (s *Session) answer(who api.Person, h api.HandBack) *bool {
+	asked := s.asking()
+	if asked == nil {
+		return nil
+	}
 	got := api.Answer{Answered: true, By: who.Name, Principal: who.Principal, Note: h.Note, Data: h.Data}
 	how := askAnswered
 	if h.Answered != nil && !*h.Answered {
 		got.Answered, got.Reason, how = false, api.AskDeclined, askDeclined
 	}
-	s.endAsk(s.asking(), how, askAnswer{answer: got})
+	s.endAsk(asked, how, askAnswer{answer: got})
+	return &got.Answered
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/lease"
 )
 
 // asked begins to ask as a REST request does.
@@ -75,6 +77,19 @@ func TestAPersonAnswers(t *testing.T) {
 	raw, _ := json.Marshal(s.recording.entries())
 	if strings.Contains(string(raw)+r.log.String(), "s3cret") {
 		t.Error("what the person gave the worker is kept")
+	}
+	var told []string
+	for _, name := range []string{lease.EventAsked, lease.EventTaken, lease.EventHandedBack} {
+		for _, e := range r.memory.named(name) {
+			answered := ""
+			if e.Answered != nil {
+				answered = fmt.Sprint(*e.Answered)
+			}
+			told = append(told, strings.TrimSpace(fmt.Sprintf("%s %d %s %s %s|%s %s", e.Subject(), e.Token, e.Principal, e.Person, e.Reason, e.Note, answered)))
+		}
+	}
+	if want := []string{"leasehold.person.p.asked 7   code for shop.example|", "leasehold.person.p.taken 7 ann Ann |", "leasehold.person.p.handed_back 7 ann Ann |done true"}; !slices.Equal(told, want) {
+		t.Errorf("events:\n%s", strings.Join(told, "\n"))
 	}
 	if s.Show().Ask != nil || r.counted("leasehold_asks_waiting") != 0 || r.counted("leasehold_asks_total", "answered") != 1 {
 		t.Error("it waits still")

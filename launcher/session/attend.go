@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"leasehold/launcher/principal"
+	"leasehold/lease"
 )
 
 // A person who took a session over and is not there any more may not keep its worker waiting
@@ -76,4 +77,5 @@ func (s *Session) handBackFor(t *takeover) {
 	}
 	s.log.Warn().Str("principal", t.Principal).Str("person", t.Name).Dur("grace", s.h.o.PersonGrace).Msg("the person is gone")
 	s.giveBack(t, noteGone)
+	s.announce(lease.EventHandedBack, t, func(e *lease.Event) { e.Reason = handedSinceGone })
 }

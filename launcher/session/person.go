@@ -50,6 +50,7 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(next.Name, next.Since))
 	if before != nil { // its last commands are on their way, or refused
 		s.leaves(before, "taken by "+next.Name)
+		s.announce(lease.EventHandedBack, before, func(e *lease.Event) { e.Reason = handedToAnother })
 	}
 	s.setTakeover(next)
 	if err := s.persist(); err != nil {
@@ -62,6 +63,7 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 	s.update(func(*facts) {}) // for run to look whether the person stays
 	s.log.Info().Str("principal", p.Name).Str("person", next.Name).Msg("session taken over")
 	s.Note(next.entry(checkpoint.PersonTook, t.Note))
+	s.announce(lease.EventTaken, next, func(e *lease.Event) { e.Note = checkpoint.Clip(t.Note) })
 	return nil
 }
 
@@ -79,7 +81,8 @@ func (s *Session) HandBack(p principal.Principal, h api.HandBack) error {
 		return takenOver(s.id, t.Person)
 	}
 	s.giveBack(t, h.Note)
-	s.answer(t.Person, h)
+	answered := s.answer(t.Person, h)
+	s.announce(lease.EventHandedBack, t, func(e *lease.Event) { e.Note, e.Answered = checkpoint.Clip(h.Note), answered })
 	s.log.Info().Str("principal", p.Name).Str("person", t.Name).Msg("session handed back")
 	return nil
 }
@@ -187,6 +190,28 @@ func nobodyHas(sessionID string) *api.Problem {
 func takenOver(sessionID string, who api.Person) *api.Problem {
 	return api.Refuse(api.CodeTakenOver, "%s (%s) has session %s since %s", who.Name, who.Principal, sessionID, who.Since.Format(time.RFC3339)).
 		With("session_id", sessionID).With("person", who)
+}
+
+// Reasons of a hand-back that the person did not make, as events have them.
+const (
+	handedToAnother = "taken_by_another"
+	handedSinceGone = "person_gone"
+)
+
+// announce publishes what happened to a takeover.
+func (s *Session) announce(event string, t *takeover, more func(*lease.Event)) {
+	e := s.personEvent(event, t.Principal)
+	e.Person = t.Name
+	more(&e)
+	s.h.o.Announcer.Person(s.h.ctx, e)
+}
+
+// personEvent is an event about the session that is due to a principal.
+func (s *Session) personEvent(event, principal string) lease.Event {
+	return lease.Event{
+		Event: event, ProfileID: s.profile, Token: s.token, SessionID: s.id,
+		OwnerWorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID, Principal: principal,
+	}
 }
 
 // entry is the journal's entry about something that the person did.

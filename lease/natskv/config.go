@@ -27,8 +27,19 @@ const (
 	duplicates, minDuplicates = 10 * time.Minute, 2 * time.Minute
 )
 
-func eventSubjects() []string {
+// firstSubjects are those that every event stream has had from the beginning.
+func firstSubjects() []string {
 	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*"}
+}
+
+// personSubject is that of the events of persons, which came later.
+const personSubject = "leasehold.person.*.*"
+
+func eventSubjects() []string { return append(firstSubjects(), personSubject) }
+
+// takesPersons tells whether a stream takes the events of persons.
+func takesPersons(c jetstream.StreamConfig) bool {
+	return slices.Contains(c.Subjects, personSubject) || slices.Contains(c.Subjects, "leasehold.>")
 }
 
 // bucketConfig is the configuration of a KV bucket in which nobody can purge or roll up
@@ -121,6 +132,9 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 		s.log.Warn().Str("stream", st.name).Int("replicas", have.Replicas).Int("wanted", s.replicas).
 			Msg("the stream has another number of replicas than configured")
 	}
+	if st == s.events && !takesPersons(have) {
+		have = s.widen(ctx, st, have)
+	}
 	bound := s.newBound(st, have)
 	if have.DenyPurge && !have.AllowRollup && bound == have.MaxBytes {
 		return nil
@@ -130,6 +144,25 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 		return fmt.Errorf("forbid purges, and bound the bytes: %w", err)
 	}
 	return nil
+}
+
+// widenTimeout bounds how long a server may take to answer to widen: one that does not allow
+// it says nothing.
+const widenTimeout = 5 * time.Second
+
+// widen has an event stream that an older launcher made take the events of persons, too. A
+// server that does not allow that keeps what it has: those events are not published then.
+func (s *Store) widen(ctx context.Context, st *stream, have jetstream.StreamConfig) jetstream.StreamConfig {
+	wider := have
+	wider.Subjects = append(slices.Clone(have.Subjects), personSubject)
+	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
+	defer cancel()
+	if _, err := st.js.UpdateStream(ctx, wider); err != nil {
+		s.log.Warn().Err(err).Str("stream", st.name).Str("subject", personSubject).
+			Msg("the event stream takes no events of persons: add the subject to it at the NATS server")
+		return have
+	}
+	return wider
 }
 
 // newBound is the bound in bytes that a stream is to have. The event stream gets the one of
@@ -209,7 +242,7 @@ func bucketDrift(want, c jetstream.StreamConfig) error {
 }
 
 func eventsDrift(c jetstream.StreamConfig) error {
-	for _, want := range eventSubjects() {
+	for _, want := range firstSubjects() { // see widen for the others
 		if !slices.Contains(c.Subjects, want) && !slices.Contains(c.Subjects, "leasehold.>") {
 			return &DriftError{"subjects", c.Subjects, want, "events would be lost"}
 		}

@@ -765,6 +765,81 @@ func TestOpenRefusesDrift(t *testing.T) {
 	}
 }
 
+// TestAnOlderEventStreamTakesTheEventsOfPersons: it was made before there were any.
+func TestAnOlderEventStreamTakesTheEventsOfPersons(t *testing.T) {
+	nc := inProcess(t, start(t, t.TempDir()))
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := eventsConfig(0)
+	older.Subjects = firstSubjects()
+	if _, err := js.CreateStream(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), nc, Options{Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	asked := lease.Event{Event: lease.EventAsked, ProfileID: "p.1", Token: 7, Reason: "code", At: time.Now().UTC()}
+	if err := s.Announce(t.Context(), asked); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.History(t.Context(), "p.1")
+	if err != nil || len(got) != 1 || got[0].Event != lease.EventAsked || got[0].Reason != "code" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestEventsOfPersonsComeBetweenTransitions: they have subjects that look like those of
+// transitions, and no place in their order. Each transition is on the stream once, whichever
+// launcher publishes it.
+func TestEventsOfPersonsComeBetweenTransitions(t *testing.T) {
+	server := start(t, t.TempDir())
+	one, other := open(t, inProcess(t, server)), open(t, inProcess(t, server))
+	at := none("p")
+	for i := range 6 {
+		s := []*Store{one, other}[i/2%2]
+		next, err := at.Record.Release("done", "ok", lease.Sealed{}, t0)
+		if i%2 == 0 {
+			next, err = granted(t, at, "t"), nil
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = swapped(t, s, at, next)
+		flushed(t, s)
+		person := lease.Event{Event: []string{lease.EventAsked, lease.EventTaken, lease.EventHandedBack}[i%3], ProfileID: "p", Token: at.Record.Token}
+		if err := s.Announce(t.Context(), person); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other.pub.restart() // it forgets what was on the stream
+	flushed(t, other)
+	history, err := one.History(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sequences []uint64
+	persons := 0
+	for _, e := range history {
+		if e.Sequence > 0 {
+			sequences = append(sequences, e.Sequence)
+		} else {
+			persons++
+		}
+	}
+	for i, n := range sequences {
+		if n != uint64(i+1) {
+			t.Fatalf("the transitions on the stream are %v", sequences)
+		}
+	}
+	if persons != 6 || len(sequences) != 6 {
+		t.Errorf("%d events of persons, %d transitions", persons, len(sequences))
+	}
+}
+
 func TestOpenHardensAndIsRepeatable(t *testing.T) {
 	nc := inProcess(t, start(t, t.TempDir()))
 	js, err := jetstream.New(nc)

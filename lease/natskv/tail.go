@@ -32,11 +32,11 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 	case err != nil:
 		return tail{}, err
 	default:
-		if e, ok := decodeEvent(m.Subject, m.Data); ok {
+		if e, ok := decodeEvent(m.Subject, m.Data); ok && e.Sequence > 0 {
 			t.position = positionOf(e)
 			break
 		}
-		// Something that is no event was published after the last one.
+		// An event of a person, or something that is no event, came after the last one.
 		events, err := p.s.history(ctx, profile)
 		if err != nil {
 			return tail{}, err
@@ -75,7 +75,8 @@ func (p *publisher) forgetTail(profile string) {
 }
 
 // transitionsOf returns the pattern of the subjects of a profile's transitions. It does not
-// match its conflicts and late writes, which have no place in the order.
+// match its conflicts and late writes, which have no place in the order. It does match the
+// events of persons, which have none either, and no sequence.
 func transitionsOf(profile string) string { return "leasehold.*." + lease.Key(profile) + ".*" }
 
 // eventMessage returns the message of an event. By msgID the server recognises a message

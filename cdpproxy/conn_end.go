@@ -77,8 +77,8 @@ func (c *Conn) cutLocked(code int, reason string) {
 			}
 		}
 	}
-	c.forgetPending()
 	c.cutLater(reason)
+	c.forgetPending()
 	c.tellTargets()
 	if c.closeFrames {
 		c.out.add(ws.OpClose, ws.NewCloseFrameBody(ws.StatusCode(code), clipReason(reason)))

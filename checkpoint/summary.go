@@ -37,6 +37,12 @@ type Summary struct {
 	// Cookies has what became of cookies that may carry the account's identity, and what
 	// was asked about cookies; CookiesSince what of that came after LastSafe.
 	Cookies, CookiesSince []Entry
+	// Acts has what persons did who had the session by hand, and ActsSince what of that came
+	// after LastSafe.
+	Acts, ActsSince []Entry
+	// Person is the entry by which a person took the session over, if they have it at the
+	// end of the journal; nil: nobody has.
+	Person *Entry
 	// Began says that the journal has a beginning: before it no page was open.
 	Began bool
 	// Withheld has the unsafe requests and messages that pages made after the worker was
@@ -79,7 +85,7 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince = nil, nil, nil, nil, nil
+			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince, s.ActsSince = nil, nil, nil, nil, nil, nil
 			s.InFlight = nil
 			for k, sent := range s.Unsafe {
 				if ends[k] > i {
@@ -112,6 +118,15 @@ func Summarize(entries []Entry) Summary {
 			s.DidSince = append(s.DidSince, e)
 		case KindCookie:
 			s.Cookies, s.CookiesSince = append(s.Cookies, e), append(s.CookiesSince, e)
+		case KindPerson:
+			switch {
+			case e.IsAct():
+				s.Acts, s.ActsSince = append(s.Acts, e), append(s.ActsSince, e)
+			case e.Name == PersonTook:
+				s.Person = &e
+			case e.Name == PersonHandedBack:
+				s.Person = nil
+			}
 		case KindStart:
 			s.Began = true
 		case KindWithheld:

@@ -20,7 +20,7 @@ func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
 		Kind: rapid.SampledFrom([]checkpoint.Kind{
 			checkpoint.KindURL, checkpoint.KindURL, checkpoint.KindFrame, checkpoint.KindStep, checkpoint.KindCheckpoint, checkpoint.KindRequest, checkpoint.KindRequest,
 			checkpoint.KindAnswer, checkpoint.KindAnswer, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindDialog, checkpoint.KindStorage, checkpoint.KindEvent, checkpoint.KindCrash, checkpoint.KindConnection,
-			checkpoint.KindCookie, checkpoint.KindCookie,
+			checkpoint.KindCookie, checkpoint.KindCookie, checkpoint.KindPerson,
 		}).Draw(rt, "kind"),
 	}
 	switch e.Kind {
@@ -77,6 +77,9 @@ func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
 			Cookie: rapid.SampledFrom([]string{"c", "d"}).Draw(rt, "cookie"), Domain: "a.example",
 			Status: rapid.SampledFrom([]int{200, 302}).Draw(rt, "status"), Same: rapid.Bool().Draw(rt, "same"), Typed: rapid.Bool().Draw(rt, "typed"),
 		}
+	case checkpoint.KindPerson:
+		e.Name = rapid.SampledFrom([]string{checkpoint.PersonTook, checkpoint.PersonHandedBack, "click", "text"}).Draw(rt, "name")
+		e.Person = rapid.SampledFrom([]string{"Ann", "Bob"}).Draw(rt, "person")
 	case checkpoint.KindDialog, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindStorage:
 		e.Name = rapid.SampledFrom([]string{"x", "y"}).Draw(rt, "name")
 	}

@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 6
+const Version = 7
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -80,6 +80,7 @@ var table = []row{
 		{UnsafeSinceSafe, No, "unsafe requests were sent since the last safe checkpoint"},
 		{WritesByGetSinceSafe, No, "something was changed by a GET since the last safe checkpoint"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
@@ -88,6 +89,7 @@ var table = []row{
 		{UnansweredAtSafe, No, "unsafe requests were not answered when the last safe checkpoint was named"},
 		{IdempotentSince, Yes, "unsafe requests were sent since a checkpoint that declares nothing idempotent"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
+		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
@@ -95,12 +97,14 @@ var table = []row{
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{WritesByGet, No, "something was changed by a GET"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
+		{PersonActed, No, "a person acted"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Release, "the task never touched account state", []condition{
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{WritesByGet, No, "something was changed by a GET"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
+		{PersonActed, No, "a person acted"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"leasehold/checkpoint"
 )
@@ -85,6 +86,10 @@ const (
 	Anonymous           = "anonymous_requests"
 	AnonymousSinceSafe  = "anonymous_requests_since_safe_checkpoint"
 
+	PersonHadIt      = "person_had_session"
+	PersonActed      = "person_acted"
+	PersonActedSince = "person_acted_since_safe_checkpoint"
+
 	SessionKept          = "account_session_kept"
 	SessionKeptSinceSafe = "account_session_kept_since_safe_checkpoint"
 	CookiesGiven         = "cookies_given_to_worker"
@@ -105,6 +110,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
 	WritesByGet, WritesByGetSinceSafe,
+	PersonHadIt, PersonActed, PersonActedSince,
 	StoodStill, RequestsWithheld, CookiesWhole,
 })
 
@@ -149,11 +155,11 @@ type Task struct {
 
 // Touched tells whether a task did anything since its last safe checkpoint, or since its
 // beginning where there is none, after which its profile has to be judged: the pages sent
-// something unsafe or changed something by a GET, it was at a sensitive step or page, or a
-// site refuses the account.
+// something unsafe or changed something by a GET, it was at a sensitive step or page, a
+// person acted, or a site refuses the account.
 func Touched(s checkpoint.Summary, t Task) bool {
 	found := InspectTask(s, t)
-	asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, SensitiveSinceSafe, SiteRefused, SentToSignIn}
+	asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, SensitiveSinceSafe, PersonActedSince, SiteRefused, SentToSignIn}
 	return slices.ContainsFunc(asked, func(q string) bool { return found.Answer(q) != No })
 }
 
@@ -193,7 +199,27 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		{SafeCheckpointNamed, Is(safe != nil), orNone("safe checkpoint", checkpointName(safe))},
 		{IdempotentSince, Is(idempotent), "the checkpoint's own idempotent"},
 		{WorkDescribed, Is(len(s.Steps) > 0), fmt.Sprintf("%d steps in the journal", times(s.Steps))},
+		hadByPerson(s.Person),
+		actsOf(PersonActed, s.Acts),
+		actsOf(PersonActedSince, s.ActsSince),
 	}, answerFacts(s, t), accountFacts(s))
+}
+
+// hadByPerson is the fact whether a person had the session at its end.
+func hadByPerson(took *checkpoint.Entry) Fact {
+	if took == nil {
+		return Fact{PersonHadIt, No, "nobody had taken it over"}
+	}
+	return Fact{PersonHadIt, Yes, took.Person + " (" + took.Principal + ") had taken it over at " + took.At.UTC().Format(time.RFC3339)}
+}
+
+// actsOf is the fact about what persons did by hand. What they meant by it nobody can tell.
+func actsOf(name string, acts []checkpoint.Entry) Fact {
+	if len(acts) == 0 {
+		return Fact{name, No, "no person did anything"}
+	}
+	last := acts[len(acts)-1]
+	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d acts, the last by %s (%s): %s %s", times(acts), last.Person, last.Principal, last.Name, last.URL))}
 }
 
 func checkpointName(e *checkpoint.Entry) string {

@@ -193,7 +193,7 @@ func TestOfTwoMemoriesTheLaterCounts(t *testing.T) {
 		{at("a", 3), at("b", 3), at("a", 3)}, {at("a", 3), at("b", 4), at("b", 4)}, {at("a", 3), at("b", 2), at("a", 3)},
 		{Known{}, at("b", 2), at("b", 2)}, {at("a", 3), Known{}, at("a", 3)},
 	} {
-		if got := tt.k.Later(tt.other); got != tt.want {
+		if got := tt.k.Later(tt.other); !got.Same(tt.want) {
 			t.Errorf("of %+v and %+v: %+v", tt.k, tt.other, got)
 		}
 	}

@@ -89,6 +89,12 @@ func (e Event) compare(f Event) int {
 	return cmp.Or(cmp.Compare(e.Token, f.Token), cmp.Compare(e.Sequence, f.Sequence))
 }
 
+// same tells whether two events with a number are about the same transition. A record that
+// went back can give a number to another one.
+func (e Event) same(f Event) bool {
+	return e.compare(f) == 0 && e.Event == f.Event && e.SessionID == f.SessionID && e.At.Equal(f.At)
+}
+
 // Subject returns the NATS subject on which the event is published.
 func (e Event) Subject() string {
 	p := Key(e.ProfileID)

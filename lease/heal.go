@@ -85,6 +85,7 @@ func (r Record) replacedBy(own Record) Record {
 	own = own.Clone()
 	own.Outbox = slices.Concat(r.Outbox, own.Outbox)
 	slices.SortStableFunc(own.Outbox, Event.compare)
+	own.Outbox = slices.CompactFunc(own.Outbox, Event.same)
 	return own
 }
 

@@ -1,6 +1,10 @@
 package lease
 
-import "time"
+import (
+	"reflect"
+	"slices"
+	"time"
+)
 
 // Reasons in the record of a profile about whose home there is more to say than the store
 // says.
@@ -23,14 +27,41 @@ type Known struct {
 	// Sequence is the highest number of an event of the profile that was seen. A record
 	// that is stated again goes on above it, so that its events follow those before.
 	Sequence uint64 `json:"sequence,omitempty"`
+	// Events are the last ones that records had in their outboxes. A store that goes back may
+	// lose them, and whoever remembers the number alone leaves a gap.
+	Events []Event `json:"events,omitempty"`
 	// Unproved says that nobody knows who wrote this down. Then nobody gets the profile
 	// because of it, and nothing else follows from it.
 	Unproved bool `json:"unproved,omitempty"`
 }
 
+// maxKnownEvents is how many events are remembered of one profile: those of two sessions that
+// ended in order. Some kilobytes.
+const maxKnownEvents = 4
+
 // Known is what is to be remembered of the record.
 func (r Record) Known() Known {
-	return Known{ProfileID: r.ProfileID, Home: r.Home, HomeToken: r.HomeToken, Token: r.Token, State: r.State, AccountID: r.AccountID, ProxyID: r.ProxyID, Sequence: r.Sequence}
+	return Known{
+		ProfileID: r.ProfileID, Home: r.Home, HomeToken: r.HomeToken, Token: r.Token, State: r.State, AccountID: r.AccountID, ProxyID: r.ProxyID, Sequence: r.Sequence,
+		Events: lastEvents(nil, r.Outbox),
+	}
+}
+
+// lastEvents are the last of the remembered events and of those in an outbox, which come in
+// the place of remembered ones with their numbers and above.
+func lastEvents(known, outbox []Event) []Event {
+	if len(outbox) > 0 {
+		known = slices.DeleteFunc(slices.Clone(known), func(e Event) bool { return e.Sequence >= outbox[0].Sequence })
+	}
+	all := slices.Concat(known, outbox)
+	return all[max(0, len(all)-maxKnownEvents):]
+}
+
+// Same tells whether two memories say the same.
+func (k Known) Same(other Known) bool {
+	same := slices.EqualFunc(k.Events, other.Events, Event.same)
+	k.Events, other.Events = nil, nil
+	return same && reflect.DeepEqual(k, other)
 }
 
 // Record is the record of the profile as far as it is remembered.
@@ -84,7 +115,9 @@ func (k Known) Learn(r Record) Known {
 	if k.Home != "" && r.RememberedBy != "" && r.Token <= k.Token {
 		now = k
 	}
-	now.Sequence = max(k.Sequence, r.Sequence)
+	if now.Sequence, now.Events = max(k.Sequence, r.Sequence), k.Events; r.Sequence >= k.Sequence {
+		now.Events = lastEvents(k.Events, r.Outbox)
+	}
 	return now
 }
 
@@ -98,12 +131,19 @@ func (k Known) Later(other Known) Known {
 	case other.Home == "" || other.Unproved:
 		return k
 	}
-	later := k
+	later, earlier := k, other
 	if other.Token > k.Token {
-		later = other
+		later, earlier = other, k
 	}
-	later.Sequence = max(k.Sequence, other.Sequence)
+	if earlier.Sequence > later.Sequence {
+		later.Sequence, later.Events = earlier.Sequence, earlier.Events
+	}
 	return later
+}
+
+// after are the remembered events with numbers above one.
+func (k Known) after(number uint64) []Event {
+	return slices.DeleteFunc(slices.Clone(k.Events), func(e Event) bool { return e.Sequence <= number || e.Sequence > k.Sequence })
 }
 
 // Recall states a profile that the store forgot, as another launcher than its home
@@ -111,7 +151,7 @@ func (k Known) Later(other Known) Known {
 // Heal or Uphold, or a person decides. by is the launcher that remembers, token the
 // highest and sequence the last that anybody knows of.
 func (r Record) Recall(k Known, by string, token Token, sequence uint64, now time.Time) (Record, error) {
-	was, runs := r.State, r.Runs
+	was, runs, last := r.State, r.Runs, r.Sequence
 	if was == "" {
 		r = k.Record()
 		r.State = was
@@ -119,6 +159,7 @@ func (r Record) Recall(k Known, by string, token Token, sequence uint64, now tim
 	r = r.Clone()
 	r.Home, r.HomeToken, r.RememberedBy = k.Home, k.HomeToken, by
 	r.Token = max(r.Token, k.Token, token)
+	r.Outbox = append(r.Outbox, k.after(last)...)
 	r.Sequence = max(r.Sequence, k.Sequence, sequence)
 	r.Reason, r.RecoveryStartedAt, r.Runs = ReasonRecordLost, now.UTC(), nil
 	r, err := r.transition(Recalled, Quarantined, now, string(Quarantined))

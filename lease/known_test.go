@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,19 +33,19 @@ func TestWhatIsRememberedJudgesARecord(t *testing.T) {
 		if got := tt.k.Judge(tt.r); got != tt.want {
 			t.Errorf("%s: %d, want %d", name, got, tt.want)
 		}
-		if learnt := tt.k.Learn(tt.r); tt.want != Agrees && learnt != tt.k {
+		if learnt := tt.k.Learn(tt.r); tt.want != Agrees && !learnt.Same(tt.k) {
 			t.Errorf("%s: learnt %+v", name, learnt)
 		}
 	}
 	free := Known{ProfileID: "p", Home: "a", Token: 5, State: Available}
 	recalled := Record{ProfileID: "p", State: Quarantined, Home: "a", Token: 5, RememberedBy: "b"}
-	if got := free.Learn(recalled); got != free {
+	if got := free.Learn(recalled); !got.Same(free) {
 		t.Errorf("a free profile is no longer free, since somebody else did not know that: %+v", got)
 	}
 	if recalled.Token++; free.Learn(recalled).Token != 6 || (Known{}).Learn(recalled).Home != "a" {
 		t.Error("what somebody else knew is not learnt")
 	}
-	if got := k.Learn(Record{ProfileID: "p", State: Held, Home: "a", Token: MaxClaim + 1}); got != k {
+	if got := k.Learn(Record{ProfileID: "p", State: Held, Home: "a", Token: MaxClaim + 1}); !got.Same(k) {
 		t.Errorf("a token that nobody was granted is remembered: %+v", got)
 	}
 	claim := k
@@ -251,6 +252,53 @@ func TestUnpublishedEventsStayInOrder(t *testing.T) {
 	for i, e := range healed.Outbox {
 		if want := uint64(39 + i); e.Sequence != want || len(healed.Outbox) != 4 {
 			t.Errorf("event %d of %d has number %d, want %d", i, len(healed.Outbox), e.Sequence, want)
+		}
+	}
+}
+
+// TestLastEventsAreRemembered: what a store that goes back may lose, a launcher that was
+// restarted since states again with the profile.
+func TestLastEventsAreRemembered(t *testing.T) {
+	numbers := func(events []Event) (all []uint64) {
+		for _, e := range events {
+			all = append(all, e.Sequence)
+		}
+		return all
+	}
+	var k Known
+	r := Record{ProfileID: "p", State: Available, Home: "a", Token: 1}
+	for n := range uint64(6) {
+		r.Outbox = nil
+		r = r.emit("released", noon)
+		if n == 3 {
+			continue // a record that was not seen
+		}
+		k = k.Learn(r)
+	}
+	if got := numbers(k.Events); !slices.Equal(got, []uint64{2, 3, 5, 6}) {
+		t.Errorf("remembered: %d", got)
+	}
+	again := k.Learn(r)
+	older := r
+	older.Sequence, older.Outbox = 4, []Event{{Sequence: 4}}
+	if !again.Same(k) || !k.Learn(older).Same(k) {
+		t.Errorf("the same once more, and an older copy: %+v, %+v", again, k.Learn(older))
+	}
+	other := r
+	other.Sequence, other.Outbox = 5, []Event{{Sequence: 5, Reason: "another"}}
+	if got := lastEvents(k.Events, other.Outbox); !slices.Equal(numbers(got), []uint64{2, 3, 5}) || got[2].Reason != "another" {
+		t.Errorf("a profile that goes on otherwise: %+v", got)
+	}
+	for name, tt := range map[string]struct {
+		r    Record
+		want []uint64
+	}{
+		"no record":     {Record{ProfileID: "p"}, []uint64{2, 3, 5, 6, 7}},
+		"an older copy": {Record{ProfileID: "p", State: Available, Home: "a", Token: 1, Sequence: 4}, []uint64{5, 6, 7}},
+		"the same":      {Record{ProfileID: "p", State: Available, Home: "a", Token: 1, Sequence: 6}, []uint64{7}},
+	} {
+		if got, err := tt.r.Recall(k, "b", 0, 0, noon); err != nil || !slices.Equal(numbers(got.Outbox), tt.want) {
+			t.Errorf("%s, recalled: %d, %v", name, numbers(got.Outbox), err)
 		}
 	}
 }

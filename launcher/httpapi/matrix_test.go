@@ -65,7 +65,7 @@ var matrix = map[string]expected{
 	"heartbeat": {"admin", "worker reviewer operator", "profile"}, "step": {"admin", "worker reviewer operator", "profile"},
 	"checkpoint": {"admin", "worker reviewer operator", "profile"}, "event": {"admin", "worker reviewer operator", "profile"},
 	"followEvents": {readers, "", "nothing"},
-	"askPerson": {"admin", "worker reviewer operator", "profile"}, "takeOver": {"reviewer operator admin", "", "profile"}, "handBack": {"reviewer operator admin", "", "profile"},
+	"askPerson":    {"admin", "worker reviewer operator", "profile"}, "takeOver": {"reviewer operator admin", "", "profile"}, "handBack": {"reviewer operator admin", "", "profile"},
 	"listProfiles": {everyRole, "", "nothing"}, "getProfile": {readers, "worker", "profile"},
 	"putProfile": {managers, "", "profile"}, "importProfile": {managers, "", "profile"}, "cloneProfile": {managers, "", "profile"},
 	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"}, "checkProfile": {"reviewer operator admin", "", "profile"},

@@ -160,7 +160,7 @@ func (r *Roster) See(rec lease.Record) {
 	defer r.mu.Unlock()
 	before := r.known[rec.ProfileID]
 	now := before.Learn(rec)
-	if now == before {
+	if now.Same(before) {
 		return
 	}
 	r.known[rec.ProfileID] = now

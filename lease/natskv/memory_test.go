@@ -88,19 +88,19 @@ func backedUp(t *testing.T) (srv *natsd.Server, dir, old string, held lease.Entr
 func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {
 		// goesOn is what is written after the store went back; own is the last record
-		// before that.
-		goesOn func(t *testing.T, s *Store, own lease.Record)
+		// before that, and k what a roster has of all before.
+		goesOn func(t *testing.T, s *Store, own lease.Record, k lease.Known)
 		// gone says that the launcher that published the events is gone, so that
-		// goesOn is another one's.
-		gone bool
-		want []string
+		// goesOn is another one's; restarted, that this one remembers what its roster has.
+		gone, restarted bool
+		want            []string
 	}{
 		"nothing else happens": {
-			goesOn: func(*testing.T, *Store, lease.Record) {},
+			goesOn: func(*testing.T, *Store, lease.Record, lease.Known) {},
 			want:   []string{"granted/1/1", "released/1/2", "granted/2/3"},
 		},
 		"its holder states the lease again, over what somebody wrote": {
-			goesOn: func(t *testing.T, s *Store, own lease.Record) {
+			goesOn: func(t *testing.T, s *Store, own lease.Record, _ lease.Known) {
 				old := awaited(t, s)
 				other := old.Record.Clone()
 				other.SessionID = "another"
@@ -119,7 +119,7 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 			want: []string{"granted/1/1", "released/1/2", "granted/2/3", "released/2/4"},
 		},
 		"its home heals it": {
-			goesOn: func(t *testing.T, s *Store, own lease.Record) {
+			goesOn: func(t *testing.T, s *Store, own lease.Record, _ lease.Known) {
 				old := awaited(t, s)
 				healed, err := old.Record.Heal(own, 2, t0)
 				if err != nil {
@@ -131,9 +131,21 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 		},
 		"another launcher recalls it": {
 			gone: true,
-			goesOn: func(t *testing.T, s *Store, own lease.Record) {
+			goesOn: func(t *testing.T, s *Store, own lease.Record, _ lease.Known) {
 				old := awaited(t, s)
 				recalled, err := old.Record.Recall(own.Known(), "other", 0, 0, t0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				swapped(t, s, old, recalled)
+			},
+			want: []string{"granted/1/1", "released/1/2", "granted/2/3", "quarantined/2/4", "expired/2/5"},
+		},
+		"another launcher recalls it, which was restarted since": {
+			gone: true, restarted: true,
+			goesOn: func(t *testing.T, s *Store, _ lease.Record, k lease.Known) {
+				old := awaited(t, s)
+				recalled, err := old.Record.Recall(k, "other", 0, 0, t0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -163,7 +175,11 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 				s.nc.Close()
 			}
 			setBack(t, srv, p, dir, old)
-			tt.goesOn(t, witness, own.Record)
+			states := witness
+			if tt.restarted {
+				states = open(t, dialPlain(t, p.url()))
+			}
+			tt.goesOn(t, states, own.Record, held.Record.Known().Learn(free.Record).Learn(own.Record))
 			watch.await("stepped", "complete")
 			soon(t, func() error {
 				events, err := witness.History(t.Context(), "p")

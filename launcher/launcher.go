@@ -193,14 +193,15 @@ func (l *Launcher) wire() (err error) {
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
+	witness := func(profile, why, detail string, b *browser.Browser) error {
+		return l.recoverer.Witness(profile, why, detail, b)
+	}
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
-		Witness: func(profile, why, detail string, b *browser.Browser) error {
-			return l.recoverer.Witness(profile, why, detail, b)
-		},
+		Witness: witness,
 	})
-	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless})
+	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: witness})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Proxies: o.Proxies,

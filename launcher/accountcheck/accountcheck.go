@@ -57,6 +57,9 @@ type Options struct {
 	Proxies *proxies.Set // nil: none are configured, and proxy ids are labels
 	// Headless says that browsers have no windows, where a request does not say.
 	Headless bool
+	// Witness stores evidence of a check's browser before it is ended by a signal; nil: nobody
+	// does.
+	Witness slots.Witness
 }
 
 // Checker makes checks. Its methods may be called concurrently, for one profile at a time.
@@ -160,7 +163,13 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 	if lent && r.KeepCookies {
 		keep = c.o.Jar.KeepOfWarm
 	}
-	method, err := b.Close(r.Profile, keep, r.Log)
+	var witness func() error
+	if c.o.Witness != nil {
+		witness = func() error {
+			return c.o.Witness(r.Profile, "session check", "it does not close when it is asked to", b)
+		}
+	}
+	method, err := b.CloseWitnessed(r.Profile, keep, witness, r.Log)
 	if err == nil && method.Killed() {
 		err = fmt.Errorf("the browser of the session check had to be ended by %s", method)
 	}

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -27,7 +29,10 @@ import (
 	"leasehold/lease"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	fakechrome.Play()
+	goleak.VerifyTestMain(m)
+}
 
 func TestAnAnswerIsJudged(t *testing.T) {
 	me := lease.SessionCheck{URL: "https://shop.example/me?token=secret"}
@@ -258,5 +263,37 @@ func TestACheckThatCannotBeMadeIsUnknown(t *testing.T) {
 	r, err := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Proxies: set}).Run(t.Context(), h.request)
 	if err != nil || r.Answer != Unknown || !strings.Contains(r.How, "no proxy another") {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestABrowserOfACheckIsNotKilledWithoutEvidence: no session has it, whose evidence there would
+// be.
+func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
+	h := newHost(t)
+	fakechrome.Direct(t, h.path, fakechrome.Script{RefusesClose: true, Stubborn: true})
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	t.Cleanup(func() { cancel(); work.Wait() })
+	driver := browser.NewDriver(ctx, &work, browser.Options{
+		Binary: fakechrome.Binary(t), Files: h.files, Root: h.root, Key: testkey.Key, Log: h.request.Log, Metrics: prometheus.NewRegistry(),
+		CloseTimeouts: chrome.CloseTimeouts{Ask: time.Second, Interrupt: 100 * time.Millisecond},
+	})
+	h.request.Check = lease.SessionCheck{URL: "http://127.0.0.1:1/"}
+	witnessed := 0
+	c := New(Options{Driver: driver, Files: h.files, Jar: h.jar, Headless: true, Witness: func(profile, _, _ string, b *browser.Browser) error {
+		if witnessed++; profile != "shop" {
+			t.Errorf("evidence of %s", profile)
+		}
+		select {
+		case <-b.Exited():
+			t.Error("it is gone before the evidence")
+		default:
+		}
+		return nil
+	}})
+	asking, done := context.WithTimeout(t.Context(), 2*time.Second)
+	defer done()
+	if r, err := c.Run(asking, h.request); err == nil || r.Answer != Unknown || witnessed != 1 {
+		t.Errorf("%+v, %v, witnessed %d times", r, err, witnessed)
 	}
 }

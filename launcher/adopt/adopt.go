@@ -246,9 +246,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 		return err
 	}
 	if running, _, err := a.o.Root.Running(r.ProfileID); err == nil && left != nil && accountcheck.IsCheck(running.SessionID) {
-		log.Info().Msg("a launcher was killed during a session check: its browser is closed")
-		_, err := left.Close(r.ProfileID, nil, log) // the jar has the cookies
-		return errors.Join(err, lock.ClearRunning(), a.o.Files.Remove(running.SessionID), lock.Unlock())
+		return a.closeLeftCheck(running, left, lock, log)
 	}
 	_, kept, err := a.o.Root.Kept(r.ProfileID)
 	if err != nil {
@@ -383,4 +381,17 @@ func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profil
 		return a.o.Recoverer.Witness(profile, api.ReasonLauncherRestart, "it does not close when it is asked to", b)
 	}
 	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, witness, log), lock.Unlock())
+}
+
+// closeLeftCheck closes the browser of a session check whose launcher was killed. The jar has
+// the cookies, of which that browser may not have all.
+func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
+	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
+	method, err := b.CloseWitnessed(lock.Profile(), nil, func() error {
+		return a.o.Recoverer.Witness(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", b)
+	}, log)
+	if method == "" { // it lives
+		return errors.Join(err, lock.Unlock())
+	}
+	return errors.Join(err, lock.ClearRunning(), a.o.Files.Remove(running.SessionID), lock.Unlock())
 }

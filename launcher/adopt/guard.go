@@ -16,6 +16,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/signed"
+	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -126,8 +127,8 @@ func (a orphaned) due(left []string, now boottime.Instant, timeout time.Duration
 	return due, next
 }
 
-// orphans lists the profiles whose browser a launcher of these sessions started,
-// and that lives while no launcher has it. One whose note cannot be believed is left to the
+// orphans lists the profiles whose browser a launcher of these sessions started, for one of
+// them or for a session check, and that lives while no launcher has it. One whose note cannot be believed is left to the
 // next launcher: the note may name any process.
 func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes) ([]string, error) {
 	ids, err := root.List()
@@ -140,7 +141,7 @@ func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Process
 		if err != nil || !ok || running.BootID != boottime.ID() {
 			continue
 		}
-		if _, err := c.Read(running.SessionID); err != nil {
+		if _, err := c.Read(running.SessionID); err != nil && !accountcheck.IsCheck(running.SessionID) {
 			continue // another launcher's, on the same folder
 		}
 		if !processes.Lives(chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}) {
@@ -208,6 +209,9 @@ func (a *Adopter) endOrphan(profile string) error {
 	}
 	if b == nil {
 		return lock.Unlock()
+	}
+	if accountcheck.IsCheck(running.SessionID) {
+		return a.closeLeftCheck(running, b, lock, log)
 	}
 	if leftWarm(record) {
 		return a.closeLeftWarm(profile, b, lock, log)

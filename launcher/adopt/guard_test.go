@@ -52,6 +52,7 @@ func TestWhichBrowsersAreOrphans(t *testing.T) {
 		"another_process":  func(r *profiledir.Running) { r.StartTime++ },
 		"another_launcher": func(r *profiledir.Running) { r.SessionID = "ses_of_another" },
 		"taken":            nil,
+		"checked":          func(r *profiledir.Running) { r.SessionID = "chk_1" }, // it has no session's file
 	} {
 		h.must(h.files.Save(sessionfile.File{SessionID: "ses_" + profile}))
 		h.started(profile, change)
@@ -62,11 +63,11 @@ func TestWhichBrowsersAreOrphans(t *testing.T) {
 	taken, err := h.root.Lock("taken")
 	h.must(err)
 	left, err := orphans(h.root, h.files, browser.Kernel{})
-	if h.must(err); !slices.Equal(left, []string{"left"}) {
+	if h.must(err); !slices.Equal(left, []string{"checked", "left"}) {
 		t.Errorf("%v", left)
 	}
 	h.must(taken.Unlock())
-	if left, err = orphans(h.root, h.files, browser.Kernel{}); err != nil || !slices.Equal(left, []string{"left", "taken"}) {
+	if left, err = orphans(h.root, h.files, browser.Kernel{}); err != nil || !slices.Equal(left, []string{"checked", "left", "taken"}) {
 		t.Errorf("when it is left, too: %v, %v", left, err)
 	}
 }
@@ -252,6 +253,10 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 	h.keep(free)
 	h.must(h.files.Save(fileOf(free)))
 	warm := h.browser(free)
+	jar := sessionfile.NewJar(h.dir, testkey.Key)
+	h.must(jar.Keep(t.Context(), oneCookie{}, "checked"))
+	h.keep(h.released(h.granted(lease.Record{ProfileID: "checked"}, "ses_checked")))
+	check := h.browser(lease.Record{ProfileID: "checked", SessionID: "chk_1", Token: 1})
 	h.must(h.files.Save(sessionfile.File{SessionID: "ses_taken"}))
 	h.started("taken", nil)
 	taken, err := h.root.Lock("taken")
@@ -279,8 +284,11 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 	if err := Guard(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	if h.lives(left) || h.lives(warm) {
-		t.Errorf("they live: %v, %v", h.lives(left), h.lives(warm))
+	if h.lives(left) || h.lives(warm) || h.lives(check) {
+		t.Errorf("they live: %v, %v, %v", h.lives(left), h.lives(warm), h.lives(check))
+	}
+	if kept, err := filepath.Glob(filepath.Join(h.dir, "session-cookies", lease.Key("checked")+".json")); err != nil || len(kept) != 1 {
+		t.Errorf("the cookies that the browser of the check may have lacked: %v, %v", kept, err)
 	}
 	sealed := h.file("ses_p").Evidence
 	for _, id := range []string{"ses_p", "ses_second"} {
@@ -297,6 +305,7 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 	h.must(taken.Unlock())
 	h.given("p")
 	h.given("warm")
+	h.given("checked")
 
 	l := h.launch(nil)
 	m := l.manifest(sealed.EvidenceID)

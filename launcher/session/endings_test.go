@@ -208,16 +208,26 @@ func TestEndsWithoutAConnection(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*api.Manifest)
+		do     func(*Session) error
 		how    string
+		state  lease.State
 	}{
-		"one-shot": {oneShot, "released: never_connected"},
-		"two-step": {func(*api.Manifest) {}, "lost (heartbeat_timeout), recovered: release"},
+		"one-shot": {oneShot, func(*Session) error { return nil }, "released: never_connected", lease.Available},
+		"two-step": {func(*api.Manifest) {}, func(*Session) error { return nil }, "lost (heartbeat_timeout), recovered: release", lease.Available},
+		// Tabs are opened, and steps named, over HTTP too.
+		"one-shot, and it did something": {
+			oneShot, func(s *Session) error { return s.Step(api.Step{Name: "pay", Sensitive: true}) }, "lost (worker_failed), recovered: manual_review", lease.ManualReview,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRoom(t, roomOptions{ttl: short})
+			r := newRoom(t, roomOptions{})
 			s := r.begin(task("one", tt.change))
-			if f := r.over(s); f.Ended != tt.how || r.record().State != lease.Available {
+			if err := tt.do(s); err != nil {
+				t.Error(err)
+			}
+			s.update(func(f *facts) { f.startedAt, f.seenAt = f.startedAt.Add(-time.Hour), f.seenAt.Add(-time.Hour) })
+			if f := r.over(s); f.Ended != tt.how || r.record().State != tt.state {
 				t.Errorf("%s, %s; want %s", f.Ended, r.record().State, tt.how)
 			}
 		})

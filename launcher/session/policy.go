@@ -164,7 +164,8 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 		if never := f.startedAt.Add(p.silence); now.Before(never) {
 			sooner(never)
 		} else {
-			return ruling{verdict: endInOrder, reason: api.ReasonNeverConnected}, time.Time{}
+			// It may have named steps, and opened tabs, over HTTP.
+			return ruling{verdict: endInOrder, reason: api.ReasonNeverConnected, ifTouched: true}, time.Time{}
 		}
 	}
 	if f.connections == 0 || p.heartbeat == api.HeartbeatExplicit {

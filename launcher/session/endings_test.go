@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -229,6 +230,35 @@ func TestEndsWithoutAConnection(t *testing.T) {
 			s.update(func(f *facts) { f.startedAt, f.seenAt = f.startedAt.Add(-time.Hour), f.seenAt.Add(-time.Hour) })
 			if f := r.over(s); f.Ended != tt.how || r.record().State != tt.state {
 				t.Errorf("%s, %s; want %s", f.Ended, r.record().State, tt.how)
+			}
+		})
+	}
+}
+
+// TestAnEndWhileAPersonHasTheSession is judged, though its worker ends it in order: the worker
+// cannot vouch for what the person was about to do.
+func TestAnEndWhileAPersonHasTheSession(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		sent bool
+		how  string
+	}{
+		"after a request":   {true, "lost (worker_failed), recovered: manual_review"},
+		"without a request": {false, "released: connection_closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, s := begun(t, task("one", oneShot))
+			w := r.connect(s)
+			if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+				t.Fatal(err)
+			}
+			if tt.sent {
+				s.Note(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/orders"})
+			}
+			w.close()
+			if f := r.over(s); f.Ended != tt.how {
+				t.Errorf("%s, want %s", f.Ended, tt.how)
 			}
 		})
 	}

@@ -67,7 +67,13 @@ func (s *Session) Narrow(m api.Manifest) error {
 	if same {
 		return nil
 	}
-	return s.persist() // the next launcher keeps to it, too
+	err := s.persist() // the next launcher keeps to it, too
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.file.Manifest.AllowedActions = now
+	}
+	return err
 }
 
 // rules are those for the session's pages: by its manifest and by its profile.

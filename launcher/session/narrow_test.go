@@ -3,6 +3,8 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -92,5 +94,27 @@ func TestActionsCanBeForbiddenLater(t *testing.T) {
 	var p *api.Problem
 	if err := s.Step(api.Step{Name: "n", Action: "pay"}); !errors.As(err, &p) || p.Code != api.CodeActionNotAllowed {
 		t.Errorf("narrowed: %v", err)
+	}
+}
+
+// TestANarrowingThatCannotBeKeptIsNone: the next launcher would not know of it, and the request
+// may be made again.
+func TestANarrowingThatCannotBeKeptIsNone(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	file := filepath.Join(r.dir, "sessions", s.ID()+".json")
+	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	later := task("one")
+	later.AllowedActions = []string{"read"}
+	if err := s.Narrow(later); err == nil {
+		t.Error("narrowed")
+	}
+	if err := errors.Join(os.RemoveAll(file), s.Narrow(later)); err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := r.files.Read(s.ID()); err != nil || !slices.Equal(kept.Manifest.AllowedActions, later.AllowedActions) {
+		t.Errorf("the next launcher would allow %v, %v", kept.Manifest.AllowedActions, err)
 	}
 }

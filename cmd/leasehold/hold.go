@@ -39,19 +39,21 @@ const outcomeByHand = "by_hand"
 
 // Run opens the profile for a person and waits until the person is done.
 func (c *holdCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		s, err := c.open(ctx, a, sidecar)
-		if err != nil {
-			return err
-		}
-		c.announce(a, s)
-		how, err := s.waitUntilDone(ctx, a)
-		if err != nil || c.JSON {
-			return err
-		}
-		_, err = fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, how)
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.hold(ctx, a, sidecar) })
+}
+
+func (c *holdCmd) hold(ctx context.Context, a *app, sidecar *client) error {
+	s, err := c.open(ctx, a, sidecar)
+	if err != nil {
 		return err
-	})
+	}
+	c.announce(a, s)
+	how, err := s.waitUntilDone(ctx, a)
+	if err != nil || c.JSON {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, how)
+	return err
 }
 
 // open asks the sidecar for the hold.
@@ -68,7 +70,9 @@ func (c *holdCmd) open(ctx context.Context, a *app, sidecar *client) (*leasedSes
 		}
 		c.Token = &seen
 	}
-	raw, err := sidecar.ask(ctx, http.MethodPost, api.HoldRequest{
+	// A signal does not end the request: the hold may be granted all the same, and has to be
+	// known then to be given back.
+	raw, err := sidecar.ask(context.WithoutCancel(ctx), http.MethodPost, api.HoldRequest{
 		Write: api.Write{Token: *c.Token}, Holder: holder, Note: c.Note, LockTimeoutSeconds: c.For.Seconds(), Headless: c.Headless,
 	}, "v1", "profiles", id, "hold")
 	if err != nil {

@@ -57,7 +57,8 @@ func since(journal []checkpoint.Entry) (rows []row, name string) {
 		}
 		switch e.Kind {
 		case checkpoint.KindURL, checkpoint.KindStep, checkpoint.KindRequest, checkpoint.KindGetWrite, checkpoint.KindBlocked,
-			checkpoint.KindWithheld, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindDialog, checkpoint.KindAnswer, checkpoint.KindCrash:
+			checkpoint.KindWithheld, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindDialog, checkpoint.KindAnswer, checkpoint.KindCrash,
+			checkpoint.KindPerson:
 			r, ok := journalRow(e)
 			if inFlight {
 				r.Note = strings.TrimPrefix(r.Note+"; not answered when the checkpoint was named", "; ")
@@ -122,6 +123,11 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 	case checkpoint.KindDenied:
 		r.What, r.Text = "refused command", strings.TrimSpace(e.Name+" "+e.Text)
 		note(e.Action != "", "%s", e.Action)
+	case checkpoint.KindPerson:
+		r.What = "person"
+		var said string
+		r.Text, said = e.TellPerson()
+		note(said != "", "%s", said)
 	case checkpoint.KindEnd:
 		r.What, r.Text, r.Class = "session ends", strings.TrimSpace(e.Name+" "+e.Text), "mark"
 	case checkpoint.KindOmitted:

@@ -133,6 +133,11 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		m.Text, m.Note = spaced(e.Name), ""
 	case checkpoint.KindDenied:
 		m.Kind, m.Text, m.Note = "denied", strings.TrimSpace(e.Name+" "+e.Text), e.Action
+	case checkpoint.KindPerson:
+		m.Asked = e.IsAct()
+		m.Warns = m.Asked
+		m.Text, m.Note = e.TellPerson()
+		m.Note = joined(m.Note, sensitive)
 	case checkpoint.KindOmitted:
 		m.Kind, m.Text, m.Note = "left out", fmt.Sprintf("entries about %s", spaced(e.Name)), "the journal was full"
 	case checkpoint.KindFrame:

@@ -54,6 +54,10 @@ func TestWhatTheSafeCheckpointDoesNotVouchFor(t *testing.T) {
 		{"a form and its request are one", []checkpoint.Entry{{Kind: checkpoint.KindForm, Method: "POST", URL: u}, {Kind: checkpoint.KindRequest, Method: "POST", URL: u, Type: "Document", Request: "1"}, answered("1", 302)}, "request POST " + u + " (302 Found) !"},
 		{"a form by GET", []checkpoint.Entry{{Kind: checkpoint.KindForm, Method: "GET", URL: u}}, "form GET " + u},
 		{"equal ones", []checkpoint.Entry{{Kind: checkpoint.KindDialog, Name: "alert", URL: u, Count: 3}}, "dialog alert on " + u + " x3"},
+		{"a person", []checkpoint.Entry{
+			{Kind: checkpoint.KindPerson, Name: checkpoint.PersonTook, Person: "Ann", Principal: "uid:7", Text: "captcha"},
+			{Kind: checkpoint.KindPerson, Name: "click", Person: "Ann", Principal: "uid:7", URL: u, Count: 4},
+		}, "person Ann (uid:7) takes the session over (captcha)\nperson Ann (uid:7): click " + u + " x4 !"},
 		{"a refusal", []checkpoint.Entry{{Kind: checkpoint.KindAnswer, Status: 403, URL: u}, {Kind: checkpoint.KindAnswer, Status: 404, URL: u}, {Kind: checkpoint.KindAnswer, Status: 200, URL: u, Committed: true}}, "answer " + u + " (403 Forbidden) !"},
 		{"a sign-in", []checkpoint.Entry{{Kind: checkpoint.KindAnswer, Asked: u, URL: "https://id.example/", SignIn: "password", Status: 200}}, "answer " + u + " led to https://id.example/ (asks for a password) !"},
 		{"a cookie", []checkpoint.Entry{{Kind: checkpoint.KindCookie, Cookie: &checkpoint.CookieChange{What: checkpoint.CookieDropped, By: checkpoint.BySite, Domain: "shop.example"}}, {Kind: checkpoint.KindCookie, Cookie: &checkpoint.CookieChange{What: checkpoint.CookiesRead}}}, "cookie a cookie of shop.example that may carry the account's identity was dropped (by site)"},

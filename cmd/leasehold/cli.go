@@ -25,6 +25,8 @@ type commands struct {
 	Evidence   evidenceCmds  `cmd:"" help:"List a profile's evidence, fetch a bundle, or verify what is stored."`
 	Review     reviewCmd     `cmd:"" help:"Decide on a profile in manual review."`
 	Hold       holdCmd       `cmd:"" help:"Use a profile by hand."`
+	Take       takeCmd       `cmd:"" help:"Take a living session over from its worker, and hand it back."`
+	Ask        askCmd        `cmd:"" help:"Ask for a person in the name of a session's worker, and wait."`
 	Check      checkCmd      `cmd:"" help:"Find out whether a profile's account is signed in, by its session check."`
 	Token      tokenCmds     `cmd:"" help:"Make an API token for somebody who may use the sidecar."`
 	Doctor     doctorCmd     `cmd:"" help:"Check what the sidecar needs on this host."`

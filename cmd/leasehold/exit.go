@@ -19,6 +19,7 @@ const (
 	exitRefused      = 8
 	exitEvidence     = 9
 	exitLocked       = 10
+	exitNotAnswered  = 11
 	exitTimeout      = 124
 	exitCannotRun    = 126
 	exitNotFound     = 127
@@ -37,6 +38,7 @@ const exitCodesHelp = `Exit codes:
     8  refused by the sidecar (the problem is printed)
     9  evidence verify, export: evidence is not as it was sealed
    10  evidence is encrypted, and --identity is missing or not the right one
+   11  ask: nobody answered in time, or a person says that it is not done
   124  --timeout of watch ran out
   exec exits with the status of its command: 128 and the signal's number where a
   signal ended it, 126 where it cannot be run, 127 where it is not found.

@@ -56,6 +56,10 @@ func startFakeSidecar(env *testscript.Env, requests string) (url string) {
 	m.HandleFunc("POST /v1/sessions", s.acquire)
 	m.HandleFunc("POST /v1/sessions/{id}/heartbeat", s.heartbeat)
 	m.HandleFunc("DELETE /v1/sessions/{id}", s.release)
+	m.HandleFunc("GET /v1/sessions/{id}", s.session)
+	m.HandleFunc("POST /v1/sessions/{id}/ask", s.ask)
+	m.HandleFunc("POST /v1/sessions/{id}/take-over", s.takeOver)
+	m.HandleFunc("POST /v1/sessions/{id}/hand-back", s.session)
 	m.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(s.logged(m))
 	env.Defer(server.Close)
@@ -213,6 +217,38 @@ func (s *fakeSidecar) check(w http.ResponseWriter, r *http.Request) {
 func (s *fakeSidecar) sessions(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, map[string]any{"items": []api.Session{{SessionID: "s1", ProfileID: "p", Token: 42, WorkerID: "worker-7",
 		TaskID: "task_1", State: api.SessionServing, Connections: 1, ExpiresAt: at}}, "next": nil})
+}
+
+// session is one that nobody has by hand.
+func (s *fakeSidecar) session(w http.ResponseWriter, r *http.Request) {
+	answer(w, 200, api.Session{SessionID: r.PathValue("id"), ProfileID: "p", Token: 42, WorkerID: "worker-7", State: api.SessionServing})
+}
+
+// ask answers as its reason says.
+func (s *fakeSidecar) ask(w http.ResponseWriter, r *http.Request) {
+	var q api.AskPerson
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		refuse(w, api.Invalid("", "%v", err))
+		return
+	}
+	switch q.Reason {
+	case "decline":
+		answer(w, 200, api.Answer{Reason: api.AskDeclined, By: "Ann", Note: "no \x1b[2J phone"})
+	case "nobody":
+		answer(w, 200, api.Answer{Reason: api.AskWaitOver})
+	default:
+		answer(w, 200, api.Answer{Answered: true, By: "Ann", Note: "done", Data: json.RawMessage(`{"code":"1"}`)})
+	}
+}
+
+// takeOver is refused where Bob is not named.
+func (s *fakeSidecar) takeOver(w http.ResponseWriter, r *http.Request) {
+	var q api.TakeOver
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.TakeFrom != "Bob" {
+		refuse(w, api.Refuse(api.CodeTakenOver, "Bob (uid:7) has session s1 since 09:00"))
+		return
+	}
+	s.session(w, r)
 }
 
 func (s *fakeSidecar) acquire(w http.ResponseWriter, r *http.Request) {

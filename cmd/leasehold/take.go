@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"leasehold/launcher/api"
+)
+
+type takeCmd struct {
+	clientFlags  `embed:""`
+	sessionFlags `embed:""`
+	Profile      profileArg `arg:"" help:"The profile."`
+	Person       string     `placeholder:"NAME" help:"Who takes it over (default: $$USER)."`
+	Note         string     `placeholder:"TEXT" help:"What for, or what was done."`
+	From         string     `placeholder:"NAME" help:"Take it from the person of this name, who has it."`
+	HandBack     bool       `help:"Hand back a session that you have, and do nothing else."`
+	NotDone      bool       `help:"Hand it back saying that what its worker asked for is not done."`
+}
+
+// Help is what leasehold take --help prints besides the flags.
+func (c *takeCmd) Help() string {
+	return `Takes a living session over from its worker, which keeps its lease and may only look
+until the session is handed back. The pages are shown and driven at the printed URL.
+
+Ctrl-C hands the session back, and so does the button on that page, or --hand-back in
+another terminal.`
+}
+
+// takeSign is how often the sidecar is told that the person is still there.
+const takeSign = 20 * time.Second
+
+// Run takes the session over and waits until it is handed back, or hands it back.
+func (c *takeCmd) Run(a *app) error {
+	if c.NotDone && !c.HandBack {
+		return exitWith(exitUsage, "--not-done goes with --hand-back")
+	}
+	name, err := person(c.Person, "takes it over", "--person")
+	if err != nil {
+		return err
+	}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		s, err := c.find(ctx, sidecar, string(c.Profile))
+		if err != nil {
+			return err
+		}
+		if c.HandBack {
+			raw, err := c.handBack(ctx, sidecar, s)
+			if err != nil || c.JSON {
+				return a.printAnswer(raw, err)
+			}
+			_, err = fmt.Fprintf(a.stdout, "%s: handed back to %s\n", c.Profile, cell(s.WorkerID))
+			return err
+		}
+		raw, err := c.take(ctx, sidecar, s, name, c.From)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			err = a.printJSON(raw)
+		} else {
+			_, err = fmt.Fprintf(a.stdout, "%s is yours: %s\npress Ctrl-C when you are done\n", c.Profile, sidecar.base.JoinPath("console", string(c.Profile), "live"))
+		}
+		if err != nil {
+			return err
+		}
+		how, err := c.stay(ctx, a, sidecar, s, name)
+		if err != nil || c.JSON {
+			return err
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, printable(how))
+		return err
+	})
+}
+
+func (c *takeCmd) take(ctx context.Context, sidecar *client, s api.Session, name, from string) ([]byte, error) {
+	return sidecar.ask(ctx, http.MethodPost, api.TakeOver{Write: api.Write{Token: s.Token}, Person: name, Note: c.Note, TakeFrom: from},
+		"v1", "sessions", s.SessionID, "take-over")
+}
+
+func (c *takeCmd) handBack(ctx context.Context, sidecar *client, s api.Session) ([]byte, error) {
+	h := api.HandBack{Write: api.Write{Token: s.Token}, Note: c.Note}
+	if c.NotDone {
+		done := false
+		h.Answered = &done
+	}
+	return sidecar.ask(ctx, http.MethodPost, h, "v1", "sessions", s.SessionID, "hand-back")
+}
+
+// stay waits until the session is the person's no more, and returns how that came. A signal
+// hands it back. If the sidecar cannot be reached, stay goes on until it answers.
+func (c *takeCmd) stay(ctx context.Context, a *app, sidecar *client, s api.Session, name string) (string, error) {
+	poll := time.NewTicker(holdPoll)
+	defer poll.Stop()
+	mine := &leasedSession{Session: s, sidecar: sidecar}
+	signed, away := time.Now(), false
+	for {
+		select {
+		case <-ctx.Done():
+			_, err := c.handBack(context.Background(), sidecar, s)
+			return "handed back", err
+		case <-poll.C:
+		}
+		now, err := mine.now(ctx)
+		switch {
+		case ctx.Err() != nil:
+			continue
+		case isFinal(err):
+			return "", err
+		case err != nil && !away:
+			a.warn("%v", err)
+		case err != nil:
+		case now.State != api.SessionServing:
+			return "the session is over: " + now.Ended, nil
+		case now.Person == nil:
+			return "handed back", nil
+		case now.Person.Name != name:
+			return "taken by " + now.Person.Name, nil
+		case time.Since(signed) > takeSign:
+			if _, err = c.take(ctx, sidecar, s, name, ""); err == nil {
+				signed = time.Now()
+			}
+			var refused *refusedError
+			if errors.As(err, &refused) {
+				continue // the next look says what became of it
+			}
+		}
+		away = err != nil
+	}
+}

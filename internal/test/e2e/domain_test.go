@@ -49,6 +49,14 @@ var badParameters = map[string][]struct {
 		{map[string]any{"type": "t", "detail": 1}, "detail"},
 		{map[string]any{"type": "t", "data": map[string]any{"rows": tooLong}}, "data"},
 	},
+	"Lease.askPerson": {
+		{nil, "reason"},
+		{map[string]any{"reason": ""}, "reason"},
+		{map[string]any{"reason": 7}, "reason"},
+		{map[string]any{"reason": "r", "wait": "soon"}, "wait"},
+		{map[string]any{"reason": "r", "wait": "13h"}, "wait"},
+		{map[string]any{"reason": "r", "person": "Ann"}, "person"},
+	},
 	"Lease.release": {
 		{nil, "outcome"},
 		{map[string]any{"reason": "done"}, "outcome"},

@@ -21,10 +21,21 @@ func (c *sessionsCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		t := newTable(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT")
+		t := newTable(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT", "PERSON")
 		for _, s := range sessions.Items {
-			t.row(s.SessionID, s.ProfileID, s.State, s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt)
+			t.row(s.SessionID, s.ProfileID, s.State, s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt, personOf(s))
 		}
 		return t.flush()
 	})
+}
+
+// personOf says who has a session by hand, or what its worker waits for a person for.
+func personOf(s api.Session) string {
+	switch {
+	case s.Person != nil:
+		return s.Person.Name
+	case s.Ask != nil:
+		return "wanted: " + s.Ask.Reason
+	}
+	return ""
 }

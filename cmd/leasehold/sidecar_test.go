@@ -216,7 +216,7 @@ func (s *fakeSidecar) check(w http.ResponseWriter, r *http.Request) {
 
 func (s *fakeSidecar) sessions(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, map[string]any{"items": []api.Session{{SessionID: "s1", ProfileID: "p", Token: 42, WorkerID: "worker-7",
-		TaskID: "task_1", State: api.SessionServing, Connections: 1, ExpiresAt: at}}, "next": nil})
+		TaskID: "task_1", State: api.SessionServing, Connections: 1, ExpiresAt: at, Ask: &api.Ask{Reason: "the code", At: at, Until: at}}}, "next": nil})
 }
 
 // session is one that nobody has by hand.

@@ -135,7 +135,7 @@ func (c *watchCmd) printEvent(a *app, data []byte) error {
 	}{
 		{"token", e.Token}, {"current_token", e.CurrentToken}, {"worker", e.OwnerWorkerID}, {"task", e.TaskID},
 		{"current_task", e.CurrentTaskID}, {"blocked_task", e.BlockedTaskID}, {"write", e.Write},
-		{"reason", e.Reason}, {"decision", e.Decision}, {"reviewer", e.Reviewer}, {"outcome", e.Outcome},
+		{"reason", e.Reason}, {"person", e.Person}, {"decision", e.Decision}, {"reviewer", e.Reviewer}, {"outcome", e.Outcome},
 		{"evidence", e.EvidenceID}, {"url", e.LastKnownURL},
 	} {
 		if text := cell(field.value); text != "-" && text != "0" {

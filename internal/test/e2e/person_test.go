@@ -142,6 +142,14 @@ func TestAPersonInTheLoop(t *testing.T) {
 			t.Errorf("%+v", err)
 		}
 		again.call(t, "", "Target.getTargets", nil, nil)
+		below, _, _ := strings.Cut(ses.CDPURL[strings.Index(ses.CDPURL, "/s/"):], "/devtools/")
+		var refused api.Problem
+		if code := s.call(t, "PUT", below+"/json/new?about:blank", nil, &refused); code != 409 || refused.Code != api.CodeTakenOver {
+			t.Errorf("/json/new: %d %v", code, refused)
+		}
+		if code := s.call(t, "GET", below+"/json/list", nil, nil); code != 200 {
+			t.Errorf("/json/list: %d", code)
+		}
 		again.send(t, "", "Lease.askPerson", map[string]any{"reason": "consent again"})
 		s.asksFor(t, ses, "consent again")
 		again.drop()

@@ -48,20 +48,29 @@ func (s *Session) seenLocked(name string) {
 	}
 }
 
-// personGone returns who took the session over and is gone now; nil: nobody. next is when to
-// look again; zero: not before something changes.
-func (s *Session) personGone(now time.Time) (gone *takeover, next time.Time) {
+// handBackIfGone hands the session back if the person who took it over is gone now, and
+// returns when to look again; zero: not before something changes. It does not wait: the
+// browser may not read what it is sent, and run has to see that.
+func (s *Session) handBackIfGone(now time.Time) (next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.takeover
-	if t == nil {
-		return nil, time.Time{}
+	if t == nil || t.leaving {
+		return time.Time{}
 	}
-	at := attendance{s.views[t.Principal], t.seenAt}.goneAt(s.h.o.PersonGrace)
+	at := s.goneAtLocked(t)
 	if at.IsZero() || now.Before(at) {
-		return nil, at
+		return at
 	}
-	return t, time.Time{}
+	t.leaving = true
+	s.h.work.Go(func() { s.handBackFor(t) })
+	return time.Time{}
+}
+
+// goneAtLocked is when a person counts as gone; zero: not while they look at the session. The
+// caller holds s.mu.
+func (s *Session) goneAtLocked(t *takeover) time.Time {
+	return attendance{s.views[t.Principal], t.seenAt}.goneAt(s.h.o.PersonGrace)
 }
 
 // noteGone is the journal's note of a hand-back that nobody made.
@@ -72,8 +81,15 @@ const noteGone = "not there any more"
 func (s *Session) handBackFor(t *takeover) {
 	s.handing.Lock()
 	defer s.handing.Unlock()
-	if gone, _ := s.personGone(time.Now()); gone != t {
-		return // they came back, or somebody else has it
+	s.mu.Lock()
+	at := s.goneAtLocked(t)
+	back := at.IsZero() || time.Now().Before(at)
+	t.leaving = t.leaving && !back
+	over := back || s.takeover != t || s.ending
+	s.mu.Unlock()
+	if over {
+		s.update(func(*facts) {}) // for run to look at it again, if they came back
+		return
 	}
 	s.log.Warn().Str("principal", t.Principal).Str("person", t.Name).Dur("grace", s.h.o.PersonGrace).Msg("the person is gone")
 	s.giveBack(t, noteGone)

@@ -22,8 +22,10 @@ type takeover struct {
 	// fence is the one that the person's commands pass: under the session's own, and shut
 	// when the person has the session no more.
 	fence *lease.Fence
-	// seenAt is the last sign of the person. The session's mutex guards it.
-	seenAt time.Time
+	// seenAt is the last sign of the person. leaving says that the session is about to be
+	// handed back in their place. The session's mutex guards both.
+	seenAt  time.Time
+	leaving bool
 }
 
 var errHandedBack = errors.New("the person has handed the session back")

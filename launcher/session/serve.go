@@ -72,10 +72,7 @@ func (v *serving) untilEnd() *ending {
 				s.isBack()
 			}
 		}
-		gone, look := s.personGone(now)
-		if gone != nil {
-			s.handBackFor(gone)
-		} else if !look.IsZero() && (next.IsZero() || look.Before(next)) {
+		if look := s.handBackIfGone(now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
 			next = look
 		}
 		var timer <-chan time.Time

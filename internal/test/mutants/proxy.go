@@ -12,6 +12,7 @@ var (
 		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
 	asOnThePort = []Catcher{by("cdpproxy", "TestCommandsOnEndedSessionsAreAnswered", "TestATargetWaitsForItsClient", "TestAConnectionEndsWithItsTarget",
 		"TestTheEndOfASessionTellsOfItsTargets", "TestASessionThatIsEmpty", "TestTheObserverIsHidden", "TestAwaitPictures", "TestOwedPicturesAreAwaitedOnce")}
+	handed    = []Catcher{by("launcher/session", "TestAPersonTakesOver", "TestTwoPersons", "TestAPersonsCommandThatComesTooLate", "TestNothingIsDoneWhileTheSessionStandsStill", "TestTheNextLauncherKnowsThePerson")}
 	takenOver = []Catcher{by("cdpproxy", "TestWhileAPersonHasTheSession", "TestACommandThatWaitsWhileAPersonTakesOver")}
 	early     = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
 )
@@ -27,6 +28,16 @@ var ofProxy = slices.Concat(
 		change{"others write while a message is half written", "\tdefer m.writing.Unlock()\n\tfor _, part := range rest {", "\tm.writing.Unlock()\n\tfor _, part := range rest {"},
 		change{"a limit of writes does not end one that waits", `if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {`, `if false {`},
 		change{"a part of a message is sent twice", "\t\trest = append(rest, part[n:])\n", "\t\trest = append(rest, part)\n"},
+	),
+	in("launcher/session/person.go", handed,
+		change{"another principal acts as the person", `case who.Principal != p.Name || p.Name == "":`, `case false:`},
+		change{"a person's command comes after the hand-back", "\tt.fence.Shut(errHandedBack)\n", ""},
+		change{"a second person has it without asking", `case before == nil || t.TakeFrom != who.Name:`, `case before == nil:`},
+		change{"the next launcher does not know the person", "\ts.setTakeover(&takeover{Person: *p", "\ts.taken.End()\n\ts.setTakeover(&takeover{Person: *p"},
+	),
+	in("launcher/session/acts.go", handed,
+		change{"a person acts while the session stands still", `r.verdict != stay {`, `r.verdict != stay && false {`},
+		change{"equal acts are lost", "\tif more == 0 {\n", "\tif true {\n"},
 	),
 	in("cdpproxy/pipe_write.go", takenOver,
 		change{"a command that waited passes although a person took over", "\tif allowed != nil {", "\tif false {"},

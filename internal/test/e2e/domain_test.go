@@ -164,7 +164,7 @@ func TestLeaseDomainInClients(t *testing.T) {
 				}
 				params := map[string]any{}
 				for _, p := range command.Parameters {
-					params[p.Name] = map[string]any{"string": "text", "boolean": true, "any": map[string]any{"n": 1}}[p.Type]
+					params[p.Name] = map[string]any{"string": "text", "boolean": true, "number": 0.1, "any": map[string]any{"n": 1}}[p.Type]
 					if len(p.Enum) > 0 {
 						params[p.Name] = p.Enum[len(p.Enum)-1]
 					}

@@ -202,6 +202,11 @@ func measure(o options) (all [][]result, err error) {
 			return all, fmt.Errorf("what pictures cost: %w", err)
 		}
 		all[i] = append(all[i], pictures...)
+		watched, err := r.watched(o)
+		if err != nil {
+			return all, fmt.Errorf("what watching costs: %w", err)
+		}
+		all[i] = append(all[i], watched...)
 		costs, err := r.costs(o)
 		if err != nil {
 			return all, err

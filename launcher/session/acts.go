@@ -16,6 +16,7 @@ type ActKind string
 
 // The kinds of acts.
 const (
+	ActMove      ActKind = "move"
 	ActClick     ActKind = "click"
 	ActKey       ActKind = "key"
 	ActText      ActKind = "text"
@@ -42,6 +43,9 @@ type Act struct {
 	URL string
 	// Target is Chrome's id of the page; empty for what is about no page yet.
 	Target string
+	// GoesOn says that it belongs to what was begun: a pointer's move to the next click, the
+	// end of a click or of a key. It has no entry of its own right after one of that page.
+	GoesOn bool
 }
 
 // ByPerson carries out something that a principal does as the person who has the session:
@@ -63,8 +67,10 @@ func (s *Session) ByPerson(p principal.Principal, act Act, do func(fence *lease.
 	where, _, _ := strings.Cut(act.URL, "?")
 	where, _, _ = strings.Cut(where, "#")
 	e := checkpoint.Entry{Kind: checkpoint.KindPerson, Name: string(act.Kind), URL: where, Target: act.Target, Person: who.Name, Principal: who.Principal}
-	for _, due := range s.acts.add(e, time.Now()) {
-		s.Note(due)
+	if now := time.Now(); !act.GoesOn || !s.acts.goesOn(e, now) {
+		for _, due := range s.acts.add(e, now) {
+			s.Note(due)
+		}
 	}
 	return do(fence)
 }
@@ -104,6 +110,13 @@ func (a *acts) add(e checkpoint.Entry, now time.Time) []checkpoint.Entry {
 	due := append(a.flushLocked(), e)
 	a.run, a.since = e, now
 	return due
+}
+
+// goesOn tells whether an act belongs to the run: it is the same person's, on the same page.
+func (a *acts) goesOn(e checkpoint.Entry, now time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !a.since.IsZero() && now.Sub(a.since) < actsTogether && a.run.URL == e.URL && a.run.Target == e.Target && a.run.Person == e.Person && a.run.Principal == e.Principal
 }
 
 // flush ends the run, and returns the entry for what is not noted of it, if anything is.

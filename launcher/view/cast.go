@@ -46,6 +46,7 @@ type cast struct {
 	done    chan struct{}
 	woken   chan struct{}  // has room for one: what viewers want has changed
 	came    chan castFrame // has room for some
+	hurried chan struct{}  // has room for one: somebody waits for the next picture
 }
 
 // castFrame is a picture as Chrome sends it.
@@ -64,7 +65,7 @@ type castFrame struct {
 
 func newCast(w *watch, target string) *cast {
 	ctx, cancel := context.WithCancel(w.ctx)
-	return &cast{watch: w, target: target, ctx: ctx, cancel: cancel, done: make(chan struct{}), woken: make(chan struct{}, 1), came: make(chan castFrame, 4)}
+	return &cast{watch: w, target: target, ctx: ctx, cancel: cancel, done: make(chan struct{}), woken: make(chan struct{}, 1), hurried: make(chan struct{}, 1), came: make(chan castFrame, 4)}
 }
 
 // run shows the page until ctx ends, or the page is closed.
@@ -79,7 +80,7 @@ func (c *cast) run() {
 	for c.ctx.Err() == nil {
 		p, ready := c.demand()
 		if !ready {
-			c.await(nil)
+			c.await()
 			continue
 		}
 		if err := c.call("Page.startScreencast", p); err != nil {
@@ -94,7 +95,7 @@ func (c *cast) run() {
 			c.failed(err)
 			return
 		}
-		c.await(time.After(rest))
+		c.rest()
 	}
 }
 
@@ -151,18 +152,32 @@ func (c *cast) publish(f castFrame) bool {
 	return true
 }
 
-// await returns when what viewers want has changed, when late fires, or when ctx ends.
-func (c *cast) await(late <-chan time.Time) {
-	if late != nil { // what viewers want is looked at afterwards
-		select {
-		case <-late:
-		case <-c.ctx.Done():
-		}
-		return
-	}
+// await returns when what viewers want has changed, or when ctx ends.
+func (c *cast) await() {
 	select {
 	case <-c.woken:
 	case <-c.ctx.Done():
+	}
+}
+
+// rest returns when it is time for the next picture.
+func (c *cast) rest() {
+	select {
+	case <-c.hurried: // before the last picture
+	default:
+	}
+	select {
+	case <-time.After(rest):
+	case <-c.hurried:
+	case <-c.ctx.Done():
+	}
+}
+
+// hurry ends a rest.
+func (c *cast) hurry() {
+	select {
+	case c.hurried <- struct{}{}:
+	default:
 	}
 }
 

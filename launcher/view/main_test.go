@@ -19,11 +19,15 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/boottime"
 	"leasehold/internal/test/testchrome"
+	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/session"
+	"leasehold/lease"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -39,6 +43,7 @@ type stage struct {
 	worker  *cdpproxy.Observer
 	work    sync.WaitGroup
 	gallery *Gallery
+	log     testlog.Buffer
 }
 
 func newStage(t *testing.T) *stage {
@@ -61,7 +66,7 @@ func newStage(t *testing.T) *stage {
 	var watching sync.WaitGroup
 	watching.Go(func() { s.monitor.Watch(context.Background()) })
 	s.gallery = New(ctx, &s.work, Options{
-		Ended: func(string) string { return "released" }, Log: zerolog.New(zerolog.NewTestWriter(t)), Metrics: prometheus.NewRegistry(),
+		Ended: func(string) string { return "released" }, Log: zerolog.New(&s.log), Metrics: prometheus.NewRegistry(),
 	})
 	t.Cleanup(func() {
 		cancel()
@@ -88,11 +93,15 @@ type play struct {
 	done   chan struct{}
 	sent   []cdpproxy.Command
 	step   string
+	person *api.Person
+	fence  *lease.Fence
+	acts   []session.Act // of the person
+	closes int           // pages that were about to close
 }
 
 func (s *stage) play(id string) *play {
-	p := &play{stage: s, id: id, done: make(chan struct{})}
-	return p
+	fence := lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
+	return &play{stage: s, id: id, done: make(chan struct{}), fence: fence}
 }
 
 func (p *play) ID() string         { return p.id }
@@ -101,7 +110,7 @@ func (p *play) Mux() *cdpproxy.Mux { return p.mux }
 func (p *play) Show() api.Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return api.Session{SessionID: p.id, ProfileID: "shop_018", WorkerID: "worker-7", TaskID: "task_101", State: map[bool]string{false: api.SessionServing, true: api.SessionRecovering}[p.ending]}
+	return api.Session{SessionID: p.id, ProfileID: "shop_018", WorkerID: "worker-7", TaskID: "task_101", Person: p.person, State: map[bool]string{false: api.SessionServing, true: api.SessionRecovering}[p.ending]}
 }
 func (p *play) Monitor() (*monitor.Monitor, error) { return p.monitor, nil }
 func (p *play) Done() <-chan struct{}              { return p.done }
@@ -109,6 +118,53 @@ func (p *play) Doing() (step, checkpoint string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.step, ""
+}
+
+// takes has somebody take the session over; nobody with "".
+func (p *play) takes(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.person = nil; name != "" {
+		p.person = &api.Person{Name: name, Principal: name}
+	}
+}
+
+func (p *play) PersonIs(who principal.Principal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.person == nil || p.person.Principal != who.Name {
+		return api.Refuse(api.CodeNotTakenOver, "nobody has session %s by hand", p.id)
+	}
+	return nil
+}
+
+func (p *play) ByPerson(who principal.Principal, act session.Act, do func(*lease.Fence) error) error {
+	if err := p.PersonIs(who); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.acts = append(p.acts, act)
+	p.mu.Unlock()
+	return do(p.fence)
+}
+
+func (p *play) PageCloses() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closes++
+}
+
+// kinds are what the person did since this was asked before, without what goes on with an act.
+func (p *play) kinds() (kinds []session.ActKind) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, a := range p.acts {
+		if !a.GoesOn {
+			kinds = append(kinds, a.Kind)
+		}
+	}
+	p.acts = nil
+	return kinds
 }
 
 func (p *play) Attend(stop func()) (func(), error) {
@@ -142,8 +198,8 @@ func (p *play) FollowCommands() func() []cdpproxy.Command {
 	}
 }
 
-// acts says that the worker sent a command to a page.
-func (p *play) acts(method, target string) {
+// works says that the worker sent a command to a page.
+func (p *play) works(method, target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sent = append(p.sent, cdpproxy.Command{At: time.Now(), Target: target, Method: method})

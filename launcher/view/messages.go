@@ -7,6 +7,7 @@ import (
 
 	"leasehold/evidence/capture"
 	"leasehold/evidence/redact"
+	"leasehold/launcher/api"
 )
 
 // The messages of a view. docs/console.md describes them for people.
@@ -27,6 +28,7 @@ type sessionMessage struct {
 	ProfileID  string `json:"profile_id"`
 	WorkerID   string `json:"worker_id"`
 	TaskID     string `json:"task_id"`
+	Token      uint64 `json:"lease_token"`
 	State      string `json:"state"`
 	Step       string `json:"step"`
 	Checkpoint string `json:"checkpoint"`
@@ -72,6 +74,14 @@ type actionsMessage struct {
 	Type    string   `json:"type"` // actions
 	Actions []action `json:"actions"`
 	Missed  uint64   `json:"missed"`
+}
+
+// personMessage says who has the session by hand; null: nobody, and its worker drives it. Yours
+// says that it is the viewer, whose input is taken then.
+type personMessage struct {
+	Type   string      `json:"type"` // person
+	Person *api.Person `json:"person"`
+	Yours  bool        `json:"yours"`
 }
 
 // endedMessage is the last one.

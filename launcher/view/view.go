@@ -1,5 +1,5 @@
 // Package view shows living sessions to people as they go on: pictures of their pages, the
-// tabs, and what the worker does.
+// tabs, and what the worker does. It carries the input of a person who has a session by hand.
 //
 // A Gallery has a watch for each session that somebody watches. A watch opens a browser
 // session of its own, beside that of the page monitor, and there a cast for each page that
@@ -24,6 +24,8 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/session"
+	"leasehold/lease"
 )
 
 // Session is what a watch needs of a session. *session.Session is one.
@@ -42,7 +44,15 @@ type Session interface {
 	// FollowCommands returns a function that returns what the worker sent since it was
 	// called before.
 	FollowCommands() func() []cdpproxy.Command
+	// PersonIs returns nil while the principal has the session by hand, and ByPerson carries
+	// out what they do then.
+	PersonIs(p principal.Principal) error
+	ByPerson(p principal.Principal, act session.Act, do func(*lease.Fence) error) error
+	// PageCloses is called before a page is closed.
+	PageCloses()
 }
+
+var _ Session = (*session.Session)(nil)
 
 const (
 	// MaxViewers is how many may watch one session, and MaxAllViewers all sessions of a

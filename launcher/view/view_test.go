@@ -105,10 +105,10 @@ func TestWatching(t *testing.T) {
 		second, other := s.open(still)
 		v.message("showing", func(m map[string]any) bool { return m["target"] == second && m["follow"] == true })
 		v.pictureOf(second)
-		p.acts("Runtime.evaluate", target)
-		p.acts("Network.enable", target)
-		p.acts("Input.dispatchMouseEvent", target)
-		p.acts("Input.dispatchMouseEvent", target)
+		p.works("Runtime.evaluate", target)
+		p.works("Network.enable", target)
+		p.works("Input.dispatchMouseEvent", target)
+		p.works("Input.dispatchMouseEvent", target)
 		shown := v.message("showing", func(m map[string]any) bool { return m["target"] == target })
 		var acted actionsMessage
 		decode(t, v.messageOf("actions"), &acted)
@@ -120,7 +120,7 @@ func TestWatching(t *testing.T) {
 		v.says(`{"type":"show","target":%q}`, second)
 		v.message("showing", func(m map[string]any) bool { return m["target"] == second && m["follow"] == false })
 		v.pictureOf(second)
-		p.acts("Input.insertText", target)
+		p.works("Input.insertText", target)
 		v.message("actions", func(m map[string]any) bool { return strings.Contains(text(m), "Input.insertText") })
 		v.says(`{"type":"show","target":"nothing"}`)
 		if m := v.message("refused", nil); m["what"] != "show" {

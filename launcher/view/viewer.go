@@ -44,6 +44,7 @@ type viewer struct {
 	size      size
 	sent      [kinds]uint64  // versions of the messages that it was sent
 	showed    showingMessage // the last that it was sent
+	told      *hands         // what it was told last of who has the session
 	acted     uint64         // the last change of an action that it was sent
 	lastActed uint64         // the highest number of one
 	sentFrame uint64         // sequence of the last picture of its page
@@ -153,6 +154,18 @@ func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closi
 	return texts, picture, nil
 }
 
+// hands are who has the session by hand, and whether that is this viewer.
+type hands struct {
+	person api.Person // without a name: nobody
+	yours  bool
+}
+
+// hands are those that the session is in now. The watch's mutex is held.
+func (v *viewer) hands() hands {
+	who := v.watch.person
+	return hands{who, who.Principal != "" && who.Principal == v.who.Name}
+}
+
 // nextOfPage are the messages about the page that the viewer is shown, and about what the
 // worker did. The watch's mutex is held.
 func (v *viewer) nextOfPage() (texts [][]byte) {
@@ -169,6 +182,14 @@ func (v *viewer) nextOfPage() (texts [][]byte) {
 		}
 		v.showed = showing
 		add(showing)
+	}
+	if now := v.hands(); v.told == nil || now != *v.told {
+		v.told = &now
+		message := personMessage{Type: "person", Yours: now.yours}
+		if now.person.Name != "" {
+			message.Person = &now.person
+		}
+		add(message)
 	}
 	if actions, missed := w.actions.after(v.acted, v.lastActed); len(actions) > 0 {
 		v.acted, v.lastActed = w.actions.changes, actions[len(actions)-1].Number
@@ -294,6 +315,28 @@ type up struct {
 	Height   float64 `json:"height"`
 	DPR      float64 `json:"dpr"`
 	Quality  int     `json:"quality"`
+
+	// What follows is for whoever has the session by hand; see hand.
+	Kind      string  `json:"kind"`
+	X         float64 `json:"x"`
+	Y         float64 `json:"y"`
+	DX        float64 `json:"dx"`
+	DY        float64 `json:"dy"`
+	Button    string  `json:"button"`
+	Buttons   int     `json:"buttons"`
+	Clicks    int     `json:"clicks"`
+	Modifiers int     `json:"modifiers"`
+	Points    []point `json:"points"`
+	Key       string  `json:"key"`
+	Code      string  `json:"code"`
+	KeyCode   int     `json:"key_code"`
+	Location  int     `json:"location"`
+	Repeat    bool    `json:"repeat"`
+	Text      string  `json:"text"`
+	Start     int     `json:"start"`
+	End       int     `json:"end"`
+	URL       string  `json:"url"`
+	Accept    bool    `json:"accept"`
 }
 
 // take does what one message says, or answers why not.
@@ -303,7 +346,11 @@ func (v *viewer) take(op ws.OpCode, text []byte) {
 	if op != ws.OpText {
 		err = errors.New("want JSON in a text message")
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+	case inputs[m.Type] != nil:
+		err = v.input(m)
+	default:
 		err = v.do(m)
 	}
 	if err == nil {
@@ -342,7 +389,7 @@ func (v *viewer) do(m up) error {
 	case "resume":
 		v.paused, v.sentFrame = false, 0
 	default:
-		return errors.New("want one of ack, show, size, pause, resume")
+		return errors.New("want one of ack, show, size, pause and resume, or an input")
 	}
 	w.wakeCasts()
 	v.wake()

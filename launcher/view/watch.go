@@ -14,11 +14,15 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/evidence/capture"
+	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
 )
 
 const (
 	// lookEvery is how often a watch looks at the tabs, and at what the worker did.
 	lookEvery = 120 * time.Millisecond
+	// titleEvery is how often it asks for the titles of the tabs, and how long it waits for them.
+	titleEvery = 600 * time.Millisecond
 	// leaveTimeout bounds how long a watch may take to leave the browser.
 	leaveTimeout = 2 * time.Second
 	// openTimeout bounds how long the browser may take to open a session for a watch.
@@ -41,11 +45,14 @@ type watch struct {
 	commands func() []cdpproxy.Command
 	order    []string // targets of the pages, in the order in which they were first seen
 	casts    map[string]*cast
+	titles   map[string]string // of pages, by target
+	titled   time.Time         // when they were asked for
 
 	mu        sync.Mutex
 	viewers   map[*viewer]bool // also guarded by the gallery's mutex, for reading
 	latest    [kinds]latest
 	actions   actionLog
+	person    api.Person        // who has the session by hand; without a name: nobody
 	used      string            // target of the page that the worker used last
 	open      map[string]bool   // targets of the pages
 	frames    map[string]*frame // the newest picture, by target
@@ -160,6 +167,10 @@ func (w *watch) show() error {
 		if err != nil {
 			return nil // it ends
 		}
+		if now := time.Now(); now.Sub(w.titled) >= titleEvery {
+			w.titled = now
+			w.learnTitles(m)
+		}
 		w.look(m.Pages(), w.commands())
 		select {
 		case <-ticker.C:
@@ -168,6 +179,21 @@ func (w *watch) show() error {
 		case <-w.session.Mux().Done():
 			return nil
 		}
+	}
+}
+
+// learnTitles asks the browser for the titles of the pages. It tells of a new document, and not
+// of the title that the document gives itself later.
+func (w *watch) learnTitles(m *monitor.Monitor) {
+	ctx, cancel := context.WithTimeout(w.ctx, titleEvery)
+	defer cancel()
+	targets, err := m.Targets(ctx)
+	if err != nil {
+		return // they stay as they are
+	}
+	w.titles = map[string]string{}
+	for _, t := range targets {
+		w.titles[string(t.TargetID)] = t.Title
 	}
 }
 
@@ -193,6 +219,11 @@ func (w *watch) look(pages []capture.Page, commands []cdpproxy.Command) {
 	w.order = slices.DeleteFunc(w.order, func(target string) bool {
 		return !slices.ContainsFunc(pages, func(p capture.Page) bool { return p.TargetID == target })
 	})
+	for i := range pages {
+		if title, known := w.titles[pages[i].TargetID]; known {
+			pages[i].Title = title
+		}
+	}
 	for _, p := range slices.Backward(pages) { // the oldest event first
 		if !slices.Contains(w.order, p.TargetID) {
 			w.order, opened = append(w.order, p.TargetID), append(opened, p.TargetID)
@@ -255,9 +286,20 @@ func (w *watch) cast(wanted map[string]bool) {
 // tellSession tells whose session it is, and what its task said.
 func (w *watch) tellSession() {
 	s := w.session.Show()
+	w.mu.Lock()
+	w.person = api.Person{}
+	if s.Person != nil {
+		w.person = *s.Person
+	}
+	for v := range w.viewers {
+		if v.told == nil || v.hands() != *v.told {
+			v.wake()
+		}
+	}
+	w.mu.Unlock()
 	step, checkpoint := w.session.Doing()
 	w.tell(kindSession, sessionMessage{
-		Type: "session", SessionID: s.SessionID, ProfileID: s.ProfileID, WorkerID: s.WorkerID, TaskID: s.TaskID, State: s.State, Step: step, Checkpoint: checkpoint,
+		Type: "session", SessionID: s.SessionID, ProfileID: s.ProfileID, WorkerID: s.WorkerID, TaskID: s.TaskID, Token: uint64(s.Token), State: s.State, Step: step, Checkpoint: checkpoint,
 	})
 }
 

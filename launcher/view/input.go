@@ -1,0 +1,290 @@
+package view
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"leasehold/cdpproxy/methods"
+	"leasehold/evidence/capture"
+	"leasehold/launcher/monitor"
+	"leasehold/launcher/session"
+	"leasehold/lease"
+)
+
+// The input of a person who has the session. Each goes through Session.ByPerson, which checks
+// who has it, notes in the journal what kind of act it is, and gives the fence that the
+// commands pass. What is typed is in the commands, and nowhere else.
+
+const (
+	// inputPatience is how long the answer to an input is waited for. A page that is busy, or
+	// that opened a dialog by it, answers later, and the next input is not held up by that:
+	// the browser keeps their order.
+	inputPatience = 300 * time.Millisecond
+	// actPatience bounds other acts.
+	actPatience = 5 * time.Second
+	// maxPoints is how many fingers a touch may have.
+	maxPoints = 10
+)
+
+// point is one finger of a touch, in pixels of the picture as its head gives them.
+type point struct {
+	X  float64 `json:"x"`
+	Y  float64 `json:"y"`
+	ID int     `json:"id"`
+}
+
+// hand does one input on a page.
+type hand struct {
+	v     *viewer
+	m     up
+	page  capture.Page
+	mon   *monitor.Monitor
+	scale float64 // of the page's newest picture
+}
+
+// inputs are the messages of who has the session, by type.
+var inputs = map[string]func(*hand) error{
+	"mouse": (*hand).mouse, "wheel": (*hand).wheel, "touch": (*hand).touch, "key": (*hand).key, "text": (*hand).text, "compose": (*hand).compose, "paste": (*hand).paste,
+	"navigate": (*hand).navigate, "back": (*hand).back, "forward": (*hand).forward, "reload": (*hand).reload,
+	"new_tab": (*hand).newTab, "close_tab": (*hand).closeTab, "front": (*hand).front, "dialog": (*hand).dialog,
+}
+
+// input does what a message of who has the session says.
+func (v *viewer) input(m up) error {
+	w := v.watch
+	if err := w.session.PersonIs(v.who); err != nil {
+		return err
+	}
+	mon, err := w.session.Monitor()
+	if err != nil {
+		return err
+	}
+	h := &hand{v: v, m: m, mon: mon, scale: 1}
+	w.mu.Lock()
+	target := m.Target
+	if target == "" {
+		target = v.showing()
+	}
+	if f := w.frames[target]; f != nil && f.head.Scale > 0 {
+		h.scale = f.head.Scale
+	}
+	w.mu.Unlock()
+	for _, p := range mon.Pages() {
+		if p.TargetID == target {
+			h.page = p
+		}
+	}
+	if h.page.TargetID == "" && m.Type != "new_tab" {
+		return errors.New("there is no such page any more")
+	}
+	err = inputs[m.Type](h)
+	w.nudge(target)
+	return err
+}
+
+// at turns a place on the picture into one on the page.
+func (h *hand) at(n float64) float64 {
+	if n = n / h.scale; math.IsNaN(n) || math.IsInf(n, 0) {
+		return 0
+	}
+	return n
+}
+
+// sends carries out an act of one command that the page handles. goesOn says that it belongs
+// to the act before.
+func (h *hand) sends(kind session.ActKind, goesOn bool, method string, params map[string]any) error {
+	return h.does(kind, goesOn, inputPatience, func(ctx context.Context, fence *lease.Fence) error {
+		err := h.mon.Observer().CallFenced(ctx, fence, h.page.SessionID, method, params, nil)
+		if errors.Is(err, context.DeadlineExceeded) {
+			return nil
+		}
+		return err
+	})
+}
+
+// does carries out an act.
+func (h *hand) does(kind session.ActKind, goesOn bool, patience time.Duration, do func(context.Context, *lease.Fence) error) error {
+	act := session.Act{Kind: kind, URL: h.page.URL, Target: h.page.TargetID, GoesOn: goesOn}
+	return h.v.watch.session.ByPerson(h.v.who, act, func(fence *lease.Fence) error {
+		ctx, cancel := context.WithTimeout(h.v.watch.ctx, patience)
+		defer cancel()
+		return do(ctx, fence)
+	})
+}
+
+// pointerEvents are Chrome's names of what a pointer does.
+var pointerEvents = map[string]string{"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
+
+func (h *hand) mouse() error {
+	event, ok := pointerEvents[h.m.Kind]
+	if !ok {
+		return fmt.Errorf("mouse: %q: want move, down or up", h.m.Kind)
+	}
+	kind := session.ActClick
+	if h.m.Kind == "move" {
+		kind = session.ActMove
+	}
+	button := h.m.Button
+	if button == "" {
+		button = "none"
+	}
+	return h.sends(kind, h.m.Kind != "down", "Input.dispatchMouseEvent", map[string]any{
+		"type": event, "x": h.at(h.m.X), "y": h.at(h.m.Y), "button": button, "buttons": h.m.Buttons, "clickCount": h.m.Clicks, "modifiers": h.m.Modifiers,
+	})
+}
+
+func (h *hand) wheel() error {
+	return h.sends(session.ActScroll, false, "Input.dispatchMouseEvent", map[string]any{
+		"type": "mouseWheel", "x": h.at(h.m.X), "y": h.at(h.m.Y), "deltaX": h.at(h.m.DX), "deltaY": h.at(h.m.DY), "modifiers": h.m.Modifiers,
+	})
+}
+
+// touchEvents are Chrome's names of what fingers do.
+var touchEvents = map[string]string{"start": "touchStart", "move": "touchMove", "end": "touchEnd", "cancel": "touchCancel"}
+
+func (h *hand) touch() error {
+	event, ok := touchEvents[h.m.Kind]
+	if !ok || len(h.m.Points) > maxPoints {
+		return fmt.Errorf("touch: %q with %d points: want start, move, end or cancel, and at most %d", h.m.Kind, len(h.m.Points), maxPoints)
+	}
+	points := []map[string]any{}
+	for _, p := range h.m.Points {
+		points = append(points, map[string]any{"x": h.at(p.X), "y": h.at(p.Y), "id": p.ID})
+	}
+	return h.sends(session.ActTouch, h.m.Kind != "start", "Input.dispatchTouchEvent", map[string]any{"type": event, "touchPoints": points, "modifiers": h.m.Modifiers})
+}
+
+func (h *hand) key() error {
+	params := map[string]any{
+		"type": "keyUp", "key": h.m.Key, "code": h.m.Code, "windowsVirtualKeyCode": h.m.KeyCode, "location": h.m.Location, "modifiers": h.m.Modifiers,
+	}
+	switch h.m.Kind {
+	case "down":
+		params["type"], params["autoRepeat"] = "rawKeyDown", h.m.Repeat
+		if h.m.Text != "" {
+			params["type"], params["text"] = "keyDown", h.m.Text
+		}
+	case "up":
+	default:
+		return fmt.Errorf("key: %q: want down or up", h.m.Kind)
+	}
+	return h.sends(session.ActKey, h.m.Kind == "up", "Input.dispatchKeyEvent", params)
+}
+
+func (h *hand) text() error {
+	return h.sends(session.ActText, false, "Input.insertText", map[string]any{"text": h.m.Text})
+}
+
+func (h *hand) compose() error {
+	return h.sends(session.ActText, true, "Input.imeSetComposition", map[string]any{"text": h.m.Text, "selectionStart": h.m.Start, "selectionEnd": h.m.End})
+}
+
+func (h *hand) paste() error {
+	return h.sends(session.ActClipboard, false, "Input.insertText", map[string]any{"text": h.m.Text})
+}
+
+func (h *hand) navigate() error {
+	if refused := methods.CheckURL(h.m.URL); refused != nil {
+		return errors.New(refused.Text)
+	}
+	return h.does(session.ActNavigate, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
+		var r struct {
+			ErrorText string `json:"errorText"`
+		}
+		err := h.mon.Observer().CallFenced(ctx, fence, h.page.SessionID, "Page.navigate", map[string]any{"url": h.m.URL, "transitionType": "typed"}, &r)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded): // the site is slow
+			return nil
+		case err == nil && r.ErrorText != "":
+			return errors.New("the page cannot be opened: " + r.ErrorText)
+		}
+		return err
+	})
+}
+
+func (h *hand) back() error    { return h.history(session.ActBack, -1) }
+func (h *hand) forward() error { return h.history(session.ActForward, 1) }
+
+func (h *hand) history(kind session.ActKind, by int) error {
+	return h.does(kind, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
+		var r struct {
+			CurrentIndex int `json:"currentIndex"`
+			Entries      []struct {
+				ID  int    `json:"id"`
+				URL string `json:"url"`
+			} `json:"entries"`
+		}
+		if err := h.mon.Observer().Call(ctx, h.page.SessionID, "Page.getNavigationHistory", nil, &r); err != nil {
+			return err
+		}
+		to := r.CurrentIndex + by
+		if to < 0 || to >= len(r.Entries) {
+			return errors.New("the page has nothing there")
+		}
+		if refused := methods.CheckURL(r.Entries[to].URL); refused != nil {
+			return errors.New(refused.Text)
+		}
+		return h.mon.Observer().CallFenced(ctx, fence, h.page.SessionID, "Page.navigateToHistoryEntry", map[string]any{"entryId": r.Entries[to].ID}, nil)
+	})
+}
+
+func (h *hand) reload() error { return h.sends(session.ActReload, false, "Page.reload", nil) }
+
+func (h *hand) newTab() error {
+	if refused := methods.CheckURL(h.m.URL); h.m.URL != "" && refused != nil {
+		return errors.New(refused.Text)
+	}
+	return h.does(session.ActNewTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
+		opened, err := h.mon.OpenTab(ctx, fence, h.m.URL)
+		if err == nil {
+			h.v.shows(string(opened.TargetID))
+		}
+		return err
+	})
+}
+
+func (h *hand) closeTab() error {
+	return h.does(session.ActCloseTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
+		h.v.watch.session.PageCloses()
+		return h.mon.CloseTab(ctx, fence, h.page.TargetID)
+	})
+}
+
+// front brings the page to the front, and shows it: Chrome draws no other one, and gives no
+// other one the focus.
+func (h *hand) front() error {
+	return h.does(session.ActTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
+		h.v.shows(h.page.TargetID)
+		return h.mon.ActivateTab(ctx, fence, h.page.TargetID)
+	})
+}
+
+func (h *hand) dialog() error {
+	params := map[string]any{"accept": h.m.Accept}
+	if h.m.Accept && h.m.Text != "" {
+		params["promptText"] = h.m.Text
+	}
+	return h.sends(session.ActDialog, false, "Page.handleJavaScriptDialog", params)
+}
+
+// shows has the viewer shown a page, once it is known to be open.
+func (v *viewer) shows(target string) {
+	v.watch.mu.Lock()
+	defer v.watch.mu.Unlock()
+	v.target = target
+	v.wake()
+}
+
+// nudge has the page pictured at once: somebody waits to see what their input did.
+func (w *watch) nudge(target string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.bySession {
+		if c.target == target {
+			c.hurry()
+		}
+	}
+}

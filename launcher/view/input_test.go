@@ -1,0 +1,200 @@
+package view
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/launcher/session"
+)
+
+// typed is what a person types in these tests: it may be in the page, and nowhere else.
+const typed = "pl4nted-by-hand"
+
+// formPage has something to click, to type into and to scroll, and notes what is done to it.
+const formPage = `<!doctype html><title>Form</title><meta name=viewport content="width=device-width"><body style="margin:0;height:3000px">
+<button id=b style="position:absolute;left:20px;top:20px;width:120px;height:40px">Order</button>
+<input id=i style="position:absolute;left:20px;top:100px;width:200px;height:30px">
+<script>did=[];const note=(what,e)=>did.push(what+(e.isTrusted?"":" (made by a script)"));
+b.addEventListener("click",e=>note("click",e));b.addEventListener("touchstart",e=>note("touch",e));i.addEventListener("keydown",e=>note("key "+e.key,e));
+i.addEventListener("compositionend",e=>did.push("composed "+e.data));addEventListener("wheel",e=>note("wheel",e));b.addEventListener("mouseover",e=>note("over",e))</script>`
+
+// TestByHand: what a person does who has the session reaches the page, as input of a person.
+func TestByHand(t *testing.T) {
+	s := newStage(t)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		page := formPage
+		if r.URL.Path == "/phone" { // which is as wide as on a large screen
+			page = strings.Replace(page, "<meta name=viewport", "<meta name=none", 1)
+		}
+		_, _ = io.WriteString(w, page)
+	}))
+	t.Cleanup(site.Close)
+	target, page := s.open(still)
+	s.call(page, "Page.navigate", map[string]any{"url": site.URL + "/first"}, nil)
+	p := s.play("ses_1")
+	v := p.watchAs(t, "ann")
+	v.until(func() bool { return tabOf(v.tabs, target).Title == "Form" && v.last["person"] != nil })
+	// did is what was done to the page since this was asked before.
+	did := func(want ...string) {
+		t.Helper()
+		got := ""
+		for late := time.Now().Add(patience / 3); got != strings.Join(want, ","); time.Sleep(10 * time.Millisecond) {
+			if got = s.eval(page, `did.join()`); time.Now().After(late) {
+				t.Fatalf("what was done to the page: %q, want %q", got, want)
+			}
+		}
+		s.eval(page, `did.length=0`)
+	}
+	acts := func(want ...session.ActKind) {
+		t.Helper()
+		if got := p.kinds(); !slices.Equal(got, want) {
+			t.Errorf("noted %v, want %v", got, want)
+		}
+	}
+	click := func(x, y int) {
+		v.says(`{"type":"mouse","kind":"move","x":%d,"y":%d}`, x, y)
+		v.says(`{"type":"mouse","kind":"down","x":%d,"y":%d,"button":"left","buttons":1,"clicks":1}`, x, y)
+		v.says(`{"type":"mouse","kind":"up","x":%d,"y":%d,"button":"left","clicks":1}`, x, y)
+	}
+	// answered waits until all that was said is done.
+	answered := func() {
+		t.Helper()
+		v.says(`{"type":"are you done?"}`)
+		v.message("refused", func(m map[string]any) bool { return m["what"] == "are you done?" })
+	}
+
+	if m := v.last["person"]; m["person"] != nil || m["yours"] != false {
+		t.Errorf("%v, want that nobody has it", m)
+	}
+	click(30, 30)
+	if m := v.message("refused", nil); m["what"] != "mouse" || !strings.Contains(m["why"].(string), "nobody has session") {
+		t.Errorf("input of somebody who has not taken it over: %v", m)
+	}
+	p.takes("ben")
+	v.message("person", func(m map[string]any) bool { return m["yours"] == false && strings.Contains(text(m), `"name":"ben"`) })
+	v.says(`{"type":"text","text":%q}`, typed)
+	v.message("refused", func(m map[string]any) bool { return m["what"] == "text" })
+	did()
+	acts()
+	p.takes("ann")
+	v.message("person", func(m map[string]any) bool { return m["yours"] == true })
+
+	click(30, 30)
+	answered()
+	did("over", "click")
+	acts(session.ActClick)
+	click(50, 110) // into the field
+	v.says(`{"type":"key","kind":"down","key":"a","code":"KeyA","key_code":65,"text":"a"}`)
+	v.says(`{"type":"key","kind":"up","key":"a","code":"KeyA","key_code":65}`)
+	v.says(`{"type":"key","kind":"down","key":"Backspace","code":"Backspace","key_code":8}`)
+	v.says(`{"type":"key","kind":"up","key":"Backspace","code":"Backspace","key_code":8}`)
+	v.says(`{"type":"text","text":%q}`, typed)
+	v.says(`{"type":"compose","text":"に","start":1,"end":1}`)
+	v.says(`{"type":"text","text":"日"}`)
+	v.says(`{"type":"paste","text":"!"}`)
+	answered()
+	did("key a", "key Backspace", "composed 日")
+	if value := s.eval(page, `i.value`); value != typed+"日!" {
+		t.Errorf("the field has %q", value)
+	}
+	acts(session.ActClick, session.ActKey, session.ActKey, session.ActText, session.ActText, session.ActClipboard)
+	v.says(`{"type":"wheel","x":300,"y":300,"dx":0,"dy":400}`)
+	answered()
+	p.until(func() bool { return s.eval(page, `scrollY`) == "400" })
+	s.eval(page, `scrollTo(0,0);did.length=0`)
+	v.says(`{"type":"touch","kind":"start","points":[{"x":40,"y":40,"id":1}]}`)
+	v.says(`{"type":"touch","kind":"end","points":[]}`)
+	answered()
+	p.until(func() bool {
+		return strings.HasPrefix(s.eval(page, `did.join()`), "touch") && strings.Contains(s.eval(page, `did.join()`), "click")
+	})
+	acts(session.ActScroll, session.ActTouch)
+
+	// The address, and the way back.
+	v.says(`{"type":"navigate","url":%q}`, site.URL+"/second")
+	answered()
+	at := func(path string) {
+		t.Helper()
+		p.until(func() bool { return s.eval(page, `location.pathname`) == path })
+	}
+	at("/second")
+	v.says(`{"type":"back"}`)
+	answered()
+	at("/first")
+	v.says(`{"type":"forward"}`)
+	answered()
+	at("/second")
+	v.says(`{"type":"forward"}`)
+	v.message("refused", func(m map[string]any) bool { return m["what"] == "forward" })
+	s.eval(page, `did.push("old")`)
+	v.says(`{"type":"reload"}`)
+	answered()
+	did()
+	acts(session.ActNavigate, session.ActBack, session.ActForward, session.ActForward, session.ActReload)
+	for _, url := range []string{"file:///etc/passwd", "chrome://settings"} {
+		v.says(`{"type":"navigate","url":%q}`, url)
+		v.message("refused", func(m map[string]any) bool { return m["what"] == "navigate" })
+		v.says(`{"type":"new_tab","url":%q}`, url)
+		v.message("refused", func(m map[string]any) bool { return m["what"] == "new_tab" })
+	}
+	acts()
+
+	// Dialogs: the click that opens one is not answered before it.
+	s.eval(page, `b.onclick=()=>{did.push(prompt("Which?","x"))}`)
+	click(30, 30)
+	v.until(func() bool { d := tabOf(v.tabs, target).Dialog; return d != nil && d.Kind == "prompt" })
+	v.says(`{"type":"dialog","accept":true,"text":"that"}`)
+	v.until(func() bool { return tabOf(v.tabs, target).Dialog == nil })
+	did("over", "click", "that")
+	s.eval(page, `b.onclick=null`)
+
+	// Tabs.
+	v.says(`{"type":"new_tab"}`)
+	answered()
+	v.message("showing", func(m map[string]any) bool { return m["target"] != target })
+	opened := v.last["showing"]["target"].(string)
+	v.says(`{"type":"front","target":%q}`, target)
+	v.message("showing", func(m map[string]any) bool { return m["target"] == target })
+	p.until(func() bool { return s.eval(page, `document.visibilityState+document.hasFocus()`) == "visibletrue" })
+	v.says(`{"type":"close_tab","target":%q}`, opened)
+	v.until(func() bool { return tabOf(v.tabs, opened).Target == "" })
+	v.says(`{"type":"close_tab","target":"nothing"}`)
+	v.message("refused", func(m map[string]any) bool { return m["what"] == "close_tab" })
+	acts(session.ActClick, session.ActDialog, session.ActNewTab, session.ActTab, session.ActCloseTab)
+	if p.closes != 1 {
+		t.Errorf("%d pages were about to close", p.closes)
+	}
+
+	// A page whose pixels are not those of the picture: a phone's, that is zoomed out.
+	s.call(page, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 700, "deviceScaleFactor": 2, "mobile": true}, nil)
+	s.call(page, "Page.navigate", map[string]any{"url": site.URL + "/phone"}, nil)
+	at("/phone")
+	seen := v.settled(target)
+	if seen.Width != 400 || seen.Scale >= 1 {
+		t.Errorf("the picture says of itself %+v", seen.frameHead)
+	}
+	click(int(30*seen.Scale), int(30*seen.Scale))
+	answered()
+	p.until(func() bool { return strings.Contains(s.eval(page, `did.join()`), "click") })
+	acts(session.ActClick)
+
+	// What comes after the fence was shut does not reach the page.
+	p.fence.Shut(errors.New("handed back"))
+	s.eval(page, `did.length=0`)
+	click(int(30*seen.Scale), int(30*seen.Scale))
+	v.message("refused", func(m map[string]any) bool { return strings.Contains(m["why"].(string), "handed back") })
+	answered()
+	if got := s.eval(page, `did.join()`); got != "" {
+		t.Errorf("after the fence was shut: %s", got)
+	}
+	if log := s.log.String(); strings.Contains(log, typed) || strings.Contains(log, site.URL) {
+		t.Errorf("the log has what was typed, or where:\n%s", log)
+	}
+}

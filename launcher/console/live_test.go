@@ -132,7 +132,7 @@ func liveBackend() (*backend, *livePage) {
 			`{"target":"B","title":%q,"url":"https://shop.example/billing/edit","used":false,"hidden":false,"crashed":false,"dialog":%s}]}`, hostile, more)
 	}
 	p.begin = [][]byte{
-		textFrame(`{"type":"session","session_id":"ses_live","profile_id":"profile_us_018","worker_id":"worker-7","task_id":"t","state":"serving","step":"open_campaign_list","checkpoint":"listed"}`),
+		textFrame(`{"type":"session","session_id":"ses_live","profile_id":"profile_us_018","worker_id":"worker-7","task_id":"t","state":"serving","lease_token":42,"step":"open_campaign_list","checkpoint":"listed"}`),
 		textFrame(tabs(`{"kind":"confirm","message":"Change the budget?"}`)),
 		textFrame(`{"type":"showing","target":"A","follow":true}`),
 		textFrame(`{"type":"actions","missed":0,"actions":[{"number":1,"at":"2026-06-18T12:00:00Z","does":"navigate","method":"Page.navigate","target":"A","times":1},` +
@@ -223,4 +223,104 @@ func TestLivePageWithoutASession(t *testing.T) {
 	if w := b.ask("GET", "/console/nobody/live", ""); w.Code != 404 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
+}
+
+func (b *backend) TakeOver(_ context.Context, _ string, t api.TakeOver) (api.Session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = append(b.taken, t)
+	return api.Session{}, b.refusal()
+}
+
+func (b *backend) HandBack(_ context.Context, _ string, h api.HandBack) (api.Session, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.given = append(b.given, h)
+	return api.Session{}, nil
+}
+
+// TestLivePageByHand: a person takes the session over, acts on the picture and hands it back.
+func TestLivePageByHand(t *testing.T) {
+	b, p := liveBackend()
+	b.refuse = api.Refuse(api.CodeTakenOver, "Ben has session ses_live")
+	v := open(t, b, live)
+	v.until(`document.querySelector("#picture").dataset.sequence === "1"`)
+	v.do(chromedp.Focus(chromedp.CSS(`#name`)), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	v.until(`document.querySelector("#notice").innerText.includes("Ben has session")`)
+	b.mu.Lock()
+	b.refuse = nil
+	b.mu.Unlock()
+	p.send(textFrame(`{"type":"person","person":{"name":"Ben","principal":"uid:7","since":"2026-06-18T12:00:00Z"},"yours":false}`))
+	v.until(`document.querySelector("#who").innerText === "Ben has the session." && document.querySelector("#take").innerText === "Take it from Ben"`)
+	v.do(chromedp.Focus(chromedp.CSS(`#take`)), chromedp.KeyEvent(kb.Enter))
+	for len(b.requests()) < 2 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if taken := b.requests(); taken[0].Person != "Ada" || taken[0].Token != 42 || taken[0].TakeFrom != "" || taken[1].TakeFrom != "Ben" {
+		t.Errorf("asked for %+v", taken)
+	}
+	for len(p.heard) > 0 {
+		<-p.heard
+	}
+	v.do(chromedp.Click(chromedp.CSS(`#picture`)), chromedp.KeyEvent("x"))
+	p.send(textFrame(`{"type":"person","person":{"name":"Ada","principal":"uid:0","since":"2026-06-18T12:00:00Z"},"yours":true}`))
+	v.until(`document.activeElement.id === "give" && !document.querySelector("#drive").hidden && document.querySelector("#asks").hidden`)
+	for len(p.heard) > 0 {
+		if m := <-p.heard; m["type"] == "mouse" || m["type"] == "key" {
+			t.Errorf("before the session was theirs the page sent %v", m)
+		}
+	}
+	v.do(chromedp.Click(chromedp.CSS(`#picture`)))
+	down := p.hears(t, "mouse", func(m map[string]any) bool { return m["kind"] == "down" })
+	if x, y := down["x"].(float64), down["y"].(float64); x < 300 || x > 340 || y < 180 || y > 220 || down["button"] != "left" || down["clicks"] != 1.0 || down["target"] != "A" {
+		t.Errorf("a click in the middle of a page of 640 by 400: %v", down)
+	}
+	p.hears(t, "mouse", func(m map[string]any) bool { return m["kind"] == "up" && m["button"] == "left" })
+	v.do(chromedp.KeyEvent("q"), chromedp.KeyEvent(kb.Enter), chromedp.KeyEvent(kb.Tab))
+	for _, want := range []string{"q", "Enter", "Tab"} {
+		m := p.hears(t, "key", func(m map[string]any) bool { return m["kind"] == "down" && m["key"] == want })
+		if m["text"] != map[string]string{"q": "q", "Enter": "\r", "Tab": ""}[want] || m["key_code"] == 0.0 {
+			t.Errorf("key %v", m)
+		}
+	}
+	v.text(`(() => { const d = new DataTransfer(); d.setData("text/plain", "pasted"); document.querySelector("#keys").dispatchEvent(new ClipboardEvent("paste", { clipboardData: d })); return "" })()`)
+	p.hears(t, "paste", func(m map[string]any) bool { return m["text"] == "pasted" })
+	v.text(`(() => { const k = document.querySelector("#keys"); k.dispatchEvent(new CompositionEvent("compositionupdate", { data: "に" })); k.dispatchEvent(new CompositionEvent("compositionend", { data: "日" })); return "" })()`)
+	p.hears(t, "compose", func(m map[string]any) bool { return m["text"] == "に" })
+	p.hears(t, "text", func(m map[string]any) bool { return m["text"] == "日" })
+	v.text(`(() => { const c = document.querySelector("#picture"), box = c.getBoundingClientRect(); c.dispatchEvent(new WheelEvent("wheel", { clientX: box.left + 9, clientY: box.top + 9, deltaY: 120, cancelable: true }));
+		const t = new Touch({ identifier: 3, target: c, clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 }); c.dispatchEvent(new TouchEvent("touchstart", { touches: [t], changedTouches: [t], cancelable: true })); return "" })()`)
+	p.hears(t, "wheel", func(m map[string]any) bool { return m["dy"] == 120.0 })
+	p.hears(t, "touch", func(m map[string]any) bool {
+		points, _ := m["points"].([]any)
+		return m["kind"] == "start" && len(points) == 1 && points[0].(map[string]any)["id"] == 3.0 && points[0].(map[string]any)["x"].(float64) > 300
+	})
+	v.do(chromedp.KeyEvent(kb.Escape, chromedp.KeyModifiers(chromedp.ModifierShift)))
+	v.until(`document.activeElement.id === "give"`)
+	v.do(chromedp.Focus(chromedp.CSS(`#url`)), chromedp.SetValue(chromedp.CSS(`#url`), "shop.example/x"), chromedp.KeyEvent(kb.Enter))
+	p.hears(t, "navigate", func(m map[string]any) bool { return m["url"] == "https://shop.example/x" })
+	v.do(chromedp.Click(chromedp.CSS(`#back`)))
+	p.hears(t, "back", nil)
+	v.do(chromedp.Click(chromedp.CSS(`#tabs [data-target=B]`)))
+	p.hears(t, "front", func(m map[string]any) bool { return m["target"] == "B" })
+	p.send(textFrame(`{"type":"showing","target":"B","follow":false}`))
+	v.until(`!document.querySelector("#dialog-answer").hidden`)
+	v.accessible("a live page by hand")
+	v.photograph("live-by-hand")
+	v.do(chromedp.Click(chromedp.CSS(`#dialog-no`)))
+	p.hears(t, "dialog", func(m map[string]any) bool { return m["accept"] == false })
+	v.do(chromedp.Click(chromedp.CSS(`#give`)))
+	p.send(textFrame(`{"type":"person","person":null,"yours":false}`))
+	v.until(`document.activeElement.id === "take" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.given) != 1 || b.given[0].Token != 42 {
+		t.Errorf("handed back: %+v", b.given)
+	}
+}
+
+func (b *backend) requests() []api.TakeOver {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.taken
 }

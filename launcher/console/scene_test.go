@@ -48,6 +48,8 @@ type backend struct {
 	refused  []string // requests that were not answered with success
 	who      principal.Principal
 	watched  *livePage // nil: no session can be watched
+	taken    []api.TakeOver
+	given    []api.HandBack
 }
 
 // scene is what is known of one profile.

@@ -14,6 +14,8 @@
   const canvas = at("picture"), paint = canvas.getContext("2d"), over = at("over"), stage = at("stage");
   let socket = null, retry = 1000, gone = false;
   let tabs = [], showing = { target: "", follow: true }, pictured = "";
+  let head = null; // of the picture that is shown
+  let yours = false, person = null, leaseToken = 0;
 
   function say(message) {
     if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -37,23 +39,24 @@
     const from = socket;
     drawing = drawing.then(async () => {
       const length = new DataView(buffer).getUint16(0);
-      const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 2, length)));
+      const came = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 2, length)));
       try {
         const image = await createImageBitmap(new Blob([new Uint8Array(buffer, 2 + length)], { type: "image/jpeg" }));
-        if (head.target === showing.target) {
+        if (came.target === showing.target) {
           if (canvas.width !== image.width || canvas.height !== image.height) {
             canvas.width = image.width;
             canvas.height = image.height;
             fit();
           }
           paint.drawImage(image, 0, 0);
-          pictured = head.target;
-          canvas.dataset.sequence = head.sequence;
+          pictured = came.target;
+          head = came;
+          canvas.dataset.sequence = came.sequence;
           describe();
         }
         image.close();
       } finally {
-        if (from.readyState === WebSocket.OPEN) from.send(JSON.stringify({ type: "ack", sequence: head.sequence }));
+        if (from.readyState === WebSocket.OPEN) from.send(JSON.stringify({ type: "ack", sequence: came.sequence }));
       }
     }).catch((problem) => console.error(problem));
   }
@@ -64,7 +67,8 @@
   function describe() {
     const tab = shown();
     const title = tab ? plain(tab.title || tab.url) : "";
-    at("address").textContent = tab ? plain(tab.url) : "";
+    at("address").firstChild.textContent = tab ? plain(tab.url) : "";
+    if (document.activeElement !== at("url")) at("url").value = tab ? plain(tab.url) : "";
     let text = "";
     if (!tab) text = "No page is open.";
     else if (tab.crashed) text = "The page crashed.";
@@ -76,14 +80,15 @@
     canvas.style.visibility = tab && pictured === tab.target ? "visible" : "hidden";
     const label = tab ? "Live picture of " + title : "No page";
     if (canvas.getAttribute("aria-label") !== label) canvas.setAttribute("aria-label", label);
-    const box = at("dialog");
-    box.hidden = !(tab && tab.dialog);
-    if (!box.hidden) {
-      const kind = document.createElement("p"), message = document.createElement("p");
-      kind.textContent = "The page asks (" + plain(tab.dialog.kind) + ") and waits:";
-      message.textContent = plain(tab.dialog.message);
-      box.replaceChildren(kind, message);
+    const asked = tab && tab.dialog;
+    at("dialog").hidden = !asked;
+    if (asked) {
+      at("dialog-kind").textContent = "The page asks (" + plain(asked.kind) + ") and waits:";
+      at("dialog-text").textContent = plain(asked.message);
     }
+    at("dialog-answer").hidden = !(asked && yours);
+    at("dialog-input").hidden = !(asked && asked.kind === "prompt");
+    at("dialog-no").hidden = Boolean(asked && asked.kind === "alert");
   }
 
   // Buttons stay the same elements while their tabs are open, so that the focus stays.
@@ -98,7 +103,7 @@
       b.title = plain(tab.url) + (tab.used ? "\nthe worker used it last" : "");
       b.classList.toggle("used", tab.used);
       b.setAttribute("aria-pressed", String(tab.target === showing.target));
-      b.onclick = () => say({ type: "show", target: tab.target });
+      b.onclick = () => say({ type: yours ? "front" : "show", target: tab.target });
       return b;
     });
     if (buttons.length !== strip.children.length || buttons.some((b, i) => strip.children[i] !== b)) strip.replaceChildren(...buttons);
@@ -134,12 +139,59 @@
 
   function ended(how) {
     gone = true;
+    hands({ person: null, yours: false });
+    at("asks").hidden = true;
+    at("who").textContent = "";
     state("ended", "ended");
     notice(how ? "The session is over: " + plain(how) + "." : "The session is not shown any more.");
   }
 
+  // hands shows who drives the session.
+  function hands(m) {
+    const before = yours;
+    person = m.person;
+    yours = m.yours;
+    at("who").textContent = yours ? "You have the session: the worker's input is refused until you hand it back."
+      : person ? plain(person.name) + " has the session." : "The worker drives it.";
+    at("take").textContent = person ? "Take it from " + plain(person.name) : "Take over";
+    at("asks").hidden = yours || gone;
+    at("give").hidden = !yours;
+    at("drive").hidden = at("hint").hidden = at("keys").hidden = !yours;
+    at("address").hidden = yours;
+    canvas.classList.toggle("yours", yours);
+    if (yours && !before) {
+      notice("");
+      at("give").focus();
+    } else if (before && !yours && !gone) at("take").focus();
+    describe();
+  }
+  const name = at("name");
+  try {
+    name.value = localStorage.getItem("leasehold.reviewer") || "";
+  } catch { /* storage may be off */ }
+  async function ask(what, body) {
+    try {
+      const answer = await fetch("/v1/sessions/" + encodeURIComponent(session) + "/" + what, {
+        method: "POST", cache: "no-store", signal: AbortSignal.timeout(30000), body: JSON.stringify({ lease_token: leaseToken, ...body }),
+        headers: { "Content-Type": "application/json", ...(token ? { Authorization: "Bearer " + token } : {}) },
+      });
+      if (!answer.ok) notice("Not done: " + plain((await answer.json()).detail || answer.statusText), true);
+    } catch {
+      notice("Not done: the launcher cannot be reached.", true);
+    }
+  }
+  at("take").onclick = () => {
+    try {
+      localStorage.setItem("leasehold.reviewer", name.value);
+    } catch { /* storage may be off */ }
+    ask("take-over", { person: name.value, ...(person ? { take_from: person.name } : {}) });
+  };
+  at("give").onclick = () => ask("hand-back", {});
+
   const on = {
+    person: hands,
     session(m) {
+      leaseToken = m.lease_token;
       if (!gone) state(m.state === "serving" ? "live" : "ending", m.state === "serving" ? "serving" : "recovering");
       const parts = [];
       if (m.step) parts.push("step " + plain(m.step));
@@ -161,6 +213,112 @@
     canvas.style.width = Math.floor(canvas.width * scale) + "px";
     canvas.style.height = Math.floor(canvas.height * scale) + "px";
   }
+
+  // What the person does, while they have the session. Places are in pixels of the page.
+  const modifiers = (e) => (e.altKey ? 1 : 0) | (e.ctrlKey ? 2 : 0) | (e.metaKey ? 4 : 0) | (e.shiftKey ? 8 : 0);
+  function place(e) {
+    const box = canvas.getBoundingClientRect();
+    return { x: (e.clientX - box.left) / box.width * head.width, y: (e.clientY - box.top) / box.height * head.height };
+  }
+  const can = () => yours && head !== null && head.target === showing.target;
+  const act = (message) => say({ target: showing.target, ...message });
+  const keys = at("keys");
+  const buttonNames = ["left", "middle", "right", "back", "forward"];
+  let pressed = 0, moved = 0;
+  function mouse(kind, e) {
+    const clicks = kind === "move" ? 0 : Math.max(1, e.detail);
+    act({ type: "mouse", kind, ...place(e), button: kind === "move" ? "none" : buttonNames[e.button] || "left", buttons: e.buttons, clicks, modifiers: modifiers(e) });
+  }
+  canvas.addEventListener("mousedown", (e) => {
+    if (!can()) return;
+    e.preventDefault();
+    keys.focus({ preventScroll: true });
+    pressed = e.buttons;
+    mouse("down", e);
+  });
+  window.addEventListener("mouseup", (e) => {
+    if (!can() || !pressed) return;
+    e.preventDefault();
+    pressed = e.buttons;
+    mouse("up", e);
+  });
+  window.addEventListener("mousemove", (e) => {
+    const now = performance.now();
+    if (!can() || !pressed && e.target !== canvas || now - moved < 30) return;
+    moved = now;
+    mouse("move", e);
+  });
+  canvas.addEventListener("contextmenu", (e) => { if (yours) e.preventDefault(); });
+  canvas.addEventListener("wheel", (e) => {
+    if (!can()) return;
+    e.preventDefault();
+    const step = e.deltaMode === 1 ? 40 : e.deltaMode === 2 ? 600 : 1;
+    act({ type: "wheel", ...place(e), dx: e.deltaX * step, dy: e.deltaY * step, modifiers: modifiers(e) });
+  }, { passive: false });
+  for (const [event, kind] of [["touchstart", "start"], ["touchmove", "move"], ["touchend", "end"], ["touchcancel", "cancel"]]) {
+    canvas.addEventListener(event, (e) => {
+      if (!can()) return;
+      e.preventDefault();
+      if (kind === "start") keys.focus({ preventScroll: true });
+      const now = performance.now();
+      if (kind === "move" && now - moved < 30) return;
+      moved = now;
+      act({ type: "touch", kind, points: kind === "cancel" ? [] : [...e.touches].map((t) => ({ ...place(t), id: t.identifier })), modifiers: modifiers(e) });
+    }, { passive: false });
+  }
+  function key(kind, e) {
+    const held = e.ctrlKey || e.metaKey;
+    const text = kind === "down" && !held ? (e.key.length === 1 ? e.key : e.key === "Enter" ? "\r" : "") : "";
+    act({ type: "key", kind, key: e.key, code: e.code, key_code: e.keyCode, location: e.location, repeat: e.repeat, modifiers: modifiers(e), text });
+  }
+  // An input method makes its text by itself; all other keys go to the page as they are.
+  const composes = (e) => e.isComposing || e.keyCode === 229;
+  keys.addEventListener("keydown", (e) => {
+    if (composes(e) || !yours) return;
+    if (e.key === "Escape" && e.shiftKey) {
+      e.preventDefault();
+      at("give").focus();
+      return;
+    }
+    if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "v") return; // the paste event follows
+    e.preventDefault();
+    if (e.key.length === 1 && e.getModifierState("AltGraph")) act({ type: "text", text: e.key });
+    else key("down", e);
+  });
+  keys.addEventListener("keyup", (e) => {
+    if (composes(e) || !yours) return;
+    e.preventDefault();
+    key("up", e);
+  });
+  keys.addEventListener("compositionupdate", (e) => act({ type: "compose", text: e.data, start: e.data.length, end: e.data.length }));
+  keys.addEventListener("compositionend", (e) => {
+    act({ type: "text", text: e.data });
+    keys.value = "";
+  });
+  keys.addEventListener("input", (e) => { // of a keyboard that has no keys, as a phone's
+    if (e.isComposing || e.inputType === "insertCompositionText") return;
+    const pressing = { deleteContentBackward: ["Backspace", 8, ""], insertLineBreak: ["Enter", 13, "\r"] }[e.inputType];
+    if (pressing) {
+      for (const kind of ["down", "up"]) act({ type: "key", kind, key: pressing[0], code: pressing[0], key_code: pressing[1], text: kind === "down" ? pressing[2] : "" });
+    } else if (e.data) act({ type: "text", text: e.data });
+    keys.value = "";
+  });
+  keys.addEventListener("paste", (e) => {
+    e.preventDefault();
+    act({ type: "paste", text: e.clipboardData.getData("text/plain") });
+  });
+  for (const [id, type] of [["back", "back"], ["forward", "forward"], ["reload", "reload"], ["new-tab", "new_tab"], ["close-tab", "close_tab"]]) {
+    at(id).onclick = () => act({ type });
+  }
+  at("drive").onsubmit = (e) => {
+    e.preventDefault();
+    const typed = at("url").value.trim();
+    act({ type: "navigate", url: /^[a-z][a-z0-9+.-]*:/i.test(typed) ? typed : "https://" + typed });
+    keys.focus({ preventScroll: true });
+  };
+  at("dialog-yes").onclick = () => act({ type: "dialog", accept: true, text: at("dialog-input").value });
+  at("dialog-no").onclick = () => act({ type: "dialog", accept: false });
+
   function size() {
     say({ type: "size", ...room(), dpr: window.devicePixelRatio });
   }

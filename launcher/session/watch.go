@@ -65,6 +65,9 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 // Mux is that of the session's browser.
 func (s *Session) Mux() *cdpproxy.Mux { return s.browser.Mux() }
 
+// Readable returns nil for a file that pages of the session may read.
+func (s *Session) Readable(path string) error { return s.h.o.FileRoots.Readable(s.exchange, path) }
+
 // Doing is what the task said last of itself: its step, and its last checkpoint.
 func (s *Session) Doing() (step, checkpoint string) {
 	s.pictures.mu.Lock()

@@ -49,7 +49,7 @@ type hand struct {
 var inputs = map[string]func(*hand) error{
 	"mouse": (*hand).mouse, "wheel": (*hand).wheel, "touch": (*hand).touch, "key": (*hand).key, "text": (*hand).text, "compose": (*hand).compose, "paste": (*hand).paste,
 	"navigate": (*hand).navigate, "back": (*hand).back, "forward": (*hand).forward, "reload": (*hand).reload,
-	"new_tab": (*hand).newTab, "close_tab": (*hand).closeTab, "front": (*hand).front, "dialog": (*hand).dialog,
+	"new_tab": (*hand).newTab, "close_tab": (*hand).closeTab, "front": (*hand).front, "dialog": (*hand).dialog, "select": (*hand).choose, "file": (*hand).files,
 }
 
 // input does what a message of who has the session says.
@@ -131,9 +131,27 @@ func (h *hand) mouse() error {
 	if button == "" {
 		button = "none"
 	}
+	if button == "left" && kind == session.ActClick {
+		if asks, err := h.click(); asks || err != nil {
+			return err
+		}
+	}
 	return h.sends(kind, h.m.Kind != "down", "Input.dispatchMouseEvent", map[string]any{
 		"type": event, "x": h.at(h.m.X), "y": h.at(h.m.Y), "button": button, "buttons": h.m.Buttons, "clickCount": h.m.Clicks, "modifiers": h.m.Modifiers,
 	})
+}
+
+// click tells whether the viewer is asked in the place of a click: it was one on something that
+// no picture shows. The end of the click is left out then, too.
+func (h *hand) click() (asks bool, err error) {
+	if h.m.Kind == "up" {
+		asks, h.v.asking = h.v.asking, false
+		return asks, nil
+	}
+	ctx, cancel := context.WithTimeout(h.v.watch.ctx, inputPatience)
+	defer cancel()
+	h.v.asking = h.page.Dialog == "" && h.asksFor(ctx, h.at(h.m.X), h.at(h.m.Y))
+	return h.v.asking, nil
 }
 
 func (h *hand) wheel() error {

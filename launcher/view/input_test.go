@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +173,38 @@ func TestByHand(t *testing.T) {
 	if p.closes != 1 {
 		t.Errorf("%d pages were about to close", p.closes)
 	}
+
+	// A select box and the field of a file, which show nothing in the picture.
+	p.mu.Lock()
+	p.exchange = t.TempDir()
+	p.mu.Unlock()
+	for _, name := range []string{"invoice.pdf", "forbidden.txt"} {
+		if err := os.WriteFile(filepath.Join(p.exchange, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.eval(page, `document.body.insertAdjacentHTML("beforeend", '<select id=s style="position:absolute;left:20px;top:200px;width:150px"><option>one<option disabled>two<option>three</select><input id=f type=file style="position:absolute;left:20px;top:300px;width:200px">');
+		s.onchange=()=>did.push("chose "+s.value);f.onchange=()=>did.push("file "+f.files[0].name);scrollTo(0,60);did.length=0`)
+	click(50, 150)
+	asked := v.message("options", nil)
+	if options := asked["options"].([]any); len(options) != 3 || text(options[1].(map[string]any)) != `{"chosen":false,"disabled":true,"text":"two"}` {
+		t.Errorf("asked %v", asked)
+	}
+	v.says(`{"type":"select","index":1}`) // which is disabled
+	v.says(`{"type":"select","index":2}`)
+	answered()
+	click(50, 250)
+	if m := v.message("files", nil); m["multiple"] != false || len(m["names"].([]any)) != 2 {
+		t.Errorf("asked %v", m)
+	}
+	for _, name := range []string{"../x", "forbidden.txt", "nothing.pdf"} {
+		v.says(`{"type":"file","names":[%q]}`, name)
+		v.message("refused", func(m map[string]any) bool { return m["what"] == "file" })
+	}
+	v.says(`{"type":"file","names":["invoice.pdf"]}`)
+	answered()
+	did("chose three", "file invoice.pdf")
+	acts(session.ActSelect, session.ActSelect, session.ActFile)
 
 	// A page whose pixels are not those of the picture: a phone's, that is zoomed out.
 	s.call(page, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 700, "deviceScaleFactor": 2, "mobile": true}, nil)

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -86,17 +88,18 @@ func newStage(t *testing.T) *stage {
 // play is a session on the stage.
 type play struct {
 	*stage
-	id     string
-	mu     sync.Mutex
-	stops  []func()
-	ending bool
-	done   chan struct{}
-	sent   []cdpproxy.Command
-	step   string
-	person *api.Person
-	fence  *lease.Fence
-	acts   []session.Act // of the person
-	closes int           // pages that were about to close
+	id       string
+	mu       sync.Mutex
+	stops    []func()
+	ending   bool
+	done     chan struct{}
+	sent     []cdpproxy.Command
+	step     string
+	person   *api.Person
+	fence    *lease.Fence
+	acts     []session.Act // of the person
+	exchange string
+	closes   int // pages that were about to close
 }
 
 func (s *stage) play(id string) *play {
@@ -110,7 +113,7 @@ func (p *play) Mux() *cdpproxy.Mux { return p.mux }
 func (p *play) Show() api.Session {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return api.Session{SessionID: p.id, ProfileID: "shop_018", WorkerID: "worker-7", TaskID: "task_101", Person: p.person, State: map[bool]string{false: api.SessionServing, true: api.SessionRecovering}[p.ending]}
+	return api.Session{SessionID: p.id, ProfileID: "shop_018", WorkerID: "worker-7", TaskID: "task_101", Person: p.person, ExchangeDir: p.exchange, State: map[bool]string{false: api.SessionServing, true: api.SessionRecovering}[p.ending]}
 }
 func (p *play) Monitor() (*monitor.Monitor, error) { return p.monitor, nil }
 func (p *play) Done() <-chan struct{}              { return p.done }
@@ -146,6 +149,15 @@ func (p *play) ByPerson(who principal.Principal, act session.Act, do func(*lease
 	p.acts = append(p.acts, act)
 	p.mu.Unlock()
 	return do(p.fence)
+}
+
+func (p *play) Manifest() api.Manifest { return api.Manifest{} }
+
+func (p *play) Readable(path string) error {
+	if strings.HasSuffix(path, "forbidden.txt") {
+		return errors.New("it may not be read")
+	}
+	return nil
 }
 
 func (p *play) PageCloses() {

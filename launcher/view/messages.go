@@ -30,6 +30,7 @@ type sessionMessage struct {
 	TaskID     string `json:"task_id"`
 	Token      uint64 `json:"lease_token"`
 	State      string `json:"state"`
+	ByHand     bool   `json:"by_hand"` // it is a hold, which has no worker
 	Step       string `json:"step"`
 	Checkpoint string `json:"checkpoint"`
 }

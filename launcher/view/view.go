@@ -50,6 +50,9 @@ type Session interface {
 	ByPerson(p principal.Principal, act session.Act, do func(*lease.Fence) error) error
 	// PageCloses is called before a page is closed.
 	PageCloses()
+	// Readable returns nil for a file that pages of the session may read.
+	Readable(path string) error
+	Manifest() api.Manifest
 }
 
 var _ Session = (*session.Session)(nil)

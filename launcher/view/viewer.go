@@ -37,6 +37,7 @@ type viewer struct {
 	woken chan struct{} // has room for one: there may be something to send, or the end
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
+	asking   bool // the last click became a question; used by read alone
 
 	// Guarded by the watch's mutex:
 	target    string // the page that it asked for; empty: the one that the worker used last
@@ -51,6 +52,7 @@ type viewer struct {
 	untaken   []untaken      // pictures that it has not said it took
 	replies   [][]byte
 	pong      []byte   // answers the last ping; nil: none is owed
+	chosen    chosen   // what it was asked about last
 	closing   *closing // nil: it goes on
 }
 
@@ -317,26 +319,28 @@ type up struct {
 	Quality  int     `json:"quality"`
 
 	// What follows is for whoever has the session by hand; see hand.
-	Kind      string  `json:"kind"`
-	X         float64 `json:"x"`
-	Y         float64 `json:"y"`
-	DX        float64 `json:"dx"`
-	DY        float64 `json:"dy"`
-	Button    string  `json:"button"`
-	Buttons   int     `json:"buttons"`
-	Clicks    int     `json:"clicks"`
-	Modifiers int     `json:"modifiers"`
-	Points    []point `json:"points"`
-	Key       string  `json:"key"`
-	Code      string  `json:"code"`
-	KeyCode   int     `json:"key_code"`
-	Location  int     `json:"location"`
-	Repeat    bool    `json:"repeat"`
-	Text      string  `json:"text"`
-	Start     int     `json:"start"`
-	End       int     `json:"end"`
-	URL       string  `json:"url"`
-	Accept    bool    `json:"accept"`
+	Kind      string   `json:"kind"`
+	X         float64  `json:"x"`
+	Y         float64  `json:"y"`
+	DX        float64  `json:"dx"`
+	DY        float64  `json:"dy"`
+	Button    string   `json:"button"`
+	Buttons   int      `json:"buttons"`
+	Clicks    int      `json:"clicks"`
+	Modifiers int      `json:"modifiers"`
+	Points    []point  `json:"points"`
+	Key       string   `json:"key"`
+	Code      string   `json:"code"`
+	KeyCode   int      `json:"key_code"`
+	Location  int      `json:"location"`
+	Repeat    bool     `json:"repeat"`
+	Text      string   `json:"text"`
+	Start     int      `json:"start"`
+	End       int      `json:"end"`
+	URL       string   `json:"url"`
+	Accept    bool     `json:"accept"`
+	Index     int      `json:"index"`
+	Names     []string `json:"names"`
 }
 
 // take does what one message says, or answers why not.
@@ -356,7 +360,12 @@ func (v *viewer) take(op ws.OpCode, text []byte) {
 	if err == nil {
 		return
 	}
-	reply, _ := json.Marshal(refusedMessage{"refused", m.Type, err.Error()})
+	refused, _ := json.Marshal(refusedMessage{"refused", m.Type, err.Error()})
+	v.reply(refused)
+}
+
+// reply sends one more message, in place of the oldest if too many wait.
+func (v *viewer) reply(reply []byte) {
 	v.watch.mu.Lock()
 	defer v.watch.mu.Unlock()
 	if len(v.replies) == maxReplies {

@@ -15,7 +15,7 @@
   let socket = null, retry = 1000, gone = false;
   let tabs = [], showing = { target: "", follow: true }, pictured = "";
   let head = null; // of the picture that is shown
-  let yours = false, person = null, leaseToken = 0;
+  let yours = false, person = null, leaseToken = 0, byHand = false;
 
   function say(message) {
     if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -151,17 +151,19 @@
     const before = yours;
     person = m.person;
     yours = m.yours;
-    at("who").textContent = yours ? "You have the session: the worker's input is refused until you hand it back."
+    at("who").textContent = yours && byHand ? "You have the profile by hand." : yours ? "You have the session: the worker's input is refused until you hand it back."
       : person ? plain(person.name) + " has the session." : "The worker drives it.";
     at("take").textContent = person ? "Take it from " + plain(person.name) : "Take over";
-    at("asks").hidden = yours || gone;
-    at("give").hidden = !yours;
+    at("asks").hidden = yours || gone || byHand;
+    at("give").hidden = !yours || byHand;
+    at("end-hold").hidden = !yours || !byHand;
+    if (!yours) at("choose").hidden = true;
     at("drive").hidden = at("hint").hidden = at("keys").hidden = !yours;
     at("address").hidden = yours;
     canvas.classList.toggle("yours", yours);
     if (yours && !before) {
       notice("");
-      at("give").focus();
+      (byHand ? keys : at("give")).focus();
     } else if (before && !yours && !gone) at("take").focus();
     describe();
   }
@@ -192,6 +194,7 @@
     person: hands,
     session(m) {
       leaseToken = m.lease_token;
+      byHand = m.by_hand;
       if (!gone) state(m.state === "serving" ? "live" : "ending", m.state === "serving" ? "serving" : "recovering");
       const parts = [];
       if (m.step) parts.push("step " + plain(m.step));
@@ -201,6 +204,8 @@
     tabs(m) { tabs = m.tabs; drawTabs(); },
     showing(m) { showing = m; drawTabs(); },
     actions: drawActions,
+    options(m) { choose("Choose", m.options.map((o, index) => ({ value: index, text: o.text, disabled: o.disabled, selected: o.chosen })), false, "select"); },
+    files(m) { choose(m.names.length ? "Choose from the session's exchange directory" : "The session's exchange directory has no files", m.names.map((n) => ({ value: n, text: n })), m.multiple, "file"); },
     ended(m) { ended(m.how); },
     refused(m) { notice(plain(m.why), true); },
   };
@@ -277,7 +282,7 @@
     if (composes(e) || !yours) return;
     if (e.key === "Escape" && e.shiftKey) {
       e.preventDefault();
-      at("give").focus();
+      (byHand ? at("url") : at("give")).focus();
       return;
     }
     if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "v") return; // the paste event follows
@@ -316,6 +321,36 @@
     act({ type: "navigate", url: /^[a-z][a-z0-9+.-]*:/i.test(typed) ? typed : "https://" + typed });
     keys.focus({ preventScroll: true });
   };
+  // choose asks in the place of a list that the browser would show in a window of its own.
+  let choosing = "";
+  function choose(what, options, multiple, type) {
+    choosing = type;
+    const list = at("choice");
+    list.multiple = multiple;
+    list.replaceChildren(...options.map((o) => {
+      const e = document.createElement("option");
+      e.value = o.value;
+      e.textContent = plain(o.text);
+      e.disabled = Boolean(o.disabled);
+      e.selected = Boolean(o.selected);
+      return e;
+    }));
+    at("choose-what").textContent = what;
+    at("choose-yes").disabled = !options.length;
+    at("choose").hidden = false;
+    list.focus();
+  }
+  function chosen() {
+    at("choose").hidden = true;
+    keys.focus({ preventScroll: true });
+  }
+  at("choose-yes").onclick = () => {
+    const values = [...at("choice").selectedOptions].map((o) => o.value);
+    if (choosing === "select" && values.length) act({ type: "select", index: Number(values[0]) });
+    if (choosing === "file") act({ type: "file", names: values });
+    chosen();
+  };
+  at("choose-no").onclick = chosen;
   at("dialog-yes").onclick = () => act({ type: "dialog", accept: true, text: at("dialog-input").value });
   at("dialog-no").onclick = () => act({ type: "dialog", accept: false });
 

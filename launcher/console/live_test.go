@@ -330,12 +330,14 @@ func TestLivePageByHand(t *testing.T) {
 	v.photograph("live-by-hand")
 	v.do(chromedp.Click(chromedp.CSS(`#dialog-no`)))
 	p.hears(t, "dialog", func(m map[string]any) bool { return m["accept"] == false })
-	v.do(chromedp.Click(chromedp.CSS(`#give`)))
+	p.send(textFrame(`{"type":"session","state":"serving","lease_token":42,"step":"","checkpoint":"","ask":{"reason":"the code of the bank","at":"2026-06-18T12:00:00Z","until":"2026-06-18T12:10:00Z"}}`))
+	v.until(`document.querySelector("#asked").innerText.includes("the code of the bank") && document.title.startsWith("(!) ")`)
+	v.do(chromedp.SetValue(chromedp.CSS(`#note`), "no code came"), chromedp.Click(chromedp.CSS(`#give-not`)))
 	p.send(textFrame(`{"type":"person","person":null,"yours":false}`))
 	v.until(`document.activeElement.id === "take" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.given) != 1 || b.given[0].Token != 42 {
+	if len(b.given) != 1 || b.given[0].Token != 42 || b.given[0].Answered == nil || *b.given[0].Answered || b.given[0].Note != "no code came" {
 		t.Errorf("handed back: %+v", b.given)
 	}
 }

@@ -33,6 +33,8 @@ type sessionMessage struct {
 	ByHand     bool   `json:"by_hand"` // it is a hold, which has no worker
 	Step       string `json:"step"`
 	Checkpoint string `json:"checkpoint"`
+	// Ask is what the worker waits for a person for; null: it does not.
+	Ask *api.Ask `json:"ask"`
 }
 
 // tabsMessage lists the open pages, in the order in which they were opened.

@@ -299,7 +299,7 @@ func (w *watch) tellSession() {
 	w.mu.Unlock()
 	step, checkpoint := w.session.Doing()
 	w.tell(kindSession, sessionMessage{
-		Type: "session", SessionID: s.SessionID, ProfileID: s.ProfileID, WorkerID: s.WorkerID, TaskID: s.TaskID, Token: uint64(s.Token), State: s.State, ByHand: w.session.Manifest().ByHand != nil, Step: step, Checkpoint: checkpoint,
+		Type: "session", SessionID: s.SessionID, ProfileID: s.ProfileID, WorkerID: s.WorkerID, TaskID: s.TaskID, Token: uint64(s.Token), State: s.State, ByHand: w.session.Manifest().ByHand != nil, Step: step, Checkpoint: checkpoint, Ask: s.Ask,
 	})
 }
 

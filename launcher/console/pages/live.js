@@ -155,7 +155,7 @@
       : person ? plain(person.name) + " has the session." : "The worker drives it.";
     at("take").textContent = person ? "Take it from " + plain(person.name) : "Take over";
     at("asks").hidden = yours || gone || byHand;
-    at("give").hidden = !yours || byHand;
+    at("giving").hidden = !yours || byHand;
     at("end-hold").hidden = !yours || !byHand;
     if (!yours) at("choose").hidden = true;
     at("drive").hidden = at("hint").hidden = at("keys").hidden = !yours;
@@ -188,13 +188,20 @@
     } catch { /* storage may be off */ }
     ask("take-over", { person: name.value, ...(person ? { take_from: person.name } : {}) });
   };
-  at("give").onclick = () => ask("hand-back", {});
+  const note = () => at("note").value.trim() ? { note: at("note").value.trim() } : {};
+  at("give").onclick = () => ask("hand-back", note());
+  at("give-not").onclick = () => ask("hand-back", { answered: false, ...note() });
 
   const on = {
     person: hands,
     session(m) {
       leaseToken = m.lease_token;
       byHand = m.by_hand;
+      const asked = m.ask ? "The worker waits for a person: " + plain(m.ask.reason) + " (until " + clock.format(new Date(m.ask.until)) + ")" : "";
+      if (at("asked").textContent !== asked) at("asked").textContent = asked;
+      at("asked").hidden = !asked;
+      at("give-not").hidden = !asked;
+      document.title = (asked ? "(!) " : "") + document.title.replace(/^\(!\) /, "");
       if (!gone) state(m.state === "serving" ? "live" : "ending", m.state === "serving" ? "serving" : "recovering");
       const parts = [];
       if (m.step) parts.push("step " + plain(m.step));

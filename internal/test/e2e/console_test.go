@@ -14,13 +14,14 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"leasehold/checkpoint"
 	"leasehold/launcher/chrome"
 	"leasehold/lease"
 )
 
-// TestAPersonDecidesInTheConsole: a person watches a session in a real browser. Its worker is lost
-// while its order is not answered. The person opens the profile's page, sees what decides it,
-// and decides by keyboard.
+// TestAPersonDecidesInTheConsole: a person watches a session in a real browser, takes it over for
+// a click and a key, and hands it back. Its worker is lost while its order is not answered. The
+// person opens the profile's page, sees what decides it, and decides by keyboard.
 func TestAPersonDecidesInTheConsole(t *testing.T) {
 	t.Parallel()
 	s, done := start(t), make(chan struct{})
@@ -59,6 +60,16 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 	}
 	do(chromedp.Navigate(s.URL + "/console/shop_018/live"))
 	see(`Number(document.querySelector("#picture").dataset.sequence) > 0 && document.querySelector("#address").textContent.endsWith("/cart")`)
+	do(chromedp.Click(chromedp.CSS(`#take`)))
+	see(`!document.querySelector("#giving").hidden`)
+	do(chromedp.Click(chromedp.CSS(`#picture`)), chromedp.KeyEvent("p"))
+	for _, kind := range []string{"click", "key"} {
+		s.noted(t, "shop_018", "the person's "+kind, 1, func(e checkpoint.Entry) bool {
+			return e.Kind == checkpoint.KindPerson && e.Name == kind && e.URL == shop.URL+"/cart" && e.Text == ""
+		})
+	}
+	do(chromedp.Click(chromedp.CSS(`#give`)))
+	see(`document.querySelector("#who").innerText === "The worker drives it."`)
 	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "cart_filled"}, nil)
 	c.call(t, page, "Lease.step", map[string]any{"name": "place_order", "sensitive": true}, nil)
 	c.evaluate(t, page, `document.querySelector("#mail").focus()`)

@@ -156,8 +156,8 @@ func TestARefusedCreateMakesNothing(t *testing.T) {
 		if _, err := store.Get(t.Context(), profile); !errors.Is(err, lease.ErrNotFound) {
 			t.Errorf("%s: there is a record (%v)", name, err)
 		}
-		if list, err := l.Profiles(t.Context()); err != nil || len(list) != 1 {
-			t.Errorf("%s: %d profiles, %v", name, len(list), err)
+		if list, err := l.ListProfiles(t.Context(), api.ProfileQuery{}); err != nil || len(list.Items) != 1 {
+			t.Errorf("%s: %d profiles, %v", name, len(list.Items), err)
 		}
 		var p *api.Problem
 		if _, err := l.Profile(t.Context(), profile); !errors.As(err, &p) || p.Code != api.CodeUnknownProfile {

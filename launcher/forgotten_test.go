@@ -42,8 +42,8 @@ func TestAnUninspectedProfileIsNeverShownFree(t *testing.T) {
 	if err != nil || r.State.Free() || r.AccountID != "store-18" {
 		t.Errorf("%s of account %q, %v", r.State, r.AccountID, err)
 	}
-	all, err := l.Profiles(t.Context())
-	if err != nil || len(all) != 1 || all[0].State.Free() {
+	all, err := l.ListProfiles(t.Context(), api.ProfileQuery{})
+	if err != nil || len(all.Items) != 1 || all.Items[0].State.Free() {
 		t.Errorf("listed: %+v, %v", all, err)
 	}
 	var p *api.Problem

@@ -27,6 +27,7 @@ import (
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/catalog"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/cluster"
 	"leasehold/launcher/events"
@@ -143,6 +144,8 @@ type rooms struct {
 	driver    *browser.Driver
 	checker   *accountcheck.Checker
 	events    *events.Hub
+	catalog   *catalog.Catalog
+	reach     *reach
 }
 
 // Launcher owns the sessions of one host. It implements api.Service.
@@ -172,7 +175,9 @@ func New(o Options) (*Launcher, error) {
 		o.Processes = browser.Kernel{}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &rooms{o: o, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
+	known := catalog.New()
+	o.Store = catalog.Watched(o.Store, known)
+	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, ctx: ctx, cancel: cancel}
 	err := l.wire()
@@ -227,7 +232,7 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
 		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
-		SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
+		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
 	})
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,

@@ -31,35 +31,6 @@ type profiles struct {
 	exports chan struct{} // has an element for each export that is under way
 }
 
-// Profiles lists every profile that has a record or a directory here.
-func (ps *profiles) Profiles(ctx context.Context) ([]lease.Record, error) {
-	entries, err := ps.o.Store.List(ctx)
-	if err != nil {
-		return nil, problem(err)
-	}
-	dirs, err := ps.o.Root.List()
-	if err != nil {
-		return nil, err
-	}
-	records := []lease.Record{}
-	known := map[string]bool{}
-	for _, e := range entries {
-		known[e.Record.ProfileID] = true
-		records = append(records, ps.shown(e.Record).Public())
-	}
-	for _, d := range dirs {
-		if !known[d] {
-			r, err := ps.noRecord(d)
-			if err != nil {
-				return nil, err
-			}
-			records = append(records, r)
-		}
-	}
-	slices.SortFunc(records, func(a, b lease.Record) int { return strings.Compare(a.ProfileID, b.ProfileID) })
-	return records, nil
-}
-
 // blank is the record of a profile that never had a lease.
 func (ps *profiles) blank(profile string) (lease.Record, error) {
 	floor, err := ps.o.Root.Floor(profile)

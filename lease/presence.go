@@ -28,8 +28,26 @@ type Presence struct {
 	// ClosedBy is the id of the launcher that closed it.
 	ClosedBy string `json:"closed_by,omitempty"`
 
+	// Host is what the launcher said of its host at the heartbeat.
+	Host HostReport `json:"host,omitzero"`
+
 	// Nonce is unique to the write that stored this presence.
 	Nonce string `json:"nonce,omitempty"`
+}
+
+// HostReport is what a launcher says of its host. It is for people; no rule reads it.
+type HostReport struct {
+	Name string `json:"name,omitempty"`
+	// Places is how many browsers the host may run; zero: no limit. Browsers is how many take
+	// one, Warm how many of these wait for their profile's next task, and Waiting how many
+	// requests wait for a place.
+	Places   int `json:"places,omitempty"`
+	Browsers int `json:"browsers,omitempty"`
+	Warm     int `json:"warm,omitempty"`
+	Waiting  int `json:"waiting,omitempty"`
+	// MemoryTotal and MemoryAvailable are in bytes; zero: not known.
+	MemoryTotal     uint64 `json:"memory_total_bytes,omitempty"`
+	MemoryAvailable uint64 `json:"memory_available_bytes,omitempty"`
 }
 
 // PresenceEntry is a presence with the revision of the write that stored it. The zero

@@ -48,6 +48,8 @@ func Proportional(pid int) (uint64, error) {
 
 // HostMemory is what the host has left of its memory.
 type HostMemory struct {
+	// Total is how many bytes the host has.
+	Total uint64
 	// Available is how many bytes can be had without swapping.
 	Available uint64
 	// Some and Full are the shares of the last ten seconds, in percent, in which
@@ -75,6 +77,9 @@ func readHostMemory(proc procfs.FS) (HostMemory, error) {
 		return HostMemory{}, fmt.Errorf("memory of the host: %w", err)
 	}
 	m := HostMemory{Available: *info.MemAvailableBytes}
+	if info.MemTotalBytes != nil {
+		m.Total = *info.MemTotalBytes
+	}
 	pressure, err := proc.PSIStatsForResource("memory")
 	if err != nil {
 		return m, nil //nolint:nilerr // the pressure is not known then

@@ -26,10 +26,10 @@ func TestHostMemory(t *testing.T) {
 		want  HostMemory
 		fails bool
 	}{
-		{"both", map[string]string{"meminfo": info, "pressure/memory": pressure}, HostMemory{3000 << 10, 12.5, 3.25}, false},
-		{"no pressure", map[string]string{"meminfo": info}, HostMemory{Available: 3000 << 10}, false},
-		{"pressure of another form", map[string]string{"meminfo": info, "pressure/memory": "some of it\n"}, HostMemory{Available: 3000 << 10}, false},
-		{"some alone", map[string]string{"meminfo": info, "pressure/memory": "some avg10=1.00 avg60=0.00 avg300=0.00 total=0\n"}, HostMemory{3000 << 10, 1, 0}, false},
+		{"both", map[string]string{"meminfo": info, "pressure/memory": pressure}, HostMemory{8000 << 10, 3000 << 10, 12.5, 3.25}, false},
+		{"no pressure", map[string]string{"meminfo": info}, HostMemory{Total: 8000 << 10, Available: 3000 << 10}, false},
+		{"pressure of another form", map[string]string{"meminfo": info, "pressure/memory": "some of it\n"}, HostMemory{Total: 8000 << 10, Available: 3000 << 10}, false},
+		{"some alone", map[string]string{"meminfo": info, "pressure/memory": "some avg10=1.00 avg60=0.00 avg300=0.00 total=0\n"}, HostMemory{8000 << 10, 3000 << 10, 1, 0}, false},
 		{"no MemAvailable", map[string]string{"meminfo": "MemTotal: 8000 kB\n", "pressure/memory": pressure}, HostMemory{}, true},
 		{"no meminfo", map[string]string{"pressure/memory": pressure}, HostMemory{}, true},
 	} {
@@ -39,7 +39,7 @@ func TestHostMemory(t *testing.T) {
 		}
 	}
 	m, err := ReadHostMemory()
-	if err != nil || m.Available == 0 || m.Some < 0 || m.Some > 100 || m.Full < 0 || m.Full > 100 {
+	if err != nil || m.Available == 0 || m.Total < m.Available || m.Some < 0 || m.Some > 100 || m.Full < 0 || m.Full > 100 {
 		t.Errorf("this host: %+v, %v", m, err)
 	}
 }

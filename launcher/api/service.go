@@ -447,8 +447,13 @@ type Service interface {
 	// Protocol returns Chrome's protocol description, with the Lease domain added.
 	Protocol(ctx context.Context, sessionID string) (json.RawMessage, error)
 
-	// Profiles lists every profile that has a record or a directory here.
-	Profiles(ctx context.Context) ([]lease.Record, error)
+	// ListProfiles lists the profiles that have a record or a directory here. It is made of
+	// what the launcher has seen, and so also while the lease store cannot be reached.
+	ListProfiles(ctx context.Context, q ProfileQuery) (ProfilePage, error)
+	// Changes tells when such lists may have changed.
+	Changes() Changes
+	// Hosts lists the launchers on the lease store, as far as this one has seen them.
+	Hosts(ctx context.Context) (Hosts, error)
 	// Profile returns the record of a profile.
 	Profile(ctx context.Context, profileID string) (lease.Record, error)
 	// PutProfile creates the profile (directory and record) or changes its settings.

@@ -57,7 +57,7 @@ type Patrol struct {
 	restating atomic.Bool
 
 	mu     sync.Mutex
-	others map[string]lease.Presence // the launchers that the store knows, by id
+	others map[string]sighting // the launchers that the store knows, by id
 }
 
 // NewPatrol returns a patrol whose Run lasts until ctx ends; its goroutines are counted
@@ -66,7 +66,7 @@ func NewPatrol(ctx context.Context, work *sync.WaitGroup, o PatrolOptions) *Patr
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
-	return &Patrol{o: o, ctx: ctx, work: work, others: map[string]lease.Presence{}}
+	return &Patrol{o: o, ctx: ctx, work: work, others: map[string]sighting{}}
 }
 
 // view is what the patrol sees in the store: hints, for what to look into. Run alone
@@ -242,16 +242,6 @@ func (p *Patrol) lookAround(v *view) {
 	}
 }
 
-// learn keeps the addresses of the other launchers, for workers at the wrong one.
-func (p *Patrol) learn(all []lease.PresenceEntry) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	clear(p.others)
-	for _, e := range all {
-		p.others[e.Presence.LauncherID] = e.Presence
-	}
-}
-
 // observe takes one step with a lease of another launcher.
 func (p *Patrol) observe(ctx context.Context, v *view, e lease.Entry, step lease.Step) {
 	r := e.Record
@@ -348,7 +338,7 @@ func (p *Patrol) nothingLeft(r lease.Record) lease.Sealed {
 func (p *Patrol) Other(launcherID string) lease.Presence {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.others[launcherID]
+	return p.others[launcherID].Presence
 }
 
 // Home refuses a profile whose home is another launcher, and says where that is.

@@ -31,6 +31,8 @@ type PresenceOptions struct {
 	Key          *signed.Key // of what is kept in DataDir
 	Timing       lease.Timing
 	Store        lease.Store
+	// Report is what the launcher says of its host with each renewal; nil: nothing.
+	Report func() lease.HostReport
 	// SharedStore says that launchers of other hosts may use the store, too.
 	SharedStore bool
 	// Newcomer says that this launcher remembers nothing of the store.
@@ -92,9 +94,13 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 	p.before = before
 	p.mu.Unlock()
 	p.awaitSilence(epoch, tried)
+	store := p.o.Store
+	if p.o.Report != nil {
+		store = reporting{store, p.o.LauncherID, p.o.Report}
+	}
 	for quiet := false; ; {
 		k, err := lease.Keep(p.ctx, own, epoch, lease.KeeperOptions{
-			Store: p.o.Store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
+			Store: store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
 		})
 		if err != nil {
 			tried()

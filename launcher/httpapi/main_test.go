@@ -22,6 +22,7 @@ import (
 
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
+	"leasehold/launcher/catalog"
 	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
@@ -39,6 +40,8 @@ type fake struct {
 	mu      sync.Mutex
 	answers map[string]any
 	calls   []string
+	// stale is since when the lease store is away.
+	stale time.Time
 	// during is called while Acquire runs.
 	during func(ctx context.Context)
 }
@@ -177,9 +180,21 @@ func (f *fake) Protocol(_ context.Context, id string) (json.RawMessage, error) {
 	return answerTo[json.RawMessage](f, "Protocol", id)
 }
 
-func (f *fake) Profiles(context.Context) ([]lease.Record, error) {
-	return answerTo[[]lease.Record](f, "Profiles")
+// ListProfiles lists the records of the script as a launcher does.
+func (f *fake) ListProfiles(_ context.Context, q api.ProfileQuery) (api.ProfilePage, error) {
+	records, err := answerTo[[]lease.Record](f, "ListProfiles")
+	var rows []*catalog.Row
+	for _, r := range records {
+		rows = append(rows, catalog.NewRow(r))
+	}
+	page := catalog.List(rows, q, when)
+	page.Stale = f.stale
+	return page, err
 }
+
+func (f *fake) Changes() api.Changes { return api.Changes{} }
+
+func (f *fake) Hosts(context.Context) (api.Hosts, error) { return answerTo[api.Hosts](f, "Hosts") }
 
 func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
 	return answerTo[lease.Record](f, "Profile", id)

@@ -31,7 +31,6 @@ func ascending[T any](position func(T) string) order[T] {
 
 // The orders of the lists.
 var (
-	profileOrder = ascending(func(r lease.Record) string { return r.ProfileID })
 	sessionOrder = ascending(func(s api.Session) string { return fmt.Sprintf("%s %s", fixedTime(s.AcquiredAt), s.SessionID) })
 	// historyOrder is the order of the event stream, in which times need not rise. Only
 	// its oldest events leave, so what is there came after one that is not.

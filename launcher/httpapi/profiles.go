@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"net/http"
 	"slices"
+	"time"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
@@ -37,22 +39,43 @@ func profileID(c *call) (string, error) {
 	return profile, nil
 }
 
+// profileList is a page of profiles. StaleSince is since when the lease store cannot be
+// reached, so that the list has what was seen before; zero: it can.
+type profileList struct {
+	list[lease.Record]
+	StaleSince time.Time `json:"stale_since,omitzero"`
+}
+
 func listProfiles(c *call) error {
-	records, err := c.svc.Profiles(c.r.Context())
+	limit, after, err := c.pageAsked()
 	if err != nil {
 		return err
 	}
+	q, err := api.ParseProfileQuery(c.query)
+	if err != nil {
+		return err
+	}
+	q.Limit, q.After = limit, after
 	var own []string
 	if !c.who.Role.Has(principal.Read) {
 		own = c.ownProfiles()
 	}
-	public := []lease.Record{}
-	for _, r := range records {
-		if c.who.May(principal.Read, r.ProfileID) || slices.Contains(own, r.ProfileID) {
-			public = append(public, r.Public())
-		}
+	q.Visible = func(profile string) bool {
+		return c.who.May(principal.Read, profile) || slices.Contains(own, profile)
 	}
-	return answerPage(profileOrder)(c, public)
+	found, err := c.svc.ListProfiles(c.r.Context(), q)
+	if err != nil {
+		return err
+	}
+	answer := profileList{list[lease.Record]{Items: []lease.Record{}}, found.Stale.UTC()}
+	for _, r := range found.Items {
+		answer.Items = append(answer.Items, r.Public())
+	}
+	if found.Next != nil {
+		next := base64.RawURLEncoding.EncodeToString([]byte(*found.Next))
+		answer.Next = &next
+	}
+	return c.json(http.StatusOK, answer)
 }
 
 // readClone reads what a profile is to be copied to: the copy is one that the caller may

@@ -84,7 +84,7 @@ func TestREST(t *testing.T) {
 			"hand back", "POST", "/v1/sessions/ses_1/hand-back", `{"lease_token":42,"note":"done","answered":false,"data":[1]}`, map[string]any{"HandBack": held, "Session": held},
 			[]string{`Session "ses_1"`, `HandBack "ses_1" {"lease_token":42,"note":"done","answered":false,"data":[1]}`}, 200, shownSession,
 		},
-		{"list profiles", "GET", "/v1/profiles", "", map[string]any{"Profiles": []lease.Record{record}}, []string{"Profiles"}, 200, `{"items":[` + shownRecord + `],"next":null}`},
+		{"list profiles", "GET", "/v1/profiles", "", map[string]any{"ListProfiles": []lease.Record{record}}, []string{"ListProfiles"}, 200, `{"items":[` + shownRecord + `],"next":null}`},
 		{"a profile", "GET", "/v1/profiles/store.18", "", map[string]any{"Profile": record}, []string{`Profile "store.18"`}, 200, shownRecord},
 		{
 			"put a profile", "PUT", "/v1/profiles/store.18", `{"account_id":"acc","expected_domains":["a"]}`, map[string]any{"PutProfile": record},

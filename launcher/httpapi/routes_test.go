@@ -201,7 +201,7 @@ func everyAnswer() map[string]any {
 		"Heartbeat": held, "Step": nil, "Checkpoint": nil, "Event": nil, "Ask": api.Answer{}, "TakeOver": held, "HandBack": held, "Release": held, "Hold": held,
 		"Targets": []api.Target{{ID: "T1", Type: "page"}}, "NewTarget": api.Target{ID: "T2", Type: "page"}, "ActivateTarget": nil, "CloseTarget": nil,
 		"Version": chromium, "Protocol": json.RawMessage(`{"domains":[]}`),
-		"Profiles": []lease.Record{record}, "Profile": record, "PutProfile": record, "ImportProfile": record, "CloneProfile": record,
+		"ListProfiles": []lease.Record{record}, "Profile": record, "PutProfile": record, "ImportProfile": record, "CloneProfile": record,
 		"ArchiveProfile": api.Archived{ProfileID: "p"}, "RemoveClone": api.Removed{ProfileID: "p"}, "CheckProfile": api.SessionChecked{ProfileID: "p"},
 		"History": []lease.Event{}, "Evidence": []api.Bundle{}, "Inspection": api.Inspection{}, "Review": record,
 		"EvidenceManifest": json.RawMessage(`{}`), "EvidencePart": content{[]byte("part"), "text/plain"}, "ExportEvidence": exported("<p>"), "Ready": nil, "Events": newFollower(api.EventBatch{Through: lease.Place{Sequence: 7}, Ended: true}),

@@ -137,6 +137,20 @@ func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 	}
 }
 
+// Use is how much of the host the table uses.
+type Use struct {
+	// Places is how many browsers take one, Warm how many of them wait for the next task of
+	// their profile, and Waiting how many requests wait for a place.
+	Places, Warm, Waiting int
+}
+
+// Use tells how much of the host is used now.
+func (t *Table) Use() Use {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return Use{Places: len(t.placeAges(time.Now())), Warm: t.countWarm(), Waiting: len(t.places.queue)}
+}
+
 // placeAges lists for how long each place of this host has been taken. The caller holds
 // t.mu.
 func (t *Table) placeAges(now time.Time) []time.Duration {

@@ -22,6 +22,7 @@ var order = []string{
 	"leasehold/launcher/cluster",
 	"leasehold/launcher/events",
 	"leasehold/launcher/view",
+	"leasehold/launcher/catalog",
 	"leasehold/launcher/session",
 	"leasehold/launcher/recovery",
 	"leasehold/launcher/accountcheck",

@@ -1,0 +1,154 @@
+// Package catalog has the record of every profile in memory, as the lease store showed it
+// last. Lists of profiles are made of it: filtered, sorted, counted, and page by page, without
+// asking the store for ten thousand records.
+//
+// What it has are hints, as every read of the store is. This launcher's own writes are in it at
+// once, those of others as soon as the watch shows them.
+package catalog
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"leasehold/lease"
+)
+
+// Row is a profile in a list. It is not changed once it is made.
+type Row struct {
+	Record lease.Record
+	// Gone says that the profile's directory is not on the disk of this launcher, its home.
+	Gone bool
+	// text is what words are looked for in.
+	text string
+}
+
+// NewRow returns the row of a record, as clients see that.
+func NewRow(r lease.Record) *Row {
+	r = r.Public()
+	text := strings.Join([]string{
+		r.ProfileID, r.AccountID, r.ProxyID, r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep, string(r.State), spaced(string(r.State)),
+		r.Reason, spaced(r.Reason), r.Home, holder(r),
+	}, "\n")
+	return &Row{Record: r, text: strings.ToLower(text)}
+}
+
+func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
+
+func holder(r lease.Record) string {
+	if r.ByHand == nil {
+		return ""
+	}
+	return r.ByHand.Holder
+}
+
+// seen is a row with what tells it from an earlier one.
+type seen struct {
+	row      *Row
+	revision uint64
+	// round is that in which the watch showed it.
+	round uint64
+}
+
+// Catalog has the rows. Its methods may be called concurrently.
+type Catalog struct {
+	mu   sync.Mutex
+	rows map[string]seen // by profile
+	// round counts how often the watch began anew; complete says that it has shown every
+	// record since it began last, and ever that it did so once.
+	round          uint64
+	complete, ever bool
+	changed        chan struct{} // closed and replaced when a row changes
+}
+
+// New returns an empty catalog.
+func New() *Catalog { return &Catalog{rows: map[string]seen{}, changed: make(chan struct{})} }
+
+// Rows returns all rows, in no order. complete says that there are no others; if it is false,
+// but known is true, there may be, or some are older than what the store has.
+func (c *Catalog) Rows() (rows []*Row, complete, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rows = make([]*Row, 0, len(c.rows))
+	for _, s := range c.rows {
+		rows = append(rows, s.row)
+	}
+	return rows, c.complete, c.ever
+}
+
+// Changed is closed when a row changes.
+func (c *Catalog) Changed() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changed
+}
+
+// see takes in what the watch shows.
+func (c *Catalog) see(s lease.Sight) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case s.Fresh:
+		c.round++
+		c.complete = false
+	case s.Complete:
+		c.complete, c.ever = true, true
+		for profile, s := range c.rows {
+			if s.round != c.round {
+				delete(c.rows, profile)
+			}
+		}
+		c.wake()
+	default:
+		c.put(s.Entry)
+	}
+}
+
+// note takes in a write of this launcher. The watch may have shown a later one.
+func (c *Catalog) note(e lease.Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before := c.rows[e.Record.ProfileID]; before.round < c.round || before.revision < e.Revision {
+		c.put(e)
+	}
+}
+
+func (c *Catalog) put(e lease.Entry) {
+	if e.Record.State == "" {
+		delete(c.rows, e.Record.ProfileID)
+	} else {
+		c.rows[e.Record.ProfileID] = seen{NewRow(e.Record), e.Revision, c.round}
+	}
+	c.wake()
+}
+
+func (c *Catalog) wake() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// Watched returns the store with a catalog that follows its watch, and the writes that go
+// through it.
+func Watched(s lease.Store, c *Catalog) lease.Store { return &watched{s, c} }
+
+type watched struct {
+	lease.Store
+	c *Catalog
+}
+
+// Watch shows the catalog what it shows its caller, before that.
+func (w *watched) Watch(ctx context.Context, see func(lease.Sight)) error {
+	return w.Store.Watch(ctx, func(s lease.Sight) {
+		w.c.see(s)
+		see(s)
+	})
+}
+
+// Swap shows the catalog what was stored.
+func (w *watched) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
+	e, err := w.Store.Swap(ctx, prev, next)
+	if err == nil {
+		w.c.note(e)
+	}
+	return e, err
+}

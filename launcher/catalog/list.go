@@ -1,0 +1,173 @@
+package catalog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/lease"
+)
+
+// List returns the page of the rows that a query asks for. It is a pure function of them and
+// now.
+func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
+	page := api.ProfilePage{Items: []lease.Record{}, States: map[lease.State]int{}}
+	words := strings.Fields(strings.ToLower(q.Words))
+	var found []*Row
+	for _, r := range rows {
+		if !matches(r, q, words, now) {
+			continue
+		}
+		page.States[r.Record.State]++
+		if len(q.States) == 0 || slices.Contains(q.States, r.Record.State) {
+			found = append(found, r)
+		}
+	}
+	page.Total = len(found)
+	sorted := inOrder(found, q.Sort)
+	from := max(q.Offset, 0)
+	if q.After != nil {
+		order := comparison(q.Sort)
+		from, _ = slices.BinarySearchFunc(sorted, *q.After, func(p positioned, at string) int {
+			return cmp.Or(order(p.position, at), -1) // behind the one at the position
+		})
+	}
+	sorted = sorted[min(from, len(sorted)):]
+	if q.Limit > 0 && len(sorted) > q.Limit {
+		sorted = sorted[:q.Limit]
+		page.Next = &sorted[q.Limit-1].position
+	}
+	for _, p := range sorted {
+		page.Items = append(page.Items, p.row.Record)
+	}
+	return page
+}
+
+// matches tells whether a query asks for a row, whatever its state.
+func matches(r *Row, q api.ProfileQuery, words []string, now time.Time) bool {
+	rec := &r.Record
+	if !is(q.AccountID, rec.AccountID) || !is(q.WorkerID, rec.OwnerWorkerID) || !is(q.TaskID, rec.TaskID) || !is(q.Host, rec.Home) || !strings.Contains(rec.LastKnownURL, q.URL) {
+		return false
+	}
+	if q.Free != nil && *q.Free != isFree(r, now) {
+		return false
+	}
+	for _, w := range words {
+		if !strings.Contains(r.text, w) {
+			return false
+		}
+	}
+	return q.Visible == nil || q.Visible(rec.ProfileID)
+}
+
+// is tells whether a value is the one that is wanted, or matches it where it is a pattern.
+func is(wanted, value string) bool {
+	return wanted == "" || principal.Patterns{wanted}.Match(value)
+}
+
+// isFree tells whether a task that nothing is known of could have the profile now.
+func isFree(r *Row, now time.Time) bool {
+	return r.Record.State == lease.Available && !r.Gone && !now.Before(r.Record.AvailableAfter)
+}
+
+// positioned is a row with its position in an order, as text that sorts so. The position
+// stays valid when the row is gone.
+type positioned struct {
+	position string
+	row      *Row
+}
+
+func inOrder(rows []*Row, sort string) []positioned {
+	all := make([]positioned, len(rows))
+	position := positions[cmp.Or(strings.TrimPrefix(sort, "-"), api.SortName)]
+	for i, r := range rows {
+		all[i] = positioned{position(&r.Record), r}
+	}
+	order := comparison(sort)
+	slices.SortFunc(all, func(a, b positioned) int { return order(a.position, b.position) })
+	return all
+}
+
+func comparison(sort string) func(a, b string) int {
+	if strings.HasPrefix(sort, "-") {
+		return func(a, b string) int { return strings.Compare(b, a) }
+	}
+	return strings.Compare
+}
+
+// positions are those of a record in each order. Each ends with the profile's name, so that no
+// two are the same. A separator that sorts before all else keeps "a" in front of "a-b".
+var positions = map[string]func(*lease.Record) string{
+	api.SortName:    func(r *lease.Record) string { return r.ProfileID },
+	api.SortAccount: func(r *lease.Record) string { return filled(r.AccountID) + "\x00" + r.ProfileID },
+	api.SortHost:    func(r *lease.Record) string { return filled(r.Home) + "\x00" + r.ProfileID },
+	api.SortWorker:  func(r *lease.Record) string { return filled(r.OwnerWorkerID) + "\x00" + r.ProfileID },
+	api.SortAttention: func(r *lease.Record) string {
+		rank, since := attention(r)
+		return fmt.Sprint(rank) + timeText(since) + "\x00" + r.ProfileID
+	},
+	api.SortChanged: func(r *lease.Record) string {
+		return backwards(timeText(Since(*r))) + "\x00" + r.ProfileID
+	},
+}
+
+// filled has what is empty last.
+func filled(text string) string { return cmp.Or(text, "\uffff") }
+
+// attention is how much a profile needs one: the least number first, and of equals the one
+// that waits longest.
+func attention(r *lease.Record) (rank int, since time.Time) {
+	switch r.State {
+	case lease.ManualReview:
+		return 0, Since(*r)
+	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
+		return 1, Since(*r)
+	case lease.ResumePending:
+		return 2, time.Time{}
+	case lease.Held:
+		return 3, time.Time{}
+	}
+	return 4, time.Time{}
+}
+
+// Since is since when a profile has been in its state, as far as its record says.
+func Since(r lease.Record) time.Time {
+	switch r.State {
+	case lease.Held:
+		return r.AcquiredAt
+	case lease.SuspectedStale:
+		return r.SuspectedAt
+	case lease.Quarantined, lease.Inspected, lease.ManualReview:
+		if r.RecoveryStartedAt.IsZero() {
+			return r.SuspectedAt
+		}
+		return r.RecoveryStartedAt
+	}
+	since := r.ReleasedAt
+	for _, at := range []time.Time{r.RecoveryStartedAt, r.AcquiredAt} {
+		if at.After(since) {
+			since = at
+		}
+	}
+	if r.Review != nil && r.Review.At.After(since) {
+		since = r.Review.At
+	}
+	return since
+}
+
+// timeText is a time as text that sorts like it.
+func timeText(t time.Time) string { return t.UTC().Format("20060102150405.000000000") }
+
+// backwards is a text of digits that sorts the other way round.
+func backwards(digits string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return '9' - (r - '0')
+		}
+		return r
+	}, digits)
+}

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// reporting is a store that adds what a launcher says of its host to its own presence, each
+// time that this is renewed.
+type reporting struct {
+	lease.Store
+	launcherID string
+	report     func() lease.HostReport
+}
+
+// SwapPresence stores the presence with the report.
+func (s reporting) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next lease.Presence) (lease.PresenceEntry, error) {
+	if next.LauncherID == s.launcherID && !next.Closed {
+		next.Host = s.report()
+	}
+	return s.Store.SwapPresence(ctx, prev, next)
+}
+
+// sighting is a launcher as it was seen last.
+type sighting struct {
+	lease.Presence
+	// changed is when it was seen to be another than before, by this host's clock.
+	changed time.Time
+}
+
+// learn keeps what the store shows of the launchers.
+func (p *Patrol) learn(all []lease.PresenceEntry) {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.others
+	p.others = make(map[string]sighting, len(all))
+	for _, e := range all {
+		s := sighting{e.Presence, now}
+		if known, ok := before[e.Presence.LauncherID]; ok && known.Nonce == e.Presence.Nonce {
+			s.changed = known.changed
+		}
+		p.others[e.Presence.LauncherID] = s
+	}
+}
+
+// Hosts are the launchers that the store showed last, in no order.
+func (p *Patrol) Hosts() []api.Host {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	hosts := []api.Host{}
+	for _, s := range p.others {
+		hosts = append(hosts, api.Host{Presence: s.Presence, Seen: s.changed, Here: !s.Closed && now.Sub(s.changed) < s.TTL()})
+	}
+	return hosts
+}

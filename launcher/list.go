@@ -1,0 +1,159 @@
+package launcher
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/internal/procfs"
+	"leasehold/launcher/api"
+	"leasehold/launcher/catalog"
+	"leasehold/lease"
+)
+
+// pingTimeout bounds how long a list waits to learn whether the store can be reached.
+const pingTimeout = time.Second
+
+// ListProfiles lists the profiles that have a record or a directory here, from memory.
+func (ps *profiles) ListProfiles(ctx context.Context, q api.ProfileQuery) (api.ProfilePage, error) {
+	rows, stale, err := ps.rows(ctx)
+	if err != nil {
+		return api.ProfilePage{}, err
+	}
+	page := catalog.List(rows, q, time.Now())
+	page.Stale = stale
+	for i, r := range page.Items {
+		page.Items[i] = ps.shown(r).Public()
+	}
+	return page, nil
+}
+
+// rows are those of all profiles, and since when the store cannot be reached.
+func (ps *profiles) rows(ctx context.Context) (rows []*catalog.Row, stale time.Time, err error) {
+	rows, complete, known := ps.catalog.Rows()
+	stale = ps.storeAway(ctx)
+	if !complete && stale.IsZero() { // the watch is about to begin
+		entries, err := ps.o.Store.List(ctx)
+		switch {
+		case err == nil:
+			rows = rows[:0]
+			for _, e := range entries {
+				rows = append(rows, catalog.NewRow(e.Record))
+			}
+		case !known:
+			return nil, stale, problem(err)
+		default:
+			stale = time.Now()
+		}
+	}
+	if !stale.IsZero() && !known {
+		return nil, stale, problem(lease.ErrUnavailable)
+	}
+	rows, err = ps.withDirectories(rows)
+	return rows, stale, err
+}
+
+// withDirectories adds the profiles of which there is a directory here and no record, and
+// marks those of this host whose directory is gone.
+func (ps *profiles) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error) {
+	dirs, err := ps.o.Root.List()
+	if err != nil {
+		return nil, err
+	}
+	unknown := make(map[string]bool, len(dirs))
+	for _, d := range dirs {
+		unknown[d] = true
+	}
+	for i, r := range rows {
+		here := unknown[r.Record.ProfileID]
+		delete(unknown, r.Record.ProfileID)
+		if !here && r.Record.Home == ps.o.ID && r.Record.State == lease.Available {
+			gone := *r
+			gone.Gone = true
+			rows[i] = &gone
+		}
+	}
+	for d := range unknown {
+		r, err := ps.noRecord(d)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, catalog.NewRow(r))
+	}
+	return rows, nil
+}
+
+// storeAway is since when the store cannot be reached; zero: it can.
+func (h *rooms) storeAway(ctx context.Context) time.Time {
+	asking, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	reached := h.o.Ping(asking) == nil
+	return h.reach.note(reached || ctx.Err() != nil, time.Now()) // who left did not wait for the answer
+}
+
+// Changes tells when lists of profiles may have changed.
+func (l *Launcher) Changes() api.Changes {
+	return api.Changes{Changed: l.catalog.Changed(), Over: l.ctx.Done()}
+}
+
+// Hosts lists the launchers on the store, as far as this one has seen them, by their ids.
+func (l *Launcher) Hosts(ctx context.Context) (api.Hosts, error) {
+	rows, _, _ := l.catalog.Rows()
+	states := map[string]map[lease.State]int{}
+	for _, r := range rows {
+		of := states[r.Record.Home]
+		if of == nil {
+			of = map[lease.State]int{}
+			states[r.Record.Home] = of
+		}
+		of[r.Record.State]++
+	}
+	hosts := api.Hosts{Items: l.patrol.Hosts(), Stale: l.storeAway(ctx)}
+	if !slices.ContainsFunc(hosts.Items, func(h api.Host) bool { return h.LauncherID == l.o.ID }) {
+		hosts.Items = append(hosts.Items, api.Host{Presence: lease.Presence{LauncherID: l.o.ID, AdvertiseURL: l.o.AdvertiseURL}})
+	}
+	for i := range hosts.Items {
+		h := &hosts.Items[i]
+		if h.LauncherID == l.o.ID {
+			h.Own, h.Here, h.Host = true, true, l.hostReport()
+		}
+		if h.States = states[h.LauncherID]; h.States == nil {
+			h.States = map[lease.State]int{}
+		}
+	}
+	slices.SortFunc(hosts.Items, func(a, b api.Host) int { return strings.Compare(a.LauncherID, b.LauncherID) })
+	return hosts, nil
+}
+
+// hostReport is what this launcher says of its host, to others by its presence.
+func (h *rooms) hostReport() lease.HostReport {
+	use := h.slots.Use()
+	r := lease.HostReport{Places: h.o.MaxBrowsers, Browsers: use.Places, Warm: use.Warm, Waiting: use.Waiting}
+	r.Name, _ = os.Hostname() // without one it has none
+	if m, err := procfs.ReadHostMemory(); err == nil {
+		r.MemoryAvailable, r.MemoryTotal = m.Available, m.Total
+	}
+	return r
+}
+
+// reach remembers since when the store could not be reached.
+type reach struct {
+	mu   sync.Mutex
+	away time.Time
+}
+
+// note takes in whether the store can be reached now, and returns since when it cannot.
+func (r *reach) note(reached bool, now time.Time) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case reached:
+		r.away = time.Time{}
+	case r.away.IsZero():
+		r.away = now
+	}
+	return r.away
+}

@@ -96,7 +96,9 @@ func (v tab) until(fact string) {
 
 // shows is what the page shows, for a message.
 func (v tab) shows() string {
-	s, err := chromedp.Run(context.WithoutCancel(v.ctx), chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText.slice(0, 3000)`))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx), 5*time.Second)
+	defer cancel()
+	s, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href + "\n" + document.body.innerText.slice(0, 3000)`))
 	if err != nil {
 		return err.Error()
 	}
@@ -167,7 +169,7 @@ func (v tab) photograph(name string) {
 	if dir == "" {
 		return
 	}
-	for _, width := range []int{360, 420, 1280, 3840} {
+	for _, width := range []int{360, 768, 1440, 3840} {
 		for _, scheme := range []string{"light", "dark"} {
 			v.size(width, scheme)
 			v.until(`[...document.images].every(i => i.complete || i.loading === "lazy")`)

@@ -6,8 +6,8 @@
 // link. The Content-Security-Policy allows each page's own style and script, by their
 // hashes, pictures and answers of the same origin, and nothing else.
 //
-// A profile's page is made on the server and needs no script: its forms are sent to it. The
-// script shows times in the person's zone, keeps the reviewer's name, and says when the
+// The pages are made on the server and need no script: their forms are sent to it. Lists change
+// by themselves where there is a script (live). That of a profile's page shows times in the person's zone, keeps the reviewer's name, and says when the
 // profile has changed since.
 package console
 
@@ -57,15 +57,16 @@ type withView struct {
 	It   any
 }
 
-// newSheet parses the page of a name. images are the sources that its policy allows for them.
-func newSheet(name, images string) sheet {
-	s := sheet{style: file("base.css") + file(name+".css"), script: file(name + ".js")}
+// newSheet parses the page of a name, with the style and the script of another name. images
+// are the sources that its policy allows for them.
+func newSheet(name, with, images string) sheet {
+	s := sheet{style: file("base.css") + file(with+".css"), script: file(with + ".js")}
 	s.template = template.Must(template.New(name+".html").Funcs(template.FuncMap{
 		"plain": plain, "short": short, "words": words, "note": note, "bytes": bytesOf, "isZero": time.Time.IsZero,
 		"args":   func(v *view, it any) withView { return withView{v, it} },
 		"style":  func() template.CSS { return template.CSS(s.style) },
 		"script": func() template.JS { return template.JS(s.script) },
-	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html", "pages/exports.html"))
+	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html", "pages/top.html", "pages/exports.html"))
 	s.policy = strings.Join([]string{
 		"default-src 'none'",
 		"style-src " + hashOf(s.style),
@@ -90,10 +91,10 @@ func hashOf(text string) string {
 
 // pages serves the console.
 type pages struct {
-	svc           api.Service
-	log           zerolog.Logger
-	list, profile sheet
-	watch         sheet
+	svc                         api.Service
+	log                         zerolog.Logger
+	list, hosts, profile, watch sheet
+	following                   chan struct{} // has an element for each page that hears of changes
 }
 
 // Handler serves the console's pages. The surface in front of it has seen who asks and
@@ -101,7 +102,11 @@ type pages struct {
 // it is. If it asks for an API token, the pages are opened with ?token=TOKEN and show it
 // with each of their requests.
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
-	return &pages{svc: svc, log: log, list: newSheet("list", "data:"), profile: newSheet("profile", "'self' data:"), watch: newSheet("live", "data:")}
+	return &pages{
+		svc: svc, log: log, following: make(chan struct{}, maxOpen),
+		list: newSheet("list", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:"),
+		watch: newSheet("live", "live", "data:"),
+	}
 }
 
 func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -117,8 +122,14 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.hold(w, r, profile)
 	case "POST /console/{profile}/hand-back":
 		p.handBack(w, r, profile)
+	case "GET /updates":
+		p.followList(w, r)
+	case "GET /hosts":
+		p.showHosts(w, r)
+	case "GET /hosts/updates":
+		p.followHosts(w, r)
 	default:
-		p.send(w, p.list, http.StatusOK, "list.html", nil)
+		p.showList(w, r)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/catalog"
 	"leasehold/launcher/httpapi"
 	"leasehold/launcher/principal"
 	"leasehold/lease"
@@ -50,6 +51,21 @@ type backend struct {
 	watched  *livePage // nil: no session can be watched
 	taken    []api.TakeOver
 	given    []api.HandBack
+	hosts    []api.Host
+	stale    time.Time
+	notReady error
+	changed  chan struct{} // closed and replaced by change
+}
+
+// change changes what the backend has, and tells those who follow it.
+func (b *backend) change(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f()
+	if b.changed != nil {
+		close(b.changed)
+	}
+	b.changed = make(chan struct{})
 }
 
 // scene is what is known of one profile.
@@ -66,7 +82,7 @@ const token = "an-operators-token"
 
 var errNothingYet = api.Refuse(api.CodeNotFound, "nothing yet")
 
-// handler serves the list to everybody, and all else to those who show the token.
+// handler serves those who show the token.
 func (b *backend) handler() http.Handler {
 	gate, err := principal.NewGate(principal.Options{Token: token, OnlyNamedUsers: true, Log: zerolog.Nop()})
 	if err != nil {
@@ -80,10 +96,6 @@ func (b *backend) handler() http.Handler {
 		console.ServeHTTP(w, r)
 	})})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/" {
-			console.ServeHTTP(w, r)
-			return
-		}
 		answer := &statusWriter{ResponseWriter: w}
 		surface.ServeHTTP(answer, r)
 		if answer.status >= 400 {
@@ -107,12 +119,37 @@ func (w *statusWriter) WriteHeader(status int) {
 
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (b *backend) Ready(context.Context) error { return nil }
-
-func (b *backend) Profiles(context.Context) ([]lease.Record, error) {
+func (b *backend) Ready(context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Clone(b.profiles), nil
+	return b.notReady
+}
+
+func (b *backend) ListProfiles(_ context.Context, q api.ProfileQuery) (api.ProfilePage, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var rows []*catalog.Row
+	for _, r := range b.profiles {
+		rows = append(rows, catalog.NewRow(r))
+	}
+	page := catalog.List(rows, q, noon)
+	page.Stale = b.stale
+	return page, nil
+}
+
+func (b *backend) Changes() api.Changes {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	return api.Changes{Changed: b.changed}
+}
+
+func (b *backend) Hosts(context.Context) (api.Hosts, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return api.Hosts{Items: slices.Clone(b.hosts), Stale: b.stale}, nil
 }
 
 func (b *backend) at(id string) int {

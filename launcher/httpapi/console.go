@@ -20,6 +20,9 @@ func consoleRoutes() []route {
 	const one = "/console/{profile}"
 	return []route{
 		{method: http.MethodGet, pattern: "/", access: forRole(principal.Read), serve: consolePage},
+		{method: http.MethodGet, pattern: "/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
+		{method: http.MethodGet, pattern: "/hosts", access: forRole(principal.Read), serve: consolePage},
+		{method: http.MethodGet, pattern: "/hosts/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
 		{method: http.MethodGet, pattern: one, access: onProfile(principal.Evidence), serve: consolePage},
 		{method: http.MethodGet, pattern: one + "/live", access: onProfile(principal.TakeOver), serve: consolePage},
 		{method: http.MethodPost, pattern: one + "/review", access: onProfile(principal.Review), serve: consoleForm},

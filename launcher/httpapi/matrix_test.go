@@ -73,6 +73,7 @@ var matrix = map[string]expected{
 	"review": {"reviewer operator admin", "", "profile"}, "hold": {"reviewer operator admin", "", "profile"},
 	"getEvidence": {readers, "", "profile"}, "getEvidencePart": {readers, "", "profile"}, "exportEvidence": {readers, "", "profile"},
 	"health": {"open", "", ""}, "ready": {"open", "", ""}, "metrics": {readers, "", "nothing"}, "openapi": {everyRole, "", "nothing"}, "console": {readers, "", "nothing"},
+	"consoleUpdates": {readers, "", "nothing"}, "consoleHosts": {readers, "", "nothing"}, "consoleHostsUpdates": {readers, "", "nothing"},
 	"consoleProfile": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
 	"consoleHandBack": {"reviewer operator admin", "", "profile"},
 }

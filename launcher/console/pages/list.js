@@ -1,188 +1,171 @@
 "use strict";
 (() => {
-  const refreshEvery = 2000; // milliseconds
-  const apiToken = new URLSearchParams(location.search).get("token");
-  const at = (id) => document.getElementById(id);
-
-  // el makes an element. Strings become text, never HTML: what is shown comes from
-  // hostile pages. Characters that cannot be seen, or that turn the direction of writing,
-  // are shown as U+FFFD.
-  function el(tag, className, ...children) {
-    const e = document.createElement(tag);
-    if (className) e.className = className;
-    for (const c of children) {
-      if (c !== null && c !== undefined && c !== "") e.append(typeof c === "string" ? c.replace(/[\p{Cc}\p{Cf}]/gu, "\ufffd") : c);
-    }
-    return e;
-  }
-
-  class Refusal extends Error {}
-
-  async function ask(path) {
-    const headers = apiToken ? { Authorization: "Bearer " + apiToken } : {};
-    const response = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(15000) });
-    if (response.ok) return response;
-    let text = response.status + " " + response.statusText;
-    try {
-      const p = await response.json();
-      if (p.detail) text = p.code + ": " + p.detail;
-    } catch { /* no problem document: the status is all there is */ }
-    const refusal = new Refusal(text);
-    refusal.status = response.status;
-    throw refusal;
-  }
-  const askJSON = async (path) => (await ask(path)).json();
-  // A list comes in pages: askAll asks for all of them.
-  async function askAll(path) {
-    const all = await askJSON(path);
-    for (let next = all.next; next;) {
-      const page = await askJSON(path + "?next=" + encodeURIComponent(next));
-      all.items.push(...page.items);
-      next = page.next === next ? null : page.next;
-    }
-    return all;
-  }
-  const pageOf = (profile) => "/console/" + encodeURIComponent(profile) + (apiToken ? "?token=" + encodeURIComponent(apiToken) : "");
-
-  // Times are short and relative; the tooltip shows them in full.
-  function span(seconds) {
-    const s = Math.round(Math.abs(seconds));
-    if (s < 60) return s + " s";
-    if (s < 3600) return Math.floor(s / 60) + " min " + (s % 60 ? (s % 60) + " s" : "");
-    if (s < 172800) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
-    return Math.floor(s / 86400) + " days";
-  }
-  function moment(text) {
-    if (!text || text.startsWith("0001-")) return "";
-    const t = el("time");
-    t.dateTime = text;
-    t.title = text;
-    t.dataset.relative = "";
-    age(t);
-    return t;
-  }
-  function age(t) {
-    const left = (new Date(t.dateTime) - Date.now()) / 1000;
-    t.textContent = left >= 0 ? "in " + span(left).trim() : span(left).trim() + " ago";
-  }
-  setInterval(() => document.querySelectorAll("time[data-relative]").forEach(age), 1000);
-
-  const words = (name) => name.replaceAll("_", " ");
-  const state = (name) => el("span", "state " + (/^[a-z_]+$/.test(name) ? name : ""), words(name || "unknown"));
-  function clipped(className, text) {
-    if (!text) return "";
-    const e = el("div", className + " clip", text);
-    e.title = text;
-    return e;
-  }
-
-  // paint redraws a place only if the facts have changed, so that a selection or an
-  // open part survives a refresh.
-  const painted = new Map();
-  function paint(place, facts, draw) {
-    const now = JSON.stringify(facts);
-    if (painted.get(place) === now) return;
-    painted.set(place, now);
-    place.replaceChildren(...draw());
-  }
-
-  let profiles = [];
-
-  // Profiles that need a person come first, then those whose state will change.
-  const urgency = { manual_review: 0, quarantined: 1, suspected_stale: 1, inspected: 1, resume_pending: 2, held: 3 };
-  const rank = (r) => urgency[r.state] ?? 4;
-
-  function drawProfiles() {
-    const wanted = at("filter").value.trim().toLowerCase();
-    const rows = profiles
-      .filter((r) => [r.profile_id, r.account_id, r.proxy_id, r.state, r.owner_worker_id, r.task_id].some((v) => (v || "").toLowerCase().includes(wanted)))
-      .sort((a, b) => rank(a) - rank(b) || a.profile_id.localeCompare(b.profile_id));
-    const focused = document.activeElement.closest("#profiles tr")?.dataset.profile;
-    paint(at("profiles"), rows, () => rows.map((r) => {
-      const open = el("a", "", r.profile_id);
-      open.setAttribute("href", pageOf(r.profile_id));
-      const busy = r.state === "held" || r.state === "suspected_stale";
-      const row = el("tr", "",
-        el("td", "", open, el("div", "sub", [r.account_id, r.proxy_id].filter(Boolean).join(" · "))),
-        el("td", "", state(r.state), busy ? "" : el("div", "sub", [words(r.reason || ""), r.warm_since && "browser is warm"].filter(Boolean).join(" · "))),
-        el("td", "num wide", String(r.lease_token)),
-        el("td", "", clipped("", r.owner_worker_id), clipped("sub", r.task_id)),
-        el("td", "wide", clipped("", r.last_known_url), clipped("sub", r.last_known_step)),
-        el("td", "num wide", busy ? moment(r.expires_at) : ""));
-      row.dataset.profile = r.profile_id;
-      return row;
-    }));
-    const row = [...at("profiles").children].find((r) => r.dataset.profile === focused);
-    if (row && !row.contains(document.activeElement)) row.querySelector("a").focus();
-    at("no-profiles").hidden = rows.length > 0;
-    at("no-profiles").textContent = profiles.length ? "No profile matches." : "No profiles yet.";
-    const waiting = profiles.filter((r) => r.state === "manual_review").length;
-    const held = profiles.filter((r) => r.state === "held").length;
-    at("summary").textContent = profiles.length + (profiles.length === 1 ? " profile" : " profiles") + ", " + held + " held" +
-      (waiting ? ", " + waiting + " waiting for a person" : "");
-    document.title = (waiting ? "(" + waiting + ") " : "") + "Leasehold";
-  }
-
-  function drawSessions(sessions) {
-    paint(at("sessions"), sessions, () => sessions.map((s) => el("tr", "",
-      el("td", "mono wide", s.session_id),
-      el("td", "", s.profile_id, el("div", "sub", "token " + s.lease_token)),
-      el("td", "", clipped("", s.worker_id), clipped("sub", s.task_id)),
-      el("td", "", state(s.state)),
-      el("td", "num wide", String(s.connections)),
-      el("td", "num wide", moment(s.acquired_at)))));
-    at("no-sessions").hidden = sessions.length > 0;
-  }
-
-  async function refreshReady() {
-    let text = "ready";
-    try {
-      await ask("/readyz");
-    } catch (e) {
-      text = e instanceof Refusal ? "not ready: " + e.message : "unreachable";
-    }
-    at("ready").className = "ready " + (text === "ready" ? "yes" : "no");
-    at("ready-text").textContent = text;
-  }
-
-  function report(e) {
-    at("trouble").hidden = !e;
-    if (!e) return;
-    at("trouble").textContent = e.status === 401
-      ? "The launcher wants its token: open this page with ?token=TOKEN."
-      : e instanceof Refusal ? e.message : "The launcher cannot be reached; what is shown may be old. Trying again.";
-  }
-
-  let timer = 0;
-  let running = false;
-  async function refresh() {
-    if (running) return; // the refresh that is running schedules the next one
-    running = true;
-    clearTimeout(timer);
-    try {
-      const [records, sessions] = await Promise.all([askAll("/v1/profiles"), askAll("/v1/sessions"), refreshReady()]);
-      profiles = records.items;
-      drawProfiles();
-      drawSessions(sessions.items);
-      report(null);
-    } catch (e) {
-      report(e);
-    } finally {
-      running = false;
-      timer = setTimeout(refresh, refreshEvery);
-    }
-  }
-
-  at("profiles").addEventListener("click", (event) => {
-    const row = event.target.closest("tr");
-    if (row && !event.target.closest("a") && !String(getSelection())) location.assign(pageOf(row.dataset.profile));
-  });
-  at("filter").addEventListener("input", drawProfiles);
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
+  const page = document.body.dataset;
+  const body = document.getElementById("rows");
+  const blank = document.getElementById("row");
 
   // Earlier versions had a profile's page in the fragment.
   if (location.hash.length > 1) {
-    try { location.replace(pageOf(decodeURIComponent(location.hash.slice(1)))); } catch { /* not one of ours */ }
+    try {
+      location.replace("/console/" + encodeURIComponent(decodeURIComponent(location.hash.slice(1))) + tokenOnly());
+    } catch { /* not one of ours */ }
   }
-  refresh();
+
+  function tokenOnly() {
+    const token = new URLSearchParams(location.search).get("token");
+    return token ? "?token=" + encodeURIComponent(token) : "";
+  }
+
+  // Times are made in UTC; a person reads how long ago they were. The tooltip has them in full,
+  // in the person's zone.
+  const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  function ago(seconds) {
+    const s = Math.max(0, Math.floor(seconds));
+    if (s < 60) return s + " s";
+    if (s < 3600) return Math.floor(s / 60) + " min";
+    if (s < 172800) return Math.floor(s / 3600) + " h " + Math.floor((s % 3600) / 60) + " min";
+    return Math.floor(s / 86400) + " days";
+  }
+  function age(t) {
+    const at = new Date(t.dateTime);
+    if (Number.isNaN(at.getTime())) return;
+    t.title = full.format(at);
+    t.textContent = t.dataset.form ? full.format(at) : ago((Date.now() - at) / 1000);
+  }
+  const ages = () => document.querySelectorAll("time[datetime]").forEach(age);
+  ages();
+  setInterval(ages, 5000);
+
+  // fill puts the values of a row into its slots. Texts stay texts: what is shown comes from
+  // hostile pages.
+  function fill(row, values) {
+    row.dataset.id = values.ID;
+    for (const slot of row.querySelectorAll("[data-slot]")) {
+      const text = values[slot.dataset.slot] || "";
+      if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
+      slot.hidden = !text;
+      if (slot.dataset.link) slot.setAttribute("href", values[slot.dataset.link]);
+      if (slot.dataset.class) slot.className = "state " + values[slot.dataset.class];
+      if (slot.dataset.time && text) {
+        slot.dateTime = values[slot.dataset.time];
+        age(slot);
+      }
+    }
+  }
+
+  function say(text) {
+    document.getElementById("said").textContent = text;
+  }
+
+  function texts(changed) {
+    for (const [name, text] of Object.entries(changed)) {
+      for (const place of document.querySelectorAll('[data-text="' + CSS.escape(name) + '"]')) {
+        place.textContent = text;
+        if (name === "stale" || name === "none") place.hidden = !text;
+      }
+    }
+    if ("ready" in changed) document.querySelector(".ready").className = "ready " + (changed.ready === "ready" ? "yes" : "no");
+    if ("waiting" in changed) {
+      document.title = document.title.replace(/^\(\d+\) /, "").replace(/^/, changed.waiting ? "(" + changed.waiting + ") " : "");
+      if (Number(changed.waiting || 0) > Number(page.waiting || 0)) say(changed.waiting + (changed.waiting === "1" ? " profile waits" : " profiles wait") + " for a person");
+      page.waiting = changed.waiting;
+    }
+  }
+
+  // Rows stay where they are as long as their order does; the one that has the focus keeps it.
+  function apply(change) {
+    const rows = new Map([...body.children].map((r) => [r.dataset.id, r]));
+    for (const [id, values] of Object.entries(change.rows || {})) {
+      if (!rows.has(id)) rows.set(id, document.importNode(blank.content.firstElementChild, true));
+      fill(rows.get(id), values);
+    }
+    if (change.order) {
+      const focused = body.contains(document.activeElement) ? document.activeElement : null;
+      change.order.forEach((id, i) => {
+        const row = rows.get(id);
+        if (row && body.children[i] !== row) body.insertBefore(row, body.children[i] || null);
+      });
+      while (body.children.length > change.order.length) body.lastElementChild.remove();
+      if (focused && focused !== document.activeElement && body.contains(focused)) focused.focus({ preventScroll: true });
+    }
+    texts(change.texts || {});
+  }
+
+  // The page hears of changes, and says when it does not.
+  let source = null;
+  let late = 0;
+  let again = 0;
+  function listen() {
+    clearTimeout(again);
+    source = new EventSource(page.updates);
+    source.onmessage = (message) => {
+      clearTimeout(late);
+      late = 0;
+      document.getElementById("offline").hidden = true;
+      apply(JSON.parse(message.data));
+    };
+    source.onerror = () => {
+      late ||= setTimeout(() => { document.getElementById("offline").hidden = false; }, 3000);
+      if (source.readyState === EventSource.CLOSED) again = setTimeout(listen, 10000); // it was refused
+    };
+  }
+  // A page that nobody sees need not hear anything.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      clearTimeout(again);
+      clearTimeout(late);
+      late = 0;
+      source?.close();
+    } else {
+      listen();
+    }
+  });
+  if (!document.hidden) listen();
+
+  // Keys. They can be switched off, since some people speak to their computer.
+  const single = document.getElementById("single");
+  try {
+    single.checked = localStorage.getItem("leasehold.keys") !== "off";
+    single.addEventListener("change", () => localStorage.setItem("leasehold.keys", single.checked ? "on" : "off"));
+  } catch { /* storage may be off */ }
+  function step(by) {
+    const links = [...body.querySelectorAll("tr > th a")];
+    const at = links.findIndex((l) => l.closest("tr").contains(document.activeElement));
+    (links[at < 0 ? (by > 0 ? 0 : links.length - 1) : at + by])?.focus();
+  }
+  const keys = {
+    "/": () => {
+      const q = document.getElementById("q");
+      q?.focus();
+      q?.select();
+    },
+    j: () => step(1),
+    k: () => step(-1),
+    n: () => document.querySelector("a[rel=next]")?.click(),
+    p: () => document.querySelector("a[rel=prev]")?.click(),
+    h: () => location.assign("/hosts" + tokenOnly()),
+    l: () => location.assign("/" + tokenOnly()),
+    "?": () => {
+      const help = document.getElementById("keys");
+      help.open = !help.open;
+      if (help.open) help.querySelector("summary").focus();
+    },
+  };
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (event.target.closest("input:not([type=checkbox]), select, textarea")) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (single.checked && Object.hasOwn(keys, event.key)) {
+      event.preventDefault();
+      keys[event.key]();
+    }
+  });
+
+  // A click anywhere on a row opens it.
+  body.addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    if (row && !event.target.closest("a") && !String(getSelection())) row.querySelector("th a").click();
+  });
 })();

@@ -1,0 +1,182 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/lease"
+)
+
+// hostRow is a line of the page of hosts. Its fields are the slots of the template "host".
+type hostRow struct {
+	ID        string
+	Href      string // to its profiles
+	About     string // the host's name and address
+	State     string // a class
+	StateText string
+	Why       string
+	Places    string
+	Warm      string
+	Memory    string
+	Profiles  string
+	Waiting   string // profiles that wait for a person
+	Since     string // RFC 3339, UTC: its last heartbeat
+	SinceText string
+}
+
+// sessionRow is a living session of this launcher.
+type sessionRow struct {
+	ID, Href, Profile, Worker, Task, State, Connections string
+	Since                                               time.Time
+}
+
+// hostsView is what the template of the page of hosts shows.
+type hostsView struct {
+	contents
+	Query    string
+	Hosts    []hostRow
+	Blank    hostRow
+	Sessions []sessionRow
+	Cut      int // sessions that are not shown
+	Updates  string
+}
+
+// Here names the page, for its navigation.
+func (v hostsView) Here() string { return "hosts" }
+
+// maxSessions is how many sessions of this launcher are shown.
+const maxSessions = 200
+
+func (p *pages) hostsOf(ctx context.Context, query string, visible func(string) bool) (hostsView, error) {
+	found, err := p.svc.Hosts(ctx)
+	if err != nil {
+		return hostsView{}, err
+	}
+	return viewOfHosts(found, p.svc.Sessions(), p.svc.Ready(ctx), query, visible), nil
+}
+
+// viewOfHosts derives the page of hosts: a pure function of what was found. visible tells
+// whose sessions may be shown.
+func viewOfHosts(found api.Hosts, sessions []api.Session, ready error, query string, visible func(string) bool) hostsView {
+	v := hostsView{contents: newContents(found.Stale, ready), Query: query, Blank: hostRow{State: "available"}, Updates: "/hosts/updates" + query}
+	here := 0
+	for _, h := range found.Items {
+		row := hostRowOf(h, query)
+		v.Hosts = append(v.Hosts, row)
+		v.add(row.ID, row)
+		if h.Here {
+			here++
+		}
+	}
+	v.Texts["summary"] = fmt.Sprintf("%s, %d here", counted(len(found.Items), "launcher"), here)
+	v.Texts["none"] = ""
+	shown := 0
+	for _, s := range sessions {
+		if !visible(s.ProfileID) {
+			continue
+		}
+		if shown++; shown > maxSessions {
+			v.Cut++
+			continue
+		}
+		v.Sessions = append(v.Sessions, sessionRow{
+			ID: s.SessionID, Href: "/console/" + url.PathEscape(s.ProfileID) + query, Profile: s.ProfileID, Worker: short(s.WorkerID), Task: short(s.TaskID),
+			State: s.State, Connections: strconv.Itoa(s.Connections), Since: s.AcquiredAt,
+		})
+	}
+	return v
+}
+
+func hostRowOf(h api.Host, query string) hostRow {
+	filter := url.Values{"host": {h.LauncherID}}
+	if token, err := url.ParseQuery(trimmed(query)); err == nil && token.Get("token") != "" {
+		filter.Set("token", token.Get("token"))
+	}
+	row := hostRow{
+		ID: h.LauncherID, Href: withQuery("/", filter), About: dotted(short(h.Presence.Host.Name), short(h.AdvertiseURL)),
+		Places: placesOf(h.Presence.Host), Warm: strconv.Itoa(h.Presence.Host.Warm), Memory: memoryOf(h.Presence.Host),
+	}
+	switch {
+	case h.Own:
+		row.State, row.StateText, row.Why = "available", "this one", ""
+	case h.Here:
+		row.State, row.StateText = "available", "here"
+	case h.Closed && h.ClosedBy == h.LauncherID:
+		row.State, row.StateText = "ended", "has ended"
+	case h.Closed:
+		row.State, row.StateText, row.Why = "manual_review", "went silent", "noticed by "+short(h.ClosedBy)
+	default:
+		row.State, row.StateText, row.Why = "suspected_stale", "silent", "it did not renew its presence"
+	}
+	if h.Presence.Host.Waiting > 0 {
+		row.Why = dotted(row.Why, counted(h.Presence.Host.Waiting, "request")+" in the queue")
+	}
+	total := 0
+	for _, n := range h.States {
+		total += n
+	}
+	row.Profiles = fmt.Sprintf("%d, %d held", total, h.States[lease.Held])
+	if n := h.States[lease.ManualReview]; n > 0 {
+		row.Waiting = fmt.Sprintf("%d waiting for a person", n)
+	}
+	if !h.HeartbeatAt.IsZero() && !h.Here {
+		row.Since, row.SinceText = h.HeartbeatAt.UTC().Format(time.RFC3339), h.HeartbeatAt.UTC().Format("2 Jan 15:04")+" UTC"
+	}
+	return row
+}
+
+func trimmed(query string) string {
+	if query == "" {
+		return ""
+	}
+	return query[1:]
+}
+
+func placesOf(r lease.HostReport) string {
+	switch {
+	case r == lease.HostReport{}:
+		return "not told"
+	case r.Places == 0:
+		return fmt.Sprintf("%d, no limit", r.Browsers)
+	}
+	return fmt.Sprintf("%d of %d", r.Browsers, r.Places)
+}
+
+func memoryOf(r lease.HostReport) string {
+	if r.MemoryTotal == 0 {
+		return "not told"
+	}
+	return fmt.Sprintf("%.1f of %.1f GiB free", gib(r.MemoryAvailable), gib(r.MemoryTotal))
+}
+
+func gib(n uint64) float64 { return float64(n) / (1 << 30) }
+
+// mayRead tells which profiles the principal of ctx may read.
+func mayRead(ctx context.Context) func(profileID string) bool {
+	who := principal.Of(ctx)
+	return func(profile string) bool { return who.May(principal.Read, profile) }
+}
+
+// showHosts sends the page of hosts.
+func (p *pages) showHosts(w http.ResponseWriter, r *http.Request) {
+	v, err := p.hostsOf(r.Context(), tokenQuery(r), mayRead(r.Context()))
+	if err != nil {
+		p.failList(w, r.URL.Query().Get("token"), err)
+		return
+	}
+	p.send(w, p.hosts, http.StatusOK, "hosts.html", v)
+}
+
+// followHosts tells a page of hosts that is open what changes in it.
+func (p *pages) followHosts(w http.ResponseWriter, r *http.Request) {
+	p.follow(w, r, func(ctx context.Context) (contents, error) {
+		v, err := p.hostsOf(ctx, tokenQuery(r), mayRead(ctx))
+		return v.contents, err
+	})
+}

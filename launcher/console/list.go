@@ -1,0 +1,360 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/catalog"
+	"leasehold/lease"
+)
+
+// Sizes of a page of the list.
+var pageSizes = []int{25, 50, 100, 200}
+
+// What the list shows that is not asked for anything else.
+const (
+	usualSize = 50
+	usualSort = api.SortAttention
+)
+
+// asked is what a person asks the list for. The query of the page's URL is all of it.
+type asked struct {
+	api.ProfileQuery
+	Page int // from 1 on
+	Size int
+	// token is the API token, where the page was opened with it.
+	token string
+}
+
+// readAsked reads the query of the list. What cannot be meant is left out, and named.
+func readAsked(r *http.Request) (asked, error) {
+	query := r.URL.Query()
+	a := asked{Page: 1, Size: usualSize, token: query.Get("token")}
+	q, err := api.ParseProfileQuery(query)
+	if err != nil {
+		q = api.ProfileQuery{}
+	}
+	a.ProfileQuery = q
+	a.Sort = cmp.Or(a.Sort, usualSort)
+	if n, failed := strconv.Atoi(query.Get("page")); failed == nil && n > 1 {
+		a.Page = min(n, 1_000_000)
+	}
+	if n, failed := strconv.Atoi(query.Get("size")); failed == nil && slices.Contains(pageSizes, n) {
+		a.Size = n
+	}
+	return a, err
+}
+
+// URL is where the list shows what is asked for.
+func (a asked) URL() string { return withQuery("/", a.values()) }
+
+func (a asked) values() url.Values {
+	query := a.Filters()
+	if a.Sort == usualSort {
+		query.Del("sort")
+	}
+	if a.Page > 1 {
+		query.Set("page", strconv.Itoa(a.Page))
+	}
+	if a.Size != usualSize {
+		query.Set("size", strconv.Itoa(a.Size))
+	}
+	if a.token != "" {
+		query.Set("token", a.token)
+	}
+	return query
+}
+
+func withQuery(path string, query url.Values) string {
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
+
+// with returns what is asked for after one change, from the first page on.
+func (a asked) with(change func(*asked)) asked {
+	a.Page = 1
+	change(&a)
+	return a
+}
+
+// Token is the API token that links and forms have to carry.
+func (a asked) Token() string { return a.token }
+
+// Narrowed tells whether some profiles are left out, other than by their state.
+func (a asked) Narrowed() bool {
+	return a.Words != "" || a.Further()
+}
+
+// Further tells whether one of the further filters is used.
+func (a asked) Further() bool {
+	return a.AccountID != "" || a.WorkerID != "" || a.TaskID != "" || a.Host != "" || a.ProfileQuery.URL != "" || a.Free != nil
+}
+
+// listRow is a line of the list. Its fields are the slots of the template "row".
+type listRow struct {
+	ID        string
+	Href      string
+	About     string // account and proxy
+	State     string
+	StateText string
+	Why       string
+	Token     string
+	Worker    string
+	Task      string
+	LastURL   string
+	Step      string
+	Home      string
+	Since     string // RFC 3339, UTC
+	SinceText string
+}
+
+// chip leads to the profiles of one state.
+type chip struct {
+	Key, Text, Count, Href string
+	Current                bool
+}
+
+// column is a heading that sorts.
+type column struct {
+	Text, Href, Class string
+	Sorted            string // ascending, descending, or empty
+}
+
+// listView is what the template of the list shows.
+type listView struct {
+	contents
+	asked
+	Query   string // of links to other pages: the token
+	Rows    []listRow
+	Blank   listRow // for rows that the script makes
+	Chips   []chip
+	Columns []column
+	Sizes   []int
+	Sorts   []string
+	Problem string
+	Clear   string // leads to all profiles
+	// First, Previous and Next lead to pages; empty where there is none.
+	Previous, Next string
+	Updates        string // where the page hears of changes
+}
+
+// FreeText is the value of the filter for free profiles.
+func (v listView) FreeText() string {
+	if v.Free == nil {
+		return ""
+	}
+	return strconv.FormatBool(*v.Free)
+}
+
+// sortNames are the orders in words.
+var sortNames = map[string]string{
+	api.SortAttention: "those that wait for a person first", api.SortName: "name", api.SortAccount: "account",
+	api.SortHost: "host", api.SortWorker: "worker", api.SortChanged: "last change first",
+}
+
+// PlainSort is the order, whichever way round.
+func (v listView) PlainSort() string { return strings.TrimPrefix(v.Sort, "-") }
+
+// Here names the page, for its navigation.
+func (v listView) Here() string { return "profiles" }
+
+// SortName is an order in words.
+func (v listView) SortName(sort string) string { return sortNames[sort] }
+
+// listOf asks for the page of the list, and makes what its template shows.
+func (p *pages) listOf(ctx context.Context, a asked) (listView, error) {
+	q := a.ProfileQuery
+	q.Limit, q.Offset = a.Size, (a.Page-1)*a.Size
+	q.Visible = mayRead(ctx)
+	found, err := p.svc.ListProfiles(ctx, q)
+	if err != nil {
+		return listView{}, err
+	}
+	return viewOfList(a, found, p.svc.Ready(ctx)), nil
+}
+
+// viewOfList derives the page of the list: a pure function of what was found.
+func viewOfList(a asked, found api.ProfilePage, ready error) listView {
+	v := listView{asked: a, contents: newContents(found.Stale, ready), Sizes: pageSizes, Sorts: api.Sorts, Blank: listRow{State: "available"}}
+	if a.token != "" {
+		v.Query = "?token=" + url.QueryEscape(a.token)
+	}
+	for _, r := range found.Items {
+		row := rowOf(r, v.Query)
+		v.Rows = append(v.Rows, row)
+		v.add(row.ID, row)
+	}
+	all := 0
+	for _, n := range found.States {
+		all += n
+	}
+	v.chips(found.States, all)
+	v.columns()
+	v.pages(found.Total)
+	waiting := found.States[lease.ManualReview]
+	v.Texts["waiting"] = ""
+	if waiting > 0 {
+		v.Texts["waiting"] = strconv.Itoa(waiting)
+	}
+	v.Texts["summary"] = fmt.Sprintf("%s, %d held", counted(all, "profile"), found.States[lease.Held])
+	if waiting > 0 {
+		v.Texts["summary"] += fmt.Sprintf(", %d waiting for a person", waiting)
+	}
+	none := ""
+	switch {
+	case len(v.Rows) > 0:
+	case found.Total > 0:
+		none = "There is no such page any more."
+	case a.Narrowed() || len(a.States) > 0:
+		none = "No profile matches."
+	default:
+		none = "No profiles yet."
+	}
+	v.Texts["none"] = none
+	v.Clear = a.with(func(a *asked) { a.ProfileQuery = api.ProfileQuery{Sort: a.Sort} }).URL()
+	v.Updates = withQuery("/updates", a.values())
+	return v
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// stateTexts are the states as the console names them.
+var stateTexts = map[lease.State]string{lease.ManualReview: "waits for a person"}
+
+func stateText(s lease.State) string { return cmp.Or(stateTexts[s], words(string(s))) }
+
+func rowOf(r lease.Record, query string) listRow {
+	row := listRow{
+		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, State: string(r.State), StateText: stateText(r.State),
+		About: dotted(short(r.AccountID), short(r.ProxyID)), Token: strconv.FormatUint(uint64(r.Token), 10),
+		Worker: short(r.OwnerWorkerID), Task: short(r.TaskID), LastURL: short(r.LastKnownURL), Step: short(r.LastKnownStep), Home: short(r.Home),
+	}
+	switch {
+	case r.State == lease.Held && r.ByHand != nil:
+		row.StateText, row.Worker, row.Task = "held by hand", short(r.ByHand.Holder), short(r.ByHand.Note)
+	case r.State == lease.Held || r.State == lease.SuspectedStale:
+	case !r.WarmSince.IsZero():
+		row.Why = dotted(words(r.Reason), "browser is warm")
+	default:
+		row.Why = words(r.Reason)
+	}
+	if since := catalog.Since(r); !since.IsZero() {
+		row.Since, row.SinceText = since.UTC().Format(time.RFC3339), since.UTC().Format("2 Jan 15:04")+" UTC"
+	}
+	return row
+}
+
+// dotted joins the texts that are not empty.
+func dotted(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " · ")
+}
+
+// chips are the counts of each state, which lead to its profiles.
+func (v *listView) chips(states map[lease.State]int, all int) {
+	add := func(key, text string, n int, current bool, change func(*asked)) {
+		v.Texts["count-"+key] = strconv.Itoa(n)
+		v.Chips = append(v.Chips, chip{key, text, strconv.Itoa(n), v.with(change).URL(), current})
+	}
+	add("all", "all", all, len(v.States) == 0, func(a *asked) { a.States = nil })
+	for _, s := range api.States {
+		add(string(s), stateText(s), states[s], slices.Contains(v.States, s), func(a *asked) { a.States = []lease.State{s} })
+	}
+}
+
+// columns are the headings of the table, which sort.
+func (v *listView) columns() {
+	for _, c := range []struct{ text, sort, class string }{
+		{"Profile", api.SortName, ""}, {"State", api.SortAttention, ""}, {"Since", api.SortChanged, "mid"}, {"Worker and task", api.SortWorker, ""},
+		{"Last URL and step", "", "wide"}, {"Host", api.SortHost, "mid"}, {"Token", "", "num wide"},
+	} {
+		col := column{Text: c.text, Class: c.class}
+		if c.sort != "" {
+			next := c.sort
+			switch v.Sort {
+			case c.sort:
+				col.Sorted, next = "ascending", "-"+c.sort
+			case "-" + c.sort:
+				col.Sorted = "descending"
+			}
+			col.Href = v.with(func(a *asked) { a.Sort = next }).URL()
+		}
+		v.Columns = append(v.Columns, col)
+	}
+}
+
+// pages says which part of the list the page has, and leads to others.
+func (v *listView) pages(total int) {
+	last := max(1, (total+v.Size-1)/v.Size)
+	from := (v.Page - 1) * v.Size
+	switch {
+	case total == 0 || from >= total:
+		v.Texts["range"] = fmt.Sprintf("0 of %d", total)
+	default:
+		v.Texts["range"] = fmt.Sprintf("%d to %d of %d", from+1, min(from+v.Size, total), total)
+	}
+	to := func(n int) string {
+		a := v.asked
+		a.Page = n
+		return a.URL()
+	}
+	if v.Page > 1 {
+		v.Previous = to(min(v.Page-1, last))
+	}
+	if v.Page < last {
+		v.Next = to(v.Page + 1)
+	}
+}
+
+// showList sends the list.
+func (p *pages) showList(w http.ResponseWriter, r *http.Request) {
+	a, wrong := readAsked(r)
+	status := http.StatusOK
+	v, err := p.listOf(r.Context(), a)
+	if err != nil {
+		p.failList(w, a.token, err)
+		return
+	}
+	if wrong != nil {
+		status, v.Problem = http.StatusBadRequest, "That cannot be asked for, so that all profiles are shown: "+reason(wrong)+"."
+	}
+	p.send(w, p.list, status, "list.html", v)
+}
+
+// failList sends a page that says why there is no list.
+func (p *pages) failList(w http.ResponseWriter, token string, err error) {
+	status := http.StatusInternalServerError
+	if problem, ok := problemOf(err); ok {
+		status = problem.Status
+	} else {
+		p.log.Error().Err(err).Msg("the list cannot be made")
+	}
+	query := ""
+	if token != "" {
+		query = "?token=" + url.QueryEscape(token)
+	}
+	p.send(w, p.list, status, "no-list", map[string]string{"Why": reason(err), "Query": query})
+}
+
+// followList tells a list that is open what changes in it.
+func (p *pages) followList(w http.ResponseWriter, r *http.Request) {
+	a, _ := readAsked(r) // the page has said what is wrong
+	p.follow(w, r, func(ctx context.Context) (contents, error) {
+		v, err := p.listOf(ctx, a)
+		return v.contents, err
+	})
+}

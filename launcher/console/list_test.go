@@ -1,0 +1,319 @@
+package console
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+	"github.com/rs/zerolog"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/lease"
+)
+
+// fleet are many profiles of some hosts: every twentieth waits for a person.
+func fleet(n int) []lease.Record {
+	var all []lease.Record
+	for i := range n {
+		r := lease.Record{
+			ProfileID: fmt.Sprintf("profile_us_%05d", i), AccountID: fmt.Sprintf("store_us_%05d", i), ProxyID: fmt.Sprintf("proxy-us-dallas-%02d", i%40), Token: lease.Token(i % 90),
+			Home: fmt.Sprintf("host-%02d", i%12), State: lease.Available, OwnerWorkerID: fmt.Sprintf("worker-%d", i%60), TaskID: fmt.Sprintf("task_20260618_%04d", i),
+			LastKnownURL: fmt.Sprintf("https://shop.example/account/orders/%d?view=active", i), LastKnownStep: "open_orders", Reason: "connection_closed", ReleasedAt: noon.Add(-time.Duration(i) * time.Minute),
+		}
+		switch i % 20 {
+		case 0:
+			r.State, r.Reason, r.RecoveryStartedAt = lease.ManualReview, "connection_lost", noon.Add(-time.Duration(i)*time.Minute)
+		case 1, 2, 3, 4, 5, 6:
+			r.State, r.Reason, r.AcquiredAt = lease.Held, "", noon.Add(-time.Duration(i)*time.Second)
+		case 7:
+			r.State, r.Reason, r.SuspectedAt = lease.Quarantined, "heartbeat_timeout", noon.Add(-20*time.Second)
+		case 8:
+			r.State, r.Reason = lease.ResumePending, ""
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// get asks for a page without a script, and returns what it shows.
+func (b *backend) get(t *testing.T, path string, status int) string {
+	t.Helper()
+	w := b.ask("GET", path, "")
+	if w.Code != status {
+		t.Fatalf("%s: %d, want %d: %.2000s", path, w.Code, status, w.Body)
+	}
+	return w.Body.String()
+}
+
+var rowLink = regexp.MustCompile(`data-link="Href" href="/console/([^"?]+)(\?[^"]*)?">`)
+
+// shownRows are the profiles in the rows of a page.
+func shownRows(body string) string {
+	body, _, _ = strings.Cut(body, "<template")
+	var all []string
+	for _, m := range rowLink.FindAllStringSubmatch(body, -1) {
+		all = append(all, m[1])
+	}
+	return strings.Join(all, " ")
+}
+
+// TestTheListWithoutAScript: filters, pages and orders are links and a form.
+func TestTheListWithoutAScript(t *testing.T) {
+	b := &backend{profiles: fleet(130)}
+	first := b.get(t, "/", 200)
+	if rows := shownRows(first); strings.Count(rows, " ") != 49 || !strings.HasPrefix(rows, "profile_us_00120 profile_us_00100 profile_us_00080") {
+		t.Errorf("the list begins with %.200s, want what waits longest for a person", rows)
+	}
+	for _, want := range []string{"<title>(7) Leasehold</title>", "130 profiles, 42 held, 7 waiting for a person", "1 to 50 of 130", `href="/?page=2" rel="next"`, `href="/?state=manual_review"`, `aria-sort="ascending"><a href="/?sort=-attention">State`} {
+		if !strings.Contains(first, want) {
+			t.Errorf("the first page does not have %s", want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/?state=manual_review&size=25&sort=name":                  "profile_us_00000 profile_us_00020 profile_us_00040 profile_us_00060 profile_us_00080 profile_us_00100 profile_us_00120",
+		"/?q=orders%2F77&sort=name":                                "profile_us_00077",
+		"/?account_id=store_us_0001*&sort=-name&size=25&free=true": "profile_us_00019 profile_us_00018 profile_us_00017 profile_us_00016 profile_us_00015 profile_us_00014 profile_us_00013 profile_us_00012 profile_us_00011 profile_us_00010",
+		"/?worker=worker-59&sort=name":                             "profile_us_00059 profile_us_00119",
+		"/?host=host-03&task=*_0003":                               "profile_us_00003",
+		"/?url=orders/129":                                         "profile_us_00129",
+		"/?page=4":                                                 "",
+		"/?q=nobody":                                               "",
+	} {
+		if got := shownRows(b.get(t, path, 200)); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	if last := b.get(t, "/?page=3&state=available&state=held&token="+token, 200); !strings.Contains(last, "101 to 109 of 109") ||
+		!strings.Contains(last, `href="/?page=2&amp;state=available&amp;state=held&amp;token=`+token+`" rel="prev"`) || strings.Contains(last, `rel="next"`) ||
+		!strings.Contains(last, `<input type="hidden" name="state" value="held">`) || !strings.Contains(last, `<input type="hidden" name="token" value="`+token+`">`) {
+		t.Errorf("the last page: %s", last[strings.LastIndex(last, "<nav"):])
+	}
+	if wrong := b.get(t, "/?state=busy&q=x", 400); !strings.Contains(wrong, "That cannot be asked for") || !strings.Contains(wrong, "1 to 50 of 130") {
+		t.Errorf("a state that is none: %.3000s", wrong)
+	}
+	if none := b.get(t, "/?q=nobody", 200); !strings.Contains(none, "No profile matches.") || !strings.Contains(none, `<a href="/">Show all</a>`) {
+		t.Error("a search without a result does not say so")
+	}
+	b.profiles = nil
+	if none := b.get(t, "/", 200); !strings.Contains(none, "No profiles yet.") || !strings.Contains(none, "<title>Leasehold</title>") {
+		t.Error("an empty list does not say so")
+	}
+}
+
+// TestTheListShowsWhatMayBeSeen, and says since when it may be old.
+func TestTheListShowsWhatMayBeSeen(t *testing.T) {
+	b := &backend{profiles: fleet(30), who: principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.Patterns{"*_00001", "*_00020"}}}
+	b.stale, b.notReady = noon, api.Refuse(api.CodeStoreUnavailable, "the NATS server is away")
+	body := b.get(t, "/", 200)
+	if rows := shownRows(body); rows != "profile_us_00020 profile_us_00001" || !strings.Contains(body, "2 profiles, 1 held, 1 waiting for a person") {
+		t.Errorf("a viewer of two profiles sees %s", rows)
+	}
+	for _, want := range []string{"cannot be reached since 12:00:00 UTC", "not ready: the NATS server is away"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+}
+
+// TestOnlyWhatChangesIsSent, to a page that is open.
+func TestOnlyWhatChangesIsSent(t *testing.T) {
+	b := &backend{profiles: fleet(300)}
+	srv := httptest.NewServer(b.handler())
+	defer srv.Close()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", srv.URL+"/updates?sort=name&size=100&page=2&token="+token, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := srv.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewReaderSize(response.Body, 1<<20)
+	next := func() (c struct {
+		Order []string
+		Rows  map[string]listRow
+		Texts map[string]string
+	}) {
+		t.Helper()
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				if err := json.Unmarshal([]byte(data), &c); err != nil {
+					t.Fatal(err)
+				}
+				return c
+			}
+		}
+	}
+	if all := next(); len(all.Order) != 100 || len(all.Rows) != 100 || all.Order[0] != "profile_us_00100" || all.Texts["range"] != "101 to 200 of 300" {
+		t.Fatalf("at first %d rows, %+v", len(all.Rows), all.Texts)
+	}
+	b.change(func() { b.profiles[150].LastKnownURL = "https://shop.example/moved" })
+	if c := next(); c.Order != nil || len(c.Rows) != 1 || c.Rows["profile_us_00150"].LastURL != "https://shop.example/moved" || len(c.Texts) != 0 {
+		t.Errorf("after a change of one row: %+v", c)
+	}
+	b.change(func() { b.profiles[5].State = lease.ManualReview }) // on another page
+	if c := next(); c.Order != nil || len(c.Rows) != 0 || c.Texts["count-manual_review"] != "16" || c.Texts["waiting"] != "16" {
+		t.Errorf("after a change on another page: %+v", c)
+	}
+	b.change(func() { b.profiles = slices.Delete(b.profiles, 0, 1) })
+	if c := next(); len(c.Order) != 100 || len(c.Rows) != 1 || c.Rows["profile_us_00200"].ID == "" {
+		t.Errorf("after a profile has gone: %d in order, %d rows", len(c.Order), len(c.Rows))
+	}
+}
+
+// TestPagesThatHearOfChangesAreBounded: one more is served, and does not change by itself.
+func TestPagesThatHearOfChangesAreBounded(t *testing.T) {
+	p := Handler(&backend{}, zerolog.Nop()).(*pages)
+	for range maxOpen {
+		p.following <- struct{}{}
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/updates", nil)
+	r.Pattern = "GET /updates"
+	if p.ServeHTTP(w, r); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("one more page: %d", w.Code)
+	}
+}
+
+// TestTheListInABrowser: it is searched and gone through by keys alone, opens rows, and
+// changes by itself, without losing what has the focus.
+func TestTheListInABrowser(t *testing.T) {
+	b := &backend{profiles: append(records(), fleet(130)...)}
+	v := open(t, b, "/?token="+token)
+	if list := v.text(`document.body.textContent`); !strings.Contains(v.text(`document.body.innerHTML`), "data-slot") || strings.Contains(list, hostile) {
+		t.Error("the list shows characters that deceive")
+	}
+	server := v.text(`document.querySelector("#rows").innerText`)
+	v.until(`document.querySelector("#rows time")?.title`)
+
+	// What the script makes of a row is what the server makes of it.
+	const markup = `[...document.querySelectorAll("#rows tr")].map(r => r.outerHTML.replace(/<time.*?<\/time>/g, "")).join("\n")`
+	before := v.text(markup)
+	v.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#rows").replaceChildren()`))
+	v.do(chromedp.Evaluate[chromedp.Void](`document.dispatchEvent(new Event("visibilitychange"))`)) // it listens anew, and gets everything
+	v.until(`document.querySelectorAll("#rows tr").length === 50`)
+	if after := v.text(markup); after != before {
+		t.Errorf("the script makes rows of its own:\n%.1500s\nthe server:\n%.1500s", after, before)
+	}
+	_ = server
+
+	// Keys.
+	v.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("j"), chromedp.KeyEvent("k"), chromedp.KeyEvent("j"))
+	if focused := v.text(`document.activeElement.textContent`); focused != v.text(`document.querySelectorAll("#rows th a")[1].textContent`) {
+		t.Errorf("the second row was to have the focus, and %q has it", focused)
+	}
+	second := v.text(`document.activeElement.textContent`)
+	b.change(func() {
+		at := b.at("profile_us_00001")
+		b.profiles[at].State, b.profiles[at].RecoveryStartedAt = lease.ManualReview, noon.Add(-100*time.Hour)
+	})
+	v.until(`document.querySelector("#rows tr").dataset.id === "profile_us_00001" && document.title.startsWith("(9)")`)
+	if said := v.text(`document.querySelector("#said").textContent`); said != "9 profiles wait for a person" {
+		t.Errorf("a screen reader is told %q", said)
+	}
+	if focused := v.text(`document.activeElement.textContent`); focused != second {
+		t.Errorf("%q had the focus, and %q has it after a change", second, focused)
+	}
+	v.do(chromedp.KeyEvent("n"))
+	v.until(`location.search.includes("page=2")`)
+	v.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("orders/77"), chromedp.KeyEvent(kb.Enter))
+	v.until(`location.search.includes("q=orders%2F77") && document.querySelectorAll("#rows tr").length === 1`)
+	v.do(chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter))
+	v.until(`location.pathname === "/console/profile_us_00077"`)
+	v.do(chromedp.Navigate(v.url + "/?token=" + token + "&state=held"))
+	v.do(chromedp.Click(chromedp.CSS(`#rows tr:nth-child(3) td:nth-child(2)`)))
+	v.until(`location.pathname.startsWith("/console/")`)
+	v.do(chromedp.Navigate(v.url + "/?token=" + token))
+	v.do(chromedp.KeyEvent("?"))
+	v.until(`document.querySelector("#keys").open && document.activeElement.tagName === "SUMMARY"`)
+	v.do(chromedp.KeyEvent("h"))
+	v.until(`location.pathname === "/hosts"`)
+	v.do(chromedp.Navigate(v.url+"/?token="+token+"#profile_us_018"), chromedp.Reload()) // a link of an earlier version
+	v.until(`location.pathname === "/console/profile_us_018"`)
+}
+
+// hundredHosts are launchers in every state.
+func hundredHosts(n int) []api.Host {
+	var all []api.Host
+	for i := range n {
+		h := api.Host{Here: true, Own: i == 0, Seen: noon, States: map[lease.State]int{lease.Available: 80, lease.Held: 6}, Presence: lease.Presence{
+			LauncherID: fmt.Sprintf("host-%02d", i), AdvertiseURL: fmt.Sprintf("https://browsers-%02d.example.com:9333", i), HeartbeatAt: noon.Add(-time.Minute),
+			Host: lease.HostReport{Name: fmt.Sprintf("node-%02d", i), Places: 12, Browsers: 8, Warm: 2, MemoryTotal: 64 << 30, MemoryAvailable: 21 << 30},
+		}}
+		switch i {
+		case 1:
+			h.Here, h.States = false, map[lease.State]int{lease.ManualReview: 3, lease.Quarantined: 4}
+		case 2:
+			h.Here, h.Closed, h.ClosedBy = false, true, "host-00"
+		case 3:
+			h.Here, h.Closed, h.ClosedBy = false, true, "host-03"
+		case 4:
+			h.Presence.Host = lease.HostReport{}
+		case 5:
+			h.Presence.Host.Places, h.Presence.Host.Waiting = 0, 3
+		}
+		all = append(all, h)
+	}
+	return all
+}
+
+// TestHosts: each launcher with what it says of its host, and whether it is here.
+func TestHosts(t *testing.T) {
+	b := &backend{hosts: hundredHosts(100), profiles: fleet(3)}
+	body := b.get(t, "/hosts?token="+token, 200)
+	text := regexp.MustCompile(`(?s)<[^>]*>|\s+`).ReplaceAllString(body, " ")
+	text = regexp.MustCompile(`\s+`).ReplaceAllString(text, " ")
+	for _, want := range []string{
+		"100 launchers, 97 here", "host-00 node-00 · https://browsers-00.example.com:9333 this one", "host-01 node-01 · https://browsers-01.example.com:9333 silent it did not renew its presence 18 Jun 11:59 UTC 8 of 12 2 21.0 of 64.0 GiB free 7, 0 held 3 waiting for a person",
+		"went silent noticed by host-00", "has ended", "not told", "8, no limit", "3 requests in the queue", "profile_us_018 worker-7",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q: %.3000s", want, text)
+		}
+	}
+	if !strings.Contains(body, `href="/?host=host-01&amp;token=`+token+`"`) {
+		t.Error("a host does not lead to its profiles")
+	}
+	b.who = principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.Patterns{"bank_*"}}
+	if body := b.get(t, "/hosts", 200); strings.Contains(body, "worker-7") || !strings.Contains(body, "It has none.") {
+		t.Error("a viewer sees sessions of others' profiles")
+	}
+}
+
+// TestListsAreAccessible, look as they should, and fit their screens.
+func TestListsAreAccessible(t *testing.T) {
+	b := &backend{profiles: append(records(), fleet(10000)...), hosts: hundredHosts(100)}
+	v := open(t, b, "/?token="+token)
+	for _, one := range []struct{ name, path string }{
+		{"list", "/?"}, {"list-filtered", "/?state=manual_review&account_id=store*&q=task&"}, {"list-none", "/?q=nobody&"}, {"list-wrong", "/?state=busy&"}, {"hosts", "/hosts?"},
+	} {
+		v.do(chromedp.Navigate(v.url + one.path + "token=" + token))
+		for _, width := range []int{360, 768, 1440, 3840} {
+			v.size(width, "light")
+			if wide := v.number(`document.documentElement.scrollWidth`); wide > width {
+				t.Errorf("%s is %d pixels wide at %d: %s", one.name, wide, width, v.text(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`))
+			}
+		}
+		v.accessible(one.name)
+		v.photograph(one.name)
+	}
+	b.change(func() { b.stale, b.notReady = noon, errors.New("away") })
+	v.do(chromedp.Navigate(v.url + "/?token=" + token))
+	v.accessible("list-stale")
+	v.photograph("list-stale")
+}

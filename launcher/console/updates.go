@@ -1,0 +1,178 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"time"
+
+	"leasehold/launcher/api"
+)
+
+const (
+	// atMost is how often a page that is open hears of changes, and atLeast how often it is
+	// looked whether there are some that nobody told of: the store is away, time has passed.
+	atMost, atLeast = time.Second, 5 * time.Second
+	// heartbeatEvery is how often a page hears something even if nothing changes.
+	heartbeatEvery = 15 * time.Second
+	// maxOpen is how many pages may hear of changes at a time. Others stay as they are.
+	maxOpen = 128
+	// acceptTimeout is how long a browser may take to accept what is sent.
+	acceptTimeout = 20 * time.Second
+)
+
+// contents are what may change in a page while it is open: the rows of its table, in their order,
+// and texts in named places.
+type contents struct {
+	Order []string
+	Rows  map[string]any
+	Texts map[string]string
+}
+
+// newContents has the texts that every page has: whether a lease could be granted, and since when
+// the store is away.
+func newContents(stale time.Time, ready error) contents {
+	l := contents{Order: []string{}, Rows: map[string]any{}, Texts: map[string]string{"ready": "ready", "stale": ""}}
+	if ready != nil {
+		l.Texts["ready"] = "not ready: " + note(reason(ready))
+	}
+	if !stale.IsZero() {
+		l.Texts["stale"] = "The lease store (NATS) cannot be reached since " + stale.UTC().Format("15:04:05") + " UTC. What is shown is what this launcher saw before; nothing is granted until the store answers."
+	}
+	return l
+}
+
+func (l *contents) add(id string, row any) {
+	l.Order = append(l.Order, id)
+	l.Rows[id] = row
+}
+
+// IsReady tells whether a lease could be granted.
+func (l contents) IsReady() bool { return l.Texts["ready"] == "ready" }
+
+// change is what is sent to a page: only what is another than before.
+type change struct {
+	Order []string          `json:"order,omitzero"` // nil: as before
+	Rows  map[string]any    `json:"rows,omitempty"`
+	Texts map[string]string `json:"texts,omitempty"`
+}
+
+// since returns what has changed since before, and whether anything has.
+func (l contents) since(before contents) (change, bool) {
+	c := change{Rows: map[string]any{}, Texts: map[string]string{}}
+	for id, row := range l.Rows {
+		if !reflect.DeepEqual(before.Rows[id], row) {
+			c.Rows[id] = row
+		}
+	}
+	for name, text := range l.Texts {
+		if was, ok := before.Texts[name]; !ok || was != text {
+			c.Texts[name] = text
+		}
+	}
+	moved := !reflect.DeepEqual(before.Order, l.Order)
+	if moved {
+		c.Order = l.Order
+	}
+	return c, moved || len(c.Rows) > 0 || len(c.Texts) > 0
+}
+
+// follow tells a page that is open what changes in it, as server-sent events, until the
+// browser leaves or the launcher ends. The first event has everything: the page may be older.
+func (p *pages) follow(w http.ResponseWriter, r *http.Request, look func(context.Context) (contents, error)) {
+	select {
+	case p.following <- struct{}{}:
+		defer func() { <-p.following }()
+	default:
+		w.Header().Set("Retry-After", "30")
+		http.Error(w, "too many pages of the console are open: this one does not change by itself", http.StatusTooManyRequests)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no")
+	w.WriteHeader(http.StatusOK)
+	var shown contents
+	silent := time.Now()
+	for {
+		changes := p.svc.Changes()
+		now, err := look(r.Context())
+		if r.Context().Err() != nil {
+			return
+		}
+		text := ""
+		if err != nil {
+			now = contents{Order: shown.Order, Rows: shown.Rows, Texts: map[string]string{"stale": "The list cannot be made: " + note(reason(err)) + "."}}
+		}
+		if c, changed := now.since(shown); changed {
+			b, err := json.Marshal(c)
+			if err != nil {
+				p.log.Error().Err(err).Msg("changes of a page cannot be sent")
+				return
+			}
+			text = fmt.Sprintf("data: %s\n\n", b)
+		} else if time.Since(silent) > heartbeatEvery {
+			text = ": alive\n\n"
+		}
+		if text != "" {
+			if !deliver(w, text) {
+				return
+			}
+			silent = time.Now()
+		}
+		shown = now
+		if !await(r.Context(), changes) {
+			return
+		}
+	}
+}
+
+// await waits until something has changed, but not too short and not too long. It is false
+// where the browser has left, or the launcher ends.
+func await(ctx context.Context, changes api.Changes) bool {
+	soonest, latest := time.NewTimer(atMost), time.NewTimer(atLeast)
+	defer soonest.Stop()
+	defer latest.Stop()
+	for changed, early := changes.Changed, true; ; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-changes.Over:
+			return false
+		case <-latest.C:
+			return true
+		case <-changed:
+			if !early {
+				return true
+			}
+			changed = nil // the soonest moment is waited for
+		case <-soonest.C:
+			if early = false; changed == nil {
+				return true
+			}
+		}
+	}
+}
+
+// deliver sends a text at once. It is false where the browser does not take it.
+func deliver(w http.ResponseWriter, text string) bool {
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Now().Add(acceptTimeout)) // where it cannot be set, a browser that is gone ends the connection
+	_, err := w.Write([]byte(text))
+	if err == nil {
+		err = control.Flush()
+	}
+	_ = control.SetWriteDeadline(time.Time{})
+	return err == nil
+}
+
+// problemOf returns the refusal that an error is.
+func problemOf(err error) (*api.Problem, bool) {
+	var p *api.Problem
+	ok := errors.As(err, &p)
+	return p, ok
+}

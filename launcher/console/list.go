@@ -279,7 +279,7 @@ func (v *listView) chips(states map[lease.State]int, all int) {
 // columns are the headings of the table, which sort.
 func (v *listView) columns() {
 	for _, c := range []struct{ text, sort, class string }{
-		{"Profile", api.SortName, ""}, {"State", api.SortAttention, ""}, {"Since", api.SortChanged, "mid"}, {"Worker and task", api.SortWorker, ""},
+		{"Profile", api.SortName, ""}, {"State", api.SortAttention, ""}, {"Since", api.SortChanged, "mid"}, {"Worker and task", api.SortWorker, "own"},
 		{"Last URL and step", "", "wide"}, {"Host", api.SortHost, "mid"}, {"Token", "", "num wide"},
 	} {
 		col := column{Text: c.text, Class: c.class}

@@ -163,6 +163,15 @@
     }
   });
 
+  // Links to what was asked for stay short: fields that ask for nothing are not sent.
+  const find = document.querySelector(".find");
+  find?.addEventListener("submit", () => {
+    for (const field of find.elements) field.disabled = field.name && field.value === "";
+  });
+  addEventListener("pageshow", () => {
+    for (const field of find?.elements || []) field.disabled = false;
+  });
+
   // A click anywhere on a row opens it.
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");

@@ -2,8 +2,8 @@ package catalog
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,7 +108,7 @@ var positions = map[string]func(*lease.Record) string{
 	api.SortWorker:  func(r *lease.Record) string { return filled(r.OwnerWorkerID) + "\x00" + r.ProfileID },
 	api.SortAttention: func(r *lease.Record) string {
 		rank, since := attention(r)
-		return fmt.Sprint(rank) + timeText(since) + "\x00" + r.ProfileID
+		return strconv.Itoa(rank) + timeText(since) + "\x00" + r.ProfileID
 	},
 	api.SortChanged: func(r *lease.Record) string {
 		return backwards(timeText(Since(*r))) + "\x00" + r.ProfileID
@@ -159,8 +159,19 @@ func Since(r lease.Record) time.Time {
 	return since
 }
 
-// timeText is a time as text that sorts like it.
-func timeText(t time.Time) string { return t.UTC().Format("20060102150405.000000000") }
+// timeText is a time as text that sorts like it; that of the zero time sorts first.
+func timeText(t time.Time) string {
+	var digits [19]byte
+	n := uint64(0)
+	if !t.IsZero() {
+		n = uint64(max(t.UnixNano(), 0))
+	}
+	for i := len(digits) - 1; i >= 0; i-- {
+		digits[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return string(digits[:])
+}
 
 // backwards is a text of digits that sorts the other way round.
 func backwards(digits string) string {

@@ -1,0 +1,85 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// TestListsAreMadeOfWhatTheLauncherSaw: its own writes at once, and all of it while the store
+// is away, with since when.
+func TestListsAreMadeOfWhatTheLauncherSaw(t *testing.T) {
+	l, _ := startLauncher(t)
+	for i, id := range []string{"shop_1", "shop_2", "bank_1"} {
+		account := "store-" + id
+		if _, err := l.PutProfile(t.Context(), id, api.ProfileSettings{AccountID: &account}); err != nil {
+			t.Fatal(err)
+		}
+		page, err := l.ListProfiles(t.Context(), api.ProfileQuery{})
+		if err != nil || len(page.Items) != i+1 || !page.Stale.IsZero() {
+			t.Fatalf("after %s: %+v, %v", id, page, err)
+		}
+	}
+	if err := os.Remove(filepath.Join(l.o.Root.Dir(), "shop_2")); err != nil {
+		t.Fatal(err)
+	}
+	free := true
+	if page, err := l.ListProfiles(t.Context(), api.ProfileQuery{Words: "shop", Free: &free}); err != nil || len(page.Items) != 1 || page.Items[0].ProfileID != "shop_1" {
+		t.Errorf("free ones: %+v, %v", page.Items, err)
+	}
+	if page, err := l.ListProfiles(t.Context(), api.ProfileQuery{AccountID: "store-shop_2"}); err != nil || len(page.Items) != 1 || page.Items[0].Reason != api.ReasonRemoved {
+		t.Errorf("one whose directory is gone: %+v, %v", page.Items, err)
+	}
+	for complete := false; !complete; time.Sleep(10 * time.Millisecond) { // the watch has begun
+		_, complete, _ = l.catalog.Rows()
+	}
+	l.o.Ping = func(context.Context) error { return errors.New("away") }
+	began := time.Now()
+	for range 2 {
+		page, err := l.ListProfiles(t.Context(), api.ProfileQuery{})
+		if err != nil || len(page.Items) != 3 || page.Stale.Before(began) || page.Stale.After(time.Now()) {
+			t.Errorf("while the store is away: %d profiles, stale since %v, %v", len(page.Items), page.Stale, err)
+		}
+		began = time.Time{}
+	}
+	hosts, err := l.Hosts(t.Context())
+	if err != nil || len(hosts.Items) != 1 || hosts.Stale.IsZero() {
+		t.Fatalf("%+v, %v", hosts, err)
+	}
+	if h := hosts.Items[0]; !h.Own || !h.Here || h.LauncherID != "here" || h.Presence.Host.MemoryTotal == 0 || h.States[lease.Available] != 3 {
+		t.Errorf("the own host: %+v", h)
+	}
+}
+
+// TestNobodyFollowsALauncherThatHasEnded: pages hear of it, and events are refused.
+func TestNobodyFollowsALauncherThatHasEnded(t *testing.T) {
+	l, _ := startLauncher(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := l.Stop(ctx); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-l.Changes().Over:
+	default:
+		t.Error("pages that are open do not hear that the launcher has ended")
+	}
+	if _, err := l.Events(t.Context(), lease.PlaceNow); err == nil {
+		t.Error("events can be followed after the end")
+	}
+}
+
+// TestTheHostIsToldWithThePresence to the other launchers.
+func TestTheHostIsToldWithThePresence(t *testing.T) {
+	l, store := startLauncher(t)
+	told, err := store.Presence(t.Context(), l.o.ID)
+	if h := told.Presence.Host; err != nil || h.MemoryTotal == 0 || h.MemoryAvailable > h.MemoryTotal || h.Name == "" {
+		t.Errorf("%+v, %v", told.Presence, err)
+	}
+}

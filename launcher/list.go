@@ -53,7 +53,29 @@ func (ps *profiles) rows(ctx context.Context) (rows []*catalog.Row, stale time.T
 		return nil, stale, problem(lease.ErrUnavailable)
 	}
 	rows, err = ps.withDirectories(rows)
-	return rows, stale, err
+	return ps.withPeople(rows), stale, err
+}
+
+// withPeople marks the profiles whose living session here a person has, or whose worker asks
+// for one.
+func (ps *profiles) withPeople(rows []*catalog.Row) []*catalog.Row {
+	hands := map[string]api.InHands{}
+	for _, s := range ps.sessions.Living() {
+		if shown := s.Show(); shown.Ask != nil || shown.Person != nil {
+			hands[shown.ProfileID] = api.InHands{Ask: shown.Ask, Person: shown.Person}
+		}
+	}
+	if len(hands) == 0 {
+		return rows
+	}
+	for i, r := range rows {
+		if of, ok := hands[r.Record.ProfileID]; ok {
+			marked := *r
+			marked.Hands = of
+			rows[i] = &marked
+		}
+	}
+	return rows
 }
 
 // withDirectories adds the profiles of which there is a directory here and no record, and

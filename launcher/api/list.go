@@ -41,7 +41,8 @@ type ProfileQuery struct {
 // The orders of lists of profiles.
 const (
 	SortName = "name"
-	// SortAttention has those first that wait for a person, the longest first; then those
+	// SortAttention has those first that wait for a person, or whose worker asks for one, the
+	// longest first; then those
 	// whose state will change by itself, those that are held, and the free ones.
 	SortAttention = "attention"
 	SortAccount   = "account"
@@ -137,11 +138,23 @@ type ProfilePage struct {
 	Next *string
 	// Total is how many profiles match, on all pages.
 	Total int
-	// States counts those that match in each state, whatever states were asked for.
+	// States counts those that match in each state, whatever states were asked for, and Asking
+	// those whose worker asks for a person.
 	States map[lease.State]int
+	Asking int
+	// Hands says of profiles on this page whose worker asks for a person, or whose session a
+	// person has, on this launcher's host.
+	Hands map[string]InHands
 	// Stale is since when the lease store cannot be reached, so that the list has what was
 	// seen before; zero: it can.
 	Stale time.Time
+}
+
+// InHands says what a living session has to do with people: the request of its worker that
+// waits, and the person who has it. Each is nil where there is none.
+type InHands struct {
+	Ask    *Ask
+	Person *Person
 }
 
 // Changes tells when lists of profiles may have changed.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -19,6 +20,8 @@ type Row struct {
 	Record lease.Record
 	// Gone says that the profile's directory is not on the disk of this launcher, its home.
 	Gone bool
+	// Hands is what its living session on this host has to do with people.
+	Hands api.InHands
 	// text is what words are looked for in.
 	text string
 }

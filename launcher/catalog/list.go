@@ -15,7 +15,7 @@ import (
 // List returns the page of the rows that a query asks for. It is a pure function of them and
 // now.
 func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
-	page := api.ProfilePage{Items: []lease.Record{}, States: map[lease.State]int{}}
+	page := api.ProfilePage{Items: []lease.Record{}, States: map[lease.State]int{}, Hands: map[string]api.InHands{}}
 	words := strings.Fields(strings.ToLower(q.Words))
 	var found []*Row
 	for _, r := range rows {
@@ -23,6 +23,9 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 			continue
 		}
 		page.States[r.Record.State]++
+		if r.Hands.Ask != nil {
+			page.Asking++
+		}
 		if len(q.States) == 0 || slices.Contains(q.States, r.Record.State) {
 			found = append(found, r)
 		}
@@ -43,6 +46,9 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 	}
 	for _, p := range sorted {
 		page.Items = append(page.Items, p.row.Record)
+		if p.row.Hands != (api.InHands{}) {
+			page.Hands[p.row.Record.ProfileID] = p.row.Hands
+		}
 	}
 	return page
 }
@@ -85,7 +91,7 @@ func inOrder(rows []*Row, sort string) []positioned {
 	all := make([]positioned, len(rows))
 	position := positions[cmp.Or(strings.TrimPrefix(sort, "-"), api.SortName)]
 	for i, r := range rows {
-		all[i] = positioned{position(&r.Record), r}
+		all[i] = positioned{position(r), r}
 	}
 	order := comparison(sort)
 	slices.SortFunc(all, func(a, b positioned) int { return order(a.position, b.position) })
@@ -99,19 +105,19 @@ func comparison(sort string) func(a, b string) int {
 	return strings.Compare
 }
 
-// positions are those of a record in each order. Each ends with the profile's name, so that no
+// positions are those of a row in each order. Each ends with the profile's name, so that no
 // two are the same. A separator that sorts before all else keeps "a" in front of "a-b".
-var positions = map[string]func(*lease.Record) string{
-	api.SortName:    func(r *lease.Record) string { return r.ProfileID },
-	api.SortAccount: func(r *lease.Record) string { return filled(r.AccountID) + "\x00" + r.ProfileID },
-	api.SortHost:    func(r *lease.Record) string { return filled(r.Home) + "\x00" + r.ProfileID },
-	api.SortWorker:  func(r *lease.Record) string { return filled(r.OwnerWorkerID) + "\x00" + r.ProfileID },
-	api.SortAttention: func(r *lease.Record) string {
+var positions = map[string]func(*Row) string{
+	api.SortName:    func(r *Row) string { return r.Record.ProfileID },
+	api.SortAccount: func(r *Row) string { return filled(r.Record.AccountID) + "\x00" + r.Record.ProfileID },
+	api.SortHost:    func(r *Row) string { return filled(r.Record.Home) + "\x00" + r.Record.ProfileID },
+	api.SortWorker:  func(r *Row) string { return filled(r.Record.OwnerWorkerID) + "\x00" + r.Record.ProfileID },
+	api.SortAttention: func(r *Row) string {
 		rank, since := attention(r)
-		return strconv.Itoa(rank) + timeText(since) + "\x00" + r.ProfileID
+		return strconv.Itoa(rank) + timeText(since) + "\x00" + r.Record.ProfileID
 	},
-	api.SortChanged: func(r *lease.Record) string {
-		return backwards(timeText(Since(*r))) + "\x00" + r.ProfileID
+	api.SortChanged: func(r *Row) string {
+		return backwards(timeText(Since(r.Record))) + "\x00" + r.Record.ProfileID
 	},
 }
 
@@ -120,12 +126,15 @@ func filled(text string) string { return cmp.Or(text, "\uffff") }
 
 // attention is how much a profile needs one: the least number first, and of equals the one
 // that waits longest.
-func attention(r *lease.Record) (rank int, since time.Time) {
-	switch r.State {
+func attention(r *Row) (rank int, since time.Time) {
+	if r.Hands.Ask != nil {
+		return 0, r.Hands.Ask.At
+	}
+	switch r.Record.State {
 	case lease.ManualReview:
-		return 0, Since(*r)
+		return 0, Since(r.Record)
 	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
-		return 1, Since(*r)
+		return 1, Since(r.Record)
 	case lease.ResumePending:
 		return 2, time.Time{}
 	case lease.Held:

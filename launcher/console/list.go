@@ -190,7 +190,7 @@ func viewOfList(a asked, found api.ProfilePage, ready error) listView {
 		v.Query = "?token=" + url.QueryEscape(a.token)
 	}
 	for _, r := range found.Items {
-		row := rowOf(r, v.Query)
+		row := rowOf(r, found.Hands[r.ProfileID], v.Query)
 		v.Rows = append(v.Rows, row)
 		v.add(row.ID, row)
 	}
@@ -201,7 +201,7 @@ func viewOfList(a asked, found api.ProfilePage, ready error) listView {
 	v.chips(found.States, all)
 	v.columns()
 	v.pages(found.Total)
-	waiting := found.States[lease.ManualReview]
+	waiting := found.States[lease.ManualReview] + found.Asking
 	v.Texts["waiting"] = ""
 	if waiting > 0 {
 		v.Texts["waiting"] = strconv.Itoa(waiting)
@@ -238,7 +238,7 @@ var stateTexts = map[lease.State]string{lease.ManualReview: "waits for a person"
 
 func stateText(s lease.State) string { return cmp.Or(stateTexts[s], words(string(s))) }
 
-func rowOf(r lease.Record, query string) listRow {
+func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	row := listRow{
 		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, State: string(r.State), StateText: stateText(r.State),
 		About: dotted(short(r.AccountID), short(r.ProxyID)), Token: strconv.FormatUint(uint64(r.Token), 10),
@@ -253,7 +253,14 @@ func rowOf(r lease.Record, query string) listRow {
 	default:
 		row.Why = words(r.Reason)
 	}
-	if since := catalog.Since(r); !since.IsZero() {
+	since := catalog.Since(r)
+	switch {
+	case hands.Ask != nil:
+		row.State, row.StateText, row.Why, since = "manual_review", "asks for a person", short(hands.Ask.Reason), hands.Ask.At
+	case hands.Person != nil && r.ByHand == nil:
+		row.StateText, row.Why, since = "a person has it", short(hands.Person.Name), hands.Person.Since
+	}
+	if !since.IsZero() {
 		row.Since, row.SinceText = since.UTC().Format(time.RFC3339), since.UTC().Format("2 Jan 15:04")+" UTC"
 	}
 	return row

@@ -106,6 +106,15 @@ func TestTheListWithoutAScript(t *testing.T) {
 	if none := b.get(t, "/?q=nobody", 200); !strings.Contains(none, "No profile matches.") || !strings.Contains(none, `<a href="/">Show all</a>`) {
 		t.Error("a search without a result does not say so")
 	}
+	b.hands = map[string]api.InHands{
+		"profile_us_00001": {Ask: &api.Ask{Reason: "the code from the SMS", At: noon.Add(-48 * time.Hour)}}, "profile_us_00002": {Person: &api.Person{Name: "Ada", Since: noon}},
+	}
+	if asks := b.get(t, "/", 200); !strings.HasPrefix(shownRows(asks), "profile_us_00001 profile_us_00120") || !strings.Contains(asks, "the code from the SMS") || !strings.Contains(asks, "8 waiting for a person") {
+		t.Error("the list does not begin with the worker that asks for a person")
+	}
+	if has := b.get(t, "/?q=us_00002", 200); !strings.Contains(has, "a person has it") || !strings.Contains(has, ">Ada<") {
+		t.Error("the list does not say which person has a session")
+	}
 	b.profiles = nil
 	if none := b.get(t, "/", 200); !strings.Contains(none, "No profiles yet.") || !strings.Contains(none, "<title>Leasehold</title>") {
 		t.Error("an empty list does not say so")

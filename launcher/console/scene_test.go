@@ -52,6 +52,7 @@ type backend struct {
 	taken    []api.TakeOver
 	given    []api.HandBack
 	hosts    []api.Host
+	hands    map[string]api.InHands
 	stale    time.Time
 	notReady error
 	changed  chan struct{} // closed and replaced by change
@@ -130,7 +131,9 @@ func (b *backend) ListProfiles(_ context.Context, q api.ProfileQuery) (api.Profi
 	defer b.mu.Unlock()
 	var rows []*catalog.Row
 	for _, r := range b.profiles {
-		rows = append(rows, catalog.NewRow(r))
+		row := catalog.NewRow(r)
+		row.Hands = b.hands[r.ProfileID]
+		rows = append(rows, row)
 	}
 	page := catalog.List(rows, q, noon)
 	page.Stale = b.stale

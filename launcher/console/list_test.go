@@ -310,7 +310,7 @@ func TestHosts(t *testing.T) {
 
 // TestListsAreAccessible, look as they should, and fit their screens.
 func TestListsAreAccessible(t *testing.T) {
-	b := &backend{profiles: append(records(), fleet(300)...), hosts: hundredHosts(100)}
+	b := &backend{profiles: append(records(), fleet(300)...), hosts: hundredHosts(30)}
 	v := open(t, b, "/healthz?token="+token)
 	photos := os.Getenv("LEASEHOLD_PHOTOS") != ""
 	for _, one := range []struct {

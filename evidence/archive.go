@@ -20,6 +20,9 @@ type Archive struct {
 
 	mu        sync.Mutex
 	uploading map[string]bool // by evidence id
+	// weights are those of the bundles that waited when somebody asked last, by evidence
+	// id. The map is replaced, never changed.
+	weights map[string]weight
 }
 
 var _ Reader = (*Archive)(nil)

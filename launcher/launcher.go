@@ -155,6 +155,8 @@ type Launcher struct {
 	*profiles               // what is told and set of profiles
 	gallery   *view.Gallery // who watches sessions
 
+	readiness *readiness
+
 	ctx    context.Context // of everything the launcher runs by itself
 	cancel context.CancelFunc
 	work   sync.WaitGroup
@@ -179,7 +181,8 @@ func New(o Options) (*Launcher, error) {
 	o.Store = catalog.Watched(o.Store, known)
 	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
-	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, ctx: ctx, cancel: cancel}
+	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel}
+	o.Metrics.MustRegister(newBacklog(o.Archive))
 	err := l.wire()
 	if err == nil {
 		l.version, err = browserVersion(ctx, o)
@@ -240,7 +243,7 @@ func (l *Launcher) wire() (err error) {
 	})
 	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
 		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
-		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Clock: o.Clock, Log: o.Log,
+		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})
 	return nil
 }
@@ -259,6 +262,7 @@ func (l *Launcher) Start() {
 	l.work.Go(l.patrol.Run)
 	l.work.Go(func() { l.announcer.Run(l.ctx) })
 	l.work.Go(func() { l.events.Run(l.ctx) })
+	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)
 	l.work.Go(l.slots.WatchDisk)
 	l.work.Go(l.slots.WatchMemory)
@@ -303,20 +307,6 @@ func (l *Launcher) Deadline() (epoch uint64, at boottime.Instant, err error) {
 		return 0, 0, err
 	}
 	return k.Epoch(), k.Deadline(), nil
-}
-
-// Ready tells whether a lease could be granted now.
-func (l *Launcher) Ready(ctx context.Context) error {
-	if l.slots.Draining() {
-		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	if err := l.o.Ping(ctx); err != nil {
-		return problem(err)
-	}
-	_, err := l.presence.Current()
-	return err
 }
 
 // problem turns an error of the layers below into a refusal.

@@ -93,10 +93,17 @@ type service struct {
 	launcher  *launcher.Launcher
 }
 
+// newService returns a service of which nothing is started.
+func newService(c RunConfig, log zerolog.Logger) *service {
+	s := &service{config: c, log: log, stops: stopList{log: log}, metrics: prometheus.NewRegistry()}
+	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return s
+}
+
 // serve runs the sidecar. It returns when ctx has ended and everything is drained.
 func serve(ctx context.Context, c RunConfig) (err error) {
 	log := newLogger(c)
-	s := &service{config: c, log: log, stops: stopList{log: log}}
+	s := newService(c, log)
 	if err := confine.MakeUndumpable(); err != nil {
 		return err
 	}
@@ -194,7 +201,7 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas(),
-		EventBytes: int64(s.config.EventsMax), OwnServer: s.config.NATSURL == ""})
+		EventBytes: int64(s.config.EventsMax), OwnServer: s.config.NATSURL == "", Metrics: s.metrics})
 	if err != nil {
 		return &exitError{exitNATS, err}
 	}
@@ -205,8 +212,6 @@ func (s *service) openStores(ctx context.Context) (err error) {
 
 // newLauncher makes the launcher. It is not started yet.
 func (s *service) newLauncher() error {
-	s.metrics = prometheus.NewRegistry()
-	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.dedicated.log = s.log
 	c := s.config
 	cautions, err := c.cautions()

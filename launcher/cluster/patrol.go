@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
@@ -43,15 +44,18 @@ type PatrolOptions struct {
 	Adopt func(lease.Record)
 	Clock boottime.Clock // nil: the host's
 	Log   zerolog.Logger
+	// Metrics gets the number of profiles by state.
+	Metrics prometheus.Registerer
 }
 
 // Patrol watches the lease store: it tells sessions what becomes of their leases, has
 // the profiles of this host looked after that no session is behind, and takes the
 // leases of launchers that went silent further.
 type Patrol struct {
-	o    PatrolOptions
-	ctx  context.Context
-	work *sync.WaitGroup
+	o      PatrolOptions
+	ctx    context.Context
+	work   *sync.WaitGroup
+	census *census
 
 	// restating is true while what the store forgot or contradicts is stated again.
 	restating atomic.Bool
@@ -66,7 +70,9 @@ func NewPatrol(ctx context.Context, work *sync.WaitGroup, o PatrolOptions) *Patr
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
-	return &Patrol{o: o, ctx: ctx, work: work, others: map[string]sighting{}}
+	p := &Patrol{o: o, ctx: ctx, work: work, census: newCensus(o.LauncherID), others: map[string]sighting{}}
+	o.Metrics.MustRegister(p.census)
+	return p
 }
 
 // view is what the patrol sees in the store: hints, for what to look into. Run alone
@@ -142,10 +148,12 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 		v.observer.Start(p.o.Clock())
 		clear(v.records)
 		v.complete = false
+		p.census.begin()
 		p.o.Presence.StoreReset()
 		p.o.Presence.StoreSeen(s)
 	case s.Complete:
 		v.complete = true
+		p.census.end()
 		p.compare(v)
 		p.lookAround(v)
 		p.o.Sessions.KnownWhere(func(f sessionfile.File) bool { // nobody has to adopt these

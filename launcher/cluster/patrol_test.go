@@ -91,7 +91,7 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 	must()
 	o := PatrolOptions{
 		LauncherID: "here", Timing: timing, HomeTimeout: homeTimeout, Store: store, Root: b.root, Archive: b.archive, Slots: b.table,
-		Recoverer: recoverer, Sessions: b.sessions, Presence: presence, Adopt: b.adopt, Log: log,
+		Recoverer: recoverer, Sessions: b.sessions, Presence: presence, Adopt: b.adopt, Log: log, Metrics: prometheus.NewRegistry(),
 	}
 	if change != nil {
 		change(&o)

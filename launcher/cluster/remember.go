@@ -11,6 +11,7 @@ import (
 // launcher keeps beside a directory may say what its roster does not.
 func (p *Patrol) takeIn(v *view, e lease.Entry) {
 	r := e.Record
+	p.census.see(r)
 	known := p.o.Recoverer.Remembers(r.ProfileID)
 	contradicted := !known.Unproved && known.Judge(r) == lease.Contradicts
 	if !contradicted {

@@ -73,16 +73,29 @@ func (t *Table) gauges() []prometheus.Collector {
 			return float64(count())
 		})
 	}
-	return []prometheus.Collector{
-		counted("leasehold_browsers_warm", "Browsers that wait, without a session, for the next task of their profile.", t.countWarm),
-		counted("leasehold_browsers", "Browsers that take a place on this host.", func() int { return len(t.placeAges(time.Now())) }),
-		counted("leasehold_queue", "Requests that wait for a place on this host.", func() int { return len(t.places.queue) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "leasehold_disk_free_bytes", Help: "Space left where the profiles are."}, func() float64 {
-			free, err := durable.FreeSpace(t.o.Root.Dir())
+	space := func(name, help, dir string) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			free, err := durable.FreeSpace(dir)
 			if err != nil {
 				return math.NaN()
 			}
 			return float64(free)
-		}),
+		})
+	}
+	constant := func(name, help string, value float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value })
+	}
+	limit := math.Inf(1)
+	if t.places.max > 0 {
+		limit = float64(t.places.max)
+	}
+	return []prometheus.Collector{
+		counted("leasehold_browsers_warm", "Browsers that wait, without a session, for the next task of their profile.", t.countWarm),
+		counted("leasehold_browsers", "Browsers that take a place on this host.", func() int { return len(t.placeAges(time.Now())) }),
+		counted("leasehold_queue", "Requests that wait for a place on this host.", func() int { return len(t.places.queue) }),
+		constant("leasehold_browsers_limit", "Places for browsers on this host (--max-browsers); +Inf where there is no limit.", limit),
+		space("leasehold_disk_free_bytes", "Space left where the profiles are.", t.o.Root.Dir()),
+		space("leasehold_data_disk_free_bytes", "Space left where the data directory is.", t.o.DataDir),
+		constant("leasehold_disk_min_free_bytes", "Space below which no browser is started, on either disk (--min-free-disk); 0 where there is no bound.", float64(t.o.MinFreeDisk)),
 	}
 }

@@ -43,6 +43,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"leasehold/lease"
@@ -83,6 +84,8 @@ type Options struct {
 	Log       zerolog.Logger
 	// LauncherID names this launcher in the log.
 	LauncherID string
+	// Metrics gets the number of events that are not published yet; nil: nobody does.
+	Metrics prometheus.Registerer
 
 	// tryTime replaces the constant in tests in which many answers get lost.
 	tryTime time.Duration
@@ -145,6 +148,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 		return nil, fmt.Errorf("lease store: %w", err)
 	}
 	s.pub = startPublisher(s)
+	if o.Metrics != nil {
+		o.Metrics.MustRegister(s.pub.gauges()...)
+	}
 	s.settler = startSettler(s)
 	return s, nil
 }

@@ -1,0 +1,118 @@
+package cluster
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold/lease"
+)
+
+// census counts the profiles of this host by the state of their lease, as the store last
+// showed it. While the store is away it keeps what was shown before. It is a collector of
+// metrics, and asks nobody anything.
+type census struct {
+	home   string // this launcher
+	states *prometheus.Desc
+	waits  *prometheus.Desc
+
+	mu    sync.Mutex
+	stays map[string]stay // by profile: those whose home is this launcher
+	// before has the profiles that were shown before the view began anew, and not since.
+	before map[string]bool
+}
+
+// stay is a profile's time in a state. A zero since is not known.
+type stay struct {
+	state lease.State
+	since time.Time
+}
+
+// counted are the states of a record, in the order of a recovery.
+var counted = []lease.State{lease.Available, lease.Held, lease.SuspectedStale, lease.Quarantined, lease.Inspected, lease.ResumePending, lease.ManualReview}
+
+// waiting are those in which the profile's account waits for somebody: for its launcher, for
+// its task, or for a person.
+var waiting = []lease.State{lease.SuspectedStale, lease.Quarantined, lease.Inspected, lease.ResumePending, lease.ManualReview}
+
+func newCensus(home string) *census {
+	return &census{
+		home: home, stays: map[string]stay{}, before: map[string]bool{},
+		states: prometheus.NewDesc("leasehold_profiles", "Profiles whose home is this launcher, by the state of their lease, as the lease store last showed it.", []string{"state"}, nil),
+		waits:  prometheus.NewDesc("leasehold_profile_wait_seconds", "How long the profile has been out of use that has waited longest, by its state now; 0 where there is none. It is counted from the start of its recovery, and for suspected_stale from the loss of its worker.", []string{"state"}, nil),
+	}
+}
+
+// see takes in a record that the store shows.
+func (c *census) see(r lease.Record) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.before, r.ProfileID)
+	if r.State == "" || r.Home != c.home {
+		delete(c.stays, r.ProfileID)
+		return
+	}
+	c.stays[r.ProfileID] = stay{r.State, waitsSince(r)}
+}
+
+// waitsSince is since when a profile has been out of use, by the record; zero where it does
+// not say. While it is suspected, its recovery has not begun.
+func waitsSince(r lease.Record) time.Time {
+	if r.State == lease.SuspectedStale {
+		return r.SuspectedAt
+	}
+	return r.RecoveryStartedAt
+}
+
+// begin notes that the store shows everything anew.
+func (c *census) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for profile := range c.stays {
+		c.before[profile] = true
+	}
+}
+
+// end notes that the store has shown everything. What it did not show, it does not have.
+func (c *census) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for profile := range c.before {
+		delete(c.stays, profile)
+	}
+	clear(c.before)
+}
+
+// Describe implements prometheus.Collector.
+func (c *census) Describe(to chan<- *prometheus.Desc) {
+	to <- c.states
+	to <- c.waits
+}
+
+// Collect implements prometheus.Collector.
+func (c *census) Collect(to chan<- prometheus.Metric) {
+	profiles, longest := c.count(time.Now())
+	for _, state := range counted {
+		to <- prometheus.MustNewConstMetric(c.states, prometheus.GaugeValue, float64(profiles[state]), string(state))
+	}
+	for _, state := range waiting {
+		to <- prometheus.MustNewConstMetric(c.waits, prometheus.GaugeValue, longest[state].Seconds(), string(state))
+	}
+}
+
+// count returns how many profiles are in each state, and how long the one has waited that
+// has waited longest there. It compares the wall clock with times that other launchers may
+// have written: it is for people, and decides nothing.
+func (c *census) count(now time.Time) (profiles map[lease.State]int, longest map[lease.State]time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	profiles, longest = map[lease.State]int{}, map[lease.State]time.Duration{}
+	for _, s := range c.stays {
+		profiles[s.state]++
+		if !s.since.IsZero() {
+			longest[s.state] = max(longest[s.state], now.Sub(s.since))
+		}
+	}
+	return profiles, longest
+}

@@ -1,0 +1,128 @@
+package launcher
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold/internal/boottime"
+	"leasehold/launcher/api"
+)
+
+// readyTimeout bounds how long the lease store may take to say that it can be used, and
+// readyEvery is the time between two questions.
+const (
+	readyTimeout = 2 * time.Second
+	readyEvery   = 5 * time.Second
+)
+
+// Ready tells whether a lease could be granted now.
+func (l *Launcher) Ready(ctx context.Context) error {
+	if l.slots.Draining() {
+		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
+	}
+	if err := l.storeProblem(ctx); err != nil {
+		return err
+	}
+	_, err := l.presence.Current()
+	return err
+}
+
+// storeProblem says why the lease store cannot be used; nil where it can.
+func (l *Launcher) storeProblem(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	return problem(l.o.Ping(ctx))
+}
+
+// readiness is what was found when somebody looked last whether leases can be granted, so
+// that a scrape of the metrics asks the lease store nothing.
+type readiness struct {
+	clock boottime.Clock
+
+	mu      sync.Mutex
+	ready   bool
+	storeUp bool
+	// downSince is since when the lease store cannot be used. It counts only while
+	// storeUp is false.
+	downSince boottime.Instant
+	// said is what was logged of the store last. That it can be used goes without saying.
+	said bool
+}
+
+// newReadiness returns one that knows of nothing that can be used yet.
+func newReadiness(clock boottime.Clock, metrics prometheus.Registerer) *readiness {
+	if clock == nil {
+		clock = boottime.Now
+	}
+	r := &readiness{clock: clock, downSince: clock(), said: true}
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return value()
+		})
+	}
+	metrics.MustRegister(
+		gauge("leasehold_ready", "1 while leases can be granted, 0 while they cannot, as /readyz says it; looked at every 5 seconds.", func() float64 { return oneIf(r.ready) }),
+		gauge("leasehold_lease_store_up", "1 while the lease store in NATS can be used, 0 while it cannot; looked at every 5 seconds.", func() float64 { return oneIf(r.storeUp) }),
+		gauge("leasehold_lease_store_down_seconds", "How long the lease store in NATS could not be used; 0 while it can.", func() float64 { return r.down().Seconds() }),
+	)
+	return r
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// down is for how long the lease store could not be used. The caller holds the mutex.
+func (r *readiness) down() time.Duration {
+	if r.storeUp {
+		return 0
+	}
+	return r.clock().Sub(r.downSince)
+}
+
+// found takes in what was found. news says that the log has to say so, and down for how long
+// the store could not be used before.
+func (r *readiness) found(storeUp, ready bool) (news bool, down time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news, down = storeUp != r.said, r.down()
+	if r.storeUp && !storeUp {
+		r.downSince = r.clock()
+	}
+	r.storeUp, r.ready, r.said = storeUp, ready, storeUp
+	return news, down
+}
+
+// watchReadiness looks again and again whether leases can be granted, until the launcher
+// ends.
+func (l *Launcher) watchReadiness() {
+	every := time.NewTicker(readyEvery)
+	defer every.Stop()
+	for {
+		err := l.storeProblem(l.ctx)
+		if l.ctx.Err() != nil {
+			return
+		}
+		_, absent := l.presence.Current()
+		news, down := l.readiness.found(err == nil, err == nil && absent == nil && !l.slots.Draining())
+		switch {
+		case news && err != nil:
+			l.o.Log.Warn().Err(err).Msg("the lease store cannot be used: nothing is granted")
+		case news:
+			l.o.Log.Info().Dur("down", down).Msg("the lease store can be used")
+		}
+		select {
+		case <-every.C:
+		case <-l.ctx.Done():
+			return
+		}
+	}
+}

@@ -7,6 +7,9 @@ ARGS   ?=
 # Clients with dependencies that cannot be in the project's own module.
 CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 
+# Reads the files of deploy/ with the libraries of the tools that they are for.
+DEPLOY_MODULE := internal/test/deploy
+
 # Built from source by the go command and kept in its cache.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -33,6 +36,7 @@ namespaces:
 modules:
 	@$(GO) mod download
 	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) mod download) || exit 1; done
+	@cd $(DEPLOY_MODULE) && $(GO) list -deps -test ./... >/dev/null
 
 # Where git refuses (a checkout of another user), the go command would fail too.
 VCS = $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo auto || echo false)
@@ -95,6 +99,7 @@ differ: deps ## Play scripts of CDP on a port of Chrome and through the sidecar,
 check: fmt-check
 	$(GO) vet $(PKGS)
 	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
+	cd $(DEPLOY_MODULE) && $(GO) test -ldflags=-w -count=1 ./...
 	$(GO) tool staticcheck $(PKGS)
 
 fmt-check:

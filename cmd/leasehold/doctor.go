@@ -21,6 +21,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"leasehold/evidence/s3store"
 	"leasehold/internal/natsd"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
@@ -99,6 +100,9 @@ func (c RunConfig) checkAll(ctx context.Context) []checkResult {
 		sidecar,
 		check(ctx, "nats", func(ctx context.Context) (string, error) { return c.checkNATSServer(ctx, running) }),
 	}
+	if c.EvidenceStore != ownNATS { // that one is checked with NATS
+		checks = append(checks, check(ctx, "evidence store", c.checkEvidenceStore))
+	}
 	if c.Proxies != "" {
 		checks = append(checks, check(ctx, "proxies", c.checkProxies))
 	}
@@ -114,6 +118,31 @@ func check(ctx context.Context, name string, find func(context.Context) (string,
 		return checkResult{name, false, err.Error()}
 	}
 	return checkResult{name, true, detail}
+}
+
+// checkEvidenceStore tells whether bundles can be stored. In S3 it does what the sidecar
+// does at its start, which writes one small object; a directory is not made.
+func (c RunConfig) checkEvidenceStore(ctx context.Context) (string, error) {
+	if strings.HasPrefix(c.EvidenceStore, "file:") {
+		dir, err := storeDir(c.EvidenceStore)
+		if err != nil {
+			return "", fmt.Errorf("--evidence-store: %w", err)
+		}
+		return checkDir("--evidence-store", dir)
+	}
+	config, err := s3store.ParseURL(c.EvidenceStore)
+	if err != nil {
+		return "", fmt.Errorf("--evidence-store: %w", err)
+	}
+	store, err := s3store.Open(config)
+	if err != nil {
+		return "", fmt.Errorf("--evidence-store: %w", err)
+	}
+	defer store.Close()
+	if err := store.Check(ctx); err != nil {
+		return "", fmt.Errorf("--evidence-store: %w", err)
+	}
+	return config.String() + " takes bundles, and lets nobody write over them", nil
 }
 
 // checkProxies connects to each proxy. It sends nothing through them.

@@ -50,6 +50,10 @@ var situations = map[string]situation{
 			`leasehold_profiles{state="manual_review"} 0x110 9x1; leasehold_profiles{state="available"} 9`,
 		},
 	},
+	"LeaseholdAskWaits": {
+		fires: []string{`leasehold_asks_waiting 1`},
+		quiet: []string{`leasehold_asks_waiting 0`, `leasehold_asks_waiting 0x111 1x1`},
+	},
 	"LeaseholdResumeWaits": {
 		fires: []string{`leasehold_profile_wait_seconds{state="resume_pending"} 3601`},
 		quiet: []string{`leasehold_profile_wait_seconds{state="resume_pending"} 3600`, `leasehold_profile_wait_seconds{state="manual_review"} 9000`},

@@ -52,7 +52,7 @@ var situations = map[string]situation{
 	},
 	"LeaseholdAskWaits": {
 		fires: []string{`leasehold_asks_waiting 1`},
-		quiet: []string{`leasehold_asks_waiting 0`, `leasehold_asks_waiting 0x111 1x1`},
+		quiet: []string{`leasehold_asks_waiting 0`, `leasehold_asks_waiting 0x117 1x1`},
 	},
 	"LeaseholdResumeWaits": {
 		fires: []string{`leasehold_profile_wait_seconds{state="resume_pending"} 3601`},

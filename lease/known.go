@@ -115,7 +115,8 @@ func (k Known) Learn(r Record) Known {
 	if k.Home != "" && r.RememberedBy != "" && r.Token <= k.Token {
 		now = k
 	}
-	if now.Sequence, now.Events = max(k.Sequence, r.Sequence), k.Events; r.Sequence >= k.Sequence {
+	now.Sequence = max(k.Sequence, r.Sequence)
+	if now.Events = k.Events; r.Sequence >= k.Sequence {
 		now.Events = lastEvents(k.Events, r.Outbox)
 	}
 	return now

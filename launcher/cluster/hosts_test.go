@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold/lease"
 )
 
@@ -14,7 +16,7 @@ import (
 func TestWhoIsHere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var work sync.WaitGroup
-		p := NewPatrol(t.Context(), &work, PatrolOptions{LauncherID: "here"})
+		p := NewPatrol(t.Context(), &work, PatrolOptions{LauncherID: "here", Metrics: prometheus.NewRegistry()})
 		show := func(nonce string, closed bool) {
 			p.learn([]lease.PresenceEntry{{Presence: lease.Presence{LauncherID: "other", TTLSeconds: 30, Nonce: nonce, Closed: closed, HeartbeatAt: time.Unix(1, 0)}}})
 		}

@@ -156,7 +156,7 @@ var ofLease = slices.Concat(
 		change{"of two memories the number of the last event is the later one's", `if earlier.Sequence > later.Sequence {`, `if false {`},
 		change{"what is remembered forgets its events", `now.Events = k.Events; r.Sequence >= k.Sequence`, `now.Events = nil; r.Sequence >= k.Sequence`},
 		change{"an older copy takes the place of the last events", `now.Events = k.Events; r.Sequence >= k.Sequence`, `now.Events = k.Events; true`},
-		change{"a recalled record leaves out what is remembered", "\tr.Outbox = append(r.Outbox, k.after(last)...)\n", ""},
+		change{"a recalled record leaves out what is remembered", `r.Outbox = append(r.Outbox, k.after(last)...)`, `_ = last`},
 		change{"a recalled record has what the store has", `return e.Sequence <= number ||`, `return`},
 		change{"what nobody proved stands against the store", "\tcase k.Unproved:\n\t\treturn r.Known()\n", ""},
 		change{"what another launcher recalled is news", `k.Home != "" && r.RememberedBy != "" && r.Token <= k.Token {`, `false {`},

@@ -48,6 +48,10 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 	case before == nil || t.TakeFrom != who.Name:
 		return takenOver(s.id, *who)
 	}
+	// The next launcher has to know of the person before anything changes for the others.
+	if err := s.persistPerson(&next.Person); err != nil {
+		return err
+	}
 	next.fence, next.seenAt = s.Fence().Under(), time.Now()
 	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(next.Name, next.Since))
 	if before != nil { // its last commands are on their way, or refused
@@ -55,13 +59,6 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 		s.announce(lease.EventHandedBack, before, func(e *lease.Event) { e.Reason = handedToAnother })
 	}
 	s.setTakeover(next)
-	if err := s.persist(); err != nil {
-		// The next launcher would not know of the person.
-		s.setTakeover(nil)
-		next.fence.Shut(err)
-		s.taken.End()
-		return err
-	}
 	s.update(func(*facts) {}) // for run to look whether the person stays
 	s.log.Info().Str("principal", p.Name).Str("person", next.Name).Msg("session taken over")
 	s.Note(next.entry(checkpoint.PersonTook, t.Note))
@@ -130,6 +127,23 @@ func (s *Session) setTakeover(t *takeover) {
 	if t != nil {
 		s.file.Person = &t.Person
 	}
+}
+
+// persistPerson writes into the session's file who has taken it over. Where that fails, the
+// session is as it was.
+func (s *Session) persistPerson(p *api.Person) error {
+	set := func(p *api.Person) (was *api.Person) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		was, s.file.Person = s.file.Person, p
+		return was
+	}
+	was := set(p)
+	err := s.persist()
+	if err != nil {
+		set(was)
+	}
+	return err
 }
 
 // person is who has the session by hand; nil: nobody.

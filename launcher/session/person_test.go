@@ -99,7 +99,7 @@ func TestAPersonTakesOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "c"}); err != nil {
+	if err := s.Checkpoint(api.Checkpoint{Name: "c", Safe: new(false)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.does(s, ann, ActClick, "http://shop.example/login", "Input.dispatchMouseEvent"); err != nil {
@@ -301,26 +301,72 @@ func TestTheNextLauncherKnowsThePerson(t *testing.T) {
 	w.close()
 }
 
-// TestATakeOverThatCannotBeKept is none: the next launcher would not know of it.
+// TestATakeOverThatCannotBeKept is none, since the next launcher would not know of it: the
+// worker goes on, and a person who has the session keeps it.
 func TestATakeOverThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
 	w := r.connect(s)
 	file := filepath.Join(r.dir, "sessions", s.ID()+".json")
-	if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
-		t.Fatal(err)
+	spoil := func() {
+		t.Helper()
+		if err := errors.Join(os.Remove(file), os.MkdirAll(filepath.Join(file, "in the way"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	repair := func() {
+		t.Helper()
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoil()
 	if err := s.TakeOver(ann, api.TakeOver{}); err == nil {
 		t.Error("taken over")
 	}
-	if err := os.RemoveAll(file); err != nil {
-		t.Fatal(err)
-	}
+	repair()
 	if s.Show().Person != nil || s.PersonIs(ann) == nil {
 		t.Error(s.Show().Person)
 	}
-	if m := w.call("Page.reload", w.attach(), nil); m.Error != nil {
+	page := w.attach()
+	if m := w.call("Page.reload", page, nil); m.Error != nil {
 		t.Errorf("the worker may not go on: %+v", m.Error)
 	}
+	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+		t.Fatal(err)
+	}
+	spoil()
+	if err := s.TakeOver(bob, api.TakeOver{TakeFrom: "Ann"}); err == nil {
+		t.Error("taken over from Ann")
+	}
+	repair()
+	if err := s.PersonIs(ann); err != nil {
+		t.Errorf("Ann has it no more: %v", err)
+	}
+	if m := w.call("Page.reload", page, nil); m.Error == nil || !strings.Contains(m.Error.Message, "Ann") {
+		t.Errorf("the worker may go on: %+v", m.Error)
+	}
 	w.close()
+}
+
+// TestNoCheckpointIsSafeWhileAPersonHasTheSession: the worker cannot vouch for what the
+// person is at.
+func TestNoCheckpointIsSafeWhileAPersonHasTheSession(t *testing.T) {
+	t.Parallel()
+	_, s := begun(t, task("one"))
+	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Checkpoint(api.Checkpoint{Name: "a"}); problem(err) != api.CodeTakenOver {
+		t.Errorf("a safe one: %v", err)
+	}
+	if err := s.Checkpoint(api.Checkpoint{Name: "b", Safe: new(false)}); err != nil {
+		t.Errorf("one that is not safe: %v", err)
+	}
+	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Checkpoint(api.Checkpoint{Name: "c"}); err != nil {
+		t.Errorf("after the hand-back: %v", err)
+	}
 }

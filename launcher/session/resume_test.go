@@ -11,6 +11,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -65,7 +66,13 @@ func (r *room) adopt(change func(*Resumption)) (*Session, error) {
 	slot := r.table.Occupy(profile)
 	slot.Recovers()
 	rec := r.record()
-	lock, err := r.root.Adopt(profile)
+	// A process that another test forks has the files of this one for a moment.
+	var lock *profiledir.Lock
+	var err error
+	r.await("the lock", func() bool {
+		lock, err = r.root.Adopt(profile)
+		return !errors.Is(err, profiledir.ErrLocked)
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -75,13 +75,19 @@ func (s *Session) Checkpoint(c api.Checkpoint) error {
 	if c.Name == "" {
 		return api.Invalid("name", "want the checkpoint's name")
 	}
+	safe := c.Safe == nil || *c.Safe
+	if t := s.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is at
+		refused := takenOver(s.id, t.Person)
+		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"
+		return refused
+	}
 	s.beat()
 	// What was sent and answered before is in the journal before the checkpoint, too.
 	if m := s.browser.Monitor(); m != nil {
 		m.HearAnswers(s.h.ctx)
 	}
 	return s.recording.add(checkpoint.Entry{
-		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: c.Safe == nil || *c.Safe, Idempotent: c.Idempotent, Data: c.Data,
+		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: safe, Idempotent: c.Idempotent, Data: c.Data,
 	})
 }
 

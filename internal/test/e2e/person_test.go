@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/gobwas/ws"
 
 	"leasehold/internal/test/clients"
 	"leasehold/launcher/api"
@@ -173,6 +176,12 @@ func TestAPersonInTheLoop(t *testing.T) {
 // attends opens the view of a session, which closes with the test, or when leave is called.
 func (s *sidecar) attends(t *testing.T, ses twoStep) (leave func()) {
 	t.Helper()
-	v := dial(t, "ws"+strings.TrimPrefix(s.URL, "http")+"/v1/sessions/"+ses.SessionID+"/view")
-	return v.drop
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	view, _, _, err := ws.Dial(ctx, "ws"+strings.TrimPrefix(s.URL, "http")+"/v1/sessions/"+ses.SessionID+"/view")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = view.Close() }) // it may be closed already
+	return func() { _ = view.Close() }
 }

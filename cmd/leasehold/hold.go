@@ -97,17 +97,17 @@ func (c *holdCmd) announce(a *app, s *leasedSession) {
 	}
 }
 
-// waitUntilDone waits until the person is done, and returns how that was. The person
-// closes the browser, or sends a signal, on which the profile is released. If the sidecar
-// cannot be reached, waitUntilDone goes on until it answers.
-func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, error) {
+// follow looks at the session now and then, until look says how it ended or returns an error,
+// or ctx ends: then it returns done as false. If the sidecar cannot be reached, follow goes on
+// until it answers.
+func (s *leasedSession) follow(ctx context.Context, a *app, look func(now api.Session) (how string, err error)) (how string, done bool, err error) {
 	poll := time.NewTicker(holdPoll)
 	defer poll.Stop()
 	away := false
 	for {
 		select {
 		case <-ctx.Done():
-			return "handed back", s.release(outcomeByHand, "")
+			return "", false, nil
 		case <-poll.C:
 		}
 		now, err := s.now(ctx)
@@ -115,14 +115,32 @@ func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, erro
 		case ctx.Err() != nil:
 			continue
 		case isFinal(err):
-			return "", err
+			return "", true, err
 		case err != nil && !away:
 			a.warn("%v", err)
-		case now.State == api.SessionEnded && strings.HasPrefix(now.Ended, "released"):
-			return now.Ended, nil
-		case now.State == api.SessionEnded:
-			return "", exitWith(exitRefused, "the hold did not end in order: %s", now.Ended)
+		case err == nil:
+			if how, err := look(now); how != "" || err != nil {
+				return how, true, err
+			}
 		}
 		away = err != nil
 	}
+}
+
+// waitUntilDone waits until the person is done, and returns how that was. The person
+// closes the browser, or sends a signal, on which the profile is released.
+func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, error) {
+	how, done, err := s.follow(ctx, a, func(now api.Session) (string, error) {
+		switch {
+		case now.State != api.SessionEnded:
+			return "", nil
+		case strings.HasPrefix(now.Ended, "released"):
+			return now.Ended, nil
+		}
+		return "", exitWith(exitRefused, "the hold did not end in order: %s", now.Ended)
+	})
+	if !done {
+		return "handed back", s.release(outcomeByHand, "")
+	}
+	return how, err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -91,28 +90,11 @@ func (c *takeCmd) handBack(ctx context.Context, sidecar *client, s api.Session) 
 }
 
 // stay waits until the session is the person's no more, and returns how that came. A signal
-// hands it back. If the sidecar cannot be reached, stay goes on until it answers.
+// hands it back. Asking for it again shows now and then that the person is there.
 func (c *takeCmd) stay(ctx context.Context, a *app, sidecar *client, s api.Session, name string) (string, error) {
-	poll := time.NewTicker(holdPoll)
-	defer poll.Stop()
-	mine := &leasedSession{Session: s, sidecar: sidecar}
-	signed, away := time.Now(), false
-	for {
-		select {
-		case <-ctx.Done():
-			_, err := c.handBack(context.Background(), sidecar, s)
-			return "handed back", err
-		case <-poll.C:
-		}
-		now, err := mine.now(ctx)
+	mine, signed := &leasedSession{Session: s, sidecar: sidecar}, time.Now()
+	how, done, err := mine.follow(ctx, a, func(now api.Session) (string, error) {
 		switch {
-		case ctx.Err() != nil:
-			continue
-		case isFinal(err):
-			return "", err
-		case err != nil && !away:
-			a.warn("%v", err)
-		case err != nil:
 		case now.State != api.SessionServing:
 			return "the session is over: " + now.Ended, nil
 		case now.Person == nil:
@@ -120,14 +102,16 @@ func (c *takeCmd) stay(ctx context.Context, a *app, sidecar *client, s api.Sessi
 		case now.Person.Name != name:
 			return "taken by " + now.Person.Name, nil
 		case time.Since(signed) > takeSign:
-			if _, err = c.take(ctx, sidecar, s, name, ""); err == nil {
+			// If it fails, the next look says what became of the session.
+			if _, err := c.take(ctx, sidecar, s, name, ""); err == nil {
 				signed = time.Now()
 			}
-			var refused *refusedError
-			if errors.As(err, &refused) {
-				continue // the next look says what became of it
-			}
 		}
-		away = err != nil
+		return "", nil
+	})
+	if !done {
+		_, err = c.handBack(context.Background(), sidecar, s)
+		return "handed back", err
 	}
+	return how, err
 }

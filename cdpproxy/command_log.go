@@ -111,29 +111,47 @@ func (l *commandLog) read(from int) (commands []Command, next int) {
 	return commands, next
 }
 
+// after returns the commands that were added after the first n and passed the fence, and the
+// number with which the next call goes on; a negative n asks for that alone. The caller holds
+// what drain wants.
+func (l *commandLog) after(n int) (commands []Command, next int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n < 0 {
+		return nil, l.added
+	}
+	return l.read(max(n, l.added-commandLogLength))
+}
+
 // Commands returns the last commands that the session's client sent since Commands was
 // called before, oldest first, and how many more there were.
 func (s *ClientSession) Commands() (commands []Command, missed int) {
+	s.readLog(func() []Command {
+		commands, missed = s.log.drain()
+		return commands
+	})
+	return commands, missed
+}
+
+// readLog calls read, which returns commands of the session's log, while the log may be read.
+// On the socket of a page, messages name no session: they get that of the page.
+func (s *ClientSession) readLog(read func() []Command) {
 	s.mu.Lock()
 	conn, page := s.conn, s.defaultID
-	if page == s.id {
-		page = ""
-	}
 	s.mu.Unlock()
 	if conn != nil {
 		conn.mu.Lock()
 		defer conn.mu.Unlock()
 	}
-	commands, missed = s.log.drain()
-	if page == "" {
-		return commands, missed
+	commands := read()
+	if page == s.id || page == "" {
+		return
 	}
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
-	for i := range commands { // on the socket of a page, messages name no session
+	for i := range commands {
 		if commands[i].Session == "" {
 			commands[i].Session, commands[i].Target = page, s.log.targets[page]
 		}
 	}
-	return commands, missed
 }

@@ -14,26 +14,9 @@ func (o *Observer) Close(ctx context.Context) error { return o.session.Close(ctx
 // next call returns what comes after them. A negative n asks for that number alone. What
 // Commands returns stays as it is.
 func (s *ClientSession) CommandsAfter(n int) (commands []Command, next int) {
-	s.mu.Lock()
-	conn, page := s.conn, s.defaultID
-	if page == s.id {
-		page = ""
-	}
-	s.mu.Unlock()
-	if conn != nil {
-		conn.mu.Lock()
-		defer conn.mu.Unlock()
-	}
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	if n < 0 {
-		return nil, s.log.added
-	}
-	commands, next = s.log.read(max(n, s.log.added-commandLogLength))
-	for i := range commands {
-		if page != "" && commands[i].Session == "" { // see Commands
-			commands[i].Session, commands[i].Target = page, s.log.targets[page]
-		}
-	}
+	s.readLog(func() []Command {
+		commands, next = s.log.after(n)
+		return commands
+	})
 	return commands, next
 }

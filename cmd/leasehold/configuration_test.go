@@ -97,7 +97,7 @@ browser-memory: 2GiB
 file-root: /tmp,/var/tmp
 ~~~
 
-<!-- run: sidecar -->
+<!-- run: server -->
 ~~~console
 $ LEASEHOLD_COOLDOWN=10s leasehold run --config leasehold.yaml --max-browsers 4
 leasehold is ready at http://127.0.0.1:9333 ...

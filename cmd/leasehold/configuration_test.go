@@ -79,9 +79,9 @@ func isClient(command *kong.Node) bool {
 const configurationHead = `# Configuration
 
 Every flag of every command, and the exit codes. The settings that are met first, with more words, are
-[in the README](../README.md#settings); refusals of the sidecar have codes of their own, [problems](problems.md). This
-page is made from the grammar that ~--help~ and the manual pages (~make man~) are made of. After a change, write it anew:
-~go test ./cmd/leasehold -run TestThePageShowsEveryFlag -update~.
+[in the README](../README.md#settings); refusals of the sidecar have codes of their own, [problems](problems.md).
+This page is made from the grammar that ~--help~ and the manual pages (~make man~) are made of. After a change, write
+it anew: ~go test ./cmd/leasehold -run TestThePageShowsEveryFlag -update~.
 
 ## Where a setting can be given
 

@@ -6,6 +6,8 @@
 //
 //	<!-- run -->                a console, sh or python block: it is run, and has to succeed
 //	<!-- run: in FRAME -->      the block is put into frames/FRAME, at its line "the snippet"
+//	<!-- run: of FILE -->       the block's lines are in FILE, which another block runs; a line
+//	                            of "..." stands for those that are left out
 //	<!-- run: as FILE -->       the block is a file of that name, for the blocks below it
 //	<!-- run: server -->        the block is one command that serves until the page ends, a
 //	                            sidecar for example, and has to print what the block shows
@@ -21,8 +23,9 @@
 //
 // The blocks of a page run one after the other in a directory of the page's own, with
 // docs/examples in it, and a leasehold of this tree in the PATH and as bin/leasehold. A page
-// that starts no sidecar is given one; with its NATS it costs a fifth of a second of processor
-// time. It listens on free ports: the usual ones, 9333 and 4333, and that of the shop in
+// that starts no sidecar is given one, with a profile shop_018 whose browser stays open from
+// one session to the next; with its NATS it costs a fifth of a second of processor time. It
+// listens on free ports: the usual ones, 9333 and 4333, and that of the shop in
 // docs/examples, 8080, are replaced in what is run and in what is expected. Its pauses are
 // short: no cooldown, and a reconnect grace of a second.
 //

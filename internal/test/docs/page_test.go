@@ -136,7 +136,7 @@ func lineMatches(want, got string) bool {
 
 // verdict is what a mark says about its block.
 type verdict struct {
-	kind string // run, in, as, server, by, not
+	kind string // run, in, as, of, server, by, not
 	arg  string
 }
 
@@ -163,7 +163,7 @@ func (b block) read() (verdict, error) {
 		return verdict{"run", b.language}, nil
 	case b.mark == "run":
 		return verdict{}, fmt.Errorf("a block in %q cannot be run by itself: want a language (console, sh, python) or a frame: %s", b.language, how)
-	case rest != b.mark && (kind == "in" || kind == "as") && arg != "" || rest == "server":
+	case rest != b.mark && (kind == "in" || kind == "as" || kind == "of") && arg != "" || rest == "server":
 		return verdict{kind, arg}, nil
 	}
 	return verdict{}, fmt.Errorf("the mark %q is not understood: %s", b.mark, how)
@@ -288,7 +288,7 @@ words
 
 func TestMarksAreUnderstood(t *testing.T) {
 	for mark, want := range map[string]string{
-		"run": "run console", "run: in a.mjs": "in a.mjs", "run: as b.yaml": "as b.yaml", "run: server": "server ", "run by: TestX": "by TestX",
+		"run": "run console", "run: in a.mjs": "in a.mjs", "run: as b.yaml": "as b.yaml", "run: of c.mjs": "of c.mjs", "run: server": "server ", "run by: TestX": "by TestX",
 		"not run: long": "not long", "not run: bored": "", "": "", "run: in": "", "run: somehow": "", "runs": "",
 	} {
 		v, err := block{language: "console", mark: mark, text: "x"}.read()

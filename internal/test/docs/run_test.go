@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"leasehold/internal/test/clients"
+	"leasehold/launcher/chrome"
 )
 
 var (
@@ -63,7 +64,7 @@ const patience = 2 * time.Minute
 // mustRun are pages of which blocks have to be run: a mark that is lost there, or a
 // reason that is handed out freely, is noticed.
 var mustRun = map[string]int{
-	"README.md": 5, "docs/getting-started.md": 12, "docs/clients.md": 5, "docs/nats.md": 3, "docs/runbook.md": 3,
+	"README.md": 5, "docs/getting-started.md": 13, "docs/clients.md": 5, "docs/nats.md": 3, "docs/runbook.md": 3,
 	"docs/configuration.md": 2, "docs/access.md": 2, "docs/person.md": 1, "docs/recovery.md": 2, "docs/proxies.md": 1,
 	"docs/evidence.md": 1, "docs/warm-handoff.md": 2, "docs/faq.md": 1,
 }
@@ -82,7 +83,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	for name, text := range all {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".md"), func(t *testing.T) {
+		short := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSuffix(name, "/README.md"), "docs/"), ".md")
+		t.Run(short, func(t *testing.T) {
 			t.Parallel()
 			all := blocks(name, text)
 			p := &page{t: t, serves: slices.ContainsFunc(all, func(b block) bool {
@@ -181,8 +183,17 @@ func (p *page) open() {
 	must(os.Symlink(binary, filepath.Join(p.dir, "bin", "leasehold")))
 	// The go command is run in the repository, where the module is.
 	must(os.WriteFile(filepath.Join(p.dir, "bin", "go"), fmt.Appendf(nil, "#!/bin/sh\nPATH=${PATH#*:}\ncd %s && exec go \"$@\"\n", root), 0o700))
-	must(os.CopyFS(filepath.Join(p.dir, "docs", "examples"), os.DirFS(filepath.Join(root, "docs", "examples"))))
-	must(os.RemoveAll(filepath.Join(p.dir, "docs", "examples", "javascript", "node_modules")))
+	for _, language := range []string{"go", "javascript", "python"} {
+		files, err := filepath.Glob(filepath.Join(root, "docs", "examples", language, "*.*"))
+		must(err)
+		to := filepath.Join(p.dir, "docs", "examples", language)
+		must(os.MkdirAll(to, 0o700))
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			must(err)
+			must(os.WriteFile(filepath.Join(to, filepath.Base(file)), text, 0o600))
+		}
+	}
 	must(os.Symlink(filepath.Join(clients.Dir(), "node_modules"), filepath.Join(p.dir, "node_modules")))
 	p.makeKeys()
 	must(os.Mkdir(filepath.Join(p.dir, "home", ".config"), 0o700))
@@ -202,7 +213,10 @@ func (p *page) open() {
 	}
 	home, err := os.UserHomeDir()
 	must(err)
+	browser, err := chrome.Find("")
+	must(err)
 	p.env = append(p.env,
+		"CHROME="+browser, // for the example that starts one itself
 		"HOME="+filepath.Join(p.dir, "home"), "USER=ana", "PATH="+filepath.Join(p.dir, "bin")+":"+os.Getenv("PATH"),
 		"LEASEHOLD_LISTEN=127.0.0.1:"+free[0], "LEASEHOLD_NATS_LISTEN=127.0.0.1:"+free[1], "LEASEHOLD_URL=http://127.0.0.1:"+free[0],
 		"LEASEHOLD_EVENTS_URL=nats://127.0.0.1:"+free[1], "LEASEHOLD_COOLDOWN=0s", "LEASEHOLD_RECONNECT_GRACE=1s", "PORT="+free[2],
@@ -259,6 +273,17 @@ func (p *page) play(b block, v verdict) {
 	t := p.t
 	t.Helper()
 	p.open()
+	if v.kind == "of" {
+		file, err := os.ReadFile(filepath.Join(root, v.arg))
+		if err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+		want := append([]string{"..."}, strings.Split(strings.TrimRight(b.text, "\n"), "\n")...)
+		if !matches(append(want, "..."), strings.Split(string(file), "\n")) {
+			t.Errorf("%s: it is not in %s", b, v.arg)
+		}
+		return
+	}
 	b.text = p.ports.Replace(b.text)
 	if v.kind == "as" {
 		if err := os.WriteFile(filepath.Join(p.dir, filepath.Base(v.arg)), []byte(b.text), 0o600); err != nil {
@@ -272,6 +297,9 @@ func (p *page) play(b block, v verdict) {
 	}
 	if p.stop == nil && !p.serves {
 		p.serve(block{page: b.page, line: b.line, text: p.ports.Replace("$ leasehold run\nleasehold is ready at http://127.0.0.1:9333 ...\n...\n")})
+		// Snippets follow each other on one profile. A browser that stays open between them
+		// saves a second of processor time each.
+		p.succeed(b, "leasehold", "profiles", "create", "shop_018", "--keep-warm")
 	}
 	started := time.Now()
 	before, after := "", ""
@@ -339,8 +367,8 @@ func (p *page) run(name string, args ...string) (string, int) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = p.dir, p.env
 	cmd.WaitDelay = time.Second // for what it left in the background
-	if name == "go" {
-		cmd.Path = filepath.Join(p.dir, "bin", "go")
+	if own := filepath.Join(p.dir, "bin", name); name == "go" || name == "leasehold" {
+		cmd.Path, cmd.Err = own, nil
 	}
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

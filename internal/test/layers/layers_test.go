@@ -53,12 +53,14 @@ var order = []string{
 	"leasehold/evidence/crypt",
 	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",
+	"leasehold/docs/examples/go",
 }
 
 // never are imports that order would allow, but that are forbidden.
 var never = map[string][]string{
 	"leasehold/launcher/httpapi": {"leasehold/launcher", "leasehold/launcher/chrome", "leasehold/cdpproxy", "leasehold/lease/natskv"},
 	"leasehold/launcher/console": {"leasehold/launcher"},
+	"leasehold/docs/examples/go": {"leasehold"}, // it stands for a user's own program
 	"leasehold/launcher":         {"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store"},
 }
 

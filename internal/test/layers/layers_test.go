@@ -60,7 +60,6 @@ var order = []string{
 var never = map[string][]string{
 	"leasehold/launcher/httpapi": {"leasehold/launcher", "leasehold/launcher/chrome", "leasehold/cdpproxy", "leasehold/lease/natskv"},
 	"leasehold/launcher/console": {"leasehold/launcher"},
-	"leasehold/docs/examples/go": {"leasehold"}, // it stands for a user's own program
 	"leasehold/launcher":         {"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store"},
 }
 

@@ -27,7 +27,7 @@ func work() error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	allocator, stop := remote.NewAllocator(ctx, sidecar+"/devtools/browser/shop_018?worker=worker-9&task=task_105&create=true&wait=10s")
+	allocator, stop := remote.NewAllocator(ctx, sidecar+"/devtools/browser/shop_018?worker=worker-9&task=task_105&create=true&wait=60s")
 	defer stop()
 	tab, leave := chromedp.NewContext(allocator)
 	defer leave()

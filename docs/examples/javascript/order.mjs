@@ -6,7 +6,7 @@ const sidecar = process.env.LEASEHOLD_URL ?? 'http://127.0.0.1:9333';
 const shop = `http://127.0.0.1:${process.env.PORT ?? 8080}/`;
 
 const browser = await chromium.connectOverCDP(
-  `${sidecar}/profiles/shop_018?worker=worker-7&task=task_103&create=true&wait=10s`);
+  `${sidecar}/profiles/shop_018?worker=worker-7&task=task_103&create=true&wait=60s`);
 const context = browser.contexts()[0];
 const page = context.pages()[0];
 const lease = await context.newCDPSession(page);

@@ -5,7 +5,7 @@ const sidecar = (process.env.LEASEHOLD_URL ?? 'http://127.0.0.1:9333').replace(/
 const shop = `http://127.0.0.1:${process.env.PORT ?? 8080}/`;
 
 const browser = await puppeteer.connect({
-  browserWSEndpoint: `${sidecar}/devtools/browser/shop_018?worker=worker-8&task=task_102&create=true&wait=10s`,
+  browserWSEndpoint: `${sidecar}/devtools/browser/shop_018?worker=worker-8&task=task_102&create=true&wait=60s`,
 });
 const page = (await browser.pages())[0];
 

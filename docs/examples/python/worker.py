@@ -9,7 +9,7 @@ sidecar = os.environ.get("LEASEHOLD_URL", "http://127.0.0.1:9333").replace("http
 shop = f"http://127.0.0.1:{os.environ.get('PORT', '8080')}/"
 
 try:
-    browser = CDP(f"{sidecar}/devtools/browser/shop_018?worker=worker-10&task=task_106&create=true&wait=10s")
+    browser = CDP(f"{sidecar}/devtools/browser/shop_018?worker=worker-10&task=task_106&create=true&wait=60s")
 except Refused as refusal:
     sys.exit(str(refusal))
 

@@ -5,7 +5,7 @@
 // readers do not see:
 //
 //	<!-- run -->                a console, sh or python block: it is run, and has to succeed
-//	<!-- run: in FRAME -->      the block is put into frames/FRAME, at its line "the snippet"
+//	<!-- run: in FRAME -->      the block is put into testdata/frames/FRAME, at its line "the snippet"
 //	<!-- run: of FILE -->       the block's lines are in FILE, which another block runs; a line
 //	                            of "..." stands for those that are left out
 //	<!-- run: as FILE -->       the block is a file of that name, for the blocks below it

@@ -66,7 +66,7 @@ const patience = 2 * time.Minute
 var mustRun = map[string]int{
 	"README.md": 5, "docs/getting-started.md": 13, "docs/clients.md": 5, "docs/nats.md": 3, "docs/runbook.md": 3,
 	"docs/configuration.md": 2, "docs/access.md": 2, "docs/person.md": 1, "docs/recovery.md": 2, "docs/proxies.md": 1,
-	"docs/evidence.md": 1, "docs/warm-handoff.md": 2, "docs/faq.md": 1,
+	"docs/evidence.md": 3, "docs/comparison.md": 3, "docs/warm-handoff.md": 2, "docs/faq.md": 1,
 }
 
 // TestPages runs the blocks of every page.
@@ -305,13 +305,13 @@ func (p *page) play(b block, v verdict) {
 	before, after := "", ""
 	language := v.arg
 	if v.kind == "in" {
-		frame, err := os.ReadFile(filepath.Join("frames", v.arg))
+		frame, err := os.ReadFile(filepath.Join("testdata", "frames", v.arg))
 		if err != nil {
 			t.Fatalf("%s: %v", b, err)
 		}
 		var found bool
 		if before, after, found = strings.Cut(p.ports.Replace(string(frame)), "the snippet\n"); !found {
-			t.Fatalf("%s: frames/%s has no line with \"the snippet\"", b, v.arg)
+			t.Fatalf("%s: testdata/frames/%s has no line with \"the snippet\"", b, v.arg)
 		}
 		language = strings.TrimPrefix(filepath.Ext(v.arg), ".")
 		if b.language == "console" {

@@ -6,6 +6,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -21,6 +22,9 @@ import (
 )
 
 var shop = "http://127.0.0.1:" + cmp.Or(os.Getenv("PORT"), "8080") + "/list"
+
+// patience is how many seconds a browser may take to end.
+const patience = 30
 
 func main() {
 	log.SetFlags(0)
@@ -85,23 +89,28 @@ func compare() error {
 		return fmt.Errorf("the first client: %s %w", set, err)
 	}
 	fmt.Println("a client sets a cookie and leaves:", cookie(set))
-	time.Sleep(2 * time.Second) // the manager ends the browser
 	got, err := ask("get")
+	for range patience { // the manager is ending the first one's browser
+		if err == nil {
+			break
+		}
+		time.Sleep(time.Second)
+		got, err = ask("get")
+	}
 	if err != nil {
 		return fmt.Errorf("the second client: %s %w", got, err)
 	}
 	fmt.Println("the next one finds:", cookie(got))
 
-	first := exec.Command(os.Args[0], "stay", server.URL, profile)
-	there, err := first.StdoutPipe()
+	first, err := stay(server.URL, profile)
+	for range patience {
+		if err == nil {
+			break
+		}
+		time.Sleep(time.Second)
+		first, err = stay(server.URL, profile)
+	}
 	if err != nil {
-		return err
-	}
-	time.Sleep(2 * time.Second)
-	if err := first.Start(); err != nil {
-		return err
-	}
-	if _, err := fmt.Fscanln(there, new(string)); err != nil {
 		return fmt.Errorf("the client that stays: %w", err)
 	}
 	said, err := ask("get")
@@ -114,6 +123,22 @@ func compare() error {
 	_ = first.Wait() // it was killed
 	time.Sleep(time.Second)
 	return nil
+}
+
+// stay starts a client that stays, and waits until it is there.
+func stay(url, profile string) (*exec.Cmd, error) {
+	cmd := exec.Command(os.Args[0], "stay", url, profile)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := fmt.Fscanln(out, new(string)); err != nil {
+		return nil, errors.Join(err, cmd.Wait())
+	}
+	return cmd, nil
 }
 
 func cookie(all string) string {

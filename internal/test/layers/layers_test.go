@@ -37,6 +37,10 @@ var order = []string{
 	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery/decision",
 	"leasehold/launcher/sessionfile",
+	"leasehold/launcher/snapshots/objectstest",
+	"leasehold/launcher/snapshots/natsobjects",
+	"leasehold/launcher/snapshots/s3objects",
+	"leasehold/launcher/snapshots",
 	"leasehold/evidence/export",
 	"leasehold/launcher/api",
 	"leasehold/launcher/principal",
@@ -59,7 +63,10 @@ var order = []string{
 var never = map[string][]string{
 	"leasehold/launcher/httpapi": {"leasehold/launcher", "leasehold/launcher/chrome", "leasehold/cdpproxy", "leasehold/lease/natskv"},
 	"leasehold/launcher/console": {"leasehold/launcher"},
-	"leasehold/launcher":         {"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store"},
+	"leasehold/launcher": {
+		"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store",
+		"leasehold/launcher/snapshots/natsobjects", "leasehold/launcher/snapshots/s3objects",
+	},
 }
 
 // harness is the path of the packages that only tests and the commands of the Makefile

@@ -11,31 +11,29 @@ import (
 // of the directory, or of the top of a profile inside of it (Default, Profile 1): deeper
 // down a site or an extension chooses names.
 //
-// What is not named here is kept. TestWhatTheAccountHasSurvives holds both lists to a real
-// Chromium.
+// What is not named here is kept. TestWhatTheAccountHasSurvives holds both lists to a
+// real Chromium.
 var (
 	leftOutOfTop = []string{
 		// Of the process that ran.
-		"SingletonLock", "SingletonCookie", "SingletonSocket", "DevToolsActivePort", "lockfile", "Crashpad", "Crash Reports", "BrowserMetrics",
-		"DeferredBrowserMetrics", "BrowserMetrics-spare.pma", "chrome_debug.log", "CrashpadMetrics-active.pma", "CrashpadMetrics.pma",
+		"SingletonLock", "SingletonCookie", "SingletonSocket", "DevToolsActivePort", "lockfile", "Crashpad", "Crash Reports",
+		"DeferredBrowserMetrics", "CrashpadMetrics-active.pma", "CrashpadMetrics.pma", "chrome_debug.log",
 		// Caches of compiled shaders.
 		"GPUCache", "ShaderCache", "GrShaderCache", "GraphiteDawnCache", "GPUPersistentCache",
-		// Downloaded by Chrome's component updater, or made of what it downloads.
+		// What Chrome downloads for itself, the same for every profile.
 		"component_crx_cache", "extensions_crx_cache", "Safe Browsing", "OptimizationHints", "optimization_guide_model_store",
 		"OptGuideOnDeviceModel", "OptGuideOnDeviceClassifierModel", "SSLErrorAssistant", "CertificateRevocation", "Subresource Filter",
-		"PKIMetadata", "CookieReadinessList", "FirstPartySetsPreloaded", "TrustTokenKeyCommitments", "hyphen-data", "ZxcvbnData", "Crowd Deny",
-		"MEIPreload", "SafetyTips", "FileTypePolicies", "OriginTrials", "ActorSafetyLists", "AmountExtractionHeuristicRegexes", "segmentation_platform",
+		"PKIMetadata", "FirstPartySetsPreloaded", "TrustTokenKeyCommitments", "hyphen-data", "ZxcvbnData", "Crowd Deny",
+		"MEIPreload", "SafetyTips", "FileTypePolicies", "OriginTrials", "ActorSafetyLists", "AmountExtractionHeuristicRegexes",
 		// The mark of a clone: a copy of a clone is not a clone itself.
 		".leasehold-clone",
 	}
 	leftOutOfProfile = []string{
-		// Caches of what was fetched and of what was compiled from it.
+		// Caches of what was fetched, and of what was compiled from it.
 		"Cache", "Code Cache", "Media Cache", "Application Cache", "Shared Dictionary",
 		"GPUCache", "DawnCache", "DawnGraphiteCache", "DawnWebGPUCache", "ShaderCache", "GPUPersistentCache",
-		// Of the process that ran.
-		"BrowserMetrics", "LOCK", "LOG", "LOG.old", "Feature Engagement Tracker", "optimization_guide_hint_cache_store", "optimization_guide_model_metadata_store",
-		"blob_storage", "VideoDecodeStats", "Download Service", "commerce_subscription_db", "discounts_db", "parcel_tracking_db", "chrome_cart_db",
-		"AutofillStrikeDatabase", "BudgetDatabase", "Segmentation Platform", "shared_proto_db", "PersistentOriginTrials",
+		// What Chrome downloads for itself.
+		"optimization_guide_hint_cache_store", "optimization_guide_model_metadata_store",
 	}
 )
 

@@ -26,6 +26,7 @@ var order = []string{
 	"leasehold/launcher/session",
 	"leasehold/launcher/recovery",
 	"leasehold/launcher/accountcheck",
+	"leasehold/launcher/snapshotter",
 	"leasehold/launcher/slots",
 	"leasehold/launcher/browser",
 	"leasehold/launcher/monitor",

@@ -322,7 +322,7 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, err
 	}
 	if facts.ClosedCleanly.Answer != profiledir.Yes {
-		return nil, about, nil
+		return nil, about, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
 	}
 	about = snapshots.About{
 		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: s.chromeOf(path), CreatedAt: time.Now().UTC(), Anew: s.isAnew(r.ProfileID),

@@ -40,6 +40,8 @@ import (
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/snapshots"
+	"leasehold/launcher/snapshotter"
 	"leasehold/launcher/view"
 	"leasehold/lease"
 )
@@ -57,6 +59,10 @@ type Options struct {
 	// Roster is what this launcher remembers of profiles.
 	Roster  *roster.Roster
 	Archive *evidence.Archive
+	// Snapshots is the profile store; nil: there is none.
+	Snapshots *snapshots.Store
+	// Retention says which snapshots stay.
+	Retention snapshots.Retention
 	// Events is where the events of all profiles can be read; nil: nowhere.
 	Events events.Source
 	// Ping returns nil while the lease store can be reached.
@@ -146,7 +152,9 @@ type rooms struct {
 	checker   *accountcheck.Checker
 	events    *events.Hub
 	catalog   *catalog.Catalog
-	reach     *reach
+	// snapshotter is nil where there is no profile store.
+	snapshotter *snapshotter.Snapshotter
+	reach       *reach
 }
 
 // Launcher owns the sessions of one host. It implements api.Service.
@@ -208,8 +216,15 @@ func (l *Launcher) wire() (err error) {
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
-		Witness: witness,
+		Witness: witness, Vacated: func(profile string) {
+			if l.snapshotter != nil {
+				l.snapshotter.Vacated(profile)
+			}
+		},
 	})
+	if err := l.wireSnapshots(); err != nil {
+		return err
+	}
 	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: witness})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
@@ -266,6 +281,9 @@ func (l *Launcher) Start() {
 	l.work.Go(func() { l.events.Run(l.ctx) })
 	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)
+	if l.snapshotter != nil {
+		l.work.Go(func() { l.snapshotter.Run(l.ctx) })
+	}
 	l.work.Go(l.slots.WatchDisk)
 	l.work.Go(l.slots.WatchMemory)
 	l.work.Go(l.driver.Watch)
@@ -286,6 +304,12 @@ func (l *Launcher) Stop(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			late = fmt.Errorf("%d profiles are still being closed: %w", busy, ctx.Err())
+		}
+	}
+	if l.snapshotter != nil && late == nil {
+		// Of a host that goes for good these are what is left.
+		if err := l.snapshotter.Drain(ctx); err != nil {
+			l.o.Log.Warn().Err(err).Msg("not all snapshots were made")
 		}
 	}
 	l.cancel()

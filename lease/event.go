@@ -65,6 +65,9 @@ type Event struct {
 	CurrentToken Token  `json:"current_token,omitempty"`
 	Write        string `json:"write,omitempty"`
 
+	// SnapshotID is the snapshot that was made or brought back.
+	SnapshotID string `json:"snapshot_id,omitempty"`
+
 	// Person is what the person is called who moved the profile, took a session over or handed it back, and
 	// Until when the worker that asks for one is told that nobody came. Answered says of a
 	// hand-back whether what the worker asked for is done; nil: it had not asked.
@@ -82,6 +85,10 @@ const (
 	EventMoved     = "moved"
 	EventConflict  = "profile_lock_conflict"
 	EventLateWrite = "late_write"
+
+	// Of a snapshot. That it was made belongs to no transition.
+	EventSnapshotMade     = "snapshot_made"
+	EventSnapshotRestored = "snapshot_restored"
 
 	// Of a person in a living session.
 	EventAsked      = "asked"
@@ -104,7 +111,7 @@ func (e Event) same(f Event) bool {
 func (e Event) Subject() string {
 	p := Key(e.ProfileID)
 	switch e.Event {
-	case EventGranted, EventReleased, EventExpired, EventMoved:
+	case EventGranted, EventReleased, EventExpired, EventMoved, EventSnapshotMade, EventSnapshotRestored:
 		return "leasehold.lease." + p + "." + e.Event
 	case EventConflict:
 		return "leasehold.conflict." + p

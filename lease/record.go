@@ -108,6 +108,11 @@ type Record struct {
 	// EvidenceSHA256 is the hash of the manifest of that bundle, in hexadecimal. The
 	// next bundle names it, so that it shows when a bundle is removed.
 	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
+	// SnapshotID is the profile's newest snapshot in the profile store, and SnapshotToken
+	// the token of the session after which it was made; empty and zero where there is none.
+	// It is of the profile as it is now only where SnapshotToken is Token.
+	SnapshotID    string `json:"snapshot_id,omitempty"`
+	SnapshotToken Token  `json:"snapshot_token,omitempty"`
 	// Outcome is how the task ended, as its worker said at the release.
 	Outcome string `json:"outcome,omitempty"`
 

@@ -90,6 +90,9 @@ var makes = map[Fact]func(Record) (Record, error){
 		own.Token = 9
 		return r.Heal(own, 9, noon)
 	},
+	SnapshotRestored: func(r Record) (Record, error) {
+		return r.RestoreSnapshot("snap_1", Review{TokenSeen: r.Token}, noon)
+	},
 	Forgotten: func(r Record) (Record, error) { return r.Heal(Record{}, 9, noon) },
 }
 

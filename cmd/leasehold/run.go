@@ -33,6 +33,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/roster"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
@@ -87,6 +88,8 @@ type service struct {
 	natsURL  string // without credentials
 	leases   *natskv.Store
 	archive  *evidence.Archive
+	// snapshots is nil where there is no profile store.
+	snapshots *snapshots.Store
 
 	metrics   *prometheus.Registry
 	dedicated dedicatedPorts
@@ -207,7 +210,10 @@ func (s *service) openStores(ctx context.Context) (err error) {
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
 	s.surveyNATS(ctx)
-	return s.openArchive(ctx)
+	if err := s.openArchive(ctx); err != nil {
+		return err
+	}
+	return s.openSnapshots(ctx)
 }
 
 // newLauncher makes the launcher. It is not started yet.
@@ -225,6 +231,7 @@ func (s *service) newLauncher() error {
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.url(),
+		Snapshots: s.snapshots, Retention: snapshots.Retention{Keep: c.SnapshotKeep, KeepFor: c.SnapshotMaxAge},
 		PictureInterval: c.PictureEvery, ImportRoots: c.ImportRoot,
 		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics,
 	})

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -209,6 +210,40 @@ type Archived struct {
 	ProfileID string    `json:"profile_id"`
 	Path      string    `json:"path"`
 	At        time.Time `json:"at"`
+}
+
+// Snapshot describes one snapshot of a profile.
+type Snapshot = snapshots.Snapshot
+
+// SnapshotsChecked is what reading every byte of a profile's snapshots found.
+type SnapshotsChecked = snapshots.Checked
+
+// ProfileRestore is a person's decision to bring back a snapshot. It carries the lease token
+// that the person saw. If it is not the current one, the request is refused.
+type ProfileRestore struct {
+	SnapshotID string      `json:"snapshot_id"`
+	Token      lease.Token `json:"lease_token"`
+	Note       string      `json:"note,omitempty"`
+}
+
+// LeaseToken returns the token that the request carries.
+func (r ProfileRestore) LeaseToken() lease.Token { return r.Token }
+
+// Restored says that a profile has the state of a snapshot.
+type Restored struct {
+	ProfileID  string      `json:"profile_id"`
+	SnapshotID string      `json:"snapshot_id"`
+	State      lease.State `json:"state"`
+	Token      lease.Token `json:"lease_token"`
+	// Kept is the directory that has the state before, in the archive; left out where
+	// there was none.
+	Kept string    `json:"kept,omitempty"`
+	At   time.Time `json:"at"`
+}
+
+// ProfileVerify may name the one snapshot to verify; else all are.
+type ProfileVerify struct {
+	SnapshotID string `json:"snapshot_id,omitempty"`
 }
 
 // SessionChecked is what a profile's session check found.
@@ -491,6 +526,13 @@ type Service interface {
 	// RemoveClone deletes a profile that CloneProfile made and that nobody uses, and no
 	// other one.
 	RemoveClone(ctx context.Context, profileID string, r ProfileRemove) (Removed, error)
+	// Snapshots lists a profile's snapshots, newest first.
+	Snapshots(ctx context.Context, profileID string) ([]Snapshot, error)
+	// RestoreProfile brings back a snapshot of a profile that nobody uses, under a higher
+	// token. The state before is kept.
+	RestoreProfile(ctx context.Context, profileID string, r ProfileRestore) (Restored, error)
+	// VerifySnapshots reads every byte of a profile's snapshots.
+	VerifySnapshots(ctx context.Context, profileID string, v ProfileVerify) (SnapshotsChecked, error)
 	// CheckProfile makes the session check of a profile that nobody uses.
 	CheckProfile(ctx context.Context, profileID string) (SessionChecked, error)
 	// History returns the profile's events, oldest first.

@@ -220,6 +220,18 @@ func (f *fake) RehomeProfile(_ context.Context, id string, r api.ProfileRehome) 
 	return answerTo[lease.Record](f, "RehomeProfile", id, r)
 }
 
+func (f *fake) Snapshots(_ context.Context, id string) ([]api.Snapshot, error) {
+	return answerTo[[]api.Snapshot](f, "Snapshots", id)
+}
+
+func (f *fake) RestoreProfile(_ context.Context, id string, r api.ProfileRestore) (api.Restored, error) {
+	return answerTo[api.Restored](f, "RestoreProfile", id, r)
+}
+
+func (f *fake) VerifySnapshots(_ context.Context, id string, v api.ProfileVerify) (api.SnapshotsChecked, error) {
+	return answerTo[api.SnapshotsChecked](f, "VerifySnapshots", id, v)
+}
+
 func (f *fake) ArchiveProfile(_ context.Context, id string, a api.ProfileArchive) (api.Archived, error) {
 	return answerTo[api.Archived](f, "ArchiveProfile", id, a)
 }

@@ -114,7 +114,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 			g.announcer.Conflict(ctx, m, held.conflict)
 		}
 		left := time.Until(deadline)
-		if m.Wait == 0 || !slices.Contains(waitable, p.Code) && !isYoung(p) {
+		if m.Wait == 0 || !slices.Contains(waitable, p.Code) && !isYoung(p) && !isAway(p) {
 			return nil, err
 		}
 		if left <= 0 {
@@ -165,6 +165,9 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 	if err := g.refusal(entry.Record, m, time.Now()); err != nil {
 		return nil, err
 	}
+	if err := g.atHome(entry.Record); err != nil {
+		return nil, err
+	}
 	path, err := g.o.Root.Path(m.ProfileID)
 	missing := errors.Is(err, profiledir.ErrNoProfile)
 	switch {
@@ -201,6 +204,20 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 		return nil, err
 	}
 	return s, nil
+}
+
+// atHome refuses a profile of this host that may live elsewhere by now, or whose directory here
+// is not to be opened.
+func (g *grants) atHome(r lease.Record) error {
+	if err := g.unusable(r.ProfileID); err != nil {
+		return err
+	}
+	if r.State != "" && r.State.Free() || r.State == lease.ManualReview {
+		if p := g.presence.HomeReady(); p != nil {
+			return p
+		}
+	}
+	return nil
 }
 
 // healed returns the entry, restored from this host's own record where the store forgot

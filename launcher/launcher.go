@@ -147,6 +147,7 @@ type rooms struct {
 	sessions  *session.Registry
 	presence  *cluster.Presence
 	patrol    *cluster.Patrol
+	homes     *homes
 	driver    *browser.Driver
 	checker   *accountcheck.Checker
 	events    *events.Hub
@@ -256,9 +257,10 @@ func (l *Launcher) wire() (err error) {
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
 		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Log: o.Log, Metrics: o.Metrics,
 	})
+	l.homes = &homes{rooms: l.rooms, ctx: l.ctx, work: &l.work}
 	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
 		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
-		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
+		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Settle: l.homes.Settle, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})
 	return nil
 }
@@ -421,6 +423,9 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 // free profile is there and its browser warm.
 func (h *rooms) shown(r lease.Record) lease.Record {
 	s, other := h.sessions.ByID(r.SessionID), h.patrol.Other(r.LauncherID)
+	if _, since, silent := h.patrol.Silent(r.Home); silent && r.Home != "" {
+		r.HomeSilentSince = since.UTC()
+	}
 	if s == nil || r.State != lease.Held {
 		if r.State == lease.Available && r.Home == h.o.ID {
 			_, missing := h.o.Root.Path(r.ProfileID)

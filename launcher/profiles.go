@@ -423,7 +423,7 @@ func (ps *profiles) Review(ctx context.Context, profileID string, req api.Review
 	}
 	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Str("principal", principal.Of(ctx).Name).Msg("reviewed")
 	ps.slots.Wake()
-	return entry.Record.Public(), nil
+	return ps.shown(entry.Record).Public(), nil
 }
 
 // Inspection returns what the profile's last recovery found.

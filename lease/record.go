@@ -69,6 +69,10 @@ type Record struct {
 	// OtherHome is the launcher that made the profile anew after the store had forgotten
 	// its home, until a person has decided which of the two it is.
 	OtherHome string `json:"other_home,omitempty"`
+	// Moved says how the profile came to its home; nil while that is the first one.
+	Moved *Move `json:"moved,omitempty"`
+	// MoveRequest asks the home to give the profile up; nil: nobody asks.
+	MoveRequest *MoveRequest `json:"move_request,omitempty"`
 	// RememberedBy is the launcher that stated a record which the store had forgotten, in
 	// the place of the home; empty once the home or a person has said more.
 	RememberedBy string `json:"remembered_by,omitempty"`
@@ -127,6 +131,9 @@ type Record struct {
 	// where it is not. The launcher that has the browser sets it in the records that
 	// it shows to clients (GET /v1/profiles). It is never stored.
 	WarmSince time.Time `json:"warm_since,omitzero"`
+	// HomeSilentSince is since when nothing was heard of the home, where it counts as gone by
+	// the clock of the launcher that was asked; zero: it is there. It is never stored.
+	HomeSilentSince time.Time `json:"home_silent_since,omitzero"`
 
 	// Sequence is the number of the profile's last event. Each transition adds one
 	// or more.
@@ -270,7 +277,8 @@ func Key(profile string) string { return strings.ReplaceAll(profile, ".", "=2E")
 // ProfileOfKey is the inverse of Key.
 func ProfileOfKey(key string) string { return strings.ReplaceAll(key, "=2E", ".") }
 
-// Clone returns a copy that shares nothing with r but ByHand, which nobody changes.
+// Clone returns a copy that shares nothing with r but ByHand, Moved and MoveRequest, which
+// nobody changes.
 func (r Record) Clone() Record {
 	r.Reasons = slices.Clone(r.Reasons)
 	r.Runs = slices.Clone(r.Runs)

@@ -21,8 +21,8 @@ func TestRecordAsJSON(t *testing.T) {
 	for _, part := range []any{r, r.Settings, r.HumanReview} {
 		v := reflect.ValueOf(part)
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; v.Field(i).IsZero() != (name == "WarmSince") {
-				t.Errorf("%s: only WarmSince is never stored, and every other member is in the file", name)
+			if name := v.Type().Field(i).Name; v.Field(i).IsZero() != (name == "WarmSince" || name == "HomeSilentSince") {
+				t.Errorf("%s: only WarmSince and HomeSilentSince are never stored, and every other member is in the file", name)
 			}
 		}
 	}

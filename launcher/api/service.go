@@ -170,6 +170,27 @@ type ProfileArchive struct {
 	Token lease.Token `json:"lease_token,omitempty"`
 }
 
+// ProfileRehome makes a launcher the home of a profile, with a directory that a person says.
+// Its token is the one that the person saw.
+type ProfileRehome struct {
+	Write
+	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
+	To string `json:"to,omitempty"`
+	// One of these says what the directory is: a copy of the Chrome user-data-dir From, of the
+	// one that the profile left on this host before (Left), or an empty one.
+	From  string `json:"from,omitempty"`
+	Left  bool   `json:"left,omitempty"`
+	Empty bool   `json:"empty,omitempty"`
+	// Person is what the person is called, and Note why it is done.
+	Person string `json:"person"`
+	Note   string `json:"note"`
+	// AcceptLoss confirms that what is only in the directory of the old home is not taken along.
+	AcceptLoss bool `json:"accept_loss"`
+	// AskHome has a home that is there give the profile up. Without it only a home that is gone
+	// loses it.
+	AskHome bool `json:"ask_home,omitempty"`
+}
+
 // ProfileRemove carries the lease token that the caller saw. If it is not the current
 // one, the request is refused.
 type ProfileRemove struct {
@@ -499,6 +520,8 @@ type Service interface {
 	// the record of the new one.
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
 	// ArchiveProfile puts a profile that nobody uses aside. It deletes nothing.
+	// RehomeProfile makes this launcher the home of a profile.
+	RehomeProfile(ctx context.Context, profileID string, r ProfileRehome) (lease.Record, error)
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
 	// RemoveClone deletes a profile that CloneProfile made and that nobody uses, and no
 	// other one.

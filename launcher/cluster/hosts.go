@@ -27,6 +27,7 @@ func (s reporting) SwapPresence(ctx context.Context, prev lease.PresenceEntry, n
 // sighting is a launcher as it was seen last.
 type sighting struct {
 	lease.Presence
+	revision uint64
 	// changed is when it was seen to be another than before, by this host's clock.
 	changed time.Time
 }
@@ -39,7 +40,7 @@ func (p *Patrol) learn(all []lease.PresenceEntry) {
 	before := p.others
 	p.others = make(map[string]sighting, len(all))
 	for _, e := range all {
-		s := sighting{e.Presence, now}
+		s := sighting{e.Presence, e.Revision, now}
 		if known, ok := before[e.Presence.LauncherID]; ok && known.Nonce == e.Presence.Nonce {
 			s.changed = known.changed
 		}

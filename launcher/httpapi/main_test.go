@@ -216,6 +216,10 @@ func (f *fake) CheckProfile(_ context.Context, id string) (api.SessionChecked, e
 	return answerTo[api.SessionChecked](f, "CheckProfile", id)
 }
 
+func (f *fake) RehomeProfile(_ context.Context, id string, r api.ProfileRehome) (lease.Record, error) {
+	return answerTo[lease.Record](f, "RehomeProfile", id, r)
+}
+
 func (f *fake) Snapshots(_ context.Context, id string) ([]api.Snapshot, error) {
 	return answerTo[[]api.Snapshot](f, "Snapshots", id)
 }

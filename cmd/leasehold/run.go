@@ -179,6 +179,10 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if err := s.admitBrowserUser(ctx); err != nil {
 		return err
 	}
+	if s.proxies != nil {
+		log := s.log
+		s.stops.add("proxies", background(func(ctx context.Context) { s.proxies.Follow(ctx, log) }))
+	}
 	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir, User: c.User}); err != nil {
 		return &exitError{exitUsage, err}
 	}

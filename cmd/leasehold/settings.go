@@ -39,7 +39,7 @@ type RunConfig struct {
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
 	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
 	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
-	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id (default: none)."`
+	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id; passwords in it are read again when they change (default: none)."`
 	FileRoot       []string      `env:"LEASEHOLD_FILE_ROOT" type:"path" placeholder:"DIR" help:"Directory whose files workers may upload from and download to, besides the exchange directory of their session; several by commas, or given again (default: the system's temporary directory)."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`

@@ -56,7 +56,7 @@ type RunConfig struct {
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
 	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel confines each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
 	BrowserUser    string        `env:"LEASEHOLD_BROWSER_USER" placeholder:"NAME|UID[:GID]" help:"User as whom browsers run, who owns the profiles then; the sidecar has to be root, or have the capabilities for that (see docs/sandbox.md) (default: the sidecar's own)."`
-	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
+	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out and for the sidecars of other hosts; none: workers of this host alone use it."`
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that callers have to show."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`

@@ -160,6 +160,7 @@ func TestTheShippedConfiguration(t *testing.T) {
 	watch := watchOf(t, s, nil)
 	watch.await("fresh", "p1/held/1", "complete")
 	evidenceWorks(t, launcher)
+	callsWork(t, s)
 	for _, f := range Survey(t.Context(), launcher) {
 		if f.Grade != Fine {
 			t.Errorf("survey: %+v", f)
@@ -250,20 +251,20 @@ func checkPermissions(t *testing.T, d deployed) {
 		}
 	}
 	add(true, "launcher", "pub", "$KV.leasehold_leases.p", "leasehold.lease.p.granted", "$JS.API.STREAM.INFO.KV_leasehold_leases", "$JS.API.STREAM.PURGE.OBJ_leasehold_evidence",
-		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject)
+		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l")
 	add(false, "launcher", "pub", "$JS.API.STREAM.DELETE.KV_leasehold_leases", "$JS.API.STREAM.PURGE.KV_leasehold_leases", "$JS.API.STREAM.UPDATE.KV_leasehold_leases",
 		"$JS.API.STREAM.DELETE.leasehold_events", "$JS.API.STREAM.PURGE.leasehold_events", "$JS.API.STREAM.MSG.DELETE.leasehold_events", "$JS.API.STREAM.UPDATE.leasehold_events",
 		"$JS.API.STREAM.DELETE.OBJ_leasehold_evidence", "$JS.API.STREAM.RESTORE.KV_leasehold_leases", "$JS.API.STREAM.SNAPSHOT.KV_leasehold_leases", "$JS.API.STREAM.CREATE.mine",
 		"$JS.API.STREAM.LEADER.STEPDOWN.KV_leasehold_leases", "$KV.other.p", "$O.other.x", "x", "leasehold.other", "_INBOX.x", natsd.FeedSubject, "$SYS.REQ.SERVER.PING", "$JS.API.META.LEADER.STEPDOWN")
-	add(true, "launcher", "sub", "_INBOX.x")
+	add(true, "launcher", "sub", "_INBOX.x", callSubject+"*")
 	add(false, "launcher", "sub", ">", "$KV.>", "$SYS.>", "leasehold.>", "$LEASEHOLD.>", "$JS.>")
 	add(true, "subscriber", "pub", "$JS.API.STREAM.INFO.leasehold_events", "$JS.API.CONSUMER.CREATE.leasehold_events.mine", "$JS.ACK.leasehold_events.mine.1.1.1.1.0")
 	add(false, "subscriber", "pub", "leasehold.recovery.p.available", "$KV.leasehold_leases.p", "$JS.API.STREAM.DELETE.leasehold_events", "$JS.API.STREAM.CREATE.leasehold_events",
 		"$JS.API.STREAM.UPDATE.leasehold_events", "$JS.API.STREAM.PURGE.leasehold_events", "$JS.API.STREAM.MSG.DELETE.leasehold_events", "$JS.API.STREAM.INFO.KV_leasehold_leases",
 		natsd.FeedSubject, natsd.LaunchersAPI+".CONSUMER.RESET.leasehold_events."+natsd.FeedConsumer, "$JS.FC.leasehold_events."+natsd.FeedConsumer+".abcd",
-		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, "_INBOX.x", "x")
+		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l", "_INBOX.x", "x")
 	add(true, "subscriber", "sub", "leasehold.>", "_INBOX.x")
-	add(false, "subscriber", "sub", ">", "$KV.>", "$SYS.>", "$JS.>", "$LEASEHOLD.>", natsd.FeedSubject)
+	add(false, "subscriber", "sub", ">", "$KV.>", "$SYS.>", "$JS.>", "$LEASEHOLD.>", callSubject+"*", natsd.FeedSubject)
 	add(true, "monitor", "pub", "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.JSZ")
 	add(false, "monitor", "pub", "$SYS.REQ.SERVER.x.RELOAD", "$SYS.REQ.CLAIMS.UPDATE", "$JS.API.STREAM.DELETE.leasehold_events", "$KV.leasehold_leases.p", "leasehold.lease.p.granted")
 	add(false, "monitor", "sub", ">", "leasehold.>", "$SYS.ACCOUNT.>")

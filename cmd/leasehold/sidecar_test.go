@@ -62,6 +62,7 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("POST /v1/sessions/{id}/ask", s.ask)
 	m.HandleFunc("POST /v1/sessions/{id}/take-over", s.takeOver)
 	m.HandleFunc("POST /v1/sessions/{id}/hand-back", s.session)
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	m.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(s.logged(m))
 	env.Defer(server.Close)

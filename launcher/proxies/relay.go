@@ -272,13 +272,18 @@ func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Respo
 	return resp
 }
 
+// isRefusal tells whether the server did not accept the credentials.
+func isRefusal(err error) bool {
+	// The SOCKS5 library has no error value for it.
+	return errors.Is(err, errCredentials) || strings.Contains(err.Error(), "username/password authentication failed")
+}
+
 // logFailure logs why a connection through the server failed. Refused credentials are a
 // warning, once for each password.
 func (r *Relay) logFailure(err error) {
 	switch {
 	case err == nil || r.ctx.Err() != nil:
-	// The SOCKS5 library has no error value for refused credentials.
-	case errors.Is(err, errCredentials), strings.Contains(err.Error(), "username/password authentication failed"):
+	case isRefusal(err):
 		if used := r.proxy.credentials.Load(); r.refused.Swap(used) != used {
 			r.log.Warn().Msg("the proxy refuses the credentials of the configuration")
 		}

@@ -161,6 +161,7 @@ func TestTheShippedConfiguration(t *testing.T) {
 	watch.await("fresh", "p1/held/1", "complete")
 	evidenceWorks(t, launcher)
 	callsWork(t, s)
+	triesLeaveNothing(t, launcher)
 	for _, f := range Survey(t.Context(), launcher) {
 		if f.Grade != Fine {
 			t.Errorf("survey: %+v", f)
@@ -211,6 +212,41 @@ func TestTheShippedConfiguration(t *testing.T) {
 	})
 	// Last, since what is allowed leaves its mark.
 	t.Run("permissions", func(t *testing.T) { checkPermissions(t, d) })
+}
+
+// triesLeaveNothing tries all that doctor does.
+func triesLeaveNothing(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n uint64) {
+		for _, name := range []string{"KV_" + Bucket, "KV_" + Hosts, Stream, "OBJ_" + natsstore.Bucket} {
+			s, err := js.Stream(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += s.CachedInfo().State.Msgs
+		}
+		return n
+	}
+	before := count()
+	found := Try(t.Context(), nc)
+	if len(found) != 5 {
+		t.Errorf("found %+v", found)
+	}
+	for _, f := range found {
+		if f.Grade != Fine {
+			t.Errorf("tried: %+v", f)
+		}
+	}
+	if made, err := natsstore.Try(t.Context(), js); err != nil || !made {
+		t.Errorf("evidence: %v %v", made, err)
+	}
+	if after := count(); after != before {
+		t.Errorf("%d messages, before %d", after, before)
+	}
 }
 
 // evidenceWorks stores, reads and removes a bundle.

@@ -189,7 +189,7 @@ func New(o Options) (*Launcher, error) {
 	known := catalog.New()
 	o.Store = catalog.Watched(o.Store, known)
 	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
-	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
+	g := &grants{rooms: r, metrics: newMetrics(o.Metrics, o.Proxies)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel}
 	o.Metrics.MustRegister(newBacklog(o.Archive))
 	err := l.wire()

@@ -18,10 +18,6 @@ import (
 // TokenFileName is the name of the principal that shows the API token of --token-file.
 const TokenFileName = "token-file"
 
-// sum is the SHA-256 of an API token. Those are long and random, so that a faster hash than
-// those for passwords gives nobody a way back.
-type sum [sha256.Size]byte
-
 // known are the principals that a file names.
 type known struct {
 	tokens       []tokenEntry
@@ -29,7 +25,7 @@ type known struct {
 }
 
 type tokenEntry struct {
-	sum sum
+	sum TokenHash
 	p   Principal
 }
 
@@ -105,7 +101,7 @@ func parse(b []byte) (known, error) {
 			return known{}, fmt.Errorf("tokens, entry %d (%s): want sha256, the SHA-256 of the token as 64 hexadecimal digits: leasehold token new prints it", i+1, e.Name)
 		}
 		p.Proof = "its token"
-		entry := tokenEntry{sum(s), p}
+		entry := tokenEntry{TokenHash(s), p}
 		if slices.ContainsFunc(k.tokens, func(t tokenEntry) bool { return t.sum == entry.sum && t.p.Name != p.Name }) {
 			return known{}, fmt.Errorf("tokens, entry %d (%s): another principal has the same token", i+1, e.Name)
 		}
@@ -166,4 +162,4 @@ func (k known) ofCertificate(c *x509.Certificate) (Principal, error) {
 }
 
 // Hash is the SHA-256 of an API token, as the file has it in hexadecimal.
-func Hash(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
+func Hash(token string) TokenHash { return sha256.Sum256([]byte(token)) }

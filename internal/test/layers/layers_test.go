@@ -58,6 +58,7 @@ var order = []string{
 	"leasehold/evidence/crypt",
 	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",
+	"leasehold/docs/examples/go",
 }
 
 // never are imports that order would allow, but that are forbidden.

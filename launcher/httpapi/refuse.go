@@ -74,6 +74,14 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 		asked := c.ticket.manifest.Query()
 		asked.Set("token", c.ticket.apiToken)
 		path, query = "/devtools/browser/"+url.PathEscape(c.ticket.manifest.ProfileID), asked.Encode()
+		if c.ticket.manifest.AnyProfile() {
+			path = "/" + anyProfile + "/devtools/browser"
+		}
+	}
+	if turn, ok := p.More["turn"].(string); ok {
+		asked, _ := url.ParseQuery(query) // it was read before
+		asked.Set("turn", turn)
+		query = asked.Encode()
 	}
 	to, err := redirectTo(location, path, query)
 	if err != nil {

@@ -363,7 +363,10 @@ func (q *Queue) members() []member {
 // one of a launcher that is gone.
 func (q *Queue) lives(s sighted) bool {
 	lives, known := q.o.Lives(s.Waiter.LauncherID, s.Waiter.Epoch)
-	return lives || !known && time.Since(s.since) < q.o.Belief
+	if known {
+		return lives
+	}
+	return time.Since(s.since) < q.o.Belief
 }
 
 // Ahead tells how many get the profile of a record before the ticket's request, which need not

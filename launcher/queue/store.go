@@ -150,8 +150,11 @@ func (q *Queue) clear() {
 
 // watch follows the waiters of all launchers.
 func (q *Queue) watch(ctx context.Context) {
-	for said := ""; ctx.Err() == nil; {
+	for said := ""; ; {
 		err := q.o.Store.WatchWaiters(ctx, q.see)
+		if ctx.Err() != nil {
+			return
+		}
 		q.mu.Lock()
 		q.shared = false
 		q.mu.Unlock()
@@ -162,6 +165,7 @@ func (q *Queue) watch(ctx context.Context) {
 		select {
 		case <-time.After(rewatchPause):
 		case <-ctx.Done():
+			return
 		}
 	}
 }

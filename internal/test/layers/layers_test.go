@@ -39,6 +39,7 @@ var order = []string{
 	"leasehold/launcher/recovery/decision",
 	"leasehold/launcher/sessionfile",
 	"leasehold/evidence/export",
+	"leasehold/launcher/queue",
 	"leasehold/launcher/api",
 	"leasehold/launcher/principal",
 	"leasehold/cdpproxy",

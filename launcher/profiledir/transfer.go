@@ -245,7 +245,9 @@ const archiveMark = "@"
 // Archive moves the profile's directory to the archive and returns its new path.
 // Nothing is deleted: Import brings it back. The caller has made sure that nobody uses
 // it.
-func (l *Lock) Archive(now time.Time) (string, error) {
+func (l *Lock) Archive(now time.Time) (string, error) { return l.archive(now) }
+
+func (l *Lock) archive(now time.Time) (string, error) {
 	from, err := l.root.Path(l.id)
 	if err != nil {
 		return "", err

@@ -33,7 +33,7 @@ type block struct {
 func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
 
 var (
-	fence  = regexp.MustCompile("^( *)(```+)([a-z]*)\\s*$")
+	fence  = regexp.MustCompile("^( *)(```+)([a-z]*)[^`]*$")
 	marked = regexp.MustCompile(`^\s*<!-- ((?:not )?run\b.*?) -->\s*$`)
 	item   = regexp.MustCompile(`^\s*([-*]|\d+\.) `)
 )
@@ -266,6 +266,11 @@ end
 
        in a list
 
+<!-- run: as g.mjs -->
+~~~js g.mjs
+g
+~~~
+
 <!-- run: in f.mjs -->
 words
 `, "~", "`"))
@@ -275,7 +280,7 @@ words
 	}
 	want := []string{
 		`5 console|run|"$ a \\\n    b\nx ... y\n$ c\n"`, `12 |not run: drawing|"indented\n\nmore\n"`, `17 ||"none\n"`,
-		`23 ||"   in a list\n"`, `25 |run: in f.mjs|""`,
+		`23 ||"   in a list\n"`, `27 js|run: as g.mjs|"g\n"`, `30 |run: in f.mjs|""`,
 	}
 	if !slices.Equal(shown, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(shown, "\n"), strings.Join(want, "\n"))

@@ -64,7 +64,7 @@ const patience = 2 * time.Minute
 // mustRun are pages of which blocks have to be run: a mark that is lost there, or a
 // reason that is handed out freely, is noticed.
 var mustRun = map[string]int{
-	"README.md": 5, "docs/getting-started.md": 13, "docs/clients.md": 5, "docs/nats.md": 3, "docs/runbook.md": 3,
+	"README.md": 5, "docs/getting-started.md": 13, "docs/clients.md": 5, "docs/nats.md": 1, "docs/runbook.md": 3,
 	"docs/configuration.md": 2, "docs/access.md": 2, "docs/person.md": 1, "docs/recovery.md": 2, "docs/proxies.md": 1,
 	"docs/evidence.md": 3, "docs/comparison.md": 3, "docs/warm-handoff.md": 2, "docs/faq.md": 1,
 }
@@ -106,6 +106,7 @@ func TestPages(t *testing.T) {
 					if !tests[v.arg] {
 						t.Errorf("%s: there is no test %s", b, v.arg)
 					}
+					continue
 				default:
 					p.play(b, v)
 				}

@@ -70,7 +70,7 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 		return nil
 	}
 	a.get.Commanded = !byPage && !opened
-	a.get.Form = byPage && n.reason == string(cdppage.ClientNavigationReasonFormSubmissionGet)
+	a.get.Form = byPage && n.reason == byForm
 	a.get.Shown = g.known[a.get.Final]
 	if sign := a.get.Sign(); sign != "" {
 		return &getWrite{asked: a, sign: sign}
@@ -85,6 +85,12 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	}
 	return nil
 }
+
+// Reasons of navigations that a page asked for.
+const (
+	byForm   = string(cdppage.ClientNavigationReasonFormSubmissionGet)
+	byScript = string(cdppage.ClientNavigationReasonScriptInitiated)
+)
 
 // byItself are the reasons of navigations that nobody caused by pressing anything.
 var byItself = []string{

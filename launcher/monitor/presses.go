@@ -146,7 +146,6 @@ func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
 	defer m.gets.mu.Unlock()
 	for i, a := range v.ask {
 		switch p := found[i]; {
-		case a.document && a.get.Status != 0: // its own page says what it is
 		case p == nil || p.Link || p.Field:
 			a.mayWrite = false
 		default:

@@ -147,6 +147,25 @@ func (g *gets) toLook(a *asked, now time.Time) *getWrite {
 	return nil
 }
 
+// retry has a request looked at once more after a look that failed. Soon it is known that the
+// document is gone, or nobody can judge it.
+func (v *visit) retry(a *asked) []*getWrite {
+	now := time.Now()
+	switch {
+	case a.failed.IsZero():
+		a.failed = now
+	case now.Sub(a.failed) >= lookTime:
+		return one(a.unjudged(pageSilent))
+	}
+	a.final = now.Add(showTime)
+	if a.document {
+		v.notice = a
+	} else {
+		v.look.requests = append(v.look.requests, a)
+	}
+	return nil
+}
+
 // looked says that a visit is over, and has looked at once more what could not be judged
 // yet. Where that is not possible, it returns the reports about it.
 func (g *gets) looked(v, again *visit) (lost []*getWrite) {

@@ -65,13 +65,13 @@ type asked struct {
 	session, frame string
 	loader, id     string
 	mime           string
-	bytes          int  // of the answer, with its headers once it is complete; negative if not known
-	unread         bool // the page has not read the answer, so it cannot have shown it
-	prompted       bool // a worker acted on some page shortly before
-	touched        bool // a worker had acted on its page since that showed its document
-	control        bool // it followed from pressing something that is no link and no field
-	gone, reloaded bool // while it was looked at, its document was gone, or loaded itself anew
-	retried        bool // a look failed before
+	bytes          int       // of the answer, with its headers once it is complete; negative if not known
+	unread         bool      // the page has not read the answer, so it cannot have shown it
+	prompted       bool      // a worker acted on some page shortly before
+	touched        bool      // a worker had acted on its page since that showed its document
+	control        bool      // it followed from pressing something that is no link and no field
+	gone, reloaded bool      // while it was looked at, its document was gone, or loaded itself anew
+	failed         time.Time // when a look failed first
 	name           string
 	body           *answerBody
 	at, answered   time.Time

@@ -207,15 +207,7 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	}
 	if err != nil || len(page.Found) != len(requests) {
 		for a := range v.all() {
-			switch {
-			case a.retried:
-				m.reportGets(one(a.unjudged(pageSilent)))
-			case a.document:
-				again.notice = a
-			default:
-				again.look.requests = append(again.look.requests, a)
-			}
-			a.retried, a.final = true, time.Now().Add(showTime)
+			m.reportGets(again.retry(a))
 		}
 		return again
 	}
@@ -231,8 +223,8 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	for i, a := range waiting {
 		seen := page.Found[i]
 		if seen == nil {
-			if a.control { // the page has forgotten it
-				m.reportGets(one(a.unjudged(pageSilent)))
+			if a.control { // it is another document by now
+				m.reportGets(again.retry(a))
 			}
 			continue
 		}

@@ -193,6 +193,14 @@ func (g *gets) looked(v, again *visit) (lost []*getWrite) {
 	return lost
 }
 
+// isGone tells whether a request's document was gone while it was looked at. What was seen
+// then may be another document.
+func (g *gets) isGone(a *asked) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return a.gone
+}
+
 // lookAt has a document looked at for a script's GET, not before from. The caller holds
 // g.mu.
 func (g *gets) lookAt(a *asked, from time.Time) {

@@ -214,7 +214,7 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	now := time.Now()
 	if d := v.notice; d != nil {
 		switch notice := decision.IsNotice(d.get.Final, decision.Page{Controls: page.Controls, Letters: page.Letters}); {
-		case now.Before(d.final) && page.Controls == 0:
+		case now.Before(d.final) && page.Controls == 0, m.gets.isGone(d):
 			again.notice = d
 		case notice:
 			m.reportGet(&getWrite{asked: d, sign: decision.Notice})
@@ -223,7 +223,7 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	for i, a := range waiting {
 		seen := page.Found[i]
 		if seen == nil {
-			if a.control { // it is another document by now
+			if a.control || m.gets.isGone(a) { // it is another document by now
 				m.reportGets(again.retry(a))
 			}
 			continue

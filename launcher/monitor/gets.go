@@ -446,7 +446,7 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		n := g.requested[r.FrameID]
 		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
 		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched
-	case a.mayWrite && g.fresh(a):
+	case a.mayWrite && a.frame != "" && g.fresh(a): // those of workers have no document to ask
 		a.touched, _ = g.actedOn(event.Session)
 		if list := g.ask[a.frame]; len(list) < maxToLook {
 			remember(g.ask, a.frame, append(list, a))

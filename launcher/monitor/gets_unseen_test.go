@@ -183,16 +183,20 @@ func (w *getsWatch) judged() {
 // TestAPageThatNobodyTouched: what a page asks for by itself reads, whether it can be judged
 // or not.
 func TestAPageThatNobodyTouched(t *testing.T) {
-	for _, touched := range []bool{false, true} {
+	for _, tt := range []struct {
+		touched bool
+		frame   string // empty: a worker asks
+		want    bool
+	}{{false, "F", false}, {true, "F", true}, {true, "", false}} {
 		var got []checkpoint.Entry
 		m := New(func(e checkpoint.Entry) { got = append(got, e) })
 		m.gets.acted = boottime.Now
-		m.gets.actedOn = func(string) (bool, bool) { return touched, false }
-		sent := `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"F","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`
+		m.gets.actedOn = func(string) (bool, bool) { return tt.touched, false }
+		sent := `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"` + tt.frame + `","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`
 		m.readerEvent(cdpproxy.Event{Session: "S", Method: eventRequest, Params: json.RawMessage(sent)})
 		m.GiveUpGETs() // nobody asks the page
-		if (len(got) > 0) != touched || touched && got[0].Name != string(decision.Unjudged) {
-			t.Errorf("touched %t: %+v", touched, got)
+		if (len(got) > 0) != tt.want || tt.want && got[0].Name != string(decision.Unjudged) {
+			t.Errorf("%+v: %+v", tt, got)
 		}
 	}
 }

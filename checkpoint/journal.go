@@ -34,7 +34,7 @@ const (
 	KindEvent      Kind = "event"      // the task reported an event
 	KindRequest    Kind = "request"    // a page sent an unsafe request
 	KindAnswer     Kind = "answer"     // a site answered; see Entry.Status
-	KindGetWrite   Kind = "get_write"  // a GET that looks like a write, by the sign Name
+	KindGetWrite   Kind = "get_write"  // a GET that looks like a write, by the sign Name, or that nobody can judge (GetUnjudged)
 	KindBlocked    Kind = "blocked"    // an unsafe request of a read-only session was failed
 	KindWithheld   Kind = "withheld"   // a page wanted to send an unsafe request after its worker was lost, and did not
 	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
@@ -85,6 +85,10 @@ func (e Entry) IsAct() bool {
 	}
 	return e.Kind == KindPerson
 }
+
+// GetUnjudged is the Name of the entry for a GET of which nobody can tell whether it wrote.
+// Its Text says why.
+const GetUnjudged = "unjudged"
 
 // Entry is one line of a journal. At is the time by the launcher's wall clock, and Token the
 // lease token that was valid then. JSON leaves out the fields that the kind does not use.

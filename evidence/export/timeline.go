@@ -104,6 +104,9 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 	case checkpoint.KindGetWrite:
 		r.What, r.Class = "looks like a write", "unsafe"
 		r.Text = strings.TrimSpace(e.Method + " " + e.URL)
+		if e.Name == checkpoint.GetUnjudged {
+			r.What = "may be a write"
+		}
 		note(e.Name != "", "sign: %s", e.Name)
 	case checkpoint.KindBlocked:
 		r.What, r.Text = "blocked, read-only", strings.TrimSpace(e.Method+" "+e.URL)

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/evidence/capture"
 	"leasehold/launcher/recovery/decision"
 )
@@ -39,6 +40,8 @@ type Page struct {
 	// Authentication is the URL whose answer asks for HTTP authentication, where that is
 	// the page's last document; empty where none does.
 	Authentication string
+	// Leaving, unless nil, tells whether the page is on its way to another document by now.
+	Leaving func() bool
 }
 
 // Frame is a frame of another process.
@@ -90,9 +93,9 @@ type Show struct {
 
 // Bounds of one look.
 const (
-	lookTimeout = 2 * time.Second
+	lookTimeout = 4 * time.Second
 	// askTimeout bounds each answer but that of the snapshot.
-	askTimeout = time.Second
+	askTimeout = 2 * time.Second
 	maxFrames  = 24
 	// maxEdited is how many fields are asked whether somebody typed into them.
 	maxEdited = 24
@@ -160,13 +163,17 @@ func (v *view) look(ctx context.Context, image []byte, missing string) {
 	case large != "":
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s is too large to be looked at: %s", where, large), true
 	case err == nil:
-	case errors.Is(err, context.DeadlineExceeded) && image != nil:
+	case errors.Is(err, context.DeadlineExceeded) && image != nil && v.leaving():
 		// A page that is drawn and does not answer waits for the answer to a navigation:
 		// Chrome keeps commands for it back meanwhile.
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page is on its way from %s to a document that has not come", where), true
 	default:
 		v.seen.Blind = fmt.Sprintf("the page %s could not be looked at: %v", where, err)
 	}
+}
+
+func (v *view) leaving() bool {
+	return v.target.Leaving || v.known.Leaving != nil && v.known.Leaving()
 }
 
 func (v *view) call(ctx context.Context, session, method string, params, result any) error {
@@ -201,8 +208,14 @@ func (v *view) examine(ctx context.Context) (large string, err error) {
 			v.seen.Shows = append(v.seen.Shows, Show{Question: decision.SignedOut, How: f.how + ", and came after other things", at: f.at, view: shown})
 		}
 	}
-	v.unsent(ctx, s, state.Focus)
-	if n := v.waiting(ctx, worlds[0]); n > 0 {
+	if err := v.unsent(ctx, s, state.Focus); err != nil {
+		return "", fmt.Errorf("its fields did not say what was typed: %w", err)
+	}
+	n, err := v.waiting(ctx, worlds[0])
+	if err != nil {
+		return "", fmt.Errorf("it did not say what its service workers have to do: %w", err)
+	}
+	if n > 0 {
 		v.show(decision.WritesWaiting, "%d tasks for later (background sync or fetch) are registered on %s", n, place(v.target.URL))
 	}
 	return "", nil
@@ -220,7 +233,13 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 		return g, errors.New("the snapshot is empty")
 	}
 	for _, f := range v.known.Frames {
-		if f.Parent != target || depth >= maxDepth || v.seen.Frames >= maxFrames {
+		if f.Parent != target {
+			continue
+		}
+		if depth >= maxDepth || v.seen.Frames >= maxFrames {
+			if v.seen.Blind == "" {
+				v.seen.Blind, v.seen.Harmless = "more frames of other processes than are looked at are on "+place(v.target.URL), true
+			}
 			continue
 		}
 		v.seen.Frames++
@@ -228,6 +247,9 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 			BackendNodeID int64 `json:"backendNodeId"`
 		}
 		err := v.call(ctx, session, "DOM.getFrameOwner", map[string]any{"frameId": f.TargetID}, &owner)
+		if silent(err) {
+			return g, err
+		}
 		if err != nil {
 			continue // it is gone
 		}
@@ -250,6 +272,13 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 		g.inside[owner.BackendNodeID] = inner
 	}
 	return g, nil
+}
+
+// silent tells whether an error says that nobody answered. Otherwise Chrome itself did, and
+// refused: what was asked for is not there any more.
+func silent(err error) bool {
+	var refused *cdpproxy.Error
+	return err != nil && !errors.As(err, &refused)
 }
 
 // largeFrame is the area, in device pixels, from which on a frame may be what its page is
@@ -309,21 +338,26 @@ func (v *view) state(ctx context.Context, session string, world int) (state, err
 }
 
 // waitingScript counts what the service workers of a document's origin are to do later.
+// An origin that may have none refuses to be asked.
 const waitingScript = `(async () => {
   let n = 0;
   if (!isSecureContext || !navigator.serviceWorker) return n;
-  for (const r of await navigator.serviceWorker.getRegistrations()) {
+  let all;
+  try {
+    all = await navigator.serviceWorker.getRegistrations();
+  } catch (e) {
+    if (e.name === "SecurityError" || e.name === "NotSupportedError") return n;
+    throw e;
+  }
+  for (const r of all) {
     if (r.sync) n += (await r.sync.getTags()).length;
     if (r.backgroundFetch) n += (await r.backgroundFetch.getIds()).length;
   }
   return n;
 })()`
 
-func (v *view) waiting(ctx context.Context, world int) (n int) {
-	if v.evaluate(ctx, v.target.SessionID, world, waitingScript, &n) != nil {
-		return 0
-	}
-	return n
+func (v *view) waiting(ctx context.Context, world int) (n int, err error) {
+	return n, v.evaluate(ctx, v.target.SessionID, world, waitingScript, &n)
 }
 
 // evaluate runs a script in an isolated world of a page, which the page does not see.
@@ -357,16 +391,25 @@ func (a answer) into(result any) error {
 
 // unsent finds what was typed and is still there. The page's own source tells what nobody
 // typed; where a page writes what is typed into its source, the field itself is asked.
-func (v *view) unsent(ctx context.Context, s *scene, focused focus) {
+// Those of secret kinds are asked first.
+func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 	if !v.known.Typed && !v.known.Acted {
-		return
+		return nil
 	}
 	asked := 0
 	var kinds []kind
 	secret, plain := -1, -1
-	for _, f := range s.typed() {
+	fields := s.typed()
+	slices.SortStableFunc(fields, func(a, b typedField) int { return rank(a) - rank(b) })
+	for _, f := range fields {
 		if !f.sure {
-			if asked++; !v.known.Typed || asked > maxEdited || !v.edited(ctx, &s.elements[f.index]) {
+			if asked++; !v.known.Typed || asked > maxEdited {
+				continue
+			}
+			switch edited, err := v.edited(ctx, &s.elements[f.index]); {
+			case err != nil:
+				return err
+			case !edited:
 				continue
 			}
 		}
@@ -392,31 +435,44 @@ func (v *view) unsent(ctx context.Context, s *scene, focused focus) {
 		v.show(decision.SecretUnsent, "%s stands in a field of %s", list(true), place(s.elements[secret].url))
 	}
 	if plain < 0 {
-		return
+		return nil
 	}
 	v.show(decision.InputUnsent, "%s stands in a field of %s", list(false), place(s.elements[plain].url))
 	if v.known.Typed && v.known.Silent && pressed(focused) {
 		v.show(decision.PressedUnsent, "a button was pressed after %s was typed, and the page has sent nothing since, on %s", list(false), place(s.elements[plain].url))
 	}
+	return nil
+}
+
+// rank orders fields: those of secret kinds come first.
+func rank(f typedField) int {
+	if f.kind.secret() {
+		return 0
+	}
+	return 1
 }
 
 // editedScript tells whether somebody typed into a field, or is about to.
 const editedScript = `function() { return this.matches(":user-valid, :user-invalid") || this.getRootNode().activeElement === this }`
 
-// edited asks a field whether somebody typed into it.
-func (v *view) edited(ctx context.Context, e *element) bool {
+// edited asks a field whether somebody typed into it. One that is gone was left by its page.
+func (v *view) edited(ctx context.Context, e *element) (is bool, err error) {
 	var object struct {
 		Object struct {
 			ID string `json:"objectId"`
 		} `json:"object"`
 	}
-	if v.call(ctx, e.session, "DOM.resolveNode", map[string]any{"backendNodeId": e.backend, "objectGroup": "look"}, &object) != nil {
-		return false
+	err = v.call(ctx, e.session, "DOM.resolveNode", map[string]any{"backendNodeId": e.backend, "objectGroup": "look"}, &object)
+	if err == nil {
+		var r answer
+		if err = v.call(ctx, e.session, "Runtime.callFunctionOn", map[string]any{
+			"functionDeclaration": editedScript, "objectId": object.Object.ID, "returnByValue": true, "silent": true,
+		}, &r); err == nil {
+			return is, r.into(&is)
+		}
 	}
-	var r answer
-	err := v.call(ctx, e.session, "Runtime.callFunctionOn", map[string]any{
-		"functionDeclaration": editedScript, "objectId": object.Object.ID, "returnByValue": true, "silent": true,
-	}, &r)
-	is := false
-	return err == nil && r.into(&is) == nil && is
+	if silent(err) {
+		return false, err
+	}
+	return false, nil
 }

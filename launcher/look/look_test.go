@@ -2,6 +2,7 @@ package look_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"image/jpeg"
 	"net/http"
@@ -138,6 +139,7 @@ func TestEyes(t *testing.T) {
 	t.Run("what was typed and not sent", w.whatWasTypedAndNotSent)
 	t.Run("what cannot be seen is said", w.whatCannotBeSeenIsSaid)
 	t.Run("a page without a picture is looked at", w.aPageWithoutAPictureIsLookedAt)
+	t.Run("what does not answer is not nothing", w.whatDoesNotAnswerIsNotNothing)
 	t.Run("a page on its way asks for nothing", w.aPageOnItsWayAsksForNothing)
 	t.Run("a task for later is seen", w.aTaskForLaterIsSeen)
 }
@@ -183,12 +185,17 @@ func (w *world) look(page capture.Page, known look.Page) *evidence.Sealed {
 
 func (w *world) lookAt(page capture.Page, known look.Page, image []byte, missing string) *evidence.Sealed {
 	w.t.Helper()
+	return w.lookBy(w.Driver, page, known, image, missing)
+}
+
+func (w *world) lookBy(caller capture.Caller, page capture.Page, known look.Page, image []byte, missing string) *evidence.Sealed {
+	w.t.Helper()
 	spool := storetest.Spool(w.t)
 	b, err := spool.New(evidence.Manifest{EvidenceID: "ev_1", ProfileID: "p"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	looker := look.New(w.Driver, []look.Page{known})
+	looker := look.New(caller, []look.Page{known})
 	looker.Look(w.t.Context(), 1, page, image, missing)
 	if err := looker.AddTo(b); err != nil {
 		w.t.Fatal(err)
@@ -385,6 +392,55 @@ func (w *world) aPageWithoutAPictureIsLookedAt(t *testing.T) {
 		s := w.lookAt(page, known, nil, "Chrome gave no screenshot")
 		if got := answered(s, Yes); !slices.Equal(got, tt.want) || s.Manifest.Found[0].Answer != string(tt.looked) {
 			t.Errorf("undrawn %t: %+v", tt.undrawn, s.Manifest.Found)
+		}
+	}
+}
+
+// silentTo is a browser that does not answer one question.
+type silentTo struct {
+	capture.Caller
+	method, about string
+	asked         int
+}
+
+func (s *silentTo) Call(ctx context.Context, session, method string, params, result any) error {
+	if method == s.method && strings.Contains(fmt.Sprint(params), s.about) {
+		s.asked++
+		return context.DeadlineExceeded
+	}
+	return s.Caller.Call(ctx, session, method, params, result)
+}
+
+// whatDoesNotAnswerIsNotNothing: a question that a busy page does not answer in time is open,
+// and a person decides.
+func (w *world) whatDoesNotAnswerIsNotNothing(t *testing.T) {
+	const field = `<input oninput="this.setAttribute('value', this.value)">`
+	image := []byte("a picture of the page")
+	leaving := func() bool { return true }
+	for _, tt := range []struct {
+		name, html, inner string
+		method, about     string
+		leaving           func() bool
+		looked            Answer
+	}{
+		{"what its service workers have to do", nav, "", "Runtime.evaluate", "getRegistrations", nil, No},
+		{"whether a field was typed into", nav + field, "", "Runtime.callFunctionOn", "user-valid", nil, No},
+		{"which field that is", nav + field, "", "DOM.resolveNode", "", nil, No},
+		{"where a frame is", lines(20) + frame, robot, "DOM.getFrameOwner", "", nil, No},
+		{"what it shows", nav, "", "DOMSnapshot.captureSnapshot", "", nil, No},
+		{"what it shows, on its way to another page", nav, "", "DOMSnapshot.captureSnapshot", "", leaving, Yes},
+	} {
+		page, known := w.open(tt.html, tt.inner)
+		known.Leaving = tt.leaving
+		if tt.inner == "" && strings.Contains(tt.html, field) {
+			known.Typed, known.Acted = true, true
+			w.Eval(page.SessionID, `document.querySelector("input").focus()`)
+			w.Must(page.SessionID, "Input.insertText", map[string]any{"text": "Olá"}, nil)
+		}
+		silent := &silentTo{Caller: w.Driver, method: tt.method, about: tt.about}
+		s := w.lookBy(silent, page, known, image, "")
+		if silent.asked == 0 || s.Manifest.Found[0].Answer != string(tt.looked) || len(answered(s, Unknown)) == 0 || len(answered(s, No)) > 0 {
+			t.Errorf("%s: asked %d times, %+v", tt.name, silent.asked, s.Manifest.Found)
 		}
 	}
 }

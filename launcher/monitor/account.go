@@ -10,9 +10,16 @@ import (
 )
 
 // LearnCookies takes in the account's cookies at the grant: the result of
-// Storage.getCookies. What becomes of them is reported from then on.
-func (m *Monitor) LearnCookies(result json.RawMessage) error {
-	return m.cookies.learn(result, true, time.Now())
+// Storage.getCookies, or why there is none. What becomes of them is reported from then on.
+// Where they are not known, nobody can tell at the end.
+func (m *Monitor) LearnCookies(result json.RawMessage, problem error) error {
+	if problem == nil {
+		problem = m.cookies.learn(result, true, time.Now())
+	}
+	if problem != nil {
+		m.cookies.missed("those at the grant could not be read: " + problem.Error())
+	}
+	return problem
 }
 
 // learnTimeout bounds how long the browser may take to show its cookies.
@@ -29,11 +36,16 @@ func (m *Monitor) learnCookies(gone <-chan struct{}) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
 		var result json.RawMessage
-		// An error is one of a browser that does not answer: the comparison at the end says so.
-		if m.observer.Call(ctx, "", "Storage.getCookies", nil, &result) == nil {
-			_ = m.cookies.learn(result, false, time.Now())
-		}
+		err := m.observer.Call(ctx, "", "Storage.getCookies", nil, &result)
 		cancel()
+		if err == nil {
+			err = m.cookies.learn(result, false, time.Now())
+		}
+		// One that came meanwhile, and went, was seen by nobody. While the browser stands still
+		// none comes, and nobody is told of any.
+		if err != nil && !m.still.stands() {
+			m.cookies.missed("those that a new page brought could not be read: " + err.Error())
+		}
 	}
 }
 

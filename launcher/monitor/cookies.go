@@ -36,6 +36,7 @@ type cookieWatch struct {
 	documents int                       // requests for documents
 	written   bool                      // the worker wrote cookies
 	full      bool                      // there were more cookies than can be remembered
+	blind     string                    // why some were not seen; empty: all were
 	commands  []cdpproxy.CookieCommand  // of clients, not reported yet
 }
 
@@ -75,7 +76,14 @@ func (w *cookieWatch) forget() {
 	w.exchanges = exchanges{}
 	clear(w.known)
 	clear(w.values)
-	w.documents, w.written, w.full, w.commands = 0, false, false, nil
+	w.documents, w.written, w.full, w.blind, w.commands = 0, false, false, "", nil
+}
+
+// missed takes in why cookies were not seen when they should have been.
+func (w *cookieWatch) missed(why string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.blind = why
 }
 
 // hash is the first half of HMAC-SHA-256 over the texts, in hex.
@@ -359,7 +367,10 @@ func (w *cookieWatch) compare(result json.RawMessage, problem error, now time.Ti
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.full {
-		entry.Text, entry.Cookie = "there were more cookies than can be watched", &checkpoint.CookieChange{What: checkpoint.CookiesUnread}
+		w.blind = "there were more cookies than can be watched"
+	}
+	if w.blind != "" {
+		entry.Text, entry.Cookie = w.blind, &checkpoint.CookieChange{What: checkpoint.CookiesUnread}
 		return []checkpoint.Entry{entry}
 	}
 	there := map[string]*watchedCookie{}

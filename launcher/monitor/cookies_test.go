@@ -71,7 +71,7 @@ func cookieScript(t *testing.T, script string) string {
 		w := strings.Fields(line)
 		switch w[0] {
 		case "grant":
-			if err := m.LearnCookies(jar(w[1:])); err != nil {
+			if err := m.LearnCookies(jar(w[1:]), nil); err != nil {
 				t.Fatal(err)
 			}
 		case "end":

@@ -70,7 +70,7 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 		return nil
 	}
 	a.get.Commanded = !byPage && !opened
-	a.get.Form = byPage && n.reason == string(cdppage.ClientNavigationReasonFormSubmissionGet)
+	a.get.Form = byPage && n.reason == byForm
 	a.get.Shown = g.known[a.get.Final]
 	if sign := a.get.Sign(); sign != "" {
 		return &getWrite{asked: a, sign: sign}
@@ -85,6 +85,12 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	}
 	return nil
 }
+
+// Reasons of navigations that a page asked for.
+const (
+	byForm   = string(cdppage.ClientNavigationReasonFormSubmissionGet)
+	byScript = string(cdppage.ClientNavigationReasonScriptInitiated)
+)
 
 // byItself are the reasons of navigations that nobody caused by pressing anything.
 var byItself = []string{
@@ -141,6 +147,25 @@ func (g *gets) toLook(a *asked, now time.Time) *getWrite {
 	return nil
 }
 
+// retry has a request looked at once more after a look that failed. Soon it is known that the
+// document is gone, or nobody can judge it.
+func (v *visit) retry(a *asked) []*getWrite {
+	now := time.Now()
+	switch {
+	case a.failed.IsZero():
+		a.failed = now
+	case now.Sub(a.failed) >= lookTime:
+		return one(a.unjudged(pageSilent))
+	}
+	a.final = now.Add(showTime)
+	if a.document {
+		v.notice = a
+	} else {
+		v.look.requests = append(v.look.requests, a)
+	}
+	return nil
+}
+
 // looked says that a visit is over, and has looked at once more what could not be judged
 // yet. Where that is not possible, it returns the reports about it.
 func (g *gets) looked(v, again *visit) (lost []*getWrite) {
@@ -166,6 +191,14 @@ func (g *gets) looked(v, again *visit) (lost []*getWrite) {
 	}
 	g.signal()
 	return lost
+}
+
+// isGone tells whether a request's document was gone while it was looked at. What was seen
+// then may be another document.
+func (g *gets) isGone(a *asked) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return a.gone
 }
 
 // lookAt has a document looked at for a script's GET, not before from. The caller holds

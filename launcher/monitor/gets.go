@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
+	"golang.org/x/sys/unix"
 
 	"leasehold/cdpproxy"
 	"leasehold/internal/boottime"
@@ -27,8 +29,8 @@ import (
 type gets struct {
 	acted func() boottime.Instant // when a worker last acted on any page
 	// actedOn tells whether a worker has acted on a session's page since the navigation
-	// to its document began.
-	actedOn func(session string) bool
+	// to its document began, and whether it has typed into it.
+	actedOn func(session string) (acted, typed bool)
 	wake    chan struct{} // has room for one: something was added to ask or due
 
 	mu        sync.Mutex
@@ -63,13 +65,13 @@ type asked struct {
 	session, frame string
 	loader, id     string
 	mime           string
-	bytes          int  // of the answer, with its headers once it is complete; negative if not known
-	unread         bool // the page has not read the answer, so it cannot have shown it
-	prompted       bool // a worker acted on some page shortly before
-	touched        bool // a worker had acted on its page since that showed its document
-	control        bool // it followed from pressing something that is no link and no field
-	gone, reloaded bool // while it was looked at, its document was gone, or loaded itself anew
-	retried        bool // a look failed before
+	bytes          int       // of the answer, with its headers once it is complete; negative if not known
+	unread         bool      // the page has not read the answer, so it cannot have shown it
+	prompted       bool      // a worker acted on some page shortly before
+	touched        bool      // a worker had acted on its page since that showed its document
+	control        bool      // it followed from pressing something that is no link and no field
+	gone, reloaded bool      // while it was looked at, its document was gone, or loaded itself anew
+	failed         time.Time // when a look failed first
 	name           string
 	body           *answerBody
 	at, answered   time.Time
@@ -125,7 +127,7 @@ const (
 
 func newGets() *gets {
 	return &gets{
-		acted: func() boottime.Instant { return 0 }, actedOn: func(string) bool { return true }, wake: make(chan struct{}, 1),
+		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false }, wake: make(chan struct{}, 1),
 		shown: map[string]string{}, pages: map[string]bool{}, known: map[string]bool{}, requested: map[string]navigation{}, anew: map[string]time.Time{},
 		open: map[[2]string]*asked{}, dialogs: map[string]string{}, agreed: map[string]time.Time{},
 		scripts: map[string]*scripted{}, ask: map[string][]*asked{}, due: map[string]*pageToLook{}, notices: map[string]*asked{}, looking: map[*asked]bool{},
@@ -324,10 +326,17 @@ func (a *asked) unjudged(why string) *getWrite {
 		why = notComplete
 	}
 	a.get.Unseen = why
-	if sign := a.get.Sign(); sign != "" {
-		return &getWrite{asked: a, sign: sign, text: a.name, why: why}
+	sign := a.get.Sign()
+	if sign == "" {
+		return nil
 	}
-	return nil
+	if !a.control { // it may have followed from nothing
+		sign = decision.Unjudged
+	}
+	if sign != decision.Unjudged {
+		why = ""
+	}
+	return &getWrite{asked: a, sign: sign, text: a.name, why: why}
 }
 
 // page takes one of getEvents but those of navigations. The caller holds g.mu.
@@ -396,7 +405,6 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		DocumentURL string  `json:"documentURL"`
 		Type        string  `json:"type"`
 		FrameID     string  `json:"frameId"`
-		WallTime    float64 `json:"wallTime"`
 		Timestamp   float64 `json:"timestamp"`
 		Redirect    *struct {
 			Status int `json:"status"`
@@ -422,8 +430,9 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 	a := &asked{
 		document: r.Type == "Document", mayWrite: r.Request.Method == "GET",
 		session: event.Session, frame: r.FrameID, loader: r.LoaderID, id: r.RequestID, at: now,
-		sent: r.WallTime * 1e3, offset: (r.WallTime - r.Timestamp) * 1e3,
+		offset: wallOffset(),
 	}
+	a.sent = a.offset + r.Timestamp*1e3
 	a.get = decision.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Document: a.document, Agreed: g.agreedOn(event.Session, now)}
 	a.prompted = boottime.Now()-g.acted() < boottime.Instant(prompted)
 	switch {
@@ -431,18 +440,20 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		return
 	case a.document:
 		a.get.From = g.shown[r.FrameID]
+		// A page that is on its way to another one answers no questions. So if this is never
+		// answered, the reason is all that is known: a link reads, and so does a search.
+		acted, typed := g.actedOn(event.Session)
 		n := g.requested[r.FrameID]
-		// A command names what it opens, and what a page goes to by itself nobody caused.
-		a.mayWrite = a.prompted && n.url == a.get.Asked && !slices.Contains(byItself, n.reason)
-	case a.mayWrite:
-		a.mayWrite = g.fresh(a)
-	}
-	if a.mayWrite {
-		a.touched = g.actedOn(event.Session)
+		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
+		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched
+	case a.mayWrite && a.frame != "" && g.fresh(a): // those of workers have no document to ask
+		a.touched, _ = g.actedOn(event.Session)
 		if list := g.ask[a.frame]; len(list) < maxToLook {
 			remember(g.ask, a.frame, append(list, a))
 			g.signal()
 		}
+	default:
+		a.mayWrite = false
 	}
 	remember(g.open, key, a)
 }
@@ -473,4 +484,25 @@ func (g *gets) fresh(a *asked) bool {
 	known := s.places[where]
 	remember(s.places, where, true)
 	return !known && a.prompted && siteOf(a.get.Asked) == siteOf(a.get.From)
+}
+
+// wallOffset is how many ms the wall clock is ahead of the clock of Chrome's events, which is
+// the kernel's CLOCK_MONOTONIC. Chrome reports both with each request, but reads them one
+// after the other: on a busy host tens of ms lie between.
+func wallOffset() float64 {
+	best, offset := math.MaxFloat64, 0.0
+	for range 3 {
+		before, wall, after := readClock(unix.CLOCK_MONOTONIC), readClock(unix.CLOCK_REALTIME), readClock(unix.CLOCK_MONOTONIC)
+		if after-before < best {
+			best, offset = after-before, wall-(before+after)/2
+		}
+	}
+	return offset
+}
+
+// readClock reads one of the kernel's clocks, in ms.
+func readClock(id int32) float64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(id, &ts) // it cannot fail with valid arguments
+	return float64(ts.Nano()) / 1e6
 }

@@ -154,7 +154,7 @@ func watchGets(t *testing.T) *getsWatch {
 		t.Fatal(err)
 	}
 	w.gets.mu.Lock()
-	w.gets.acted = boottime.Now
+	w.gets.acted, w.gets.actedOn = boottime.Now, func(string) (bool, bool) { return true, false }
 	w.gets.mu.Unlock()
 	var watching sync.WaitGroup
 	watching.Go(func() { w.Watch(context.Background()) })

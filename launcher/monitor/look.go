@@ -102,7 +102,7 @@ func (m *Monitor) ToLookAt() []look.Page {
 	}
 	pages := make([]look.Page, 0, len(m.pages))
 	for id, pg := range m.pages {
-		p := look.Page{TargetID: id, Offline: m.mux.Offline(id)}
+		p := look.Page{TargetID: id, Offline: m.mux.Offline(id), Leaving: func() bool { return m.navigations.leaving(id) }}
 		own := []string{pg.SessionID}
 		for target, parent := range m.frames {
 			if m.pageOf(target) == pg {
@@ -144,15 +144,15 @@ func (n *navigations) used(target string) (typed, acted, begun boottime.Instant,
 }
 
 // actedOn tells whether a worker has acted on a session's page, or on a frame of it, since
-// the navigation to the page's document began. It is true of a page that is not known.
-func (n *navigations) actedOn(session string) bool {
+// the navigation to the page's document began, and whether it has typed there. On a page that
+// is not known it may have acted.
+func (n *navigations) actedOn(session string) (hasActed, hasTyped bool) {
 	n.mu.Lock()
 	page := n.sessions[session]
 	n.mu.Unlock()
 	if page == nil {
-		return true
+		return true, false
 	}
 	typed, acted, begun, _ := n.used(page.target)
-	acted = max(typed, acted)
-	return acted != 0 && acted >= begun
+	return max(typed, acted) != 0 && max(typed, acted) >= begun, typed != 0 && typed >= begun
 }

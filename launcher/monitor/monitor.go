@@ -161,10 +161,15 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 		return
 	}
 	if !m.queue(heard{traffic: t}) {
-		if time.Since(m.lastOverflow) > time.Second { // one unsafe request counts as much as many
-			m.lastOverflow = time.Now()
-			m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
-		}
+		m.overflowed()
+	}
+}
+
+// overflowed reports that something could not be recorded. The pipe's reader calls it.
+func (m *Monitor) overflowed() {
+	if time.Since(m.lastOverflow) > time.Second { // one unsafe request counts as much as many
+		m.lastOverflow = time.Now()
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
 	}
 }
 
@@ -175,7 +180,9 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	for _, a := range m.answers.observe(event, m.navigations) {
-		m.queue(heard{answer: &a}) // where there is no room for it, the request counts as unanswered
+		if !m.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
+			m.overflowed()
+		}
 	}
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, boottime.Now())

@@ -146,7 +146,6 @@ func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
 	defer m.gets.mu.Unlock()
 	for i, a := range v.ask {
 		switch p := found[i]; {
-		case a.document && a.get.Status != 0: // its own page says what it is
 		case p == nil || p.Link || p.Field:
 			a.mayWrite = false
 		default:
@@ -208,22 +207,14 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	}
 	if err != nil || len(page.Found) != len(requests) {
 		for a := range v.all() {
-			switch {
-			case a.retried:
-				m.reportGets(one(a.unjudged(pageSilent)))
-			case a.document:
-				again.notice = a
-			default:
-				again.look.requests = append(again.look.requests, a)
-			}
-			a.retried, a.final = true, time.Now().Add(showTime)
+			m.reportGets(again.retry(a))
 		}
 		return again
 	}
 	now := time.Now()
 	if d := v.notice; d != nil {
 		switch notice := decision.IsNotice(d.get.Final, decision.Page{Controls: page.Controls, Letters: page.Letters}); {
-		case now.Before(d.final) && page.Controls == 0:
+		case now.Before(d.final) && page.Controls == 0, m.gets.isGone(d):
 			again.notice = d
 		case notice:
 			m.reportGet(&getWrite{asked: d, sign: decision.Notice})
@@ -232,8 +223,8 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	for i, a := range waiting {
 		seen := page.Found[i]
 		if seen == nil {
-			if a.control { // the page has forgotten it
-				m.reportGets(one(a.unjudged(pageSilent)))
+			if a.control || m.gets.isGone(a) { // it is another document by now
+				m.reportGets(again.retry(a))
 			}
 			continue
 		}

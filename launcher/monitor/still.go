@@ -119,6 +119,13 @@ func (s *still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 	return entries, more
 }
 
+// stands tells whether the browser stands still.
+func (s *still) stands() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since != 0
+}
+
 // ended tells whether the pages were ended.
 func (s *still) ended() bool {
 	s.mu.Lock()
@@ -149,6 +156,7 @@ func (s *still) observe(method string, params json.RawMessage, now boottime.Inst
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.open == nil || len(s.open) >= maxKnown {
+			s.any = s.any || s.open != nil // which of them wait is not known any more
 			s.open = map[string]pendingRequest{}
 		}
 		s.open[requestID(params)] = r

@@ -72,7 +72,7 @@ func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection 
 	return append(facts, decision.Observed(sum, s.unseen()),
 		s.stateChanged(s.journals()),
 		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
-		decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.Is(s.r.hasScreenshot(s.File.Evidence.EvidenceID)), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
+		s.r.screenshotKnown(s.File.Evidence.EvidenceID),
 		ProxyFact(r, s.File.Manifest.ProxyID, s.File.Proxy, s.r.o.Proxies.Find(r.ProxyID), s.r.o.Proxies == nil),
 		reviewFlag(r),
 		unchecked(r),
@@ -272,18 +272,25 @@ func (r *Recoverer) compared(ctx context.Context, evidenceID string) (answer, ho
 	return evidence.Changed(parts[0], parts[1])
 }
 
-func (r *Recoverer) hasScreenshot(evidenceID string) bool {
+// screenshotKnown tells whether a bundle has a picture of a page.
+func (r *Recoverer) screenshotKnown(evidenceID string) decision.Fact {
+	f := decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.No, How: "evidence " + orUnknown(evidenceID)}
 	if evidenceID == "" {
-		return false
+		return f
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	b, err := r.o.Archive.Manifest(ctx, evidenceID)
-	if err != nil {
-		return false
-	}
 	var m evidence.Manifest
-	return json.Unmarshal(b, &m) == nil && (m.LastScreenshot != "" || slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.Missing == "" }))
+	if err == nil {
+		err = json.Unmarshal(b, &m)
+	}
+	if err != nil {
+		f.Answer, f.How = decision.Unknown, f.How+" cannot be read: "+err.Error()
+		return f
+	}
+	f.Answer = decision.Is(m.LastScreenshot != "" || slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.Missing == "" }))
+	return f
 }
 
 // inspectionPath is where the inspection of a profile's last recovery is kept.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -47,5 +48,20 @@ func TestJournalsAreMerged(t *testing.T) {
 		if !slices.EqualFunc(entries, own, func(a, b checkpoint.Entry) bool { return a.Name == b.Name }) {
 			t.Errorf("%s: the journal itself was changed", tt.name)
 		}
+	}
+}
+
+// TestABundleThatCannotBeRead: what was seen of the pages is open then, and a person decides.
+func TestABundleThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := w.caseOf(Recover)
+	c.File.Evidence.EvidenceID = "ev_gone"
+	s := &steps{Case: c, r: w.r}
+	if found := s.pageFacts(); found.Answer(decision.PagesLookedAt) != decision.No || found.Answer(decision.CodeAsked) != decision.Unknown {
+		t.Errorf("%+v", found)
+	}
+	if f := w.r.screenshotKnown("ev_gone"); f.Answer != decision.Unknown {
+		t.Errorf("%+v", f)
 	}
 }

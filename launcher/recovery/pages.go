@@ -26,16 +26,16 @@ func (s *steps) pageFacts() decision.Inspection {
 	return decision.Pages(seen...)
 }
 
-// seenIn are the facts about open pages that a bundle has; none where it cannot be read,
-// or was made by an earlier version.
+// seenIn are the facts about open pages that a bundle has; none where it was made by an
+// earlier version. What a bundle that cannot be read has nobody has seen.
 func (r *Recoverer) seenIn(ctx context.Context, evidenceID string) []decision.Fact {
+	var m evidence.Manifest
 	raw, err := r.o.Archive.Manifest(ctx, evidenceID)
-	if err != nil {
-		return nil
+	if err == nil {
+		m, err = evidence.Decode(evidenceID, raw)
 	}
-	m, err := evidence.Decode(evidenceID, raw)
 	if err != nil {
-		return nil
+		return []decision.Fact{{Name: decision.PagesLookedAt, Answer: decision.No, How: "what was seen of the pages cannot be read: " + err.Error()}}
 	}
 	m, _ = r.o.Archive.Opened(m)
 	var facts []decision.Fact

@@ -1,6 +1,7 @@
 package decision
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -47,13 +48,13 @@ func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) 
 	rotates := rotating(s.Cookies)
 	cookies := map[string]*cookieFate{}
 	var order []*cookieFate
-	read := false
+	read, unread := false, "at the end they could not be read"
 	for _, e := range entries {
 		c := e.Cookie
 		switch {
 		case c == nil || c.What == checkpoint.CookiesGiven || c.What == checkpoint.CookiesWritten:
 		case c.What == checkpoint.CookiesRead || c.What == checkpoint.CookiesUnread:
-			read = c.What == checkpoint.CookiesRead
+			read, unread = c.What == checkpoint.CookiesRead, cmp.Or(e.Text, unread)
 		case visited(c.Domain, s.Pages):
 			fate := cookies[c.Cookie]
 			if fate == nil {
@@ -72,7 +73,7 @@ func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) 
 		}
 	}
 	if !read {
-		return Fact{name, Unknown, "the cookies could not be read at the end"}
+		return Fact{name, Unknown, "the cookies are not known: " + unread}
 	}
 	if len(order) > 0 {
 		return Fact{name, Yes, fmt.Sprintf("%d cookies that may carry the account's identity were renewed, in the usual way; none was dropped or exchanged", len(order))}

@@ -44,7 +44,7 @@ const (
 	Notice       Sign = "notice"
 
 	// Unjudged is no sign of a write: it could not be seen how the site went on.
-	Unjudged Sign = "unjudged"
+	Unjudged Sign = checkpoint.GetUnjudged
 )
 
 // signTexts explain the signs to a person.

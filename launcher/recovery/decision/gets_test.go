@@ -96,6 +96,14 @@ func TestSignsOfScripts(t *testing.T) {
 		{"nothing was pressed", "/keep", 200, nil, false, ""},
 		{"what counts visitors", "/metrics/collect?e=1", 204, &Pressed{}, false, ""},
 		{"another site", "https://other.test/keep", 200, &toggle, false, ""},
+
+		{"another answer may have changed something", "/item", 200, &Pressed{Elsewhere: Unknown, Values: 7}, false, Unjudged},
+		{"it told nothing of a short one", "/close", 200, &Pressed{Own: true, Elsewhere: Unknown, Values: 2}, false, Acknowledged},
+		{"it may have told it", "/relay?p=1", 200, &Pressed{Own: true, Elsewhere: Unknown, Values: 1, Told: Unknown}, false, Unjudged},
+		{"it may have told it, and more changed", "/relay?p=1", 200, &Pressed{Elsewhere: Yes, Values: 1, Told: Unknown}, false, Unjudged},
+		{"it may have told it of many, and more changed", "/item", 200, &Pressed{Elsewhere: Yes, Values: 7, Told: Unknown}, false, ""},
+		{"it told what no other one has", "/week?n=48", 200, &Pressed{Elsewhere: Unknown, Values: 1, Told: Yes}, false, ""},
+		{"the answer could not be read", "/keep", 200, &Pressed{Lost: true}, false, Unjudged},
 	} {
 		asked := tt.asked
 		if strings.HasPrefix(asked, "/") {
@@ -108,6 +116,39 @@ func TestSignsOfScripts(t *testing.T) {
 	}
 	if got := (Get{From: page, Asked: "https://desk.example/star/7", Final: page, Redirects: []int{303}, Status: 200, Pressed: &Pressed{Elsewhere: Yes, Values: -1}}).Sign(); got != Returned {
 		t.Errorf("a script that is sent to its own page: %q", got)
+	}
+}
+
+// TestWhatNobodySawIsNoRead: a GET whose end was not seen is no read, unless what is known of
+// it says so.
+func TestWhatNobodySawIsNoRead(t *testing.T) {
+	const site = "https://desk.example"
+	for _, tt := range []struct {
+		name string
+		get  Get
+		want Sign
+	}{
+		{"its page was gone", Get{Asked: "/keep", Status: 200, Pressed: &Pressed{Values: 1}}, Unjudged},
+		{"no answer", Get{Asked: "/keep", Pressed: &Pressed{Lost: true}}, Unjudged},
+		{"a list", Get{Asked: "/items", Status: 200, Pressed: &Pressed{Values: -1}}, ""},
+		{"a link", Get{Asked: "/keep", Pressed: &Pressed{Link: true}}, ""},
+		{"a search", Get{Asked: "/keep", Pressed: &Pressed{Field: true}}, ""},
+		{"refused", Get{Asked: "/keep", Status: 403, Pressed: &Pressed{}}, ""},
+		{"another site", Get{Asked: "https://other.test/", Pressed: &Pressed{}}, ""},
+		{"what counts visitors", Get{Asked: "/metrics/collect?e=1", Pressed: &Pressed{}}, ""},
+		{"no content", Get{Asked: "/keep", Status: 204, Pressed: &Pressed{}}, NoContent},
+		{"asked first", Get{Asked: "/keep", Status: 200, Agreed: true, Pressed: &Pressed{}}, Confirmed},
+		{"a document", Get{Document: true, Asked: "/keep"}, Unjudged},
+		{"a document of another site", Get{Document: true, Asked: "https://other.test/"}, ""},
+	} {
+		g := tt.get
+		if g.From, g.Unseen = site+"/list", "its page was gone"; strings.HasPrefix(g.Asked, "/") {
+			g.Asked = site + g.Asked
+		}
+		g.Final = g.Asked
+		if got := g.Sign(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
 
@@ -133,6 +174,8 @@ func TestWritesByGetAreJudged(t *testing.T) {
 	write := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: "https://desk.example/next", Name: string(Chosen)}
 	declared := write
 	declared.Declared = "GET https://desk.example/next"
+	unjudged := write
+	unjudged.Name, unjudged.Text = string(Unjudged), "its page was gone"
 	resumable, owned := Task{Resumable: true}, Task{Harmless: []string{declared.Declared}}
 	for _, tt := range []struct {
 		name    string
@@ -147,6 +190,10 @@ func TestWritesByGetAreJudged(t *testing.T) {
 		{"after one that declares it idempotent", []checkpoint.Entry{idempotent("a"), write}, resumable, Resume},
 		{"declared harmless", []checkpoint.Entry{declared}, owned, Release},
 		{"declared no more", []checkpoint.Entry{declared}, Task{}, ManualReview},
+		{"that nobody could judge", []checkpoint.Entry{unjudged}, Task{}, ManualReview},
+		{"that nobody could judge, in a step", []checkpoint.Entry{step("take"), unjudged}, Task{}, ManualReview},
+		{"that nobody could judge, before a safe checkpoint", []checkpoint.Entry{unjudged, safe("a")}, resumable, Resume},
+		{"that nobody could judge, after it", []checkpoint.Entry{safe("a"), unjudged}, resumable, ManualReview},
 	} {
 		found := append(sane(), InspectTask(checkpoint.Summarize(tt.journal), tt.task)...)
 		if d := Decide(found); d.Outcome != tt.want {

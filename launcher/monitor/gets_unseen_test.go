@@ -1,0 +1,230 @@
+package monitor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/internal/boottime"
+	"leasehold/internal/test/testchrome"
+	"leasehold/launcher/recovery/decision"
+)
+
+// unseenPage has controls whose GETs nobody can judge, each for a reason of its own, and some
+// with which the same happens and that only read.
+const unseenPage = `<!doctype html><title>page</title><style>a, button, input { display: block }</style>
+<button id=hangs>1</button>
+<button id=leaves>2</button>
+<button id=never>3</button>
+<button id=half>4</button>
+<button id=mixed>5</button>
+<button id=apart>6</button>
+<button id=list>7</button>
+<button id=crashes>8</button>
+<button id=goes>9</button>
+<a id=link href=/spa onclick="event.preventDefault(); fetch('/never?link=1')">spa</a>
+<form onsubmit="event.preventDefault(); fetch('/never?q=1')"><input name=q><button id=search>go</button></form>
+<p id=name></p><p id=count></p>
+<script>
+const at = (id) => document.getElementById(id);
+const on = (id, what) => at(id).addEventListener('click', what);
+const get = async (url) => (await fetch(url)).json();
+on('hangs', async () => { await get('/hangs?id=1'); at('hangs').textContent = 'on'; for (;;); });
+on('leaves', async () => { await get('/leaves?id=1'); location.href = '/other'; });
+on('never', () => get('/never?id=1'));
+on('half', () => get('/half?id=1'));
+on('goes', () => { location.href = '/never?page=1'; });
+on('crashes', () => get('/never?id=2'));
+on('list', async () => { await get('/list?id=1'); location.href = '/other'; });
+const both = async (a, b) => {
+  const [x, y] = await Promise.all([get(a), get(b)]);
+  at('name').textContent = x.v;
+  at('count').textContent = y.v;
+};
+on('mixed', () => both('/mixed?a=1', '/mixed?b=1'));
+on('apart', () => both('/apart?a=1', '/apart?b=1'));
+</script>`
+
+func unseenSite(t *testing.T) *httptest.Server {
+	over := make(chan struct{})
+	mux := http.NewServeMux()
+	for _, place := range []string{"/unseen", "/other"} {
+		mux.HandleFunc("GET "+place, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, unseenPage)
+		})
+	}
+	wait := func(r *http.Request) {
+		select {
+		case <-over:
+		case <-r.Context().Done():
+		}
+	}
+	mux.HandleFunc("GET /never", func(_ http.ResponseWriter, r *http.Request) { wait(r) })
+	mux.HandleFunc("GET /half", func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, `{"ok":`)
+		w.(http.Flusher).Flush()
+		wait(r)
+	})
+	for _, place := range []string{"/hangs", "/leaves"} {
+		mux.HandleFunc("GET "+place, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"ok":true}`) })
+	}
+	mux.HandleFunc("GET /list", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"items":[1,2,3]}`+strings.Repeat(" ", maxAnswer))
+	})
+	mux.HandleFunc("GET /mixed", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"v":1}`) })
+	mux.HandleFunc("GET /apart", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("a") != "" {
+			fmt.Fprint(w, `{"v":"Ann"}`)
+		} else {
+			fmt.Fprint(w, `{"v":3}`)
+		}
+	})
+	s := httptest.NewServer(mux)
+	t.Cleanup(s.Close)
+	t.Cleanup(func() { close(over) })
+	return s
+}
+
+// TestGetsThatNobodyCanJudge: what a press led to, and what could not be seen to its end, is
+// not taken for a read.
+func TestGetsThatNobodyCanJudge(t *testing.T) {
+	t.Parallel()
+	site := unseenSite(t)
+	w := watchGets(t)
+	held := func(url string) func(string) { return func(string) { w.held(site.URL+url, true) } }
+	reads := func(url string) func(string) { return func(string) { w.held(site.URL+url, false) } }
+	shows := func(expression string) func(string) { return func(s string) { w.eval(s, expression) } }
+	nothing := func(string) {}
+	for _, c := range []struct {
+		name, press string
+		until       func(session string)
+		then        func(session string) // what the page does not survive; nil: its pages end
+		want        []string
+		why         string
+	}{
+		{"a page that hangs", "#hangs", nothing, nothing, []string{"unjudged /hangs?id=1"}, pageSilent},
+		{"a page that goes on to another one", "#leaves", nothing, nothing, []string{"unjudged /leaves?id=1"}, pageGone},
+		{"an answer that never comes", "#never", held("/never?id=1"), nil, []string{"unjudged /never?id=1"}, noAnswerSeen},
+		{"an answer that is never complete", "#half", held("/half?id=1"), nil, []string{"unjudged /half?id=1"}, notComplete},
+		{"a page that is closed", "#never", held("/never?id=1"), func(s string) { w.call(s, "Page.close", nil, nil) }, []string{"unjudged /never?id=1"}, noAnswerSeen},
+		{"a page that crashes", "#crashes", held("/never?id=2"), func(s string) { w.observer.Post(s, "Page.crash", nil) }, []string{"unjudged /never?id=2"}, noAnswerSeen},
+		{"a script's own navigation", "#goes", held("/never?page=1"), nil, []string{"unjudged /never?page=1"}, noAnswerSeen},
+		{"two answers that are shown at once", "#mixed", nothing, nothing, []string{"unjudged /mixed?a=1", "unjudged /mixed?b=1"}, answersMixed},
+		{"two answers that are shown at once, and differ", "#apart", shows("at('count').textContent === '3'"), nil, nil, ""},
+		{"a list, and then another page", "#list", shows("location.pathname === '/other'"), nil, nil, ""},
+		{"a link", "#link", reads("/never?link=1"), nil, nil, ""},
+		{"a search", "#search", reads("/never?q=1"), nil, nil, ""},
+	} {
+		session := w.openPage(site.URL + "/unseen")
+		w.mu.Lock()
+		w.entries = nil
+		w.mu.Unlock()
+		w.press(session, c.press)
+		c.until(session)
+		if c.then == nil {
+			w.judged()
+			w.GiveUpGETs()
+		} else {
+			c.then(session)
+		}
+		got := w.signs()
+		for end := time.Now().Add(testchrome.Patience); len(got) < len(c.want) && time.Now().Before(end); got = w.signs() {
+			time.Sleep(recheck)
+		}
+		if slices.Sort(got); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+		w.mu.Lock()
+		for _, e := range w.entries {
+			if e.Kind == checkpoint.KindGetWrite && !strings.HasPrefix(e.Text, c.why) {
+				t.Errorf("%s: %q, want %q", c.name, e.Text, c.why)
+			}
+		}
+		w.mu.Unlock()
+		w.observer.Post(session, "Page.close", nil)
+	}
+}
+
+// held waits until a request that is not answered in full has been asked about in its page,
+// and checks whether it may write.
+func (w *getsWatch) held(url string, mayWrite bool) {
+	w.t.Helper()
+	for end := time.Now().Add(testchrome.Patience); time.Now().Before(end); time.Sleep(recheck) {
+		w.gets.mu.Lock()
+		for _, a := range w.gets.open {
+			if a.get.Asked == url && (a.control || !a.mayWrite || a.document) && (!strings.Contains(url, "half") || a.get.Status != 0) {
+				if a.mayWrite != mayWrite {
+					w.t.Errorf("%s may write: %t", url, a.mayWrite)
+				}
+				w.gets.mu.Unlock()
+				return
+			}
+		}
+		w.gets.mu.Unlock()
+	}
+	w.t.Errorf("%s was not asked for, or nobody asked what led to it", url)
+}
+
+// judged waits until everything is judged that can be.
+func (w *getsWatch) judged() {
+	for end := time.Now().Add(testchrome.Patience); !w.gets.idle(time.Now()) && time.Now().Before(end); time.Sleep(recheck) {
+	}
+}
+
+// TestAPageThatNobodyTouched: what a page asks for by itself reads, whether it can be judged
+// or not.
+func TestAPageThatNobodyTouched(t *testing.T) {
+	for _, tt := range []struct {
+		touched bool
+		frame   string // empty: a worker asks
+		want    bool
+	}{{false, "F", false}, {true, "F", true}, {true, "", false}} {
+		var got []checkpoint.Entry
+		m := New(func(e checkpoint.Entry) { got = append(got, e) })
+		m.gets.acted = boottime.Now
+		m.gets.actedOn = func(string) (bool, bool) { return tt.touched, false }
+		sent := `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"` + tt.frame + `","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`
+		m.readerEvent(cdpproxy.Event{Session: "S", Method: eventRequest, Params: json.RawMessage(sent)})
+		m.GiveUpGETs() // nobody asks the page
+		if (len(got) > 0) != tt.want || tt.want && got[0].Name != string(decision.Unjudged) {
+			t.Errorf("%+v: %+v", tt, got)
+		}
+	}
+}
+
+// TestCookiesThatWereNotRead: where the cookies at the grant are not known, nobody can tell
+// whether they are there at the end.
+func TestCookiesThatWereNotRead(t *testing.T) {
+	var got []checkpoint.Entry
+	m := New(func(e checkpoint.Entry) { got = append(got, e) })
+	if m.LearnCookies(nil, errors.New("the browser did not answer")) == nil {
+		t.Error("the problem is not passed on")
+	}
+	m.CompareCookies(json.RawMessage(`{"cookies":[]}`), nil)
+	if f := decision.InspectTask(checkpoint.Summarize(append([]checkpoint.Entry{{Kind: checkpoint.KindStart}}, got...)), decision.Task{}); f.Answer(decision.SessionKept) != decision.Unknown {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestAnswersThatCannotBeRecorded: a refusal that is dropped would be no refusal.
+func TestAnswersThatCannotBeRecorded(t *testing.T) {
+	var got []checkpoint.Entry
+	m := New(func(e checkpoint.Entry) { got = append(got, e) })
+	for range trafficBacklog { // nobody processes it
+		m.queue(heard{})
+	}
+	m.readerEvent(cdpproxy.Event{Session: "S", Method: eventResponse, Params: json.RawMessage(
+		`{"requestId":"1","type":"XHR","response":{"url":"http://a.test/x","status":401}}`)})
+	if len(got) != 1 || got[0].Method != "MANY" {
+		t.Errorf("%+v", got)
+	}
+}

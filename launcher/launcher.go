@@ -34,6 +34,7 @@ import (
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/queue"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/roster"
@@ -54,6 +55,8 @@ type Options struct {
 	// Key signs what is kept on disk to be read back. Root has the same.
 	Key   *signed.Key
 	Store lease.Store
+	// Waiters has the requests that wait at all launchers; nil: each knows its own.
+	Waiters lease.WaiterStore
 	// SharedStore says that launchers of other hosts may use the store, too.
 	SharedStore bool
 	// Roster is what this launcher remembers of profiles.
@@ -147,6 +150,7 @@ type rooms struct {
 	sessions  *session.Registry
 	presence  *cluster.Presence
 	patrol    *cluster.Patrol
+	homes     *homes
 	driver    *browser.Driver
 	checker   *accountcheck.Checker
 	events    *events.Hub
@@ -155,6 +159,7 @@ type rooms struct {
 	chrome string
 	// snapshotter is nil where there is no profile store.
 	snapshotter *snapshotter.Snapshotter
+	queue       *queue.Queue
 	reach       *reach
 }
 
@@ -190,7 +195,7 @@ func New(o Options) (*Launcher, error) {
 	known := catalog.New()
 	o.Store = catalog.Watched(o.Store, known)
 	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
-	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
+	g := &grants{rooms: r, metrics: newMetrics(o.Metrics, o.Proxies)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel}
 	o.Metrics.MustRegister(newBacklog(o.Archive))
 	var err error
@@ -259,9 +264,14 @@ func (l *Launcher) wire() (err error) {
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
 		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Log: o.Log, Metrics: o.Metrics,
 	})
+	l.homes = &homes{rooms: l.rooms, ctx: l.ctx, work: &l.work}
 	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
 		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
-		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
+		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Settle: l.homes.Settle, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
+	})
+	l.queue = queue.New(queue.Options{
+		LauncherID: o.ID, Store: o.Waiters, Epoch: l.epoch, Lives: l.patrol.Lives, Belief: o.Timing.TTL, Profiles: l.knownRecords, Changed: l.slots.Wake,
+		Log: o.Log, Metrics: o.Metrics,
 	})
 	return nil
 }
@@ -279,6 +289,7 @@ func (l *Launcher) Start() {
 	}
 	l.work.Go(l.patrol.Run)
 	l.work.Go(func() { l.announcer.Run(l.ctx) })
+	l.work.Go(func() { l.queue.Run(l.ctx) })
 	l.work.Go(func() { l.events.Run(l.ctx) })
 	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)
@@ -426,6 +437,9 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 // free profile is there and its browser warm.
 func (h *rooms) shown(r lease.Record) lease.Record {
 	s, other := h.sessions.ByID(r.SessionID), h.patrol.Other(r.LauncherID)
+	if _, since, silent := h.patrol.Silent(r.Home); silent && r.Home != "" {
+		r.HomeSilentSince = since.UTC()
+	}
 	if s == nil || r.State != lease.Held {
 		if r.State == lease.Available && r.Home == h.o.ID {
 			_, missing := h.o.Root.Path(r.ProfileID)

@@ -29,6 +29,8 @@ const (
 	TakenByHand      Fact = "taken_by_hand"     // a person began to use the profile
 	HandedBack       Fact = "handed_back"       // that person is done, and the earlier review is open again
 	SnapshotRestored Fact = "snapshot_restored" // a person brought back a snapshot of the profile
+	Moved            Fact = "moved"             // another launcher became the home
+	MovedByHand      Fact = "moved_by_hand"     // a person made another launcher the home
 	Restored         Fact = "restored"          // the store forgot the record; the home's own copy replaces it
 	Forgotten        Fact = "forgotten"         // the store forgot the record, and the home cannot vouch for the profile
 	Recalled         Fact = "recalled"          // the store forgot the record, and a launcher that is not the home remembers it
@@ -85,6 +87,10 @@ func Table() []Transition {
 		{ManualReview, TakenByHand, Held, Person},
 		{Held, HandedBack, ManualReview, Person},
 
+		{Available, Moved, Available, AnyLauncher},
+		{Available, MovedByHand, Available, Person},
+		{ResumePending, MovedByHand, ManualReview, Person},
+		{ManualReview, MovedByHand, ManualReview, Person},
 		{Available, SnapshotRestored, Available, Person},
 		{ManualReview, SnapshotRestored, ManualReview, Person},
 	}
@@ -131,7 +137,7 @@ func (r Record) transition(fact Fact, to State, now time.Time, events ...string)
 		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
 	}
 	r = r.Clone()
-	r.State = to
+	r.State, r.MoveRequest = to, nil
 	for _, name := range events {
 		r = r.emit(name, now)
 	}
@@ -147,6 +153,11 @@ func (r Record) emit(name string, now time.Time) Record {
 		EvidenceID: r.EvidenceID, SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID,
 		TaskID: r.TaskID, Principal: r.Principal, LauncherID: r.LauncherID, LastKnownURL: r.LastKnownURL,
 		LastKnownStep: r.LastKnownStep, ResumeFrom: r.ResumeFrom, Outcome: r.Outcome, DecisionVersion: r.DecisionVersion,
+	}
+	if name == EventMoved {
+		e.Reason, e.Reviewer, e.Home, e.OldHome, e.Note, e.Principal, e.Person = ReasonMoved, "", r.Home, r.Moved.From, r.Moved.Note, r.Moved.Principal, r.Moved.Person
+		r.Outbox = append(r.Outbox, e)
+		return r
 	}
 	if r.State == ResumePending {
 		e.LastSafeCheckpoint = r.LastSafeCheckpoint

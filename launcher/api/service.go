@@ -149,6 +149,8 @@ type ProfileSettings struct {
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 	// SessionCheck replaces the profile's session check; one with an empty URL removes it.
 	SessionCheck *lease.SessionCheck `json:"session_check,omitempty"`
+	// Labels replace all labels of the profile.
+	Labels *lease.Labels `json:"labels,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and
@@ -168,6 +170,27 @@ type ProfileClone struct {
 // one, the request is refused.
 type ProfileArchive struct {
 	Token lease.Token `json:"lease_token,omitempty"`
+}
+
+// ProfileRehome makes a launcher the home of a profile, with a directory that a person says.
+// Its token is the one that the person saw.
+type ProfileRehome struct {
+	Write
+	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
+	To string `json:"to,omitempty"`
+	// One of these says what the directory is: a copy of the Chrome user-data-dir From, of the
+	// one that the profile left on this host before (Left), or an empty one.
+	From  string `json:"from,omitempty"`
+	Left  bool   `json:"left,omitempty"`
+	Empty bool   `json:"empty,omitempty"`
+	// Person is what the person is called, and Note why it is done.
+	Person string `json:"person"`
+	Note   string `json:"note"`
+	// AcceptLoss confirms that what is only in the directory of the old home is not taken along.
+	AcceptLoss bool `json:"accept_loss"`
+	// AskHome has a home that is there give the profile up. Without it only a home that is gone
+	// loses it.
+	AskHome bool `json:"ask_home,omitempty"`
 }
 
 // ProfileRemove carries the lease token that the caller saw. If it is not the current
@@ -449,7 +472,7 @@ type Service interface {
 	// session is known and over, it returns session_ended.
 	SessionByCapability(capability string) (Session, error)
 	// SessionOf returns the living session of a profile, worker and task that the
-	// principal of ctx opened.
+	// principal of ctx opened; an empty profile stands for any.
 	SessionOf(ctx context.Context, profileID, workerID, taskID string) (Session, bool)
 
 	// Heartbeat, Step, Checkpoint and Event are writes under the session's lease token.
@@ -489,6 +512,9 @@ type Service interface {
 	Changes() Changes
 	// Hosts lists the launchers on the lease store, as far as this one has seen them.
 	Hosts(ctx context.Context) (Hosts, error)
+	// Queue lists the requests that wait for a lease, here and at the other launchers that
+	// live, in the order in which they began to wait.
+	Queue(ctx context.Context) ([]Waiting, error)
 	// Profile returns the record of a profile.
 	Profile(ctx context.Context, profileID string) (lease.Record, error)
 	// PutProfile creates the profile (directory and record) or changes its settings.
@@ -499,6 +525,8 @@ type Service interface {
 	// the record of the new one.
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
 	// ArchiveProfile puts a profile that nobody uses aside. It deletes nothing.
+	// RehomeProfile makes this launcher the home of a profile.
+	RehomeProfile(ctx context.Context, profileID string, r ProfileRehome) (lease.Record, error)
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
 	// RemoveClone deletes a profile that CloneProfile made and that nobody uses, and no
 	// other one.

@@ -196,6 +196,10 @@ func (f *fake) Changes() api.Changes { return api.Changes{} }
 
 func (f *fake) Hosts(context.Context) (api.Hosts, error) { return answerTo[api.Hosts](f, "Hosts") }
 
+func (f *fake) Queue(context.Context) ([]api.Waiting, error) {
+	return answerTo[[]api.Waiting](f, "Queue")
+}
+
 func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
 	return answerTo[lease.Record](f, "Profile", id)
 }
@@ -214,6 +218,10 @@ func (f *fake) RemoveClone(_ context.Context, id string, r api.ProfileRemove) (a
 
 func (f *fake) CheckProfile(_ context.Context, id string) (api.SessionChecked, error) {
 	return answerTo[api.SessionChecked](f, "CheckProfile", id)
+}
+
+func (f *fake) RehomeProfile(_ context.Context, id string, r api.ProfileRehome) (lease.Record, error) {
+	return answerTo[lease.Record](f, "RehomeProfile", id, r)
 }
 
 func (f *fake) Snapshots(_ context.Context, id string) ([]api.Snapshot, error) {

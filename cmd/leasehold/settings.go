@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"leasehold/internal/runas"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -31,6 +33,10 @@ type RunConfig struct {
 	EvidenceMax    byteSize      `name:"evidence-max-bytes" env:"LEASEHOLD_EVIDENCE_MAX_BYTES" default:"20GiB" placeholder:"SIZE" help:"Where all evidence is more than this, the oldest is removed, unless a review needs it; 0 is no limit (default: ${default})."`
 	EvidenceTo     []string      `name:"evidence-recipient" env:"LEASEHOLD_EVIDENCE_RECIPIENT" placeholder:"AGE1..." help:"Encrypt evidence at rest to this public key (leasehold evidence keygen makes one); several by commas."`
 	EvidenceKeys   []string      `name:"evidence-identity" env:"LEASEHOLD_EVIDENCE_IDENTITY" type:"path" placeholder:"FILE" help:"File with private keys with which this sidecar may open encrypted evidence, for the console and REST; several by commas (default: it cannot)."`
+	ProfileStore   string        `env:"LEASEHOLD_PROFILE_STORE" placeholder:"URL" help:"Where snapshots of profiles are kept, so that they outlive this host: file:///path, s3://bucket/prefix as for --evidence-store, or nats:// (the NATS of this sidecar); needs --profile-key (default: no snapshots are made)."`
+	ProfileKey     string        `env:"LEASEHOLD_PROFILE_KEY" type:"path" placeholder:"FILE" help:"File with the key of the profile store, the same for all its sidecars (leasehold profiles keygen makes one)."`
+	SnapshotKeep   int           `name:"profile-snapshots" env:"LEASEHOLD_PROFILE_SNAPSHOTS" default:"10" placeholder:"N" help:"Newest snapshots of a profile that are kept; 0 keeps all (default: ${default})."`
+	SnapshotMaxAge time.Duration `name:"profile-snapshot-max-age" env:"LEASEHOLD_PROFILE_SNAPSHOT_MAX_AGE" default:"720h" placeholder:"DURATION" help:"Snapshots older than this are removed, save a profile's newest; 0 keeps them (default: 720h, 30 days)."`
 	PictureEvery   time.Duration `name:"picture-interval" env:"LEASEHOLD_PICTURE_INTERVAL" default:"30s" placeholder:"DURATION" help:"Least time between two pictures of a session's page that are stored before anything is lost, while things change; 0 takes them at checkpoints only (default: ${default})."`
 	EventsMax      byteSize      `name:"events-max-bytes" env:"LEASEHOLD_EVENTS_MAX_BYTES" default:"1GiB" placeholder:"SIZE" help:"Where all events are more than this, the oldest leave, also before their 90 days; 0 is no limit (default: ${default})."`
 	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
@@ -39,7 +45,7 @@ type RunConfig struct {
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
 	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
 	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
-	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id (default: none)."`
+	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id; passwords in it are read again when they change (default: none)."`
 	FileRoot       []string      `env:"LEASEHOLD_FILE_ROOT" type:"path" placeholder:"DIR" help:"Directory whose files workers may upload from and download to, besides the exchange directory of their session; several by commas, or given again (default: the system's temporary directory)."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
@@ -56,7 +62,7 @@ type RunConfig struct {
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
 	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel confines each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
 	BrowserUser    string        `env:"LEASEHOLD_BROWSER_USER" placeholder:"NAME|UID[:GID]" help:"User as whom browsers run, who owns the profiles then; the sidecar has to be root, or have the capabilities for that (see docs/sandbox.md) (default: the sidecar's own)."`
-	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
+	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out and for the sidecars of other hosts; none: workers of this host alone use it."`
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that callers have to show."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
@@ -76,6 +82,8 @@ type RunConfig struct {
 	// after Complete.
 	Token string        `kong:"-"`
 	Keys  evidence.Keys `kong:"-"`
+	// SnapshotKey is that of ProfileKey, after Complete; nil: none.
+	SnapshotKey *snapshots.Key `kong:"-"`
 	// Users are those of AllowUID, and TrustedProxies those of TrustedProxy, after Complete.
 	Users          []principal.Principal `kong:"-"`
 	TrustedProxies []netip.Prefix        `kong:"-"`
@@ -113,6 +121,11 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 	if c.Keys.With, err = crypt.ReadIdentities(c.EvidenceKeys); err != nil {
 		return c, exitWith(exitUsage, "--evidence-identity: %w", err)
 	}
+	if c.ProfileKey != "" {
+		if c.SnapshotKey, err = snapshots.ReadKey(c.ProfileKey); err != nil {
+			return c, exitWith(exitUsage, "--profile-key: %w", err)
+		}
+	}
 	if c.Users, c.TrustedProxies, err = c.peers(); err != nil {
 		return c, &exitError{exitUsage, err}
 	}
@@ -141,7 +154,7 @@ var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 // validate refuses what could not work, or would not be safe.
 func (c RunConfig) validate() error {
 	for _, check := range []func() error{
-		c.validateListen, c.validateNATS, c.validateEvidence, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validateProofs,
+		c.validateListen, c.validateNATS, c.validateEvidence, c.validateSnapshots, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validateProofs,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -179,6 +192,27 @@ func (c RunConfig) validateNATS() error {
 func (c RunConfig) validateReplicas() error {
 	if c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0 {
 		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
+	}
+	return nil
+}
+
+func (c RunConfig) validateSnapshots() error {
+	switch {
+	case c.ProfileStore == "" && c.ProfileKey == "":
+	case c.ProfileStore == "":
+		return errors.New("--profile-key: want --profile-store, too")
+	case c.ProfileKey == "":
+		return errors.New("--profile-store: want --profile-key FILE, too: nothing is stored in clear (leasehold profiles keygen FILE makes one)")
+	default:
+		if err := checkStore(c.ProfileStore); err != nil {
+			return fmt.Errorf("--profile-store: %w", err)
+		}
+	}
+	if c.SnapshotKeep < 0 {
+		return fmt.Errorf("--profile-snapshots %d: want zero or more", c.SnapshotKeep)
+	}
+	if c.SnapshotMaxAge < 0 {
+		return fmt.Errorf("--profile-snapshot-max-age %v: want zero or more", c.SnapshotMaxAge)
 	}
 	return nil
 }

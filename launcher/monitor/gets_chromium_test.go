@@ -224,15 +224,6 @@ func (w *getsWatch) press(session, selector string) {
 	}
 }
 
-// unwatched does something while no page is looked at. What a page shows late, as all do on
-// a busy machine, it would be taken not to have shown.
-func (w *getsWatch) unwatched(do func()) {
-	w.t.Helper()
-	w.looking <- struct{}{}
-	defer func() { <-w.looking }()
-	do()
-}
-
 // signs are those that were reported, with the places that were asked for.
 func (w *getsWatch) signs() []string {
 	w.mu.Lock()
@@ -321,10 +312,8 @@ func TestGetsThatWrite(t *testing.T) {
 		w.gets.mu.Lock()
 		clear(w.gets.known) // what an earlier case has shown
 		w.gets.mu.Unlock()
-		w.unwatched(func() {
-			c.act(session)
-			w.eval(session, c.until)
-		})
+		c.act(session)
+		w.eval(session, c.until)
 		for end := time.Now().Add(testchrome.Patience); w.gets.underWay(time.Now()) && time.Now().Before(end); {
 			time.Sleep(recheck) // on a busy machine an answer takes its time
 		}

@@ -186,9 +186,37 @@ func (d *Driver) Open(url string) (target, session string) {
 	session = attached.SessionID
 	d.Must(session, "Page.enable", nil, nil)
 	d.Must(session, "Inspector.enable", nil, nil)
-	d.Must(session, "Page.navigate", map[string]any{"url": url}, nil)
-	d.Await(session, "Page.loadEventFired")
+	d.load(session, url)
 	return created.TargetID, session
+}
+
+// load navigates a new page, and waits until this document is loaded: the blank one before
+// it may be loaded only now, on a busy machine, and a navigation that begins before a blank
+// one is over can be lost.
+func (d *Driver) load(session, url string) {
+	d.t.Helper()
+	d.Must(session, "Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil)
+	var began struct{ LoaderID string }
+	d.Must(session, "Page.navigate", map[string]any{"url": url}, &began)
+	for late := time.After(Patience); ; {
+		var e struct{ LoaderID, Name string }
+		select {
+		case m := <-d.Events(session, "Page.lifecycleEvent"):
+			if err := json.Unmarshal(m.Params, &e); err != nil {
+				d.t.Fatal(err)
+			}
+		case <-late:
+			d.t.Fatalf("%s is not loaded", url)
+		}
+		if e.LoaderID == began.LoaderID && e.Name == "load" {
+			break
+		}
+	}
+	// What the loads so far were told by has come before this answer, and nobody waits for it.
+	d.Must(session, "Page.setLifecycleEventsEnabled", map[string]any{"enabled": false}, nil)
+	for told := d.Events(session, "Page.loadEventFired"); len(told) > 0; {
+		<-told
+	}
 }
 
 // Eval runs an expression in a page and returns its value as text. It waits for the value

@@ -176,11 +176,13 @@ type ProfileRehome struct {
 	Write
 	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
 	To string `json:"to,omitempty"`
-	// One of these says what the directory is: a copy of the Chrome user-data-dir From, of the
-	// one that the profile left on this host before (Left), or an empty one.
-	From  string `json:"from,omitempty"`
-	Left  bool   `json:"left,omitempty"`
-	Empty bool   `json:"empty,omitempty"`
+	// One of these says what the directory is: that of a snapshot (an id, or "newest"), a copy
+	// of the Chrome user-data-dir From, of the one that the profile left on this host before
+	// (Left), or an empty one.
+	Snapshot string `json:"snapshot,omitempty"`
+	From     string `json:"from,omitempty"`
+	Left     bool   `json:"left,omitempty"`
+	Empty    bool   `json:"empty,omitempty"`
 	// Person is what the person is called, and Note why it is done.
 	Person string `json:"person"`
 	Note   string `json:"note"`

@@ -70,12 +70,7 @@ func (ps *profiles) checkRehome(req api.ProfileRehome) error {
 	}
 	switch {
 	case req.To != "" && req.To != ps.o.ID:
-		p := api.Refuse(api.CodeWrongHome, "launcher %s has to be asked, since it gets the directory", req.To).With("home_launcher", req.To)
-		if to := ps.patrol.Other(req.To); to.AdvertiseURL != "" {
-			p.Detail += ": " + to.AdvertiseURL
-			p = p.With("location", to.AdvertiseURL)
-		}
-		return p
+		return ps.toAsk(req.To)
 	case ways != 1:
 		return api.Invalid("from", "want one of snapshot (an id, or newest), from (a directory to copy), left (the one that the profile left on this host) and empty")
 	case req.Person == "":

@@ -152,6 +152,8 @@ type rooms struct {
 	checker   *accountcheck.Checker
 	events    *events.Hub
 	catalog   *catalog.Catalog
+	// chrome is the number of this host's Chrome, such as 156.0.8078.79.
+	chrome string
 	// snapshotter is nil where there is no profile store.
 	snapshotter *snapshotter.Snapshotter
 	reach       *reach
@@ -193,9 +195,10 @@ func New(o Options) (*Launcher, error) {
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel}
 	g.roam = l.profiles.roam
 	o.Metrics.MustRegister(newBacklog(o.Archive))
-	err := l.wire()
-	if err == nil {
-		l.version, err = browserVersion(ctx, o)
+	var err error
+	if l.version, err = browserVersion(ctx, o); err == nil {
+		l.chrome = strings.TrimPrefix(l.version.Browser, "Chrome/")
+		err = l.wire()
 	}
 	if err != nil {
 		cancel()
@@ -309,6 +312,8 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	}
 	if l.snapshotter != nil && late == nil {
 		// Of a host that goes for good these are what is left.
+		ctx, cancel := context.WithTimeout(ctx, snapshotsTimeout)
+		defer cancel()
 		if err := l.snapshotter.Drain(ctx); err != nil {
 			l.o.Log.Warn().Err(err).Msg("not all snapshots were made")
 		}

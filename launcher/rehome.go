@@ -177,10 +177,6 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 	if err != nil {
 		return q, nil, err
 	}
-	version, err := ps.chromeVersion()
-	if err != nil {
-		return q, nil, err
-	}
 	q = ps.newMove(lease.DirectorySnapshot)
 	list, err := store.List(ctx, r.ProfileID)
 	if err != nil {
@@ -192,7 +188,7 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 	}
 	q.Move.SnapshotID, q.Move.SnapshotToken = list[i].ID, list[i].Token
 	return q, func(ctx context.Context, dir string) (map[string][]byte, error) {
-		got, err := store.Fetch(ctx, r.ProfileID, q.Move.SnapshotID, dir, snapshots.FetchOptions{Chrome: version, KeepFree: ps.o.MinFreeDisk})
+		got, err := store.Fetch(ctx, r.ProfileID, q.Move.SnapshotID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
 		if err == nil && got.Token != q.Move.SnapshotToken {
 			err = fmt.Errorf("snapshot %s is of token %d, and the profile store lists it with %d", q.Move.SnapshotID, got.Token, q.Move.SnapshotToken)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"leasehold/internal/durable"
@@ -110,24 +109,20 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 		return api.Restored{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	version, err := ps.chromeVersion()
-	if err != nil {
-		return api.Restored{}, err
-	}
 	var fetched snapshots.Fetched
 	exchanged, err := lock.Exchange(ctx, time.Now(), func(ctx context.Context, dir string) (err error) {
-		fetched, err = store.Fetch(ctx, profileID, req.SnapshotID, dir, snapshots.FetchOptions{Chrome: version, KeepFree: ps.o.MinFreeDisk})
+		fetched, err = store.Fetch(ctx, profileID, req.SnapshotID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
 		return err
 	})
 	if err != nil {
 		return api.Restored{}, snapshotProblem(err)
 	}
 	cookies, err := ps.jar.Export(profileID)
-	if err == nil {
-		err = ps.jar.Import(profileID, fetched.Extra)
-	}
 	if err != nil {
 		return api.Restored{}, errors.Join(err, exchanged.Undo())
+	}
+	if err := ps.jar.Import(profileID, fetched.Extra); err != nil {
+		return api.Restored{}, ps.undoRestore(profileID, exchanged, cookies, err)
 	}
 	by := principal.Of(ctx).Name
 	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
@@ -156,13 +151,9 @@ func (ps *profiles) undoRestore(profileID string, exchanged *profiledir.Exchange
 	return problem(cause)
 }
 
-// chromeVersion is the number of this host's Chrome.
-func (r *rooms) chromeVersion() (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), revisionTimeout)
-	defer cancel()
-	v, err := browserVersion(ctx, r.o)
-	return strings.TrimPrefix(v.Browser, "Chrome/"), err
-}
+// snapshotsTimeout bounds how long a launcher that ends waits for the snapshots that are
+// left. The next one makes those that are not made by then.
+const snapshotsTimeout = 20 * time.Second
 
 // snapshotsDir is the name of the snapshotter's folder in the data directory.
 const snapshotsDir = "snapshots"
@@ -172,10 +163,7 @@ func (l *Launcher) wireSnapshots() error {
 	if l.o.Snapshots == nil {
 		return nil
 	}
-	version, err := l.chromeVersion()
-	if err != nil {
-		return err
-	}
+	var err error
 	l.snapshotter, err = snapshotter.New(snapshotter.Options{
 		LauncherID: l.o.ID, Dir: filepath.Join(l.o.DataDir, snapshotsDir), Snapshots: l.o.Snapshots, Retention: l.o.Retention, Leases: l.o.Store,
 		Known: func() []lease.Record {
@@ -186,7 +174,7 @@ func (l *Launcher) wireSnapshots() error {
 			}
 			return records
 		},
-		Slots: l.slots, Root: l.o.Root, Jar: l.jar, Chrome: version, Log: l.o.Log, Metrics: l.o.Metrics,
+		Slots: l.slots, Root: l.o.Root, Jar: l.jar, Chrome: l.chrome, Log: l.o.Log, Metrics: l.o.Metrics,
 	})
 	return err
 }

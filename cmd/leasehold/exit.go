@@ -36,7 +36,7 @@ const exitCodesHelp = `Exit codes:
     6  NATS unreachable or unfit
     7  the sidecar cannot be reached
     8  refused by the sidecar (the problem is printed)
-    9  evidence verify, export: evidence is not as it was sealed
+    9  evidence verify, export, profiles verify: something is not as it was sealed
    10  evidence is encrypted, and --identity is missing or not the right one
    11  ask: nobody answered in time, or a person says that it is not done
   124  --timeout of watch ran out

@@ -18,6 +18,7 @@ import (
 
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/fileroots"
+	"leasehold/launcher/snapshots"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -37,6 +38,11 @@ func wired(t *testing.T) *service {
 	}
 	c := soundConfig()
 	c.DataDir, c.ProfilesDir, c.NATSListen = filepath.Join(dir, "data"), filepath.Join(dir, "profiles"), "127.0.0.1:0"
+	// With a profile store, so that its metrics are there.
+	c.ProfileStore, c.ProfileKey = "file://"+filepath.Join(dir, "store"), filepath.Join(dir, "key")
+	if _, err := snapshots.WriteKey(c.ProfileKey); err != nil {
+		t.Fatal(err)
+	}
 	if c, err = c.Complete(environment()); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -92,11 +93,12 @@ func (c RunConfig) checkProfileStore(ctx context.Context) (string, error) {
 	}
 	if strings.HasPrefix(c.ProfileStore, "file:") { // which is not made here
 		dir, err := storeDir(c.ProfileStore)
-		if err == nil {
-			_, err = checkDir("--profile-store", dir)
-		}
 		if err != nil {
-			return "", err
+			return "", fmt.Errorf("--profile-store: %w", err)
+		}
+		said, err := checkDir("--profile-store", dir)
+		if _, missing := os.Stat(dir); err != nil || missing != nil {
+			return said, err
 		}
 	}
 	objects, closeObjects, err := openObjects(c.ProfileStore, nil, 0)

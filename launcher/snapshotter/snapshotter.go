@@ -293,6 +293,12 @@ func (s *Snapshotter) record(ctx context.Context, profile string) (lease.Record,
 func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Content, about snapshots.About, err error) {
 	ctx, done := s.o.Slots.WhileVacant(ctx, r.ProfileID)
 	defer done()
+	defer func() {
+		// What was found while somebody has the profile is no failure of the snapshot.
+		if err != nil && errors.Is(context.Cause(ctx), slots.ErrWanted) {
+			err = slots.ErrWanted
+		}
+	}()
 	path, err := s.o.Root.Path(r.ProfileID)
 	if errors.Is(err, profiledir.ErrNoProfile) {
 		return nil, about, nil
@@ -322,7 +328,7 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, err
 	}
 	if facts.ClosedCleanly.Answer != profiledir.Yes {
-		return nil, about, nil
+		return nil, about, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
 	}
 	about = snapshots.About{
 		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: s.chromeOf(path), CreatedAt: time.Now().UTC(), Anew: s.isAnew(r.ProfileID),

@@ -24,19 +24,6 @@ func travellers(t *testing.T) (home, other *sidecar, store string) {
 	return home, other, store
 }
 
-// sealed waits until the profile has a snapshot of what it is now.
-func (s *sidecar) sealed(t *testing.T, profile string) lease.Record {
-	t.Helper()
-	var r lease.Record
-	eventually(t, "a snapshot", func() error {
-		if r = s.record(t, profile); !r.HasSnapshot() {
-			return fmt.Errorf("%+v", r)
-		}
-		return nil
-	})
-	return r
-}
-
 // leaveSomething puts a file into the profile, which the account could have written.
 func (s *sidecar) leaveSomething(t *testing.T, profile, name string) {
 	t.Helper()

@@ -22,6 +22,8 @@ import (
 type grants struct {
 	*rooms
 	metrics metrics
+	// roam brings a profile here that may move by itself.
+	roam func(context.Context, lease.Entry, api.Manifest) (lease.Entry, error)
 }
 
 // Acquire grants the manifest's profile to its task and starts the browser.
@@ -173,6 +175,9 @@ func (g *grants) try(ctx context.Context, m api.Manifest, a *asking) (*session.S
 		return nil, p
 	}
 	if err := g.outdated(ctx, entry.Record, m); err != nil {
+		return nil, err
+	}
+	if entry, err = g.roam(ctx, entry, m); err != nil {
 		return nil, err
 	}
 	if err := g.refusal(entry.Record, m, time.Now()); err != nil {

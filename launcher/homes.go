@@ -182,7 +182,13 @@ func (h *homes) barrier(profile, request string) (lease.Record, error) {
 // arrive puts the directory that was prepared into its place. The session cookies of a
 // directory that was here before do not belong to it.
 func (h *homes) arrive(lock *profiledir.Lock, r lease.Record, log zerolog.Logger) error {
-	if err := h.jar.Drop(r.ProfileID); err != nil {
+	a, _, err := h.o.Root.Arriving(r.ProfileID)
+	if err == nil && len(a.Extras) > 0 {
+		err = h.jar.Import(r.ProfileID, a.Extras)
+	} else if err == nil {
+		err = h.jar.Drop(r.ProfileID)
+	}
+	if err != nil {
 		return err
 	}
 	archived, err := lock.Arrive(r, time.Now())
@@ -192,6 +198,14 @@ func (h *homes) arrive(lock *profiledir.Lock, r lease.Record, log zerolog.Logger
 	log.Warn().Uint64("token", uint64(r.Token)).Str("old_home", r.Moved.From).Str("directory", r.Moved.Directory).Str("archived", archived).
 		Msg("this launcher is the profile's home: its directory is in its place")
 	h.slots.Wake()
+	if h.o.Snapshots != nil {
+		// A seal of the old home, which may still be on its way, is not to come after this.
+		ctx, cancel := context.WithTimeout(h.ctx, moveTimeout)
+		defer cancel()
+		if err := h.o.Snapshots.Raise(ctx, r.ProfileID, r.Token); err != nil {
+			log.Warn().Err(err).Msg("the profile store does not know of the move yet")
+		}
+	}
 	return nil
 }
 

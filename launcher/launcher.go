@@ -197,6 +197,7 @@ func New(o Options) (*Launcher, error) {
 	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics, o.Proxies)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel}
+	g.roam = l.profiles.roam
 	o.Metrics.MustRegister(newBacklog(o.Archive))
 	var err error
 	if l.version, err = browserVersion(ctx, o); err == nil {

@@ -28,9 +28,13 @@ type move struct {
 	// ask says that a home that is there is asked to give the profile up. Else only one that is
 	// gone loses it.
 	ask bool
-	// fill makes the new directory at a path at which nothing is yet.
-	fill func(ctx context.Context, dir string) error
+	// fill makes the new directory at a path at which nothing is yet, and returns what belongs
+	// beside it.
+	fill fill
 }
+
+// fill makes a directory, and returns the files of a snapshot that belong beside it, if any.
+type fill func(ctx context.Context, dir string) (extras map[string][]byte, err error)
 
 // newMove begins a request for a move here.
 func (ps *profiles) newMove(directory string) lease.MoveRequest {
@@ -71,7 +75,7 @@ func (ps *profiles) moveHere(ctx context.Context, m move) (_ lease.Record, err e
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 	arrival := profiledir.Arrival{MoveID: m.q.Move.ID, At: time.Now().UTC()}
-	if err := lock.PrepareArrival(arrival, func(dir string) error { return m.fill(ctx, dir) }); err != nil {
+	if err := lock.PrepareArrival(arrival, func(dir string) (map[string][]byte, error) { return m.fill(ctx, dir) }); err != nil {
 		return r, err
 	}
 	// From here on a caller who goes away does not leave it half done.

@@ -149,6 +149,9 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return api.Invalid("profile_id", "%v", err)
 	}
+	if m := set.Mobility; m != nil && *m != lease.MobilityPinned && *m != lease.MobilityFree {
+		return api.Invalid("mobility", "%q: want %s or %s", *m, lease.MobilityPinned, lease.MobilityFree)
+	}
 	if set.MaxActiveRuns != nil && (*set.MaxActiveRuns < 1 || *set.MaxActiveRuns > maxRuns) {
 		return api.Invalid("max_active_runs", "want 1 to %d", maxRuns)
 	}
@@ -222,6 +225,9 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	}
 	if set.BrowserMemory != nil {
 		r.BrowserMemory = *set.BrowserMemory
+	}
+	if set.Mobility != nil {
+		r.Mobility = *set.Mobility
 	}
 	if set.ReadOnly != nil {
 		r.ReadOnly = *set.ReadOnly

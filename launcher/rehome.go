@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/dustin/go-humanize"
 
@@ -13,6 +14,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -61,21 +63,16 @@ func (ps *profiles) RehomeProfile(ctx context.Context, profileID string, req api
 // checkRehome refuses a request that is wrong by itself.
 func (ps *profiles) checkRehome(req api.ProfileRehome) error {
 	ways := 0
-	for _, given := range []bool{req.From != "", req.Left, req.Empty} {
+	for _, given := range []bool{req.From != "", req.Left, req.Empty, req.Snapshot != ""} {
 		if given {
 			ways++
 		}
 	}
 	switch {
 	case req.To != "" && req.To != ps.o.ID:
-		p := api.Refuse(api.CodeWrongHome, "launcher %s has to be asked, since it gets the directory", req.To).With("home_launcher", req.To)
-		if to := ps.patrol.Other(req.To); to.AdvertiseURL != "" {
-			p.Detail += ": " + to.AdvertiseURL
-			p = p.With("location", to.AdvertiseURL)
-		}
-		return p
+		return ps.toAsk(req.To)
 	case ways != 1:
-		return api.Invalid("from", "want one of from (a directory to copy), left (the one that the profile left on this host) and empty")
+		return api.Invalid("from", "want one of snapshot (an id, or newest), from (a directory to copy), left (the one that the profile left on this host) and empty")
 	case req.Person == "":
 		return api.Invalid("person", "want the name of who decides")
 	case req.Note == "":
@@ -105,16 +102,34 @@ func (ps *profiles) loss(r lease.Record, req api.ProfileRehome) string {
 	switch {
 	case req.Left:
 		now = "The new directory is a copy of what the profile left on this host before: everything since is missing in it"
+	case req.Snapshot != "":
+		now = "The new directory is of " + ps.snapshotWords(r, req.Snapshot)
 	case req.From != "":
 		now = "The new directory is a copy of " + req.From + ", as old as that is"
 	}
 	return fmt.Sprintf("What is only in the directory of launcher %s is not taken along, and that one is never opened again (%s). %s", r.Home, last, now)
 }
 
+// snapshotWords says how old a snapshot is, and what came after it.
+func (ps *profiles) snapshotWords(r lease.Record, id string) string {
+	if id == newestSnapshot || id == r.SnapshotID {
+		if r.SnapshotToken == r.Token {
+			return fmt.Sprintf("snapshot %s, which was made after everything that was done under token %d", r.SnapshotID, r.Token)
+		}
+		return fmt.Sprintf("snapshot %s of token %d; what was done since, up to token %d, is not in it: the journal and the pictures of that are in the evidence (leasehold show %s, leasehold evidence %s)", r.SnapshotID, r.SnapshotToken, r.Token, r.ProfileID, r.ProfileID)
+	}
+	return fmt.Sprintf("snapshot %s; what was done since is not in it (leasehold profiles snapshots %s says when that was)", id, r.ProfileID)
+}
+
 // directoryOf is how the directory that the person names is made.
-func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, fill func(context.Context, string) error, err error) {
+func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, _ fill, err error) {
 	if req.Empty {
-		return ps.newMove(lease.DirectoryEmpty), func(_ context.Context, dir string) error { return os.Mkdir(dir, 0o700) }, nil
+		return ps.newMove(lease.DirectoryEmpty), func(_ context.Context, dir string) (map[string][]byte, error) {
+			return nil, os.Mkdir(dir, 0o700)
+		}, nil
+	}
+	if req.Snapshot != "" {
+		return ps.ofSnapshot(ctx, r, req.Snapshot)
 	}
 	from, left := "", req.Left
 	if left {
@@ -136,20 +151,48 @@ func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.Pro
 			humanize.IBytes(size), ps.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ps.o.MinFreeDisk)).
 			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ps.o.MinFreeDisk+size)
 	}
-	return ps.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) error {
+	return ps.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
 		if left { // its lock is had with the profile
-			return profiledir.Copy(ctx, from, dir)
+			return nil, profiledir.Copy(ctx, from, dir)
 		}
 		source, err := profiledir.LockSource(from)
 		if err != nil {
-			return api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
+			return nil, api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
 		}
 		if u, used := profiledir.FindUser(from); used != nil || u != nil {
 			err = api.Refuse(api.CodeConflict, "%s is in use by %v: close it first, a copy of what is being written would be damaged (%v)", from, u, used)
 		} else {
 			err = profiledir.Copy(ctx, from, dir)
 		}
-		return errors.Join(err, source.Release())
+		return nil, errors.Join(err, source.Release())
+	}, nil
+}
+
+// newestSnapshot stands for the newest one.
+const newestSnapshot = "newest"
+
+// ofSnapshot is a directory that is made of a snapshot of the profile.
+func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ fill, err error) {
+	store, err := ps.snapshotStore()
+	if err != nil {
+		return q, nil, err
+	}
+	q = ps.newMove(lease.DirectorySnapshot)
+	list, err := store.List(ctx, r.ProfileID)
+	if err != nil {
+		return q, nil, snapshotProblem(err)
+	}
+	i := slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id || id == newestSnapshot })
+	if i < 0 {
+		return q, nil, api.Refuse(api.CodeNotFound, "profile %s has no snapshot %s: leasehold profiles snapshots %s", r.ProfileID, id, r.ProfileID)
+	}
+	q.Move.SnapshotID, q.Move.SnapshotToken = list[i].ID, list[i].Token
+	return q, func(ctx context.Context, dir string) (map[string][]byte, error) {
+		got, err := store.Fetch(ctx, r.ProfileID, q.Move.SnapshotID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
+		if err == nil && got.Token != q.Move.SnapshotToken {
+			err = fmt.Errorf("snapshot %s is of token %d, and the profile store lists it with %d", q.Move.SnapshotID, got.Token, q.Move.SnapshotToken)
+		}
+		return got.Extra, snapshotProblem(err)
 	}, nil
 }
 

@@ -99,7 +99,7 @@ func (ps *profiles) CloneProfile(ctx context.Context, profileID string, req api.
 	set := api.ProfileSettings{
 		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
 		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
-		ReadOnly: &r.ReadOnly, FenceHeaderOrigins: &r.FenceHeaderOrigins, SessionCheck: r.SessionCheck,
+		ReadOnly: &r.ReadOnly, Mobility: &r.Mobility, FenceHeaderOrigins: &r.FenceHeaderOrigins, SessionCheck: r.SessionCheck,
 	}
 	return ps.copyProfile(ctx, req.To, path, "profile_id", set, &profileID)
 }

@@ -15,6 +15,31 @@ const (
 	DirectorySnapshot = "snapshot" // of a snapshot
 )
 
+// The mobilities of a profile.
+const (
+	MobilityPinned = "pinned" // only a person gives it another home
+	MobilityFree   = "free"   // it moves to a launcher that is asked for it, by way of its snapshot
+)
+
+// MayMove returns nil for a profile that may move by itself: its owner allows it, nobody has it,
+// and its newest snapshot is of the token that the record has, so that no session came after it.
+// Else it is a *MoveError.
+func (r Record) MayMove() error {
+	switch {
+	case r.Mobility != MobilityFree:
+		return &MoveError{r.ProfileID, "its mobility is " + MobilityPinned}
+	case r.State != Available:
+		return &MoveError{r.ProfileID, fmt.Sprintf("it is %s, and moves by itself only when it is available", r.State)}
+	case r.RememberedBy != "":
+		return &MoveError{r.ProfileID, "the lease store forgot it, and its home has not said more"}
+	case r.SnapshotID == "":
+		return &MoveError{r.ProfileID, "it has no snapshot"}
+	case !r.HasSnapshot():
+		return &MoveError{r.ProfileID, fmt.Sprintf("its newest snapshot is of token %d, and it has token %d since: what was done in between is on its home's disk alone", r.SnapshotToken, r.Token)}
+	}
+	return nil
+}
+
 // Move says how a profile came to its home, where another launcher was that before.
 type Move struct {
 	// ID is unique to the move. The new home knows by it whether a move that it prepared was
@@ -76,10 +101,12 @@ func (r Record) movable(q MoveRequest, seen Token) error {
 		return &MoveError{r.ProfileID, "it is being recovered: it goes to a person first, at the latest when its home has been gone for some minutes (--home-timeout)"}
 	case r.State == "":
 		return &MoveError{r.ProfileID, "it has no record"}
-	case !person && r.State != Available:
-		return &MoveError{r.ProfileID, fmt.Sprintf("it is %s, and does not move by itself", r.State)}
+	case person:
+		return nil
+	case q.Move.SnapshotID != r.SnapshotID || q.Move.SnapshotToken != r.SnapshotToken:
+		return &MoveError{r.ProfileID, "it moves by itself only with its newest snapshot, " + r.SnapshotID}
 	}
-	return nil
+	return r.MayMove()
 }
 
 // Move makes another launcher the home, under a token above all that anybody knows of, and

@@ -16,6 +16,13 @@ func byAnn(to string, floor Token) MoveRequest {
 	return MoveRequest{To: to, Floor: floor, Move: Move{ID: "mv1", Directory: DirectoryEmpty, Person: "ann", Principal: "uid:0", Note: "its disk is gone"}}
 }
 
+// free is a profile that may move by itself, if it is available.
+func free(s State) Record {
+	r := in(s)
+	r.Mobility, r.SnapshotID, r.SnapshotToken = MobilityFree, "snap1", 7
+	return r
+}
+
 func byItself(to string) MoveRequest {
 	return MoveRequest{To: to, Move: Move{ID: "mv1", Directory: DirectorySnapshot, SnapshotID: "snap1", SnapshotToken: 7}}
 }
@@ -34,7 +41,7 @@ func TestWhoMayChangeItsHome(t *testing.T) {
 			want State
 		}{{byAnn("other", 0), c.byHand}, {byItself("other"), c.free}} {
 			t.Run(fmt.Sprintf("%s/%s", c.from, how.q.Move.Person), func(t *testing.T) {
-				r := in(c.from)
+				r := free(c.from)
 				got, err := r.Move(how.q, r.Token, noon)
 				asked, askErr := r.Ask(how.q, r.Token)
 				var kept *MoveError
@@ -110,9 +117,9 @@ func TestAMoveLeavesTheReviewOpen(t *testing.T) {
 	if err != nil || got.Reason != "heartbeat_timeout" || got.Reasons[0] != "a POST" || got.RememberedBy != "" {
 		t.Fatalf("%+v %v", got, err)
 	}
-	free, err := in(Available).Move(byAnn("other", 0), 7, noon)
-	if err != nil || free.Reason != ReasonMoved {
-		t.Fatalf("%+v %v", free, err)
+	moved, err := in(Available).Move(byAnn("other", 0), 7, noon)
+	if err != nil || moved.Reason != ReasonMoved {
+		t.Fatalf("%+v %v", moved, err)
 	}
 	waits, err := in(ResumePending).Move(byAnn("other", 0), 7, noon)
 	if err != nil || waits.Decision != DecisionManualReview || len(waits.Reasons) != 1 {
@@ -122,7 +129,7 @@ func TestAMoveLeavesTheReviewOpen(t *testing.T) {
 
 // Whatever happens to a profile ends a request to give it up.
 func TestARequestEndsWithTheNextTransition(t *testing.T) {
-	asked, err := in(Available).Ask(byItself("other"), 7)
+	asked, err := free(Available).Ask(byItself("other"), 7)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,6 +165,32 @@ func TestAMoveIsBelieved(t *testing.T) {
 	}
 	if got := after.Known().Judge(granted); got != Contradicts {
 		t.Errorf("the new home says %v of a grant by the old one after the store went back, want that it contradicts", got)
+	}
+}
+
+// A profile moves by itself only with everything that was done on it.
+func TestWhatMovesByItself(t *testing.T) {
+	for name, change := range map[string]func(r *Record, q *MoveRequest){
+		"as it should be":                        func(*Record, *MoveRequest) {},
+		"a pinned one":                           func(r *Record, _ *MoveRequest) { r.Mobility = MobilityPinned },
+		"one of which nobody said anything":      func(r *Record, _ *MoveRequest) { r.Mobility = "" },
+		"one without a snapshot":                 func(r *Record, q *MoveRequest) { r.SnapshotID, q.Move.SnapshotID = "", "" },
+		"one with a snapshot of before":          func(r *Record, q *MoveRequest) { r.SnapshotToken, q.Move.SnapshotToken = 6, 6 },
+		"with another snapshot":                  func(_ *Record, q *MoveRequest) { q.Move.SnapshotID = "snap0" },
+		"with the token of another snapshot":     func(_ *Record, q *MoveRequest) { q.Move.SnapshotToken = 6 },
+		"one that another launcher remembers":    func(r *Record, _ *MoveRequest) { r.RememberedBy = "third" },
+		"one that waits for a person":            func(r *Record, _ *MoveRequest) { r.State = ManualReview },
+		"one that waits for its task":            func(r *Record, _ *MoveRequest) { r.State = ResumePending },
+		"one that was quarantined and let go":    func(r *Record, _ *MoveRequest) { r.Token++ },
+		"one that nobody knows whose home it is": func(r *Record, _ *MoveRequest) { r.OtherHome = "third" },
+	} {
+		r, q := free(Available), byItself("other")
+		change(&r, &q)
+		got, err := r.Move(q, r.Token, noon)
+		var kept *MoveError
+		if fits := name == "as it should be"; fits != (err == nil) || !fits && !errors.As(err, &kept) {
+			t.Errorf("%s: home %s, %v", name, got.Home, err)
+		}
 	}
 }
 

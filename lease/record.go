@@ -164,6 +164,9 @@ type Settings struct {
 	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
 	// HarmlessRequests describe requests that change nothing in the account.
 	HarmlessRequests []string `json:"harmless_requests,omitempty"`
+	// Mobility is MobilityFree for a profile that may move to another host by itself; empty is
+	// MobilityPinned.
+	Mobility string `json:"mobility,omitempty"`
 	// ReadOnly says that unsafe requests of the profile's pages are failed.
 	ReadOnly bool `json:"read_only,omitempty"`
 	// FenceHeaderOrigins are the origins that get the lease token with each request.

@@ -83,7 +83,10 @@ var makes = map[Fact]func(Record) (Record, error){
 	Contested: func(r Record) (Record, error) {
 		return r.Contest(Known{ProfileID: "p", Home: "first", Token: 9, State: Held}, Record{}, 0, 30, noon)
 	},
-	Moved:       func(r Record) (Record, error) { return r.Move(byItself("other"), r.Token, noon) },
+	Moved: func(r Record) (Record, error) {
+		r.Mobility, r.SnapshotID, r.SnapshotToken = MobilityFree, "snap1", 7
+		return r.Move(byItself("other"), r.Token, noon)
+	},
 	MovedByHand: func(r Record) (Record, error) { return r.Move(byAnn("other", 0), r.Token, noon) },
 	Restored: func(r Record) (Record, error) {
 		own := in(ManualReview)

@@ -18,6 +18,7 @@ type profileCmds struct {
 	Create  createProfileCmd `cmd:"" help:"Make a profile, or change the settings of one."`
 	Import  importProfileCmd `cmd:"" help:"Make a profile of a copy of a Chrome user-data-dir of the sidecar's host."`
 	Clone   cloneProfileCmd  `cmd:"" help:"Make a profile of a copy of another, for runs that are thrown away."`
+	Move    moveCmd          `cmd:"" help:"Make the sidecar the home of a profile, with its newest snapshot."`
 	Rehome  rehomeCmd        `cmd:"" help:"Make the sidecar the home of a profile whose home is gone, with a copy or an empty directory."`
 	Archive archiveCmd       `cmd:"" help:"Put a profile aside; nothing is deleted."`
 	Remove  removeCloneCmd   `cmd:"" name:"remove-clone" help:"Delete a profile that was made by clone; no other."`
@@ -85,6 +86,7 @@ type createProfileCmd struct {
 	KeepWarm     *bool     `negatable:"" help:"Keep its browser open after a release, for the next task; --no-keep-warm: never (default: its tasks decide)."`
 	Memory       *byteSize `name:"browser-memory" placeholder:"SIZE" help:"The most that its browser may have in memory, where that is less than the host's limit; 0 is the host's."`
 	ReadOnly     *bool     `negatable:"" help:"Fail unsafe requests of its pages (POST, PUT, PATCH, DELETE) and their websockets."`
+	Mobility     *string   `enum:"pinned,free" placeholder:"pinned|free" help:"Whether it may move to another host by itself, with its snapshot (free); else only a person moves it (default: pinned)."`
 	TokenOrigins []string  `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, such as https://queue.example: what its pages send there carries the lease token; may be given several times."`
 	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search'; may be given several times."`
 	Check        *string   `name:"session-check" placeholder:"URL" help:"What to GET to find out whether the account is signed in, such as https://shop.example/api/me; '' removes it."`
@@ -94,7 +96,7 @@ type createProfileCmd struct {
 
 // Run sends the settings that were given.
 func (c *createProfileCmd) Run(a *app) error {
-	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly}
+	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly, Mobility: c.Mobility}
 	if c.Runs != 0 {
 		settings.MaxActiveRuns = &c.Runs
 	}

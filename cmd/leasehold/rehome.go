@@ -13,6 +13,7 @@ type rehomeCmd struct {
 	clientFlags `embed:""`
 	Profile     profileArg  `arg:"" help:"The profile."`
 	To          string      `placeholder:"LAUNCHER" help:"The launcher that is to be its home (default: the one that is asked, and only that one does it)."`
+	Snapshot    string      `xor:"directory" placeholder:"ID" help:"Its directory is that of this snapshot, or of the newest one: newest."`
 	From        string      `xor:"directory" placeholder:"DIR" help:"Its directory is a copy of this Chrome user-data-dir of the sidecar's host."`
 	Left        bool        `xor:"directory" help:"Its directory is a copy of the one that it left on this host before."`
 	Empty       bool        `xor:"directory" help:"Its directory is empty: nothing of the account's session is in it."`
@@ -25,8 +26,8 @@ type rehomeCmd struct {
 
 // Run asks the sidecar to be the profile's home.
 func (c *rehomeCmd) Run(a *app) error {
-	if c.From == "" && !c.Left && !c.Empty {
-		return exitWith(exitUsage, "want one of --from DIR, --left and --empty: what the profile's directory is to be")
+	if c.Snapshot == "" && c.From == "" && !c.Left && !c.Empty {
+		return exitWith(exitUsage, "want one of --snapshot ID, --from DIR, --left and --empty: what the profile's directory is to be")
 	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		person, err := person(c.Person, "decides", "--person")
@@ -40,7 +41,7 @@ func (c *rehomeCmd) Run(a *app) error {
 			}
 		}
 		raw, err := sidecar.ask(ctx, http.MethodPost, api.ProfileRehome{
-			Write: api.Write{Token: token}, To: c.To, From: c.From, Left: c.Left, Empty: c.Empty, Person: person, Note: c.Note,
+			Write: api.Write{Token: token}, To: c.To, Snapshot: c.Snapshot, From: c.From, Left: c.Left, Empty: c.Empty, Person: person, Note: c.Note,
 			AcceptLoss: c.AcceptLoss, AskHome: c.AskHome,
 		}, "v1", "profiles", id, "rehome")
 		if err != nil || c.JSON {

@@ -145,6 +145,8 @@ type ProfileSettings struct {
 	// decision.ParseHarmless reads.
 	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
 	ReadOnly         *bool     `json:"read_only,omitempty"`
+	// Mobility is lease.MobilityPinned or lease.MobilityFree.
+	Mobility *string `json:"mobility,omitempty"`
 	// FenceHeaderOrigins are in the form that monitor.CheckOrigin accepts.
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 	// SessionCheck replaces the profile's session check; one with an empty URL removes it.
@@ -178,11 +180,13 @@ type ProfileRehome struct {
 	Write
 	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
 	To string `json:"to,omitempty"`
-	// One of these says what the directory is: a copy of the Chrome user-data-dir From, of the
-	// one that the profile left on this host before (Left), or an empty one.
-	From  string `json:"from,omitempty"`
-	Left  bool   `json:"left,omitempty"`
-	Empty bool   `json:"empty,omitempty"`
+	// One of these says what the directory is: that of a snapshot (an id, or "newest"), a copy
+	// of the Chrome user-data-dir From, of the one that the profile left on this host before
+	// (Left), or an empty one.
+	Snapshot string `json:"snapshot,omitempty"`
+	From     string `json:"from,omitempty"`
+	Left     bool   `json:"left,omitempty"`
+	Empty    bool   `json:"empty,omitempty"`
 	// Person is what the person is called, and Note why it is done.
 	Person string `json:"person"`
 	Note   string `json:"note"`
@@ -191,6 +195,17 @@ type ProfileRehome struct {
 	// AskHome has a home that is there give the profile up. Without it only a home that is gone
 	// loses it.
 	AskHome bool `json:"ask_home,omitempty"`
+}
+
+// ProfileMove makes a launcher the home of a profile that nobody uses, with its newest snapshot,
+// which is of the profile as it is now. Its token is the one that was seen.
+type ProfileMove struct {
+	Write
+	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
+	To string `json:"to,omitempty"`
+	// Person is what the person is called, and Note why it is done.
+	Person string `json:"person"`
+	Note   string `json:"note,omitempty"`
 }
 
 // ProfileRemove carries the lease token that the caller saw. If it is not the current
@@ -525,6 +540,8 @@ type Service interface {
 	// the record of the new one.
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
 	// ArchiveProfile puts a profile that nobody uses aside. It deletes nothing.
+	// MoveProfile makes this launcher the home of a profile, by way of its snapshot.
+	MoveProfile(ctx context.Context, profileID string, m ProfileMove) (lease.Record, error)
 	// RehomeProfile makes this launcher the home of a profile.
 	RehomeProfile(ctx context.Context, profileID string, r ProfileRehome) (lease.Record, error)
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)

@@ -245,7 +245,7 @@ func (p *Patrol) lookAround(v *view) {
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case p.o.LauncherID, "":
-			if (all || r.Unfinished() || e.forgotten || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
+			if (all || r.Unfinished() || r.MoveRequest != nil || e.forgotten || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
 				e.forgotten = p.look(r)
 				v.records[r.ProfileID] = e
 			}

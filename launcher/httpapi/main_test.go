@@ -220,6 +220,10 @@ func (f *fake) CheckProfile(_ context.Context, id string) (api.SessionChecked, e
 	return answerTo[api.SessionChecked](f, "CheckProfile", id)
 }
 
+func (f *fake) MoveProfile(_ context.Context, id string, m api.ProfileMove) (lease.Record, error) {
+	return answerTo[lease.Record](f, "MoveProfile", id, m)
+}
+
 func (f *fake) RehomeProfile(_ context.Context, id string, r api.ProfileRehome) (lease.Record, error) {
 	return answerTo[lease.Record](f, "RehomeProfile", id, r)
 }

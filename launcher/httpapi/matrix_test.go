@@ -72,7 +72,7 @@ var matrix = map[string]expected{
 	"askPerson":    {"admin", "worker reviewer operator", "profile"}, "takeOver": {"reviewer operator admin", "", "profile"}, "handBack": {"reviewer operator admin", "", "profile"},
 	"listProfiles": {everyRole, "", "nothing"}, "getProfile": {readers, "worker", "profile"},
 	"putProfile": {managers, "", "profile"}, "importProfile": {managers, "", "profile"}, "cloneProfile": {managers, "", "profile"},
-	"rehomeProfile": {"reviewer operator admin", "", "profile"},
+	"moveProfile": {managers, "", "profile"}, "rehomeProfile": {"reviewer operator admin", "", "profile"},
 	"listSnapshots": {readers, "", "profile"}, "restoreProfile": {managers, "", "profile"}, "verifySnapshots": {managers, "", "profile"},
 	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"}, "checkProfile": {"reviewer operator admin", "", "profile"},
 	"getHistory": {readers, "", "profile"}, "listEvidence": {readers, "", "profile"}, "getInspection": {readers, "", "profile"},

@@ -21,6 +21,7 @@ func profileRoutes() []route {
 		v1(put, one, onProfile(principal.Manage), write(profileID, optional[api.ProfileSettings]("profile's settings"), api.Service.PutProfile, answerRecord)),
 		v1(post, one+"/import", onProfile(principal.Manage), write(profileID, required[api.ProfileImport]("import"), api.Service.ImportProfile, answerNewProfile)),
 		v1(post, one+"/clone", onProfile(principal.Manage), write(profileID, readClone, api.Service.CloneProfile, answerNewProfile)),
+		v1(post, one+"/move", onProfile(principal.Manage), write(profileID, withToken(required[api.ProfileMove]("move")), api.Service.MoveProfile, answerRecord)),
 		v1(post, one+"/rehome", onProfile(principal.Review), write(profileID, readRehome, api.Service.RehomeProfile, answerRecord)),
 		v1(post, one+"/archive", onProfile(principal.Manage), write(profileID, optional[api.ProfileArchive]("archive"), api.Service.ArchiveProfile, answerWith[api.Archived](http.StatusOK))),
 		v1(post, one+"/remove-clone", onProfile(principal.Manage), write(profileID, required[api.ProfileRemove]("removal"), api.Service.RemoveClone, answerWith[api.Removed](http.StatusOK))),

@@ -110,7 +110,7 @@ var layouts = []layout{
 			"/s/secret/json", "/s/secret/json/version", "/s/secret/json/list", "/s/secret/json/protocol",
 			"/s/secret/json/new", "/s/secret/json/activate/T", "/s/secret/json/close/T",
 			"/v1/sessions", "/v1/sessions/ses_1", "/v1/sessions/ses_1/heartbeat", "/v1/sessions/ses_1/steps", "/v1/sessions/ses_1/checkpoints", "/v1/sessions/ses_1/events", "/v1/sessions/ses_1/ask", "/v1/sessions/ses_1/take-over", "/v1/sessions/ses_1/hand-back", "/v1/sessions/ses_1/view",
-			"/v1/profiles", "/v1/profiles/p", "/v1/profiles/p/import", "/v1/profiles/p/clone", "/v1/profiles/p/rehome", "/v1/profiles/p/archive", "/v1/profiles/p/snapshots", "/v1/profiles/p/restore", "/v1/profiles/p/verify", "/v1/profiles/p/remove-clone", "/v1/profiles/p/check",
+			"/v1/profiles", "/v1/profiles/p", "/v1/profiles/p/import", "/v1/profiles/p/clone", "/v1/profiles/p/move", "/v1/profiles/p/rehome", "/v1/profiles/p/archive", "/v1/profiles/p/snapshots", "/v1/profiles/p/restore", "/v1/profiles/p/verify", "/v1/profiles/p/remove-clone", "/v1/profiles/p/check",
 			"/v1/profiles/p/history", "/v1/profiles/p/evidence", "/v1/profiles/p/inspection", "/v1/profiles/p/review", "/v1/profiles/p/hold",
 			"/v1/events", "/v1/evidence/e", "/v1/evidence/e/x", "/v1/evidence/e/export",
 			"/any", "/any/devtools/browser", "/any/json", "/any/json/version", "/any/json/list", "/any/json/protocol", "/any/json/new", "/any/json/activate/T", "/any/json/close/T", "/v1/queue",
@@ -205,7 +205,7 @@ func everyAnswer() map[string]any {
 		"Targets": []api.Target{{ID: "T1", Type: "page"}}, "NewTarget": api.Target{ID: "T2", Type: "page"}, "ActivateTarget": nil, "CloseTarget": nil,
 		"Version": chromium, "Protocol": json.RawMessage(`{"domains":[]}`),
 		"ListProfiles": []lease.Record{record}, "Profile": record, "PutProfile": record, "ImportProfile": record, "CloneProfile": record,
-		"RehomeProfile": lease.Record{ProfileID: "p", Token: 8}, "ArchiveProfile": api.Archived{ProfileID: "p"}, "Snapshots": []api.Snapshot{}, "RestoreProfile": api.Restored{ProfileID: "p"}, "VerifySnapshots": api.SnapshotsChecked{ProfileID: "p"}, "RemoveClone": api.Removed{ProfileID: "p"}, "CheckProfile": api.SessionChecked{ProfileID: "p"},
+		"MoveProfile": lease.Record{ProfileID: "p", Token: 8}, "RehomeProfile": lease.Record{ProfileID: "p", Token: 8}, "ArchiveProfile": api.Archived{ProfileID: "p"}, "Snapshots": []api.Snapshot{}, "RestoreProfile": api.Restored{ProfileID: "p"}, "VerifySnapshots": api.SnapshotsChecked{ProfileID: "p"}, "RemoveClone": api.Removed{ProfileID: "p"}, "CheckProfile": api.SessionChecked{ProfileID: "p"},
 		"History": []lease.Event{}, "Evidence": []api.Bundle{}, "Inspection": api.Inspection{}, "Review": record,
 		"EvidenceManifest": json.RawMessage(`{}`), "EvidencePart": content{[]byte("part"), "text/plain"}, "ExportEvidence": exported("<p>"), "Ready": nil, "Events": newFollower(api.EventBatch{Through: lease.Place{Sequence: 7}, Ended: true}),
 	}

@@ -107,6 +107,8 @@ func (r *Root) MayOpen(id string) error {
 type Arrival struct {
 	MoveID string    `json:"move_id"`
 	At     time.Time `json:"at"`
+	// Extras are what is kept beside the directory of a snapshot, by name: the session cookies.
+	Extras map[string][]byte `json:"extras,omitempty"`
 }
 
 // ArrivingError says that the profile's directory on this host is not in its place yet.
@@ -123,9 +125,9 @@ func (e *ArrivingError) Error() string {
 func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, ".arrival-"+id) }
 
 // PrepareArrival makes the directory in which the profile arrives, out of sight: fill gets a
-// path at which nothing is yet, and puts a directory there. It is complete and on the disk
-// when PrepareArrival returns nil, and nothing is left of it otherwise.
-func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) error) (err error) {
+// path at which nothing is yet, puts a directory there, and returns what belongs beside it. It is
+// complete and on the disk when PrepareArrival returns nil, and nothing is left of it otherwise.
+func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) (extras map[string][]byte, err error)) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -139,7 +141,7 @@ func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) error) (err error
 			err = errors.Join(err, l.dropArrival())
 		}
 	}()
-	if err := fill(l.root.arrivalPath(l.id)); err != nil {
+	if a.Extras, err = fill(l.root.arrivalPath(l.id)); err != nil {
 		return fmt.Errorf("profile %s: its directory is not filled: %w", l.id, err)
 	}
 	if fi, err := os.Lstat(l.root.arrivalPath(l.id)); err != nil || !fi.IsDir() {
@@ -174,6 +176,12 @@ func (l *Lock) dropArrival() error {
 	err := l.removeNote(signed.Arrival)
 	if err == nil {
 		err = os.RemoveAll(l.root.arrivalPath(l.id))
+	}
+	// A fetch that was killed leaves what it had beside it.
+	left, globErr := filepath.Glob(filepath.Join(l.root.guard, "."+filepath.Base(l.root.arrivalPath(l.id))+".*"))
+	err = errors.Join(err, globErr)
+	for _, path := range left {
+		err = errors.Join(err, os.RemoveAll(path))
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: %w", l.id, err)

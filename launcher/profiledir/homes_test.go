@@ -106,8 +106,8 @@ func TestAnArrival(t *testing.T) {
 		if err := l.Depart(Departure{Home: "there", Token: 5}); err != nil {
 			t.Fatal(err)
 		}
-		err := l.PrepareArrival(Arrival{MoveID: "mv9"}, func(dir string) error {
-			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "new"), nil, 0o600))
+		err := l.PrepareArrival(Arrival{MoveID: "mv9"}, func(dir string) (map[string][]byte, error) {
+			return map[string][]byte{"cookies": []byte("c")}, errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "new"), nil, 0o600))
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -119,6 +119,9 @@ func TestAnArrival(t *testing.T) {
 		other.HomeToken = 10
 		if _, err := l.Arrive(other, time.Now()); err == nil {
 			t.Error("it arrived, and the home has changed since")
+		}
+		if a, arriving, err := r.Arriving("a"); err != nil || !arriving || string(a.Extras["cookies"]) != "c" {
+			t.Errorf("%+v %v %v", a, arriving, err)
 		}
 		steps(t, r, l, done)
 		if err := l.MayOpen(); err == nil {
@@ -159,7 +162,7 @@ func TestAnArrivalThatFails(t *testing.T) {
 			return Copy(ctx, userData(t), dir)
 		},
 	} {
-		if err := l.PrepareArrival(Arrival{MoveID: "mv"}, fill); err == nil || !strings.Contains(err.Error(), "profile a") {
+		if err := l.PrepareArrival(Arrival{MoveID: "mv"}, func(dir string) (map[string][]byte, error) { return nil, fill(dir) }); err == nil || !strings.Contains(err.Error(), "profile a") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, arriving, err := r.Arriving("a"); arriving || err != nil {
@@ -170,7 +173,7 @@ func TestAnArrivalThatFails(t *testing.T) {
 		}
 	}
 	from := userData(t)
-	if err := l.PrepareArrival(Arrival{MoveID: "mv"}, func(dir string) error { return Copy(t.Context(), from, dir) }); err != nil {
+	if err := l.PrepareArrival(Arrival{MoveID: "mv"}, func(dir string) (map[string][]byte, error) { return nil, Copy(t.Context(), from, dir) }); err != nil {
 		t.Fatal(err)
 	}
 	mustBe[*ArrivingError](t, "on its way", l.MayOpen())

@@ -182,6 +182,9 @@ func (c *checker) waitsTooLong() {
 		b.mu.Lock()
 		idle, since, by := b.idle, b.idleSince, b.by
 		b.mu.Unlock()
+		if p := by.host.living(); p != nil && c.w.now()-p.since < 15*time.Second {
+			continue // its launcher has just found it
+		}
 		if waited := c.w.now() - since; idle && waited > keptWarm+15*time.Second && !by.dead.Load() && c.w.now()-time.Duration(by.pausedTill.Load()) > 15*time.Second && !c.w.full {
 			c.w.broken(keptWarmRule, "%v has waited for the next task for %v", b, waited)
 		}

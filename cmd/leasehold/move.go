@@ -1,0 +1,45 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+type moveCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg  `arg:"" help:"The profile, which nobody uses."`
+	To          string      `placeholder:"LAUNCHER" help:"The launcher that is to be its home (default: the one that is asked, and only that one does it)."`
+	Person      string      `placeholder:"NAME" help:"Who decides (default: $$USER)."`
+	Note        string      `placeholder:"TEXT" help:"Why."`
+	Token       lease.Token `placeholder:"N" help:"The lease token that was seen (default: the one shown now)."`
+}
+
+// Run asks the sidecar to be the profile's home.
+func (c *moveCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		person, err := person(c.Person, "decides", "--person")
+		if err != nil {
+			return err
+		}
+		id, token := string(c.Profile), c.Token
+		if token == 0 {
+			if token, err = showToken(ctx, a, sidecar, id); err != nil {
+				return err
+			}
+		}
+		raw, err := sidecar.ask(ctx, http.MethodPost, api.ProfileMove{Write: api.Write{Token: token}, To: c.To, Person: person, Note: c.Note}, "v1", "profiles", id, "move")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		now, err := read[lease.Record](raw)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: %s, token %d, now %s\n", id, printable(api.MoveNote(now)), now.Token, cell(now.State))
+		return err
+	})
+}

@@ -24,6 +24,7 @@ import (
 	"leasehold/internal/durable"
 	"leasehold/internal/natsd"
 	"leasehold/internal/signed"
+	"leasehold/internal/tracing"
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
@@ -89,6 +90,7 @@ type service struct {
 	archive  *evidence.Archive
 
 	metrics   *prometheus.Registry
+	tracer    *tracing.Tracer // nil: no spans are made
 	dedicated dedicatedPorts
 	launcher  *launcher.Launcher
 }
@@ -112,6 +114,9 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 		return err
 	}
 	if err := s.openStores(ctx); err != nil {
+		return err
+	}
+	if err := s.openTraces(ctx); err != nil {
 		return err
 	}
 	if err := s.newLauncher(); err != nil {
@@ -230,7 +235,7 @@ func (s *service) newLauncher() error {
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.toldOthers(),
 		PictureInterval: c.PictureEvery, ImportRoots: c.ImportRoot,
-		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics,
+		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics, Tracer: s.tracer,
 	})
 	return err
 }
@@ -248,7 +253,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 	}
 	options := httpapi.Options{
 		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.advertised(), TLS: c.TLSCert != "", Log: s.log,
-		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals,
+		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals, Tracer: s.tracer,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
 	}
 	s.dedicated.idle = c.IdleTimeout

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"leasehold/internal/signed"
 	"leasehold/launcher/api"
@@ -120,19 +122,34 @@ func TestOnlyFreeProfilesAreImported(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = lock.Unlock() }()
+	archived := func(id string, state lease.State) (name string) {
+		t.Helper()
+		make(id, state)
+		lock, err := other.Lock(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at, err := lock.Archive(time.Now())
+		if err = errors.Join(err, lock.Unlock()); err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimPrefix(at, other.Dir()+"/")
+	}
+	aside, judged := archived("aside", lease.Available), archived("judged", lease.ManualReview)
 	for id, state := range map[string]lease.State{"reviewed": lease.Available, "granted": lease.Held} { // since then
 		if _, err := store.Store.Swap(t.Context(), lease.Entry{}, lease.Record{ProfileID: id, State: state, Home: "there", Token: 4}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for id, want := range map[string]bool{"free": true, "unused": true, "reviewed": true, "review": false, "granted": false, "locked": false} {
+	for id, want := range map[string]bool{"free": true, "unused": true, "reviewed": true, "review": false, "granted": false, "locked": false, aside: true, judged: false} {
+		name, _, _ := strings.Cut(filepath.Base(id), "@")
 		for how, from := range map[string]string{"": other.Dir(), "-by-link": link} {
-			_, err := l.ImportProfile(t.Context(), "copy-of-"+id+how, api.ProfileImport{From: filepath.Join(from, id)})
+			_, err := l.ImportProfile(t.Context(), "copy-of-"+name+how, api.ProfileImport{From: filepath.Join(from, id)})
 			var p *api.Problem
 			if refused := errors.As(err, &p) && p.Code == api.CodeConflict; refused == want || want && err != nil {
 				t.Errorf("%s%s: %v", id, how, err)
 			}
-			if _, err := l.o.Root.Path("copy-of-" + id + how); (err == nil) != want {
+			if _, err := l.o.Root.Path("copy-of-" + name + how); (err == nil) != want {
 				t.Errorf("%s%s: a profile: %v", id, how, err)
 			}
 		}

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -139,9 +137,9 @@ func printBundles(a *app, bundles []api.Bundle) error {
 	return t.flush()
 }
 
-// save writes the bundle's files. It replaces no file, and compares each part with its
-// digest.
-func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, f fetched) error {
+// save writes the bundle's files, or none. It replaces no file, and compares each part with
+// its digest.
+func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, f fetched) (err error) {
 	for _, part := range f.sealed.Parts {
 		if !isFileName(part.Name) || part.Name == manifestName || part.Name == openedName {
 			return fmt.Errorf("evidence %s: part %q cannot be a file name: nothing was saved", f.sealed.EvidenceID, part.Name)
@@ -151,13 +149,19 @@ func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, f fetch
 	if err := os.MkdirAll(c.Out, 0o700); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
-	if err := c.saveFile(a, manifestName, f.raw); err != nil {
+	saved := newFiles{dir: c.Out}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, saved.remove())
+		}
+	}()
+	if err := saved.write(manifestName, f.raw); err != nil {
 		return err
 	}
 	if f.sealed.Encrypted() && !c.Stored {
 		opened, err := json.MarshalIndent(f.clear, "", "  ")
 		if err == nil {
-			err = c.saveFile(a, openedName, append(opened, '\n'))
+			err = saved.write(openedName, append(opened, '\n'))
 		}
 		if err != nil {
 			return err
@@ -168,59 +172,78 @@ func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, f fetch
 			a.warn("part %s is missing: %s", part.Name, part.Missing)
 			continue
 		}
-		if err := c.savePart(ctx, a, sidecar, f, part.Name); err != nil {
+		name, content, err := c.part(ctx, sidecar, f, part.Name)
+		if err == nil {
+			err = saved.write(name, content)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.JSON {
+		return nil
+	}
+	for _, file := range saved.written {
+		if _, err := fmt.Fprintf(a.stdout, "%s  %d bytes\n", printable(file.path), file.bytes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// savePart saves one part, in clear unless it is wanted as it is stored.
-func (c *evidenceCmd) savePart(ctx context.Context, a *app, sidecar *client, f fetched, name string) error {
+// part reads one part, in clear unless it is wanted as it is stored, and names its file.
+func (c *evidenceCmd) part(ctx context.Context, sidecar *client, f fetched, name string) (file string, content []byte, err error) {
 	stored, err := evidence.ReadPart(ctx, restReader{sidecar}, f.sealed, name)
-	if errors.Is(err, evidence.ErrDamaged) {
-		return fmt.Errorf("%w: the part was changed or damaged", err)
+	switch {
+	case errors.Is(err, evidence.ErrDamaged):
+		return "", nil, fmt.Errorf("%w: the part was changed or damaged: nothing was saved (leasehold evidence export --format zip --unverified saves what there is)", err)
+	case err != nil:
+		return "", nil, err
+	case f.sealed.Encrypted() && c.Stored:
+		return name + ".age", stored, nil
 	}
-	if err != nil {
-		return err
+	if content, err = f.sealed.OpenPart(f.with, name, stored); err != nil {
+		return "", nil, lockedEvidence(err)
 	}
-	if f.sealed.Encrypted() && c.Stored {
-		return c.saveFile(a, name+".age", stored)
-	}
-	content, err := f.sealed.OpenPart(f.with, name, stored)
-	if err != nil {
-		return lockedEvidence(err)
-	}
-	return c.saveFile(a, name, content)
+	return name, content, nil
 }
 
-// saveFile writes a new file in the directory of --out.
-func (c *evidenceCmd) saveFile(a *app, name string, content []byte) error {
-	path := filepath.Join(c.Out, name)
-	if err := saveFile(path, bytes.NewReader(content)); err != nil {
-		return err
+// newFiles are files of a directory that were written together.
+type newFiles struct {
+	dir     string
+	written []newFile
+}
+
+type newFile struct {
+	path  string
+	bytes int
+}
+
+// write writes a new file.
+func (n *newFiles) write(name string, content []byte) error {
+	path := filepath.Join(n.dir, name)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("--out: %w", err)
 	}
-	if !c.JSON {
-		fmt.Fprintf(a.stdout, "%s  %d bytes\n", printable(path), len(content))
+	n.written = append(n.written, newFile{path, len(content)})
+	_, err = file.Write(content)
+	if err := errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("%s is not complete: %w", path, err)
 	}
 	return nil
+}
+
+// remove removes all that was written.
+func (n *newFiles) remove() (err error) {
+	for _, file := range n.written {
+		err = errors.Join(err, os.Remove(file.path))
+	}
+	return err
 }
 
 // isFileName tells whether a name from outside is that of a visible file, and does not
 // lead out of the directory that it is joined to.
 func isFileName(name string) bool {
 	return name != "" && name[0] != '.' && len(name) <= 255 && !strings.ContainsRune(name, '/') && printable(name) == name
-}
-
-// saveFile writes a new file.
-func saveFile(path string, r io.Reader) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return fmt.Errorf("--out: %w", err)
-	}
-	_, err = io.Copy(file, r)
-	if err := errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("%s is not complete: %w", path, err)
-	}
-	return nil
 }

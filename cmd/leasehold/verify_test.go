@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -139,7 +140,27 @@ func TestVerifyThroughASidecar(t *testing.T) {
 	if v := verify(exitEvidence); len(v.Items[1].Findings) != 4 || v.Items[1].Findings[0].Problem != evidence.PartChanged {
 		t.Errorf("%+v", v)
 	}
+	// A bundle is saved whole or not at all.
+	saved := t.TempDir()
+	fetch := func(want int) []os.DirEntry {
+		t.Helper()
+		var stderr bytes.Buffer
+		if code := cli([]string{"evidence", "shop", "--last", "--out", saved, "--url", server.URL}, strings.NewReader(""), io.Discard, &stderr); code != want {
+			t.Errorf("exit code %d, want %d: %s", code, want, stderr.String())
+		}
+		files, err := os.ReadDir(saved)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files
+	}
+	if files := fetch(exitRefused); len(files) != 0 {
+		t.Errorf("of a damaged bundle there is %v", files)
+	}
 	damaged = false
+	if files := fetch(exitDone); len(files) < 2 {
+		t.Errorf("of a whole bundle there is %v", files)
+	}
 	if err := os.RemoveAll(filepath.Join(dir, "ev_2")); err != nil {
 		t.Fatal(err)
 	}

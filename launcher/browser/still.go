@@ -58,12 +58,12 @@ type stillness struct {
 	network NetworkService // which is stopped; nil: none is
 	known   NetworkService // that runs, found beforehand; nil: it has to be looked for
 	since   boottime.Instant
-	begun   boottime.Instant // when that was asked for
-	found   bool             // an earlier launcher had stopped it
-	cookies json.RawMessage  // as they were before; nil: not known
-	unread  error            // why they are not known
-	ended   bool             // the pages are ended
-	gone    bool             // the browser is let go of
+	begun   boottime.Instant         // when that was asked for
+	found   bool                     // an earlier launcher had stopped it
+	cookies sessionfile.StillCookies // as they were before
+	unread  error                    // why they are not known, or nil
+	ended   bool                     // the pages are ended
+	gone    bool                     // the browser is let go of
 
 	asked   bool
 	problem error  // why it did not stand still, or nil
@@ -83,9 +83,10 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		return
 	}
 	s.asked, s.begun, s.problem = true, boottime.Now(), nil
-	soon := time.NewTimer(cmp.Or(b.driver.o.CookiesWithin, cookiesWithin))
+	within := cmp.Or(b.driver.o.CookiesWithin, cookiesWithin)
+	soon := time.NewTimer(within)
 	defer soon.Stop()
-	cookies := b.readCookies(cookiesAtMost)
+	cookies := b.readCookies(within, cookiesAtMost)
 	n, err := b.takeKnown(), error(nil)
 	if n == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
@@ -115,7 +116,7 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		log.Error().Err(err).Msg("the browser does not stand still: its pages may go on sending")
 		return
 	}
-	log.Info().Int("pid", n.PID()).Dur("took", s.since.Sub(s.begun)).AnErr("cookies", s.unread).Msg("the browser stands still: nothing leaves it")
+	log.Info().Int("pid", n.PID()).Dur("took", s.since.Sub(s.begun)).AnErr("cookies", s.unread).Str("missing", s.cookies.Missing).Msg("the browser stands still: nothing leaves it")
 	if s.unread == nil {
 		if err := b.driver.o.Files.SaveStillCookies(b.session, s.cookies); err != nil {
 			log.Warn().Err(err).Msg("cookies may be lost if this launcher is killed now")
@@ -150,18 +151,24 @@ func (b *Browser) takeKnown() NetworkService {
 
 // cookiesRead is the answer of readCookies.
 type cookiesRead struct {
-	cookies json.RawMessage
+	cookies sessionfile.StillCookies
 	err     error
 }
 
-// readCookies reads the cookies, and returns a channel that gets them, or an error after d.
-func (b *Browser) readCookies(d time.Duration) <-chan cookiesRead {
+// readCookies reads the cookies, and returns a channel that gets them, or an error after
+// atMost. What pages set has to arrive within the time within, or is said to be missing.
+func (b *Browser) readCookies(within, atMost time.Duration) <-chan cookiesRead {
 	done := make(chan cookiesRead, 1)
 	b.driver.work.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), d)
+		ctx, cancel := context.WithTimeout(context.Background(), atMost)
 		defer cancel()
+		arriving, stop := context.WithTimeout(ctx, within)
+		defer stop()
 		var r cookiesRead
-		r.cookies, r.err = b.askCookies(ctx)
+		if err := b.monitor.AwaitCookies(arriving); err != nil {
+			r.cookies.Missing = err.Error()
+		}
+		r.cookies.Jar, r.err = b.askCookies(ctx)
 		done <- r
 	})
 	return done
@@ -278,7 +285,7 @@ func (b *Browser) Still() bool {
 func (b *Browser) stillCookies() (cookies json.RawMessage, err error, still bool) {
 	b.still.mu.Lock()
 	defer b.still.mu.Unlock()
-	return b.still.cookies, b.still.unread, b.still.network != nil
+	return b.still.cookies.Jar, b.still.unread, b.still.network != nil
 }
 
 // GoOn lets a browser that stands still go on, as its worker is back: what its pages wanted
@@ -295,7 +302,7 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 	s.network = nil
 	err := errors.Join(n.Continue(), n.Close(), b.driver.o.Files.DropStillCookies(b.session))
 	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.since)).Msg("the browser goes on")
-	s.found, s.cookies, s.asked, s.gap = false, nil, false, ""
+	s.found, s.cookies, s.asked, s.gap = false, sessionfile.StillCookies{}, false, ""
 }
 
 // EndPages ends every page of a browser whose worker was lost, without letting any of them
@@ -353,14 +360,17 @@ func (b *Browser) replaceNetwork(ctx context.Context, n NetworkService) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
-	if s.unread != nil {
+	switch {
+	case s.unread != nil:
 		s.lost = "the cookies could not be read before the browser was stopped: " + s.unread.Error()
+	case s.cookies.Missing != "":
+		s.lost = "a cookie that a page had just set may be missing: " + s.cookies.Missing
 	}
 	for {
 		asking, cancel := context.WithTimeout(ctx, askAgain)
 		var err error
 		if s.unread == nil {
-			s.cured, err = sessionfile.PutBack(asking, b.monitor.Observer(), s.cookies, float64(time.Now().Unix()))
+			s.cured, err = sessionfile.PutBack(asking, b.monitor.Observer(), s.cookies.Jar, float64(time.Now().Unix()))
 		} else {
 			_, err = b.askCookies(asking)
 		}

@@ -125,7 +125,7 @@ func (m *Monitor) look(ctx context.Context, look *pageToLook) {
 		Found    []*seenRequest `json:"found"`
 	}
 	arguments, err := json.Marshal(requests)
-	if err != nil || m.inPage(ctx, look, fmt.Sprintf("look(%s)", arguments), &page) != nil {
+	if err != nil || m.inPage(ctx, look.session, look.frame, fmt.Sprintf("look(%s)", arguments), &page) != nil {
 		return
 	}
 	if d := look.document; d != nil && decision.IsNotice(d.get.Final, decision.Page{Controls: page.Controls, Letters: page.Letters}) {
@@ -145,14 +145,14 @@ func (m *Monitor) look(ctx context.Context, look *pageToLook) {
 	}
 }
 
-// inPage evaluates an expression in the script's world of a document.
-func (m *Monitor) inPage(ctx context.Context, look *pageToLook, expression string, result any) error {
+// inPage evaluates an expression in the script's world of a frame's document.
+func (m *Monitor) inPage(ctx context.Context, session, frame, expression string, result any) error {
 	var world struct {
 		ID int `json:"executionContextId"`
 	}
 	// The world is there already, and this only tells its id.
-	params := map[string]any{"frameId": look.frame, "worldName": cdpproxy.HiddenWorld}
-	if err := m.observer.Call(ctx, look.session, "Page.createIsolatedWorld", params, &world); err != nil {
+	params := map[string]any{"frameId": frame, "worldName": cdpproxy.HiddenWorld}
+	if err := m.observer.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
 		return err
 	}
 	var r struct {
@@ -161,7 +161,7 @@ func (m *Monitor) inPage(ctx context.Context, look *pageToLook, expression strin
 		} `json:"result"`
 	}
 	params = map[string]any{"contextId": world.ID, "expression": expression + hiddenURL, "returnByValue": true, "silent": true, "timeout": scriptTime.Milliseconds()}
-	if err := m.observer.Call(ctx, look.session, "Runtime.evaluate", params, &r); err != nil {
+	if err := m.observer.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
 		return err
 	}
 	return json.Unmarshal(r.Result.Value, result)

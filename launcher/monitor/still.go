@@ -2,8 +2,11 @@ package monitor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold/checkpoint"
@@ -229,4 +232,39 @@ func (m *Monitor) Withheld() (list []Withheld, more uint64) {
 		list = append(list, Withheld{At: m.still.at[i], Method: e.Method, URL: checkpoint.Clip(redact.URL(e.URL)), Type: e.Type})
 	}
 	return list, m.still.more
+}
+
+// AwaitCookies returns when the cookies that scripts of the open pages have set are in the
+// browser's cookie store. Setting one takes a script no time, but it is on its way to the
+// network service for a moment, in which Storage.getCookies does not have it; reading goes
+// the same way after it. The error says how many documents did not answer before the
+// deadline of ctx. Frames in the process of their page are not asked.
+func (m *Monitor) AwaitCookies(ctx context.Context) error {
+	m.mu.Lock()
+	documents := map[string]string{} // session by frame, which has the id of its target
+	for session, target := range m.targets {
+		if m.pageOf(target) != nil {
+			documents[target] = session
+		}
+	}
+	m.mu.Unlock()
+	// A document that reads its cookies when the network service is stopped waits for it, and
+	// shows nothing more. So one that gets to it too late does not.
+	deadline, _ := ctx.Deadline()
+	script := fmt.Sprintf("(() => { if (Date.now() >= %d) return false; try { document.cookie } catch {} return true })()", deadline.UnixMilli())
+	var asking sync.WaitGroup
+	var silent atomic.Int64
+	for frame, session := range documents {
+		asking.Go(func() {
+			var read bool
+			if err := m.inPage(ctx, session, frame, script, &read); ctx.Err() != nil || err == nil && !read {
+				silent.Add(1) // what has an error before is no document: a worker
+			}
+		})
+	}
+	asking.Wait()
+	if n := silent.Load(); n > 0 {
+		return fmt.Errorf("%d of %d documents did not answer in time", n, len(documents))
+	}
+	return nil
 }

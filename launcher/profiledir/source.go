@@ -27,6 +27,9 @@ type Source struct {
 // LockSource locks the directory at path, which has no links in it, until Release. The
 // error is ErrLocked if a launcher or a browser has the profile.
 func LockSource(path string) (_ *Source, err error) {
+	if guard, id, archived := archivedAt(path); archived {
+		return &Source{Kept: keptBeside(guard, id)}, nil // no browser is started there
+	}
 	guard, id := GuardDir(filepath.Dir(path)), filepath.Base(path)
 	if fi, err := os.Lstat(guard); err != nil || !fi.IsDir() || lease.CheckProfileID(id) != nil {
 		return &Source{}, nil //nolint:nilerr // it is no profile
@@ -39,14 +42,32 @@ func LockSource(path string) (_ *Source, err error) {
 		}
 		s.parts = append(s.parts, file)
 	}
-	if b, err := os.ReadFile(filepath.Join(guard, id+".floor")); err == nil {
-		content, _ := signed.Claimed(unpadded(b))
-		_, line, _ := bytes.Cut(content, []byte("\n"))
-		if json.Unmarshal(line, &s.Kept) != nil {
-			s.Kept = lease.Record{}
-		}
-	}
+	s.Kept = keptBeside(guard, id)
 	return s, nil
+}
+
+// keptBeside reads the record that a launcher kept of a profile, without asking whether it
+// is the launcher's own; the zero record where there is none.
+func keptBeside(guard, id string) (kept lease.Record) {
+	b, err := os.ReadFile(filepath.Join(guard, id+".floor"))
+	if err != nil {
+		return lease.Record{}
+	}
+	content, _ := signed.Claimed(unpadded(b))
+	_, line, _ := bytes.Cut(content, []byte("\n"))
+	if json.Unmarshal(line, &kept) != nil {
+		return lease.Record{}
+	}
+	return kept
+}
+
+// archivedAt tells whether a path is that of an archived profile, of whichever launcher, of
+// which profile, and where that one's record is kept.
+func archivedAt(path string) (guard, id string, archived bool) {
+	guard = filepath.Dir(filepath.Dir(path))
+	id, _, archived = strings.Cut(filepath.Base(path), archiveMark)
+	archived = archived && lease.CheckProfileID(id) == nil && filepath.Dir(path) == archiveIn(guard) && guard == GuardDir(filepath.Dir(guard))
+	return guard, id, archived
 }
 
 // Release gives the directory up. A second Release does nothing.

@@ -228,7 +228,9 @@ func copyFile(from *foreign.Dir, name, to string, mode fs.FileMode) (err error) 
 
 // archive is the directory of the archived profiles: on the same file system, and at
 // a path that no profile id leads to.
-func (r *Root) archive() string { return filepath.Join(r.guard, "archive") }
+func (r *Root) archive() string { return archiveIn(r.guard) }
+
+func archiveIn(guard string) string { return filepath.Join(guard, "archive") }
 
 // archiveMark separates the id and the time in the name of an archived profile. An id
 // does not contain it.

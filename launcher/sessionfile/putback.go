@@ -18,16 +18,33 @@ import (
 // disk yet: those of the last half minute, and all session cookies. They are read before
 // that process is stopped, and put back into the next one.
 
-// StillCookies is the path of the file with the cookies of a session's browser that stands
+// stillCookies is the path of the file with the cookies of a session's browser that stands
 // still.
-func (d Dir) StillCookies(sessionID string) string {
+func (d Dir) stillCookies(sessionID string) string {
 	return filepath.Join(d.path, sessionID+".cookies")
 }
 
-// SaveStillCookies keeps the cookies of a browser that stands still, as the result of
-// Storage.getCookies, for a launcher that adopts it.
-func (d Dir) SaveStillCookies(sessionID string, cookies json.RawMessage) error {
-	if err := durable.Replace(d.StillCookies(sessionID), d.key.Sign(signed.Still, sessionID, cookies)); err != nil {
+// StillCookies are the cookies of a browser that stands still.
+type StillCookies struct {
+	// Jar is the result of Storage.getCookies.
+	Jar json.RawMessage
+	// Missing is why some cookies may not be in Jar; empty if all are.
+	Missing string
+}
+
+// SaveStillCookies keeps the cookies of a browser that stands still for a launcher that
+// adopts it. The file is Jar, with a member missing where Missing is not empty.
+func (d Dir) SaveStillCookies(sessionID string, c StillCookies) error {
+	members := map[string]any{}
+	err := json.Unmarshal(c.Jar, &members)
+	if c.Missing != "" {
+		members["missing"] = c.Missing
+	}
+	file, encodes := json.Marshal(members)
+	if err = errors.Join(err, encodes); err == nil {
+		err = durable.Replace(d.stillCookies(sessionID), d.key.Sign(signed.Still, sessionID, file))
+	}
+	if err != nil {
 		return fmt.Errorf("cookies of a browser that stands still: %w", err)
 	}
 	return nil
@@ -36,17 +53,24 @@ func (d Dir) SaveStillCookies(sessionID string, cookies json.RawMessage) error {
 // ReadStillCookies returns what SaveStillCookies kept. The error is fs.ErrNotExist where
 // nothing is kept, and a signed.ErrNotAuthentic for a file that this launcher has not
 // written.
-func (d Dir) ReadStillCookies(sessionID string) (json.RawMessage, error) {
-	b, err := os.ReadFile(d.StillCookies(sessionID))
-	if err != nil {
-		return nil, err
+func (d Dir) ReadStillCookies(sessionID string) (StillCookies, error) {
+	b, err := os.ReadFile(d.stillCookies(sessionID))
+	if err == nil {
+		b, err = d.key.Open(signed.Still, sessionID, b)
 	}
-	return d.key.Open(signed.Still, sessionID, b)
+	if err != nil {
+		return StillCookies{}, err
+	}
+	var file struct {
+		Missing string `json:"missing"`
+	}
+	err = json.Unmarshal(b, &file)
+	return StillCookies{Jar: b, Missing: file.Missing}, err
 }
 
 // DropStillCookies removes them.
 func (d Dir) DropStillCookies(sessionID string) error {
-	if err := os.Remove(d.StillCookies(sessionID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(d.stillCookies(sessionID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cookies of a browser that stands still: %w", err)
 	}
 	return nil

@@ -117,16 +117,21 @@ func TestStillCookiesAreTheLaunchersOwn(t *testing.T) {
 	if _, err := d.ReadStillCookies("s"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before any were kept: %v", err)
 	}
-	if err := d.SaveStillCookies("s", json.RawMessage(`{"cookies":[]}`)); err != nil {
-		t.Fatal(err)
+	for missing, want := range map[string]string{"": `{"cookies":[]}`, "a page did not answer": `{"cookies":[],"missing":"a page did not answer"}`} {
+		if err := d.SaveStillCookies("s", StillCookies{Jar: json.RawMessage(`{"cookies":[]}`), Missing: missing}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.ReadStillCookies("s"); err != nil || string(got.Jar) != want || got.Missing != missing {
+			t.Errorf("%s, %q, %v", got.Jar, got.Missing, err)
+		}
 	}
-	if got, err := d.ReadStillCookies("s"); err != nil || string(got) != `{"cookies":[]}` {
-		t.Errorf("%s %v", got, err)
+	if err := d.SaveStillCookies("s", StillCookies{Jar: json.RawMessage(`[]`)}); err == nil {
+		t.Error("what is no jar was kept as one")
 	}
-	if info, err := os.Stat(d.StillCookies("s")); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(d.stillCookies("s")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v %v", info, err)
 	}
-	if err := os.WriteFile(d.StillCookies("s"), []byte(`{"cookies":[{"name":"forged"}]}`), 0o600); err != nil {
+	if err := os.WriteFile(d.stillCookies("s"), []byte(`{"cookies":[{"name":"forged"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.ReadStillCookies("s"); !errors.Is(err, signed.ErrNotAuthentic) {

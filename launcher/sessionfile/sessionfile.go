@@ -252,7 +252,7 @@ func (d Dir) ReadDigests(sessionID string) ([]byte, error) {
 // Remove deletes everything that is kept of a session.
 func (d Dir) Remove(sessionID string) error {
 	var errs error
-	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID), d.StillCookies(sessionID)} {
+	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID), d.stillCookies(sessionID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}

@@ -35,12 +35,15 @@ import (
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/queue"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/roster"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/snapshots"
+	"leasehold/launcher/snapshotter"
 	"leasehold/launcher/view"
 	"leasehold/lease"
 )
@@ -53,11 +56,17 @@ type Options struct {
 	// Key signs what is kept on disk to be read back. Root has the same.
 	Key   *signed.Key
 	Store lease.Store
+	// Waiters has the requests that wait at all launchers; nil: each knows its own.
+	Waiters lease.WaiterStore
 	// SharedStore says that launchers of other hosts may use the store, too.
 	SharedStore bool
 	// Roster is what this launcher remembers of profiles.
 	Roster  *roster.Roster
 	Archive *evidence.Archive
+	// Snapshots is the profile store; nil: there is none.
+	Snapshots *snapshots.Store
+	// Retention says which snapshots stay.
+	Retention snapshots.Retention
 	// Events is where the events of all profiles can be read; nil: nowhere.
 	Events events.Source
 	// Ping returns nil while the lease store can be reached.
@@ -144,11 +153,15 @@ type rooms struct {
 	sessions  *session.Registry
 	presence  *cluster.Presence
 	patrol    *cluster.Patrol
+	homes     *homes
 	driver    *browser.Driver
 	checker   *accountcheck.Checker
 	events    *events.Hub
 	catalog   *catalog.Catalog
-	reach     *reach
+	// snapshotter is nil where there is no profile store.
+	snapshotter *snapshotter.Snapshotter
+	queue       *queue.Queue
+	reach       *reach
 }
 
 // Launcher owns the sessions of one host. It implements api.Service.
@@ -210,8 +223,15 @@ func (l *Launcher) wire() (err error) {
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
-		Witness: witness,
+		Witness: witness, Vacated: func(profile string) {
+			if l.snapshotter != nil {
+				l.snapshotter.Vacated(profile)
+			}
+		},
 	})
+	if err := l.wireSnapshots(); err != nil {
+		return err
+	}
 	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: witness})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
@@ -244,9 +264,14 @@ func (l *Launcher) wire() (err error) {
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
 		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Log: o.Log, Metrics: o.Metrics,
 	})
+	l.homes = &homes{rooms: l.rooms, ctx: l.ctx, work: &l.work}
 	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
 		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
-		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
+		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Settle: l.homes.Settle, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
+	})
+	l.queue = queue.New(queue.Options{
+		LauncherID: o.ID, Store: o.Waiters, Epoch: l.epoch, Lives: l.patrol.Lives, Belief: o.Timing.TTL, Profiles: l.knownRecords, Changed: l.slots.Wake,
+		Log: o.Log, Metrics: o.Metrics,
 	})
 	return nil
 }
@@ -264,9 +289,13 @@ func (l *Launcher) Start() {
 	}
 	l.work.Go(l.patrol.Run)
 	l.work.Go(func() { l.announcer.Run(l.ctx) })
+	l.work.Go(func() { l.queue.Run(l.ctx) })
 	l.work.Go(func() { l.events.Run(l.ctx) })
 	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)
+	if l.snapshotter != nil {
+		l.work.Go(func() { l.snapshotter.Run(l.ctx) })
+	}
 	l.work.Go(l.slots.WatchDisk)
 	l.work.Go(l.slots.WatchMemory)
 	l.work.Go(l.driver.Watch)
@@ -287,6 +316,12 @@ func (l *Launcher) Stop(ctx context.Context) error {
 		case <-changed:
 		case <-ctx.Done():
 			late = fmt.Errorf("%d profiles are still being closed: %w", busy, ctx.Err())
+		}
+	}
+	if l.snapshotter != nil && late == nil {
+		// Of a host that goes for good these are what is left.
+		if err := l.snapshotter.Drain(ctx); err != nil {
+			l.o.Log.Warn().Err(err).Msg("not all snapshots were made")
 		}
 	}
 	l.cancel()
@@ -400,6 +435,9 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 // free profile is there and its browser warm.
 func (h *rooms) shown(r lease.Record) lease.Record {
 	s, other := h.sessions.ByID(r.SessionID), h.patrol.Other(r.LauncherID)
+	if _, since, silent := h.patrol.Silent(r.Home); silent && r.Home != "" {
+		r.HomeSilentSince = since.UTC()
+	}
 	if s == nil || r.State != lease.Held {
 		if r.State == lease.Available && r.Home == h.o.ID {
 			_, missing := h.o.Root.Path(r.ProfileID)

@@ -64,6 +64,9 @@ func (r *rooms) elsewhere(rec lease.Record) *api.Problem {
 // isYoung tells whether the refusal ends when the store is no longer young.
 func isYoung(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonYoung }
 
+// isAway tells whether the refusal ends when it is known that the home is still here.
+func isAway(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonAway }
+
 // forgotten is what a profile is shown as that the store does not have: as its home would
 // restate it. ok is false for a profile that never had a record.
 func (ps *profiles) forgotten(profile string) (_ lease.Record, ok bool) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -172,6 +173,11 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 			return api.Invalid("session_check", "%v", err)
 		}
 	}
+	if set.Labels != nil {
+		if err := set.Labels.Check(); err != nil {
+			return api.Invalid("labels", "%v", err)
+		}
+	}
 	return checkHarmless(set.HarmlessRequests)
 }
 
@@ -225,6 +231,9 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	}
 	if set.HarmlessRequests != nil {
 		r.HarmlessRequests = *set.HarmlessRequests
+	}
+	if set.Labels != nil {
+		r.Labels = maps.Clone(*set.Labels)
 	}
 	if set.SessionCheck != nil {
 		r.SessionCheck = set.SessionCheck
@@ -423,7 +432,7 @@ func (ps *profiles) Review(ctx context.Context, profileID string, req api.Review
 	}
 	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Str("principal", principal.Of(ctx).Name).Msg("reviewed")
 	ps.slots.Wake()
-	return entry.Record.Public(), nil
+	return ps.shown(entry.Record).Public(), nil
 }
 
 // Inspection returns what the profile's last recovery found.

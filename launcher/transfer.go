@@ -33,21 +33,9 @@ func (ps *profiles) ImportProfile(ctx context.Context, profileID string, req api
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	if !filepath.IsAbs(req.From) {
-		return lease.Record{}, api.Invalid("from", "%q: want the absolute path of a Chrome user-data-dir on this host", req.From)
-	}
-	from, err := ps.importable(principal.Of(ctx), req.From)
+	from, err := ps.source(ctx, req.From)
 	if err != nil {
 		return lease.Record{}, err
-	}
-	check := profiledir.CheckMine
-	if _, archived := ps.o.Root.IsArchive(from); archived {
-		check = ps.o.Root.CheckOwner
-	}
-	for _, path := range []string{filepath.Clean(req.From), from} { // the first one may be a link
-		if err := check(path); err != nil {
-			return lease.Record{}, api.Invalid("from", "%v", err)
-		}
 	}
 	return ps.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, nil)
 }
@@ -221,6 +209,12 @@ func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...le
 // more is known of that than at a grant.
 func (ps *profiles) alone(profileID string) error {
 	if _, err := ps.presence.Current(); err != nil {
+		return err
+	}
+	if p := ps.presence.HomeReady(); p != nil {
+		return p
+	}
+	if err := ps.unusable(profileID); err != nil {
 		return err
 	}
 	path, err := ps.o.Root.Path(profileID)

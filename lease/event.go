@@ -52,6 +52,10 @@ type Event struct {
 	CurrentWorkerID  string `json:"current_worker_id,omitempty"`
 	NextCheckSeconds int    `json:"next_check_seconds,omitempty"`
 
+	// Home is the launcher that became the home, and OldHome the one that was it before.
+	Home    string `json:"home,omitempty"`
+	OldHome string `json:"old_home,omitempty"`
+
 	// Count is how many refusals a conflict or late write stands for, of which this is
 	// the last; zero: this one alone. The first of several is published at once, the
 	// others at most once a minute.
@@ -61,7 +65,10 @@ type Event struct {
 	CurrentToken Token  `json:"current_token,omitempty"`
 	Write        string `json:"write,omitempty"`
 
-	// Person is what the person is called who took a session over or handed it back, and
+	// SnapshotID is the snapshot that was made or brought back.
+	SnapshotID string `json:"snapshot_id,omitempty"`
+
+	// Person is what the person is called who moved the profile, took a session over or handed it back, and
 	// Until when the worker that asks for one is told that nobody came. Answered says of a
 	// hand-back whether what the worker asked for is done; nil: it had not asked.
 	Person   string    `json:"person,omitempty"`
@@ -75,8 +82,13 @@ const (
 	EventGranted   = "granted"
 	EventReleased  = "released"
 	EventExpired   = "expired"
+	EventMoved     = "moved"
 	EventConflict  = "profile_lock_conflict"
 	EventLateWrite = "late_write"
+
+	// Of a snapshot. That it was made belongs to no transition.
+	EventSnapshotMade     = "snapshot_made"
+	EventSnapshotRestored = "snapshot_restored"
 
 	// Of a person in a living session.
 	EventAsked      = "asked"
@@ -99,7 +111,7 @@ func (e Event) same(f Event) bool {
 func (e Event) Subject() string {
 	p := Key(e.ProfileID)
 	switch e.Event {
-	case EventGranted, EventReleased, EventExpired:
+	case EventGranted, EventReleased, EventExpired, EventMoved, EventSnapshotMade, EventSnapshotRestored:
 		return "leasehold.lease." + p + "." + e.Event
 	case EventConflict:
 		return "leasehold.conflict." + p

@@ -126,6 +126,19 @@ func (o *Observer) held(r Record, now boottime.Instant) Step {
 	return Step{Close: &next, Prev: w.value}
 }
 
+// Silent tells whether a presence has not changed for longer than a launcher may go without
+// a renewal, closed or not: what depends on that launcher's word alone may be given to another
+// one. A launcher that comes back sooner finds everything as it left it. ttl is that of the
+// record in question. It is false for a launcher of which nothing was shown.
+func (o *Observer) Silent(launcher string, ttl time.Duration, now boottime.Instant) bool {
+	w, known := o.presences[launcher]
+	if !known {
+		o.notice(launcher, PresenceEntry{}, now)
+		return false
+	}
+	return now.Sub(w.since) >= (Timing{TTL: max(w.value.Presence.TTL(), ttl)}).ObserverWait()
+}
+
 func (o *Observer) recovering(e Entry, now boottime.Instant) Step {
 	r := e.Record
 	home, known := o.presences[r.Home]

@@ -19,6 +19,7 @@ package lease
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -69,6 +70,10 @@ type Record struct {
 	// OtherHome is the launcher that made the profile anew after the store had forgotten
 	// its home, until a person has decided which of the two it is.
 	OtherHome string `json:"other_home,omitempty"`
+	// Moved says how the profile came to its home; nil while that is the first one.
+	Moved *Move `json:"moved,omitempty"`
+	// MoveRequest asks the home to give the profile up; nil: nobody asks.
+	MoveRequest *MoveRequest `json:"move_request,omitempty"`
 	// RememberedBy is the launcher that stated a record which the store had forgotten, in
 	// the place of the home; empty once the home or a person has said more.
 	RememberedBy string `json:"remembered_by,omitempty"`
@@ -104,6 +109,11 @@ type Record struct {
 	// EvidenceSHA256 is the hash of the manifest of that bundle, in hexadecimal. The
 	// next bundle names it, so that it shows when a bundle is removed.
 	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
+	// SnapshotID is the profile's newest snapshot in the profile store, and SnapshotToken
+	// the token of the session after which it was made; empty and zero where there is none.
+	// It is of the profile as it is now only where SnapshotToken is Token.
+	SnapshotID    string `json:"snapshot_id,omitempty"`
+	SnapshotToken Token  `json:"snapshot_token,omitempty"`
 	// Outcome is how the task ended, as its worker said at the release.
 	Outcome string `json:"outcome,omitempty"`
 
@@ -122,6 +132,9 @@ type Record struct {
 	// where it is not. The launcher that has the browser sets it in the records that
 	// it shows to clients (GET /v1/profiles). It is never stored.
 	WarmSince time.Time `json:"warm_since,omitzero"`
+	// HomeSilentSince is since when nothing was heard of the home, where it counts as gone by
+	// the clock of the launcher that was asked; zero: it is there. It is never stored.
+	HomeSilentSince time.Time `json:"home_silent_since,omitzero"`
 
 	// Sequence is the number of the profile's last event. Each transition adds one
 	// or more.
@@ -157,6 +170,8 @@ type Settings struct {
 	FenceHeaderOrigins []string `json:"fence_header_origins,omitempty"`
 	// SessionCheck is how it is found out whether the account is signed in; nil: it is not.
 	SessionCheck *SessionCheck `json:"session_check,omitempty"`
+	// Labels are what tasks may ask for in the place of the profile's name.
+	Labels Labels `json:"labels,omitempty"`
 }
 
 // HumanReview is the part that people have in a Record.
@@ -265,7 +280,8 @@ func Key(profile string) string { return strings.ReplaceAll(profile, ".", "=2E")
 // ProfileOfKey is the inverse of Key.
 func ProfileOfKey(key string) string { return strings.ReplaceAll(key, "=2E", ".") }
 
-// Clone returns a copy that shares nothing with r but ByHand, which nobody changes.
+// Clone returns a copy that shares nothing with r but ByHand, Moved and MoveRequest, which
+// nobody changes.
 func (r Record) Clone() Record {
 	r.Reasons = slices.Clone(r.Reasons)
 	r.Runs = slices.Clone(r.Runs)
@@ -284,6 +300,7 @@ func (s Settings) clone() Settings {
 	s.SensitiveURLs = slices.Clone(s.SensitiveURLs)
 	s.SensitiveWords = slices.Clone(s.SensitiveWords)
 	s.HarmlessRequests = slices.Clone(s.HarmlessRequests)
+	s.Labels = maps.Clone(s.Labels)
 	s.FenceHeaderOrigins = slices.Clone(s.FenceHeaderOrigins)
 	if s.SessionCheck != nil {
 		check := *s.SessionCheck

@@ -11,27 +11,30 @@ type Fact string
 
 // The facts.
 const (
-	Created      Fact = "created"       // the profile got settings before its first lease
-	Granted      Fact = "granted"       // a task got the profile, alone or beside others
-	RunEnded     Fact = "run_ended"     // one of several runs was released
-	RunLost      Fact = "run_lost"      // one of several runs was lost
-	Released     Fact = "released"      // the last run ended in order
-	Suspected    Fact = "suspected"     // the worker or the launcher was lost
-	Reasserted   Fact = "reasserted"    // the holder was suspected and is alive
-	Fenced       Fact = "fenced"        // the token was raised above the holder's
-	Examined     Fact = "examined"      // the inspection of the profile is complete
-	FoundSafe    Fact = "found_safe"    // decision: release or retry
-	FoundResume  Fact = "found_resume"  // decision: resume
-	FoundUnclear Fact = "found_unclear" // decision: a person has to look
-	Abandoned    Fact = "abandoned"     // the home did not come back to inspect and decide
-	Approved     Fact = "approved"      // a person made the profile available
-	Kept         Fact = "kept"          // a person left the profile in review
-	TakenByHand  Fact = "taken_by_hand" // a person began to use the profile
-	HandedBack   Fact = "handed_back"   // that person is done, and the earlier review is open again
-	Restored     Fact = "restored"      // the store forgot the record; the home's own copy replaces it
-	Forgotten    Fact = "forgotten"     // the store forgot the record, and the home cannot vouch for the profile
-	Recalled     Fact = "recalled"      // the store forgot the record, and a launcher that is not the home remembers it
-	Contested    Fact = "contested"     // the record names another home than a launcher remembers
+	Created          Fact = "created"           // the profile got settings before its first lease
+	Granted          Fact = "granted"           // a task got the profile, alone or beside others
+	RunEnded         Fact = "run_ended"         // one of several runs was released
+	RunLost          Fact = "run_lost"          // one of several runs was lost
+	Released         Fact = "released"          // the last run ended in order
+	Suspected        Fact = "suspected"         // the worker or the launcher was lost
+	Reasserted       Fact = "reasserted"        // the holder was suspected and is alive
+	Fenced           Fact = "fenced"            // the token was raised above the holder's
+	Examined         Fact = "examined"          // the inspection of the profile is complete
+	FoundSafe        Fact = "found_safe"        // decision: release or retry
+	FoundResume      Fact = "found_resume"      // decision: resume
+	FoundUnclear     Fact = "found_unclear"     // decision: a person has to look
+	Abandoned        Fact = "abandoned"         // the home did not come back to inspect and decide
+	Approved         Fact = "approved"          // a person made the profile available
+	Kept             Fact = "kept"              // a person left the profile in review
+	TakenByHand      Fact = "taken_by_hand"     // a person began to use the profile
+	HandedBack       Fact = "handed_back"       // that person is done, and the earlier review is open again
+	SnapshotRestored Fact = "snapshot_restored" // a person brought back a snapshot of the profile
+	Moved            Fact = "moved"             // another launcher became the home
+	MovedByHand      Fact = "moved_by_hand"     // a person made another launcher the home
+	Restored         Fact = "restored"          // the store forgot the record; the home's own copy replaces it
+	Forgotten        Fact = "forgotten"         // the store forgot the record, and the home cannot vouch for the profile
+	Recalled         Fact = "recalled"          // the store forgot the record, and a launcher that is not the home remembers it
+	Contested        Fact = "contested"         // the record names another home than a launcher remembers
 )
 
 // Actor is who may state a fact.
@@ -83,6 +86,13 @@ func Table() []Transition {
 		{Available, TakenByHand, Held, Person},
 		{ManualReview, TakenByHand, Held, Person},
 		{Held, HandedBack, ManualReview, Person},
+
+		{Available, Moved, Available, AnyLauncher},
+		{Available, MovedByHand, Available, Person},
+		{ResumePending, MovedByHand, ManualReview, Person},
+		{ManualReview, MovedByHand, ManualReview, Person},
+		{Available, SnapshotRestored, Available, Person},
+		{ManualReview, SnapshotRestored, ManualReview, Person},
 	}
 	// A store that lost a record, or went back to an old copy, says nothing reliable
 	// about the profile. Those who remember may therefore replace the record, whatever
@@ -127,7 +137,7 @@ func (r Record) transition(fact Fact, to State, now time.Time, events ...string)
 		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
 	}
 	r = r.Clone()
-	r.State = to
+	r.State, r.MoveRequest = to, nil
 	for _, name := range events {
 		r = r.emit(name, now)
 	}
@@ -143,6 +153,11 @@ func (r Record) emit(name string, now time.Time) Record {
 		EvidenceID: r.EvidenceID, SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID,
 		TaskID: r.TaskID, Principal: r.Principal, LauncherID: r.LauncherID, LastKnownURL: r.LastKnownURL,
 		LastKnownStep: r.LastKnownStep, ResumeFrom: r.ResumeFrom, Outcome: r.Outcome, DecisionVersion: r.DecisionVersion,
+	}
+	if name == EventMoved {
+		e.Reason, e.Reviewer, e.Home, e.OldHome, e.Note, e.Principal, e.Person = ReasonMoved, "", r.Home, r.Moved.From, r.Moved.Note, r.Moved.Principal, r.Moved.Person
+		r.Outbox = append(r.Outbox, e)
+		return r
 	}
 	if r.State == ResumePending {
 		e.LastSafeCheckpoint = r.LastSafeCheckpoint

@@ -79,10 +79,13 @@ type ownFile struct{ flag, path string }
 func (c RunConfig) ownFiles() []ownFile {
 	all := []ownFile{
 		{"--data-dir", c.DataDir}, {"--profiles-dir", c.ProfilesDir}, {"--nats-creds", c.NATSCreds}, {"--proxies", c.Proxies},
-		{"--token-file", c.TokenFile}, {"--tokens", c.Tokens}, {"--tls-key", c.TLSKey},
+		{"--token-file", c.TokenFile}, {"--tokens", c.Tokens}, {"--tls-key", c.TLSKey}, {"--profile-key", c.ProfileKey},
 	}
 	if u, err := url.Parse(c.EvidenceStore); err == nil && u.Scheme == "file" {
 		all = append(all, ownFile{"--evidence-store", u.Path})
+	}
+	if u, err := url.Parse(c.ProfileStore); err == nil && u.Scheme == "file" {
+		all = append(all, ownFile{"--profile-store", u.Path})
 	}
 	for _, path := range c.EvidenceKeys {
 		all = append(all, ownFile{"--evidence-identity", path})

@@ -122,6 +122,9 @@ func (c RunConfig) checkAll(ctx context.Context, quick bool) []checkResult {
 	if c.EvidenceStore != ownNATS { // that one is checked with NATS
 		checks = append(checks, check(ctx, "evidence store", c.checkEvidenceStore))
 	}
+	if c.ProfileStore != "" {
+		checks = append(checks, check(ctx, "profile store", c.checkProfileStore))
+	}
 	if c.Proxies != "" {
 		checks = append(checks, check(ctx, "proxies", c.checkProxies))
 	}

@@ -18,8 +18,14 @@ type profileCmds struct {
 	Create  createProfileCmd `cmd:"" help:"Make a profile, or change the settings of one."`
 	Import  importProfileCmd `cmd:"" help:"Make a profile of a copy of a Chrome user-data-dir of the sidecar's host."`
 	Clone   cloneProfileCmd  `cmd:"" help:"Make a profile of a copy of another, for runs that are thrown away."`
+	Rehome  rehomeCmd        `cmd:"" help:"Make the sidecar the home of a profile whose home is gone, with a copy or an empty directory."`
 	Archive archiveCmd       `cmd:"" help:"Put a profile aside; nothing is deleted."`
 	Remove  removeCloneCmd   `cmd:"" name:"remove-clone" help:"Delete a profile that was made by clone; no other."`
+
+	Snapshots snapshotsCmd       `cmd:"" help:"List the snapshots of a profile in the profile store."`
+	Restore   restoreCmd         `cmd:"" help:"Bring back a snapshot of a profile; the state before is kept."`
+	Verify    verifySnapshotsCmd `cmd:"" help:"Read every byte of a profile's snapshots."`
+	Keygen    profileKeygenCmd   `cmd:"" help:"Make the key of a profile store."`
 }
 
 // profileArg is the argument that names a profile.

@@ -49,6 +49,9 @@ func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
 		return err
 	}
 	_, err = fmt.Fprintf(a.stdout, "%s: %s by %s, token %d, now %s\n", id, c.Decision, printable(reviewer), now.Token, cell(now.State))
+	if note := api.HomeNote(now); note != "" && err == nil {
+		_, err = fmt.Fprintln(a.stdout, printable(note))
+	}
 	return err
 }
 

@@ -34,6 +34,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/roster"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
@@ -88,6 +89,8 @@ type service struct {
 	natsURL  string // without credentials
 	leases   *natskv.Store
 	archive  *evidence.Archive
+	// snapshots is nil where there is no profile store.
+	snapshots *snapshots.Store
 
 	metrics   *prometheus.Registry
 	tracer    *tracing.Tracer // nil: no spans are made
@@ -216,7 +219,10 @@ func (s *service) openStores(ctx context.Context) (err error) {
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
 	s.surveyNATS(ctx)
-	return s.openArchive(ctx)
+	if err := s.openArchive(ctx); err != nil {
+		return err
+	}
+	return s.openSnapshots(ctx)
 }
 
 // newLauncher makes the launcher. It is not started yet.
@@ -228,12 +234,13 @@ func (s *service) newLauncher() error {
 		return err
 	}
 	s.launcher, err = launcher.New(launcher.Options{
-		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping,
+		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.toldOthers(),
+		Snapshots: s.snapshots, Retention: snapshots.Retention{Keep: c.SnapshotKeep, KeepFor: c.SnapshotMaxAge},
 		PictureInterval: c.PictureEvery, ImportRoots: c.ImportRoot,
 		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics, Tracer: s.tracer,
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"leasehold/internal/runas"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -31,6 +33,10 @@ type RunConfig struct {
 	EvidenceMax    byteSize      `name:"evidence-max-bytes" env:"LEASEHOLD_EVIDENCE_MAX_BYTES" default:"20GiB" placeholder:"SIZE" help:"Where all evidence is more than this, the oldest is removed, unless a review needs it; 0 is no limit (default: ${default})."`
 	EvidenceTo     []string      `name:"evidence-recipient" env:"LEASEHOLD_EVIDENCE_RECIPIENT" placeholder:"AGE1..." help:"Encrypt evidence at rest to this public key (leasehold evidence keygen makes one); several by commas."`
 	EvidenceKeys   []string      `name:"evidence-identity" env:"LEASEHOLD_EVIDENCE_IDENTITY" type:"path" placeholder:"FILE" help:"File with private keys with which this sidecar may open encrypted evidence, for the console and REST; several by commas (default: it cannot)."`
+	ProfileStore   string        `env:"LEASEHOLD_PROFILE_STORE" placeholder:"URL" help:"Where snapshots of profiles are kept, so that they outlive this host: file:///path, s3://bucket/prefix as for --evidence-store, or nats:// (the NATS of this sidecar); needs --profile-key (default: no snapshots are made)."`
+	ProfileKey     string        `env:"LEASEHOLD_PROFILE_KEY" type:"path" placeholder:"FILE" help:"File with the key of the profile store, the same for all its sidecars (leasehold profiles keygen makes one)."`
+	SnapshotKeep   int           `name:"profile-snapshots" env:"LEASEHOLD_PROFILE_SNAPSHOTS" default:"10" placeholder:"N" help:"Newest snapshots of a profile that are kept; 0 keeps all (default: ${default})."`
+	SnapshotMaxAge time.Duration `name:"profile-snapshot-max-age" env:"LEASEHOLD_PROFILE_SNAPSHOT_MAX_AGE" default:"720h" placeholder:"DURATION" help:"Snapshots older than this are removed, save a profile's newest; 0 keeps them (default: 720h, 30 days)."`
 	PictureEvery   time.Duration `name:"picture-interval" env:"LEASEHOLD_PICTURE_INTERVAL" default:"30s" placeholder:"DURATION" help:"Least time between two pictures of a session's page that are stored before anything is lost, while things change; 0 takes them at checkpoints only (default: ${default})."`
 	EventsMax      byteSize      `name:"events-max-bytes" env:"LEASEHOLD_EVENTS_MAX_BYTES" default:"1GiB" placeholder:"SIZE" help:"Where all events are more than this, the oldest leave, also before their 90 days; 0 is no limit (default: ${default})."`
 	LauncherID     string        `env:"LEASEHOLD_LAUNCHER_ID" placeholder:"ID" help:"Name of this launcher (default: made once, kept in the data directory)."`
@@ -77,6 +83,8 @@ type RunConfig struct {
 	// after Complete.
 	Token string        `kong:"-"`
 	Keys  evidence.Keys `kong:"-"`
+	// SnapshotKey is that of ProfileKey, after Complete; nil: none.
+	SnapshotKey *snapshots.Key `kong:"-"`
 	// Users are those of AllowUID, and TrustedProxies those of TrustedProxy, after Complete.
 	Users          []principal.Principal `kong:"-"`
 	TrustedProxies []netip.Prefix        `kong:"-"`
@@ -114,6 +122,11 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 	if c.Keys.With, err = crypt.ReadIdentities(c.EvidenceKeys); err != nil {
 		return c, exitWith(exitUsage, "--evidence-identity: %w", err)
 	}
+	if c.ProfileKey != "" {
+		if c.SnapshotKey, err = snapshots.ReadKey(c.ProfileKey); err != nil {
+			return c, exitWith(exitUsage, "--profile-key: %w", err)
+		}
+	}
 	if c.Users, c.TrustedProxies, err = c.peers(); err != nil {
 		return c, &exitError{exitUsage, err}
 	}
@@ -142,7 +155,7 @@ var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 // validate refuses what could not work, or would not be safe.
 func (c RunConfig) validate() error {
 	for _, check := range []func() error{
-		c.validateListen, c.validateNATS, c.validateEvidence, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validateProofs, c.validateTraces,
+		c.validateListen, c.validateNATS, c.validateEvidence, c.validateSnapshots, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validateProofs, c.validateTraces,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -180,6 +193,27 @@ func (c RunConfig) validateNATS() error {
 func (c RunConfig) validateReplicas() error {
 	if c.NATSReplicas < 0 || c.NATSReplicas > 5 || c.NATSReplicas%2 == 0 && c.NATSReplicas != 0 {
 		return fmt.Errorf("--nats-replicas %d: want 1, 3 or 5", c.NATSReplicas)
+	}
+	return nil
+}
+
+func (c RunConfig) validateSnapshots() error {
+	switch {
+	case c.ProfileStore == "" && c.ProfileKey == "":
+	case c.ProfileStore == "":
+		return errors.New("--profile-key: want --profile-store, too")
+	case c.ProfileKey == "":
+		return errors.New("--profile-store: want --profile-key FILE, too: nothing is stored in clear (leasehold profiles keygen FILE makes one)")
+	default:
+		if err := checkStore(c.ProfileStore); err != nil {
+			return fmt.Errorf("--profile-store: %w", err)
+		}
+	}
+	if c.SnapshotKeep < 0 {
+		return fmt.Errorf("--profile-snapshots %d: want zero or more", c.SnapshotKeep)
+	}
+	if c.SnapshotMaxAge < 0 {
+		return fmt.Errorf("--profile-snapshot-max-age %v: want zero or more", c.SnapshotMaxAge)
 	}
 	return nil
 }

@@ -56,6 +56,18 @@ func whyText(r lease.Record) string {
 
 // todoText says what a person has to do, or that there is nothing to do.
 func todoText(r lease.Record, now time.Time) string {
+	text := todoAtHome(r, now)
+	if note := api.HomeNote(r); note != "" {
+		if r.State == lease.ManualReview {
+			return text + "; " + note
+		}
+		return note
+	}
+	return text
+}
+
+// todoAtHome is todoText for a profile whose home is there.
+func todoAtHome(r lease.Record, now time.Time) string {
 	switch r.State {
 	case lease.ManualReview:
 		return fmt.Sprintf("look at the picture and at what was sent, then decide: leasehold review %[1]s --decision approve --note WHY, or --decision keep; leasehold hold %[1]s opens the browser", r.ProfileID)

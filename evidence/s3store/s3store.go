@@ -10,78 +10,52 @@ package s3store
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"os"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/minio/minio-go/v7"
-	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"leasehold/evidence"
+	"leasehold/internal/s3bucket"
 )
+
+// Config says where the bundles are. Credentials are not in it: Open looks for them where
+// AWS tools do.
+type Config = s3bucket.Config
+
+// ParseURL reads s3://bucket/prefix?endpoint=..&region=..&path_style=true. The endpoint
+// is a host, with a port if need be, or an http:// or https:// URL of one; without a
+// scheme it is HTTPS. A URL with anything in it that could be a credential is refused,
+// and the errors do not repeat such a value.
+func ParseURL(raw string) (Config, error) { return s3bucket.ParseURL(raw) }
 
 // Store is an evidence.Store in a bucket. Its methods are safe for concurrent use;
 // each is bounded by its context.
-type Store struct {
-	cfg       Config
-	client    *minio.Client
-	transport *http.Transport
-	creds     *credentials.Credentials
-}
+type Store struct{ bucket *s3bucket.Bucket }
 
 var _ evidence.Store = (*Store)(nil)
 
 // ErrUnfit says that the bucket cannot be used as it is, and that waiting would not
 // help: the credentials are missing or wrong, there is no such bucket, or the server
 // ignores conditions. The error around it says which.
-var ErrUnfit = errors.New("the S3 bucket cannot be used")
-
-// answerTimeout bounds the wait for the first byte of an answer, so that a server which
-// accepts requests and does not answer does not use up the caller's time.
-const answerTimeout = 30 * time.Second
+var ErrUnfit = s3bucket.ErrUnfit
 
 // Open returns the store. It does not ask the server; Check does. The credentials are
-// found where the AWS tools find theirs: in the variables AWS_ACCESS_KEY_ID and
-// AWS_SECRET_ACCESS_KEY, in the files ~/.aws/config and ~/.aws/credentials with
-// AWS_PROFILE, or in the role of the machine (unless AWS_EC2_METADATA_DISABLED=true).
+// found where the AWS tools find theirs (s3bucket.Open).
 func Open(cfg Config) (*Store, error) {
-	providers := []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
-	if os.Getenv("AWS_EC2_METADATA_DISABLED") != "true" {
-		providers = append(providers, &credentials.IAM{})
-	}
-	creds := credentials.NewChainCredentials(providers)
-	transport, err := minio.DefaultTransport(!cfg.Insecure)
+	bucket, err := s3bucket.Open("evidence store", cfg)
 	if err != nil {
-		return nil, fmt.Errorf("evidence store %s: %w", cfg, err)
+		return nil, err
 	}
-	transport.ResponseHeaderTimeout = answerTimeout
-	options := &minio.Options{
-		Creds: creds, Secure: !cfg.Insecure, Region: cfg.Region, Transport: transport,
-		// A few: a bundle that cannot be stored now waits in the spool, and is
-		// tried again from there.
-		MaxRetries: 3,
-	}
-	if cfg.PathStyle {
-		options.BucketLookup = minio.BucketLookupPath
-	}
-	client, err := minio.New(cmp.Or(cfg.Endpoint, amazon), options)
-	if err != nil {
-		return nil, fmt.Errorf("evidence store %s: %w", cfg, err)
-	}
-	return &Store{cfg: cfg, client: client, transport: transport, creds: creds}, nil
+	return &Store{bucket}, nil
 }
 
 // Close closes idle connections.
-func (s *Store) Close() { s.transport.CloseIdleConnections() }
+func (s *Store) Close() { s.bucket.Close() }
 
 // formatKey is an object that every store has. Check writes it to learn what the
 // credentials and the server allow.
@@ -89,61 +63,7 @@ const formatKey = "leasehold-evidence.json"
 
 // Check finds out whether bundles can be stored. It returns ErrUnfit for what a person
 // has to change, and another error where the server cannot be reached now.
-func (s *Store) Check(ctx context.Context) error {
-	value, err := s.creds.GetWithContext(s.client.CredContext())
-	if err != nil || value.AccessKeyID == "" || value.SecretAccessKey == "" {
-		return fmt.Errorf("evidence store %s: %w: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or write ~/.aws/credentials", s.cfg, ErrUnfit)
-	}
-	for objects := range s.client.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: s.cfg.Prefix, MaxKeys: 1}) {
-		if objects.Err != nil {
-			return s.checkError("list it", objects.Err)
-		}
-		break
-	}
-	content := []byte(`{"format":1}` + "\n")
-	if _, err := s.write(ctx, formatKey, content, ""); err != nil && !isRefused(err) {
-		return s.checkError("write to it", err)
-	}
-	switch _, err := s.write(ctx, formatKey, content, ""); {
-	case isRefused(err):
-		return nil
-	case err != nil:
-		return s.checkError("write to it", err)
-	}
-	return fmt.Errorf("evidence store %s: %w: the server ignores If-None-Match, so that a sealed bundle could be written over: use one that knows conditional writes", s.cfg, ErrUnfit)
-}
-
-// checkError returns ErrUnfit with a hint for what a person has to change; an error that
-// may pass stays as it is. action is what failed.
-func (s *Store) checkError(action string, err error) error {
-	var hint string
-	switch response := errorResponse(err); {
-	case response.Code == "NoSuchBucket":
-		hint = "there is no such bucket: create it first"
-	case response.Code == "InvalidAccessKeyId", response.Code == "XAdminUserNotFound": // Amazon's, Versity's
-		hint = "the server does not know the access key"
-	case response.Code == "SignatureDoesNotMatch":
-		hint = "the secret key is not that of the access key"
-	case response.Code == "AuthorizationHeaderMalformed":
-		hint = "is region= in the URL that of the bucket?"
-	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
-		hint = "the credentials may not " + action
-	default:
-		return fmt.Errorf("evidence store %s: %w", s.cfg, err)
-	}
-	return fmt.Errorf("evidence store %s: %w: %s: %w", s.cfg, ErrUnfit, hint, err)
-}
-
-// errorResponse returns the server's answer in an error; zero where there is none.
-func errorResponse(err error) minio.ErrorResponse {
-	var response minio.ErrorResponse
-	errors.As(err, &response)
-	return response
-}
-
-// isRefused tells whether the condition of a write was not met: what was to be new
-// exists, or what was to be replaced has changed.
-func isRefused(err error) bool { return errorResponse(err).StatusCode == http.StatusPreconditionFailed }
+func (s *Store) Check(ctx context.Context) error { return s.bucket.Check(ctx, formatKey) }
 
 // fileKey is the key of a bundle's manifest or part, below the prefix.
 func fileKey(evidenceID, name string) string { return path.Join("bundles", evidenceID, name) }
@@ -178,11 +98,11 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 			return fail("part "+p.Name, err)
 		}
 	}
-	if _, err := s.write(ctx, listKey(b.Manifest.ProfileID, evidenceID), nil, ""); err != nil && !isRefused(err) {
+	if err := s.bucket.Write(ctx, listKey(b.Manifest.ProfileID, evidenceID), nil, ""); err != nil && !s3bucket.IsRefused(err) {
 		return fail("its place in the list", err)
 	}
-	_, err := s.write(ctx, fileKey(evidenceID, evidence.ManifestName), b.Raw, "")
-	if isRefused(err) {
+	err := s.bucket.Write(ctx, fileKey(evidenceID, evidence.ManifestName), b.Raw, "")
+	if s3bucket.IsRefused(err) {
 		raw, getErr := s.get(ctx, fileKey(evidenceID, evidence.ManifestName))
 		switch {
 		case getErr != nil:
@@ -201,8 +121,8 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 // put stores a part's content. It writes a new object, or replaces a damaged one; where
 // somebody else changes that at the same time it fails.
 func (s *Store) put(ctx context.Context, key string, content []byte) error {
-	_, err := s.write(ctx, key, content, "")
-	if !isRefused(err) {
+	err := s.bucket.Write(ctx, key, content, "")
+	if !s3bucket.IsRefused(err) {
 		return err
 	}
 	have, etag, err := s.read(ctx, key)
@@ -212,23 +132,8 @@ func (s *Store) put(ctx context.Context, key string, content []byte) error {
 	if bytes.Equal(have, content) {
 		return nil
 	}
-	_, err = s.write(ctx, key, content, etag)
+	err = s.bucket.Write(ctx, key, content, etag)
 	return err
-}
-
-// write creates an object, or with an etag replaces the object that has it. isRefused
-// recognizes the error that there is an object already, or another one than with the
-// etag.
-func (s *Store) write(ctx context.Context, key string, content []byte, etag string) (minio.UploadInfo, error) {
-	options := minio.PutObjectOptions{
-		ContentType: "application/octet-stream", DisableMultipart: true, SendContentMd5: true,
-	}
-	if etag == "" {
-		options.SetMatchETagExcept("*")
-	} else {
-		options.SetMatchETag(etag)
-	}
-	return s.client.PutObject(ctx, s.cfg.Bucket, s.cfg.Prefix+key, bytes.NewReader(content), int64(len(content)), options)
 }
 
 // Manifest implements evidence.Reader.
@@ -246,10 +151,7 @@ func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, erro
 		return nil, err
 	}
 	// A part without a manifest is one of a half-stored bundle.
-	_, err = s.client.StatObject(ctx, s.cfg.Bucket, s.cfg.Prefix+fileKey(evidenceID, evidence.ManifestName), minio.StatObjectOptions{})
-	if errorResponse(err).StatusCode == http.StatusNotFound {
-		err = evidence.ErrNotFound
-	}
+	err = translate(s.bucket.Stat(ctx, fileKey(evidenceID, evidence.ManifestName)))
 	if err != nil {
 		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
 	}
@@ -274,21 +176,16 @@ func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
 }
 
 func (s *Store) read(ctx context.Context, key string) (content []byte, etag string, err error) {
-	object, err := s.client.GetObject(ctx, s.cfg.Bucket, s.cfg.Prefix+key, minio.GetObjectOptions{})
-	if err != nil {
-		return nil, "", err
+	content, etag, err = s.bucket.Read(ctx, key)
+	return content, etag, translate(err)
+}
+
+// translate returns evidence's error for an object that is not there.
+func translate(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return evidence.ErrNotFound
 	}
-	defer func() { _ = object.Close() }() // what was only read closes without error
-	content, err = io.ReadAll(object)
-	if err == nil {
-		var info minio.ObjectInfo
-		info, err = object.Stat()
-		etag = info.ETag
-	}
-	if errorResponse(err).Code == minio.NoSuchKey {
-		return nil, "", evidence.ErrNotFound
-	}
-	return content, etag, err
+	return err
 }
 
 // parallelReads is how many manifests are read at the same time for a list.
@@ -351,16 +248,16 @@ func (s *Store) ids(ctx context.Context, profileID string) ([]string, error) {
 	if profileID != "" && !evidence.SafeName(profileID) {
 		return nil, nil
 	}
-	prefix := s.cfg.Prefix + "profiles/"
+	prefix := "profiles/"
 	if profileID != "" {
 		prefix += profileID + "/"
 	}
 	var ids []string
-	for object := range s.client.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
-		if object.Err != nil {
-			return nil, object.Err
+	for key, err := range s.bucket.List(ctx, prefix) {
+		if err != nil {
+			return nil, err
 		}
-		if evidenceID := path.Base(object.Key); !strings.HasSuffix(object.Key, "/") && evidence.SafeName(evidenceID) {
+		if evidenceID := path.Base(key); !strings.HasSuffix(key, "/") && evidence.SafeName(evidenceID) {
 			ids = append(ids, evidenceID)
 		}
 	}
@@ -374,31 +271,21 @@ func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
 	if !evidence.SafeName(m.EvidenceID) || !evidence.SafeName(m.ProfileID) {
 		return fail(evidence.ErrNotFound)
 	}
-	manifest := s.cfg.Prefix + fileKey(m.EvidenceID, evidence.ManifestName)
-	for object := range s.client.ListObjectsIter(ctx, s.cfg.Bucket, minio.ListObjectsOptions{
-		Prefix: s.cfg.Prefix + fileKey(m.EvidenceID, "") + "/", Recursive: true,
-	}) {
-		if object.Err != nil {
-			return fail(object.Err)
+	manifest := fileKey(m.EvidenceID, evidence.ManifestName)
+	for key, err := range s.bucket.List(ctx, fileKey(m.EvidenceID, "")+"/") {
+		if err != nil {
+			return fail(err)
 		}
-		if object.Key != manifest {
-			if err := s.remove(ctx, object.Key); err != nil {
+		if key != manifest {
+			if err := s.bucket.Remove(ctx, key); err != nil {
 				return fail(err)
 			}
 		}
 	}
-	for _, key := range []string{s.cfg.Prefix + listKey(m.ProfileID, m.EvidenceID), manifest} {
-		if err := s.remove(ctx, key); err != nil {
+	for _, key := range []string{listKey(m.ProfileID, m.EvidenceID), manifest} {
+		if err := s.bucket.Remove(ctx, key); err != nil {
 			return fail(err)
 		}
 	}
 	return nil
-}
-
-func (s *Store) remove(ctx context.Context, key string) error {
-	err := s.client.RemoveObject(ctx, s.cfg.Bucket, key, minio.RemoveObjectOptions{})
-	if errorResponse(err).Code == minio.NoSuchKey {
-		return nil
-	}
-	return err
 }

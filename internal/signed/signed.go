@@ -23,6 +23,8 @@ type Kind string
 const (
 	Floor      Kind = "floor"      // of a profile: the token floor and the copy of the record
 	Browser    Kind = "browser"    // of a profile: the note of its running browser
+	Departure  Kind = "departure"  // of a profile: that its directory was left for another home
+	Arrival    Kind = "arrival"    // of a profile: the directory that is to come into its place
 	Session    Kind = "session"    // of a session: its file
 	Ledger     Kind = "ledger"     // of a session: each line of the ledger of its browser
 	Digests    Kind = "digests"    // of a session: digests of the account's state at its grant

@@ -54,6 +54,9 @@ const (
 	CodeWaitTimeout        = "wait_timeout"
 	CodeEvidenceDamaged    = "evidence_damaged"
 	CodeEvidenceEncrypted  = "evidence_encrypted"
+	CodeSnapshotDamaged    = "snapshot_damaged"
+	CodeSnapshotUnusable   = "snapshot_unusable"
+	CodeProfileStore       = "profile_store_unavailable"
 	CodeTooManyStreams     = "too_many_streams"
 	CodeTooManyViewers     = "too_many_viewers"
 )
@@ -73,6 +76,7 @@ var statuses = map[string]int{
 	CodeInternal: http.StatusInternalServerError, CodeBrowserStartFailed: http.StatusBadGateway,
 	CodeStoreUnavailable: http.StatusServiceUnavailable, CodeShuttingDown: http.StatusServiceUnavailable,
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
+	CodeSnapshotDamaged: http.StatusInternalServerError, CodeSnapshotUnusable: http.StatusConflict, CodeProfileStore: http.StatusServiceUnavailable,
 	CodeEvidenceEncrypted: http.StatusForbidden, CodeTooManyStreams: http.StatusTooManyRequests,
 	CodeTooManyViewers: http.StatusTooManyRequests,
 }

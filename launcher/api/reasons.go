@@ -28,6 +28,14 @@ const (
 	ReasonWarm            = "warm_browser_closed" // of evidence alone: the browser had no session
 )
 
+// Reasons, as the member "reason" of refusals, why a profile cannot be had at a launcher or does
+// not come to it.
+const (
+	ReasonHomeThere     = "home_is_there"
+	ReasonDirectoryLeft = "directory_left"
+	ReasonArriving      = "directory_arriving"
+)
+
 // Reasons that a free profile is shown with whose directory is not there.
 const (
 	ReasonArchived = "archived"

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -148,6 +149,8 @@ type ProfileSettings struct {
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 	// SessionCheck replaces the profile's session check; one with an empty URL removes it.
 	SessionCheck *lease.SessionCheck `json:"session_check,omitempty"`
+	// Labels replace all labels of the profile.
+	Labels *lease.Labels `json:"labels,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and
@@ -169,6 +172,27 @@ type ProfileArchive struct {
 	Token lease.Token `json:"lease_token,omitempty"`
 }
 
+// ProfileRehome makes a launcher the home of a profile, with a directory that a person says.
+// Its token is the one that the person saw.
+type ProfileRehome struct {
+	Write
+	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
+	To string `json:"to,omitempty"`
+	// One of these says what the directory is: a copy of the Chrome user-data-dir From, of the
+	// one that the profile left on this host before (Left), or an empty one.
+	From  string `json:"from,omitempty"`
+	Left  bool   `json:"left,omitempty"`
+	Empty bool   `json:"empty,omitempty"`
+	// Person is what the person is called, and Note why it is done.
+	Person string `json:"person"`
+	Note   string `json:"note"`
+	// AcceptLoss confirms that what is only in the directory of the old home is not taken along.
+	AcceptLoss bool `json:"accept_loss"`
+	// AskHome has a home that is there give the profile up. Without it only a home that is gone
+	// loses it.
+	AskHome bool `json:"ask_home,omitempty"`
+}
+
 // ProfileRemove carries the lease token that the caller saw. If it is not the current
 // one, the request is refused.
 type ProfileRemove struct {
@@ -188,6 +212,40 @@ type Archived struct {
 	ProfileID string    `json:"profile_id"`
 	Path      string    `json:"path"`
 	At        time.Time `json:"at"`
+}
+
+// Snapshot describes one snapshot of a profile.
+type Snapshot = snapshots.Snapshot
+
+// SnapshotsChecked is what reading every byte of a profile's snapshots found.
+type SnapshotsChecked = snapshots.Checked
+
+// ProfileRestore is a person's decision to bring back a snapshot. It carries the lease token
+// that the person saw. If it is not the current one, the request is refused.
+type ProfileRestore struct {
+	SnapshotID string      `json:"snapshot_id"`
+	Token      lease.Token `json:"lease_token"`
+	Note       string      `json:"note,omitempty"`
+}
+
+// LeaseToken returns the token that the request carries.
+func (r ProfileRestore) LeaseToken() lease.Token { return r.Token }
+
+// Restored says that a profile has the state of a snapshot.
+type Restored struct {
+	ProfileID  string      `json:"profile_id"`
+	SnapshotID string      `json:"snapshot_id"`
+	State      lease.State `json:"state"`
+	Token      lease.Token `json:"lease_token"`
+	// Kept is the directory that has the state before, in the archive; left out where
+	// there was none.
+	Kept string    `json:"kept,omitempty"`
+	At   time.Time `json:"at"`
+}
+
+// ProfileVerify may name the one snapshot to verify; else all are.
+type ProfileVerify struct {
+	SnapshotID string `json:"snapshot_id,omitempty"`
 }
 
 // SessionChecked is what a profile's session check found.
@@ -414,7 +472,7 @@ type Service interface {
 	// session is known and over, it returns session_ended.
 	SessionByCapability(capability string) (Session, error)
 	// SessionOf returns the living session of a profile, worker and task that the
-	// principal of ctx opened.
+	// principal of ctx opened; an empty profile stands for any.
 	SessionOf(ctx context.Context, profileID, workerID, taskID string) (Session, bool)
 
 	// Heartbeat, Step, Checkpoint and Event are writes under the session's lease token.
@@ -454,6 +512,9 @@ type Service interface {
 	Changes() Changes
 	// Hosts lists the launchers on the lease store, as far as this one has seen them.
 	Hosts(ctx context.Context) (Hosts, error)
+	// Queue lists the requests that wait for a lease, here and at the other launchers that
+	// live, in the order in which they began to wait.
+	Queue(ctx context.Context) ([]Waiting, error)
 	// Profile returns the record of a profile.
 	Profile(ctx context.Context, profileID string) (lease.Record, error)
 	// PutProfile creates the profile (directory and record) or changes its settings.
@@ -464,10 +525,19 @@ type Service interface {
 	// the record of the new one.
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
 	// ArchiveProfile puts a profile that nobody uses aside. It deletes nothing.
+	// RehomeProfile makes this launcher the home of a profile.
+	RehomeProfile(ctx context.Context, profileID string, r ProfileRehome) (lease.Record, error)
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
 	// RemoveClone deletes a profile that CloneProfile made and that nobody uses, and no
 	// other one.
 	RemoveClone(ctx context.Context, profileID string, r ProfileRemove) (Removed, error)
+	// Snapshots lists a profile's snapshots, newest first.
+	Snapshots(ctx context.Context, profileID string) ([]Snapshot, error)
+	// RestoreProfile brings back a snapshot of a profile that nobody uses, under a higher
+	// token. The state before is kept.
+	RestoreProfile(ctx context.Context, profileID string, r ProfileRestore) (Restored, error)
+	// VerifySnapshots reads every byte of a profile's snapshots.
+	VerifySnapshots(ctx context.Context, profileID string, v ProfileVerify) (SnapshotsChecked, error)
 	// CheckProfile makes the session check of a profile that nobody uses.
 	CheckProfile(ctx context.Context, profileID string) (SessionChecked, error)
 	// History returns the profile's events, oldest first.

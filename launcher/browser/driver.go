@@ -116,6 +116,9 @@ type Start struct {
 // returns the browser together with the error, and the caller has to close it.
 func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	begun := time.Now()
+	if err := s.Lock.MayOpen(); err != nil {
+		return nil, err
+	}
 	dumps, err := d.o.Files.MakeDumps(s.SessionID)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,7 @@ func (s reporting) SwapPresence(ctx context.Context, prev lease.PresenceEntry, n
 // sighting is a launcher as it was seen last.
 type sighting struct {
 	lease.Presence
+	revision uint64
 	// changed is when it was seen to be another than before, by this host's clock.
 	changed time.Time
 }
@@ -39,7 +40,7 @@ func (p *Patrol) learn(all []lease.PresenceEntry) {
 	before := p.others
 	p.others = make(map[string]sighting, len(all))
 	for _, e := range all {
-		s := sighting{e.Presence, now}
+		s := sighting{e.Presence, e.Revision, now}
 		if known, ok := before[e.Presence.LauncherID]; ok && known.Nonce == e.Presence.Nonce {
 			s.changed = known.changed
 		}
@@ -57,4 +58,16 @@ func (p *Patrol) Hosts() []api.Host {
 		hosts = append(hosts, api.Host{Presence: s.Presence, Seen: s.changed, Here: !s.Closed && now.Sub(s.changed) < s.TTL()})
 	}
 	return hosts
+}
+
+// Lives tells whether the stay of a launcher with this epoch lasts, as far as this one has
+// seen. It is not known of a launcher that the store has not shown yet.
+func (p *Patrol) Lives(launcherID string, epoch uint64) (lives, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.others[launcherID]
+	if !ok || s.Epoch < epoch { // it opened its presence a moment ago
+		return false, false
+	}
+	return s.Epoch == epoch && !s.Closed && time.Since(s.changed) < s.TTL(), true
 }

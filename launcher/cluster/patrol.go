@@ -42,8 +42,11 @@ type PatrolOptions struct {
 	Presence *Presence
 	// Adopt looks after a profile of this host that no session here is behind.
 	Adopt func(lease.Record)
-	Clock boottime.Clock // nil: the host's
-	Log   zerolog.Logger
+	// Settle brings a profile's directory here in line with its home, before anything else is
+	// done with it, and tells whether it has begun; nil: nobody does.
+	Settle func(lease.Record) bool
+	Clock  boottime.Clock // nil: the host's
+	Log    zerolog.Logger
 	// Metrics gets the number of profiles by state.
 	Metrics prometheus.Registerer
 }
@@ -62,6 +65,7 @@ type Patrol struct {
 
 	mu     sync.Mutex
 	others map[string]sighting // the launchers that the store knows, by id
+	silent map[string]bool     // the launchers of which nothing was heard for the observer's wait
 }
 
 // NewPatrol returns a patrol whose Run lasts until ctx ends; its goroutines are counted
@@ -173,6 +177,9 @@ func (p *Patrol) look(r lease.Record) (forgotten bool) {
 	if told := p.o.Slots.Tell(r); told {
 		return false
 	}
+	if p.o.Settle != nil && p.o.Settle(r) {
+		return false
+	}
 	if r.Home != "" && r.Home != p.o.LauncherID {
 		if p.leftOpen(r.ProfileID) && p.o.Recoverer.WasHome(r.ProfileID) { // the home was contested since
 			p.o.Adopt(r)
@@ -234,6 +241,7 @@ func (p *Patrol) lookAround(v *view) {
 	}
 	v.observer.Presences(presences, p.o.Clock())
 	p.learn(presences)
+	p.listen(v)
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case p.o.LauncherID, "":
@@ -242,7 +250,7 @@ func (p *Patrol) lookAround(v *view) {
 				v.records[r.ProfileID] = e
 			}
 		default:
-			if p.leftOpen(r.ProfileID) {
+			if all || p.leftOpen(r.ProfileID) {
 				p.look(r)
 			}
 			p.observe(ctx, v, e.Entry, v.observer.Lease(e.Entry, p.o.Clock()))
@@ -347,6 +355,34 @@ func (p *Patrol) Other(launcherID string) lease.Presence {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.others[launcherID].Presence
+}
+
+// listen notes which homes have gone silent.
+func (p *Patrol) listen(v *view) {
+	now, silent := p.o.Clock(), map[string]bool{}
+	for _, e := range v.records {
+		if home := e.Record.Home; home != "" && home != p.o.LauncherID {
+			if _, asked := silent[home]; !asked {
+				silent[home] = v.observer.Silent(home, p.o.Timing.TTL, now)
+			}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.silent = silent
+}
+
+// Silent tells whether a launcher counts as gone: nothing was heard of it for longer than it
+// may go without a renewal, by this host's clock. It returns the presence that has not changed
+// since, and for people when that was.
+func (p *Patrol) Silent(launcherID string) (last lease.PresenceEntry, since time.Time, silent bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.others[launcherID]
+	if s.changed.IsZero() { // the store lost its presence
+		s.changed = time.Now().Add(-p.o.Timing.ObserverWait())
+	}
+	return lease.PresenceEntry{Presence: s.Presence, Revision: s.revision}, s.changed, p.silent[launcherID]
 }
 
 // Home refuses a profile whose home is another launcher, and says where that is.

@@ -66,6 +66,9 @@ type Presence struct {
 	seen  bool
 	// number is that of the store that was seen last.
 	number uint64
+	// home is since when this launcher's word about its own profiles counts again, after it
+	// was away; zero: it was never away for long enough.
+	home boottime.Instant
 }
 
 // NewPresence returns a presence that is kept until ctx ends, by Keep.
@@ -122,6 +125,8 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 		if err := durable.Replace(p.epochFile(), fmt.Appendf(nil, "%d\n", epoch)); err != nil {
 			p.o.Log.Error().Err(err).Msg("the epoch is not kept: a store that goes back may make it a used one")
 		}
+		p.cameBack(before)
+		before = lastStay{}
 		p.set(k, nil)
 		tried()
 		p.o.Log.Info().Uint64("epoch", epoch).Msg("presence opened")
@@ -230,6 +235,43 @@ func (p *Presence) lastEpoch() uint64 {
 		return 0
 	}
 	return epoch
+}
+
+// cameBack notes that a presence was opened. before is the stay before it, as far as its end is
+// known: a launcher that renews in time was never silent for so long that a profile of its own
+// could have been given another home meanwhile.
+func (p *Presence) cameBack(before lastStay) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if before.BootID == "" || p.o.Clock() >= before.Deadline {
+		p.home = p.o.Clock()
+	}
+}
+
+// ReasonAway is the member "reason" of the refusal of a profile whose home was away.
+const ReasonAway = "home_was_away"
+
+// HomeReady refuses profiles of this host for a while after it was away from a store that it
+// shares. Meanwhile another launcher may have become their home, and the store may have gone
+// back to before that: whoever knows says so within the grant delay.
+func (p *Presence) HomeReady() *api.Problem {
+	if !p.o.SharedStore {
+		return nil
+	}
+	p.mu.Lock()
+	left := p.o.Timing.GrantDelay() - p.o.Clock().Sub(p.home)
+	if p.home == 0 {
+		left = 0
+	}
+	p.mu.Unlock()
+	if left <= 0 {
+		return nil
+	}
+	q := api.Refuse(api.CodeStoreUnavailable,
+		"this launcher was away for longer than the lease TTL, and another one may have become the home of this profile: it is granted here in %v at the earliest; ask again then, or with wait", left.Round(time.Second)).
+		With("reason", ReasonAway)
+	q.RetryAfter = int(left.Seconds()) + 1
+	return q
 }
 
 func (p *Presence) set(k *lease.Keeper, dead error) {

@@ -455,3 +455,80 @@ func TestAResetHurriesTheKeeper(t *testing.T) {
 		}
 	})
 }
+
+// A home that was away for so long that another launcher could have been made the home grants
+// nothing of its own for the grant delay; one that was back in time does at once.
+func TestAHomeThatWasAway(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		shared       bool
+		away         time.Duration // between two launchers; 0: the first one
+		waits, reset bool
+	}{
+		{"a first start", true, 0, true, false},
+		{"back in time", true, timing.TTL / 3, false, false},
+		{"back too late", true, timing.TTL, true, false},
+		{"back too late, on a store of its own", false, timing.TTL, false, false},
+		{"the store goes back meanwhile", true, timing.TTL, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				shares := func(o *PresenceOptions) { o.SharedStore = tt.shared }
+				if tt.away != 0 {
+					first := w.keep(shares)
+					<-first.opened
+					first.end()
+					time.Sleep(tt.away)
+				}
+				p := w.keep(shares)
+				<-p.opened
+				p.current(w)
+				if q := p.HomeReady(); (q != nil) != tt.waits {
+					t.Fatalf("at first: %v", q)
+				}
+				if !tt.waits {
+					return
+				}
+				time.Sleep(timing.GrantDelay() - time.Nanosecond)
+				if q := p.HomeReady(); q == nil || q.RetryAfter != 1 || q.More["reason"] != ReasonAway || q.Code != api.CodeStoreUnavailable {
+					t.Errorf("just before the end of the grant delay: %+v", q)
+				}
+				if tt.reset {
+					p.StoreSeen(lease.Sight{Fresh: true, Stepped: true, Number: 2})
+					time.Sleep(timing.GrantDelay() - time.Nanosecond)
+					if q := p.HomeReady(); q == nil {
+						t.Error("the wait did not start again with a store that went back")
+					}
+				}
+				time.Sleep(time.Nanosecond)
+				if q := p.HomeReady(); q != nil {
+					t.Errorf("after the grant delay: %v", q)
+				}
+				p.StoreSeen(lease.Sight{Fresh: true, Stepped: true, Number: 3})
+				if q := p.HomeReady(); q != nil {
+					t.Errorf("it was here when the store went back, and so knows of every move: %v", q)
+				}
+			})
+		})
+	}
+}
+
+// A presence that was lost and is opened again is of a launcher that was away.
+func TestAHomeWhosePresenceWasLost(t *testing.T) {
+	inWorld(t, func(w *world) {
+		p := w.keep(func(o *PresenceOptions) { o.SharedStore = true })
+		<-p.opened
+		time.Sleep(timing.GrantDelay())
+		before := p.current(w)
+		if q := p.HomeReady(); q != nil {
+			t.Fatal(q)
+		}
+		w.store.do(func() { w.store.away = true })
+		time.Sleep(2 * timing.TTL)
+		w.store.do(func() { w.store.away = false })
+		w.until("another presence", timing.TTL, func() bool { k, err := p.Current(); return err == nil && k != before })
+		if q := p.HomeReady(); q == nil {
+			t.Error("it grants at once")
+		}
+	})
+}

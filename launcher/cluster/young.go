@@ -25,6 +25,9 @@ func (p *Presence) StoreSeen(s lease.Sight) {
 	p.young = max(p.young, now.Add(-min(s.Age, 2*p.o.Timing.GrantDelay())))
 	if s.Stepped {
 		p.young = now
+		if p.home != 0 && now.Sub(p.home) < p.o.Timing.GrantDelay() {
+			p.home = now
+		}
 	}
 	p.seen, p.number = true, s.Number
 }

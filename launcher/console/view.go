@@ -242,6 +242,12 @@ func (v *view) lists() {
 	}
 }
 
+// HomeNote says that the profile's home is gone, and what to do; empty: it is there.
+func (v *view) HomeNote() string { return api.HomeNote(v.Record) }
+
+// MoveNote says how the profile came to its home; empty: it has always been there.
+func (v *view) MoveNote() string { return api.MoveNote(v.Record) }
+
 // Homes are the launchers of which one has to be named as the home; empty where it is not
 // open.
 func (v *view) Homes() []string {

@@ -196,6 +196,10 @@ func (f *fake) Changes() api.Changes { return api.Changes{} }
 
 func (f *fake) Hosts(context.Context) (api.Hosts, error) { return answerTo[api.Hosts](f, "Hosts") }
 
+func (f *fake) Queue(context.Context) ([]api.Waiting, error) {
+	return answerTo[[]api.Waiting](f, "Queue")
+}
+
 func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
 	return answerTo[lease.Record](f, "Profile", id)
 }
@@ -214,6 +218,22 @@ func (f *fake) RemoveClone(_ context.Context, id string, r api.ProfileRemove) (a
 
 func (f *fake) CheckProfile(_ context.Context, id string) (api.SessionChecked, error) {
 	return answerTo[api.SessionChecked](f, "CheckProfile", id)
+}
+
+func (f *fake) RehomeProfile(_ context.Context, id string, r api.ProfileRehome) (lease.Record, error) {
+	return answerTo[lease.Record](f, "RehomeProfile", id, r)
+}
+
+func (f *fake) Snapshots(_ context.Context, id string) ([]api.Snapshot, error) {
+	return answerTo[[]api.Snapshot](f, "Snapshots", id)
+}
+
+func (f *fake) RestoreProfile(_ context.Context, id string, r api.ProfileRestore) (api.Restored, error) {
+	return answerTo[api.Restored](f, "RestoreProfile", id, r)
+}
+
+func (f *fake) VerifySnapshots(_ context.Context, id string, v api.ProfileVerify) (api.SnapshotsChecked, error) {
+	return answerTo[api.SnapshotsChecked](f, "VerifySnapshots", id, v)
 }
 
 func (f *fake) ArchiveProfile(_ context.Context, id string, a api.ProfileArchive) (api.Archived, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -74,11 +75,11 @@ func TestDescriptionHasEveryRouteAndNoOther(t *testing.T) {
 func TestDescriptionFollowsTheTypes(t *testing.T) {
 	doc := document(t)
 	for name, v := range map[string]any{
-		"Manifest": api.Manifest{}, "Session": api.Session{}, "Resume": api.Resume{}, "Heartbeat": api.Heartbeat{}, "Step": api.Step{},
+		"Manifest": api.Manifest{}, "Waiting": api.Waiting{}, "Session": api.Session{}, "Resume": api.Resume{}, "Heartbeat": api.Heartbeat{}, "Step": api.Step{},
 		"Checkpoint": api.Checkpoint{}, "TaskEvent": api.TaskEvent{}, "Person": api.Person{}, "TakeOver": api.TakeOver{}, "HandBack": api.HandBack{}, "AskPerson": api.AskPerson{}, "Ask": api.Ask{}, "Answer": api.Answer{}, "Release": api.Release{}, "Record": lease.Record{}, "Run": lease.Run{},
 		"Review": lease.Review{}, "Event": lease.Event{}, "Bundle": api.Bundle{}, "Part": api.Part{}, "Inspection": api.Inspection{},
 		"Fact": api.Fact{}, "UnsafeRequest": api.UnsafeRequest{}, "Objection": api.Objection{}, "BundlePage": api.BundlePage{}, "BundlePicture": api.BundlePicture{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{},
-		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "ProfileRemove": api.ProfileRemove{}, "Removed": api.Removed{}, "SessionCheck": lease.SessionCheck{}, "SessionChecked": api.SessionChecked{}, "Target": target{},
+		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "Snapshot": api.Snapshot{}, "Snapshots": list[api.Snapshot]{}, "ProfileRestore": api.ProfileRestore{}, "Restored": api.Restored{}, "ProfileVerify": api.ProfileVerify{}, "SnapshotsChecked": api.SnapshotsChecked{}, "CheckedSnapshot": snapshots.CheckedSnapshot{}, "ProfileRemove": api.ProfileRemove{}, "Removed": api.Removed{}, "SessionCheck": lease.SessionCheck{}, "SessionChecked": api.SessionChecked{}, "Target": target{},
 	} {
 		schema := doc.Components.Schemas[name]
 		if schema == nil {

@@ -16,18 +16,28 @@ func profileRoutes() []route {
 	const one = "/profiles/{profile}"
 	return []route{
 		v1(get, "/profiles", forRole(principal.Read, principal.Use), listProfiles),
+		v1(get, "/queue", forRole(principal.Read, principal.Use), listQueue),
 		v1(get, one, toSeeProfile, read(profileID, api.Service.Profile, answerRecord)),
 		v1(put, one, onProfile(principal.Manage), write(profileID, optional[api.ProfileSettings]("profile's settings"), api.Service.PutProfile, answerRecord)),
 		v1(post, one+"/import", onProfile(principal.Manage), write(profileID, required[api.ProfileImport]("import"), api.Service.ImportProfile, answerNewProfile)),
 		v1(post, one+"/clone", onProfile(principal.Manage), write(profileID, readClone, api.Service.CloneProfile, answerNewProfile)),
+		v1(post, one+"/rehome", onProfile(principal.Review), write(profileID, readRehome, api.Service.RehomeProfile, answerRecord)),
 		v1(post, one+"/archive", onProfile(principal.Manage), write(profileID, optional[api.ProfileArchive]("archive"), api.Service.ArchiveProfile, answerWith[api.Archived](http.StatusOK))),
 		v1(post, one+"/remove-clone", onProfile(principal.Manage), write(profileID, required[api.ProfileRemove]("removal"), api.Service.RemoveClone, answerWith[api.Removed](http.StatusOK))),
+		v1(get, one+"/snapshots", onProfile(principal.Read), read(profileID, api.Service.Snapshots, answerSnapshots)),
+		v1(post, one+"/restore", onProfile(principal.Manage), write(profileID, withToken(required[api.ProfileRestore]("restore")), api.Service.RestoreProfile, answerWith[api.Restored](http.StatusOK))),
+		v1(post, one+"/verify", onProfile(principal.Manage), write(profileID, optional[api.ProfileVerify]("verification"), api.Service.VerifySnapshots, answerWith[api.SnapshotsChecked](http.StatusOK))),
 		v1(post, one+"/check", onProfile(principal.Hold), read(profileID, api.Service.CheckProfile, answerWith[api.SessionChecked](http.StatusOK))),
 		v1(get, one+"/history", onProfile(principal.Read), read(profileID, api.Service.History, answerHistory)),
 		v1(get, one+"/inspection", onProfile(principal.Read), read(profileID, api.Service.Inspection, answerInspection)),
 		v1(post, one+"/review", onProfile(principal.Review), write(profileID, withToken(required[api.ReviewRequest]("review")), api.Service.Review, answerRecord)),
 		v1(post, one+"/hold", onProfile(principal.Hold), write(profileID, required[api.HoldRequest]("hold"), api.Service.Hold, answerGranted)),
 	}
+}
+
+// answerSnapshots answers with all snapshots of a profile.
+func answerSnapshots(c *call, snapshots []api.Snapshot) error {
+	return c.json(http.StatusOK, list[api.Snapshot]{Items: orEmpty(snapshots)})
 }
 
 // profileID is the profile that the path names.
@@ -84,6 +94,16 @@ func readClone(c *call) (api.ProfileClone, error) {
 	in, err := required[api.ProfileClone]("clone")(c)
 	if err == nil && !c.who.May(principal.Manage, in.To) {
 		err = c.forbidden(principal.Manage, in.To)
+	}
+	return in, err
+}
+
+// readRehome reads where a profile is to live: whose directory is copied, the caller may
+// import.
+func readRehome(c *call) (api.ProfileRehome, error) {
+	in, err := withToken(required[api.ProfileRehome]("rehome"))(c)
+	if profile := c.param("profile"); err == nil && in.From != "" && !c.who.May(principal.Manage, profile) {
+		err = c.forbidden(principal.Manage, profile)
 	}
 	return in, err
 }

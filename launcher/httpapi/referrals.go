@@ -181,8 +181,9 @@ func (r *Referrals) use(secret string, now time.Time) (ticket, bool) {
 }
 
 // refer returns the path of a websocket at the profile's home, for a caller who showed an API
-// token here.
-func (c *call) refer(home string) (path string, err error) {
+// token here. p is the refusal that names the home. Who asked for any profile is sent to the
+// one that was chosen, and keeps the place in the queue.
+func (c *call) refer(home string, p *api.Problem) (path string, err error) {
 	if c.o.Referrals == nil {
 		return "", errors.New("this sidecar has no way to ask others")
 	}
@@ -195,6 +196,13 @@ func (c *call) refer(home string) (path string, err error) {
 		if m, err = c.manifest(); err != nil {
 			return "", err
 		}
+	}
+	if m.AnyProfile() {
+		m.ProfileID, _ = p.More["profile_id"].(string)
+		m.Labels = nil
+	}
+	if turn, ok := p.More["turn"].(string); ok {
+		m.Turn = turn
 	}
 	secret, err := c.o.Referrals.ask(c.r.Context(), home, token, m)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 	path, query := c.r.URL.EscapedPath(), c.r.URL.RawQuery
 	if c.ticket != nil || len(c.apiTokens) > 0 {
 		home, _ := p.More["home_launcher"].(string)
-		referred, err := c.refer(home)
+		referred, err := c.refer(home, p)
 		if err != nil {
 			c.o.Log.Warn().Err(err).Str("principal", c.who.Name).Str("home", home).Msg("caller cannot be sent on to the profile's home")
 			told := *p
@@ -80,6 +81,10 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 			return &told
 		}
 		path, query = referred, ""
+	} else if turn, ok := p.More["turn"].(string); ok {
+		asked, _ := url.ParseQuery(query) // it was read before
+		asked.Set("turn", turn)
+		query = asked.Encode()
 	}
 	to, err := redirectTo(location, path, query)
 	if err != nil {

@@ -12,8 +12,13 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
+
+var snapshotsChecked = api.SnapshotsChecked{
+	ProfileID: "store.18", Snapshots: []snapshots.CheckedSnapshot{{ID: "snap_1", Problems: []string{}}}, Chunks: 2, Bytes: 9,
+}
 
 var record = lease.Record{
 	ProfileID: "store.18", AccountID: "acc", State: lease.ManualReview, Token: 42, OwnerWorkerID: "worker-7", TaskID: "task_101",
@@ -94,8 +99,16 @@ func TestREST(t *testing.T) {
 			[]string{`ImportProfile "store.18" {"from":"/data/chrome","proxy_id":"us"}`}, 201, shownRecord},
 		{"clone a profile", "POST", "/v1/profiles/store.17/clone", `{"to":"store.18"}`, map[string]any{"CloneProfile": record},
 			[]string{`CloneProfile "store.17" {"to":"store.18"}`}, 201, shownRecord},
+		{"rehome a profile", "POST", "/v1/profiles/store.18/rehome", `{"lease_token":7,"from":"/data/chrome","person":"ann","note":"n","accept_loss":true}`, map[string]any{"RehomeProfile": record},
+			[]string{`RehomeProfile "store.18" {"lease_token":7,"from":"/data/chrome","person":"ann","note":"n","accept_loss":true}`}, 200, shownRecord},
 		{"archive a profile", "POST", "/v1/profiles/store.18/archive", "", map[string]any{"ArchiveProfile": api.Archived{ProfileID: "store.18", Path: "/p"}},
 			[]string{`ArchiveProfile "store.18" {}`}, 200, `{"profile_id":"store.18","path":"/p","at":"0001-01-01T00:00:00Z"}`},
+		{"list snapshots", "GET", "/v1/profiles/store.18/snapshots", "", map[string]any{"Snapshots": []api.Snapshot{{ID: "snap_1", ProfileID: "store.18", Token: 7, Files: 2, Bytes: 9}}},
+			[]string{`Snapshots "store.18"`}, 200, `{"items":[{"snapshot_id":"snap_1","profile_id":"store.18","lease_token":7,"session_id":"","launcher_id":"","chrome_version":"","created_at":"0001-01-01T00:00:00Z","files":2,"bytes":9,"stored_bytes":0}],"next":null}`},
+		{"restore a snapshot", "POST", "/v1/profiles/store.18/restore", `{"snapshot_id":"snap_1","lease_token":7,"note":"n"}`, map[string]any{"RestoreProfile": api.Restored{ProfileID: "store.18", SnapshotID: "snap_1", State: "available", Token: 8, Kept: "/a"}},
+			[]string{`RestoreProfile "store.18" {"snapshot_id":"snap_1","lease_token":7,"note":"n"}`}, 200, `{"profile_id":"store.18","snapshot_id":"snap_1","state":"available","lease_token":8,"kept":"/a","at":"0001-01-01T00:00:00Z"}`},
+		{"verify snapshots", "POST", "/v1/profiles/store.18/verify", "", map[string]any{"VerifySnapshots": snapshotsChecked},
+			[]string{`VerifySnapshots "store.18" {}`}, 200, `{"profile_id":"store.18","snapshots":[{"snapshot_id":"snap_1","problems":[]}],"chunks":2,"bytes":9}`},
 		{"remove a clone", "POST", "/v1/profiles/store.18/remove-clone", `{"lease_token":7}`, map[string]any{"RemoveClone": api.Removed{ProfileID: "store.18", CloneOf: "store.17"}},
 			[]string{`RemoveClone "store.18" {"lease_token":7}`}, 200, `{"profile_id":"store.18","clone_of":"store.17","at":"0001-01-01T00:00:00Z"}`},
 		{"check a profile", "POST", "/v1/profiles/store.18/check", "", map[string]any{"CheckProfile": api.SessionChecked{ProfileID: "store.18", SignedIn: "no", How: "h", Status: 302}},

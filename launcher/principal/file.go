@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"leasehold/lease"
 )
 
 // TokenFileName is the name of the principal that shows the API token of --token-file.
@@ -41,6 +43,8 @@ type fileEntry struct {
 	Subject  string   `yaml:"subject"`
 	Role     string   `yaml:"role"`
 	Profiles []string `yaml:"profiles"`
+	// MaxPriority is the highest priority of its requests.
+	MaxPriority int `yaml:"max_priority"`
 }
 
 // name is the form of a name in the file. It has no colon, so that none is that of a user.
@@ -81,12 +85,15 @@ func parse(b []byte) (known, error) {
 		if err == nil {
 			profiles, err = ParsePatterns(e.Profiles)
 		}
+		if err == nil && (e.MaxPriority < lease.MinPriority || e.MaxPriority > lease.MaxPriority) {
+			err = fmt.Errorf("max_priority %d: want %d to %d", e.MaxPriority, lease.MinPriority, lease.MaxPriority)
+		}
 		if err != nil {
 			return Principal{}, fmt.Errorf("%s (%s): %w", where, e.Name, err)
 		}
-		p := Principal{Name: e.Name, Role: role, Profiles: profiles}
-		if other, ok := same[e.Name]; ok && (other.Role != p.Role || !slices.Equal(other.Profiles, p.Profiles)) {
-			return Principal{}, fmt.Errorf("%s (%s): another entry of this name has another role or other profiles: one name is one principal", where, e.Name)
+		p := Principal{Name: e.Name, Role: role, Profiles: profiles, MaxPriority: e.MaxPriority}
+		if other, ok := same[e.Name]; ok && (other.Role != p.Role || other.MaxPriority != p.MaxPriority || !slices.Equal(other.Profiles, p.Profiles)) {
+			return Principal{}, fmt.Errorf("%s (%s): another entry of this name has another role, other profiles or another max_priority: one name is one principal", where, e.Name)
 		}
 		same[e.Name] = p
 		return p, nil

@@ -113,11 +113,14 @@ func parseFloor(b []byte) (lease.Token, lease.Record, error) {
 // lease store loses it. When RaiseFloor returns nil, both are on the disk. The error is a
 // *lease.FencedError if the token is below the floor. It may equal the floor: a write
 // that was cut short is repeated that way. It is a *DamagedError if the floor cannot be
-// believed.
+// believed, and a *DepartedError if the directory was left.
 func (l *Lock) RaiseFloor(r lease.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
+		return err
+	}
+	if err := l.mayOpen(); err != nil {
 		return err
 	}
 	floor, err := l.root.Floor(l.id)
@@ -127,9 +130,9 @@ func (l *Lock) RaiseFloor(r lease.Record) error {
 	return l.keep(r, floor)
 }
 
-// Renew does what RaiseFloor does, and replaces a floor that cannot be believed. It is for the
-// record of a profile that goes to a person because of that floor, whose token is above
-// what the floor names.
+// Renew does what RaiseFloor does, replaces a floor that cannot be believed, and removes what
+// cannot be believed of the ways of the directory. It is for the record of a profile that goes
+// to a person because of that, whose token is above what the floor names.
 func (l *Lock) Renew(r lease.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,6 +146,15 @@ func (l *Lock) Renew(r lease.Record) error {
 	}
 	if err != nil {
 		return err
+	}
+	for _, kind := range []signed.Kind{signed.Departure, signed.Arrival} {
+		if _, err := l.root.readNote(l.id, kind, new(struct{})); errors.As(err, &damaged) {
+			if err := l.removeNote(kind); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
 	}
 	return l.keep(r, floor)
 }

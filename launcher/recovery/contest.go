@@ -13,6 +13,12 @@ import (
 func (r *Recoverer) Remembers(profile string) lease.Known {
 	seen := r.o.Roster.Of(profile)
 	floor, own, err := r.o.Root.Kept(profile)
+	if d, left, _ := r.o.Root.Departed(profile); left && !d.Pending {
+		if seen.Token >= d.Token {
+			return seen
+		}
+		return lease.Known{ProfileID: profile, Home: d.Home, HomeToken: d.Token, Token: d.Token, State: lease.Available, AccountID: own.AccountID, ProxyID: own.ProxyID, Sequence: seen.Sequence}
+	}
 	if err != nil || own.Home != r.o.LauncherID {
 		return seen // a floor that cannot be believed is for Heal, and says nothing here
 	}

@@ -39,6 +39,12 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 		return k, false, err
 	}
 	k.known = k.floor
+	d, left, departed := r.o.Root.Departed(rec.ProfileID)
+	if left && !d.Pending && rec.HomeToken <= d.Token {
+		// Whatever the record says: it is older than the move, or agrees with it.
+		k.own.Home = d.Home
+		return k, false, nil
+	}
 	if home = cmp.Or(rec.Home, home); home != "" && home != r.o.LauncherID {
 		k.own.Home = home
 		return k, false, nil
@@ -51,6 +57,12 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	}
 	if err == nil {
 		err = r.o.Jar.Check(rec.ProfileID)
+	}
+	if err == nil {
+		err = departed
+	}
+	if err == nil {
+		_, _, err = r.o.Root.Arriving(rec.ProfileID)
 	}
 	switch {
 	case errors.Is(err, signed.ErrNotAuthentic):

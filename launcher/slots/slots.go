@@ -79,6 +79,9 @@ type Options struct {
 	// KeepWarmMinMemory is how many bytes of memory have to stay available beside such
 	// browsers; zero means that memory is not watched.
 	KeepWarmMinMemory uint64
+	// Vacated is called when a profile became vacant, with the table locked: it must not
+	// wait, nor call the table. nil: nobody is told.
+	Vacated func(profile string)
 	// Witness stores evidence of warm browsers, where it is needed; nil: nobody does.
 	Witness Witness
 
@@ -96,15 +99,17 @@ type Table struct {
 	mu       sync.Mutex
 	draining bool
 	slots    map[string]*Slot // by profile
-	places   places
-	changed  chan struct{} // closed and replaced whenever a profile or a place may have become free
+	// vacancies are those who look at vacant profiles: see WhileVacant.
+	vacancies map[string]map[*vacancy]bool
+	places    places
+	changed   chan struct{} // closed and replaced whenever a profile or a place may have become free
 }
 
 // NewTable returns a table whose goroutines run until ctx ends. They are counted in
 // work.
 func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 	t := &Table{
-		o: o, ctx: ctx, work: work, slots: map[string]*Slot{}, places: places{max: o.MaxBrowsers}, changed: make(chan struct{}),
+		o: o, ctx: ctx, work: work, slots: map[string]*Slot{}, vacancies: map[string]map[*vacancy]bool{}, places: places{max: o.MaxBrowsers}, changed: make(chan struct{}),
 		warmCloses: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_warm_closes_total", Help: "Warm browsers that were closed, by why."}, []string{"why"}),
 	}
 	o.Metrics.MustRegister(append(t.gauges(), t.warmCloses)...)
@@ -169,6 +174,9 @@ func (s *Slot) enter(to State) {
 		}
 		delete(t.slots, s.profile)
 		t.wake()
+		if t.o.Vacated != nil {
+			t.o.Vacated(s.profile)
+		}
 	}
 }
 
@@ -185,6 +193,7 @@ func (t *Table) Occupy(profile string) *Slot {
 	case s == nil:
 		s = &Slot{t: t, profile: profile, runsLock: make(chan struct{}, 1)}
 		t.slots[profile] = s
+		t.endVacancy(profile)
 	case s.state == Warm:
 		close(s.warm.taken)
 	default:

@@ -27,6 +27,7 @@ import (
 	"leasehold/evidence/natsstore"
 	"leasehold/evidence/storetest"
 	"leasehold/internal/natsd"
+	"leasehold/lease"
 )
 
 // deployed are three servers with the configuration that is shipped.
@@ -162,6 +163,16 @@ func TestTheShippedConfiguration(t *testing.T) {
 	evidenceWorks(t, launcher)
 	callsWork(t, s)
 	triesLeaveNothing(t, launcher)
+	queue := watchQueue(t, s) // which makes the bucket
+	queue.await(t, "")
+	if _, err := s.PutWaiter(t.Context(), lease.Waiter{ID: "w", LauncherID: "boot"}); err != nil {
+		t.Error(err)
+	}
+	queue.await(t, "boot/w")
+	if err := s.DropWaiter(t.Context(), "boot", "w"); err != nil {
+		t.Error(err)
+	}
+	queue.await(t, "")
 	for _, f := range Survey(t.Context(), launcher) {
 		if f.Grade != Fine {
 			t.Errorf("survey: %+v", f)
@@ -286,9 +297,10 @@ func checkPermissions(t *testing.T, d deployed) {
 			rows = append(rows, row{user, op, subject, want})
 		}
 	}
-	add(true, "launcher", "pub", "$KV.leasehold_leases.p", "leasehold.lease.p.granted", "$JS.API.STREAM.INFO.KV_leasehold_leases", "$JS.API.STREAM.PURGE.OBJ_leasehold_evidence",
+	add(true, "launcher", "pub", "$KV.leasehold_leases.p", "$KV.leasehold_queue.l.w", "leasehold.lease.p.granted", "$JS.API.STREAM.INFO.KV_leasehold_leases", "$JS.API.STREAM.PURGE.OBJ_leasehold_evidence",
 		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l")
 	add(false, "launcher", "pub", "$JS.API.STREAM.DELETE.KV_leasehold_leases", "$JS.API.STREAM.PURGE.KV_leasehold_leases", "$JS.API.STREAM.UPDATE.KV_leasehold_leases",
+		"$JS.API.STREAM.DELETE.KV_leasehold_queue", "$JS.API.STREAM.PURGE.KV_leasehold_queue", "$JS.API.STREAM.UPDATE.KV_leasehold_queue",
 		"$JS.API.STREAM.DELETE.leasehold_events", "$JS.API.STREAM.PURGE.leasehold_events", "$JS.API.STREAM.MSG.DELETE.leasehold_events", "$JS.API.STREAM.UPDATE.leasehold_events",
 		"$JS.API.STREAM.DELETE.OBJ_leasehold_evidence", "$JS.API.STREAM.RESTORE.KV_leasehold_leases", "$JS.API.STREAM.SNAPSHOT.KV_leasehold_leases", "$JS.API.STREAM.CREATE.mine",
 		"$JS.API.STREAM.LEADER.STEPDOWN.KV_leasehold_leases", "$KV.other.p", "$O.other.x", "x", "leasehold.other", "_INBOX.x", natsd.FeedSubject, "$SYS.REQ.SERVER.PING", "$JS.API.META.LEADER.STEPDOWN")

@@ -94,7 +94,7 @@ var always = []string{
 	"browsers left warm", "browsers handed over", "warm browsers disturbed", "browsers closed by signals",
 	"launchers killed", "launchers that left", "launchers killed at a step", "launchers killed between start and note", "browsers adopted", "sessions that went on", "leases that went on", "looks at a browser without its worker",
 	"guard killed", "browsers adopted by the guard", "browsers closed by the guard",
-	"refused: unknown_profile", "refused: wrong_home", "refused: browser_start_failed", "profiles made anew elsewhere", "homes contested",
+	"refused: unknown_profile", "refused: wrong_home", "refused: browser_start_failed", "profiles made anew elsewhere", "homes contested", "homes changed", "rehomed, its home asked or gone", "rehomed away from a home that was gone",
 	"partitions", "pauses", "store away", "last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone",
 	"calls lost", "calls unanswered", "calls late", "stale reads",
 }

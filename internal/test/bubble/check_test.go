@@ -58,7 +58,11 @@ type truth struct {
 	owner       map[lease.Token]string // the session that a worker was told
 	wentOn      map[string]bool        // sessions that went on in a next launcher
 	ended       map[string]bool        // sessions whose workers were told so
+	left        map[string]lease.Token // the directories that were left for another home, and under which token
 }
+
+// notOpened is what package model does not name.
+const notOpened = "P1 a directory that was left for another home is not opened"
 
 func newChecker(w *world) *checker {
 	return &checker{w: w, table: lease.Table(), closed: map[string]uint64{}, truths: map[string]*truth{}}
@@ -67,7 +71,7 @@ func newChecker(w *world) *checker {
 func (c *checker) of(profile string) *truth {
 	t := c.truths[profile]
 	if t == nil {
-		t = &truth{uninspected: map[string]bool{}, open: map[lease.Token]int{}, granted: map[lease.Token]bool{}, joined: map[lease.Token]bool{}, owner: map[lease.Token]string{}, wentOn: map[string]bool{}, ended: map[string]bool{}}
+		t = &truth{uninspected: map[string]bool{}, open: map[lease.Token]int{}, granted: map[lease.Token]bool{}, joined: map[lease.Token]bool{}, owner: map[lease.Token]string{}, wentOn: map[string]bool{}, ended: map[string]bool{}, left: map[string]lease.Token{}}
 		c.truths[profile] = t
 	}
 	return t
@@ -108,6 +112,12 @@ func (c *checker) started(b *fakeChrome) {
 		c.w.broken(model.Inspected, "token %d opens %s, and nobody inspected it since a browser was on it", b.token, b.path)
 	}
 	t.uninspected[b.path] = true
+	if token := t.left[b.path]; token != 0 {
+		if c.couldSay(t.home) {
+			c.w.broken(notOpened, "token %d opens %s, which was left to %s under token %d", b.token, b.path, t.home, token)
+		}
+		c.w.count("directories that were left, opened while nobody could know")
+	}
 	c.grants(b.host, b.profile, b.token, false)
 }
 
@@ -421,15 +431,59 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 	}):
 		c.w.broken(model.TheTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(string(p.State), "nothing"), n.ProfileID)
 	}
-	if n.Home != "" && p.Home != n.Home && (writer == model.Person || n.Reason == lease.ReasonContested) {
+	came := n.Moved != nil && n.Moved.Token == n.Token && n.HomeToken == n.Token && p.Token < n.Token
+	if n.Home != "" && p.Home != n.Home && (writer == model.Person || n.Reason == lease.ReasonContested) || came {
 		t.home = n.Home
+		for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {
+			delete(t.left, path)
+		}
+	}
+	if came {
+		c.came(t, p, n)
 	}
 	c.moved(by, writer, t, p, n)
 }
 
 // may is model.May, but here a person may also act by hand, through a launcher.
 func may(by lease.Actor, writer string, p, n lease.Record) bool {
-	return model.May(by, writer, p, n) || by == lease.Person && (n.ByHand != nil || p.ByHand != nil)
+	byHand := n.ByHand != nil || p.ByHand != nil
+	asked := n.Moved != nil && n.Moved.Token == n.Token && n.Moved.Person != "" // whoever writes it
+	return model.May(by, writer, p, n) || by == lease.Person && (byHand || asked)
+}
+
+// came checks a profile that came to another home. c.mu is held.
+func (c *checker) came(t *truth, p, n lease.Record) {
+	c.w.count("homes changed")
+	if n.Token <= t.highest {
+		c.w.broken(model.TokensGrow, "%s came to %s under token %d after %d", n.ProfileID, n.Home, n.Token, t.highest)
+	}
+	for _, path := range c.w.pathsOf(n.ProfileID, p.Home) {
+		if p.Home != n.Home {
+			t.left[path] = n.Token
+		}
+		for _, b := range c.w.browsersOn(path) {
+			if living := b.host.living(); living != nil && living.life == b.by && !b.waits() && int64(c.w.now()) > living.pausedTill.Load() && !b.host.cut() {
+				c.w.broken(model.StopsFirst, "%s came to %s while its home has %v open", n.ProfileID, n.Home, b)
+			}
+		}
+	}
+	for _, path := range c.w.pathsOf(n.ProfileID, n.Home) { // it gets another directory there
+		delete(t.uninspected, path)
+	}
+}
+
+// couldSay tells whether a launcher reaches the store over a good network, and did for long
+// enough to say what it remembers. c.mu is held.
+func (c *checker) couldSay(home string) bool {
+	for _, h := range c.w.hosts {
+		p := h.living()
+		if h.id != home || p == nil {
+			continue
+		}
+		connected := c.w.now() - max(p.since, time.Duration(h.cutUntil.Load()), c.w.backAt, time.Duration(p.pausedTill.Load()))
+		return connected > restating && h.bad.Load() == 0 && !c.w.server.isAway()
+	}
+	return false
 }
 
 // made checks a record that is made where the store had none.
@@ -457,6 +511,7 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 	}
 	// Its home is not there, and nobody else knew: it is contested when that one is back.
 	t.home = n.Home
+	clear(t.left)
 	t.forsaken, t.highest, t.generation = max(t.forsaken, t.highest), 0, 0
 	clear(t.granted)
 	clear(t.joined)

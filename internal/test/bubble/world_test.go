@@ -2,6 +2,7 @@ package bubble
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -308,6 +309,8 @@ func (w *world) act() {
 		w.storeForgets()
 	case n < 89:
 		h.bad.Store([]int64{0, 15, 40}[w.below(3)])
+	case n < 92:
+		w.rehomes()
 	case n < 97 && w.full:
 		w.fill(h)
 	default:
@@ -431,6 +434,18 @@ func (w *world) crash() {
 	}
 }
 
+// recordOf is the record of a profile as the store has it.
+func (w *world) recordOf(profile string) (r lease.Record) {
+	w.server.do(func() {
+		for _, e := range w.server.records {
+			if e.Record.ProfileID == profile {
+				r = e.Record
+			}
+		}
+	})
+	return r
+}
+
 func (w *world) storeAway() {
 	w.count("store away")
 	w.server.do(func() { w.server.away = true })
@@ -508,6 +523,51 @@ func (w *world) person() {
 	}
 }
 
+// rehomes has a person give a free profile, or one that waits for a person, another home: in
+// most cases one whose home is not there.
+func (w *world) rehomes() {
+	if len(w.hosts) < 2 || w.hosts[0].profiles == w.hosts[1].profiles {
+		return
+	}
+	var all []lease.Record
+	w.server.do(func() {
+		for _, e := range w.server.records {
+			if e.Record.State.Free() || e.Record.State == lease.ManualReview {
+				all = append(all, e.Record)
+			}
+		}
+	})
+	for _, r := range all {
+		for _, h := range w.hosts {
+			if p := h.living(); p != nil && h.id != r.Home && !w.dice(3) {
+				w.rehome(p, r, w.dice(2))
+			}
+		}
+	}
+}
+
+// rehome has a person make a launcher the home.
+func (w *world) rehome(p *process, r lease.Record, ask bool) {
+	_, departed, err := p.root.Departed(r.ProfileID)
+	left := err == nil && departed && w.dice(2)
+	w.asks.Go(func() {
+		ctx, cancel := context.WithTimeout(context.WithValue(of(p), aPerson{}, true), 2*time.Minute)
+		defer cancel()
+		_, err := rpc(p, func() (lease.Record, error) {
+			return p.launcher.RehomeProfile(ctx, r.ProfileID, api.ProfileRehome{
+				Write: api.Write{Token: r.Token}, Left: left, Empty: !left, Person: "ann", Note: "why", AcceptLoss: true, AskHome: ask,
+			})
+		})
+		w.note("a person makes %s the home of %s, token %d, asking its home: %v: %v", p.host.id, r.ProfileID, r.Token, ask, err)
+		switch {
+		case err == nil && ask:
+			w.count("rehomed, its home asked or gone")
+		case err == nil:
+			w.count("rehomed away from a home that was gone")
+		}
+	})
+}
+
 // allCanBeHad asks for each profile at its home, once nothing goes wrong any more.
 func (w *world) allCanBeHad() {
 	var all []lease.Record
@@ -526,6 +586,12 @@ func (w *world) allCanBeHad() {
 			for range 5 {
 				if err = h.living().ask(q); err == nil {
 					break
+				}
+				var refused *api.Problem
+				if errors.As(err, &refused) && refused.More["reason"] == api.ReasonDirectoryLeft {
+					// A review chose this home, which had left its directory: a person says what it is.
+					w.count("a directory that was left is had again by a person")
+					w.rehome(h.living(), w.recordOf(r.ProfileID), true)
 				}
 				time.Sleep(2 * timing.TTL)
 			}

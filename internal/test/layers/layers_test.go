@@ -26,6 +26,7 @@ var order = []string{
 	"leasehold/launcher/session",
 	"leasehold/launcher/recovery",
 	"leasehold/launcher/accountcheck",
+	"leasehold/launcher/snapshotter",
 	"leasehold/launcher/slots",
 	"leasehold/launcher/browser",
 	"leasehold/launcher/monitor",
@@ -38,10 +39,15 @@ var order = []string{
 	"leasehold/launcher/recovery/decision",
 	"leasehold/launcher/sessionfile",
 	"leasehold/evidence/export",
+	"leasehold/launcher/queue",
 	"leasehold/launcher/api",
 	"leasehold/launcher/principal",
 	"leasehold/cdpproxy",
 	"leasehold/cdpproxy/methods",
+	"leasehold/launcher/snapshots/objectstest",
+	"leasehold/launcher/snapshots/natsobjects",
+	"leasehold/launcher/snapshots/s3objects",
+	"leasehold/launcher/snapshots",
 	"leasehold/lease/natskv",
 	"leasehold/lease",
 	"leasehold/checkpoint",
@@ -53,13 +59,17 @@ var order = []string{
 	"leasehold/evidence/crypt",
 	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",
+	"leasehold/docs/examples/go",
 }
 
 // never are imports that order would allow, but that are forbidden.
 var never = map[string][]string{
 	"leasehold/launcher/httpapi": {"leasehold/launcher", "leasehold/launcher/chrome", "leasehold/cdpproxy", "leasehold/lease/natskv"},
 	"leasehold/launcher/console": {"leasehold/launcher"},
-	"leasehold/launcher":         {"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store"},
+	"leasehold/launcher": {
+		"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store",
+		"leasehold/launcher/snapshots/natsobjects", "leasehold/launcher/snapshots/s3objects",
+	},
 }
 
 // harness is the path of the packages that only tests and the commands of the Makefile

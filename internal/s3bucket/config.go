@@ -1,4 +1,4 @@
-package s3store
+package s3bucket
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Config says where the bundles are. Credentials are not in it: Open looks for them where
+// Config names a bucket. Credentials are not in it: Open looks for them where
 // AWS tools do.
 type Config struct {
 	Bucket string

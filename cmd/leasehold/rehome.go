@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+type rehomeCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg  `arg:"" help:"The profile."`
+	To          string      `placeholder:"LAUNCHER" help:"The launcher that is to be its home (default: the one that is asked, and only that one does it)."`
+	From        string      `xor:"directory" placeholder:"DIR" help:"Its directory is a copy of this Chrome user-data-dir of the sidecar's host."`
+	Left        bool        `xor:"directory" help:"Its directory is a copy of the one that it left on this host before."`
+	Empty       bool        `xor:"directory" help:"Its directory is empty: nothing of the account's session is in it."`
+	AskHome     bool        `help:"Have a home that is there give it up; without this only a home that is gone loses it."`
+	Person      string      `placeholder:"NAME" help:"Who decides (default: $$USER)."`
+	Note        string      `required:"" placeholder:"TEXT" help:"Why."`
+	Token       lease.Token `placeholder:"N" help:"The lease token that was seen (default: the one shown now)."`
+	AcceptLoss  bool        `help:"Accept that what is only on the old home's disk is not taken along; without this the command says what that is."`
+}
+
+// Run asks the sidecar to be the profile's home.
+func (c *rehomeCmd) Run(a *app) error {
+	if c.From == "" && !c.Left && !c.Empty {
+		return exitWith(exitUsage, "want one of --from DIR, --left and --empty: what the profile's directory is to be")
+	}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		person, err := person(c.Person, "decides", "--person")
+		if err != nil {
+			return err
+		}
+		id, token := string(c.Profile), c.Token
+		if token == 0 {
+			if token, err = showToken(ctx, a, sidecar, id); err != nil {
+				return err
+			}
+		}
+		raw, err := sidecar.ask(ctx, http.MethodPost, api.ProfileRehome{
+			Write: api.Write{Token: token}, To: c.To, From: c.From, Left: c.Left, Empty: c.Empty, Person: person, Note: c.Note,
+			AcceptLoss: c.AcceptLoss, AskHome: c.AskHome,
+		}, "v1", "profiles", id, "rehome")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		now, err := read[lease.Record](raw)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: %s, token %d, now %s\n", id, printable(api.MoveNote(now)), now.Token, cell(now.State))
+		if err == nil && now.State == lease.ManualReview {
+			_, err = fmt.Fprintf(a.stdout, "it still waits for a person: leasehold review %s\n", id)
+		}
+		return err
+	})
+}

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/s3bucket"
+	"leasehold/launcher/api"
+	"leasehold/launcher/snapshots"
+	"leasehold/launcher/snapshots/natsobjects"
+	"leasehold/launcher/snapshots/s3objects"
+	"leasehold/lease"
+)
+
+// openObjects opens the objects of a profile store's URL, one that checkStore accepts. nc
+// and the number of copies are for nats://. The caller calls close when nothing uses them
+// any more.
+func openObjects(raw string, nc *nats.Conn, copies int) (objects snapshots.Objects, close func() error, err error) {
+	nothing := func() error { return nil }
+	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
+	case "file":
+		dir, err := storeDir(raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		d, err := snapshots.OpenDir(dir)
+		return d, nothing, err
+	case "s3":
+		cfg, err := s3bucket.ParseURL(raw)
+		if err != nil {
+			return nil, nil, err
+		}
+		o, err := s3objects.Open(cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		return o, func() error { o.Close(); return nil }, nil
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, nil, err
+	}
+	return natsobjects.New(js, natsobjects.Config{Replicas: copies}), nothing, nil
+}
+
+// openSnapshots opens the profile store, if there is to be one. That it cannot be reached is
+// no error: snapshots are made later.
+func (s *service) openSnapshots(ctx context.Context) error {
+	if s.config.ProfileStore == "" {
+		return nil
+	}
+	objects, closeObjects, err := openObjects(s.config.ProfileStore, s.nats, s.replicas())
+	if err != nil {
+		return exitWith(exitUsage, "--profile-store: %w", err)
+	}
+	s.stops.add("profile store", closeObjects)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	s.snapshots = snapshots.New(objects, s.config.SnapshotKey)
+	err = checkSnapshots(ctx, objects, s.snapshots)
+	switch {
+	case errors.Is(err, s3bucket.ErrUnfit), errors.Is(err, snapshots.ErrWrongKey), errors.Is(err, snapshots.ErrFormat), errors.Is(err, snapshots.ErrDamaged):
+		return exitWith(exitUsage, "--profile-store: %w", err)
+	case err != nil:
+		s.log.Warn().Err(err).Msg("the profile store does not answer: snapshots are made later")
+	}
+	return nil
+}
+
+// checkSnapshots finds out whether snapshots can be stored.
+func checkSnapshots(ctx context.Context, objects snapshots.Objects, store *snapshots.Store) error {
+	if checked, ok := objects.(*s3objects.Objects); ok {
+		if err := checked.Check(ctx); err != nil {
+			return err
+		}
+	}
+	return store.Check(ctx)
+}
+
+// checkProfileStore is what doctor says of the profile store, and of its key.
+func (c RunConfig) checkProfileStore(ctx context.Context) (string, error) {
+	if c.ProfileStore == ownNATS {
+		return "the key can be read; the store is in the NATS of the sidecar", nil
+	}
+	if strings.HasPrefix(c.ProfileStore, "file:") { // which is not made here
+		dir, err := storeDir(c.ProfileStore)
+		if err == nil {
+			_, err = checkDir("--profile-store", dir)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	objects, closeObjects, err := openObjects(c.ProfileStore, nil, 0)
+	if err != nil {
+		return "", fmt.Errorf("--profile-store: %w", err)
+	}
+	err = checkSnapshots(ctx, objects, snapshots.New(objects, c.SnapshotKey))
+	if err = errors.Join(err, closeObjects()); err != nil {
+		return "", fmt.Errorf("--profile-store: %w", err)
+	}
+	return c.ProfileStore + " takes snapshots, and was made with this key", nil
+}
+
+type profileKeygenCmd struct {
+	Out string `arg:"" type:"path" name:"file" help:"The new file with the key."`
+}
+
+// Run writes the file.
+func (c *profileKeygenCmd) Run(a *app) error {
+	if _, err := snapshots.WriteKey(c.Out); err != nil {
+		return fmt.Errorf("keygen: %w", err)
+	}
+	fmt.Fprintf(a.stdout, "%s: keep a copy elsewhere, without it the profiles in the store are lost\n", printable(c.Out))
+	return nil
+}
+
+type snapshotsCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" help:"The profile."`
+}
+
+// Run prints the list.
+func (c *snapshotsCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.askFor(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile), "snapshots")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		made, err := read[list[api.Snapshot]](raw)
+		if err != nil {
+			return err
+		}
+		t := newTable(a.stdout, "SNAPSHOT", "TOKEN", "MADE", "SIZE", "STORED", "CHROME", "SESSION")
+		for _, s := range made.Items {
+			t.row(s.ID, s.Token, s.CreatedAt.UTC().Format(time.RFC3339), humanize.IBytes(s.Bytes), humanize.IBytes(s.Stored), s.ChromeVersion, s.SessionID)
+		}
+		return t.flush()
+	})
+}
+
+type restoreCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg   `arg:"" help:"The profile, which nobody uses."`
+	Snapshot    string       `required:"" placeholder:"ID" help:"The snapshot to bring back (leasehold profiles snapshots lists them)."`
+	Note        string       `help:"Why; it stands in the event."`
+	Token       *lease.Token `placeholder:"N" help:"The lease token that was seen: another is refused (default: the one shown now)."`
+}
+
+// Run asks the sidecar to bring the snapshot back, with the profile's token of now if none
+// was given.
+func (c *restoreCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		if c.Token == nil {
+			seen, err := sidecar.record(ctx, string(c.Profile))
+			if err != nil {
+				return err
+			}
+			c.Token = &seen.Token
+		}
+		raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileRestore{SnapshotID: c.Snapshot, Token: *c.Token, Note: c.Note}, "v1", "profiles", string(c.Profile), "restore")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		done, err := read[api.Restored](raw)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(a.stdout, "%s: %s, with snapshot %s under token %d\n", printable(done.ProfileID), printable(string(done.State)), printable(done.SnapshotID), done.Token)
+		if done.Kept != "" {
+			fmt.Fprintf(a.stdout, "the state before is kept in %s\n", printable(done.Kept))
+		}
+		return nil
+	})
+}
+
+type verifySnapshotsCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `arg:"" help:"The profile."`
+	Snapshot    string     `placeholder:"ID" help:"The one snapshot to verify (default: all)."`
+}
+
+// Run asks the sidecar to read every byte.
+func (c *verifySnapshotsCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileVerify{SnapshotID: c.Snapshot}, "v1", "profiles", string(c.Profile), "verify")
+		if err != nil {
+			return a.printAnswer(raw, err)
+		}
+		found, err := read[api.SnapshotsChecked](raw)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			err = a.printAnswer(raw, nil)
+		} else {
+			for _, s := range found.Snapshots {
+				result := "whole"
+				if len(s.Problems) > 0 {
+					result = "damaged"
+				}
+				fmt.Fprintf(a.stdout, "%s: %s\n", printable(s.ID), result)
+				for _, problem := range s.Problems {
+					fmt.Fprintf(a.stdout, "    %s\n", printable(problem))
+				}
+			}
+			fmt.Fprintf(a.stdout, "%d pieces with %s read\n", found.Chunks, humanize.IBytes(found.Bytes))
+		}
+		if err == nil && !found.Whole() {
+			err = exitWith(exitEvidence, "snapshots of %s are damaged: the next session's end stores the profile anew", c.Profile)
+		}
+		return err
+	})
+}

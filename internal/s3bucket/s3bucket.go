@@ -1,0 +1,214 @@
+// Package s3bucket reads and writes the objects of a bucket of Amazon S3, or of a server
+// that speaks the same protocol. Each write is conditional on what was there before, so
+// that no object is overwritten by accident.
+package s3bucket
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// Bucket is a bucket, or the part of one below a prefix. Its methods are safe for
+// concurrent use; each is bounded by its context.
+type Bucket struct {
+	// what names the bucket in errors.
+	what      string
+	cfg       Config
+	client    *minio.Client
+	transport *http.Transport
+	creds     *credentials.Credentials
+}
+
+// ErrUnfit says that the bucket cannot be used as it is, and that waiting would not
+// help: the credentials are missing or wrong, there is no such bucket, or the server
+// ignores conditions. The error around it says which.
+var ErrUnfit = errors.New("the S3 bucket cannot be used")
+
+// answerTimeout bounds the wait for the first byte of an answer, so that a server which
+// accepts requests and does not answer does not use up the caller's time.
+const answerTimeout = 30 * time.Second
+
+// Open returns the bucket, which errors call what, such as "evidence store". It does not
+// ask the server; Check does. The credentials are found where the AWS tools find theirs:
+// in the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in the files
+// ~/.aws/config and ~/.aws/credentials with AWS_PROFILE, or in the role of the machine
+// (unless AWS_EC2_METADATA_DISABLED=true).
+func Open(what string, cfg Config) (*Bucket, error) {
+	providers := []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
+	if os.Getenv("AWS_EC2_METADATA_DISABLED") != "true" {
+		providers = append(providers, &credentials.IAM{})
+	}
+	creds := credentials.NewChainCredentials(providers)
+	transport, err := minio.DefaultTransport(!cfg.Insecure)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", what, cfg, err)
+	}
+	transport.ResponseHeaderTimeout = answerTimeout
+	options := &minio.Options{
+		Creds: creds, Secure: !cfg.Insecure, Region: cfg.Region, Transport: transport,
+		// A few: what cannot be stored now waits on this host's disk, and is tried again
+		// from there.
+		MaxRetries: 3,
+	}
+	if cfg.PathStyle {
+		options.BucketLookup = minio.BucketLookupPath
+	}
+	client, err := minio.New(cmp.Or(cfg.Endpoint, amazon), options)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", what, cfg, err)
+	}
+	return &Bucket{what: what, cfg: cfg, client: client, transport: transport, creds: creds}, nil
+}
+
+// String names the bucket in errors and logs, such as "evidence store s3://name/prefix/".
+func (b *Bucket) String() string { return b.what + " " + b.cfg.String() }
+
+// Close closes idle connections.
+func (b *Bucket) Close() { b.transport.CloseIdleConnections() }
+
+// Check finds out whether objects can be stored, by writing one under formatKey. It
+// returns ErrUnfit for what a person has to change, and another error where the server
+// cannot be reached now.
+func (b *Bucket) Check(ctx context.Context, formatKey string) error {
+	value, err := b.creds.GetWithContext(b.client.CredContext())
+	if err != nil || value.AccessKeyID == "" || value.SecretAccessKey == "" {
+		return fmt.Errorf("%s: %w: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or write ~/.aws/credentials", b, ErrUnfit)
+	}
+	for objects := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix, MaxKeys: 1}) {
+		if objects.Err != nil {
+			return b.checkError("list it", objects.Err)
+		}
+		break
+	}
+	content := []byte(`{"format":1}` + "\n")
+	if err := b.Write(ctx, formatKey, content, ""); err != nil && !IsRefused(err) {
+		return b.checkError("write to it", err)
+	}
+	switch err := b.Write(ctx, formatKey, content, ""); {
+	case IsRefused(err):
+		return nil
+	case err != nil:
+		return b.checkError("write to it", err)
+	}
+	return fmt.Errorf("%s: %w: the server ignores If-None-Match, so that what was sealed could be written over: use one that knows conditional writes", b, ErrUnfit)
+}
+
+// checkError returns ErrUnfit with a hint for what a person has to change; an error that
+// may pass stays as it is. action is what failed.
+func (b *Bucket) checkError(action string, err error) error {
+	var hint string
+	switch response := errorResponse(err); {
+	case response.Code == "NoSuchBucket":
+		hint = "there is no such bucket: create it first"
+	case response.Code == "InvalidAccessKeyId", response.Code == "XAdminUserNotFound": // Amazon's, Versity's
+		hint = "the server does not know the access key"
+	case response.Code == "SignatureDoesNotMatch":
+		hint = "the secret key is not that of the access key"
+	case response.Code == "AuthorizationHeaderMalformed":
+		hint = "is region= in the URL that of the bucket?"
+	case response.StatusCode == http.StatusUnauthorized, response.StatusCode == http.StatusForbidden:
+		hint = "the credentials may not " + action
+	default:
+		return fmt.Errorf("%s: %w", b, err)
+	}
+	return fmt.Errorf("%s: %w: %s: %w", b, ErrUnfit, hint, err)
+}
+
+// errorResponse returns the server's answer in an error; zero where there is none.
+func errorResponse(err error) minio.ErrorResponse {
+	var response minio.ErrorResponse
+	errors.As(err, &response)
+	return response
+}
+
+// IsRefused tells whether the condition of a write was not met: what was to be new
+// exists, or what was to be replaced has changed.
+func IsRefused(err error) bool {
+	response := errorResponse(err)
+	// 409 is Amazon's answer where two conditional writes of one key meet.
+	return response.StatusCode == http.StatusPreconditionFailed || response.Code == "ConditionalRequestConflict"
+}
+
+// Write creates an object, or with an etag replaces the object that has it. IsRefused
+// recognizes the error that there is an object already, or another one than with the
+// etag.
+func (b *Bucket) Write(ctx context.Context, key string, content []byte, etag string) error {
+	options := minio.PutObjectOptions{
+		ContentType: "application/octet-stream", DisableMultipart: true, SendContentMd5: true,
+	}
+	if etag == "" {
+		options.SetMatchETagExcept("*")
+	} else {
+		options.SetMatchETag(etag)
+	}
+	_, err := b.client.PutObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, bytes.NewReader(content), int64(len(content)), options)
+	return err
+}
+
+// Read returns an object and its etag. The error is fs.ErrNotExist where there is none.
+func (b *Bucket) Read(ctx context.Context, key string) (content []byte, etag string, err error) {
+	object, err := b.client.GetObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.GetObjectOptions{})
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = object.Close() }() // what was only read closes without error
+	content, err = io.ReadAll(object)
+	if err == nil {
+		var info minio.ObjectInfo
+		info, err = object.Stat()
+		etag = info.ETag
+	}
+	if errorResponse(err).Code == minio.NoSuchKey {
+		return nil, "", fs.ErrNotExist
+	}
+	return content, etag, err
+}
+
+// Stat returns nil for an object that is there, and fs.ErrNotExist for one that is not.
+func (b *Bucket) Stat(ctx context.Context, key string) error {
+	_, err := b.client.StatObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.StatObjectOptions{})
+	if errorResponse(err).StatusCode == http.StatusNotFound {
+		return fs.ErrNotExist
+	}
+	return err
+}
+
+// List yields the keys that begin with a prefix. It ends with the first error.
+func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for object := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix + prefix, Recursive: true}) {
+			if object.Err != nil {
+				yield("", object.Err)
+				return
+			}
+			if !yield(strings.TrimPrefix(object.Key, b.cfg.Prefix), nil) {
+				return
+			}
+		}
+	}
+}
+
+// Remove deletes an object. It is no error if there is none.
+func (b *Bucket) Remove(ctx context.Context, key string) error {
+	err := b.client.RemoveObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.RemoveObjectOptions{})
+	if errorResponse(err).Code == minio.NoSuchKey {
+		return nil
+	}
+	return err
+}
+
+// IsMissing tells whether a write was refused because there is no object to replace.
+func IsMissing(err error) bool { return errorResponse(err).Code == minio.NoSuchKey }

@@ -1,0 +1,45 @@
+package api
+
+import (
+	"fmt"
+	"time"
+
+	"leasehold/lease"
+)
+
+// HomeNote says of a profile that nobody holds what is to be known of its home: that it is gone,
+// and what to do then; empty: nothing.
+func HomeNote(r lease.Record) string {
+	if r.HomeSilentSince.IsZero() || r.State == lease.Held || r.State == lease.SuspectedStale {
+		return ""
+	}
+	return fmt.Sprintf("launcher %s, its home, was last heard of at %s: nobody gets the profile until that one is back, or a person gives it another home (leasehold profiles rehome %s)",
+		r.Home, r.HomeSilentSince.UTC().Format(time.RFC3339), r.ProfileID)
+}
+
+// MoveNote says how a profile came to its home; empty: it has always been there.
+func MoveNote(r lease.Record) string {
+	m := r.Moved
+	if m == nil {
+		return ""
+	}
+	s := fmt.Sprintf("left launcher %s to %s under token %d at %s", m.From, r.Home, m.Token, m.At.UTC().Format(time.RFC3339))
+	if m.From == r.Home {
+		s = fmt.Sprintf("launcher %s got its directory anew under token %d at %s", r.Home, m.Token, m.At.UTC().Format(time.RFC3339))
+	}
+	switch m.Directory {
+	case lease.DirectoryEmpty:
+		s += ", with an empty directory"
+	case lease.DirectoryCopied:
+		s += ", with a copy that a person named"
+	case lease.DirectorySnapshot:
+		s += fmt.Sprintf(", with snapshot %s of token %d", m.SnapshotID, m.SnapshotToken)
+	}
+	if m.Person != "" {
+		s += fmt.Sprintf(", by %s", m.Person)
+	}
+	if m.Note != "" {
+		s += ": " + m.Note
+	}
+	return s
+}

@@ -1,0 +1,38 @@
+package api
+
+// Meanings says of each stable code when a request is refused with it, and what the caller
+// can do. docs/problems.md is made of it.
+var Meanings = map[string]string{
+	CodeInvalidRequest:     "A parameter, a member of the manifest or the path is wrong; `field` names it. Correct the request.",
+	CodeUnauthenticated:    "Who asks is not known: another user of this host, or a host without a token or certificate. See docs/access.md.",
+	CodeForbidden:          "Who asks is known and has no role for this, or the request comes from a page of another origin or names another host. The detail says which role it takes.",
+	CodeUnknownProfile:     "There is no such profile. Ask with `create=true`, or make it: `leasehold profiles create`.",
+	CodeUnknownSession:     "No session has this id or capability on this host, or it was opened by somebody else.",
+	CodeNotFound:           "There is no such path, target, bundle or part.",
+	CodeActionNotAllowed:   "`Lease.step` named an action that `allowed_actions` of the task does not have.",
+	CodeConflict:           "Somebody has the profile: `current_worker_id` and `current_task_id`. Ask again after `retry_after_seconds`, or with `wait`. For a change of settings: nobody may be using the profile.",
+	CodeStaleToken:         "The lease token is lower than the current one (`current_token`): the session was given up. Stop, and write nothing.",
+	CodeProxyChanged:       "The profile goes out through another proxy (`proxy_id`), and that does not change by a task.",
+	CodeAccountMismatch:    "The profile belongs to another account (`account_id`).",
+	CodeNotInReview:        "There is nothing to decide: the profile is not in `manual_review`.",
+	CodeTakenOver:          "A person has the session by hand. Wait until they hand it back.",
+	CodeNotTakenOver:       "Nobody has the session by hand, or it is a hold, which has no worker.",
+	CodeStandsStill:        "The session's worker is gone and may come back: until then nothing is done on its pages.",
+	CodeAsksAlready:        "The session waits for a person already; one request at a time.",
+	CodeSessionEnded:       "The session is over or ending; the detail says how it ended. Open a new one.",
+	CodeWrongHome:          "The profile lives on the host of `home_launcher`. Ask there; a websocket upgrade is redirected by itself.",
+	CodeQuarantined:        "The last worker was lost and the profile is being recovered. Ask again later.",
+	CodeInReview:           "The profile waits for a person's decision: `leasehold show`, then `leasehold review`.",
+	CodeResumePending:      "The profile is kept for the task that was lost (`current_task_id`), which may resume. Other tasks wait.",
+	CodeCoolingDown:        "The profile was recovered a moment ago; it is granted again from `available_after` on (`--cooldown`).",
+	CodeHostFull:           "No browser can be started now; `reason` is `browsers`, `disk` or `descriptors`. Ask with `wait`, or another host.",
+	CodeInternal:           "The sidecar could not do it and says why in its log. Report it.",
+	CodeBrowserStartFailed: "Chrome did not start, or the profile's proxy is not there; the detail has Chrome's last output and what to do.",
+	CodeStoreUnavailable:   "NATS cannot be used, or was just made (`reason: store_young`). Nothing is granted until then; ask again.",
+	CodeShuttingDown:       "The sidecar is ending. Ask the next one.",
+	CodeWaitTimeout:        "`wait` ran out; `last_code` says what it was waiting for.",
+	CodeEvidenceDamaged:    "The evidence is not as it was sealed. Keep what is there: `leasehold evidence verify`.",
+	CodeEvidenceEncrypted:  "The evidence is encrypted and this sidecar has no key for it: `leasehold evidence --identity FILE`.",
+	CodeTooManyStreams:     "Too many event streams are open. Close some of them.",
+	CodeTooManyViewers:     "Too many pages watch sessions. Close one of them.",
+}

@@ -1,0 +1,275 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold/internal/id"
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+const (
+	// moveTimeout bounds each write of a move.
+	moveTimeout = 10 * time.Second
+	// giveUpTimeout is how long a home that is there may take to give a profile up.
+	giveUpTimeout = 20 * time.Second
+	// giveUpPoll is how often it is looked whether it did.
+	giveUpPoll = 100 * time.Millisecond
+)
+
+// move is what it takes to make this launcher the home of a profile.
+type move struct {
+	entry lease.Entry // as the caller saw it
+	q     lease.MoveRequest
+	// ask says that a home that is there is asked to give the profile up. Else only one that is
+	// gone loses it.
+	ask bool
+	// fill makes the new directory at a path at which nothing is yet.
+	fill func(ctx context.Context, dir string) error
+}
+
+// newMove begins a request for a move here.
+func (ps *profiles) newMove(directory string) lease.MoveRequest {
+	return lease.MoveRequest{To: ps.o.ID, Move: lease.Move{ID: id.New("mv"), Directory: directory}}
+}
+
+// moveHere makes this launcher the home. Its directory is complete before the record says so,
+// and comes into its place after that. If anything fails before, everything is as it was.
+func (ps *profiles) moveHere(ctx context.Context, m move) (_ lease.Record, err error) {
+	r := m.entry.Record
+	if p := ps.elsewhere(r); p != nil {
+		return r, p
+	}
+	if _, err := ps.presence.Current(); err != nil {
+		return r, err
+	}
+	if p := ps.presence.HomeReady(); p != nil {
+		return r, p
+	}
+	if err := ps.mayArrive(r.ProfileID, &m); err != nil {
+		return r, err
+	}
+	// By the rules of the record alone, before anything is copied.
+	if _, err := r.Move(m.q, r.Token, time.Now()); err != nil {
+		return r, ps.notMoved(r, err)
+	}
+	if _, err := ps.homeGone(r, m.ask); err != nil {
+		return r, err
+	}
+	slot := ps.slots.OccupyCold(r.ProfileID)
+	if slot == nil {
+		return r, ps.grants.busyHere(r, api.Manifest{ProfileID: r.ProfileID})
+	}
+	defer slot.Vacate()
+	lock, err := ps.lockUnused(r.ProfileID)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	arrival := profiledir.Arrival{MoveID: m.q.Move.ID, At: time.Now().UTC()}
+	if err := lock.PrepareArrival(arrival, func(dir string) error { return m.fill(ctx, dir) }); err != nil {
+		return r, err
+	}
+	// From here on a caller who goes away does not leave it half done.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout+2*moveTimeout)
+	defer cancel()
+	moved, err := ps.changeHome(ctx, m)
+	if errors.Is(err, lease.ErrUnavailable) { // it may be stored: Settle finds out
+		return r, fmt.Errorf("it is not known yet whether profile %s came here: ask again: %w", r.ProfileID, err)
+	}
+	if err != nil {
+		return r, errors.Join(ps.notMoved(r, err), lock.DropArrival())
+	}
+	ps.o.Roster.See(moved)
+	log := ps.o.Log.With().Str("profile", r.ProfileID).Logger()
+	if err := ps.homes.arrive(lock, moved, log); err != nil {
+		return moved, fmt.Errorf("this launcher is the home of profile %s, and its directory is not in its place yet: that is tried again: %w", r.ProfileID, err)
+	}
+	return ps.shown(moved).Public(), nil
+}
+
+// mayArrive refuses a profile of which this host has something that does not let it come here,
+// and notes the highest token that is known here.
+func (ps *profiles) mayArrive(profile string, m *move) error {
+	floor, own, err := ps.o.Root.Kept(profile)
+	if err != nil {
+		return api.Refuse(api.CodeConflict, "profile %s cannot come here: %v", profile, err).With("profile_id", profile)
+	}
+	if own.Home != "" && own.Home != ps.o.ID {
+		return api.Refuse(api.CodeConflict, "profile %s cannot come here: launcher %s has its directory in the same folder of profiles, %s", profile, own.Home, ps.o.Root.Dir()).With("profile_id", profile)
+	}
+	d, _, err := ps.o.Root.Departed(profile)
+	if err != nil {
+		return api.Refuse(api.CodeConflict, "profile %s cannot come here: %v", profile, err).With("profile_id", profile)
+	}
+	known := ps.recoverer.Remembers(profile)
+	m.q.Floor = max(m.q.Floor, floor, d.Token, known.Token)
+	return nil
+}
+
+// homeGone returns the presence of the record's home as it was when it went silent. It refuses
+// a home that is there, unless that is asked.
+func (ps *profiles) homeGone(r lease.Record, ask bool) (*lease.PresenceEntry, error) {
+	if r.Home == ps.o.ID {
+		return nil, nil // the directory is what is missing here
+	}
+	seen, _, silent := ps.patrol.Silent(r.Home)
+	switch {
+	case silent:
+		return &seen, nil
+	case ask:
+		return nil, nil
+	}
+	p := api.Refuse(api.CodeConflict, "launcher %s, the home of profile %s, is there, or was until a moment ago: it counts as gone when nothing was heard of it for %v; a home that is there is asked to give the profile up with ask_home", r.Home, r.ProfileID, ps.o.Timing.ObserverWait().Round(time.Second)).
+		With("profile_id", r.ProfileID).With("home_launcher", r.Home).With("reason", api.ReasonHomeThere)
+	p.RetryAfter = int(ps.o.Timing.ObserverWait().Seconds()) + 1
+	return nil, p
+}
+
+// changeHome stores the move: by itself where the home is gone, and else by asking that.
+func (ps *profiles) changeHome(ctx context.Context, m move) (lease.Record, error) {
+	r := m.entry.Record
+	gone, err := ps.homeGone(r, m.ask)
+	if err != nil {
+		return r, err
+	}
+	if gone == nil && r.Home != ps.o.ID {
+		return ps.askHome(ctx, m)
+	}
+	if gone != nil {
+		if err := ps.closePresence(ctx, r, *gone); err != nil {
+			return r, err
+		}
+	}
+	next, err := r.Move(m.q, r.Token, time.Now())
+	if err != nil {
+		return r, err
+	}
+	stored, err := ps.o.Store.Swap(ctx, m.entry, next)
+	return stored.Record, err
+}
+
+// closePresence ends the stay of a home that is gone, so that it cannot be renewed: one that
+// is just coming back begins a new stay, and grants nothing at once.
+func (ps *profiles) closePresence(ctx context.Context, r lease.Record, gone lease.PresenceEntry) error {
+	var err error
+	if gone.Presence.Closed {
+		var now lease.PresenceEntry
+		if now, err = ps.o.Store.Presence(ctx, r.Home); err == nil && now.Revision != gone.Revision {
+			err = &lease.PresenceMovedError{Launcher: r.Home, Current: &now}
+		}
+	} else {
+		_, err = ps.o.Store.SwapPresence(ctx, gone, gone.Presence.Close(r.Home, ps.o.ID, r.PresenceEpoch, time.Now()))
+	}
+	var moved *lease.PresenceMovedError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &moved):
+		return api.Refuse(api.CodeConflict, "launcher %s, the home of profile %s, has just come back", r.Home, r.ProfileID).
+			With("profile_id", r.ProfileID).With("home_launcher", r.Home).With("reason", api.ReasonHomeThere)
+	}
+	return api.Refuse(api.CodeStoreUnavailable, "the presence of launcher %s cannot be closed, so it may come back: %v", r.Home, err)
+}
+
+// errKept says that the home did not give the profile up.
+var errKept = errors.New("the home did not give it up")
+
+// askHome asks the home to give the profile up, and waits until it did, or did not. Then it is
+// not asked any more.
+func (ps *profiles) askHome(ctx context.Context, m move) (lease.Record, error) {
+	r := m.entry.Record
+	asked, err := r.Ask(m.q, r.Token)
+	if err != nil {
+		return r, err
+	}
+	if _, err := ps.o.Store.Swap(ctx, m.entry, asked); err != nil {
+		if errors.Is(err, lease.ErrUnavailable) {
+			return ps.withdraw(ctx, m)
+		}
+		return r, err
+	}
+	for end := time.Now().Add(giveUpTimeout); time.Now().Before(end); {
+		select {
+		case <-time.After(giveUpPoll):
+		case <-ctx.Done():
+			return r, context.Cause(ctx)
+		}
+		e, err := ps.o.Store.Get(ctx, r.ProfileID)
+		if err != nil {
+			continue
+		}
+		switch now := e.Record; {
+		case came(now, m.q):
+			return now, nil
+		case now.MoveRequest == nil || now.MoveRequest.Move.ID != m.q.Move.ID:
+			return ps.withdraw(ctx, m) // a read may be old: a write tells
+		}
+	}
+	return ps.withdraw(ctx, m)
+}
+
+// came tells whether the profile came here by the move.
+func came(r lease.Record, q lease.MoveRequest) bool {
+	return r.Home == q.To && r.Moved != nil && r.Moved.ID == q.Move.ID
+}
+
+// withdraw takes the request back. The record tells whether the home had agreed before that.
+func (ps *profiles) withdraw(ctx context.Context, m move) (lease.Record, error) {
+	stored, err := lease.Change(ctx, ps.o.Store, m.entry.Record.ProfileID, func(e lease.Entry) (lease.Record, error) {
+		if came(e.Record, m.q) {
+			return e.Record, errCame
+		}
+		if next, ok := e.Record.Withdraw(m.q.Move.ID); ok {
+			return next, nil
+		}
+		return e.Record.Clone(), nil // a write from before can no longer be stored after this
+	})
+	switch {
+	case errors.Is(err, errCame):
+		return stored.Record, nil
+	case err != nil:
+		return stored.Record, fmt.Errorf("%w: %w", lease.ErrUnavailable, err)
+	}
+	return stored.Record, errKept
+}
+
+var errCame = errors.New("it came here")
+
+// notMoved turns what speaks against a move into a refusal.
+func (ps *profiles) notMoved(r lease.Record, err error) error {
+	var kept *lease.MoveError
+	var moved *lease.MovedError
+	refuse := func(format string, args ...any) error {
+		return api.Refuse(api.CodeConflict, format, args...).With("profile_id", r.ProfileID).With("state", r.State).With("home_launcher", r.Home)
+	}
+	switch {
+	case errors.As(err, &kept):
+		return refuse("%v", err)
+	case errors.As(err, &moved):
+		return refuse("profile %s has changed meanwhile: look again", r.ProfileID)
+	case errors.Is(err, errKept):
+		return refuse("launcher %s, the home of profile %s, is there and did not give it up within %v: it is in use, or that launcher does not answer", r.Home, r.ProfileID, giveUpTimeout)
+	}
+	return err
+}
+
+// unusable refuses a profile whose home this is and whose directory here is not to be opened.
+func (r *rooms) unusable(profile string) error {
+	err := r.o.Root.MayOpen(profile)
+	var departed *profiledir.DepartedError
+	var arriving *profiledir.ArrivingError
+	switch {
+	case errors.As(err, &departed):
+		return api.Refuse(api.CodeConflict, "%v; a person gives it a directory: leasehold profiles rehome %s", err, profile).With("profile_id", profile).With("reason", api.ReasonDirectoryLeft)
+	case errors.As(err, &arriving):
+		p := api.Refuse(api.CodeConflict, "%v: ask again in a moment", err).With("profile_id", profile).With("reason", api.ReasonArriving)
+		p.RetryAfter = soon
+		return p
+	}
+	return err
+}

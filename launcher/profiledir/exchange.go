@@ -1,0 +1,91 @@
+package profiledir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/durable"
+)
+
+// Exchanged is a profile's directory that took the place of another one.
+type Exchanged struct {
+	// Kept is where the other one is, in the archive; empty where there was none.
+	Kept string
+
+	lock  *Lock
+	to    string
+	place string
+}
+
+// Exchange has fetch make a directory at the path that it is given, and puts that into the
+// place of the profile's own, which goes to the archive: in one step, so that the profile
+// always is one of the two. The caller has made sure that nobody uses it. If fetch fails
+// the profile stays as it is.
+func (l *Lock) Exchange(ctx context.Context, now time.Time, fetch func(ctx context.Context, dir string) error) (_ *Exchanged, err error) {
+	fail := func(err error) (*Exchanged, error) { return nil, fmt.Errorf("profile %s: %w", l.id, err) }
+	to := filepath.Join(l.root.dir, l.id)
+	if _, err := l.root.Path(l.id); err != nil && !errors.Is(err, ErrNoProfile) {
+		return nil, err
+	}
+	archive := l.root.archive()
+	if err := os.Mkdir(archive, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fail(err)
+	}
+	if err := l.sweepUnfinished(archive); err != nil {
+		return fail(err)
+	}
+	made := filepath.Join(archive, l.id+archiveMark+now.UTC().Format("20060102T150405.000000000Z"))
+	if err := fetch(ctx, made); err != nil {
+		return nil, err
+	}
+	e := &Exchanged{lock: l, to: to, place: made}
+	err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+	if err == nil {
+		e.Kept = made
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return fail(errors.Join(fmt.Errorf("putting %s in the place of %s: %w", made, to, err), os.RemoveAll(made)))
+	}
+	if err := errors.Join(durable.Sync(archive), durable.Sync(l.root.dir)); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile %s: %w", l.id, err), e.Undo())
+	}
+	return e, nil
+}
+
+// sweepUnfinished removes what a fetch has left that was cut short.
+func (l *Lock) sweepUnfinished(archive string) error {
+	entries, err := os.ReadDir(archive)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "."+l.id+archiveMark) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(archive, e.Name())))
+		}
+	}
+	return err
+}
+
+// Undo puts the directory that was there before back, and removes the new one.
+func (e *Exchanged) Undo() error {
+	var err error
+	if e.Kept != "" {
+		err = unix.Renameat2(unix.AT_FDCWD, e.place, unix.AT_FDCWD, e.to, unix.RENAME_EXCHANGE)
+	} else {
+		err = os.Rename(e.to, e.place)
+	}
+	if err == nil {
+		err = errors.Join(durable.Sync(filepath.Dir(e.place)), durable.Sync(e.lock.root.dir), os.RemoveAll(e.place))
+	}
+	if err != nil {
+		return fmt.Errorf("profile %s: putting the directory before back: %w", e.lock.id, err)
+	}
+	return nil
+}

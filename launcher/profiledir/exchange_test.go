@@ -1,0 +1,73 @@
+package profiledir
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A profile gets another directory in one step, and the one before is in the archive; a
+// fetch that fails changes nothing, and an exchange can be undone.
+func TestExchange(t *testing.T) {
+	root := open(t)
+	lock, err := root.Lock("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(dir, want string) {
+		t.Helper()
+		if b, err := os.ReadFile(filepath.Join(dir, "what")); string(b) != want {
+			t.Errorf("%s has %q, %v, want %q", dir, b, err, want)
+		}
+	}
+	fetch := func(what string) func(context.Context, string) error {
+		return func(_ context.Context, dir string) error {
+			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "what"), []byte(what), 0o600))
+		}
+	}
+	place := filepath.Join(root.Dir(), "p")
+	first, err := lock.Exchange(t.Context(), time.Unix(1, 0), fetch("first"))
+	must(err)
+	if has(place, "first"); first.Kept != "" {
+		t.Errorf("kept %s of nothing", first.Kept)
+	}
+	second, err := lock.Exchange(t.Context(), time.Unix(2, 0), fetch("second"))
+	must(err)
+	has(place, "second")
+	has(second.Kept, "first")
+	if of, archived := root.IsArchive(second.Kept); of != "p" || !archived {
+		t.Errorf("%s is not in the archive", second.Kept)
+	}
+	must(second.Undo())
+	has(place, "first")
+	if _, err := os.Stat(second.Kept); !os.IsNotExist(err) {
+		t.Errorf("what was undone is left: %v", err)
+	}
+	failed := errors.New("the store is away")
+	if _, err := lock.Exchange(t.Context(), time.Unix(3, 0), func(_ context.Context, dir string) error {
+		// One that was cut short by a crash leaves this.
+		return errors.Join(os.Mkdir(filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".fetch_1"), 0o700), failed)
+	}); !errors.Is(err, failed) {
+		t.Errorf("%v", err)
+	}
+	has(place, "first")
+	third, err := lock.Exchange(t.Context(), time.Unix(4, 0), fetch("third"))
+	must(err)
+	if left, err := os.ReadDir(filepath.Dir(third.Kept)); err != nil || len(left) != 1 {
+		t.Errorf("in the archive: %v, %v, want the one that was kept", left, err)
+	}
+	must(first.Undo()) // of a profile that had no directory
+	if _, err := os.Stat(place); !os.IsNotExist(err) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,282 @@
+package profiledir
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"leasehold/internal/durable"
+	"leasehold/internal/signed"
+	"leasehold/lease"
+)
+
+// Departure says that the profile's directory of this host was left: another launcher is the
+// home. The directory stays where it is, as evidence, and no browser is started on it.
+type Departure struct {
+	// Home is the launcher that is the home since, and Token the one under which it became it.
+	Home  string      `json:"home"`
+	Token lease.Token `json:"lease_token"`
+	At    time.Time   `json:"at"`
+	// Pending says that this was written before the record was, by the home itself: it is not
+	// known yet whether the record took it.
+	Pending bool `json:"pending,omitempty"`
+}
+
+// DepartedError says that the profile's directory of this host was left for another home.
+type DepartedError struct {
+	Profile string
+	Departure
+}
+
+func (e *DepartedError) Error() string {
+	return fmt.Sprintf("the directory of profile %s on this host was left to launcher %s under token %d: it is not opened any more", e.Profile, e.Home, e.Token)
+}
+
+// Depart durably notes that the profile's directory was left. A lower departure does not
+// replace a higher one.
+func (l *Lock) Depart(d Departure) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if before, left, err := l.root.Departed(l.id); err != nil {
+		return err
+	} else if left && before.Token > d.Token {
+		return nil
+	}
+	return l.writeNote(signed.Departure, d)
+}
+
+// Stay durably takes a pending departure back: the record did not take it, and never will. It
+// does nothing where there is none, or one that is not pending.
+func (l *Lock) Stay() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if d, left, err := l.root.Departed(l.id); err != nil || !left || !d.Pending {
+		return err
+	}
+	return l.removeNote(signed.Departure)
+}
+
+// Departed returns whether the profile's directory of this host was left. The error is a
+// *DamagedError for a note that this launcher has not written: then nobody opens it either.
+func (r *Root) Departed(id string) (Departure, bool, error) {
+	var d Departure
+	found, err := r.readNote(id, signed.Departure, &d)
+	return d, found, err
+}
+
+// MayOpen returns nil if a browser may be started on the profile's directory: it was not left
+// for another home, and none is on its way into its place. Else it is a *DepartedError, an
+// *ArrivingError, or a *DamagedError.
+func (l *Lock) MayOpen() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mayOpen()
+}
+
+func (l *Lock) mayOpen() error { return l.root.MayOpen(l.id) }
+
+// MayOpen is Lock.MayOpen, as a hint for callers that do not have the lock.
+func (r *Root) MayOpen(id string) error {
+	d, left, err := r.Departed(id)
+	if err == nil && left {
+		err = &DepartedError{id, d}
+	}
+	if err != nil {
+		return err
+	}
+	a, arriving, err := r.Arriving(id)
+	if err == nil && arriving {
+		err = &ArrivingError{id, a}
+	}
+	return err
+}
+
+// Arrival is a directory that is complete, and comes into the place of the profile's as soon
+// as it is known that this launcher became the home by the move of that id.
+type Arrival struct {
+	MoveID string    `json:"move_id"`
+	At     time.Time `json:"at"`
+}
+
+// ArrivingError says that the profile's directory on this host is not in its place yet.
+type ArrivingError struct {
+	Profile string
+	Arrival
+}
+
+func (e *ArrivingError) Error() string {
+	return fmt.Sprintf("the directory of profile %s is on its way into its place on this host", e.Profile)
+}
+
+// arrivalPath is where the directory is made.
+func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, ".arrival-"+id) }
+
+// PrepareArrival makes the directory in which the profile arrives, out of sight: fill gets a
+// path at which nothing is yet, and puts a directory there. It is complete and on the disk
+// when PrepareArrival returns nil, and nothing is left of it otherwise.
+func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) error) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	if err := l.dropArrival(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.dropArrival())
+		}
+	}()
+	if err := fill(l.root.arrivalPath(l.id)); err != nil {
+		return fmt.Errorf("profile %s: its directory is not filled: %w", l.id, err)
+	}
+	if fi, err := os.Lstat(l.root.arrivalPath(l.id)); err != nil || !fi.IsDir() {
+		return fmt.Errorf("profile %s: its directory is not filled: %s is no directory (%w)", l.id, l.root.arrivalPath(l.id), err)
+	}
+	if err := durable.Sync(l.root.guard); err != nil {
+		return fmt.Errorf("profile %s: %w", l.id, err)
+	}
+	return l.writeNote(signed.Arrival, a)
+}
+
+// Arriving returns the directory that is to come into the profile's place, and whether there
+// is one. The error is a *DamagedError for a note that this launcher has not written.
+func (r *Root) Arriving(id string) (Arrival, bool, error) {
+	var a Arrival
+	found, err := r.readNote(id, signed.Arrival, &a)
+	return a, found, err
+}
+
+// DropArrival removes a directory that was prepared and is not needed: the profile did not
+// come here by that move.
+func (l *Lock) DropArrival() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	return l.dropArrival()
+}
+
+func (l *Lock) dropArrival() error {
+	err := l.removeNote(signed.Arrival)
+	if err == nil {
+		err = os.RemoveAll(l.root.arrivalPath(l.id))
+	}
+	if err != nil {
+		return fmt.Errorf("profile %s: %w", l.id, err)
+	}
+	return nil
+}
+
+// Arrive brings the prepared directory into the profile's place and makes the record's token
+// the floor: this launcher is the home by that record. A directory that was there before goes
+// to the archive. It can be cut short anywhere and goes on from there the next time. archived
+// is the path of the directory that was there; empty if there was none.
+func (l *Lock) Arrive(rec lease.Record, now time.Time) (archived string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return "", err
+	}
+	a, arriving, err := l.root.Arriving(l.id)
+	switch {
+	case err != nil:
+		return "", err
+	case !arriving || rec.Moved == nil || rec.Moved.ID != a.MoveID || rec.HomeToken != rec.Moved.Token:
+		return "", fmt.Errorf("profile %s: no directory was prepared for the move to %s under token %d", l.id, rec.Home, rec.HomeToken)
+	}
+	to := filepath.Join(l.root.dir, l.id)
+	if _, err := os.Lstat(l.root.arrivalPath(l.id)); err == nil {
+		if _, err := os.Lstat(to); err == nil {
+			if archived, err = l.archive(now); err != nil {
+				return "", err
+			}
+		}
+		if err := os.Rename(l.root.arrivalPath(l.id), to); err != nil {
+			return archived, fmt.Errorf("profile %s: %w", l.id, err)
+		}
+		if err := errors.Join(durable.Sync(l.root.dir), durable.Sync(l.root.guard)); err != nil {
+			return archived, fmt.Errorf("profile %s: %w", l.id, err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("profile %s: %w", l.id, err)
+	}
+	floor, err := l.root.Floor(l.id)
+	if err == nil {
+		err = l.keep(rec, floor)
+	}
+	if err == nil {
+		err = l.removeNote(signed.Departure)
+	}
+	if err == nil { // the last: until then nobody opens the directory
+		err = l.removeNote(signed.Arrival)
+	}
+	return archived, err
+}
+
+// writeNote durably writes a note about the profile. l.mu is held.
+func (l *Lock) writeNote(kind signed.Kind, v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = durable.Replace(l.root.file(l.id, string(kind)), l.root.key.Sign(kind, l.id, append(b, '\n')))
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", kind, l.id, err)
+	}
+	return nil
+}
+
+// removeNote durably removes a note. l.mu is held.
+func (l *Lock) removeNote(kind signed.Kind) error {
+	err := os.Remove(l.root.file(l.id, string(kind)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = durable.Sync(l.root.guard)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w", kind, l.id, err)
+	}
+	return nil
+}
+
+// readNote reads a note about the profile into v, and tells whether there is one.
+func (r *Root) readNote(id string, kind signed.Kind, v any) (bool, error) {
+	if err := lease.CheckProfileID(id); err != nil {
+		return false, err
+	}
+	path := r.file(id, string(kind))
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s of %s: %w", kind, id, err)
+	}
+	content, err := r.key.Open(kind, id, b)
+	if err == nil {
+		err = json.Unmarshal(content, v)
+	}
+	if err != nil {
+		return false, &DamagedError{Profile: id, Path: path, Cause: err}
+	}
+	return true, nil
+}
+
+// Copy durably copies the Chrome user-data-dir from to the path dir, at which nothing is yet.
+// The caller has made sure that no browser uses from.
+func Copy(ctx context.Context, from, dir string) error { return copyTree(ctx, from, dir) }

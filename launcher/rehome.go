@@ -1,0 +1,181 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/dustin/go-humanize"
+
+	"leasehold/internal/durable"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// RehomeProfile makes this launcher the home of a profile, since a person says so, with a
+// directory that the person names. Nobody holds the profile; its home is gone, or is asked to
+// give it up, or is this launcher, which has no directory of it that may be opened.
+func (ps *profiles) RehomeProfile(ctx context.Context, profileID string, req api.ProfileRehome) (lease.Record, error) {
+	if err := ps.checkRehome(req); err != nil {
+		return lease.Record{}, err
+	}
+	if err := ps.healFirst(ctx, profileID); err != nil {
+		return lease.Record{}, problem(err)
+	}
+	entry, err := ps.o.Store.Get(ctx, profileID)
+	if errors.Is(err, lease.ErrNotFound) {
+		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that could get another home", profileID)
+	}
+	if err != nil {
+		return lease.Record{}, problem(err)
+	}
+	r := entry.Record
+	if req.Token != r.Token {
+		return lease.Record{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "rehome")
+	}
+	if r.Home == ps.o.ID && ps.hasDirectory(profileID) {
+		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s, and has its directory", ps.o.ID, profileID)
+	}
+	m := move{entry: entry, ask: req.AskHome}
+	m.q, m.fill, err = ps.directoryOf(ctx, r, req)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if !req.AcceptLoss {
+		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say accept_loss", ps.loss(r, req))
+	}
+	m.q.Move.Person, m.q.Move.Principal, m.q.Move.Note = req.Person, principal.Of(ctx).Name, req.Note
+	moved, err := ps.moveHere(ctx, m)
+	if err != nil {
+		return lease.Record{}, problem(err)
+	}
+	ps.o.Log.Warn().Str("profile", profileID).Uint64("token", uint64(moved.Token)).Str("old_home", r.Home).Str("directory", moved.Moved.Directory).
+		Str("person", req.Person).Str("principal", principal.Of(ctx).Name).Msg("a person gave the profile another home")
+	return moved, nil
+}
+
+// checkRehome refuses a request that is wrong by itself.
+func (ps *profiles) checkRehome(req api.ProfileRehome) error {
+	ways := 0
+	for _, given := range []bool{req.From != "", req.Left, req.Empty} {
+		if given {
+			ways++
+		}
+	}
+	switch {
+	case req.To != "" && req.To != ps.o.ID:
+		p := api.Refuse(api.CodeWrongHome, "launcher %s has to be asked, since it gets the directory", req.To).With("home_launcher", req.To)
+		if to := ps.patrol.Other(req.To); to.AdvertiseURL != "" {
+			p.Detail += ": " + to.AdvertiseURL
+			p = p.With("location", to.AdvertiseURL)
+		}
+		return p
+	case ways != 1:
+		return api.Invalid("from", "want one of from (a directory to copy), left (the one that the profile left on this host) and empty")
+	case req.Person == "":
+		return api.Invalid("person", "want the name of who decides")
+	case req.Note == "":
+		return api.Invalid("note", "want why the profile gets another home: whoever looks for the account's session later reads it")
+	case len(req.Note) > maxNote:
+		return api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
+	}
+	return nil
+}
+
+// hasDirectory tells whether this host has a directory of the profile that may be opened.
+func (ps *profiles) hasDirectory(profileID string) bool {
+	_, err := ps.o.Root.Path(profileID)
+	return err == nil && ps.o.Root.MayOpen(profileID) == nil
+}
+
+// loss says in words what is not taken along.
+func (ps *profiles) loss(r lease.Record, req api.ProfileRehome) string {
+	last := "it was never used"
+	if r.SessionID != "" {
+		last = fmt.Sprintf("it was used last under token %d by worker %s for task %s", r.Token, r.OwnerWorkerID, r.TaskID)
+		if r.LastKnownURL != "" {
+			last += ", which was at " + r.LastKnownURL
+		}
+	}
+	now := "The new directory is empty: its sites see another browser, which is signed in nowhere"
+	switch {
+	case req.Left:
+		now = "The new directory is a copy of what the profile left on this host before: everything since is missing in it"
+	case req.From != "":
+		now = "The new directory is a copy of " + req.From + ", as old as that is"
+	}
+	return fmt.Sprintf("What is only in the directory of launcher %s is not taken along, and that one is never opened again (%s). %s", r.Home, last, now)
+}
+
+// directoryOf is how the directory that the person names is made.
+func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, fill func(context.Context, string) error, err error) {
+	if req.Empty {
+		return ps.newMove(lease.DirectoryEmpty), func(_ context.Context, dir string) error { return os.Mkdir(dir, 0o700) }, nil
+	}
+	from, left := "", req.Left
+	if left {
+		if from, err = ps.o.Root.Path(r.ProfileID); err != nil {
+			return q, nil, api.Invalid("left", "this host has no directory of profile %s: %v", r.ProfileID, err)
+		}
+		if _, departed, err := ps.o.Root.Departed(r.ProfileID); err != nil || !departed {
+			return q, nil, api.Invalid("left", "profile %s left no directory on this host (%v)", r.ProfileID, err)
+		}
+	} else if from, err = ps.source(ctx, req.From); err != nil {
+		return q, nil, err
+	}
+	size, err := profiledir.Measure(from)
+	if err != nil {
+		return q, nil, api.Invalid("from", "%v", err)
+	}
+	if free, err := durable.FreeSpace(ps.o.Root.Dir()); err == nil && free < size+ps.o.MinFreeDisk {
+		return q, nil, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
+			humanize.IBytes(size), ps.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ps.o.MinFreeDisk)).
+			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ps.o.MinFreeDisk+size)
+	}
+	return ps.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) error {
+		if left { // its lock is had with the profile
+			return profiledir.Copy(ctx, from, dir)
+		}
+		source, err := profiledir.LockSource(from)
+		if err != nil {
+			return api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
+		}
+		if u, used := profiledir.FindUser(from); used != nil || u != nil {
+			err = api.Refuse(api.CodeConflict, "%s is in use by %v: close it first, a copy of what is being written would be damaged (%v)", from, u, used)
+		} else {
+			err = profiledir.Copy(ctx, from, dir)
+		}
+		return errors.Join(err, source.Release())
+	}, nil
+}
+
+// source is the directory to copy, as for an import.
+func (ps *profiles) source(ctx context.Context, dir string) (string, error) {
+	if !filepath.IsAbs(dir) {
+		return "", api.Invalid("from", "%q: want the absolute path of a Chrome user-data-dir on this host", dir)
+	}
+	from, err := ps.importable(principal.Of(ctx), dir)
+	if err != nil {
+		return "", err
+	}
+	return from, ps.checkSource(dir, from)
+}
+
+// checkSource refuses a directory that somebody else could have prepared. from is dir without
+// links.
+func (ps *profiles) checkSource(dir, from string) error {
+	check := profiledir.CheckMine
+	if _, archived := ps.o.Root.IsArchive(from); archived {
+		check = ps.o.Root.CheckOwner
+	}
+	for _, path := range []string{filepath.Clean(dir), from} { // the first one may be a link
+		if err := check(path); err != nil {
+			return api.Invalid("from", "%v", err)
+		}
+	}
+	return nil
+}

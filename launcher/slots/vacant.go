@@ -1,0 +1,47 @@
+package slots
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrWanted is the cause with which the context of WhileVacant ends.
+var ErrWanted = errors.New("the profile is wanted")
+
+// vacancy is somebody who looks at a vacant profile.
+type vacancy struct{ end context.CancelCauseFunc }
+
+// WhileVacant returns a context that ends, with the cause ErrWanted, as soon as somebody
+// occupies the profile; at once if somebody has. Whoever occupies it does not wait: what is
+// done meanwhile counts only if the context has not ended when it is done. The caller calls
+// done in the end.
+func (t *Table) WhileVacant(ctx context.Context, profile string) (_ context.Context, done func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	v := &vacancy{end}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots[profile] != nil {
+		end(ErrWanted)
+		return ctx, func() {}
+	}
+	if t.vacancies[profile] == nil {
+		t.vacancies[profile] = map[*vacancy]bool{}
+	}
+	t.vacancies[profile][v] = true
+	return ctx, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		end(nil)
+		if delete(t.vacancies[profile], v); len(t.vacancies[profile]) == 0 {
+			delete(t.vacancies, profile)
+		}
+	}
+}
+
+// endVacancy ends the contexts of those who look at the profile. The caller holds t.mu.
+func (t *Table) endVacancy(profile string) {
+	for v := range t.vacancies[profile] {
+		v.end(ErrWanted)
+	}
+	delete(t.vacancies, profile)
+}

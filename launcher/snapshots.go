@@ -1,0 +1,192 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"leasehold/internal/durable"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/snapshots"
+	"leasehold/launcher/snapshotter"
+	"leasehold/lease"
+)
+
+// snapshotStore returns the profile store, or a refusal where there is none.
+func (ps *profiles) snapshotStore() (*snapshots.Store, error) {
+	if ps.o.Snapshots == nil {
+		return nil, api.Refuse(api.CodeNotFound, "this sidecar has no profile store: start it with --profile-store and --profile-key")
+	}
+	return ps.o.Snapshots, nil
+}
+
+// snapshotProblem turns an error of the profile store into a refusal.
+func snapshotProblem(err error) error {
+	var newer *snapshots.NewerChromeError
+	var space *snapshots.NoSpaceError
+	var p *api.Problem
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &p):
+		return p
+	case errors.Is(err, snapshots.ErrNoSnapshot):
+		return api.Refuse(api.CodeNotFound, "%v", err)
+	case errors.As(err, &newer), errors.Is(err, snapshots.ErrWrongKey), errors.Is(err, snapshots.ErrFormat):
+		return api.Refuse(api.CodeSnapshotUnusable, "%v", err)
+	case errors.Is(err, snapshots.ErrDamaged), errors.Is(err, snapshots.ErrIncomplete):
+		return api.Refuse(api.CodeSnapshotDamaged, "%v", err)
+	case errors.As(err, &space), durable.Full(err):
+		return api.Refuse(api.CodeHostFull, "%v", err).With("reason", "disk")
+	}
+	return api.Refuse(api.CodeProfileStore, "%v: the profile is as it was", err)
+}
+
+// Snapshots lists a profile's snapshots, newest first.
+func (ps *profiles) Snapshots(ctx context.Context, profileID string) ([]api.Snapshot, error) {
+	store, err := ps.snapshotStore()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ps.Profile(ctx, profileID); err != nil {
+		return nil, err
+	}
+	list, err := store.List(ctx, profileID)
+	return list, snapshotProblem(err)
+}
+
+// VerifySnapshots reads every byte of a profile's snapshots.
+func (ps *profiles) VerifySnapshots(ctx context.Context, profileID string, req api.ProfileVerify) (api.SnapshotsChecked, error) {
+	store, err := ps.snapshotStore()
+	if err != nil {
+		return api.SnapshotsChecked{}, err
+	}
+	if _, err := ps.Profile(ctx, profileID); err != nil {
+		return api.SnapshotsChecked{}, err
+	}
+	found, err := store.Verify(ctx, profileID, req.SnapshotID)
+	if err != nil {
+		return api.SnapshotsChecked{}, snapshotProblem(err)
+	}
+	if !found.Whole() {
+		ps.snapshotter.StoreAnew(profileID)
+		for _, s := range found.Snapshots {
+			if len(s.Problems) > 0 {
+				ps.o.Log.Error().Str("profile", profileID).Str("snapshot", s.ID).Strs("problems", s.Problems).Msg("snapshot is damaged")
+			}
+		}
+	}
+	return found, nil
+}
+
+// RestoreProfile brings back a snapshot of a profile that nobody uses, because a person
+// decided so. The state before goes to the archive, and the token rises.
+func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req api.ProfileRestore) (_ api.Restored, err error) {
+	store, err := ps.snapshotStore()
+	if err != nil {
+		return api.Restored{}, err
+	}
+	switch {
+	case req.SnapshotID == "":
+		return api.Restored{}, api.Invalid("snapshot_id", "want the snapshot to bring back")
+	case len(req.Note) > maxNote:
+		return api.Restored{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
+	}
+	r, done, err := ps.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
+	if err != nil {
+		return api.Restored{}, err
+	}
+	defer done()
+	if req.Token != r.Token {
+		return api.Restored{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "restore")
+	}
+	lock, err := ps.lockUnused(profileID)
+	if err != nil {
+		return api.Restored{}, err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	version, err := ps.chromeVersion()
+	if err != nil {
+		return api.Restored{}, err
+	}
+	var fetched snapshots.Fetched
+	exchanged, err := lock.Exchange(ctx, time.Now(), func(ctx context.Context, dir string) (err error) {
+		fetched, err = store.Fetch(ctx, profileID, req.SnapshotID, dir, snapshots.FetchOptions{Chrome: version, KeepFree: ps.o.MinFreeDisk})
+		return err
+	})
+	if err != nil {
+		return api.Restored{}, snapshotProblem(err)
+	}
+	cookies, err := ps.jar.Export(profileID)
+	if err == nil {
+		err = ps.jar.Import(profileID, fetched.Extra)
+	}
+	if err != nil {
+		return api.Restored{}, errors.Join(err, exchanged.Undo())
+	}
+	by := principal.Of(ctx).Name
+	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
+		return e.Record.RestoreSnapshot(req.SnapshotID, lease.Review{Principal: by, Note: req.Note, TokenSeen: req.Token}, time.Now())
+	})
+	if err != nil {
+		return api.Restored{}, ps.undoRestore(profileID, exchanged, cookies, err)
+	}
+	if err := lock.RaiseFloor(entry.Record); err != nil {
+		ps.o.Log.Error().Err(err).Str("profile", profileID).Msg("the floor does not have the token of the restore: the next grant raises it")
+	}
+	// A seal of the session before, which may still be on its way, is not to come after this.
+	if err := store.Raise(ctx, profileID, entry.Record.Token); err != nil {
+		ps.o.Log.Warn().Err(err).Str("profile", profileID).Msg("the profile store does not know of the restore yet")
+	}
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("snapshot", req.SnapshotID).Str("kept", exchanged.Kept).Str("principal", by).Msg("snapshot restored")
+	return api.Restored{ProfileID: profileID, SnapshotID: req.SnapshotID, State: entry.Record.State, Token: entry.Record.Token, Kept: exchanged.Kept, At: time.Now().UTC()}, nil
+}
+
+// undoRestore puts everything back as it was after the record could not be changed. Where
+// nobody can say whether it was, the token may have risen for nothing.
+func (ps *profiles) undoRestore(profileID string, exchanged *profiledir.Exchanged, cookies map[string][]byte, cause error) error {
+	if err := errors.Join(exchanged.Undo(), ps.jar.Import(profileID, cookies)); err != nil {
+		return errors.Join(problem(cause), fmt.Errorf("profile %s: what was restored could not be taken back: %w", profileID, err))
+	}
+	return problem(cause)
+}
+
+// chromeVersion is the number of this host's Chrome.
+func (r *rooms) chromeVersion() (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), revisionTimeout)
+	defer cancel()
+	v, err := browserVersion(ctx, r.o)
+	return strings.TrimPrefix(v.Browser, "Chrome/"), err
+}
+
+// snapshotsDir is the name of the snapshotter's folder in the data directory.
+const snapshotsDir = "snapshots"
+
+// wireSnapshots makes the snapshotter, where there is a profile store.
+func (l *Launcher) wireSnapshots() error {
+	if l.o.Snapshots == nil {
+		return nil
+	}
+	version, err := l.chromeVersion()
+	if err != nil {
+		return err
+	}
+	l.snapshotter, err = snapshotter.New(snapshotter.Options{
+		LauncherID: l.o.ID, Dir: filepath.Join(l.o.DataDir, snapshotsDir), Snapshots: l.o.Snapshots, Retention: l.o.Retention, Leases: l.o.Store,
+		Known: func() []lease.Record {
+			rows, _, _ := l.catalog.Rows()
+			records := make([]lease.Record, len(rows))
+			for i, row := range rows {
+				records[i] = row.Record
+			}
+			return records
+		},
+		Slots: l.slots, Root: l.o.Root, Jar: l.jar, Chrome: version, Log: l.o.Log, Metrics: l.o.Metrics,
+	})
+	return err
+}

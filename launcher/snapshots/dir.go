@@ -1,0 +1,182 @@
+package snapshots
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/durable"
+)
+
+// Dir keeps objects as files below a directory: the store of file:// URLs. Launchers of
+// several hosts may share it, where the file system has locks (flock) for all of them.
+type Dir struct{ root string }
+
+var _ Objects = (*Dir)(nil)
+
+// OpenDir returns the objects below a directory, which it makes (0700) if need be.
+func OpenDir(root string) (*Dir, error) {
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("profile store: %w", err)
+	}
+	return &Dir{root}, nil
+}
+
+// lockName is the file whose lock serialises the writers of a folder. A key has no dot.
+const lockName = "write.lock"
+
+func (d *Dir) path(key string) string { return filepath.Join(d.root, filepath.FromSlash(key)) }
+
+// Get implements Objects. The version is a hash of the content.
+func (d *Dir) Get(_ context.Context, key string) (content []byte, version string, err error) {
+	content, err = os.ReadFile(d.path(key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, "", ErrNoObject
+	}
+	return content, versionOf(content), err
+}
+
+func versionOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// Put implements Objects.
+func (d *Dir) Put(_ context.Context, key string, content []byte, version string) (err error) {
+	path := d.path(key)
+	if err := d.makeFolder(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if version == "" {
+		return createOnce(path, content)
+	}
+	lock, err := os.OpenFile(filepath.Join(filepath.Dir(path), lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which gives the lock up
+	// Whoever has the lock only reads and replaces one file.
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return ErrOtherVersion
+	case err != nil:
+		return err
+	case versionOf(old) != version:
+		return ErrOtherVersion
+	case bytes.Equal(old, content):
+		return durable.Sync(path)
+	}
+	return durable.Replace(path, content)
+}
+
+// makeFolder makes a folder below the root, durably.
+func (d *Dir) makeFolder(folder string) error {
+	err := os.Mkdir(folder, 0o700)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && folder != d.root:
+		if err := d.makeFolder(filepath.Dir(folder)); err != nil {
+			return err
+		}
+		if err = os.Mkdir(folder, 0o700); errors.Is(err, fs.ErrExist) {
+			return nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(folder))
+}
+
+// createOnce writes a file that must not exist yet. The error is ErrOtherVersion where it
+// does.
+func createOnce(path string, content []byte) (err error) {
+	temporary, err := os.CreateTemp(filepath.Dir(path), durable.Unfinished+"*") // 0600
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(temporary.Name())) }()
+	_, err = temporary.Write(content)
+	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
+		return err
+	}
+	err = os.Link(temporary.Name(), path)
+	if errors.Is(err, fs.ErrExist) {
+		return ErrOtherVersion
+	}
+	if err != nil {
+		return err
+	}
+	return durable.Sync(filepath.Dir(path))
+}
+
+// Delete implements Objects.
+func (d *Dir) Delete(_ context.Context, key string) error {
+	err := os.Remove(d.path(key))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// List implements Objects. It also removes what a crash left of writes a day ago.
+func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
+	var keys []string
+	err := filepath.WalkDir(d.path(prefix), func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile, or there is nothing of the prefix
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case entry.IsDir():
+			return nil
+		case strings.Contains(entry.Name(), "."): // no object: a lock, or what is being written
+			return removeOld(path, entry)
+		}
+		rel, err := filepath.Rel(d.root, path)
+		keys = append(keys, filepath.ToSlash(rel))
+		return err
+	})
+	return keys, err
+}
+
+// removeOld removes a file that a write has left which is over for long.
+func removeOld(path string, entry fs.DirEntry) error {
+	if !strings.HasPrefix(entry.Name(), durable.Unfinished) {
+		return nil
+	}
+	info, err := entry.Info()
+	if err != nil {
+		return nil //nolint:nilerr // it is gone
+	}
+	if time.Since(info.ModTime()) > unfinishedFor {
+		err = os.Remove(path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// unfinishedFor is how long no write takes.
+const unfinishedFor = 24 * time.Hour

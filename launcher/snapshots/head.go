@@ -1,0 +1,148 @@
+package snapshots
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"leasehold/lease"
+)
+
+// head is the one object of a profile that is ever replaced: the list of its snapshots,
+// the oldest first, with the highest token under which it was written. Everything else is
+// chunks, and a chunk that no snapshot of the head names does not count.
+type head struct {
+	Format    int         `json:"format"`
+	ProfileID string      `json:"profile_id"`
+	Token     lease.Token `json:"lease_token"`
+	Snapshots []entry     `json:"snapshots"`
+
+	version string // of the object; empty: there is none
+}
+
+// entry is one snapshot of the list, with the chunks of its manifest.
+type entry struct {
+	Snapshot
+	Manifest []Chunk `json:"manifest"`
+}
+
+// headName is the name of the head in the profile's folder, and what it is encrypted as.
+const headName = "head"
+
+// maxSnapshots bounds how many snapshots a profile has. It keeps the list within one
+// object.
+const maxSnapshots = 1000
+
+// newest is the newest snapshot; nil where there is none.
+func (h *head) newest() *entry {
+	if len(h.Snapshots) == 0 {
+		return nil
+	}
+	return &h.Snapshots[len(h.Snapshots)-1]
+}
+
+// find returns a snapshot of the list. The error is ErrNoSnapshot.
+func (h *head) find(snapshotID string) (*entry, error) {
+	i := slices.IndexFunc(h.Snapshots, func(e entry) bool { return e.ID == snapshotID })
+	if i < 0 {
+		return nil, fmt.Errorf("profile %s: snapshot %.80q: %w", h.ProfileID, snapshotID, ErrNoSnapshot)
+	}
+	return &h.Snapshots[i], nil
+}
+
+// may returns a StaleTokenError if somebody with a higher token has written the list.
+func (h *head) may(token lease.Token) error {
+	if token < h.Token {
+		return &StaleTokenError{ProfileID: h.ProfileID, Token: token, Current: h.Token}
+	}
+	return nil
+}
+
+// decodeHead reads a list and checks that it is the profile's.
+func decodeHead(profileID string, raw []byte) (*head, error) {
+	h := &head{}
+	if err := decodeJSON(raw, h); err != nil {
+		return nil, err
+	}
+	if h.ProfileID != profileID || len(h.Snapshots) > maxSnapshots {
+		return nil, fmt.Errorf("%w: the list of profile %.80q with %d snapshots", ErrDamaged, h.ProfileID, len(h.Snapshots))
+	}
+	for _, e := range h.Snapshots {
+		err := e.check()
+		if err == nil && (e.ProfileID != profileID || e.Token > h.Token || len(e.Manifest) == 0) {
+			err = fmt.Errorf("snapshot %s is none of profile %s", e.ID, profileID)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: list: %w", ErrDamaged, err)
+		}
+	}
+	return h, nil
+}
+
+// head reads a profile's list; an empty one where there is none.
+func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, error) {
+	if err := s.checkKey(ctx); err != nil {
+		return nil, err
+	}
+	stored, version, err := s.objects.Get(ctx, c.headKey())
+	if errors.Is(err, ErrNoObject) {
+		return &head{Format: Format, ProfileID: profileID}, nil
+	}
+	var h *head
+	if err == nil {
+		var raw []byte
+		if raw, err = c.unpack(headName, stored); err == nil {
+			h, err = decodeHead(profileID, raw)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("profile %s: list of snapshots: %w", profileID, err)
+	}
+	h.version = version
+	return h, nil
+}
+
+// putHead replaces the list that was read. The error is ErrOtherVersion if somebody else
+// has replaced it.
+func (s *Store) putHead(ctx context.Context, c *codec, h *head) error {
+	raw, err := json.Marshal(h)
+	if err == nil {
+		err = s.objects.Put(ctx, c.headKey(), c.pack(headName, raw), h.version)
+	}
+	if err != nil {
+		return fmt.Errorf("profile %s: list of snapshots: %w", h.ProfileID, err)
+	}
+	return nil
+}
+
+// maxTries is how often a change of the list is tried, where others change it meanwhile.
+const maxTries = 10
+
+// change makes a change of a profile's list, again if somebody else was first. change
+// returns false where there is nothing to do.
+func (s *Store) change(ctx context.Context, c *codec, profileID string, change func(*head) (bool, error)) error {
+	var err error
+	for range maxTries {
+		var h *head
+		if h, err = s.head(ctx, c, profileID); err != nil {
+			return err
+		}
+		changed, err2 := change(h)
+		if err2 != nil || !changed {
+			return err2
+		}
+		if err = s.putHead(ctx, c, h); !errors.Is(err, ErrOtherVersion) {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *codec) headKey() string { return "profiles/" + c.profile + "/" + headName }
+
+func (c *codec) chunkKey(chunk Chunk) string { return c.chunksKey() + chunk.key() }
+
+// chunksKey begins the keys of the profile's chunks.
+func (c *codec) chunksKey() string { return "profiles/" + c.profile + "/chunks/" }

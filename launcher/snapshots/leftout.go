@@ -1,0 +1,51 @@
+package snapshots
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// What of a user-data-dir is left out of snapshots: what Chrome makes anew by itself, and
+// what belongs to the browser that ran and not to the account. Names are those of the top
+// of the directory, or of the top of a profile inside of it (Default, Profile 1): deeper
+// down a site or an extension chooses names.
+//
+// What is not named here is kept. TestWhatTheAccountHasSurvives holds both lists to a
+// real Chromium.
+var (
+	leftOutOfTop = []string{
+		// Of the process that ran.
+		"SingletonLock", "SingletonCookie", "SingletonSocket", "DevToolsActivePort", "lockfile", "Crashpad", "Crash Reports",
+		"DeferredBrowserMetrics", "CrashpadMetrics-active.pma", "CrashpadMetrics.pma", "chrome_debug.log",
+		// Caches of compiled shaders.
+		"GPUCache", "ShaderCache", "GrShaderCache", "GraphiteDawnCache", "GPUPersistentCache",
+		// What Chrome downloads for itself, the same for every profile.
+		"component_crx_cache", "extensions_crx_cache", "Safe Browsing", "OptimizationHints", "optimization_guide_model_store",
+		"OptGuideOnDeviceModel", "OptGuideOnDeviceClassifierModel", "SSLErrorAssistant", "CertificateRevocation", "Subresource Filter",
+		"PKIMetadata", "FirstPartySetsPreloaded", "TrustTokenKeyCommitments", "hyphen-data", "ZxcvbnData", "Crowd Deny",
+		"MEIPreload", "SafetyTips", "FileTypePolicies", "OriginTrials", "ActorSafetyLists", "AmountExtractionHeuristicRegexes",
+		// The mark of a clone: a copy of a clone is not a clone itself.
+		".leasehold-clone",
+	}
+	leftOutOfProfile = []string{
+		// Caches of what was fetched, and of what was compiled from it.
+		"Cache", "Code Cache", "Media Cache", "Application Cache", "Shared Dictionary",
+		"GPUCache", "DawnCache", "DawnGraphiteCache", "DawnWebGPUCache", "ShaderCache", "GPUPersistentCache",
+		// What Chrome downloads for itself.
+		"optimization_guide_hint_cache_store", "optimization_guide_model_metadata_store",
+	}
+)
+
+// leftOut tells whether the snapshot leaves out a path of a profile, with all below it.
+func leftOut(p string) bool {
+	dir, name := path.Split(p)
+	dir = strings.TrimSuffix(dir, "/")
+	switch {
+	case dir == "":
+		return slices.Contains(leftOutOfTop, name) || strings.HasPrefix(name, "BrowserMetrics")
+	case !strings.Contains(dir, "/"):
+		return slices.Contains(leftOutOfProfile, name)
+	}
+	return false
+}

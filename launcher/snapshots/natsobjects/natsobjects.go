@@ -1,0 +1,151 @@
+// Package natsobjects keeps the objects of a profile store in a stream of NATS JetStream.
+package natsobjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/launcher/snapshots"
+)
+
+// Stream is the name of the stream, and the first part of its subjects. It is no KV
+// bucket: those are read from any of their servers, also from one that does not have the
+// last write yet.
+const Stream = "leasehold_profiles"
+
+// Config says how the stream is made if there is none. A stream that exists is used as it
+// is.
+type Config struct {
+	Replicas int // zero is 1
+}
+
+// Objects are the last messages of the stream's subjects. Versions are their sequences.
+type Objects struct {
+	js  jetstream.JetStream
+	cfg Config
+
+	mu     sync.Mutex
+	stream jetstream.Stream // as it was found; nil: not yet
+}
+
+var _ snapshots.Objects = (*Objects)(nil)
+
+// New returns the objects. It does not ask the server: the stream is looked up when it is
+// needed, and Put makes it if there is none.
+func New(js jetstream.JetStream, cfg Config) *Objects { return &Objects{js: js, cfg: cfg} }
+
+// subject is where the object of a key is.
+func subject(key string) string { return Stream + "." + strings.ReplaceAll(key, "/", ".") }
+
+// find looks the stream up. The error is jetstream.ErrStreamNotFound if there is none.
+func (o *Objects) find(ctx context.Context) (jetstream.Stream, error) {
+	o.mu.Lock()
+	known := o.stream
+	o.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	found, err := o.js.Stream(ctx, Stream)
+	if err == nil {
+		o.mu.Lock()
+		o.stream = found
+		o.mu.Unlock()
+	}
+	return found, err
+}
+
+// Get implements snapshots.Objects.
+func (o *Objects) Get(ctx context.Context, key string) (content []byte, version string, err error) {
+	stream, err := o.find(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, "", snapshots.ErrNoObject
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	msg, err := stream.GetLastMsgForSubject(ctx, subject(key))
+	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, "", snapshots.ErrNoObject
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	return msg.Data, strconv.FormatUint(msg.Sequence, 10), nil
+}
+
+// Put implements snapshots.Objects.
+func (o *Objects) Put(ctx context.Context, key string, content []byte, version string) error {
+	var sequence uint64
+	if version != "" {
+		var err error
+		if sequence, err = strconv.ParseUint(version, 10, 64); err != nil || sequence == 0 {
+			return fmt.Errorf("version %.40q: want a sequence of the stream", version)
+		}
+	}
+	if err := o.make(ctx); err != nil {
+		return err
+	}
+	_, err := o.js.Publish(ctx, subject(key), content, jetstream.WithExpectLastSequencePerSubject(sequence))
+	var api *jetstream.APIError
+	// The second code says that another write is in flight. What became of that one is
+	// seen when the object is read again.
+	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		return snapshots.ErrOtherVersion
+	}
+	return err
+}
+
+// make makes the stream where there is none. Another launcher may be making it at the
+// same time.
+func (o *Objects) make(ctx context.Context) error {
+	_, err := o.find(ctx)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
+	}
+	_, err = o.js.CreateStream(ctx, jetstream.StreamConfig{
+		Name: Stream, Description: "Leasehold: sealed profiles", Subjects: []string{Stream + ".>"}, Storage: jetstream.FileStorage,
+		Replicas: max(o.cfg.Replicas, 1), MaxMsgsPerSubject: 1,
+	})
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		return nil
+	}
+	return err
+}
+
+// Delete implements snapshots.Objects.
+func (o *Objects) Delete(ctx context.Context, key string) error {
+	stream, err := o.find(ctx)
+	if err == nil {
+		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject(key)))
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	return err
+}
+
+// List implements snapshots.Objects.
+func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
+	stream, err := o.find(ctx)
+	var info *jetstream.StreamInfo
+	if err == nil {
+		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(subject(prefix)+">"))
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, 0, len(info.State.Subjects))
+	for name := range info.State.Subjects {
+		keys = append(keys, strings.ReplaceAll(strings.TrimPrefix(name, Stream+"."), ".", "/"))
+	}
+	return keys, nil
+}

@@ -1,0 +1,32 @@
+package snapshots
+
+import (
+	"context"
+	"errors"
+)
+
+// Objects is where a store keeps its objects. Keys are names of a-z, 0-9 and - with
+// single slashes between. The methods are safe for concurrent use; each is bounded by its
+// context. An object is on disk when Put returns.
+type Objects interface {
+	// Get returns an object and its version, or ErrNoObject. The version is one that Put
+	// takes.
+	Get(ctx context.Context, key string) (content []byte, version string, err error)
+	// Put writes an object if the one that is there has the version; the empty version
+	// says that there is none. Otherwise it writes nothing and returns ErrOtherVersion.
+	// The server itself compares: of two that write at the same time one is refused.
+	Put(ctx context.Context, key string, content []byte, version string) error
+	// Delete removes an object. It is no error if there is none.
+	Delete(ctx context.Context, key string) error
+	// List returns the keys that begin with a prefix, which is empty or ends in a slash,
+	// in any order.
+	List(ctx context.Context, prefix string) ([]string, error)
+}
+
+// Errors of Objects.
+var (
+	// ErrNoObject says that there is no such object.
+	ErrNoObject = errors.New("there is no such object")
+	// ErrOtherVersion says that the object is not the one that was to be replaced.
+	ErrOtherVersion = errors.New("somebody else wrote the object")
+)

@@ -1,0 +1,200 @@
+package snapshots
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"leasehold/internal/foreign"
+)
+
+// Content is a profile as it was at one moment, on this host's disk: what Seal makes a
+// snapshot of. Its files may change again as soon as it was read.
+type Content struct {
+	profileID string
+	dirs      []string
+	files     []readFile
+	// index is what was known of the profile's files before; nil for nothing.
+	index *index
+	// spool is the directory with the copies of files.
+	spool     string
+	indexPath string
+}
+
+// readFile is a file of a Content: one that is as the last snapshot has it, or a copy.
+type readFile struct {
+	File
+	stat stat
+	// copy is the path of the copy; empty where Chunks are known.
+	copy string
+}
+
+// stat is by what it is seen that a file was not written to. The kernel sets the time of
+// the last change of its inode, and nobody can set it back.
+type stat struct {
+	Inode    uint64 `json:"inode"`
+	Size     int64  `json:"size"`
+	Modified int64  `json:"modified"` // ns since 1970
+	Changed  int64  `json:"changed"`  // ns since 1970
+}
+
+func statOf(fi fs.FileInfo) stat {
+	st := fi.Sys().(*syscall.Stat_t)
+	return stat{Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+}
+
+// ReadOptions say where Read keeps what it needs.
+type ReadOptions struct {
+	// Spool is a directory of this launcher's own, on whose disk copies of the files that
+	// changed are kept until Close. What is in it means nothing after a restart.
+	Spool string
+	// Index is the file in which Seal keeps by what the profile's files are known again, so
+	// that the next Read and Seal look at those alone that changed.
+	Index string
+}
+
+// seen is one entry of a walk through a profile.
+type seen struct {
+	path string // with slashes
+	dir  bool
+	exec bool
+	stat stat
+}
+
+// Read reads the profile in dir, which nobody may use until it returns. The error is
+// ErrChanged if somebody did. ctx ends as soon as somebody is about to. The caller calls
+// Close when it has no need of it any more.
+func (s *Store) Read(ctx context.Context, profileID, dir string, o ReadOptions) (_ *Content, err error) {
+	fail := func(err error) error { return fmt.Errorf("profile %s: reading %s: %w", profileID, dir, err) }
+	before, err := look(ctx, dir)
+	if err != nil {
+		return nil, fail(err)
+	}
+	if err := os.MkdirAll(o.Spool, 0o700); err != nil {
+		return nil, fail(err)
+	}
+	r := &Content{profileID: profileID, indexPath: o.Index, index: s.readIndex(profileID, o.Index)}
+	if r.spool, err = os.MkdirTemp(o.Spool, "reading-"); err != nil {
+		return nil, fail(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.Close())
+		}
+	}()
+	source, err := foreign.Open(dir)
+	if err != nil {
+		return nil, fail(err)
+	}
+	defer func() { err = errors.Join(err, source.Close()) }()
+	for _, e := range before {
+		if err := context.Cause(ctx); err != nil {
+			return nil, fail(err)
+		}
+		if e.dir {
+			r.dirs = append(r.dirs, pathText(e.path))
+			continue
+		}
+		f := readFile{File: File{Path: pathText(e.path), Executable: e.exec, Size: uint64(e.stat.Size)}, stat: e.stat}
+		if known, ok := r.index.file(f.Path, e.stat); ok {
+			f.Chunks = known
+		} else if e.stat.Size > 0 {
+			f.copy = filepath.Join(r.spool, strconv.Itoa(len(r.files)))
+			if err := copyOut(source, e, f.copy); err != nil {
+				return nil, fail(err)
+			}
+		}
+		r.files = append(r.files, f)
+	}
+	after, err := look(ctx, dir)
+	if err != nil {
+		return nil, fail(err)
+	}
+	if !slices.Equal(before, after) {
+		return nil, fail(ErrChanged)
+	}
+	if err := context.Cause(ctx); err != nil { // somebody is about to use it: was it in time?
+		return nil, fail(err)
+	}
+	return r, nil
+}
+
+// Close removes the copies.
+func (r *Content) Close() error { return os.RemoveAll(r.spool) }
+
+// look walks through a profile, and returns what is to be in its snapshot, by path. It
+// refuses links and devices: Chrome makes none but its own locks.
+func look(ctx context.Context, dir string) ([]seen, error) {
+	var all []seen
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) && p != dir {
+			return ErrChanged
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil || p == dir {
+			return err
+		}
+		rel, err := filepath.Rel(dir, p)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if leftOut(rel) {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		fi, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return ErrChanged
+		}
+		if err != nil {
+			return err
+		}
+		if !d.IsDir() && !fi.Mode().IsRegular() {
+			return fmt.Errorf("%s is a link, a device, a pipe or a socket: want files and directories only", p)
+		}
+		e := seen{path: rel, dir: d.IsDir()}
+		if !e.dir {
+			e.stat, e.exec = statOf(fi), fi.Mode().Perm()&0o100 != 0
+		}
+		all = append(all, e)
+		return nil
+	})
+	slices.SortFunc(all, func(a, b seen) int { return cmp.Compare(a.path, b.path) })
+	return all, err
+}
+
+// copyOut copies a file out of the profile. On a file system that can, the two share their
+// blocks until one is written to.
+func copyOut(source *foreign.Dir, e seen, to string) (err error) {
+	in, err := source.File(e.path, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ErrChanged
+	}
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	n, err := io.Copy(out, in)
+	if err == nil && n != e.stat.Size {
+		err = ErrChanged
+	}
+	return err
+}

@@ -1,0 +1,293 @@
+// Package snapshots keeps sealed copies of profiles at rest in a store that several hosts
+// share, so that a profile can go on elsewhere when its host is gone.
+//
+// A profile is read while nobody uses it (Read), and then sealed (Seal): its files are cut
+// into chunks by their content; what the store does not have yet is compressed, encrypted
+// and sent; and at last one conditional write of the profile's list makes the snapshot
+// exist. The list carries the highest fencing token with which it was written, and a
+// holder with a lower one is refused: by the rule if it reads the list in time, and by the
+// store if it does not.
+//
+// Everything is encrypted and authenticated with a key that is derived from the store's
+// key and the profile's id. The store learns how many profiles and chunks there are, how
+// large the chunks are when compressed, the tokens, and when something is written. It can
+// withhold, or show an older list. It can change nothing, nor give one profile's content
+// for another's.
+package snapshots
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"leasehold/lease"
+)
+
+// Errors that callers tell apart.
+var (
+	// ErrNoSnapshot says that the profile has no such snapshot, or none at all.
+	ErrNoSnapshot = errors.New("there is no such snapshot")
+	// ErrWrongKey says that the store was written with another key.
+	ErrWrongKey = errors.New("the key is not the one that the profile store was made with")
+	// ErrDamaged says that what is stored is not what was stored: it was changed, cut off,
+	// or taken from another profile.
+	ErrDamaged = errors.New("the profile store is damaged")
+	// ErrFormat says that a later version wrote it.
+	ErrFormat = errors.New("a later version of leasehold wrote this")
+	// ErrChanged says that the profile was written to while it was being read, so that
+	// no snapshot can be made.
+	ErrChanged = errors.New("the profile changed while it was read")
+	// ErrStale says that what this host knows of the last snapshot is not true any more: the
+	// next Read reads all files.
+	ErrStale = errors.New("what was known of the last snapshot is out of date")
+	// ErrIncomplete says that the list names a chunk that is not there.
+	ErrIncomplete = errors.New("a part of the snapshot is missing from the profile store")
+)
+
+// StaleTokenError says that a later holder of the profile has written its list.
+type StaleTokenError struct {
+	ProfileID      string
+	Token, Current lease.Token
+}
+
+// Error implements error.
+func (e *StaleTokenError) Error() string {
+	return fmt.Sprintf("profile %s: snapshot refused: lease token %d is superseded by %d", e.ProfileID, e.Token, e.Current)
+}
+
+// NewerChromeError says that a snapshot was made by a newer Chrome than the one here.
+type NewerChromeError struct {
+	SnapshotID  string
+	Their, Ours string
+}
+
+// Error implements error.
+func (e *NewerChromeError) Error() string {
+	return fmt.Sprintf("snapshot %s was made by Chrome %s, and this host has Chrome %s, which cannot read a newer one's profile: upgrade the Chrome of this host",
+		e.SnapshotID, e.Their, e.Ours)
+}
+
+// Store keeps snapshots. Its methods are safe for concurrent use, also by several
+// launchers.
+type Store struct {
+	objects Objects
+	key     *Key
+
+	mu  sync.Mutex
+	fit bool // the key is the store's
+}
+
+// New returns the store whose objects are encrypted with a key. It asks nothing; Check
+// does.
+func New(objects Objects, key *Key) *Store { return &Store{objects: objects, key: key} }
+
+// formatKey is the object that tells how a store is written, and with which key.
+const formatKey = "leasehold-profiles"
+
+// format is its content.
+type format struct {
+	Format int    `json:"format"`
+	KeyID  string `json:"key_id"`
+}
+
+// Check finds out whether snapshots can be stored and read: it writes the first object of
+// an empty store. The error is ErrWrongKey or ErrFormat for a store that is another's.
+func (s *Store) Check(ctx context.Context) error {
+	stored, _, err := s.objects.Get(ctx, formatKey)
+	if errors.Is(err, ErrNoObject) {
+		var b []byte
+		if b, err = json.Marshal(format{Format, s.key.id()}); err == nil {
+			err = s.objects.Put(ctx, formatKey, b, "")
+		}
+		if err == nil || errors.Is(err, ErrOtherVersion) {
+			stored, _, err = s.objects.Get(ctx, formatKey)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("profile store: %w", err)
+	}
+	var f format
+	switch err := json.Unmarshal(stored, &f); {
+	case err != nil:
+		return fmt.Errorf("profile store: %w: object %s: %w", ErrDamaged, formatKey, err)
+	case f.Format != Format:
+		return fmt.Errorf("profile store: %w: format %d, want %d", ErrFormat, f.Format, Format)
+	case f.KeyID != s.key.id():
+		return fmt.Errorf("profile store: %w: it was made with key %.40s, and this is key %s", ErrWrongKey, f.KeyID, s.key.id())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fit = true
+	return nil
+}
+
+// checkKey is Check, once. Without it a wrong key would find an empty store.
+func (s *Store) checkKey(ctx context.Context) error {
+	s.mu.Lock()
+	fit := s.fit
+	s.mu.Unlock()
+	if fit {
+		return nil
+	}
+	return s.Check(ctx)
+}
+
+// List returns a profile's snapshots, the newest first.
+func (s *Store) List(ctx context.Context, profileID string) ([]Snapshot, error) {
+	h, err := s.head(ctx, s.key.of(profileID), profileID)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Snapshot, 0, len(h.Snapshots))
+	for _, e := range slices.Backward(h.Snapshots) {
+		list = append(list, e.Snapshot)
+	}
+	return list, nil
+}
+
+// Newest returns a profile's newest snapshot, or ErrNoSnapshot.
+func (s *Store) Newest(ctx context.Context, profileID string) (Snapshot, error) {
+	list, err := s.List(ctx, profileID)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	if len(list) == 0 {
+		return Snapshot{}, fmt.Errorf("profile %s: %w", profileID, ErrNoSnapshot)
+	}
+	return list[0], nil
+}
+
+// Manifest returns what a snapshot has in it.
+func (s *Store) Manifest(ctx context.Context, profileID, snapshotID string) (Manifest, error) {
+	c := s.key.of(profileID)
+	h, err := s.head(ctx, c, profileID)
+	if err != nil {
+		return Manifest{}, err
+	}
+	e, err := h.find(snapshotID)
+	if err != nil {
+		return Manifest{}, err
+	}
+	return s.manifest(ctx, c, e, nil)
+}
+
+// manifest reads the manifest of a snapshot of the list. read has chunks that were read
+// already, and gets those that are; nil for none.
+func (s *Store) manifest(ctx context.Context, c *codec, e *entry, read map[string][]byte) (Manifest, error) {
+	fail := func(err error) (Manifest, error) {
+		return Manifest{}, fmt.Errorf("profile %s: snapshot %s: %w", e.ProfileID, e.ID, err)
+	}
+	var raw []byte
+	for _, chunk := range e.Manifest {
+		piece, known := read[chunk.Name]
+		if !known {
+			var err error
+			if piece, err = s.chunk(ctx, c, chunk); err != nil {
+				return fail(err)
+			}
+			if read != nil {
+				read[chunk.Name] = piece
+			}
+		}
+		if raw = append(raw, piece...); len(raw) > maxManifest {
+			return fail(fmt.Errorf("%w: the manifest is larger than %d bytes", ErrDamaged, maxManifest))
+		}
+	}
+	m, err := DecodeManifest(raw)
+	if err == nil && (m.ID != e.ID || m.ProfileID != e.ProfileID || m.Token != e.Token) {
+		err = fmt.Errorf("%w: the manifest is that of %s of profile %s", ErrDamaged, m.ID, m.ProfileID)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	m.Snapshot = e.Snapshot // which has the pins, and what was stored
+	return m, nil
+}
+
+// chunk reads a chunk. The error is ErrIncomplete or ErrDamaged.
+func (s *Store) chunk(ctx context.Context, c *codec, chunk Chunk) ([]byte, error) {
+	stored, _, err := s.objects.Get(ctx, c.chunkKey(chunk))
+	if errors.Is(err, ErrNoObject) {
+		return nil, fmt.Errorf("%w: chunk %s", ErrIncomplete, chunk.Name)
+	}
+	if err == nil {
+		stored, err = c.open(chunk, stored)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("chunk %s: %w", chunk.Name, err)
+	}
+	return stored, nil
+}
+
+// Raise says that the profile is held with a token now: a snapshot of a holder with a lower
+// one is refused from here on, also before the new holder has made one. It is a
+// StaleTokenError if a later holder was first.
+func (s *Store) Raise(ctx context.Context, profileID string, token lease.Token) error {
+	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
+		if err := h.may(token); err != nil || h.Token == token {
+			return false, err
+		}
+		h.Token = token
+		return true, nil
+	})
+}
+
+// maxPins is how many reasons a snapshot may be kept for.
+const maxPins = 16
+
+// Pin keeps a snapshot for a reason, such as the name of a review, until Unpin.
+func (s *Store) Pin(ctx context.Context, profileID, snapshotID, reason string) error {
+	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
+		e, err := h.find(snapshotID)
+		if err != nil || slices.Contains(e.Pins, reason) {
+			return false, err
+		}
+		if reason == "" || len(reason) > maxTextField || len(e.Pins) == maxPins {
+			return false, fmt.Errorf("profile %s: snapshot %s: pin %.80q: want a reason of at most %d bytes, and at most %d of them", profileID, snapshotID, reason, maxTextField, maxPins)
+		}
+		e.Pins = append(e.Pins, reason)
+		return true, nil
+	})
+}
+
+// Unpin ends a Pin. It is no error if there is none.
+func (s *Store) Unpin(ctx context.Context, profileID, snapshotID, reason string) error {
+	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
+		e, err := h.find(snapshotID)
+		if errors.Is(err, ErrNoSnapshot) {
+			return false, nil
+		}
+		i := slices.Index(e.Pins, reason)
+		if i >= 0 {
+			e.Pins = slices.Delete(e.Pins, i, i+1)
+		}
+		return i >= 0, nil
+	})
+}
+
+// CheckChrome returns a NewerChromeError if a snapshot was made by a Chrome whose major
+// version is above that of ours, such as 156.0.8078.79. A version that cannot be read is
+// no reason to refuse.
+func CheckChrome(of Snapshot, ours string) error {
+	their, here := major(of.ChromeVersion), major(ours)
+	if here != 0 && cmp.Compare(their, here) > 0 {
+		return &NewerChromeError{SnapshotID: of.ID, Their: of.ChromeVersion, Ours: ours}
+	}
+	return nil
+}
+
+// major is the first number of a version; 0 where there is none.
+func major(version string) int {
+	first, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,452 @@
+// Package snapshotter makes snapshots of the profiles whose home this launcher is: after
+// each session that ended in order, in the background, under that session's token.
+//
+// Nothing waits for it. A profile is read while it is vacant; whoever wants it meanwhile
+// has it at once, and what was read is thrown away, since Chrome may have begun to write.
+// What could not be done is done later: when the profile is vacant again, or at the next
+// look at all profiles.
+package snapshotter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/foreign"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
+	"leasehold/launcher/snapshots"
+	"leasehold/lease"
+)
+
+// Options configure a Snapshotter.
+type Options struct {
+	LauncherID string
+	// Dir is the snapshotter's own directory, on the disk of the profiles.
+	Dir       string
+	Snapshots *snapshots.Store
+	Retention snapshots.Retention
+	Leases    lease.Store
+	// Known returns all records that are known; it may be out of date.
+	Known func() []lease.Record
+	Slots *slots.Table
+	Root  *profiledir.Root
+	Jar   sessionfile.Jar
+	// Chrome is the version of this host's Chrome.
+	Chrome string
+
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer
+}
+
+const (
+	// atOnce is how many profiles are read and sealed at a time.
+	atOnce = 4
+	// sealTimeout bounds one seal, with a first upload over a slow line.
+	sealTimeout = 30 * time.Minute
+	askTimeout  = 30 * time.Second
+	// lookEvery is the time between two looks at all profiles.
+	lookEvery = time.Minute
+)
+
+// Snapshotter makes the snapshots. Its methods are safe for concurrent use.
+type Snapshotter struct {
+	o       Options
+	places  chan struct{} // has room for atOnce
+	metrics metrics
+
+	mu      sync.Mutex
+	pending map[string]*task // by profile
+	wake    chan struct{}    // has room for one
+	idle    chan struct{}    // closed and replaced when a task is over
+	failed  map[string]failure
+	anew    map[string]bool // profiles of whose snapshots damage was found
+}
+
+// task is what is to be done for a profile.
+type task struct {
+	running bool
+	again   bool // it became vacant again while it ran
+}
+
+// failure says that a snapshot of a profile could not be made.
+type failure struct {
+	times int
+	retry time.Time // when it is tried again at the earliest
+}
+
+// New returns a snapshotter; Run does the work. It removes what an earlier process has
+// left.
+func New(o Options) (*Snapshotter, error) {
+	s := &Snapshotter{
+		o: o, places: make(chan struct{}, atOnce), pending: map[string]*task{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		failed: map[string]failure{}, anew: map[string]bool{},
+	}
+	s.metrics = newMetrics(s, o.Metrics)
+	if err := snapshots.SweepSpool(s.spool()); err != nil {
+		return nil, fmt.Errorf("profile store: %w", err)
+	}
+	return s, nil
+}
+
+func (s *Snapshotter) spool() string { return filepath.Join(s.o.Dir, "spool") }
+
+func (s *Snapshotter) index(profile string) string {
+	return filepath.Join(s.o.Dir, lease.Key(profile)+".index")
+}
+
+// Vacated says that a profile became vacant. It does not wait.
+func (s *Snapshotter) Vacated(profile string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failed, profile) // it has changed: what failed may not fail again
+	s.want(profile)
+}
+
+// want has a profile looked at. The caller holds s.mu.
+func (s *Snapshotter) want(profile string) {
+	if t := s.pending[profile]; t != nil {
+		t.again = t.running
+		return
+	}
+	s.pending[profile] = &task{}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run makes snapshots until ctx ends, and waits for those that are being made.
+func (s *Snapshotter) Run(ctx context.Context) {
+	var work sync.WaitGroup
+	defer work.Wait()
+	every := time.NewTicker(lookEvery)
+	defer every.Stop()
+	s.lookAtAll()
+	for {
+		s.start(ctx, &work)
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			s.lookAtAll()
+		case <-s.wake:
+		}
+	}
+}
+
+// lookAtAll has all profiles looked at whose snapshot is not of what they are now.
+func (s *Snapshotter) lookAtAll() {
+	now := time.Now()
+	for _, r := range s.o.Known() {
+		if !s.due(r) {
+			continue
+		}
+		s.mu.Lock()
+		if now.After(s.failed[r.ProfileID].retry) {
+			s.want(r.ProfileID)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// due tells whether a snapshot is to be made of a profile.
+func (s *Snapshotter) due(r lease.Record) bool {
+	return r.Home == s.o.LauncherID && r.EndedInOrder() && !r.HasSnapshot()
+}
+
+// start begins with the profiles that wait.
+func (s *Snapshotter) start(ctx context.Context, work *sync.WaitGroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for profile, t := range s.pending {
+		if t.running || ctx.Err() != nil {
+			continue
+		}
+		select {
+		case s.places <- struct{}{}:
+		default:
+			return // whoever is done wakes Run
+		}
+		t.running = true
+		work.Go(func() {
+			err := s.make(ctx, profile)
+			<-s.places
+			s.over(ctx, profile, t, err)
+		})
+	}
+}
+
+// over takes note that a task is over.
+func (s *Snapshotter) over(ctx context.Context, profile string, t *task, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pending, profile)
+	if t.again {
+		s.want(profile)
+	}
+	if err == nil {
+		delete(s.failed, profile)
+	} else {
+		f := s.failed[profile]
+		f.times++
+		f.retry = time.Now().Add(min(time.Minute<<min(f.times, 6), time.Hour))
+		s.failed[profile] = f
+		if ctx.Err() == nil {
+			s.o.Log.Warn().Err(err).Str("profile", profile).Time("next_try", f.retry).Msg("no snapshot was made of the profile")
+		}
+	}
+	close(s.idle)
+	s.idle = make(chan struct{})
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Drain waits until everything that waits was done, or ctx ends.
+func (s *Snapshotter) Drain(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		left, idle := len(s.pending), s.idle
+		s.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return fmt.Errorf("%d profiles have no snapshot yet: %w", left, context.Cause(ctx))
+		}
+	}
+}
+
+// make makes a snapshot of a profile, where one is due. No error says that there is
+// nothing more to be done now.
+func (s *Snapshotter) make(ctx context.Context, profile string) error {
+	if s.o.Slots.Find(profile) != nil { // it is at work, or its browser is warm: its end is told
+		return nil
+	}
+	r, err := s.record(ctx, profile)
+	if err != nil || !s.due(r) {
+		return err
+	}
+	begun := time.Now()
+	content, about, err := s.read(ctx, r)
+	switch {
+	case errors.Is(err, slots.ErrWanted), errors.Is(err, snapshots.ErrChanged):
+		s.metrics.results.WithLabelValues(resultAbandoned).Inc()
+		s.o.Log.Debug().Err(err).Str("profile", profile).Uint64("token", uint64(r.Token)).Msg("a snapshot was given up, since the profile is wanted: the next session's end brings another")
+		return nil
+	case err != nil:
+		s.metrics.results.WithLabelValues(resultFailed).Inc()
+		return err
+	case content == nil:
+		return nil
+	}
+	read := time.Since(begun)
+	made, err := s.seal(ctx, content, about)
+	if err = errors.Join(err, content.Close()); err != nil {
+		if errors.Is(err, snapshots.ErrStale) { // all files are read at the next try, which is at once
+			s.Vacated(profile)
+			return nil
+		}
+		var stale *snapshots.StaleTokenError
+		if errors.As(err, &stale) {
+			s.metrics.results.WithLabelValues(resultRefused).Inc()
+			s.o.Log.Warn().Err(err).Str("profile", profile).Msg("a snapshot came too late")
+			return nil
+		}
+		s.metrics.results.WithLabelValues(resultFailed).Inc()
+		return err
+	}
+	s.metrics.made(made)
+	s.o.Log.Info().Str("profile", profile).Uint64("token", uint64(made.Token)).Str("session", made.SessionID).Str("snapshot", made.ID).
+		Int("files", made.Files).Uint64("bytes", made.Bytes).Uint64("stored_bytes", made.Stored).Dur("reading", read).Dur("took", time.Since(begun)).Msg("snapshot made")
+	if err := s.name(ctx, made); err != nil {
+		return err
+	}
+	return s.retain(ctx, r, made)
+}
+
+func (s *Snapshotter) record(ctx context.Context, profile string) (lease.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	e, err := s.o.Leases.Get(ctx, profile)
+	if errors.Is(err, lease.ErrNotFound) {
+		return lease.Record{}, nil
+	}
+	return e.Record, err
+}
+
+// read reads a vacant profile; nil where it is not in a state of which a snapshot is made.
+// The error is slots.ErrWanted if somebody wanted it meanwhile.
+func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Content, about snapshots.About, err error) {
+	ctx, done := s.o.Slots.WhileVacant(ctx, r.ProfileID)
+	defer done()
+	path, err := s.o.Root.Path(r.ProfileID)
+	if errors.Is(err, profiledir.ErrNoProfile) {
+		return nil, about, nil
+	}
+	if err != nil {
+		return nil, about, err
+	}
+	// What was read of the record may be older than a session that began and is over again.
+	now, err := s.record(ctx, r.ProfileID)
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, about, cause
+	}
+	if err != nil {
+		return nil, about, err
+	}
+	if now.Token != r.Token || !s.due(now) {
+		return nil, about, nil // it became vacant, so it is looked at again
+	}
+	if user, err := profiledir.FindUser(path); err != nil || user != nil {
+		if err == nil {
+			err = fmt.Errorf("it is in use by %s, without a lease", user)
+		}
+		return nil, about, fmt.Errorf("profile %s: %w", r.ProfileID, err)
+	}
+	facts, err := s.o.Root.Inspect(r.ProfileID)
+	if err != nil {
+		return nil, about, err
+	}
+	if facts.ClosedCleanly.Answer != profiledir.Yes {
+		return nil, about, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
+	}
+	about = snapshots.About{
+		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: s.chromeOf(path), CreatedAt: time.Now().UTC(), Anew: s.isAnew(r.ProfileID),
+	}
+	if about.Extras, err = s.o.Jar.Export(r.ProfileID); err != nil {
+		return nil, about, err
+	}
+	index := s.index(r.ProfileID)
+	if about.Anew {
+		index = filepath.Join(s.o.Dir, lease.Key(r.ProfileID)+".index-anew")
+	}
+	content, err := s.o.Snapshots.Read(ctx, r.ProfileID, path, snapshots.ReadOptions{Spool: s.spool(), Index: index})
+	if err != nil {
+		return nil, about, err
+	}
+	// The cookies were read before: whoever wanted the profile since may have changed them.
+	if cause := context.Cause(ctx); cause != nil {
+		return nil, about, errors.Join(cause, content.Close())
+	}
+	return content, about, nil
+}
+
+// chromeOf is the version of the Chrome that had the profile last, as it says itself.
+func (s *Snapshotter) chromeOf(path string) string {
+	dir, err := foreign.Open(path)
+	if err != nil {
+		return s.o.Chrome
+	}
+	defer dir.Close()
+	f, err := dir.File("Last Version", 0)
+	if err != nil {
+		return s.o.Chrome
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, 64))
+	if version := strings.TrimSpace(string(b)); err == nil && strings.Count(version, ".") == 3 {
+		return version
+	}
+	return s.o.Chrome
+}
+
+func (s *Snapshotter) seal(ctx context.Context, content *snapshots.Content, about snapshots.About) (snapshots.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	defer cancel()
+	return s.o.Snapshots.Seal(ctx, content, about)
+}
+
+// name has the profile's record name the snapshot, if it has the snapshot's token still.
+func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	e, err := lease.Change(ctx, s.o.Leases, made.ProfileID, func(e lease.Entry) (lease.Record, error) {
+		return e.Record.Snapshotted(made.ID, made.Token)
+	})
+	var fenced *lease.FencedError
+	if errors.As(err, &fenced) { // the next session goes on with the profile
+		s.o.Log.Debug().Str("profile", made.ProfileID).Str("snapshot", made.ID).Err(err).Msg("the record does not name the snapshot, since it is of an earlier session")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("profile %s: its record does not name snapshot %s: %w", made.ProfileID, made.ID, err)
+	}
+	s.mu.Lock()
+	delete(s.anew, made.ProfileID)
+	s.mu.Unlock()
+	s.keep(e.Record)
+	err = s.o.Leases.Announce(ctx, lease.Event{
+		Event: lease.EventSnapshotMade, ProfileID: made.ProfileID, Token: made.Token, At: made.CreatedAt, SessionID: made.SessionID, LauncherID: made.LauncherID, SnapshotID: made.ID,
+	})
+	if err != nil {
+		s.o.Log.Warn().Err(err).Str("profile", made.ProfileID).Msg("event of a snapshot not published")
+	}
+	return nil
+}
+
+// keep puts the record into the copy that the home keeps. It takes the profile for as long
+// as that takes; where somebody else has it, the next grant keeps the record.
+func (s *Snapshotter) keep(r lease.Record) {
+	slot := s.o.Slots.Occupy(r.ProfileID)
+	if slot == nil {
+		return
+	}
+	if slot.IsWarm() {
+		slot.Vacate()
+		return
+	}
+	slot.Closes() // whoever wants it waits for this moment, and is not refused
+	defer slot.Vacate()
+	lock, err := s.o.Root.Lock(r.ProfileID)
+	if err == nil {
+		err = errors.Join(lock.RaiseFloor(r), lock.Unlock())
+	}
+	if err != nil {
+		s.o.Log.Warn().Err(err).Str("profile", r.ProfileID).Msg("the home's copy of the record does not name the snapshot")
+	}
+}
+
+// retain removes snapshots that need not stay.
+func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots.Snapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
+	defer cancel()
+	keep := s.o.Retention
+	keep.Also = append([]string{made.ID, r.SnapshotID}, keep.Also...)
+	removed, err := s.o.Snapshots.Retain(ctx, made.ProfileID, made.Token, keep, time.Now())
+	var stale *snapshots.StaleTokenError
+	if errors.As(err, &stale) {
+		return nil // the later holder does it
+	}
+	if len(removed) > 0 {
+		s.o.Log.Info().Str("profile", made.ProfileID).Strs("snapshots", removed).Msg("old snapshots removed")
+	}
+	return err
+}
+
+// StoreAnew says that damage was found in a profile's snapshots: its next one trusts
+// nothing that is stored.
+func (s *Snapshotter) StoreAnew(profile string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.anew[profile] = true
+}
+
+func (s *Snapshotter) isAnew(profile string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.anew[profile]
+}

@@ -1,0 +1,48 @@
+package lease
+
+import "time"
+
+// EndedInOrder tells whether the last thing that happened to the profile was the proper
+// end of a session: it is free, and neither a recovery nor a person decided that it is.
+// Then its directory is as that session left it.
+func (r Record) EndedInOrder() bool {
+	return r.State == Available && !r.ReleasedAt.IsZero() && r.Decision == "" && r.Review == nil
+}
+
+// Snapshotted names the profile's newest snapshot, which was made under a token. The error
+// is a *FencedError unless that is the record's own: what was made under another token is
+// not what the profile is now.
+func (r Record) Snapshotted(snapshotID string, token Token) (Record, error) {
+	if token != r.Token || !r.EndedInOrder() {
+		return r, &FencedError{Profile: r.ProfileID, Token: token, Current: r.Token}
+	}
+	r.SnapshotID, r.SnapshotToken = snapshotID, token
+	return r, nil
+}
+
+// HasSnapshot tells whether the newest snapshot is of the profile as it is now.
+func (r Record) HasSnapshot() bool { return r.SnapshotID != "" && r.SnapshotToken == r.Token }
+
+// ReasonSnapshotRestored is the reason in the record of a profile to which a person brought
+// back a snapshot.
+const ReasonSnapshotRestored = "snapshot_restored"
+
+// RestoreSnapshot raises the token of a profile that nobody uses, into whose directory a
+// person brought back a snapshot. A profile in review stays there.
+func (r Record) RestoreSnapshot(snapshotID string, person Review, now time.Time) (Record, error) {
+	if person.TokenSeen != r.Token {
+		return r, &FencedError{Profile: r.ProfileID, Token: person.TokenSeen, Current: r.Token}
+	}
+	r.Token++
+	if r.State == Available {
+		r.Reason = ReasonSnapshotRestored
+	}
+	r, err := r.transition(SnapshotRestored, r.State, now)
+	if err != nil {
+		return r, err
+	}
+	r = r.emit(EventSnapshotRestored, now)
+	last := &r.Outbox[len(r.Outbox)-1]
+	last.Reviewer, last.Principal, last.Note, last.SnapshotID = person.Reviewer, person.Principal, person.Note, snapshotID
+	return r, nil
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"leasehold/internal/id"
+	"leasehold/internal/tracing"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/queue"
@@ -22,7 +23,10 @@ const startTimeout = 60 * time.Second
 
 // grant grants the profile of the entry to the manifest's task. Cold, warm and joined
 // grants differ in how the browser is had, which is start.
-func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start, a *asking) (*session.Session, error) {
+func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start, a *asking) (_ *session.Session, err error) {
+	span := g.o.Tracer.Start(ctx, "grant", tracing.About{Profile: m.ProfileID, Worker: m.WorkerID, Task: m.TaskID})
+	defer func() { span.End(err) }()
+	span.Set("start", nameOf(start))
 	// 1. The presence that the lease hangs on.
 	k, err := g.presence.Current()
 	if err != nil {
@@ -30,6 +34,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	}
 	// 2. The floor: the highest token that was ever used on the directory. Where it did
 	// not follow the record's token, it does now: see lease.Record.ExplainsFloor.
+	span.Step("floor")
 	floor, err := g.o.Root.Floor(m.ProfileID)
 	if err == nil && floor < entry.Record.Token {
 		err = slot.Lock().RaiseFloor(entry.Record)
@@ -43,7 +48,9 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	if err != nil {
 		return nil, g.notGranted(err, entry.Record, m)
 	}
+	span.About(tracing.About{Session: sessionID, Token: uint64(next.Token)})
 	// 4. The session's file: the next launcher knows what to recover.
+	span.Step("session file")
 	s := g.sessions.New(m, next, path, slot, id.Secret())
 	if entry.Record.State == lease.ResumePending {
 		s.SetResume(g.resumeOf(ctx, entry.Record))
@@ -53,6 +60,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 		return nil, err
 	}
 	// 5. The swap: one compare-and-swap on the revision that was read.
+	span.Step("lease store")
 	if err := g.swap(ctx, s, entry, next); err != nil {
 		return nil, err
 	}
@@ -64,6 +72,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	// 6. The renewals.
 	s.Hold(k)
 	// 7. The browser, and the floor raised to the token.
+	span.Step("browser")
 	err = g.stillReady(path)
 	if err == nil {
 		err = start.Open(ctx, s)
@@ -76,6 +85,17 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	s.Begin()
 	g.sessions.Enter(s)
 	return s, nil
+}
+
+// nameOf is how a start is called in a trace.
+func nameOf(s session.Start) string {
+	switch s.(type) {
+	case *session.Warm:
+		return "warm"
+	case session.Join:
+		return "join"
+	}
+	return "cold"
 }
 
 // startError says that a lease was granted, but its session could not begin.

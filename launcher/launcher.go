@@ -23,6 +23,7 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/internal/runas"
 	"leasehold/internal/signed"
+	"leasehold/internal/tracing"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
@@ -79,6 +80,8 @@ type Options struct {
 	// FileRoots know the same one.
 	User *runas.User
 
+	// Tracer makes spans of grants and of ends; nil: there are none.
+	Tracer *tracing.Tracer
 	// Proxies are what profiles' proxy ids stand for; nil: none.
 	Proxies *proxies.Set
 	// FileRoots are the files of the host that workers may name.
@@ -237,7 +240,7 @@ func (l *Launcher) wire() (err error) {
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Proxies: o.Proxies,
-		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics,
+		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,

@@ -24,6 +24,7 @@ import (
 	"leasehold/internal/durable"
 	"leasehold/internal/natsd"
 	"leasehold/internal/signed"
+	"leasehold/internal/tracing"
 	"leasehold/launcher"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
@@ -92,6 +93,7 @@ type service struct {
 	snapshots *snapshots.Store
 
 	metrics   *prometheus.Registry
+	tracer    *tracing.Tracer // nil: no spans are made
 	dedicated dedicatedPorts
 	launcher  *launcher.Launcher
 }
@@ -115,6 +117,9 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 		return err
 	}
 	if err := s.openStores(ctx); err != nil {
+		return err
+	}
+	if err := s.openTraces(ctx); err != nil {
 		return err
 	}
 	if err := s.newLauncher(); err != nil {
@@ -237,7 +242,7 @@ func (s *service) newLauncher() error {
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.toldOthers(),
 		Snapshots: s.snapshots, Retention: snapshots.Retention{Keep: c.SnapshotKeep, KeepFor: c.SnapshotMaxAge},
 		PictureInterval: c.PictureEvery, ImportRoots: c.ImportRoot,
-		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics,
+		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics, Tracer: s.tracer,
 	})
 	return err
 }
@@ -255,7 +260,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 	}
 	options := httpapi.Options{
 		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.advertised(), TLS: c.TLSCert != "", Log: s.log,
-		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals,
+		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals, Tracer: s.tracer,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
 	}
 	s.dedicated.idle = c.IdleTimeout

@@ -74,6 +74,7 @@ type RunConfig struct {
 	TrustedProxy   []string      `name:"trusted-proxy" env:"LEASEHOLD_TRUSTED_PROXY" placeholder:"CIDR" help:"Addresses of reverse proxies whose X-Forwarded-Proto and X-Forwarded-Host count; several by commas (default: none)."`
 	PlainText      bool          `name:"insecure-plaintext" env:"LEASEHOLD_INSECURE_PLAINTEXT" help:"Serve other hosts without TLS, because something else encrypts."`
 	ImportRoot     []string      `name:"import-root" env:"LEASEHOLD_IMPORT_ROOT" type:"path" placeholder:"DIR" help:"Directory below which Chrome profiles may be imported from; several by commas (default: none)."`
+	OTLPEndpoint   string        `name:"otlp-endpoint" env:"LEASEHOLD_OTLP_ENDPOINT" placeholder:"URL" help:"Receiver of OpenTelemetry traces, over HTTP, such as http://127.0.0.1:4318 (default: that of OTEL_EXPORTER_OTLP_ENDPOINT; none: no traces are made)."`
 	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
@@ -154,7 +155,7 @@ var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 // validate refuses what could not work, or would not be safe.
 func (c RunConfig) validate() error {
 	for _, check := range []func() error{
-		c.validateListen, c.validateNATS, c.validateEvidence, c.validateSnapshots, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validateProofs,
+		c.validateListen, c.validateNATS, c.validateEvidence, c.validateSnapshots, c.validateLeases, c.validateReplicas, c.validateBrowsers, c.validateProofs, c.validateTraces,
 	} {
 		if err := check(); err != nil {
 			return err

@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/id"
+	"leasehold/internal/tracing"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 )
@@ -45,6 +46,8 @@ type Options struct {
 	// Referrals are how callers with an API token are sent on to a profile's home; nil where
 	// no other launcher is. Dedicated ignores them.
 	Referrals *Referrals
+	// Tracer takes the trace that a request for a lease names; nil: nobody does.
+	Tracer *tracing.Tracer
 	// TLS says that the listener speaks TLS.
 	TLS bool
 	Log zerolog.Logger

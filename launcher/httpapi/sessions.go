@@ -48,7 +48,7 @@ func createSession(c *call) error {
 	if err := c.toOpen(&m); err != nil {
 		return err
 	}
-	s, err := c.svc.Acquire(c.r.Context(), m)
+	s, err := c.svc.Acquire(c.o.Tracer.Follow(c.r.Context(), c.r.Header), m)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (c *call) acquire(m api.Manifest, opened func(sessionID string)) error {
 	if err := c.toOpen(&m); err != nil {
 		return err
 	}
-	session, err := c.svc.Acquire(c.r.Context(), m)
+	session, err := c.svc.Acquire(c.o.Tracer.Follow(c.r.Context(), c.r.Header), m)
 	if err != nil {
 		return err
 	}

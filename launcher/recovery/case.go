@@ -10,6 +10,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/tracing"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -103,17 +104,36 @@ var (
 // by the next launcher, goes on from what is stored.
 func (r *Recoverer) Run(c Case) (Ended, error) {
 	s := &steps{Case: c, r: r}
+	s.span = r.o.Tracer.Start(context.Background(), c.Goal.span(), tracing.About{
+		Profile: c.Profile, Session: c.File.SessionID, Worker: c.File.Manifest.WorkerID, Task: c.File.Manifest.TaskID, Token: uint64(c.File.Token),
+	})
 	how, err := s.run()
+	s.span.Set("reason", s.File.Reason)
+	s.span.Set("outcome", how)
+	s.span.Set("evidence", s.File.Evidence.EvidenceID)
+	s.span.End(err)
 	if (errors.Is(err, ErrNoEvidence) || errors.Is(err, errNotKept)) && s.Browser != nil && s.Goal != EndRun { // the others use it
 		err = errors.Join(err, s.Browser.Detach())
 	}
 	return Ended{How: how, File: s.File, LeftOpen: s.leftOpen, Lost: s.lost}, err
 }
 
+// span is the name of a case's span.
+func (g Goal) span() string {
+	switch g {
+	case Recover:
+		return "recovery"
+	case CloseOnly:
+		return "close"
+	}
+	return "release"
+}
+
 // steps are the steps of one case.
 type steps struct {
 	Case
 	r        *Recoverer
+	span     *tracing.Span
 	closed   bool
 	leftOpen bool
 	lost     bool
@@ -172,6 +192,7 @@ func (s *steps) sealed() bool { return s.File.Evidence.EvidenceID != "" }
 
 // seal captures and stores the evidence, where no earlier try has.
 func (s *steps) seal() error {
+	s.span.Step("evidence")
 	if !s.sealed() && s.Bundle != nil {
 		bundle := s.Bundle()
 		s.addWithheld(bundle)
@@ -197,6 +218,7 @@ func (s *steps) close() error {
 	if s.Browser == nil || s.closed {
 		return nil
 	}
+	s.span.Step("close")
 	s.endPages()
 	s.compareCookies()
 	method, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
@@ -274,6 +296,7 @@ func (s *steps) believed() bool {
 
 // release makes the transition of a worker's proper end.
 func (s *steps) release() (string, error) {
+	s.span.Step("give back")
 	s.stopRenewing()
 	s.File.InOrder = !s.NeverServed
 	released, err := s.change(func(r lease.Record) (lease.Record, error) {
@@ -399,6 +422,7 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 // quarantine fences the old token for good: held, suspected_stale, quarantined. The floor
 // follows at once, so that a store that forgets now does not offer the token again.
 func (s *steps) quarantine() error {
+	s.span.Step("quarantine")
 	_, err := s.swap(func(r lease.Record) (lease.Record, error) {
 		if r.State != lease.Held {
 			return r, errAlready

@@ -27,6 +27,7 @@ import (
 // inspectAndDecide gathers the facts, decides, and says so in the record. closeProblem
 // is why the browser was not closed in order, or nil.
 func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
+	s.span.Step("inspect")
 	r, err := s.swap(func(r lease.Record) (lease.Record, error) {
 		if r.State == lease.Inspected {
 			return r, errAlready
@@ -40,6 +41,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 		return "", err
 	}
 	found := s.inspect(r, closeProblem)
+	s.span.Step("decide")
 	found, decided := s.check(r, found, decision.Decide(found, s.r.o.ReviewWhen...))
 	sum, task := checkpoint.Summarize(s.journals()), s.task(r)
 	if err := s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task)); err != nil {
@@ -57,6 +59,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 		return "", err
 	}
 	s.r.recoveries.WithLabelValues(decided.Outcome).Inc()
+	s.span.Set("decision", decided.Outcome)
 	s.Log.Info().Str("decision", decided.Outcome).Strs("reasons", decided.Reasons).Str("state", string(r.State)).Msg("recovery decided")
 	return fmt.Sprintf("lost (%s), recovered: %s", s.File.Reason, decided.Outcome), nil
 }

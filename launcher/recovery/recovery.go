@@ -14,6 +14,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/id"
 	"leasehold/internal/signed"
+	"leasehold/internal/tracing"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery/decision"
@@ -47,6 +48,7 @@ type Options struct {
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
+	Tracer  *tracing.Tracer // nil: no spans are made
 }
 
 // Recoverer ends what runs on the profiles of one host. Its methods may be called

@@ -71,6 +71,7 @@ type asked struct {
 	touched        bool      // a worker had acted on its page since that showed its document
 	control        bool      // it followed from pressing something that is no link and no field
 	gone, reloaded bool      // while it was looked at, its document was gone, or loaded itself anew
+	search         bool      // a form sent it, and a worker had typed on its page
 	failed         time.Time // when a look failed first
 	name           string
 	body           *answerBody
@@ -306,6 +307,9 @@ func (g *gets) giveUp(why string, which func(*asked) bool) []*getWrite {
 // nothing to be afraid of: it followed from nothing that somebody did on its page, or what
 // is known of it is enough.
 func (a *asked) unjudged(why string) *getWrite {
+	if a.search {
+		return nil
+	}
 	if a.document && a.get.Status != 0 { // a page, which may have been a notice
 		return &getWrite{asked: a, sign: decision.Unjudged, why: why}
 	}
@@ -444,6 +448,7 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		// answered, the reason is all that is known: a link reads, and so does a search.
 		acted, typed := g.actedOn(event.Session)
 		n := g.requested[r.FrameID]
+		a.search = n.url == a.get.Asked && n.reason == byForm && typed
 		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
 		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched
 	case a.mayWrite && a.frame != "" && g.fresh(a): // those of workers have no document to ask

@@ -35,7 +35,8 @@ type Presence struct {
 	Nonce string `json:"nonce,omitempty"`
 }
 
-// HostReport is what a launcher says of its host. It is for people; no rule reads it.
+// HostReport is what a launcher says of its host. It is for people, and a hint where any
+// profile that fits is chosen; no rule of the lease reads it.
 type HostReport struct {
 	Name string `json:"name,omitempty"`
 	// Places is how many browsers the host may run; zero: no limit. Browsers is how many take

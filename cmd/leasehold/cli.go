@@ -21,6 +21,7 @@ type commands struct {
 	Profiles   profileCmds   `cmd:"" help:"List the profiles and who holds them; create, import, clone or archive one."`
 	Show       showCmd       `cmd:"" help:"Show one profile: its lease, its inspection, its last events."`
 	Sessions   sessionsCmd   `cmd:"" help:"List the living sessions."`
+	Queue      queueCmd      `cmd:"" help:"List the requests that wait for a lease, at all launchers."`
 	Watch      watchCmd      `cmd:"" help:"Follow the events of all profiles or of one."`
 	Evidence   evidenceCmds  `cmd:"" help:"List a profile's evidence, fetch a bundle, or verify what is stored."`
 	Review     reviewCmd     `cmd:"" help:"Decide on a profile in manual review."`

@@ -263,7 +263,9 @@ func (c *client) askAll(ctx context.Context, path ...string) (json.RawMessage, e
 	all := page.Items
 	for page.Next != nil {
 		next := *page.Next
-		more, err := c.with(url.Values{"next": {next}}).ask(ctx, http.MethodGet, nil, path...)
+		parameters, _ := url.ParseQuery(c.query) // the client's own
+		parameters.Set("next", next)
+		more, err := c.with(parameters).ask(ctx, http.MethodGet, nil, path...)
 		if err == nil {
 			page, err = read[list[json.RawMessage]](more)
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,14 +23,17 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/launcher/api"
+	"leasehold/lease"
 )
 
 type execCmd struct {
 	clientFlags `embed:""`
-	Profile     profileArg `required:"" placeholder:"P" help:"The profile to lease."`
+	Profile     profileArg `placeholder:"P" help:"The profile to lease; without it any that --account and --label choose."`
+	Label       []string   `sep:"none" placeholder:"NAME:VALUE" help:"Without --profile: lease any profile with this label; may be given several times, and a * in the value stands for any characters."`
+	Priority    int        `placeholder:"N" help:"Who waits with a higher one is served first, -5 to 5; more than 0 is for those who may (default: 0)."`
 	Task        string     `placeholder:"ID" help:"The task (default: made up)."`
 	Worker      string     `placeholder:"ID" help:"The worker (default: user@host)."`
-	Account     string     `placeholder:"ID" help:"Refuse if the profile is of another account."`
+	Account     string     `placeholder:"ID" help:"Refuse if the profile is of another account; without --profile: lease any profile of this one."`
 	Proxy       string     `placeholder:"ID" help:"Refuse if the profile is mapped to another proxy."`
 
 	Wait          time.Duration `placeholder:"DURATION" help:"Wait so long for the lease (default: not at all)."`
@@ -167,8 +171,13 @@ func statusCode(s *os.ProcessState) int {
 	return s.ExitCode()
 }
 
-func (c *execCmd) manifest() api.Manifest {
+func (c *execCmd) manifest() (api.Manifest, error) {
+	labels, err := lease.ParseLabels(c.Label)
+	if err != nil {
+		return api.Manifest{}, api.Invalid("label", "%v", err)
+	}
 	m := api.Manifest{
+		Labels: labels, Priority: c.Priority,
 		ProfileID: string(c.Profile), TaskID: c.Task, WorkerID: c.Worker, AccountID: c.Account, ProxyID: c.Proxy,
 		Wait: api.Duration(c.Wait), LockTimeoutSeconds: c.LockTimeout.Seconds(),
 		Create: c.Create, Resumable: c.Resumable, DedicatedPort: c.DedicatedPort, Headless: c.Headless, KeepWarm: c.KeepWarm,
@@ -182,7 +191,7 @@ func (c *execCmd) manifest() api.Manifest {
 	if m.WorkerID == "" {
 		m.WorkerID = defaultWorker()
 	}
-	return m
+	return m, nil
 }
 
 func defaultWorker() string {
@@ -199,11 +208,22 @@ func defaultWorker() string {
 
 // acquire asks for the lease. A signal that would end a program ends the waiting.
 func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSession, error) {
-	m := c.manifest()
-	if err := m.Check(); err != nil {
+	m, err := c.manifest()
+	if err == nil {
+		err = m.Check()
+	}
+	if err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
 	raw, caught, err := c.askForSession(sidecar, m, signals)
+	for range maxFollowed {
+		next, turn := elsewhere(sidecar.base, err)
+		if next == nil || caught != nil {
+			break
+		}
+		sidecar.base, c.URL, m.Turn = next, next.String(), turn
+		raw, caught, err = c.askForSession(sidecar, m, signals)
+	}
 	interrupted := &exitError{code: exitSignal + signalNumber(caught)}
 	switch {
 	case err != nil && caught != nil:
@@ -219,6 +239,26 @@ func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSes
 		return nil, errors.Join(interrupted, s.release(outcomeFailed, "interrupted before the command ran"))
 	}
 	return s, nil
+}
+
+// maxFollowed is how many times a request for any profile goes on to another sidecar.
+const maxFollowed = 4
+
+// elsewhere is where a request for any profile is to go on, and what keeps its place there;
+// nil where the refusal says no such thing. An API token is not shown over a plainer
+// connection than before.
+func elsewhere(from *url.URL, err error) (_ *url.URL, turn string) {
+	var refused *refusedError
+	if !errors.As(err, &refused) || refused.problem.Code != api.CodeWrongHome {
+		return nil, ""
+	}
+	location, _ := refused.problem.More["location"].(string)
+	turn, _ = refused.problem.More["turn"].(string)
+	to, wrong := url.Parse(location)
+	if wrong != nil || turn == "" || to.Host == "" || to.Scheme != "https" && to.Scheme != from.Scheme {
+		return nil, ""
+	}
+	return to, turn
 }
 
 // askForSession asks for a session and waits for the answer. A signal that would end a

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -37,12 +38,35 @@ func (p profileArg) Validate() error { return lease.CheckProfileID(string(p)) }
 
 type profilesCmd struct {
 	clientFlags `embed:""`
+	Free        bool     `help:"Only those that could be granted now, as far as the sidecar knows."`
+	Account     string   `placeholder:"ID" help:"Only those of this account; a * stands for any characters."`
+	Label       []string `sep:"none" placeholder:"NAME:VALUE" help:"Only those with this label; may be given several times, and a * in the value stands for any characters."`
+}
+
+// filters are the parameters of the list.
+func (c *profilesCmd) filters() (url.Values, error) {
+	labels, err := lease.ParseLabels(c.Label)
+	if err == nil {
+		err = labels.CheckAsked()
+	}
+	if err != nil {
+		return nil, &exitError{exitUsage, fmt.Errorf("--label: %w", err)}
+	}
+	q := api.ProfileQuery{AccountID: c.Account, Labels: labels}
+	if c.Free {
+		q.Free = &c.Free
+	}
+	return q.Filters(), nil
 }
 
 // Run prints the list.
 func (c *profilesCmd) Run(a *app) error {
+	filters, err := c.filters()
+	if err != nil {
+		return err
+	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.askAll(ctx, "v1", "profiles")
+		raw, err := sidecar.with(filters).askAll(ctx, "v1", "profiles")
 		if err != nil || c.JSON {
 			return a.printAnswer(raw, err)
 		}
@@ -82,6 +106,7 @@ type createProfileCmd struct {
 	Profile      profileArg `arg:"" help:"The profile."`
 	accountFlags `embed:""`
 	Runs         int       `name:"max-active-runs" placeholder:"N" help:"How many tasks may share its browser (default: 1)."`
+	Label        []string  `sep:"none" placeholder:"NAME:VALUE" help:"What tasks may ask for in the place of its name, such as region:us; may be given several times, and replaces all labels that it has; '' removes them."`
 	Domains      []string  `name:"expected-domains" placeholder:"DOMAIN" help:"Where its tasks are supposed to be."`
 	KeepWarm     *bool     `negatable:"" help:"Keep its browser open after a release, for the next task; --no-keep-warm: never (default: its tasks decide)."`
 	Memory       *byteSize `name:"browser-memory" placeholder:"SIZE" help:"The most that its browser may have in memory, where that is less than the host's limit; 0 is the host's."`
@@ -99,6 +124,16 @@ func (c *createProfileCmd) Run(a *app) error {
 	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly, Mobility: c.Mobility}
 	if c.Runs != 0 {
 		settings.MaxActiveRuns = &c.Runs
+	}
+	if len(c.Label) > 0 {
+		labels, err := lease.ParseLabels(slices.DeleteFunc(c.Label, func(text string) bool { return text == "" }))
+		if err == nil {
+			err = labels.Check()
+		}
+		if err != nil {
+			return &exitError{exitUsage, fmt.Errorf("--label: %w", err)}
+		}
+		settings.Labels = &labels
 	}
 	if len(c.Domains) > 0 {
 		settings.ExpectedDomains = &c.Domains

@@ -54,6 +54,7 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("POST /v1/profiles/{id}/check", s.check)
 	m.HandleFunc("GET /v1/evidence/{id}", s.manifest)
 	m.HandleFunc("GET /v1/evidence/{id}/{part}", s.part)
+	m.HandleFunc("GET /v1/queue", s.queue)
 	m.HandleFunc("GET /v1/sessions", s.sessions)
 	m.HandleFunc("POST /v1/sessions", s.acquire)
 	m.HandleFunc("POST /v1/sessions/{id}/heartbeat", s.heartbeat)
@@ -116,6 +117,17 @@ func records() []lease.Record {
 
 func (s *fakeSidecar) profiles(w http.ResponseWriter, _ *http.Request) {
 	answer(w, 200, map[string]any{"items": records(), "next": nil})
+}
+
+func (s *fakeSidecar) queue(w http.ResponseWriter, r *http.Request) {
+	waiting := []api.Waiting{
+		{ProfileID: "p", WorkerID: "worker-8", TaskID: "task_2", Priority: 2, LauncherID: "host-1", Since: at, Position: 1, Profiles: 1},
+		{AccountID: "store", Labels: lease.Labels{"region": "us", "tier": "1"}, WorkerID: "worker-9", TaskID: "task_3", LauncherID: "host-2", Since: at, Position: 2, Profiles: 4},
+	}
+	if r.URL.Query().Get("profile_id") == "p" {
+		waiting = waiting[:1]
+	}
+	answer(w, 200, map[string]any{"items": waiting, "next": nil})
 }
 
 func (s *fakeSidecar) profile(w http.ResponseWriter, r *http.Request) {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"leasehold/lease"
 )
 
 func TestManifestFromQuery(t *testing.T) {
@@ -20,6 +22,10 @@ func TestManifestFromQuery(t *testing.T) {
 		{"worker=w&task=t", Manifest{WorkerID: "w", TaskID: "t"}, ""},
 		{"worker_id=w&wait=10s&create=true&expected_domains=a.example,b.example", Manifest{WorkerID: "w", Wait: Duration(10 * time.Second), Create: true, ExpectedDomains: []string{"a.example", "b.example"}}, ""},
 		{"wait=2.5&headless=1&lock_timeout_seconds=900&resumable", Manifest{Wait: Duration(2500 * time.Millisecond), Headless: &yes, LockTimeoutSeconds: 900, Resumable: true}, ""},
+		{"labels=region:us-*,tier:1&priority=-2&turn=x", Manifest{Labels: lease.Labels{"region": "us-*", "tier": "1"}, Priority: -2, Turn: "x"}, ""},
+		{"label=a:b&label=c:", Manifest{Labels: lease.Labels{"a": "b", "c": ""}}, ""},
+		{"labels=us", Manifest{}, "labels"},
+		{"priority=high", Manifest{}, "priority"},
 		{"token=secret&task=t", Manifest{}, "token"},
 		{"colour=red", Manifest{}, "colour"},
 		{"wait=soon", Manifest{}, "wait"},
@@ -52,6 +58,34 @@ func TestManifestFromQuery(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(again, m) {
 				t.Errorf("%s comes back as %+v, %v", m.Query().Encode(), again, err)
 			}
+		}
+	}
+}
+
+// A manifest names a profile, or says which would do.
+func TestWhichProfileAManifestIsFor(t *testing.T) {
+	us := lease.Labels{"region": "us"}
+	for name, tt := range map[string]struct {
+		m     Manifest
+		any   bool
+		field string // of the refusal
+	}{
+		"a profile":                 {Manifest{ProfileID: "p"}, false, ""},
+		"a profile of an account":   {Manifest{ProfileID: "p", AccountID: "a"}, false, ""},
+		"an account":                {Manifest{AccountID: "a"}, true, ""},
+		"labels":                    {Manifest{Labels: us, AccountID: "a", Priority: 5}, true, ""},
+		"nothing":                   {Manifest{}, false, "profile_id"},
+		"both":                      {Manifest{ProfileID: "p", Labels: us}, false, "labels"},
+		"to be made":                {Manifest{Labels: us, Create: true}, true, "create"},
+		"a label that none can be":  {Manifest{Labels: lease.Labels{"a b": "c"}}, true, "labels"},
+		"a priority that none has":  {Manifest{ProfileID: "p", Priority: 6}, false, "priority"},
+		"a priority below the last": {Manifest{ProfileID: "p", Priority: -6}, false, "priority"},
+		"a turn that none is":       {Manifest{ProfileID: "p", Turn: strings.Repeat("x", 65)}, false, "turn"},
+	} {
+		var p *Problem
+		err := tt.m.Check()
+		if tt.m.AnyProfile() != tt.any || (tt.field == "") != (err == nil) || err != nil && (!errors.As(err, &p) || p.Field != tt.field) {
+			t.Errorf("%s: %v, any %v", name, err, tt.m.AnyProfile())
 		}
 	}
 }

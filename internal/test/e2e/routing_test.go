@@ -1,0 +1,373 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/internal/test/clients"
+	"leasehold/lease"
+)
+
+// answered is what a request for a session was answered.
+type answered struct {
+	code int
+	body map[string]any
+	err  error
+}
+
+func (a answered) text(name string) string {
+	s, _ := a.body[name].(string)
+	return s
+}
+
+// asks asks a launcher for a session, without failing the test.
+func asks(t *testing.T, base string, manifest map[string]any) answered {
+	b, err := json.Marshal(manifest)
+	if err != nil {
+		return answered{err: err}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), "POST", base+"/v1/sessions", bytes.NewReader(b))
+	if err != nil {
+		return answered{err: err}
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return answered{err: err}
+	}
+	defer func() { _ = resp.Body.Close() }()
+	a := answered{code: resp.StatusCode}
+	if b, a.err = io.ReadAll(resp.Body); a.err == nil {
+		a.err = json.Unmarshal(b, &a.body)
+	}
+	if a.err == nil && a.code == 201 {
+		go beats(t.Context(), base, a)
+	}
+	return a
+}
+
+// beats keeps a session that nobody connects to, until it is released.
+func beats(ctx context.Context, base string, a answered) {
+	for {
+		body := fmt.Sprintf(`{"lease_token":%v}`, a.body["lease_token"])
+		r, err := http.NewRequestWithContext(ctx, "POST", base+"/v1/sessions/"+a.text("session_id")+"/heartbeat", strings.NewReader(body))
+		if err != nil {
+			return
+		}
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return
+		}
+		_ = resp.Body.Close()
+		select {
+		case <-time.After(500 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+		if resp.StatusCode != 200 {
+			return
+		}
+	}
+}
+
+// follows asks, and goes on where it is sent, as the documentation says.
+func follows(t *testing.T, base string, manifest map[string]any) answered {
+	manifest = maps.Clone(manifest)
+	for range 4 {
+		a := asks(t, base, manifest)
+		if a.code != 421 || a.text("turn") == "" {
+			return a
+		}
+		base, manifest["turn"] = a.text("location"), a.text("turn")
+	}
+	return answered{err: fmt.Errorf("sent on and on")}
+}
+
+// async asks in the background.
+func async(ask func() answered) <-chan answered {
+	got := make(chan answered, 1)
+	go func() { got <- ask() }()
+	return got
+}
+
+// giveBack ends the session of a grant, at the launcher that has it.
+func (s *sidecar) giveBack(t *testing.T, a answered) {
+	t.Helper()
+	body := map[string]any{"lease_token": a.body["lease_token"], "outcome": "succeeded"}
+	if code := s.call(t, "DELETE", "/v1/sessions/"+a.text("session_id"), body, nil); code != 200 {
+		t.Fatalf("release of %v: %d", a.body, code)
+	}
+}
+
+// awaitQueue waits until a launcher shows the tasks that wait, in this order.
+func (s *sidecar) awaitQueue(t *testing.T, tasks string) {
+	t.Helper()
+	eventually(t, "the queue to be "+tasks, func() error {
+		var queue struct {
+			Items []struct {
+				TaskID string `json:"task_id"`
+			}
+		}
+		if code := s.call(t, "GET", "/v1/queue", nil, &queue); code != 200 {
+			return fmt.Errorf("%d", code)
+		}
+		var all []string
+		for _, w := range queue.Items {
+			all = append(all, w.TaskID)
+		}
+		if got := strings.Join(all, " "); got != tasks {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+}
+
+func (s *sidecar) label(t *testing.T, profile string, labels map[string]string) {
+	t.Helper()
+	if code := s.call(t, "PUT", "/v1/profiles/"+profile, map[string]any{"labels": labels, "account_id": "of-" + profile}, nil); code != 200 {
+		t.Fatalf("labels of %s: %d", profile, code)
+	}
+}
+
+// TestAnyProfileThatFits: a request for labels gets a profile of its own host, is sent on to
+// another host, and waits for whichever is free first.
+func TestAnyProfileThatFits(t *testing.T) {
+	t.Parallel()
+	home, other := pair(t)
+	home.label(t, "us_1", map[string]string{"region": "us-east"})
+	home.label(t, "eu_1", map[string]string{"region": "eu"})
+	other.label(t, "us_2", map[string]string{"region": "us-west"})
+	free := func(s *sidecar, want ...string) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%v to be free", want), func() error {
+			var listed struct{ Items []lease.Record }
+			if code := s.call(t, "GET", "/v1/profiles?free=true&label=region:us-*", nil, &listed); code != 200 {
+				return fmt.Errorf("%d", code)
+			}
+			var got []string
+			for _, r := range listed.Items {
+				got = append(got, r.ProfileID)
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("%q are", got)
+			}
+			return nil
+		})
+	}
+	free(home, "us_1", "us_2")
+	free(other, "us_1", "us_2")
+	us := func(task string, more ...string) map[string]any {
+		m := map[string]any{"labels": map[string]string{"region": "us-*"}, "worker_id": "w", "task_id": task}
+		for i := 0; i < len(more); i += 2 {
+			m[more[i]] = more[i+1]
+		}
+		return m
+	}
+	one := asks(t, home.URL, us("one"))
+	if one.code != 201 || one.text("profile_id") != "us_1" {
+		t.Fatalf("%+v", one)
+	}
+	sent := asks(t, home.URL, us("two"))
+	if sent.code != 421 || sent.text("code") != "wrong_home" || sent.text("home_launcher") != "other" || sent.text("location") != other.URL || sent.text("profile_id") != "us_2" {
+		t.Fatalf("%+v", sent)
+	}
+	// It is kept for the request that was sent there.
+	if a := asks(t, other.URL, map[string]any{"profile_id": "us_2", "task_id": "thief"}); a.code != 409 || a.text("reason") != "queue" {
+		t.Errorf("a request that came later: %+v", a)
+	}
+	two := asks(t, other.URL, us("two", "turn", sent.text("turn")))
+	if two.code != 201 || two.text("profile_id") != "us_2" {
+		t.Fatalf("%+v", two)
+	}
+	free(home)
+	eventually(t, "the refusal", func() error {
+		a := asks(t, home.URL, us("none"))
+		if a.code != 409 || a.text("code") != "profile_lock_conflict" || fmt.Sprint(a.body["candidates"]) != "map[profile_lock_conflict:2]" {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+	if a := asks(t, home.URL, map[string]any{"labels": map[string]string{"region": "mars"}}); a.code != 404 || a.text("code") != "unknown_profile" || !strings.Contains(a.text("detail"), "region:mars") {
+		t.Errorf("nothing fits: %+v", a)
+	}
+	if a := asks(t, home.URL, map[string]any{"account_id": "of-eu_1"}); a.code != 201 || a.text("profile_id") != "eu_1" {
+		t.Errorf("by its account: %+v", a)
+	}
+	// Two wait at home: the first goes to the other host, where a profile is free first.
+	third := async(func() answered { return follows(t, home.URL, us("three", "wait", "60s")) })
+	other.awaitQueue(t, "three")
+	fourth := async(func() answered { return follows(t, home.URL, us("four", "wait", "60s")) })
+	other.awaitQueue(t, "three four")
+	home.awaitQueue(t, "three four")
+	if out, _, code := home.cli(t, "queue"); code != 0 || !strings.Contains(out, "region:us-*") || !strings.Contains(out, "three") {
+		t.Errorf("leasehold queue: %d\n%s", code, out)
+	}
+	other.giveBack(t, two)
+	if a := <-third; a.code != 201 || a.text("profile_id") != "us_2" {
+		t.Errorf("the first who waited: %+v", a)
+	}
+	home.giveBack(t, one)
+	if a := <-fourth; a.code != 201 || a.text("profile_id") != "us_1" {
+		t.Errorf("the second who waited: %+v", a)
+	}
+	home.awaitQueue(t, "")
+}
+
+// TestARaceForTheLastFreeProfile, by clients of two launchers: one wins, the other waits and
+// has it then.
+func TestARaceForTheLastFreeProfile(t *testing.T) {
+	t.Parallel()
+	home, other := pair(t)
+	home.label(t, "last", map[string]string{"kind": "last"})
+	other.awaitFree(t, "last")
+	wins := map[string]int{}
+	for round := range 4 {
+		before := home.record(t, "last").Token
+		asked := map[string]<-chan answered{}
+		for _, s := range []*sidecar{home, other} {
+			task := fmt.Sprintf("%s-%d", s.URL, round)
+			asked[s.URL] = async(func() answered {
+				return follows(t, s.URL, map[string]any{"labels": map[string]string{"kind": "last"}, "worker_id": s.URL, "task_id": task, "wait": "60s"})
+			})
+		}
+		var first, second answered
+		winner, loser := home.URL, other.URL
+		select {
+		case first = <-asked[home.URL]:
+		case first = <-asked[other.URL]:
+			winner, loser = other.URL, home.URL
+		}
+		wins[winner]++
+		if r := home.record(t, "last"); first.code != 201 || r.Token != before+1 || r.OwnerWorkerID != winner {
+			t.Fatalf("the winner: %+v, the record %+v", first, r)
+		}
+		select {
+		case second = <-asked[loser]:
+			t.Fatalf("both were answered: %+v and %+v", first, second)
+		default:
+		}
+		home.giveBack(t, first)
+		if second = <-asked[loser]; second.code != 201 || second.body["lease_token"] != float64(before+2) {
+			t.Fatalf("who waited: %+v", second)
+		}
+		home.giveBack(t, second)
+	}
+	t.Logf("wins: %v", wins)
+}
+
+// awaitFree waits until a launcher shows a profile as free.
+func (s *sidecar) awaitFree(t *testing.T, profile string) {
+	t.Helper()
+	eventually(t, profile+" to be seen", func() error {
+		var listed struct{ Items []lease.Record }
+		s.call(t, "GET", "/v1/profiles?free=true&q="+profile, nil, &listed)
+		if len(listed.Items) == 0 {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+}
+
+// TestAWaiterWhoseLauncherIsKilled holds up nobody for long.
+func TestAWaiterWhoseLauncherIsKilled(t *testing.T) {
+	t.Parallel()
+	home, other := pair(t)
+	home.label(t, "far", map[string]string{"kind": "far"})
+	other.awaitFree(t, "far")
+	held := asks(t, home.URL, map[string]any{"profile_id": "far", "worker_id": "w", "task_id": "holder"})
+	if held.code != 201 {
+		t.Fatalf("%+v", held)
+	}
+	eventually(t, "the other launcher to see that", func() error {
+		if r := other.record(t, "far"); r.State != lease.Held {
+			return fmt.Errorf("it is %s", r.State)
+		}
+		return nil
+	})
+	dead := async(func() answered {
+		return asks(t, other.URL, map[string]any{"labels": map[string]string{"kind": "far"}, "worker_id": "dead", "task_id": "dead", "wait": "120s"})
+	})
+	home.awaitQueue(t, "dead")
+	alive := async(func() answered {
+		return asks(t, home.URL, map[string]any{"profile_id": "far", "worker_id": "w", "task_id": "alive", "wait": "120s"})
+	})
+	home.awaitQueue(t, "dead alive")
+	other.kill(t)
+	if a := <-dead; a.err == nil {
+		t.Errorf("it was answered: %+v", a)
+	}
+	home.giveBack(t, held)
+	if a := <-alive; a.code != 201 {
+		t.Errorf("%+v", a)
+	}
+	home.awaitQueue(t, "")
+}
+
+// TestTheOrderOfWaiting: by priority, and a worker with many tasks is not first with all.
+func TestTheOrderOfWaiting(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	held := asks(t, s.URL, map[string]any{"profile_id": "p", "create": true, "worker_id": "w", "task_id": "holder"})
+	if held.code != 201 {
+		t.Fatalf("%+v", held)
+	}
+	done := make(chan answered, 10)
+	var queued []string
+	for _, w := range []struct {
+		worker, task string
+		priority     int
+	}{{"many", "a1", 0}, {"many", "a2", 0}, {"many", "a3", 0}, {"one", "b1", 0}, {"urgent", "c1", 3}} {
+		go func() {
+			done <- asks(t, s.URL, map[string]any{"profile_id": "p", "worker_id": w.worker, "task_id": w.task, "priority": w.priority, "wait": "120s"})
+		}()
+		queued = append(queued, w.task)
+		s.awaitQueue(t, strings.Join(queued, " "))
+	}
+	var order []string
+	for range queued {
+		s.giveBack(t, held)
+		if held = <-done; held.code != 201 {
+			t.Fatalf("%+v", held)
+		}
+		order = append(order, held.text("task_id"))
+	}
+	if got := strings.Join(order, " "); got != "c1 a1 b1 a2 a3" {
+		t.Errorf("served in the order %s", got)
+	}
+	if a := asks(t, s.URL, map[string]any{"profile_id": "p", "priority": 6}); a.code != 400 || a.text("field") != "priority" {
+		t.Errorf("a priority that is none: %+v", a)
+	}
+}
+
+// TestAnyProfileByOneURL: Playwright connects to whichever profile fits, at once and by way of
+// another launcher.
+func TestAnyProfileByOneURL(t *testing.T) {
+	t.Parallel()
+	home, other := pair(t)
+	home.label(t, "us_1", map[string]string{"region": "us"})
+	other.awaitFree(t, "us_1")
+	for i, url := range []string{
+		home.URL + "/any?worker=w&task=base&labels=region:us&wait=30s",
+		strings.Replace(home.URL, "http", "ws", 1) + "/any/devtools/browser?worker=w&task=socket&account_id=of-us_1&wait=30s",
+		strings.Replace(other.URL, "http", "ws", 1) + "/any/devtools/browser/?worker=w&task=elsewhere&labels=region:us&wait=30s",
+	} {
+		c := clients.Start(t, clients.Playwright, url, clients.Interactive)
+		c.Expect(t, "connect")
+		if r := home.record(t, "us_1"); r.State != lease.Held || r.Token != lease.Token(i+1) {
+			t.Errorf("%s: %+v", url, r)
+		}
+		c.Do(t, act("disconnect"))
+		home.until(t, "us_1", lease.Available)
+		other.awaitFree(t, "us_1")
+	}
+}

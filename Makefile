@@ -53,7 +53,7 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 # The packages that take longest come first, so that the others are tested beside them:
 # after the first, those that mostly wait. Since they wait, there are three at a time. What
 # only a debugger reads is left out of the programs (-w), which saves half a second each.
-LONGEST := ./internal/test/e2e ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold ./internal/test/chaos
+LONGEST := ./internal/test/e2e ./internal/test/docs ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold ./internal/test/chaos
 
 test: deps ## Check and test everything, with the race detector
 	@$(MAKE) --no-print-directory -j 2 check tested

@@ -3,6 +3,7 @@ package cdpproxy
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -154,24 +155,30 @@ func TestScanAtItsBounds(t *testing.T) {
 	if _, err := scan(nest(1 << 20)); err != errNotJSON {
 		t.Errorf("a million deep: %v", err)
 	}
-	head, tail := `{"sessionId":"S","params":{"a":"`, `"},"method":"m","id":7}`
-	big := make([]byte, 0, MaxCommand)
-	big = append(big, head...)
-	for len(big) < MaxCommand-len(tail) {
-		big = append(big, 'x')
+	const head, tail = `{"sessionId":"S","params":{"a":"`, `"},"method":"m","id":7}`
+	message := func(size int) []byte {
+		return slices.Concat([]byte(head), bytes.Repeat([]byte{'x'}, size-len(head)-len(tail)), []byte(tail))
 	}
-	big = append(big, tail...)
+	big := message(MaxCommand)
 	c, err := scan(big)
 	if err != nil || c.id != 7 || string(c.sessionID) != "S" || string(c.method) != "m" || len(c.params) != len(big)-len(head)-len(tail)+len(`{"a":""}`) || c.lastBrace != len(big)-1 {
 		t.Errorf("%d bytes: id %d method %q session %q, %d bytes of params, end %d, %v", len(big), c.id, c.method, c.sessionID, len(c.params), c.lastBrace, err)
 	}
-	for _, at := range []int{len(head), len(big) / 2, len(big) - len(tail) - 1} {
+	wrong := func(msg []byte, at int, b byte, want *Error) {
+		t.Helper()
+		defer func(was byte) { msg[at] = was }(msg[at])
+		msg[at] = b
+		if _, err := scan(msg); err != want {
+			t.Errorf("byte %#x at %d of %d: %v, want %v", b, at, len(msg), err, want)
+		}
+	}
+	wrong(big, len(big)-len(tail)-1, 0x1f, errNotJSON)
+	// Each scan of the largest takes a second under the race detector, so the rest is tried
+	// on a smaller one.
+	long := message(1 << 20)
+	for _, at := range []int{len(head), len(long) / 2, len(long) - len(tail) - 1} {
 		for b, want := range map[byte]*Error{0: errNotJSON, 0x1f: errNotJSON, '"': errNotJSON, 0xff: errBadUTF8} {
-			big[at] = b
-			if _, err := scan(big); err != want {
-				t.Errorf("byte %#x at %d: %v, want %v", b, at, err, want)
-			}
-			big[at] = 'x'
+			wrong(long, at, b, want)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/session"
-	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -67,6 +66,9 @@ var waitable = []string{
 // launcher may have changed.
 const pollEvery = 500 * time.Millisecond
 
+// anyPause is the least time between two attempts of a waiting request for any profile.
+const anyPause = 50 * time.Millisecond
+
 // endingPatience is how long a request waits for a profile whose session is ending in order,
 // whether it asked to wait or not: the tasks of one worker follow each other so.
 const endingPatience = 15 * time.Second
@@ -75,24 +77,24 @@ const endingPatience = 15 * time.Second
 const soon = 1
 
 // acquire grants the manifest's profile, and waits for it as long as the manifest says.
-func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session, error) {
+func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Session, err error) {
 	deadline := time.Now().Add(time.Duration(m.Wait))
 	patience := time.Now().Add(endingPatience)
 	announced := false
 	var ending lease.Token // of the session whose end is waited for
-	var turn slots.Waiter
-	defer g.slots.LeaveQueue(&turn)
+	a := g.asks(ctx, m)
+	defer func() { a.leave(ctx, g.slots, err) }()
 	for {
 		changed := g.slots.Changed()
 		if g.slots.Draining() {
 			return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 		}
 		if m.OneShot {
-			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID); s != nil {
+			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID); s != nil && g.isOf(s, m) {
 				return s, s.Narrow(m)
 			}
 		}
-		s, err := g.try(ctx, m, &turn)
+		s, err := g.tryInTurn(ctx, m, a)
 		if err == nil {
 			return s, nil
 		}
@@ -102,6 +104,9 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 		}
 		var held *heldError
 		isHeld := errors.As(err, &held)
+		if m.Wait > 0 && canEnd(p) && !a.ticket.Enter() {
+			return nil, a.tooMany(p)
+		}
 		if isHeld && held.ending {
 			ending = held.conflict.Holder.Token
 		}
@@ -116,24 +121,32 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (*session.Session,
 			g.announcer.Conflict(ctx, m, held.conflict)
 		}
 		left := time.Until(deadline)
-		if m.Wait == 0 || !slices.Contains(waitable, p.Code) && !isYoung(p) && !isAway(p) {
+		if m.Wait == 0 || !canEnd(p) {
 			return nil, err
 		}
 		if left <= 0 {
-			timeout := api.Refuse(api.CodeWaitTimeout, "waited %v, and still: %s", time.Duration(m.Wait), p.Detail).With("last_code", p.Code)
+			timeout := api.Refuse(api.CodeWaitTimeout, "waited %v, and still: %s", time.Duration(m.Wait), p.Detail).With("last_code", p.Code).With("turn", a.ticket.ID())
 			for k, v := range p.More {
 				timeout = timeout.With(k, v)
 			}
 			return nil, timeout
 		}
-		if p := g.slots.QueueUp(&turn, p); p != nil {
+		if p := g.slots.QueueUp(&a.place, p); p != nil {
 			return nil, p
+		}
+		if m.AnyProfile() { // it looks at many records each time
+			if err := wait(ctx, nil, time.Now().Add(anyPause)); err != nil {
+				return nil, err
+			}
 		}
 		if err := wait(ctx, changed, deadline); err != nil {
 			return nil, err
 		}
 	}
 }
+
+// canEnd tells whether a refusal may end by itself.
+func canEnd(p *api.Problem) bool { return slices.Contains(waitable, p.Code) || isYoung(p) || isAway(p) }
 
 // wait returns when something changed, and when it is time to look again.
 func wait(ctx context.Context, changed <-chan struct{}, deadline time.Time) error {
@@ -147,7 +160,7 @@ func wait(ctx context.Context, changed <-chan struct{}, deadline time.Time) erro
 }
 
 // try makes one attempt. Without a session everything is as it was.
-func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*session.Session, error) {
+func (g *grants) try(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
 	entry, err := g.o.Store.Get(ctx, m.ProfileID)
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
@@ -173,6 +186,9 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 	if err := g.atHome(entry.Record); err != nil {
 		return nil, err
 	}
+	if p := g.behind(entry.Record, m, a); p != nil {
+		return nil, p
+	}
 	path, err := g.o.Root.Path(m.ProfileID)
 	missing := errors.Is(err, profiledir.ErrNoProfile)
 	switch {
@@ -197,13 +213,13 @@ func (g *grants) try(ctx context.Context, m api.Manifest, turn *slots.Waiter) (*
 		return nil, err
 	}
 	if g.joinable(entry.Record, m) {
-		return g.join(ctx, m, entry, path)
+		return g.join(ctx, m, entry, path, a)
 	}
 	slot := g.slots.OccupyNext(ctx, m.ProfileID)
 	if slot == nil {
 		return nil, g.busyHere(entry.Record, m)
 	}
-	s, err := g.open(ctx, m, entry, path, slot, turn)
+	s, err := g.open(ctx, m, entry, path, slot, a)
 	if err != nil {
 		slot.Vacate()
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/queue"
 	"leasehold/launcher/session"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -21,7 +22,7 @@ const startTimeout = 60 * time.Second
 
 // grant grants the profile of the entry to the manifest's task. Cold, warm and joined
 // grants differ in how the browser is had, which is start.
-func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start) (*session.Session, error) {
+func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start, a *asking) (*session.Session, error) {
 	// 1. The presence that the lease hangs on.
 	k, err := g.presence.Current()
 	if err != nil {
@@ -55,6 +56,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	if err := g.swap(ctx, s, entry, next); err != nil {
 		return nil, err
 	}
+	a.ticket.Leave(queue.Granted)
 	// From here on a caller who goes away does not stop the start: the session ends by
 	// its own rules.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
@@ -120,8 +122,8 @@ func (g *grants) swap(ctx context.Context, s *session.Session, entry lease.Entry
 
 // open grants an occupied profile, with the warm browser that came with it or with a new
 // one.
-func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, turn *slots.Waiter) (*session.Session, error) {
-	if p := slot.TakePlace(turn); p != nil {
+func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, a *asking) (*session.Session, error) {
+	if p := slot.TakePlace(&a.place); p != nil {
 		return nil, p
 	}
 	if _, err := g.presence.Current(); err != nil {
@@ -144,7 +146,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if slot.IsWarm() {
 		// The session before may not have left it yet, and nobody joins meanwhile.
 		slot.LockRuns()
-		s, err := g.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy))
+		s, err := g.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy), a)
 		slot.UnlockRuns()
 		var unfit *session.UnfitError
 		if !errors.As(err, &unfit) {
@@ -166,7 +168,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		err = api.Refuse(api.CodeInvalidRequest, "%v", err)
 	} else {
 		slot.Locked(lock)
-		s, err = g.grant(ctx, m, entry, path, slot, session.Cold{})
+		s, err = g.grant(ctx, m, entry, path, slot, session.Cold{}, a)
 	}
 	var failed *startError
 	if err != nil && !errors.As(err, &failed) {
@@ -228,7 +230,7 @@ func (g *grants) joinable(r lease.Record, m api.Manifest) bool {
 }
 
 // join grants one more run on a profile whose browser is open here.
-func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string) (*session.Session, error) {
+func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string, a *asking) (*session.Session, error) {
 	slot := g.slots.Find(m.ProfileID)
 	if slot == nil || !slot.TryLockRuns(joinTimeout) {
 		return nil, g.conflict(entry.Record, m)
@@ -237,7 +239,7 @@ func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if !slot.Joinable() {
 		return nil, g.conflict(entry.Record, m)
 	}
-	s, err := g.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()})
+	s, err := g.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()}, a)
 	var failed *startError
 	if errors.As(err, &failed) {
 		failed.session.UndoRun(failed.cause)

@@ -34,6 +34,7 @@ import (
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/queue"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/roster"
@@ -54,6 +55,8 @@ type Options struct {
 	// Key signs what is kept on disk to be read back. Root has the same.
 	Key   *signed.Key
 	Store lease.Store
+	// Waiters has the requests that wait at all launchers; nil: each knows its own.
+	Waiters lease.WaiterStore
 	// SharedStore says that launchers of other hosts may use the store, too.
 	SharedStore bool
 	// Roster is what this launcher remembers of profiles.
@@ -156,6 +159,7 @@ type rooms struct {
 	chrome string
 	// snapshotter is nil where there is no profile store.
 	snapshotter *snapshotter.Snapshotter
+	queue       *queue.Queue
 	reach       *reach
 }
 
@@ -191,7 +195,7 @@ func New(o Options) (*Launcher, error) {
 	known := catalog.New()
 	o.Store = catalog.Watched(o.Store, known)
 	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
-	g := &grants{rooms: r, metrics: newMetrics(o.Metrics)}
+	g := &grants{rooms: r, metrics: newMetrics(o.Metrics, o.Proxies)}
 	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel}
 	g.roam = l.profiles.roam
 	o.Metrics.MustRegister(newBacklog(o.Archive))
@@ -266,6 +270,10 @@ func (l *Launcher) wire() (err error) {
 		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
 		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Settle: l.homes.Settle, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})
+	l.queue = queue.New(queue.Options{
+		LauncherID: o.ID, Store: o.Waiters, Epoch: l.epoch, Lives: l.patrol.Lives, Belief: o.Timing.TTL, Profiles: l.knownRecords, Changed: l.slots.Wake,
+		Log: o.Log, Metrics: o.Metrics,
+	})
 	return nil
 }
 
@@ -282,6 +290,7 @@ func (l *Launcher) Start() {
 	}
 	l.work.Go(l.patrol.Run)
 	l.work.Go(func() { l.announcer.Run(l.ctx) })
+	l.work.Go(func() { l.queue.Run(l.ctx) })
 	l.work.Go(func() { l.events.Run(l.ctx) })
 	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"slices"
@@ -53,7 +54,7 @@ func (ps *profiles) rows(ctx context.Context) (rows []*catalog.Row, stale time.T
 		return nil, stale, problem(lease.ErrUnavailable)
 	}
 	rows, err = ps.withDirectories(rows)
-	return ps.withPeople(rows), stale, err
+	return ps.withPeople(ps.withHosts(rows)), stale, err
 }
 
 // withPeople marks the profiles whose living session here a person has, or whose worker asks
@@ -72,6 +73,22 @@ func (ps *profiles) withPeople(rows []*catalog.Row) []*catalog.Row {
 		if of, ok := hands[r.Record.ProfileID]; ok {
 			marked := *r
 			marked.Hands = of
+			rows[i] = &marked
+		}
+	}
+	return rows
+}
+
+// withHosts marks the free profiles that could not be granted now all the same: their home is
+// not there, or full, or others wait for them.
+func (ps *profiles) withHosts(rows []*catalog.Row) []*catalog.Row {
+	hosts := ps.hosts()
+	for i, r := range rows {
+		home := hosts[cmp.Or(r.Record.Home, ps.o.ID)]
+		warm := home.full && r.Record.Home == ps.o.ID && !ps.slots.WarmSince(r.Record.ProfileID).IsZero()
+		if r.Record.State == lease.Available && (!home.there || home.full && !warm || ps.queue.Wanted(r.Record)) {
+			marked := *r
+			marked.NotNow = true
 			rows[i] = &marked
 		}
 	}
@@ -148,6 +165,19 @@ func (l *Launcher) Hosts(ctx context.Context) (api.Hosts, error) {
 	}
 	slices.SortFunc(hosts.Items, func(a, b api.Host) int { return strings.Compare(a.LauncherID, b.LauncherID) })
 	return hosts, nil
+}
+
+// Queue lists the requests that wait, as far as this launcher has seen them.
+func (l *Launcher) Queue(context.Context) ([]api.Waiting, error) {
+	waiting := []api.Waiting{}
+	for _, w := range l.queue.Show() {
+		waiting = append(waiting, api.Waiting{
+			ProfileID: w.ProfileID, AccountID: w.AccountID, Labels: w.Labels, WorkerID: w.WorkerID, TaskID: w.TaskID, Principal: w.Principal,
+			Priority: w.Priority, LauncherID: w.LauncherID, Since: w.Since.UTC(), Position: w.Ahead + 1, Profiles: len(w.Profiles),
+			Candidates: w.Profiles, Own: w.LauncherID == l.o.ID, Arrival: w.Arrived,
+		})
+	}
+	return waiting, nil
 }
 
 // hostReport is what this launcher says of its host, to others by its presence.

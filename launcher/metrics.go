@@ -1,6 +1,10 @@
 package launcher
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"leasehold/launcher/proxies"
+)
 
 // metrics are what grants count; the rooms below count the rest. Profiles and workers
 // are not labels: their number has no bound.
@@ -9,11 +13,17 @@ type metrics struct {
 	refusals *prometheus.CounterVec // by code
 }
 
-func newMetrics(r prometheus.Registerer) metrics {
+func newMetrics(r prometheus.Registerer, proxies *proxies.Set) metrics {
 	m := metrics{
 		grants:   prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_grants_total", Help: "Leases granted."}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_refusals_total", Help: "Requests for a lease refused, by problem code."}, []string{"code"}),
 	}
-	r.MustRegister(m.grants, m.refusals)
+	upToDate := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "leasehold_proxies_up_to_date", Help: "0 while the file of --proxies has a version that cannot be used, or a change that waits for the next start; otherwise 1."}, func() float64 {
+		if proxies.UpToDate() {
+			return 1
+		}
+		return 0
+	})
+	r.MustRegister(m.grants, m.refusals, upToDate)
 	return m
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -175,6 +176,11 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 			return api.Invalid("session_check", "%v", err)
 		}
 	}
+	if set.Labels != nil {
+		if err := set.Labels.Check(); err != nil {
+			return api.Invalid("labels", "%v", err)
+		}
+	}
 	return checkHarmless(set.HarmlessRequests)
 }
 
@@ -231,6 +237,9 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	}
 	if set.HarmlessRequests != nil {
 		r.HarmlessRequests = *set.HarmlessRequests
+	}
+	if set.Labels != nil {
+		r.Labels = maps.Clone(*set.Labels)
 	}
 	if set.SessionCheck != nil {
 		r.SessionCheck = set.SessionCheck

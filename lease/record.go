@@ -19,6 +19,7 @@ package lease
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -172,6 +173,8 @@ type Settings struct {
 	FenceHeaderOrigins []string `json:"fence_header_origins,omitempty"`
 	// SessionCheck is how it is found out whether the account is signed in; nil: it is not.
 	SessionCheck *SessionCheck `json:"session_check,omitempty"`
+	// Labels are what tasks may ask for in the place of the profile's name.
+	Labels Labels `json:"labels,omitempty"`
 }
 
 // HumanReview is the part that people have in a Record.
@@ -300,6 +303,7 @@ func (s Settings) clone() Settings {
 	s.SensitiveURLs = slices.Clone(s.SensitiveURLs)
 	s.SensitiveWords = slices.Clone(s.SensitiveWords)
 	s.HarmlessRequests = slices.Clone(s.HarmlessRequests)
+	s.Labels = maps.Clone(s.Labels)
 	s.FenceHeaderOrigins = slices.Clone(s.FenceHeaderOrigins)
 	if s.SessionCheck != nil {
 		check := *s.SessionCheck

@@ -46,14 +46,14 @@ func TestCloneSharesNothing(t *testing.T) {
 		HumanReview: HumanReview{Review: &Review{Note: "a"}},
 		Settings: Settings{
 			ExpectedDomains: []string{"a"}, SensitiveURLs: []string{"a"}, SensitiveWords: []string{"a"}, HarmlessRequests: []string{"a"}, KeepWarm: &warm,
-			FenceHeaderOrigins: []string{"a"}, SessionCheck: &SessionCheck{URL: "a"},
+			FenceHeaderOrigins: []string{"a"}, SessionCheck: &SessionCheck{URL: "a"}, Labels: Labels{"a": "a"},
 		},
 	}
 	c := r.Clone()
 	c.Reasons[0], c.Runs[0].Token, c.LostRuns[0].Token, c.Outbox[0].Token, c.Review.Note = "b", 2, 2, 2, "b"
 	c.ExpectedDomains[0], c.SensitiveURLs[0], c.SensitiveWords[0], c.HarmlessRequests[0], *c.KeepWarm = "b", "b", "b", "b", false
-	c.FenceHeaderOrigins[0], c.SessionCheck.URL = "b", "b"
-	if r.SessionCheck.URL != "a" || r.FenceHeaderOrigins[0] != "a" || r.Reasons[0] != "a" || r.Runs[0].Token != 1 || r.LostRuns[0].Token != 1 || r.Outbox[0].Token != 1 || r.Review.Note != "a" ||
+	c.FenceHeaderOrigins[0], c.SessionCheck.URL, c.Labels["a"] = "b", "b", "b"
+	if r.Labels["a"] != "a" || r.SessionCheck.URL != "a" || r.FenceHeaderOrigins[0] != "a" || r.Reasons[0] != "a" || r.Runs[0].Token != 1 || r.LostRuns[0].Token != 1 || r.Outbox[0].Token != 1 || r.Review.Note != "a" ||
 		r.ExpectedDomains[0] != "a" || r.SensitiveURLs[0] != "a" || r.SensitiveWords[0] != "a" || r.HarmlessRequests[0] != "a" || !*r.KeepWarm {
 		t.Errorf("the original became %+v", r)
 	}

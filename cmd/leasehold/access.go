@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strings"
 
 	"github.com/rs/zerolog"
 
@@ -39,10 +40,13 @@ func (c RunConfig) validateListen() error {
 // provesOthers tells whether there is a proof for callers of other hosts.
 func (c RunConfig) provesOthers() bool { return c.TokenFile != "" || c.Tokens != "" }
 
+// notAdvertised is the --advertise-url of a sidecar that workers of its own host alone use.
+const notAdvertised = "none"
+
 // validateAdvertised checks how others reach the sidecar.
 func (c RunConfig) validateAdvertised() error {
-	if c.AdvertiseURL == "" {
-		return nil
+	if err := c.validateShared(); err != nil || c.AdvertiseURL == "" || c.AdvertiseURL == notAdvertised {
+		return err
 	}
 	u, err := url.Parse(c.AdvertiseURL)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
@@ -57,12 +61,37 @@ func (c RunConfig) validateAdvertised() error {
 	return nil
 }
 
+// validateShared refuses an address of this host alone where other hosts share the NATS: the
+// workers that they send there would look for this sidecar on their own host.
+func (c RunConfig) validateShared() error {
+	if c.NATSURL == "" || c.natsIsHere() || c.AdvertiseURL == notAdvertised {
+		return nil
+	}
+	told := c.AdvertiseURL
+	if told == "" {
+		told = c.scheme() + "://" + dialable(c.Listen)
+	}
+	if u, err := url.Parse(told); err != nil || !isLoopback(u.Hostname()) {
+		return nil // a bad one is refused as such
+	}
+	return fmt.Errorf("--nats-url is on another host, and %s is what the sidecars there would send workers to, which is their own host: "+
+		"give --advertise-url https://HOST:9333, by which they reach this one (with --listen, --tokens and TLS: docs/two-hosts.md), or --advertise-url none if workers of this host alone use it", told)
+}
+
+// advertised is the URL by which others reach the sidecar, as it is configured; "" for none.
+func (c RunConfig) advertised() string {
+	if c.AdvertiseURL == notAdvertised {
+		return ""
+	}
+	return strings.TrimSuffix(c.AdvertiseURL, "/")
+}
+
 // advertisesOthers tells whether callers are expected through the advertised URL whose
 // user the kernel does not know: they are on other hosts, or behind a proxy that speaks
 // TLS for the sidecar.
 func (c RunConfig) advertisesOthers() bool {
-	u, err := url.Parse(c.AdvertiseURL)
-	return c.AdvertiseURL != "" && (err != nil || !isLoopback(u.Hostname()) || u.Scheme == "https" && c.TLSCert == "")
+	u, err := url.Parse(c.advertised())
+	return c.advertised() != "" && (err != nil || !isLoopback(u.Hostname()) || u.Scheme == "https" && c.TLSCert == "")
 }
 
 // validateProofs checks by what callers are known.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"syscall"
 )
 
@@ -39,10 +38,18 @@ func dialable(listen string) string {
 
 // url is the URL at which a person on this host reaches the sidecar.
 func (s *service) url() string {
-	if s.config.AdvertiseURL != "" {
-		return strings.TrimSuffix(s.config.AdvertiseURL, "/")
+	if at := s.config.advertised(); at != "" {
+		return at
 	}
 	return s.config.scheme() + "://" + dialable(s.listener.Addr().String())
+}
+
+// toldOthers is the URL that other sidecars send workers to; "" for none.
+func (s *service) toldOthers() string {
+	if s.config.AdvertiseURL == notAdvertised {
+		return ""
+	}
+	return s.url()
 }
 
 // listen listens on a TCP address. The error names the flag to change.

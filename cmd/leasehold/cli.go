@@ -106,7 +106,7 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 		return err
 	}
 	if ctx.Selected() == nil {
-		_, err := fmt.Fprint(ctx.Stdout, "\n"+exitCodesHelp)
+		_, err := fmt.Fprint(ctx.Stdout, "\n"+exitCodesHelp())
 		return err
 	}
 	return nil

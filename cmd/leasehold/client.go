@@ -22,7 +22,9 @@ import (
 type clientFlags struct {
 	URL       string `name:"url" env:"LEASEHOLD_URL" default:"http://127.0.0.1:9333" placeholder:"URL" help:"The sidecar (default: ${default})."`
 	TokenFile string `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that the sidecar asks for."`
-	JSON      bool   `name:"json" help:"Print JSON as the sidecar answers it."`
+	// TrustHome are the patterns of homes.go.
+	TrustHome []string `name:"trust-home" env:"LEASEHOLD_TRUST_HOME" placeholder:"URL" help:"Sidecars of other hosts that are shown the API token, too, where a profile lives there, such as https://*.example.com:9333; several by commas (default: none)."`
+	JSON      bool     `name:"json" help:"Print JSON as the sidecar answers it."`
 }
 
 // requestTimeout limits every request that does not wait for a lease. It is long because
@@ -32,12 +34,22 @@ const requestTimeout = 2 * time.Minute
 // maxAnswer limits the size of a JSON answer, in bytes.
 const maxAnswer = 64 << 20
 
-// client sends requests to one sidecar.
+// client sends requests to one sidecar, and to the home of a profile where that sidecar says
+// that it is another one.
 type client struct {
-	base  *url.URL
+	*sidecarAt
 	query string // goes with every request
 	token string
+	trust []homePattern
 	http  *http.Client
+}
+
+// sidecarAt is the sidecar that a client and its copies ask now. It changes before anything
+// runs beside the first request.
+type sidecarAt struct {
+	base *url.URL
+	// moved says that it is the home of a profile, which another sidecar named.
+	moved bool
 }
 
 // with returns a client whose requests have these parameters, and no others.
@@ -52,7 +64,14 @@ func (f clientFlags) client() (*client, error) {
 	if err != nil || (base.Scheme != "http" && base.Scheme != "https") || base.Host == "" {
 		return nil, exitWith(exitUsage, "--url %q: want a URL such as http://127.0.0.1:9333", f.URL)
 	}
-	c := &client{base: base, http: &http.Client{}}
+	c := &client{sidecarAt: &sidecarAt{base: base}, http: &http.Client{}}
+	for _, text := range f.TrustHome {
+		pattern, err := parseHomePattern(text)
+		if err != nil {
+			return nil, &exitError{exitUsage, fmt.Errorf("--trust-home: %w", err)}
+		}
+		c.trust = append(c.trust, pattern)
+	}
 	if f.TokenFile != "" {
 		if c.token, err = readToken(f.TokenFile); err != nil {
 			return nil, &exitError{exitUsage, err}
@@ -85,15 +104,30 @@ func (f clientFlags) printProblem(a *app, err error) error {
 
 // open sends a request. It returns the answer if its status is 2xx; the caller closes the
 // body. Other errors have the exit code exitUnreachable, or exitRefused and a
-// *refusedError.
+// *refusedError. A request about a profile that lives on another host is sent there.
 func (c *client) open(ctx context.Context, method string, in any, path ...string) (*http.Response, error) {
-	var body io.Reader
+	var body []byte
 	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
+		var err error
+		if body, err = json.Marshal(in); err != nil {
 			return nil, fmt.Errorf("body of %s: %w", method, err)
 		}
-		body = bytes.NewReader(b)
+	}
+	response, err := c.send(ctx, method, body, path...)
+	if home := homeIn(err); home != "" && !c.moved {
+		if err := c.moveTo(home, err); err != nil {
+			return nil, err
+		}
+		return c.send(ctx, method, body, path...)
+	}
+	return response, err
+}
+
+// send sends a request to the sidecar that the client asks now.
+func (c *client) send(ctx context.Context, method string, in []byte, path ...string) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		body = bytes.NewReader(in)
 	}
 	escaped := make([]string, len(path))
 	for i, p := range path {

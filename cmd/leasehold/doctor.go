@@ -31,7 +31,16 @@ import (
 
 type doctorCmd struct {
 	RunConfig `embed:""`
+	Quick     bool `help:"Start no browser."`
 	JSON      bool `name:"json" help:"Print JSON."`
+}
+
+// Help is what leasehold doctor --help prints besides the flags.
+func (c *doctorCmd) Help() string {
+	return `Tries what leasehold run would use, with the same settings: starts a browser as run would
+and asks it and a page over the pipe, writes to and reads from a NATS of yours and the
+evidence store, shows each proxy its credentials, and asks the advertised address. It keeps
+nothing of that, makes no directory, and asks no site.`
 }
 
 // checkResult is one line of doctor.
@@ -52,7 +61,7 @@ func (c *doctorCmd) Run(a *app) error {
 	}
 	ctx, stop := interruptible()
 	defer stop()
-	checks := config.checkAll(ctx)
+	checks := config.checkAll(ctx, c.Quick)
 	if err := c.print(a, checks); err != nil {
 		return err
 	}
@@ -83,8 +92,9 @@ func (c *doctorCmd) print(a *app, checks []checkResult) error {
 	return t.flush()
 }
 
-// checkAll makes the checks, in the order in which run needs what they are about.
-func (c RunConfig) checkAll(ctx context.Context) []checkResult {
+// checkAll makes the checks, in the order in which run needs what they are about. quick
+// leaves out what takes long.
+func (c RunConfig) checkAll(ctx context.Context, quick bool) []checkResult {
 	running, sidecar := c.checkSidecar(ctx)
 	checks := []checkResult{
 		check(ctx, "chrome", c.checkChrome),
@@ -92,13 +102,22 @@ func (c RunConfig) checkAll(ctx context.Context) []checkResult {
 		{"browser limits", true, c.limits()},
 		check(ctx, "browser user", c.checkBrowserUser),
 		check(ctx, "browser sandbox", c.checkConfinement),
+	}
+	if !quick {
+		checks = append(checks, c.tryBrowser(ctx)...)
+	}
+	checks = append(checks,
 		check(ctx, "data directory", func(context.Context) (string, error) { return checkDir("--data-dir", c.DataDir) }),
 		check(ctx, "profiles directory", func(context.Context) (string, error) { return checkDir("--profiles-dir", c.ProfilesDir) }),
 		check(ctx, "safe from others", func(context.Context) (string, error) {
 			return "nobody else can write or replace what the sidecar reads back", c.checkDirectories()
 		}),
+		check(ctx, "disk space", func(context.Context) (string, error) { return c.checkSpace() }),
 		sidecar,
 		check(ctx, "nats", func(ctx context.Context) (string, error) { return c.checkNATSServer(ctx, running) }),
+	)
+	if c.advertised() != "" {
+		checks = append(checks, check(ctx, "advertised address", func(ctx context.Context) (string, error) { return c.tryAdvertised(ctx, running) }))
 	}
 	if c.EvidenceStore != ownNATS { // that one is checked with NATS
 		checks = append(checks, check(ctx, "evidence store", c.checkEvidenceStore))
@@ -148,7 +167,8 @@ func (c RunConfig) checkEvidenceStore(ctx context.Context) (string, error) {
 	return config.String() + " takes bundles, and lets nobody write over them", nil
 }
 
-// checkProxies connects to each proxy. It sends nothing through them.
+// checkProxies connects to each proxy and shows it the credentials. It reaches nobody through
+// them.
 func (c RunConfig) checkProxies(ctx context.Context) (string, error) {
 	set, err := proxies.Load(c.Proxies)
 	if err != nil {
@@ -156,9 +176,9 @@ func (c RunConfig) checkProxies(ctx context.Context) (string, error) {
 	}
 	var errs error
 	for _, id := range set.IDs() {
-		errs = errors.Join(errs, set.Find(id).Check(ctx))
+		errs = errors.Join(errs, set.Find(id).Try(ctx))
 	}
-	return fmt.Sprintf("%d proxies answer", len(set.IDs())), errs
+	return fmt.Sprintf("%d proxies answer, and take the credentials that they want", len(set.IDs())), errs
 }
 
 func (c RunConfig) checkChrome(ctx context.Context) (string, error) {
@@ -323,5 +343,6 @@ func (c RunConfig) checkNATSServer(ctx context.Context, running bool) (string, e
 			detail += "; " + f.Text
 		}
 	}
-	return detail, unsafe
+	tried, bad := c.tryNATS(ctx, conn, js)
+	return strings.Join(append([]string{detail}, tried...), "; "), errors.Join(unsafe, bad)
 }

@@ -262,6 +262,9 @@ func (c *execCmd) report(a *app, s *leasedSession) {
 		return
 	}
 	a.warn("leased %s with token %d (session %s, task %s)", s.ProfileID, s.Token, s.SessionID, s.task)
+	if s.sidecar.moved {
+		a.warn("%s lives on another host: %s", s.ProfileID, s.sidecar.base.Redacted())
+	}
 	if s.Resume != nil {
 		a.warn("resumed from %s, checkpoint %s", s.Resume.From, s.Resume.Checkpoint)
 	}
@@ -274,7 +277,7 @@ func (c *execCmd) runCommand(a *app, s *leasedSession, path string, signals <-ch
 	cmd := exec.Command(path, c.Command[1:]...)
 	cmd.Args[0] = c.Command[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.stdin, a.stdout, a.stderr
-	cmd.Env = s.environment(a, c.URL)
+	cmd.Env = s.environment(a, s.sidecar.base.String())
 	// The kernel sends the signal when the thread that started the command ends, so this
 	// goroutine keeps its thread until then.
 	runtime.LockOSThread()

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // The exit codes of all commands. exec also exits with the status of the command that it
@@ -26,27 +27,48 @@ const (
 	exitSignal       = 128 // plus the signal's number
 )
 
-const exitCodesHelp = `Exit codes:
-    0  done
-    1  unexpected failure; doctor: a check failed; check: not signed in, or unknown
-    2  wrong usage or configuration
-    3  Chrome not found
-    4  address in use
-    5  data directory unusable
-    6  NATS unreachable or unfit
-    7  the sidecar cannot be reached
-    8  refused by the sidecar (the problem is printed)
-    9  evidence verify, export, profiles verify: something is not as it was sealed
-   10  evidence is encrypted, and --identity is missing or not the right one
-   11  ask: nobody answered in time, or a person says that it is not done
-  124  --timeout of watch ran out
-  exec exits with the status of its command: 128 and the signal's number where a
-  signal ended it, 126 where it cannot be run, 127 where it is not found.
+// exitMeanings says what each exit code means: in the help, in the manual and in
+// docs/configuration.md.
+var exitMeanings = []struct {
+	code    int
+	meaning string
+}{
+	{exitDone, "done"},
+	{exitFailure, "unexpected failure; doctor: a check failed; check: not signed in, or unknown"},
+	{exitUsage, "wrong usage or configuration"},
+	{exitNoChrome, "Chrome not found"},
+	{exitAddressInUse, "address in use"},
+	{exitDataDir, "data directory unusable"},
+	{exitNATS, "NATS unreachable or unfit"},
+	{exitUnreachable, "the sidecar cannot be reached"},
+	{exitRefused, "refused by the sidecar (the problem is printed)"},
+	{exitEvidence, "evidence verify, export, profiles verify: something is not as it was sealed"},
+	{exitLocked, "evidence is encrypted, and --identity is missing or not the right one"},
+	{exitNotAnswered, "ask: nobody answered in time, or a person says that it is not done"},
+	{exitTimeout, "--timeout of watch ran out"},
+}
 
-Every setting can be given as a flag, as the variable named beside it, or in the
+const exitOfExec = `exec exits with the status of its command: 128 and the signal's number where a
+signal ended it, 126 where it cannot be run, 127 where it is not found.
+`
+
+const whereSettingsAre = `Every setting can be given as a flag, as the variable named beside it, or in the
 YAML file of --config under the flag's name. A flag goes before a variable, a
 variable before the file.
 `
+
+// exitCodesHelp is what the help of the whole program ends with.
+func exitCodesHelp() string {
+	var b strings.Builder
+	b.WriteString("Exit codes:\n")
+	for _, e := range exitMeanings {
+		fmt.Fprintf(&b, "  %3d  %s\n", e.code, e.meaning)
+	}
+	for line := range strings.Lines(exitOfExec) {
+		b.WriteString("  " + line)
+	}
+	return b.String() + "\n" + whereSettingsAre
+}
 
 // exitError is an error with the exit code that it stands for. If err is nil, nothing is
 // printed.

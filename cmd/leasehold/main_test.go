@@ -56,7 +56,9 @@ func TestScripts(t *testing.T) {
 			requests := filepath.Join(env.WorkDir, "requests")
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("USER", "ana")
-			url := startFakeSidecar(env, requests)
+			home := startFakeSidecar(env, requests+"-at-home", "")
+			url := startFakeSidecar(env, requests, home)
+			env.Setenv("HOME_URL", home)
 			env.Setenv("LEASEHOLD_URL", url)
 			env.Setenv("ADDR", strings.TrimPrefix(url, "http://"))
 			// The race detector would sleep for a second at each exit.

@@ -89,7 +89,7 @@ func programPage(grammar *kong.Node) string {
 		p.item(manName(command)+"(1)", command.Help)
 	}
 	p.section("EXIT STATUS")
-	p.preformatted(exitCodesHelp)
+	p.preformatted(exitCodesHelp())
 	return p.String()
 }
 

@@ -126,7 +126,7 @@ func (d described) unit() string {
 		return "seconds"
 	case strings.HasSuffix(d.name, "_bytes"):
 		return "bytes"
-	case d.name == "leasehold_ready", d.name == "leasehold_lease_store_up":
+	case d.name == "leasehold_ready", d.name == "leasehold_lease_store_up", d.name == "leasehold_proxies_up_to_date":
 		return "0 or 1"
 	}
 	return "count"

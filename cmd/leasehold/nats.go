@@ -40,6 +40,17 @@ func (c RunConfig) natsIsOwn() bool {
 	return false
 }
 
+// natsIsHere tells whether every server of --nats-url is on this host.
+func (c RunConfig) natsIsHere() bool {
+	for one := range strings.SplitSeq(c.NATSURL, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || !isLoopback(u.Hostname()) {
+			return false
+		}
+	}
+	return true
+}
+
 // refuseEmbedded refuses the NATS inside another sidecar as the one of --nats-url.
 func (c RunConfig) refuseEmbedded(nc *nats.Conn) error {
 	if !natsd.Embedded(nc) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
+	"leasehold/lease/natskv"
 )
 
 func TestWhichNATS(t *testing.T) {
@@ -85,22 +87,24 @@ func TestWhoReadsEveryProfileMaySubscribe(t *testing.T) {
 func TestDoctorLooksAtANATSServer(t *testing.T) {
 	for name, one := range map[string]struct {
 		sync bool
+		deny string // where launchers may not publish; empty: everywhere they may
 		ask  string // what of the system account launchers may ask
 		ok   bool
 		want string
 	}{
 		"synced":          {sync: true, ask: "$SYS.REQ.SERVER.PING.JSZ", ok: true, want: "JetStream enabled; it is the NATS of --nats-url"},
 		"not synced":      {ask: "$SYS.REQ.SERVER.PING.JSZ", want: "syncs every 2m0s, want every write"},
+		"read only":       {sync: true, deny: "$KV.>", ask: "$SYS.REQ.SERVER.PING.JSZ", want: "bucket leasehold_leases does not take writes"},
 		"not to be asked": {ask: "$SYS.REQ.SERVER.PING.X", ok: true, want: `make sure that each has "sync_interval: always"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := &server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), SyncAlways: one.sync, NoSigs: true, NoLog: true}
-			if err := o.ProcessConfigString(strings.ReplaceAll(`accounts {
-				L { jetstream: enabled, users: [{user: l, password: l}], imports: [{service: {account: SYS, subject: "ASK"}}] }
+			if err := o.ProcessConfigString(strings.ReplaceAll(strings.ReplaceAll(`accounts {
+				L { jetstream: enabled, users: [{user: l, password: l, permissions: {publish: {deny: ["DENY"]}}}, {user: first, password: l}], imports: [{service: {account: SYS, subject: "ASK"}}] }
 				SYS { exports: [{service: "ASK", response: stream}] }
 			}
-			system_account: SYS`, "ASK", one.ask)); err != nil {
+			system_account: SYS`, "ASK", one.ask), "DENY", cmp.Or(one.deny, "nothing"))); err != nil {
 				t.Fatal(err)
 			}
 			s, err := server.NewServer(o)
@@ -111,6 +115,18 @@ func TestDoctorLooksAtANATSServer(t *testing.T) {
 			defer func() { s.Shutdown(); s.WaitForShutdown() }()
 			if !s.ReadyForConnections(30 * time.Second) {
 				t.Fatal("the NATS server does not start")
+			}
+			if one.deny != "" { // somebody else made the buckets
+				nc, err := natsd.Dial(t.Context(), natsd.Target{URL: strings.Replace(s.ClientURL(), "nats://", "nats://first:l@", 1)}, zerolog.Nop())
+				if err != nil {
+					t.Fatal(err)
+				}
+				store, err := natskv.Open(t.Context(), nc, natskv.Options{LauncherID: "first", Log: zerolog.Nop()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				store.Close()
+				nc.Close()
 			}
 			c := soundConfig()
 			c.NATSURL = strings.Replace(s.ClientURL(), "nats://", "nats://l:l@", 1)

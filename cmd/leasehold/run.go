@@ -182,6 +182,10 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if err := s.admitBrowserUser(ctx); err != nil {
 		return err
 	}
+	if s.proxies != nil {
+		log := s.log
+		s.stops.add("proxies", background(func(ctx context.Context) { s.proxies.Follow(ctx, log) }))
+	}
 	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir, User: c.User}); err != nil {
 		return &exitError{exitUsage, err}
 	}
@@ -225,12 +229,12 @@ func (s *service) newLauncher() error {
 		return err
 	}
 	s.launcher, err = launcher.New(launcher.Options{
-		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping,
+		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
-		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.url(),
+		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.toldOthers(),
 		Snapshots: s.snapshots, Retention: snapshots.Retention{Keep: c.SnapshotKeep, KeepFor: c.SnapshotMaxAge},
 		PictureInterval: c.PictureEvery, ImportRoots: c.ImportRoot,
 		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics,
@@ -245,9 +249,13 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 	if s.dedicated.tls, err = c.tls(s.log); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
+	referrals, err := s.listenForOthers()
+	if err != nil {
+		return nil, &exitError{exitNATS, err}
+	}
 	options := httpapi.Options{
-		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.AdvertiseURL, TLS: c.TLSCert != "", Log: s.log,
-		Gate: s.gate, TrustedProxies: c.TrustedProxies,
+		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.advertised(), TLS: c.TLSCert != "", Log: s.log,
+		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
 	}
 	s.dedicated.idle = c.IdleTimeout
@@ -276,6 +284,21 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		return err
 	})
 	return failures, nil
+}
+
+// listenForOthers answers the sidecars of other hosts, which send workers here. It returns nil
+// where the NATS is this sidecar's own.
+func (s *service) listenForOthers() (*httpapi.Referrals, error) {
+	if s.config.NATSURL == "" {
+		return nil, nil
+	}
+	r := httpapi.NewReferrals(s.launcherID, s.gate, s.leases, s.log)
+	stop, err := r.Listen()
+	if err != nil {
+		return nil, fmt.Errorf("listening for other sidecars: %w", err)
+	}
+	s.stops.add("referrals", func() error { stop(); return nil })
+	return r, nil
 }
 
 // goServe serves until the server is closed or shut down; if it ends before that, failed

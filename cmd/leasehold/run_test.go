@@ -116,6 +116,43 @@ func TestAdvertisingNeedsProofs(t *testing.T) {
 	}
 }
 
+// TestOthersAreNotSentToThemselves: beside a NATS of other hosts the sidecar says how these
+// reach it, or that they do not.
+func TestOthersAreNotSentToThemselves(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const here, there = "nats://127.0.0.1:4222", "tls://nats-1.example.com"
+	for _, c := range []struct {
+		nats, listen, advertise string
+		ok                      bool
+		told                    string
+	}{
+		{"", "127.0.0.1:9333", "", true, ""},
+		{here, "127.0.0.1:9333", "", true, ""},
+		{"nats://localhost:4222, nats://[::1]:4222", "127.0.0.1:9333", "", true, ""},
+		{there, "127.0.0.1:9333", "", false, "http://127.0.0.1:9333 is"},
+		{here + "," + there, "localhost:9333", "", false, "http://localhost:9333 is"},
+		{there, "0.0.0.0:9333", "", false, "http://127.0.0.1:9333 is"},
+		{there, "[::]:9333", "http://[::1]:9333", false, "http://[::1]:9333 is"},
+		{there, "127.0.0.1:9333", "http://localhost:9333/x", false, "http://localhost:9333/x is"},
+		{there, "10.0.0.1:9333", "", true, ""},
+		{there, "0.0.0.0:9333", "http://10.0.0.1:9333", true, ""},
+		{there, "127.0.0.1:9333", "none", true, ""},
+		{"", "127.0.0.1:9333", "none", true, ""},
+		{there, "127.0.0.1:9333", "nonsense", false, "nonsense"},
+	} {
+		config := soundConfig()
+		config.DataDir, config.NATSURL, config.Listen, config.AdvertiseURL = "/d", c.nats, c.listen, c.advertise
+		config.TokenFile, config.PlainText = file, true
+		_, err := config.Complete(environment())
+		if (err == nil) != c.ok || err != nil && (exitCode(err) != exitUsage || !strings.Contains(err.Error(), c.told) || !strings.Contains(err.Error(), "--advertise-url")) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
 // TestListenNeedsToken: without a token the sidecar listens only on addresses that no
 // other host can reach, and without TLS only where that is said.
 func TestListenNeedsToken(t *testing.T) {

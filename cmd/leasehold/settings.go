@@ -45,7 +45,7 @@ type RunConfig struct {
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
 	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
 	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
-	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id (default: none)."`
+	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id; passwords in it are read again when they change (default: none)."`
 	FileRoot       []string      `env:"LEASEHOLD_FILE_ROOT" type:"path" placeholder:"DIR" help:"Directory whose files workers may upload from and download to, besides the exchange directory of their session; several by commas, or given again (default: the system's temporary directory)."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
@@ -62,7 +62,7 @@ type RunConfig struct {
 	Headless       *bool         `env:"LEASEHOLD_HEADLESS" negatable:"" help:"Run browsers without windows (default: where there is no display)."`
 	BrowserSandbox string        `env:"LEASEHOLD_BROWSER_SANDBOX" enum:"auto,require,off" default:"auto" placeholder:"WHETHER" help:"Whether the kernel confines each browser to its profile and the files that it needs: as far as this host can (auto), or else the sidecar does not start (require), or off (default: ${default})."`
 	BrowserUser    string        `env:"LEASEHOLD_BROWSER_USER" placeholder:"NAME|UID[:GID]" help:"User as whom browsers run, who owns the profiles then; the sidecar has to be root, or have the capabilities for that (see docs/sandbox.md) (default: the sidecar's own)."`
-	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out."`
+	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out and for the sidecars of other hosts; none: workers of this host alone use it."`
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that callers have to show."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`

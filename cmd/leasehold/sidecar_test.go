@@ -29,8 +29,10 @@ import (
 //	lost  granted, and refused at the first heartbeat
 //	full  refused with 429
 //	plain answered by something that is not leasehold
+//	far   lives at home, where that is another sidecar
 type fakeSidecar struct {
 	requests string
+	home     string
 
 	mu sync.Mutex // for the file
 }
@@ -40,8 +42,8 @@ var (
 	picture = []byte("\x89PNG not really")
 )
 
-func startFakeSidecar(env *testscript.Env, requests string) (url string) {
-	s := &fakeSidecar{requests: requests}
+func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
+	s := &fakeSidecar{requests: requests, home: home}
 	m := http.NewServeMux()
 	m.HandleFunc("GET /v1/profiles", s.profiles)
 	m.HandleFunc("GET /v1/profiles/{id}", s.profile)
@@ -60,6 +62,7 @@ func startFakeSidecar(env *testscript.Env, requests string) (url string) {
 	m.HandleFunc("POST /v1/sessions/{id}/ask", s.ask)
 	m.HandleFunc("POST /v1/sessions/{id}/take-over", s.takeOver)
 	m.HandleFunc("POST /v1/sessions/{id}/hand-back", s.session)
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	m.HandleFunc("GET /readyz", func(http.ResponseWriter, *http.Request) {})
 	server := httptest.NewServer(s.logged(m))
 	env.Defer(server.Close)
@@ -122,7 +125,7 @@ func (s *fakeSidecar) profile(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if id := r.PathValue("id"); id == "lost" || id == "large" {
+	if id := r.PathValue("id"); id == "lost" || id == "large" || id == "far" {
 		answer(w, 200, lease.Record{ProfileID: id, State: lease.Held, Token: 5, TTLSeconds: 0.3})
 		return
 	}
@@ -206,7 +209,19 @@ func (s *fakeSidecar) review(w http.ResponseWriter, r *http.Request) {
 }
 
 // check finds nobody signed in on shop.
+// lives answers for a profile that lives elsewhere.
+func (s *fakeSidecar) lives(w http.ResponseWriter, profile string) (elsewhere bool) {
+	if profile != "far" || s.home == "" {
+		return false
+	}
+	refuse(w, api.Refuse(api.CodeWrongHome, "profile far lives on the host of launcher h2: %s", s.home).With("home_launcher", "h2").With("location", s.home))
+	return true
+}
+
 func (s *fakeSidecar) check(w http.ResponseWriter, r *http.Request) {
+	if s.lives(w, r.PathValue("id")) {
+		return
+	}
 	c := api.SessionChecked{ProfileID: r.PathValue("id"), SignedIn: "yes", How: "GET https://a.example/me was answered 200", Status: 200, At: at}
 	if c.ProfileID == "shop" {
 		c.SignedIn, c.How, c.Status = "no", "a redirect\x1b[2J to /login", 302
@@ -255,6 +270,9 @@ func (s *fakeSidecar) acquire(w http.ResponseWriter, r *http.Request) {
 	m, err := api.ReadManifest(r.Body)
 	if err != nil {
 		refuse(w, api.Refuse(api.CodeInvalidRequest, "%v", err))
+		return
+	}
+	if s.lives(w, m.ProfileID) {
 		return
 	}
 	switch m.ProfileID {

@@ -14,13 +14,15 @@ import (
 // value is all of them, by name.
 type ProfileQuery struct {
 	// Words all have to be in what is known of a profile: its names, account, proxy, worker,
-	// task, URL, step, state, reason, home. Case does not count.
+	// task, URL, step, state, reason, home, labels. Case does not count.
 	Words string
 	// States are those that a profile may have; none: any.
 	States []lease.State
 	// AccountID, WorkerID, TaskID and Host (the home) are equal to these, or match them where
 	// they have a "*", which stands for any characters; empty: any.
 	AccountID, WorkerID, TaskID, Host string
+	// Labels are those that a profile has to have, with such a value each.
+	Labels lease.Labels
 	// URL is part of the last known URL.
 	URL string
 	// Free says whether the next task could have the profile now; nil: either.
@@ -91,6 +93,15 @@ func ParseProfileQuery(query url.Values) (ProfileQuery, error) {
 			}
 		}
 	}
+	if labels := slices.DeleteFunc(slices.Clone(query["label"]), func(text string) bool { return text == "" }); len(labels) > 0 {
+		var err error
+		if q.Labels, err = lease.ParseLabels(labels); err == nil {
+			err = q.Labels.CheckAsked()
+		}
+		if err != nil {
+			return q, Invalid("label", "%v", err)
+		}
+	}
 	switch free := query["free"]; {
 	case len(free) > 1:
 		return q, Invalid("free", "it is given %d times: want it once", len(free))
@@ -124,6 +135,9 @@ func (q ProfileQuery) Filters() url.Values {
 	}
 	for _, s := range q.States {
 		query.Add("state", string(s))
+	}
+	for _, label := range q.Labels.Texts() {
+		query.Add("label", label)
 	}
 	if q.Free != nil {
 		query.Set("free", strconv.FormatBool(*q.Free))

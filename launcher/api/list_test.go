@@ -17,6 +17,7 @@ func TestParseProfileQuery(t *testing.T) {
 		"q=&state=&free=&sort=&limit=7": {},
 		"q=+Shop++18+&url=checkout":     {Words: "Shop  18", URL: "checkout"},
 		"account_id=a*&worker=w&task=t&host=h&sort=-changed&free=true": {AccountID: "a*", WorkerID: "w", TaskID: "t", Host: "h", Sort: "-changed", Free: &yes},
+		"label=region:us-*&label=&label=tier:":                         {Labels: lease.Labels{"region": "us-*", "tier": ""}},
 		"state=held&state=manual_review,held":                          {States: []lease.State{lease.Held, lease.ManualReview}},
 	} {
 		values, err := url.ParseQuery(text)
@@ -28,7 +29,7 @@ func TestParseProfileQuery(t *testing.T) {
 		}
 	}
 	for text, field := range map[string]string{
-		"state=busy": "state", "sort=random": "sort", "sort=--name": "sort", "free=perhaps": "free", "free=1&free=0": "free", "worker=a&worker=b": "worker", "q=" + strings.Repeat("x", 301): "q",
+		"state=busy": "state", "sort=random": "sort", "sort=--name": "sort", "free=perhaps": "free", "free=1&free=0": "free", "worker=a&worker=b": "worker", "label=us": "label", "label=a:1&label=a:2": "label", "label=a:x,b:y": "label", "q=" + strings.Repeat("x", 301): "q",
 	} {
 		values, err := url.ParseQuery(text)
 		if err != nil {
@@ -42,7 +43,7 @@ func TestParseProfileQuery(t *testing.T) {
 }
 
 func FuzzParseProfileQuery(f *testing.F) {
-	for _, seed := range []string{"state=held&q=x", "sort=-name&free=1", "state=,,held", "url=%00&worker=*"} {
+	for _, seed := range []string{"state=held&q=x", "sort=-name&free=1", "state=,,held", "url=%00&worker=*", "label=a:b&label=c:*"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -70,32 +70,37 @@ const (
 // Manifest is a task's request for a profile. The zero value of a field means its
 // default. A manifest can narrow the settings of the profile itself, never widen them.
 type Manifest struct {
-	TaskID    string `json:"task_id,omitempty"`
-	WorkerID  string `json:"worker_id,omitempty"`
-	ProfileID string `json:"profile_id"`
-	AccountID string `json:"account_id,omitempty"`
-	ProxyID   string `json:"proxy_id,omitempty"`
+	TaskID   string `json:"task_id,omitempty"`
+	WorkerID string `json:"worker_id,omitempty"`
+	// ProfileID is empty in a request for any profile that has the account and the labels.
+	ProfileID string       `json:"profile_id,omitempty"`
+	AccountID string       `json:"account_id,omitempty"`
+	Labels    lease.Labels `json:"labels,omitempty"`
+	ProxyID   string       `json:"proxy_id,omitempty"`
 
 	RequiresExclusiveProfileLock *bool    `json:"requires_exclusive_profile_lock,omitempty"`
 	Wait                         Duration `json:"wait,omitempty"`
-	LockTimeoutSeconds           float64  `json:"lock_timeout_seconds,omitempty"`
-	AllowedActions               []string `json:"allowed_actions,omitempty"`
-	ReadOnly                     bool     `json:"read_only,omitempty"`
-	FenceHeaderOrigins           []string `json:"fence_header_origins,omitempty"`
-	HumanReviewOnLockConflict    bool     `json:"human_review_on_lock_conflict,omitempty"`
-	Resumable                    bool     `json:"resumable,omitempty"`
-	ExpectedDomains              []string `json:"expected_domains,omitempty"`
-	SensitiveURLs                []string `json:"sensitive_urls,omitempty"`
-	SensitiveWords               []string `json:"sensitive_words,omitempty"`
-	Heartbeat                    string   `json:"heartbeat,omitempty"`
-	OnClose                      string   `json:"on_close,omitempty"`
-	OnDrop                       string   `json:"on_drop,omitempty"`
-	Create                       bool     `json:"create,omitempty"`
-	Headless                     *bool    `json:"headless,omitempty"`
-	ChromeArgs                   []string `json:"chrome_args,omitempty"`
-	DedicatedPort                bool     `json:"dedicated_port,omitempty"`
-	SessionCookies               string   `json:"session_cookies,omitempty"`
-	KeepWarm                     *bool    `json:"keep_warm,omitempty"`
+	Priority                     int      `json:"priority,omitempty"`
+	// Turn is that of an earlier request whose place in the queue this one has.
+	Turn                      string   `json:"turn,omitempty"`
+	LockTimeoutSeconds        float64  `json:"lock_timeout_seconds,omitempty"`
+	AllowedActions            []string `json:"allowed_actions,omitempty"`
+	ReadOnly                  bool     `json:"read_only,omitempty"`
+	FenceHeaderOrigins        []string `json:"fence_header_origins,omitempty"`
+	HumanReviewOnLockConflict bool     `json:"human_review_on_lock_conflict,omitempty"`
+	Resumable                 bool     `json:"resumable,omitempty"`
+	ExpectedDomains           []string `json:"expected_domains,omitempty"`
+	SensitiveURLs             []string `json:"sensitive_urls,omitempty"`
+	SensitiveWords            []string `json:"sensitive_words,omitempty"`
+	Heartbeat                 string   `json:"heartbeat,omitempty"`
+	OnClose                   string   `json:"on_close,omitempty"`
+	OnDrop                    string   `json:"on_drop,omitempty"`
+	Create                    bool     `json:"create,omitempty"`
+	Headless                  *bool    `json:"headless,omitempty"`
+	ChromeArgs                []string `json:"chrome_args,omitempty"`
+	DedicatedPort             bool     `json:"dedicated_port,omitempty"`
+	SessionCookies            string   `json:"session_cookies,omitempty"`
+	KeepWarm                  *bool    `json:"keep_warm,omitempty"`
 
 	// OneShot says that the request came with a websocket upgrade: it joins a living
 	// session of the same worker and task, and closing the connection ends the session.
@@ -192,7 +197,7 @@ func DecodeBody(body []byte, v any, what string) error {
 }
 
 // queryNames maps the short names that one-shot URLs allow to those of the manifest.
-var queryNames = map[string]string{"worker": "worker_id", "task": "task_id", "account": "account_id", "proxy": "proxy_id"}
+var queryNames = map[string]string{"worker": "worker_id", "task": "task_id", "account": "account_id", "proxy": "proxy_id", "label": "labels"}
 
 // ManifestFromQuery reads the options of a one-shot URL. Its query parameters have the
 // manifest's names, or worker, task, account and proxy for short; lists are separated by
@@ -211,7 +216,7 @@ func ManifestFromQuery(profile string, q url.Values) (Manifest, error) {
 			return Manifest{}, Invalid(name, "given by its long and its short name: want one")
 		case !known || name == "profile_id":
 			return Manifest{}, Invalid(name, "the manifest has no such field")
-		case len(values) > 1 && kind != reflect.Slice:
+		case len(values) > 1 && kind != reflect.Slice && kind != reflect.Map:
 			return Manifest{}, Invalid(name, "given %d times: want it once", len(values))
 		}
 		v, err := queryValue(kind, values)
@@ -234,6 +239,14 @@ func queryValue(kind reflect.Kind, values []string) (any, error) {
 	switch kind {
 	case reflect.Slice:
 		return strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' }), nil
+	case reflect.Map:
+		return lease.ParseLabels(strings.FieldsFunc(strings.Join(values, ","), func(r rune) bool { return r == ',' }))
+	case reflect.Int:
+		i, err := strconv.Atoi(value)
+		if err != nil {
+			return nil, fmt.Errorf("%q: want a whole number", value)
+		}
+		return i, nil
 	case reflect.Bool:
 		if value == "" {
 			return true, nil
@@ -275,6 +288,8 @@ func (m Manifest) Query() url.Values {
 		switch x := f.Interface().(type) {
 		case []string:
 			q.Set(name, strings.Join(x, ","))
+		case lease.Labels:
+			q.Set(name, strings.Join(x.Texts(), ","))
 		case Duration:
 			q.Set(name, time.Duration(x).String())
 		default:
@@ -311,8 +326,8 @@ func (m Manifest) Exclusive() bool {
 // Check returns an invalid_request problem for the first field whose value is not
 // allowed.
 func (m Manifest) Check() error {
-	if err := lease.CheckProfileID(m.ProfileID); err != nil {
-		return Invalid("profile_id", "%v", err)
+	if err := m.checkProfile(); err != nil {
+		return err
 	}
 	for _, f := range []struct{ name, value string }{
 		{"worker_id", m.WorkerID}, {"task_id", m.TaskID}, {"account_id", m.AccountID}, {"proxy_id", m.ProxyID},
@@ -335,10 +350,40 @@ func (m Manifest) Check() error {
 		}
 	}
 	switch {
+	case m.Priority < lease.MinPriority || m.Priority > lease.MaxPriority:
+		return Invalid("priority", "%d: want %d to %d", m.Priority, lease.MinPriority, lease.MaxPriority)
+	case len(m.Turn) > maxTurn:
+		return Invalid("turn", "want the turn of the answer before")
 	case time.Duration(m.Wait) > MaxWait:
 		return Invalid("wait", "want at most %v", MaxWait)
 	case m.LockTimeoutSeconds < 0 || m.LockTimeoutSeconds > 1e7:
 		return Invalid("lock_timeout_seconds", "want 0 (none) to 10000000")
+	}
+	return nil
+}
+
+// maxTurn bounds Manifest.Turn, in bytes.
+const maxTurn = 64
+
+// AnyProfile tells whether the manifest asks for any profile that fits.
+func (m Manifest) AnyProfile() bool {
+	return m.ProfileID == "" && (m.AccountID != "" || len(m.Labels) > 0)
+}
+
+// checkProfile refuses a manifest that does not say for which profile it is.
+func (m Manifest) checkProfile() error {
+	if !m.AnyProfile() {
+		if err := lease.CheckProfileID(m.ProfileID); err != nil {
+			return Invalid("profile_id", "%v; or account_id or labels instead, for any profile that has them", err)
+		}
+	}
+	switch err := m.Labels.CheckAsked(); {
+	case err != nil:
+		return Invalid("labels", "%v", err)
+	case m.ProfileID != "" && len(m.Labels) > 0:
+		return Invalid("labels", "they choose a profile, and profile_id names one: want one of the two")
+	case m.ProfileID == "" && m.Create:
+		return Invalid("create", "no profile is made of labels or an account: name it, profile_id")
 	}
 	return nil
 }

@@ -151,6 +151,8 @@ type ProfileSettings struct {
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 	// SessionCheck replaces the profile's session check; one with an empty URL removes it.
 	SessionCheck *lease.SessionCheck `json:"session_check,omitempty"`
+	// Labels replace all labels of the profile.
+	Labels *lease.Labels `json:"labels,omitempty"`
 }
 
 // ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and
@@ -485,7 +487,7 @@ type Service interface {
 	// session is known and over, it returns session_ended.
 	SessionByCapability(capability string) (Session, error)
 	// SessionOf returns the living session of a profile, worker and task that the
-	// principal of ctx opened.
+	// principal of ctx opened; an empty profile stands for any.
 	SessionOf(ctx context.Context, profileID, workerID, taskID string) (Session, bool)
 
 	// Heartbeat, Step, Checkpoint and Event are writes under the session's lease token.
@@ -525,6 +527,9 @@ type Service interface {
 	Changes() Changes
 	// Hosts lists the launchers on the lease store, as far as this one has seen them.
 	Hosts(ctx context.Context) (Hosts, error)
+	// Queue lists the requests that wait for a lease, here and at the other launchers that
+	// live, in the order in which they began to wait.
+	Queue(ctx context.Context) ([]Waiting, error)
 	// Profile returns the record of a profile.
 	Profile(ctx context.Context, profileID string) (lease.Record, error)
 	// PutProfile creates the profile (directory and record) or changes its settings.

@@ -319,6 +319,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	begun := time.Now()
+	b.monitor.GiveUpGETs()
 	b.monitor.Closing()
 	b.mux.AwaitPictures(ctx, pictureTimeout) // with a page that owes one the browser would crash
 	if err := b.process.KillRenderers(ctx); err != nil {

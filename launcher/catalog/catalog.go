@@ -20,6 +20,9 @@ type Row struct {
 	Record lease.Record
 	// Gone says that the profile's directory is not on the disk of this launcher, its home.
 	Gone bool
+	// NotNow says that its home is not there, or has no place, or that others who wait for it
+	// come first.
+	NotNow bool
 	// Hands is what its living session on this host has to do with people.
 	Hands api.InHands
 	// text is what words are looked for in.
@@ -31,7 +34,7 @@ func NewRow(r lease.Record) *Row {
 	r = r.Public()
 	text := strings.Join([]string{
 		r.ProfileID, r.AccountID, r.ProxyID, r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep, string(r.State), spaced(string(r.State)),
-		r.Reason, spaced(r.Reason), r.Home, holder(r),
+		r.Reason, spaced(r.Reason), r.Home, holder(r), strings.Join(r.Labels.Texts(), "\n"),
 	}, "\n")
 	return &Row{Record: r, text: strings.ToLower(text)}
 }
@@ -77,6 +80,17 @@ func (c *Catalog) Rows() (rows []*Row, complete, known bool) {
 		rows = append(rows, s.row)
 	}
 	return rows, c.complete, c.ever
+}
+
+// Record returns the record of a profile; false where it was not seen.
+func (c *Catalog) Record(profile string) (lease.Record, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.rows[profile]
+	if !ok {
+		return lease.Record{}, false
+	}
+	return s.row.Record, true
 }
 
 // Changed is closed when a row changes.

@@ -45,6 +45,7 @@ func shop() []*Row {
 		lease.Record{ProfileID: "r", State: lease.ResumePending, Home: "h2"},
 	)
 	rows[5].Gone = true
+	rows[6].Record.Labels, rows[7].Record.Labels = lease.Labels{"region": "us-east"}, lease.Labels{"region": "us-west", "tier": "1"}
 	return rows
 }
 
@@ -72,6 +73,9 @@ func TestFiltersAndOrders(t *testing.T) {
 		"a state in words":       {api.ProfileQuery{Words: "manual review heartbeat"}, "shop_2"},
 		"free":                   {api.ProfileQuery{Free: &yes}, "bank_1"},
 		"not free":               {api.ProfileQuery{Free: &no, Words: "bank"}, "bank_2 bank_3"},
+		"labels":                 {api.ProfileQuery{Labels: lease.Labels{"region": "us-*"}}, "q r"},
+		"all of the labels":      {api.ProfileQuery{Labels: lease.Labels{"region": "us-*", "tier": "1"}}, "r"},
+		"a label without value":  {api.ProfileQuery{Labels: lease.Labels{"region": ""}}, ""},
 		"visible":                {api.ProfileQuery{Visible: func(p string) bool { return len(p) == 1 }}, "q r"},
 		"a page":                 {api.ProfileQuery{Limit: 3, Offset: 6}, "shop_2 shop_3"},
 		"a page behind the last": {api.ProfileQuery{Limit: 3, Offset: 60}, ""},

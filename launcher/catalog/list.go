@@ -9,6 +9,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/queue"
 	"leasehold/lease"
 )
 
@@ -62,6 +63,9 @@ func matches(r *Row, q api.ProfileQuery, words []string, now time.Time) bool {
 	if q.Free != nil && *q.Free != isFree(r, now) {
 		return false
 	}
+	if !queue.HasLabels(rec.Labels, q.Labels) {
+		return false
+	}
 	for _, w := range words {
 		if !strings.Contains(r.text, w) {
 			return false
@@ -77,7 +81,7 @@ func is(wanted, value string) bool {
 
 // isFree tells whether a task that nothing is known of could have the profile now.
 func isFree(r *Row, now time.Time) bool {
-	return r.Record.State == lease.Available && !r.Gone && !now.Before(r.Record.AvailableAfter)
+	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.Record.AvailableAfter)
 }
 
 // positioned is a row with its position in an order, as text that sorts so. The position

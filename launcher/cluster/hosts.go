@@ -59,3 +59,15 @@ func (p *Patrol) Hosts() []api.Host {
 	}
 	return hosts
 }
+
+// Lives tells whether the stay of a launcher with this epoch lasts, as far as this one has
+// seen. It is not known of a launcher that the store has not shown yet.
+func (p *Patrol) Lives(launcherID string, epoch uint64) (lives, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, ok := p.others[launcherID]
+	if !ok || s.Epoch < epoch { // it opened its presence a moment ago
+		return false, false
+	}
+	return s.Epoch == epoch && !s.Closed && time.Since(s.changed) < s.TTL(), true
+}

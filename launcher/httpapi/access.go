@@ -198,9 +198,18 @@ func (c *call) toReadEvidence() error {
 // toOpen refuses a caller who may not open the manifest's profile, or would make it
 // without the right to. A caller who has a profile made by its first session has to be
 // one who makes profiles.
+//
+// Of a manifest that names no profile the service considers only those that the caller may
+// open.
 func (c *call) toOpen(m *api.Manifest) error {
-	if !c.who.May(principal.Open, m.ProfileID) {
-		return c.forbidden(principal.Open, m.ProfileID)
+	if err := c.toOpenProfile(m.ProfileID); err != nil {
+		return err
+	}
+	if most := c.who.TopPriority(); m.Priority > most {
+		p := api.Refuse(api.CodeForbidden, "priority %d: you are %s, and may ask for %d at most: who runs this sidecar gives more by max_priority in the file of --tokens", m.Priority, c.who, most)
+		p.Field = "priority"
+		c.denials.note(c, p)
+		return p
 	}
 	if !m.Create || c.who.May(principal.Manage, m.ProfileID) {
 		return nil
@@ -212,6 +221,14 @@ func (c *call) toOpen(m *api.Manifest) error {
 	}
 	m.Create = false
 	return err
+}
+
+// toOpenProfile refuses a caller who may not open the profile, or where none is named any.
+func (c *call) toOpenProfile(profile string) error {
+	if profile == "" && c.who.Role.Has(principal.Open) || profile != "" && c.who.May(principal.Open, profile) {
+		return nil
+	}
+	return c.forbidden(principal.Open, profile)
 }
 
 // identify finds out who asks, as far as the route wants that.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -30,6 +31,7 @@ type finder func(*call) (endpoint, error)
 func discoveryRoutes() []route {
 	return slices.Concat(
 		jsonRoutes("/profiles/{profile}", onProfile(principal.Use), oneShotVersion, oneShotProtocol, byIdentity),
+		jsonRoutes("/any", forRole(principal.Use), oneShotVersion, oneShotProtocol, byIdentity),
 		jsonRoutes("/s/{capability}", forCapability, capabilityVersion, inSession(byCapability, protocol), byCapability))
 }
 
@@ -127,7 +129,7 @@ func (c *call) identity() (worker, task string) {
 }
 
 // byIdentity finds the living session of the profile, worker and task that the URL
-// names.
+// names; of any profile where it names none.
 func byIdentity(c *call) (endpoint, error) {
 	profile := c.param("profile")
 	worker, task := c.identity()
@@ -138,6 +140,7 @@ func byIdentity(c *call) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, err
 	}
+	profile = cmp.Or(profile, s.ProfileID)
 	if c.tokenInQuery {
 		return c.endpointOf(s, c.newTicket(api.Manifest{ProfileID: profile, WorkerID: worker, TaskID: task, OneShot: true})), nil
 	}
@@ -154,6 +157,9 @@ func byIdentity(c *call) (endpoint, error) {
 // sessionOf finds the caller's living session of these names.
 func (c *call) sessionOf(profile, worker, task string) (api.Session, error) {
 	s, ok := c.svc.SessionOf(c.r.Context(), profile, worker, task)
+	if !ok && profile == "" {
+		return s, api.Refuse(api.CodeUnknownSession, "worker %s has no session for task %s that you opened: connect first", clip(worker), clip(task))
+	}
 	if !ok {
 		return s, api.Refuse(api.CodeUnknownSession, "worker %s has no session on profile %s for task %s that you opened: connect first", clip(worker), clip(profile), clip(task))
 	}
@@ -169,7 +175,7 @@ func byCapability(c *call) (endpoint, error) {
 	case err != nil:
 	case !ok:
 		s, err = c.svc.SessionByCapability(capability)
-	case !c.who.May(principal.Use, t.manifest.ProfileID):
+	case t.manifest.ProfileID != "" && !c.who.May(principal.Use, t.manifest.ProfileID):
 		err = c.forbidden(principal.Use, t.manifest.ProfileID)
 	default:
 		s, err = c.sessionOf(t.manifest.ProfileID, t.manifest.WorkerID, t.manifest.TaskID)
@@ -212,14 +218,28 @@ func oneShotVersion(c *call) error {
 	if err != nil {
 		return c.answerRefusedLater(err)
 	}
-	if !c.who.May(principal.Open, m.ProfileID) {
-		return c.forbidden(principal.Open, m.ProfileID)
+	if err := c.toOpenProfile(m.ProfileID); err != nil {
+		return err
 	}
 	if c.tokenInQuery {
-		return c.answerVersion(c.websocketURL(nil, "s", c.newTicket(m), "devtools", "browser", m.ProfileID))
+		return c.answerVersion(c.websocketURL(nil, "s", c.newTicket(m), "devtools", "browser", ticketProfile(m)))
 	}
-	return c.answerVersion(c.websocketURL(m.Query(), "devtools", "browser", m.ProfileID))
+	return c.answerVersion(c.oneShotURL(m.Query(), m.ProfileID))
 }
+
+// oneShotURL is the websocket URL that takes the lease of a profile, or of any that fits.
+func (c *call) oneShotURL(query url.Values, profile string) string {
+	if profile == "" {
+		return c.websocketURL(query, anyProfile, "devtools", "browser")
+	}
+	return c.websocketURL(query, "devtools", "browser", profile)
+}
+
+// ticketProfile is the profile in the URL of a ticket.
+func ticketProfile(m api.Manifest) string { return cmp.Or(m.ProfileID, anyProfile) }
+
+// anyProfile stands in URLs for the profile, where the manifest names none.
+const anyProfile = "any"
 
 // answerRefusedLater refuses a query that cannot be a manifest. Of a discovery that is
 // refused Playwright tells only the status, and guesses that this is no DevTools server; of
@@ -232,9 +252,9 @@ func (c *call) answerRefusedLater(err error) error {
 	}
 	profile := c.param("profile")
 	if c.tokenInQuery {
-		return c.answerVersion(c.websocketURL(nil, "s", c.refusingTicket(p), "devtools", "browser", profile))
+		return c.answerVersion(c.websocketURL(nil, "s", c.refusingTicket(p), "devtools", "browser", cmp.Or(profile, anyProfile)))
 	}
-	return c.answerVersion(c.websocketURL(c.query, "devtools", "browser", profile))
+	return c.answerVersion(c.oneShotURL(c.query, profile))
 }
 
 // capabilityVersion takes no lease either where the path has a ticket.
@@ -244,7 +264,7 @@ func capabilityVersion(c *call) error {
 		return err
 	}
 	if ok {
-		return c.answerVersion(c.websocketURL(nil, "s", c.param("capability"), "devtools", "browser", t.manifest.ProfileID))
+		return c.answerVersion(c.websocketURL(nil, "s", c.param("capability"), "devtools", "browser", ticketProfile(t.manifest)))
 	}
 	return inSession(byCapability, version)(c)
 }

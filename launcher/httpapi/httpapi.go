@@ -42,6 +42,9 @@ type Options struct {
 	// TrustedProxies are the peers whose X-Forwarded-Proto and X-Forwarded-Host count.
 	// Dedicated ignores them.
 	TrustedProxies []netip.Prefix
+	// Referrals are how callers with an API token are sent on to a profile's home; nil where
+	// no other launcher is. Dedicated ignores them.
+	Referrals *Referrals
 	// TLS says that the listener speaks TLS.
 	TLS bool
 	Log zerolog.Logger
@@ -61,7 +64,7 @@ func New(svc api.Service, o Options) http.Handler {
 // kernel knows their users: it serves the user who opened the session, and admins. The
 // session is looked up at each request; it need not exist before.
 func Dedicated(svc api.Service, sessionID string, o Options) http.Handler {
-	o.AdvertiseURL, o.TrustedProxies = "", nil
+	o.AdvertiseURL, o.TrustedProxies, o.Referrals = "", nil, nil
 	return newServer(svc, o, dedicatedRoutes(sessionID))
 }
 

@@ -196,6 +196,10 @@ func (f *fake) Changes() api.Changes { return api.Changes{} }
 
 func (f *fake) Hosts(context.Context) (api.Hosts, error) { return answerTo[api.Hosts](f, "Hosts") }
 
+func (f *fake) Queue(context.Context) ([]api.Waiting, error) {
+	return answerTo[[]api.Waiting](f, "Queue")
+}
+
 func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
 	return answerTo[lease.Record](f, "Profile", id)
 }

@@ -57,7 +57,11 @@ var matrix = map[string]expected{
 	"connectOneShotTarget": {users, "", "profile"}, "targetsOneShot": {users, "", "profile"}, "targetListOneShot": {users, "", "profile"},
 	"protocolOneShot": {users, "", "profile"}, "newTargetOneShot": {users, "", "profile"}, "activateTargetOneShot": {users, "", "profile"},
 	"closeTargetOneShot": {users, "", "profile"},
-	"connect":            {"open", "", ""}, "connectTarget": {"open", "", ""}, "version": {"open", "", ""}, "targets": {"open", "", ""}, "targetList": {"open", "", ""},
+	// Of any profile that fits: of the profiles the service looks at those that the caller may open.
+	"connectAny": {openers, "", "nothing"}, "connectAnyBase": {openers, "", "nothing"}, "versionAny": {openers, "", "nothing"},
+	"targetsAny": {users, "", "nothing"}, "targetListAny": {users, "", "nothing"}, "protocolAny": {users, "", "nothing"}, "newTargetAny": {users, "", "nothing"},
+	"activateTargetAny": {users, "", "nothing"}, "closeTargetAny": {users, "", "nothing"}, "listQueue": {everyRole, "", "nothing"},
+	"connect": {"open", "", ""}, "connectTarget": {"open", "", ""}, "version": {"open", "", ""}, "targets": {"open", "", ""}, "targetList": {"open", "", ""},
 	"protocol": {"open", "", ""}, "newTarget": {"open", "", ""}, "activateTarget": {"open", "", ""}, "closeTarget": {"open", "", ""},
 	"createSession": {openers, "", "profile"}, "listSessions": {everyRole, "", "nothing"},
 	"connectView": {"reviewer operator admin", "", "profile"}, "consoleLive": {"reviewer operator admin", "", "profile"},
@@ -100,7 +104,11 @@ func operations(t *testing.T) []operation {
 	for pattern, item := range document(t).Paths.Map() {
 		path := strings.NewReplacer("{profile}", "shop_1", "{capability}", capability, "{session}", "ses_1", "{target}", "T", "{evidence}", "e", "{part}", "x", "{id}", "i").Replace(pattern)
 		for method, op := range item.Operations() {
-			all = append(all, operation{op.OperationID, method, path + "?worker=w&task=t"})
+			query := "?worker=w&task=t"
+			if strings.HasPrefix(path, "/any") {
+				query += "&labels=region:us"
+			}
+			all = append(all, operation{op.OperationID, method, path + query})
 		}
 	}
 	slices.SortFunc(all, func(a, b operation) int { return strings.Compare(a.id, b.id) })

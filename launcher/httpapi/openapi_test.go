@@ -75,7 +75,7 @@ func TestDescriptionHasEveryRouteAndNoOther(t *testing.T) {
 func TestDescriptionFollowsTheTypes(t *testing.T) {
 	doc := document(t)
 	for name, v := range map[string]any{
-		"Manifest": api.Manifest{}, "Session": api.Session{}, "Resume": api.Resume{}, "Heartbeat": api.Heartbeat{}, "Step": api.Step{},
+		"Manifest": api.Manifest{}, "Waiting": api.Waiting{}, "Session": api.Session{}, "Resume": api.Resume{}, "Heartbeat": api.Heartbeat{}, "Step": api.Step{},
 		"Checkpoint": api.Checkpoint{}, "TaskEvent": api.TaskEvent{}, "Person": api.Person{}, "TakeOver": api.TakeOver{}, "HandBack": api.HandBack{}, "AskPerson": api.AskPerson{}, "Ask": api.Ask{}, "Answer": api.Answer{}, "Release": api.Release{}, "Record": lease.Record{}, "Run": lease.Run{},
 		"Review": lease.Review{}, "Event": lease.Event{}, "Bundle": api.Bundle{}, "Part": api.Part{}, "Inspection": api.Inspection{},
 		"Fact": api.Fact{}, "UnsafeRequest": api.UnsafeRequest{}, "Objection": api.Objection{}, "BundlePage": api.BundlePage{}, "BundlePicture": api.BundlePicture{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{},

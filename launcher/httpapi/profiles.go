@@ -16,6 +16,7 @@ func profileRoutes() []route {
 	const one = "/profiles/{profile}"
 	return []route{
 		v1(get, "/profiles", forRole(principal.Read, principal.Use), listProfiles),
+		v1(get, "/queue", forRole(principal.Read, principal.Use), listQueue),
 		v1(get, one, toSeeProfile, read(profileID, api.Service.Profile, answerRecord)),
 		v1(put, one, onProfile(principal.Manage), write(profileID, optional[api.ProfileSettings]("profile's settings"), api.Service.PutProfile, answerRecord)),
 		v1(post, one+"/import", onProfile(principal.Manage), write(profileID, required[api.ProfileImport]("import"), api.Service.ImportProfile, answerNewProfile)),

@@ -63,17 +63,28 @@ func (c *call) hangUp() {
 }
 
 // redirect makes of a wrong_home a redirect to the profile's home, if the launcher knows
-// where that is.
+// where that is. No API token goes there: clients drop the header with it on a redirect, and
+// in a query it would stand in their logs. Whoever showed one gets a referral in its place.
 func (c *call) redirect(p *api.Problem) *api.Problem {
 	location, _ := p.More["location"].(string)
 	if location == "" {
 		return p
 	}
 	path, query := c.r.URL.EscapedPath(), c.r.URL.RawQuery
-	if c.ticket != nil { // the other launcher does not know it
-		asked := c.ticket.manifest.Query()
-		asked.Set("token", c.ticket.apiToken)
-		path, query = "/devtools/browser/"+url.PathEscape(c.ticket.manifest.ProfileID), asked.Encode()
+	if c.ticket != nil || len(c.apiTokens) > 0 {
+		home, _ := p.More["home_launcher"].(string)
+		referred, err := c.refer(home, p)
+		if err != nil {
+			c.o.Log.Warn().Err(err).Str("principal", c.who.Name).Str("home", home).Msg("caller cannot be sent on to the profile's home")
+			told := *p
+			told.Detail += fmt.Sprintf(". Connect there with your token: a URL for it could not be had (%v)", err)
+			return &told
+		}
+		path, query = referred, ""
+	} else if turn, ok := p.More["turn"].(string); ok {
+		asked, _ := url.ParseQuery(query) // it was read before
+		asked.Set("turn", turn)
+		query = asked.Encode()
 	}
 	to, err := redirectTo(location, path, query)
 	if err != nil {

@@ -30,9 +30,9 @@ type ticket struct {
 	manifest api.Manifest
 	// refusal is set where the query was no manifest: whoever uses the ticket is told why.
 	refusal *api.Problem
-	// apiToken is for the launcher that the client is redirected to, which does not know the
-	// ticket.
-	apiToken string
+	// apiToken is the hash of the API token that was shown, for a launcher that the client is
+	// redirected to.
+	apiToken principal.TokenHash
 	expires  time.Time
 	session  string // the session that it opened; "" for none yet
 }
@@ -99,7 +99,7 @@ func (c *call) living(sessionID string) bool {
 
 // newTicket makes a ticket for the manifest of a caller who showed an API token in the query.
 func (c *call) newTicket(m api.Manifest) string {
-	return c.tickets.issue(ticket{who: c.who, manifest: m, apiToken: c.apiTokens[0]}, time.Now(), c.living)
+	return c.tickets.issue(ticket{who: c.who, manifest: m, apiToken: principal.Hash(c.apiTokens[0])}, time.Now(), c.living)
 }
 
 // refusingTicket makes a ticket that opens nothing, for a caller who showed an API token in
@@ -113,6 +113,9 @@ func (c *call) refusingTicket(why *api.Problem) string {
 // of API tokens since is refused.
 func (c *call) useTicket() (t ticket, ok bool, err error) {
 	t, ok = c.tickets.find(c.param("capability"), time.Now(), c.living)
+	if !ok && c.route.websocket && c.o.Referrals != nil {
+		t, ok = c.o.Referrals.use(c.param("capability"), time.Now())
+	}
 	if !ok {
 		return t, false, nil
 	}

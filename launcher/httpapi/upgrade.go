@@ -24,6 +24,8 @@ func upgradeRoutes() []route {
 	return []route{
 		upgradeRoute("/devtools/browser/{profile}", onProfile(principal.Open), connectOneShot),
 		upgradeRoute("/profiles/{profile}", onProfile(principal.Open), connectOneShot),
+		upgradeRoute("/any/devtools/browser", forRole(principal.Open), connectOneShot),
+		upgradeRoute("/any", forRole(principal.Open), connectOneShot),
 		upgradeRoute("/profiles/{profile}/devtools/browser/{id}", onProfile(principal.Open), connectOneShot),
 		upgradeRoute("/profiles/{profile}/devtools/page/{target}", onProfile(principal.Use), inSession(byIdentity, connectTarget)),
 		upgradeRoute("/s/{capability}/devtools/browser/{profile}", forCapability, connectByCapability),
@@ -72,7 +74,7 @@ func connectByCapability(c *call) error {
 		return err
 	case !ok:
 		return inSession(byCapability, connectBrowser)(c)
-	case c.param("profile") != t.manifest.ProfileID:
+	case c.param("profile") != ticketProfile(t.manifest):
 		return wrongProfile(c.param("profile"))
 	}
 	secret := c.param("capability")

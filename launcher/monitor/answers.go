@@ -305,9 +305,15 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 	case r.CORS != nil:
 		e.Failed, e.Ended = "kept from the page by CORS", true
 	default:
-		e.Ended = r.Blocked != "" || slices.ContainsFunc(neverLeft, func(name string) bool { return strings.HasPrefix(r.Error, "net::ERR_"+name) })
+		e.Ended = !hasLeft(r.Blocked, r.Error)
 	}
 	return []answer{{id, e}}
+}
+
+// hasLeft tells whether a request that failed may have reached its site, by the members
+// blockedReason and errorText of the event.
+func hasLeft(blocked, name string) bool {
+	return blocked == "" && !slices.ContainsFunc(neverLeft, func(n string) bool { return strings.HasPrefix(name, "net::ERR_"+n) })
 }
 
 // neverLeft are how Chrome's names of the errors begin with which a request cannot have

@@ -27,6 +27,7 @@ const (
 	eventFrameNavigated   = "Page.frameNavigated"
 	eventNavigatedWithin  = "Page.navigatedWithinDocument"
 	eventFrameRequested   = "Page.frameRequestedNavigation"
+	eventContentLoaded    = "Page.domContentEventFired"
 	eventDownload         = "Page.downloadWillBegin"
 	eventDialogOpening    = "Page.javascriptDialogOpening"
 	eventDialogClosed     = "Page.javascriptDialogClosed"
@@ -238,7 +239,7 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 		m.watchPresses(session)
 	}
 	m.observer.Post(session, "Log.enable", nil)
-	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxAnswer})
+	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})
 	m.observer.Post(session, "Target.setAutoAttach", autoAttach)
 	if attached.WaitingForDebugger {
 		m.observer.LetRun(session, string(attached.TargetInfo.TargetID))

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,7 +10,6 @@ import (
 	cdppage "github.com/chromedp/cdproto/page"
 
 	"leasehold/cdpproxy"
-	"leasehold/internal/boottime"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -34,7 +34,11 @@ func (g *gets) answered(event cdpproxy.Event, now time.Time) *getWrite {
 	}
 	a.get.Status, a.mime, a.answered = r.Response.Status, r.Response.Mime, now
 	if !a.document {
-		a.done, a.bytes = a.offset+r.Timestamp*1e3, -1
+		a.head, a.bytes = a.offset+r.Timestamp*1e3, -1
+		if s := g.scripts[a.loader]; s != nil {
+			s.answers = append(s.answers, a)
+			s.answers = s.answers[max(0, len(s.answers)-maxAnswered):]
+		}
 		for name, value := range r.Response.Headers {
 			if n, err := strconv.Atoi(value); err == nil && strings.EqualFold(name, "Content-Length") {
 				a.bytes = n
@@ -56,9 +60,9 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	delete(g.requested, a.frame)
 	byPage = byPage && n.url == a.get.Asked
 	opened, isPage := g.pages[a.frame]
-	acted := boottime.Now()-g.acted() < boottime.Instant(prompted)
+	a.mayWrite = false // from here on its page says what it is
 	switch {
-	case !isPage && a.get.From == "", byPage && (!acted || slices.Contains(byItself, n.reason)):
+	case !isPage && a.get.From == "", byPage && (!a.prompted || slices.Contains(byItself, n.reason)):
 		return nil
 	}
 	// What is no page is fetched to be kept: a download.
@@ -72,8 +76,12 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 		return &getWrite{asked: a, sign: sign}
 	}
 	if isPage && a.get.Status == 200 && a.mime == "text/html" && decision.Keyed(a.get.Final) {
-		remember(g.due, a.frame, &pageToLook{session: a.session, frame: a.frame, from: now.Add(showTime), document: a})
-		g.signal()
+		before := g.notices[a.frame]
+		a.mayWrite = true
+		remember(g.notices, a.frame, a)
+		if before != nil && before != a {
+			return before.unjudged(pageGone)
+		}
 	}
 	return nil
 }
@@ -85,42 +93,92 @@ var byItself = []string{
 
 // finished takes in that an answer is complete, or that there is none. The caller holds
 // g.mu.
-func (g *gets) finished(event cdpproxy.Event, now time.Time) {
+func (g *gets) finished(event cdpproxy.Event, now time.Time) *getWrite {
 	key := [2]string{event.Session, requestID(event.Params)}
 	a := g.open[key]
 	if a == nil {
-		return
+		return nil
 	}
 	delete(g.open, key)
 	var r struct {
 		Timestamp float64 `json:"timestamp"`
 		Length    float64 `json:"encodedDataLength"`
+		Error     string  `json:"errorText"`
+		Blocked   string  `json:"blockedReason"`
 	}
-	if !decode(event, &r) || a.document {
-		return
+	if !decode(event, &r) {
+		return a.unjudged(noAnswerSeen)
 	}
-	a.done, a.bytes = a.offset+r.Timestamp*1e3, int(r.Length)
-	if s := g.scripts[a.loader]; s != nil {
-		s.done = append(s.done, a.done)
-		s.done = s.done[max(0, len(s.done)-maxDone):]
+	if a.get.Status == 0 {
+		if hasLeft(r.Blocked, r.Error) {
+			g.takeOut(func(other *asked) bool { return other == a })
+			return a.unjudged(noAnswerSeen)
+		}
+		a.mayWrite = false
+		return nil
 	}
-	g.toLook(a, now)
+	if a.document {
+		return nil
+	}
+	if a.end = a.offset + r.Timestamp*1e3; event.Method == eventFinished {
+		a.bytes = int(r.Length)
+	}
+	return g.toLook(a, now)
 }
 
-// toLook has a script's GET judged by what becomes of its page. The caller holds g.mu.
-func (g *gets) toLook(a *asked, now time.Time) {
-	if !a.mayWrite || a.get.Status == 0 || slices.ContainsFunc(parts, func(mime string) bool { return strings.Contains(a.mime, mime) }) {
-		return
+// toLook has a script's GET judged by what becomes of its page. It is looked at once at once,
+// since a page may be gone soon, and, if it shows nothing of the answer, again when it has
+// had time for that. The caller holds g.mu.
+func (g *gets) toLook(a *asked, now time.Time) *getWrite {
+	if !a.mayWrite || slices.ContainsFunc(parts, func(mime string) bool { return strings.Contains(a.mime, mime) }) {
+		return nil
 	}
+	if look := g.due[a.frame]; look != nil && len(look.requests) >= maxToLook {
+		return a.unjudged(tooMany)
+	}
+	a.final = now.Add(showTime)
+	g.lookAt(a, now)
+	return nil
+}
+
+// looked says that a visit is over, and has looked at once more what could not be judged
+// yet. Where that is not possible, it returns the reports about it.
+func (g *gets) looked(v, again *visit) (lost []*getWrite) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for a := range v.all() {
+		delete(g.looking, a)
+	}
+	for a := range again.all() {
+		switch {
+		case a.gone:
+			lost = append(lost, one(a.left())...)
+		case g.over:
+			lost = append(lost, one(a.unjudged(notJudged))...)
+		case a.document && g.notices[a.frame] != nil:
+			lost = append(lost, one(a.unjudged(pageGone))...)
+		case a.document:
+			a.from = a.final
+			remember(g.notices, a.frame, a)
+		default:
+			g.lookAt(a, a.final)
+		}
+	}
+	g.signal()
+	return lost
+}
+
+// lookAt has a document looked at for a script's GET, not before from. The caller holds
+// g.mu.
+func (g *gets) lookAt(a *asked, from time.Time) {
 	look := g.due[a.frame]
 	if look == nil {
-		look = &pageToLook{session: a.session, frame: a.frame}
+		look = &pageToLook{session: a.session, frame: a.frame, from: from}
 		remember(g.due, a.frame, look)
 	}
-	if len(look.requests) < maxToLook {
-		look.requests = append(look.requests, a)
+	if look.requests = append(look.requests, a); from.Before(look.from) {
+		look.from = from
 	}
-	look.from = now.Add(showTime)
 	g.signal()
 }
 
@@ -133,21 +191,34 @@ func (a *asked) leftUnread(now time.Time) bool {
 // parts are what documents are made of, which only reads.
 var parts = []string{"image/", "text/css", "javascript", "font", "video/", "audio/"}
 
-// after is when the next answer to a script of the same document came, in ms; 0 if none
-// did.
-func (g *gets) after(a *asked) float64 {
+// besides are the other answers to scripts of the same document that may have changed what
+// a look finds changed after the answer to a: those that came later, and those that came so
+// shortly before that the page may have shown them at the same time.
+func (g *gets) besides(a *asked) []besides {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next := 0.0
+	var others []besides
 	if s := g.scripts[a.loader]; s != nil {
-		for _, done := range s.done {
-			if done > a.done && (next == 0 || done < next) {
-				next = done
+		for _, o := range s.answers {
+			if o != a && (o.end == 0 || max(o.head, o.end) > a.head-nearTime) {
+				others = append(others, besides{o, o.head, o.end, o.unread || o.get.Status == 204 || o.get.Status == 205})
 			}
 		}
 	}
-	return next
+	return others
 }
+
+// besides is another answer, when it came and was complete, and whether the page has
+// nothing to show of it.
+type besides struct {
+	*asked
+	head, end float64
+	empty     bool
+}
+
+// nearTime is how long before an answer another one came at most, in ms, if the page may
+// show both at the same time. It is near in presses.js.
+const nearTime = 100
 
 func (g *gets) signal() {
 	select {
@@ -169,9 +240,51 @@ func (g *gets) underWay(now time.Time) bool {
 	return false
 }
 
-// take returns the documents that have to be looked at by now, or all of them, and when
-// the next one is to be; zero if there is none.
-func (g *gets) take(now time.Time, all bool) (looks []*pageToLook, next time.Time) {
+// idle tells whether nothing waits to be asked or looked at.
+func (g *gets) idle(now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range g.open {
+		if a.leftUnread(now) {
+			return g.over
+		}
+	}
+	for _, a := range g.notices {
+		if !a.from.IsZero() {
+			return g.over
+		}
+	}
+	return g.over || g.visiting == 0 && len(g.ask) == 0 && len(g.due) == 0
+}
+
+// visit is what has to be asked of one document, and looked at in it.
+type visit struct {
+	session, frame string
+	ask            []*asked
+	look           *pageToLook
+	notice         *asked
+}
+
+// all are the requests that are looked at.
+func (v *visit) all() iter.Seq[*asked] {
+	return func(yield func(*asked) bool) {
+		if v.look != nil {
+			for _, a := range v.look.requests {
+				if !yield(a) {
+					return
+				}
+			}
+		}
+		if v.notice != nil {
+			yield(v.notice)
+		}
+	}
+}
+
+// take returns the documents that have to be asked or looked at by now, and when the next
+// one is to be; zero if there is none. The caller calls visited for each of them. lost are
+// those that cannot be judged.
+func (g *gets) take(now time.Time) (visits []*visit, lost []*getWrite, next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for key, a := range g.open {
@@ -180,19 +293,55 @@ func (g *gets) take(now time.Time, all bool) (looks []*pageToLook, next time.Tim
 		case a.leftUnread(now):
 			a.unread = true
 			delete(g.open, key)
-			g.toLook(a, a.answered)
+			lost = append(lost, one(g.toLook(a, a.answered))...)
 		case a.mayWrite && !a.document && a.get.Status != 0 && now.Before(at) && (next.IsZero() || at.Before(next)):
 			next = at
 		}
 	}
+	byFrame := map[string]*visit{}
+	of := func(session, frame string) *visit {
+		if byFrame[frame] == nil {
+			byFrame[frame] = &visit{session: session, frame: frame}
+			visits = append(visits, byFrame[frame])
+		}
+		return byFrame[frame]
+	}
+	for frame, list := range g.ask {
+		of(list[0].session, frame).ask = list
+	}
+	clear(g.ask)
 	for frame, look := range g.due {
 		switch {
-		case all || !now.Before(look.from):
-			looks = append(looks, look)
+		case !now.Before(look.from):
+			of(look.session, frame).look = look
 			delete(g.due, frame)
 		case next.IsZero() || look.from.Before(next):
 			next = look.from
 		}
 	}
-	return looks, next
+	for frame, a := range g.notices {
+		switch {
+		case a.from.IsZero():
+		case !now.Before(a.from):
+			of(a.session, frame).notice = a
+			delete(g.notices, frame)
+		case next.IsZero() || a.from.Before(next):
+			next = a.from
+		}
+	}
+	for _, v := range visits {
+		for a := range v.all() {
+			g.looking[a] = true
+		}
+	}
+	g.visiting += len(visits)
+	return visits, lost, next
+}
+
+// visited says that one of the documents that take returned was asked and looked at.
+func (g *gets) visited() {
+	g.mu.Lock()
+	g.visiting--
+	g.mu.Unlock()
+	g.signal()
 }

@@ -18,13 +18,18 @@ import (
 
 // gets follows the GETs of pages that somebody caused, from the request to what became of
 // it, so that decision.Get can be asked whether one looks like a write. Documents are
-// judged by events alone when they are answered. What a script asks for is judged by what
-// changed in its page: it waits in due until presses has looked there.
+// judged by events alone when they are answered. What a script asks for is judged by its
+// page: presses asks there what was pressed before it, and later what changed when the answer
+// came; meanwhile it waits in due. A GET whose page is gone, or does not answer, before that
+// was seen is reported as one that nobody can judge, unless nobody had done anything there.
 //
 // The pipe's reader calls observe with every request of every page, so little is parsed.
 type gets struct {
 	acted func() boottime.Instant // when a worker last acted on any page
-	wake  chan struct{}           // has room for one: something was added to due
+	// actedOn tells whether a worker has acted on a session's page since the navigation
+	// to its document began.
+	actedOn func(session string) bool
+	wake    chan struct{} // has room for one: something was added to ask or due
 
 	mu        sync.Mutex
 	shown     map[string]string      // URL that a frame shows, by frame. A page's main frame has the target's id
@@ -36,7 +41,12 @@ type gets struct {
 	dialogs   map[string]string      // type of the open dialog, by session
 	agreed    map[string]time.Time   // when a confirm dialog was answered with yes, by session
 	scripts   map[string]*scripted   // what scripts of a document asked for, by its loader
+	ask       map[string][]*asked    // by frame: what was pressed before them is not known yet
 	due       map[string]*pageToLook // by frame
+	notices   map[string]*asked      // documents that may be notices, by frame
+	looking   map[*asked]bool        // those that are being looked at
+	visiting  int                    // documents that are being asked or looked at
+	over      bool                   // nobody asks pages any more
 }
 
 // navigation is one that a document asked for.
@@ -55,23 +65,32 @@ type asked struct {
 	mime           string
 	bytes          int  // of the answer, with its headers once it is complete; negative if not known
 	unread         bool // the page has not read the answer, so it cannot have shown it
+	prompted       bool // a worker acted on some page shortly before
+	touched        bool // a worker had acted on its page since that showed its document
+	control        bool // it followed from pressing something that is no link and no field
+	gone, reloaded bool // while it was looked at, its document was gone, or loaded itself anew
+	retried        bool // a look failed before
+	name           string
+	body           *answerBody
 	at, answered   time.Time
-	sent, done     float64 // wall clock, ms
-	offset         float64 // of the wall clock to the events' timestamps, ms
+	final          time.Time // from when on the page has had time to show the answer
+	from           time.Time // of a document: when it is looked at; zero as long as nothing shows it
+	sent, head     float64   // when it was sent and answered, wall clock, ms
+	end            float64   // when its answer was complete; 0 as long as it is not
+	offset         float64   // of the wall clock to the events' timestamps, ms
 }
 
 // scripted is what scripts of one document asked for.
 type scripted struct {
-	places map[string]bool // URLs, without the numbers in their queries
-	done   []float64       // when the last answers came, ms
+	places  map[string]bool // URLs, without the numbers in their queries
+	answers []*asked        // those that were answered last
 }
 
 // pageToLook is a document that has to be looked at.
 type pageToLook struct {
 	session, frame string
-	from           time.Time // not earlier, unless nothing more will come
+	from           time.Time // not earlier
 	requests       []*asked
-	document       *asked // the document's own request, if it may be a notice
 }
 
 const (
@@ -80,22 +99,36 @@ const (
 	// agreeing is within which time a request may follow from the answer to a dialog. The
 	// page's script goes on at once.
 	agreeing = time.Second
-	// reloading is within which time after an answer a page may load itself anew for it.
-	reloading = time.Second
-	// showTime is how long a page may take to show an answer.
+	// reloading is within which time after an answer that is not judged yet a page may load
+	// itself anew for it.
+	reloading = 5 * time.Second
+	// showTime is how long a page may take to show an answer, besides the time that it
+	// needs to do what waits in it, see presses.js.
 	showTime = 150 * time.Millisecond
 	// maxToLook bounds how many requests of one document wait to be judged.
-	maxToLook = 32
-	// maxDone is how many answers' times of one document are remembered.
-	maxDone = 64
+	maxToLook = 256
+	// maxAnswered is how many answers of one document are remembered.
+	maxAnswered = 64
+)
+
+// Why a GET could not be judged.
+const (
+	pageGone     = "its page was gone before it could be seen what became of it"
+	noAnswerSeen = "its answer never came"
+	notComplete  = "its answer was never complete"
+	pageSilent   = "its page did not tell what became of it"
+	tooMany      = "its page asked for more at once than could be looked at"
+	notRead      = "its answer could not be read"
+	answersMixed = "what its page showed may have come with another answer"
+	notJudged    = "its page ended before it could be seen what became of it"
 )
 
 func newGets() *gets {
 	return &gets{
-		acted: func() boottime.Instant { return 0 }, wake: make(chan struct{}, 1),
+		acted: func() boottime.Instant { return 0 }, actedOn: func(string) bool { return true }, wake: make(chan struct{}, 1),
 		shown: map[string]string{}, pages: map[string]bool{}, known: map[string]bool{}, requested: map[string]navigation{}, anew: map[string]time.Time{},
 		open: map[[2]string]*asked{}, dialogs: map[string]string{}, agreed: map[string]time.Time{},
-		scripts: map[string]*scripted{}, due: map[string]*pageToLook{},
+		scripts: map[string]*scripted{}, ask: map[string][]*asked{}, due: map[string]*pageToLook{}, notices: map[string]*asked{}, looking: map[*asked]bool{},
 	}
 }
 
@@ -109,43 +142,62 @@ func (g *gets) forget() {
 	clear(g.open)
 	clear(g.agreed)
 	clear(g.scripts)
+	clear(g.ask)
 	clear(g.due)
+	clear(g.notices)
 }
 
 // getEvents are the events that gets follows besides those of requests.
-var getEvents = []string{eventAttached, eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDialogOpening, eventDialogClosed}
+var getEvents = []string{eventAttached, eventDetached, eventCrashed, eventContentLoaded, eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDialogOpening, eventDialogClosed}
 
-// getWrite is a GET that looks like a write.
+// getWrite is a GET that looks like a write, or that nobody can judge.
 type getWrite struct {
 	*asked
 	sign decision.Sign
 	text string // what was pressed, if that is known
+	why  string // it could not be judged
 }
 
-// observe takes the events of requests and getEvents, in Chrome's order. It returns a
-// request that looks like a write by what is known now, nil if there is none.
-func (g *gets) observe(event cdpproxy.Event, now time.Time) *getWrite {
+// observe takes the events of requests and getEvents, in Chrome's order. It returns the
+// requests that look like writes by what is known now, and those that cannot be judged any
+// more.
+func (g *gets) observe(event cdpproxy.Event, now time.Time) []*getWrite {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch event.Method {
 	case eventRequest:
 		g.sent(event, now)
 	case eventResponse:
-		return g.answered(event, now)
+		return one(g.answered(event, now))
 	case eventFinished, eventFailed:
-		g.finished(event, now)
+		return one(g.finished(event, now))
 	case eventFrameNavigated:
 		return g.navigated(event, now)
+	case eventCrashed:
+		return g.giveUp(pageGone, func(a *asked) bool { return a.session == event.Session })
+	case eventDetached:
+		var p target.EventDetachedFromTarget
+		if decode(event, &p) {
+			return g.giveUp(pageGone, func(a *asked) bool { return a.session == string(p.SessionID) })
+		}
 	default:
 		g.page(event, now)
 	}
 	return nil
 }
 
-// navigated takes in that a frame shows another document. Where a script asked for
-// something, and loaded its own page anew when the answer came, nothing of the answer can
-// have been shown.
-func (g *gets) navigated(event cdpproxy.Event, now time.Time) *getWrite {
+// one is a list of one, or none.
+func one(w *getWrite) []*getWrite {
+	if w == nil {
+		return nil
+	}
+	return []*getWrite{w}
+}
+
+// navigated takes in that a frame shows another document: the page that would have shown the
+// answers is gone. Where a script asked for something, and loaded its own page anew when the
+// answer came, nothing of the answer can have been shown.
+func (g *gets) navigated(event cdpproxy.Event, now time.Time) []*getWrite {
 	var p cdppage.EventFrameNavigated
 	if !decode(event, &p) || p.Frame == nil || !notBlank(p.Frame.URL) {
 		return nil
@@ -156,30 +208,138 @@ func (g *gets) navigated(event cdpproxy.Event, now time.Time) *getWrite {
 	delete(g.agreed, event.Session)
 	remember(g.shown, frame, p.Frame.URL)
 	remember(g.known, p.Frame.URL, true)
-	look := g.due[frame]
-	if look != nil && look.document != nil && look.document.loader == string(p.Frame.LoaderID) {
-		return nil
+	if d := g.notices[frame]; d != nil && d.loader == string(p.Frame.LoaderID) {
+		d.final = now.Add(showTime)
+		d.from = d.final
+		g.signal()
 	}
-	delete(g.due, frame) // the page that would have shown the answers is gone
+	left := func(a *asked) bool {
+		return a.frame == frame && a.loader != string(p.Frame.LoaderID) && !a.underWayTo(frame)
+	}
+	gone := g.takeOut(left)
+	for a := range g.looking {
+		if left(a) {
+			a.gone = true
+			gone = append(gone, a)
+		}
+	}
 	var last *asked
-	if look != nil && len(look.requests) > 0 {
-		last = look.requests[len(look.requests)-1]
+	for _, a := range gone {
+		if !a.document && a.get.Status != 0 && (last == nil || a.answered.After(last.answered)) {
+			last = a
+		}
+	}
+	if last != nil && byPage && p.Frame.URL == before && last.get.Status >= 200 && last.get.Status <= 299 && anew.Sub(last.answered) <= reloading {
+		last.reloaded = true
+	}
+	var found []*getWrite
+	for _, a := range gone {
+		if !g.looking[a] { // otherwise whoever looks reports it
+			found = append(found, one(a.left())...)
+		}
+	}
+	return found
+}
+
+// left is the report about a request whose document is gone.
+func (a *asked) left() *getWrite {
+	if a.reloaded {
+		return &getWrite{asked: a, sign: decision.Reloaded}
+	}
+	return a.unjudged(pageGone)
+}
+
+// underWayTo tells whether a request is for a document that a frame is to show, and that
+// is not answered yet.
+func (a *asked) underWayTo(frame string) bool {
+	return a.document && a.frame == frame && a.get.Status == 0
+}
+
+// takeOut forgets the requests that somebody may have caused, that are not judged yet, and
+// for which which returns true. It returns each of them once. The caller holds g.mu.
+func (g *gets) takeOut(which func(*asked) bool) []*asked {
+	var out []*asked
+	take := func(a *asked) bool {
+		if !a.mayWrite || !which(a) {
+			return false
+		}
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+		return true
 	}
 	for key, a := range g.open {
-		if a.frame == frame && a.mayWrite && !a.document && a.get.Status != 0 {
-			last = a
+		if take(a) {
 			delete(g.open, key)
 		}
 	}
-	if last == nil || !byPage || p.Frame.URL != before || last.get.Status < 200 || last.get.Status > 299 || anew.Sub(last.answered) > reloading {
+	for frame, list := range g.ask {
+		if g.ask[frame] = slices.DeleteFunc(list, take); len(g.ask[frame]) == 0 {
+			delete(g.ask, frame)
+		}
+	}
+	for frame, look := range g.due {
+		if look.requests = slices.DeleteFunc(look.requests, take); len(look.requests) == 0 {
+			delete(g.due, frame)
+		}
+	}
+	for frame, a := range g.notices {
+		if take(a) {
+			delete(g.notices, frame)
+		}
+	}
+	return out
+}
+
+// giveUp gives up judging the requests for which which returns true. The caller holds g.mu.
+func (g *gets) giveUp(why string, which func(*asked) bool) []*getWrite {
+	var found []*getWrite
+	for _, a := range g.takeOut(which) {
+		found = append(found, one(a.unjudged(why))...)
+	}
+	return found
+}
+
+// unjudged is the report that nobody can judge a request any more; nil where there is
+// nothing to be afraid of: it followed from nothing that somebody did on its page, or what
+// is known of it is enough.
+func (a *asked) unjudged(why string) *getWrite {
+	if a.document && a.get.Status != 0 { // a page, which may have been a notice
+		return &getWrite{asked: a, sign: decision.Unjudged, why: why}
+	}
+	if !a.mayWrite || !a.control && !a.touched {
 		return nil
 	}
-	return &getWrite{asked: last, sign: decision.Reloaded}
+	if !a.document {
+		p := &decision.Pressed{}
+		_, p.Values, p.Lost = a.values()
+		a.get.Pressed = p
+	}
+	switch {
+	case a.get.Status == 0 && why == pageGone:
+		why = noAnswerSeen + ", and its page was gone"
+	case a.get.Status == 0:
+		why = noAnswerSeen
+	case a.end == 0 && !a.unread && why != pageGone && !a.document:
+		why = notComplete
+	}
+	a.get.Unseen = why
+	if sign := a.get.Sign(); sign != "" {
+		return &getWrite{asked: a, sign: sign, text: a.name, why: why}
+	}
+	return nil
 }
 
 // page takes one of getEvents but those of navigations. The caller holds g.mu.
 func (g *gets) page(event cdpproxy.Event, now time.Time) {
 	switch event.Method {
+	case eventContentLoaded:
+		for _, d := range g.notices { // a page to read shows it by now, and may be gone soon
+			if d.session == event.Session && !d.from.IsZero() {
+				d.from = now
+				g.signal()
+			}
+		}
 	case eventAttached:
 		var p target.EventAttachedToTarget
 		if decode(event, &p) && p.TargetInfo != nil && p.TargetInfo.Type == typePage {
@@ -265,13 +425,24 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		sent: r.WallTime * 1e3, offset: (r.WallTime - r.Timestamp) * 1e3,
 	}
 	a.get = decision.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Document: a.document, Agreed: g.agreedOn(event.Session, now)}
+	a.prompted = boottime.Now()-g.acted() < boottime.Instant(prompted)
 	switch {
 	case a.document && !a.mayWrite:
 		return
 	case a.document:
 		a.get.From = g.shown[r.FrameID]
+		n := g.requested[r.FrameID]
+		// A command names what it opens, and what a page goes to by itself nobody caused.
+		a.mayWrite = a.prompted && n.url == a.get.Asked && !slices.Contains(byItself, n.reason)
 	case a.mayWrite:
 		a.mayWrite = g.fresh(a)
+	}
+	if a.mayWrite {
+		a.touched = g.actedOn(event.Session)
+		if list := g.ask[a.frame]; len(list) < maxToLook {
+			remember(g.ask, a.frame, append(list, a))
+			g.signal()
+		}
 	}
 	remember(g.open, key, a)
 }
@@ -301,5 +472,5 @@ func (g *gets) fresh(a *asked) bool {
 	}, query)
 	known := s.places[where]
 	remember(s.places, where, true)
-	return !known && boottime.Now()-g.acted() < boottime.Instant(prompted) && siteOf(a.get.Asked) == siteOf(a.get.From)
+	return !known && a.prompted && siteOf(a.get.Asked) == siteOf(a.get.From)
 }

@@ -142,3 +142,17 @@ func (n *navigations) used(target string) (typed, acted, begun boottime.Instant,
 	}
 	return typed, acted, page.begun, page.earlier == 0
 }
+
+// actedOn tells whether a worker has acted on a session's page, or on a frame of it, since
+// the navigation to the page's document began. It is true of a page that is not known.
+func (n *navigations) actedOn(session string) bool {
+	n.mu.Lock()
+	page := n.sessions[session]
+	n.mu.Unlock()
+	if page == nil {
+		return true
+	}
+	typed, acted, begun, _ := n.used(page.target)
+	acted = max(typed, acted)
+	return acted != 0 && acted >= begun
+}

@@ -42,7 +42,6 @@ type Monitor struct {
 	cookies     *cookieWatch
 	newPage     chan struct{} // one place: a page has its first document
 	gets        *gets
-	looking     chan struct{} // held while documents are looked at; has room for one
 	still       still
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
@@ -84,7 +83,7 @@ const maxKnown = 4096
 func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
 		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
-		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(), looking: make(chan struct{}, 1),
+		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
@@ -109,7 +108,7 @@ var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, 
 func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	m.mux = mux
 	m.navigations.follow(mux)
-	m.gets.acted = mux.Acted
+	m.gets.acted, m.gets.actedOn = mux.Acted, m.navigations.actedOn
 	var err error
 	if m.observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
 		return err
@@ -181,9 +180,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, boottime.Now())
 	}
-	if w := m.gets.observe(event, time.Now()); w != nil {
-		m.reportGet(w)
-	}
+	m.reportGets(m.gets.observe(event, time.Now()))
 	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
 		return
 	}

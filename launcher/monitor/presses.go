@@ -5,7 +5,11 @@ import (
 	_ "embed" // for the script
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"leasehold/cdpproxy"
@@ -27,24 +31,41 @@ func (m *Monitor) watchPresses(session string) {
 }
 
 const (
-	// lookTime is how long one document may take to be looked at. One that hangs tells
-	// nothing of what was pressed in it.
+	// lookTime is how long one document may take to be asked or looked at. One that hangs
+	// tells nothing of what was pressed in it.
 	lookTime = 2 * time.Second
 	// scriptTime is how long the script may run for that.
 	scriptTime = 500 * time.Millisecond
-	// maxAnswer is the size of an answer, with its headers, of which the values are
-	// looked for in the page, in bytes. Chrome keeps no larger ones for the launcher.
+	// answerTime is how long JudgeGETs waits for answers that have not come.
+	answerTime = 2 * showTime
+	// maxAnswer is the size of an answer that is not there to be read, in bytes: of these
+	// the values are looked for in the page.
 	maxAnswer = 2 << 10
-	// maxAnswers is how much of such answers Chrome keeps of one page.
-	maxAnswers = 64 << 10
+	// maxKept is the size of the largest answer that Chrome keeps for the launcher, to
+	// tell whether a value may have come with it; and maxAnswers how much of one page.
+	maxKept, maxAnswers = 32 << 10, 512 << 10
 	// maxValue is how long a value may be that is looked for, in bytes.
 	maxValue = 64
 )
 
-// lookAtPages looks at documents as they become due, until the context ends.
+// lookAtPages asks and looks at documents as they become due, until the context ends.
 func (m *Monitor) lookAtPages(ctx context.Context) {
+	defer func() {
+		m.gets.mu.Lock()
+		m.gets.over = true
+		m.gets.mu.Unlock()
+		m.GiveUpGETs()
+	}()
 	for {
-		next := m.lookAt(ctx, false)
+		visits, lost, next := m.gets.take(time.Now())
+		m.reportGets(lost)
+		if len(visits) > 0 { // one that hangs holds up no other
+			var visiting sync.WaitGroup
+			for _, v := range visits {
+				visiting.Go(func() { m.visit(ctx, v) })
+			}
+			visiting.Wait()
+		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
 			timer = time.After(time.Until(next))
@@ -58,63 +79,120 @@ func (m *Monitor) lookAtPages(ctx context.Context) {
 	}
 }
 
-// JudgeGETs judges the GETs that wait for their page to be looked at, and those whose answers
-// come within a moment. It is for when the page may be gone soon. A page that does not
-// answer in time tells nothing.
+// JudgeGETs returns when the GETs are judged that wait for their pages to be looked at, and
+// those whose answers come within a moment, or when the context ends. It is for when the
+// pages may be gone soon. What is not judged then still can be, see GiveUpGETs.
 func (m *Monitor) JudgeGETs(ctx context.Context) {
-	for end := time.Now().Add(2 * showTime); m.gets.underWay(time.Now()) && time.Now().Before(end) && ctx.Err() == nil; {
-		time.Sleep(recheck)
+	end := time.Now().Add(answerTime)
+	bound := time.After(answerTime + 2*lookTime)
+	for now := time.Now(); now.Before(end) && m.gets.underWay(now) || !m.gets.idle(now); now = time.Now() {
+		select {
+		case <-time.After(recheck):
+		case <-bound:
+			return
+		case <-ctx.Done():
+			return
+		}
 	}
-	m.lookAt(ctx, true)
 }
 
-// lookAt looks at the documents that are due, or at all that wait for it. next is when the
-// next one is due; zero if none is.
-func (m *Monitor) lookAt(ctx context.Context, all bool) (next time.Time) {
-	select {
-	case m.looking <- struct{}{}: // whoever needs all waits for those that are being looked at
-	case <-ctx.Done():
-		return time.Time{}
+// GiveUpGETs reports the GETs that somebody caused and that are not judged yet as ones that
+// nobody can judge: their pages end, or nobody watches them any more.
+func (m *Monitor) GiveUpGETs() {
+	m.gets.mu.Lock()
+	lost := m.gets.giveUp(notJudged, func(*asked) bool { return true })
+	m.gets.mu.Unlock()
+	m.reportGets(lost)
+}
+
+// visit asks and looks at one document. One that does not even say what was pressed is not
+// looked at.
+func (m *Monitor) visit(ctx context.Context, v *visit) {
+	defer m.gets.visited()
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	if len(v.ask) > 0 {
+		m.askWhatWasPressed(ctx, v)
 	}
-	defer func() { <-m.looking }()
-	looks, next := m.gets.take(time.Now(), all)
-	for _, look := range looks {
-		m.look(ctx, look)
+	if v.look != nil || v.notice != nil {
+		m.reportGets(m.gets.looked(v, m.look(ctx, v)))
 	}
-	return next
+}
+
+// pressed is what the script says of what was pressed before a request.
+type pressed struct {
+	Name  string `json:"name"`
+	Link  bool   `json:"link"`
+	Field bool   `json:"field"`
+}
+
+// askWhatWasPressed asks a document what was pressed before its requests. Those that
+// followed from nothing, from a link or from a search read. Where the document does not
+// say it, a look may.
+func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
+	sent := []float64{}
+	for _, a := range v.ask {
+		sent = append(sent, a.sent)
+	}
+	arguments, err := json.Marshal(sent)
+	if err != nil {
+		return
+	}
+	var found []*pressed
+	if m.inPage(ctx, v.session, v.frame, fmt.Sprintf("pressedBefore(%s)", arguments), &found) != nil || len(found) != len(v.ask) {
+		return
+	}
+	m.gets.mu.Lock()
+	defer m.gets.mu.Unlock()
+	for i, a := range v.ask {
+		switch p := found[i]; {
+		case a.document && a.get.Status != 0: // its own page says what it is
+		case p == nil || p.Link || p.Field:
+			a.mayWrite = false
+		default:
+			a.control, a.name = true, p.Name
+		}
+	}
 }
 
 // seenRequest is what the script says of one request: what was pressed before it, and what
 // changed when its answer came.
 type seenRequest struct {
-	Name      string `json:"name"`
-	Link      bool   `json:"link"`
-	Field     bool   `json:"field"`
-	Own       bool   `json:"own"`
-	Elsewhere bool   `json:"elsewhere"`
-	Told      bool   `json:"told"`
+	pressed
+	Own       bool `json:"own"`
+	Elsewhere bool `json:"elsewhere"` // something that no other answer can have brought
+	Shared    bool `json:"shared"`    // something else did
+	Told      bool `json:"told"`
+	// Perhaps are the values that were found in what another answer may have brought.
+	Perhaps []string `json:"perhaps"`
+	// Missed says that more changed than the script remembers.
+	Missed bool `json:"missed"`
 }
 
-// look judges what waits for one document.
-func (m *Monitor) look(ctx context.Context, look *pageToLook) {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
-	defer cancel()
-	// The page shows an answer a moment after it has come.
-	select {
-	case <-time.After(min(showTime, time.Until(look.from))):
-	case <-ctx.Done():
+// look judges what waits for one document, and returns what has to be looked at once more:
+// what looks like a write, as long as the page has not had time to show the answer, and
+// everything after a look that failed for the first time.
+func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
+	again = &visit{session: v.session, frame: v.frame, look: &pageToLook{}}
+	var waiting []*asked
+	if v.look != nil {
+		waiting = v.look.requests
 	}
 	type request struct {
-		Sent   float64  `json:"sent"`
-		Done   float64  `json:"done"`
-		Next   float64  `json:"next"`
-		Values []string `json:"values"`
+		Sent   float64      `json:"sent"`
+		Done   float64      `json:"done"`
+		Others [][2]float64 `json:"others"` // when other answers came, and were complete; 0 if they are not
+		Values []string     `json:"values"`
 	}
-	requests, counts := []request{}, make([]int, len(look.requests))
-	for i, a := range look.requests {
-		r := request{Sent: a.sent, Done: a.done, Next: m.gets.after(a), Values: []string{}}
-		if counts[i] = -1; a.bytes >= 0 && a.bytes <= maxAnswer {
-			r.Values, counts[i] = m.values(ctx, a)
+	requests := []request{}
+	for _, a := range waiting {
+		r := request{Sent: a.sent, Done: a.head, Others: [][2]float64{}}
+		if a.bytes <= maxAnswer {
+			m.readAnswer(ctx, a)
+		}
+		r.Values, _, _ = a.values()
+		for _, o := range m.gets.besides(a) {
+			r.Others = append(r.Others, [2]float64{o.head, o.end})
 		}
 		requests = append(requests, r)
 	}
@@ -125,27 +203,76 @@ func (m *Monitor) look(ctx context.Context, look *pageToLook) {
 		Found    []*seenRequest `json:"found"`
 	}
 	arguments, err := json.Marshal(requests)
-	if err != nil || m.inPage(ctx, look.session, look.frame, fmt.Sprintf("look(%s)", arguments), &page) != nil {
-		return
+	if err == nil {
+		err = m.inPage(ctx, v.session, v.frame, fmt.Sprintf("look(%s)", arguments), &page)
 	}
-	if d := look.document; d != nil && decision.IsNotice(d.get.Final, decision.Page{Controls: page.Controls, Letters: page.Letters}) {
-		m.reportGet(&getWrite{asked: d, sign: decision.Notice})
+	if err != nil || len(page.Found) != len(requests) {
+		for a := range v.all() {
+			switch {
+			case a.retried:
+				m.reportGets(one(a.unjudged(pageSilent)))
+			case a.document:
+				again.notice = a
+			default:
+				again.look.requests = append(again.look.requests, a)
+			}
+			a.retried, a.final = true, time.Now().Add(showTime)
+		}
+		return again
 	}
-	for i, a := range look.requests {
-		if i >= len(page.Found) || page.Found[i] == nil {
+	now := time.Now()
+	if d := v.notice; d != nil {
+		switch notice := decision.IsNotice(d.get.Final, decision.Page{Controls: page.Controls, Letters: page.Letters}); {
+		case now.Before(d.final) && page.Controls == 0:
+			again.notice = d
+		case notice:
+			m.reportGet(&getWrite{asked: d, sign: decision.Notice})
+		}
+	}
+	for i, a := range waiting {
+		seen := page.Found[i]
+		if seen == nil {
+			if a.control { // the page has forgotten it
+				m.reportGets(one(a.unjudged(pageSilent)))
+			}
 			continue
 		}
-		seen := page.Found[i]
-		a.get.Pressed = &decision.Pressed{
-			Link: seen.Link, Field: seen.Field, Own: seen.Own, Elsewhere: seen.Elsewhere, Opaque: page.Opaque, Values: counts[i], Told: seen.Told,
+		_, count, lost := a.values()
+		p := &decision.Pressed{
+			Link: seen.Link, Field: seen.Field, Own: seen.Own, Elsewhere: decision.No, Opaque: page.Opaque, Values: count, Lost: lost, Told: decision.No,
 		}
-		if sign := a.get.Sign(); sign != "" {
+		switch {
+		case seen.Elsewhere:
+			p.Elsewhere = decision.Yes
+		case seen.Shared || seen.Missed:
+			p.Elsewhere = decision.Unknown
+		}
+		switch {
+		case seen.Told || m.only(ctx, a, seen.Perhaps):
+			p.Told = decision.Yes
+		case len(seen.Perhaps) > 0 || seen.Missed:
+			p.Told = decision.Unknown
+		}
+		a.get.Pressed, a.name = p, seen.Name
+		a.control = !seen.Link && !seen.Field
+		switch sign := a.get.Sign(); {
+		case sign == "":
+		case now.Before(a.final):
+			again.look.requests = append(again.look.requests, a)
+		case sign == decision.Unjudged:
+			why := answersMixed
+			if lost {
+				why = notRead
+			}
+			m.reportGet(&getWrite{asked: a, sign: sign, text: seen.Name, why: why})
+		default:
 			m.reportGet(&getWrite{asked: a, sign: sign, text: seen.Name})
 		}
 	}
+	return again
 }
 
-// inPage evaluates an expression in the script's world of a frame's document.
+// inPage evaluates an expression in the script's world of a document.
 func (m *Monitor) inPage(ctx context.Context, session, frame, expression string, result any) error {
 	var world struct {
 		ID int `json:"executionContextId"`
@@ -160,38 +287,107 @@ func (m *Monitor) inPage(ctx context.Context, session, frame, expression string,
 			Value json.RawMessage `json:"value"`
 		} `json:"result"`
 	}
-	params = map[string]any{"contextId": world.ID, "expression": expression + hiddenURL, "returnByValue": true, "silent": true, "timeout": scriptTime.Milliseconds()}
+	params = map[string]any{
+		"contextId": world.ID, "expression": expression + hiddenURL, "returnByValue": true, "awaitPromise": true, "silent": true, "timeout": scriptTime.Milliseconds(),
+	}
 	if err := m.observer.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
 		return err
 	}
 	return json.Unmarshal(r.Result.Value, result)
 }
 
-// values are the texts and numbers of a small answer, and how many values it has in all.
-// It has -1 if it is there to be read: it has a list, or markup. Neither is kept.
-func (m *Monitor) values(ctx context.Context, a *asked) (texts []string, count int) {
+// answerBody is what an answer has.
+type answerBody struct {
+	texts []string // its texts and numbers, if it is small
+	count int      // how many values it has in all; -1 if it is there to be read
+	lost  bool     // it could not be had
+	whole string   // in lower case; empty if it is longer than Chrome keeps
+}
+
+// values are the texts and numbers of a small answer, and how many values it has in all: -1
+// if it is there to be read, since it has a list, or markup, or is long. lost says that it
+// is not known, or not yet. None of it is kept.
+func (a *asked) values() (texts []string, count int, lost bool) {
+	switch {
+	case a.unread, a.get.Status == 204, a.get.Status == 205:
+		return []string{}, 0, false
+	case a.bytes > maxAnswer:
+		return []string{}, -1, false
+	case a.body == nil:
+		return []string{}, 0, true
+	}
+	return a.body.texts, a.body.count, a.body.lost
+}
+
+// evicted is what Chrome says of an answer that was too long to be kept.
+const evicted = "evicted"
+
+// readAnswer reads an answer, if it was not read before. One looker at a time has it.
+func (m *Monitor) readAnswer(ctx context.Context, a *asked) {
+	if a.body != nil || a.unread {
+		return
+	}
+	b := &answerBody{texts: []string{}}
 	var body struct {
 		Body    string `json:"body"`
 		Encoded bool   `json:"base64Encoded"`
 	}
-	if a.unread || a.get.Status == 204 || a.get.Status == 205 {
-		return []string{}, 0
-	}
-	if m.observer.Call(ctx, a.session, "Network.getResponseBody", map[string]string{"requestId": a.id}, &body) != nil {
-		return []string{}, -1
-	}
-	if body.Encoded {
-		plain, err := base64.StdEncoding.DecodeString(body.Body)
-		if err != nil {
-			return []string{}, -1
-		}
+	err := m.observer.Call(ctx, a.session, "Network.getResponseBody", map[string]string{"requestId": a.id}, &body)
+	if err == nil && body.Encoded {
+		var plain []byte
+		plain, err = base64.StdEncoding.DecodeString(body.Body)
 		body.Body = string(plain)
 	}
-	return decision.ValuesOf(body.Body, maxValue)
+	var refused *cdpproxy.Error
+	switch {
+	case errors.As(err, &refused) && strings.Contains(refused.Message, evicted):
+		b.count = -1
+	case err != nil:
+		b.lost = true
+	case len(body.Body) > maxAnswer:
+		b.count, b.whole = -1, strings.ToLower(body.Body)
+	default:
+		b.texts, b.count = decision.ValuesOf(body.Body, maxValue)
+		b.whole = strings.ToLower(body.Body)
+	}
+	m.gets.mu.Lock()
+	defer m.gets.mu.Unlock()
+	a.body = b
 }
 
-// reportGet reports a GET that looks like a write.
+// only tells whether any of the values came with the answer to a and with no other one that
+// the page may have shown at the same time.
+func (m *Monitor) only(ctx context.Context, a *asked, values []string) bool {
+	if len(values) == 0 {
+		return false
+	}
+	var others []string
+	for _, o := range m.gets.besides(a) {
+		if o.empty {
+			continue
+		}
+		if m.readAnswer(ctx, o.asked); o.body.whole == "" && (o.body.lost || o.body.count < 0) || strings.Contains(o.body.whole, `\u`) {
+			return false // it may have anything
+		}
+		others = append(others, o.body.whole)
+	}
+	return slices.ContainsFunc(values, func(v string) bool {
+		return !slices.ContainsFunc(others, func(o string) bool { return strings.Contains(o, strings.ToLower(v)) })
+	})
+}
+
+// reportGets reports GETs that look like writes, or that nobody can judge.
+func (m *Monitor) reportGets(list []*getWrite) {
+	for _, w := range list {
+		m.reportGet(w)
+	}
+}
+
+// reportGet reports a GET that looks like a write, or that nobody can judge.
 func (m *Monitor) reportGet(w *getWrite) {
+	if w.sign == decision.Unjudged && m.navigations.closing.Load() { // the launcher ends the pages itself, see Closing
+		return
+	}
 	m.mu.Lock()
 	page := m.targetOf(w.session, m.pageOf(m.targets[w.session]))
 	m.mu.Unlock()
@@ -201,6 +397,9 @@ func (m *Monitor) reportGet(w *getWrite) {
 	}
 	if w.text != "" {
 		entry.Text = "pressed: " + w.text
+	}
+	if w.why != "" {
+		entry.Text = strings.TrimSuffix(w.why+"; "+entry.Text, "; ")
 	}
 	if declared := m.harmless.Load(); declared != nil {
 		entry.Declared = decision.Declared(*declared, decision.Sent{Method: "GET", URL: w.get.Asked, Whole: true})

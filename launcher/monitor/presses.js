@@ -3,13 +3,15 @@
 // The launcher asks by calling look.
 (() => {
   if (globalThis.look) return;
-  const maxPresses = 16, maxChanges = 200, maxText = 200, maxElements = 5000;
+  const maxPresses = 64, maxChanges = 200, maxText = 200, maxElements = 5000;
   const follows = 2000; // ms within which a request may follow from a press
   const again = 1000; // ms within which events on one control are one press
   const late = 5; // ms by which the two clocks may differ
-  const near = 30; // ms within which two answers cannot be told apart
+  const near = 100; // ms after an answer within which the page may still show it
+  const rounds = 5; // of tasks, after which the page has done what waited in it
 
   const presses = [], changes = [];
+  let forgotten = 0; // when the last of the changes came that are not remembered any more
   // How often an element's content was replaced while nobody had pressed anything: what
   // goes on changing by itself is no sign of an answer.
   const restless = new WeakMap();
@@ -88,34 +90,64 @@
       if (added.length && added.every((n) => isElement(n) && n.matches(notices))) continue;
       const text = r.type === 'attributes' ? node.getAttribute(r.attributeName) ?? '' : r.type === 'characterData' ? r.target.data : added.map((n) => n.textContent).join(' ');
       changes.push({ at: now, text: text.slice(0, maxText) });
-      if (changes.length > maxChanges) changes.shift();
+      if (changes.length > maxChanges) forgotten = changes.shift().at;
     }
   }
 
   const elements = () => Array.prototype.slice.call(document.getElementsByTagName('*'), 0, maxElements);
   const ownKinds = () => elements().filter((e) => e.localName.includes('-') || e.shadowRoot).length;
 
-  // requests are those of scripts, as { sent, done, next, values }: when each was sent and
-  // answered, when the next answer to another one came, and what texts its answer has.
-  globalThis.look = (requests) => {
+  // A busy host may not have let the page run since an answer came. So it is given a few turns
+  // before it is looked at: a task of each comes after what waited before it.
+  async function hasRun() {
+    const { port1, port2 } = new MessageChannel();
+    for (let i = 0; i < rounds; i++) await new Promise((next) => { port1.onmessage = next; port2.postMessage(0); });
+    port1.close();
+    if (document.visibilityState === 'visible') await new Promise((next) => { requestAnimationFrame(next); setTimeout(next, near); });
+  }
+
+  const pressOf = (sent) => presses.findLast((p) => p.at <= sent + late && sent <= p.until + follows);
+
+  // has tells whether a value stands in a text. A number is no part of a longer one.
+  function has(text, value) {
+    const digit = (c) => c >= '0' && c <= '9';
+    for (let i = text.indexOf(value); value && i >= 0; i = text.indexOf(value, i + 1)) {
+      const end = i + value.length;
+      if (!(i > 0 && digit(value[0]) && digit(text[i - 1])) && !(end < text.length && digit(value.at(-1)) && digit(text[end]))) return true;
+    }
+    return false;
+  }
+
+  // What was pressed before each request, by when it was sent.
+  globalThis.pressedBefore = (sent) => sent.map(pressOf).map((p) => p ? { name: p.name, link: p.link, field: p.field } : null);
+
+  // requests are those of scripts, as { sent, done, others, values }: when each was sent and
+  // answered, when other answers came and were complete, and what texts its answer has.
+  globalThis.look = async (requests) => {
+    await hasRun();
     const kinds = ownKinds();
     const text = document.body?.textContent ?? '';
+    const textOf = (list) => list.map((c) => c.text).join('\n').toLowerCase();
     return {
       // With a press, what is there to press is not asked.
       controls: document.querySelectorAll(`${controls},iframe,frame,object,embed,img,svg,canvas,video,audio,input:not([type=hidden])`).length + kinds,
       letters: text.length > 1e5 ? 1e5 : (document.body?.innerText ?? '').trim().length,
       opaque: kinds > 0 || !!document.querySelector('canvas,video,audio,object,embed'),
-      found: requests.map(({ sent, done, next, values }) => {
-        const p = presses.findLast((p) => p.at <= sent + late && sent <= p.until + follows);
+      found: requests.map(({ sent, done, others, values }) => {
+        const p = pressOf(sent);
         if (!p) return null;
-        const until = !next ? Infinity : next - done < near ? next + near : next;
-        const seen = changes.filter((c) => c.at >= done - late && c.at < until);
-        const shown = seen.map((c) => c.text).join('\n').toLowerCase();
+        const mayBring = ([head, end], at) => at >= head - late && (head > done || !end || at - Math.max(head, end) < near);
+        const seen = changes.filter((c) => c.at >= done - late);
+        const shared = seen.filter((c) => others.some((o) => mayBring(o, c.at))), alone = seen.filter((c) => !shared.includes(c));
+        const words = values.map((v) => v.toLowerCase()), shown = textOf(alone), mixed = textOf(shared);
         return {
           name: p.name, link: p.link, field: p.field,
           own: p.gone || p.control?.isConnected === false || stateOf(p.control) !== p.state,
-          elsewhere: seen.length > 0,
-          told: values.some((v) => v && shown.includes(v.toLowerCase())),
+          elsewhere: alone.length > 0,
+          shared: shared.length > 0,
+          told: words.some((v) => has(shown, v)),
+          perhaps: words.filter((v) => has(mixed, v)),
+          missed: forgotten >= done - late,
         };
       }),
     };

@@ -13,14 +13,12 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"leasehold/lease"
 )
 
 // TokenFileName is the name of the principal that shows the API token of --token-file.
 const TokenFileName = "token-file"
-
-// sum is the SHA-256 of an API token. Those are long and random, so that a faster hash than
-// those for passwords gives nobody a way back.
-type sum [sha256.Size]byte
 
 // known are the principals that a file names.
 type known struct {
@@ -29,7 +27,7 @@ type known struct {
 }
 
 type tokenEntry struct {
-	sum sum
+	sum TokenHash
 	p   Principal
 }
 
@@ -45,6 +43,8 @@ type fileEntry struct {
 	Subject  string   `yaml:"subject"`
 	Role     string   `yaml:"role"`
 	Profiles []string `yaml:"profiles"`
+	// MaxPriority is the highest priority of its requests.
+	MaxPriority int `yaml:"max_priority"`
 }
 
 // name is the form of a name in the file. It has no colon, so that none is that of a user.
@@ -85,12 +85,15 @@ func parse(b []byte) (known, error) {
 		if err == nil {
 			profiles, err = ParsePatterns(e.Profiles)
 		}
+		if err == nil && (e.MaxPriority < lease.MinPriority || e.MaxPriority > lease.MaxPriority) {
+			err = fmt.Errorf("max_priority %d: want %d to %d", e.MaxPriority, lease.MinPriority, lease.MaxPriority)
+		}
 		if err != nil {
 			return Principal{}, fmt.Errorf("%s (%s): %w", where, e.Name, err)
 		}
-		p := Principal{Name: e.Name, Role: role, Profiles: profiles}
-		if other, ok := same[e.Name]; ok && (other.Role != p.Role || !slices.Equal(other.Profiles, p.Profiles)) {
-			return Principal{}, fmt.Errorf("%s (%s): another entry of this name has another role or other profiles: one name is one principal", where, e.Name)
+		p := Principal{Name: e.Name, Role: role, Profiles: profiles, MaxPriority: e.MaxPriority}
+		if other, ok := same[e.Name]; ok && (other.Role != p.Role || other.MaxPriority != p.MaxPriority || !slices.Equal(other.Profiles, p.Profiles)) {
+			return Principal{}, fmt.Errorf("%s (%s): another entry of this name has another role, other profiles or another max_priority: one name is one principal", where, e.Name)
 		}
 		same[e.Name] = p
 		return p, nil
@@ -105,7 +108,7 @@ func parse(b []byte) (known, error) {
 			return known{}, fmt.Errorf("tokens, entry %d (%s): want sha256, the SHA-256 of the token as 64 hexadecimal digits: leasehold token new prints it", i+1, e.Name)
 		}
 		p.Proof = "its token"
-		entry := tokenEntry{sum(s), p}
+		entry := tokenEntry{TokenHash(s), p}
 		if slices.ContainsFunc(k.tokens, func(t tokenEntry) bool { return t.sum == entry.sum && t.p.Name != p.Name }) {
 			return known{}, fmt.Errorf("tokens, entry %d (%s): another principal has the same token", i+1, e.Name)
 		}
@@ -166,4 +169,4 @@ func (k known) ofCertificate(c *x509.Certificate) (Principal, error) {
 }
 
 // Hash is the SHA-256 of an API token, as the file has it in hexadecimal.
-func Hash(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
+func Hash(token string) TokenHash { return sha256.Sum256([]byte(token)) }

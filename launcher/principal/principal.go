@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"leasehold/lease"
 )
 
 // Principal is who asks. The zero Principal is nobody, and may do nothing.
@@ -16,6 +18,9 @@ type Principal struct {
 	Profiles Patterns
 	// Proof is how the name was proved, in words.
 	Proof string
+	// MaxPriority is the highest priority that its requests may have, where its role says
+	// nothing of it.
+	MaxPriority int
 	// UID is the user of this host whose connection it is; nil where the kernel does not
 	// know, or where it is that of a proxy in between.
 	UID *uint32
@@ -24,6 +29,15 @@ type Principal struct {
 // May tells whether the principal has a right on a profile.
 func (p Principal) May(right Right, profileID string) bool {
 	return p.Role.Has(right) && (right == Describe || p.Profiles.Match(profileID))
+}
+
+// TopPriority is the highest priority that the principal's requests may have: who manages
+// profiles decides that by themselves.
+func (p Principal) TopPriority() int {
+	if p.Role.Has(Manage) {
+		return lease.MaxPriority
+	}
+	return p.MaxPriority
 }
 
 // Is tells whether it is the principal that opened a session. A session of an older

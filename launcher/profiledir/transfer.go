@@ -22,7 +22,13 @@ import (
 var ErrExists = errors.New("there is such a profile already")
 
 // ErrArchived says that the profile was archived. It is also fs.ErrNotExist.
-var ErrArchived = fmt.Errorf("the profile is archived: %w", fs.ErrNotExist)
+var ErrArchived error = archivedError{}
+
+type archivedError struct{}
+
+func (archivedError) Error() string { return "the profile is archived" }
+
+func (archivedError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // isNotCopied tells whether an entry of a user-data-dir is not part of the profile.
 // Such an entry belongs to the browser that runs or ran there, or is the mark of a

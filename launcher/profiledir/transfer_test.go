@@ -252,7 +252,7 @@ func TestArchive(t *testing.T) {
 	if got, err := r.Archived("a.b"); got != "" || err != nil {
 		t.Errorf("another profile: %q %v", got, err)
 	}
-	if _, err := r.Create("a"); !errors.Is(err, ErrArchived) || !strings.Contains(err.Error(), at) {
+	if _, err := r.Create("a"); !errors.Is(err, ErrArchived) || !errors.Is(err, fs.ErrNotExist) || err.Error() != "the profile is archived: import it from "+at {
 		t.Errorf("made anew: %v", err)
 	}
 	if ids, err := r.List(); err != nil || len(ids) != 0 {

@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -36,14 +37,34 @@ const (
 
 var defaultPorts = map[string]string{schemeHTTP: "80", schemeHTTPS: "443", schemeSOCKS5: "1080"}
 
-// Proxy is one proxy server.
+// Proxy is one proxy server. Its credentials may change while it is in use; where it leads
+// to never does.
 type Proxy struct {
 	id       string
 	scheme   string
 	address  string // host:port
 	username string
-	password secret
-	roots    *x509.CertPool // nil stands for the host's
+	relayed  bool // see NeedsRelay
+	// credentials are those for connections that are opened from now on.
+	credentials atomic.Pointer[credentials]
+}
+
+// credentials are what a Proxy is proved with, on both sides.
+type credentials struct {
+	password secret         // empty where the server wants none
+	roots    *x509.CertPool // of the server's certificate; nil stands for the host's
+	sum      [sha256.Size]byte
+}
+
+// Format implements fmt.Formatter. It prints nothing of them.
+func (*credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "***") }
+
+// newCredentials makes credentials. ca is what roots were made of.
+func newCredentials(password string, roots *x509.CertPool, ca []byte) *credentials {
+	c := &credentials{password: secret(password), roots: roots}
+	of := sha256.Sum256([]byte(password))
+	c.sum = sha256.Sum256(append(of[:], ca...))
+	return c
 }
 
 // secret is text that no format verb prints.
@@ -73,7 +94,7 @@ func (p *Proxy) Sum() string {
 
 // NeedsRelay tells whether Chrome cannot use the server by itself, because the server
 // wants credentials or has a certificate that Chrome does not trust.
-func (p *Proxy) NeedsRelay() bool { return p.username != "" || p.roots != nil }
+func (p *Proxy) NeedsRelay() bool { return p.relayed }
 
 // Check connects to the server and returns why that failed, if it did. It sends no
 // credentials: an HTTP proxy asks for them only with a request for a target.
@@ -85,25 +106,6 @@ func (p *Proxy) Check(ctx context.Context) error {
 	return c.Close()
 }
 
-// Set has the proxies of a configuration. The nil Set has none.
-type Set struct{ byID map[string]*Proxy }
-
-// Find returns the proxy of an id, or nil.
-func (s *Set) Find(id string) *Proxy {
-	if s == nil {
-		return nil
-	}
-	return s.byID[id]
-}
-
-// IDs lists the ids, sorted.
-func (s *Set) IDs() []string {
-	if s == nil {
-		return nil
-	}
-	return slices.Sorted(maps.Keys(s.byID))
-}
-
 // entry is a proxy as it stands in the file.
 type entry struct {
 	Server       string `yaml:"server"`
@@ -113,36 +115,42 @@ type entry struct {
 	CAFile       string `yaml:"ca_file"`
 }
 
-// Load reads a YAML (or JSON) map of proxy ids to servers. The names of further files
-// in it are relative to its folder. A file with passwords must not be readable by every
-// user. The error names the file and the id, and never quotes a line.
-func Load(path string) (*Set, error) {
+// read reads the file of Load. paths are all files that belong to the configuration, as far
+// as they are known: the file itself, and those that it names.
+func read(path string) (byID map[string]*Proxy, paths []string, err error) {
+	paths = []string{path}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, paths, err
 	}
 	var file map[string]entry
 	if err := yaml.UnmarshalWithOptions(b, &file, yaml.Strict()); err != nil && !errors.Is(err, io.EOF) {
 		// The first line of the error names the place. The lines after it quote the
 		// file, and may contain a password.
 		first, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
-		return nil, fmt.Errorf("%s: want ids, each with server, and if needed username, password or password_file, ca_file: %s", path, first)
+		return nil, paths, fmt.Errorf("%s: want ids, each with server, and if needed username, password or password_file, ca_file: %s", path, first)
 	}
-	s := &Set{byID: map[string]*Proxy{}}
+	dir := filepath.Dir(path)
+	for _, e := range file {
+		for _, named := range []string{e.PasswordFile, e.CAFile} {
+			if named != "" {
+				paths = append(paths, relativeTo(dir, named))
+			}
+		}
+	}
+	byID = map[string]*Proxy{}
 	for _, id := range slices.Sorted(maps.Keys(file)) {
 		e := file[id]
 		if e.Password != "" {
 			if err := checkPrivate(path); err != nil {
-				return nil, err
+				return nil, paths, err
 			}
 		}
-		p, err := e.proxy(id, filepath.Dir(path))
-		if err != nil {
-			return nil, fmt.Errorf("%s: proxy %q: %w", path, id, err)
+		if byID[id], err = e.proxy(id, dir); err != nil {
+			return nil, paths, fmt.Errorf("%s: proxy %q: %w", path, id, err)
 		}
-		s.byID[id] = p
 	}
-	return s, nil
+	return byID, paths, nil
 }
 
 // checkPrivate refuses a file that every user of the host can access. The file contains
@@ -171,44 +179,49 @@ func (e entry) proxy(id, dir string) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{id: id, scheme: scheme, address: address, username: e.Username, password: secret(e.Password)}
+	password := e.Password
 	if e.PasswordFile != "" {
 		if e.Password != "" {
 			return nil, errors.New("password and password_file: want one")
 		}
-		path := relativeTo(dir, e.PasswordFile)
-		if err := checkPrivate(path); err != nil {
+		if password, err = readPassword(relativeTo(dir, e.PasswordFile)); err != nil {
 			return nil, fmt.Errorf("password_file: %w", err)
 		}
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("password_file: %w", err)
-		}
-		p.password = secret(strings.TrimRight(string(b), "\r\n"))
 	}
 	switch {
-	case (p.username == "") != (p.password == ""):
+	case (e.Username == "") != (password == ""):
 		return nil, errors.New("username and password go together: one is missing or empty")
-	case len(p.username) > maxCredential || len(p.password) > maxCredential:
+	case len(e.Username) > maxCredential || len(password) > maxCredential:
 		return nil, fmt.Errorf("want at most %d bytes of username and of password", maxCredential)
-	case scheme != schemeSOCKS5 && strings.Contains(p.username, ":"):
+	case scheme != schemeSOCKS5 && strings.Contains(e.Username, ":"):
 		return nil, errors.New("username: Basic authentication allows no colon in it")
 	}
-	if e.CAFile == "" {
-		return p, nil
+	var roots *x509.CertPool
+	var ca []byte
+	if e.CAFile != "" {
+		if scheme != schemeHTTPS {
+			return nil, fmt.Errorf("ca_file is for an https server, this one is %s", scheme)
+		}
+		if ca, err = os.ReadFile(relativeTo(dir, e.CAFile)); err != nil {
+			return nil, fmt.Errorf("ca_file: %w", err)
+		}
+		roots = x509.NewCertPool()
+		if !roots.AppendCertsFromPEM(ca) {
+			return nil, fmt.Errorf("ca_file %s: want certificates in PEM", e.CAFile)
+		}
 	}
-	if scheme != schemeHTTPS {
-		return nil, fmt.Errorf("ca_file is for an https server, this one is %s", scheme)
-	}
-	pem, err := os.ReadFile(relativeTo(dir, e.CAFile))
-	if err != nil {
-		return nil, fmt.Errorf("ca_file: %w", err)
-	}
-	p.roots = x509.NewCertPool()
-	if !p.roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("ca_file %s: want certificates in PEM", e.CAFile)
-	}
+	p := &Proxy{id: id, scheme: scheme, address: address, username: e.Username, relayed: e.Username != "" || roots != nil}
+	p.credentials.Store(newCredentials(password, roots, ca))
 	return p, nil
+}
+
+// readPassword reads a file that has a password in its only line.
+func readPassword(path string) (string, error) {
+	if err := checkPrivate(path); err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(path)
+	return strings.TrimRight(string(b), "\r\n"), err
 }
 
 func relativeTo(dir, path string) string {
@@ -273,5 +286,5 @@ func (p *Proxy) tlsConfig() *tls.Config {
 	if err != nil {
 		host = p.address
 	}
-	return &tls.Config{ServerName: host, RootCAs: p.roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	return &tls.Config{ServerName: host, RootCAs: p.credentials.Load().roots, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 }

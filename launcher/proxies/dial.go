@@ -37,7 +37,7 @@ func (p *Proxy) dial(ctx context.Context, d dialer, target string) (net.Conn, er
 func (p *Proxy) dialSOCKS5(ctx context.Context, d dialer, target string) (net.Conn, error) {
 	var auth *proxy.Auth
 	if p.username != "" {
-		auth = &proxy.Auth{User: p.username, Password: string(p.password)}
+		auth = &proxy.Auth{User: p.username, Password: string(p.credentials.Load().password)}
 	}
 	// The connection to the server. The library's own connection hides it.
 	var raw net.Conn
@@ -68,7 +68,7 @@ func (f dialFunc) DialContext(ctx context.Context, network, address string) (net
 
 // authorization is the value of a Proxy-Authorization header.
 func (p *Proxy) authorization() string {
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(p.username+":"+string(p.password)))
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(p.username+":"+string(p.credentials.Load().password)))
 }
 
 // openTunnel asks the server, by CONNECT, for a tunnel to the target. The connection

@@ -41,7 +41,8 @@ func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 	}()
 	t.Cleanup(func() { _ = upstream.Close(); <-done })
 	log := &testlog.Buffer{}
-	p := &Proxy{id: "p", scheme: schemeHTTP, address: upstream.Addr().String(), username: user, password: password}
+	p := &Proxy{id: "p", scheme: schemeHTTP, address: upstream.Addr().String(), username: user, relayed: true}
+	p.credentials.Store(newCredentials(password, nil, nil))
 	r, err := Open(p, t.TempDir(), zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)

@@ -65,10 +65,10 @@ from-file: {server: http://proxy.example:8080, username: customer-7, password_fi
 		"socks": {"socks5://[2001:db8::1]:1080", true}, "from-file": {"http://proxy.example:8080", true},
 	} {
 		p := set.Find(id)
-		if p == nil || p.Server() != want.server || p.NeedsRelay() != want.relay || want.relay && p.password != password {
+		if p == nil || p.Server() != want.server || p.NeedsRelay() != want.relay || want.relay && p.credentials.Load().password != password {
 			t.Errorf("%s: %+v", id, p)
 		}
-		if shown := fmt.Sprintf("%v %+v %#v %s %q %x", p, p, p, p.password, p.password, p.password); strings.Contains(shown, password) || strings.Contains(shown, fmt.Sprintf("%x", password)) {
+		if shown := fmt.Sprintf("%v %+v %#v %s %q %x %+v", p, p, p, p.credentials.Load().password, p.credentials.Load().password, p.credentials.Load().password, p.credentials.Load()); strings.Contains(shown, password) || strings.Contains(shown, fmt.Sprintf("%x", password)) {
 			t.Errorf("%s shows its password: %s", id, shown)
 		}
 	}

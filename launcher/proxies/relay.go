@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -39,7 +40,8 @@ type Relay struct {
 	closed   bool
 	handlers sync.WaitGroup // requests that are being handled
 
-	warnRefused sync.Once // refused credentials are logged once
+	// refused are the credentials that were last logged as refused.
+	refused atomic.Pointer[credentials]
 }
 
 const (
@@ -140,17 +142,28 @@ func start(p *Proxy, l net.Listener, uid uint32, log zerolog.Logger) *Relay {
 func (r *Relay) newTransport() *http.Transport {
 	p := r.proxy
 	t := &http.Transport{
-		DialContext: r.dialPlain, TLSClientConfig: p.tlsConfig(), TLSHandshakeTimeout: connectTimeout,
+		DialContext: r.dialPlain, TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second,
 		// Chrome gets the encoding that it asked for.
 		DisableCompression: true,
 	}
-	if p.scheme != schemeSOCKS5 {
+	if p.scheme == schemeSOCKS5 {
+		return t
+	}
+	// A connection is used again only for the same URL, with the same credentials.
+	t.Proxy = func(*http.Request) (*url.URL, error) {
 		upstream := &url.URL{Scheme: p.scheme, Host: p.address}
 		if p.username != "" {
-			upstream.User = url.UserPassword(p.username, string(p.password))
+			upstream.User = url.UserPassword(p.username, string(p.credentials.Load().password))
 		}
-		t.Proxy = http.ProxyURL(upstream)
+		return upstream, nil
+	}
+	if p.scheme == schemeHTTPS {
+		t.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+			defer cancel()
+			return p.connect(ctx, r.conns)
+		}
 	}
 	return t
 }
@@ -259,14 +272,21 @@ func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Respo
 	return resp
 }
 
+// isRefusal tells whether the server did not accept the credentials.
+func isRefusal(err error) bool {
+	// The SOCKS5 library has no error value for it.
+	return errors.Is(err, errCredentials) || strings.Contains(err.Error(), "username/password authentication failed")
+}
+
 // logFailure logs why a connection through the server failed. Refused credentials are a
-// warning, the first time.
+// warning, once for each password.
 func (r *Relay) logFailure(err error) {
 	switch {
 	case err == nil || r.ctx.Err() != nil:
-	// The SOCKS5 library has no error value for refused credentials.
-	case errors.Is(err, errCredentials), strings.Contains(err.Error(), "username/password authentication failed"):
-		r.warnRefused.Do(func() { r.log.Warn().Msg("the proxy refuses the credentials of the configuration") })
+	case isRefusal(err):
+		if used := r.proxy.credentials.Load(); r.refused.Swap(used) != used {
+			r.log.Warn().Msg("the proxy refuses the credentials of the configuration")
+		}
 	default:
 		r.log.Debug().Err(err).Msg("connection through the proxy failed")
 	}

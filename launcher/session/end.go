@@ -25,7 +25,7 @@ const (
 	askTimeout  = 10 * time.Second
 	exitTimeout = time.Second
 	// judgeTimeout is how long the pages may take to tell what they showed last.
-	judgeTimeout = 2 * time.Second
+	judgeTimeout = 5 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -72,6 +72,9 @@ func (e *ending) finish() {
 	last := s.slot.Leave(s)
 	switch {
 	case !last:
+		if e.verdict != endInOrder && s.browser.Driven() { // its pages go on, and nobody judges it by them
+			s.browser.Monitor().GiveUpGETs()
+		}
 		c.Goal, c.DetachClients = recovery.EndRun, s.clients.Detach
 	case e.verdict == endInOrder:
 		s.h.metrics.ends.WithLabelValues("released").Inc()
@@ -107,6 +110,7 @@ func (e *ending) touched() bool {
 		s.log.Warn().Err(err).Msg("what the pages did last is not known")
 		return true
 	}
+	s.browser.Monitor().GiveUpGETs()
 	s.mu.Lock()
 	unseen := s.file.Unseen
 	s.mu.Unlock()

@@ -82,13 +82,13 @@ func (h *Registry) ByCapability(capability string) (*Session, error) {
 }
 
 // Of finds the living session of a profile, worker and task that the principal opened and
-// that has not begun to end; nil: there is none. Sessions of an earlier launcher are
+// that has not begun to end; nil: there is none. An empty profile stands for any. Sessions of an earlier launcher are
 // waited for.
 func (h *Registry) Of(by principal.Principal, profile, worker, task string) *Session {
 	h.mu.Lock()
 	var pending []string
 	for id, p := range h.pending {
-		if m := p.file.Manifest; m.ProfileID == profile && m.WorkerID == worker && m.TaskID == task && by.Is(p.file.Principal) {
+		if m := p.file.Manifest; (profile == "" || m.ProfileID == profile) && m.WorkerID == worker && m.TaskID == task && by.Is(p.file.Principal) {
 			pending = append(pending, id)
 		}
 	}
@@ -97,7 +97,7 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string) *Ses
 		_ = h.awaitResume(id) // the search tells
 	}
 	for _, s := range h.Living() {
-		if s.profile == profile && s.manifest.WorkerID == worker && s.manifest.TaskID == task && by.Is(s.manifest.Opener.Name) && !s.Ending() {
+		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && by.Is(s.manifest.Opener.Name) && !s.Ending() {
 			return s
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"leasehold/internal/descriptors"
 	"leasehold/launcher/api"
+	"leasehold/launcher/queue"
 )
 
 // maxQueue is how many requests may wait for a place on the host.
@@ -16,16 +18,24 @@ const maxQueue = 256
 // Waiter is a request that may have to wait for a place on the host. The zero value is
 // not in the queue.
 type Waiter struct {
+	// Entrant is who asks, with the request's priority. Arrival is that of queue.Rank; where
+	// it is zero, the order in which requests came to this host counts alone.
+	Entrant queue.Entrant
+	Arrival atomic.Uint64
 	// ready says that the request waits for nothing but a place. A request whose
 	// profile is in use keeps its position in the queue, but delays nobody.
 	ready bool
+	// round is the one in which it has its turn, among those that wait for a place.
+	round uint64
 }
 
-// places is the limit of the browsers of this host, and the queue of requests for one:
-// first come, first served. The zero value has no limit. The table's mutex guards it.
+// places is the limit of the browsers of this host, and the queue of requests for one,
+// in the order of package queue. The zero value has no limit. The table's mutex guards it.
 type places struct {
 	max   int // zero for no limit
 	queue []*Waiter
+	// given is how many places were given away while somebody waited.
+	given uint64
 	// averageStay is how long sessions lately had their places, as a moving average. It
 	// is zero until a session has ended.
 	averageStay time.Duration
@@ -33,16 +43,39 @@ type places struct {
 
 // ahead counts the requests that get a place before w.
 func (q *places) ahead(w *Waiter) int {
+	byAge, round := queue.ByAge(q.given), w.round
+	at := slices.Index(q.queue, w)
+	if at < 0 { // it would come last
+		at, round = len(q.queue), q.roundOf(w)
+	}
+	own := w.rank(round)
 	n := 0
-	for _, other := range q.queue {
-		if other == w {
-			break
+	for i, other := range q.queue {
+		if other == w || !other.ready {
+			continue
 		}
-		if other.ready {
+		if c := queue.Compare(other.rank(other.round), own, byAge); c < 0 || c == 0 && i < at {
 			n++
 		}
 	}
 	return n
+}
+
+func (w *Waiter) rank(round uint64) queue.Rank {
+	return queue.Rank{Priority: w.Entrant.Priority, Round: round, Arrival: w.Arrival.Load()}
+}
+
+// roundOf is the round in which a request would begin to wait.
+func (q *places) roundOf(w *Waiter) uint64 {
+	others := make([]queue.Entrant, 0, len(q.queue))
+	for _, other := range q.queue {
+		if other != w {
+			e := other.Entrant
+			e.Round = other.round
+			others = append(others, e)
+		}
+	}
+	return queue.Round(w.Entrant, others)
 }
 
 // free tells whether w may have a place while used places are taken.
@@ -57,6 +90,7 @@ func (q *places) wait(w *Waiter) bool {
 		if len(q.queue) >= maxQueue {
 			return false
 		}
+		w.round = q.roundOf(w)
 		q.queue = append(q.queue, w)
 	}
 	w.ready = true
@@ -69,6 +103,13 @@ func (q *places) leave(w *Waiter) bool {
 	q.queue = slices.DeleteFunc(q.queue, func(other *Waiter) bool { return other == w })
 	w.ready = false
 	return nearer
+}
+
+// gave counts a place that was given away.
+func (q *places) gave() {
+	if len(q.queue) > 0 {
+		q.given++
+	}
 }
 
 // observe adds a session's length to the average.
@@ -124,6 +165,7 @@ func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 		had, free := !s.placed.IsZero(), t.places.free(w, len(ages))
 		if !had && free {
 			s.placed = now
+			t.places.gave()
 		}
 		t.mu.Unlock()
 		switch {
@@ -179,6 +221,7 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 	victim.CloseWarm(WarmPlace, "")
 	t.mu.Lock()
 	victim.placed, s.placed = time.Time{}, time.Now()
+	t.places.gave()
 	t.mu.Unlock()
 	victim.Vacate()
 	return true

@@ -13,6 +13,10 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/dustin/go-humanize"
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
 )
 
@@ -59,6 +63,8 @@ type ReadOptions struct {
 	// Index is the file in which Seal keeps by what the profile's files are known again, so
 	// that the next Read and Seal look at those alone that changed.
 	Index string
+	// KeepFree is how many bytes have to stay free on the disk of the spool.
+	KeepFree uint64
 }
 
 // seen is one entry of a walk through a profile.
@@ -90,6 +96,9 @@ func (s *Store) Read(ctx context.Context, profileID, dir string, o ReadOptions) 
 			err = errors.Join(err, r.Close())
 		}
 	}()
+	if err := r.room(before, o.KeepFree); err != nil {
+		return nil, fail(err)
+	}
 	source, err := foreign.Open(dir)
 	if err != nil {
 		return nil, fail(err)
@@ -125,6 +134,22 @@ func (s *Store) Read(ctx context.Context, profileID, dir string, o ReadOptions) 
 		return nil, fail(err)
 	}
 	return r, nil
+}
+
+// room returns an error if the copies that are to be made do not fit into the spool.
+func (r *Content) room(files []seen, keep uint64) error {
+	var need uint64
+	for _, e := range files {
+		if _, known := r.index.file(pathText(e.path), e.stat); !e.dir && !known {
+			need += uint64(e.stat.Size)
+		}
+	}
+	free, err := durable.FreeSpace(r.spool)
+	if err != nil || free >= need+keep {
+		return err
+	}
+	return fmt.Errorf("a copy of what changed takes %s, and %s has %s left, of which %s are to stay free: make room: %w",
+		humanize.IBytes(need), r.spool, humanize.IBytes(free), humanize.IBytes(keep), unix.ENOSPC)
 }
 
 // Close removes the copies.

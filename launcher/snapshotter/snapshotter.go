@@ -12,6 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -31,8 +33,10 @@ import (
 // Options configure a Snapshotter.
 type Options struct {
 	LauncherID string
-	// Dir is the snapshotter's own directory, on the disk of the profiles.
-	Dir       string
+	// Dir is the snapshotter's own directory, in the data directory.
+	Dir string
+	// KeepFree is how many bytes have to stay free on its disk.
+	KeepFree  uint64
 	Snapshots *snapshots.Store
 	Retention snapshots.Retention
 	Leases    lease.Store
@@ -337,10 +341,12 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, err
 	}
 	index := s.index(r.ProfileID)
-	if about.Anew {
-		index = filepath.Join(s.o.Dir, lease.Key(r.ProfileID)+".index-anew")
+	if about.Anew { // what it says is stored may be what is damaged
+		if err := os.Remove(index); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, about, err
+		}
 	}
-	content, err := s.o.Snapshots.Read(ctx, r.ProfileID, path, snapshots.ReadOptions{Spool: s.spool(), Index: index})
+	content, err := s.o.Snapshots.Read(ctx, r.ProfileID, path, snapshots.ReadOptions{Spool: s.spool(), Index: index, KeepFree: s.o.KeepFree})
 	if err != nil {
 		return nil, about, err
 	}
@@ -421,7 +427,8 @@ func (s *Snapshotter) keep(r lease.Record) {
 	if err == nil {
 		err = errors.Join(lock.RaiseFloor(r), lock.Unlock())
 	}
-	if err != nil {
+	var fenced *lease.FencedError
+	if err != nil && !errors.As(err, &fenced) { // a later session's record is there already
 		s.o.Log.Warn().Err(err).Str("profile", r.ProfileID).Msg("the home's copy of the record does not name the snapshot")
 	}
 }

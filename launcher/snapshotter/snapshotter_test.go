@@ -448,3 +448,42 @@ func TestOldSnapshotsLeave(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 }
+
+// After damage was found all is stored again, and what follows builds on that.
+func TestAfterDamageAllIsStoredAnew(t *testing.T) {
+	w := newWorld(t, Options{})
+	dir := w.profile("p", "x")
+	w.session("p", 1, func() {})
+	w.drain()
+	keys, err := w.objects.List(t.Context(), "profiles/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if strings.Contains(key, "/chunks/") {
+			if err := errors.Join(w.objects.Delete(t.Context(), key), w.objects.Put(t.Context(), key, []byte("damaged, and long enough to be one"), "")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.StoreAnew("p")
+	for token := range lease.Token(2) {
+		w.session("p", token+2, func() { objectstest.Tree{"Default/new": fmt.Sprint(token)}.WriteTo(t, dir) })
+		w.drain()
+		r := w.record("p")
+		if found, err := w.store.Verify(t.Context(), "p", r.SnapshotID); err != nil || !found.Whole() || !r.HasSnapshot() {
+			t.Errorf("the snapshot of token %d: %+v, %v", r.Token, found, err)
+		}
+	}
+}
+
+// A disk without room for the copies makes no snapshot, and keeps what is to stay free.
+func TestCopiesLeaveRoom(t *testing.T) {
+	w := newWorld(t, Options{KeepFree: 1 << 62})
+	w.profile("p", "x")
+	w.session("p", 1, func() {})
+	w.drain()
+	if w.count(resultFailed) != 1 || w.record("p").SnapshotID != "" {
+		t.Errorf("%v failed, the record names %q", w.count(resultFailed), w.record("p").SnapshotID)
+	}
+}

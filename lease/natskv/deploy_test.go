@@ -27,6 +27,7 @@ import (
 	"leasehold/evidence/natsstore"
 	"leasehold/evidence/storetest"
 	"leasehold/internal/natsd"
+	"leasehold/lease"
 )
 
 // deployed are three servers with the configuration that is shipped.
@@ -160,6 +161,18 @@ func TestTheShippedConfiguration(t *testing.T) {
 	watch := watchOf(t, s, nil)
 	watch.await("fresh", "p1/held/1", "complete")
 	evidenceWorks(t, launcher)
+	callsWork(t, s)
+	triesLeaveNothing(t, launcher)
+	queue := watchQueue(t, s) // which makes the bucket
+	queue.await(t, "")
+	if _, err := s.PutWaiter(t.Context(), lease.Waiter{ID: "w", LauncherID: "boot"}); err != nil {
+		t.Error(err)
+	}
+	queue.await(t, "boot/w")
+	if err := s.DropWaiter(t.Context(), "boot", "w"); err != nil {
+		t.Error(err)
+	}
+	queue.await(t, "")
 	for _, f := range Survey(t.Context(), launcher) {
 		if f.Grade != Fine {
 			t.Errorf("survey: %+v", f)
@@ -212,6 +225,41 @@ func TestTheShippedConfiguration(t *testing.T) {
 	t.Run("permissions", func(t *testing.T) { checkPermissions(t, d) })
 }
 
+// triesLeaveNothing tries all that doctor does.
+func triesLeaveNothing(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func() (n uint64) {
+		for _, name := range []string{"KV_" + Bucket, "KV_" + Hosts, Stream, "OBJ_" + natsstore.Bucket} {
+			s, err := js.Stream(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += s.CachedInfo().State.Msgs
+		}
+		return n
+	}
+	before := count()
+	found := Try(t.Context(), nc)
+	if len(found) != 5 {
+		t.Errorf("found %+v", found)
+	}
+	for _, f := range found {
+		if f.Grade != Fine {
+			t.Errorf("tried: %+v", f)
+		}
+	}
+	if made, err := natsstore.Try(t.Context(), js); err != nil || !made {
+		t.Errorf("evidence: %v %v", made, err)
+	}
+	if after := count(); after != before {
+		t.Errorf("%d messages, before %d", after, before)
+	}
+}
+
 // evidenceWorks stores, reads and removes a bundle.
 func evidenceWorks(t *testing.T, nc *nats.Conn) {
 	t.Helper()
@@ -249,21 +297,22 @@ func checkPermissions(t *testing.T, d deployed) {
 			rows = append(rows, row{user, op, subject, want})
 		}
 	}
-	add(true, "launcher", "pub", "$KV.leasehold_leases.p", "leasehold.lease.p.granted", "$JS.API.STREAM.INFO.KV_leasehold_leases", "$JS.API.STREAM.PURGE.OBJ_leasehold_evidence",
-		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject)
+	add(true, "launcher", "pub", "$KV.leasehold_leases.p", "$KV.leasehold_queue.l.w", "leasehold.lease.p.granted", "$JS.API.STREAM.INFO.KV_leasehold_leases", "$JS.API.STREAM.PURGE.OBJ_leasehold_evidence",
+		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l")
 	add(false, "launcher", "pub", "$JS.API.STREAM.DELETE.KV_leasehold_leases", "$JS.API.STREAM.PURGE.KV_leasehold_leases", "$JS.API.STREAM.UPDATE.KV_leasehold_leases",
+		"$JS.API.STREAM.DELETE.KV_leasehold_queue", "$JS.API.STREAM.PURGE.KV_leasehold_queue", "$JS.API.STREAM.UPDATE.KV_leasehold_queue",
 		"$JS.API.STREAM.DELETE.leasehold_events", "$JS.API.STREAM.PURGE.leasehold_events", "$JS.API.STREAM.MSG.DELETE.leasehold_events", "$JS.API.STREAM.UPDATE.leasehold_events",
 		"$JS.API.STREAM.DELETE.OBJ_leasehold_evidence", "$JS.API.STREAM.RESTORE.KV_leasehold_leases", "$JS.API.STREAM.SNAPSHOT.KV_leasehold_leases", "$JS.API.STREAM.CREATE.mine",
 		"$JS.API.STREAM.LEADER.STEPDOWN.KV_leasehold_leases", "$KV.other.p", "$O.other.x", "x", "leasehold.other", "_INBOX.x", natsd.FeedSubject, "$SYS.REQ.SERVER.PING", "$JS.API.META.LEADER.STEPDOWN")
-	add(true, "launcher", "sub", "_INBOX.x")
+	add(true, "launcher", "sub", "_INBOX.x", callSubject+"*")
 	add(false, "launcher", "sub", ">", "$KV.>", "$SYS.>", "leasehold.>", "$LEASEHOLD.>", "$JS.>")
 	add(true, "subscriber", "pub", "$JS.API.STREAM.INFO.leasehold_events", "$JS.API.CONSUMER.CREATE.leasehold_events.mine", "$JS.ACK.leasehold_events.mine.1.1.1.1.0")
 	add(false, "subscriber", "pub", "leasehold.recovery.p.available", "$KV.leasehold_leases.p", "$JS.API.STREAM.DELETE.leasehold_events", "$JS.API.STREAM.CREATE.leasehold_events",
 		"$JS.API.STREAM.UPDATE.leasehold_events", "$JS.API.STREAM.PURGE.leasehold_events", "$JS.API.STREAM.MSG.DELETE.leasehold_events", "$JS.API.STREAM.INFO.KV_leasehold_leases",
 		natsd.FeedSubject, natsd.LaunchersAPI+".CONSUMER.RESET.leasehold_events."+natsd.FeedConsumer, "$JS.FC.leasehold_events."+natsd.FeedConsumer+".abcd",
-		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, "_INBOX.x", "x")
+		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l", "_INBOX.x", "x")
 	add(true, "subscriber", "sub", "leasehold.>", "_INBOX.x")
-	add(false, "subscriber", "sub", ">", "$KV.>", "$SYS.>", "$JS.>", "$LEASEHOLD.>", natsd.FeedSubject)
+	add(false, "subscriber", "sub", ">", "$KV.>", "$SYS.>", "$JS.>", "$LEASEHOLD.>", callSubject+"*", natsd.FeedSubject)
 	add(true, "monitor", "pub", "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.JSZ")
 	add(false, "monitor", "pub", "$SYS.REQ.SERVER.x.RELOAD", "$SYS.REQ.CLAIMS.UPDATE", "$JS.API.STREAM.DELETE.leasehold_events", "$KV.leasehold_leases.p", "leasehold.lease.p.granted")
 	add(false, "monitor", "sub", ">", "leasehold.>", "$SYS.ACCOUNT.>")

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// stream is one of the three JetStream streams, with what is remembered about it, so that
+// stream is one of the JetStream streams, with what is remembered about it, so that
 // it is noticed when the stream was lost or went back to an old copy.
 type stream struct {
 	name string

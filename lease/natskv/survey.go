@@ -70,7 +70,7 @@ func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 	if err != nil {
 		return append(found, Finding{"replicas", Unasked, err.Error()})
 	}
-	for _, name := range []string{leasesConfig().Name, hostsConfig().Name, Stream, "OBJ_leasehold_evidence"} {
+	for _, name := range []string{leasesConfig().Name, hostsConfig().Name, queueConfig().Name, Stream, "OBJ_leasehold_evidence"} {
 		stream, err := js.Stream(ctx, name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):

@@ -92,6 +92,10 @@ var situations = map[string]situation{
 		fires: []string{`leasehold_late_writes_total 0+1x120`},
 		quiet: []string{`leasehold_late_writes_total 0x100 1 2 3x1`},
 	},
+	"LeaseholdProxiesNotRead": {
+		fires: []string{`leasehold_proxies_up_to_date 0`},
+		quiet: []string{`leasehold_proxies_up_to_date 1`, `leasehold_proxies_up_to_date 1x116 0x3`},
+	},
 	"LeaseholdDescriptorsShort": {
 		fires: []string{`process_open_fds 850; process_max_fds 1000`},
 		quiet: []string{`process_open_fds 790; process_max_fds 1000`},

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -54,6 +55,71 @@ func startProxied(t *testing.T) (*sidecar, *site, map[string]*testproxy.Proxy) {
 		t.Fatal(err)
 	}
 	return start(t, "--proxies", path), web, known
+}
+
+// TestAPasswordChangesUnderABrowser: the browser stays open, fails while the proxy knows another
+// password than the file, and works when the file has it. A damaged file and another server
+// change nothing, and show.
+func TestAPasswordChangesUnderABrowser(t *testing.T) {
+	t.Parallel()
+	web := newSite(t)
+	proxy := testproxy.SOCKS5(t, strings.TrimPrefix(web.URL, "http://"), "customer-1", proxyPassword)
+	path := filepath.Join(t.TempDir(), "proxies.yaml")
+	put := func(content string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path+".new", []byte(content), 0o600), os.Rename(path+".new", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entry := func(server, password string) string {
+		return fmt.Sprintf("p:\n  server: %s\n  username: customer-1\n  password: %s\n", server, password)
+	}
+	put(entry(proxy.URL, proxyPassword))
+	s := start(t, "--proxies", path)
+	inUse := func(want string) {
+		t.Helper()
+		eventually(t, "the metric says "+want, func() error {
+			if got := s.metric(t, "leasehold_proxies_up_to_date"); got != want {
+				return fmt.Errorf("it is %s", got)
+			}
+			return nil
+		})
+	}
+	c := clients.Start(t, clients.Playwright, s.oneShot("acct-basic", "worker=w&task=1&proxy=p"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", "http://shop.invalid/one"))
+	pids := s.browsers(t)
+
+	const changed = proxyPassword + "-2"
+	proxy.SetPassword(changed)
+	if status := string(c.Do(t, act("goto", "url", "http://refused.invalid/"))); status != "502" || proxy.Refused() == 0 {
+		t.Errorf("with the old password: %s, the proxy refused %d", status, proxy.Refused())
+	}
+	put(entry(proxy.URL, changed))
+	eventually(t, "the browser goes out with the new password", func() error {
+		if status := string(c.Do(t, act("goto", "url", "http://again.invalid/two"))); status != "200" {
+			return fmt.Errorf("it gets %s", status)
+		}
+		return nil
+	})
+
+	put("p: [" + changed)
+	inUse("0")
+	put(entry(proxy.URL, changed))
+	inUse("1")
+	put(entry("socks5://127.0.0.1:1", changed))
+	inUse("0")
+	if status := string(c.Do(t, act("goto", "url", "http://still.invalid/three"))); status != "200" {
+		t.Errorf("with another server in the file: %s", status)
+	}
+	put(entry(proxy.URL, changed))
+	inUse("1")
+	if now := s.browsers(t); !slices.Equal(now, pids) {
+		t.Errorf("browsers %v, before %v", now, pids)
+	}
+	c.Do(t, act("disconnect"))
+	s.until(t, "acct-basic", lease.Available)
+	s.noCredentials(t, map[string]*testproxy.Proxy{"1": proxy})
 }
 
 // gather makes WebRTC gather its candidates, and returns them.

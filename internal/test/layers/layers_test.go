@@ -39,6 +39,7 @@ var order = []string{
 	"leasehold/launcher/recovery/decision",
 	"leasehold/launcher/sessionfile",
 	"leasehold/evidence/export",
+	"leasehold/launcher/queue",
 	"leasehold/launcher/api",
 	"leasehold/launcher/principal",
 	"leasehold/cdpproxy",
@@ -58,6 +59,7 @@ var order = []string{
 	"leasehold/evidence/crypt",
 	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",
+	"leasehold/docs/examples/go",
 }
 
 // never are imports that order would allow, but that are forbidden.

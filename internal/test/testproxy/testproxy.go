@@ -28,13 +28,14 @@ type Proxy struct {
 	// certificate.
 	Server *httptest.Server
 
-	site           string // host:port
-	user, password string
-	stop           func()
+	site string // host:port
+	user string
+	stop func()
 
-	mu      sync.Mutex
-	targets []string
-	refused int
+	mu       sync.Mutex
+	password string
+	targets  []string
+	refused  int
 }
 
 // Stop ends the proxy and cuts its connections.
@@ -53,6 +54,19 @@ func (p *Proxy) Refused() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.refused
+}
+
+// SetPassword changes what new connections have to show.
+func (p *Proxy) SetPassword(password string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.password = password
+}
+
+func (p *Proxy) wanted() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.password
 }
 
 func (p *Proxy) admit(target string, ok bool) bool {
@@ -92,7 +106,7 @@ func serveHTTP(t testing.TB, site, user, password string, start func(*httptest.S
 
 // ServeHTTP implements http.Handler.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.user+":"+p.password))
+	want := "Basic " + base64.StdEncoding.EncodeToString([]byte(p.user+":"+p.wanted()))
 	target := r.Host
 	if !p.admit(target, p.user == "" || r.Header.Get("Proxy-Authorization") == want) {
 		w.Header().Set("Proxy-Authenticate", `Basic realm="test"`)
@@ -223,7 +237,7 @@ func (p *Proxy) serveSOCKS5(c net.Conn) error {
 		if err != nil {
 			return err
 		}
-		if ok = string(user) == p.user && string(password) == p.password; !ok {
+		if ok = string(user) == p.user && string(password) == p.wanted(); !ok {
 			p.admit("", false)
 			_, err := c.Write([]byte{1, 1})
 			return err

@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 7
+const Version = 8
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -78,7 +78,7 @@ var table = []row{
 		{Resumable, Yes, "the task is not resumable"},
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
 		{UnsafeSinceSafe, No, "unsafe requests were sent since the last safe checkpoint"},
-		{WritesByGetSinceSafe, No, "something was changed by a GET since the last safe checkpoint"},
+		{WritesByGetSinceSafe, No, "a GET changed something since the last safe checkpoint, or may have"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
 		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
@@ -95,14 +95,14 @@ var table = []row{
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
 		{WorkDescribed, Yes, "the task described no work"},
 		{UnsafeRequests, No, "unsafe requests were sent"},
-		{WritesByGet, No, "something was changed by a GET"},
+		{WritesByGet, No, "a GET changed something, or may have"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 		{PersonActed, No, "a person acted"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Release, "the task never touched account state", []condition{
 		{UnsafeRequests, No, "unsafe requests were sent"},
-		{WritesByGet, No, "something was changed by a GET"},
+		{WritesByGet, No, "a GET changed something, or may have"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 		{PersonActed, No, "a person acted"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},

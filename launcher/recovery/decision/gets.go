@@ -24,10 +24,11 @@ const (
 // A read shows something that was asked for. A write sends the browser back to where it
 // was, or on to something that nobody named, or it is answered with nothing to read.
 //
-// What these signs cannot tell counts as a read: links, sorting, paging, filtering and
-// searching need no person.
+// What goes on in no such way counts as a read: links, sorting, paging, filtering and
+// searching need no person. But how a site goes on has to be seen. Where it could not be, as
+// on a page that was gone or did not answer, the GET is neither: a person decides.
 
-// Sign is why a GET looks like a write; empty for a read.
+// Sign is why a GET looks like a write, or that nobody can tell; empty for a read.
 type Sign string
 
 // The signs. The journal names a GET's sign.
@@ -41,6 +42,9 @@ const (
 	Acknowledged Sign = "acknowledged"
 	Reloaded     Sign = "reloaded"
 	Notice       Sign = "notice"
+
+	// Unjudged is no sign of a write: it could not be seen how the site went on.
+	Unjudged Sign = "unjudged"
 )
 
 // signTexts explain the signs to a person.
@@ -78,8 +82,11 @@ type Get struct {
 	// before.
 	Agreed bool
 	// Pressed is what was pressed, and what became of the page. It is nil if a script's
-	// request did not follow from pressing anything, or if that could not be seen.
+	// request did not follow from pressing anything.
 	Pressed *Pressed
+	// Unseen says why it could not be seen how the site went on, or what was pressed;
+	// empty if it was seen.
+	Unseen string
 }
 
 // Pressed is a control that was pressed before a script of its page asked, and what
@@ -88,17 +95,23 @@ type Pressed struct {
 	// Link and Field say that the control is a link with an address, and that it is a
 	// field for text or the button of a form with one, as a search has.
 	Link, Field bool
-	// Own says that the control itself changed, Elsewhere that anything else did, but
-	// for places that are there for notices.
-	Own, Elsewhere bool
+	// Own says that the control itself changed.
+	Own bool
+	// Elsewhere says whether the answer changed anything else, but for places that are
+	// there for notices. It is unknown if something changed that another answer may have
+	// brought, and empty is no.
+	Elsewhere Answer
 	// Opaque says that the page shows things in ways that cannot be seen: a canvas, a
 	// video, components of its own.
 	Opaque bool
 	// Values is how many values the answer has. It is negative for an answer that is
 	// long, or has a list or markup: such an answer is there to be read.
 	Values int
-	// Told says that one of them was found in what changed.
-	Told bool
+	// Lost says that the answer could not be read, so that Values is not known.
+	Lost bool
+	// Told says whether one of the values was found in what changed. It is unknown if
+	// another answer may have brought that one, and empty is no.
+	Told Answer
 }
 
 // Sign tells by which sign a GET looks like a write.
@@ -116,6 +129,8 @@ func (g Get) Sign() Sign {
 		return Returned
 	case g.Document && g.chosen(from, asked, final):
 		return Chosen
+	case g.Document && g.Unseen != "":
+		return Unjudged
 	case !g.Document && g.Pressed != nil:
 		return g.byScript(from, final)
 	}
@@ -197,7 +212,7 @@ const fewValues = 3
 func (g Get) byScript(from, final *url.URL) Sign {
 	p := g.Pressed
 	switch {
-	case p.Link || p.Field || counts(g.Asked) || collector(g.Asked) || g.Status == 0:
+	case p.Link || p.Field || counts(g.Asked) || collector(g.Asked) || g.Status == 0 && g.Unseen == "":
 		return ""
 	case g.Agreed:
 		return Confirmed
@@ -205,16 +220,33 @@ func (g Get) byScript(from, final *url.URL) Sign {
 		return NoContent
 	case from != nil && g.redirected() && place(final) == place(from):
 		return Returned
+	case g.Status == 0:
+		return Unjudged
 	case p.Values < 0:
 		return ""
-	case !p.Elsewhere && !p.Opaque && p.Own:
-		return Toggled
-	case !p.Elsewhere && !p.Opaque:
-		return NothingShown
-	case p.Elsewhere && !p.Told && p.Values <= fewValues:
-		return Acknowledged
+	case g.Unseen != "" || p.Lost:
+		return Unjudged
 	}
-	return ""
+	return p.shown()
+}
+
+// shown judges a short answer by what the page showed when it came.
+func (p Pressed) shown() Sign {
+	many := p.Values > fewValues
+	sure := p.Elsewhere == Yes
+	switch {
+	case p.Told == Yes, sure && many, p.Opaque && !sure:
+		return ""
+	case sure && p.Told != Unknown:
+		return Acknowledged
+	case p.Told == Unknown, p.Elsewhere == Unknown && many:
+		return Unjudged
+	case p.Elsewhere == Unknown: // who brought it does not matter: it is not what was answered
+		return Acknowledged
+	case p.Own:
+		return Toggled
+	}
+	return NothingShown
 }
 
 // Page is what a document has that was opened.
@@ -325,12 +357,20 @@ func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.
 	if len(counted) == 0 {
 		return Fact{name, No, "no GET looked like a write" + besides}
 	}
-	last := counted[len(counted)-1]
+	unjudged, writes := split(counted, func(e checkpoint.Entry) bool { return Sign(e.Name) != Unjudged })
+	if len(writes) == 0 {
+		last := unjudged[len(unjudged)-1]
+		return Fact{name, Unknown, fmt.Sprintf("%d could not be judged, the last GET %s: %s%s", times(unjudged), last.URL, last.Text, besides)}
+	}
+	last := writes[len(writes)-1]
 	why := signTexts[Sign(last.Name)]
 	if last.Text != "" {
 		why += " (" + last.Text + ")"
 	}
-	return Fact{name, Yes, fmt.Sprintf("%d seen, the last GET %s: %s%s", times(counted), last.URL, why, besides)}
+	if len(unjudged) > 0 {
+		besides = fmt.Sprintf("; %d more could not be judged", times(unjudged)) + besides
+	}
+	return Fact{name, Yes, fmt.Sprintf("%d seen, the last GET %s: %s%s", times(writes), last.URL, why, besides)}
 }
 
 // ValuesOf returns the texts and numbers of a small answer, each within max bytes, and how

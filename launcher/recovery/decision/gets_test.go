@@ -83,14 +83,14 @@ func TestSignsOfScripts(t *testing.T) {
 		{"nothing changed", "/keep", 200, &Pressed{}, false, NothingShown},
 		{"nothing changed where one can see", "/keep", 200, &Pressed{Opaque: true}, false, ""},
 		{"a list, and nothing changed", "/prefetch", 200, &Pressed{Values: -1}, false, ""},
-		{"the answer was shown", "/week?n=48", 200, &Pressed{Elsewhere: true, Values: 1, Told: true}, false, ""},
-		{"something else was shown", "/close", 200, &Pressed{Elsewhere: true, Values: 2}, false, Acknowledged},
-		{"much was answered", "/item", 200, &Pressed{Elsewhere: true, Values: 7}, false, ""},
-		{"a list was answered", "/items", 200, &Pressed{Elsewhere: true, Values: -1}, false, ""},
-		{"no content", "/gone", 204, &Pressed{Elsewhere: true}, false, NoContent},
+		{"the answer was shown", "/week?n=48", 200, &Pressed{Elsewhere: Yes, Values: 1, Told: Yes}, false, ""},
+		{"something else was shown", "/close", 200, &Pressed{Elsewhere: Yes, Values: 2}, false, Acknowledged},
+		{"much was answered", "/item", 200, &Pressed{Elsewhere: Yes, Values: 7}, false, ""},
+		{"a list was answered", "/items", 200, &Pressed{Elsewhere: Yes, Values: -1}, false, ""},
+		{"no content", "/gone", 204, &Pressed{Elsewhere: Yes}, false, NoContent},
 		{"a link", "/spa", 200, &Pressed{Link: true}, false, ""},
 		{"a search", "/find?q=x", 200, &Pressed{Field: true}, false, ""},
-		{"asked first", "/drop", 200, &Pressed{Elsewhere: true, Values: 9}, true, Confirmed},
+		{"asked first", "/drop", 200, &Pressed{Elsewhere: Yes, Values: 9}, true, Confirmed},
 		{"refused", "/keep", 403, &toggle, false, ""},
 		{"no answer", "/keep", 0, &toggle, false, ""},
 		{"nothing was pressed", "/keep", 200, nil, false, ""},
@@ -106,7 +106,7 @@ func TestSignsOfScripts(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	if got := (Get{From: page, Asked: "https://desk.example/star/7", Final: page, Redirects: []int{303}, Status: 200, Pressed: &Pressed{Elsewhere: true, Values: -1}}).Sign(); got != Returned {
+	if got := (Get{From: page, Asked: "https://desk.example/star/7", Final: page, Redirects: []int{303}, Status: 200, Pressed: &Pressed{Elsewhere: Yes, Values: -1}}).Sign(); got != Returned {
 		t.Errorf("a script that is sent to its own page: %q", got)
 	}
 }

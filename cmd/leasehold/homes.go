@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"leasehold/launcher/api"
+)
+
+// A sidecar that is asked about a profile of another host names that one's address (421). It
+// has the address from NATS, where every launcher can write one. So the commands go there, but
+// show an API token only to those whom the user named: whoever gets it can use it everywhere.
+
+// homePattern stands for sidecars that may be shown the API token.
+type homePattern struct {
+	scheme, host, port string // a host such as *.example.com stands for all below it
+}
+
+// parseHomePattern reads a URL without a path, whose host may begin with "*.".
+func parseHomePattern(text string) (homePattern, error) {
+	u, err := url.Parse(strings.TrimSuffix(text, "/"))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
+		strings.Contains(strings.TrimPrefix(u.Hostname(), "*."), "*") {
+		return homePattern{}, fmt.Errorf("%q: want URLs without a path, such as https://host-2.example.com:9333 or https://*.example.com:9333", text)
+	}
+	return homePattern{u.Scheme, strings.ToLower(u.Hostname()), portOf(u)}, nil
+}
+
+func portOf(u *url.URL) string {
+	switch {
+	case u.Port() != "":
+		return u.Port()
+	case u.Scheme == "https":
+		return "443"
+	}
+	return "80"
+}
+
+func (p homePattern) matches(u *url.URL) bool {
+	host := strings.ToLower(u.Hostname())
+	below, many := strings.CutPrefix(p.host, "*")
+	return p.scheme == u.Scheme && p.port == portOf(u) && (p.host == host || many && strings.HasSuffix(host, below) && len(host) > len(below))
+}
+
+// homeIn is the address of a profile's home in a refusal, or "".
+func homeIn(err error) string {
+	var refused *refusedError
+	if !errors.As(err, &refused) || refused.problem.Code != api.CodeWrongHome {
+		return ""
+	}
+	home, _ := refused.problem.More["location"].(string)
+	return home
+}
+
+// moveTo has the client ask the home of a profile from now on. refusal is what the sidecar
+// said that it has asked so far. The error says why the home is not asked, and what to do.
+func (c *client) moveTo(home string, refusal error) error {
+	u, err := url.Parse(home)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
+		return refusal
+	}
+	trusted := false
+	for _, p := range c.trust {
+		trusted = trusted || p.matches(u)
+	}
+	origin := (&url.URL{Scheme: u.Scheme, Host: u.Host}).String()
+	switch {
+	case trusted:
+	case c.token != "":
+		return notAsked(refusal, "the token is shown there only if you say so: --trust-home %s, or --url %s to ask that sidecar itself", origin, home)
+	case u.Scheme == "http" && c.base.Scheme == "https":
+		return notAsked(refusal, "it would be asked without TLS: --trust-home %s, if that is all right", origin)
+	}
+	c.base, c.moved = &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}, true
+	return nil
+}
+
+// notAsked is the refusal with a reason more. It stays the same for --json.
+func notAsked(refusal error, format string, args ...any) error {
+	return &exitError{exitRefused, fmt.Errorf("%w; %s", refusal, fmt.Sprintf(format, args...))}
+}

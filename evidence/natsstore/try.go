@@ -1,0 +1,47 @@
+package natsstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/id"
+)
+
+// Try writes something that is part of no bundle, reads it, and removes it. made is false
+// where the object store is not there yet: then nothing was tried.
+func Try(ctx context.Context, js jetstream.JetStream) (made bool, err error) {
+	stream, err := js.Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	subject, content := "$O."+Bucket+".C.doctor-"+id.Secret(), []byte(id.Secret())
+	if _, err := js.Publish(ctx, subject, content); err != nil {
+		return true, fmt.Errorf("object store %s: a write: %w", Bucket, err)
+	}
+	defer func() {
+		if removed := stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); removed != nil {
+			err = errors.Join(err, fmt.Errorf("object store %s: removing what was written: %w", Bucket, removed))
+		}
+	}()
+	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	// A server that follows may answer before it has it.
+	for tries := 0; errors.Is(err, jetstream.ErrMsgNotFound) && tries < 20 && ctx.Err() == nil; tries++ {
+		time.Sleep(100 * time.Millisecond)
+		m, err = stream.GetLastMsgForSubject(ctx, subject)
+	}
+	if err != nil {
+		return true, fmt.Errorf("object store %s: a read: %w", Bucket, err)
+	}
+	if !bytes.Equal(m.Data, content) {
+		return true, fmt.Errorf("object store %s gives back something else than was written", Bucket)
+	}
+	return true, nil
+}

@@ -1,0 +1,28 @@
+// A snippet that makes an allocator of chromedp in "allocator".
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/remote"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	// the snippet
+	defer stop()
+	tab, leave := chromedp.NewContext(allocator)
+	defer leave()
+	two, err := chromedp.Run(tab, chromedp.Evaluate[int]("1 + 1"))
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("1 + 1 =", two)
+	if err := chromedp.Cancel(tab); err != nil {
+		panic(err)
+	}
+}

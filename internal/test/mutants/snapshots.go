@@ -1,0 +1,39 @@
+package main
+
+import "slices"
+
+var (
+	seals   = []Catcher{by("launcher/snapshots")}
+	streams = []Catcher{by("launcher/snapshots/natsobjects")}
+	takes   = []Catcher{by("launcher/snapshotter"), by("launcher/slots", "TestWhoOccupiesAProfileEndsItsVacancy")}
+	naming  = []Catcher{by("lease", "TestARecordNamesASnapshotOfItsOwnToken", "TestASnapshotIsRestoredUnderAHigherToken")}
+)
+
+// ofSnapshots are rules of who may seal a profile, and when.
+var ofSnapshots = slices.Concat(
+	in("launcher/snapshots/head.go", seals,
+		change{"a stale holder seals a profile", `if token < h.Token {`, `if token < h.Token && false {`},
+	),
+	in("launcher/snapshots/dir.go", seals,
+		change{"a list that somebody else replaced is written over", `case versionOf(old) != version:`, `case false:`},
+	),
+	in("launcher/snapshots/read.go", seals,
+		change{"a profile that changed while it was read is sealed", `if !slices.Equal(before, after) {`, `if !slices.Equal(before, after) && false {`},
+	),
+	in("launcher/snapshots/retain.go", seals,
+		change{"the newest snapshot is removed for its age", `case newer == 0, len(s.Pins) > 0,`, `case len(s.Pins) > 0,`},
+		change{"a snapshot that a review names is removed", `case newer == 0, len(s.Pins) > 0,`, `case newer == 0,`},
+		change{"what a later holder stores is collected", `lease.Token(n) <= token`, `(lease.Token(n) <= token || true)`},
+		change{"what a snapshot has is collected", `if used[key] || !ofToken`, `if !ofToken`},
+	),
+	in("launcher/snapshots/natsobjects/natsobjects.go", streams,
+		change{"the stream takes a list that somebody else replaced", `, jetstream.WithExpectLastSequencePerSubject(sequence))`, `, []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(sequence)}[:0]...)`},
+	),
+	in("launcher/slots/slots.go", takes,
+		change{"a profile is read on while somebody has it", "\t\tt.endVacancy(profile)\n", ""},
+	),
+	in("lease/snapshot.go", naming,
+		change{"a record names a snapshot of an earlier session", `if token != r.Token || !r.EndedInOrder() {`, `if !r.EndedInOrder() {`},
+		change{"a restore does not raise the token", "\tr.Token++\n\tif r.State == Available {", "\tif r.State == Available {"},
+	),
+)

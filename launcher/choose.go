@@ -1,0 +1,356 @@
+package launcher
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/catalog"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/queue"
+	"leasehold/launcher/session"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// asking is one request for a lease while it is served.
+type asking struct {
+	ticket *queue.Ticket
+	place  slots.Waiter // for a place on this host
+	// last is why it did not get the profile that it names, when it tried last.
+	last *api.Problem
+}
+
+// asks begins to serve a request.
+func (g *grants) asks(ctx context.Context, m api.Manifest) *asking {
+	by := principal.Of(ctx)
+	want := lease.Waiter{
+		ProfileID: m.ProfileID, Principal: m.Opener.Name, WorkerID: m.WorkerID, TaskID: m.TaskID, Priority: m.Priority,
+	}
+	if m.AnyProfile() {
+		want.AccountID, want.Labels, want.Patterns = m.AccountID, m.Labels, by.Profiles
+	}
+	a := &asking{ticket: g.queue.Ticket(want, m.Turn)}
+	a.place.Entrant = a.ticket.Entrant()
+	return a
+}
+
+// leave ends it, with its result.
+func (a *asking) leave(ctx context.Context, table *slots.Table, err error) {
+	table.LeaveQueue(&a.place)
+	how := queue.Refused
+	var p *api.Problem
+	switch {
+	case err == nil:
+		how = queue.Granted
+	case ctx.Err() != nil:
+		how = queue.Gone
+	case errors.As(err, &p) && p.Code == api.CodeWaitTimeout:
+		how = queue.TimedOut
+	}
+	a.ticket.Leave(how)
+}
+
+// tooMany refuses a request that would wait where too many do.
+func (a *asking) tooMany(why *api.Problem) *api.Problem {
+	p := api.Refuse(api.CodeHostFull, "too many requests wait at this launcher: ask again later; %s", why.Detail).With("reason", "queue")
+	p.RetryAfter = 5
+	return p
+}
+
+// epoch is that of this launcher's presence.
+func (h *rooms) epoch() (epoch uint64, ok bool) {
+	k, err := h.presence.Current()
+	if err != nil {
+		return 0, false
+	}
+	return k.Epoch(), true
+}
+
+// knownRecords are the records of all profiles, as the store showed them last.
+func (h *rooms) knownRecords() []lease.Record {
+	rows, _, _ := h.catalog.Rows()
+	records := make([]lease.Record, len(rows))
+	for i, r := range rows {
+		records[i] = r.Record
+	}
+	return records
+}
+
+// isOf tells whether a session is on a profile that a request may mean.
+func (g *grants) isOf(s *session.Session, m api.Manifest) bool {
+	if !m.AnyProfile() {
+		return true
+	}
+	r, known := g.catalog.Record(s.Show().ProfileID)
+	return known && (m.AccountID == "" || m.AccountID == r.AccountID) && queue.HasLabels(r.Labels, m.Labels)
+}
+
+// tryInTurn makes one attempt, unless others come first by what is known here.
+func (g *grants) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
+	a.place.Arrival.Store(a.ticket.Rank().Arrival)
+	if m.AnyProfile() {
+		return g.tryAny(ctx, m, a)
+	}
+	if r, known := g.catalog.Record(m.ProfileID); known && a.last != nil && m.ByHand == nil {
+		if ahead, _ := g.queue.Ahead(a.ticket, r, r.State.Free()); ahead > 0 {
+			return nil, a.last
+		}
+	}
+	s, err := g.try(ctx, m, a)
+	a.last = nil
+	var p *api.Problem
+	if errors.As(err, &p) {
+		a.last = p
+	}
+	return s, err
+}
+
+// behind refuses a profile that could be granted, where somebody who waits for it comes first.
+// A person who takes it by hand does not wait.
+func (g *grants) behind(r lease.Record, m api.Manifest, a *asking) *api.Problem {
+	if m.ByHand != nil {
+		return nil
+	}
+	ahead, others := g.queue.Ahead(a.ticket, r, true)
+	if ahead == 0 {
+		return nil
+	}
+	p := api.Refuse(api.CodeConflict, "profile %s goes to those who waited for it: %d before this request; to queue, ask with wait", r.ProfileID, ahead).
+		With("profile_id", r.ProfileID).With("reason", "queue").With("queue_position", ahead+1).With("queue_length", others).With("next_check_seconds", soon)
+	p.RetryAfter = soon
+	return p
+}
+
+// candidate is a profile that a request for any could be given.
+type candidate struct {
+	lease.Record
+	// here says that this launcher is its home.
+	here bool
+	// why is the code of the refusal that it would be answered with; empty: none is known.
+	why string
+	// resumes says that it is kept for this very task, and shares that the task would share
+	// its browser with others.
+	resumes, shares bool
+}
+
+// preferred is negative if a is to be tried before b: what the same task left comes first,
+// then profiles of this host, then those that nobody uses, and of these the one that has
+// rested longest.
+func preferred(a, b candidate) int {
+	return cmp.Or(
+		-compareBool(a.resumes, b.resumes), -compareBool(a.here, b.here), compareBool(a.shares, b.shares),
+		catalog.Since(a.Record).Compare(catalog.Since(b.Record)), strings.Compare(a.ProfileID, b.ProfileID))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// host is what is known of a launcher whose profiles are to be chosen from.
+type host struct {
+	// there says that it renews its presence, and full that it has no place.
+	there, full bool
+}
+
+// whyNot is the code of the refusal of a profile in this state to a task, as far as its record
+// and its home tell; empty: it is free.
+func whyNot(r lease.Record, taskID string, joinable bool, home host, now time.Time) string {
+	switch r.State {
+	case lease.Held, lease.SuspectedStale:
+		if !joinable {
+			return api.CodeConflict
+		}
+		return ""
+	case lease.Quarantined, lease.Inspected:
+		return api.CodeQuarantined
+	case lease.ManualReview:
+		return api.CodeInReview
+	case lease.ResumePending:
+		if r.TaskID != taskID {
+			return api.CodeResumePending
+		}
+	}
+	switch {
+	case now.Before(r.AvailableAfter):
+		return api.CodeCoolingDown
+	case !home.there:
+		return api.CodeWrongHome
+	case home.full:
+		return api.CodeHostFull
+	}
+	return ""
+}
+
+// hosts are the launchers by their ids.
+func (h *rooms) hosts() map[string]host {
+	all := map[string]host{}
+	for _, other := range h.patrol.Hosts() {
+		all[other.LauncherID] = host{other.Here, isFull(other.Host.Places, other.Host.Browsers, other.Host.Warm)}
+	}
+	use := h.slots.Use()
+	all[h.o.ID] = host{true, isFull(h.o.MaxBrowsers, use.Places, use.Warm)}
+	return all
+}
+
+// isFull tells whether a host has no place for one more browser. A warm one makes room.
+func isFull(places, browsers, warm int) bool { return places > 0 && browsers-warm >= places }
+
+// candidates are the profiles that a manifest asks for and whose principal may open, the
+// preferred ones first.
+func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, error) {
+	rows, complete, _ := g.catalog.Rows()
+	if !complete {
+		entries, err := g.o.Store.List(ctx)
+		if err != nil {
+			return nil, err
+		}
+		rows = rows[:0]
+		for _, e := range entries {
+			rows = append(rows, catalog.NewRow(e.Record))
+		}
+	}
+	by, hosts, now := principal.Of(ctx), g.hosts(), time.Now()
+	var found []candidate
+	for _, row := range rows {
+		r := row.Record
+		if m.AccountID != "" && m.AccountID != r.AccountID || !queue.HasLabels(r.Labels, m.Labels) || !by.May(principal.Open, r.ProfileID) {
+			continue
+		}
+		c := candidate{Record: r, here: r.Home == g.o.ID || r.Home == "", resumes: r.State == lease.ResumePending && r.TaskID == m.TaskID}
+		if _, err := g.o.Root.Path(r.ProfileID); c.here && err != nil { // put aside, or taken away
+			continue
+		}
+		c.shares = g.joinable(r, m)
+		c.why = whyNot(r, m.TaskID, c.shares, hosts[cmp.Or(r.Home, g.o.ID)], now)
+		found = append(found, c)
+	}
+	slices.SortFunc(found, preferred)
+	return found, nil
+}
+
+// ends are the refusals of one profile that end a search for any: they would be those of
+// every other one, too.
+var ends = []string{api.CodeStoreUnavailable, api.CodeShuttingDown, api.CodeBrowserStartFailed, api.CodeInternal}
+
+// tryAny makes one attempt to get any of the profiles that a manifest asks for: those of this
+// host are tried in turn. If there is none, but a free one elsewhere, the caller is sent there.
+func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
+	found, err := g.candidates(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that you may open: leasehold profiles lists them", wanted(m))
+	}
+	var full *api.Problem // this host has no place
+	for i := range found {
+		c := &found[i]
+		if c.why == api.CodeHostFull && c.here && full == nil {
+			c.why = "" // the place queue decides
+		}
+		switch {
+		case c.why != "":
+		case !c.here:
+			if ahead, _ := g.queue.Ahead(a.ticket, c.Record, true); ahead > 0 {
+				c.why = api.CodeConflict
+				continue
+			}
+			return nil, g.patrol.Home(c.Record).With("profile_id", c.ProfileID).With("turn", a.ticket.HandOn(c.ProfileID))
+		case full != nil:
+			c.why = api.CodeHostFull
+		default:
+			one := m
+			one.ProfileID, one.AccountID, one.Labels, one.Turn = c.ProfileID, c.AccountID, nil, ""
+			s, err := g.try(ctx, one, a)
+			if err == nil {
+				return s, nil
+			}
+			var p *api.Problem
+			if !errors.As(err, &p) || slices.Contains(ends, p.Code) || ctx.Err() != nil {
+				return nil, err
+			}
+			if c.why = p.Code; p.Code == api.CodeHostFull {
+				full = p
+			}
+		}
+	}
+	return nil, noneFree(m, found, full, time.Now())
+}
+
+// wanted says what a manifest asks for instead of a profile.
+func wanted(m api.Manifest) string {
+	var parts []string
+	if m.AccountID != "" {
+		parts = append(parts, "of account "+m.AccountID)
+	}
+	if len(m.Labels) > 0 {
+		parts = append(parts, "with labels "+strings.Join(m.Labels.Texts(), ","))
+	}
+	return strings.Join(parts, " ")
+}
+
+// reasons are the codes of a request for any profile of which none is free: the first that is
+// that of some profile.
+var reasons = []string{
+	api.CodeHostFull, api.CodeConflict, api.CodeCoolingDown, api.CodeQuarantined, api.CodeResumePending, api.CodeInReview, api.CodeWrongHome,
+}
+
+// later is after how many seconds to ask again for a profile whose holder may take any time.
+const later = 5
+
+// noneFree refuses a request for any profile, and says of how many what stands in the way.
+// full is the refusal of this host, where it has no place.
+func noneFree(m api.Manifest, found []candidate, full *api.Problem, now time.Time) *api.Problem {
+	counts := map[string]int{}
+	next, free := 0, time.Time{}
+	for _, c := range found {
+		counts[c.why]++
+		seconds := later
+		if c.why == api.CodeCoolingDown {
+			seconds = int(c.AvailableAfter.Sub(now).Seconds()) + 1
+			if free.IsZero() || c.AvailableAfter.Before(free) {
+				free = c.AvailableAfter
+			}
+		}
+		if next == 0 || seconds < next {
+			next = seconds
+		}
+	}
+	code := found[0].why
+	for _, r := range reasons {
+		if counts[r] > 0 {
+			code = r
+			break
+		}
+	}
+	var parts []string
+	for _, r := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[r], r))
+	}
+	p := api.Refuse(code, "none of the %d profiles %s is free (%s); to queue, ask with wait", len(found), wanted(m), strings.Join(parts, ", "))
+	if full != nil && code == api.CodeHostFull {
+		for name, value := range full.More {
+			p = p.With(name, value)
+		}
+		next = min(next, max(full.RetryAfter, soon))
+	}
+	p = p.With("candidates", counts).With("next_check_seconds", next)
+	if code == api.CodeCoolingDown {
+		p = p.With("available_after", free)
+	}
+	p.RetryAfter = next
+	return p
+}

@@ -1,0 +1,213 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/id"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+)
+
+// A referral is what a caller with an API token is redirected to a profile's home with. The
+// launcher that the caller asked says to the home that the token was shown, and for which
+// session. The home answers with a secret: the path of one websocket, good once and for half
+// a minute, for this session and in the name of the principal whose token that is at the
+// home. So a referral gives nobody more than the token itself would.
+
+const (
+	// referralLife is how long a client has to follow the redirect.
+	referralLife = 30 * time.Second
+	// maxReferrals bounds how many wait to be used. Beyond it the oldest is dropped.
+	maxReferrals = 4096
+)
+
+// Carrier carries questions of launchers to each other.
+type Carrier interface {
+	// Call asks a launcher, and returns its answer.
+	Call(ctx context.Context, launcherID string, question []byte) ([]byte, error)
+	// Answer has every Call of a launcher answered until stop.
+	Answer(launcherID string, answer func(question []byte) []byte) (stop func(), err error)
+}
+
+// Referrals are those of one launcher: it asks others for them, and makes them.
+type Referrals struct {
+	launcher string
+	gate     *principal.Gate
+	carrier  Carrier
+	log      zerolog.Logger
+
+	mu     sync.Mutex
+	unused map[string]ticket // by secret
+}
+
+// NewReferrals returns the referrals of a launcher. Others are answered after Listen.
+func NewReferrals(launcherID string, gate *principal.Gate, carrier Carrier, log zerolog.Logger) *Referrals {
+	return &Referrals{launcher: launcherID, gate: gate, carrier: carrier, log: log, unused: map[string]ticket{}}
+}
+
+// Listen answers other launchers until stop.
+func (r *Referrals) Listen() (stop func(), err error) { return r.carrier.Answer(r.launcher, r.answer) }
+
+// wish is what a launcher asks another one for.
+type wish struct {
+	// Home is the launcher that is asked, From the one that asks.
+	Home string `json:"home"`
+	From string `json:"from"`
+	// Profile and Query are the session, as in a one-shot URL.
+	Profile string `json:"profile"`
+	Query   string `json:"query"`
+}
+
+// vouched is a wish with the MAC that proves that the token was shown.
+type vouched struct {
+	Wish []byte `json:"wish"`
+	MAC  []byte `json:"mac"`
+}
+
+// reply has the secret, sealed for who knows the token's hash, or says why there is none.
+type reply struct {
+	Sealed  []byte `json:"sealed,omitempty"`
+	Problem string `json:"problem,omitempty"`
+}
+
+// ask asks the home for a referral and returns its secret.
+func (r *Referrals) ask(ctx context.Context, home string, token principal.TokenHash, m api.Manifest) (string, error) {
+	w, err := json.Marshal(wish{Home: home, From: r.launcher, Profile: m.ProfileID, Query: m.Query().Encode()})
+	if err != nil {
+		return "", err
+	}
+	mac := token.Vouch(w)
+	question, err := json.Marshal(vouched{w, mac})
+	if err != nil {
+		return "", err
+	}
+	b, err := r.carrier.Call(ctx, home, question)
+	if err != nil {
+		return "", err
+	}
+	var got reply
+	if err := json.Unmarshal(b, &got); err != nil {
+		return "", fmt.Errorf("launcher %s answers what is no reply: %w", home, err)
+	}
+	if got.Problem != "" {
+		return "", fmt.Errorf("launcher %s: %s", home, clip(got.Problem))
+	}
+	secret, err := token.Unseal(got.Sealed, mac)
+	return string(secret), err
+}
+
+// answer makes a referral for another launcher.
+func (r *Referrals) answer(question []byte) []byte {
+	sealed, err := r.make(question, time.Now())
+	out := reply{Sealed: sealed}
+	if err != nil {
+		r.log.Warn().Err(err).Msg("another launcher gets no referral")
+		out = reply{Problem: err.Error()}
+	}
+	b, err := json.Marshal(out)
+	if err != nil {
+		r.log.Error().Err(err).Msg("reply to another launcher cannot be encoded")
+	}
+	return b
+}
+
+var errNobodysToken = errors.New("the token that was shown is nobody's there: give both sidecars the same --tokens")
+
+func (r *Referrals) make(question []byte, now time.Time) ([]byte, error) {
+	var v vouched
+	var w wish
+	if err := json.Unmarshal(question, &v); err != nil {
+		return nil, fmt.Errorf("want a wish with a MAC: %w", err)
+	}
+	who, token, ok := r.gate.Vouched(v.Wish, v.MAC)
+	if !ok {
+		return nil, errNobodysToken
+	}
+	if err := json.Unmarshal(v.Wish, &w); err != nil {
+		return nil, fmt.Errorf("want a wish: %w", err)
+	}
+	if w.Home != r.launcher {
+		return nil, fmt.Errorf("this is launcher %s, not %s", r.launcher, clip(w.Home))
+	}
+	query, err := url.ParseQuery(w.Query)
+	if err != nil {
+		return nil, fmt.Errorf("query: %w", err)
+	}
+	m, err := api.ManifestFromQuery(w.Profile, query)
+	m.OneShot = true
+	if err = errors.Join(err, m.Check()); err != nil {
+		return nil, err
+	}
+	secret := r.keep(ticket{who: who, manifest: m, apiToken: token, expires: now.Add(referralLife)}, now)
+	r.log.Info().Str("principal", who.Name).Str("profile", m.ProfileID).Str("worker", m.WorkerID).Str("task", m.TaskID).
+		Str("from", clip(w.From)).Str("referral", id.Mask(secret)).Msg("referral made")
+	return token.Seal([]byte(secret), v.MAC), nil
+}
+
+// keep keeps a referral until it is used, and returns its secret.
+func (r *Referrals) keep(t ticket, now time.Time) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.unused) >= maxReferrals {
+		maps.DeleteFunc(r.unused, func(_ string, t ticket) bool { return !now.Before(t.expires) })
+	}
+	if len(r.unused) >= maxReferrals {
+		delete(r.unused, slices.MinFunc(slices.Collect(maps.Keys(r.unused)), func(a, b string) int {
+			return r.unused[a].expires.Compare(r.unused[b].expires)
+		}))
+	}
+	secret := id.Secret()
+	r.unused[secret] = t
+	return secret
+}
+
+// use returns the referral of a secret, which nobody can use after that.
+func (r *Referrals) use(secret string, now time.Time) (ticket, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t, ok := r.unused[secret]
+	delete(r.unused, secret)
+	return t, ok && now.Before(t.expires)
+}
+
+// refer returns the path of a websocket at the profile's home, for a caller who showed an API
+// token here. p is the refusal that names the home. Who asked for any profile is sent to the
+// one that was chosen, and keeps the place in the queue.
+func (c *call) refer(home string, p *api.Problem) (path string, err error) {
+	if c.o.Referrals == nil {
+		return "", errors.New("this sidecar has no way to ask others")
+	}
+	var token principal.TokenHash
+	var m api.Manifest
+	if c.ticket != nil {
+		token, m = c.ticket.apiToken, c.ticket.manifest
+	} else {
+		token = principal.Hash(c.apiTokens[0])
+		if m, err = c.manifest(); err != nil {
+			return "", err
+		}
+	}
+	if m.AnyProfile() {
+		m.ProfileID, _ = p.More["profile_id"].(string)
+		m.Labels = nil
+	}
+	if turn, ok := p.More["turn"].(string); ok {
+		m.Turn = turn
+	}
+	secret, err := c.o.Referrals.ask(c.r.Context(), home, token, m)
+	if err != nil {
+		return "", err
+	}
+	c.o.Log.Info().Str("principal", c.who.Name).Str("profile", m.ProfileID).Str("home", home).Str("referral", id.Mask(secret)).Msg("caller sent on to the profile's home")
+	return "/s/" + secret + "/devtools/browser/" + url.PathEscape(m.ProfileID), nil
+}

@@ -1,0 +1,179 @@
+package proxies
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/privatefile"
+)
+
+// Set has the proxies of a configuration. The nil Set has none.
+//
+// The file may change while they are in use (Follow). A proxy id is a profile's way out for
+// good, so what changes is how the proxy is proved: its password and its authorities. Another
+// server or user name, which may be another address for a site, is not taken before the next
+// start.
+type Set struct {
+	path string
+
+	mu     sync.Mutex
+	known  map[string]*Proxy // those that the file has, and had since the start
+	listed map[string]bool   // ids that the file has now
+	read   versions          // of the files that this was read from
+	behind bool              // the files say something else
+}
+
+// versions are those of the files of a configuration, by path. A file that is not there has
+// the zero Version.
+type versions map[string]privatefile.Version
+
+func look(paths []string) versions {
+	v := versions{}
+	for _, path := range paths {
+		v[path], _ = privatefile.Stat(path) // a missing file is a version, too
+	}
+	return v
+}
+
+// Load reads a YAML (or JSON) map of proxy ids to servers. The names of further files
+// in it are relative to its folder. A file with passwords must not be readable by every
+// user. The error names the file and the id, and never quotes a line.
+func Load(path string) (*Set, error) {
+	before := look([]string{path})
+	byID, paths, err := read(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Set{path: path, known: byID, listed: ids(byID), read: before.of(paths)}, nil
+}
+
+// of are the versions of these paths. One that was not looked at before it was read has none,
+// so that the next look finds it changed, and it is read once more.
+func (v versions) of(paths []string) versions {
+	some := versions{}
+	for _, path := range paths {
+		some[path] = v[path]
+	}
+	return some
+}
+
+func ids(of map[string]*Proxy) map[string]bool {
+	listed := map[string]bool{}
+	for id := range of {
+		listed[id] = true
+	}
+	return listed
+}
+
+// Find returns the proxy of an id, or nil.
+func (s *Set) Find(id string) *Proxy {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.listed[id] {
+		return nil
+	}
+	return s.known[id]
+}
+
+// IDs lists the ids, sorted.
+func (s *Set) IDs() []string {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.listed))
+}
+
+// UpToDate tells whether what the files say is what is in use. It is false while their newest
+// version cannot be used, or has a change that waits for the next start.
+func (s *Set) UpToDate() bool {
+	if s == nil {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.behind
+}
+
+// lookEvery is the time between two looks at the files.
+const lookEvery = time.Second
+
+// Follow reads the files again when they have changed, until ctx ends. They are read once two
+// looks have found the same, so that a file that is being written is not taken for a whole
+// one. A version that cannot be used is logged, and what was read before stays in use.
+// Connections that are open go on; those that running browsers open next have the new
+// credentials.
+func (s *Set) Follow(ctx context.Context, log zerolog.Logger) {
+	log = log.With().Str("component", "proxies").Str("path", s.path).Logger()
+	ticks := time.NewTicker(lookEvery)
+	defer ticks.Stop()
+	done := s.read
+	for found := done; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		before := found
+		found = look(slices.Collect(maps.Keys(done)))
+		if maps.Equal(found, done) || !maps.Equal(found, before) {
+			continue
+		}
+		byID, paths, err := read(s.path)
+		if err != nil { // which files it would name is not known
+			paths = append(paths, slices.Collect(maps.Keys(done))...)
+		}
+		found = found.of(paths)
+		done = found
+		s.take(byID, err, log)
+	}
+}
+
+// take brings what was read into use, or says why not.
+func (s *Set) take(byID map[string]*Proxy, err error, log zerolog.Logger) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.behind = true
+		log.Error().Err(err).Msg("the new version of the proxies cannot be used: what was read last stays in use")
+		return
+	}
+	var changed, kept []string
+	for id, p := range byID {
+		old := s.known[id]
+		switch {
+		case old == nil:
+			s.known[id] = p
+			changed = append(changed, id+": new")
+		case old.Sum() != p.Sum() || old.relayed != p.relayed:
+			kept = append(kept, id)
+		case old.credentials.Load().sum != p.credentials.Load().sum:
+			old.credentials.Store(p.credentials.Load())
+			changed = append(changed, id+": credentials")
+		}
+	}
+	for id := range s.listed {
+		if byID[id] == nil {
+			changed = append(changed, id+": gone")
+		}
+	}
+	was := s.behind
+	s.listed, s.behind = ids(byID), len(kept) > 0
+	slices.Sort(changed)
+	slices.Sort(kept)
+	if len(changed) > 0 || was && !s.behind {
+		log.Info().Strs("changed", changed).Int("proxies", len(byID)).Msg("proxies read again")
+	}
+	if s.behind {
+		log.Error().Strs("proxies", kept).Msg("the new version of the proxies gives these ids another server or user name: they stay as they were until the sidecar is started again")
+	}
+}

@@ -1,0 +1,114 @@
+package natskv
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/id"
+)
+
+// tryKey is a key that no profile and no launcher has.
+const tryKey = "_doctor"
+
+// wrongSequence is the code with which JetStream refuses a write on a condition that is not met.
+const wrongSequence = 10071
+
+// Try tries, on a launcher's connection, what launchers do there: a message from one to
+// another, and a write to and a read from each bucket. It leaves nothing behind: the writes are
+// on a condition that cannot be met, so that the leader of the bucket refuses them after it has
+// taken them for those of somebody who may write. A bucket that is not there yet is left out.
+func Try(ctx context.Context, nc *nats.Conn) []Finding {
+	found := []Finding{tryMessage(ctx, nc)}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return append(found, Finding{"write", Unasked, err.Error()})
+	}
+	for _, bucket := range []string{Bucket, Hosts} {
+		_, err := js.Stream(ctx, "KV_"+bucket)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			found = append(found, Finding{"write", Unasked, "bucket " + bucket + " is made at the first start"})
+			continue
+		}
+		found = append(found, tryWrite(ctx, nc, bucket), tryRead(ctx, nc, bucket))
+	}
+	return found
+}
+
+// tryMessage sends itself what launchers send each other.
+func tryMessage(ctx context.Context, nc *nats.Conn) Finding {
+	subject := callSubject + "doctor-" + strings.ToLower(id.Secret()[:8])
+	begun := time.Now()
+	err := func() error {
+		ctx, cancel := context.WithTimeout(ctx, tryTime)
+		defer cancel()
+		sub, err := nc.Subscribe(subject, func(m *nats.Msg) { _ = m.Respond(m.Data) })
+		if err != nil {
+			return err
+		}
+		defer func() { _ = sub.Unsubscribe() }()
+		_, err = nc.RequestWithContext(ctx, subject, []byte("doctor"))
+		return err
+	}()
+	if err != nil {
+		return Finding{"message", Unsafe, fmt.Sprintf("a launcher cannot ask another one on %s* (%v): workers with a token are not sent on to a profile's home; its user needs to publish and subscribe there, and to answer (docs/nats.md)", callSubject, err)}
+	}
+	return Finding{"message", Fine, fmt.Sprintf("a message there and back took %v", time.Since(begun).Round(10*time.Microsecond))}
+}
+
+// tryWrite writes on a condition that no key meets.
+func tryWrite(ctx context.Context, nc *nats.Conn, bucket string) Finding {
+	m := nats.NewMsg("$KV." + bucket + "." + tryKey)
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(math.MaxInt64, 10))
+	code, err := askCode(ctx, nc, m)
+	switch {
+	case err != nil:
+		return Finding{"write", Unsafe, fmt.Sprintf("bucket %s does not take writes (%v): its user needs to publish on $KV.%s.*, and the bucket a leader (docs/nats.md)", bucket, err, bucket)}
+	case code != wrongSequence:
+		return Finding{"write", Unsafe, fmt.Sprintf("bucket %s answers a write with code %d, want %d", bucket, code, wrongSequence)}
+	}
+	return Finding{"write", Fine, "bucket " + bucket + " takes writes"}
+}
+
+// noMessage is the code of a read that finds nothing.
+const noMessage = 10037
+
+// tryRead reads a key that is not there, from the bucket's leader.
+func tryRead(ctx context.Context, nc *nats.Conn, bucket string) Finding {
+	m := nats.NewMsg("$JS.API.STREAM.MSG.GET.KV_" + bucket)
+	m.Data = []byte(`{"last_by_subj":"$KV.` + bucket + `.` + tryKey + `"}`)
+	code, err := askCode(ctx, nc, m)
+	switch {
+	case err != nil:
+		return Finding{"read", Unsafe, fmt.Sprintf("bucket %s cannot be read (%v): its user needs $JS.API.STREAM.MSG.GET.KV_%s (docs/nats.md)", bucket, err, bucket)}
+	case code != noMessage:
+		return Finding{"read", Unsafe, fmt.Sprintf("bucket %s answers a read with code %d, want %d", bucket, code, noMessage)}
+	}
+	return Finding{"read", Fine, "bucket " + bucket + " can be read"}
+}
+
+// askCode sends a request, and returns the code of the error in JetStream's answer; zero for
+// none.
+func askCode(ctx context.Context, nc *nats.Conn, m *nats.Msg) (code int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	answer, err := nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return 0, err
+	}
+	var said struct {
+		Error struct {
+			Code int `json:"err_code"`
+		} `json:"error"`
+	}
+	err = json.Unmarshal(answer.Data, &said)
+	return said.Error.Code, err
+}

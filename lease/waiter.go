@@ -1,0 +1,76 @@
+package lease
+
+import (
+	"context"
+	"time"
+)
+
+// Waiter is a request that waits for a profile, as its launcher tells the other ones. It is a
+// hint about the order in which requests are served, and gives no right to anything: who gets
+// a profile is decided by the compare-and-swap of its record.
+type Waiter struct {
+	// ID is unique, and nobody can guess it: a request that shows it at another launcher goes
+	// on waiting there in the same place.
+	ID string `json:"id"`
+	// LauncherID is the launcher that the request waits at, and Epoch that of its presence. It
+	// counts for as long as that presence lasts.
+	LauncherID string `json:"launcher_id"`
+	Epoch      uint64 `json:"epoch"`
+
+	// ProfileID is the profile that is waited for; empty: any that has the account and the
+	// labels, and that Patterns allow.
+	ProfileID string   `json:"profile_id,omitempty"`
+	AccountID string   `json:"account_id,omitempty"`
+	Labels    Labels   `json:"labels,omitempty"`
+	Patterns  []string `json:"profiles,omitempty"`
+
+	// Principal is the name of who asks, as was proved. WorkerID and TaskID are what that one
+	// said.
+	Principal string `json:"principal,omitempty"`
+	WorkerID  string `json:"worker_id"`
+	TaskID    string `json:"task_id"`
+
+	// Priority is higher for what is to be served earlier.
+	Priority int `json:"priority,omitempty"`
+	// Round is the one in which it is the turn of this request of its worker.
+	Round uint64 `json:"round"`
+	// Arrival is the revision under which it was stored first; zero: this one is the first.
+	Arrival uint64 `json:"arrival,omitempty"`
+	// Since is for people.
+	Since time.Time `json:"since"`
+}
+
+// MinPriority and MaxPriority bound Waiter.Priority.
+const (
+	MinPriority = -5
+	MaxPriority = 5
+)
+
+// WaiterEntry is a waiter with the revision of the write that stored it.
+type WaiterEntry struct {
+	Waiter   Waiter
+	Revision uint64
+}
+
+// WaiterStore keeps the waiters of all launchers. It may lose them.
+type WaiterStore interface {
+	// PutWaiter stores a waiter, also over an earlier one with its launcher and ID, and returns
+	// the revision.
+	PutWaiter(ctx context.Context, w Waiter) (revision uint64, err error)
+	// DropWaiter removes the waiter of a launcher, if it is there.
+	DropWaiter(ctx context.Context, launcher, id string) error
+	// WatchWaiters calls see, one call at a time, first with every waiter and then with every
+	// change, until ctx ends. It starts over where it may have missed something. The error
+	// says why it cannot.
+	WatchWaiters(ctx context.Context, see func(WaiterSight)) error
+}
+
+// WaiterSight is one thing that WatchWaiters reports.
+type WaiterSight struct {
+	// Entry is a waiter as it was stored. Where Gone is set it was removed, and has only its
+	// LauncherID and ID.
+	Entry WaiterEntry
+	Gone  bool
+	// Fresh says that every waiter follows, and Complete that it did. There is no entry then.
+	Fresh, Complete bool
+}

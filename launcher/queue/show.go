@@ -56,11 +56,7 @@ func newMetrics(q *Queue, r prometheus.Registerer) metrics {
 		Name: "leasehold_wait_seconds", Help: "How long requests waited for a lease at this launcher, by how it ended.",
 		Buckets: []float64{0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600},
 	}, []string{"end"})}
-<<<<<<< HEAD
 	for _, end := range []string{Granted, Refused, TimedOut, Gone, Elsewhere} {
-=======
-	for _, end := range []string{Granted, TimedOut, Refused, Gone, Elsewhere} {
->>>>>>> routing
 		m.waited.WithLabelValues(end) // shown from the beginning
 	}
 	gauge := func(name, help string, value func(now time.Time) float64) prometheus.Collector {

@@ -38,7 +38,4 @@ var Meanings = map[string]string{
 	CodeEvidenceEncrypted:  "The evidence is encrypted and this sidecar has no key for it: `leasehold evidence --identity FILE`.",
 	CodeTooManyStreams:     "Too many event streams are open. Close some of them.",
 	CodeTooManyViewers:     "Too many pages watch sessions. Close one of them.",
-	CodeSnapshotDamaged:    "The snapshot is not as it was made, or a part of it is missing. Nothing was done; take another one.",
-	CodeSnapshotUnusable:   "The snapshot is of a newer Chrome, of another format, or under a key that this sidecar does not have. Nothing was done.",
-	CodeProfileStore:       "The store of snapshots (`--profile-store`) cannot be used now; the profile is as it was. Ask again when it answers.",
 }

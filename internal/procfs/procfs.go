@@ -178,6 +178,38 @@ func Threads(pid int) ([]Process, error) {
 	return nil, processError(pid, fs.ErrNotExist)
 }
 
+// Ran is how long the threads of a process have run so far, together, and whether all of
+// them sleep. If it returns the same time twice, with all asleep, none ran in between. The
+// error is fs.ErrNotExist if there is no such process.
+func Ran(pid int) (ran time.Duration, asleep bool, err error) {
+	proc, err := host()
+	if err != nil {
+		return 0, false, processError(pid, err)
+	}
+	threads, err := proc.AllThreads(pid)
+	if err != nil {
+		return 0, false, processError(pid, err)
+	}
+	asleep = len(threads) > 0
+	for _, thread := range threads {
+		stat, err := readStat(thread)
+		if isGone(err) {
+			asleep = false // it has just ended
+			continue
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		of, err := thread.Schedstat()
+		if err != nil {
+			return 0, false, processError(pid, err)
+		}
+		ran += time.Duration(of.RunningNanoseconds)
+		asleep = asleep && stat.State == 'S'
+	}
+	return ran, asleep, nil
+}
+
 func isGone(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
 // readAll reads the stat files of listed processes or threads. It leaves out those

@@ -57,6 +57,7 @@ type Process interface {
 // methods are those of chrome.NetworkService.
 type NetworkService interface {
 	PID() int
+	AwaitRest(ctx context.Context) error
 	Stop(ctx context.Context) error
 	Stopped() (bool, error)
 	Continue() error

@@ -35,6 +35,9 @@ const (
 	cookiesWithin = 75 * time.Millisecond
 	// cookiesAtMost is after how long it is stopped without them.
 	cookiesAtMost = 2 * time.Second
+	// arriveTimeout bounds how long the network service may take to do what stopped pages
+	// have sent it.
+	arriveTimeout = time.Second
 	// stopTimeout bounds how long the network service may take to be found and stopped.
 	stopTimeout = 2 * time.Second
 	// replaceTimeout is how long Chrome may take to start another network service.
@@ -94,19 +97,28 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		cancel()
 	}
 	if err == nil {
+		var r cookiesRead
+		read := false
 		select {
-		case r := <-cookies:
-			s.cookies, s.unread = r.cookies, r.err
+		case r = <-cookies:
+			read = true
 		case <-soon.C:
+		}
+		if !read || r.cookies.Missing != "" {
 			held := b.process.StopRenderers()
-			r := <-cookies
-			s.cookies, s.unread = r.cookies, r.err
 			defer func() {
 				if err := errors.Join(held, b.process.ContinueRenderers()); err != nil {
 					log.Warn().Err(err).Msg("the pages were not stopped while the cookies were read")
 				}
 			}()
+			if !read {
+				r = <-cookies
+			}
+			if r.cookies.Missing != "" && held == nil {
+				b.readArrived(n, &r)
+			}
 		}
+		s.cookies, s.unread = r.cookies, r.err
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		err = b.stopNetwork(ctx, n)
@@ -172,6 +184,19 @@ func (b *Browser) readCookies(within, atMost time.Duration) <-chan cookiesRead {
 		done <- r
 	})
 	return done
+}
+
+// readArrived reads the cookies again once the network service has done all that the pages
+// sent it, which are stopped. Where it does not come to rest, r stays as it is.
+func (b *Browser) readArrived(n NetworkService, r *cookiesRead) {
+	ctx, cancel := context.WithTimeout(context.Background(), arriveTimeout)
+	defer cancel()
+	if n.AwaitRest(ctx) != nil {
+		return
+	}
+	if jar, err := b.askCookies(ctx); err == nil {
+		*r = cookiesRead{cookies: sessionfile.StillCookies{Jar: jar}}
+	}
 }
 
 // findNetwork waits for the browser to have a network service other than the process not.

@@ -123,6 +123,30 @@ func hasArgument(line []byte, argument string) bool {
 // PID is the process id.
 func (n *NetworkService) PID() int { return n.process.PID }
 
+// AwaitRest returns when the process has nothing to do: all its threads slept throughout a
+// moment. Then it has taken in everything that was sent to it before.
+func (n *NetworkService) AwaitRest(ctx context.Context) error {
+	before := time.Duration(-1)
+	for {
+		ran, asleep, err := procfs.Ran(n.process.PID)
+		switch {
+		case err != nil:
+			return fmt.Errorf("network service %d: %w", n.process.PID, err)
+		case asleep && ran == before:
+			return nil
+		case asleep:
+			before = ran
+		default:
+			before = -1
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("network service %d does not come to rest: %w", n.process.PID, context.Cause(ctx))
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
 // Stop stops the process, and returns when none of its threads runs any more.
 func (n *NetworkService) Stop(ctx context.Context) error {
 	if err := n.signal(unix.SIGSTOP); err != nil {

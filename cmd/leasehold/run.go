@@ -279,6 +279,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: headerTimeout, IdleTimeout: c.IdleTimeout,
 		ConnState: bounded.State, ConnContext: httpapi.ConnContext,
 	}
+	server.RegisterOnShutdown(bounded.CloseUnused)
 	failures := make(chan error, 1)
 	served := goServe(server, listener, func(err error) { failures <- fmt.Errorf("serving %s: %w", c.Listen, err) })
 	s.stops.add("http server", func() error {

@@ -39,10 +39,12 @@ type Listener struct {
 	refusing sync.WaitGroup
 	words    chan struct{} // a place for each refusal that is being told
 
-	mu    sync.Mutex
-	peers map[net.Conn]string
-	count map[string]int
-	told  time.Time // when a refusal was last logged
+	mu     sync.Mutex
+	unused map[net.Conn]struct{} // on which nothing was asked yet
+	ending bool
+	peers  map[net.Conn]string
+	count  map[string]int
+	told   time.Time // when a refusal was last logged
 }
 
 // Bounds of refusals, so that they cost little themselves.
@@ -54,7 +56,7 @@ const (
 
 // New bounds the connections of a listener.
 func New(l net.Listener, o Options) *Listener {
-	return &Listener{Listener: l, o: o, words: make(chan struct{}, tellMost), peers: map[net.Conn]string{}, count: map[string]int{}}
+	return &Listener{Listener: l, o: o, words: make(chan struct{}, tellMost), unused: map[net.Conn]struct{}{}, peers: map[net.Conn]string{}, count: map[string]int{}}
 }
 
 // Accept returns the next connection that is within the bounds.
@@ -127,8 +129,30 @@ func peerOf(c net.Conn) string {
 	return host
 }
 
+// CloseUnused closes connections on which nothing was asked yet, those that come later too.
+// Clients open some in advance, and http.Server.Shutdown would wait for them.
+func (l *Listener) CloseUnused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = true
+	for c := range l.unused {
+		_ = c.Close() // the server sees that
+	}
+}
+
 // State is for http.Server.ConnState.
 func (l *Listener) State(c net.Conn, state http.ConnState) {
+	l.mu.Lock()
+	if state == http.StateNew {
+		l.unused[c] = struct{}{}
+	} else {
+		delete(l.unused, c)
+	}
+	late := state == http.StateNew && l.ending
+	l.mu.Unlock()
+	if late {
+		_ = c.Close() // the server sees that
+	}
 	if state != http.StateClosed && state != http.StateHijacked {
 		return
 	}

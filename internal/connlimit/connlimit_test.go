@@ -215,3 +215,49 @@ func TestFewDescriptors(t *testing.T) {
 		t.Errorf("the server says %q", got)
 	}
 }
+
+// TestUnused: a server that ends waits for no connection on which nothing was ever asked,
+// whether it came before or comes meanwhile. One that is asked something on stays.
+func TestUnused(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := connlimit.New(inner, connlimit.Options{Log: zerolog.Nop()})
+	came := make(chan http.ConnState, 10)
+	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ConnState: func(c net.Conn, state http.ConnState) {
+		l.State(c, state)
+		came <- state
+	}}
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(l) }()
+	defer func() { _ = server.Close(); <-done }()
+	unused := func() net.Conn {
+		t.Helper()
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		return c
+	}
+	ended := func(c net.Conn) {
+		t.Helper()
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("an unused connection is open: %v", err)
+		}
+	}
+	used, _ := ask(t, inner.Addr().String(), "/")
+	for range 3 { // new, active, idle
+		<-came
+	}
+	before := unused()
+	<-came
+	l.CloseUnused()
+	ended(before)
+	ended(unused())
+	if r := again(t, used, "/"); r.StatusCode != 200 {
+		t.Errorf("a connection that was used: status %d", r.StatusCode)
+	}
+}

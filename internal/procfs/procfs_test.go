@@ -255,3 +255,36 @@ func TestThreads(t *testing.T) {
 		seen[one.PID] = true
 	}
 }
+
+// TestRan: the time of a process that works grows, and one that sleeps is asleep without.
+func TestRan(t *testing.T) {
+	before, _, err := Ran(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
+	}
+	if now, asleep, err := Ran(os.Getpid()); err != nil || now <= before || asleep {
+		t.Errorf("%v after %v, asleep: %v, %v", now, before, asleep, err)
+	}
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		first, asleep, err := Ran(cmd.Process.Pid)
+		time.Sleep(10 * time.Millisecond)
+		second, still, err2 := Ran(cmd.Process.Pid)
+		if err == nil && err2 == nil && first == second && asleep && still {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it does not sleep: %v, %v, %v, %v, %v, %v", first, asleep, err, second, still, err2)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if _, _, err := Ran(cmd.Process.Pid); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of one that is gone: %v", err)
+	}
+}

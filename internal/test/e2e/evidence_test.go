@@ -388,7 +388,7 @@ func TestLostWithAnUnfinishedPage(t *testing.T) {
 			c.call(t, session, "Debugger.enable", nil, nil)
 			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `debugger; ` + post})
 			c.event(t, "Debugger.paused", nil)
-		}, lease.Available, func(p evidence.PageResult) bool { return p.CommittedURL == web.URL+"/list" }},
+		}, lease.ManualReview, func(p evidence.PageResult) bool { return p.CommittedURL == web.URL+"/list" }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			api, orders := web.Posts("/api"), web.Posts("/order")

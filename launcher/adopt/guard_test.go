@@ -36,8 +36,7 @@ func (h *host) started(profile string, change func(*profiledir.Running)) {
 	}
 	_, err = h.root.Create(profile)
 	h.must(err)
-	lock, err := h.root.Lock(profile)
-	h.must(err)
+	lock := h.lock(profile)
 	h.must(lock.SetRunning(r), lock.Unlock())
 }
 
@@ -60,8 +59,7 @@ func TestWhichBrowsersAreOrphans(t *testing.T) {
 	h.must(h.files.Save(sessionfile.File{SessionID: "ses_none"}))
 	_, err := h.root.Create("none")
 	h.must(err)
-	taken, err := h.root.Lock("taken")
-	h.must(err)
+	taken := h.lock("taken")
 	left, err := orphans(h.root, h.files, browser.Kernel{})
 	if h.must(err); !slices.Equal(left, []string{"checked", "left"}) {
 		t.Errorf("%v", left)
@@ -259,8 +257,7 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 	check := h.browser(lease.Record{ProfileID: "checked", SessionID: "chk_1", Token: 1})
 	h.must(h.files.Save(sessionfile.File{SessionID: "ses_taken"}))
 	h.started("taken", nil)
-	taken, err := h.root.Lock("taken")
-	h.must(err)
+	taken := h.lock("taken")
 
 	gone := make(chan struct{})
 	close(gone)

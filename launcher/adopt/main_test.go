@@ -290,8 +290,7 @@ func (h *host) keep(r lease.Record) {
 	h.Helper()
 	_, err := h.root.Create(r.ProfileID)
 	h.must(err)
-	lock, err := h.root.Lock(r.ProfileID)
-	h.must(err)
+	lock := h.lock(r.ProfileID)
 	h.must(lock.RaiseFloor(r), lock.Unlock())
 }
 
@@ -335,8 +334,7 @@ func (h *host) browser(r lease.Record) chrome.Identity {
 	d := browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Key: testkey.Key, Files: h.files, Root: h.root, Log: h.log(), Metrics: prometheus.NewRegistry()})
 	path, err := h.root.Create(r.ProfileID)
 	h.must(err)
-	lock, err := h.root.Lock(r.ProfileID)
-	h.must(err)
+	lock := h.lock(r.ProfileID)
 	b, err := d.Start(ctx, browser.Start{
 		SessionID: r.SessionID, Token: r.Token, Lock: lock, Path: path, Headless: true, Sink: func(checkpoint.Entry) {}, Log: h.log(),
 	})
@@ -364,23 +362,42 @@ func (h *host) lives(id chrome.Identity) bool {
 	return err == nil && p.StartTime == id.StartTime && p.Alive()
 }
 
-// file is what is on disk of a session.
-// unlocked waits until nobody has the profile's lock: a child that a parallel test starts
-// has this process's locks until its exec.
-func (h *host) unlocked(profile string) {
+// await waits until something is so.
+func (h *host) await(what string, so func() bool) {
 	h.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		held, err := h.root.Held(profile)
-		h.must(err)
-		if !held {
-			return
-		}
+	for deadline := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			h.Fatalf("the lock of %s is kept", profile)
+			h.Fatalf("never: %s", what)
 		}
 	}
 }
 
+// lock takes the lock of a profile, which is free. A child that a parallel test starts has
+// this process's locks until its exec, so tests that take or look at one wait for that.
+func (h *host) lock(profile string) (lock *profiledir.Lock) {
+	h.Helper()
+	h.await("the lock of "+profile+" is free", func() bool {
+		var err error
+		if lock, err = h.root.Lock(profile); errors.Is(err, profiledir.ErrLocked) {
+			return false
+		}
+		h.must(err)
+		return true
+	})
+	return lock
+}
+
+// unlocked waits until no launcher has the profile's lock.
+func (h *host) unlocked(profile string) {
+	h.Helper()
+	h.await("no launcher has the lock of "+profile, func() bool {
+		held, err := h.root.Held(profile)
+		h.must(err)
+		return !held
+	})
+}
+
+// file is what is on disk of a session.
 func (h *host) file(sessionID string) sessionfile.File {
 	h.Helper()
 	f, err := h.files.Read(sessionID)
@@ -422,11 +439,14 @@ func (l *launcher) bundles(profile string) []evidence.Manifest {
 // given checks that nobody has the profile's lock, and that no browser is known of.
 func (h *host) given(profile string) {
 	h.Helper()
-	locked, err := h.root.Locked(profile)
-	h.must(err)
+	h.await("nobody has the lock of "+profile, func() bool {
+		locked, err := h.root.Locked(profile)
+		h.must(err)
+		return !locked
+	})
 	_, running, err := h.root.Running(profile)
 	h.must(err)
-	if locked || running {
-		h.Errorf("%s: locked %v, a browser is known of %v", profile, locked, running)
+	if running {
+		h.Errorf("%s: a browser is known of", profile)
 	}
 }

@@ -82,8 +82,7 @@ func TestASessionNeedsItsBrowser(t *testing.T) {
 	h := newStoredHost(t)
 	before := h.serves("p")
 	l := h.launch(nil)
-	lock, err := h.root.Lock("p")
-	h.must(err)
+	lock := h.lock("p")
 	for want, b := range map[string]*browser.Browser{"its browser is gone": nil, "its browser cannot be driven": {}} {
 		slot := l.o.Slots.Occupy("p")
 		if l.resume(slot, before, filepath.Join(h.root.Dir(), "p"), lock, b, &entryBuffer{}, h.log()) {

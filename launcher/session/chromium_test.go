@@ -152,7 +152,7 @@ var nothing = []string{
 
 // answer answers one command as Chrome does.
 func (c *chromium) answer(m command) {
-	var p struct{ TargetID, URL string }
+	var p struct{ TargetID, URL, Expression string }
 	_ = json.Unmarshal(m.Params, &p)
 	result := "{}"
 	switch m.Method {
@@ -224,7 +224,7 @@ func (c *chromium) answer(m command) {
 		c.say(`{"id":%d,"error":{"code":-32000,"message":"not in the script"},"sessionId":%q}`, m.ID, m.SessionID)
 		return
 	default:
-		if of, ok := fakechrome.EmptyPage[m.Method]; ok {
+		if of, ok := fakechrome.EmptyPage(m.Method, p.Expression); ok {
 			result = of
 		} else if !slices.Contains(nothing, m.Method) {
 			c.t.Errorf("the browser does not know %s %s", m.Method, m.Params)

@@ -121,7 +121,7 @@ func TestEndings(t *testing.T) {
 			code: cdpproxy.CloseCrashed, says: "the browser crashed: signal killed", lost: true,
 			do: func(r *room, s *Session, w *worker) { r.chromium.kill(s.Browser().PID()) },
 		}, {
-			name: "the browser hangs", room: roomOptions{hang: time.Second}, how: "lost (browser_hangs), recovered: ", state: lease.Available, reason: api.ReasonBrowserHangs,
+			name: "the browser hangs", room: roomOptions{hang: time.Second}, how: "lost (browser_hangs), recovered: manual_review", state: lease.ManualReview, reason: api.ReasonBrowserHangs,
 			code: cdpproxy.CloseCrashed, says: "the browser hangs: no answer for 1s, its main thread waits", lost: true,
 			do: func(r *room, s *Session, w *worker) {
 				r.chromium.set(func() { r.chromium.silent["Browser.getVersion"] = true })

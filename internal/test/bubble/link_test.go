@@ -197,8 +197,8 @@ type command struct {
 	Method    string
 	SessionID string
 	Params    struct {
-		TargetID, URL, SessionID string
-		AutoAttach               bool
+		TargetID, URL, SessionID, Expression string
+		AutoAttach                           bool
 	}
 }
 
@@ -274,7 +274,7 @@ func (n *link) handle(msg []byte) {
 	case "Browser.close":
 		closes = true
 	default:
-		if of, ok := fakechrome.EmptyPage[m.Method]; ok {
+		if of, ok := fakechrome.EmptyPage(m.Method, m.Params.Expression); ok {
 			result = of
 		}
 	}

@@ -22,7 +22,7 @@ func main() {
 		panic(err)
 	}
 	fmt.Println("1 + 1 =", two)
-	if err := chromedp.FromContext(tab).Target.Call(tab, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
+	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
 		panic(err)
 	}
 }

@@ -206,6 +206,12 @@ func (s *seen) Stop(context.Context) error {
 	return nil
 }
 
+// AwaitRest returns at once: what a page sent is with its network service.
+func (s *seen) AwaitRest(context.Context) error {
+	s.l.step()
+	return nil
+}
+
 func (s *seen) Stopped() (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,9 +39,10 @@ type fakeChrome struct {
 	exited chan struct{}
 
 	mu        sync.Mutex
-	token     lease.Token // of the newest session in it
-	by        *life       // whose pipe it is
-	lock      *os.File    // the open file that it inherited
+	token     lease.Token   // of the newest session in it
+	by        *life         // whose pipe it is
+	bySince   time.Duration // when that one found it; 0: that one started it
+	lock      *os.File      // the open file that it inherited
 	ended     bool
 	idle      bool // it waits for the next task
 	idleSince time.Duration

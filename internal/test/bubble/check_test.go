@@ -180,13 +180,12 @@ func (c *checker) waitsTooLong() {
 	c.w.mu.Unlock()
 	for _, b := range all {
 		b.mu.Lock()
-		idle, since, by := b.idle, b.idleSince, b.by
+		idle, since, by, bySince := b.idle, b.idleSince, b.by, b.bySince
 		b.mu.Unlock()
-		if p := by.host.living(); p != nil && c.w.now()-p.since < 15*time.Second {
-			continue // its launcher has just found it
-		}
-		if waited := c.w.now() - since; idle && waited > keptWarm+15*time.Second && !by.dead.Load() && c.w.now()-time.Duration(by.pausedTill.Load()) > 15*time.Second && !c.w.full {
-			c.w.broken(keptWarmRule, "%v has waited for the next task for %v", b, waited)
+		// Whoever finds one that waited while nobody had it closes it then.
+		due := max(since+keptWarm, bySince, time.Duration(by.pausedTill.Load())) + 15*time.Second
+		if idle && c.w.now() > due && !by.dead.Load() && !c.w.full {
+			c.w.broken(keptWarmRule, "%v has waited for the next task for %v, and %v has had it since %v", b, c.w.now()-since, by, bySince)
 		}
 	}
 }

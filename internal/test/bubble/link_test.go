@@ -197,8 +197,8 @@ type command struct {
 	Method    string
 	SessionID string
 	Params    struct {
-		TargetID, URL, SessionID string
-		AutoAttach               bool
+		TargetID, URL, SessionID, Expression string
+		AutoAttach                           bool
 	}
 }
 
@@ -276,6 +276,9 @@ func (n *link) handle(msg []byte) {
 	default:
 		if of, ok := fakechrome.EmptyPage[m.Method]; ok {
 			result = of
+		}
+		if strings.Contains(m.Params.Expression, "getRegistrations") { // it has no service workers
+			result = `{"result":{"value":0}}`
 		}
 	}
 	c.mu.Unlock()

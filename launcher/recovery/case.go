@@ -142,6 +142,9 @@ type steps struct {
 	// distrust is why what this host keeps of the profile cannot be believed; empty: it
 	// can.
 	distrust string
+	// departed says that this host left the profile's directory for another home, and is the
+	// home again without a directory; nil: it is not so.
+	departed *profiledir.DepartedError
 }
 
 // run goes through the steps in their order, which is the same for every goal. Each
@@ -365,6 +368,18 @@ func (s *steps) closeOnly() error {
 	return unless(errAlready, err)
 }
 
+// raiseFloor raises the floor, except of a directory that was left: nobody opens that, and its
+// floor stays as it was. A person says what becomes of the profile.
+func (s *steps) raiseFloor(r lease.Record) error {
+	err := s.Lock.RaiseFloor(r)
+	var departed *profiledir.DepartedError
+	if errors.As(err, &departed) && !departed.Pending {
+		s.departed = departed
+		return nil
+	}
+	return err
+}
+
 // unless returns the error, or nil if it is the one that does not count.
 func unless(uncounted, err error) error {
 	if errors.Is(err, uncounted) {
@@ -446,7 +461,7 @@ func (s *steps) quarantine() error {
 		return err
 	}
 	if s.distrust == "" {
-		return s.Lock.RaiseFloor(r)
+		return s.raiseFloor(r)
 	}
 	if !lease.Distrusted(r.Reason) { // it was suspected before this was known
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)

@@ -40,10 +40,23 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	}
 	k.known = k.floor
 	d, left, departed := r.o.Root.Departed(rec.ProfileID)
-	if left && !d.Pending && rec.HomeToken <= d.Token {
-		// Whatever the record says: it is older than the move, or agrees with it.
-		k.own.Home = d.Home
-		return k, false, nil
+	left = left && !d.Pending
+	if left {
+		since, sinceSeen := rec.HomeToken, lease.Record{}
+		if seen.Home == r.o.LauncherID && !seen.Unproved {
+			since, sinceSeen = max(since, seen.HomeToken), seen.Record()
+		}
+		if since <= d.Token {
+			// Whatever the record says: it is older than the move, or agrees with it.
+			k.own.Home = d.Home
+			return k, false, nil
+		}
+		// A person made this launcher the home again, and the directory is still left: what is
+		// kept beside it is of before the move, and only its settings may still hold.
+		if sinceSeen.State != "" && k.own.State != "" {
+			sinceSeen.Settings = k.own.Settings
+		}
+		k.own, home = sinceSeen, sinceSeen.Home
 	}
 	if home = cmp.Or(rec.Home, home); home != "" && home != r.o.LauncherID {
 		k.own.Home = home
@@ -69,6 +82,7 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 		k.reason, k.problem = lease.ReasonNotAuthentic, err
 	case err != nil:
 		return k, true, err
+	case left: // its floor stays where it was
 	case !rec.ExplainsFloor(k.floor):
 		k.reason = lease.ReasonRolledBack
 		k.problem = fmt.Errorf("the floor is %d, and the record, which is %s, has token %d: the floor is gone, or an older one was put in its place", k.floor, rec.State, rec.Token)

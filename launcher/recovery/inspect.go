@@ -37,7 +37,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	if err != nil && !errors.Is(err, errAlready) {
 		return "", err
 	}
-	if err := s.Lock.RaiseFloor(r); err != nil {
+	if err := s.raiseFloor(r); err != nil {
 		return "", err
 	}
 	found := s.inspect(r, closeProblem)
@@ -53,7 +53,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	}
 	r, err = s.swap(func(r lease.Record) (lease.Record, error) { return r.Decide(verdict, time.Now()) })
 	if err == nil {
-		err = s.Lock.RaiseFloor(r)
+		err = s.raiseFloor(r)
 	}
 	if err != nil {
 		return "", err
@@ -77,7 +77,7 @@ func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection 
 		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
 		s.r.screenshotKnown(s.File.Evidence.EvidenceID),
 		ProxyFact(r, s.File.Manifest.ProxyID, s.File.Proxy, s.r.o.Proxies.Find(r.ProxyID), s.r.o.Proxies == nil),
-		reviewFlag(r),
+		s.reviewFlag(r),
 		unchecked(r),
 	)
 }
@@ -124,7 +124,10 @@ func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 
 // reviewFlag says that a person has to look: what a person did by hand, or who wrote what
 // this host kept, no table can judge.
-func reviewFlag(r lease.Record) decision.Fact {
+func (s *steps) reviewFlag(r lease.Record) decision.Fact {
+	if s.departed != nil {
+		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: s.departed.Error()}
+	}
 	if lease.Distrusted(r.Reason) {
 		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: "what this host kept of the profile cannot be believed: " + r.Reason}
 	}

@@ -39,9 +39,10 @@ type fakeChrome struct {
 	exited chan struct{}
 
 	mu        sync.Mutex
-	token     lease.Token // of the newest session in it
-	by        *life       // whose pipe it is
-	lock      *os.File    // the open file that it inherited
+	token     lease.Token   // of the newest session in it
+	by        *life         // whose pipe it is
+	bySince   time.Duration // when that one found it; 0: that one started it
+	lock      *os.File      // the open file that it inherited
 	ended     bool
 	idle      bool // it waits for the next task
 	idleSince time.Duration
@@ -203,6 +204,12 @@ func (s *seen) PID() int { return s.pid }
 func (s *seen) Stop(context.Context) error {
 	s.l.step()
 	s.set(true)
+	return nil
+}
+
+// AwaitRest returns at once: what a page sent is with its network service.
+func (s *seen) AwaitRest(context.Context) error {
+	s.l.step()
 	return nil
 }
 

@@ -66,7 +66,7 @@ func (k kernel) adopted(c *fakeChrome) browser.Process {
 	k.w.check.adopted(k.life, c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.by = k.life
+	c.by, c.bySince = k.life, k.w.now()
 	return &handle{c, k.life}
 }
 

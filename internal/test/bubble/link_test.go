@@ -277,6 +277,9 @@ func (n *link) handle(msg []byte) {
 		if of, ok := fakechrome.EmptyPage(m.Method, m.Params.Expression); ok {
 			result = of
 		}
+		if strings.Contains(m.Params.Expression, "getRegistrations") { // it has no service workers
+			result = `{"result":{"value":0}}`
+		}
 	}
 	c.mu.Unlock()
 	for _, t := range told {

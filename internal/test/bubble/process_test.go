@@ -116,12 +116,12 @@ func (l *life) step() {
 
 // die is the end of the process: nothing of it goes on, and the kernel gives up its locks.
 func (l *life) die() {
+	l.died.CompareAndSwap(0, int64(l.w.now())) // before anybody sees that it is dead
 	if l.dead.Swap(true) {
 		return
 	}
 	l.w.count(cmp.Or(l.as, "launchers") + " killed")
 	l.w.note("%s dies", l)
-	l.died.Store(int64(l.w.now()))
 	for done := false; !done; {
 		var err error
 		if done, err = l.root.Abandon(); err != nil {

@@ -233,6 +233,11 @@ func (w *world) play(steps int) {
 		w.check.waitsTooLong()
 	}
 	w.settle()
+	w.end()
+}
+
+// end ends everything that is left in the world.
+func (w *world) end() {
 	w.mu.Lock()
 	left := slices.Collect(maps.Values(w.chromes))
 	w.mu.Unlock()

@@ -43,7 +43,7 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	left = left && !d.Pending
 	if left {
 		since, sinceSeen := rec.HomeToken, lease.Record{}
-		if seen.Home == r.o.LauncherID && !seen.Unproved {
+		if !seen.Unproved && seen.Home == r.o.LauncherID {
 			since, sinceSeen = max(since, seen.HomeToken), seen.Record()
 		}
 		if since <= d.Token {

@@ -21,15 +21,10 @@ type moveCmd struct {
 // Run asks the sidecar to be the profile's home.
 func (c *moveCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		person, err := person(c.Person, "decides", "--person")
+		id := string(c.Profile)
+		person, token, err := deciding(ctx, a, sidecar, id, c.Person, "decides", "--person", c.Token)
 		if err != nil {
 			return err
-		}
-		id, token := string(c.Profile), c.Token
-		if token == 0 {
-			if token, err = showToken(ctx, a, sidecar, id); err != nil {
-				return err
-			}
 		}
 		raw, err := sidecar.ask(ctx, http.MethodPost, api.ProfileMove{Write: api.Write{Token: token}, To: c.To, Person: person, Note: c.Note}, "v1", "profiles", id, "move")
 		if err != nil || c.JSON {

@@ -30,15 +30,10 @@ func (c *rehomeCmd) Run(a *app) error {
 		return exitWith(exitUsage, "want one of --snapshot ID, --from DIR, --left and --empty: what the profile's directory is to be")
 	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		person, err := person(c.Person, "decides", "--person")
+		id := string(c.Profile)
+		person, token, err := deciding(ctx, a, sidecar, id, c.Person, "decides", "--person", c.Token)
 		if err != nil {
 			return err
-		}
-		id, token := string(c.Profile), c.Token
-		if token == 0 {
-			if token, err = showToken(ctx, a, sidecar, id); err != nil {
-				return err
-			}
 		}
 		raw, err := sidecar.ask(ctx, http.MethodPost, api.ProfileRehome{
 			Write: api.Write{Token: token}, To: c.To, Snapshot: c.Snapshot, From: c.From, Left: c.Left, Empty: c.Empty, Person: person, Note: c.Note,

@@ -26,16 +26,22 @@ func (c *reviewCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.decide(ctx, a, sidecar) })
 }
 
+// deciding returns who decides about a profile, and the lease token that was seen. Where no
+// token is given, the profile is shown first, and the token is the one that it has. does and
+// flag are for the error where nobody is named.
+func deciding(ctx context.Context, a *app, sidecar *client, profile, name, does, flag string, seen lease.Token) (who string, token lease.Token, err error) {
+	if who, err = person(name, does, flag); err != nil || seen != 0 {
+		return who, seen, err
+	}
+	token, err = showToken(ctx, a, sidecar, profile)
+	return who, token, err
+}
+
 func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
-	reviewer, err := person(c.Reviewer, "reviews", "--reviewer")
+	id := string(c.Profile)
+	reviewer, token, err := deciding(ctx, a, sidecar, id, c.Reviewer, "reviews", "--reviewer", c.Token)
 	if err != nil {
 		return err
-	}
-	id, token := string(c.Profile), c.Token
-	if token == 0 {
-		if token, err = showToken(ctx, a, sidecar, id); err != nil {
-			return err
-		}
 	}
 	raw, err := sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
 		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,

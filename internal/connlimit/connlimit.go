@@ -143,24 +143,20 @@ func (l *Listener) CloseUnused() {
 // State is for http.Server.ConnState.
 func (l *Listener) State(c net.Conn, state http.ConnState) {
 	l.mu.Lock()
-	if state == http.StateNew {
-		l.unused[c] = struct{}{}
-	} else {
-		delete(l.unused, c)
-	}
-	late := state == http.StateNew && l.ending
-	l.mu.Unlock()
-	if late {
-		_ = c.Close() // the server sees that
-	}
-	if state != http.StateClosed && state != http.StateHijacked {
+	defer l.mu.Unlock()
+	delete(l.unused, c)
+	switch state {
+	case http.StateNew:
+		if l.unused[c] = struct{}{}; l.ending {
+			_ = c.Close() // the server sees that
+		}
+		return
+	case http.StateActive, http.StateIdle:
 		return
 	}
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	from, ok := l.peers[c]
 	if !ok {
 		return

@@ -201,15 +201,22 @@ type removeCloneCmd struct {
 // given.
 func (c *removeCloneCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		if c.Token == nil {
-			seen, err := sidecar.record(ctx, string(c.Profile))
-			if err != nil {
-				return err
-			}
-			c.Token = &seen.Token
+		token, err := seenToken(ctx, sidecar, c.Profile, c.Token)
+		if err != nil {
+			return err
 		}
-		return c.sendChange(ctx, a, sidecar, http.MethodPost, api.ProfileRemove{Token: *c.Token}, "v1", "profiles", string(c.Profile), "remove-clone")
+		return c.sendChange(ctx, a, sidecar, http.MethodPost, api.ProfileRemove{Token: token}, "v1", "profiles", string(c.Profile), "remove-clone")
 	})
+}
+
+// seenToken is the lease token that was seen of a profile: the one that it has now if none
+// was given.
+func seenToken(ctx context.Context, sidecar *client, profile profileArg, given *lease.Token) (lease.Token, error) {
+	if given != nil {
+		return *given, nil
+	}
+	r, err := sidecar.record(ctx, string(profile))
+	return r.Token, err
 }
 
 // change sends a change of a profile and prints the result.

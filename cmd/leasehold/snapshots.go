@@ -161,14 +161,11 @@ type restoreCmd struct {
 // was given.
 func (c *restoreCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		if c.Token == nil {
-			seen, err := sidecar.record(ctx, string(c.Profile))
-			if err != nil {
-				return err
-			}
-			c.Token = &seen.Token
+		token, err := seenToken(ctx, sidecar, c.Profile, c.Token)
+		if err != nil {
+			return err
 		}
-		raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileRestore{SnapshotID: c.Snapshot, Token: *c.Token, Note: c.Note}, "v1", "profiles", string(c.Profile), "restore")
+		raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileRestore{SnapshotID: c.Snapshot, Token: token, Note: c.Note}, "v1", "profiles", string(c.Profile), "restore")
 		if err != nil || c.JSON {
 			return a.printAnswer(raw, err)
 		}

@@ -21,23 +21,20 @@ func (c *sessionsCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		t := newTable(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT", "PERSON", "KIND")
+		t := newTable(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT", "PERSON")
 		for _, s := range sessions.Items {
-			t.row(s.SessionID, s.ProfileID, s.State, s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt, personOf(s), kindOf(s))
+			t.row(s.SessionID, s.ProfileID, stateOf(s), s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt, personOf(s))
 		}
 		return t.flush()
 	})
 }
 
-// kindOf says whether a session has the lease of its profile.
-func kindOf(s api.Session) string {
-	switch {
-	case s.Ephemeral && s.ReadOnly:
-		return "ephemeral, read-only"
-	case s.Ephemeral:
-		return "ephemeral"
+// stateOf says where a session stands, and whether it is without the lease of its profile.
+func stateOf(s api.Session) string {
+	if s.Ephemeral {
+		return s.State + ", ephemeral"
 	}
-	return "lease"
+	return s.State
 }
 
 // personOf says who has a session by hand, or what its worker waits for a person for.

@@ -219,6 +219,9 @@ func (r *Room) Unpack(ctx context.Context, profileID, snapshotID string) (u *Unp
 	return r.cache.unpack(ctx, profileID, snapshotID)
 }
 
+// Forget removes the unpacked snapshots that nobody uses.
+func (r *Room) Forget() { r.cache.tidy(true) }
+
 // Make makes the copy of an unpacked snapshot for a session. A failure leaves nothing.
 func (r *Room) Make(ctx context.Context, u *Unpacked, sessionID string) (_ *Copy, err error) {
 	select {

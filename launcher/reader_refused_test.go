@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/proxies"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
@@ -355,8 +357,25 @@ func TestTheAccountStandsStillForReadersToo(t *testing.T) {
 
 // The browser of a reader goes out as the profile's does, with the task's arguments.
 func TestAReadersBrowser(t *testing.T) {
-	r := startReading(t, 1, nil)
-	r.held()
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	r := startReading(t, 1, func(o *Options) {
+		file := filepath.Join(o.DataDir, "proxies-up.yaml")
+		if err := os.WriteFile(file, []byte("up:\n  server: http://"+proxy.Addr().String()+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if o.Proxies, err = proxies.Load(file); err != nil {
+			t.Fatal(err)
+		}
+	})
+	rec := r.held()
+	r.profile(func(to *lease.Record) {
+		*to = rec.Clone()
+		to.ProxyID = "up"
+	})
 	s, err := r.read(func(m *api.Manifest) { m.ChromeArgs = []string{"--window-size=700,500"} })
 	if err != nil {
 		t.Fatal(err)
@@ -365,7 +384,7 @@ func TestAReadersBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--window-size=700,500", "--user-data-dir=" + filepath.Join(r.dir, "readers", s.SessionID)} {
+	for _, want := range []string{proxy.Addr().String(), "--window-size=700,500", "--user-data-dir=" + filepath.Join(r.dir, "readers", s.SessionID)} {
 		if !bytes.Contains(line, []byte(want)) {
 			t.Errorf("no %s in %q", want, line)
 		}

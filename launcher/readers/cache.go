@@ -62,10 +62,9 @@ type cache struct {
 
 	wake chan struct{} // one place: something may be to be removed
 
-	mu      sync.Mutex
-	held    map[cacheKey]*unpacking
-	closing bool
-	work    sync.WaitGroup
+	mu   sync.Mutex
+	held map[cacheKey]*unpacking
+	work sync.WaitGroup
 }
 
 func newCache(o Options, dir string) *cache {

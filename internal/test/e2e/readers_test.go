@@ -190,3 +190,42 @@ func (s *sidecar) noReaders(t *testing.T) {
 		return nil
 	})
 }
+
+// TestAReaderOfABrowserUser: where browsers run as a user of their own, a reader's does, too, on a
+// copy that belongs to that user; and its worker may come back after its connection broke off.
+func TestAReaderOfABrowserUser(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key := filepath.Join(dir, "key")
+	if _, errs, code := (&sidecar{}).cli(t, "profiles", "keygen", key); code != 0 {
+		t.Fatal(errs)
+	}
+	// The user has to be able to pass through the directory of this test.
+	if err := os.Chmod(filepath.Dir(t.TempDir()), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	user := fmt.Sprintf("%d:%d", chromeUser, chromeUser)
+	s := start(t, "--browser-user", user, "--profile-store", "file://"+filepath.Join(dir, "store"), "--profile-key", key, "--lease-ttl", "60s", "--reconnect-grace", "30s")
+	s.stay(t, "acct", "one")
+	s.sealed(t, "acct")
+	var ses twoStep
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "ephemeral": true}, &ses); code != http.StatusCreated {
+		t.Fatal(code)
+	}
+	if owner := ownerOf(t, filepath.Join(s.Dir, "readers", ses.SessionID, "Local State")); owner != chromeUser {
+		t.Errorf("the copy belongs to %d", owner)
+	}
+	for range 2 { // the second time its worker is back
+		c := dial(t, ses.CDPURL)
+		var had struct{ Cookies []struct{ Name, Value string } }
+		c.call(t, "", "Storage.getCookies", nil, &had)
+		if len(had.Cookies) != 2 {
+			t.Errorf("%+v", had)
+		}
+		c.drop()
+	}
+	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "done"}, nil); code != 200 {
+		t.Error(code)
+	}
+	s.noReaders(t)
+}

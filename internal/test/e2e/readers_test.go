@@ -217,7 +217,9 @@ func TestAReaderOfABrowserUser(t *testing.T) {
 	}
 	for range 2 { // the second time its worker is back
 		c := dial(t, ses.CDPURL)
-		var had struct{ Cookies []struct{ Name, Value string } }
+		var had struct {
+			Cookies []struct{ Name, Value string }
+		}
 		c.call(t, "", "Storage.getCookies", nil, &had)
 		if len(had.Cookies) != 2 {
 			t.Errorf("%+v", had)

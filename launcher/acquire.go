@@ -45,7 +45,11 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 	}
 	by := principal.Of(ctx)
 	m.Opener = api.Opener{Name: by.Name, UID: by.UID}
-	s, err := g.acquire(ctx, m)
+	begin := g.acquire
+	if m.Ephemeral {
+		begin = g.read
+	}
+	s, err := begin(ctx, m)
 	if err != nil {
 		err = problem(err)
 		var p *api.Problem
@@ -90,7 +94,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 			return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 		}
 		if m.OneShot {
-			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID); s != nil && g.isOf(s, m) {
+			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID, false); s != nil && g.isOf(s, m) {
 				return s, s.Narrow(m)
 			}
 		}

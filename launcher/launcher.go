@@ -36,6 +36,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/queue"
+	"leasehold/launcher/readers"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/roster"
@@ -162,6 +163,7 @@ type rooms struct {
 	chrome string
 	// snapshotter is nil where there is no profile store.
 	snapshotter *snapshotter.Snapshotter
+	readers     *readers.Room
 	queue       *queue.Queue
 	reach       *reach
 }
@@ -236,6 +238,12 @@ func (l *Launcher) wire() (err error) {
 	if err := l.wireSnapshots(); err != nil {
 		return err
 	}
+	if l.readers, err = readers.Open(readers.Options{
+		DataDir: o.DataDir, Key: o.Key, Snapshots: o.Snapshots, Chrome: l.chrome, KeepFree: o.MinFreeDisk, User: o.User, Files: files,
+		Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
+	}); err != nil {
+		return err
+	}
 	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: witness})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	l.recoverer = recovery.New(recovery.Options{
@@ -295,6 +303,8 @@ func (l *Launcher) Start() {
 	l.work.Go(func() { l.announcer.Run(l.ctx) })
 	l.work.Go(func() { l.queue.Run(l.ctx) })
 	l.work.Go(func() { l.events.Run(l.ctx) })
+	l.work.Go(func() { l.readers.Run(l.ctx) })
+	l.work.Go(func() { l.dismissWriters(l.ctx) })
 	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)
 	if l.snapshotter != nil {

@@ -37,8 +37,8 @@ func (l *Launcher) SessionByCapability(capability string) (api.Session, error) {
 
 // SessionOf finds the living session of a profile, worker and task that the principal of
 // ctx opened.
-func (l *Launcher) SessionOf(ctx context.Context, profileID, workerID, taskID string) (api.Session, bool) {
-	s := l.sessions.Of(principal.Of(ctx), profileID, workerID, taskID)
+func (l *Launcher) SessionOf(ctx context.Context, profileID, workerID, taskID string, ephemeral bool) (api.Session, bool) {
+	s := l.sessions.Of(principal.Of(ctx), profileID, workerID, taskID, ephemeral)
 	if s == nil {
 		return api.Session{}, false
 	}

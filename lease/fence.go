@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"math"
 	"sync/atomic"
 
 	"leasehold/internal/boottime"
@@ -15,6 +16,14 @@ type Fence struct {
 	deadline *atomic.Int64 // shared by all leases of a stay
 	cause    atomic.Pointer[error]
 	over     *Fence // nil, or the one that this one is under
+}
+
+// Open returns a fence that no deadline shuts. It is for who holds no lease, and writes
+// nothing that one guards: a session on a copy. The token says of which session that is.
+func Open(token Token) *Fence {
+	deadline := &atomic.Int64{}
+	deadline.Store(math.MaxInt64)
+	return &Fence{token: token, clock: boottime.Now, deadline: deadline}
 }
 
 // Under returns a fence that is open only while f is, and that can be shut alone. It is for

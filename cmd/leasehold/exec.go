@@ -38,6 +38,7 @@ type execCmd struct {
 
 	Wait          time.Duration `placeholder:"DURATION" help:"Wait so long for the lease (default: not at all)."`
 	LockTimeout   time.Duration `placeholder:"DURATION" help:"Longest life of the session (default: no limit)."`
+	Ephemeral     bool          `help:"Use a throwaway browser made of the profile's newest snapshot, without its lease: others may have the profile meanwhile, and nothing of it is kept."`
 	Create        bool          `help:"Create the profile where there is none."`
 	Resumable     bool          `help:"The task can be resumed from its last safe checkpoint."`
 	OnFailure     string        `enum:"recover,release" default:"recover" help:"What becomes of a session whose command fails by itself, when it had sent anything unsafe or been anywhere sensitive since its last safe checkpoint: recover (it is judged) or release."`
@@ -45,7 +46,7 @@ type execCmd struct {
 	Headless      *bool         `negatable:"" help:"Run the browser without windows (default: as the sidecar does)."`
 	KeepWarm      *bool         `negatable:"" help:"Leave the browser open for the profile's next task, where the profile does not forbid it; --no-keep-warm: close it (default: as the profile says)."`
 
-	ReadOnly       bool     `help:"Fail unsafe requests of the pages (POST, PUT, PATCH, DELETE) and their websockets."`
+	ReadOnly       *bool    `negatable:"" help:"Fail unsafe requests of the pages (POST, PUT, PATCH, DELETE) and their websockets (default: as the profile says; with --ephemeral: yes, and --no-read-only is for those who manage profiles)."`
 	AllowedAction  []string `placeholder:"ACTION" help:"An action that the task's steps may declare; may be given several times (default: any)."`
 	TokenOrigin    []string `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, which gets the lease token with each request; may be given several times."`
 	ExpectedDomain []string `placeholder:"DOMAIN" help:"Where the task is supposed to be; may be given several times."`
@@ -181,7 +182,7 @@ func (c *execCmd) manifest() (api.Manifest, error) {
 		ProfileID: string(c.Profile), TaskID: c.Task, WorkerID: c.Worker, AccountID: c.Account, ProxyID: c.Proxy,
 		Wait: api.Duration(c.Wait), LockTimeoutSeconds: c.LockTimeout.Seconds(),
 		Create: c.Create, Resumable: c.Resumable, DedicatedPort: c.DedicatedPort, Headless: c.Headless, KeepWarm: c.KeepWarm,
-		ReadOnly: c.ReadOnly, AllowedActions: c.AllowedAction, FenceHeaderOrigins: c.TokenOrigin,
+		ReadOnly: c.ReadOnly, Ephemeral: c.Ephemeral, AllowedActions: c.AllowedAction, FenceHeaderOrigins: c.TokenOrigin,
 		ExpectedDomains: c.ExpectedDomain, SensitiveURLs: c.SensitiveURL, SensitiveWords: c.SensitiveWord, ChromeArgs: c.ChromeArg,
 		Heartbeat: api.HeartbeatExplicit, OnClose: api.OnCloseKeep,
 	}

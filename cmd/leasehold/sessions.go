@@ -23,10 +23,18 @@ func (c *sessionsCmd) Run(a *app) error {
 		}
 		t := newTable(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT", "PERSON")
 		for _, s := range sessions.Items {
-			t.row(s.SessionID, s.ProfileID, s.State, s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt, personOf(s))
+			t.row(s.SessionID, s.ProfileID, stateOf(s), s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt, personOf(s))
 		}
 		return t.flush()
 	})
+}
+
+// stateOf says where a session stands, and whether it is without the lease of its profile.
+func stateOf(s api.Session) string {
+	if s.Ephemeral {
+		return s.State + ", ephemeral"
+	}
+	return s.State
 }
 
 // personOf says who has a session by hand, or what its worker waits for a person for.

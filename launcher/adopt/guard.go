@@ -21,6 +21,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/readers"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
@@ -56,7 +57,8 @@ const (
 )
 
 // Guard bounds the life of browsers whose launcher is gone, in a process of its
-// own. It waits for the launcher's end; then, for as long as one of its browsers
+// own. It waits for the launcher's end. Browsers of ephemeral sessions are killed at once, and
+// their copies removed: no launcher goes on with them. Then, for as long as one of its browsers
 // lives and no other launcher has it, by the kernel's lock, for the timeout; then
 // it takes each browser's evidence, closes it in order, and leaves the rest to the
 // next launcher.
@@ -72,13 +74,21 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	copies, err := readers.FindLeft(readers.Options{DataDir: o.DataDir, Key: o.Key, Processes: o.Processes, Log: o.Log})
+	if err != nil { // the next launcher removes them
+		o.Log.Error().Err(err).Msg("copies of profiles may be left")
+	}
 	alone := orphaned{}
 	for {
+		discarding, err := copies.Discard(ctx)
+		if err != nil {
+			o.Log.Error().Err(err).Msg("copies of profiles are left: it is tried again")
+		}
 		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key), o.Processes)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return err // the directory itself is gone
-		case err == nil && len(left) == 0:
+		case err == nil && len(left) == 0 && discarding == 0:
 			return nil
 		}
 		due, next := []string(nil), orphanPoll

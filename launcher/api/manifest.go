@@ -82,10 +82,12 @@ type Manifest struct {
 	Wait                         Duration `json:"wait,omitempty"`
 	Priority                     int      `json:"priority,omitempty"`
 	// Turn is that of an earlier request whose place in the queue this one has.
-	Turn                      string   `json:"turn,omitempty"`
-	LockTimeoutSeconds        float64  `json:"lock_timeout_seconds,omitempty"`
-	AllowedActions            []string `json:"allowed_actions,omitempty"`
-	ReadOnly                  bool     `json:"read_only,omitempty"`
+	Turn               string   `json:"turn,omitempty"`
+	LockTimeoutSeconds float64  `json:"lock_timeout_seconds,omitempty"`
+	AllowedActions     []string `json:"allowed_actions,omitempty"`
+	// ReadOnly keeps the session's pages to reading. Where it is nil, the profile's setting
+	// counts, and an ephemeral session is read-only.
+	ReadOnly                  *bool    `json:"read_only,omitempty"`
 	FenceHeaderOrigins        []string `json:"fence_header_origins,omitempty"`
 	HumanReviewOnLockConflict bool     `json:"human_review_on_lock_conflict,omitempty"`
 	Resumable                 bool     `json:"resumable,omitempty"`
@@ -101,6 +103,9 @@ type Manifest struct {
 	DedicatedPort             bool     `json:"dedicated_port,omitempty"`
 	SessionCookies            string   `json:"session_cookies,omitempty"`
 	KeepWarm                  *bool    `json:"keep_warm,omitempty"`
+	// Ephemeral asks for a browser on a throwaway copy of the profile's newest snapshot,
+	// without the profile's lease.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 
 	// OneShot says that the request came with a websocket upgrade: it joins a living
 	// session of the same worker and task, and closing the connection ends the session.
@@ -326,6 +331,9 @@ func (m Manifest) Exclusive() bool {
 // Check returns an invalid_request problem for the first field whose value is not
 // allowed.
 func (m Manifest) Check() error {
+	if err := m.checkEphemeral(); err != nil {
+		return err
+	}
 	if err := m.checkProfile(); err != nil {
 		return err
 	}
@@ -358,6 +366,42 @@ func (m Manifest) Check() error {
 		return Invalid("wait", "want at most %v", MaxWait)
 	case m.LockTimeoutSeconds < 0 || m.LockTimeoutSeconds > 1e7:
 		return Invalid("lock_timeout_seconds", "want 0 (none) to 10000000")
+	}
+	return nil
+}
+
+// WantsReadOnly tells whether the task's pages are to be kept to reading, whatever the profile
+// says.
+func (m Manifest) WantsReadOnly() bool {
+	if m.ReadOnly == nil {
+		return m.Ephemeral
+	}
+	return *m.ReadOnly
+}
+
+// checkEphemeral refuses what an ephemeral session has no use for: it is one task's alone, and
+// nothing of it is kept.
+func (m Manifest) checkEphemeral() error {
+	if !m.Ephemeral {
+		return nil
+	}
+	for _, f := range []struct {
+		name  string
+		given bool
+		why   string
+	}{
+		{"profile_id", m.ProfileID == "", "an ephemeral session is of one profile: name it"},
+		{"requires_exclusive_profile_lock", m.RequiresExclusiveProfileLock != nil, "an ephemeral session holds no lock: leave it out"},
+		{"create", m.Create, "an ephemeral session is of a profile that has a snapshot: none is made"},
+		{"resumable", m.Resumable, "nothing of an ephemeral session is kept, so that it cannot be resumed"},
+		{"keep_warm", m.KeepWarm != nil, "the browser of an ephemeral session is of no use to another task"},
+		{"human_review_on_lock_conflict", m.HumanReviewOnLockConflict, "an ephemeral session has no conflict with others"},
+		{"fence_header_origins", len(m.FenceHeaderOrigins) > 0, "an ephemeral session has no lease, and so no token to show"},
+		{"turn", m.Turn != "", "an ephemeral session does not wait for the profile"},
+	} {
+		if f.given {
+			return Invalid(f.name, "%s (ephemeral)", f.why)
+		}
 	}
 	return nil
 }

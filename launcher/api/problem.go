@@ -55,6 +55,9 @@ const (
 	CodeEvidenceDamaged    = "evidence_damaged"
 	CodeEvidenceEncrypted  = "evidence_encrypted"
 	CodeSnapshotDamaged    = "snapshot_damaged"
+	CodeNoSnapshot         = "no_snapshot"
+	CodeNoProfileStore     = "no_profile_store"
+	CodeEphemeral          = "ephemeral_session"
 	CodeSnapshotUnusable   = "snapshot_unusable"
 	CodeProfileStore       = "profile_store_unavailable"
 	CodeTooManyStreams     = "too_many_streams"
@@ -77,6 +80,7 @@ var statuses = map[string]int{
 	CodeStoreUnavailable: http.StatusServiceUnavailable, CodeShuttingDown: http.StatusServiceUnavailable,
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
 	CodeSnapshotDamaged: http.StatusInternalServerError, CodeSnapshotUnusable: http.StatusConflict, CodeProfileStore: http.StatusServiceUnavailable,
+	CodeNoSnapshot: http.StatusConflict, CodeNoProfileStore: http.StatusConflict, CodeEphemeral: http.StatusConflict,
 	CodeEvidenceEncrypted: http.StatusForbidden, CodeTooManyStreams: http.StatusTooManyRequests,
 	CodeTooManyViewers: http.StatusTooManyRequests,
 }

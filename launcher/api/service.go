@@ -35,6 +35,12 @@ type Session struct {
 	// Principal is the name of who opened the session; empty for a session of an older
 	// launcher, which did not know.
 	Principal string `json:"principal,omitempty"`
+	// Ephemeral says that the session is on a throwaway copy of a snapshot, and holds no
+	// lease. Its lease token is then that of the session after which the snapshot was made.
+	Ephemeral bool `json:"ephemeral,omitempty"`
+	// SnapshotID and ReadOnly are those of an ephemeral session.
+	SnapshotID string `json:"snapshot_id,omitempty"`
+	ReadOnly   bool   `json:"read_only,omitempty"`
 	// Person is who has the session by hand; nil: nobody, and its worker drives it.
 	Person *Person `json:"person"`
 	// Ask is set while its worker waits for a person.
@@ -488,7 +494,7 @@ type Service interface {
 	SessionByCapability(capability string) (Session, error)
 	// SessionOf returns the living session of a profile, worker and task that the
 	// principal of ctx opened; an empty profile stands for any.
-	SessionOf(ctx context.Context, profileID, workerID, taskID string) (Session, bool)
+	SessionOf(ctx context.Context, profileID, workerID, taskID string, ephemeral bool) (Session, bool)
 
 	// Heartbeat, Step, Checkpoint and Event are writes under the session's lease token.
 	Heartbeat(ctx context.Context, sessionID string, h Heartbeat) (Session, error)

@@ -126,6 +126,13 @@ func TestCloseMethods(t *testing.T) {
 			bounds:  chrome.CloseTimeouts{Ask: short, Interrupt: short},
 		},
 		{
+			name: "at once, which asks nothing", method: chrome.ClosedByKill, status: "signal killed", clean: profiledir.No,
+			ask: func(*testchrome.Client) func(context.Context) error {
+				return func(context.Context) error { t.Error("it was asked"); return nil }
+			},
+			bounds: chrome.CloseTimeouts{AtOnce: true},
+		},
+		{
 			name: "already exited", method: chrome.AlreadyExited, status: "signal killed", clean: profiledir.No,
 			prepare: func(t *testing.T, b *chrome.Browser) {
 				send(t, b.PID(), unix.SIGKILL)

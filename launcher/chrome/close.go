@@ -38,6 +38,9 @@ type CloseTimeouts struct {
 	Ask       time.Duration // 10 s
 	Interrupt time.Duration // 5 s
 	Kill      time.Duration // 5 s
+	// AtOnce says that the browser is not asked to end, nor sent SIGINT: nothing in its
+	// directory is to be kept, and its pages are not to send what they would at their end.
+	AtOnce bool
 	// BeforeSignal is called once before the first signal, if the browser did not end
 	// without one. Its error ends Close, with the browser as it is. nil: nothing is
 	// called.
@@ -106,6 +109,9 @@ func (b *Browser) Close(ctx context.Context, ask func(context.Context) error, bo
 // end tries the methods in turn. It returns nil when no process of the group is left.
 func (b *Browser) end(ctx context.Context, ask func(context.Context) error, bounds CloseTimeouts) error {
 	b.escalate(AlreadyExited)
+	if bounds.AtOnce {
+		return b.killAll(ctx, bounds.Kill)
+	}
 	if !b.hasExited() && ask != nil {
 		b.escalate(ClosedByCDP)
 		b.ask(ctx, ask, bounds.Ask)
@@ -137,16 +143,21 @@ func (b *Browser) end(ctx context.Context, ask func(context.Context) error, boun
 			return &NotSignalledError{err}
 		}
 	}
+	return b.killAll(ctx, bounds.Kill)
+}
+
+// killAll kills every process of the browser.
+func (b *Browser) killAll(ctx context.Context, timeout time.Duration) error {
 	if b.cgroup != nil {
 		// It kills every process of the browser, and no other. Linux before 5.14
 		// does not have it.
 		if err := b.cgroup.Kill(); err == nil {
 			b.escalate(ClosedByGroupKill)
-			return b.kill(ctx, bounds.Kill)
+			return b.kill(ctx, timeout)
 		}
 	}
 	b.escalate(ClosedByKill)
-	return b.kill(ctx, bounds.Kill)
+	return b.kill(ctx, timeout)
 }
 
 // escalate notes that a method is used. A weaker one, of a Close that is called again,

@@ -34,6 +34,7 @@ type hostRow struct {
 type sessionRow struct {
 	ID, Href, Profile, Worker, Task, State, Connections string
 	Since                                               time.Time
+	Ephemeral                                           bool
 }
 
 // hostsView is what the template of the page of hosts shows.
@@ -87,7 +88,7 @@ func viewOfHosts(found api.Hosts, sessions []api.Session, ready error, query str
 		}
 		v.Sessions = append(v.Sessions, sessionRow{
 			ID: s.SessionID, Href: "/console/" + url.PathEscape(s.ProfileID) + query, Profile: s.ProfileID, Worker: short(s.WorkerID), Task: short(s.TaskID),
-			State: s.State, Connections: strconv.Itoa(s.Connections), Since: s.AcquiredAt,
+			State: s.State, Ephemeral: s.Ephemeral, Connections: strconv.Itoa(s.Connections), Since: s.AcquiredAt,
 		})
 	}
 	return v

@@ -30,7 +30,18 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 	}
 	v := liveView{Profile: profile, Query: tokenQuery(r), State: spaced(string(record.State)), Who: principal.Of(r.Context())}
 	wanted := r.URL.Query().Get("session")
-	for _, s := range slices.Backward(p.svc.Sessions()) { // the newest first
+	all := p.svc.Sessions()
+	slices.Reverse(all) // the newest first, and those on copies last
+	slices.SortStableFunc(all, func(a, b api.Session) int {
+		switch {
+		case a.Ephemeral == b.Ephemeral:
+			return 0
+		case b.Ephemeral:
+			return -1
+		}
+		return 1
+	})
+	for _, s := range all {
 		switch {
 		case s.ProfileID != profile:
 		case v.Session == nil && (wanted == "" || wanted == s.SessionID):

@@ -144,6 +144,17 @@ func (r *Roots) Remove(profile, session string) error {
 	return nil
 }
 
+// Forget removes the exchange directories of a profile with the profile's own. Its browser has
+// ended, and there will be no other.
+func (r *Roots) Forget(profile string) error {
+	r.base.mu.Lock()
+	defer r.base.mu.Unlock()
+	if err := os.RemoveAll(filepath.Join(r.base.dir, profile)); err != nil {
+		return fmt.Errorf("exchange directory: %w", err)
+	}
+	return nil
+}
+
 // Sweep removes the exchange directories of sessions that are over. An earlier launcher
 // may have been killed before it could.
 func (r *Roots) Sweep(living func(session string) bool) error {

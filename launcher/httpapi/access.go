@@ -212,6 +212,12 @@ func (c *call) toOpen(m *api.Manifest) error {
 		c.denials.note(c, p)
 		return p
 	}
+	if m.Ephemeral && !m.WantsReadOnly() && !c.who.May(principal.Manage, m.ProfileID) {
+		p := api.Refuse(api.CodeForbidden, "read_only: you are %s, and an ephemeral session whose pages may send what they want is not fenced by the profile's lease: this needs one of the roles %s", c.who, rolesWith(principal.Manage))
+		p.Field = "read_only"
+		c.denials.note(c, p)
+		return p
+	}
 	if !m.Create || c.who.May(principal.Manage, m.ProfileID) {
 		return nil
 	}

@@ -128,6 +128,15 @@ func (c *call) identity() (worker, task string) {
 	return worker, task
 }
 
+// ephemeral tells whether the URL is of an ephemeral session.
+func (c *call) ephemeral() (bool, error) {
+	if !c.query.Has("ephemeral") {
+		return false, nil
+	}
+	m, err := api.ManifestFromQuery(c.param("profile"), url.Values{"ephemeral": c.query["ephemeral"]})
+	return m.Ephemeral, err
+}
+
 // byIdentity finds the living session of the profile, worker and task that the URL
 // names; of any profile where it names none.
 func byIdentity(c *call) (endpoint, error) {
@@ -136,15 +145,22 @@ func byIdentity(c *call) (endpoint, error) {
 	if task == "" {
 		return endpoint{}, api.Invalid("task_id", "say which task's browser it is: task=...")
 	}
-	s, err := c.sessionOf(profile, worker, task)
+	ephemeral, err := c.ephemeral()
+	if err != nil {
+		return endpoint{}, err
+	}
+	s, err := c.sessionOf(profile, worker, task, ephemeral)
 	if err != nil {
 		return endpoint{}, err
 	}
 	profile = cmp.Or(profile, s.ProfileID)
 	if c.tokenInQuery {
-		return c.endpointOf(s, c.newTicket(api.Manifest{ProfileID: profile, WorkerID: worker, TaskID: task, OneShot: true})), nil
+		return c.endpointOf(s, c.newTicket(api.Manifest{ProfileID: profile, WorkerID: worker, TaskID: task, Ephemeral: ephemeral, OneShot: true})), nil
 	}
 	query := url.Values{"worker": {worker}, "task": {task}}
+	if ephemeral {
+		query.Set("ephemeral", "true")
+	}
 	return endpoint{
 		session: s,
 		page: func(target string) string {
@@ -155,8 +171,8 @@ func byIdentity(c *call) (endpoint, error) {
 }
 
 // sessionOf finds the caller's living session of these names.
-func (c *call) sessionOf(profile, worker, task string) (api.Session, error) {
-	s, ok := c.svc.SessionOf(c.r.Context(), profile, worker, task)
+func (c *call) sessionOf(profile, worker, task string, ephemeral bool) (api.Session, error) {
+	s, ok := c.svc.SessionOf(c.r.Context(), profile, worker, task, ephemeral)
 	if !ok && profile == "" {
 		return s, api.Refuse(api.CodeUnknownSession, "worker %s has no session for task %s that you opened: connect first", clip(worker), clip(task))
 	}
@@ -178,7 +194,7 @@ func byCapability(c *call) (endpoint, error) {
 	case t.manifest.ProfileID != "" && !c.who.May(principal.Use, t.manifest.ProfileID):
 		err = c.forbidden(principal.Use, t.manifest.ProfileID)
 	default:
-		s, err = c.sessionOf(t.manifest.ProfileID, t.manifest.WorkerID, t.manifest.TaskID)
+		s, err = c.sessionOf(t.manifest.ProfileID, t.manifest.WorkerID, t.manifest.TaskID, t.manifest.Ephemeral)
 	}
 	if err != nil {
 		return endpoint{}, err
@@ -285,7 +301,11 @@ func (c *call) answerVersion(webSocketURL string) error {
 // oneShotProtocol needs no session, and names the one that there may be.
 func oneShotProtocol(c *call) error {
 	worker, task := c.identity()
-	s, _ := c.svc.SessionOf(c.r.Context(), c.param("profile"), worker, task)
+	ephemeral, err := c.ephemeral()
+	if err != nil {
+		return err
+	}
+	s, _ := c.svc.SessionOf(c.r.Context(), c.param("profile"), worker, task, ephemeral)
 	return c.answerProtocol(s.SessionID)
 }
 

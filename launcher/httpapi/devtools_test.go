@@ -129,6 +129,7 @@ func TestDiscovery(t *testing.T) {
 		handler                 func(api.Service, Options) http.Handler
 	}{
 		{"identity", "/profiles/store.18", "worker=w&task=t", byName, "/profiles/store.18/devtools/page/", "?task=t&worker=w", New},
+		{"ephemeral", "/profiles/store.18", "worker=w&task=t&ephemeral=true", byName + ` "ephemeral"`, "/profiles/store.18/devtools/page/", "?ephemeral=true&task=t&worker=w", New},
 		{"capability", "/s/" + capability, "", byKey, "/s/" + capability + "/devtools/page/", "", New},
 		{"port", "", "", `Session "ses_1"`, "/devtools/page/", "", func(svc api.Service, o Options) http.Handler { return Dedicated(svc, "ses_1", o) }},
 	}

@@ -119,9 +119,17 @@ func (f *fake) SessionByCapability(capability string) (api.Session, error) {
 	return answerTo[api.Session](f, "SessionByCapability", capability)
 }
 
-func (f *fake) SessionOf(_ context.Context, profile, worker, task string) (api.Session, bool) {
-	s, err := answerTo[api.Session](f, "SessionOf", profile, worker, task)
+func (f *fake) SessionOf(_ context.Context, profile, worker, task string, ephemeral bool) (api.Session, bool) {
+	s, err := answerTo[api.Session](f, "SessionOf", append([]any{profile, worker, task}, ephemeralOnly(ephemeral)...)...)
 	return s, err == nil
+}
+
+// ephemeralOnly is what is scripted besides the names, for an ephemeral session.
+func ephemeralOnly(ephemeral bool) []any {
+	if ephemeral {
+		return []any{"ephemeral"}
+	}
+	return nil
 }
 
 func (f *fake) Heartbeat(_ context.Context, id string, h api.Heartbeat) (api.Session, error) {

@@ -66,6 +66,27 @@ func TestWhoMayAskForAPriority(t *testing.T) {
 	}
 }
 
+// An ephemeral session that may send what it wants is beside the lease: it is for those who manage
+// the profile. One that only reads is for every worker.
+func TestAnEphemeralSessionThatSends(t *testing.T) {
+	f := serve(t, Options{Gate: callers(t)}, map[string]any{"Acquire": api.Refuse(api.CodeNoSnapshot, "none yet")})
+	for _, tt := range []struct {
+		who, more string
+		want      int
+	}{
+		{"plain", `"ephemeral":true`, 409}, {"plain", `"ephemeral":true,"read_only":true`, 409}, {"plain", `"ephemeral":true,"read_only":false`, 403},
+		{"plain", `"read_only":false`, 409}, {"boss", `"ephemeral":true,"read_only":false`, 409}, {"watcher", `"ephemeral":true`, 403},
+	} {
+		r, body := f.send(tt.who, "POST", "/v1/sessions", `{"profile_id":"shop_1",`+tt.more+`}`)
+		if r.StatusCode != tt.want {
+			t.Errorf("%s asks with %s: %s %s, want %d", tt.who, tt.more, r.Status, body, tt.want)
+		}
+		if p := problemOf(t, r, body); tt.who == "plain" && tt.want == 403 && (p.Field != "read_only" || !strings.Contains(p.Detail, "operator")) {
+			t.Errorf("%s: %+v", tt.who, p)
+		}
+	}
+}
+
 // Who waits is shown to those who may read the profile, or one of those that would do, and to
 // who waits here. What keeps a place in the queue is shown to nobody.
 func TestWhoSeesTheQueue(t *testing.T) {

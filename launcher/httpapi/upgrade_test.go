@@ -58,6 +58,7 @@ func TestUpgrade(t *testing.T) {
 		{"token in the query stays out of the manifest", "/devtools/browser/store.18?worker=w&task=t&token=" + aToken, nil, Options{Gate: gate(aToken)}, []string{acquire, `Connect "ses_1" "" true`}, New},
 		{"a task may look like a path", "/profiles/store.18?worker=w&task=t%2Fjson/version", nil, Options{}, []string{strings.Replace(acquire, `"t"`, `"t/json/version"`, 1), `Connect "ses_1" "" true`}, New},
 		{"a target of a task", "/profiles/store.18/devtools/page/T1?worker=w&task=t", nil, Options{}, []string{`SessionOf "store.18" "w" "t"`, `Connect "ses_1" "T1" true`}, New},
+		{"a target of an ephemeral task", "/profiles/store.18/devtools/page/T1?worker=w&task=t&ephemeral=true", nil, Options{}, []string{`SessionOf "store.18" "w" "t" "ephemeral"`, `Connect "ses_1" "T1" true`}, New},
 		{"capability", "/s/" + capability + "/devtools/browser/store.18", nil, Options{Gate: gate(aToken)}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "" true`}, New},
 		{"target by capability", "/s/" + capability + "/devtools/page/T1", nil, Options{}, []string{`SessionByCapability "` + capability + `"`, `Connect "ses_1" "T1" true`}, New},
 		{"port", "/devtools/browser/anything", nil, Options{Gate: gate(aToken)}, []string{`Session "ses_1"`, `Connect "ses_1" "" true`}, byPort},

@@ -47,7 +47,7 @@ func splitURLQuery(raw string) (url.Values, string) {
 		pair, rest, _ := strings.Cut(raw, "&")
 		name, value, _ := strings.Cut(pair, "=")
 		switch name {
-		case "worker", "worker_id", "task", "task_id", "token":
+		case "worker", "worker_id", "task", "task_id", "token", "ephemeral":
 			decoded, err := url.QueryUnescape(value)
 			if err != nil {
 				decoded = value

@@ -47,6 +47,9 @@ func (s *Session) beginAsk(a api.AskPerson) (*ask, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
 	}
+	if s.reader != nil {
+		return nil, notForReaders(s.id, "a person can do nothing in it that is kept")
+	}
 	if s.policy.byHand {
 		return nil, api.Invalid("", "session %s is a hold: a person has it already", s.id)
 	}

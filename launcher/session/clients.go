@@ -290,6 +290,9 @@ func (h handler) CloseBrowser() { h.s.update(func(f *facts) { f.closing = true }
 // Refused is told of a command that came too late.
 func (h handler) Refused(method string) {
 	s := h.s
+	if s.reader != nil { // no lease was lost
+		return
+	}
 	s.h.o.Announcer.LateCommand(principal.In(s.h.ctx, principal.Principal{Name: s.manifest.Opener.Name}), s.profile, s.id, s.token, method)
 }
 

@@ -41,6 +41,10 @@ type ending struct {
 // finish ends the session: in order, or through recovery.
 func (e *ending) finish() {
 	s := e.s
+	if s.reader != nil {
+		e.discard()
+		return
+	}
 	if s.takenBy() != nil { // the worker cannot vouch for what a person was about to do
 		e.ifTouched = true
 	}

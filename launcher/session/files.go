@@ -16,8 +16,17 @@ import (
 // openExchange makes the session's exchange directory: the one place on the host that its
 // worker and its pages share with nobody.
 func (s *Session) openExchange() (err error) {
-	s.exchange, err = s.h.o.FileRoots.Exchange(s.profile, s.id)
+	s.exchange, err = s.h.o.FileRoots.Exchange(s.owner(), s.id)
 	return err
+}
+
+// owner is under what the exchange directory lies. A browser sees those of all sessions of its
+// profile; that of a copy sees its own session's alone.
+func (s *Session) owner() string {
+	if s.reader != nil {
+		return s.id
+	}
+	return s.profile
 }
 
 // downloadDir is where downloads of the session's pages go while its worker has not said
@@ -34,7 +43,7 @@ func (s *Session) downloadDir() string {
 // file roots. A browser may serve one session after the other, so that the exchange
 // directories of all the profile's sessions are among them.
 func (s *Session) ownDirs() []string {
-	dirs := []string{s.h.o.FileRoots.OfProfile(s.profile)}
+	dirs := []string{s.h.o.FileRoots.OfProfile(s.owner())}
 	if s.policy.byHand && !s.h.o.OtherUser {
 		if home, err := os.UserHomeDir(); err == nil {
 			downloads := filepath.Join(home, "Downloads")

@@ -47,7 +47,7 @@ func notAllowed(action string, allowed []string) *api.Problem {
 // not name are refused from now on. A manifest that would allow more is refused, and
 // changes nothing.
 func (s *Session) Narrow(m api.Manifest) error {
-	if m.ReadOnly && !s.rules().ReadOnly {
+	if m.WantsReadOnly() && !s.rules().ReadOnly {
 		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", s.id)
 	}
 	if len(m.AllowedActions) == 0 {
@@ -78,10 +78,13 @@ func (s *Session) Narrow(m api.Manifest) error {
 
 // rules are those for the session's pages: by its manifest and by its profile.
 func (s *Session) rules() monitor.Rules {
+	if s.reader != nil {
+		return monitor.Rules{ReadOnly: s.manifest.WantsReadOnly() || s.granted.ReadOnly, Token: s.token}
+	}
 	origins := slices.Concat(s.granted.FenceHeaderOrigins, s.manifest.FenceHeaderOrigins)
 	slices.Sort(origins)
 	return monitor.Rules{
-		ReadOnly: s.manifest.ReadOnly || s.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: s.token,
+		ReadOnly: s.manifest.WantsReadOnly() || s.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: s.token,
 	}
 }
 

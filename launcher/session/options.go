@@ -126,6 +126,7 @@ type metrics struct {
 	pictures    *prometheus.CounterVec // by what became of them
 	denied      *prometheus.CounterVec // by reason
 	handovers   prometheus.Histogram
+	readers     prometheus.Gauge
 	waiting     prometheus.Gauge       // workers that wait for a person
 	asks        *prometheus.CounterVec // by how they ended
 }
@@ -138,9 +139,10 @@ func newMetrics(r prometheus.Registerer) metrics {
 		pictures:    prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_pictures_total", Help: "Pictures of living sessions, by what became of them."}, []string{"how"}),
 		denied:      prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_denied_commands_total", Help: "Commands of workers that were refused, by why."}, []string{"reason"}),
 		handovers:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "leasehold_warm_handover_seconds", Help: "Time to grant a warm browser to the next task, from its request's turn.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 12)}),
+		readers:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_reader_sessions", Help: "Ephemeral sessions alive; leasehold_sessions counts them, too."}),
 		waiting:     prometheus.NewGauge(prometheus.GaugeOpts{Name: "leasehold_asks_waiting", Help: "Workers that wait for a person now."}),
 		asks:        prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_asks_total", Help: "Requests of workers for a person that ended, by how."}, []string{"how"}),
 	}
-	r.MustRegister(m.sessions, m.connections, m.ends, m.pictures, m.denied, m.handovers, m.waiting, m.asks)
+	r.MustRegister(m.sessions, m.connections, m.ends, m.pictures, m.denied, m.handovers, m.readers, m.waiting, m.asks)
 	return m
 }

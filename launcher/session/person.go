@@ -34,6 +34,9 @@ var errHandedBack = errors.New("the person has handed the session back")
 // request names that person. When it returns, nothing more of what the worker did can reach
 // the browser.
 func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
+	if s.reader != nil {
+		return notForReaders(s.id, "a person can do nothing in it that is kept")
+	}
 	s.handing.Lock()
 	defer s.handing.Unlock()
 	before, who := s.takenBy(), s.person()

@@ -61,7 +61,7 @@ func (h *Registry) Show(sessionID string) (api.Session, error) {
 	}
 	return api.Session{
 		SessionID: f.SessionID, ProfileID: f.Manifest.ProfileID, Token: f.Token, WorkerID: f.Manifest.WorkerID,
-		TaskID: f.Manifest.TaskID, State: api.SessionEnded, AcquiredAt: f.AcquiredAt, ExpiresAt: f.SeenAt, Ended: f.Ended,
+		Ephemeral: f.Manifest.Ephemeral, TaskID: f.Manifest.TaskID, State: api.SessionEnded, AcquiredAt: f.AcquiredAt, ExpiresAt: f.SeenAt, Ended: f.Ended,
 		Principal: f.Principal, OpenerUID: f.OpenerUID,
 	}, nil
 }
@@ -83,8 +83,8 @@ func (h *Registry) ByCapability(capability string) (*Session, error) {
 
 // Of finds the living session of a profile, worker and task that the principal opened and
 // that has not begun to end; nil: there is none. An empty profile stands for any. Sessions of an earlier launcher are
-// waited for.
-func (h *Registry) Of(by principal.Principal, profile, worker, task string) *Session {
+// waited for. An ephemeral session is found only where one is asked for, and no other then.
+func (h *Registry) Of(by principal.Principal, profile, worker, task string, ephemeral bool) *Session {
 	h.mu.Lock()
 	var pending []string
 	for id, p := range h.pending {
@@ -97,7 +97,7 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string) *Ses
 		_ = h.awaitResume(id) // the search tells
 	}
 	for _, s := range h.Living() {
-		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && by.Is(s.manifest.Opener.Name) && !s.Ending() {
+		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && s.manifest.Ephemeral == ephemeral && by.Is(s.manifest.Opener.Name) && !s.Ending() {
 			return s
 		}
 	}
@@ -105,11 +105,11 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string) *Ses
 }
 
 // OnProfile finds the living session with the lowest token on a profile; nil: there is
-// none.
+// none. Ephemeral ones are on copies.
 func (h *Registry) OnProfile(profile string) *Session {
 	var first *Session
 	for _, s := range h.Living() {
-		if s.profile == profile && (first == nil || s.token < first.token) {
+		if s.profile == profile && s.reader == nil && (first == nil || s.token < first.token) {
 			first = s
 		}
 	}
@@ -178,7 +178,11 @@ func (h *Registry) Enter(s *Session) {
 		s.update(h.drains)
 	}
 	h.metrics.sessions.Inc()
-	s.pictures.begin(s.recording.entries())
+	if s.reader == nil {
+		s.pictures.begin(s.recording.entries())
+	} else {
+		h.metrics.readers.Inc()
+	}
 	h.work.Go(s.run)
 }
 
@@ -196,6 +200,11 @@ func (h *Registry) Remember(f sessionfile.File) error {
 	if f.Ended != "" {
 		err = errors.Join(err, h.o.FileRoots.Remove(f.Manifest.ProfileID, f.SessionID))
 	}
+	return errors.Join(err, h.keep(f))
+}
+
+// keep is Remember for what is known in memory alone.
+func (h *Registry) keep(f sessionfile.File) (err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended[f.SessionID] = f

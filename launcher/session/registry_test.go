@@ -149,10 +149,10 @@ func TestKnownWhereLetsTheRightOnesGoOn(t *testing.T) {
 		wait("ses_1", func() { _, _ = h.Lookup("ses_1") })
 		wait("ses_2", func() { _, _ = h.ByCapability("secret of ses_2") })
 		wait("ses_3", func() { _, _ = h.Show("ses_3") })
-		wait("of p one", func() { h.Of(anAdmin, "p", "w", "one") })
-		wait("of q one", func() { h.Of(anAdmin, "q", "w", "one") })
-		wait("of another task", func() { h.Of(anAdmin, "p", "w", "three") })
-		wait("of another worker", func() { h.Of(anAdmin, "p", "v", "one") })
+		wait("of p one", func() { h.Of(anAdmin, "p", "w", "one", false) })
+		wait("of q one", func() { h.Of(anAdmin, "q", "w", "one", false) })
+		wait("of another task", func() { h.Of(anAdmin, "p", "w", "three", false) })
+		wait("of another worker", func() { h.Of(anAdmin, "p", "v", "one", false) })
 		time.Sleep(time.Second)
 		h.KnownWhere(func(f sessionfile.File) bool { return f.Manifest.ProfileID == "p" })
 		time.Sleep(time.Second)
@@ -246,7 +246,7 @@ func TestLivingSessions(t *testing.T) {
 	for _, s := range []*Session{one, two} {
 		byID, err := h.Lookup(s.ID())
 		byCapability, err2 := h.ByCapability(s.Show().Capability)
-		if byID != s || byCapability != s || h.ByID(s.ID()) != s || h.Of(anAdmin, profile, "w", s.Manifest().TaskID) != s {
+		if byID != s || byCapability != s || h.ByID(s.ID()) != s || h.Of(anAdmin, profile, "w", s.Manifest().TaskID, false) != s {
 			t.Errorf("%s: %v %v, %v %v", s.ID(), byID, err, byCapability, err2)
 		}
 		if f, ok := h.Identify(s.ID()); !ok || f.Token != s.Token() || f.Manifest.TaskID != s.Manifest().TaskID {
@@ -257,7 +257,7 @@ func TestLivingSessions(t *testing.T) {
 		t.Errorf("%d living, %v on the profile", len(h.Living()), h.OnProfile(profile))
 	}
 	for _, of := range [][3]string{{"q", "w", "one"}, {profile, "v", "one"}, {profile, "w", "three"}} {
-		if h.Of(anAdmin, of[0], of[1], of[2]) != nil {
+		if h.Of(anAdmin, of[0], of[1], of[2], false) != nil {
 			t.Errorf("found for %v", of)
 		}
 	}
@@ -267,7 +267,7 @@ func TestLivingSessions(t *testing.T) {
 	// One that ends is found by its task no more, and by its id until it is over.
 	r.chromium.set(func() {
 		r.chromium.at["Page.captureScreenshot"] = func() {
-			if !one.Ending() || h.Of(anAdmin, profile, "w", "one") != nil {
+			if !one.Ending() || h.Of(anAdmin, profile, "w", "one", false) != nil {
 				t.Error("a session that ends is found by its task")
 			}
 			if s, err := h.Lookup(one.ID()); s != one || err != nil || one.Show().State != api.SessionRecovering {

@@ -196,7 +196,7 @@ func TestASessionGoesOn(t *testing.T) {
 	}
 	opener, other := anAdmin, anAdmin
 	opener.Name, other.Name = "uid:1000", "uid:1001"
-	if r.host.Of(opener, profile, "w", "one") != s || r.host.Of(other, profile, "w", "one") != nil || r.host.Of(anAdmin, profile, "w", "one") != nil {
+	if r.host.Of(opener, profile, "w", "one", false) != s || r.host.Of(other, profile, "w", "one", false) != nil || r.host.Of(anAdmin, profile, "w", "one", false) != nil {
 		t.Error("it is not that of who opened it, or of more than that one")
 	}
 	if show := s.Show(); show.Principal != "uid:1000" || show.OpenerUID == nil || *show.OpenerUID != 1000 {

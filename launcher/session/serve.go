@@ -21,7 +21,7 @@ func (s *Session) run() {
 	s.watchers.end()
 	s.slot.LockRuns()
 	defer s.slot.UnlockRuns()
-	if e.verdict == leave {
+	if e.verdict == leave && s.reader == nil {
 		e.leave()
 		return
 	}
@@ -35,6 +35,8 @@ type serving struct {
 	// bundle is what was captured when the worker's connection was lost; nil: it was
 	// not, or the worker is back.
 	bundle *evidence.Bundle
+	// away says that the worker of an ephemeral session is lost, and may come back.
+	away bool
 }
 
 // untilEnd returns the session's end once the rules say that it has come.
@@ -63,7 +65,7 @@ func (v *serving) untilEnd() *ending {
 			v.workerIsGone(r.reason)
 		case stay:
 			switch {
-			case v.bundle != nil || s.inherited && f.connections > 0:
+			case v.bundle != nil || v.away || s.inherited && f.connections > 0:
 				v.workerIsBack()
 			case !s.inherited:
 				s.isBack()
@@ -100,7 +102,7 @@ func (v *serving) untilEnd() *ending {
 // workerIsGone fails what the worker's client had paused and captures the evidence, once
 // for each loss.
 func (v *serving) workerIsGone(reason string) {
-	if v.bundle != nil {
+	if v.bundle != nil || v.away {
 		return
 	}
 	s := v.s
@@ -108,6 +110,10 @@ func (v *serving) workerIsGone(reason string) {
 	s.standStill()
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
+	if s.reader != nil {
+		v.away = true
+		return
+	}
 	v.bundle = s.capture(reason, "")
 }
 
@@ -115,7 +121,7 @@ func (v *serving) workerIsGone(reason string) {
 func (v *serving) workerIsBack() {
 	s, bundle := v.s, v.bundle
 	s.log.Info().Msg("the worker came back")
-	s.inherited, v.bundle = false, nil
+	s.inherited, v.bundle, v.away = false, nil, false
 	s.browser.LimitWrites(0)
 	s.goOn()
 	s.clients.release()

@@ -36,7 +36,8 @@ type Session struct {
 
 	slot    *slots.Slot      // of the profile, which several runs may share
 	browser *browser.Browser // nil before it is started
-	holding *lease.Holding
+	holding tenure
+	reader  *reader // nil: the session has the lease of its profile
 
 	recording *recording
 	clients   *clients
@@ -139,6 +140,9 @@ func (s *Session) Show() api.Session {
 		shown := s.ask.Ask
 		asks = &shown
 	}
+	if s.reader != nil {
+		return s.showReaderLocked(state)
+	}
 	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
 	return api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
@@ -164,6 +168,9 @@ func (s *Session) learnCapability(capability string) {
 
 // persist writes the session's file, synced.
 func (s *Session) persist() error {
+	if s.reader != nil { // no other launcher goes on with it
+		return nil
+	}
 	s.mu.Lock()
 	f := s.file
 	f.SeenAt = s.facts.seenAt.UTC()

@@ -7,7 +7,7 @@ import "leasehold/launcher/api"
 
 // standStill stops what the session's pages would send.
 func (s *Session) standStill() {
-	if s.browser.Driven() && !s.policy.byHand && !s.slot.Shared(s) {
+	if s.reader == nil && s.browser.Driven() && !s.policy.byHand && !s.slot.Shared(s) {
 		s.browser.StandStill(s.log)
 	}
 }
@@ -26,7 +26,7 @@ func (s *Session) goOn() {
 func (s *Session) mayBeLost() (stated func()) {
 	s.stopping.Lock() // an end in order that begins now lets the browser go on after this
 	defer s.stopping.Unlock()
-	if s.policy.onDrop != api.OnDropLost || len(s.clients.connected()) > 1 || !s.losingOne() {
+	if s.reader != nil || s.policy.onDrop != api.OnDropLost || len(s.clients.connected()) > 1 || !s.losingOne() {
 		return func() {}
 	}
 	s.standStill()

@@ -25,6 +25,10 @@ func (h *Registry) ForWrite(ctx context.Context, sessionID string, token lease.T
 // writable refuses a write with another token than the session's, and one to a session
 // that is ending.
 func (s *Session) writable(ctx context.Context, token lease.Token, write string) error {
+	if token != s.token && s.reader != nil {
+		return api.Refuse(api.CodeStaleToken, "session %s is ephemeral, and its writes carry %d, the token of its snapshot, not %d", s.id, s.token, token).
+			With("session_id", s.id).With("current_token", s.token)
+	}
 	if token != s.token {
 		return s.h.o.Announcer.Stale(ctx, s.profile, s.id, token, s.token, write)
 	}
@@ -39,7 +43,7 @@ func (s *Session) writable(ctx context.Context, token lease.Token, write string)
 // where the profile has a higher one, else the session just ended.
 func (h *Registry) lateOrEnded(ctx context.Context, sessionID string, token lease.Token, write string, ended error) error {
 	f, known := h.Identify(sessionID)
-	if !known {
+	if !known || f.Manifest.Ephemeral {
 		return ended
 	}
 	entry, err := h.o.Store.Get(ctx, f.Manifest.ProfileID)
@@ -74,6 +78,9 @@ func (s *Session) Step(st api.Step) error {
 func (s *Session) Checkpoint(c api.Checkpoint) error {
 	if c.Name == "" {
 		return api.Invalid("name", "want the checkpoint's name")
+	}
+	if s.reader != nil {
+		return notForReaders(s.id, "no checkpoint of it is kept")
 	}
 	safe := c.Safe == nil || *c.Safe
 	if t := s.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is at

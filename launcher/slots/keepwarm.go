@@ -76,7 +76,7 @@ type Fit struct {
 
 // FitOf returns what the manifest's task needs of a browser on the record's profile.
 func FitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy, headless bool, memory uint64) Fit {
-	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory, readOnly: m.ReadOnly || r.ReadOnly}
+	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory, readOnly: m.WantsReadOnly() || r.ReadOnly}
 	if f.account == "" {
 		f.account = m.AccountID
 	}

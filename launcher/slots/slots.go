@@ -121,6 +121,8 @@ func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 type Slot struct {
 	t       *Table
 	profile string
+	// ephemeral says that the slot is a session's own, on a copy, and of no profile.
+	ephemeral bool
 	// runsLock has room for one value: only one run at a time may be added or removed.
 	runsLock chan struct{}
 
@@ -174,7 +176,7 @@ func (s *Slot) enter(to State) {
 		}
 		delete(t.slots, s.profile)
 		t.wake()
-		if t.o.Vacated != nil {
+		if t.o.Vacated != nil && !s.ephemeral {
 			t.o.Vacated(s.profile)
 		}
 	}
@@ -199,6 +201,22 @@ func (t *Table) Occupy(profile string) *Slot {
 	default:
 		return nil
 	}
+	s.enter(Opening)
+	return s
+}
+
+// OccupyEphemeral makes the slot of a session that has a copy of a profile for itself: it
+// takes a place on this host, and nobody can find it by the profile. It is nil if the host
+// drains.
+func (t *Table) OccupyEphemeral(sessionID string) *Slot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.draining {
+		return nil
+	}
+	name := ":" + sessionID // no profile is called so
+	s := &Slot{t: t, profile: name, ephemeral: true, runsLock: make(chan struct{}, 1)}
+	t.slots[name] = s
 	s.enter(Opening)
 	return s
 }

@@ -27,6 +27,7 @@ var order = []string{
 	"leasehold/launcher/recovery",
 	"leasehold/launcher/accountcheck",
 	"leasehold/launcher/snapshotter",
+	"leasehold/launcher/readers",
 	"leasehold/launcher/slots",
 	"leasehold/launcher/browser",
 	"leasehold/launcher/monitor",

@@ -1,0 +1,84 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/profiledir"
+)
+
+// Discard kills the browser of a throwaway copy, which is in root under the id. It asks
+// nothing of it: its pages send nothing at their end. It returns when no process uses the
+// copy, or an error.
+func (b *Browser) Discard(root *profiledir.Root, id string, log zerolog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	begun := time.Now()
+	if b.monitor != nil {
+		b.monitor.Closing()
+	}
+	method, err := b.process.Close(ctx, nil, chrome.CloseTimeouts{AtOnce: true})
+	if b.mux != nil && err == nil {
+		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
+			select {
+			case <-ended:
+			case <-ctx.Done():
+				err = errors.Join(err, errors.New("the browser's pipe did not end"))
+			}
+		}
+	}
+	b.stop()
+	err = errors.Join(err, b.forgetNetwork(), b.ledger.Remove())
+	if g := b.process.Group(); g != nil && method != "" {
+		if err := g.Remove(groupTimeout); err != nil {
+			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
+		}
+	}
+	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
+	defer cancelWait()
+	err = errors.Join(err, root.WaitUnused(waiting, id))
+	b.driver.closes.WithLabelValues(string(method)).Inc()
+	log.Info().Str("rung", string(method)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
+	return err
+}
+
+// DiscardLeft kills the browser that a launcher left on a throwaway copy, if it lives. It
+// returns when no process uses the copy.
+func DiscardLeft(ctx context.Context, processes Processes, root *profiledir.Root, id string) error {
+	running, ok, err := root.Left(id)
+	var damaged *profiledir.DamagedError
+	if errors.As(err, &damaged) { // it may name any process
+		ok, err = false, nil
+	}
+	if err != nil {
+		return err
+	}
+	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
+	if ok && processes.Lives(identity) {
+		path, err := root.Path(id)
+		if err != nil {
+			return err
+		}
+		p, err := processes.Attach(identity, chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group})
+		var other *chrome.NotSameError
+		switch {
+		case errors.As(err, &other): // it has just ended
+		case err != nil:
+			return fmt.Errorf("copy %s: its browser: %w", id, err)
+		default:
+			if _, err := p.Close(ctx, nil, chrome.CloseTimeouts{AtOnce: true}); err != nil {
+				return fmt.Errorf("copy %s: its browser: %w", id, err)
+			}
+		}
+	}
+	err = root.WaitUnused(ctx, id)
+	if errors.Is(err, profiledir.ErrNoProfile) {
+		return nil
+	}
+	return err
+}

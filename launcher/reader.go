@@ -1,0 +1,208 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"leasehold/internal/id"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/queue"
+	"leasehold/launcher/session"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// An ephemeral session is made of the profile's newest snapshot, which is a copy at rest: it
+// takes no lease, touches neither the profile's directory nor its record, and is had at any
+// launcher that reaches the profile store, whoever is the profile's home.
+
+// read begins an ephemeral session, and waits for a place on this host as long as the manifest
+// says.
+func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, error) {
+	deadline := time.Now().Add(time.Duration(m.Wait))
+	place := &slots.Waiter{Entrant: queue.Entrant{Principal: m.Opener.Name, Worker: m.WorkerID, Priority: m.Priority}}
+	defer g.slots.LeaveQueue(place)
+	for {
+		changed := g.slots.Changed()
+		if m.OneShot {
+			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID, true); s != nil {
+				return s, s.Narrow(m)
+			}
+		}
+		s, err := g.tryRead(ctx, m, place)
+		var p *api.Problem
+		if err == nil || !errors.As(err, &p) || m.Wait == 0 || p.Code != api.CodeHostFull {
+			return s, err
+		}
+		if time.Until(deadline) <= 0 {
+			return nil, api.Refuse(api.CodeWaitTimeout, "waited %v, and still: %s", time.Duration(m.Wait), p.Detail).With("last_code", p.Code)
+		}
+		if p := g.slots.QueueUp(place, p); p != nil {
+			return nil, p
+		}
+		if err := wait(ctx, changed, deadline); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryRead makes one attempt. Without a session nothing is left of it.
+func (g *grants) tryRead(ctx context.Context, m api.Manifest, place *slots.Waiter) (_ *session.Session, err error) {
+	if g.o.Snapshots == nil {
+		return nil, api.Refuse(api.CodeNoProfileStore, "this sidecar has no profile store, and so no snapshot to make an ephemeral session of: start it with --profile-store and --profile-key")
+	}
+	r, err := g.toRead(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	sessionID := id.New("ses")
+	slot := g.slots.OccupyEphemeral(sessionID)
+	if slot == nil {
+		return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
+	}
+	if p := slot.TakePlace(place); p != nil {
+		slot.Vacate()
+		return nil, p
+	}
+	begun := time.Now()
+	s, err := g.openReader(ctx, m, r, sessionID, slot)
+	if err != nil {
+		return nil, err
+	}
+	g.metrics.reads.Observe(time.Since(begun).Seconds())
+	return s, nil
+}
+
+// toRead is the record of the profile, if the task may have an ephemeral session of it.
+func (g *grants) toRead(ctx context.Context, m api.Manifest) (lease.Record, error) {
+	e, err := g.o.Store.Get(ctx, m.ProfileID)
+	r := e.Record
+	switch {
+	case errors.Is(err, lease.ErrNotFound) || err == nil && r.State == "":
+		return r, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", m.ProfileID)
+	case err != nil:
+		return r, err
+	}
+	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
+		return r, api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
+	}
+	if p := proxyRefusal(r, m, g.labels()); p != nil {
+		return r, p
+	}
+	if !m.WantsReadOnly() && !r.ReadOnly {
+		if p := standsStill(r); p != nil {
+			return r, p
+		}
+	}
+	if r.SnapshotID == "" {
+		return r, api.Refuse(api.CodeNoSnapshot, "profile %s has no snapshot yet: one is made when a session of it ends in order", r.ProfileID)
+	}
+	return r, nil
+}
+
+// standsStill refuses an ephemeral session that may send what it wants, while the account has
+// to stand still: its last worker was lost, and what becomes of that is not decided. One that
+// only reads can send nothing that this is about.
+func standsStill(r lease.Record) *api.Problem {
+	code := ""
+	switch r.State {
+	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
+		code = api.CodeQuarantined
+	case lease.ManualReview:
+		code = api.CodeInReview
+	case lease.ResumePending:
+		code = api.CodeResumePending
+	default:
+		return nil
+	}
+	return api.Refuse(code, "profile %s is %s: its account stands still, and an ephemeral session of it has to be read-only", r.ProfileID, r.State).
+		With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)
+}
+
+// openReader makes the copy, and starts its browser. The slot is vacated if it fails.
+func (g *grants) openReader(ctx context.Context, m api.Manifest, r lease.Record, sessionID string, slot *slots.Slot) (*session.Session, error) {
+	c, err := g.copyToRead(ctx, m, &r, sessionID, slot)
+	if err != nil {
+		slot.Vacate()
+		return nil, err
+	}
+	// From here on a caller who goes away does not stop the start.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
+	s := g.sessions.NewReader(m, sessionID, r, c, slot, id.Secret())
+	if err := s.OpenReader(ctx); err != nil {
+		return nil, s.UndoReader(err)
+	}
+	s.Begin()
+	g.sessions.Enter(s)
+	g.dismissWriter(s) // what changed meanwhile was told to nobody
+	return s, nil
+}
+
+// copyToRead makes the copy of the profile's newest snapshot, and chooses its proxy: that of the
+// profile, and where that cannot be had, there is no session.
+func (g *grants) copyToRead(ctx context.Context, m api.Manifest, r *lease.Record, sessionID string, slot *slots.Slot) (session.Copy, error) {
+	unpacked, release, err := g.readers.Unpack(ctx, r.ProfileID, r.SnapshotID)
+	if p := new(api.Problem); errors.As(snapshotProblem(err), &p) && p.Code == api.CodeNotFound {
+		// A newer one may have replaced it since the record was read.
+		if *r, err = g.toRead(ctx, m); err == nil {
+			unpacked, release, err = g.readers.Unpack(ctx, r.ProfileID, r.SnapshotID)
+		}
+	}
+	if err != nil {
+		return session.Copy{}, readProblem(err)
+	}
+	defer release()
+	proxy, err := g.chooseProxy(ctx, *r, m, unpacked.Dir)
+	if err != nil {
+		return session.Copy{}, err
+	}
+	slot.UseProxy(proxy)
+	c, err := g.readers.Make(ctx, unpacked, sessionID)
+	if err != nil {
+		return session.Copy{}, readProblem(err)
+	}
+	return session.Copy{
+		Path: c.Path, Lock: c.Lock, Root: c.Root(), Jar: c.Jar, Discard: c.Discard,
+		SnapshotID: unpacked.Snapshot.ID, SnapshotToken: unpacked.Snapshot.Token,
+	}, nil
+}
+
+// readProblem turns an error of making a copy into a refusal.
+func readProblem(err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, lease.ErrUnavailable) {
+		return err
+	}
+	return snapshotProblem(err)
+}
+
+// reasonStandsStill ends an ephemeral session that could send something while its account has
+// to stand still.
+const reasonStandsStill = "account_stands_still"
+
+func (h *rooms) dismissWriter(s *session.Session) {
+	if !s.Writes() {
+		return
+	}
+	if r, known := h.catalog.Record(s.Profile()); known && standsStill(r) != nil {
+		s.Dismiss(reasonStandsStill)
+	}
+}
+
+// dismissWriters ends ephemeral sessions that may send what they want when the account of their
+// profile has to stand still, until ctx ends.
+func (l *Launcher) dismissWriters(ctx context.Context) {
+	for {
+		changed := l.catalog.Changed()
+		for _, s := range l.sessions.Living() {
+			l.dismissWriter(s)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,302 @@
+// Package readers has the copies of profiles that ephemeral sessions work on: each is made
+// from the profile's newest snapshot, is one session's alone, and is removed with it. What a
+// launcher that was killed left of them is removed by its guard, or by the next launcher.
+package readers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/internal/durable"
+	"leasehold/internal/runas"
+	"leasehold/internal/signed"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/snapshots"
+)
+
+// dirName is the name of the copies' folder in the data directory.
+const dirName = "readers"
+
+// copiesAtOnce is how many copies are written at a time: more would not be faster, and the
+// space that each takes is looked at before it is written.
+const copiesAtOnce = 4
+
+// Options are what a Room works with.
+type Options struct {
+	DataDir string
+	Key     *signed.Key
+	// Snapshots is the profile store; nil: there is none, and only what an earlier launcher
+	// left is removed.
+	Snapshots *snapshots.Store
+	// Chrome is the version of this host's Chrome.
+	Chrome string
+	// KeepFree is how many bytes have to stay free on the disk.
+	KeepFree uint64
+	// User is the browser user; nil: browsers run as the launcher's own user.
+	User *runas.User
+	// Files has what is kept of the sessions' browsers, under the sessions' ids.
+	Files     sessionfile.Dir
+	Processes browser.Processes
+
+	Log     zerolog.Logger
+	Metrics prometheus.Registerer
+}
+
+// Room makes and removes the copies of one launcher. Its methods may be called concurrently.
+type Room struct {
+	o     Options
+	root  *profiledir.Root
+	jar   sessionfile.Jar
+	left  []string // copies of an earlier launcher
+	cache *cache
+	slots chan struct{} // has room for the copies that are written at a time
+}
+
+// dirOf is the folder of the copies.
+func dirOf(dataDir string) string { return filepath.Join(dataDir, dirName) }
+
+// jarOf keeps the session cookies of copies until they are in their browsers.
+func jarOf(root *profiledir.Root, key *signed.Key) sessionfile.Jar {
+	return sessionfile.NewJar(profiledir.GuardDir(root.Dir()), key)
+}
+
+// Open opens the room of a launcher. Run removes what an earlier one left.
+func Open(o Options) (*Room, error) {
+	r := &Room{o: o, slots: make(chan struct{}, copiesAtOnce)}
+	r.cache = newCache(o, filepath.Join(dirOf(o.DataDir), cacheName))
+	if _, err := os.Stat(dirOf(o.DataDir)); errors.Is(err, fs.ErrNotExist) && o.Snapshots == nil {
+		return r, nil
+	}
+	var err error
+	if r.root, err = profiledir.Open(dirOf(o.DataDir), o.Key); err != nil {
+		return nil, err
+	}
+	if err := r.root.SetBrowserUser(o.User); err != nil {
+		return nil, err
+	}
+	if o.User != nil { // it passes through, as through the folder of the profiles
+		if err := os.Chmod(r.root.Dir(), 0o711); err != nil {
+			return nil, err
+		}
+	}
+	r.jar = jarOf(r.root, o.Key)
+	if r.left, err = r.root.Guarded(); err != nil {
+		return nil, err
+	}
+	return r, r.cache.empty()
+}
+
+// Run removes what an earlier launcher left, and snapshots that are unpacked and not used,
+// until ctx ends.
+func (r *Room) Run(ctx context.Context) {
+	if r.root == nil {
+		return
+	}
+	left := r.left
+	for len(left) > 0 {
+		var err error
+		if left, err = discardLeft(ctx, r.root, left, r.o.Files, r.o.Key, r.o.Processes, r.o.Log); err != nil {
+			r.o.Log.Error().Err(err).Msg("copies of profiles that an earlier launcher left are not removed: it is tried again")
+		}
+		if len(left) == 0 {
+			break
+		}
+		select {
+		case <-time.After(leftPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+	r.cache.run(ctx)
+}
+
+// leftPause is the time between two tries to remove what an earlier launcher left.
+const leftPause = 5 * time.Second
+
+// Left are the copies that a launcher which has ended left: for its guard.
+type Left struct {
+	o    Options
+	root *profiledir.Root // nil: there are none
+	ids  []string
+}
+
+// FindLeft finds the copies that there are now. Options needs no more than DataDir, Key,
+// Processes and Log.
+func FindLeft(o Options) (*Left, error) {
+	l := &Left{o: o}
+	if _, err := os.Stat(dirOf(o.DataDir)); errors.Is(err, fs.ErrNotExist) {
+		return l, nil
+	}
+	var err error
+	if l.root, err = profiledir.Open(dirOf(o.DataDir), o.Key); err == nil {
+		l.ids, err = l.root.Guarded()
+	}
+	return l, err
+}
+
+// Discard kills their browsers and removes them, but for those that another launcher has. It
+// returns how many there still are.
+func (l *Left) Discard(ctx context.Context) (int, error) {
+	if l.root == nil {
+		return 0, nil
+	}
+	var free []string
+	for _, id := range l.ids {
+		if held, err := l.root.Held(id); err == nil && !held {
+			free = append(free, id)
+		}
+	}
+	var err error
+	l.ids, err = discardLeft(ctx, l.root, free, sessionfile.NewDir(l.o.DataDir, l.o.Key), l.o.Key, l.o.Processes, l.o.Log)
+	return len(l.ids), err
+}
+
+// discardLeft removes copies, after it has killed what browsers are on them. It returns those
+// that are left.
+func discardLeft(ctx context.Context, root *profiledir.Root, ids []string, files sessionfile.Dir, key *signed.Key, processes browser.Processes, log zerolog.Logger) (left []string, errs error) {
+	jar := jarOf(root, key)
+	for _, id := range ids {
+		err := discardOne(ctx, root, id, processes)
+		if err == nil {
+			err = errors.Join(files.Remove(id), jar.Drop(id))
+		}
+		if err != nil {
+			left, errs = append(left, id), errors.Join(errs, err)
+			continue
+		}
+		log.Info().Str("session", id).Msg("removed the copy of an ephemeral session whose launcher is gone")
+	}
+	return left, errs
+}
+
+// leftTimeout bounds how long the browser of one copy may take to be gone.
+const leftTimeout = 30 * time.Second
+
+func discardOne(ctx context.Context, root *profiledir.Root, id string, processes browser.Processes) error {
+	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
+	defer cancel()
+	lock, err := root.Adopt(id)
+	if errors.Is(err, profiledir.ErrUnlocked) { // no browser has it
+		lock, err = root.Lock(id)
+	}
+	if err != nil {
+		return err
+	}
+	if err := browser.DiscardLeft(ctx, processes, root, id); err != nil {
+		return errors.Join(err, lock.Unlock())
+	}
+	return lock.Discard()
+}
+
+// Copy is a throwaway copy of a profile. Whoever has it calls Discard once.
+type Copy struct {
+	room *Room
+	id   string
+	// Path is that of its directory, Lock the kernel's lock of it, which its browser inherits.
+	Path string
+	Lock *profiledir.Lock
+	// Jar has the session cookies that were kept with the snapshot, under the session's id.
+	Jar sessionfile.Jar
+}
+
+// Root is where the copy is, under its session's id.
+func (c *Copy) Root() *profiledir.Root { return c.room.root }
+
+// Unpack brings a snapshot here, unless it is here already, and keeps it until release is
+// called. Errors are those of snapshots.Store.Fetch.
+func (r *Room) Unpack(ctx context.Context, profileID, snapshotID string) (u *Unpacked, release func(), err error) {
+	return r.cache.unpack(ctx, profileID, snapshotID)
+}
+
+// Forget removes the unpacked snapshots that nobody uses.
+func (r *Room) Forget() { r.cache.tidy(true) }
+
+// Make makes the copy of an unpacked snapshot for a session. A failure leaves nothing.
+func (r *Room) Make(ctx context.Context, u *Unpacked, sessionID string) (_ *Copy, err error) {
+	select {
+	case r.slots <- struct{}{}:
+		defer func() { <-r.slots }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if free, err := durable.FreeSpace(r.root.Dir()); err == nil && free < u.Bytes+r.o.KeepFree {
+		return nil, &snapshots.NoSpaceError{SnapshotID: u.Snapshot.ID, Dir: r.root.Dir(), Need: u.Bytes, Free: free, Keep: r.o.KeepFree}
+	}
+	lock, err := r.root.Lock(sessionID)
+	if err != nil {
+		return nil, err
+	}
+	c := &Copy{room: r, id: sessionID, Path: filepath.Join(r.root.Dir(), sessionID), Lock: lock, Jar: r.jar}
+	if err = copyTree(ctx, u.Dir, c.Path); err == nil {
+		err = lock.Chown()
+	}
+	if err == nil {
+		err = r.jar.Import(sessionID, u.Extra)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("copy of snapshot %s: %w", u.Snapshot.ID, err), c.Discard())
+	}
+	return c, nil
+}
+
+// Discard removes the copy. No process uses it any more.
+func (c *Copy) Discard() error {
+	return errors.Join(c.Lock.Discard(), c.Jar.Drop(c.id))
+}
+
+// copyTree copies a directory that holds directories and regular files only. Every file is one
+// of its own: Chrome changes files in place, so that a shared one would show it to the others.
+// The kernel shares the blocks where the file system can. Nothing is synced: what is left of a
+// copy when the host ends is removed.
+func copyTree(ctx context.Context, from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		if d.IsDir() {
+			return os.Mkdir(target, 0o700)
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		if !fi.Mode().IsRegular() {
+			return fmt.Errorf("%s: want a regular file", path)
+		}
+		return copyFile(path, target, fi.Mode().Perm())
+	})
+}
+
+func copyFile(from, to string, mode fs.FileMode) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600|mode&0o100)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	_, err = io.Copy(out, in) // by copy_file_range
+	return err
+}

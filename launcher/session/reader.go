@@ -1,0 +1,227 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
+	"leasehold/lease"
+)
+
+// An ephemeral session has no lease: it is on a copy of a snapshot of its profile, which is
+// removed with it. It is served as any other, and ends by the same rules, but there is no
+// evidence, no recovery, and nothing of it is written about its profile. No other launcher
+// goes on with it.
+
+// tenure is by what a session has its profile: the holding of a lease, or nothing.
+type tenure interface {
+	Fence() *lease.Fence
+	// Context ends when the session may not go on.
+	Context() context.Context
+	Report(lease.Progress)
+	Observe(lease.Record)
+	Stop()
+}
+
+var _ tenure = (*lease.Holding)(nil)
+
+// noLease is the tenure of an ephemeral session.
+type noLease struct {
+	ctx   context.Context
+	fence *lease.Fence
+}
+
+func (n noLease) Fence() *lease.Fence      { return n.fence }
+func (n noLease) Context() context.Context { return n.ctx }
+func (noLease) Report(lease.Progress)      {}
+func (noLease) Observe(lease.Record)       {}
+func (noLease) Stop()                      {}
+
+// Copy is the copy of a profile that an ephemeral session is on.
+type Copy struct {
+	Path string
+	Lock *profiledir.Lock
+	// Root is where the copy is, under the session's id.
+	Root *profiledir.Root
+	// Jar has the session cookies of the snapshot, under the session's id.
+	Jar sessionfile.Jar
+	// Discard removes the copy, once no process uses it.
+	Discard func() error
+	// SnapshotID and SnapshotToken are those of the snapshot that it is of.
+	SnapshotID    string
+	SnapshotToken lease.Token
+}
+
+// reader is what an ephemeral session has, and no other.
+type reader struct{ Copy }
+
+// NewReader makes an ephemeral session on a copy of the record's profile. OpenReader starts
+// its browser.
+func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c Copy, slot *slots.Slot, capability string) *Session {
+	r = r.Clone()
+	r.SessionID, r.Token, r.OwnerWorkerID, r.TaskID, r.Principal = sessionID, c.SnapshotToken, m.WorkerID, m.TaskID, m.Opener.Name
+	slot.Locked(c.Lock)
+	s := h.New(m, r, c.Path, slot, capability)
+	s.reader = &reader{c}
+	s.holding = noLease{h.ctx, lease.Open(s.token)}
+	if !s.rules().ReadOnly { // what it might still send is not to wait for its worker
+		s.policy.grace = 0
+	}
+	return s
+}
+
+// OpenReader starts the browser of an ephemeral session. After an error the caller calls
+// UndoReader.
+func (s *Session) OpenReader(ctx context.Context) error {
+	begun := time.Now()
+	if err := errors.Join(s.openExchange(), s.recording.begin()); err != nil {
+		return notRecorded(err)
+	}
+	proxy, err := s.slot.OpenProxy(s.path, s.log)
+	if err != nil {
+		return err
+	}
+	s.slot.Starting(s)
+	rules := s.rules()
+	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
+		SessionID: s.id, Token: s.token, Lock: s.reader.Lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: rules.ReadOnly,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Log: s.log,
+	})
+	s.slot.Opened(s.browser, s.id, nil)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
+		return err
+	}
+	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	if s.manifest.SessionCookies != api.CookiesDrop {
+		if err := s.reader.Jar.Restore(ctx, s.browser.Monitor().Observer(), s.id); err != nil {
+			return err
+		}
+	}
+	if err := s.openDedicated(); err != nil {
+		return err
+	}
+	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Str("snapshot", s.reader.SnapshotID).
+		Bool("read_only", rules.ReadOnly).Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("ephemeral session begins")
+	return nil
+}
+
+// UndoReader ends an ephemeral session whose browser did not start, because of cause, and
+// vacates its slot. It returns what the caller is told.
+func (s *Session) UndoReader(cause error) error {
+	s.log.Error().Err(cause).Msg("browser not started")
+	var p *api.Problem
+	if !errors.As(cause, &p) {
+		p = api.Refuse(api.CodeBrowserStartFailed, "%v", cause)
+	}
+	var start *chrome.StartError
+	if errors.As(cause, &start) {
+		p = p.With("output", start.Output)
+	}
+	s.Fence().Shut(cause)
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+	if err := s.removeCopy(); err != nil {
+		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
+	}
+	close(s.done)
+	s.slot.Vacate()
+	return p
+}
+
+// showReaderLocked is Show. The caller holds s.mu.
+func (s *Session) showReaderLocked(state string) api.Session {
+	now := time.Now()
+	expires := s.policy.lastSeen(s.facts, now).Add(s.policy.silence)
+	if end := s.facts.startedAt.Add(s.policy.lockTimeout); s.policy.lockTimeout > 0 && end.Before(expires) {
+		expires = end
+	}
+	return api.Session{
+		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
+		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: expires.UTC(),
+		Connections: s.facts.connections, Capability: s.capability, ExchangeDir: s.exchange,
+		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
+		Ephemeral: true, SnapshotID: s.reader.SnapshotID, ReadOnly: s.rules().ReadOnly,
+	}
+}
+
+// Writes tells whether the session is an ephemeral one whose pages may send what they want.
+func (s *Session) Writes() bool { return s.reader != nil && !s.rules().ReadOnly }
+
+// Dismiss ends an ephemeral session, and says why.
+func (s *Session) Dismiss(reason string) {
+	s.update(func(f *facts) {
+		if f.released == nil {
+			f.released = &api.Release{Reason: reason}
+		}
+	})
+}
+
+// discard ends an ephemeral session: its browser is killed, and its copy removed.
+func (e *ending) discard() {
+	s := e.s
+	s.log.Info().Str("reason", e.reason).Msg("session ends")
+	code, reason := e.readerCode()
+	s.slot.Leave(s) // its browser is nobody else's
+	e.cutOff(errSessionOver, code, reason)
+	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: e.reason})
+	how := "ended: " + e.reason
+	s.mu.Lock()
+	s.over = true
+	s.file.Reason, s.file.Ended, s.file.SeenAt = e.reason, how, s.facts.seenAt.UTC()
+	f := s.file
+	s.mu.Unlock()
+	if err := s.removeCopy(); err != nil {
+		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
+	}
+	s.clients.Detach()
+	s.h.metrics.readers.Dec()
+	s.h.metrics.ends.WithLabelValues("discarded").Inc()
+	if err := s.h.keep(f); err != nil {
+		s.log.Warn().Err(err).Msg("files of older sessions are left")
+	}
+	s.h.leave(s)
+	s.slot.End()
+	s.log.Info().Str("how", how).Msg("session over")
+}
+
+// readerCode is what connections of an ephemeral session that are still open are told.
+func (e *ending) readerCode() (int, string) {
+	switch {
+	case e.verdict == leave || e.reason == api.ReasonShutdown:
+		return cdpproxy.CloseShuttingDown, "the launcher is shutting down"
+	case e.verdict == endInOrder, e.reason == api.ReasonBrowserCrashed, e.reason == api.ReasonBrowserHangs, e.reason == api.ReasonBrowserMemory:
+		return e.closeCode()
+	}
+	return cdpproxy.CloseExpired, "the session ended: " + e.reason
+}
+
+// removeCopy kills the session's browser, and removes everything that it had. What fails is
+// left to the next launcher.
+func (s *Session) removeCopy() error {
+	var err error
+	if s.browser != nil {
+		err = s.browser.Discard(s.reader.Root, s.id, s.log)
+	}
+	closed := s.recording.close()
+	if err != nil { // a process may use it
+		return errors.Join(err, closed, s.reader.Lock.Unlock())
+	}
+	return errors.Join(closed, s.reader.Discard(), s.h.o.Files.Remove(s.id), s.h.o.FileRoots.Forget(s.owner()))
+}
+
+// notForReaders refuses what has no meaning in an ephemeral session.
+func notForReaders(sessionID, why string) error {
+	return api.Refuse(api.CodeEphemeral, "session %s is ephemeral: %s", sessionID, why).With("session_id", sessionID)
+}

@@ -136,6 +136,20 @@ func TestTheListShowsWhatMayBeSeen(t *testing.T) {
 	}
 }
 
+// TestAProfileWhileTheStoreIsAway is shown as it was seen last, with since when.
+func TestAProfileWhileTheStoreIsAway(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	for i := range b.profiles {
+		b.profiles[i].StaleSince = noon
+	}
+	body := b.get(t, "/console/"+reviewed, 200)
+	for _, want := range []string{`role="alert">The lease store (NATS) cannot be reached since 12:00:00 UTC.`, "nothing can be decided until the store answers", "Your decision"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+}
+
 // TestOnlyWhatChangesIsSent, to a page that is open.
 func TestOnlyWhatChangesIsSent(t *testing.T) {
 	b := &backend{profiles: fleet(300)}

@@ -242,6 +242,15 @@ func (v *view) lists() {
 	}
 }
 
+// Stale says since when the store cannot be reached, and what that means for this page; empty: it
+// can.
+func (v *view) Stale() string {
+	if v.Record.StaleSince.IsZero() {
+		return ""
+	}
+	return staleNote + " since " + v.Record.StaleSince.UTC().Format("15:04:05") + " UTC. This is the profile as this launcher saw it last; nothing can be decided until the store answers."
+}
+
 // HomeNote says that the profile's home is gone, and what to do; empty: it is there.
 func (v *view) HomeNote() string { return api.HomeNote(v.Record) }
 

@@ -39,6 +39,7 @@
 
   // What a person reads stays as it is; where the profile has changed since, the page says so.
   const changed = document.getElementById("changed");
+  const stale = document.getElementById("stale");
   async function look() {
     if (!document.hidden && page.profile) {
       try {
@@ -47,6 +48,10 @@
         });
         if (answer.ok) {
           const now = await answer.json();
+          stale.hidden = !now.stale_since;
+          if (now.stale_since) {
+            stale.textContent = "The lease store (NATS) cannot be reached since " + clock.format(new Date(now.stale_since)) + ". This is the profile as this launcher saw it last; nothing can be decided until the store answers.";
+          }
           if (String(now.sequence) !== page.sequence || String(now.lease_token) !== page.token || now.state !== page.state) {
             const again = document.createElement("a");
             again.setAttribute("href", location.pathname + location.search);

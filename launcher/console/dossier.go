@@ -36,7 +36,8 @@ type dossier struct {
 	Commands []recorder.CommandEntry
 	Unsent   []string // what stands in fields and was not sent, by the kind of field
 	Pages    []pageSeen
-	Missing  []string
+	travel
+	Missing []string
 }
 
 // pageSeen is an open page of a bundle, and its picture.
@@ -95,6 +96,7 @@ func gather(ctx context.Context, svc api.Service, profile string) (*dossier, err
 	}
 	g.d.Inspection, _ = ask(g, each, "What the recovery found cannot be read", svc.Inspection)
 	g.d.Events, _ = ask(g, each, "The profile's history cannot be read", svc.History)
+	g.travel(each)
 	var listed bool
 	if g.d.Bundles, listed = ask(g, each, "The list of the profile's evidence cannot be read", svc.Evidence); listed {
 		g.bundle(incidentEvidence(record))

@@ -29,8 +29,7 @@
   }
 
   // The reviewer's name is kept in this browser.
-  const reviewer = document.getElementById("reviewer");
-  if (reviewer) {
+  for (const reviewer of document.querySelectorAll("#reviewer, [data-name]")) {
     try {
       reviewer.value ||= localStorage.getItem("leasehold.reviewer") || "";
       reviewer.form.addEventListener("submit", () => localStorage.setItem("leasehold.reviewer", reviewer.value));

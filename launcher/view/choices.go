@@ -28,7 +28,7 @@ const (
 )
 
 // chosen is the node that a viewer is asked about. session is the observer's on the page, or on
-// the frame of another process that has the node.
+// the frame of another process that has the node; empty: on the page.
 type chosen struct {
 	target, session string
 	node            int // Chrome's backend node id
@@ -229,6 +229,42 @@ func (h *hand) options(ctx context.Context, in string, node int) ([]option, erro
 	return options, err
 }
 
+// takeChoosers has choosers of files that a page opens asked of the person, as long as one has the
+// session: Chrome would open them in a window of its own, or nowhere. w.mu is held.
+func (w *watch) takeChoosers(byHand bool) {
+	for _, c := range w.bySession {
+		if c.byHand == byHand {
+			continue
+		}
+		c.byHand = byHand
+		if byHand { // only then Chrome tells of them
+			w.observer.Post(c.session, "Page.enable", nil)
+		}
+		w.observer.Post(c.session, "Page.setInterceptFileChooserDialog", map[string]any{"enabled": byHand})
+	}
+}
+
+// chooses asks the person who has the session which files a page is to have, which opened a chooser
+// for the field that node is.
+func (w *watch) chooses(target string, node int, multiple bool) {
+	text, err := json.Marshal(filesMessage{"files", target, w.exchanged(), multiple})
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	var asked []*viewer
+	for v := range w.viewers {
+		if w.person.Principal != "" && v.who.Is(w.person.Principal) {
+			v.chosen = chosen{target: target, node: node}
+			asked = append(asked, v)
+		}
+	}
+	w.mu.Unlock()
+	for _, v := range asked {
+		v.reply(text)
+	}
+}
+
 // asked is the node that the viewer was asked about.
 func (h *hand) asked() (chosen, error) {
 	h.v.watch.mu.Lock()
@@ -236,7 +272,11 @@ func (h *hand) asked() (chosen, error) {
 	if h.v.chosen.node == 0 || h.v.chosen.target != h.page.TargetID {
 		return chosen{}, errors.New("nothing was asked: click on the field first")
 	}
-	return h.v.chosen, nil
+	of := h.v.chosen
+	if of.session == "" {
+		of.session = h.page.SessionID
+	}
+	return of, nil
 }
 
 // choose chooses an option of the select box that was clicked.

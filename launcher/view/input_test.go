@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -205,6 +206,43 @@ func TestByHand(t *testing.T) {
 	answered()
 	did("chose three", "file invoice.pdf")
 	acts(session.ActSelect, session.ActSelect, session.ActFile)
+
+	// A chooser that a script opens is asked of the person, too. The page sees none, nor the worker.
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	other, err := s.mux.Observe(ctx, eventChooser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attached struct{ SessionID string }
+	if err := other.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Call(ctx, attached.SessionID, "Page.enable", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{})
+	s.work.Go(func() {
+		if _, err := other.Next(ctx); err == nil {
+			close(heard)
+		}
+	})
+	s.eval(page, `document.body.insertAdjacentHTML("beforeend", '<button id=up style="position:absolute;left:20px;top:400px;width:150px;height:30px">Upload</button>');
+		up.onclick=()=>{const c=document.createElement("input");c.type="file";c.multiple=true;c.onchange=()=>did.push("chosen "+c.files[0].name);c.oncancel=()=>did.push("cancelled");c.click()};scrollTo(0,60);did.length=0`)
+	click(50, 355)
+	if m := v.message("files", nil); m["multiple"] != true || len(m["names"].([]any)) != 2 {
+		t.Errorf("asked %v", m)
+	}
+	v.says(`{"type":"file","names":["invoice.pdf"]}`)
+	answered()
+	did("chosen invoice.pdf")
+	select {
+	case <-heard:
+		t.Error("the worker hears of a chooser that the person opened")
+	default:
+	}
+	stop()
+	acts(session.ActClick, session.ActFile)
 
 	// Text that is selected on the page, in a field, and in no password.
 	s.eval(page, `document.body.insertAdjacentHTML("beforeend", "<p id=t>the order 4711</p><input id=pw type=password value=hunter2>");getSelection=()=>{did.push("asked");return ""};

@@ -7,14 +7,14 @@ import (
 	"fmt"
 	"unicode/utf8"
 
+	"leasehold/cdpproxy"
 	"leasehold/launcher/session"
 	"leasehold/lease"
 )
 
 // A person copies what is selected on the page to the clipboard of their own browser. It is read
-// in a world of its own, of which the page's scripts see nothing (a worker that has Runtime enabled
-// hears of one more execution context), and the journal has only that it was done, and how much it
-// was.
+// in the launcher's own world, of which neither the page's scripts nor the worker's client hear, and
+// the journal has only that it was done, and how much it was.
 
 // maxCopied is how much text is copied at most, in characters.
 const maxCopied = 100_000
@@ -37,10 +37,8 @@ const selected = `(() => {
 		return { text: typeof from === "number" ? at.value.slice(from, at.selectionEnd) : "" };
 	}
 	return { text: String(getSelection()) };
-})()`
-
-// world is the name of the world in which the selection is read.
-const world = "leasehold"
+})()
+//# sourceURL=` + cdpproxy.HiddenWorld
 
 // copySelected sends the viewer what is selected on the page.
 func (h *hand) copySelected() error {
@@ -95,7 +93,7 @@ func (h *hand) selectedIn(ctx context.Context, in, frame string) (element, text 
 	var own struct {
 		ID int `json:"executionContextId"`
 	}
-	if err := h.mon.Observer().Call(ctx, in, "Page.createIsolatedWorld", map[string]any{"frameId": frame, "worldName": world}, &own); err != nil {
+	if err := h.mon.Observer().Call(ctx, in, "Page.createIsolatedWorld", map[string]any{"frameId": frame, "worldName": cdpproxy.HiddenWorld}, &own); err != nil {
 		return "", "", err
 	}
 	var found struct {
@@ -104,7 +102,7 @@ func (h *hand) selectedIn(ctx context.Context, in, frame string) (element, text 
 			Object  string `json:"objectId"`
 		} `json:"result"`
 	}
-	if err := h.mon.Observer().Call(ctx, in, "Runtime.evaluate", map[string]any{"expression": selected, "contextId": own.ID}, &found); err != nil {
+	if err := h.mon.Observer().Call(ctx, in, "Runtime.evaluate", map[string]any{"expression": selected, "contextId": own.ID, "silent": true, "timeout": inputPatience.Milliseconds()}, &found); err != nil {
 		return "", "", err
 	}
 	if found.Result.Subtype == "node" {
@@ -116,7 +114,7 @@ func (h *hand) selectedIn(ctx context.Context, in, frame string) (element, text 
 		} `json:"result"`
 	}
 	err = h.mon.Observer().Call(ctx, in, "Runtime.callFunctionOn", map[string]any{
-		"objectId": found.Result.Object, "functionDeclaration": "function() { return this.text }", "returnByValue": true,
+		"objectId": found.Result.Object, "functionDeclaration": "function() { return this.text }\n//# sourceURL=" + cdpproxy.HiddenWorld + "\n", "returnByValue": true,
 	}, &said)
 	return "", said.Result.Value, err
 }

@@ -373,7 +373,7 @@ func problem(err error) error {
 	case errors.As(err, &p):
 		return p
 	case errors.Is(err, lease.ErrUnavailable):
-		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted until it answers", err)
+		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted or decided until it answers", err)
 		q.RetryAfter = 2
 		return q
 	case errors.As(err, &damaged):

@@ -18,6 +18,9 @@ import (
 // pingTimeout bounds how long a list waits to learn whether the store can be reached.
 const pingTimeout = time.Second
 
+// askTimeout bounds how long what can be answered from memory waits for the store.
+const askTimeout = 5 * time.Second
+
 // ListProfiles lists the profiles that have a record or a directory here, from memory.
 func (ps *profiles) ListProfiles(ctx context.Context, q api.ProfileQuery) (api.ProfilePage, error) {
 	rows, stale, err := ps.rows(ctx)
@@ -125,6 +128,33 @@ func (ps *profiles) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error)
 	return rows, nil
 }
 
+// remembered returns the record of a profile as this launcher saw it last, after the store could
+// not be asked, which is away. What it knows itself of a session that it has is in it.
+func (ps *profiles) remembered(ctx context.Context, profileID string, away error) (lease.Record, error) {
+	known, seen := ps.catalog.Record(profileID)
+	stale := ps.storeAway(ctx)
+	if stale.IsZero() { // it is there again, or was only slow
+		r, err := ps.stored(ctx, profileID)
+		if !unavailable(err) {
+			return r, err
+		}
+		stale = time.Now()
+	}
+	var err error
+	switch _, _, all := ps.catalog.Rows(); {
+	case seen:
+		known = ps.shown(known).Public()
+	case !all: // the store was never seen whole: it may have a record
+		return lease.Record{}, away
+	default:
+		if known, err = ps.unseen(profileID); err != nil {
+			return lease.Record{}, err
+		}
+	}
+	known.StaleSince = stale.UTC()
+	return known, nil
+}
+
 // storeAway is since when the store cannot be reached; zero: it can.
 func (h *rooms) storeAway(ctx context.Context) time.Time {
 	asking, cancel := context.WithTimeout(ctx, pingTimeout)
@@ -208,4 +238,15 @@ func (r *reach) note(reached bool, now time.Time) time.Time {
 		r.away = now
 	}
 	return r.away
+}
+
+// patience is how long to wait for an answer of the store where one from memory does as well:
+// less if the store was away the last time.
+func (r *reach) patience() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.away.IsZero() {
+		return askTimeout
+	}
+	return pingTimeout
 }

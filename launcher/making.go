@@ -92,5 +92,5 @@ func (ps *profiles) current(ctx context.Context, profile string) (lease.Record, 
 	if err := ps.healFirst(ctx, profile); err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return lease.Record{}, problem(err)
 	}
-	return ps.Profile(ctx, profile)
+	return ps.stored(ctx, profile)
 }

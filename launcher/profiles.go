@@ -47,8 +47,27 @@ func (ps *profiles) blank(profile string) (lease.Record, error) {
 	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: ps.o.ID, Settings: lease.Settings{MaxActiveRuns: 1}}.Public(), nil
 }
 
-// Profile returns the record of a profile.
+// Profile returns the record of a profile: while the store cannot be reached, as this launcher
+// saw it last, and with since when. Nothing is decided by such a record.
 func (ps *profiles) Profile(ctx context.Context, profileID string) (lease.Record, error) {
+	asking, cancel := context.WithTimeout(ctx, ps.reach.patience())
+	defer cancel()
+	r, err := ps.stored(asking, profileID)
+	if unavailable(err) {
+		return ps.remembered(ctx, profileID, err)
+	}
+	return r, err
+}
+
+// unavailable tells whether an error says that the store cannot be reached.
+func unavailable(err error) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Code == api.CodeStoreUnavailable
+}
+
+// stored returns the record of a profile as the store has it now, for somebody who does
+// something with it.
+func (ps *profiles) stored(ctx context.Context, profileID string) (lease.Record, error) {
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
@@ -59,6 +78,11 @@ func (ps *profiles) Profile(ctx context.Context, profileID string) (lease.Record
 	if !errors.Is(err, lease.ErrNotFound) {
 		return lease.Record{}, problem(err)
 	}
+	return ps.unseen(profileID)
+}
+
+// unseen returns the record of a profile of which there is at most a directory here.
+func (ps *profiles) unseen(profileID string) (lease.Record, error) {
 	if _, err := ps.o.Root.Path(profileID); err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
 	}

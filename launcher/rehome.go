@@ -112,7 +112,7 @@ func (ps *profiles) loss(r lease.Record, req api.ProfileRehome) string {
 
 // snapshotWords says how old a snapshot is, and what came after it.
 func (ps *profiles) snapshotWords(r lease.Record, id string) string {
-	if id == newestSnapshot || id == r.SnapshotID {
+	if id == api.NewestSnapshot || id == r.SnapshotID {
 		if r.SnapshotToken == r.Token {
 			return fmt.Sprintf("snapshot %s, which was made after everything that was done under token %d", r.SnapshotID, r.Token)
 		}
@@ -168,9 +168,6 @@ func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.Pro
 	}, nil
 }
 
-// newestSnapshot stands for the newest one.
-const newestSnapshot = "newest"
-
 // ofSnapshot is a directory that is made of a snapshot of the profile.
 func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ fill, err error) {
 	store, err := ps.snapshotStore()
@@ -182,7 +179,7 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 	if err != nil {
 		return q, nil, snapshotProblem(err)
 	}
-	i := slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id || id == newestSnapshot })
+	i := slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id || id == api.NewestSnapshot })
 	if i < 0 {
 		return q, nil, api.Refuse(api.CodeNotFound, "profile %s has no snapshot %s: leasehold profiles snapshots %s", r.ProfileID, id, r.ProfileID)
 	}

@@ -192,7 +192,7 @@ func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...le
 	}
 	done = slot.Vacate
 	// It may have been granted, and be over again, meanwhile.
-	if r, err = ps.Profile(ctx, profileID); err == nil {
+	if r, err = ps.stored(ctx, profileID); err == nil {
 		err = free(r)
 	}
 	if err == nil {

@@ -135,6 +135,9 @@ type Record struct {
 	// HomeSilentSince is since when nothing was heard of the home, where it counts as gone by
 	// the clock of the launcher that was asked; zero: it is there. It is never stored.
 	HomeSilentSince time.Time `json:"home_silent_since,omitzero"`
+	// StaleSince is since when the launcher that was asked cannot reach the lease store, so that
+	// this is the record as it saw it last; zero: it can. It is never stored.
+	StaleSince time.Time `json:"stale_since,omitzero"`
 
 	// Sequence is the number of the profile's last event. Each transition adds one
 	// or more.

@@ -2,8 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"leasehold/launcher/api"
@@ -17,11 +20,23 @@ type sessionFlags struct {
 	Token   lease.Token `env:"LEASEHOLD_TOKEN" placeholder:"N" help:"The session's lease token (default: the one shown now)."`
 }
 
-// find asks the sidecar for the session that the flags name. profile may be empty where
-// they have an id.
+// find asks the sidecar for the session that the flags name, and the launcher that has the
+// profile where that is another one: the client asks that one from then on. profile may be empty
+// where the flags have an id.
 func (f sessionFlags) find(ctx context.Context, sidecar *client, profile string) (api.Session, error) {
 	if f.Session != "" {
-		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "sessions", f.Session)
+		ask := func() (json.RawMessage, error) {
+			return sidecar.ask(ctx, http.MethodGet, nil, "v1", "sessions", f.Session)
+		}
+		raw, err := ask()
+		if profile != "" && isUnknownSession(err) {
+			if _, failed := sidecar.with(ofProfile(profile)).ask(ctx, http.MethodGet, nil, "v1", "sessions"); failed != nil {
+				return api.Session{}, failed
+			}
+			if sidecar.moved {
+				raw, err = ask()
+			}
+		}
 		if err != nil {
 			return api.Session{}, err
 		}
@@ -31,7 +46,7 @@ func (f sessionFlags) find(ctx context.Context, sidecar *client, profile string)
 		}
 		return f.with(s), err
 	}
-	raw, err := sidecar.askAll(ctx, "v1", "sessions")
+	raw, err := sidecar.with(ofProfile(profile)).askAll(ctx, "v1", "sessions")
 	if err != nil {
 		return api.Session{}, err
 	}
@@ -52,6 +67,14 @@ func (f sessionFlags) find(ctx context.Context, sidecar *client, profile string)
 		return f.with(found[0]), nil
 	}
 	return api.Session{}, exitWith(exitUsage, "profile %s has %d living sessions: name one of them by --session (leasehold sessions lists them)", profile, len(found))
+}
+
+// ofProfile asks a list for what is of a profile.
+func ofProfile(profile string) url.Values { return url.Values{"profile_id": {profile}} }
+
+func isUnknownSession(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.problem.Code == api.CodeUnknownSession
 }
 
 // with is the session under the token of the flags, if they have one.

@@ -247,6 +247,8 @@ type list[T any] struct {
 	Next  *string `json:"next"`
 	// Truncated says of a history that its oldest events have left.
 	Truncated bool `json:"truncated"`
+	// StaleSince says of a list of profiles since when the sidecar cannot reach the lease store.
+	StaleSince time.Time `json:"stale_since"`
 }
 
 // askAll asks for all pages of a list. It returns the first answer, with the items of the

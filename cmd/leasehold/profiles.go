@@ -83,6 +83,9 @@ func (c *profilesCmd) Run(a *app) error {
 			}
 			t.row(r.ProfileID, state, r.Token, r.OwnerWorkerID, r.TaskID, r.LastKnownURL)
 		}
+		if !profiles.StaleSince.IsZero() {
+			a.warn("%s", staleText(profiles.StaleSince))
+		}
 		return t.flush()
 	})
 }

@@ -54,7 +54,10 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 	if p.inspection, err = inspectionOf(ctx, sidecar, id); err != nil {
 		return p, err
 	}
-	if p.history, err = sidecar.askAll(ctx, "v1", "profiles", id, "history"); err != nil {
+	if p.history, err = sidecar.askAll(ctx, "v1", "profiles", id, "history"); storeAway(err) {
+		a.warn("the history cannot be read: %v", err)
+		p.history = noItems
+	} else if err != nil {
 		return p, err
 	}
 	stored, err := sidecar.askAll(ctx, "v1", "profiles", id, "evidence")
@@ -65,6 +68,15 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 		a.warn("pictures cannot be listed: %v", err)
 	}
 	return p, nil
+}
+
+// noItems is a list with nothing in it.
+var noItems = json.RawMessage(`{"items":[],"next":null}`)
+
+// storeAway tells whether the sidecar refused since it cannot reach the lease store.
+func storeAway(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.problem.Code == api.CodeStoreUnavailable
 }
 
 // newestPicture returns the newest of the pictures that were stored during a session, and

@@ -16,12 +16,20 @@ import (
 func printFirst(a *app, c *showCmd, p shownProfile, r lease.Record) error {
 	t := newTable(a.stdout)
 	t.row(r.ProfileID, stateText(r, time.Now()))
+	if !r.StaleSince.IsZero() {
+		t.row("seen before", staleText(r.StaleSince))
+	}
 	if why := whyText(r); why != "" {
 		t.row("why", why)
 	}
 	t.row("what to do", todoText(r, time.Now()))
 	t.row("picture", p.pictureText(c.URL))
 	return t.flush()
+}
+
+// staleText says that what is shown may be old.
+func staleText(since time.Time) string {
+	return fmt.Sprintf("the sidecar cannot reach NATS since %s, and shows what it saw before; nothing is granted or decided until NATS answers", cell(since))
 }
 
 // stateText is the state, since when, and who has the profile.

@@ -241,13 +241,26 @@ func (s *fakeSidecar) check(w http.ResponseWriter, r *http.Request) {
 	answer(w, 200, c)
 }
 
-func (s *fakeSidecar) sessions(w http.ResponseWriter, _ *http.Request) {
+func (s *fakeSidecar) sessions(w http.ResponseWriter, r *http.Request) {
+	if profile := r.URL.Query().Get("profile_id"); profile == "far" && !s.lives(w, profile) {
+		answer(w, 200, map[string]any{"items": []api.Session{{SessionID: "s-far", ProfileID: "far", Token: 5, WorkerID: "worker-9", State: api.SessionServing}}, "next": nil})
+	}
+	if r.URL.Query().Get("profile_id") == "far" {
+		return
+	}
 	answer(w, 200, map[string]any{"items": []api.Session{{SessionID: "s1", ProfileID: "p", Token: 42, WorkerID: "worker-7",
 		TaskID: "task_1", State: api.SessionServing, Connections: 1, ExpiresAt: at, Ask: &api.Ask{Reason: "the code", At: at, Until: at}}}, "next": nil})
 }
 
-// session is one that nobody has by hand.
+// session is one that nobody has by hand. That of far is known only where far lives.
 func (s *fakeSidecar) session(w http.ResponseWriter, r *http.Request) {
+	if id := r.PathValue("id"); id == "s-far" && s.home != "" {
+		refuse(w, api.Refuse(api.CodeUnknownSession, "there is no session %s", id))
+		return
+	} else if id == "s-far" {
+		answer(w, 200, api.Session{SessionID: id, ProfileID: "far", Token: 5, State: api.SessionServing})
+		return
+	}
 	answer(w, 200, api.Session{SessionID: r.PathValue("id"), ProfileID: "p", Token: 42, WorkerID: "worker-7", State: api.SessionServing})
 }
 

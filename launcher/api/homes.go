@@ -7,6 +7,20 @@ import (
 	"leasehold/lease"
 )
 
+// WrongHome refuses what only the launcher that has a profile can do. location is where that one
+// is reached; empty: nobody knows. there says whether it is there now.
+func WrongHome(profileID, launcherID, location string, there bool) *Problem {
+	p := Refuse(CodeWrongHome, "profile %s lives on the host of launcher %s", profileID, launcherID).With("home_launcher", launcherID)
+	switch {
+	case !there:
+		p.Detail += ", which is not there now"
+	case location != "":
+		p.Detail += ": " + location
+		p = p.With("location", location)
+	}
+	return p
+}
+
 // HomeNote says of a profile that nobody holds what is to be known of its home: that it is gone,
 // and what to do then; empty: nothing.
 func HomeNote(r lease.Record) string {

@@ -244,10 +244,16 @@ type SnapshotsChecked = snapshots.Checked
 // ProfileRestore is a person's decision to bring back a snapshot. It carries the lease token
 // that the person saw. If it is not the current one, the request is refused.
 type ProfileRestore struct {
+	// SnapshotID is the snapshot, or NewestSnapshot.
 	SnapshotID string      `json:"snapshot_id"`
 	Token      lease.Token `json:"lease_token"`
-	Note       string      `json:"note,omitempty"`
+	// Person is what the person is called.
+	Person string `json:"person,omitempty"`
+	Note   string `json:"note,omitempty"`
 }
+
+// NewestSnapshot stands for a profile's newest snapshot.
+const NewestSnapshot = "newest"
 
 // LeaseToken returns the token that the request carries.
 func (r ProfileRestore) LeaseToken() lease.Token { return r.Token }

@@ -388,13 +388,5 @@ func (p *Patrol) Silent(launcherID string) (last lease.PresenceEntry, since time
 // Home refuses a profile whose home is another launcher, and says where that is.
 func (p *Patrol) Home(r lease.Record) *api.Problem {
 	home := p.Other(r.Home)
-	problem := api.Refuse(api.CodeWrongHome, "profile %s lives on the host of launcher %s", r.ProfileID, r.Home).With("home_launcher", r.Home)
-	switch {
-	case home.LauncherID == "" || home.Closed:
-		problem.Detail += ", which is not there now"
-	case home.AdvertiseURL != "":
-		problem.Detail += ": " + home.AdvertiseURL
-		problem = problem.With("location", home.AdvertiseURL)
-	}
-	return problem
+	return api.WrongHome(r.ProfileID, r.Home, home.AdvertiseURL, home.LauncherID != "" && !home.Closed)
 }

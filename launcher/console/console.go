@@ -63,10 +63,11 @@ func newSheet(name, with, images string) sheet {
 	s := sheet{style: file("base.css") + file(with+".css"), script: file(with + ".js")}
 	s.template = template.Must(template.New(name+".html").Funcs(template.FuncMap{
 		"plain": plain, "short": short, "words": words, "note": note, "bytes": bytesOf, "isZero": time.Time.IsZero,
+		"size":   func(n uint64) string { return bytesOf(int64(min(n, 1<<62))) },
 		"args":   func(v *view, it any) withView { return withView{v, it} },
 		"style":  func() template.CSS { return template.CSS(s.style) },
 		"script": func() template.JS { return template.JS(s.script) },
-	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html", "pages/top.html", "pages/exports.html"))
+	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html", "pages/top.html", "pages/exports.html", "pages/travel.html"))
 	s.policy = strings.Join([]string{
 		"default-src 'none'",
 		"style-src " + hashOf(s.style),
@@ -91,10 +92,11 @@ func hashOf(text string) string {
 
 // pages serves the console.
 type pages struct {
-	svc                         api.Service
-	log                         zerolog.Logger
-	list, hosts, profile, watch sheet
-	following                   chan struct{} // has an element for each page that hears of changes
+	svc api.Service
+	log zerolog.Logger
+	list, hosts, queue,
+	profile, watch sheet
+	following chan struct{} // has an element for each page that hears of changes
 }
 
 // Handler serves the console's pages. The surface in front of it has seen who asks and
@@ -104,7 +106,7 @@ type pages struct {
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 	return &pages{
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
-		list: newSheet("list", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:"),
+		list: newSheet("list", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:"),
 		watch: newSheet("live", "live", "data:"),
 	}
 }
@@ -122,12 +124,20 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.hold(w, r, profile)
 	case "POST /console/{profile}/hand-back":
 		p.handBack(w, r, profile)
+	case "POST /console/{profile}/restore":
+		p.restore(w, r, profile)
+	case "POST /console/{profile}/rehome":
+		p.rehome(w, r, profile)
 	case "GET /updates":
 		p.followList(w, r)
 	case "GET /hosts":
 		p.showHosts(w, r)
 	case "GET /hosts/updates":
 		p.followHosts(w, r)
+	case "GET /queue":
+		p.showQueue(w, r)
+	case "GET /queue/updates":
+		p.followQueue(w, r)
 	default:
 		p.showList(w, r)
 	}
@@ -252,7 +262,10 @@ func (p *pages) done(w http.ResponseWriter, r *http.Request, profile string, fil
 
 func filledIn(r *http.Request) form {
 	get := func(name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
-	return form{Decision: get("decision"), Reviewer: get("reviewer"), Note: get("note"), Home: get("home")}
+	return form{
+		Decision: get("decision"), Reviewer: get("reviewer"), Note: get("note"), Home: get("home"),
+		Snapshot: get("snapshot"), Directory: get("directory"), AcceptLoss: get("accept_loss") != "",
+	}
 }
 
 // tokenSeen is the lease token that the person saw; one that cannot be read is never the

@@ -36,7 +36,7 @@ func (b *backend) ask(method, path, body string, header ...string) *httptest.Res
 
 func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
-	for _, path := range []string{"/", "/hosts", "/console/" + reviewed, "/console/nobody", "/console/" + reviewed + "/live"} {
+	for _, path := range []string{"/", "/hosts", "/queue", "/console/" + reviewed, "/console/nobody", "/console/" + reviewed + "/live"} {
 		w := b.ask("GET", path, "")
 		policy, body := w.Header().Get("Content-Security-Policy"), w.Body.String()
 		for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "trusted-types 'none'"} {
@@ -62,7 +62,7 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"base.css", "list.css", "profile.css", "live.css", "list.html", "hosts.html", "top.html", "profile.html", "live.html", "parts.html", "exports.html"} {
+	for _, name := range []string{"base.css", "list.css", "profile.css", "live.css", "list.html", "hosts.html", "top.html", "profile.html", "live.html", "parts.html", "exports.html", "travel.html", "queue.html"} {
 		if external := regexp.MustCompile(`(?i)(https?:)?//[a-z]|<link[^>]+href="[^d]|<script[^>]+src|@import|url\(`).FindString(strings.ReplaceAll(file(name), "chrome://inspect", "")); external != "" {
 			t.Errorf("%s refers to another resource: %q", name, external)
 		}
@@ -198,6 +198,20 @@ func views() (b *backend, list []aView) {
 	locked.bundles[0].Locked, locked.bundles[0].Encrypted, locked.bundles[0].Pages, locked.bundles[0].Pictures = true, true, nil, nil
 	add(inReview("bundle-locked", "evd_l"), locked, "The evidence is encrypted, and this sidecar has no key for it", "No picture can be shown")
 
+	b.hosts = hundredHosts(2)
+	b.hosts[0].LauncherID, b.hosts[1].LauncherID = "host-1", "host-2"
+	for _, s := range []string{reviewed} {
+		one := b.cases[s]
+		one.snapshots = snapshots()
+		b.cases[s] = one
+	}
+	stored := usual("evd_s")
+	stored.snapshots = snapshots()
+	add(inReview("stored", "evd_s", func(r *lease.Record) { r.State, r.Mobility = lease.Available, lease.MobilityFree }), stored,
+		"Launcher host-1, this one.", "It may move to another host by itself", "3 snapshots, the newest of", "1 session since", "Go back to a snapshot: the newest is of")
+	add(inReview("lost-host", "evd_s", func(r *lease.Record) { r.Home, r.HomeSilentSince = "host-2", noon }), stored,
+		"Launcher host-2, which is gone: nothing was heard of it since 18 Jun 2026 12:00:00 UTC", "make the host of this launcher, host-1, its home", "Give it another home", "This cannot be undone")
+
 	byHand := usual("evd_b")
 	url := "http://127.0.0.1:41234"
 	byHand.sessions = []api.Session{{SessionID: "ses_hand", ProfileID: "by-hand", Token: 18, Principal: "token", DedicatedURL: &url, ExpiresAt: noon}}
@@ -207,6 +221,92 @@ func views() (b *backend, list []aView) {
 	}), byHand, "held by hand", "127.0.0.1:41234", "Hand it back")
 
 	return b, append(list, aView{"nobody", []string{"There is no page of this profile: there is no profile nobody"}})
+}
+
+// snapshots are those of a profile that was lost twice: the newest lacks the last session, the
+// older ones two.
+func snapshots() []api.Snapshot {
+	made := func(id string, token lease.Token, before time.Duration) api.Snapshot {
+		return api.Snapshot{ID: id, Token: token, CreatedAt: noon.Add(-before), ChromeVersion: "156.0.8078.79", Bytes: 300 << 20, Stored: 2 << 20}
+	}
+	return []api.Snapshot{made("snap_3", 12, 24*time.Hour), made("snap_2", 9, 50*time.Hour), made("snap_1", 7, 60*time.Hour)}
+}
+
+// TestGoingBack: an operator brings a snapshot back out of a review, or gives the profile of a lost
+// host another home; who may not is not asked, and is refused.
+func TestGoingBack(t *testing.T) {
+	own := []string{"Content-Type: application/x-www-form-urlencoded", "Origin: http://127.0.0.1:9333"}
+	b, _ := views()
+	b.who = principal.Principal{Name: "op", Role: principal.Operator, Profiles: principal.EveryProfile}
+	page := b.get(t, "/console/"+reviewed, 200)
+	for _, want := range []string{
+		`formaction="/console/profile_us_021/restore"`, `<option value="snap_3">newest: 17 Jun 2026 12:00:00 UTC, token 12, 1 session since</option>`, `<option value="snap_1">16 Jun 2026 00:00:00 UTC, token 7, 2 sessions since</option>`,
+		"what <bdi>worker-3</bdi> did for <bdi>task_88</bdi>", "goes to the archive",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the review does not have %s", want)
+		}
+	}
+	if w := b.ask("POST", "/console/"+reviewed+"/restore", "lease_token=17&snapshot=snap_2&reviewer=Ada&note=signed+out", own...); w.Code != http.StatusSeeOther {
+		t.Errorf("restore: %d", w.Code)
+	}
+	if want := []api.ProfileRestore{{SnapshotID: "snap_2", Token: 17, Person: "Ada", Note: "signed out"}}; !slices.Equal(b.restored, want) {
+		t.Errorf("restored %+v, want %+v", b.restored, want)
+	}
+	for form, why := range map[string]string{"lease_token=17&snapshot=snap_2": "want your name", "lease_token=17&reviewer=Ada": "choose the snapshot"} {
+		if w := b.ask("POST", "/console/"+reviewed+"/restore", form, own...); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), why) || len(b.restored) != 1 {
+			t.Errorf("%s: %d, want it refused: %s", form, w.Code, why)
+		}
+	}
+	b.refuse = api.Refuse(api.CodeStaleToken, "restore with token 17: the current token is 18")
+	if w := b.ask("POST", "/console/"+reviewed+"/restore", "lease_token=17&snapshot=snap_2&reviewer=Ada", own...); w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "the current token is 18") || !strings.Contains(w.Body.String(), `<option value="snap_2" selected>`) {
+		t.Errorf("a refused restore: %d", w.Code)
+	}
+	b.refuse = nil
+
+	if w := b.ask("POST", "/console/lost-host/rehome", "lease_token=17&directory=snapshot&snapshot=snap_3&reviewer=Ada&note=dead&accept_loss=yes", own...); w.Code != http.StatusSeeOther {
+		t.Errorf("rehome: %d %s", w.Code, w.Body)
+	}
+	if w := b.ask("POST", "/console/lost-host/rehome", "lease_token=17&directory=empty&reviewer=Ada&note=dead", own...); w.Code != http.StatusSeeOther {
+		t.Errorf("rehome: %d %s", w.Code, w.Body)
+	}
+	want := []api.ProfileRehome{
+		{Write: api.Write{Token: 17}, Snapshot: "snap_3", Person: "Ada", Note: "dead", AcceptLoss: true}, {Write: api.Write{Token: 17}, Empty: true, Person: "Ada", Note: "dead"},
+	}
+	if !slices.Equal(b.rehomed, want) {
+		t.Errorf("rehomed %+v, want %+v", b.rehomed, want)
+	}
+	if w := b.ask("POST", "/console/lost-host/rehome", "lease_token=17&reviewer=Ada&note=dead", own...); w.Code != http.StatusBadRequest || len(b.rehomed) != 2 {
+		t.Errorf("without a directory: %d", w.Code)
+	}
+
+	b.who = principal.Principal{Name: "rev", Role: principal.Reviewer, Profiles: principal.EveryProfile}
+	if page := b.get(t, "/console/"+reviewed, 200); strings.Contains(page, "/restore") || !strings.Contains(page, "Your decision") || !strings.Contains(page, "snap_3") {
+		t.Error("a reviewer is asked to restore, or does not see the snapshots")
+	}
+	if page := b.get(t, "/console/lost-host", 200); !strings.Contains(page, `action="/console/lost-host/rehome"`) {
+		t.Error("a reviewer is not asked for another home")
+	}
+	b.who.Role = principal.Viewer
+	if page := b.get(t, "/console/lost-host", 200); strings.Contains(page, "/rehome") || !strings.Contains(page, "Its home is gone") && !strings.Contains(page, "which is gone") {
+		t.Error("a viewer is asked for another home, or does not see that it is gone")
+	}
+}
+
+// TestWhatPeopleDidWithoutDeciding stands beside the incident, as no decision.
+func TestWhatPeopleDidWithoutDeciding(t *testing.T) {
+	events := append(story(),
+		lease.Event{Event: lease.EventSnapshotRestored, State: lease.ManualReview, At: noon.Add(time.Minute), Token: 18, Sequence: 90, Reviewer: "Ada", Note: "signed out", SnapshotID: "snap_3"},
+		lease.Event{Event: lease.EventMoved, State: lease.ManualReview, At: noon.Add(2 * time.Minute), Token: 19, Sequence: 91, Person: "Grace"})
+	all := incidentsOf(events)
+	last := all[len(all)-1]
+	var acts []string
+	for _, a := range last.Acts {
+		acts = append(acts, a.What+" "+a.Who)
+	}
+	if want := []string{"went back to a snapshot Ada", "given another home Grace"}; !last.Open || !slices.Equal(acts, want) {
+		t.Errorf("open %v, acts %q, want %q", last.Open, acts, want)
+	}
 }
 
 // aView is one page of the console, and what it has to say.
@@ -243,7 +343,7 @@ func TestViews(t *testing.T) {
 			t.Errorf("%s is %d pixels tall at 420, want at most %d", one.profile, tall, tallest)
 		}
 		// The others have the same parts, and are tried where they are photographed.
-		if one.profile == reviewed || os.Getenv("LEASEHOLD_PHOTOS") != "" {
+		if one.profile == reviewed || one.profile == "lost-host" || os.Getenv("LEASEHOLD_PHOTOS") != "" {
 			v.accessible(one.profile)
 		}
 		v.photograph(one.profile)

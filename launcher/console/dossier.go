@@ -36,7 +36,8 @@ type dossier struct {
 	Commands []recorder.CommandEntry
 	Unsent   []string // what stands in fields and was not sent, by the kind of field
 	Pages    []pageSeen
-	Missing  []string
+	travel
+	Missing []string
 }
 
 // pageSeen is an open page of a bundle, and its picture.
@@ -59,9 +60,12 @@ type picture struct {
 // The bounds of what is read for one page.
 const (
 	gatherTimeout = 15 * time.Second
-	maxPages      = 12      // pages of a bundle whose pictures are looked at
-	largePicture  = 6 << 20 // bytes of one that a person has to ask for
-	maxPixels     = 50_000_000
+	// staleTimeout bounds each question while the lease store is away, in which some of what is
+	// asked for may be.
+	staleTimeout = 3 * time.Second
+	maxPages     = 12      // pages of a bundle whose pictures are looked at
+	largePicture = 6 << 20 // bytes of one that a person has to ask for
+	maxPixels    = 50_000_000
 )
 
 // gatherer asks the service, and notes what cannot be had.
@@ -86,17 +90,31 @@ func gather(ctx context.Context, svc api.Service, profile string) (*dossier, err
 			g.d.Sessions = append(g.d.Sessions, s)
 		}
 	}
-	if g.d.Inspection, err = svc.Inspection(ctx, profile); err != nil && !isCode(err, api.CodeNotFound) {
-		g.miss("What the recovery found cannot be read", err)
+	each := gatherTimeout
+	if !record.StaleSince.IsZero() {
+		each = staleTimeout
 	}
-	if g.d.Events, err = svc.History(ctx, profile); err != nil && !isCode(err, api.CodeNotFound) {
-		g.miss("The profile's history cannot be read", err)
+	g.d.Inspection, _ = ask(g, each, "What the recovery found cannot be read", svc.Inspection)
+	g.d.Events, _ = ask(g, each, "The profile's history cannot be read", svc.History)
+	g.travel(each)
+	var listed bool
+	if g.d.Bundles, listed = ask(g, each, "The list of the profile's evidence cannot be read", svc.Evidence); listed {
+		g.bundle(incidentEvidence(record))
 	}
-	if g.d.Bundles, err = svc.Evidence(ctx, profile); err != nil && !isCode(err, api.CodeNotFound) {
-		g.miss("The list of the profile's evidence cannot be read", err)
-	}
-	g.bundle(incidentEvidence(record))
 	return g.d, nil
+}
+
+// ask asks for one thing of the profile. It is false where that cannot be had, which is noted with
+// what. That there is none is no reason to note anything.
+func ask[T any](g *gatherer, within time.Duration, what string, of func(context.Context, string) (T, error)) (T, bool) {
+	ctx, cancel := context.WithTimeout(g.ctx, within)
+	defer cancel()
+	found, err := of(ctx, g.d.Record.ProfileID)
+	if err != nil && !isCode(err, api.CodeNotFound) {
+		g.miss(what, err)
+		return found, false
+	}
+	return found, true
 }
 
 // incidentEvidence is the bundle that the page is about: that of the incident, also where a

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -42,7 +43,12 @@ const (
 	actApproved = "approved"
 	actKept     = "kept in review"
 	actByHand   = "held by hand"
+	actRestored = "went back to a snapshot"
+	actMoved    = "given another home"
 )
+
+// personsEvents are events of what people do that change no state.
+var personsEvents = map[string]string{lease.EventSnapshotRestored: actRestored, lease.EventMoved: actMoved}
 
 // incidentsOf finds the incidents in a profile's history, the oldest first.
 func incidentsOf(events []lease.Event) []incident {
@@ -54,6 +60,14 @@ func incidentsOf(events []lease.Event) []incident {
 		}
 		last := len(list) - 1
 		open := last >= 0 && list[last].Open
+		if what := personsEvents[e.Event]; what != "" { // it decides nothing
+			if last >= 0 && (e.Reviewer != "" || e.Person != "" || e.Event == lease.EventSnapshotRestored) {
+				done := actOf(e, what)
+				done.Who = cmp.Or(e.Reviewer, e.Person, e.Principal)
+				list[last].Acts = append(list[last].Acts, done)
+			}
+			continue
+		}
 		switch {
 		case e.State == lease.SuspectedStale, e.State == lease.Quarantined && !(open && list[last].Decision == ""):
 			list = append(list, incident{At: e.At, Token: e.Token, Reason: e.Reason, Worker: e.OwnerWorkerID, Task: e.TaskID, SessionID: e.SessionID, URL: e.LastKnownURL, EvidenceID: e.EvidenceID, Open: true})

@@ -136,6 +136,20 @@ func TestTheListShowsWhatMayBeSeen(t *testing.T) {
 	}
 }
 
+// TestAProfileWhileTheStoreIsAway is shown as it was seen last, with since when.
+func TestAProfileWhileTheStoreIsAway(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	for i := range b.profiles {
+		b.profiles[i].StaleSince = noon
+	}
+	body := b.get(t, "/console/"+reviewed, 200)
+	for _, want := range []string{`role="alert">The lease store (NATS) cannot be reached since 12:00:00 UTC.`, "nothing can be decided until the store answers", "Your decision"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page does not have %q", want)
+		}
+	}
+}
+
 // TestOnlyWhatChangesIsSent, to a page that is open.
 func TestOnlyWhatChangesIsSent(t *testing.T) {
 	b := &backend{profiles: fleet(300)}
@@ -308,9 +322,88 @@ func TestHosts(t *testing.T) {
 	}
 }
 
+// waiters are requests of many workers, for a profile or for any of some.
+func waiters(n int) []api.Waiting {
+	var all []api.Waiting
+	for i := range n {
+		w := api.Waiting{
+			ProfileID: fmt.Sprintf("profile_us_%05d", i%9), WorkerID: fmt.Sprintf("worker-%d", i), TaskID: fmt.Sprintf("task_20260618_%04d", i), Principal: "uid:1000", Priority: i%3 - 1,
+			LauncherID: fmt.Sprintf("host-%02d", i%2), Since: noon.Add(-time.Duration(i) * time.Minute), Position: 1 + i/9, Profiles: 1, Arrival: uint64(100 + i),
+		}
+		w.Candidates = []string{w.ProfileID}
+		if i%4 == 3 {
+			w.ProfileID, w.AccountID, w.Labels, w.Profiles = "", "store_us_*", lease.Labels{"region": "us-east", "tier": hostile[:40]}, 2
+			w.Candidates = []string{"profile_us_00001", "profile_us_00002"}
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
+// TestTheQueue: who waits for what, as far as the one who looks may know, and how many places there
+// are. It follows what happens.
+func TestTheQueue(t *testing.T) {
+	b := &backend{hosts: hundredHosts(4), waiting: waiters(12)}
+	body := b.get(t, "/queue?token="+token, 200)
+	text := regexp.MustCompile(`(?s)<[^>]*>|\s+`).ReplaceAllString(body, " ")
+	text = regexp.MustCompile(`\s+`).ReplaceAllString(text, " ")
+	for _, want := range []string{
+		"12 requests in the queue", "8 of 12 places on 1 host are taken, 2 of them by warm browsers.", "profile_us_00000 worker-0 task_20260618_0000 1 -1 18 Jun 12:00:00 UTC host-00",
+		"any of 2 profiles account store_us_* · region:us-east", "profile_us_00000 worker-9 task_20260618_0009 2 -1",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page does not say %q: %.3000s", want, text)
+		}
+	}
+	if !strings.Contains(body, `href="/console/profile_us_00000?token=`+token+`"`) || !strings.Contains(body, `href="/?account_id=store_us_%2A&amp;label=region%3Aus-east`) {
+		t.Error("what is waited for is no link")
+	}
+	b.who = principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.Patterns{"*_00001"}}
+	if body := b.get(t, "/queue", 200); strings.Contains(body, "worker-0<") || !strings.Contains(body, "worker-1<") || !strings.Contains(body, "worker-3<") || !strings.Contains(body, "5 requests in the queue") {
+		t.Errorf("a viewer of one profile sees %.3000s", body)
+	}
+	b.waiting, b.who = nil, principal.Principal{}
+	if body := b.get(t, "/queue", 200); !strings.Contains(body, "Nobody waits for a profile.") {
+		t.Error("an empty queue does not say so")
+	}
+
+	v := open(t, b, "/queue?token="+token)
+	v.until(`document.querySelector("[data-text=none]").textContent === "Nobody waits for a profile."`)
+	b.change(func() { b.waiting = waiters(2) })
+	v.until(`document.querySelectorAll("#rows tr").length === 2 && document.querySelector("[data-text=none]").hidden && document.querySelector("#rows time").title`)
+	b.change(func() { b.waiting = b.waiting[1:] })
+	v.until(`document.querySelectorAll("#rows tr").length === 1 && document.querySelector("#rows tr").innerText.includes("worker-1")`)
+}
+
+// TestASoundIsMadeByChoice when more wait for a person than before.
+func TestASoundIsMadeByChoice(t *testing.T) {
+	b := &backend{profiles: fleet(30)}
+	v := open(t, b, "/?token="+token)
+	v.do(chromedp.Evaluate[chromedp.Void](`window.heard = 0; const start = OscillatorNode.prototype.start; OscillatorNode.prototype.start = function (...a) { window.heard++; return start.apply(this, a); }`))
+	more := func(state lease.State) {
+		b.change(func() { b.profiles[2].State, b.profiles[2].RecoveryStartedAt = state, noon })
+	}
+	more(lease.ManualReview)
+	v.until(`document.title.startsWith("(3)")`)
+	if heard := v.number(`window.heard`); heard != 0 {
+		t.Errorf("%d sounds without having asked for one", heard)
+	}
+	more(lease.Held)
+	v.until(`document.title.startsWith("(2)")`)
+	v.do(chromedp.Click(chromedp.CSS(`#sound`)))
+	v.until(`window.heard === 1`) // so that it is known how it sounds
+	more(lease.ManualReview)
+	v.until(`document.title.startsWith("(3)") && window.heard === 2`)
+	more(lease.Held)
+	v.until(`document.title.startsWith("(2)")`)
+	if heard := v.number(`window.heard`); heard != 2 {
+		t.Errorf("%d sounds, the last when fewer waited", heard)
+	}
+}
+
 // TestListsAreAccessible, look as they should, and fit their screens.
 func TestListsAreAccessible(t *testing.T) {
-	b := &backend{profiles: append(records(), fleet(300)...), hosts: hundredHosts(30)}
+	b := &backend{profiles: append(records(), fleet(300)...), hosts: hundredHosts(30), waiting: waiters(40)}
 	v := open(t, b, "/healthz?token="+token)
 	photos := os.Getenv("LEASEHOLD_PHOTOS") != ""
 	for _, one := range []struct {
@@ -318,7 +411,7 @@ func TestListsAreAccessible(t *testing.T) {
 		always     bool // else where it is photographed
 	}{
 		{"list", "/?", false}, {"list-filtered", "/?state=manual_review&account_id=store*&q=task&", true}, {"list-none", "/?q=nobody&", false},
-		{"list-wrong", "/?state=busy&", false}, {"list-stale", "/?size=25&", false}, {"hosts", "/hosts?", true},
+		{"list-wrong", "/?state=busy&", false}, {"list-stale", "/?size=25&", false}, {"hosts", "/hosts?", true}, {"queue", "/queue?", true},
 	} {
 		if one.name == "list-stale" {
 			b.change(func() { b.stale, b.notReady = noon, errors.New("away") })

@@ -52,6 +52,9 @@ type backend struct {
 	taken    []api.TakeOver
 	given    []api.HandBack
 	hosts    []api.Host
+	waiting  []api.Waiting
+	restored []api.ProfileRestore
+	rehomed  []api.ProfileRehome
 	hands    map[string]api.InHands
 	stale    time.Time
 	notReady error
@@ -77,6 +80,7 @@ type scene struct {
 	parts      map[string][]byte // by evidence id and name
 	problems   map[string]error  // the same
 	sessions   []api.Session
+	snapshots  []api.Snapshot // nil: there is no profile store
 }
 
 const token = "an-operators-token"
@@ -153,6 +157,33 @@ func (b *backend) Hosts(context.Context) (api.Hosts, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return api.Hosts{Items: slices.Clone(b.hosts), Stale: b.stale}, nil
+}
+
+func (b *backend) Queue(context.Context) ([]api.Waiting, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.waiting), nil
+}
+
+func (b *backend) Snapshots(_ context.Context, profile string) ([]api.Snapshot, error) {
+	if all := b.cases[profile].snapshots; all != nil {
+		return all, nil
+	}
+	return nil, api.Refuse(api.CodeNotFound, "this sidecar has no profile store")
+}
+
+func (b *backend) RestoreProfile(_ context.Context, _ string, req api.ProfileRestore) (api.Restored, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.restored = append(b.restored, req)
+	return api.Restored{}, b.refusal()
+}
+
+func (b *backend) RehomeProfile(_ context.Context, _ string, req api.ProfileRehome) (lease.Record, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rehomed = append(b.rehomed, req)
+	return lease.Record{}, b.refusal()
 }
 
 func (b *backend) at(id string) int {

@@ -32,6 +32,9 @@ type contents struct {
 	Texts map[string]string
 }
 
+// staleNote says that the store is away.
+const staleNote = "The lease store (NATS) cannot be reached"
+
 // newContents has the texts that every page has: whether a lease could be granted, and since when
 // the store is away.
 func newContents(stale time.Time, ready error) contents {
@@ -40,7 +43,7 @@ func newContents(stale time.Time, ready error) contents {
 		l.Texts["ready"] = "not ready: " + note(reason(ready))
 	}
 	if !stale.IsZero() {
-		l.Texts["stale"] = "The lease store (NATS) cannot be reached since " + stale.UTC().Format("15:04:05") + " UTC. What is shown is what this launcher saw before; nothing is granted until the store answers."
+		l.Texts["stale"] = staleNote + " since " + stale.UTC().Format("15:04:05") + " UTC. What is shown is what this launcher saw before; nothing is granted until the store answers."
 	}
 	return l
 }

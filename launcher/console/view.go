@@ -44,10 +44,10 @@ type view struct {
 	Worker     string
 	Task       string
 
-	MayReview, MayHold bool
-	Who                principal.Principal
-	Form               form
-	Problem            string // why the form was refused
+	MayReview, MayHold, MayRestore, MayRehome bool
+	Who                                       principal.Principal
+	Form                                      form
+	Problem                                   string // why the form was refused
 
 	Primary *pageSeen
 	Tabs    []pageSeen
@@ -72,6 +72,8 @@ type view struct {
 	BundlesCut   int
 	LastEvents   []lease.Event // the newest first
 	EventsCut    int
+	Seen         []snapshotSeen // the newest first
+	SnapshotsCut int
 
 	// ByHand is the living session of the person who has the profile, if it is on this host,
 	// and Mine says that the person who looks may end it.
@@ -82,6 +84,9 @@ type view struct {
 // form is what a person filled in.
 type form struct {
 	Decision, Reviewer, Note, Home string
+	// Snapshot is the one to go back to, and Directory what a new home begins with.
+	Snapshot, Directory string
+	AcceptLoss          bool
 }
 
 // viewOf derives a profile's page. It is a pure function of what was gathered, who looks, and
@@ -105,6 +110,7 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 	v.story()
 	v.against()
 	v.incidents()
+	v.places()
 	v.lists()
 	return v
 }
@@ -240,6 +246,15 @@ func (v *view) lists() {
 	if len(v.OlderBundles) > maxFolded {
 		v.BundlesCut, v.OlderBundles = len(v.OlderBundles)-maxFolded, v.OlderBundles[:maxFolded]
 	}
+}
+
+// Stale says since when the store cannot be reached, and what that means for this page; empty: it
+// can.
+func (v *view) Stale() string {
+	if v.Record.StaleSince.IsZero() {
+		return ""
+	}
+	return staleNote + " since " + v.Record.StaleSince.UTC().Format("15:04:05") + " UTC. This is the profile as this launcher saw it last; nothing can be decided until the store answers."
 }
 
 // HomeNote says that the profile's home is gone, and what to do; empty: it is there.

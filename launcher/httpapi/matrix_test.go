@@ -81,7 +81,8 @@ var matrix = map[string]expected{
 	"health": {"open", "", ""}, "ready": {"open", "", ""}, "metrics": {readers, "", "nothing"}, "openapi": {everyRole, "", "nothing"}, "console": {readers, "", "nothing"},
 	"consoleUpdates": {readers, "", "nothing"}, "consoleHosts": {readers, "", "nothing"}, "consoleHostsUpdates": {readers, "", "nothing"},
 	"consoleProfile": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
-	"consoleHandBack": {"reviewer operator admin", "", "profile"},
+	"consoleHandBack": {"reviewer operator admin", "", "profile"}, "consoleRehome": {"reviewer operator admin", "", "profile"}, "consoleRestore": {"operator admin", "", "profile"},
+	"consoleQueue": {readers, "", "nothing"}, "consoleQueueUpdates": {readers, "", "nothing"},
 }
 
 // bodies are what operations need to be asked for at all.

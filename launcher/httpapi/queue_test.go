@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/lease"
 )
 
 // callers is a gate with a worker, one that may ask for a higher priority, a viewer of shops and
@@ -135,5 +137,51 @@ func TestARedirectKeepsThePlace(t *testing.T) {
 	r, body = f.ask(f.Client(), operation{"version", "GET", "/any/json/version?worker=w&task=t&account_id=a"})
 	if r.StatusCode != 200 || !strings.Contains(body, "/any/devtools/browser?account_id=a&task=t&worker=w\"") {
 		t.Errorf("%s %s", r.Status, body)
+	}
+}
+
+// get sends a request with an API token and a query.
+func (f *fixture) get(token, path string) (status int, body string) {
+	f.t.Helper()
+	r, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, f.URL+path, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	response, err := f.Client().Do(r)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return response.StatusCode, string(b)
+}
+
+// TestSessionsOfAProfileElsewhere: who may see the profile, or use it, hears where it is in use.
+func TestSessionsOfAProfileElsewhere(t *testing.T) {
+	held := lease.Record{ProfileID: "shop_1", State: lease.Held, LauncherID: "h2", Home: "h2"}
+	hosts := api.Hosts{Items: []api.Host{{Presence: lease.Presence{LauncherID: "h2", AdvertiseURL: "https://h2.example"}, Here: true}}}
+	f := serve(t, Options{Gate: callers(t)}, map[string]any{"Sessions": []api.Session{}, "Profile": held, "Hosts": hosts})
+	for _, who := range []string{"watcher", "plain", "boss"} {
+		if code, body := f.get(who, "/v1/sessions?profile_id=shop_1"); code != 421 || !strings.Contains(body, `"location":"https://h2.example"`) {
+			t.Errorf("%s: %d %s", who, code, body)
+		}
+	}
+	f = serve(t, Options{Gate: callers(t)}, map[string]any{"Sessions": []api.Session{}}) // nothing else is asked
+	if code, body := f.get("watcher", "/v1/sessions?profile_id=bank_1"); code != 200 || !strings.Contains(body, `"items":[]`) {
+		t.Errorf("a viewer of shops, of a bank: %d %s", code, body)
+	}
+	held.State = lease.Available
+	f = serve(t, Options{Gate: callers(t)}, map[string]any{"Sessions": []api.Session{}, "Profile": held})
+	if code, body := f.get("boss", "/v1/sessions?profile_id=shop_1"); code != 200 || !strings.Contains(body, `"items":[]`) {
+		t.Errorf("a profile that nobody has: %d %s", code, body)
+	}
+	mine := []api.Session{{SessionID: "s1", ProfileID: "shop_1"}, {SessionID: "s2", ProfileID: "shop_2"}}
+	f = serve(t, Options{Gate: callers(t)}, map[string]any{"Sessions": mine})
+	if code, body := f.get("boss", "/v1/sessions?profile_id=shop_2"); code != 200 || strings.Contains(body, `"s1"`) || !strings.Contains(body, `"s2"`) {
+		t.Errorf("one that is here: %d %s", code, body)
 	}
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -55,9 +56,20 @@ func createSession(c *call) error {
 	return answerGranted(c, s)
 }
 
+// listSessions lists the living sessions of this launcher: with profile_id those of a profile. If
+// another launcher has that one in use, the answer is where.
 func listSessions(c *call) error {
+	if c.queryErr != nil {
+		return api.Invalid("", "the query cannot be read: %v", c.queryErr)
+	}
+	profile := c.query.Get("profile_id")
 	var all []api.Session
+	here := false
 	for _, s := range c.svc.Sessions() {
+		if profile != "" && s.ProfileID != profile {
+			continue
+		}
+		here = true
 		if !c.sees(s) {
 			continue
 		}
@@ -67,7 +79,40 @@ func listSessions(c *call) error {
 		}
 		all = append(all, s)
 	}
+	if profile != "" && !here {
+		if err := c.elsewhere(profile); err != nil {
+			return err
+		}
+	}
 	return answerPage(sessionOrder)(c, all)
+}
+
+// elsewhere refuses a caller who may see the profile, or open it, if another launcher has it in
+// use: with where that one is.
+func (c *call) elsewhere(profile string) error {
+	if !c.who.May(principal.Read, profile) && !c.who.May(principal.Use, profile) {
+		return nil
+	}
+	r, err := c.svc.Profile(c.r.Context(), profile)
+	var p *api.Problem
+	switch {
+	case errors.As(err, &p) && p.Status == http.StatusNotFound:
+		return nil
+	case err != nil:
+		return err
+	case r.State != lease.Held:
+		return nil
+	}
+	hosts, err := c.svc.Hosts(c.r.Context())
+	if err != nil {
+		return err
+	}
+	for _, h := range hosts.Items {
+		if h.LauncherID == r.LauncherID && !h.Own {
+			return api.WrongHome(profile, r.LauncherID, h.AdvertiseURL, h.Here)
+		}
+	}
+	return nil
 }
 
 func getSession(c *call) error {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +33,8 @@ const (
 	ActDialog    ActKind = "dialog"
 	ActSelect    ActKind = "select"
 	ActFile      ActKind = "file"
-	ActClipboard ActKind = "clipboard"
+	ActClipboard ActKind = "clipboard" // they pasted
+	ActCopy      ActKind = "copy"      // they copied text of the page
 )
 
 // Act is one thing that a person does with a session: of which kind, and where. It never has
@@ -43,6 +45,8 @@ type Act struct {
 	URL string
 	// Target is Chrome's id of the page; empty for what is about no page yet.
 	Target string
+	// Characters is how many were copied out of the page; zero for other acts.
+	Characters int
 	// GoesOn says that it belongs to what was begun: a pointer's move to the next click, the
 	// end of a click or of a key. It has no entry of its own right after one of that page.
 	GoesOn bool
@@ -67,6 +71,9 @@ func (s *Session) ByPerson(p principal.Principal, act Act, do func(fence *lease.
 	where, _, _ := strings.Cut(act.URL, "?")
 	where, _, _ = strings.Cut(where, "#")
 	e := checkpoint.Entry{Kind: checkpoint.KindPerson, Name: string(act.Kind), URL: where, Target: act.Target, Person: who.Name, Principal: who.Principal}
+	if act.Characters > 0 {
+		e.Text = fmt.Sprintf("%d characters", act.Characters)
+	}
 	if now := time.Now(); !act.GoesOn || !s.acts.goesOn(e, now) {
 		for _, due := range s.acts.add(e, now) {
 			s.Note(due)
@@ -101,7 +108,7 @@ func (a *acts) add(e checkpoint.Entry, now time.Time) []checkpoint.Entry {
 	defer a.mu.Unlock()
 	last := a.run
 	if !a.since.IsZero() && now.Sub(a.since) < actsTogether &&
-		last.Name == e.Name && last.URL == e.URL && last.Target == e.Target && last.Person == e.Person && last.Principal == e.Principal {
+		last.Name == e.Name && last.Text == e.Text && last.URL == e.URL && last.Target == e.Target && last.Person == e.Person && last.Principal == e.Principal {
 		if a.more++; a.more == 1 {
 			a.first = now
 		}

@@ -21,9 +21,10 @@ import (
 const (
 	eventFrame      = "Page.screencastFrame"
 	eventVisibility = "Page.screencastVisibilityChanged"
+	eventChooser    = "Page.fileChooserOpened"
 )
 
-var castEvents = []string{eventFrame, eventVisibility}
+var castEvents = []string{eventFrame, eventVisibility, eventChooser}
 
 const (
 	// rest is how long nothing is drawn for viewers after a picture.
@@ -47,6 +48,9 @@ type cast struct {
 	woken   chan struct{}  // has room for one: what viewers want has changed
 	came    chan castFrame // has room for some
 	hurried chan struct{}  // has room for one: somebody waits for the next picture
+	// byHand says that choosers of files are not opened, but asked of the person. The watch's
+	// mutex guards it.
+	byHand bool
 }
 
 // castFrame is a picture as Chrome sends it.
@@ -251,6 +255,14 @@ func (c *cast) take(e cdpproxy.Event) {
 		select {
 		case c.came <- f:
 		default: // the page is drawn faster than it is looked at: a later one comes
+		}
+	case eventChooser:
+		var p struct {
+			Mode string `json:"mode"`
+			Node int    `json:"backendNodeId"`
+		}
+		if json.Unmarshal(e.Params, &p) == nil && p.Node != 0 {
+			c.watch.chooses(c.target, p.Node, p.Mode == "selectMultiple")
 		}
 	case eventVisibility:
 		var p struct {

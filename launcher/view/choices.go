@@ -27,11 +27,15 @@ const (
 	maxOption  = 200 // bytes of one
 )
 
-// chosen is the node that a viewer is asked about.
+// chosen is the node that a viewer is asked about. session is the observer's on the page, or on
+// the frame of another process that has the node; empty: on the page.
 type chosen struct {
-	target string
-	node   int // Chrome's backend node id
+	target, session string
+	node            int // Chrome's backend node id
 }
+
+// maxDepth is how many levels of frames are followed.
+const maxDepth = 8
 
 // optionsMessage asks which option of a select box the person wants.
 type optionsMessage struct {
@@ -57,33 +61,14 @@ type filesMessage struct {
 // asksFor tells whether a click at a place on the page is one on a select box or on the field of a
 // file; then the viewer is asked, and the click is not to be carried out.
 func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
-	call := func(method string, params, result any) bool {
-		return h.mon.Observer().Call(ctx, h.page.SessionID, method, params, result) == nil
-	}
-	var metrics struct {
-		Viewport struct {
-			PageX float64 `json:"pageX"`
-			PageY float64 `json:"pageY"`
-		} `json:"cssVisualViewport"`
-	}
-	var at struct {
-		Node int `json:"backendNodeId"`
-	}
-	var is struct {
-		Node struct {
-			Name       string   `json:"nodeName"`
-			Attributes []string `json:"attributes"`
-		} `json:"node"`
-	}
-	if !call("Page.getLayoutMetrics", nil, &metrics) ||
-		!call("DOM.getNodeForLocation", map[string]any{"x": int(math.Round(x + metrics.Viewport.PageX)), "y": int(math.Round(y + metrics.Viewport.PageY))}, &at) ||
-		!call("DOM.describeNode", map[string]any{"backendNodeId": at.Node}, &is) {
+	in, is, err := h.nodeAt(ctx, x, y)
+	if err != nil {
 		return false
 	}
 	attribute := func(name string) (string, bool) {
-		for i := 0; i+1 < len(is.Node.Attributes); i += 2 {
-			if is.Node.Attributes[i] == name {
-				return is.Node.Attributes[i+1], true
+		for i := 0; i+1 < len(is.Attributes); i += 2 {
+			if is.Attributes[i] == name {
+				return is.Attributes[i+1], true
 			}
 		}
 		return "", false
@@ -95,11 +80,11 @@ func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
 	var message any
 	switch {
 	case disabled:
-	case is.Node.Name == "SELECT" && !multiple && (listed == "" || listed == "0" || listed == "1"):
-		if options, err := h.options(ctx, at.Node); err == nil {
+	case is.Name == "SELECT" && !multiple && (listed == "" || listed == "0" || listed == "1"):
+		if options, err := h.options(ctx, in, is.ID); err == nil {
 			message = optionsMessage{"options", h.page.TargetID, options}
 		}
-	case is.Node.Name == "INPUT" && strings.EqualFold(kind, "file"):
+	case is.Name == "INPUT" && strings.EqualFold(kind, "file"):
 		message = filesMessage{"files", h.page.TargetID, h.v.watch.exchanged(), multiple}
 	}
 	if message == nil {
@@ -112,18 +97,102 @@ func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
 	h.v.reply(text)
 	h.v.watch.mu.Lock()
 	defer h.v.watch.mu.Unlock()
-	h.v.chosen = chosen{h.page.TargetID, at.Node}
+	h.v.chosen = chosen{h.page.TargetID, in, is.ID}
 	return true
 }
 
+// node is an element, as DOM.describeNode has it. Frame is the id of the frame that it is the
+// element of.
+type node struct {
+	ID         int      `json:"backendNodeId"`
+	Name       string   `json:"nodeName"`
+	Attributes []string `json:"attributes"`
+	Frame      string   `json:"frameId"`
+}
+
+// describe returns a node that params name.
+func (h *hand) describe(ctx context.Context, in string, params map[string]any) (node, error) {
+	var r struct {
+		Node node `json:"node"`
+	}
+	err := h.mon.Observer().Call(ctx, in, "DOM.describeNode", params, &r)
+	return r.Node, err
+}
+
+// nodeAt returns the element at a place of the page, and the session that it belongs to: that of
+// the page, or of a frame of another process.
+func (h *hand) nodeAt(ctx context.Context, x, y float64) (in string, _ node, err error) {
+	in = h.page.SessionID
+	for range maxDepth {
+		var metrics struct {
+			Layout struct {
+				Width  float64 `json:"clientWidth"`
+				Height float64 `json:"clientHeight"`
+			} `json:"cssLayoutViewport"`
+			Viewport struct {
+				PageX float64 `json:"pageX"`
+				PageY float64 `json:"pageY"`
+			} `json:"cssVisualViewport"`
+		}
+		if err := h.mon.Observer().Call(ctx, in, "Page.getLayoutMetrics", nil, &metrics); err != nil {
+			return "", node{}, err
+		}
+		if in != h.page.SessionID { // the place is in parts of the frame
+			x, y = x*metrics.Layout.Width, y*metrics.Layout.Height
+		}
+		var at struct {
+			Node int `json:"backendNodeId"`
+		}
+		place := map[string]any{"x": int(math.Round(x + metrics.Viewport.PageX)), "y": int(math.Round(y + metrics.Viewport.PageY))}
+		if err := h.mon.Observer().Call(ctx, in, "DOM.getNodeForLocation", place, &at); err != nil {
+			return "", node{}, err
+		}
+		is, err := h.describe(ctx, in, map[string]any{"backendNodeId": at.Node})
+		of := h.frameSession(is.Frame)
+		if err != nil || of == "" {
+			return in, is, err
+		}
+		var box struct {
+			Model struct {
+				Content []float64 `json:"content"` // the corners, from the upper left one clockwise
+			} `json:"model"`
+		}
+		if err := h.mon.Observer().Call(ctx, in, "DOM.getBoxModel", map[string]any{"backendNodeId": at.Node}, &box); err != nil {
+			return "", node{}, err
+		}
+		c := box.Model.Content
+		if len(c) != 8 || c[4] <= c[0] || c[5] <= c[1] {
+			return in, is, nil
+		}
+		x, y, in = (x-c[0])/(c[4]-c[0]), (y-c[1])/(c[5]-c[1]), of
+	}
+	return "", node{}, errors.New("the frames are nested too deep")
+}
+
+// frameSession is the observer's session on a frame of the page that has a process of its own;
+// empty for another one.
+func (h *hand) frameSession(frame string) string {
+	if frame == "" {
+		return ""
+	}
+	for _, p := range h.mon.ToLookAt() {
+		for _, f := range p.Frames {
+			if p.TargetID == h.page.TargetID && f.TargetID == frame {
+				return f.SessionID
+			}
+		}
+	}
+	return ""
+}
+
 // onNode calls a function of JavaScript on a node. Without a fence it may only read.
-func (h *hand) onNode(ctx context.Context, fence *lease.Fence, node int, function string, argument, result any) error {
+func (h *hand) onNode(ctx context.Context, fence *lease.Fence, in string, node int, function string, argument, result any) error {
 	var r struct {
 		Object struct {
 			ID string `json:"objectId"`
 		} `json:"object"`
 	}
-	if err := h.mon.Observer().Call(ctx, h.page.SessionID, "DOM.resolveNode", map[string]any{"backendNodeId": node}, &r); err != nil {
+	if err := h.mon.Observer().Call(ctx, in, "DOM.resolveNode", map[string]any{"backendNodeId": node}, &r); err != nil {
 		return err
 	}
 	params := map[string]any{"objectId": r.Object.ID, "functionDeclaration": function, "arguments": []any{map[string]any{"value": argument}}, "returnByValue": true, "userGesture": true}
@@ -137,9 +206,9 @@ func (h *hand) onNode(ctx context.Context, fence *lease.Fence, node int, functio
 	}
 	var err error
 	if fence == nil {
-		err = h.mon.Observer().Call(ctx, h.page.SessionID, "Runtime.callFunctionOn", params, &said)
+		err = h.mon.Observer().Call(ctx, in, "Runtime.callFunctionOn", params, &said)
 	} else {
-		err = h.mon.Observer().CallFenced(ctx, fence, h.page.SessionID, "Runtime.callFunctionOn", params, &said)
+		err = h.mon.Observer().CallFenced(ctx, fence, in, "Runtime.callFunctionOn", params, &said)
 	}
 	switch {
 	case err != nil:
@@ -152,32 +221,72 @@ func (h *hand) onNode(ctx context.Context, fence *lease.Fence, node int, functio
 	return json.Unmarshal(said.Result.Value, result)
 }
 
-func (h *hand) options(ctx context.Context, node int) ([]option, error) {
+func (h *hand) options(ctx context.Context, in string, node int) ([]option, error) {
 	var options []option
-	err := h.onNode(ctx, nil, node, fmt.Sprintf(`function() {
+	err := h.onNode(ctx, nil, in, node, fmt.Sprintf(`function() {
 		return [...this.options].slice(0, %d).map(o => ({ text: String(o.label || o.text).slice(0, %d), disabled: o.disabled || o.parentNode.disabled === true, chosen: o.selected }));
 	}`, maxOptions, maxOption), nil, &options)
 	return options, err
 }
 
+// takeChoosers has choosers of files that a page opens asked of the person, as long as one has the
+// session: Chrome would open them in a window of its own, or nowhere. w.mu is held.
+func (w *watch) takeChoosers(byHand bool) {
+	for _, c := range w.bySession {
+		if c.byHand == byHand {
+			continue
+		}
+		c.byHand = byHand
+		if byHand { // only then Chrome tells of them
+			w.observer.Post(c.session, "Page.enable", nil)
+		}
+		w.observer.Post(c.session, "Page.setInterceptFileChooserDialog", map[string]any{"enabled": byHand})
+	}
+}
+
+// chooses asks the person who has the session which files a page is to have, which opened a chooser
+// for the field that node is.
+func (w *watch) chooses(target string, node int, multiple bool) {
+	text, err := json.Marshal(filesMessage{"files", target, w.exchanged(), multiple})
+	if err != nil {
+		return
+	}
+	w.mu.Lock()
+	var asked []*viewer
+	for v := range w.viewers {
+		if w.person.Principal != "" && v.who.Is(w.person.Principal) {
+			v.chosen = chosen{target: target, node: node}
+			asked = append(asked, v)
+		}
+	}
+	w.mu.Unlock()
+	for _, v := range asked {
+		v.reply(text)
+	}
+}
+
 // asked is the node that the viewer was asked about.
-func (h *hand) asked() (int, error) {
+func (h *hand) asked() (chosen, error) {
 	h.v.watch.mu.Lock()
 	defer h.v.watch.mu.Unlock()
 	if h.v.chosen.node == 0 || h.v.chosen.target != h.page.TargetID {
-		return 0, errors.New("nothing was asked: click on the field first")
+		return chosen{}, errors.New("nothing was asked: click on the field first")
 	}
-	return h.v.chosen.node, nil
+	of := h.v.chosen
+	if of.session == "" {
+		of.session = h.page.SessionID
+	}
+	return of, nil
 }
 
 // choose chooses an option of the select box that was clicked.
 func (h *hand) choose() error {
-	node, err := h.asked()
+	of, err := h.asked()
 	if err != nil {
 		return err
 	}
 	return h.does(session.ActSelect, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
-		return h.onNode(ctx, fence, node, `function(index) {
+		return h.onNode(ctx, fence, of.session, of.node, `function(index) {
 			const option = this.options[index];
 			if (!option || option.disabled || this.selectedIndex === index) return;
 			this.focus();
@@ -189,7 +298,7 @@ func (h *hand) choose() error {
 
 // files chooses files of the exchange directory for the field that was clicked.
 func (h *hand) files() error {
-	node, err := h.asked()
+	of, err := h.asked()
 	if err != nil {
 		return err
 	}
@@ -206,7 +315,7 @@ func (h *hand) files() error {
 		paths = append(paths, path)
 	}
 	return h.does(session.ActFile, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
-		return h.mon.Observer().CallFenced(ctx, fence, h.page.SessionID, "DOM.setFileInputFiles", map[string]any{"backendNodeId": node, "files": paths}, nil)
+		return h.mon.Observer().CallFenced(ctx, fence, of.session, "DOM.setFileInputFiles", map[string]any{"backendNodeId": of.node, "files": paths}, nil)
 	})
 }
 

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -206,6 +207,66 @@ func TestByHand(t *testing.T) {
 	did("chose three", "file invoice.pdf")
 	acts(session.ActSelect, session.ActSelect, session.ActFile)
 
+	// A chooser that a script opens is asked of the person, too. The page sees none, nor the worker.
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	other, err := s.mux.Observe(ctx, eventChooser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var attached struct{ SessionID string }
+	if err := other.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Call(ctx, attached.SessionID, "Page.enable", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{})
+	s.work.Go(func() {
+		if _, err := other.Next(ctx); err == nil {
+			close(heard)
+		}
+	})
+	s.eval(page, `document.body.insertAdjacentHTML("beforeend", '<button id=up style="position:absolute;left:20px;top:400px;width:150px;height:30px">Upload</button>');
+		up.onclick=()=>{const c=document.createElement("input");c.type="file";c.multiple=true;c.onchange=()=>did.push("chosen "+c.files[0].name);c.oncancel=()=>did.push("cancelled");c.click()};scrollTo(0,60);did.length=0`)
+	click(50, 355)
+	if m := v.message("files", nil); m["multiple"] != true || len(m["names"].([]any)) != 2 {
+		t.Errorf("asked %v", m)
+	}
+	v.says(`{"type":"file","names":["invoice.pdf"]}`)
+	answered()
+	did("chosen invoice.pdf")
+	select {
+	case <-heard:
+		t.Error("the worker hears of a chooser that the person opened")
+	default:
+	}
+	stop()
+	acts(session.ActClick, session.ActFile)
+
+	// Text that is selected on the page, in a field, and in no password.
+	s.eval(page, `document.body.insertAdjacentHTML("beforeend", "<p id=t>the order 4711</p><input id=pw type=password value=hunter2>");getSelection=()=>{did.push("asked");return ""};
+		i.value="";i.blur();const r=document.createRange();r.selectNodeContents(t);document.getSelection().removeAllRanges();document.getSelection().addRange(r);did.length=0`)
+	v.says(`{"type":"copy"}`)
+	v.message("copied", func(m map[string]any) bool { return m["text"] == "the order 4711" && m["target"] == target })
+	s.eval(page, `i.value="card 4242";i.focus();i.setSelectionRange(5,9)`)
+	v.says(`{"type":"copy"}`)
+	v.message("copied", func(m map[string]any) bool { return m["text"] == "4242" })
+	s.eval(page, `pw.focus();pw.select()`)
+	v.says(`{"type":"copy"}`)
+	v.message("refused", func(m map[string]any) bool {
+		return m["what"] == "copy" && strings.Contains(m["why"].(string), "password")
+	})
+	did()
+	p.mu.Lock()
+	for i, n := range []int{14, 4} {
+		if a := p.acts[i]; a.Kind != session.ActCopy || a.Characters != n {
+			t.Errorf("noted %+v, want %d characters", a, n)
+		}
+	}
+	p.mu.Unlock()
+	acts(session.ActCopy, session.ActCopy)
+
 	// A page whose pixels are not those of the picture: a phone's, that is zoomed out.
 	s.call(page, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 700, "deviceScaleFactor": 2, "mobile": true}, nil)
 	s.call(page, "Page.navigate", map[string]any{"url": site.URL + "/phone"}, nil)
@@ -231,4 +292,64 @@ func TestByHand(t *testing.T) {
 	if log := s.log.String(); strings.Contains(log, typed) || strings.Contains(log, site.URL) {
 		t.Errorf("the log has what was typed, or where:\n%s", log)
 	}
+}
+
+// TestByHandInFramesOfOtherProcesses: a select box in one asks, wherever that is scrolled and
+// however it is scaled, and what is selected in one is copied.
+func TestByHandInFramesOfOtherProcesses(t *testing.T) {
+	s := newStage(t)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		other := strings.NewReplacer("127.0.0.1", "localhost", "localhost", "127.0.0.1").Replace(r.Host)
+		switch r.URL.Path {
+		case "/outer":
+			_, _ = io.WriteString(w, `<!doctype html><title>Outer</title><body style="margin:0;height:3000px"><script>did=[];onmessage=e=>did.push(e.data)</script>
+				<iframe style="position:absolute;left:50px;top:160px;width:400px;height:300px;border:0;transform:scale(.5);transform-origin:0 0" src="http://`+other+`/middle"></iframe>`)
+		case "/middle":
+			_, _ = io.WriteString(w, `<!doctype html><body style="margin:0"><iframe style="position:absolute;left:10px;top:15px;width:300px;height:200px;border:4px solid" src="http://`+other+`/inner"></iframe>`)
+		default:
+			_, _ = io.WriteString(w, `<!doctype html><body style="margin:0;height:2000px"><select id=s style="position:absolute;left:30px;top:400px;width:150px"><option>one<option>two</select>
+				<p id=t style="position:absolute;left:30px;top:450px;margin:0">paid with card</p>
+				<script>scrollTo(0,350);s.onchange=()=>top.postMessage("chose "+s.value,"*");s.onclick=()=>top.postMessage("click","*");
+				t.onclick=()=>{const r=document.createRange();r.selectNodeContents(t);getSelection().removeAllRanges();getSelection().addRange(r);top.postMessage("selected","*")};
+				onload=()=>top.postMessage("loaded","*")</script>`)
+		}
+	}))
+	t.Cleanup(site.Close)
+	target, page := s.open(still)
+	s.call(page, "Page.navigate", map[string]any{"url": site.URL + "/outer"}, nil)
+	p := s.play("ses_1")
+	p.takes("ann")
+	v := p.watchAs(t, "ann")
+	v.until(func() bool { return tabOf(v.tabs, target).Title == "Outer" && v.last["person"] != nil })
+	did := func(want string) {
+		t.Helper()
+		p.until(func() bool { return s.eval(page, `did.join()`) == want })
+	}
+	did("loaded")
+	p.until(func() bool {
+		for _, l := range s.monitor.ToLookAt() {
+			if l.TargetID == target && len(l.Frames) == 2 {
+				return true
+			}
+		}
+		return false
+	})
+	s.eval(page, `scrollTo(0,60)`)
+	// A place in the inner frame, as one of the picture.
+	click := func(x, y float64) {
+		x, y = 50+(14+x)/2, 100+(19+y)/2
+		v.says(`{"type":"mouse","kind":"down","x":%v,"y":%v,"button":"left","buttons":1,"clicks":1}`, x, y)
+		v.says(`{"type":"mouse","kind":"up","x":%v,"y":%v,"button":"left","clicks":1}`, x, y)
+	}
+	click(40, 58)
+	if asked := v.message("options", nil); len(asked["options"].([]any)) != 2 {
+		t.Errorf("asked %v", asked)
+	}
+	v.says(`{"type":"select","index":1}`)
+	did("loaded,chose two")
+	click(40, 110)
+	did("loaded,chose two,selected")
+	v.says(`{"type":"copy"}`)
+	v.message("copied", func(m map[string]any) bool { return m["text"] == "paid with card" })
 }

@@ -207,6 +207,11 @@ func measure(o options) (all [][]result, err error) {
 			return all, fmt.Errorf("what watching costs: %w", err)
 		}
 		all[i] = append(all[i], watched...)
+		keys, err := r.keyToPicture(o)
+		if err != nil {
+			return all, fmt.Errorf("key to picture: %w", err)
+		}
+		all[i] = append(all[i], keys...)
 		costs, err := r.costs(o)
 		if err != nil {
 			return all, err

@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -52,8 +54,53 @@ func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
 		if shown := other.record(t, "far"); shown.ExpiresAt.Before(time.Now()) {
 			t.Errorf("the other launcher shows a lease that ended at %v", shown.ExpiresAt)
 		}
+		if code := other.call(t, "GET", "/v1/sessions?profile_id=far", nil, &problem); code != 421 || problem["location"] != home.URL {
+			t.Errorf("the sessions of far at the other launcher: %d %v", code, problem)
+		}
+		if i == 0 {
+			askedElsewhere(t, home, other, "far")
+		}
 		c.Do(t, act("disconnect"))
 		home.until(t, "far", lease.Available)
+	}
+}
+
+// askedElsewhere has a person asked for and a session taken over at a sidecar that does not have
+// it: the commands go on at the home.
+func askedElsewhere(t *testing.T, home, other *sidecar, profile string) {
+	t.Helper()
+	run := func(args ...string) (*exec.Cmd, *bytes.Buffer) {
+		var out bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), binary, append(args, "--url", other.URL)...)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd, &out
+	}
+	until := func(what string, is func(now handed) bool) {
+		t.Helper()
+		eventually(t, what, func() error {
+			var all struct{ Items []handed }
+			if code := home.call(t, "GET", "/v1/sessions?profile_id="+profile, nil, &all); code != 200 || len(all.Items) != 1 || !is(all.Items[0]) {
+				return fmt.Errorf("%d %+v", code, all)
+			}
+			return nil
+		})
+	}
+	ask, said := run("ask", "the code", "--profile", profile, "--wait", "5m")
+	until("the request", func(now handed) bool { return now.Ask != nil && now.Ask.Reason == "the code" })
+	take, url := run("take", profile, "--person", "Ann")
+	until("the person", func(now handed) bool { return now.Person != nil && now.Person.Name == "Ann" })
+	back, out := run("take", profile, "--person", "Ann", "--hand-back", "--note", "typed it")
+	if err := back.Wait(); err != nil {
+		t.Errorf("handing back: %v, %s", err, out)
+	}
+	if err := ask.Wait(); err != nil || said.String() != "answered by Ann: typed it\n" {
+		t.Errorf("the worker hears: %v, %s", err, said)
+	}
+	if err := take.Wait(); err != nil || !strings.Contains(url.String(), profile+" is yours: "+home.URL+"/console/"+profile+"/live") {
+		t.Errorf("the person hears: %v, %s", err, url)
 	}
 }
 

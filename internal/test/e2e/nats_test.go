@@ -1,7 +1,12 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -66,6 +71,7 @@ func TestNATSIsAway(t *testing.T) {
 		}
 		return nil
 	})
+	s.knowsWhileNATSIsAway(t, held)
 	eventually(t, "the holder to stop", func() error {
 		if left := s.browsers(t); len(left) != 0 {
 			return fmt.Errorf("browsers %v", left)
@@ -79,6 +85,9 @@ func TestNATSIsAway(t *testing.T) {
 
 	n.start(t)
 	r := s.until(t, "away", lease.Available, lease.ManualReview)
+	if !r.StaleSince.IsZero() {
+		t.Errorf("the record is still said to be old: %+v", r)
+	}
 	if r.Token != held.Token+1 || r.EvidenceID == "" || r.Reason != "lease_lost" {
 		t.Errorf("%+v", r)
 	}
@@ -90,4 +99,44 @@ func TestNATSIsAway(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// knowsWhileNATSIsAway shows what the sidecar says of a profile that it has, by itself: over REST,
+// in the console and on the command line. What a person decides is refused, with the reason.
+func (s *sidecar) knowsWhileNATSIsAway(t *testing.T, held lease.Record) {
+	t.Helper()
+	id := held.ProfileID
+	if r := s.record(t, id); r.StaleSince.IsZero() || r.State != lease.Held || r.Token != held.Token || r.SessionID != held.SessionID || r.LastKnownURL != held.LastKnownURL {
+		t.Errorf("the record while NATS is away: %+v", r)
+	}
+	var problem map[string]any
+	if code := s.call(t, "GET", "/v1/profiles/nobody", nil, &problem); code != 404 {
+		t.Errorf("a profile that nobody saw: %d %v", code, problem)
+	}
+	page, err := http.Get(s.URL + "/console/" + id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Body.Close()
+	body, err := io.ReadAll(page.Body)
+	if err != nil || page.StatusCode != 200 || !bytes.Contains(body, []byte("cannot be reached since")) || !bytes.Contains(body, []byte("task <b><bdi>t</bdi>")) {
+		t.Errorf("the page: %d, %v: %s", page.StatusCode, err, body)
+	}
+	out, err := exec.Command(binary, "show", id, "--url", s.URL).CombinedOutput()
+	for _, want := range []string{"held by w for task t", "cannot reach NATS since", "the history cannot be read"} {
+		if err != nil || !bytes.Contains(out, []byte(want)) {
+			t.Errorf("leasehold show, without %q: %v\n%s", want, err, out)
+		}
+	}
+	if out, err = exec.Command(binary, "profiles", "--url", s.URL).CombinedOutput(); err != nil || !bytes.Contains(out, []byte("cannot reach NATS since")) {
+		t.Errorf("leasehold profiles: %v\n%s", err, out)
+	}
+	for route, in := range map[string]map[string]any{
+		"review": {"lease_token": held.Token, "decision": "approve", "reviewer": "Ada"}, "hold": {"lease_token": held.Token, "holder": "Ada"},
+	} {
+		code := s.call(t, "POST", "/v1/profiles/"+id+"/"+route, in, &problem)
+		if detail, _ := problem["detail"].(string); code != 503 || problem["code"] != "lease_store_unavailable" || !strings.Contains(detail, "nothing is granted or decided until it answers") {
+			t.Errorf("%s while NATS is away: %d %v", route, code, problem)
+		}
+	}
 }

@@ -2,7 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +121,8 @@ func TestSnapshots(t *testing.T) {
 		t.Errorf("events: %s", events)
 	}
 
+	s.restoredInTheConsole(t, "shop")
+
 	// Damage of what all snapshots have.
 	damaged := 0
 	err := filepath.WalkDir(filepath.Join(store, "profiles"), func(path string, d fs.DirEntry, err error) error {
@@ -150,6 +155,48 @@ func TestSnapshots(t *testing.T) {
 	if s.metric(t, `leasehold_snapshots_total{result="failed"}`) != "0" {
 		t.Error("a snapshot failed")
 	}
+}
+
+// restoredInTheConsole has a person bring the newest snapshot back by the form of the profile's page.
+func (s *sidecar) restoredInTheConsole(t *testing.T, profile string) {
+	t.Helper()
+	before := s.record(t, profile)
+	page, err := http.Get(s.URL + "/console/" + profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer page.Body.Close()
+	body, err := io.ReadAll(page.Body)
+	for _, want := range []string{`<option value="` + before.SnapshotID + `">newest: `, "nothing was done since", "this one.", `action="/console/` + profile + `/restore"`} {
+		if err != nil || page.StatusCode != 200 || !strings.Contains(string(body), want) {
+			t.Errorf("the page, %d, does not have %q: %v", page.StatusCode, want, err)
+		}
+	}
+	form := url.Values{"lease_token": {fmt.Sprint(before.Token)}, "snapshot": {api.NewestSnapshot}, "reviewer": {"Ada"}, "note": {"by the form"}}
+	r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/console/"+profile+"/restore", strings.NewReader(form.Encode()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Origin", s.URL)
+	answer, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if said, err := io.ReadAll(answer.Body); answer.StatusCode != http.StatusSeeOther {
+		t.Fatalf("the form: %d %s %v", answer.StatusCode, said, err)
+	}
+	var told lease.Event
+	for _, e := range s.events(t, profile) {
+		if e.Event == lease.EventSnapshotRestored {
+			told = e
+		}
+	}
+	if now := s.record(t, profile); now.Token != before.Token+1 || told.Reviewer != "Ada" || told.Note != "by the form" || told.SnapshotID != before.SnapshotID {
+		t.Errorf("token %d after %d, event %+v", now.Token, before.Token, told)
+	}
+	s.sealed(t, profile)
 }
 
 // A profile that stays open for the next task is sealed when its browser is closed; and a

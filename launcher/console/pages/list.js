@@ -57,6 +57,33 @@
     document.getElementById("said").textContent = text;
   }
 
+  // A sound, for those who asked for one. Browsers make none before the page was used once.
+  const sound = document.getElementById("sound");
+  let audio = null;
+  function ring() {
+    if (!sound?.checked) return;
+    audio ||= new AudioContext();
+    const tone = audio.createOscillator();
+    const volume = audio.createGain();
+    tone.frequency.value = 660;
+    volume.gain.setValueAtTime(0.15, audio.currentTime);
+    volume.gain.exponentialRampToValueAtTime(0.001, audio.currentTime + 0.5);
+    tone.connect(volume).connect(audio.destination);
+    tone.start();
+    tone.stop(audio.currentTime + 0.5);
+  }
+  if (sound) {
+    try {
+      sound.checked = localStorage.getItem("leasehold.sound") === "on";
+    } catch { /* storage may be off */ }
+    sound.addEventListener("change", () => {
+      try {
+        localStorage.setItem("leasehold.sound", sound.checked ? "on" : "off");
+      } catch { /* storage may be off */ }
+      ring();
+    });
+  }
+
   function texts(changed) {
     for (const [name, text] of Object.entries(changed)) {
       for (const place of document.querySelectorAll('[data-text="' + CSS.escape(name) + '"]')) {
@@ -67,7 +94,10 @@
     if ("ready" in changed) document.querySelector(".ready").className = "ready " + (changed.ready === "ready" ? "yes" : "no");
     if ("waiting" in changed) {
       document.title = document.title.replace(/^\(\d+\) /, "").replace(/^/, changed.waiting ? "(" + changed.waiting + ") " : "");
-      if (Number(changed.waiting || 0) > Number(page.waiting || 0)) say(changed.waiting + (changed.waiting === "1" ? " profile waits" : " profiles wait") + " for a person");
+      if (Number(changed.waiting || 0) > Number(page.waiting || 0)) {
+        say(changed.waiting + (changed.waiting === "1" ? " profile waits" : " profiles wait") + " for a person");
+        ring();
+      }
       page.waiting = changed.waiting;
     }
   }
@@ -144,6 +174,7 @@
     n: () => document.querySelector("a[rel=next]")?.click(),
     p: () => document.querySelector("a[rel=prev]")?.click(),
     h: () => location.assign("/hosts" + tokenOnly()),
+    q: () => location.assign("/queue" + tokenOnly()),
     l: () => location.assign("/" + tokenOnly()),
     "?": () => {
       const help = document.getElementById("keys");

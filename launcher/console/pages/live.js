@@ -213,6 +213,7 @@
     actions: drawActions,
     options(m) { choose("Choose", m.options.map((o, index) => ({ value: index, text: o.text, disabled: o.disabled, selected: o.chosen })), false, "select"); },
     files(m) { choose(m.names.length ? "Choose from the session's exchange directory" : "The session's exchange directory has no files", m.names.map((n) => ({ value: n, text: n })), m.multiple, "file"); },
+    copied(m) { copied(m.text); },
     ended(m) { ended(m.how); },
     refused(m) { notice(plain(m.why), true); },
   };
@@ -293,6 +294,11 @@
       return;
     }
     if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "v") return; // the paste event follows
+    if ((e.ctrlKey || e.metaKey) && !e.altKey && !e.shiftKey && e.key.toLowerCase() === "c") {
+      e.preventDefault();
+      act({ type: "copy" });
+      return;
+    }
     e.preventDefault();
     if (e.key.length === 1 && e.getModifierState("AltGraph")) act({ type: "text", text: e.key });
     else key("down", e);
@@ -319,6 +325,25 @@
     e.preventDefault();
     act({ type: "paste", text: e.clipboardData.getData("text/plain") });
   });
+  // What was selected on the page goes to the clipboard here, if this browser lets it; else it is
+  // shown, to be copied by hand.
+  async function copied(text) {
+    try {
+      await navigator.clipboard.writeText(text);
+      notice(text.length + " characters are in your clipboard.");
+    } catch {
+      at("copied").hidden = false;
+      at("copied-text").value = text;
+      at("copied-text").focus();
+      at("copied-text").select();
+    }
+  }
+  at("copied-done").onclick = () => {
+    at("copied-text").value = "";
+    at("copied").hidden = true;
+    keys.focus({ preventScroll: true });
+  };
+  at("copy").onclick = () => act({ type: "copy" });
   for (const [id, type] of [["back", "back"], ["forward", "forward"], ["reload", "reload"], ["new-tab", "new_tab"], ["close-tab", "close_tab"]]) {
     at(id).onclick = () => act({ type });
   }

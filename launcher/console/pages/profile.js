@@ -29,8 +29,7 @@
   }
 
   // The reviewer's name is kept in this browser.
-  const reviewer = document.getElementById("reviewer");
-  if (reviewer) {
+  for (const reviewer of document.querySelectorAll("#reviewer, [data-name]")) {
     try {
       reviewer.value ||= localStorage.getItem("leasehold.reviewer") || "";
       reviewer.form.addEventListener("submit", () => localStorage.setItem("leasehold.reviewer", reviewer.value));
@@ -39,6 +38,7 @@
 
   // What a person reads stays as it is; where the profile has changed since, the page says so.
   const changed = document.getElementById("changed");
+  const stale = document.getElementById("stale");
   async function look() {
     if (!document.hidden && page.profile) {
       try {
@@ -47,6 +47,10 @@
         });
         if (answer.ok) {
           const now = await answer.json();
+          stale.hidden = !now.stale_since;
+          if (now.stale_since) {
+            stale.textContent = "The lease store (NATS) cannot be reached since " + clock.format(new Date(now.stale_since)) + ". This is the profile as this launcher saw it last; nothing can be decided until the store answers.";
+          }
           if (String(now.sequence) !== page.sequence || String(now.lease_token) !== page.token || now.state !== page.state) {
             const again = document.createElement("a");
             again.setAttribute("href", location.pathname + location.search);

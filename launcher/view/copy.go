@@ -1,0 +1,120 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"leasehold/cdpproxy"
+	"leasehold/launcher/session"
+	"leasehold/lease"
+)
+
+// A person copies what is selected on the page to the clipboard of their own browser. It is read
+// in the launcher's own world, of which neither the page's scripts nor the worker's client hear, and
+// the journal has only that it was done, and how much it was.
+
+// maxCopied is how much text is copied at most, in characters.
+const maxCopied = 100_000
+
+// copiedMessage has the text that was selected.
+type copiedMessage struct {
+	Type   string `json:"type"` // copied
+	Target string `json:"target"`
+	Text   string `json:"text"`
+}
+
+// selected is JavaScript that returns what is selected in a document: an object with text, or the
+// element of the frame that has the focus. As browsers do, it gives nothing of a password.
+const selected = `(() => {
+	let at = document.activeElement;
+	while (at && at.shadowRoot && at.shadowRoot.activeElement) at = at.shadowRoot.activeElement;
+	if (at && (at.tagName === "IFRAME" || at.tagName === "FRAME")) return at;
+	if (at && (at.tagName === "INPUT" || at.tagName === "TEXTAREA")) {
+		const from = at.type === "password" ? null : at.selectionStart;
+		return { text: typeof from === "number" ? at.value.slice(from, at.selectionEnd) : "" };
+	}
+	return { text: String(getSelection()) };
+})()
+//# sourceURL=` + cdpproxy.HiddenWorld
+
+// copySelected sends the viewer what is selected on the page.
+func (h *hand) copySelected() error {
+	ctx, cancel := context.WithTimeout(h.v.watch.ctx, actPatience)
+	defer cancel()
+	text, err := h.selection(ctx)
+	switch n := utf8.RuneCountInString(text); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return errors.New("the page does not answer: what is selected cannot be read")
+	case err != nil:
+		return err
+	case text == "":
+		return errors.New("nothing is selected on the page, or only a password")
+	case n > maxCopied:
+		return fmt.Errorf("%d characters are selected: at most %d are copied", n, maxCopied)
+	default:
+		message, err := json.Marshal(copiedMessage{"copied", h.page.TargetID, text})
+		if err != nil {
+			return err
+		}
+		act := session.Act{Kind: session.ActCopy, URL: h.page.URL, Target: h.page.TargetID, Characters: n}
+		return h.v.watch.session.ByPerson(h.v.who, act, func(*lease.Fence) error {
+			h.v.reply(message)
+			return nil
+		})
+	}
+}
+
+// selection reads what is selected in the frame that has the focus.
+func (h *hand) selection(ctx context.Context) (string, error) {
+	in, frame := h.page.SessionID, h.page.TargetID // the id of a page's main frame is its target's
+	for range maxDepth {
+		element, text, err := h.selectedIn(ctx, in, frame)
+		if err != nil || element == "" {
+			return text, err
+		}
+		node, err := h.describe(ctx, in, map[string]any{"objectId": element})
+		if err != nil || node.Frame == "" {
+			return "", err
+		}
+		frame = node.Frame
+		if of := h.frameSession(frame); of != "" { // it has a process of its own
+			in = of
+		}
+	}
+	return "", nil
+}
+
+// selectedIn is the selected text of one frame, or the object of the frame in it that has the
+// focus.
+func (h *hand) selectedIn(ctx context.Context, in, frame string) (element, text string, err error) {
+	var own struct {
+		ID int `json:"executionContextId"`
+	}
+	if err := h.mon.Observer().Call(ctx, in, "Page.createIsolatedWorld", map[string]any{"frameId": frame, "worldName": cdpproxy.HiddenWorld}, &own); err != nil {
+		return "", "", err
+	}
+	var found struct {
+		Result struct {
+			Subtype string `json:"subtype"`
+			Object  string `json:"objectId"`
+		} `json:"result"`
+	}
+	if err := h.mon.Observer().Call(ctx, in, "Runtime.evaluate", map[string]any{"expression": selected, "contextId": own.ID, "silent": true, "timeout": inputPatience.Milliseconds()}, &found); err != nil {
+		return "", "", err
+	}
+	if found.Result.Subtype == "node" {
+		return found.Result.Object, "", nil
+	}
+	var said struct {
+		Result struct {
+			Value string `json:"value"`
+		} `json:"result"`
+	}
+	err = h.mon.Observer().Call(ctx, in, "Runtime.callFunctionOn", map[string]any{
+		"objectId": found.Result.Object, "functionDeclaration": "function() { return this.text }\n//# sourceURL=" + cdpproxy.HiddenWorld + "\n", "returnByValue": true,
+	}, &said)
+	return "", said.Result.Value, err
+}

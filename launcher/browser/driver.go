@@ -109,7 +109,10 @@ type Start struct {
 	ReadWrite []string
 	// Sink receives what the browser's monitor reports.
 	Sink func(checkpoint.Entry)
-	Log  zerolog.Logger
+	// Beside, if given, is called with the browser while its first tab opens. Chrome takes
+	// some time for that, and nothing is loaded before Start returns.
+	Beside func(ctx context.Context, b *Browser) error
+	Log    zerolog.Logger
 }
 
 // Start starts a browser and drives it. If it fails after the process was started, it
@@ -165,8 +168,18 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	}
 	// One tab that loads nothing. Chrome drops the session cookies when the last tab is
 	// closed, so this tab also keeps them.
-	if err := b.monitor.OpenFirstTab(ctx); err != nil {
-		return b, process.StartFailure(err)
+	var tab, beside error
+	var opening sync.WaitGroup
+	opening.Go(func() { tab = b.monitor.OpenFirstTab(ctx) })
+	if s.Beside != nil {
+		beside = s.Beside(ctx, b)
+	}
+	opening.Wait()
+	if tab != nil {
+		beside = errors.Join(process.StartFailure(tab), beside)
+	}
+	if beside != nil {
+		return b, beside
 	}
 	b.LimitMemory(s.Memory)
 	d.work.Go(b.learnNetwork)

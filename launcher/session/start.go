@@ -110,31 +110,36 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 	s.slot.Starting(s)
 	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
 		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: s.rules().ReadOnly,
-		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Log: s.log,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Beside: s.furnish, Log: s.log,
 	})
 	fit := s.h.fitOf(s.manifest, s.granted, s.slot.Proxy())
 	s.slot.Opened(s.browser, s.id, &fit)
-	if err != nil {
-		return err
-	}
-	// Before anything is loaded.
-	if err = errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
-		return err
-	}
-	if s.manifest.SessionCookies == api.CookiesDrop {
-		err = s.h.o.Jar.Drop(s.profile)
-	} else {
-		err = s.h.o.Jar.Restore(ctx, s.browser.Monitor().Observer(), s.profile)
-	}
 	if err == nil {
 		err = s.openDedicated()
 	}
 	if err != nil {
 		return err
 	}
-	s.noteState(ctx)
 	s.log.Info().Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("browser started")
 	return nil
+}
+
+// furnish gives a new browser what the session's pages will find, before anything is loaded.
+func (s *Session) furnish(ctx context.Context, b *browser.Browser) error {
+	s.browser = b
+	if err := errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
+		return err
+	}
+	var err error
+	if s.manifest.SessionCookies == api.CookiesDrop {
+		err = s.h.o.Jar.Drop(s.profile)
+	} else {
+		err = s.h.o.Jar.Restore(ctx, b.Monitor().Observer(), s.profile)
+	}
+	if err == nil {
+		s.noteState(ctx)
+	}
+	return err
 }
 
 // Join uses the browser that other runs of the profile have open.

@@ -35,6 +35,9 @@ func TestMain(m *testing.M) {
 		fmt.Println("Chromium 156.0.0.0")
 		return
 	}
+	if len(os.Args) == 3 && os.Args[1] == roleNode {
+		serveNode(os.Args[2])
+	}
 	fakechrome.Play()
 	// Under nohup the sidecars would inherit that SIGHUP is ignored. A signal that is
 	// waited for has its default effect in what is started.

@@ -36,7 +36,7 @@ func (ps *profiles) RehomeProfile(ctx context.Context, profileID string, req api
 		return lease.Record{}, problem(err)
 	}
 	r := entry.Record
-	if req.Token != r.Token {
+	if req.Token != r.Token { // a profile that was never used has token 0
 		return lease.Record{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "rehome")
 	}
 	if r.Home == ps.o.ID && ps.hasDirectory(profileID) {
@@ -112,7 +112,7 @@ func (ps *profiles) loss(r lease.Record, req api.ProfileRehome) string {
 
 // snapshotWords says how old a snapshot is, and what came after it.
 func (ps *profiles) snapshotWords(r lease.Record, id string) string {
-	if id == newestSnapshot || id == r.SnapshotID {
+	if id == api.NewestSnapshot || id == r.SnapshotID {
 		if r.SnapshotToken == r.Token {
 			return fmt.Sprintf("snapshot %s, which was made after everything that was done under token %d", r.SnapshotID, r.Token)
 		}
@@ -168,9 +168,6 @@ func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.Pro
 	}, nil
 }
 
-// newestSnapshot stands for the newest one.
-const newestSnapshot = "newest"
-
 // ofSnapshot is a directory that is made of a snapshot of the profile.
 func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ fill, err error) {
 	store, err := ps.snapshotStore()
@@ -182,11 +179,11 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 	if err != nil {
 		return q, nil, snapshotProblem(err)
 	}
-	i := slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id || id == newestSnapshot })
-	if i < 0 {
-		return q, nil, api.Refuse(api.CodeNotFound, "profile %s has no snapshot %s: leasehold profiles snapshots %s", r.ProfileID, id, r.ProfileID)
+	wanted, err := named(list, r.ProfileID, id)
+	if err != nil {
+		return q, nil, err
 	}
-	q.Move.SnapshotID, q.Move.SnapshotToken = list[i].ID, list[i].Token
+	q.Move.SnapshotID, q.Move.SnapshotToken = wanted.ID, wanted.Token
 	return q, func(ctx context.Context, dir string) (map[string][]byte, error) {
 		got, err := store.Fetch(ctx, r.ProfileID, q.Move.SnapshotID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
 		if err == nil && got.Token != q.Move.SnapshotToken {
@@ -194,6 +191,18 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 		}
 		return got.Extra, snapshotProblem(err)
 	}, nil
+}
+
+// named is the snapshot of that id in the list of a profile's snapshots, newest first.
+func named(list []api.Snapshot, profileID, id string) (api.Snapshot, error) {
+	i := slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id || id == api.NewestSnapshot })
+	switch {
+	case i >= 0:
+		return list[i], nil
+	case id == api.NewestSnapshot:
+		return api.Snapshot{}, api.Refuse(api.CodeNotFound, "profile %s has no snapshot", profileID)
+	}
+	return api.Snapshot{}, api.Refuse(api.CodeNotFound, "profile %s has no snapshot %s: leasehold profiles snapshots %s", profileID, id, profileID)
 }
 
 // source is the directory to copy, as for an import.

@@ -92,7 +92,7 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	}
 	switch {
 	case req.SnapshotID == "":
-		return api.Restored{}, api.Invalid("snapshot_id", "want the snapshot to bring back")
+		return api.Restored{}, api.Invalid("snapshot_id", "want the snapshot to bring back, or %s", api.NewestSnapshot)
 	case len(req.Note) > maxNote:
 		return api.Restored{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
 	}
@@ -103,6 +103,17 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	defer done()
 	if req.Token != r.Token {
 		return api.Restored{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "restore")
+	}
+	if req.SnapshotID == api.NewestSnapshot {
+		list, err := store.List(ctx, profileID)
+		if err != nil {
+			return api.Restored{}, snapshotProblem(err)
+		}
+		newest, err := named(list, profileID, req.SnapshotID)
+		if err != nil {
+			return api.Restored{}, err
+		}
+		req.SnapshotID = newest.ID
 	}
 	lock, err := ps.lockUnused(profileID)
 	if err != nil {
@@ -126,7 +137,7 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	}
 	by := principal.Of(ctx).Name
 	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
-		return e.Record.RestoreSnapshot(req.SnapshotID, lease.Review{Principal: by, Note: req.Note, TokenSeen: req.Token}, time.Now())
+		return e.Record.RestoreSnapshot(req.SnapshotID, lease.Review{Reviewer: req.Person, Principal: by, Note: req.Note, TokenSeen: req.Token}, time.Now())
 	})
 	if err != nil {
 		return api.Restored{}, ps.undoRestore(profileID, exchanged, cookies, err)
@@ -138,7 +149,7 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	if err := store.Raise(ctx, profileID, entry.Record.Token); err != nil {
 		ps.o.Log.Warn().Err(err).Str("profile", profileID).Msg("the profile store does not know of the restore yet")
 	}
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("snapshot", req.SnapshotID).Str("kept", exchanged.Kept).Str("principal", by).Msg("snapshot restored")
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("snapshot", req.SnapshotID).Str("kept", exchanged.Kept).Str("person", req.Person).Str("principal", by).Msg("snapshot restored")
 	return api.Restored{ProfileID: profileID, SnapshotID: req.SnapshotID, State: entry.Record.State, Token: entry.Record.Token, Kept: exchanged.Kept, At: time.Now().UTC()}, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -152,7 +153,8 @@ func (c *snapshotsCmd) Run(a *app) error {
 type restoreCmd struct {
 	clientFlags `embed:""`
 	Profile     profileArg   `arg:"" help:"The profile, which nobody uses."`
-	Snapshot    string       `required:"" placeholder:"ID" help:"The snapshot to bring back (leasehold profiles snapshots lists them)."`
+	Snapshot    string       `required:"" placeholder:"ID" help:"The snapshot to bring back (leasehold profiles snapshots lists them), or the newest one: newest."`
+	Person      string       `placeholder:"NAME" help:"Who decides; it stands in the event (default: $$USER)."`
 	Note        string       `help:"Why; it stands in the event."`
 	Token       *lease.Token `placeholder:"N" help:"The lease token that was seen: another is refused (default: the one shown now)."`
 }
@@ -165,7 +167,7 @@ func (c *restoreCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileRestore{SnapshotID: c.Snapshot, Token: token, Note: c.Note}, "v1", "profiles", string(c.Profile), "restore")
+		raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileRestore{SnapshotID: c.Snapshot, Token: token, Person: cmp.Or(c.Person, os.Getenv("USER")), Note: c.Note}, "v1", "profiles", string(c.Profile), "restore")
 		if err != nil || c.JSON {
 			return a.printAnswer(raw, err)
 		}

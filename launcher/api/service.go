@@ -238,10 +238,16 @@ type SnapshotsChecked = snapshots.Checked
 // ProfileRestore is a person's decision to bring back a snapshot. It carries the lease token
 // that the person saw. If it is not the current one, the request is refused.
 type ProfileRestore struct {
+	// SnapshotID may be NewestSnapshot.
 	SnapshotID string      `json:"snapshot_id"`
 	Token      lease.Token `json:"lease_token"`
-	Note       string      `json:"note,omitempty"`
+	// Person is what the person is called who decides; the principal is known anyhow.
+	Person string `json:"person,omitempty"`
+	Note   string `json:"note,omitempty"`
 }
+
+// NewestSnapshot stands for the newest one of a profile, where a request names a snapshot.
+const NewestSnapshot = "newest"
 
 // LeaseToken returns the token that the request carries.
 func (r ProfileRestore) LeaseToken() lease.Token { return r.Token }

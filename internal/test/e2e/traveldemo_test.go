@@ -188,7 +188,7 @@ func TestTravelDemo(t *testing.T) {
 	chapter("5. The account that a task was at work with does not: nobody knows what that did last. A person decides.")
 	b.until(t, "shop_019", lease.ManualReview)
 	b.shows(t, 0, func(line string) bool {
-		return strings.HasPrefix(line, "shop_019 ") || strings.HasPrefix(line, "why ") || strings.HasPrefix(line, "what to do ")
+		return strings.HasPrefix(line, "shop_019 ") || strings.HasPrefix(line, "why ") || strings.HasPrefix(line, "snapshot ") || strings.HasPrefix(line, "what to do ")
 	}, "show", "shop_019")
 	rehome := []string{"profiles", "rehome", "shop_019", "--snapshot", "newest", "--person", "eve", "--note", "host-a is dead"}
 	b.shows(t, 8, allLines, slices.Clone(rehome)...)

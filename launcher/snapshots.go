@@ -109,7 +109,7 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 		if err != nil {
 			return api.Restored{}, snapshotProblem(err)
 		}
-		newest, err := named(list, profileID, req.SnapshotID)
+		newest, err := named(list, r, req.SnapshotID)
 		if err != nil {
 			return api.Restored{}, err
 		}

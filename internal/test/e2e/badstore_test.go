@@ -55,7 +55,9 @@ func newBadStore(t *testing.T) *badStore {
 	t.Helper()
 	b := &badStore{Server: s3test.Start(t), heads: map[string]listed{}}
 	proxy := &httputil.ReverseProxy{
-		Director: func(r *http.Request) { r.URL.Scheme, r.URL.Host = "http", b.Addr }, // the Host, which is signed, stays
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", b.Addr, r.In.Host // which is signed
+		},
 		ModifyResponse: func(r *http.Response) error {
 			if r.Request.Method != http.MethodGet || !strings.HasSuffix(r.Request.URL.Path, "/head") || r.StatusCode != http.StatusOK {
 				return nil

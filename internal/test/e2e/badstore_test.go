@@ -34,6 +34,7 @@ type badStore struct {
 	heads map[string]listed // the last answers to requests for lists of snapshots
 	old   map[string]listed // those of when they were kept
 	hits  int               // how many requests the mode changed
+	stuck chan struct{}     // closed when the mode ends
 }
 
 type listed struct {
@@ -49,11 +50,12 @@ const (
 	full       = "full"       // it stores nothing, and says so
 	forgetting = "forgetting" // it stores no chunk, and says that it did
 	oldLists   = "old lists"  // it shows the lists that were kept
+	stuck      = "stuck"      // it gives no chunk until it is something else
 )
 
 func newBadStore(t *testing.T) *badStore {
 	t.Helper()
-	b := &badStore{Server: s3test.Start(t), heads: map[string]listed{}}
+	b := &badStore{Server: s3test.Start(t), heads: map[string]listed{}, stuck: make(chan struct{})}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", b.Addr, r.In.Host // which is signed
@@ -89,7 +91,9 @@ func (b *badStore) misbehaves(w http.ResponseWriter, r *http.Request) bool {
 	mode, old := b.mode, b.old[r.URL.Path]
 	isChunk := strings.Contains(r.URL.Path, "/chunks/")
 	hit := mode == away || mode == slow || mode == full && r.Method == http.MethodPut ||
-		mode == forgetting && r.Method == http.MethodPut && isChunk || mode == oldLists && r.Method == http.MethodGet && old.body != nil
+		mode == forgetting && r.Method == http.MethodPut && isChunk || mode == oldLists && r.Method == http.MethodGet && old.body != nil ||
+		mode == stuck && r.Method == http.MethodGet && isChunk
+	ends := b.stuck
 	if hit {
 		b.hits++
 	}
@@ -102,6 +106,12 @@ func (b *badStore) misbehaves(w http.ResponseWriter, r *http.Request) bool {
 		panic(http.ErrAbortHandler)
 	case slow:
 		time.Sleep(100 * time.Millisecond)
+		return false
+	case stuck:
+		select {
+		case <-ends:
+		case <-r.Context().Done():
+		}
 		return false
 	case full:
 		w.Header().Set("Content-Type", "application/xml")
@@ -123,7 +133,8 @@ func (b *badStore) misbehaves(w http.ResponseWriter, r *http.Request) bool {
 func (b *badStore) is(mode string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mode, b.hits = mode, 0
+	close(b.stuck)
+	b.mode, b.hits, b.stuck = mode, 0, make(chan struct{})
 }
 
 // keepLists keeps the lists as they were read last, for oldLists.
@@ -399,7 +410,7 @@ func TestAPartitionDuringAMove(t *testing.T) {
 	home.granted(t, "p", false)
 	r := home.sealed(t, "p")
 
-	store.is(slow)
+	store.is(stuck)
 	type answered struct {
 		code int
 		said []byte
@@ -411,18 +422,19 @@ func TestAPartitionDuringAMove(t *testing.T) {
 		ends <- a
 	}()
 	eventually(t, "the fetch", func() error {
-		left, err := filepath.Glob(filepath.Join(other.Dir, "profiles", ".leasehold", "p.arriv*"))
-		if err == nil && len(left) == 0 {
-			err = errors.New("it has not begun")
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		if store.hits == 0 {
+			return errors.New("it has not begun")
 		}
-		return err
+		return nil
 	})
 	links[1].set(true)
+	store.is(well)
 	if a := <-ends; a.code < 400 || !bytes.Contains(a.said, []byte(`"code"`)) {
 		t.Errorf("a move without NATS: %d %s", a.code, a.said)
 	}
 	links[1].set(false)
-	store.is(well)
 	r = stays(t, home, other, r)
 	r = home.sealed(t, "p")
 

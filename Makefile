@@ -14,7 +14,7 @@ DEPLOY_MODULE := internal/test/deploy
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test tested quick soak still suites differ check fmt-check lint fmt demo chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test tested quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -129,6 +129,9 @@ fmt: ## Format the Go files
 
 demo: deps ## Show a lost worker and its recovery, step by step
 	@$(GO) test ./internal/test/e2e -run '^TestDemo$$' -v -count=1
+
+demo-travel: deps ## Show a host that dies, and its accounts on another one, step by step
+	@$(GO) test ./internal/test/e2e -run '^TestTravelDemo$$' -v -count=1
 
 DURATION ?= 5m
 SEED     ?=

@@ -246,7 +246,8 @@ func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, e
 var ends = []string{api.CodeStoreUnavailable, api.CodeShuttingDown, api.CodeBrowserStartFailed, api.CodeInternal}
 
 // tryAny makes one attempt to get any of the profiles that a manifest asks for: those of this
-// host are tried in turn. If there is none, but a free one elsewhere, the caller is sent there.
+// host are tried in turn. If there is none, but a free one elsewhere, the caller is sent there;
+// and at last one whose home is gone or full is brought here, if it is free to move.
 func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
 	found, err := g.candidates(ctx, m)
 	if err != nil {
@@ -272,9 +273,7 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 		case full != nil:
 			c.why = api.CodeHostFull
 		default:
-			one := m
-			one.ProfileID, one.AccountID, one.Labels, one.Turn = c.ProfileID, c.AccountID, nil, ""
-			s, err := g.try(ctx, one, a)
+			s, err := g.try(ctx, of(m, *c), a)
 			if err == nil {
 				return s, nil
 			}
@@ -287,7 +286,52 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 			}
 		}
 	}
+	if full == nil {
+		if s, err := g.bringAny(ctx, m, found, a); s != nil || err != nil {
+			return s, err
+		}
+	}
 	return nil, noneFree(m, found, full, time.Now())
+}
+
+// bringAny gets one of the profiles whose home is gone or has no place, where its owner lets it
+// move. No session and no error: there is none such.
+func (g *grants) bringAny(ctx context.Context, m api.Manifest, found []candidate, a *asking) (*session.Session, error) {
+	for i := range found {
+		c := &found[i]
+		if !c.mayCome() || g.o.Snapshots == nil {
+			continue
+		}
+		if ahead, _ := g.queue.Ahead(a.ticket, c.Record, true); ahead > 0 {
+			c.why = api.CodeConflict
+			continue
+		}
+		s, err := g.try(ctx, of(m, *c), a)
+		if err == nil {
+			return s, nil
+		}
+		var p *api.Problem
+		if !errors.As(err, &p) || slices.Contains(ends, p.Code) || ctx.Err() != nil {
+			return nil, err
+		}
+		c.why = p.Code
+		if p.Code == api.CodeProfileStore || p.Code == api.CodeHostFull { // as it would be with the next one
+			break
+		}
+	}
+	return nil, nil
+}
+
+// mayCome tells whether nothing but its home keeps the profile from a task: that is gone, or has
+// no place, and the profile may move.
+func (c candidate) mayCome() bool {
+	return !c.here && (c.why == api.CodeWrongHome || c.why == api.CodeHostFull) && c.MayMove() == nil
+}
+
+// of is the manifest of a request for any profile, as one for this profile.
+func of(m api.Manifest, c candidate) api.Manifest {
+	m.ProfileID, m.AccountID, m.Labels, m.Turn = c.ProfileID, c.AccountID, nil, ""
+	return m
 }
 
 // wanted says what a manifest asks for instead of a profile.

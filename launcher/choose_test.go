@@ -44,6 +44,29 @@ func TestWhyAProfileIsNotFree(t *testing.T) {
 	}
 }
 
+func TestWhatMayBeBroughtHere(t *testing.T) {
+	movable := lease.Record{State: lease.Available, Token: 3, SnapshotID: "snap_1", SnapshotToken: 3, Settings: lease.Settings{Mobility: lease.MobilityFree}}
+	pinned, older, held := movable, movable, movable
+	pinned.Mobility, older.SnapshotToken, held.State = lease.MobilityPinned, 2, lease.Held
+	for name, tt := range map[string]struct {
+		candidate
+		want bool
+	}{
+		"its home is gone":                  {candidate{Record: movable, why: api.CodeWrongHome}, true},
+		"its home is full":                  {candidate{Record: movable, why: api.CodeHostFull}, true},
+		"this is its home":                  {candidate{Record: movable, why: api.CodeHostFull, here: true}, false},
+		"it is free at its home":            {candidate{Record: movable}, false},
+		"it cools down":                     {candidate{Record: movable, why: api.CodeCoolingDown}, false},
+		"pinned":                            {candidate{Record: pinned, why: api.CodeWrongHome}, false},
+		"its snapshot is not of its token":  {candidate{Record: older, why: api.CodeWrongHome}, false},
+		"somebody has it, on a silent host": {candidate{Record: held, why: api.CodeWrongHome}, false},
+	} {
+		if got := tt.mayCome(); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestWhichProfileIsTriedFirst(t *testing.T) {
 	released := func(id string, ago time.Duration) lease.Record {
 		return lease.Record{ProfileID: id, State: lease.Available, ReleasedAt: noon.Add(-ago)}

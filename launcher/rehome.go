@@ -36,7 +36,7 @@ func (ps *profiles) RehomeProfile(ctx context.Context, profileID string, req api
 		return lease.Record{}, problem(err)
 	}
 	r := entry.Record
-	if req.Token != r.Token {
+	if req.Token != r.Token { // a profile that was never used has token 0
 		return lease.Record{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "rehome")
 	}
 	if r.Home == ps.o.ID && ps.hasDirectory(profileID) {
@@ -48,7 +48,7 @@ func (ps *profiles) RehomeProfile(ctx context.Context, profileID string, req api
 		return lease.Record{}, err
 	}
 	if !req.AcceptLoss {
-		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say accept_loss", ps.loss(r, req))
+		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say accept_loss", ps.loss(r, req, m.q.Move))
 	}
 	m.q.Move.Person, m.q.Move.Principal, m.q.Move.Note = req.Person, principal.Of(ctx).Name, req.Note
 	moved, err := ps.moveHere(ctx, m)
@@ -90,7 +90,7 @@ func (ps *profiles) hasDirectory(profileID string) bool {
 }
 
 // loss says in words what is not taken along.
-func (ps *profiles) loss(r lease.Record, req api.ProfileRehome) string {
+func (ps *profiles) loss(r lease.Record, req api.ProfileRehome, m lease.Move) string {
 	last := "it was never used"
 	if r.SessionID != "" {
 		last = fmt.Sprintf("it was used last under token %d by worker %s for task %s", r.Token, r.OwnerWorkerID, r.TaskID)
@@ -103,7 +103,7 @@ func (ps *profiles) loss(r lease.Record, req api.ProfileRehome) string {
 	case req.Left:
 		now = "The new directory is a copy of what the profile left on this host before: everything since is missing in it"
 	case req.Snapshot != "":
-		now = "The new directory is of " + ps.snapshotWords(r, req.Snapshot)
+		now = "The new directory is of " + snapshotWords(r, m)
 	case req.From != "":
 		now = "The new directory is a copy of " + req.From + ", as old as that is"
 	}
@@ -111,14 +111,11 @@ func (ps *profiles) loss(r lease.Record, req api.ProfileRehome) string {
 }
 
 // snapshotWords says how old a snapshot is, and what came after it.
-func (ps *profiles) snapshotWords(r lease.Record, id string) string {
-	if id == api.NewestSnapshot || id == r.SnapshotID {
-		if r.SnapshotToken == r.Token {
-			return fmt.Sprintf("snapshot %s, which was made after everything that was done under token %d", r.SnapshotID, r.Token)
-		}
-		return fmt.Sprintf("snapshot %s of token %d; what was done since, up to token %d, is not in it: the journal and the pictures of that are in the evidence (leasehold show %s, leasehold evidence %s)", r.SnapshotID, r.SnapshotToken, r.Token, r.ProfileID, r.ProfileID)
+func snapshotWords(r lease.Record, m lease.Move) string {
+	if m.SnapshotToken == r.Token {
+		return fmt.Sprintf("snapshot %s, which was made after everything that was done under token %d", m.SnapshotID, r.Token)
 	}
-	return fmt.Sprintf("snapshot %s; what was done since is not in it (leasehold profiles snapshots %s says when that was)", id, r.ProfileID)
+	return fmt.Sprintf("snapshot %s of token %d; what was done since, up to token %d, is not in it: the journal and the pictures of that are in the evidence (leasehold show %s, leasehold evidence %s)", m.SnapshotID, m.SnapshotToken, r.Token, r.ProfileID, r.ProfileID)
 }
 
 // directoryOf is how the directory that the person names is made.
@@ -179,11 +176,11 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 	if err != nil {
 		return q, nil, snapshotProblem(err)
 	}
-	i := slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id || id == api.NewestSnapshot })
-	if i < 0 {
-		return q, nil, api.Refuse(api.CodeNotFound, "profile %s has no snapshot %s: leasehold profiles snapshots %s", r.ProfileID, id, r.ProfileID)
+	wanted, err := named(list, r, id)
+	if err != nil {
+		return q, nil, err
 	}
-	q.Move.SnapshotID, q.Move.SnapshotToken = list[i].ID, list[i].Token
+	q.Move.SnapshotID, q.Move.SnapshotToken = wanted.ID, wanted.Token
 	return q, func(ctx context.Context, dir string) (map[string][]byte, error) {
 		got, err := store.Fetch(ctx, r.ProfileID, q.Move.SnapshotID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
 		if err == nil && got.Token != q.Move.SnapshotToken {
@@ -191,6 +188,26 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 		}
 		return got.Extra, snapshotProblem(err)
 	}, nil
+}
+
+// named is the snapshot of that id in the list of a profile's snapshots, newest first. A list
+// without the one that the record names is old, or lost something: then nobody knows which one
+// is the newest, and a person names one by its id.
+func named(list []api.Snapshot, r lease.Record, id string) (api.Snapshot, error) {
+	at := func(id string) int { return slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id }) }
+	switch i := at(id); {
+	case id == api.NewestSnapshot && r.SnapshotID != "" && at(r.SnapshotID) < 0:
+		return api.Snapshot{}, api.Refuse(api.CodeSnapshotDamaged, "the newest snapshot of profile %s is %s of token %d, and the profile store does not list it: it shows an old list, or lost it; an older one has to be named by its id (leasehold profiles snapshots %s)",
+			r.ProfileID, r.SnapshotID, r.SnapshotToken, r.ProfileID)
+	case id == api.NewestSnapshot && len(list) > 0:
+		return list[0], nil
+	case id == api.NewestSnapshot:
+		return api.Snapshot{}, api.Refuse(api.CodeNotFound, "profile %s has no snapshot", r.ProfileID)
+	case i < 0:
+		return api.Snapshot{}, api.Refuse(api.CodeNotFound, "profile %s has no snapshot %s: leasehold profiles snapshots %s", r.ProfileID, id, r.ProfileID)
+	default:
+		return list[i], nil
+	}
 }
 
 // source is the directory to copy, as for an import.

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +92,7 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	}
 	switch {
 	case req.SnapshotID == "":
-		return api.Restored{}, api.Invalid("snapshot_id", "want the snapshot to bring back: its id, or %s", api.NewestSnapshot)
+		return api.Restored{}, api.Invalid("snapshot_id", "want the snapshot to bring back, or %s", api.NewestSnapshot)
 	case len(req.Note) > maxNote:
 		return api.Restored{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
 	}
@@ -107,10 +106,14 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	}
 	if req.SnapshotID == api.NewestSnapshot {
 		list, err := store.List(ctx, profileID)
-		if err != nil || len(list) == 0 {
-			return api.Restored{}, snapshotProblem(cmp.Or(err, error(snapshots.ErrNoSnapshot)))
+		if err != nil {
+			return api.Restored{}, snapshotProblem(err)
 		}
-		req.SnapshotID = list[0].ID
+		newest, err := named(list, r, req.SnapshotID)
+		if err != nil {
+			return api.Restored{}, err
+		}
+		req.SnapshotID = newest.ID
 	}
 	lock, err := ps.lockUnused(profileID)
 	if err != nil {

@@ -219,10 +219,38 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	// One that ended in order may be back before anybody waited: it counts from there, too.
-	p.Presence.Closed, p.Presence.Nonce, p.Revision = true, "b", 2
+	p.Presence.Closed, p.Presence.ClosedBy, p.Presence.Nonce, p.Revision = true, "home", "b", 2
 	o.Presences([]PresenceEntry{p}, at(time.Minute))
 	if o.Silent("home", 0, at(time.Minute)+1) || !o.Silent("home", 0, at(time.Minute+wait)) {
 		t.Error("a launcher that ended in order counts as gone at once, or never")
+	}
+	// One whose stay another one ended was silent before that.
+	p.Presence = Presence{LauncherID: "home", TTLSeconds: 30, Epoch: 7, Nonce: "c"}
+	p.Revision = 3
+	o.Presences([]PresenceEntry{p}, at(90*time.Second))
+	for _, c := range []struct {
+		name string
+		by   string
+		make func(p *PresenceEntry)
+		gone bool
+	}{
+		{"another one ended its stay", "third", func(*PresenceEntry) {}, true},
+		{"it ended its stay itself", "home", func(*PresenceEntry) {}, false},
+		{"another stay was ended", "third", func(p *PresenceEntry) { p.Presence.Epoch++ }, false},
+		{"the store went back to the end of its stay", "third", func(p *PresenceEntry) { p.Revision = 2 }, false},
+	} {
+		o := NewObserver("own", time.Minute)
+		o.Presences([]PresenceEntry{p}, at(time.Second))
+		ended := PresenceEntry{p.Presence.Close("home", c.by, 0, noon), p.Revision + 1}
+		ended.Presence.Nonce = "d"
+		c.make(&ended)
+		o.Presences([]PresenceEntry{ended}, at(wait))
+		if got := o.Silent("home", 0, at(time.Second+wait)); got != c.gone {
+			t.Errorf("%s: gone %v, want %v", c.name, got, c.gone)
+		}
+		if !o.Silent("home", 0, at(2*wait)) {
+			t.Errorf("%s: it is never gone", c.name)
+		}
 	}
 	o.Start(at(2 * time.Minute))
 	if o.Silent("home", 0, at(2*time.Minute+wait-1)) {
@@ -267,7 +295,7 @@ func TestMovesWithAStoreThatGoesBack(t *testing.T) {
 			case "see":
 				see(h)
 			case "grant": // as a launcher does: only as the home, by what it knows, above its floor
-				if r.Home != h || d.known.Judge(r) != Agrees || d.left >= r.HomeToken && d.left != 0 || r.State != Available {
+				if r.Home != h || d.known.Judge(r) != Agrees || d.left != 0 || r.State != Available { // what was left is not opened, whatever the store says
 					break
 				}
 				held, err := r.Grant(Request{SessionID: "s", LauncherID: h, TTL: time.Minute, Floor: d.floor}, noon)

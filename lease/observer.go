@@ -31,7 +31,7 @@ func NewObserver(own string, abandonAfter time.Duration) *Observer {
 
 // Presences shows the observer the presences that the store has at now. Whenever a
 // presence is another than before, be it newer or older, the wait for its launcher
-// starts again.
+// starts again; save where another launcher ended that stay, which is no sign of life.
 func (o *Observer) Presences(all []PresenceEntry, now boottime.Instant) {
 	shown := map[string]bool{}
 	for _, p := range all {
@@ -45,11 +45,16 @@ func (o *Observer) Presences(all []PresenceEntry, now boottime.Instant) {
 	}
 }
 
-// notice keeps the entry of the launcher, with now as its time if it is another one.
+// notice keeps the entry of the launcher, with now as its time if the launcher wrote another
+// one.
 func (o *Observer) notice(launcher string, p PresenceEntry, now boottime.Instant) {
 	before, known := o.presences[launcher]
 	if !known || before.value.Revision != p.Revision || before.value.Presence.Nonce != p.Presence.Nonce {
-		o.presences[launcher] = unchanged[PresenceEntry]{p, now}
+		since := now
+		if known && p.EndedFrom(before.value) {
+			since = before.since
+		}
+		o.presences[launcher] = unchanged[PresenceEntry]{p, since}
 	}
 }
 

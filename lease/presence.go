@@ -58,6 +58,13 @@ type PresenceEntry struct {
 	Revision uint64
 }
 
+// EndedFrom tells whether this entry only ends the stay of before, and another launcher wrote
+// it, since it saw no renewal: it is no sign of life of the launcher itself.
+func (p PresenceEntry) EndedFrom(before PresenceEntry) bool {
+	now, then := p.Presence, before.Presence
+	return now.Closed && !then.Closed && now.ClosedBy != now.LauncherID && now.Epoch == then.Epoch && now.LauncherID == then.LauncherID && p.Revision > before.Revision
+}
+
 // TTL is how long the presence is valid without a renewal.
 func (p Presence) TTL() time.Duration { return time.Duration(p.TTLSeconds * float64(time.Second)) }
 

@@ -31,13 +31,25 @@ func HomeNote(r lease.Record) string {
 		r.Home, r.HomeSilentSince.UTC().Format(time.RFC3339), r.ProfileID)
 }
 
+// SnapshotNote says which snapshot of the profile is the newest, and whether anything was done
+// since; empty: there is none.
+func SnapshotNote(r lease.Record) string {
+	switch {
+	case r.SnapshotID == "":
+		return ""
+	case r.HasSnapshot():
+		return fmt.Sprintf("%s of token %d: the profile as it is now", r.SnapshotID, r.SnapshotToken)
+	}
+	return fmt.Sprintf("%s of token %d; what was done since is not in it", r.SnapshotID, r.SnapshotToken)
+}
+
 // MoveNote says how a profile came to its home; empty: it has always been there.
 func MoveNote(r lease.Record) string {
 	m := r.Moved
 	if m == nil {
 		return ""
 	}
-	s := fmt.Sprintf("left launcher %s to %s under token %d at %s", m.From, r.Home, m.Token, m.At.UTC().Format(time.RFC3339))
+	s := fmt.Sprintf("left launcher %s for %s under token %d at %s", m.From, r.Home, m.Token, m.At.UTC().Format(time.RFC3339))
 	if m.From == r.Home {
 		s = fmt.Sprintf("launcher %s got its directory anew under token %d at %s", r.Home, m.Token, m.At.UTC().Format(time.RFC3339))
 	}

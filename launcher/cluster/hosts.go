@@ -28,7 +28,8 @@ func (s reporting) SwapPresence(ctx context.Context, prev lease.PresenceEntry, n
 type sighting struct {
 	lease.Presence
 	revision uint64
-	// changed is when it was seen to be another than before, by this host's clock.
+	// changed is when it was seen to be another than before, by this host's clock. That
+	// another launcher ended its stay is no change: nothing was heard of it.
 	changed time.Time
 }
 
@@ -41,7 +42,8 @@ func (p *Patrol) learn(all []lease.PresenceEntry) {
 	p.others = make(map[string]sighting, len(all))
 	for _, e := range all {
 		s := sighting{e.Presence, e.Revision, now}
-		if known, ok := before[e.Presence.LauncherID]; ok && known.Nonce == e.Presence.Nonce {
+		known, ok := before[e.Presence.LauncherID]
+		if ok && (known.Nonce == e.Presence.Nonce || e.EndedFrom(lease.PresenceEntry{Presence: known.Presence, Revision: known.revision})) {
 			s.changed = known.changed
 		}
 		p.others[e.Presence.LauncherID] = s

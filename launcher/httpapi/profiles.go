@@ -21,7 +21,7 @@ func profileRoutes() []route {
 		v1(put, one, onProfile(principal.Manage), write(profileID, optional[api.ProfileSettings]("profile's settings"), api.Service.PutProfile, answerRecord)),
 		v1(post, one+"/import", onProfile(principal.Manage), write(profileID, required[api.ProfileImport]("import"), api.Service.ImportProfile, answerNewProfile)),
 		v1(post, one+"/clone", onProfile(principal.Manage), write(profileID, readClone, api.Service.CloneProfile, answerNewProfile)),
-		v1(post, one+"/move", onProfile(principal.Manage), write(profileID, withToken(required[api.ProfileMove]("move")), api.Service.MoveProfile, answerRecord)),
+		v1(post, one+"/move", onProfile(principal.Manage), write(profileID, required[api.ProfileMove]("move"), api.Service.MoveProfile, answerRecord)),
 		v1(post, one+"/rehome", onProfile(principal.Review), write(profileID, readRehome, api.Service.RehomeProfile, answerRecord)),
 		v1(post, one+"/archive", onProfile(principal.Manage), write(profileID, optional[api.ProfileArchive]("archive"), api.Service.ArchiveProfile, answerWith[api.Archived](http.StatusOK))),
 		v1(post, one+"/remove-clone", onProfile(principal.Manage), write(profileID, required[api.ProfileRemove]("removal"), api.Service.RemoveClone, answerWith[api.Removed](http.StatusOK))),
@@ -102,7 +102,7 @@ func readClone(c *call) (api.ProfileClone, error) {
 // readRehome reads where a profile is to live: whose directory is copied, the caller may
 // import.
 func readRehome(c *call) (api.ProfileRehome, error) {
-	in, err := withToken(required[api.ProfileRehome]("rehome"))(c)
+	in, err := required[api.ProfileRehome]("rehome")(c)
 	if profile := c.param("profile"); err == nil && in.From != "" && !c.who.May(principal.Manage, profile) {
 		err = c.forbidden(principal.Manage, profile)
 	}

@@ -15,15 +15,17 @@ import (
 	"leasehold/lease"
 )
 
+// tell prints a line of a demo, below the title of its chapter.
+func tell(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
+
+func chapter(title string) { fmt.Printf("\n%s\n", title) }
+
 // TestDemo plays the story of the README with the real programs. make demo shows its
 // output.
 func TestDemo(t *testing.T) {
-	say := func(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
-	chapter := func(title string) { fmt.Printf("\n%s\n", title) }
-
 	chapter("The sidecar starts: embedded NATS, real Chromium, loopback only.")
 	s, web := start(t), newSite(t)
-	say("%s   events: %s", s.URL, s.NATS)
+	tell("%s   events: %s", s.URL, s.NATS)
 	nc, err := nats.Connect(s.NATS)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +48,7 @@ func TestDemo(t *testing.T) {
 					t.Fatalf("heard %s, want %s (%v)", m.Data, name, err)
 				}
 				more := strings.Join(append([]string{e.Reason, e.Decision}, e.Reasons...), " ")
-				say("event  %-50s token %d  %s", m.Subject, e.Token, strings.TrimSpace(more))
+				tell("event  %-50s token %d  %s", m.Subject, e.Token, strings.TrimSpace(more))
 			case <-time.After(20 * time.Second):
 				t.Fatalf("no event %s", name)
 			}
@@ -68,7 +70,7 @@ func TestDemo(t *testing.T) {
 	}
 	for l := range strings.Lines(line.Error) {
 		if strings.Contains(l, "409") {
-			say("Playwright says: %.150s", strings.TrimSpace(l))
+			tell("Playwright says: %.150s", strings.TrimSpace(l))
 			break
 		}
 	}
@@ -104,13 +106,13 @@ func TestDemo(t *testing.T) {
 	}); err != nil || len(shots) == 0 {
 		t.Fatalf("no screenshot in %s (%v)", dir, err)
 	}
-	say("screenshot: %s", shots[0])
+	tell("screenshot: %s", shots[0])
 	if !testing.Verbose() {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
 	out, _, _ = s.cli(t, "show", "shop_018")
 	for l := range strings.Lines(out) {
-		say("%s", strings.TrimRight(l, "\n"))
+		tell("%s", strings.TrimRight(l, "\n"))
 	}
 
 	chapter("5. Nobody gets the profile until a person has looked.")
@@ -118,11 +120,11 @@ func TestDemo(t *testing.T) {
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9", "task_id": "task_102"}, &problem); code != 423 {
 		t.Fatalf("status %d", code)
 	}
-	say("423 %v: %v", problem["code"], problem["detail"])
+	tell("423 %v: %v", problem["code"], problem["detail"])
 	if out, errs, code := s.cli(t, "review", "shop_018", "--decision", "approve", "--reviewer", "ann", "--note", "the order was placed once"); code != 0 {
 		t.Fatalf("%s%s", out, errs)
 	}
-	say("ann approves: the order was placed once")
+	tell("ann approves: the order was placed once")
 	listen("available")
 
 	chapter("6. The next task gets it, under a higher token.")

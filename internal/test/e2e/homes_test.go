@@ -93,6 +93,7 @@ func TestAProfileOfADeadHome(t *testing.T) {
 	args := []string{"--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "4s", "--launcher-id"}
 	home, other := start(t, append(args, "home")...), start(t, append(args, "other")...)
 	first := home.granted(t, "far", true)
+	home.call(t, "PUT", "/v1/profiles/unused", map[string]any{}, nil)
 	if code, p := other.rehome(t, "far", map[string]any{"empty": true}); code != 409 || p["reason"] != "home_is_there" {
 		t.Fatalf("the profile of a home that is there: %d %v", code, p)
 	}
@@ -128,7 +129,10 @@ func TestAProfileOfADeadHome(t *testing.T) {
 	if second := other.granted(t, "far", false); second != r.Token+1 {
 		t.Errorf("token %d after %d", second, r.Token)
 	}
-	if events := names(other.events(t, "far")); events != "granted released moved granted released" {
+	if unused := other.rehomed(t, "unused", map[string]any{"empty": true}); unused.Home != "other" || unused.Token != 1 {
+		t.Errorf("a profile that was never used: %+v", unused)
+	}
+	if events := names(other.events(t, "far")); events != "granted released late_write moved granted released" {
 		t.Errorf("events %s", events)
 	}
 

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +14,7 @@ import (
 )
 
 // travellers are two launchers on one NATS server and one profile store, which is a folder.
-func travellers(t *testing.T) (home, other *sidecar, store string) {
+func travellers(t *testing.T, args ...string) (home, other *sidecar, store string) {
 	t.Helper()
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
@@ -20,7 +22,7 @@ func travellers(t *testing.T) (home, other *sidecar, store string) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	store = filepath.Join(dir, "store")
-	home, other = pair(t, "--profile-store", "file://"+store, "--profile-key", key)
+	home, other = pair(t, append(args, "--profile-store", "file://"+store, "--profile-key", key)...)
 	return home, other, store
 }
 
@@ -97,6 +99,77 @@ func TestAFreeProfileIsHadElsewhere(t *testing.T) {
 	}
 	other.isLeft(t, "free", "home")
 	home.granted(t, "free", false)
+}
+
+// TestAnyProfileMayMove: a task that asks by labels or by account gets a profile whose home is
+// full, or gone, at another launcher, if the profile is free to move; a pinned one stays.
+func TestAnyProfileMayMove(t *testing.T) {
+	t.Parallel()
+	home, other, _ := travellers(t, "--max-browsers", "1")
+	labels := map[string]any{"region": "us"}
+	home.call(t, "PUT", "/v1/profiles/free", map[string]any{"mobility": "free", "labels": labels, "account_id": "acct"}, nil)
+	home.call(t, "PUT", "/v1/profiles/pinned", map[string]any{"labels": labels}, nil)
+	for _, profile := range []string{"pinned", "free"} {
+		home.granted(t, profile, false)
+		home.sealed(t, profile)
+	}
+	type session struct {
+		SessionID string      `json:"session_id"`
+		ProfileID string      `json:"profile_id"`
+		Token     lease.Token `json:"lease_token"`
+	}
+	ask := func(s *sidecar, what string, manifest map[string]any) (got session) {
+		t.Helper()
+		manifest["task_id"] = "t"
+		eventually(t, what, func() error {
+			var said []byte
+			code := s.call(t, "POST", "/v1/sessions", manifest, &said)
+			return errors.Join(wantStatus(code, 201, said), json.Unmarshal(said, &got))
+		})
+		return got
+	}
+	release := func(s *sidecar, of session) {
+		t.Helper()
+		if code := s.call(t, "DELETE", "/v1/sessions/"+of.SessionID, map[string]any{"lease_token": of.Token, "outcome": "done"}, nil); code != 200 {
+			t.Errorf("release of %s: %d", of.ProfileID, code)
+		}
+	}
+	// What a launcher knows of another one's places is as old as that one's last heartbeat.
+	free := func(want int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d of the home's profiles to be free", want), func() error {
+			var list struct{ Items []lease.Record }
+			if code := other.call(t, "GET", "/v1/profiles?free=true&label=region:us", nil, &list); code != 200 || len(list.Items) != want {
+				return fmt.Errorf("%d %+v", code, list.Items)
+			}
+			return nil
+		})
+	}
+	free(2)
+	var problem map[string]any
+	if code := other.call(t, "POST", "/v1/sessions", map[string]any{"labels": labels}, &problem); code != 421 || problem["location"] != home.URL {
+		t.Errorf("while its home has a place: %d %v", code, problem)
+	}
+	busy := dial(t, home.socket("busy", "worker=w&wait=40s"))
+	defer busy.drop()
+	free(0)
+	got := ask(other, "a profile of a full home", map[string]any{"labels": labels})
+	if r := other.record(t, "free"); got.ProfileID != "free" || r.Home != "other" || r.Moved == nil || r.Moved.From != "home" {
+		t.Errorf("%+v, home %s", got, r.Home)
+	}
+	release(other, got)
+	other.sealed(t, "free")
+	busy.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
+	busy.ended(t)
+	other.kill(t)
+	got = ask(home, "a profile of a home that is gone", map[string]any{"account_id": "acct"})
+	if r := home.record(t, "free"); got.ProfileID != "free" || r.Home != "home" || r.Moved.From != "other" {
+		t.Errorf("%+v, home %s", got, r.Home)
+	}
+	release(home, got)
+	if r := home.record(t, "pinned"); r.Moved != nil {
+		t.Errorf("a pinned profile: %+v", r.Moved)
+	}
 }
 
 // TestAMoveThatCannotBe: without its snapshot, or with one that is damaged, a profile stays where

@@ -25,6 +25,7 @@ import (
 
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/s3test"
 	"leasehold/lease"
 )
 
@@ -34,6 +35,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "--version" { // as a sidecar asks its browser
 		fmt.Println("Chromium 156.0.0.0")
 		return
+	}
+	if len(os.Args) == 3 && os.Args[1] == roleNode {
+		serveNode(os.Args[2])
 	}
 	fakechrome.Play()
 	// Under nohup the sidecars would inherit that SIGHUP is ignored. A signal that is
@@ -48,6 +52,11 @@ func TestMain(m *testing.M) {
 }
 
 func build(m *testing.M) (_ int, err error) {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": s3test.AccessKey, "AWS_SECRET_ACCESS_KEY": s3test.SecretKey, "AWS_SESSION_TOKEN": ""} {
+		if err := os.Setenv(name, value); err != nil { // for the sidecars whose store is an S3 server of the test
+			return 1, err
+		}
+	}
 	dir, err := os.MkdirTemp("", "leasehold-e2e-")
 	if err != nil {
 		return 1, err

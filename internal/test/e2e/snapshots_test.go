@@ -101,7 +101,7 @@ func TestSnapshots(t *testing.T) {
 	if r := s.record(t, "shop"); r.Token != second.Token || r.State != lease.Available {
 		t.Errorf("what was refused left %s with token %d", r.State, r.Token)
 	}
-	out, errs, code := s.cli(t, "profiles", "restore", "shop", "--snapshot", first.SnapshotID, "--note", "was signed out")
+	out, errs, code := s.cli(t, "profiles", "restore", "shop", "--snapshot", first.SnapshotID, "--person", "ann", "--note", "was signed out")
 	if code != 0 || !strings.Contains(out, fmt.Sprintf("shop: available, with snapshot %s under token %d\n", first.SnapshotID, second.Token+1)) {
 		t.Fatalf("%d, %s%s", code, out, errs)
 	}
@@ -117,9 +117,16 @@ func TestSnapshots(t *testing.T) {
 		t.Errorf("after the restore there was %s", found)
 	}
 	s.sealed(t, "shop")
-	if events := names(s.events(t, "shop")); !strings.Contains(events, "snapshot_made") || !strings.Contains(events, "snapshot_restored") {
-		t.Errorf("events: %s", events)
+	events := s.events(t, "shop")
+	restored := slices.IndexFunc(events, func(e lease.Event) bool { return e.Event == lease.EventSnapshotRestored })
+	if restored < 0 || events[restored].Reviewer != "ann" || events[restored].Note != "was signed out" || !strings.Contains(names(events), "snapshot_made") {
+		t.Errorf("events: %+v", events)
 	}
+	newest := s.record(t, "shop").SnapshotID
+	if out, errs, code := s.cli(t, "profiles", "restore", "shop", "--snapshot", "newest", "--person", "ann"); code != 0 || !strings.Contains(out, "with snapshot "+newest) {
+		t.Errorf("%d, %s%s", code, out, errs)
+	}
+	s.sealed(t, "shop")
 
 	s.restoredInTheConsole(t, "shop")
 

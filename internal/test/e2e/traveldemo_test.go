@@ -1,0 +1,232 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"leasehold/internal/test/clients"
+	"leasehold/lease"
+)
+
+// newAccounts is a web site that one signs in to: it says who is, and counts orders.
+func newAccounts(t *testing.T) string {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /sign-in", func(w http.ResponseWriter, r *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "account", Value: r.FormValue("name"), MaxAge: 3600, HttpOnly: true})
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+	})
+	mux.HandleFunc("POST /order", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		text := `nobody is signed in</p><form action="/sign-in" method="post"><input name="name"><button>sign in</button></form>`
+		if c, err := r.Cookie("account"); err == nil {
+			text = "signed in as " + html.EscapeString(c.Value) + `</p><button onclick="fetch('/order', {method: 'POST'}).then(() => document.title = 'ordered')">order</button>`
+		}
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>shop</title><p id="who">%s`, text)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// at connects Playwright to a profile at a host, and opens the shop.
+func (s *sidecar) at(t *testing.T, profile, worker, shop string) *clients.Client {
+	t.Helper()
+	c := clients.Start(t, clients.Playwright, s.URL+"/profiles/"+profile+"?wait=40s&worker="+worker+"&task=task-of-"+worker, clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", shop))
+	return c
+}
+
+// reads waits until an expression has a value in the client's page.
+func reads(t *testing.T, c *clients.Client, expression, want string) {
+	t.Helper()
+	eventually(t, expression, func() error {
+		var got string
+		if err := json.Unmarshal(c.Do(t, act("evaluate", "expression", expression)), &got); err != nil || got != want {
+			return fmt.Errorf("it is %q, want %q (%v)", got, want, err)
+		}
+		return nil
+	})
+}
+
+const whoIsIn = `document.querySelector('#who')?.innerText ?? ''`
+
+// signsIn signs a person in, and ends the session in order.
+func signsIn(t *testing.T, c *clients.Client, person string) {
+	t.Helper()
+	reads(t, c, whoIsIn, "nobody is signed in")
+	c.Do(t, act("fill", "selector", "input", "text", person))
+	c.Do(t, act("click", "selector", "button"))
+	reads(t, c, whoIsIn, "signed in as "+person)
+	c.Do(t, act("disconnect"))
+}
+
+// dies ends everything of a host at once, by SIGKILL: its launcher, its guard and its browsers.
+func (s *sidecar) dies(t *testing.T) (browsers int) {
+	t.Helper()
+	open := s.browsers(t)
+	for _, pid := range slices.Concat(s.guards(t), []int{s.cmd.Process.Pid}, open) {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Errorf("killing %d: %v", pid, err)
+		}
+	}
+	<-s.done
+	return len(open)
+}
+
+// shows prints some of the lines that a command prints.
+func (s *sidecar) shows(t *testing.T, wantCode int, keep func(line string) bool, args ...string) {
+	t.Helper()
+	out, errs, code := s.cli(t, args...)
+	if code != wantCode {
+		t.Fatalf("leasehold %s: exit status %d, want %d\n%s%s", strings.Join(args, " "), code, wantCode, out, errs)
+	}
+	for i, a := range args {
+		if strings.Contains(a, " ") {
+			args[i] = "'" + a + "'"
+		}
+	}
+	tell("$ leasehold %s", strings.Join(args, " "))
+	shown := 0
+	for line := range strings.Lines(out + errs) {
+		if line = strings.TrimRight(line, "\n"); line != "" && keep(line) {
+			tell("  %s", line)
+			shown++
+		}
+	}
+	if shown == 0 {
+		t.Errorf("leasehold %s says\n%s%s", strings.Join(args, " "), out, errs)
+	}
+}
+
+func allLines(string) bool { return true }
+
+// TestTravelDemo plays the story of docs/travel.md with the real programs: a host dies with a
+// browser at work, and its accounts are had on another host. make demo-travel shows its output.
+func TestTravelDemo(t *testing.T) {
+	if !testing.Verbose() { // nobody watches
+		t.Parallel()
+	}
+	chapter("Two hosts, each with a launcher and a disk of its own, three NATS nodes, and a folder for snapshots.")
+	nodes := natsNodes(t)
+	awaitNodes(t, nodes)
+	dir := t.TempDir()
+	key, store, shop := filepath.Join(dir, "key"), filepath.Join(dir, "store"), newAccounts(t)
+	if out, err := exec.Command(binary, "profiles", "keygen", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	args := []string{"--nats-url", clusterURL(nodes), "--lease-ttl", "6s", "--home-timeout", "6s", "--profile-store", "file://" + store, "--profile-key", key}
+	a, b := start(t, append(args, "--launcher-id", "host-a")...), start(t, append(args, "--launcher-id", "host-b")...)
+	tell("host-a: %s   host-b: %s   NATS: %s", a.URL, b.URL, clusterURL(nodes))
+	tell("The snapshots are encrypted; both hosts have the key. A lease lasts 6 s here, so that nobody has to wait: 30 s otherwise.")
+
+	chapter("1. On host-a two accounts are signed in, by Playwright, and their sessions end in order.")
+	for profile, person := range map[string]string{"shop_018": "ann", "shop_019": "bob"} {
+		a.call(t, "PUT", "/v1/profiles/"+profile, map[string]any{"mobility": "free"}, nil)
+		signsIn(t, a.at(t, profile, "worker-7", shop), person)
+		r := a.sealed(t, profile)
+		tell("%s: %s signed in. Snapshot %s of token %d is in the store: the profile may move.", profile, person, r.SnapshotID, r.SnapshotToken)
+	}
+
+	chapter("2. A task orders something with shop_019. Its browser is open on host-a, and nobody has shop_018.")
+	busy := a.at(t, "shop_019", "worker-8", shop)
+	busy.Do(t, cdp("Lease.step", map[string]any{"name": "submit_order"}))
+	busy.Do(t, act("click", "selector", "button"))
+	reads(t, busy, "document.title", "ordered")
+	var problem map[string]any
+	if code := b.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9"}, &problem); code != 421 {
+		t.Fatalf("a profile whose home is there: %d %v", code, problem)
+	}
+	tell("A worker that asks host-b for shop_018 is sent to its home: %v %v", 421, problem["location"])
+	held := a.record(t, "shop_019")
+
+	chapter("3. host-a dies: its launcher, the guard beside it and its browser are killed (kill -9).")
+	died := time.Now()
+	if browsers := a.dies(t); browsers != 1 {
+		t.Errorf("%d browsers were at work", browsers)
+	}
+
+	chapter("4. The account that nobody had moves by itself: somebody asks host-b for it.")
+	var got struct {
+		SessionID string      `json:"session_id"`
+		Token     lease.Token `json:"lease_token"`
+	}
+	eventually(t, "shop_018 at host-b", func() error {
+		var raw []byte
+		code := b.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9", "task_id": "task-of-worker-9"}, &raw)
+		return errors.Join(json.Unmarshal(raw, &got), wantStatus(code, 201, raw))
+	})
+	tell("201 after %.1f s: host-a had to be silent for as long as a lease can live, and the snapshot to be fetched and checked.", time.Since(died).Seconds())
+	if code := b.call(t, "DELETE", "/v1/sessions/"+got.SessionID, map[string]any{"lease_token": got.Token, "outcome": "done"}, nil); code != 200 {
+		t.Errorf("release: %d", code)
+	}
+	ann := b.at(t, "shop_018", "worker-9", shop)
+	reads(t, ann, whoIsIn, "signed in as ann")
+	tell("%.1f s after host-a died, Playwright at host-b reads in the shop: signed in as ann", time.Since(died).Seconds())
+	ann.Do(t, act("disconnect"))
+	moved := b.until(t, "shop_018", lease.Available)
+	if moved.Home != "host-b" || moved.Moved == nil || moved.Moved.From != "host-a" || moved.Moved.Person != "" {
+		t.Errorf("%+v", moved)
+	}
+	b.shows(t, 0, func(line string) bool { return strings.HasPrefix(line, "home") }, "show", "shop_018")
+
+	chapter("5. The account that a task was at work with does not: nobody knows what that did last. A person decides.")
+	b.until(t, "shop_019", lease.ManualReview)
+	b.shows(t, 0, func(line string) bool {
+		return strings.HasPrefix(line, "shop_019 ") || strings.HasPrefix(line, "why ") || strings.HasPrefix(line, "snapshot ") || strings.HasPrefix(line, "what to do ")
+	}, "show", "shop_019")
+	rehome := []string{"profiles", "rehome", "shop_019", "--snapshot", "newest", "--person", "eve", "--note", "host-a is dead"}
+	b.shows(t, 8, allLines, slices.Clone(rehome)...)
+	tell("eve looks up what was done since, in the journal and the pictures of the evidence, and accepts:")
+	b.shows(t, 0, allLines, append(slices.Clone(rehome), "--accept-loss")...)
+	b.shows(t, 0, allLines, "review", "shop_019", "--decision", "approve", "--reviewer", "eve", "--note", "the order was placed once")
+	bob := b.at(t, "shop_019", "worker-8", shop)
+	reads(t, bob, whoIsIn, "signed in as bob")
+	now := b.record(t, "shop_019")
+	tell("Playwright at host-b reads in the shop: signed in as bob. The token is %d; it was %d when host-a died.", now.Token, held.Token)
+	if now.Token <= held.Token || now.Home != "host-b" || now.Moved.Person != "eve" {
+		t.Errorf("%+v, after %+v", now, held)
+	}
+	bob.Do(t, act("disconnect"))
+	b.until(t, "shop_019", lease.Available)
+
+	chapter("6. host-a comes back. Its directories are marked as left, stay as evidence, and are never opened again.")
+	a.young = true
+	a.launch(t)
+	for _, profile := range []string{"shop_018", "shop_019"} {
+		a.isLeft(t, profile, "host-b")
+		tell("%s: %s is marked by %s.departure; a worker that asks host-a for it gets 421, and is sent to host-b",
+			profile, filepath.Join("profiles", profile), filepath.Join("profiles", ".leasehold", profile))
+	}
+	log, err := os.ReadFile(a.stderr.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said := bytes.Count(log, []byte("the directory here is marked as left")); said != 2 {
+		t.Errorf("the log of host-a says %d times that a directory is marked", said)
+	}
+	fmt.Println()
+}
+
+// wantStatus says that an answer has another status.
+func wantStatus(code, want int, answer []byte) error {
+	if code == want {
+		return nil
+	}
+	return fmt.Errorf("status %d, want %d: %s", code, want, answer)
+}

@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/test/built"
 	"leasehold/internal/test/clients"
 	"leasehold/launcher/chrome"
 )
@@ -47,14 +48,8 @@ func build(m *testing.M) (_ int, err error) {
 	if root, err = filepath.Abs(filepath.Join("..", "..", "..")); err != nil {
 		return 1, err
 	}
-	dir, err := os.MkdirTemp("", "leasehold-docs-")
-	if err != nil {
+	if binary, err = built.Leasehold(); err != nil {
 		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	binary = filepath.Join(dir, "leasehold")
-	if out, err := exec.Command("go", "build", "-o", binary, "leasehold/cmd/leasehold").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("building: %w\n%s", err, out)
 	}
 	return m.Run(), nil
 }

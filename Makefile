@@ -110,13 +110,12 @@ differ: deps ## Play scripts of CDP on a port of Chrome and through the sidecar,
 # tests are read as those tests have compiled them, with the race detector, so that nothing
 # is compiled once more for that.
 check: fmt-check
-	@$(GO) build -o /dev/null ./cmd/leasehold
+	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
 	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
 	$(GO) test -vet=off -count=1 $(UNRACED)
 	cd $(DEPLOY_MODULE) && $(GO) test -ldflags=-w -count=1 ./...
 	$(GO) vet -race $(PKGS)
-	@$(GO) build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
-	GOFLAGS="$$($(GO) env GOFLAGS) -race" bin/staticcheck $(PKGS)
+	staticcheck=$$($(GO) tool -n staticcheck) && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck $(PKGS)
 
 fmt-check:
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "not formatted, run make fmt:"; echo "$$files"; exit 1; fi

@@ -104,4 +104,5 @@ require (
 tool (
 	golang.org/x/vuln/cmd/govulncheck
 	honnef.co/go/tools/cmd/staticcheck
+	leasehold/cmd/leasehold
 )

@@ -97,8 +97,12 @@ func Start(t testing.TB, script string, args ...string) *Client {
 			t.Fatal(err)
 		}
 	}
-	return start(t, script, exec.Command("node", append([]string{filepath.Join(Dir(), script)}, args...)...))
+	return start(t, script, exec.Command("node", append([]string{"--require", CodeCache(), filepath.Join(Dir(), script)}, args...)...))
 }
+
+// CodeCache returns the module that Node.js loads first (--require), so that a client does
+// not compile its packages at each start.
+func CodeCache() string { return filepath.Join(Dir(), "codecache.cjs") }
 
 // The Go programs: clients in modules of their own, because their dependencies cannot
 // be in this one. Both take URL SITE DIR, and perform the actions that their package

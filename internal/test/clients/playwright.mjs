@@ -6,10 +6,12 @@
 //   newContext  cdp {method, params, on: "page"|"browser"}  events {method}
 //   intercept {pattern, body}  download {selector, path}  upload {selector, paths}
 //   uploadText {selector, name, text}  close  disconnect
+import { createRequire } from 'node:module';
 import { printEvents, run, usage } from './actions.mjs';
 
 const [url, actions, headers = '{}', name = 'playwright-core'] = usage('playwright.mjs', 'URL ACTIONS [HEADERS] [PACKAGE]', 2);
-const { chromium } = await import(name);
+// Not imported: Node.js would parse the whole package twice, to find its names first.
+const { chromium } = createRequire(import.meta.url)(name);
 
 await run(async () => {
   const browser = await chromium.connectOverCDP(url, { headers: JSON.parse(headers), timeout: 60000 });

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"leasehold/internal/test/built"
 	"leasehold/launcher/chrome"
 )
 
@@ -122,9 +122,9 @@ func (s *side) close() error {
 // buildSidecar builds the sidecar, and starts it.
 func buildSidecar(t *testing.T) *Sidecar {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "leasehold")
-	if out, err := exec.Command("go", "build", "-o", binary, "leasehold/cmd/leasehold").CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
+	binary, err := built.Leasehold()
+	if err != nil {
+		t.Fatal(err)
 	}
 	s, err := StartSidecar(binary, t.TempDir())
 	if err != nil {

@@ -18,12 +18,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"leasehold/internal/test/built"
 	"leasehold/internal/test/clients"
 	"leasehold/launcher/chrome"
 )
@@ -46,14 +48,8 @@ func build(m *testing.M) (_ int, err error) {
 	if root, err = filepath.Abs(filepath.Join("..", "..", "..")); err != nil {
 		return 1, err
 	}
-	dir, err := os.MkdirTemp("", "leasehold-docs-")
-	if err != nil {
+	if binary, err = built.Leasehold(); err != nil {
 		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	binary = filepath.Join(dir, "leasehold")
-	if out, err := exec.Command("go", "build", "-o", binary, "leasehold/cmd/leasehold").CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("building: %w\n%s", err, out)
 	}
 	return m.Run(), nil
 }
@@ -222,6 +218,7 @@ func (p *page) open() {
 		"HOME="+filepath.Join(p.dir, "home"), "USER=ana", "PATH="+filepath.Join(p.dir, "bin")+":"+os.Getenv("PATH"),
 		"LEASEHOLD_LISTEN=127.0.0.1:"+free[0], "LEASEHOLD_NATS_LISTEN=127.0.0.1:"+free[1], "LEASEHOLD_URL=http://127.0.0.1:"+free[0],
 		"LEASEHOLD_EVENTS_URL=nats://127.0.0.1:"+free[1], "LEASEHOLD_COOLDOWN=0s", "LEASEHOLD_RECONNECT_GRACE=1s", "PORT="+free[2],
+		"NODE_OPTIONS=--require "+strconv.Quote(clients.CodeCache()),
 		"LEASEHOLD_IMPORT_ROOT="+filepath.Join(p.dir, "home", ".config"), // as a page says beside the command
 		// The go command keeps what it built, and what it downloaded, where it always does.
 		"GOCACHE="+goEnv(t, "GOCACHE"), "GOMODCACHE="+goEnv(t, "GOMODCACHE"), "GOPATH="+filepath.Join(home, "go"), "GOFLAGS="+os.Getenv("GOFLAGS"),

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/built"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/s3test"
 	"leasehold/lease"
@@ -57,26 +58,26 @@ func build(m *testing.M) (_ int, err error) {
 			return 1, err
 		}
 	}
-	dir, err := os.MkdirTemp("", "leasehold-e2e-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	binary = filepath.Join(dir, "leasehold")
-	args := []string{"build", "-o", binary}
 	// The chaos test, which runs the same parts with more going on at once, always has a
 	// sidecar with the race detector. Here that would take a seventh of the suite's
 	// processor time, so it is for those who ask for it.
 	if os.Getenv("LEASEHOLD_RACE") != "" {
-		args = append(args, "-race")
+		var dir string
+		if dir, err = os.MkdirTemp("", "leasehold-e2e-"); err != nil {
+			return 1, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		binary = filepath.Join(dir, "leasehold")
+		if out, err := exec.Command("go", "build", "-race", "-o", binary, "leasehold/cmd/leasehold").CombinedOutput(); err != nil {
+			return 1, fmt.Errorf("building: %w\n%s", err, out)
+		}
 		// Otherwise a program built with the race detector sleeps for a second before it
 		// ends.
 		if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 			return 1, err
 		}
-	}
-	if out, err := exec.Command("go", append(args, "leasehold/cmd/leasehold")...).CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("building: %w\n%s", err, out)
+	} else if binary, err = built.Leasehold(); err != nil {
+		return 1, err
 	}
 	// The tests wait most of the time: for leases to end, for browsers to start and close.
 	flag.Parse()

@@ -110,7 +110,7 @@ func newChromedpSuite(t *testing.T) chromedpSuite {
 	t.Cleanup(pages.Close)
 	s.pages = pages.URL
 	s.binary = filepath.Join(s.dir, "chromedp.test")
-	output(s.dir, "go", "test", "-c", "-o", s.binary, ".")
+	output(s.dir, "go", "test", "-c", "-vet=off", "-ldflags=-w", "-o", s.binary, ".")
 	// headless_shell is the first name that chromedp looks for.
 	output(clients.Dir(), "go", "build", "-o", filepath.Join(s.browser, "headless_shell"), "./wspipe")
 	return s

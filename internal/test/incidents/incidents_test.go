@@ -17,6 +17,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"leasehold/internal/test/built"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -231,9 +232,9 @@ var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
 func startSidecar(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "leasehold")
-	if out, err := exec.Command("go", "build", "-o", binary, "leasehold/cmd/leasehold").CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
+	binary, err := built.Leasehold()
+	if err != nil {
+		t.Fatal(err)
 	}
 	log, err := os.Create(filepath.Join(dir, "stderr.log"))
 	if err != nil {

@@ -34,7 +34,7 @@ func start(ctx context.Context, name string, d door) (*program, error) {
 	if keepsHostAndPort(name) {
 		address = d.hostPort
 	}
-	cmd := exec.Command("node", filepath.Join(clients.Dir(), "incidents", name+".mjs"), address, clients.Interactive)
+	cmd := exec.Command("node", "--require", clients.CodeCache(), filepath.Join(clients.Dir(), "incidents", name+".mjs"), address, clients.Interactive)
 	// It has a process group of its own, since chromedriver has to die with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	p := &program{cmd: cmd, lines: make(chan clients.Line, 64), done: make(chan struct{}), bare: d.bare}

@@ -3,19 +3,19 @@ package supply
 import (
 	"bytes"
 	"encoding/json"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
+
+	"leasehold/internal/test/built"
 )
 
 func TestTheBillOfMaterialsHasEveryLinkedModule(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "leasehold")
-	if out, err := exec.Command("go", "build", "-o", program, Command).CombinedOutput(); err != nil {
-		t.Fatalf("building: %v\n%s", err, out)
+	program, err := built.Leasehold()
+	if err != nil {
+		t.Fatal(err)
 	}
 	bom, err := BillOfMaterials(program)
 	if err != nil {

@@ -1,9 +1,12 @@
 // Playwright as the worker of an incident: node playwright.mjs URL - (see common.mjs).
 // It also has beside {method, url}.
 import dns from 'node:dns';
-import { chromium } from 'playwright-core';
+import { createRequire } from 'node:module';
 import { run, usage } from '../actions.mjs';
 import { dialogs, shows, soon, until } from './common.mjs';
+
+// Not imported: Node.js would parse the whole package twice, to find its names first.
+const { chromium } = createRequire(import.meta.url)('playwright-core');
 
 const [url, actions] = usage('playwright.mjs', 'URL ACTIONS', 2);
 

@@ -60,6 +60,9 @@ type harness struct {
 	hosts      []*host
 	subscriber *subscriber
 	watcher    *watcher
+	// snapshots is nil in short runs, in which no profile moves.
+	snapshots *profileStore
+	people    *people
 }
 
 // Run makes one test run and prints its table. It returns the violations, or an error if the
@@ -130,9 +133,18 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 	if err := h.store.ready(starting); err != nil {
 		return err
 	}
-	if h.hosts, err = newHosts(h.Config, h.net, h.store, witness.URL, h.dir); err != nil {
+	if !h.Short {
+		if h.snapshots, err = newProfileStore(h.Config, h.net, h.dir); err != nil {
+			return err
+		}
+	}
+	if h.hosts, err = newHosts(h.Config, h.net, h.store, h.snapshots, witness.URL, h.dir); err != nil {
 		return err
 	}
+	for _, host := range h.hosts {
+		witness.knows(host.endpoint.ip, host.name)
+	}
+	h.people = newPeople(h.hosts, h.history, h.TTL)
 	defer func() { err = errors.Join(err, h.stopHosts()) }()
 	if err := h.startHosts(starting); err != nil {
 		return err
@@ -141,13 +153,18 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 	h.subscriber.subscribe()
 	defer h.subscriber.unsubscribe()
 
-	stopOperators := h.operate(ctx)
+	stopReviewers := h.operate(ctx, h.reviews()...)
+	stopOperators := h.operate(ctx, h.moves(rnd)...)
 	h.injectFaults(ctx, rnd)
-	h.calm(ctx)
+	h.calm(ctx, rnd)
 	for _, host := range h.hosts {
 		host.stopWorkers()
 	}
 	stopOperators()
+	if h.snapshots != nil {
+		h.people.probe(ctx, h.broken)
+	}
+	stopReviewers()
 	return h.judge(ctx)
 }
 
@@ -186,62 +203,150 @@ func (h *harness) startHosts(ctx context.Context) error {
 	return nil
 }
 
-// operate does what people do: it reviews profiles on each host, and keeps the
-// cluster's streams replicated. The function that it returns stops that and waits for
-// its end.
-func (h *harness) operate(ctx context.Context) func() {
+// operate does things at the same time. The function that it returns stops them and waits for
+// their end.
+func (h *harness) operate(ctx context.Context, things ...func(context.Context)) func() {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
-	for _, host := range h.hosts {
-		all.Go(func() {
-			for ctx.Err() == nil {
-				host.review(ctx, h.history)
-				sleep(ctx, 500*time.Millisecond)
-			}
-		})
+	for _, do := range things {
+		all.Go(func() { do(ctx) })
 	}
-	all.Go(func() {
-		for ctx.Err() == nil {
-			limited, cancel := context.WithTimeout(ctx, callTime)
-			_ = h.store.replicate(limited) // the store may be unreachable
-			cancel()
-			sleep(ctx, time.Second)
-		}
-	})
 	return func() {
 		cancel()
 		all.Wait()
 	}
 }
 
+// reviews are what people do in any run: they review profiles on each host, and keep the
+// cluster's streams replicated.
+func (h *harness) reviews() []func(context.Context) {
+	things := []func(context.Context){func(ctx context.Context) {
+		for ctx.Err() == nil {
+			limited, cancel := context.WithTimeout(ctx, callTime)
+			_ = h.store.replicate(limited) // the store may be unreachable
+			cancel()
+			sleep(ctx, time.Second)
+		}
+	}}
+	for _, host := range h.hosts {
+		things = append(things, func(ctx context.Context) {
+			for ctx.Err() == nil {
+				host.review(ctx, h.history)
+				sleep(ctx, 500*time.Millisecond)
+			}
+		})
+	}
+	return things
+}
+
+// moves are what people do where profiles move.
+func (h *harness) moves(rnd *rand.Rand) []func(context.Context) {
+	if h.snapshots == nil {
+		return nil
+	}
+	own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
+	return []func(context.Context){h.people.watch, func(ctx context.Context) { h.people.work(ctx, own) }}
+}
+
 func (h *harness) injectFaults(ctx context.Context, rnd *rand.Rand) {
 	until := time.Now().Add(h.Duration)
-	var lanes sync.WaitGroup
-	for _, store := range []bool{false, true} {
+	var all sync.WaitGroup
+	for which := range lanes {
 		own := rand.New(rand.NewPCG(rnd.Uint64(), rnd.Uint64()))
-		lanes.Go(func() { h.injectLane(ctx, store, until, own) })
+		all.Go(func() { h.injectLane(ctx, which, until, own) })
 	}
-	lanes.Wait()
+	all.Wait()
 	sleep(ctx, time.Until(until))
 }
 
 // calm lets the workers work without faults, until everything that a test run has to show
-// has happened at least once.
-func (h *harness) calm(ctx context.Context) {
+// has happened at least once. A host is lost again as long as no profile has moved for that.
+func (h *harness) calm(ctx context.Context, rnd *rand.Rand) {
 	sleep(ctx, calmTime)
-	for deadline := time.Now().Add(unseenTime); len(h.unseen()) > 0 && time.Now().Before(deadline); {
-		sleep(ctx, 200*time.Millisecond)
+	for deadline := time.Now().Add(unseenTime); time.Now().Before(deadline); sleep(ctx, 200*time.Millisecond) {
+		left := h.unseen()
+		if len(left) == 0 {
+			return
+		}
+		if slices.Contains(left, movedFromLost) || slices.Contains(left, string(Moved)+" "+movedByItself) {
+			if err := h.loseHost(ctx, rnd); err != nil {
+				h.broken(Harness, "", "%v", err)
+			}
+			h.history.Add(Entry{Kind: Healed, Text: HostLost})
+			sleep(ctx, 4*h.TTL)
+		}
 	}
 }
 
-// unseen returns the kinds of entries that a test run has to show and that are still
-// missing.
-func (h *harness) unseen() []Kind {
-	left := []Kind{Granted, Released, Refused, Requested, Accepted, Published}
-	for _, e := range h.history.Entries() {
-		left = slices.DeleteFunc(left, func(k Kind) bool { return k == e.Kind })
+// wanted are the entries that a test run has to show, as their kinds or as their kinds and texts.
+func (h *harness) wanted() []string {
+	var all []string
+	for _, k := range []Kind{Granted, Released, Refused, Requested, Accepted, Published} {
+		all = append(all, string(k))
 	}
-	return left
+	if h.snapshots == nil {
+		return all
+	}
+	for _, k := range []Kind{Found, Wrote, Opened, Queued} {
+		all = append(all, string(k))
+	}
+	for _, way := range []string{byLabels, byAccount, byTurn, byRedirect, byPriority} {
+		all = append(all, string(Asked)+" "+way)
+	}
+	for _, way := range []string{movedByItself, movedByOperator, movedByPerson} {
+		all = append(all, string(Moved)+" "+way)
+	}
+	return append(all, movedFromLost, movedBack, snapshotMade, waitedFor)
+}
+
+// What a test run has to show that no single entry says.
+const (
+	movedFromLost = "a profile moved while its home was lost"
+	movedBack     = "a profile came back to a home that it had left"
+	snapshotMade  = "a snapshot was made"
+	waitedFor     = "a request was granted after it waited"
+)
+
+// shown are what a history shows, by the names of wanted, and how often.
+func shown(entries []Entry) map[string]int {
+	n := map[string]int{}
+	lost := map[string]bool{}
+	homes := map[string]map[string]bool{} // by profile
+	for _, e := range entries {
+		n[string(e.Kind)]++
+		n[string(e.Kind)+" "+e.Text]++
+		switch {
+		case e.Kind == Fault && e.Text == HostLost:
+			lost[e.Launcher] = true
+		case e.Kind == Healed && e.Text == HostLost:
+			clear(lost)
+		case e.Kind == Moved:
+			if lost[e.Move.From] {
+				n[movedFromLost]++
+			}
+			if homes[e.Profile] == nil {
+				homes[e.Profile] = map[string]bool{}
+			}
+			homes[e.Profile][e.Move.From] = true
+			if homes[e.Profile][e.Home] {
+				n[movedBack]++
+			}
+		case e.Kind == Published && e.Event.Event == lease.EventSnapshotMade:
+			n[snapshotMade]++
+		case e.Kind == Granted && e.At.Sub(e.Since) > waitedLong && e.Waited:
+			n[waitedFor]++
+		}
+	}
+	return n
+}
+
+// waitedLong is longer than a grant takes for which nobody waits, on a quiet host.
+const waitedLong = 2 * time.Second
+
+// unseen returns what a test run has to show and is still missing.
+func (h *harness) unseen() []string {
+	have := shown(h.history.Entries())
+	return slices.DeleteFunc(h.wanted(), func(what string) bool { return have[what] > 0 })
 }
 
 // broken adds a violation that was found during the test run.
@@ -421,8 +526,8 @@ func (h *harness) checkFaults() {
 			h.broken(Harness, "", "the fault %q did not happen", f)
 		}
 	}
-	for _, k := range h.unseen() {
-		h.broken(Harness, "", "nothing was %s", k)
+	for _, what := range h.unseen() {
+		h.broken(Harness, "", "never: %s", what)
 	}
 }
 

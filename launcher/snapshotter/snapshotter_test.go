@@ -135,13 +135,9 @@ func newWorld(t testing.TB, o Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := snapshots.OpenDir(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := &world{
 		t: t, leases: &records{entries: map[string]lease.Entry{}}, root: root, dataDir: dataDir,
-		objects: &gate{Objects: dir}, jar: sessionfile.NewJar(dataDir, testkey.Key),
+		objects: &gate{Objects: snapshots.OpenDir(t.TempDir())}, jar: sessionfile.NewJar(dataDir, testkey.Key),
 	}
 	w.store = snapshots.New(w.objects, snapshots.NewKey())
 	ctx, cancel := context.WithCancel(context.Background())

@@ -232,6 +232,11 @@ func (h *harness) browsersOf(host *host) ([]browserProcess, error) {
 // time that is long enough for others to take its profiles.
 func (h *harness) loseHost(ctx context.Context, rnd *rand.Rand) error {
 	host := h.anyHost(rnd)
+	if ready := h.people.ready(); len(ready) > 0 {
+		if home := h.people.find(ready[rnd.IntN(len(ready))].Home); home != nil {
+			host = home
+		}
+	}
 	h.log(HostLost, host.name)
 	if err := host.kill(); err != nil {
 		return err

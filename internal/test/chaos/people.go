@@ -32,11 +32,13 @@ type people struct {
 	// seen, by id.
 	records map[string]lease.Record
 	moves   map[string]bool
+	// former are the launchers that have left each profile.
+	former  map[string][]string
 	waiters map[string]bool // seen at other launchers
 }
 
 func newPeople(hosts []*host, history *History, ttl time.Duration) *people {
-	return &people{hosts: hosts, history: history, ttl: ttl, records: map[string]lease.Record{}, moves: map[string]bool{}, waiters: map[string]bool{}}
+	return &people{hosts: hosts, history: history, ttl: ttl, records: map[string]lease.Record{}, moves: map[string]bool{}, former: map[string][]string{}, waiters: map[string]bool{}}
 }
 
 // home is the launcher that was seen as the profile's home last.
@@ -55,6 +57,7 @@ func (p *people) see(r lease.Record) {
 	}
 	if m := r.Moved; m != nil && !p.moves[m.ID] && m.Token == r.HomeToken {
 		p.moves[m.ID] = true
+		p.former[r.ProfileID] = append(p.former[r.ProfileID], m.From)
 		p.history.Add(Entry{Kind: Moved, Profile: r.ProfileID, Token: m.Token, Home: r.Home, Move: m, Text: howMoved(m)})
 	}
 }
@@ -138,6 +141,11 @@ func (p *people) find(name string) *host {
 	return p.hosts[i]
 }
 
+// ready are those of the roaming profiles that could move by themselves.
+func (p *people) ready() []lease.Record {
+	return slices.DeleteFunc(p.roaming(), func(r lease.Record) bool { return r.MayMove() != nil })
+}
+
 // work moves profiles, and helps those that are stuck, until ctx ends.
 func (p *people) work(ctx context.Context, rnd *rand.Rand) {
 	for ctx.Err() == nil {
@@ -145,7 +153,10 @@ func (p *people) work(ctx context.Context, rnd *rand.Rand) {
 		for _, r := range p.roaming() {
 			p.help(ctx, r)
 		}
-		all := p.roaming()
+		all := p.ready()
+		if len(all) == 0 || rnd.IntN(4) == 0 { // a person can move others, too
+			all = p.roaming()
+		}
 		if len(all) == 0 {
 			continue
 		}
@@ -171,7 +182,11 @@ func (p *people) help(ctx context.Context, r lease.Record) {
 // move makes another launcher the profile's home: by an operator's word or by a person's.
 func (p *people) move(ctx context.Context, r lease.Record, rnd *rand.Rand) {
 	to := p.hosts[rnd.IntN(len(p.hosts))]
-	if to.name == r.Home || to.sharesWith(r.Home) {
+	former := p.formerHomes(r.ProfileID)
+	if len(former) > 0 && rnd.IntN(2) == 0 {
+		to = p.find(former[rnd.IntN(len(former))])
+	}
+	if to == nil || to.name == r.Home || to.sharesWith(r.Home) {
 		return
 	}
 	ask := rnd.IntN(2) == 0
@@ -187,11 +202,18 @@ func (p *people) move(ctx context.Context, r lease.Record, rnd *rand.Rand) {
 		})
 	case n < 16:
 		p.rehome(ctx, to, r, api.ProfileRehome{Snapshot: "newest", AskHome: ask})
-	case n < 19:
+	case n < 19 && slices.Contains(former, to.name):
 		p.rehome(ctx, to, r, api.ProfileRehome{Left: true, AskHome: ask})
-	default:
+	case n == 19:
 		p.rehome(ctx, to, r, api.ProfileRehome{Empty: true, AskHome: ask})
 	}
+}
+
+// formerHomes are the launchers that have left the profile.
+func (p *people) formerHomes(profile string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.former[profile])
 }
 
 // moveTime bounds a move: a home that is there may take a while to give a profile up.

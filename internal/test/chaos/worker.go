@@ -59,7 +59,11 @@ func runWorker(c workerConfig) error {
 		if err := w.session(ctx); err != nil {
 			return err
 		}
-		w.sleep(ctx, w.between(50*time.Millisecond, 600*time.Millisecond))
+		longest := 600 * time.Millisecond
+		if w.Roams { // a profile that everybody always wants never moves
+			longest = w.TTL
+		}
+		w.sleep(ctx, w.between(50*time.Millisecond, longest))
 	}
 	return nil
 }

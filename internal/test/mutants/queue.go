@@ -5,7 +5,7 @@ import "slices"
 var (
 	lines   = []Catcher{by("launcher/queue")}
 	choices = []Catcher{by("launcher", "TestWhyAProfileIsNotFree", "TestWhichProfileIsTriedFirst", "TestNoneIsFree")}
-	waiters = []Catcher{by("lease/natskv", "TestWaiters", "TestABucketThatIsNoQueue")}
+	waiters = []Catcher{by("lease/natskv", "TestWaiters", "TestABucketThatIsNoQueue", "TestWhatIsNoWaiter")}
 )
 
 // ofQueue are the rules of whose turn it is, and of who is given any profile that fits.
@@ -39,15 +39,15 @@ var ofQueue = slices.Concat(
 		change{"queue: a request that ended stays in the queue", "\tq.takeOut(t)\n}\n\n// HandOn", "}\n\n// HandOn"},
 		change{"queue: a request that waited in vain has no place any more", "\t\tq.remember(w)\n\t}\n\tq.takeOut(t)", "\t\t_ = w\n\t}\n\tq.takeOut(t)"},
 		change{"queue: a request that is sent on waits here for ever", "\t\tt.until = time.Now().Add(followTime)\n", ""},
-		change{"queue: a request is sent on before the others know of it", "\t\tcase <-stored:\n\t\tcase <-time.After(storeTime):\n", "\t\tdefault:\n"},
+		change{"queue: a request is sent on before the others know of it", "\t\tcase <-stored:\n\t\tcase <-time.After(storeTime):\n", "\t\tcase <-stored:\n\t\tdefault:\n"},
 		change{"queue: who was sent on has two places", "\tdelete(q.past, w.ID)\n\tif t := q.own[w.ID]; t != nil {\n\t\tq.takeOut(t)\n\t} else if", "\tdelete(q.past, w.ID)\n\tif"},
 		change{"queue: who came from another launcher has a place there, too", "\t\tdelete(q.others, w.ID)\n\t\tq.left[w.ID] = w\n\t\tq.store()\n", ""},
 		change{"queue: a waiter of a launcher that is gone counts", `if q.lives(s) {` + "\n\t\t\tw := s.Waiter", `if true {` + "\n\t\t\tw := s.Waiter"},
 		change{"queue: a launcher that nobody saw is believed for ever", `return time.Since(s.since) < q.o.Belief`, `return true`},
 		change{"queue: a launcher that nobody saw is not believed", `return time.Since(s.since) < q.o.Belief`, `return false`},
 		change{"queue: a profile is kept for ever for who does not take it", `if !free || !q.isStalled(stall{m.waiter.ID, r.ProfileID, r.Token}) {`, `if true {`},
-		change{"queue: a profile is kept for nobody", `return ok && time.Since(since) >= followTime`, `return true`},
-		change{"queue: who comes later counts as before", "\t\tif Compare(m.rank, own, byAge) > 0 {\n\t\t\tcontinue\n\t\t}\n", ""},
+		change{"queue: a profile is kept for nobody", `return ok && time.Since(since) >= followTime`, `return !ok || time.Since(since) >= 0`},
+		change{"queue: who comes later counts as before", `if Compare(m.rank, own, byAge) > 0 {`, `if Compare(m.rank, own, byAge) > 1 {`},
 		change{"queue: who does not wait comes before those who do", "\tif t.entered.IsZero() && t.waiter.Arrival == 0 { // it would enter now\n\t\town.Round = q.round(t, []lease.Record{r})\n\t}\n", ""},
 		change{"queue: a waiter holds up itself", `if m.waiter.ID == t.waiter.ID || m.waiter.ID == t.before.ID || !mayHave(m.waiter, &r) {`, `if m.waiter.ID == t.before.ID || !mayHave(m.waiter, &r) {`},
 		change{"queue: who waits for another profile holds up this one", `if m.waiter.ID == t.waiter.ID || m.waiter.ID == t.before.ID || !mayHave(m.waiter, &r) {`, `if m.waiter.ID == t.waiter.ID || m.waiter.ID == t.before.ID {`},
@@ -55,10 +55,10 @@ var ofQueue = slices.Concat(
 	in("launcher/queue/store.go", lines,
 		change{"queue: who was sent on and did not come stays", `if !t.until.IsZero() && now.After(t.until) {`, `if false {`},
 		change{"queue: waiters of an earlier stay of the launcher are not stored again", `(t.dirty || t.waiter.Epoch != epoch)`, `t.dirty`},
-		change{"queue: a request that is stored again arrives anew", "\t\t\tt.waiter.Arrival = cmp.Or(t.waiter.Arrival, t.revision)\n", ""},
+		change{"queue: a request that is stored again arrives anew", `t.waiter.Arrival = cmp.Or(t.waiter.Arrival, t.revision)`, `t.waiter.Arrival = cmp.Or(t.waiter.Arrival, 0)`},
 		change{"queue: requests are stored in any order", `return a.entered.Compare(b.entered) })`, `return b.entered.Compare(a.entered) })`},
 		change{"queue: what could not be stored is forgotten", "\t\t\tt.dirty = true\n\t\t}\n\t}\n\tfor _, w := range left {", "\t\t\t_ = t\n\t\t}\n\t}\n\tfor _, w := range left {"},
-		change{"queue: the place of before stays when the new one is stored", "\t\tt.before = lease.Waiter{}\n\t\tq.forget(before)\n\t}\n\tif q.own", "\t\tt.before = lease.Waiter{}\n\t}\n\tif q.own"},
+		change{"queue: the place of before stays when the new one is stored", "\t\tq.forget(before)\n\t}\n\tif q.own", "\t\t_ = before\n\t}\n\tif q.own"},
 		change{"queue: a request that left while it was stored stays in the store", "\t\tq.left[t.waiter.ID] = t.waiter\n\t\tq.store()\n\t}\n}\n\n// clear", "\t}\n}\n\n// clear"},
 		change{"queue: a launcher that ends leaves its waiters", "\tfor _, t := range q.own {\n\t\tleft = append(left, t.waiter)\n\t}\n\tshared", "\tshared"},
 		change{"queue: what the store lost is not stored again", "\t\t\t\tt.dirty = true\n\t\t\t\tif t.revision != 0", "\t\t\t\tif t.revision != 0"},

@@ -29,6 +29,7 @@ type memory struct {
 	round    int                          // counts losses
 	away     bool
 	full     bool // it takes nothing, and shows what it has
+	takes    time.Duration
 }
 
 var errAway = errors.New("away")
@@ -50,6 +51,10 @@ func (m *memory) do(fn func()) {
 }
 
 func (m *memory) PutWaiter(_ context.Context, w lease.Waiter) (uint64, error) {
+	m.mu.Lock()
+	takes := m.takes
+	m.mu.Unlock()
+	time.Sleep(takes)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.away || m.full {

@@ -72,6 +72,8 @@ func TestAPlaceIsOneRound(t *testing.T) {
 		w := lease.Waiter{ProfileID: "p", Principal: "ann", WorkerID: "w"}
 		first, second := f.entersAs(a, w, ""), f.entersAs(a, w, "")
 		first.Leave(Granted)
+		time.Sleep(2 * tickEvery)
+		f.wants("the first one was served", "w", a, b)
 		if second.Rank().Round != 1 {
 			t.Fatalf("rank %+v", second.Rank())
 		}
@@ -219,6 +221,27 @@ func TestThePositionIsTheBestOne(t *testing.T) {
 				t.Fatalf("%+v", shown)
 			}
 			slices.Reverse(f.records)
+		}
+	})
+}
+
+// TestAPlaceIsKnownElsewhereFirst: a client is sent on when the store has its place, so that it is
+// found there.
+func TestAPlaceIsKnownElsewhereFirst(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		ctx, stop := context.WithCancel(f.Context())
+		defer stop()
+		a := f.launcher(ctx, "a")
+		us := lease.Waiter{Labels: lease.Labels{"region": "us"}, Patterns: []string{"*"}, Principal: "ann", WorkerID: "w"}
+		waits := f.entersAs(a, us, "")
+		f.store.do(func() { f.store.takes = storeTime / 2 })
+		for name, ticket := range map[string]*Ticket{"that waits": waits, "that does not wait": a.Ticket(us, "")} {
+			turn := ticket.HandOn("q")
+			f.store.do(func() {
+				if got := f.store.waiters[turn].Waiter.ProfileID; got != "q" {
+					t.Errorf("a request %s is sent on, and the store has it for %q", name, got)
+				}
+			})
 		}
 	})
 }

@@ -175,7 +175,7 @@ func (h *harness) killLauncher(ctx context.Context, rnd *rand.Rand) error {
 }
 
 func (h *harness) killChrome(ctx context.Context, rnd *rand.Rand) error {
-	for range 100 {
+	for deadline := time.Now().Add(unseenTime); ctx.Err() == nil && time.Now().Before(deadline); {
 		all, err := browserProcesses(h.dir)
 		if err != nil {
 			return err

@@ -6,7 +6,7 @@ var (
 	roams   = []Catcher{by("internal/test/e2e", "TestAFreeProfileIsHadElsewhere")}
 	stays   = []Catcher{by("internal/test/e2e", "TestAMoveThatCannotBe")}
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson")}
-	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
+	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	readers = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
 	pages   = []Catcher{by("launcher/monitor", "TestGetsThatNobodyCanJudge", "TestAPageThatNobodyTouched", "TestAnswersThatCannotBeRecorded")}
 )

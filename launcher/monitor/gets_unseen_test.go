@@ -228,3 +228,30 @@ func TestAnswersThatCannotBeRecorded(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestWhatIsLeftUnjudged: what is said of a request that nobody can judge any more.
+func TestWhatIsLeftUnjudged(t *testing.T) {
+	t.Parallel()
+	get := func(status int) decision.Get {
+		return decision.Get{From: "http://a.test/", Asked: "http://a.test/x", Final: "http://a.test/x", Status: status}
+	}
+	for name, tt := range map[string]struct {
+		a    asked
+		want decision.Sign // empty: nothing is said
+		text string
+	}{
+		"a page that nobody looked at":              {asked{document: true, get: get(200)}, decision.Unjudged, pageGone},
+		"a search":                                  {asked{document: true, get: get(200), search: true}, "", ""},
+		"a page that was never answered":            {asked{document: true, get: get(0)}, "", ""},
+		"of a control, and it says nothing":         {asked{mayWrite: true, control: true, get: get(204)}, decision.NoContent, ""},
+		"of a page that was touched, it may be":     {asked{mayWrite: true, touched: true, get: get(204)}, decision.Unjudged, pageGone},
+		"of a page that nobody touched":             {asked{mayWrite: true, get: get(204)}, "", ""},
+		"of a control, an answer that was not read": {asked{mayWrite: true, control: true, get: get(200)}, decision.Unjudged, pageGone},
+	} {
+		got := tt.a.unjudged(pageGone)
+		switch {
+		case got == nil && tt.want != "", got != nil && (got.sign != tt.want || got.why != tt.text):
+			t.Errorf("%s: %+v, want %q %q", name, got, tt.want, tt.text)
+		}
+	}
+}

@@ -218,8 +218,11 @@ func (c *checker) travelled(t *truth, p, n lease.Record) {
 
 // endedInOrder notes what has to be there the next time. c.mu is held.
 func (c *checker) endedInOrder(t *truth, n lease.Record) {
-	if n.ProfileID == roams && n.EndedInOrder() && !c.w.full {
-		t.inOrder = n.Token
+	if n.ProfileID != roams || !n.EndedInOrder() || c.w.full {
+		return
+	}
+	for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {
+		t.inOrder = max(t.inOrder, keptIn(path)) // a session whose browser did not start leaves nothing
 	}
 }
 

@@ -204,11 +204,18 @@ func TestTheNextSnapshotIsWhole(t *testing.T) {
 			must(t, errors.Join(objects.Delete(t.Context(), key), objects.Put(t.Context(), key, []byte("damaged, and long enough to be one"), "")))
 		}
 	}
-	about := objectstest.About(2)
-	about.Anew = true
-	must(t, os.Remove(options.Index))
-	must(t, seal(about))
-	whole("after damage, anew with the same token")
+	must(t, seal(objectstest.About(2))) // nobody knows of the damage yet
+	to := filepath.Join(t.TempDir(), "elsewhere")
+	if _, err := s.Fetch(t.Context(), "p", "", to, snapshots.FetchOptions{}); !errors.Is(err, snapshots.ErrDamaged) {
+		t.Fatalf("a damaged snapshot is fetched: %v", err)
+	}
+	if err := seal(objectstest.About(2)); !errors.Is(err, snapshots.ErrStale) {
+		t.Errorf("unchanged files after damage was found, by whoever it was: %v, want %v", err, snapshots.ErrStale)
+	}
+	must(t, seal(objectstest.About(2)))
+	whole("after damage was found, with the same token")
+	must(t, seal(objectstest.About(3)))
+	whole("the one after that")
 }
 
 func TestASnapshotOfANewerChromeIsRefused(t *testing.T) {

@@ -462,7 +462,9 @@ func TestAfterDamageAllIsStoredAnew(t *testing.T) {
 			}
 		}
 	}
-	w.StoreAnew("p")
+	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || found.Whole() {
+		t.Errorf("%+v, %v", found, err)
+	}
 	for token := range lease.Token(2) {
 		w.session("p", token+2, func() { objectstest.Tree{"Default/new": fmt.Sprint(token)}.WriteTo(t, dir) })
 		w.drain()

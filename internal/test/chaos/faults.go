@@ -131,7 +131,11 @@ func (h *harness) injectLane(ctx context.Context, which lane, until time.Time, r
 			h.history.Add(Entry{Kind: Broken, Text: fmt.Sprintf("%s: %s: %v", Harness, f.kind, err)})
 		}
 		h.history.Add(Entry{Kind: Healed, Text: f.kind})
-		sleep(ctx, between(rnd, h.TTL/8, h.TTL/2))
+		pause := between(rnd, h.TTL/8, h.TTL/2)
+		if which == ofSnapshots { // a store that always fails moves nobody
+			pause += between(rnd, h.TTL, 4*h.TTL)
+		}
+		sleep(ctx, pause)
 	}
 }
 
@@ -228,8 +232,8 @@ func (h *harness) browsersOf(host *host) ([]browserProcess, error) {
 	}), err
 }
 
-// loseHost ends everything that runs on a host at once, and brings the launcher back after a
-// time that is long enough for others to take its profiles.
+// loseHost loses a host, the home of a profile that could move if there is one, and brings it back
+// after a time that is long enough for others to take its profiles.
 func (h *harness) loseHost(ctx context.Context, rnd *rand.Rand) error {
 	host := h.anyHost(rnd)
 	if ready := h.people.ready(); len(ready) > 0 {
@@ -237,6 +241,15 @@ func (h *harness) loseHost(ctx context.Context, rnd *rand.Rand) error {
 			host = home
 		}
 	}
+	if err := h.lose(ctx, host); err != nil {
+		return err
+	}
+	sleep(ctx, between(rnd, 2*h.TTL, 7*h.TTL))
+	return host.start()
+}
+
+// lose ends everything that runs on a host at once.
+func (h *harness) lose(ctx context.Context, host *host) error {
 	h.log(HostLost, host.name)
 	if err := host.kill(); err != nil {
 		return err
@@ -258,8 +271,7 @@ func (h *harness) loseHost(ctx context.Context, rnd *rand.Rand) error {
 		}
 		sleep(ctx, 50*time.Millisecond)
 	}
-	sleep(ctx, between(rnd, 2*h.TTL, 7*h.TTL))
-	return host.start()
+	return nil
 }
 
 // stopHost behaves like a virtual machine that is paused: none of its processes runs.

@@ -32,6 +32,7 @@ type people struct {
 	// seen, by id.
 	records map[string]lease.Record
 	moves   map[string]bool
+	tasks   int // of uses
 	// former are the launchers that have left each profile.
 	former  map[string][]string
 	waiters map[string]bool // seen at other launchers
@@ -46,6 +47,30 @@ func (p *people) home(profile string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.records[profile].Home
+}
+
+// record is a profile's record as it was seen last.
+func (p *people) record(profile string) lease.Record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.records[profile]
+}
+
+// uses has a session on a profile at a host, and ends it in order at once.
+func (p *people) uses(ctx context.Context, at *host, profile string) error {
+	p.mu.Lock()
+	p.tasks++
+	m := api.Manifest{ProfileID: profile, WorkerID: "traveller", TaskID: fmt.Sprintf("travel-%d", p.tasks), Wait: api.Duration(p.ttl)}
+	p.mu.Unlock()
+	if r := p.record(profile); r.State == lease.ResumePending {
+		m.TaskID = r.TaskID
+	}
+	p.history.Add(Entry{Kind: Asked, Profile: profile, Worker: m.WorkerID, Task: m.TaskID, Launcher: at.name, Text: byProfile})
+	var s api.Session
+	if err := at.call(ctx, dialTime, http.MethodPost, "/v1/sessions", m, &s); err != nil {
+		return err
+	}
+	return at.call(ctx, dialTime, http.MethodDelete, "/v1/sessions/"+s.SessionID, api.Release{Write: api.Write{Token: s.Token}, Outcome: "succeeded"}, nil)
 }
 
 // see takes in a record, and reports a change of home that was not seen before.

@@ -151,9 +151,12 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 	stopReviewers := h.operate(ctx, h.reviews()...)
 	stopOperators := h.operate(ctx, h.moves(rnd)...)
 	h.injectFaults(ctx, rnd)
-	h.calm(ctx, rnd)
+	h.calm(ctx)
 	for _, host := range h.hosts {
 		host.stopWorkers()
+	}
+	if h.snapshots != nil {
+		h.travel(ctx)
 	}
 	stopOperators()
 	if h.snapshots != nil {

@@ -2,7 +2,6 @@ package chaos
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -10,22 +9,67 @@ import (
 )
 
 // calm lets the workers work without faults, until everything that a test run has to show
-// has happened at least once. A host is lost again as long as no profile has moved for that.
-func (h *harness) calm(ctx context.Context, rnd *rand.Rand) {
+// has happened at least once. What takes more than calm is left to travel.
+func (h *harness) calm(ctx context.Context) {
 	sleep(ctx, calmTime)
 	for deadline := time.Now().Add(unseenTime); time.Now().Before(deadline); sleep(ctx, 200*time.Millisecond) {
 		left := h.unseen()
-		if len(left) == 0 {
+		if len(slices.DeleteFunc(left, func(what string) bool { return slices.Contains(travelled, what) })) == 0 {
 			return
 		}
-		if slices.Contains(left, movedFromLost) || slices.Contains(left, string(Moved)+" "+movedByItself) {
-			if err := h.loseHost(ctx, rnd); err != nil {
-				h.broken(Harness, "", "%v", err)
+	}
+}
+
+// travelled is what travel has happen.
+var travelled = []string{movedFromLost, movedBack, string(Moved) + " " + movedByItself, string(Moved) + " " + movedByOperator, string(Moved) + " " + movedByPerson, snapshotMade}
+
+// travel has profiles move, where none did under faults, once no worker wants them any more: by
+// the loss of their home, and by people.
+func (h *harness) travel(ctx context.Context) {
+	lacks := func() bool {
+		return slices.ContainsFunc(h.unseen(), func(what string) bool { return slices.Contains(travelled, what) })
+	}
+	for deadline := time.Now().Add(unseenTime); lacks() && time.Now().Before(deadline); {
+		for _, r := range h.people.roaming() {
+			if !lacks() {
+				return
 			}
-			h.history.Add(Entry{Kind: Healed, Text: HostLost})
-			sleep(ctx, 4*h.TTL)
+			if err := h.moveByLoss(ctx, r); err != nil {
+				h.broken(Harness, r.ProfileID, "%v", err)
+			}
 		}
 	}
+}
+
+// moveByLoss has a session end in order at a profile's home, loses that host, and asks for the
+// profile elsewhere until it is had, or the host is back. Only an error of the harness is one.
+func (h *harness) moveByLoss(ctx context.Context, r lease.Record) error {
+	home := h.people.find(r.Home)
+	if home == nil || h.people.uses(ctx, home, r.ProfileID) != nil {
+		return nil
+	}
+	for deadline := time.Now().Add(readyTime); ; sleep(ctx, 100*time.Millisecond) {
+		now := h.people.record(r.ProfileID)
+		if now.Home != home.name || time.Now().After(deadline) { // somebody has moved it
+			return nil
+		}
+		if now.MayMove() == nil {
+			break
+		}
+	}
+	if err := h.lose(ctx, home); err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(20 * h.TTL); h.people.record(r.ProfileID).Home == home.name && time.Now().Before(deadline); {
+		for _, other := range h.hosts {
+			if other != home && !other.sharesWith(home.name) {
+				_ = h.people.uses(ctx, other, r.ProfileID) // it is refused until its home counts as gone
+			}
+		}
+	}
+	err := home.start()
+	h.history.Add(Entry{Kind: Healed, Text: HostLost})
+	return err
 }
 
 // wanted are the entries that a test run has to show, as their kinds or as their kinds and texts.
@@ -46,7 +90,11 @@ func (h *harness) wanted() []string {
 	for _, way := range []string{movedByItself, movedByOperator, movedByPerson} {
 		all = append(all, string(Moved)+" "+way)
 	}
-	return append(all, movedFromLost, movedBack, snapshotMade, waitedFor)
+	all = append(all, movedFromLost, movedBack, snapshotMade, waitedFor)
+	if !h.Isolated { // no host can be lost
+		all = slices.DeleteFunc(all, func(what string) bool { return slices.Contains(travelled, what) })
+	}
+	return all
 }
 
 // What a test run has to show that no single entry says.

@@ -255,3 +255,30 @@ func TestWhatIsLeftUnjudged(t *testing.T) {
 		}
 	}
 }
+
+// TestARequestThatFailed is not taken for a read if it may have reached its site.
+func TestARequestThatFailed(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"net::ERR_EMPTY_RESPONSE": true, "net::ERR_CONNECTION_RESET": true, "net::ERR_CONNECTION_REFUSED": false, "net::ERR_NAME_NOT_RESOLVED": false,
+	} {
+		g := newGets()
+		g.open[[2]string{"S", "1"}] = &asked{mayWrite: true, control: true, frame: "F", get: decision.Get{From: "http://a.test/", Asked: "http://a.test/x", Final: "http://a.test/x"}}
+		got := g.finished(cdpproxy.Event{Session: "S", Method: eventFailed, Params: fmt.Appendf(nil, `{"requestId":"1","errorText":%q}`, name)}, time.Now())
+		if (got != nil) != want || want && got.sign != decision.Unjudged {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestTooManyToLookAt: those that nobody will look at are not taken for reads.
+func TestTooManyToLookAt(t *testing.T) {
+	t.Parallel()
+	g := newGets()
+	for n := range maxToLook + 1 {
+		a := &asked{mayWrite: true, control: true, frame: "F", end: 1, get: decision.Get{From: "http://a.test/", Asked: "http://a.test/x", Final: "http://a.test/x", Status: 200}}
+		if got := g.toLook(a, time.Now()); (got != nil) != (n == maxToLook) || got != nil && (got.sign != decision.Unjudged || got.why != tooMany) {
+			t.Fatalf("request %d: %+v", n+1, got)
+		}
+	}
+}

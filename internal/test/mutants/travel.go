@@ -8,7 +8,7 @@ var (
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	readers = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
-	pages   = []Catcher{by("launcher/monitor", "TestWhatIsLeftUnjudged", "TestGetsThatNobodyCanJudge", "TestAPageThatNobodyTouched", "TestAnswersThatCannotBeRecorded")}
+	pages   = []Catcher{by("launcher/monitor", "TestWhatIsLeftUnjudged", "TestARequestThatFailed", "TestTooManyToLookAt", "TestGetsThatNobodyCanJudge", "TestAPageThatNobodyTouched", "TestAnswersThatCannotBeRecorded")}
 )
 
 // ofTravel are rules of profiles that move, of snapshots that are fetched, and of what is healed

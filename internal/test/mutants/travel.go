@@ -5,6 +5,7 @@ import "slices"
 var (
 	roams   = []Catcher{by("internal/test/e2e", "TestAFreeProfileIsHadElsewhere")}
 	stays   = []Catcher{by("internal/test/e2e", "TestAMoveThatCannotBe")}
+	made    = []Catcher{by("launcher/snapshotter", "TestAfterDamageAllIsStoredAnew")}
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	readers = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
@@ -26,8 +27,10 @@ var ofTravel = slices.Concat(
 		change{"travel: a profile that was given up may still be opened", "\td.Pending = false\n", ""},
 		change{"travel: a directory that was prepared stays where it is", "\t\tcase r.Moved != nil && r.Moved.ID == a.MoveID:\n\t\t\treturn h.arrive(lock, r, log)\n\t\t}\n\t\tif _, err := h.barrier", "\t\t}\n\t\tif _, err := h.barrier"},
 	),
-	in("launcher/snapshots/fetch.go", seals,
+	in("launcher/snapshots/fetch.go", slices.Concat(seals, made),
 		change{"travel: what could not be fetched stays half there", "\t\t\terr = errors.Join(err, os.RemoveAll(staging))\n", "\t\t\t_ = staging\n"},
+		change{"travel: damage that a move met is forgotten", "\t\tif damage(err) {\n\t\t\ts.doubt(", "\t\tif false {\n\t\t\ts.doubt("},
+		change{"travel: damage that was found by verifying is forgotten", "\tif !found.Whole() {\n\t\ts.doubt(", "\tif false {\n\t\ts.doubt("},
 		change{"travel: a fetch fills the disk", `err == nil && free < m.Bytes+o.KeepFree {`, `err == nil && free < o.KeepFree {`},
 	),
 	in("launcher/move.go", stays,
@@ -37,6 +40,10 @@ var ofTravel = slices.Concat(
 		change{"travel: the list of another profile is believed", `if h.ProfileID != profileID || `, `if `},
 		change{"travel: a list with later tokens than its own is believed", ` || e.Token > h.Token || `, ` || `},
 		change{"travel: what the list is said to be does not count", `!errors.Is(err, ErrOtherVersion) {`, `true {`},
+	),
+	in("launcher/snapshots/seal.go", seals,
+		change{"travel: a snapshot builds on what is damaged", `w.forgetMissing(ctx, h.Doubted)`, `w.forgetMissing(ctx, false)`},
+		change{"travel: damage is never over", `h.Token, h.Doubted = about.Token, false`, `h.Token = about.Token`},
 	),
 	in("launcher/snapshots/store.go", seals,
 		change{"travel: another snapshot's manifest is believed", `if err == nil && (m.ID != e.ID || m.ProfileID != e.ProfileID || m.Token != e.Token) {`, `if false {`},

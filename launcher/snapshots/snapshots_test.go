@@ -401,3 +401,33 @@ func TestTheNewestIsTheLastThatWasSealed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// overtaken has somebody else write a profile's list once, just before its holder does.
+type overtaken struct {
+	snapshots.Objects
+	by func()
+}
+
+func (o *overtaken) Put(ctx context.Context, key string, content []byte, version string) error {
+	if by := o.by; by != nil && strings.HasSuffix(key, "/head") {
+		o.by = nil
+		by()
+	}
+	return o.Objects.Put(ctx, key, content, version)
+}
+
+// TestAChangeOfTheListIsMadeAgain where somebody else changed it meanwhile: neither is lost.
+func TestAChangeOfTheListIsMadeAgain(t *testing.T) {
+	dir, key := openDir(t), snapshots.NewKey()
+	other := snapshots.New(dir, key)
+	made, err := objectstest.Seal(t, other, "p", objectstest.Profile().Write(t), 1)
+	must(t, err)
+	s := snapshots.New(&overtaken{dir, func() { must(t, other.Raise(t.Context(), "p", 5)) }}, key)
+	must(t, s.Pin(t.Context(), "p", made.ID, "review"))
+	newest, err := other.Newest(t.Context(), "p")
+	must(t, err)
+	var stale *snapshots.StaleTokenError
+	if err := other.Raise(t.Context(), "p", 4); !errors.As(err, &stale) || len(newest.Pins) != 1 {
+		t.Errorf("%+v; %v", newest, err)
+	}
+}

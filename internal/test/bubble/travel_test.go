@@ -196,13 +196,15 @@ const operator = "operator"
 
 // The promises about profiles that travel, which package model does not name.
 const (
-	notPast  = "a profile moves only with all that was done"
-	notOlder = "what ended in order is had again at the next home"
+	notPast   = "a profile moves only with all that was done"
+	notOlder  = "what ended in order is had again at the next home"
+	staysHome = "a profile stays with a home that is there and has a place"
 )
 
 // travelled checks a profile that came to another home, of which p was the record. c.mu is held.
 func (c *checker) travelled(t *truth, p, n lease.Record) {
 	switch m := n.Moved; {
+	case p.State == "": // its new home states again what the store forgot
 	case m.Person != "" && m.Person != operator:
 		t.inOrder = 0 // a person said what it has now
 	case m.Directory != lease.DirectorySnapshot || p.Token != m.SnapshotToken || p.State != lease.Available:
@@ -211,6 +213,8 @@ func (c *checker) travelled(t *truth, p, n lease.Record) {
 		c.w.broken(notPast, "%s came to %s with a snapshot of token %d, and token %d was granted", n.ProfileID, n.Home, m.SnapshotToken, t.highest)
 	case m.Person == operator:
 		c.w.count("moved by an operator")
+	case c.couldSay(p.Home):
+		c.w.broken(staysHome, "%s came to %s by itself, and its home %s is there", n.ProfileID, n.Home, p.Home)
 	default:
 		c.w.count("moved by itself")
 	}

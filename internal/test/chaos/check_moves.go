@@ -156,14 +156,18 @@ func (c *checker) checkKept(profile string, entries []Entry) {
 		token lease.Token
 		shown Entry
 	}
+	// An answered release alone does not say that the session ended in order: its browser may
+	// have been killed on the way.
 	wrote := map[string]Entry{} // by session
 	var inOrder []kept
 	for _, e := range entries {
 		switch {
 		case e.Kind == Wrote:
 			wrote[e.Session] = e
-		case e.Kind == Released && wrote[e.Session].Token != 0 && !c.diskFull(wrote[e.Session].At, e.At):
-			inOrder = append(inOrder, kept{e.Token, e})
+		case e.Kind == Published && e.Event.Event == lease.EventReleased:
+			if w := wrote[e.Event.SessionID]; w.Token != 0 && !c.diskFull(w.At, e.At) {
+				inOrder = append(inOrder, kept{w.Token, w})
+			}
 		}
 	}
 	for _, e := range only(entries, Found) {

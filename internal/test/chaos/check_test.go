@@ -84,7 +84,7 @@ func (s *script) started(host string, meanwhile func(*script)) *script {
 func (s *script) kept(token, found lease.Token) *script {
 	session := fmt.Sprint("s", token)
 	return s.add(Entry{Kind: Found, Token: token, Session: session, Cookie: found, Stored: found}).
-		add(Entry{Kind: Wrote, Token: token, Session: session}).add(Entry{Kind: Released, Token: token, Session: session, Since: s.now})
+		add(Entry{Kind: Wrote, Token: token, Session: session}).event(lease.EventReleased, token, 0, session)
 }
 
 func (s *script) event(name string, token lease.Token, sequence uint64, session string) *script {
@@ -187,6 +187,8 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		{"an older state that a person chose", newScript().kept(1, 0).kept(2, 1).moved(3, 0, "b", "a", 1, "person").kept(4, 1).entries, nil},
 		{"an older state than the person chose", newScript().kept(1, 0).kept(2, 1).moved(3, 0, "b", "a", 1, "person").kept(4, 0).entries, []string{Older}},
 		{"what a session without an end left need not be found", newScript().kept(1, 0).add(Entry{Kind: Wrote, Token: 2, Session: "s2"}).kept(3, 1).entries, nil},
+		{"a release that was answered, and whose browser was killed", newScript().kept(1, 0).add(Entry{Kind: Wrote, Token: 2, Session: "s2"}).
+			add(Entry{Kind: Released, Token: 2, Session: "s2", Since: boottime.Instant(2 * time.Hour)}).kept(3, 1).entries, nil},
 		{"a state that a full disk lost", newScript().kept(1, 0).add(Entry{Kind: Fault, Text: FullLauncher}).kept(2, 1).add(Entry{Kind: Healed, Text: FullLauncher}).kept(3, 1).entries, nil},
 		{"granted to two", newScript().grant(1, "a").event(lease.EventGranted, 1, 1, "a").grant(2, "b").event(lease.EventGranted, 2, 2, "b").
 			event(lease.EventReleased, 2, 3, "a").event(lease.EventReleased, 2, 4, "b").settled(), []string{GrantedTwice}},

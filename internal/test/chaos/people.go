@@ -298,6 +298,11 @@ func (p *people) verify(ctx context.Context) {
 func (p *people) probe(ctx context.Context, broken func(kind, profile, format string, args ...any)) {
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
+	for _, host := range p.hosts {
+		if err := host.ready(ctx); err != nil {
+			broken(NotReady, "", "%v", err)
+		}
+	}
 	var all sync.WaitGroup
 	for i, host := range p.hosts {
 		for n := range 3 {

@@ -6,7 +6,7 @@ var (
 	roams   = []Catcher{by("internal/test/e2e", "TestAFreeProfileIsHadElsewhere")}
 	stays   = []Catcher{by("internal/test/e2e", "TestAMoveThatCannotBe")}
 	made    = []Catcher{by("launcher/snapshotter", "TestAfterDamageAllIsStoredAnew")}
-	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson")}
+	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson", "TestAProfileThatLeftIsNotHealedByItsOldHome")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	readers = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
 	pages   = []Catcher{by("launcher/monitor", "TestWhatIsLeftUnjudged", "TestARequestThatFailed", "TestTooManyToLookAt", "TestGetsThatNobodyCanJudge", "TestAPageThatNobodyTouched", "TestAnswersThatCannotBeRecorded")}
@@ -16,7 +16,6 @@ var (
 // after a move.
 var ofTravel = slices.Concat(
 	in("launcher/roam.go", roams,
-		change{"travel: a profile moves although its home has a place", `r.MayMove() != nil || ps.homeHasPlace(r) || !ps.hasPlace()`, `r.MayMove() != nil || !ps.hasPlace()`},
 		change{"travel: a pinned profile moves for a task", `r.MayMove() != nil || ps.homeHasPlace(r)`, `ps.homeHasPlace(r)`},
 		change{"travel: a home that is gone has places", "\tif _, _, silent := ps.patrol.Silent(r.Home); silent {\n\t\treturn false\n\t}\n", ""},
 	),
@@ -55,9 +54,7 @@ var ofTravel = slices.Concat(
 		change{"travel: a home that left the directory once never heals the profile", "\t\tif since <= d.Token {\n", "\t\tif true {\n"},
 		change{"travel: a profile that left is healed by its old home", "\t\tif since <= d.Token {\n", "\t\tif false {\n"},
 		change{"travel: a profile that came back is healed from before it left", "\t\tk.own, home = sinceSeen, sinceSeen.Home\n", "\t\t_ = sinceSeen\n"},
-		change{"travel: a profile that came back loses its settings", "\t\t\tsinceSeen.Settings = k.own.Settings\n", ""},
 		change{"travel: the floor of a directory that was left speaks against the profile", "\tcase left: // its floor stays where it was\n", ""},
-		change{"travel: what nobody proved brings a profile home", `if !seen.Unproved && seen.Home == r.o.LauncherID {` + "\n\t\t\tsince", `if seen.Home == r.o.LauncherID {` + "\n\t\t\tsince"},
 	),
 	in("launcher/recovery/case.go", came,
 		change{"travel: a recovery fails for ever at the floor of a directory that was left", `if errors.As(err, &departed) && !departed.Pending {`, `if errors.As(err, &departed) && departed.Pending {`},

@@ -66,6 +66,7 @@ func (h *harness) moveByLoss(ctx context.Context, r lease.Record) error {
 				_ = h.people.uses(ctx, other, r.ProfileID) // it is refused until its home counts as gone
 			}
 		}
+		sleep(ctx, h.TTL/8)
 	}
 	err := home.start()
 	h.history.Add(Entry{Kind: Healed, Text: HostLost})

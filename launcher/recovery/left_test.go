@@ -98,7 +98,7 @@ func TestAProfileThatLeftIsNotHealedByItsOldHome(t *testing.T) {
 	if forgot, home, err := w.r.Forgot(w.recordOrNone()); forgot || home != "far" || err != nil {
 		t.Errorf("of a profile that left: forgot %v, its home is %q: %v", forgot, home, err)
 	}
-	r.Token, r.HomeToken = r.Token+20, r.HomeToken+20
+	r.Token, r.HomeToken = r.Token+20, r.HomeToken+5
 	w.remembers(r)
 	w.leases.put(r)
 	if forgot, _, err := w.r.Forgot(r); forgot || err != nil {

@@ -319,6 +319,8 @@ func (l *Launcher) Start() {
 // for the next launcher. It returns when everything that the launcher runs has ended,
 // or with the context's error.
 func (l *Launcher) Stop(ctx context.Context) error {
+	defer l.work.Wait()
+	defer l.cancel()
 	var late error
 	for late == nil {
 		busy, changed := l.slots.Drain()
@@ -340,8 +342,6 @@ func (l *Launcher) Stop(ctx context.Context) error {
 			l.o.Log.Warn().Err(err).Msg("not all snapshots were made")
 		}
 	}
-	l.cancel()
-	l.work.Wait()
 	return late
 }
 

@@ -73,7 +73,6 @@ func (ps *profiles) VerifySnapshots(ctx context.Context, profileID string, req a
 		return api.SnapshotsChecked{}, snapshotProblem(err)
 	}
 	if !found.Whole() {
-		ps.snapshotter.StoreAnew(profileID)
 		for _, s := range found.Snapshots {
 			if len(s.Problems) > 0 {
 				ps.o.Log.Error().Str("profile", profileID).Str("snapshot", s.ID).Strs("problems", s.Problems).Msg("snapshot is damaged")

@@ -33,8 +33,7 @@ func openObjects(raw string, nc *nats.Conn, copies int) (objects snapshots.Objec
 		if err != nil {
 			return nil, nil, err
 		}
-		d, err := snapshots.OpenDir(dir)
-		return d, nothing, err
+		return snapshots.OpenDir(dir), nothing, nil
 	case "s3":
 		cfg, err := s3bucket.ParseURL(raw)
 		if err != nil {

@@ -228,3 +228,57 @@ func TestAnswersThatCannotBeRecorded(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestWhatIsLeftUnjudged: what is said of a request that nobody can judge any more.
+func TestWhatIsLeftUnjudged(t *testing.T) {
+	t.Parallel()
+	get := func(status int) decision.Get {
+		return decision.Get{From: "http://a.test/", Asked: "http://a.test/x", Final: "http://a.test/x", Status: status}
+	}
+	for name, tt := range map[string]struct {
+		a    asked
+		want decision.Sign // empty: nothing is said
+		text string
+	}{
+		"a page that nobody looked at":              {asked{document: true, get: get(200)}, decision.Unjudged, pageGone},
+		"a search":                                  {asked{document: true, get: get(200), search: true}, "", ""},
+		"a page that was never answered":            {asked{document: true, get: get(0)}, "", ""},
+		"of a control, and it says nothing":         {asked{mayWrite: true, control: true, get: get(204)}, decision.NoContent, ""},
+		"of a page that was touched, it may be":     {asked{mayWrite: true, touched: true, get: get(204)}, decision.Unjudged, pageGone},
+		"of a page that nobody touched":             {asked{mayWrite: true, get: get(204)}, "", ""},
+		"of a control, an answer that was not read": {asked{mayWrite: true, control: true, get: get(200)}, decision.Unjudged, pageGone},
+	} {
+		got := tt.a.unjudged(pageGone)
+		switch {
+		case got == nil && tt.want != "", got != nil && (got.sign != tt.want || got.why != tt.text):
+			t.Errorf("%s: %+v, want %q %q", name, got, tt.want, tt.text)
+		}
+	}
+}
+
+// TestARequestThatFailed is not taken for a read if it may have reached its site.
+func TestARequestThatFailed(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]bool{
+		"net::ERR_EMPTY_RESPONSE": true, "net::ERR_CONNECTION_RESET": true, "net::ERR_CONNECTION_REFUSED": false, "net::ERR_NAME_NOT_RESOLVED": false,
+	} {
+		g := newGets()
+		g.open[[2]string{"S", "1"}] = &asked{mayWrite: true, control: true, frame: "F", get: decision.Get{From: "http://a.test/", Asked: "http://a.test/x", Final: "http://a.test/x"}}
+		got := g.finished(cdpproxy.Event{Session: "S", Method: eventFailed, Params: fmt.Appendf(nil, `{"requestId":"1","errorText":%q}`, name)}, time.Now())
+		if (got != nil) != want || want && got.sign != decision.Unjudged {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// TestTooManyToLookAt: those that nobody will look at are not taken for reads.
+func TestTooManyToLookAt(t *testing.T) {
+	t.Parallel()
+	g := newGets()
+	for n := range maxToLook + 1 {
+		a := &asked{mayWrite: true, control: true, frame: "F", end: 1, get: decision.Get{From: "http://a.test/", Asked: "http://a.test/x", Final: "http://a.test/x", Status: 200}}
+		if got := g.toLook(a, time.Now()); (got != nil) != (n == maxToLook) || got != nil && (got.sign != decision.Unjudged || got.why != tooMany) {
+			t.Fatalf("request %d: %+v", n+1, got)
+		}
+	}
+}

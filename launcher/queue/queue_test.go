@@ -28,6 +28,8 @@ type memory struct {
 	changed  chan struct{}                // closed and replaced at each change
 	round    int                          // counts losses
 	away     bool
+	full     bool // it takes nothing, and shows what it has
+	takes    time.Duration
 }
 
 var errAway = errors.New("away")
@@ -50,8 +52,12 @@ func (m *memory) do(fn func()) {
 
 func (m *memory) PutWaiter(_ context.Context, w lease.Waiter) (uint64, error) {
 	m.mu.Lock()
+	takes := m.takes
+	m.mu.Unlock()
+	time.Sleep(takes)
+	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.away {
+	if m.away || m.full {
 		return 0, errAway
 	}
 	m.revision++

@@ -86,3 +86,22 @@ func TestAProfileWhoseDirectoryWasLeftGoesToAPerson(t *testing.T) {
 		t.Errorf("why: %+v", f)
 	}
 }
+
+// TestAProfileThatLeftIsNotHealedByItsOldHome, whatever the store forgot; and one that came back is
+// not held against the floor of the directory that was left, however old that is.
+func TestAProfileThatLeftIsNotHealedByItsOldHome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.leases.write = nil
+	r := backHome(w)
+	clear(w.leases.entries)
+	if forgot, home, err := w.r.Forgot(w.recordOrNone()); forgot || home != "far" || err != nil {
+		t.Errorf("of a profile that left: forgot %v, its home is %q: %v", forgot, home, err)
+	}
+	r.Token, r.HomeToken = r.Token+20, r.HomeToken+5
+	w.remembers(r)
+	w.leases.put(r)
+	if forgot, _, err := w.r.Forgot(r); forgot || err != nil {
+		t.Errorf("of one that came back: forgot %v: %v", forgot, err)
+	}
+}

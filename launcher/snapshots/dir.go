@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -24,13 +23,9 @@ type Dir struct{ root string }
 
 var _ Objects = (*Dir)(nil)
 
-// OpenDir returns the objects below a directory, which it makes (0700) if need be.
-func OpenDir(root string) (*Dir, error) {
-	if err := os.MkdirAll(root, 0o700); err != nil {
-		return nil, fmt.Errorf("profile store: %w", err)
-	}
-	return &Dir{root}, nil
-}
+// OpenDir returns the objects below a directory. It asks nothing of it: a file system that is
+// away may be back later. The first write makes the directory (0700) if need be.
+func OpenDir(root string) *Dir { return &Dir{root} }
 
 // lockName is the file whose lock serialises the writers of a folder. A key has no dot.
 const lockName = "write.lock"
@@ -86,13 +81,16 @@ func (d *Dir) Put(_ context.Context, key string, content []byte, version string)
 	return durable.Replace(path, content)
 }
 
-// makeFolder makes a folder below the root, durably.
+// makeFolder makes the root, or a folder below it, durably.
 func (d *Dir) makeFolder(folder string) error {
+	if folder == d.root {
+		return os.MkdirAll(folder, 0o700)
+	}
 	err := os.Mkdir(folder, 0o700)
 	switch {
 	case errors.Is(err, fs.ErrExist):
 		return nil
-	case errors.Is(err, fs.ErrNotExist) && folder != d.root:
+	case errors.Is(err, fs.ErrNotExist):
 		if err := d.makeFolder(filepath.Dir(folder)); err != nil {
 			return err
 		}

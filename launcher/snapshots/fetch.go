@@ -51,7 +51,8 @@ func (e *NoSpaceError) Unwrap() error { return unix.ENOSPC }
 
 // Fetch brings a snapshot into the directory at path dir, which is not there yet or is
 // empty. All of it is there when Fetch returns, checked byte by byte and on disk; or dir is
-// as it was. An empty snapshot id is the newest one.
+// as it was. An empty snapshot id is the newest one. After damage that it meets, the profile's next
+// snapshot builds on nothing that is stored.
 func (s *Store) Fetch(ctx context.Context, profileID, snapshotID, dir string, o FetchOptions) (_ Fetched, err error) {
 	fail := func(err error) (Fetched, error) {
 		return Fetched{}, fmt.Errorf("profile %s: fetching snapshot %s: %w", profileID, snapshotID, err)
@@ -61,6 +62,11 @@ func (s *Store) Fetch(ctx context.Context, profileID, snapshotID, dir string, o 
 	if err != nil {
 		return Fetched{}, err
 	}
+	defer func() {
+		if damage(err) {
+			s.doubt(ctx, c, profileID)
+		}
+	}()
 	if last := h.newest(); snapshotID == "" && last != nil {
 		snapshotID = last.ID
 	}
@@ -208,8 +214,9 @@ func (c Checked) Whole() bool {
 // maxProblems bounds how many problems of one snapshot are told.
 const maxProblems = 20
 
-// Verify reads every byte of a profile's snapshots, or of one of them, and checks it. The
-// error says that it could not be found out.
+// Verify reads every byte of a profile's snapshots, or of one of them, and checks it. After damage
+// the profile's next snapshot builds on nothing that is stored. The error says that it could not
+// be found out.
 func (s *Store) Verify(ctx context.Context, profileID, snapshotID string) (Checked, error) {
 	c := s.key.of(profileID)
 	h, err := s.head(ctx, c, profileID)
@@ -251,6 +258,9 @@ func (s *Store) Verify(ctx context.Context, profileID, snapshotID string) (Check
 	for chunk := range results {
 		found.Chunks++
 		found.Bytes += uint64(chunk.Size)
+	}
+	if !found.Whole() {
+		s.doubt(ctx, c, profileID)
 	}
 	return found, nil
 }

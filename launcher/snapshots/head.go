@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"leasehold/lease"
 )
@@ -18,6 +19,9 @@ type head struct {
 	ProfileID string      `json:"profile_id"`
 	Token     lease.Token `json:"lease_token"`
 	Snapshots []entry     `json:"snapshots"`
+	// Doubted says that damage was found in what is stored: the next snapshot builds on none
+	// of it.
+	Doubted bool `json:"doubted,omitempty"`
 
 	version string // of the object; empty: there is none
 }
@@ -116,6 +120,20 @@ func (s *Store) putHead(ctx context.Context, c *codec, h *head) error {
 	}
 	return nil
 }
+
+// doubt has the profile's next snapshot store all that it has, whoever makes it, since damage was
+// found. What cannot be said is found again.
+func (s *Store) doubt(ctx context.Context, c *codec, profileID string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doubtTime)
+	defer cancel()
+	_ = s.change(ctx, c, profileID, func(h *head) (bool, error) {
+		before := h.Doubted
+		h.Doubted = true
+		return !before, nil
+	})
+}
+
+const doubtTime = 10 * time.Second
 
 // maxTries is how often a change of the list is tried, where others change it meanwhile.
 const maxTries = 10

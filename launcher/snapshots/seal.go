@@ -29,8 +29,6 @@ type About struct {
 	// Extras are kept with the profile: small files that are not in its directory, by
 	// name.
 	Extras map[string][]byte
-	// Anew stores everything again, and trusts nothing that is there: after damage was found.
-	Anew bool
 }
 
 // parallel is how many objects are read or written at a time.
@@ -85,7 +83,7 @@ func (s *Store) seal(ctx context.Context, r *Content, about About) (*Snapshot, e
 	}
 	w := &sealing{s: s, c: c, token: about.Token, sent: map[string]Chunk{}}
 	if w.known, err = s.knownChunks(ctx, c, h, r.index); err == nil {
-		err = w.forgetMissing(ctx, about.Anew)
+		err = w.forgetMissing(ctx, h.Doubted)
 	}
 	if err != nil {
 		return fail(err)
@@ -125,7 +123,7 @@ func (s *Store) seal(ctx context.Context, r *Content, about About) (*Snapshot, e
 	if err := w.verify(ctx); err != nil {
 		return fail(err)
 	}
-	h.Token = about.Token
+	h.Token, h.Doubted = about.Token, false
 	h.Snapshots = append(h.Snapshots, e)
 	if err := s.putHead(ctx, c, h); err != nil {
 		// It may have been written although no answer came.

@@ -204,11 +204,18 @@ func TestTheNextSnapshotIsWhole(t *testing.T) {
 			must(t, errors.Join(objects.Delete(t.Context(), key), objects.Put(t.Context(), key, []byte("damaged, and long enough to be one"), "")))
 		}
 	}
-	about := objectstest.About(2)
-	about.Anew = true
-	must(t, os.Remove(options.Index))
-	must(t, seal(about))
-	whole("after damage, anew with the same token")
+	must(t, seal(objectstest.About(2))) // nobody knows of the damage yet
+	to := filepath.Join(t.TempDir(), "elsewhere")
+	if _, err := s.Fetch(t.Context(), "p", "", to, snapshots.FetchOptions{}); !errors.Is(err, snapshots.ErrDamaged) {
+		t.Fatalf("a damaged snapshot is fetched: %v", err)
+	}
+	if err := seal(objectstest.About(2)); !errors.Is(err, snapshots.ErrStale) {
+		t.Errorf("unchanged files after damage was found, by whoever it was: %v, want %v", err, snapshots.ErrStale)
+	}
+	must(t, seal(objectstest.About(2)))
+	whole("after damage was found, with the same token")
+	must(t, seal(objectstest.About(3)))
+	whole("the one after that")
 }
 
 func TestASnapshotOfANewerChromeIsRefused(t *testing.T) {
@@ -392,5 +399,35 @@ func TestTheNewestIsTheLastThatWasSealed(t *testing.T) {
 	}
 	if _, err := s.Newest(t.Context(), "q"); !errors.Is(err, snapshots.ErrNoSnapshot) {
 		t.Errorf("%v", err)
+	}
+}
+
+// overtaken has somebody else write a profile's list once, just before its holder does.
+type overtaken struct {
+	snapshots.Objects
+	by func()
+}
+
+func (o *overtaken) Put(ctx context.Context, key string, content []byte, version string) error {
+	if by := o.by; by != nil && strings.HasSuffix(key, "/head") {
+		o.by = nil
+		by()
+	}
+	return o.Objects.Put(ctx, key, content, version)
+}
+
+// TestAChangeOfTheListIsMadeAgain where somebody else changed it meanwhile: neither is lost.
+func TestAChangeOfTheListIsMadeAgain(t *testing.T) {
+	dir, key := openDir(t), snapshots.NewKey()
+	other := snapshots.New(dir, key)
+	made, err := objectstest.Seal(t, other, "p", objectstest.Profile().Write(t), 1)
+	must(t, err)
+	s := snapshots.New(&overtaken{dir, func() { must(t, other.Raise(t.Context(), "p", 5)) }}, key)
+	must(t, s.Pin(t.Context(), "p", made.ID, "review"))
+	newest, err := other.Newest(t.Context(), "p")
+	must(t, err)
+	var stale *snapshots.StaleTokenError
+	if err := other.Raise(t.Context(), "p", 4); !errors.As(err, &stale) || len(newest.Pins) != 1 {
+		t.Errorf("%+v; %v", newest, err)
 	}
 }

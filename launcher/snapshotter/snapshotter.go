@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -73,7 +71,6 @@ type Snapshotter struct {
 	wake    chan struct{}    // has room for one
 	idle    chan struct{}    // closed and replaced when a task is over
 	failed  map[string]failure
-	anew    map[string]bool // profiles of whose snapshots damage was found
 }
 
 // task is what is to be done for a profile.
@@ -93,7 +90,7 @@ type failure struct {
 func New(o Options) (*Snapshotter, error) {
 	s := &Snapshotter{
 		o: o, places: make(chan struct{}, atOnce), pending: map[string]*task{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		failed: map[string]failure{}, anew: map[string]bool{},
+		failed: map[string]failure{},
 	}
 	s.metrics = newMetrics(s, o.Metrics)
 	if err := snapshots.SweepSpool(s.spool()); err != nil {
@@ -335,18 +332,12 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
 	}
 	about = snapshots.About{
-		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: s.chromeOf(path), CreatedAt: time.Now().UTC(), Anew: s.isAnew(r.ProfileID),
+		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: s.chromeOf(path), CreatedAt: time.Now().UTC(),
 	}
 	if about.Extras, err = s.o.Jar.Export(r.ProfileID); err != nil {
 		return nil, about, err
 	}
-	index := s.index(r.ProfileID)
-	if about.Anew { // what it says is stored may be what is damaged
-		if err := os.Remove(index); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, about, err
-		}
-	}
-	content, err := s.o.Snapshots.Read(ctx, r.ProfileID, path, snapshots.ReadOptions{Spool: s.spool(), Index: index, KeepFree: s.o.KeepFree})
+	content, err := s.o.Snapshots.Read(ctx, r.ProfileID, path, snapshots.ReadOptions{Spool: s.spool(), Index: s.index(r.ProfileID), KeepFree: s.o.KeepFree})
 	if err != nil {
 		return nil, about, err
 	}
@@ -397,9 +388,6 @@ func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("profile %s: its record does not name snapshot %s: %w", made.ProfileID, made.ID, err)
 	}
-	s.mu.Lock()
-	delete(s.anew, made.ProfileID)
-	s.mu.Unlock()
 	s.keep(e.Record)
 	err = s.o.Leases.Announce(ctx, lease.Event{
 		Event: lease.EventSnapshotMade, ProfileID: made.ProfileID, Token: made.Token, At: made.CreatedAt, SessionID: made.SessionID, LauncherID: made.LauncherID, SnapshotID: made.ID,
@@ -448,18 +436,4 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 		s.o.Log.Info().Str("profile", made.ProfileID).Strs("snapshots", removed).Msg("old snapshots removed")
 	}
 	return err
-}
-
-// StoreAnew says that damage was found in a profile's snapshots: its next one trusts
-// nothing that is stored.
-func (s *Snapshotter) StoreAnew(profile string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.anew[profile] = true
-}
-
-func (s *Snapshotter) isAnew(profile string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.anew[profile]
 }

@@ -135,13 +135,9 @@ func newWorld(t testing.TB, o Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir, err := snapshots.OpenDir(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
 	w := &world{
 		t: t, leases: &records{entries: map[string]lease.Entry{}}, root: root, dataDir: dataDir,
-		objects: &gate{Objects: dir}, jar: sessionfile.NewJar(dataDir, testkey.Key),
+		objects: &gate{Objects: snapshots.OpenDir(t.TempDir())}, jar: sessionfile.NewJar(dataDir, testkey.Key),
 	}
 	w.store = snapshots.New(w.objects, snapshots.NewKey())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -466,7 +462,9 @@ func TestAfterDamageAllIsStoredAnew(t *testing.T) {
 			}
 		}
 	}
-	w.StoreAnew("p")
+	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || found.Whole() {
+		t.Errorf("%+v, %v", found, err)
+	}
 	for token := range lease.Token(2) {
 		w.session("p", token+2, func() { objectstest.Tree{"Default/new": fmt.Sprint(token)}.WriteTo(t, dir) })
 		w.drain()

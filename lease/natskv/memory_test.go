@@ -65,6 +65,30 @@ func TestAMemoryHasASize(t *testing.T) {
 	}
 }
 
+// TestWhatIsMissing: a record takes along what its outbox lacks, of its own way.
+func TestWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	next := lease.Record{ProfileID: "p", Token: 3, Sequence: 6}
+	m := newMemory(memorySize)
+	m.publish(eventOf("p", 1, 1, "known before"))
+	if !m.has(eventOf("p", 1, 1, "known before")) {
+		t.Error("what was published is not remembered")
+	}
+	for _, e := range []lease.Event{
+		eventOf("p", 2, 3, "later of two"), eventOf("p", 1, 3, "last of two"), eventOf("p", 2, 4, "there already"),
+		eventOf("p", 4, 5, "of another way"), eventOf("p", 5, 7, "after it"), eventOf("q", 1, 4, "of another profile"),
+	} {
+		m.add(e)
+	}
+	var got []string
+	for _, e := range m.missing(1, next, []lease.Event{eventOf("p", 2, 4, "there already")}) {
+		got = append(got, e.SessionID)
+	}
+	if len(got) != 1 || got[0] != "last of two" {
+		t.Errorf("%q", got)
+	}
+}
+
 // backedUp returns a server whose store has a grant of p, with its directory and an old copy
 // of that. The launcher that wrote it has ended.
 func backedUp(t *testing.T) (srv *natsd.Server, dir, old string, held lease.Entry) {

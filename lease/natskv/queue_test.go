@@ -151,3 +151,27 @@ func TestABucketThatIsNoQueue(t *testing.T) {
 	}
 	happens(t, s, "p")
 }
+
+// TestWhatIsNoWaiter is not shown: whoever may write to the bucket could have put it there.
+func TestWhatIsNoWaiter(t *testing.T) {
+	t.Parallel()
+	const fine = `{"launcher_id":"a","id":"w1"}`
+	for _, tt := range []struct {
+		key, data string
+		shown     bool
+	}{
+		{"a.w1", fine, true},
+		{"a.w2", fine, false},
+		{"b.w1", fine, false},
+		{"a.w1.x", `{"launcher_id":"a","id":"w1.x"}`, false},
+		{"a", fine, false},
+		{"a.", `{"launcher_id":"a","id":""}`, false},
+		{".w1", `{"launcher_id":"","id":"w1"}`, false},
+		{"a.w1", `{`, false},
+	} {
+		sight, shown := waiterSight(message{Subject: "$KV." + Queue + "." + tt.key, Seq: 7, Data: []byte(tt.data)})
+		if shown != tt.shown || shown && (sight.Gone || sight.Entry.Revision != 7) {
+			t.Errorf("%s %s: %v %+v", tt.key, tt.data, shown, sight)
+		}
+	}
+}

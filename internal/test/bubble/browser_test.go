@@ -102,6 +102,7 @@ func (c *fakeChrome) end(clean bool) {
 	link := c.link
 	c.mu.Unlock()
 	if clean {
+		c.keep()
 		c.notes(true)
 	}
 	c.w.mu.Lock()

@@ -2,6 +2,7 @@ package bubble
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/smalldisk"
+	"leasehold/launcher/snapshots"
 )
 
 // seeds are those to play.
@@ -95,6 +97,7 @@ var always = []string{
 	"launchers killed", "launchers that left", "launchers killed at a step", "launchers killed between start and note", "browsers adopted", "sessions that went on", "leases that went on", "looks at a browser without its worker",
 	"guard killed", "browsers adopted by the guard", "browsers closed by the guard",
 	"refused: unknown_profile", "refused: wrong_home", "refused: browser_start_failed", "profiles made anew elsewhere", "homes contested", "homes changed", "rehomed, its home asked or gone", "rehomed away from a home that was gone",
+	"moved by itself", "moved by an operator", "asked for any", "waiters stored", "waiters seen elsewhere", "snapshots unanswered",
 	"partitions", "pauses", "store away", "last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone",
 	"calls lost", "calls unanswered", "calls late", "stale reads",
 }
@@ -102,12 +105,22 @@ var always = []string{
 // processes is where browsers show themselves in the place of /proc.
 var processes string
 
+// outsideBubbles has the compressor of snapshots make what all goroutines of the program share. What
+// is made in a bubble cannot be used in the next one.
+func outsideBubbles(dir string) error {
+	err := snapshots.New(snapshots.OpenDir(dir), snapshots.NewKey()).Raise(context.Background(), "p", 1)
+	return errors.Join(err, os.RemoveAll(dir))
+}
+
 func TestMain(m *testing.M) {
 	var err error
 	if processes, err = os.MkdirTemp(memory(), "processes"); err == nil {
 		err = errors.Join(stat(1, 0), os.WriteFile(filepath.Join(processes, "meminfo"), []byte("MemTotal: 8000000 kB\nMemAvailable: 4000000 kB\n"), 0o600))
 	}
 	if err != nil {
+		panic(err)
+	}
+	if err := outsideBubbles(filepath.Join(processes, "snapshots")); err != nil {
 		panic(err)
 	}
 	procfs.Mount(processes)

@@ -58,6 +58,7 @@ type truth struct {
 	owner       map[lease.Token]string // the session that a worker was told
 	wentOn      map[string]bool        // sessions that went on in a next launcher
 	ended       map[string]bool        // sessions whose workers were told so
+	inOrder     lease.Token            // of the last session that ended in order, of the profile that roams
 	left        map[string]lease.Token // the directories that were left for another home, and under which token
 }
 
@@ -118,6 +119,7 @@ func (c *checker) started(b *fakeChrome) {
 		}
 		c.w.count("directories that were left, opened while nobody could know")
 	}
+	c.hasAll(t, b)
 	c.grants(b.host, b.profile, b.token, false)
 }
 
@@ -464,6 +466,7 @@ func may(by lease.Actor, writer string, p, n lease.Record) bool {
 // came checks a profile that came to another home. c.mu is held.
 func (c *checker) came(t *truth, p, n lease.Record) {
 	c.w.count("homes changed")
+	c.travelled(t, p, n)
 	if n.Token <= t.highest {
 		c.w.broken(model.TokensGrow, "%s came to %s under token %d after %d", n.ProfileID, n.Home, n.Token, t.highest)
 	}
@@ -522,7 +525,7 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 	// Its home is not there, and nobody else knew: it is contested when that one is back.
 	t.home = n.Home
 	clear(t.left)
-	t.forsaken, t.highest, t.generation = max(t.forsaken, t.highest), 0, 0
+	t.forsaken, t.highest, t.generation, t.inOrder = max(t.forsaken, t.highest), 0, 0, 0
 	clear(t.granted)
 	clear(t.joined)
 	clear(t.owner)
@@ -555,7 +558,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 		if t.highest = max(t.highest, t.forsaken); n.Token <= t.highest {
 			c.w.broken(model.TokensGrow, "%s is contested under token %d after %d", n.ProfileID, n.Token, t.highest)
 		}
-		t.forsaken = 0
+		t.forsaken, t.inOrder = 0, 0
 	}
 	inspected := p.State == lease.Inspected && (n.State == lease.Available || n.State == lease.ResumePending)
 	released := p.State == lease.Held && n.State == lease.Available
@@ -567,6 +570,9 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 	}
 	if (inspected || released || examined || abandoned) && n.SessionID != "" {
 		c.evidence(by, p, n)
+	}
+	if released {
+		c.endedInOrder(t, n)
 	}
 	if inspected || released {
 		for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {

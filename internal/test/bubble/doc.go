@@ -8,7 +8,8 @@
 // launcher. Workers and reviewers (worker_test.go, world_test.go) call the api.Service of a
 // launcher, as package httpapi does. Played are only
 //
-//   - the lease store, which is in memory (store_test.go);
+//   - the lease store, which is in memory (store_test.go), with the queue of waiting requests;
+//   - the network to the folder that has the snapshots of a profile (travel_test.go);
 //   - the browsers (browser_test.go, handle_test.go), by the door browser.Processes. One answers
 //     what a launcher asks on its pipe (link_test.go). The pipe and the workers' connections are
 //     real sockets. A bubble's time stands still while a thread waits in the kernel, so the

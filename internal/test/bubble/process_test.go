@@ -21,6 +21,7 @@ import (
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/roster"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -192,7 +193,7 @@ func (h *host) start() {
 	roots, err := fileroots.New(fileroots.Options{Private: []string{h.data}, DataDir: h.data})
 	w.must(err)
 	p.launcher, err = launcher.New(launcher.Options{
-		ID: h.id, DataDir: h.data, Root: root, Key: key, Store: p.store, SharedStore: len(w.hosts) > 1, Roster: p.roster, Archive: p.archive,
+		ID: h.id, DataDir: h.data, Root: root, Key: key, Store: p.store, Waiters: p.store, Snapshots: snapshots.New(share{snapshots.OpenDir(w.snapshots), p}, w.snapshotKey), SharedStore: len(w.hosts) > 1, Roster: p.roster, Archive: p.archive,
 		Ping:   func(ctx context.Context) error { _, err := p.store.Look(ctx); return err },
 		Chrome: "chromium", Headless: true, FileRoots: roots, Timing: timing, ReconnectGrace: grace, PersonGrace: time.Minute, Cooldown: cooldown,
 		KeepWarmIdle: keptWarm, KeepWarmMax: 2, HomeTimeout: homeTimeout, LeaveOnExit: true,

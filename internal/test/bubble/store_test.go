@@ -31,6 +31,7 @@ type server struct {
 	away      bool
 	changed   chan struct{} // closed and replaced with every change
 	sights    []lease.Sight // everything that was stored since number
+	waiters   map[string]lease.WaiterEntry
 }
 
 // snapshot is what the store goes back to. The stream is none of it: it lies elsewhere.
@@ -45,6 +46,7 @@ func newServer(w *world) *server {
 		w: w, number: 1, born: time.Now().Add(-time.Hour), records: map[string]lease.Entry{}, presences: map[string]lease.PresenceEntry{},
 		old: map[string][]lease.Entry{}, stream: map[string][]lease.Event{},
 		applied: map[string]lease.Entry{}, opened: map[string]lease.PresenceEntry{}, changed: make(chan struct{}),
+		waiters: map[string]lease.WaiterEntry{},
 	}
 }
 
@@ -104,6 +106,7 @@ func (s *server) wipe() {
 		clear(s.records)
 		clear(s.presences)
 		clear(s.stream)
+		clear(s.waiters)
 		s.saved = nil
 		s.another(time.Now())
 	})

@@ -21,6 +21,7 @@ import (
 	"leasehold/internal/test/smalldisk"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -33,10 +34,14 @@ type world struct {
 	check    *checker
 	hosts    []*host
 	evidence string // the directory of the evidence store
-	profiles []string
-	full     bool          // disks can be filled
-	over     chan struct{} // closed when everything has come to its end
-	said     testlog.Buffer
+	// snapshots is that of the profile store, and shareAway says that nobody reaches it.
+	snapshots   string
+	snapshotKey *snapshots.Key
+	shareAway   atomic.Bool
+	profiles    []string
+	full        bool          // disks can be filled
+	over        chan struct{} // closed when everything has come to its end
+	said        testlog.Buffer
 
 	asks sync.WaitGroup
 	late sync.WaitGroup
@@ -158,7 +163,7 @@ func (w *world) sharedBy(profile string) int {
 func newWorld(t *testing.T, seed uint64, disk string) *world {
 	w := &world{
 		t: t, seed: seed, begun: time.Now(), rng: rand.New(rand.NewPCG(seed, 0)), chromes: map[int]*fakeChrome{}, counts: map[string]int{},
-		profiles: []string{"p1", "p2", "shared1", "clone"}, full: disk != "", over: make(chan struct{}),
+		profiles: []string{"p1", "p2", "shared1", "clone", roams}, full: disk != "", over: make(chan struct{}),
 	}
 	w.server, w.check = newServer(w), newChecker(w)
 	dir, err := os.MkdirTemp(memory(), "bubble")
@@ -174,6 +179,7 @@ func newWorld(t *testing.T, seed uint64, disk string) *world {
 		}
 	})
 	w.evidence = filepath.Join(dir, "evidence")
+	w.snapshots, w.snapshotKey = filepath.Join(dir, "snapshots"), snapshots.NewKey()
 	ids := []string{"alpha", "beta"}
 	if seed%4 == 1 {
 		ids = ids[:1]
@@ -308,14 +314,18 @@ func (w *world) act() {
 		}
 	case n < 82:
 		w.estrange(h)
+	case n < 84 && w.dice(3):
+		w.snapshotsAway()
 	case n < 84:
 		w.storeAway()
 	case n < 86:
 		w.storeForgets()
 	case n < 89:
 		h.bad.Store([]int64{0, 15, 40}[w.below(3)])
-	case n < 92:
+	case n < 91:
 		w.rehomes()
+	case n < 93:
+		w.travels(h)
 	case n < 97 && w.full:
 		w.fill(h)
 	default:
@@ -342,6 +352,13 @@ func (w *world) asksFor(h *host) {
 	if w.dice(3) {
 		q.manifest.Wait = api.Duration(w.between(time.Second, 20*time.Second))
 	}
+	if profile == roams {
+		q.manifest.KeepWarm = new(bool)
+		if q.manifest.Create && w.dice(2) {
+			q.manifest.ProfileID, q.manifest.Labels, q.manifest.Create, q.byHand = "", lease.Labels{poolLabel: "*"}, false, false
+			w.count("asked for any")
+		}
+	}
 	if p == nil {
 		return
 	}
@@ -353,8 +370,18 @@ func (w *world) asksFor(h *host) {
 				return p.launcher.PutProfile(of(p), profile, api.ProfileSettings{MaxActiveRuns: &runs})
 			})
 		}
+		if profile == roams {
+			p.settles()
+		}
 		for {
-			if err := p.ask(q); err != nil {
+			err := p.ask(q)
+			if next, turn := w.sentOn(err); next != nil {
+				w.count("sent on with a turn")
+				q.manifest.Turn = turn
+				err = next.ask(q)
+				q.manifest.Turn = ""
+			}
+			if err != nil {
 				w.note("%s: %s is not had: %v", h.id, profile, err)
 				return
 			}
@@ -648,6 +675,9 @@ func (w *world) settle() {
 			}
 		}
 		left = append(left, w.check.estranged()...)
+		if !w.nobodyWaits() {
+			left = append(left, "somebody is left in the queue")
+		}
 		if len(left) == 0 {
 			w.allCanBeHad()
 			return

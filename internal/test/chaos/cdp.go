@@ -17,6 +17,7 @@ import (
 	"github.com/gobwas/ws/wsutil"
 
 	"leasehold/launcher/api"
+	"leasehold/lease"
 )
 
 // cdpClient is a minimal client that drives a page over a launcher's websocket, one
@@ -33,24 +34,15 @@ const (
 	callTime = 10 * time.Second
 )
 
-// dial opens a websocket. A refusal is returned as an *api.Problem. A redirect is
-// followed once.
-func dial(ctx context.Context, rawURL, token string) (*cdpClient, error) {
-	c, err := dialOnce(ctx, rawURL, token)
-	var elsewhere *redirect
-	if errors.As(err, &elsewhere) {
-		return dialOnce(ctx, elsewhere.location, token)
-	}
-	return c, err
-}
-
 // redirect is the answer that sends a worker to another launcher.
 type redirect struct{ location string }
 
 func (r *redirect) Error() string { return "another launcher has it: " + r.location }
 
-func dialOnce(ctx context.Context, rawURL, token string) (*cdpClient, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
+// dial opens a websocket within the limit. A refusal is returned as an *api.Problem, and a
+// redirect as a *redirect.
+func dial(ctx context.Context, rawURL, token string, limit time.Duration) (*cdpClient, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	c := &cdpClient{header: http.Header{}}
 	var refused error
@@ -114,6 +106,37 @@ func (c *cdpClient) open(target string) error {
 func (c *cdpClient) request(method string, query url.Values) error {
 	expression := fmt.Sprintf("fetch('/hit?%s',{method:'%s'}).then(() => 1, () => 0)", query.Encode(), method)
 	return c.call("Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true}, nil)
+}
+
+// errNoValue says that an expression has no value: the page is not one of the web site.
+var errNoValue = errors.New("the expression has no value")
+
+// evaluate evaluates an expression in the page, and reads its value.
+func (c *cdpClient) evaluate(expression string, value any) error {
+	var r struct {
+		Result struct{ Value json.RawMessage }
+	}
+	if err := c.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &r); err != nil {
+		return err
+	}
+	if json.Unmarshal(r.Result.Value, value) != nil {
+		return errNoValue
+	}
+	return nil
+}
+
+// kept reads the tokens that an earlier session left in the web site's cookie and in its local
+// storage; zero: none.
+func (c *cdpClient) kept() (cookie, stored lease.Token, err error) {
+	var tokens [2]lease.Token
+	err = c.evaluate(`[Number((/(?:^|; )kept=(\d+)/.exec(document.cookie) || [0, 0])[1]), Number(localStorage.getItem('kept') || 0)]`, &tokens)
+	return tokens[0], tokens[1], err
+}
+
+// keep leaves a token where kept finds it.
+func (c *cdpClient) keep(token lease.Token) error {
+	var written bool
+	return c.evaluate(fmt.Sprintf(`(document.cookie = 'kept=%d; max-age=864000', localStorage.setItem('kept', '%d'), true)`, token, token), &written)
 }
 
 // cdpError is the error in the answer to a command.

@@ -14,6 +14,15 @@ import (
 // The kinds of violations.
 const (
 	TwoBrowsers    = "two browsers on one directory"
+	TwoPlaces      = "two browsers of one profile in two places"
+	LeftOpened     = "directory opened that was left"
+	NotAtHome      = "token used away from the profile's home"
+	MovedPast      = "moved by itself past a session"
+	Older          = "older state than an earlier session left"
+	GrantedTwice   = "granted while another session had it"
+	ServedTwice    = "one request served twice"
+	WaiterLost     = "waiter not served"
+	WaiterLeft     = "waiter left in the queue"
 	Interleaved    = "tokens interleaved at the witness"
 	TokenReused    = "one token for two sessions"
 	TokenFell      = "token not above an earlier grant's"
@@ -37,7 +46,8 @@ const (
 // Violations are all kinds, in the order of the table.
 var Violations = []string{
 	TwoBrowsers, Interleaved, TokenReused, TokenFell, LateRequest, StaleAccepted, EventDuplicate, EventOrder, EventGap,
-	EventMissing, EventMissed, EndMissing, NoEvidence, Undecided, NotReady, NotDrained, Leaked, Crashed, Harness,
+	EventMissing, EventMissed, EndMissing, TwoPlaces, LeftOpened, NotAtHome, MovedPast, Older, GrantedTwice, ServedTwice, WaiterLost, WaiterLeft,
+	NoEvidence, Undecided, NotReady, NotDrained, Leaked, Crashed, Harness,
 }
 
 // Violation is one promise that was broken.
@@ -51,7 +61,7 @@ type Violation struct {
 
 // Check returns every violation that the history shows.
 func Check(history []Entry) []Violation {
-	c := checker{profiles: map[string][]Entry{}, read: map[position]bool{}}
+	c := checker{profiles: map[string][]Entry{}, read: map[position]bool{}, asked: map[string]int{}, served: map[string]map[string]Entry{}}
 	for _, e := range history {
 		switch e.Kind {
 		case Published:
@@ -60,6 +70,12 @@ func Check(history []Entry) []Violation {
 			c.epoch = e
 		case Settled:
 			c.settled = true
+		case Asked:
+			if e.Text != byPriority {
+				c.asked[e.Task]++
+			}
+		case Fault, Healed:
+			c.faults = append(c.faults, e)
 		case Broken:
 			kind, text, _ := strings.Cut(e.Text, ": ")
 			c.add(kind, e.Profile, text, e)
@@ -75,7 +91,10 @@ func Check(history []Entry) []Violation {
 		c.checkRequests(profile, entries)
 		c.checkAccepted(profile, entries)
 		c.checkEvents(profile, entries)
+		c.checkHomes(profile, entries)
+		c.checkKept(profile, entries)
 	}
+	c.checkServed()
 	return c.found
 }
 
@@ -99,7 +118,11 @@ type checker struct {
 	read     map[position]bool
 	epoch    Entry // the last epoch's entry
 	settled  bool
-	found    []Violation
+	faults   []Entry
+	// asked counts the requests of each task, and served has its sessions.
+	asked  map[string]int
+	served map[string]map[string]Entry
+	found  []Violation
 }
 
 // A violation comes with the profile's history within aroundTime before and after it,
@@ -232,6 +255,7 @@ func (c *checker) checkEvents(profile string, entries []Entry) {
 		// A message that is read again after a cut is the same event.
 		events = slices.CompactFunc(events, func(a, b Entry) bool { return a.StreamSeq == b.StreamSeq })
 		c.checkOrder(profile, epoch, walls[epoch], events)
+		c.checkTurns(profile, epoch, walls[epoch], events)
 		if epoch == c.epoch.Epoch {
 			last = events
 		}

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -13,6 +14,8 @@ import (
 // script builds a history. Each entry is a second after the one before.
 type script struct {
 	now     boottime.Instant
+	home    string // that requests come from
+	task    string // of the grants
 	seq     uint64
 	epoch   int
 	wall    time.Time
@@ -36,13 +39,58 @@ func (s *script) grant(token lease.Token, session string) *script {
 }
 
 func (s *script) request(token lease.Token) *script {
-	return s.add(Entry{Kind: Requested, Token: token, ViaCDP: true})
+	return s.add(Entry{Kind: Requested, Token: token, ViaCDP: true, Home: s.home})
+}
+
+// at has the requests that follow come from a host, and of has the grants be those of a task.
+func (s *script) at(host string) *script {
+	s.home = host
+	return s
+}
+
+func (s *script) of(task string) *script {
+	s.task = task
+	return s
+}
+
+// moved adds a move to another home, with a snapshot, and its event where it has a sequence.
+func (s *script) moved(token lease.Token, sequence uint64, to, from string, snapshot lease.Token, person string) *script {
+	if sequence > 0 {
+		s.event(lease.EventMoved, token, sequence, "")
+		e := s.entries[len(s.entries)-1].Event
+		e.Home, e.OldHome, e.Person = to, from, person
+	}
+	return s.add(Entry{Kind: Moved, Token: token, Home: to, Move: &lease.Move{From: from, Token: token, Directory: lease.DirectorySnapshot, SnapshotToken: snapshot, Person: person}})
+}
+
+// contested adds that a person has to say which launcher is the home.
+func (s *script) contested(token lease.Token, sequence uint64) *script {
+	s.event("quarantined", token, sequence, "")
+	s.entries[len(s.entries)-1].Event.Reason = lease.ReasonContested
+	return s
+}
+
+// opened adds a browser on the disk of a host that was just started, and started one that was
+// seen only after something else happened.
+func (s *script) opened(host string) *script { return s.started(host, func(*script) {}) }
+
+func (s *script) started(host string, meanwhile func(*script)) *script {
+	since := s.now.Add(time.Second / 2)
+	meanwhile(s)
+	return s.add(Entry{Kind: Opened, Since: since, Home: host, Text: "/" + host})
+}
+
+// kept adds a session that finds what another one left, leaves its own token, and ends in order.
+func (s *script) kept(token, found lease.Token) *script {
+	session := fmt.Sprint("s", token)
+	return s.add(Entry{Kind: Found, Token: token, Session: session, Cookie: found, Stored: found}).
+		add(Entry{Kind: Wrote, Token: token, Session: session}).event(lease.EventReleased, token, 0, session)
 }
 
 func (s *script) event(name string, token lease.Token, sequence uint64, session string) *script {
 	s.seq++
 	return s.add(Entry{Kind: Published, Epoch: s.epoch, StreamSeq: s.seq, Wall: s.begin(), Made: s.wall.Add(time.Second), Event: &lease.Event{
-		Event: name, ProfileID: "p", Token: token, Sequence: sequence, SessionID: session,
+		Event: name, ProfileID: "p", Token: token, Sequence: sequence, SessionID: session, TaskID: s.task,
 	}})
 }
 
@@ -122,6 +170,32 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		{"a grant that never ends", newScript().event(lease.EventGranted, 1, 1, "a").settled(), []string{EndMissing}},
 		{"a grant that ends twice", newScript().session(1, 1, "a").event(lease.EventExpired, 2, 3, "a").settled(), []string{EndMissing}},
 		{"an event that never came", newScript().add(Entry{Kind: Missed, Event: &lease.Event{Event: "inspected"}}).entries, []string{EventMissed}},
+		{"a profile that moves and comes back", newScript().session(1, 1, "a").
+			moved(2, 3, "b", "a", 1, "").at("b").session(3, 4, "b").moved(4, 6, "a", "b", 3, "").at("a").opened("a").session(5, 7, "c").settled(), nil},
+		{"a token that is used where the profile was", newScript().session(1, 1, "a").moved(2, 3, "b", "a", 1, "").at("a").session(3, 4, "b").settled(), []string{NotAtHome}},
+		{"a home that a person chose in a contest", newScript().session(1, 1, "a").moved(2, 3, "b", "a", 1, "").contested(3, 4).at("a").opened("a").session(4, 5, "b").settled(), nil},
+		{"a directory that was left is opened", newScript().session(1, 1, "a").moved(2, 3, "b", "a", 1, "").opened("a").settled(), []string{LeftOpened}},
+		{"a browser that was started before the move", newScript().started("a", func(s *script) { s.moved(1, 1, "b", "a", 0, "person") }).settled(), nil},
+		{"a directory in the folder of two launchers", newScript().moved(1, 1, leftHost, "a", 0, "person").opened(sharedDisk).settled(), nil},
+		{"two browsers in two places", newScript().add(Entry{Kind: Doubled, Text: "pid 1 on a and pid 2 on b"}).entries, []string{TwoPlaces}},
+		{"two browsers where a person said that the home is gone", newScript().moved(1, 1, "b", "a", 0, "person").add(Entry{Kind: Doubled, Text: "pid 1 on a and pid 2 on b"}).settled(), nil},
+		{"a move by itself with an older snapshot", newScript().session(1, 1, "a").session(2, 3, "b").moved(3, 5, "b", "a", 1, "").settled(), []string{MovedPast}},
+		{"a move by a person with an older snapshot", newScript().session(1, 1, "a").session(2, 3, "b").moved(3, 5, "b", "a", 1, "person").settled(), nil},
+		{"what ended in order is found again", newScript().kept(1, 0).kept(2, 1).moved(3, 0, "b", "a", 2, "").kept(4, 2).entries, nil},
+		{"an older state", newScript().kept(1, 0).kept(2, 1).kept(3, 1).entries, []string{Older}},
+		{"an older state at the new home", newScript().kept(1, 0).kept(2, 1).moved(3, 0, "b", "a", 2, "").kept(4, 1).entries, []string{Older}},
+		{"an older state that a person chose", newScript().kept(1, 0).kept(2, 1).moved(3, 0, "b", "a", 1, "person").kept(4, 1).entries, nil},
+		{"an older state than the person chose", newScript().kept(1, 0).kept(2, 1).moved(3, 0, "b", "a", 1, "person").kept(4, 0).entries, []string{Older}},
+		{"what a session without an end left need not be found", newScript().kept(1, 0).add(Entry{Kind: Wrote, Token: 2, Session: "s2"}).kept(3, 1).entries, nil},
+		{"a release that was answered, and whose browser was killed", newScript().kept(1, 0).add(Entry{Kind: Wrote, Token: 2, Session: "s2"}).
+			add(Entry{Kind: Released, Token: 2, Session: "s2", Since: boottime.Instant(2 * time.Hour)}).kept(3, 1).entries, nil},
+		{"a state that a full disk lost", newScript().kept(1, 0).add(Entry{Kind: Fault, Text: FullLauncher}).kept(2, 1).add(Entry{Kind: Healed, Text: FullLauncher}).kept(3, 1).entries, nil},
+		{"granted to two", newScript().grant(1, "a").event(lease.EventGranted, 1, 1, "a").grant(2, "b").event(lease.EventGranted, 2, 2, "b").
+			event(lease.EventReleased, 2, 3, "a").event(lease.EventReleased, 2, 4, "b").settled(), []string{GrantedTwice}},
+		{"a request that is served twice", newScript().add(Entry{Kind: Asked, Task: "t", Text: byProfile}).of("t").session(1, 1, "a").session(2, 3, "b").settled(), []string{ServedTwice}},
+		{"a task that asks twice", newScript().add(Entry{Kind: Asked, Task: "t", Text: byProfile}).add(Entry{Kind: Asked, Task: "t", Text: byTurn}).
+			of("t").session(1, 1, "a").session(2, 3, "b").settled(), nil},
+
 		{"what is judged on the spot", newScript().add(Entry{Kind: Broken, Text: TwoBrowsers + ": pids 4 and 7"}).entries, []string{TwoBrowsers}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,19 +38,35 @@ const (
 	WipedStore    = "wiped store"
 	DeletedStream = "streams deleted"
 	RolledBack    = "rolled-back store"
+
+	// Of profiles that move; in long runs only.
+	HostLost         = "host lost for a while"
+	SnapshotsAway    = "profile store away"
+	SnapshotsHang    = "profile store hangs"
+	SnapshotsFull    = "full disk of the profile store"
+	SnapshotsDamaged = "damaged profile store"
 )
 
 // fault is one kind of fault.
 type fault struct {
 	kind string
-	// store says that it is one of the store's faults. Those and the others are two
-	// lanes. Faults of one lane do not overlap.
-	store bool
+	// lane is which faults it does not overlap with: those of the same lane.
+	lane lane
 	// isolated says that it needs namespaces; nodes is how many NATS nodes it needs.
 	isolated bool
 	nodes    int
 	begin    func(*harness, context.Context, *rand.Rand) error
 }
+
+// lane is one of the sequences of faults, which go on at the same time.
+type lane int
+
+const (
+	ofHosts lane = iota
+	ofStore
+	ofSnapshots
+	lanes
+)
 
 var faults = []fault{
 	{kind: KillWorker, begin: (*harness).killWorker},
@@ -62,18 +78,23 @@ var faults = []fault{
 	{kind: FullLauncher, isolated: true, begin: (*harness).fillLauncher},
 	{kind: ShiftedClock, isolated: true, begin: (*harness).shiftClock},
 	{kind: WallClock, isolated: true, begin: (*harness).jumpWallClock},
-	{kind: KillStore, store: true, begin: (*harness).killStore},
-	{kind: StopStore, store: true, begin: (*harness).stopStore},
-	{kind: CutBothWays, store: true, isolated: true, begin: (*harness).cutBothWays},
-	{kind: CutToStore, store: true, isolated: true, begin: (*harness).cutToStore},
-	{kind: CutFromStore, store: true, isolated: true, begin: (*harness).cutFromStore},
-	{kind: CutNodes, store: true, isolated: true, nodes: 3, begin: (*harness).cutNodes},
-	{kind: CutNodeOneWay, store: true, isolated: true, nodes: 3, begin: (*harness).cutNodeOneWay},
-	{kind: FullStore, store: true, isolated: true, begin: (*harness).fillStore},
-	{kind: SubscriberOff, store: true, begin: (*harness).subscriberOff},
-	{kind: WipedStore, store: true, begin: (*harness).wipeStore},
-	{kind: DeletedStream, store: true, begin: (*harness).deleteStreams},
-	{kind: RolledBack, store: true, begin: (*harness).rollBack},
+	{kind: KillStore, lane: ofStore, begin: (*harness).killStore},
+	{kind: StopStore, lane: ofStore, begin: (*harness).stopStore},
+	{kind: CutBothWays, lane: ofStore, isolated: true, begin: (*harness).cutBothWays},
+	{kind: CutToStore, lane: ofStore, isolated: true, begin: (*harness).cutToStore},
+	{kind: CutFromStore, lane: ofStore, isolated: true, begin: (*harness).cutFromStore},
+	{kind: CutNodes, lane: ofStore, isolated: true, nodes: 3, begin: (*harness).cutNodes},
+	{kind: CutNodeOneWay, lane: ofStore, isolated: true, nodes: 3, begin: (*harness).cutNodeOneWay},
+	{kind: FullStore, lane: ofStore, isolated: true, begin: (*harness).fillStore},
+	{kind: SubscriberOff, lane: ofStore, begin: (*harness).subscriberOff},
+	{kind: WipedStore, lane: ofStore, begin: (*harness).wipeStore},
+	{kind: DeletedStream, lane: ofStore, begin: (*harness).deleteStreams},
+	{kind: RolledBack, lane: ofStore, begin: (*harness).rollBack},
+	{kind: HostLost, isolated: true, begin: (*harness).loseHost},
+	{kind: SnapshotsAway, lane: ofSnapshots, begin: (*harness).snapshotsAway},
+	{kind: SnapshotsHang, lane: ofSnapshots, begin: (*harness).snapshotsHang},
+	{kind: SnapshotsFull, lane: ofSnapshots, isolated: true, begin: (*harness).snapshotsFull},
+	{kind: SnapshotsDamaged, lane: ofSnapshots, begin: (*harness).snapshotsDamaged},
 }
 
 // Possible returns the kinds of faults that are possible on this host.
@@ -89,10 +110,10 @@ func Possible(isolated bool, nodes int) []string {
 
 // injectLane injects the faults of one lane until the time is over: each kind once, in
 // random order, and then random ones.
-func (h *harness) injectLane(ctx context.Context, store bool, until time.Time, rnd *rand.Rand) {
+func (h *harness) injectLane(ctx context.Context, which lane, until time.Time, rnd *rand.Rand) {
 	var lane []fault
 	for _, f := range faults {
-		if f.store == store && slices.Contains(h.Faults, f.kind) {
+		if f.lane == which && slices.Contains(h.Faults, f.kind) {
 			lane = append(lane, f)
 		}
 	}
@@ -110,7 +131,11 @@ func (h *harness) injectLane(ctx context.Context, store bool, until time.Time, r
 			h.history.Add(Entry{Kind: Broken, Text: fmt.Sprintf("%s: %s: %v", Harness, f.kind, err)})
 		}
 		h.history.Add(Entry{Kind: Healed, Text: f.kind})
-		sleep(ctx, between(rnd, h.TTL/8, h.TTL/2))
+		pause := between(rnd, h.TTL/8, h.TTL/2)
+		if which == ofSnapshots { // a store that always fails moves nobody
+			pause += between(rnd, h.TTL, 4*h.TTL)
+		}
+		sleep(ctx, pause)
 	}
 }
 
@@ -154,7 +179,7 @@ func (h *harness) killLauncher(ctx context.Context, rnd *rand.Rand) error {
 }
 
 func (h *harness) killChrome(ctx context.Context, rnd *rand.Rand) error {
-	for range 100 {
+	for deadline := time.Now().Add(unseenTime); ctx.Err() == nil && time.Now().Before(deadline); {
 		all, err := browserProcesses(h.dir)
 		if err != nil {
 			return err
@@ -192,10 +217,61 @@ func (h *harness) stopLauncher(ctx context.Context, rnd *rand.Rand) error {
 	return freeze(ctx, h.long(rnd), host.process)
 }
 
-// browsersOf lists the Chrome processes on the profiles whose home is the host.
+// browsersOf lists the Chrome processes on the profiles of the host: those on its own disk, and
+// of the folder that two launchers share those whose home it is.
 func (h *harness) browsersOf(host *host) ([]browserProcess, error) {
 	all, err := browserProcesses(h.dir)
-	return slices.DeleteFunc(all, func(p browserProcess) bool { return !slices.Contains(host.homed, profileOf(p)) }), err
+	return slices.DeleteFunc(all, func(p browserProcess) bool {
+		if owner := h.watcher.owner(p); owner != sharedDisk {
+			return owner != host.name
+		}
+		if home := h.people.home(profileOf(p)); home != "" {
+			return home != host.name
+		}
+		return !slices.Contains(host.homed, profileOf(p))
+	}), err
+}
+
+// loseHost loses a host, the home of a profile that could move if there is one, and brings it back
+// after a time that is long enough for others to take its profiles.
+func (h *harness) loseHost(ctx context.Context, rnd *rand.Rand) error {
+	host := h.anyHost(rnd)
+	if ready := h.people.ready(); len(ready) > 0 {
+		if home := h.people.find(ready[rnd.IntN(len(ready))].Home); home != nil {
+			host = home
+		}
+	}
+	if err := h.lose(ctx, host); err != nil {
+		return err
+	}
+	sleep(ctx, between(rnd, 2*h.TTL, 7*h.TTL))
+	return host.start()
+}
+
+// lose ends everything that runs on a host at once.
+func (h *harness) lose(ctx context.Context, host *host) error {
+	h.log(HostLost, host.name)
+	if err := host.kill(); err != nil {
+		return err
+	}
+	for range 3 { // what was about to be started is there the next time
+		all, err := host.endpoint.processes()
+		if err != nil {
+			return err
+		}
+		browsers, err := h.browsersOf(host)
+		if err != nil {
+			return err
+		}
+		for _, p := range browsers {
+			all = append(all, p.PID)
+		}
+		for _, pid := range all {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+	return nil
 }
 
 // stopHost behaves like a virtual machine that is paused: none of its processes runs.

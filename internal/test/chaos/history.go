@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"leasehold/internal/boottime"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -20,6 +21,29 @@ const (
 	Granted Kind = "granted"
 	// Refused: a worker was refused; Text is the code.
 	Refused Kind = "refused"
+	// Asked: a worker asks for a profile, or for any that fits; Text says in which way.
+	Asked Kind = "asked"
+	// Found: a page found what sessions before left in the profile: Cookie and Stored are the
+	// tokens that they wrote.
+	Found Kind = "found"
+	// Wrote: a page wrote its token where Found finds it.
+	Wrote Kind = "wrote"
+	// Moved: a record says that a profile came to another home; Text says how, Home is
+	// the new home and Move the rest.
+	Moved Kind = "moved"
+	// NotMoved: a person's move was refused; Text is the code.
+	NotMoved Kind = "not moved"
+	// Opened: a browser runs that was not there before; Since is when it was started, Home is
+	// the launcher whose disk its directory, Text, is on.
+	Opened Kind = "opened"
+	// Doubled: two browsers of one profile run in different places.
+	Doubled Kind = "doubled"
+	// Served: a request of the harness's own that waited was given a profile.
+	Served Kind = "served"
+	// Queued: a launcher showed a request that waits at another one.
+	Queued Kind = "queued"
+	// Checked: a person had the snapshots of a profile verified; Text is what came of it.
+	Checked Kind = "checked"
 	// Unknown: a worker got no answer; Text names what it asked for.
 	Unknown Kind = "unknown"
 	// Closed: a worker's websocket was closed; Text is the close code.
@@ -63,7 +87,10 @@ type Entry struct {
 	Token    lease.Token `json:"token,omitempty"`
 	Session  string      `json:"session,omitempty"`
 	Worker   string      `json:"worker,omitempty"`
+	Task     string      `json:"task,omitempty"`
 	Launcher string      `json:"launcher,omitempty"`
+	// Waited says that the request would have waited.
+	Waited bool `json:"waited,omitempty"`
 	// Since is when the request was sent whose answer came at At.
 	Since boottime.Instant `json:"since,omitempty"`
 	// ViaCDP says that a worker's command caused a request. Otherwise the page sent it
@@ -78,7 +105,14 @@ type Entry struct {
 	Event     *lease.Event `json:"event,omitempty"`
 	// Made is when the launcher made the event, without a jump of the wall clock.
 	Made time.Time `json:"made,omitzero"`
-	Text string    `json:"text,omitempty"`
+	// Cookie and Stored are the tokens in the cookie and in the local storage of the web site;
+	// zero: none.
+	Cookie lease.Token `json:"cookie,omitempty"`
+	Stored lease.Token `json:"stored,omitempty"`
+	// Home is the launcher that became the home, or whose disk a directory is on.
+	Home string      `json:"home,omitempty"`
+	Move *lease.Move `json:"move,omitempty"`
+	Text string      `json:"text,omitempty"`
 }
 
 // History collects the entries of a test run, and writes them to a file for people. Its
@@ -89,8 +123,10 @@ type History struct {
 
 	mu      sync.Mutex
 	entries []Entry
-	file    *os.File
-	out     *bufio.Writer
+	// left are the profiles whose home refused them last, since it has left their directory.
+	left map[string]bool
+	file *os.File
+	out  *bufio.Writer
 }
 
 // NewHistory returns an empty history that is also written to path, one JSON
@@ -100,7 +136,14 @@ func NewHistory(path string) (*History, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &History{begun: time.Now().Round(0).UTC(), since: boottime.Now(), file: f, out: bufio.NewWriter(f)}, nil
+	return &History{begun: time.Now().Round(0).UTC(), since: boottime.Now(), file: f, out: bufio.NewWriter(f), left: map[string]bool{}}, nil
+}
+
+// isLeft tells whether the profile was last refused since its home has left its directory.
+func (h *History) isLeft(profile string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.left[profile]
 }
 
 // wall returns the time of an instant, as the wall clock would show it without its jumps.
@@ -124,6 +167,9 @@ func (h *History) Add(e Entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.entries = append(h.entries, e)
+	if e.Kind == Refused || e.Kind == Granted {
+		h.left[e.Profile] = e.Kind == Refused && e.Text == api.ReasonDirectoryLeft
+	}
 	if err == nil {
 		_, err = h.out.Write(append(b, '\n'))
 	}

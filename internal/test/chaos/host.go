@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ type host struct {
 	data     *disk
 	profiles []string // that its workers ask for
 	homed    []string // that are created here, so that this is their home
+	roaming  []string // of these the ones that may get another home
+	shared   bool     // its profiles are on the disk that two launchers share
 	workers  []*process
 
 	mu sync.Mutex
@@ -37,32 +40,49 @@ type hostPlan struct {
 	name    string
 	shared  bool
 	homed   []string
+	roaming []string
 	asked   []string
 	workers int
+	// places is how many browsers the host may have; zero: any number.
+	places int
 }
+
+// The names of the two hosts that share a folder of profiles, and of its disk.
+const (
+	leftHost, rightHost = "left", "right"
+	sharedDisk          = "shared"
+)
 
 func (c Config) plan() []hostPlan {
 	plan := []hostPlan{
 		{name: "own", homed: []string{"own-1", "own-2"}, asked: []string{"own-1", "own-2", "left-1"}, workers: 3},
-		{name: "left", shared: true, homed: []string{"left-1"}, asked: []string{"left-1", "right-1"}, workers: 2},
-		{name: "right", shared: true, homed: []string{"right-1"}, asked: []string{"left-1", "right-1"}, workers: 2},
+		{name: leftHost, shared: true, homed: []string{"left-1"}, asked: []string{"left-1", "right-1"}, workers: 2},
+		{name: rightHost, shared: true, homed: []string{"right-1"}, asked: []string{"left-1", "right-1"}, workers: 2},
 	}
 	if c.Short {
 		return plan
 	}
-	return append(plan, hostPlan{name: "far", homed: []string{"far-1", "far.2"}, asked: []string{"far-1", "far.2", "own-1"}, workers: 3})
+	plan = append(plan, hostPlan{name: "far", homed: []string{"far-1", "far.2"}, asked: []string{"far-1", "far.2", "own-1"}, workers: 3})
+	// Profiles that move: a host that has few places is left when others come first.
+	plan[0].roaming, plan[0].places = []string{"free-1", "free-2"}, 2
+	plan[1].roaming = []string{"free-3"}
+	plan[3].roaming, plan[3].places = []string{"free.4"}, 2
+	for i := range plan {
+		plan[i].asked = append(plan[i].asked, "free-1", "free-2", "free-3", "free.4")
+	}
+	return plan
 }
 
 const sidecarPort = 9333
 
-func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host, error) {
+func newHosts(c Config, net *network, s *store, snapshots *profileStore, witnessURL, dir string) ([]*host, error) {
 	const token = "chaos-callers-token"
 	tokenFile := filepath.Join(dir, "token")
 	temp := filepath.Join(dir, "t") // a short path, since Chrome puts its socket below it
 	if err := errors.Join(os.WriteFile(tokenFile, []byte(token), 0o600), os.MkdirAll(temp, 0o700)); err != nil {
 		return nil, err
 	}
-	shared, err := newDisk(net.isolated, filepath.Join(dir, "shared"))
+	shared, err := newDisk(net.isolated, filepath.Join(dir, sharedDisk))
 	if err != nil {
 		return nil, err
 	}
@@ -81,13 +101,17 @@ func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host
 			profiles = shared.path
 		}
 		base := fmt.Sprintf("http://%s:%d", p.ip, sidecarPort)
-		h := &host{endpoint: p, data: data, sidecar: newSidecar(base, token), profiles: plan.asked, homed: plan.homed}
+		h := &host{endpoint: p, data: data, sidecar: newSidecar(base, token), profiles: plan.asked, homed: append(plan.homed, plan.roaming...), roaming: plan.roaming, shared: plan.shared}
 		h.process = newProcess(plan.name, filepath.Join(c.LogDir, plan.name+".log"), func() []string {
 			args := []string{
 				c.Leasehold, "run", "--data-dir", filepath.Join(data.path, "d"), "--profiles-dir", profiles,
 				"--listen", fmt.Sprintf("%s:%d", p.ip, sidecarPort), "--token-file", tokenFile, "--advertise-url", base, "--insecure-plaintext",
 				"--nats-url", s.urls(), "--launcher-id", plan.name, "--lease-ttl", c.TTL.String(), "--reconnect-grace", "500ms",
 				"--cooldown", "0s", "--headless", "--log-format", "json",
+			}
+			if snapshots != nil {
+				args = append(args, snapshots.arguments()...)
+				args = append(args, "--max-browsers", fmt.Sprint(plan.places), "--home-timeout", (5 * c.TTL).String())
 			}
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -101,7 +125,7 @@ func newHosts(c Config, net *network, s *store, witnessURL, dir string) ([]*host
 		for n := range plan.workers {
 			w := workerConfig{
 				ID: fmt.Sprintf("%s-w%d", plan.name, n+1), Seed: c.Seed + uint64(100*i+n), Launcher: base, Name: plan.name,
-				Token: token, Witness: witnessURL, Profiles: plan.asked, TTL: c.TTL,
+				Token: token, Witness: witnessURL, Profiles: plan.asked, Roams: !c.Short, TTL: c.TTL,
 			}
 			b, err := json.Marshal(w)
 			if err != nil {
@@ -127,11 +151,35 @@ func (h *host) shiftClock(seconds int) {
 // create makes a profile, as soon as the store is old enough for that.
 func (h *host) create(ctx context.Context, profile string) error {
 	for deadline := time.Now().Add(readyTime); ; sleep(ctx, 200*time.Millisecond) {
-		err := h.call(ctx, readyTime, http.MethodPut, "/v1/profiles/"+profile, map[string]any{}, nil)
+		err := h.settle(ctx, profile)
 		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
 		}
 	}
+}
+
+// settle states the settings of a profile, and makes it if there is none.
+func (h *host) settle(ctx context.Context, profile string) error {
+	settings := map[string]any{}
+	if strings.HasPrefix(profile, roamPrefix) {
+		settings = map[string]any{"mobility": lease.MobilityFree, "labels": map[string]string{roamLabel: profile}, "account_id": roamAccount}
+	}
+	return h.call(ctx, readyTime, http.MethodPut, "/v1/profiles/"+profile, settings, nil)
+}
+
+// roamPrefix begins the names of the profiles that may move.
+const roamPrefix = "free"
+
+// sharesWith tells whether the host has its profiles in the folder of another launcher.
+func (h *host) sharesWith(launcher string) bool {
+	return h.shared && (launcher == leftHost || launcher == rightHost)
+}
+
+// queue lists the requests that wait, as the launcher sees them.
+func (h *host) queue(ctx context.Context) ([]api.Waiting, error) {
+	var list struct{ Items []api.Waiting }
+	err := h.call(ctx, callTime, http.MethodGet, "/v1/queue", nil, &list)
+	return list.Items, err
 }
 
 // ready waits until /readyz answers 200.

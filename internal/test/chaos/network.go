@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"leasehold/internal/procfs"
 )
 
 // network connects the processes. If it is isolated, each endpoint is a network
@@ -95,6 +98,22 @@ func (p *endpoint) command(args ...string) []string {
 		return args
 	}
 	return append([]string{"nsenter", "--net=/run/netns/" + p.name, "--"}, args...)
+}
+
+// processes are the ids of all processes at the endpoint, which has to have a network of its own.
+func (p *endpoint) processes() ([]int, error) {
+	own, err := os.Stat("/run/netns/" + p.name)
+	if err != nil {
+		return nil, err
+	}
+	pids, err := procfs.PIDs()
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid))
+		return err != nil || !os.SameFile(own, its)
+	}), nil
 }
 
 // cut drops the packets from one endpoint to others, until heal is called.

@@ -64,6 +64,22 @@ func printTable(out io.Writer, h *harness, entries []Entry, found []Violation, t
 	}
 	row("grants", "", kinds[Granted])
 	row("releases", "answered", kinds[Released])
+	if h.snapshots != nil {
+		have := shown(entries)
+		section("asked", texts[Asked])
+		row("waiters", "granted after they waited", have[waitedFor])
+		row("", "seen at another launcher", kinds[Queued])
+		row("", "of the last probe, served", kinds[Served])
+		section("moves", texts[Moved])
+		row("", "of these, while the home was lost", have[movedFromLost])
+		row("", "of these, back to a home of before", have[movedBack])
+		section("moves refused", texts[NotMoved])
+		row("snapshots", "made", have[snapshotMade])
+		section("snapshots verified", texts[Checked])
+		row("state", "written at the end of a session", kinds[Wrote])
+		row("", "looked for in a later one", kinds[Found])
+		row("browsers started", "", kinds[Opened])
+	}
 	section("recoveries", decisions)
 	row("reviews", "approved", kinds[Reviewed])
 	section("refusals", texts[Refused])

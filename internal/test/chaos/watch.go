@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold/internal/boottime"
 	"leasehold/internal/procfs"
 )
 
@@ -48,7 +49,8 @@ func browserProcesses(below string) ([]browserProcess, error) {
 	return found, nil
 }
 
-// watcher checks every lookEvery that no two browsers run on one directory.
+// watcher checks every lookEvery that no two browsers run on one directory, nor two of one
+// profile in different places, and reports each browser that was started.
 type watcher struct {
 	below   string
 	history *History
@@ -58,13 +60,14 @@ type watcher struct {
 	mu       sync.Mutex
 	looks    int
 	reported map[string]bool
+	seen     map[int]uint64 // the start times of browsers, by pid
 }
 
 const lookEvery = 50 * time.Millisecond
 
 func startWatcher(below string, h *History) *watcher {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &watcher{below: below, history: h, cancel: cancel, reported: map[string]bool{}}
+	w := &watcher{below: below, history: h, cancel: cancel, reported: map[string]bool{}, seen: map[int]uint64{}}
 	w.done.Go(func() {
 		for ctx.Err() == nil {
 			w.look()
@@ -88,25 +91,42 @@ func (w *watcher) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++
-	first := map[string]browserProcess{}
+	first := map[string]browserProcess{} // by profile: one may be on the disks of two hosts
 	for _, p := range all {
 		if !p.main {
 			continue
 		}
-		other, two := first[p.dir]
+		if w.seen[p.PID] != p.StartTime && isBrowser(p) {
+			w.seen[p.PID] = p.StartTime
+			w.history.Add(Entry{Kind: Opened, Profile: profileOf(p), Since: boottime.Instant(procfs.Ticks(p.StartTime)), Home: w.owner(p), Text: p.dir})
+		}
+		other, two := first[profileOf(p)]
 		if !two {
-			first[p.dir] = p
+			first[profileOf(p)] = p
 			continue
 		}
 		if !isBrowser(p) || !isBrowser(other) {
 			continue
 		}
-		text := fmt.Sprintf("%s: pids %d and %d", TwoBrowsers, other.PID, p.PID)
-		if !w.reported[text] {
-			w.reported[text] = true
-			w.history.Add(Entry{Kind: Broken, Profile: filepath.Base(p.dir), Text: text})
+		e := Entry{Kind: Broken, Profile: profileOf(p), Text: fmt.Sprintf("%s: pids %d and %d", TwoBrowsers, other.PID, p.PID)}
+		if p.dir != other.dir {
+			e.Kind, e.Text = Doubled, fmt.Sprintf("pid %d on %s and pid %d on %s", other.PID, other.dir, p.PID, p.dir)
+		}
+		if !w.reported[e.Text] {
+			w.reported[e.Text] = true
+			w.history.Add(e)
 		}
 	}
+}
+
+// owner is the host whose disk the directory of a browser is on: the first part of its path.
+func (w *watcher) owner(p browserProcess) string {
+	rel, err := filepath.Rel(w.below, p.dir)
+	if err != nil {
+		return ""
+	}
+	host, _, _ := strings.Cut(filepath.ToSlash(rel), "/")
+	return host
 }
 
 // isBrowser tells whether the process is still a browser's main process. A browser's

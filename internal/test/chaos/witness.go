@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 
 	"leasehold/lease"
 )
@@ -17,6 +18,24 @@ type witness struct {
 	history *History
 	server  *http.Server
 	done    chan struct{}
+
+	mu    sync.Mutex
+	names map[string]string // of the hosts, by address
+}
+
+// knows tells from which address the browsers of a host come.
+func (w *witness) knows(ip, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names[ip] = name
+}
+
+// host is the name of the host that a request comes from; empty: it is none that is known.
+func (w *witness) host(r *http.Request) string {
+	ip, _, _ := net.SplitHostPort(r.RemoteAddr) // of the server's own making
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.names[ip]
 }
 
 func startWitness(ip string, h *History) (*witness, error) {
@@ -24,7 +43,7 @@ func startWitness(ip string, h *History) (*witness, error) {
 	if err != nil {
 		return nil, fmt.Errorf("witness: %w", err)
 	}
-	w := &witness{URL: "http://" + l.Addr().String(), history: h, done: make(chan struct{})}
+	w := &witness{URL: "http://" + l.Addr().String(), history: h, done: make(chan struct{}), names: map[string]string{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /page", w.page)
 	mux.HandleFunc("/hit", w.hit)
@@ -61,7 +80,7 @@ func (w *witness) seen(r *http.Request) {
 	token, _ := strconv.ParseUint(q.Get("token"), 10, 64) // zero is checked, too
 	w.history.Add(Entry{
 		Kind: Requested, Profile: q.Get("profile"), Token: lease.Token(token), Session: q.Get("session"),
-		ViaCDP: q.Get("by") == "cdp", Text: q.Get("n"),
+		ViaCDP: q.Get("by") == "cdp", Home: w.host(r), Text: q.Get("n"),
 	})
 }
 

@@ -31,7 +31,9 @@ type workerConfig struct {
 	Token    string // content of --token-file
 	Witness  string
 	Profiles []string
-	TTL      time.Duration
+	// Roams says that it also asks for any profile that fits, with priorities.
+	Roams bool
+	TTL   time.Duration
 }
 
 // worker is a process that takes profiles, works on them, and leaves them in many ways.
@@ -57,7 +59,11 @@ func runWorker(c workerConfig) error {
 		if err := w.session(ctx); err != nil {
 			return err
 		}
-		w.sleep(ctx, w.between(50*time.Millisecond, 600*time.Millisecond))
+		longest := 600 * time.Millisecond
+		if w.Roams { // a profile that everybody always wants never moves
+			longest = w.TTL
+		}
+		w.sleep(ctx, w.between(50*time.Millisecond, longest))
 	}
 	return nil
 }
@@ -99,7 +105,9 @@ func (w *worker) report(e Entry) error {
 // stay is one session as its worker sees it.
 type stay struct {
 	*worker
+	rest    *sidecar // the launcher that serves it
 	profile string
+	task    string
 	id      string
 	token   lease.Token
 	client  *cdpClient
@@ -127,57 +135,166 @@ func (w *worker) session(ctx context.Context) error {
 	if w.rnd.IntN(10) < 4 {
 		m.Heartbeat = api.HeartbeatExplicit
 	}
-	s := &stay{worker: w, profile: profile, explicit: m.Heartbeat == api.HeartbeatExplicit, lastHeartbeat: time.Now()}
+	if w.Roams {
+		w.roams(&m)
+	}
+	s := &stay{worker: w, rest: w.rest, profile: m.ProfileID, task: task, explicit: m.Heartbeat == api.HeartbeatExplicit, lastHeartbeat: time.Now()}
 	since := boottime.Now()
 	err := s.acquire(ctx, m, w.rnd.IntN(3) == 0)
 	if err != nil {
-		return w.refused(profile, err)
+		return w.refused(m, err)
 	}
-	if err := w.report(Entry{Kind: Granted, Profile: profile, Token: s.token, Session: s.id, Since: since}); err != nil {
+	if err := w.report(Entry{Kind: Granted, Profile: s.profile, Task: task, Token: s.token, Session: s.id, Waited: m.Wait > 0, Since: since}); err != nil {
 		return err
 	}
 	return s.run(ctx)
+}
+
+// roams has the request be for any profile that fits, at times, and come before others, or
+// behind them.
+func (w *worker) roams(m *api.Manifest) {
+	switch w.rnd.IntN(6) {
+	case 0:
+		m.ProfileID, m.Labels = "", lease.Labels{roamLabel: "*"}
+	case 1:
+		m.ProfileID, m.AccountID = "", roamAccount
+	}
+	if m.ProfileID == "" || w.rnd.IntN(3) == 0 {
+		m.Wait = api.Duration(w.between(w.TTL/2, 4*w.TTL))
+	}
+	if w.rnd.IntN(3) == 0 {
+		m.Priority = w.rnd.IntN(6) - 2
+	}
+}
+
+// The ways of asking.
+const (
+	byProfile  = "for a profile"
+	byLabels   = "for any with a label"
+	byAccount  = "for any of an account"
+	byTurn     = "again elsewhere, with the turn"
+	byRedirect = "again elsewhere, by a redirect"
+	byPriority = "with a priority above the usual"
+)
+
+// asks reports that a request is made.
+func (s *stay) asks(m api.Manifest, way string) error {
+	e := Entry{Kind: Asked, Profile: m.ProfileID, Task: m.TaskID, Text: way}
+	if err := s.report(e); err != nil || m.Priority <= 0 || way == byTurn || way == byRedirect {
+		return err
+	}
+	e.Text = byPriority
+	return s.report(e)
+}
+
+func wayOf(m api.Manifest) string {
+	switch {
+	case len(m.Labels) > 0:
+		return byLabels
+	case m.ProfileID == "":
+		return byAccount
+	}
+	return byProfile
 }
 
 // acquire takes the profile, one-shot or in two steps.
 func (s *stay) acquire(ctx context.Context, m api.Manifest, oneShot bool) error {
 	// The worker's end does not cancel the request, since its answer has to be known.
 	ctx = context.WithoutCancel(ctx)
-	if oneShot {
-		q := m.Query()
-		c, err := dial(ctx, strings.Replace(s.Launcher, "http", "ws", 1)+"/devtools/browser/"+url.PathEscape(m.ProfileID)+"?"+q.Encode(), s.Token)
-		if err != nil {
-			return err
-		}
-		token, err := strconv.ParseUint(c.header.Get("Leasehold-Token"), 10, 64)
-		if err != nil {
-			return fmt.Errorf("the 101 names no token: %w", err)
-		}
-		s.client, s.id, s.token = c, c.header.Get("Leasehold-Session"), lease.Token(token)
-		return nil
-	}
-	var session api.Session
-	if err := s.rest.call(ctx, dialTime, http.MethodPost, "/v1/sessions", m, &session); err != nil {
+	if err := s.asks(m, wayOf(m)); err != nil {
 		return err
 	}
-	s.id, s.token = session.SessionID, session.Token
-	c, err := dial(ctx, session.CDPURL, s.Token)
+	limit := dialTime + time.Duration(m.Wait)
+	if oneShot {
+		return s.acquireOneShot(ctx, m, limit)
+	}
+	var session api.Session
+	err := s.rest.call(ctx, limit, http.MethodPost, "/v1/sessions", m, &session)
+	var p *api.Problem
+	if errors.As(err, &p) && p.Code == api.CodeWrongHome {
+		if turn, ok := p.More["turn"].(string); ok {
+			location, _ := p.More["location"].(string)
+			m.Turn = turn
+			if err := s.asks(m, byTurn); err != nil {
+				return err
+			}
+			elsewhere := newSidecar(location, s.Token)
+			if err = elsewhere.call(ctx, limit, http.MethodPost, "/v1/sessions", m, &session); err == nil {
+				s.rest = elsewhere
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	s.id, s.token, s.profile = session.SessionID, session.Token, session.ProfileID
+	c, err := dial(ctx, session.CDPURL, s.Token, dialTime)
 	if err == nil {
 		s.client = c
 	}
 	return nil // the profile is granted, even if the connection failed
 }
 
+// acquireOneShot takes the profile by a websocket.
+func (s *stay) acquireOneShot(ctx context.Context, m api.Manifest, limit time.Duration) error {
+	path := "/devtools/browser/" + url.PathEscape(m.ProfileID)
+	if m.ProfileID == "" {
+		path = "/any/devtools/browser"
+	}
+	c, err := dial(ctx, strings.Replace(s.Launcher, "http", "ws", 1)+path+"?"+m.Query().Encode(), s.Token, limit)
+	var elsewhere *redirect
+	if errors.As(err, &elsewhere) {
+		if err := s.asks(m, byRedirect); err != nil {
+			return err
+		}
+		if c, err = dial(ctx, elsewhere.location, s.Token, limit); err == nil {
+			s.rest = newSidecar(originOf(elsewhere.location), s.Token)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	token, err := strconv.ParseUint(c.header.Get("Leasehold-Token"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("the 101 names no token: %w", err)
+	}
+	s.client, s.id, s.token = c, c.header.Get("Leasehold-Session"), lease.Token(token)
+	if s.profile != "" {
+		return nil
+	}
+	var got struct {
+		ProfileID string `json:"profile_id"`
+	}
+	if err := c.call("Lease.getLease", nil, &got); err != nil {
+		c.drop()
+		return fmt.Errorf("which profile it is: %w", err)
+	}
+	s.profile = got.ProfileID
+	return nil
+}
+
+// originOf is the http URL of the launcher that a websocket's URL leads to.
+func originOf(location string) string {
+	u, err := url.Parse(location)
+	if err != nil {
+		return location
+	}
+	return "http://" + u.Host
+}
+
 // refused reports why the worker got no session.
-func (w *worker) refused(profile string, err error) error {
+func (w *worker) refused(m api.Manifest, err error) error {
 	var p *api.Problem
 	var elsewhere *redirect
-	e := Entry{Kind: Unknown, Profile: profile, Text: "acquire"}
+	e := Entry{Kind: Unknown, Profile: m.ProfileID, Task: m.TaskID, Text: "acquire"}
 	switch {
 	case errors.As(err, &p):
 		e.Kind, e.Text = Refused, p.Code
-		if task, ok := p.More["current_task_id"].(string); ok && p.Code == api.CodeResumePending {
-			w.resume[profile] = task
+		if task, ok := p.More["current_task_id"].(string); ok && p.Code == api.CodeResumePending && m.ProfileID != "" {
+			w.resume[m.ProfileID] = task
+		}
+		if reason, _ := p.More["reason"].(string); reason == api.ReasonDirectoryLeft {
+			e.Text = api.ReasonDirectoryLeft // a person has to help
 		}
 	case errors.As(err, &elsewhere):
 		e.Kind, e.Text = Refused, api.CodeWrongHome
@@ -192,6 +309,9 @@ func (s *stay) run(ctx context.Context) error {
 	}
 	defer s.client.drop()
 	if err := s.client.open(s.Witness + "/page?" + s.query("page").Encode()); err != nil {
+		return s.lost(ctx, err)
+	}
+	if err := s.look(); err != nil {
 		return s.lost(ctx, err)
 	}
 	rounds := 3 + s.rnd.IntN(20)
@@ -257,8 +377,34 @@ func (s *stay) write(ctx context.Context, what string, body any) error {
 	return errors.Join(err, s.report(e))
 }
 
+// look reports what sessions before left in the profile.
+func (s *stay) look() error {
+	cookie, stored, err := s.client.kept()
+	if errors.Is(err, errNoValue) { // the web site was not had
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.report(Entry{Kind: Found, Profile: s.profile, Token: s.token, Session: s.id, Cookie: cookie, Stored: stored})
+}
+
+// keep leaves the session's token in the profile, where later ones have to find it if the
+// session ends in order.
+func (s *stay) keep() error {
+	if err := s.client.keep(s.token); errors.Is(err, errNoValue) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	return s.report(Entry{Kind: Wrote, Profile: s.profile, Token: s.token, Session: s.id})
+}
+
 // leave ends the session in one of many ways.
 func (s *stay) leave(ctx context.Context) error {
+	if err := s.keep(); err != nil {
+		return s.lost(ctx, err)
+	}
 	switch n := s.rnd.IntN(20); {
 	case n < 7 || ctx.Err() != nil:
 		return s.release(ctx)

@@ -1,0 +1,95 @@
+package main
+
+import "slices"
+
+var (
+	roams   = []Catcher{by("internal/test/e2e", "TestAFreeProfileIsHadElsewhere")}
+	stays   = []Catcher{by("internal/test/e2e", "TestAMoveThatCannotBe")}
+	made    = []Catcher{by("launcher/snapshotter", "TestAfterDamageAllIsStoredAnew")}
+	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson", "TestAProfileThatLeftIsNotHealedByItsOldHome")}
+	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
+	readers = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
+	pages   = []Catcher{by("launcher/monitor", "TestWhatIsLeftUnjudged", "TestARequestThatFailed", "TestTooManyToLookAt", "TestGetsThatNobodyCanJudge", "TestAPageThatNobodyTouched", "TestAnswersThatCannotBeRecorded")}
+)
+
+// ofTravel are rules of profiles that move, of snapshots that are fetched, and of what is healed
+// after a move.
+var ofTravel = slices.Concat(
+	in("launcher/roam.go", roams,
+		change{"travel: a pinned profile moves for a task", `r.MayMove() != nil || ps.homeHasPlace(r)`, `ps.homeHasPlace(r)`},
+		change{"travel: a home that is gone has places", "\tif _, _, silent := ps.patrol.Silent(r.Home); silent {\n\t\treturn false\n\t}\n", ""},
+	),
+	in("launcher/move.go", roams,
+		change{"travel: a home that is there is never asked", `return ps.askHome(ctx, m)`, `return r, errKept`},
+	),
+	in("launcher/homes.go", roams,
+		change{"travel: a profile that was given up may still be opened", "\td.Pending = false\n", ""},
+		change{"travel: a directory that was prepared stays where it is", "\t\tcase r.Moved != nil && r.Moved.ID == a.MoveID:\n\t\t\treturn h.arrive(lock, r, log)\n\t\t}\n\t\tif _, err := h.barrier", "\t\t}\n\t\tif _, err := h.barrier"},
+	),
+	in("launcher/snapshots/fetch.go", slices.Concat(seals, made),
+		change{"travel: what could not be fetched stays half there", "\t\t\terr = errors.Join(err, os.RemoveAll(staging))\n", "\t\t\t_ = staging\n"},
+		change{"travel: damage that a move met is forgotten", "\t\tif damage(err) {\n\t\t\ts.doubt(", "\t\tif false {\n\t\t\ts.doubt("},
+		change{"travel: damage that was found by verifying is forgotten", "\tif !found.Whole() {\n\t\ts.doubt(", "\tif false {\n\t\ts.doubt("},
+		change{"travel: a fetch fills the disk", `err == nil && free < m.Bytes+o.KeepFree {`, `err == nil && free < o.KeepFree {`},
+	),
+	in("launcher/move.go", stays,
+		change{"travel: a directory that was prepared in vain stays", `return r, errors.Join(ps.notMoved(r, err), lock.DropArrival())`, `return r, ps.notMoved(r, err)`},
+	),
+	in("launcher/snapshots/head.go", seals,
+		change{"travel: the list of another profile is believed", `if h.ProfileID != profileID || `, `if `},
+		change{"travel: a list with later tokens than its own is believed", ` || e.Token > h.Token || `, ` || `},
+		change{"travel: what the list is said to be does not count", `!errors.Is(err, ErrOtherVersion) {`, `true {`},
+	),
+	in("launcher/snapshots/seal.go", seals,
+		change{"travel: a snapshot builds on what is damaged", `w.forgetMissing(ctx, h.Doubted)`, `w.forgetMissing(ctx, false)`},
+		change{"travel: damage is never over", `h.Token, h.Doubted = about.Token, false`, `h.Token = about.Token`},
+	),
+	in("launcher/snapshots/store.go", seals,
+		change{"travel: another snapshot's manifest is believed", `if err == nil && (m.ID != e.ID || m.ProfileID != e.ProfileID || m.Token != e.Token) {`, `if false {`},
+		change{"travel: a key that is not the store's is used", "\tcase f.KeyID != s.key.id():\n", "\tcase false:\n"},
+		change{"travel: a snapshot of a newer Chrome is taken", `if here != 0 && cmp.Compare(their, here) > 0 {`, `if here != 0 && cmp.Compare(their, here) > 100 {`},
+		change{"travel: a later holder's list goes back", "\t\tif err := h.may(token); err != nil || h.Token == token {\n\t\t\treturn false, err\n\t\t}\n\t\th.Token = token\n", "\t\tif h.Token == token {\n\t\t\treturn false, nil\n\t\t}\n\t\th.Token = token\n"},
+	),
+	in("launcher/recovery/heal.go", came,
+		change{"travel: a home that left the directory once never heals the profile", "\t\tif since <= d.Token {\n", "\t\tif true {\n"},
+		change{"travel: a profile that left is healed by its old home", "\t\tif since <= d.Token {\n", "\t\tif false {\n"},
+		change{"travel: a profile that came back is healed from before it left", "\t\tk.own, home = sinceSeen, sinceSeen.Home\n", "\t\t_ = sinceSeen\n"},
+		change{"travel: the floor of a directory that was left speaks against the profile", "\tcase left: // its floor stays where it was\n", ""},
+	),
+	in("launcher/recovery/case.go", came,
+		change{"travel: a recovery fails for ever at the floor of a directory that was left", `if errors.As(err, &departed) && !departed.Pending {`, `if errors.As(err, &departed) && departed.Pending {`},
+	),
+	in("lease/natskv/memory.go", lasting,
+		change{"memory: a record takes along what it has", ` && !there[n] && `, ` && `},
+		change{"memory: a record takes events of later tokens along", ` && r.Token <= next.Token && `, ` && `},
+		change{"memory: of two lost events with one number the earlier comes back", `r.arrived > found[n].arrived`, `(found[n].arrived == 0 || r.arrived < found[n].arrived)`},
+		change{"memory: any number of lost events goes into a record", `if next.Sequence > maxMissing {`, `if false {`},
+		change{"memory: an event that is forgotten stays", "\t\tm.drop(arrival{e.ProfileID, m.profiles[e.ProfileID][i].arrived})\n", "\t\t_ = i\n"},
+		change{"memory: what others published counts as published here", "\t\t\tif r.published {\n", "\t\t\tif true {\n"},
+		change{"memory: an event that is published is not remembered", "\tm.add(e)\n\ti, _ := m.find", "\ti, _ := m.find"},
+		change{"memory: the last event comes before the one that is missing", `r.Sequence < found.Sequence, r.Sequence == found.Sequence`, `r.Sequence > found.Sequence, r.Sequence == found.Sequence`},
+	),
+	in("launcher/recovery/decision/gets.go", readers,
+		change{"gets: a page that nobody saw was read", "\tcase g.Document && g.Unseen != \"\":\n\t\treturn Unjudged\n", ""},
+		change{"gets: an answer that was not read was a read", "\tcase g.Unseen != \"\" || p.Lost:\n\t\treturn Unjudged\n", ""},
+		change{"gets: an answer that could not be read was a read", "\tcase g.Unseen != \"\" || p.Lost:\n", "\tcase g.Unseen != \"\":\n"},
+		change{"gets: a request that was never answered was a read", "\tcase g.Status == 0:\n\t\treturn Unjudged\n", "\tcase g.Status == 0:\n\t\treturn \"\"\n"},
+		change{"gets: a request that was not seen to be answered touches nothing", ` || g.Status == 0 && g.Unseen == "":`, ` || g.Status == 0:`},
+		change{"gets: what another answer may have brought was told", "\tcase p.Told == Unknown, p.Elsewhere == Unknown && many:\n\t\treturn Unjudged\n", "\tcase p.Told == Unknown, p.Elsewhere == Unknown && many:\n\t\treturn \"\"\n"},
+		change{"gets: what changed by another answer was this one's", "\tcase sure && p.Told != Unknown:\n", "\tcase sure:\n"},
+		change{"gets: GETs that nobody could judge count as none", `return Fact{name, Unknown, fmt.Sprintf("%d could not be judged`, `return Fact{name, No, fmt.Sprintf("%d could not be judged`},
+		change{"gets: GETs that nobody could judge count as writes", "\tif len(writes) == 0 {\n\t\tlast", "\tif false {\n\t\tlast"},
+	),
+	in("launcher/monitor/gets.go", pages,
+		change{"gets: a request of a page that nobody touched is feared", "\tif !a.mayWrite || !a.control && !a.touched {\n", "\tif !a.mayWrite {\n"},
+		change{"gets: a page that may have been a notice is a read", "\tif a.document && a.get.Status != 0 { // a page, which may have been a notice\n", "\tif false {\n"},
+		change{"gets: what followed from nothing is a write", "\tif !a.control { // it may have followed from nothing\n\t\tsign = decision.Unjudged\n\t}\n", ""},
+		change{"gets: nobody says that a request was given up", "\t\tfound = append(found, one(a.unjudged(why))...)\n", "\t\t_ = a\n"},
+	),
+	in("launcher/monitor/get_answers.go", pages,
+		change{"gets: a page that was gone before it was looked at was read", "\t\tif before != nil && before != a {\n\t\t\treturn before.unjudged(pageGone)\n\t\t}\n", "\t\t_ = before\n"},
+		change{"gets: an answer that could not be followed was a read", "\t\tif hasLeft(r.Blocked, r.Error) {\n", "\t\tif false {\n"},
+		change{"gets: any number of requests is looked at", `len(look.requests) >= maxToLook {`, `len(look.requests) > 1<<20 {`},
+		change{"gets: a page that stays silent is asked for ever", "\tcase now.Sub(a.failed) >= lookTime:\n\t\treturn one(a.unjudged(pageSilent))\n", "\tcase false:\n"},
+	),
+)

@@ -95,12 +95,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 	damage(t, filepath.Join(r.dir, "store"))
 	refused("damage", api.CodeSnapshotDamaged, "", nil)
 	other := snapshots.NewKey()
-	objects, err := snapshots.OpenDir(filepath.Join(r.dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	*r.store = *snapshots.New(objects, other)
-	_, err = r.read(nil)
+	*r.store = *snapshots.New(snapshots.OpenDir(filepath.Join(r.dir, "store")), other)
+	_, err := r.read(nil)
 	if code := codeOf(err); code != api.CodeSnapshotUnusable && code != api.CodeNotFound {
 		t.Errorf("another key: %v", err)
 	}

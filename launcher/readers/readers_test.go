@@ -34,10 +34,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
-	objects, err := snapshots.OpenDir(filepath.Join(dir, "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	objects := snapshots.OpenDir(filepath.Join(dir, "store"))
 	w := &world{t: t, store: snapshots.New(objects, snapshots.NewKey()), dir: dir, at: time.Unix(1000, 0)}
 	w.open()
 	return w

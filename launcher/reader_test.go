@@ -77,13 +77,11 @@ func startReading(t *testing.T, max int, change func(*Options)) *reading {
 	must(err)
 	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
 	must(err)
-	objects, err := snapshots.OpenDir(filepath.Join(dir, "store"))
-	must(err)
 	file := filepath.Join(dir, "proxies.yaml")
 	must(os.WriteFile(file, []byte("down:\n  server: http://127.0.0.1:1\n"), 0o600))
 	known, err := proxies.Load(file)
 	must(err)
-	r := &reading{t: t, store: snapshots.New(objects, snapshots.NewKey()), dir: dir, registry: prometheus.NewRegistry()}
+	r := &reading{t: t, store: snapshots.New(snapshots.OpenDir(filepath.Join(dir, "store")), snapshots.NewKey()), dir: dir, registry: prometheus.NewRegistry()}
 	o := Options{
 		ID: "here", DataDir: dir, Key: testkey.Key, Root: root, FileRoots: roots, Store: kv, Archive: evidence.NewArchive(spool, bundles, zerolog.Nop()), Ping: kv.Ping,
 		Chrome: fakechrome.Binary(t), Headless: true, Proxies: known, Timing: lease.Timing{TTL: 30 * time.Second}, HomeTimeout: time.Hour, MaxBrowsers: max,

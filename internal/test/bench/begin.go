@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +17,10 @@ import (
 const coldProfile = "cold"
 
 // coldSessions measures the time from a task's request to its first CDP answer where no
-// browser is open, beside the same Chrome with the same arguments that is started by hand:
-// from its start to the same answer, by its port. Both have a profile of their own that
-// was used before. The rounds alternate.
+// browser is open, and to the first answer of a page, beside the same Chrome with the same
+// arguments that is started by hand: from its start to the same answers, by its port. A
+// session has a tab from its beginning; by hand one is opened. Both have a profile of their
+// own that was used before. The rounds alternate.
 func coldSessions(o options, binary string) (_ []result, err error) {
 	s, err := startSidecar(binary, o.chrome)
 	if err != nil {
@@ -29,30 +31,86 @@ func coldSessions(o options, binary string) (_ []result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	var t taken
-	var more []float64
+	var answers [2]taken // of the browser, and of a page
+	var more [2][]float64
 	for round := range o.rounds + 1 {
-		var took [2]float64
+		var took [2]beginning
 		for k := range took {
 			which := (k + round) % len(took)
-			var d time.Duration
 			if which == 0 {
-				d, err = hand.first()
+				took[which], err = hand.first()
 			} else {
-				d, err = s.first(fmt.Sprintf("cold-%d", round), coldProfile, false)
+				took[which], err = s.firstPage(fmt.Sprintf("cold-%d", round))
 			}
 			if err != nil {
 				return nil, err
 			}
-			took[which] = float64(d.Nanoseconds()) / 1e6
 		}
-		if round > 0 { // the first makes the profiles
-			t.add(took[0], took[1], 0)
-			more = append(more, took[1]-took[0])
+		if round == 0 { // it makes the profiles
+			continue
+		}
+		for i := range answers {
+			answers[i].add(took[0][i], took[1][i], 0)
+			more[i] = append(more[i], took[1][i]-took[0][i])
 		}
 	}
-	const name = "cold session: request to first CDP answer, p50 (port: Chrome started by hand)"
-	return []result{t.result(name, "ms", 0), {Name: "cold session, more than by hand, p50", Unit: "ms", Goal: 20, Value: median(more)}}, nil
+	return []result{
+		answers[0].result("cold session: request to first CDP answer, p50 (port: Chrome started by hand)", "ms", 0),
+		{Name: "cold session, more than by hand, p50", Unit: "ms", Goal: 20, Value: median(more[0])},
+		answers[1].result("cold session: request to a page's first answer, p50 (port: by hand, and a tab opened)", "ms", 0),
+		{Name: "cold session, more than by hand, to a page's answer, p50", Unit: "ms", Value: median(more[1])},
+	}, nil
+}
+
+// beginning is how long a new browser took to its own first answer, and to a page's, in
+// milliseconds.
+type beginning [2]float64
+
+func (b *beginning) note(i int, since time.Time) {
+	b[i] = float64(time.Since(since).Nanoseconds()) / 1e6
+}
+
+// firstPage begins a session with a new browser, and ends it.
+func (s *sidecar) firstPage(task string) (took beginning, _ error) {
+	url := s.taskURL(task, coldProfile, false)
+	begun := time.Now()
+	c, err := dial(url)
+	if err != nil {
+		return took, err
+	}
+	if _, err = c.call("", "Browser.getVersion", `{}`); err == nil {
+		took.note(0, begun)
+		err = c.evaluate(c.openPage)
+	}
+	took.note(1, begun)
+	return took, s.over(c, err)
+}
+
+// evaluate has the page that find finds answer.
+func (c *client) evaluate(find func() (session string, err error)) error {
+	session, err := find()
+	if err == nil {
+		_, err = c.call(session, "Runtime.evaluate", `{"expression":"1"}`)
+	}
+	return err
+}
+
+// openPage returns a CDP session on the first page that is open.
+func (c *client) openPage() (string, error) {
+	msg, err := c.call("", "Target.getTargets", `{"filter":[{"type":"page"}]}`)
+	if err != nil {
+		return "", err
+	}
+	var r struct {
+		Result struct{ TargetInfos []struct{ TargetID string } }
+	}
+	if err := json.Unmarshal(msg, &r); err != nil {
+		return "", err
+	}
+	if len(r.Result.TargetInfos) == 0 {
+		return "", errors.New("the session has no page")
+	}
+	return c.attach(r.Result.TargetInfos[0].TargetID)
 }
 
 // byHand is Chrome as somebody starts it who wants to drive it by its port.
@@ -87,17 +145,17 @@ func (s *sidecar) byHand(chrome string) (*byHand, error) {
 
 const listening = "DevTools listening on "
 
-// first starts Chrome, waits for one answer, and closes it.
-func (h *byHand) first() (_ time.Duration, err error) {
+// first starts Chrome, waits for its answer and for a page's, and closes it.
+func (h *byHand) first() (took beginning, err error) {
 	cmd := exec.Command(h.chrome, h.args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
-		return 0, err
+		return took, err
 	}
 	begun := time.Now()
 	if err := cmd.Start(); err != nil {
-		return 0, err
+		return took, err
 	}
 	defer func() {
 		if err != nil {
@@ -110,19 +168,23 @@ func (h *byHand) first() (_ time.Duration, err error) {
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return 0, fmt.Errorf("the browser opened no port: %w", err)
+			return took, fmt.Errorf("the browser opened no port: %w", err)
 		}
 		if url, ok := strings.CutPrefix(strings.TrimSpace(line), listening); ok {
 			c, err := dial(url)
 			if err != nil {
-				return 0, err
+				return took, err
 			}
 			if _, err := c.call("", "Browser.getVersion", `{}`); err != nil {
-				return 0, err
+				return took, err
 			}
-			took := time.Since(begun)
+			took.note(0, begun)
+			if err := c.evaluate(c.page); err != nil {
+				return took, err
+			}
+			took.note(1, begun)
 			if _, err := c.call("", "Browser.close", `{}`); err != nil {
-				return 0, err
+				return took, err
 			}
 			_, _ = io.Copy(io.Discard, lines)
 			return took, errors.Join(c.net.Close(), ignoreStatus(cmd.Wait()))

@@ -128,9 +128,7 @@ func (c *client) call(session, method, params string) ([]byte, error) {
 
 // page opens a page, and returns the CDP session on it.
 func (c *client) page() (string, error) {
-	var r struct {
-		Result struct{ TargetID, SessionID string }
-	}
+	var r struct{ Result struct{ TargetID string } }
 	msg, err := c.call("", "Target.createTarget", `{"url":"about:blank"}`)
 	if err != nil {
 		return "", err
@@ -138,7 +136,13 @@ func (c *client) page() (string, error) {
 	if err := json.Unmarshal(msg, &r); err != nil {
 		return "", err
 	}
-	msg, err = c.call("", "Target.attachToTarget", `{"targetId":"`+r.Result.TargetID+`","flatten":true}`)
+	return c.attach(r.Result.TargetID)
+}
+
+// attach returns a CDP session on a target.
+func (c *client) attach(targetID string) (string, error) {
+	var r struct{ Result struct{ SessionID string } }
+	msg, err := c.call("", "Target.attachToTarget", `{"targetId":"`+targetID+`","flatten":true}`)
 	if err != nil {
 		return "", err
 	}

@@ -166,15 +166,11 @@ func (r *rig) byPort(page string) (keyboard, error) {
 		if t.URL != page {
 			continue
 		}
-		msg, err := c.call("", "Target.attachToTarget", `{"targetId":"`+t.TargetID+`","flatten":true}`)
+		session, err := c.attach(t.TargetID)
 		if err != nil {
 			return nil, err
 		}
-		var attached struct{ Result struct{ SessionID string } }
-		if err := json.Unmarshal(msg, &attached); err != nil {
-			return nil, err
-		}
-		b := &portKeyboard{c, attached.Result.SessionID}
+		b := &portKeyboard{c, session}
 		_, err = c.send(b.session, "Page.startScreencast", `{"format":"jpeg","quality":60,"maxWidth":1920,"maxHeight":1200}`)
 		return b, err
 	}

@@ -62,11 +62,15 @@ const (
 	handoffsOfOne = 5
 )
 
+// taskURL is the URL by which a task connects that wants a session of the profile.
+func (s *sidecar) taskURL(task, profile string, keep bool) string {
+	return fmt.Sprintf("%s/devtools/browser/%s?create=true&wait=60s&worker=bench&task=%s&keep_warm=%t", strings.Replace(s.url, "http", "ws", 1), profile, task, keep)
+}
+
 // first connects in one step, waits for one answer, and closes.
 func (s *sidecar) first(task, profile string, keep bool) (time.Duration, error) {
-	url := fmt.Sprintf("%s/devtools/browser/%s?create=true&wait=60s&worker=bench&task=%s&keep_warm=%t", strings.Replace(s.url, "http", "ws", 1), profile, task, keep)
 	begun := time.Now()
-	c, err := dial(url)
+	c, err := dial(s.taskURL(task, profile, keep))
 	if err != nil {
 		return 0, err
 	}
@@ -109,23 +113,28 @@ func (s *sidecar) twoSteps(task string, keep bool) (time.Duration, error) {
 func (s *sidecar) answered(c *client, begun time.Time) (time.Duration, error) {
 	_, err := c.call("", "Browser.getVersion", `{}`)
 	took := time.Since(begun)
+	return took, s.over(c, err)
+}
+
+// over closes the connection of a session, and returns when that has ended.
+func (s *sidecar) over(c *client, err error) error {
 	if err = errors.Join(err, c.close()); err != nil {
-		return 0, err
+		return err
 	}
 	for deadline := time.Now().Add(answerTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		resp, err := http.Get(s.url + "/v1/sessions")
 		if err != nil {
-			return 0, err
+			return err
 		}
 		var list struct{ Items []struct{} }
 		if err := errors.Join(json.NewDecoder(resp.Body).Decode(&list), resp.Body.Close()); err != nil {
-			return 0, err
+			return err
 		}
 		if len(list.Items) == 0 {
 			// As between real tasks, the browser has a moment to close its pages.
 			time.Sleep(200 * time.Millisecond)
-			return took, nil
+			return nil
 		}
 	}
-	return 0, errors.New("the session does not end")
+	return errors.New("the session does not end")
 }

@@ -14,7 +14,7 @@ DEPLOY_MODULE := internal/test/deploy
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test tested quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,26 +50,39 @@ man: build ## Write the manual pages to build/man: man -l build/man/leasehold.1
 run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 	@exec bin/leasehold run $(ARGS)
 
-# The packages that take longest come first, so that the others are tested beside them:
-# after the first, those that mostly wait. Since they wait, there are three at a time. What
-# only a debugger reads is left out of the programs (-w), which saves half a second each.
-LONGEST := ./internal/test/e2e ./internal/test/docs ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold ./internal/test/chaos
+# Tests that drive the programs from outside: the race detector would look at nothing but the
+# tests themselves. (The sidecar of the chaos run has it.) The longest comes first.
+OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/chaos ./internal/test/differ ./internal/test/incidents \
+	./internal/test/clients ./internal/test/supply
 
-# In the model one thing happens after the other, by coroutines: the race detector has
-# nothing to find there, and makes each step ten times slower.
-UNRACED := leasehold/internal/test/model
+# In the model one thing happens after the other, by coroutines: the race detector has nothing
+# to find there, and makes each step ten times slower. The bubble plays a few seeds with it,
+# and many without.
+UNRACED := ./internal/test/model ./internal/test/bubble
+
+# What takes longest comes first, so that the others are tested beside it.
+LONGEST := ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold
+
+RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) ./internal/test/model)")
 
 # The compiler, the linter and the tests make much garbage and end soon. They collect it
 # seldom, which halves the linter's time, within a bound for each program.
-check tested quick: export GOGC ?= 400
-check tested quick: export GOMEMLIMIT ?= 2GiB
+check outside raced quick: export GOGC ?= 400
+check outside raced quick: export GOMEMLIMIT ?= 2GiB
 
+# The program comes first: one command compiles what two would compile at the same time.
 test: deps ## Check and test everything, with the race detector
-	@$(MAKE) --no-print-directory -j 2 check tested
+	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
+	@$(MAKE) --no-print-directory -j 3 outside raced check
 
-tested:
-	@scripts/in-memory.sh $(GO) test -race -vet=off -ldflags=-w -count=1 -timeout 20m -p 3 $(LONGEST) \
-		$$($(GO) list $(PKGS) | grep -vxF $(UNRACED))
+# What only a debugger reads is left out of the programs (-w), which saves half a second each.
+GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout 20m
+
+outside:
+	@$(GO_TEST) -p 2 $(OUTSIDE)
+
+raced:
+	@$(GO_TEST) -race -p 2 $(RACED)
 
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
@@ -106,13 +119,11 @@ DIFFER ?= all
 differ: deps ## Play scripts of CDP on a port of Chrome and through the sidecar, and compare: make differ DIFFER='popup-*'
 	LEASEHOLD_DIFFER='$(DIFFER)' $(GO) test ./internal/test/differ -run '^TestClientsSeeWhatChromeSends$$' -v -count=1 -timeout 40m
 
-# The programs come first, since tests beside this wait for them. The packages with their
-# tests are read as those tests have compiled them, with the race detector, so that nothing
-# is compiled once more for that.
+# The packages with their tests are read as the tests have compiled them, with the race
+# detector, so that nothing is compiled once more for that.
 check: fmt-check
-	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
 	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
-	$(GO) test -vet=off -count=1 $(UNRACED)
+	$(GO) test -vet=off -ldflags=-w -count=1 $(UNRACED)
 	cd $(DEPLOY_MODULE) && $(GO) test -ldflags=-w -count=1 ./...
 	$(GO) vet -race $(PKGS)
 	staticcheck=$$($(GO) tool -n staticcheck) && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck $(PKGS)

@@ -17,9 +17,11 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// suitePartLeftOut is a part of a test that navigates to a scheme that nobody knows. The
-// sidecar refuses it by an error of the command, and Chrome by one of the navigation.
-const suitePartLeftOut = "^TestRunResponse$/^NavigateBadProtocol$"
+// suitePartsLeftOut are a part of a test that navigates to a scheme that nobody knows, which
+// the sidecar refuses by an error of the command, and Chrome by one of the navigation; and
+// parts that send the same commands as others with other texts, each to a browser of its
+// own. make suites plays those, too.
+const suitePartsLeftOut = "^TestRunResponse$/^NavigateBadProtocol$|^TestPoll$/^(Lambda|Multiline|Function)|^TestCloseDialog$/WithoutPromptText$"
 
 // suiteSample runs with the other tests, for what no client's own test here does: each of
 // them has a browser of its own, which takes time.
@@ -132,7 +134,7 @@ func (s chromedpSuite) run(t *testing.T, pattern, sidecar string) suiteRun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(s.binary, "-test.v", "-test.run", pattern, "-test.skip", suitePartLeftOut, "-test.timeout", "15m")
+	cmd := exec.Command(s.binary, "-test.v", "-test.run", pattern, "-test.skip", suitePartsLeftOut, "-test.timeout", "15m")
 	cmd.Dir = s.dir
 	cmd.Env = append(os.Environ(), "PATH="+s.browser+":"+os.Getenv("PATH"), "WSPIPE_CHROME="+binary, "WSPIPE_SIDECAR="+sidecar, "CHROMEDP_PAGES="+s.pages)
 	var out bytes.Buffer

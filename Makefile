@@ -52,8 +52,8 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 
 # Tests that drive the programs from outside: the race detector would look at nothing but the
 # tests themselves. (The sidecar of the chaos run has it.) The longest comes first.
-OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/chaos ./internal/test/differ ./internal/test/incidents \
-	./internal/test/clients ./internal/test/supply
+OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/differ ./internal/test/incidents ./internal/test/clients \
+	./internal/test/supply ./internal/test/chaos
 
 # In the model one thing happens after the other, by coroutines: the race detector has nothing
 # to find there, and makes each step ten times slower. The bubble plays a few seeds with it,
@@ -82,7 +82,7 @@ outside:
 	@$(GO_TEST) -p 2 $(OUTSIDE)
 
 raced:
-	@$(GO_TEST) -race -p 2 $(RACED)
+	@$(GO_TEST) -race -p 3 $(RACED)
 
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \

@@ -173,6 +173,9 @@ func (h *homes) barrier(profile, request string) (lease.Record, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, moveTimeout)
 	defer cancel()
 	stored, err := lease.Change(ctx, h.o.Store, profile, func(e lease.Entry) (lease.Record, error) {
+		if e.Revision == 0 { // the store forgot it: whoever remembers it writes it again
+			return e.Record, lease.ErrNotFound
+		}
 		next, _ := e.Record.Withdraw(request)
 		return next, nil
 	})

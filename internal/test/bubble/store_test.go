@@ -268,6 +268,7 @@ func (c *client) Swap(ctx context.Context, prev lease.Entry, next lease.Record) 
 		case was: // others may have written since
 			return before, nil
 		case now.Revision != prev.Revision:
+			now.Record.ProfileID = next.ProfileID // also where there is none any more
 			return lease.Entry{}, &lease.MovedError{Profile: next.ProfileID, Current: &now}
 		case prev.Revision == 0 && prev.Number != 0 && prev.Number != c.number:
 			return lease.Entry{}, lease.ErrUnavailable

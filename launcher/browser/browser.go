@@ -13,6 +13,7 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -169,15 +170,29 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 	if errors.As(err, &lives) {
 		return "", errors.Join(err, b.Detach())
 	}
-	if b.mux != nil {
-		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
-			select {
-			case <-ended:
-			case <-ctx.Done():
-				err = errors.Join(err, errors.New("the browser's pipe did not end"))
-			}
+	err = errors.Join(err, b.awaitEnd(ctx))
+	return method, b.closed(b.driver.o.Root, profile, method, begun, err, log)
+}
+
+// awaitEnd returns when everything that the pages did is reported.
+func (b *Browser) awaitEnd(ctx context.Context) error {
+	if b.mux == nil {
+		return nil
+	}
+	for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+			return errors.New("the browser's pipe did not end")
 		}
 	}
+	return nil
+}
+
+// closed removes what is kept of the browser, whose process ended by the method, and returns
+// when no process uses the directory of that id in root. err is what went wrong before: the
+// result has it, too.
+func (b *Browser) closed(root *profiledir.Root, id string, method chrome.CloseMethod, begun time.Time, err error, log zerolog.Logger) error {
 	b.stop()
 	err = errors.Join(err, b.forgetNetwork(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
 	if g := b.process.Group(); g != nil && method != "" {
@@ -185,12 +200,12 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
 		}
 	}
-	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
-	defer cancelWait()
-	err = errors.Join(err, b.driver.o.Root.WaitUnused(waiting, profile))
+	waiting, cancel := context.WithTimeout(context.Background(), unusedTimeout)
+	defer cancel()
+	err = errors.Join(err, root.WaitUnused(waiting, id))
 	b.driver.closes.WithLabelValues(string(method)).Inc()
 	log.Info().Str("rung", string(method)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
-	return method, err
+	return err
 }
 
 // askToClose keeps the session cookies and asks the browser to end.

@@ -23,28 +23,10 @@ func (b *Browser) Discard(root *profiledir.Root, id string, log zerolog.Logger) 
 		b.monitor.Closing()
 	}
 	method, err := b.process.Close(ctx, nil, chrome.CloseTimeouts{AtOnce: true})
-	if b.mux != nil && err == nil {
-		for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
-			select {
-			case <-ended:
-			case <-ctx.Done():
-				err = errors.Join(err, errors.New("the browser's pipe did not end"))
-			}
-		}
+	if err == nil {
+		err = b.awaitEnd(ctx)
 	}
-	b.stop()
-	err = errors.Join(err, b.forgetNetwork(), b.ledger.Remove())
-	if g := b.process.Group(); g != nil && method != "" {
-		if err := g.Remove(groupTimeout); err != nil {
-			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
-		}
-	}
-	waiting, cancelWait := context.WithTimeout(context.Background(), unusedTimeout)
-	defer cancelWait()
-	err = errors.Join(err, root.WaitUnused(waiting, id))
-	b.driver.closes.WithLabelValues(string(method)).Inc()
-	log.Info().Str("rung", string(method)).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("browser closed")
-	return err
+	return b.closed(root, id, method, begun, err, log)
 }
 
 // DiscardLeft kills the browser that a launcher left on a throwaway copy, if it lives. It

@@ -373,14 +373,21 @@ func (s *Session) UndoGrant(cause error) error {
 	return e.undoGrant(cause)
 }
 
-func (e *ending) undoGrant(cause error) error {
-	s := e.s
+// notStarted says that the session's browser did not start because of cause, with what Chrome
+// printed.
+func (s *Session) notStarted(cause error) *api.Problem {
 	s.log.Error().Err(cause).Msg("browser not started")
 	p := api.Refuse(api.CodeBrowserStartFailed, "%v", cause)
 	var start *chrome.StartError
 	if errors.As(cause, &start) {
 		p = p.With("output", start.Output)
 	}
+	return p
+}
+
+func (e *ending) undoGrant(cause error) error {
+	s := e.s
+	p := s.notStarted(cause)
 	if err := s.recording.open(); err != nil {
 		s.holding.Stop()
 		return errors.Join(p, err, s.slot.Lock().Unlock())

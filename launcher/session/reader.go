@@ -8,8 +8,6 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
-	"leasehold/launcher/browser"
-	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -21,7 +19,7 @@ import (
 // evidence, no recovery, and nothing of it is written about its profile. No other launcher
 // goes on with it.
 
-// tenure is by what a session has its profile: the holding of a lease, or nothing.
+// tenure is what a session serves under: a held lease or, if it is ephemeral, nothing.
 type tenure interface {
 	Fence() *lease.Fence
 	// Context ends when the session may not go on.
@@ -85,48 +83,20 @@ func (s *Session) OpenReader(ctx context.Context) error {
 	if err := errors.Join(s.openExchange(), s.recording.begin()); err != nil {
 		return notRecorded(err)
 	}
-	proxy, err := s.slot.OpenProxy(s.path, s.log)
-	if err != nil {
-		return err
-	}
-	s.slot.Starting(s)
-	rules := s.rules()
-	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
-		SessionID: s.id, Token: s.token, Lock: s.reader.Lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: rules.ReadOnly,
-		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Log: s.log,
-	})
-	s.slot.Opened(s.browser, s.id, nil)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
-		return err
-	}
-	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
-	if s.manifest.SessionCookies != api.CookiesDrop {
-		if err := s.reader.Jar.Restore(ctx, s.browser.Monitor().Observer(), s.id); err != nil {
-			return err
-		}
-	}
-	if err := s.openDedicated(); err != nil {
+	if err := s.startBrowser(ctx, nil); err != nil {
 		return err
 	}
 	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Str("snapshot", s.reader.SnapshotID).
-		Bool("read_only", rules.ReadOnly).Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("ephemeral session begins")
+		Bool("read_only", s.rules().ReadOnly).Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("ephemeral session begins")
 	return nil
 }
 
 // UndoReader ends an ephemeral session whose browser did not start, because of cause, and
 // vacates its slot. It returns what the caller is told.
 func (s *Session) UndoReader(cause error) error {
-	s.log.Error().Err(cause).Msg("browser not started")
 	var p *api.Problem
-	if !errors.As(cause, &p) {
-		p = api.Refuse(api.CodeBrowserStartFailed, "%v", cause)
-	}
-	var start *chrome.StartError
-	if errors.As(cause, &start) {
-		p = p.With("output", start.Output)
+	if notStarted := s.notStarted(cause); !errors.As(cause, &p) {
+		p = notStarted
 	}
 	s.Fence().Shut(cause)
 	s.mu.Lock()

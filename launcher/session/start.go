@@ -103,43 +103,59 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 	if err := s.Fence().Check(); err != nil {
 		return err
 	}
-	proxy, err := s.slot.OpenProxy(s.path, s.log)
-	if err != nil {
-		return err
-	}
-	s.slot.Starting(s)
-	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
-		SessionID: s.id, Token: s.token, Lock: lock, Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: s.rules().ReadOnly,
-		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Beside: s.furnish, Log: s.log,
-	})
 	fit := s.h.fitOf(s.manifest, s.granted, s.slot.Proxy())
-	s.slot.Opened(s.browser, s.id, &fit)
-	if err == nil {
-		err = s.openDedicated()
-	}
-	if err != nil {
+	if err := s.startBrowser(ctx, &fit); err != nil {
 		return err
 	}
 	s.log.Info().Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("browser started")
 	return nil
 }
 
-// furnish gives a new browser what the session's pages will find, before anything is loaded.
-func (s *Session) furnish(ctx context.Context, b *browser.Browser) error {
+// startBrowser starts the session's browser in its directory. fit is the tasks that it can be
+// left to; nil: to none.
+func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) error {
+	proxy, err := s.slot.OpenProxy(s.path, s.log)
+	if err != nil {
+		return err
+	}
+	s.slot.Starting(s)
+	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
+		SessionID: s.id, Token: s.token, Lock: s.slot.Lock(), Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: s.rules().ReadOnly,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Beside: s.prepareBrowser, Log: s.log,
+	})
+	s.slot.Opened(s.browser, s.id, fit)
+	if err != nil {
+		return err
+	}
+	return s.openDedicated()
+}
+
+// prepareBrowser gives a new browser what the session's pages will find, before anything is
+// loaded.
+func (s *Session) prepareBrowser(ctx context.Context, b *browser.Browser) error {
 	s.browser = b
 	if err := errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
 		return err
 	}
+	jar, id := s.h.o.Jar, s.profile
+	if s.reader != nil {
+		jar, id = s.reader.Jar, s.id
+	}
 	var err error
 	if s.manifest.SessionCookies == api.CookiesDrop {
-		err = s.h.o.Jar.Drop(s.profile)
+		err = jar.Drop(id)
 	} else {
-		err = s.h.o.Jar.Restore(ctx, b.Monitor().Observer(), s.profile)
+		err = jar.Restore(ctx, b.Monitor().Observer(), id)
 	}
-	if err == nil {
+	switch {
+	case err != nil:
+		return err
+	case s.reader != nil: // of its account's state nothing is told
+		b.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	default:
 		s.noteState(ctx)
 	}
-	return err
+	return nil
 }
 
 // Join uses the browser that other runs of the profile have open.

@@ -265,23 +265,18 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 		switch {
 		case c.why != "":
 		case !c.here:
-			if ahead, _ := g.queue.Ahead(a.ticket, c.Record, true); ahead > 0 {
-				c.why = api.CodeConflict
+			if g.othersFirst(c, a) {
 				continue
 			}
 			return nil, g.patrol.Home(c.Record).With("profile_id", c.ProfileID).With("turn", a.ticket.HandOn(c.ProfileID))
 		case full != nil:
 			c.why = api.CodeHostFull
 		default:
-			s, err := g.try(ctx, of(m, *c), a)
-			if err == nil {
-				return s, nil
+			s, p, err := g.tryOne(ctx, m, c, a)
+			if p == nil {
+				return s, err
 			}
-			var p *api.Problem
-			if !errors.As(err, &p) || slices.Contains(ends, p.Code) || ctx.Err() != nil {
-				return nil, err
-			}
-			if c.why = p.Code; p.Code == api.CodeHostFull {
+			if p.Code == api.CodeHostFull {
 				full = p
 			}
 		}
@@ -294,6 +289,27 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 	return nil, noneFree(m, found, full, time.Now())
 }
 
+// othersFirst tells whether others wait for the profile who come first, and notes that.
+func (g *grants) othersFirst(c *candidate, a *asking) bool {
+	ahead, _ := g.queue.Ahead(a.ticket, c.Record, true)
+	if ahead > 0 {
+		c.why = api.CodeConflict
+	}
+	return ahead > 0
+}
+
+// tryOne makes one attempt to get one of the profiles. A refusal is noted: without one there is a
+// session, or an error that ends the search.
+func (g *grants) tryOne(ctx context.Context, m api.Manifest, c *candidate, a *asking) (*session.Session, *api.Problem, error) {
+	s, err := g.try(ctx, of(m, *c), a)
+	var p *api.Problem
+	if err == nil || !errors.As(err, &p) || slices.Contains(ends, p.Code) || ctx.Err() != nil {
+		return s, nil, err
+	}
+	c.why = p.Code
+	return nil, p, nil
+}
+
 // bringAny gets one of the profiles whose home is gone or has no place, where its owner lets it
 // move. No session and no error: there is none such.
 func (g *grants) bringAny(ctx context.Context, m api.Manifest, found []candidate, a *asking) (*session.Session, error) {
@@ -302,19 +318,13 @@ func (g *grants) bringAny(ctx context.Context, m api.Manifest, found []candidate
 		if !c.mayCome() || g.o.Snapshots == nil {
 			continue
 		}
-		if ahead, _ := g.queue.Ahead(a.ticket, c.Record, true); ahead > 0 {
-			c.why = api.CodeConflict
+		if g.othersFirst(c, a) {
 			continue
 		}
-		s, err := g.try(ctx, of(m, *c), a)
-		if err == nil {
-			return s, nil
+		s, p, err := g.tryOne(ctx, m, c, a)
+		if p == nil {
+			return s, err
 		}
-		var p *api.Problem
-		if !errors.As(err, &p) || slices.Contains(ends, p.Code) || ctx.Err() != nil {
-			return nil, err
-		}
-		c.why = p.Code
 		if p.Code == api.CodeProfileStore || p.Code == api.CodeHostFull { // as it would be with the next one
 			break
 		}

@@ -206,7 +206,7 @@ func (c *cast) attach() error {
 	c.watch.mu.Lock()
 	defer c.watch.mu.Unlock()
 	c.watch.bySession[c.session] = c
-	c.watch.takeChoosers(c.watch.person.Principal != "")
+	c.watch.takeChoosers()
 	return nil
 }
 

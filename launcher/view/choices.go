@@ -231,7 +231,8 @@ func (h *hand) options(ctx context.Context, in string, node int) ([]option, erro
 
 // takeChoosers has choosers of files that a page opens asked of the person, as long as one has the
 // session: Chrome would open them in a window of its own, or nowhere. w.mu is held.
-func (w *watch) takeChoosers(byHand bool) {
+func (w *watch) takeChoosers() {
+	byHand := w.person.Principal != ""
 	for _, c := range w.bySession {
 		if c.byHand == byHand {
 			continue

@@ -291,7 +291,7 @@ func (w *watch) tellSession() {
 	if s.Person != nil {
 		w.person = *s.Person
 	}
-	w.takeChoosers(s.Person != nil)
+	w.takeChoosers()
 	for v := range w.viewers {
 		if v.told == nil || v.hands() != *v.told {
 			v.wake()

@@ -172,10 +172,7 @@ func (h *homes) settleHere(lock *profiledir.Lock, entry lease.Entry, log zerolog
 func (h *homes) barrier(profile, request string) (lease.Record, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, moveTimeout)
 	defer cancel()
-	stored, err := lease.Change(ctx, h.o.Store, profile, func(e lease.Entry) (lease.Record, error) {
-		if e.Revision == 0 { // the store forgot it: whoever remembers it writes it again
-			return e.Record, lease.ErrNotFound
-		}
+	stored, err := lease.ChangeExisting(ctx, h.o.Store, profile, func(e lease.Entry) (lease.Record, error) {
 		next, _ := e.Record.Withdraw(request)
 		return next, nil
 	})

@@ -224,11 +224,8 @@ func came(r lease.Record, q lease.MoveRequest) bool {
 
 // withdraw takes the request back. The record tells whether the home had agreed before that.
 func (ps *profiles) withdraw(ctx context.Context, m move) (lease.Record, error) {
-	stored, err := lease.Change(ctx, ps.o.Store, m.entry.Record.ProfileID, func(e lease.Entry) (lease.Record, error) {
-		switch {
-		case e.Revision == 0: // the store forgot it: whoever remembers it writes it again
-			return e.Record, lease.ErrNotFound
-		case came(e.Record, m.q):
+	stored, err := lease.ChangeExisting(ctx, ps.o.Store, m.entry.Record.ProfileID, func(e lease.Entry) (lease.Record, error) {
+		if came(e.Record, m.q) {
 			return e.Record, errCame
 		}
 		if next, ok := e.Record.Withdraw(m.q.Move.ID); ok {

@@ -320,6 +320,28 @@ func TestAChangeIsMadeOverWhatCameFirst(t *testing.T) {
 	}
 }
 
+// TestWhatTheStoreForgotIsNotChanged: a change of what is there writes no record where there is
+// none, nor where it was lost before the write.
+func TestWhatTheStoreForgotIsNotChanged(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		s := newMemory()
+		if lost {
+			s.change(t, func(r Record) (Record, error) { return r, nil })
+		}
+		calls := 0
+		_, err := ChangeExisting(t.Context(), s, "p", func(e Entry) (Record, error) {
+			calls++
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.records, "p")
+			return e.Record, nil
+		})
+		if !errors.Is(err, ErrNotFound) || len(s.records) != 0 || lost != (calls == 1) {
+			t.Errorf("lost before the write: %t: %v after %d calls, the store has %v", lost, err, calls, s.records)
+		}
+	}
+}
+
 // TestAnObserverLeavesLateTimersTheirTime: a holder's timer may fire a second late, and the
 // clocks of both hosts may drift.
 func TestAnObserverLeavesLateTimersTheirTime(t *testing.T) {

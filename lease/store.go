@@ -161,3 +161,15 @@ func Change(ctx context.Context, s Store, profile string, fn func(Entry) (Record
 		}
 	}
 }
+
+// ChangeExisting is Change for a record that the store has. If it has none, or forgot it
+// meanwhile, the error is ErrNotFound and nothing is written: whoever remembers the record
+// writes it again.
+func ChangeExisting(ctx context.Context, s Store, profile string, fn func(Entry) (Record, error)) (Entry, error) {
+	return Change(ctx, s, profile, func(e Entry) (Record, error) {
+		if e.Revision == 0 {
+			return e.Record, ErrNotFound
+		}
+		return fn(e)
+	})
+}

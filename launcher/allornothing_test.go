@@ -42,16 +42,11 @@ func startLauncher(t *testing.T) (*Launcher, *swaps) {
 	return startEncrypting(t, evidence.Keys{})
 }
 
-// startEncrypting is startLauncher for evidence that is encrypted as the keys say.
-func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *swaps) {
+// optionsIn are those that the launchers of these tests share, with a NATS of their own. All that
+// they keep is in the directory.
+func optionsIn(t *testing.T, dir string, keys evidence.Keys) Options {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	dir := t.TempDir()
+	must := mustIn(t)
 	server, err := natsd.Start(natsd.Options{Dir: filepath.Join(dir, "nats"), Log: zerolog.Nop()})
 	must(err)
 	t.Cleanup(server.Shutdown)
@@ -71,17 +66,29 @@ func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *swaps) {
 	must(os.WriteFile(file, []byte("down:\n  server: http://127.0.0.1:1\n"), 0o600))
 	known, err := proxies.Load(file)
 	must(err)
-	binary, err := chrome.Find("")
-	must(err)
 	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
 	must(err)
-	store := &swaps{Store: kv, before: func(lease.Record) error { return nil }}
-	l, err := New(Options{
-		ID: "here", DataDir: dir, Key: testkey.Key, Root: root, FileRoots: roots, ImportRoots: []string{os.TempDir()}, Store: store, Archive: evidence.NewArchive(spool, bundles, zerolog.Nop()), Ping: kv.Ping,
-		Chrome: binary, Headless: true, Proxies: known, Timing: lease.Timing{TTL: 30 * time.Second}, HomeTimeout: time.Hour,
-		Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
-	})
-	must(err)
+	return Options{
+		ID: "here", DataDir: dir, Key: testkey.Key, Root: root, FileRoots: roots, Store: kv, Archive: evidence.NewArchive(spool, bundles, zerolog.Nop()), Ping: kv.Ping,
+		Headless: true, Proxies: known, Timing: lease.Timing{TTL: 30 * time.Second}, HomeTimeout: time.Hour, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
+	}
+}
+
+// mustIn returns a function that ends the test after an error.
+func mustIn(t *testing.T) func(error) {
+	return func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// runIn starts a launcher that is stopped with the test.
+func runIn(t *testing.T, o Options) *Launcher {
+	t.Helper()
+	l, err := New(o)
+	mustIn(t)(err)
 	l.Start()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -90,7 +97,18 @@ func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *swaps) {
 			t.Error(err)
 		}
 	})
-	return l, store
+	return l
+}
+
+// startEncrypting is startLauncher for evidence that is encrypted as the keys say.
+func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *swaps) {
+	t.Helper()
+	o := optionsIn(t, t.TempDir(), keys)
+	binary, err := chrome.Find("")
+	mustIn(t)(err)
+	store := &swaps{Store: o.Store, before: func(lease.Record) error { return nil }}
+	o.Store, o.Chrome, o.ImportRoots = store, binary, []string{os.TempDir()}
+	return runIn(t, o), store
 }
 
 // userDataDir makes a directory that can be imported.

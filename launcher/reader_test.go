@@ -12,20 +12,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
-	"leasehold/internal/natsd"
 	"leasehold/internal/test/fakechrome"
-	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
-	"leasehold/launcher/fileroots"
-	"leasehold/launcher/profiledir"
-	"leasehold/launcher/proxies"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
-	"leasehold/lease/natskv"
 )
 
 func TestMain(m *testing.M) {
@@ -52,54 +45,16 @@ type reading struct {
 // startReading starts one that has no more than max browsers. change may change its options.
 func startReading(t *testing.T, max int, change func(*Options)) *reading {
 	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	dir := t.TempDir()
-	must(os.Chmod(dir, 0o700))
-	server, err := natsd.Start(natsd.Options{Dir: filepath.Join(dir, "nats"), Log: zerolog.Nop()})
-	must(err)
-	t.Cleanup(server.Shutdown)
-	nc, err := server.Connect()
-	must(err)
-	t.Cleanup(nc.Close)
-	kv, err := natskv.Open(t.Context(), nc, natskv.Options{Log: zerolog.Nop(), LauncherID: "here"})
-	must(err)
-	t.Cleanup(kv.Close)
-	root, err := profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key)
-	must(err)
-	spool, err := evidence.OpenEncryptedSpool(filepath.Join(dir, "spool"), evidence.Keys{})
-	must(err)
-	bundles, err := evidence.OpenDirStore(filepath.Join(dir, "evidence"))
-	must(err)
-	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
-	must(err)
-	file := filepath.Join(dir, "proxies.yaml")
-	must(os.WriteFile(file, []byte("down:\n  server: http://127.0.0.1:1\n"), 0o600))
-	known, err := proxies.Load(file)
-	must(err)
+	mustIn(t)(os.Chmod(dir, 0o700))
 	r := &reading{t: t, store: snapshots.New(snapshots.OpenDir(filepath.Join(dir, "store")), snapshots.NewKey()), dir: dir, registry: prometheus.NewRegistry()}
-	o := Options{
-		ID: "here", DataDir: dir, Key: testkey.Key, Root: root, FileRoots: roots, Store: kv, Archive: evidence.NewArchive(spool, bundles, zerolog.Nop()), Ping: kv.Ping,
-		Chrome: fakechrome.Binary(t), Headless: true, Proxies: known, Timing: lease.Timing{TTL: 30 * time.Second}, HomeTimeout: time.Hour, MaxBrowsers: max,
-		ReconnectGrace: time.Second, Snapshots: r.store, Retention: snapshots.Retention{Keep: 3}, Processes: scripted{}, Log: zerolog.Nop(), Metrics: r.registry,
-	}
+	o := optionsIn(t, dir, evidence.Keys{})
+	o.Chrome, o.MaxBrowsers, o.ReconnectGrace, o.Processes, o.Metrics = fakechrome.Binary(t), max, time.Second, scripted{}, r.registry
+	o.Snapshots, o.Retention = r.store, snapshots.Retention{Keep: 3}
 	if change != nil {
 		change(&o)
 	}
-	r.Launcher, err = New(o)
-	must(err)
-	r.Start()
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := r.Stop(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	r.Launcher = runIn(t, o)
 	return r
 }
 

@@ -216,19 +216,24 @@ func copyTree(ctx context.Context, from, to string) error {
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
-// copyFile copies one file. Only its owner may read the copy.
-func copyFile(from *foreign.Dir, name, to string, mode fs.FileMode) (err error) {
+func copyFile(from *foreign.Dir, name, to string, mode fs.FileMode) error {
 	in, err := from.File(name, os.O_RDONLY)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	return CopyFile(in, to, mode)
+}
+
+// CopyFile copies an open file to a path at which nothing is yet. Only its owner may read the
+// copy, and run it if the mode says so.
+func CopyFile(in *os.File, to string, mode fs.FileMode) (err error) {
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600|mode&0o100)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in)
+	_, err = io.Copy(out, in) // by copy_file_range, where the kernel can
 	return err
 }
 

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -286,17 +285,11 @@ func copyTree(ctx context.Context, from, to string) error {
 	})
 }
 
-func copyFile(from, to string, mode fs.FileMode) (err error) {
+func copyFile(from, to string, mode fs.FileMode) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600|mode&0o100)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in) // by copy_file_range
-	return err
+	return profiledir.CopyFile(in, to, mode)
 }

@@ -4,6 +4,7 @@ package built
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -15,13 +16,22 @@ import (
 // moved.
 func Leasehold() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.Command("go", "tool", "-n", "leasehold/cmd/leasehold")
-	cmd.Dir = filepath.Dir(file)
+	return Tool(filepath.Dir(file), "leasehold/cmd/leasehold")
+}
+
+// environment is the environment of the test process at its start. Tests change HOME,
+// where the go command has its cache.
+var environment = os.Environ()
+
+// Tool is Leasehold for a tool that the module of the directory names.
+func Tool(dir, name string) (string, error) {
+	cmd := exec.Command("go", "tool", "-n", name)
+	cmd.Dir, cmd.Env = dir, environment
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("building leasehold: %w\n%s", err, stderr.String())
+		return "", fmt.Errorf("building %s: %w\n%s", name, err, stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -12,11 +12,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"leasehold/internal/test/built"
 )
 
 // The credentials, the one bucket, and the region of every Server.
@@ -43,24 +44,11 @@ type Server struct {
 	output bytes.Buffer
 }
 
-// environment is the environment of the test process at its start. Tests change HOME,
-// where the go command has its cache.
-var environment = os.Environ()
-
 // binary returns the server's path, and builds it unless it is in the go command's
 // cache.
 var binary = sync.OnceValues(func() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
-	cmd := exec.Command("go", "tool", "-n", "versitygw")
-	cmd.Dir = filepath.Join(filepath.Dir(file), "gateway")
-	cmd.Env = environment
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("building versitygw: %w\n%s", err, stderr.String())
-	}
-	return strings.TrimSpace(string(out)), nil
+	return built.Tool(filepath.Join(filepath.Dir(file), "gateway"), "versitygw")
 })
 
 // Start runs a server until the test ends.

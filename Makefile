@@ -14,7 +14,7 @@ DEPLOY_MODULE := internal/test/deploy
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,10 +65,10 @@ LONGEST := ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold
 
 RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) ./internal/test/model)")
 
-# The compiler, the linter and the tests make much garbage and end soon. They collect it
-# seldom, which halves the linter's time, within a bound for each program.
-check outside raced quick: export GOGC ?= 400
-check outside raced quick: export GOMEMLIMIT ?= 2GiB
+# The compiler, the linter and the tests make much garbage and end soon. That they collect it
+# seldom halves the linter's time; the limit bounds what each program may take for that.
+check outside raced unraced vetted quick: export GOGC ?= 400
+check outside raced unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 
 # The program comes first: one command compiles what two would compile at the same time.
 test: deps ## Check and test everything, with the race detector
@@ -81,8 +81,18 @@ GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout
 outside:
 	@$(GO_TEST) -p 2 $(OUTSIDE)
 
-raced:
+raced: vetted
 	@$(GO_TEST) -race -p 3 $(RACED)
+
+unraced:
+	$(GO) test -vet=off -ldflags=-w -count=1 $(UNRACED)
+	cd $(DEPLOY_MODULE) && $(GO) test -ldflags=-w -count=1 ./...
+
+# The packages with their tests are read as the tests compile them, with the race detector:
+# once, before two commands want that at the same time.
+vetted:
+	$(GO) vet -race $(PKGS)
+	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
 
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
@@ -119,13 +129,7 @@ DIFFER ?= all
 differ: deps ## Play scripts of CDP on a port of Chrome and through the sidecar, and compare: make differ DIFFER='popup-*'
 	LEASEHOLD_DIFFER='$(DIFFER)' $(GO) test ./internal/test/differ -run '^TestClientsSeeWhatChromeSends$$' -v -count=1 -timeout 40m
 
-# The packages with their tests are read as the tests have compiled them, with the race
-# detector, so that nothing is compiled once more for that.
-check: fmt-check
-	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
-	$(GO) test -vet=off -ldflags=-w -count=1 $(UNRACED)
-	cd $(DEPLOY_MODULE) && $(GO) test -ldflags=-w -count=1 ./...
-	$(GO) vet -race $(PKGS)
+check: fmt-check vetted unraced
 	staticcheck=$$($(GO) tool -n staticcheck) && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck $(PKGS)
 
 fmt-check:

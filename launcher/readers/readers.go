@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -144,20 +145,30 @@ func FindLeft(o Options) (*Left, error) {
 	return l, err
 }
 
-// Discard kills their browsers and removes them, but for those that another launcher has. It
-// returns how many there still are.
+// Discard kills their browsers and removes them, but for those that a launcher has: it may be
+// the one that is ending, whose locks the kernel gives up after its pipes, or the next one, which
+// removes them. It returns how many there still are.
 func (l *Left) Discard(ctx context.Context) (int, error) {
 	if l.root == nil {
 		return 0, nil
 	}
-	var free []string
+	there, err := l.root.Guarded()
+	if err != nil {
+		return len(l.ids), err
+	}
+	var free, held []string
 	for _, id := range l.ids {
-		if held, err := l.root.Held(id); err == nil && !held {
+		has, err := l.root.Held(id)
+		switch {
+		case !slices.Contains(there, id): // the next launcher removed it
+		case err == nil && !has:
 			free = append(free, id)
+		default:
+			held = append(held, id)
 		}
 	}
-	var err error
-	l.ids, err = discardLeft(ctx, l.root, free, sessionfile.NewDir(l.o.DataDir, l.o.Key), l.o.Key, l.o.Processes, l.o.Log)
+	left, err := discardLeft(ctx, l.root, free, sessionfile.NewDir(l.o.DataDir, l.o.Key), l.o.Key, l.o.Processes, l.o.Log)
+	l.ids = append(held, left...)
 	return len(l.ids), err
 }
 

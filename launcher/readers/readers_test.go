@@ -244,13 +244,16 @@ func TestWhatALauncherLeftIsRemoved(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := left.Discard(t.Context()); n != 0 || err != nil {
+	if n, err := left.Discard(t.Context()); n != 2 || err != nil { // a launcher has these
 		t.Errorf("%d, %v", n, err)
 	}
 	if ids, err := w.root.Guarded(); err != nil || len(ids) != 2 {
 		t.Fatalf("%v, %v", ids, err)
 	}
 	killed(1)
+	if n, err := left.Discard(t.Context()); n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
 	killed(2)
 	if err := os.RemoveAll(copies[2].Path); err != nil { // it was being removed
 		t.Fatal(err)
@@ -269,6 +272,9 @@ func TestWhatALauncherLeftIsRemoved(t *testing.T) {
 			break
 		}
 		time.Sleep(time.Millisecond)
+	}
+	if n, err := left.Discard(t.Context()); n != 0 || err != nil { // the next launcher removed it
+		t.Errorf("%d, %v", n, err)
 	}
 	cancel()
 	<-done

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -29,7 +28,7 @@ func (f sessionFlags) find(ctx context.Context, sidecar *client, profile string)
 			return sidecar.ask(ctx, http.MethodGet, nil, "v1", "sessions", f.Session)
 		}
 		raw, err := ask()
-		if profile != "" && isUnknownSession(err) {
+		if profile != "" && refusedWith(err, api.CodeUnknownSession) {
 			if _, failed := sidecar.with(ofProfile(profile)).ask(ctx, http.MethodGet, nil, "v1", "sessions"); failed != nil {
 				return api.Session{}, failed
 			}
@@ -71,11 +70,6 @@ func (f sessionFlags) find(ctx context.Context, sidecar *client, profile string)
 
 // ofProfile asks a list for what is of a profile.
 func ofProfile(profile string) url.Values { return url.Values{"profile_id": {profile}} }
-
-func isUnknownSession(err error) bool {
-	var refused *refusedError
-	return errors.As(err, &refused) && refused.problem.Code == api.CodeUnknownSession
-}
 
 // with is the session under the token of the flags, if they have one.
 func (f sessionFlags) with(s api.Session) api.Session {

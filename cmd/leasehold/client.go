@@ -202,6 +202,12 @@ func isFinal(err error) bool {
 	return errors.As(err, &refused) && refused.problem.Status < http.StatusInternalServerError
 }
 
+// refusedWith tells whether the sidecar has refused with that problem code.
+func refusedWith(err error, code string) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.problem.Code == code
+}
+
 // ask sends a request, waits for requestTimeout at most, and returns the JSON document of
 // the answer.
 func (c *client) ask(ctx context.Context, method string, in any, path ...string) (json.RawMessage, error) {

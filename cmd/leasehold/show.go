@@ -54,7 +54,7 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 	if p.inspection, err = inspectionOf(ctx, sidecar, id); err != nil {
 		return p, err
 	}
-	if p.history, err = sidecar.askAll(ctx, "v1", "profiles", id, "history"); storeAway(err) {
+	if p.history, err = sidecar.askAll(ctx, "v1", "profiles", id, "history"); refusedWith(err, api.CodeStoreUnavailable) {
 		a.warn("the history cannot be read: %v", err)
 		p.history = noItems
 	} else if err != nil {
@@ -72,12 +72,6 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 
 // noItems is a list with nothing in it.
 var noItems = json.RawMessage(`{"items":[],"next":null}`)
-
-// storeAway tells whether the sidecar refused since it cannot reach the lease store.
-func storeAway(err error) bool {
-	var refused *refusedError
-	return errors.As(err, &refused) && refused.problem.Code == api.CodeStoreUnavailable
-}
 
 // newestPicture returns the newest of the pictures that were stored during a session, and
 // the newest bundle that has any picture; nil if there is none.

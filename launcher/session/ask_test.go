@@ -17,12 +17,13 @@ import (
 // asked begins to ask as a REST request does.
 func (r *room) asked(ctx context.Context, s *Session, a api.AskPerson) <-chan askAnswer {
 	r.t.Helper()
+	before := len(r.persons(s))
 	got := make(chan askAnswer, 1)
 	go func() {
 		answer, err := s.Ask(ctx, a)
 		got <- askAnswer{answer, err}
 	}()
-	r.await("the session waits for a person", func() bool { return s.Show().Ask != nil })
+	r.await("the session waits for a person", func() bool { return s.Show().Ask != nil && len(r.persons(s)) > before })
 	return got
 }
 

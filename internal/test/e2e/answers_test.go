@@ -50,16 +50,11 @@ func TestWhatSitesAnswer(t *testing.T) {
 		s.noted(t, profile, "what it waits for", 1, done)
 		return conn
 	}
-	answered := func(path string) func(checkpoint.Entry) bool {
-		return func(e checkpoint.Entry) bool {
-			return e.Kind == checkpoint.KindAnswer && e.Status != 0 && strings.HasSuffix(e.URL, path)
-		}
-	}
 	resumable := map[string]any{"resumable": true}
 
-	signedOut := raw("signed-out", nil, `fetch('/order', {method: 'POST'}).then(() => fetch('/signed-in-only')); 0`, answered("/signed-in-only"))
-	waits := raw("waits", nil, `location.href = '/later'; 0`, answered("/later"))
-	vouched := raw("vouched", resumable, `fetch('/order', {method: 'POST'}); 0`, answered("/order"))
+	signedOut := raw("signed-out", nil, `fetch('/order', {method: 'POST'}).then(() => fetch('/signed-in-only')); 0`, hasAnswer("/signed-in-only"))
+	waits := raw("waits", nil, `location.href = '/later'; 0`, hasAnswer("/later"))
+	vouched := raw("vouched", resumable, `fetch('/order', {method: 'POST'}); 0`, hasAnswer("/order"))
 	inFlight := raw("in-flight", resumable, `fetch('/hang', {method: 'POST'}); 0`, func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindRequest })
 	for _, conn := range []*socket{vouched, inFlight} {
 		conn.call(t, "", "Lease.checkpoint", map[string]any{"name": "seen"}, nil)
@@ -70,7 +65,7 @@ func TestWhatSitesAnswer(t *testing.T) {
 	c.Expect(t, "connect")
 	c.Do(t, clients.Action{"action": "goto", "url": web.URL + "/start"})
 	c.Do(t, clients.Action{"action": "goto", "url": web.URL + "/with-widget"})
-	s.noted(t, "nobodys", "the answer to what the page sends", 1, answered("/seen"))
+	s.noted(t, "nobodys", "the answer to what the page sends", 1, hasAnswer("/seen"))
 
 	for _, conn := range []*socket{signedOut, waits, vouched, inFlight} {
 		conn.drop()

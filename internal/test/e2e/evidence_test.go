@@ -109,6 +109,13 @@ func posted(path string) func(checkpoint.Entry) bool {
 	}
 }
 
+// hasAnswer fits the entry of an answer with a status to a request to the path.
+func hasAnswer(path string) func(checkpoint.Entry) bool {
+	return func(e checkpoint.Entry) bool {
+		return e.Kind == checkpoint.KindAnswer && e.Status != 0 && strings.HasSuffix(e.URL, path)
+	}
+}
+
 // inspection returns the answers of the profile's inspection, and how they were found,
 // by fact.
 func (s *sidecar) inspection(t *testing.T, profile string) (answers, how map[string]string) {

@@ -10,6 +10,9 @@ CLIENT_MODULES := internal/test/clients/chromedp014 internal/test/clients/gorod
 # Reads the files of deploy/ with the libraries of the tools that they are for.
 DEPLOY_MODULE := internal/test/deploy
 
+# The S3 server of the tests.
+S3_MODULE := internal/test/s3test/gateway
+
 # Built from source by the go command and kept in its cache.
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -35,7 +38,7 @@ namespaces:
 
 modules:
 	@$(GO) mod download
-	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) mod download) || exit 1; done
+	@for m in $(CLIENT_MODULES) $(S3_MODULE); do (cd $$m && $(GO) mod download) || exit 1; done
 	@cd $(DEPLOY_MODULE) && $(GO) list -deps -test ./... >/dev/null
 
 # Where git refuses (a checkout of another user), the go command would fail too.
@@ -70,9 +73,10 @@ RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) .
 check outside raced unraced vetted quick: export GOGC ?= 400
 check outside raced unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 
-# The program comes first: one command compiles what two would compile at the same time.
+# The programs come first: one command compiles what two would compile at the same time.
 test: deps ## Check and test everything, with the race detector
 	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
+	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
 	@$(MAKE) --no-print-directory -j 3 outside raced check
 
 # What only a debugger reads is left out of the programs (-w), which saves half a second each.
@@ -92,7 +96,7 @@ unraced:
 # once, before two commands want that at the same time.
 vetted:
 	$(GO) vet -race $(PKGS)
-	@for m in $(CLIENT_MODULES); do (cd $$m && $(GO) vet ./...) || exit 1; done
+	@for m in $(CLIENT_MODULES) $(S3_MODULE); do (cd $$m && $(GO) vet ./...) || exit 1; done
 
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \

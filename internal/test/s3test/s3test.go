@@ -1,6 +1,6 @@
 // Package s3test runs a real S3 server for tests: versitygw over a directory. Its
 // version is pinned in a module of its own, in the folder gateway, so that nothing of
-// it gets into the project's binary. The go command builds it into its cache.
+// it gets into the project's binary. The go command builds that into its cache.
 package s3test
 
 import (
@@ -48,7 +48,7 @@ type Server struct {
 // cache.
 var binary = sync.OnceValues(func() (string, error) {
 	_, file, _, _ := runtime.Caller(0)
-	return built.Tool(filepath.Join(filepath.Dir(file), "gateway"), "versitygw")
+	return built.Tool(filepath.Join(filepath.Dir(file), "gateway"), "gateway")
 })
 
 // Start runs a server until the test ends.
@@ -82,8 +82,7 @@ func (s *Server) Run() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.cmd = exec.Command(path, "--quiet", "--port", s.Addr, "--access", AccessKey, "--secret", SecretKey, "--region", Region,
-		"--health", "/health", "posix", filepath.Dir(s.Root))
+	s.cmd = exec.Command(path, s.Addr, filepath.Dir(s.Root), AccessKey, SecretKey, Region)
 	s.cmd.Stdout, s.cmd.Stderr = &s.output, &s.output
 	if err := s.cmd.Start(); err != nil {
 		s.cmd = nil

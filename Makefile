@@ -17,7 +17,7 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced checked-and-raced unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 # Tests that drive the programs from outside: the race detector would look at nothing but the
 # tests themselves. (The sidecar of the chaos run has it.) The longest comes first.
 OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/differ ./internal/test/incidents ./internal/test/clients \
-	./internal/test/supply ./internal/test/chaos
+	./internal/test/supply ./internal/test/chaos ./cmd/leasehold
 
 # In the model one thing happens after the other, by coroutines: the race detector has nothing
 # to find there, and makes each step ten times slower. The bubble plays a few seeds with it,
@@ -64,7 +64,7 @@ OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/differ ./int
 UNRACED := ./internal/test/model ./internal/test/bubble
 
 # What takes longest comes first, so that the others are tested beside it.
-LONGEST := ./launcher/recovery ./lease/natskv ./launcher/session ./cmd/leasehold
+LONGEST := ./launcher/recovery ./lease/natskv ./launcher/session
 
 RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) ./internal/test/model)")
 
@@ -77,7 +77,7 @@ check outside raced unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 test: deps ## Check and test everything, with the race detector
 	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
-	@$(MAKE) --no-print-directory -j 3 outside raced check
+	@$(MAKE) --no-print-directory -j 2 outside checked-and-raced
 
 # What only a debugger reads is left out of the programs (-w), which saves half a second each.
 GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout 20m
@@ -85,8 +85,12 @@ GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout
 outside:
 	@$(GO_TEST) -p 2 $(OUTSIDE)
 
-raced: vetted
-	@$(GO_TEST) -race -p 3 $(RACED)
+# One after the other: what waits for a clock should find a processor when it is time.
+checked-and-raced:
+	@failed=; $(MAKE) --no-print-directory check || failed=1; $(MAKE) --no-print-directory raced && [ -z "$$failed" ]
+
+raced:
+	@$(GO_TEST) -race -p 2 $(RACED)
 
 unraced:
 	$(GO) test -vet=off -ldflags=-w -count=1 $(UNRACED)

@@ -70,8 +70,8 @@ RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) .
 
 # The compiler, the linter and the tests make much garbage and end soon. That they collect it
 # seldom halves the linter's time; the limit bounds what each program may take for that.
-check outside raced unraced vetted quick: export GOGC ?= 400
-check outside raced unraced vetted quick: export GOMEMLIMIT ?= 2GiB
+test check outside raced unraced vetted quick: export GOGC ?= 400
+test check outside raced unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 
 # The programs come first: one command compiles what two would compile at the same time.
 test: deps ## Check and test everything, with the race detector

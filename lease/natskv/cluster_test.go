@@ -2,7 +2,6 @@ package natskv
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
+	"leasehold/internal/test/freeport"
 )
 
 // startCluster runs three clustered servers in this process, synced at every
@@ -20,17 +20,8 @@ func startCluster(t testing.TB) []string {
 	t.Helper()
 	const n = 3
 	var routes []*url.URL
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, port)
+	ports := freeport.Take(t, n)
+	for _, port := range ports {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
 	}
 	var servers []*server.Server

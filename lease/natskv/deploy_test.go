@@ -27,6 +27,7 @@ import (
 	"leasehold/evidence/natsstore"
 	"leasehold/evidence/storetest"
 	"leasehold/internal/natsd"
+	"leasehold/internal/test/freeport"
 	"leasehold/lease"
 )
 
@@ -74,16 +75,9 @@ func deploy(t *testing.T) deployed {
 		t.Setenv(name, filepath.Join(d.dir, file))
 	}
 	var routes []string
-	for i := range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		routes = append(routes, l.Addr().String())
-		t.Setenv(fmt.Sprintf("NATS_ROUTE_%d", i+1), "tls://"+l.Addr().String())
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+	for i, port := range freeport.Take(t, 3) {
+		routes = append(routes, fmt.Sprintf("127.0.0.1:%d", port))
+		t.Setenv(fmt.Sprintf("NATS_ROUTE_%d", i+1), "tls://"+routes[i])
 	}
 	var servers []*server.Server
 	for i := range 3 {

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +26,7 @@ import (
 
 	"leasehold/internal/test/built"
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/freeport"
 	"leasehold/launcher/chrome"
 )
 
@@ -195,13 +195,9 @@ func (p *page) open() {
 	must(os.Symlink(filepath.Join(clients.Dir(), "node_modules"), filepath.Join(p.dir, "node_modules")))
 	p.makeKeys()
 	must(os.Mkdir(filepath.Join(p.dir, "home", ".config"), 0o700))
-	var free [3]string
-	for i := range free {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(err)
-		defer func() { must(l.Close()) }()
-		_, free[i], err = net.SplitHostPort(l.Addr().String())
-		must(err)
+	var free []string
+	for _, port := range freeport.Take(t, 3) {
+		free = append(free, strconv.Itoa(port))
 	}
 	p.ports = strings.NewReplacer(":9333", ":"+free[0], ":4333", ":"+free[1], ":8080", ":"+free[2])
 	for _, variable := range os.Environ() {

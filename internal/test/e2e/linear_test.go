@@ -18,6 +18,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/freeport"
 	"leasehold/lease"
 )
 
@@ -307,7 +308,7 @@ func TestLeasesAreLinearizable(t *testing.T) {
 		g := startGateway(t, fmt.Sprintf("127.0.0.1:%d", n.port))
 		args := []string{
 			"--nats-url", "nats://" + g.listener.Addr().String(), "--launcher-id", fmt.Sprint("host-", i), "--lease-ttl", "3s", "--reconnect-grace", "300ms",
-			"--listen", fmt.Sprintf("127.0.0.1:%d", freePort(t)),
+			"--listen", fmt.Sprintf("127.0.0.1:%d", freeport.Take(t, 1)[0]),
 		}
 		if long == "" {
 			args = append(args, "--chrome", fakechrome.Binary(t), "--browser-sandbox", "off")
@@ -348,15 +349,4 @@ func TestLeasesAreLinearizable(t *testing.T) {
 			t.Errorf("%s: %v: %d operations are not those of one profile", profile, result, len(ops))
 		}
 	}
-}
-
-// freePort is a port of the loopback address that was free just now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/test/freeport"
 )
 
 // roleNode is the first argument of this test program where it is to be a NATS server, with the
@@ -56,7 +57,7 @@ func natsNodes(t *testing.T) []*natsNode {
 	t.Helper()
 	const count = 3
 	dir := t.TempDir()
-	ports := freePorts(t, 2*count)
+	ports := freeport.Take(t, 2*count)
 	var routes []string
 	for i := range count {
 		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", ports[count+i]))
@@ -116,21 +117,6 @@ func clusterURL(nodes []*natsNode) string {
 		urls = append(urls, n.URL)
 	}
 	return strings.Join(urls, ",")
-}
-
-// freePorts are ports that nobody listens on.
-func freePorts(t *testing.T, count int) []int {
-	t.Helper()
-	var ports []int
-	for range count {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close() }()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // awaitNodes waits until JetStream of the cluster answers through each of the nodes, so that a

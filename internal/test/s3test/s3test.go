@@ -6,7 +6,6 @@ package s3test
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"leasehold/internal/test/built"
+	"leasehold/internal/test/freeport"
 )
 
 // The credentials, the one bucket, and the region of every Server.
@@ -54,14 +54,7 @@ var binary = sync.OnceValues(func() (string, error) {
 // Start runs a server until the test ends.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Server{t: t, Addr: l.Addr().String(), Root: filepath.Join(t.TempDir(), Bucket)}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s := &Server{t: t, Addr: fmt.Sprintf("127.0.0.1:%d", freeport.Take(t, 1)[0]), Root: filepath.Join(t.TempDir(), Bucket)}
 	if err := os.Mkdir(s.Root, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced checked-and-raced unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced checked-and-raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,13 +70,16 @@ RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) .
 
 # The compiler, the linter and the tests make much garbage and end soon. That they collect it
 # seldom halves the linter's time; the limit bounds what each program may take for that.
-test check outside raced unraced vetted quick: export GOGC ?= 400
-test check outside raced unraced vetted quick: export GOMEMLIMIT ?= 2GiB
+test check outside raced linted unraced vetted quick: export GOGC ?= 400
+test check outside raced linted unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 
-# The programs come first: one command compiles what two would compile at the same time.
+# What is compiled comes first, with all processors: two commands that want the same at the
+# same time would both compile it. What waits for a clock should find a processor when it is
+# time: only two things go on beside each other.
 test: deps ## Check and test everything, with the race detector
 	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
+	@$(MAKE) --no-print-directory vetted
 	@$(MAKE) --no-print-directory -j 2 outside checked-and-raced
 
 # What only a debugger reads is left out of the programs (-w), which saves half a second each.
@@ -85,9 +88,8 @@ GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout
 outside:
 	@$(GO_TEST) -p 2 $(OUTSIDE)
 
-# One after the other: what waits for a clock should find a processor when it is time.
 checked-and-raced:
-	@failed=; $(MAKE) --no-print-directory check || failed=1; $(MAKE) --no-print-directory raced && [ -z "$$failed" ]
+	@failed=; $(MAKE) --no-print-directory linted unraced || failed=1; $(MAKE) --no-print-directory raced && [ -z "$$failed" ]
 
 raced:
 	@$(GO_TEST) -race -p 2 $(RACED)
@@ -96,9 +98,8 @@ unraced:
 	$(GO) test -vet=off -ldflags=-w -count=1 $(UNRACED)
 	cd $(DEPLOY_MODULE) && $(GO) test -ldflags=-w -count=1 ./...
 
-# The packages with their tests are read as the tests compile them, with the race detector:
-# once, before two commands want that at the same time.
-vetted:
+# The packages with their tests are read as the tests compile them, with the race detector.
+vetted: fmt-check
 	$(GO) vet -race $(PKGS)
 	@for m in $(CLIENT_MODULES) $(S3_MODULE); do (cd $$m && $(GO) vet ./...) || exit 1; done
 
@@ -137,7 +138,9 @@ DIFFER ?= all
 differ: deps ## Play scripts of CDP on a port of Chrome and through the sidecar, and compare: make differ DIFFER='popup-*'
 	LEASEHOLD_DIFFER='$(DIFFER)' $(GO) test ./internal/test/differ -run '^TestClientsSeeWhatChromeSends$$' -v -count=1 -timeout 40m
 
-check: fmt-check vetted unraced
+check: vetted linted unraced
+
+linted:
 	staticcheck=$$($(GO) tool -n staticcheck) && GOFLAGS="$$($(GO) env GOFLAGS) -race" $$staticcheck $(PKGS)
 
 fmt-check:

@@ -33,8 +33,9 @@ type Config struct {
 	Replicas int // zero is 1
 }
 
-// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use;
-// each is bounded by its context alone.
+// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use. Put,
+// Manifest and Part fail where the server leaves one of their requests without an answer
+// for seconds; the others are bounded by their context alone.
 type Store struct {
 	js  jetstream.JetStream
 	cfg Config
@@ -55,8 +56,17 @@ func folderName(profileID, evidenceID string) string {
 	return profileKey(profileID) + "/" + evidenceID + "/"
 }
 
+// eachBounded is a context that does not tell its deadline. The library then gives each of
+// the requests a few seconds of its own: an answer that was lost with a connection never
+// comes, and would hold up all that waits behind it until the deadline.
+type eachBounded struct{ context.Context }
+
+// Deadline implements context.Context.
+func (eachBounded) Deadline() (time.Time, bool) { return time.Time{}, false }
+
 // Put implements evidence.Store.
 func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
+	ctx = eachBounded{ctx}
 	evidenceID := b.Manifest.EvidenceID
 	fail := func(what string, err error) error {
 		return fmt.Errorf("evidence %s: storing %s: %w", evidenceID, what, err)
@@ -245,7 +255,7 @@ func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, erro
 		// Names come from outside, and an overlong one would end the connection.
 		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
 	}
-	content, err := s.get(ctx, evidenceID, name)
+	content, err := s.get(eachBounded{ctx}, evidenceID, name)
 	if err != nil {
 		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
 	}

@@ -6,8 +6,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,7 +48,7 @@ func start(t *testing.T, dir string) *server.Server {
 	return s
 }
 
-func connect(t *testing.T, s *server.Server) (*nats.Conn, jetstream.JetStream) {
+func connect(t *testing.T, s nats.InProcessConnProvider) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
 	if err != nil {
@@ -63,6 +65,61 @@ func connect(t *testing.T, s *server.Server) (*nats.Conn, jetstream.JetStream) {
 		t.Fatal(err)
 	}
 	return nc, js
+}
+
+// forgetful is a server whose answers are lost once it is silent.
+type forgetful struct {
+	*server.Server
+	silent *atomic.Bool
+}
+
+func (f forgetful) InProcessConn() (net.Conn, error) {
+	c, err := f.Server.InProcessConn()
+	return forgetfulConn{c, f.silent}, err
+}
+
+type forgetfulConn struct {
+	net.Conn
+	silent *atomic.Bool
+}
+
+func (c forgetfulConn) Read(p []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(p)
+		if err != nil || !c.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+// TestALostAnswerIsNotWaitedFor: a recovery waits for its bundle, and what is stored later
+// for what is stored before.
+func TestALostAnswerIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	silent := &atomic.Bool{}
+	_, js := connect(t, forgetful{start(t, t.TempDir()), silent})
+	spool := storetest.Spool(t)
+	a := evidence.NewArchive(spool, natsstore.New(js, natsstore.Config{}), zerolog.Nop())
+	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
+	defer cancel()
+	b, err := a.New(evidence.Manifest{EvidenceID: "ev_1", ProfileID: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent.Store(true)
+	if _, _, err := a.Save(ctx, b); err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := spool.Sealed(); err != nil || len(ids) != 1 || ctx.Err() != nil {
+		t.Errorf("without answers: %v wait in the spool, %v, the context: %v", ids, err, ctx.Err())
+	}
+	silent.Store(false)
+	if err := a.Flush(ctx); err != nil {
+		t.Error(err)
+	}
+	if ids, err := spool.Sealed(); err != nil || len(ids) != 0 {
+		t.Errorf("still in the spool: %v, %v", ids, err)
+	}
 }
 
 func open(t *testing.T) (evidence.Store, storetest.Damage) {

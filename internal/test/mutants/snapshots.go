@@ -33,7 +33,7 @@ var ofSnapshots = slices.Concat(
 		change{"a profile is read on while somebody has it", "\t\tt.endVacancy(profile)\n", ""},
 	),
 	in("lease/snapshot.go", naming,
-		change{"a record names a snapshot of an earlier session", `if token != r.Token || !r.EndedInOrder() {`, `if !r.EndedInOrder() {`},
+		change{"a record names a snapshot of an earlier session", `if token != r.Token || !r.AtRest() {`, `if !r.AtRest() {`},
 		change{"a restore does not raise the token", "\tr.Token++\n\tif r.State == Available {", "\tif r.State == Available {"},
 	),
 )

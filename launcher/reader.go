@@ -92,7 +92,7 @@ func (g *grants) toRead(ctx context.Context, m api.Manifest) (lease.Record, erro
 		return r, p
 	}
 	if !m.WantsReadOnly() && !r.ReadOnly {
-		if p := standsStill(r); p != nil {
+		if p := standsStill(r, "an ephemeral session of it has to be read-only"); p != nil {
 			return r, p
 		}
 	}
@@ -102,23 +102,30 @@ func (g *grants) toRead(ctx context.Context, m api.Manifest) (lease.Record, erro
 	return r, nil
 }
 
-// standsStill refuses an ephemeral session that may send what it wants, while the account has
-// to stand still: its last worker was lost, and what becomes of that is not decided. One that
-// only reads can send nothing that this is about.
-func standsStill(r lease.Record) *api.Problem {
-	code := ""
-	switch r.State {
-	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
-		code = api.CodeQuarantined
-	case lease.ManualReview:
-		code = api.CodeInReview
-	case lease.ResumePending:
-		code = api.CodeResumePending
-	default:
+// standsStill refuses what could act in the account, beside the session that it is about, while
+// the account has to stand still; then says what is to be had instead. What only reads can send
+// nothing that this is about.
+func standsStill(r lease.Record, then string) *api.Problem {
+	code := stillCode(r)
+	if code == "" {
 		return nil
 	}
-	return api.Refuse(code, "profile %s is %s: its account stands still, and an ephemeral session of it has to be read-only", r.ProfileID, r.State).
+	return api.Refuse(code, "profile %s is %s: its account stands still, and %s", r.ProfileID, r.State, then).
 		With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)
+}
+
+// stillCode is the code of a refusal of the profile while its account has to stand still: its
+// last worker was lost, and what becomes of that is not decided. Empty: it need not.
+func stillCode(r lease.Record) string {
+	switch r.State {
+	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
+		return api.CodeQuarantined
+	case lease.ManualReview:
+		return api.CodeInReview
+	case lease.ResumePending:
+		return api.CodeResumePending
+	}
+	return ""
 }
 
 // openReader makes the copy, and starts its browser. The slot is vacated if it fails.
@@ -186,7 +193,7 @@ func (h *rooms) dismissWriter(s *session.Session) {
 	if !s.Writes() {
 		return
 	}
-	if r, known := h.catalog.Record(s.Profile()); known && standsStill(r) != nil {
+	if r, known := h.catalog.Record(s.Profile()); known && stillCode(r) != "" {
 		s.Dismiss(reasonStandsStill)
 	}
 }

@@ -276,11 +276,18 @@ func TestWhatIsMadeHasASnapshotAtOnce(t *testing.T) {
 	if floor, err := r.o.Root.Floor("p"); err != nil || second.Token != first.Token+1 || floor != second.Token {
 		t.Errorf("another directory has token %d, and floor %d, %v", second.Token, floor, err)
 	}
-	// What was still on its way of the directory before is refused.
-	content, err := r.store.Read(t.Context(), "p", closedInOrder(t, "first"), snapshots.ReadOptions{Spool: t.TempDir()})
+	// What was still on its way of the directory before is refused, also where the next one was not
+	// closed in order and has no snapshot.
+	_, err = r.ArchiveProfile(t.Context(), "p", api.ProfileArchive{})
+	mustIn(t)(err)
+	third, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: userDataDir(t)})
+	if err != nil || third.Token != second.Token+1 || third.HasSnapshot() {
+		t.Errorf("one more directory: %+v, %v", third, err)
+	}
+	content, err := r.store.Read(t.Context(), "p", closedInOrder(t, "second"), snapshots.ReadOptions{Spool: t.TempDir()})
 	mustIn(t)(err)
 	var stale *snapshots.StaleTokenError
-	if _, err := r.store.Seal(t.Context(), content, snapshots.About{Token: first.Token, LauncherID: "here", CreatedAt: time.Now()}); !errors.As(err, &stale) {
+	if _, err := r.store.Seal(t.Context(), content, snapshots.About{Token: second.Token, LauncherID: "here", CreatedAt: time.Now()}); !errors.As(err, &stale) {
 		t.Errorf("a late seal of the directory before: %v", err)
 	}
 }

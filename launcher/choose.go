@@ -208,9 +208,9 @@ func (h *rooms) hosts() map[string]host {
 // isFull tells whether a host has no place for one more browser. A warm one makes room.
 func isFull(places, browsers, warm int) bool { return places > 0 && browsers-warm >= places }
 
-// candidates are the profiles that a manifest asks for and whose principal may open, the
-// preferred ones first.
-func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, error) {
+// fitting are the records of the profiles that a manifest asks for and that its principal may
+// have so.
+func (g *grants) fitting(ctx context.Context, m api.Manifest) ([]lease.Record, error) {
 	rows, complete, _ := g.catalog.Rows()
 	if !complete {
 		entries, err := g.o.Store.List(ctx)
@@ -222,13 +222,27 @@ func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, e
 			rows = append(rows, catalog.NewRow(e.Record))
 		}
 	}
-	by, hosts, now := principal.Of(ctx), g.hosts(), time.Now()
-	var found []candidate
+	by := principal.Of(ctx)
+	var found []lease.Record
 	for _, row := range rows {
 		r := row.Record
-		if m.AccountID != "" && m.AccountID != r.AccountID || !queue.HasLabels(r.Labels, m.Labels) || !by.May(principal.Open, r.ProfileID) {
-			continue
+		if (m.AccountID == "" || m.AccountID == r.AccountID) && queue.HasLabels(r.Labels, m.Labels) && by.May(principal.Open, r.ProfileID) {
+			found = append(found, r)
 		}
+	}
+	return found, nil
+}
+
+// candidates are the profiles that a manifest asks for and whose principal may open, the
+// preferred ones first.
+func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, error) {
+	fitting, err := g.fitting(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	hosts, now := g.hosts(), time.Now()
+	var found []candidate
+	for _, r := range fitting {
 		c := candidate{Record: r, here: r.Home == g.o.ID || r.Home == "", resumes: r.State == lease.ResumePending && r.TaskID == m.TaskID}
 		if _, err := g.o.Root.Path(r.ProfileID); c.here && err != nil { // put aside, or taken away
 			continue
@@ -254,7 +268,7 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that you may open: leasehold profiles lists them", wanted(m))
+		return nil, noneFits(m)
 	}
 	var full *api.Problem // this host has no place
 	for i := range found {
@@ -289,6 +303,11 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 	return nil, noneFree(m, found, full, time.Now())
 }
 
+// noneFits refuses a request for any profile where there is none such.
+func noneFits(m api.Manifest) *api.Problem {
+	return api.Refuse(api.CodeUnknownProfile, "there is no profile %s that you may open: leasehold profiles lists them", wanted(m))
+}
+
 // othersFirst tells whether others wait for the profile who come first, and notes that.
 func (g *grants) othersFirst(c *candidate, a *asking) bool {
 	ahead, _ := g.queue.Ahead(a.ticket, c.Record, true)
@@ -301,7 +320,7 @@ func (g *grants) othersFirst(c *candidate, a *asking) bool {
 // tryOne makes one attempt to get one of the profiles. A refusal is noted: without one there is a
 // session, or an error that ends the search.
 func (g *grants) tryOne(ctx context.Context, m api.Manifest, c *candidate, a *asking) (*session.Session, *api.Problem, error) {
-	s, err := g.try(ctx, of(m, *c), a)
+	s, err := g.try(ctx, of(m, c.Record), a)
 	var p *api.Problem
 	if err == nil || !errors.As(err, &p) || slices.Contains(ends, p.Code) || ctx.Err() != nil {
 		return s, nil, err
@@ -339,8 +358,8 @@ func (c candidate) mayCome() bool {
 }
 
 // of is the manifest of a request for any profile, as one for this profile.
-func of(m api.Manifest, c candidate) api.Manifest {
-	m.ProfileID, m.AccountID, m.Labels, m.Turn = c.ProfileID, c.AccountID, nil, ""
+func of(m api.Manifest, r lease.Record) api.Manifest {
+	m.ProfileID, m.AccountID, m.Labels, m.Turn = r.ProfileID, r.AccountID, nil, ""
 	return m
 }
 

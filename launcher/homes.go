@@ -198,14 +198,7 @@ func (h *homes) arrive(lock *profiledir.Lock, r lease.Record, log zerolog.Logger
 	log.Warn().Uint64("token", uint64(r.Token)).Str("old_home", r.Moved.From).Str("directory", r.Moved.Directory).Str("archived", archived).
 		Msg("this launcher is the profile's home: its directory is in its place")
 	h.slots.Wake()
-	if h.o.Snapshots != nil {
-		// A seal of the old home, which may still be on its way, is not to come after this.
-		ctx, cancel := context.WithTimeout(h.ctx, moveTimeout)
-		defer cancel()
-		if err := h.o.Snapshots.Raise(ctx, r.ProfileID, r.Token); err != nil {
-			log.Warn().Err(err).Msg("the profile store does not know of the move yet")
-		}
-	}
+	h.overtake(h.ctx, r.ProfileID, r.Token)
 	return nil
 }
 

@@ -107,7 +107,7 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if _, err := ps.o.Root.Place(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	r, err := ps.putRecord(ctx, profileID, set)
+	r, err := ps.putRecord(ctx, profileID, set, false)
 	if err != nil {
 		return lease.Record{}, err
 	}
@@ -117,8 +117,9 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	return ps.shown(r).Public(), nil
 }
 
-// putRecord stores settings in the record of a profile, whose directory need not be there.
-func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
+// putRecord stores settings in the record of a profile, whose directory need not be there. remade
+// says that the profile gets another directory than one that it had.
+func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.ProfileSettings, remade bool) (lease.Record, error) {
 	if err := ps.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)
 	}
@@ -128,8 +129,8 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 	}
 	store := &numbered{Store: ps.o.Store}
 	entry, err := lease.Change(ctx, store, profileID, func(e lease.Entry) (lease.Record, error) {
-		r := e.Record
-		if r.State == "" {
+		r, was := e.Record, e.Record.State
+		if was == "" {
 			if err := ps.notFree(r); err != nil {
 				return r, err
 			}
@@ -155,6 +156,9 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 		}
 		if err := ps.grants.checkProxySetting(r, set.ProxyID); err != nil {
 			return r, err
+		}
+		if remade && was == lease.Available {
+			r = r.Remade()
 		}
 		return applySettings(r, set), nil
 	})

@@ -21,17 +21,24 @@ import (
 // read begins an ephemeral session, and waits for a place on this host as long as the manifest
 // says.
 func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, error) {
+	if g.o.Snapshots == nil {
+		return nil, api.Refuse(api.CodeNoProfileStore, "this sidecar has no profile store, and so no snapshot to make an ephemeral session of: start it with --profile-store and --profile-key")
+	}
+	try := g.tryRead
+	if m.AnyProfile() {
+		try = g.tryReadAny
+	}
 	deadline := time.Now().Add(time.Duration(m.Wait))
 	place := &slots.Waiter{Entrant: queue.Entrant{Principal: m.Opener.Name, Worker: m.WorkerID, Priority: m.Priority}}
 	defer g.slots.LeaveQueue(place)
 	for {
 		changed := g.slots.Changed()
 		if m.OneShot {
-			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID, true); s != nil {
+			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID, true); s != nil && g.isOf(s, m) {
 				return s, s.Narrow(m)
 			}
 		}
-		s, err := g.tryRead(ctx, m, place)
+		s, err := try(ctx, m, place)
 		var p *api.Problem
 		if err == nil || !errors.As(err, &p) || m.Wait == 0 || p.Code != api.CodeHostFull {
 			return s, err
@@ -50,9 +57,6 @@ func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, er
 
 // tryRead makes one attempt. Without a session nothing is left of it.
 func (g *grants) tryRead(ctx context.Context, m api.Manifest, place *slots.Waiter) (_ *session.Session, err error) {
-	if g.o.Snapshots == nil {
-		return nil, api.Refuse(api.CodeNoProfileStore, "this sidecar has no profile store, and so no snapshot to make an ephemeral session of: start it with --profile-store and --profile-key")
-	}
 	r, err := g.toRead(ctx, m)
 	if err != nil {
 		return nil, err
@@ -85,40 +89,56 @@ func (g *grants) toRead(ctx context.Context, m api.Manifest) (lease.Record, erro
 	case err != nil:
 		return r, err
 	}
-	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
-		return r, api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
-	}
-	if p := proxyRefusal(r, m, g.labels()); p != nil {
+	if p := g.unreadable(r, m); p != nil {
 		return r, p
-	}
-	if !m.WantsReadOnly() && !r.ReadOnly {
-		if p := standsStill(r); p != nil {
-			return r, p
-		}
-	}
-	if r.SnapshotID == "" {
-		return r, api.Refuse(api.CodeNoSnapshot, "profile %s has no snapshot yet: one is made when a session of it ends in order", r.ProfileID)
 	}
 	return r, nil
 }
 
-// standsStill refuses an ephemeral session that may send what it wants, while the account has
-// to stand still: its last worker was lost, and what becomes of that is not decided. One that
-// only reads can send nothing that this is about.
-func standsStill(r lease.Record) *api.Problem {
-	code := ""
-	switch r.State {
-	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
-		code = api.CodeQuarantined
-	case lease.ManualReview:
-		code = api.CodeInReview
-	case lease.ResumePending:
-		code = api.CodeResumePending
-	default:
+// unreadable refuses an ephemeral session that the task may not have of the profile, by what its
+// record says.
+func (g *grants) unreadable(r lease.Record, m api.Manifest) *api.Problem {
+	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
+		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
+	}
+	if p := proxyRefusal(r, m, g.labels()); p != nil {
+		return p
+	}
+	if !m.WantsReadOnly() && !r.ReadOnly {
+		if p := standsStill(r, "an ephemeral session of it has to be read-only"); p != nil {
+			return p
+		}
+	}
+	if r.SnapshotID == "" {
+		return api.Refuse(api.CodeNoSnapshot, "profile %s has no snapshot yet: one is made when a session of it ends in order", r.ProfileID)
+	}
+	return nil
+}
+
+// standsStill refuses what could act in the account, beside the session that it is about, while
+// the account has to stand still; then says what is to be had instead. What only reads can send
+// nothing that this is about.
+func standsStill(r lease.Record, then string) *api.Problem {
+	code := stillCode(r)
+	if code == "" {
 		return nil
 	}
-	return api.Refuse(code, "profile %s is %s: its account stands still, and an ephemeral session of it has to be read-only", r.ProfileID, r.State).
+	return api.Refuse(code, "profile %s is %s: its account stands still, and %s", r.ProfileID, r.State, then).
 		With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)
+}
+
+// stillCode is the code of a refusal of the profile while its account has to stand still: its
+// last worker was lost, and what becomes of that is not decided. Empty: it need not.
+func stillCode(r lease.Record) string {
+	switch r.State {
+	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
+		return api.CodeQuarantined
+	case lease.ManualReview:
+		return api.CodeInReview
+	case lease.ResumePending:
+		return api.CodeResumePending
+	}
+	return ""
 }
 
 // openReader makes the copy, and starts its browser. The slot is vacated if it fails.
@@ -186,7 +206,7 @@ func (h *rooms) dismissWriter(s *session.Session) {
 	if !s.Writes() {
 		return
 	}
-	if r, known := h.catalog.Record(s.Profile()); known && standsStill(r) != nil {
+	if r, known := h.catalog.Record(s.Profile()); known && stillCode(r) != "" {
 		s.Dismiss(reasonStandsStill)
 	}
 }

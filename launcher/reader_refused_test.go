@@ -45,7 +45,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 
 	yes := true
 	for field, change := range map[string]func(*api.Manifest){
-		"profile_id":                      func(m *api.Manifest) { m.ProfileID, m.Labels = "", lease.Labels{"a": "b"} },
+		"labels":                          func(m *api.Manifest) { m.Labels = lease.Labels{"a": "b"} },
 		"requires_exclusive_profile_lock": func(m *api.Manifest) { m.RequiresExclusiveProfileLock = &yes },
 		"create":                          func(m *api.Manifest) { m.Create = true },
 		"resumable":                       func(m *api.Manifest) { m.Resumable = true },

@@ -182,12 +182,18 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 	}
 	q.Move.SnapshotID, q.Move.SnapshotToken = wanted.ID, wanted.Token
 	return q, func(ctx context.Context, dir string) (map[string][]byte, error) {
-		got, err := store.Fetch(ctx, r.ProfileID, q.Move.SnapshotID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
-		if err == nil && got.Token != q.Move.SnapshotToken {
-			err = fmt.Errorf("snapshot %s is of token %d, and the profile store lists it with %d", q.Move.SnapshotID, got.Token, q.Move.SnapshotToken)
-		}
-		return got.Extra, snapshotProblem(err)
+		got, err := ps.fetch(ctx, wanted, dir)
+		return got.Extra, err
 	}, nil
+}
+
+// fetch brings a snapshot, as the profile store listed it, to a path at which nothing is yet.
+func (ps *profiles) fetch(ctx context.Context, wanted api.Snapshot, dir string) (snapshots.Fetched, error) {
+	got, err := ps.o.Snapshots.Fetch(ctx, wanted.ProfileID, wanted.ID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
+	if err == nil && got.Token != wanted.Token {
+		err = fmt.Errorf("snapshot %s is of token %d, and the profile store lists it with %d", wanted.ID, got.Token, wanted.Token)
+	}
+	return got, snapshotProblem(err)
 }
 
 // named is the snapshot of that id in the list of a profile's snapshots, newest first. A list

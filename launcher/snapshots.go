@@ -46,6 +46,19 @@ func snapshotProblem(err error) error {
 	return api.Refuse(api.CodeProfileStore, "%v: the profile is as it was", err)
 }
 
+// overtake has the profile store refuse what is sealed of the profile under an earlier token, and
+// may still be on its way.
+func (r *rooms) overtake(ctx context.Context, profile string, token lease.Token) {
+	if r.o.Snapshots == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, moveTimeout)
+	defer cancel()
+	if err := r.o.Snapshots.Raise(ctx, profile, token); err != nil {
+		r.o.Log.Warn().Err(err).Str("profile", profile).Uint64("token", uint64(token)).Msg("the profile store does not know of the profile's new token yet")
+	}
+}
+
 // Snapshots lists a profile's snapshots, newest first.
 func (ps *profiles) Snapshots(ctx context.Context, profileID string) ([]api.Snapshot, error) {
 	store, err := ps.snapshotStore()
@@ -144,10 +157,7 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	if err := lock.RaiseFloor(entry.Record); err != nil {
 		ps.o.Log.Error().Err(err).Str("profile", profileID).Msg("the floor does not have the token of the restore: the next grant raises it")
 	}
-	// A seal of the session before, which may still be on its way, is not to come after this.
-	if err := store.Raise(ctx, profileID, entry.Record.Token); err != nil {
-		ps.o.Log.Warn().Err(err).Str("profile", profileID).Msg("the profile store does not know of the restore yet")
-	}
+	ps.overtake(ctx, profileID, entry.Record.Token)
 	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("snapshot", req.SnapshotID).Str("kept", exchanged.Kept).Str("person", req.Person).Str("principal", by).Msg("snapshot restored")
 	return api.Restored{ProfileID: profileID, SnapshotID: req.SnapshotID, State: entry.Record.State, Token: entry.Record.Token, Kept: exchanged.Kept, At: time.Now().UTC()}, nil
 }

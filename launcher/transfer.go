@@ -37,7 +37,7 @@ func (ps *profiles) ImportProfile(ctx context.Context, profileID string, req api
 	if err != nil {
 		return lease.Record{}, err
 	}
-	return ps.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, nil)
+	return ps.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, "")
 }
 
 // importable returns the real path of a directory that a profile may be made of: one below
@@ -80,59 +80,6 @@ func realPath(path string) string {
 func below(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
-}
-
-// CloneProfile makes another profile of a copy of one that nobody uses.
-func (ps *profiles) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
-	if err := lease.CheckProfileID(req.To); err != nil {
-		return lease.Record{}, api.Invalid("to", "%v", err)
-	}
-	r, done, err := ps.borrow(ctx, profileID)
-	if err != nil {
-		return lease.Record{}, err
-	}
-	defer done()
-	path, err := ps.o.Root.Path(profileID)
-	if err != nil {
-		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
-	}
-	set := api.ProfileSettings{
-		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
-		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
-		ReadOnly: &r.ReadOnly, Mobility: &r.Mobility, FenceHeaderOrigins: &r.FenceHeaderOrigins, SessionCheck: r.SessionCheck,
-	}
-	return ps.copyProfile(ctx, req.To, path, "profile_id", set, &profileID)
-}
-
-// RemoveClone deletes a profile that was made by cloning another and that nobody uses:
-// a person asked for it. Its record stays, so that its tokens only grow, and so does
-// its evidence.
-func (ps *profiles) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
-	r, done, err := ps.borrow(ctx, profileID)
-	if err != nil {
-		return api.Removed{}, err
-	}
-	defer done()
-	if req.Token != r.Token {
-		return api.Removed{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
-	}
-	lock, err := ps.lockUnused(profileID)
-	if err != nil {
-		return api.Removed{}, err
-	}
-	of, err := lock.RemoveClone()
-	if err == nil {
-		err = ps.jar.Drop(profileID)
-	}
-	err = errors.Join(err, lock.Unlock())
-	if errors.Is(err, profiledir.ErrNoClone) {
-		return api.Removed{}, api.Refuse(api.CodeConflict, "profile %s was not made by cloning another, and only such profiles are removed: archive it", profileID).With("profile_id", profileID)
-	}
-	if err != nil {
-		return api.Removed{}, err
-	}
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Str("principal", principal.Of(ctx).Name).Msg("clone removed")
-	return api.Removed{ProfileID: profileID, CloneOf: of, At: time.Now().UTC()}, nil
 }
 
 // ArchiveProfile puts a profile that nobody uses aside.
@@ -281,11 +228,9 @@ func (ps *profiles) inUse(profileID, path string) *api.Problem {
 }
 
 // copyProfile makes a new profile of a directory. field is the member of the request that
-// names the directory; cloneOf names the profile whose directory it is, for a clone. The
-// profile's record is stored before its directory appears: nobody can have a profile
-// that is not as it was asked for, whenever this ends.
-func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf *string) (_ lease.Record, err error) {
-	if err := ps.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
+// names the directory; cloneOf names the profile whose directory it is, for a clone.
+func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf string) (_ lease.Record, err error) {
+	if err := ps.checkNew(ctx, profileID, set); err != nil {
 		return lease.Record{}, err
 	}
 	source, err := ps.lockSource(ctx, from)
@@ -293,11 +238,6 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 		return lease.Record{}, err
 	}
 	defer func() { err = errors.Join(err, source.Release()) }()
-	if _, unknown := ps.o.Store.Get(ctx, profileID); errors.Is(unknown, lease.ErrNotFound) { // before all is copied
-		if _, err := ps.mayMake(ctx, profileID); err != nil {
-			return lease.Record{}, err
-		}
-	}
 	if u, err := profiledir.FindUser(from); err != nil || u != nil {
 		if err == nil {
 			err = fmt.Errorf("%s is in use by %s: close it first, a copy of what is being written would be damaged", from, u)
@@ -313,6 +253,63 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 			humanize.IBytes(size), ps.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ps.o.MinFreeDisk)).
 			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ps.o.MinFreeDisk+size)
 	}
+	r, err := ps.makeProfile(ctx, profileID, origin{
+		set: set, cloneOf: cloneOf,
+		fill: func(dir string) error {
+			if err := profiledir.Copy(ctx, from, dir); err != nil {
+				return fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
+			}
+			return nil
+		},
+		cookies: func() error {
+			if was, archived := ps.o.Root.IsArchive(from); archived && was == profileID {
+				return nil // they are its own
+			}
+			err := ps.jar.Drop(profileID)
+			if err == nil && cloneOf != "" {
+				err = ps.jar.Copy(cloneOf, profileID)
+			}
+			return err
+		},
+	})
+	if err != nil {
+		return lease.Record{}, err
+	}
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
+	return r, nil
+}
+
+// checkNew refuses a profile that cannot be made here, before anything is copied.
+func (ps *profiles) checkNew(ctx context.Context, profileID string, set api.ProfileSettings) error {
+	if err := ps.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
+		return err
+	}
+	e, err := ps.o.Store.Get(ctx, profileID)
+	switch {
+	case errors.Is(err, lease.ErrNotFound):
+		_, err = ps.mayMake(ctx, profileID)
+	case err != nil:
+		err = problem(err)
+	case e.Record.Home != "" && e.Record.Home != ps.o.ID:
+		err = ps.patrol.Home(e.Record)
+	}
+	return err
+}
+
+// origin is what a new profile is made of.
+type origin struct {
+	set api.ProfileSettings
+	// cloneOf is the profile that it is a clone of; empty: it is none.
+	cloneOf string
+	// fill durably puts the directory at a path at which nothing is yet.
+	fill func(dir string) error
+	// cookies has the jar keep what belongs to the directory, and nothing of one before.
+	cookies func() error
+}
+
+// makeProfile makes a new profile. Its record is stored before its directory appears: nobody can
+// have a profile that is not as it was asked for, whenever this ends.
+func (ps *profiles) makeProfile(ctx context.Context, profileID string, of origin) (_ lease.Record, err error) {
 	slot := ps.slots.OccupyCold(profileID)
 	if slot == nil {
 		return lease.Record{}, ps.grants.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
@@ -324,24 +321,20 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 	var r lease.Record
-	_, err = lock.Import(ctx, from, func(dir string) error {
-		if cloneOf != nil {
-			if err := profiledir.MarkClone(dir, *cloneOf); err != nil {
+	_, err = lock.Make(of.fill, func(dir string) error {
+		if of.cloneOf != "" {
+			if err := profiledir.MarkClone(dir, of.cloneOf); err != nil {
 				return err
 			}
 		}
 		var err error
-		if r, err = ps.putRecord(ctx, profileID, set); err != nil {
+		if r, err = ps.putRecord(ctx, profileID, of.set, true); err != nil {
 			return err
 		}
-		// What is kept of a directory that was there before belongs to that one.
-		if of, archived := ps.o.Root.IsArchive(from); !archived || of != profileID {
-			err = ps.jar.Drop(profileID)
+		if err := ps.followToken(ctx, lock, r); err != nil {
+			return err
 		}
-		if err == nil && cloneOf != nil {
-			err = ps.jar.Copy(*cloneOf, profileID)
-		}
-		return err
+		return of.cookies()
 	})
 	if errors.Is(err, profiledir.ErrExists) {
 		return lease.Record{}, api.Invalid("profile_id", "%v: a profile is not replaced", err)
@@ -349,7 +342,19 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	if err != nil {
 		return lease.Record{}, err
 	}
-	r = ps.shown(r).Public() // with its directory, now
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
-	return r, nil
+	return ps.shown(r).Public(), nil // with its directory, now
+}
+
+// followToken has the floor of a profile, and the profile store, know a token that was raised
+// without a grant.
+func (ps *profiles) followToken(ctx context.Context, lock *profiledir.Lock, r lease.Record) error {
+	floor, err := ps.o.Root.Floor(r.ProfileID)
+	if err != nil || r.Token == floor {
+		return err
+	}
+	if err := lock.RaiseFloor(r); err != nil {
+		return err
+	}
+	ps.overtake(ctx, r.ProfileID, r.Token)
+	return nil
 }

@@ -2,18 +2,29 @@ package lease
 
 import "time"
 
-// EndedInOrder tells whether the last thing that happened to the profile was the proper
-// end of a session: it is free, and neither a recovery nor a person decided that it is.
-// Then its directory is as that session left it.
-func (r Record) EndedInOrder() bool {
-	return r.State == Available && !r.ReleasedAt.IsZero() && r.Decision == "" && r.Review == nil
+// AtRest tells whether the profile's directory is as somebody meant it to be: the last thing
+// that happened to the profile was the proper end of a session, or nobody had it yet since it
+// was made. It is free, and neither a recovery nor a person decided that it is.
+func (r Record) AtRest() bool {
+	inOrder := r.SessionID == "" || !r.ReleasedAt.IsZero()
+	return r.State == Available && inOrder && r.Decision == "" && r.Review == nil
+}
+
+// Remade raises the token of a profile that nobody uses and that gets another directory in the
+// place of one that was put aside or removed. How the last session on that one ended says
+// nothing of this one, nor does a snapshot of that one, which may still be on its way.
+func (r Record) Remade() Record {
+	r = r.Clone()
+	r.Token++
+	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Review = "", "", nil, 0, nil
+	return r
 }
 
 // Snapshotted names the profile's newest snapshot, which was made under a token. The error
 // is a *FencedError unless that is the record's own: what was made under another token is
 // not what the profile is now.
 func (r Record) Snapshotted(snapshotID string, token Token) (Record, error) {
-	if token != r.Token || !r.EndedInOrder() {
+	if token != r.Token || !r.AtRest() {
 		return r, &FencedError{Profile: r.ProfileID, Token: token, Current: r.Token}
 	}
 	r.SnapshotID, r.SnapshotToken = snapshotID, token

@@ -9,20 +9,20 @@ import (
 func TestARecordNamesASnapshotOfItsOwnToken(t *testing.T) {
 	ended := Record{ProfileID: "p", State: Available, Token: 7, ReleasedAt: noon}
 	r, err := ended.Snapshotted("snap_1", 7)
-	if err != nil || r.SnapshotID != "snap_1" || r.SnapshotToken != 7 || !r.HasSnapshot() || !r.EndedInOrder() {
+	if err != nil || r.SnapshotID != "snap_1" || r.SnapshotToken != 7 || !r.HasSnapshot() || !r.AtRest() {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	for what, c := range map[string]struct {
 		token  Token
 		change func(*Record)
 	}{
-		"of an earlier token":     {6, func(*Record) {}},
-		"of a later token":        {8, func(*Record) {}},
-		"while it is held":        {7, func(r *Record) { r.State = Held }},
-		"in review":               {7, func(r *Record) { r.State = ManualReview }},
-		"after a recovery":        {7, func(r *Record) { r.Decision = DecisionRetry }},
-		"after a person approved": {7, func(r *Record) { r.Review = &Review{Decision: ReviewApprove} }},
-		"before any session":      {7, func(r *Record) { r.ReleasedAt = r.AcquiredAt }},
+		"of an earlier token":      {6, func(*Record) {}},
+		"of a later token":         {8, func(*Record) {}},
+		"while it is held":         {7, func(r *Record) { r.State = Held }},
+		"in review":                {7, func(r *Record) { r.State = ManualReview }},
+		"after a recovery":         {7, func(r *Record) { r.Decision = DecisionRetry }},
+		"after a person approved":  {7, func(r *Record) { r.Review = &Review{Decision: ReviewApprove} }},
+		"of a session's beginning": {7, func(r *Record) { r.SessionID, r.ReleasedAt = "s", r.AcquiredAt }},
 	} {
 		r := ended
 		c.change(&r)
@@ -35,6 +35,48 @@ func TestARecordNamesASnapshotOfItsOwnToken(t *testing.T) {
 	next, err := r.Grant(Request{SessionID: "s", LauncherID: "home", Floor: 7, TTL: 30}, noon)
 	if err != nil || next.SnapshotID != "snap_1" || next.HasSnapshot() {
 		t.Errorf("%+v, %v", next, err)
+	}
+}
+
+// A profile that nobody used yet is as it was made, and its first snapshot is of the token that
+// it has then.
+func TestWhatNobodyUsedYetIsAtRest(t *testing.T) {
+	made := Record{ProfileID: "p", State: Available, Home: "home"}
+	first, err := made.Snapshotted("snap_1", 0)
+	if err != nil || !made.AtRest() || made.HasSnapshot() || !first.HasSnapshot() {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	held, err := made.Grant(Request{SessionID: "s", LauncherID: "home", TTL: 30}, noon)
+	if err != nil || held.AtRest() {
+		t.Fatalf("%+v, %v", held, err)
+	}
+	var fenced *FencedError
+	if _, err := held.Snapshotted("snap_1", 0); !errors.As(err, &fenced) {
+		t.Errorf("a first snapshot that came after a grant: %v", err)
+	}
+	for _, state := range []State{Held, SuspectedStale, Quarantined, Inspected, ManualReview, ResumePending} {
+		r := made
+		if r.State = state; r.AtRest() {
+			t.Errorf("%s is at rest", state)
+		}
+	}
+}
+
+// Another directory in the place of one that was put aside has nothing to do with how that was
+// left, and what was sealed of that one comes too late.
+func TestAnotherDirectoryIsNotTheOneBefore(t *testing.T) {
+	before := Record{
+		ProfileID: "p", State: Available, Token: 7, SessionID: "s", ReleasedAt: noon, Reason: "review_approved", Decision: DecisionRelease, Reasons: []string{"approved by ann"},
+		SnapshotID: "snap_1", SnapshotToken: 7,
+	}
+	before.Review = &Review{Decision: ReviewApprove}
+	now := before.Remade()
+	if now.Token != 8 || now.HasSnapshot() || !now.AtRest() || before.AtRest() || now.Reason != "" || now.Reasons != nil || now.State != Available || now.Sequence != before.Sequence {
+		t.Errorf("%+v", now)
+	}
+	var fenced *FencedError
+	if _, err := now.Snapshotted("snap_2", 7); !errors.As(err, &fenced) {
+		t.Errorf("a snapshot of the directory before: %v", err)
 	}
 }
 

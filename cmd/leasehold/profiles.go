@@ -174,13 +174,14 @@ func (c *importProfileCmd) Run(a *app) error {
 
 type cloneProfileCmd struct {
 	clientFlags `embed:""`
-	Profile     profileArg `arg:"" help:"The profile to copy, which nobody uses."`
+	Profile     profileArg `arg:"" help:"The profile to copy, which nobody uses, or of which there is a snapshot."`
 	To          profileArg `required:"" placeholder:"PROFILE" help:"The new profile. It has the same account and proxy."`
+	Snapshot    string     `placeholder:"ID" help:"Copy this snapshot, or the newest one: newest. That is had at any sidecar with the profile store, whoever has the profile (default: its directory, at its home)."`
 }
 
-// Run asks the sidecar to copy the profile.
+// Run asks the sidecar to copy the profile, or its snapshot.
 func (c *cloneProfileCmd) Run(a *app) error {
-	return c.change(a, http.MethodPost, api.ProfileClone{To: string(c.To)}, "v1", "profiles", string(c.Profile), "clone")
+	return c.change(a, http.MethodPost, api.ProfileClone{To: string(c.To), SnapshotID: c.Snapshot}, "v1", "profiles", string(c.Profile), "clone")
 }
 
 type archiveCmd struct {

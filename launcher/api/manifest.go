@@ -390,7 +390,6 @@ func (m Manifest) checkEphemeral() error {
 		given bool
 		why   string
 	}{
-		{"profile_id", m.ProfileID == "", "an ephemeral session is of one profile: name it"},
 		{"requires_exclusive_profile_lock", m.RequiresExclusiveProfileLock != nil, "an ephemeral session holds no lock: leave it out"},
 		{"create", m.Create, "an ephemeral session is of a profile that has a snapshot: none is made"},
 		{"resumable", m.Resumable, "nothing of an ephemeral session is kept, so that it cannot be resumed"},

@@ -33,7 +33,7 @@ var Meanings = map[string]string{
 	CodeWaitTimeout:        "`wait` ran out; `last_code` says what it was waiting for.",
 	CodeEvidenceDamaged:    "The evidence is not as it was sealed. Keep what is there: `leasehold evidence verify`.",
 	CodeSnapshotDamaged:    "A part of the snapshot is not as it was stored, or is gone; the profile is as it was. Take another one: `leasehold profiles verify P` says which are whole; docs/travel.md.",
-	CodeNoSnapshot:         "The profile has no snapshot yet, which an ephemeral session is made of. One is made when a session ends in order; docs/readers.md.",
+	CodeNoSnapshot:         "The profile has no snapshot yet, which an ephemeral session is made of. One is made when a session ends in order, and when the profile was imported or cloned; docs/readers.md.",
 	CodeNoProfileStore:     "The sidecar has no profile store, so that it has no snapshots: start it with `--profile-store` and `--profile-key`, or ask one that has them; docs/readers.md.",
 	CodeEphemeral:          "An ephemeral session has no checkpoints, and no person takes it over or is asked: nothing of it is kept. Use a session with a lease; docs/readers.md.",
 	CodeSnapshotUnusable:   "A newer Chrome made the snapshot than this host has, or the key is not that of the profile store; docs/travel.md.",

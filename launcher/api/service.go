@@ -172,6 +172,9 @@ type ProfileImport struct {
 // ProfileClone names the profile that the copy becomes.
 type ProfileClone struct {
 	To string `json:"to"`
+	// SnapshotID is the snapshot that is copied, or NewestSnapshot: at any launcher, whoever has
+	// the profile. Empty: its directory is, at its home, while nobody uses it.
+	SnapshotID string `json:"snapshot_id,omitempty"`
 }
 
 // ProfileArchive may carry the lease token that the caller saw. If it is not the current
@@ -548,8 +551,8 @@ type Service interface {
 	PutProfile(ctx context.Context, profileID string, s ProfileSettings) (lease.Record, error)
 	// ImportProfile makes a profile from a copy of a user-data-dir on this host.
 	ImportProfile(ctx context.Context, profileID string, i ProfileImport) (lease.Record, error)
-	// CloneProfile makes a new profile from a copy of one that nobody uses, and returns
-	// the record of the new one.
+	// CloneProfile makes a new profile from a copy of one that nobody uses, or from a
+	// snapshot of one, and returns the record of the new one.
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
 	// ArchiveProfile puts a profile that nobody uses aside. It deletes nothing.
 	// MoveProfile makes this launcher the home of a profile, by way of its snapshot.

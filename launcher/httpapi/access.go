@@ -212,7 +212,7 @@ func (c *call) toOpen(m *api.Manifest) error {
 		c.denials.note(c, p)
 		return p
 	}
-	if m.Ephemeral && !m.WantsReadOnly() && !c.who.May(principal.Manage, m.ProfileID) {
+	if m.Ephemeral && !m.WantsReadOnly() && !c.mayOne(principal.Manage, m.ProfileID) {
 		p := api.Refuse(api.CodeForbidden, "read_only: you are %s, and an ephemeral session whose pages may send what they want is not fenced by the profile's lease: this needs one of the roles %s", c.who, rolesWith(principal.Manage))
 		p.Field = "read_only"
 		c.denials.note(c, p)
@@ -232,10 +232,18 @@ func (c *call) toOpen(m *api.Manifest) error {
 
 // toOpenProfile refuses a caller who may not open the profile, or where none is named any.
 func (c *call) toOpenProfile(profile string) error {
-	if profile == "" && c.who.Role.Has(principal.Open) || profile != "" && c.who.May(principal.Open, profile) {
+	if c.mayOne(principal.Open, profile) {
 		return nil
 	}
 	return c.forbidden(principal.Open, profile)
+}
+
+// mayOne tells whether the caller may do something to the profile, or where none is named to any.
+func (c *call) mayOne(what principal.Right, profile string) bool {
+	if profile == "" {
+		return c.who.Role.Has(what)
+	}
+	return c.who.May(what, profile)
 }
 
 // identify finds out who asks, as far as the route wants that.

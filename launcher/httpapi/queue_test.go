@@ -79,12 +79,14 @@ func TestAnEphemeralSessionThatSends(t *testing.T) {
 		{"plain", `"ephemeral":true`, 409}, {"plain", `"ephemeral":true,"read_only":true`, 409}, {"plain", `"ephemeral":true,"read_only":false`, 403},
 		{"plain", `"read_only":false`, 409}, {"boss", `"ephemeral":true,"read_only":false`, 409}, {"watcher", `"ephemeral":true`, 403},
 	} {
-		r, body := f.send(tt.who, "POST", "/v1/sessions", `{"profile_id":"shop_1",`+tt.more+`}`)
-		if r.StatusCode != tt.want {
-			t.Errorf("%s asks with %s: %s %s, want %d", tt.who, tt.more, r.Status, body, tt.want)
-		}
-		if p := problemOf(t, r, body); tt.who == "plain" && tt.want == 403 && (p.Field != "read_only" || !strings.Contains(p.Detail, "operator")) {
-			t.Errorf("%s: %+v", tt.who, p)
+		for _, of := range []string{`"profile_id":"shop_1"`, `"labels":{"region":"us"}`} {
+			r, body := f.send(tt.who, "POST", "/v1/sessions", "{"+of+","+tt.more+"}")
+			if r.StatusCode != tt.want {
+				t.Errorf("%s asks for %s with %s: %s %s, want %d", tt.who, of, tt.more, r.Status, body, tt.want)
+			}
+			if p := problemOf(t, r, body); tt.who == "plain" && tt.want == 403 && (p.Field != "read_only" || !strings.Contains(p.Detail, "operator")) {
+				t.Errorf("%s: %+v", tt.who, p)
+			}
 		}
 	}
 }

@@ -99,6 +99,8 @@ func TestREST(t *testing.T) {
 			[]string{`ImportProfile "store.18" {"from":"/data/chrome","proxy_id":"us"}`}, 201, shownRecord},
 		{"clone a profile", "POST", "/v1/profiles/store.17/clone", `{"to":"store.18"}`, map[string]any{"CloneProfile": record},
 			[]string{`CloneProfile "store.17" {"to":"store.18"}`}, 201, shownRecord},
+		{"clone a snapshot", "POST", "/v1/profiles/store.17/clone", `{"to":"store.18","snapshot_id":"newest"}`, map[string]any{"CloneProfile": record},
+			[]string{`CloneProfile "store.17" {"to":"store.18","snapshot_id":"newest"}`}, 201, shownRecord},
 		{"move a profile", "POST", "/v1/profiles/store.18/move", `{"lease_token":7,"person":"ann"}`, map[string]any{"MoveProfile": record},
 			[]string{`MoveProfile "store.18" {"lease_token":7,"person":"ann"}`}, 200, shownRecord},
 		{"rehome a profile", "POST", "/v1/profiles/store.18/rehome", `{"lease_token":7,"from":"/data/chrome","person":"ann","note":"n","accept_loss":true}`, map[string]any{"RehomeProfile": record},

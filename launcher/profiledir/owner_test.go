@@ -204,7 +204,7 @@ func TestACopyOfAProfileOfABrowserUser(t *testing.T) {
 	}
 	r := as(t, dir, ana)
 	clone := func(id string) (string, error) {
-		return lock(t, r, id).Import(t.Context(), path, func(dir string) error { return MarkClone(dir, "p") })
+		return importOf(t.Context(), lock(t, r, id), path, func(dir string) error { return MarkClone(dir, "p") })
 	}
 	copied, err := clone("copy")
 	if err != nil {

@@ -37,7 +37,7 @@ func isNotCopied(name string) bool {
 	return strings.HasPrefix(name, "Singleton") || name == cloneMark || name == "DevToolsActivePort" || name == "lockfile"
 }
 
-// Measure returns how many bytes Import would copy. The error names the first thing
+// Measure returns how many bytes Copy would copy. The error names the first thing
 // that cannot be copied: a link, a device, a directory that is no user-data-dir.
 func Measure(from string) (uint64, error) {
 	var bytes uint64
@@ -84,18 +84,17 @@ func kindOfFile(m fs.FileMode) string {
 	return "device, pipe or socket"
 }
 
-// Import durably copies the Chrome user-data-dir from to a new profile, and returns
-// the profile's path. It changes nothing in from, and the caller has made sure that no
-// browser uses from. Once the copy is complete, prepare gets its path, which is not the
-// profile's yet: what nobody may have the profile without is done there. Then the
-// profile appears. If anything fails, prepare included, no profile appears. The error is
-// ErrExists if there is such a profile already.
-func (l *Lock) Import(ctx context.Context, from string, prepare func(dir string) error) (_ string, err error) {
+// Make makes the directory of a new profile, and returns the profile's path. fill gets a path at
+// which nothing is yet, and durably puts a directory there. Once that is complete, prepare gets
+// its path, which is not the profile's yet: what nobody may have the profile without is done
+// there. Then the profile appears. If anything fails, fill and prepare included, no profile
+// appears. The error is ErrExists if there is such a profile already.
+func (l *Lock) Make(fill, prepare func(dir string) error) (_ string, err error) {
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := os.Lstat(to); err == nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrExists)
 	}
-	// One that was cut short left its copy here.
+	// One that was cut short left what it had here.
 	staging := filepath.Join(l.root.guard, ".import-"+l.id)
 	if err := os.RemoveAll(staging); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
@@ -105,8 +104,8 @@ func (l *Lock) Import(ctx context.Context, from string, prepare func(dir string)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
 	made := filepath.Join(staging, "profile")
-	if err := copyTree(ctx, from, made); err != nil {
-		return "", fmt.Errorf("profile %s: copying %s: %w", l.id, from, err)
+	if err := fill(made); err != nil {
+		return "", err
 	}
 	if err := prepare(made); err != nil {
 		return "", err
@@ -248,7 +247,7 @@ func archiveIn(guard string) string { return filepath.Join(guard, "archive") }
 const archiveMark = "@"
 
 // Archive moves the profile's directory to the archive and returns its new path.
-// Nothing is deleted: Import brings it back. The caller has made sure that nobody uses
+// Nothing is deleted: Make brings it back, from a copy. The caller has made sure that nobody uses
 // it.
 func (l *Lock) Archive(now time.Time) (string, error) { return l.archive(now) }
 

@@ -33,6 +33,11 @@ func userData(t *testing.T) string {
 	return dir
 }
 
+// importOf makes a profile of a copy of a directory.
+func importOf(ctx context.Context, l *Lock, from string, prepare func(dir string) error) (string, error) {
+	return l.Make(func(dir string) error { return Copy(ctx, from, dir) }, prepare)
+}
+
 func TestImportCopies(t *testing.T) {
 	r, from := open(t), userData(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -43,7 +48,7 @@ func TestImportCopies(t *testing.T) {
 		t.Errorf("measured %d, %v", n, err)
 	}
 	l := lock(t, r, "a")
-	to, err := l.Import(t.Context(), from, asItIs)
+	to, err := importOf(t.Context(), l, from, asItIs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +76,7 @@ func TestImportCopies(t *testing.T) {
 	if _, err := os.Readlink(filepath.Join(from, "SingletonLock")); err != nil {
 		t.Errorf("the source was changed: %v", err)
 	}
-	if _, err := l.Import(t.Context(), from, asItIs); !errors.Is(err, ErrExists) {
+	if _, err := importOf(t.Context(), l, from, asItIs); !errors.Is(err, ErrExists) {
 		t.Errorf("over a profile: %v", err)
 	}
 	r.nothingStaged(t)
@@ -85,7 +90,7 @@ func asItIs(string) error { return nil }
 func TestAnImportThatIsNotPreparedMakesNothing(t *testing.T) {
 	r, from := open(t), userData(t)
 	refused := errors.New("refused")
-	_, err := lock(t, r, "a").Import(t.Context(), from, func(dir string) error {
+	_, err := importOf(t.Context(), lock(t, r, "a"), from, func(dir string) error {
 		if _, err := os.Stat(filepath.Join(dir, "Default", "Cookies")); err != nil {
 			t.Errorf("prepared before it is complete: %v", err)
 		}
@@ -104,7 +109,7 @@ func TestAnImportThatIsNotPreparedMakesNothing(t *testing.T) {
 
 	l := lock(t, r, "b")
 	var left string
-	if _, err := l.Import(t.Context(), from, func(dir string) error {
+	if _, err := importOf(t.Context(), l, from, func(dir string) error {
 		left = filepath.Dir(dir) // where a launcher that is killed here leaves its copy
 		return nil
 	}); err != nil {
@@ -117,7 +122,7 @@ func TestAnImportThatIsNotPreparedMakesNothing(t *testing.T) {
 	if _, err := r.Path("c"); !errors.Is(err, ErrNoProfile) {
 		t.Errorf("cut short: %v", err)
 	}
-	if _, err := lock(t, r, "c").Import(t.Context(), from, asItIs); err != nil {
+	if _, err := importOf(t.Context(), lock(t, r, "c"), from, asItIs); err != nil {
 		t.Errorf("after one that was cut short: %v", err)
 	}
 	r.nothingStaged(t)
@@ -129,17 +134,17 @@ func TestOnlyClonesAreRemoved(t *testing.T) {
 	r, from := open(t), userData(t)
 	original, clone, copied := lock(t, r, "original"), lock(t, r, "clone"), lock(t, r, "copied")
 	marked := func(dir string) error { return MarkClone(dir, "original") }
-	if _, err := original.Import(t.Context(), from, asItIs); err != nil {
+	if _, err := importOf(t.Context(), original, from, asItIs); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clone.Import(t.Context(), from, marked); err != nil {
+	if _, err := importOf(t.Context(), clone, from, marked); err != nil {
 		t.Fatal(err)
 	}
 	made, err := r.Path("clone")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := copied.Import(t.Context(), made, asItIs); err != nil {
+	if _, err := importOf(t.Context(), copied, made, asItIs); err != nil {
 		t.Fatal(err)
 	}
 	for _, l := range []*Lock{original, copied} {
@@ -164,7 +169,7 @@ func TestOnlyClonesAreRemoved(t *testing.T) {
 		t.Errorf("left: %v", err)
 	}
 	// The id is used again, for a directory that is no clone.
-	if _, err := clone.Import(t.Context(), from, asItIs); err != nil {
+	if _, err := importOf(t.Context(), clone, from, asItIs); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := clone.RemoveClone(); !errors.Is(err, ErrNoClone) {
@@ -212,7 +217,7 @@ func TestImportRefuses(t *testing.T) {
 		if _, err := Measure(from); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: measured with %v", name, err)
 		}
-		if _, err := lock(t, r, "a").Import(t.Context(), from, asItIs); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := importOf(t.Context(), lock(t, r, "a"), from, asItIs); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := r.Path("a"); !errors.Is(err, ErrNoProfile) {
@@ -223,7 +228,7 @@ func TestImportRefuses(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	r := open(t)
-	if _, err := lock(t, r, "a").Import(gone, userData(t), asItIs); !errors.Is(err, context.Canceled) {
+	if _, err := importOf(gone, lock(t, r, "a"), userData(t), asItIs); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: %v", err)
 	}
 	r.nothingStaged(t)
@@ -235,7 +240,7 @@ func TestArchive(t *testing.T) {
 	if _, err := l.Archive(time.Now()); !errors.Is(err, ErrNoProfile) {
 		t.Errorf("nothing to put aside: %v", err)
 	}
-	if _, err := l.Import(t.Context(), userData(t), asItIs); err != nil {
+	if _, err := importOf(t.Context(), l, userData(t), asItIs); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -258,7 +263,7 @@ func TestArchive(t *testing.T) {
 	if ids, err := r.List(); err != nil || len(ids) != 0 {
 		t.Errorf("listed: %v %v", ids, err)
 	}
-	if _, err := l.Import(t.Context(), at, asItIs); err != nil {
+	if _, err := importOf(t.Context(), l, at, asItIs); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := r.Archived("a"); got != "" || err != nil {

@@ -46,11 +46,12 @@ func newMetrics(s *Snapshotter, r prometheus.Registerer) metrics {
 	return m
 }
 
-// waiting is how long the profile waits for a snapshot that has waited the longest.
+// waiting is how long the profile waits for a snapshot that has waited the longest. One that
+// nobody used yet does not tell since when it is there.
 func waiting(known []lease.Record, due func(lease.Record) bool, now time.Time) time.Duration {
 	var longest time.Duration
 	for _, r := range known {
-		if due(r) {
+		if due(r) && !r.ReleasedAt.IsZero() {
 			longest = max(longest, now.Sub(r.ReleasedAt))
 		}
 	}

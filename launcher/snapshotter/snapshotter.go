@@ -1,5 +1,6 @@
 // Package snapshotter makes snapshots of the profiles whose home this launcher is: after
-// each session that ended in order, in the background, under that session's token.
+// each session that ended in order, and of one that nobody used yet, in the background, under
+// the token that the profile has.
 //
 // Nothing waits for it. A profile is read while it is vacant; whoever wants it meanwhile
 // has it at once, and what was read is thrown away, since Chrome may have begun to write.
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -162,7 +164,7 @@ func (s *Snapshotter) lookAtAll() {
 
 // due tells whether a snapshot is to be made of a profile.
 func (s *Snapshotter) due(r lease.Record) bool {
-	return r.Home == s.o.LauncherID && r.EndedInOrder() && !r.HasSnapshot()
+	return r.Home == s.o.LauncherID && r.AtRest() && !r.HasSnapshot()
 }
 
 // start begins with the profiles that wait.
@@ -237,6 +239,10 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 	if s.o.Slots.Find(profile) != nil { // it is at work, or its browser is warm: its end is told
 		return nil
 	}
+	// This is asked first, since many profiles may be made ahead of their use.
+	if s.empty(profile) {
+		return nil
+	}
 	r, err := s.record(ctx, profile)
 	if err != nil || !s.due(r) {
 		return err
@@ -277,6 +283,16 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 		return err
 	}
 	return s.retain(ctx, r, made)
+}
+
+// empty tells whether the profile's directory has nothing in it that could be lost.
+func (s *Snapshotter) empty(profile string) bool {
+	path, err := s.o.Root.Path(profile)
+	if err != nil {
+		return errors.Is(err, profiledir.ErrNoProfile)
+	}
+	entries, err := os.ReadDir(path)
+	return err == nil && len(entries) == 0
 }
 
 func (s *Snapshotter) record(ctx context.Context, profile string) (lease.Record, error) {

@@ -281,7 +281,7 @@ func TestWhatHasNoSnapshot(t *testing.T) {
 		"after a review":   func(_ *world, r *lease.Record, _ string) { r.Review = &lease.Review{Decision: lease.ReviewApprove} },
 		"in review":        func(_ *world, r *lease.Record, _ string) { r.State = lease.ManualReview },
 		"held":             func(_ *world, r *lease.Record, _ string) { r.State = lease.Held },
-		"never released":   func(_ *world, r *lease.Record, _ string) { r.ReleasedAt = time.Time{} },
+		"not released":     func(_ *world, r *lease.Record, _ string) { r.ReleasedAt = time.Time{} },
 		"closed by a crash": func(w *world, _ *lease.Record, dir string) {
 			objectstest.Tree{"Default/Preferences": `{"profile":{"exit_type":"Crashed"}}`}.WriteTo(w.t, dir)
 		},

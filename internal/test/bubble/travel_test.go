@@ -222,7 +222,7 @@ func (c *checker) travelled(t *truth, p, n lease.Record) {
 
 // endedInOrder notes what has to be there the next time. c.mu is held.
 func (c *checker) endedInOrder(t *truth, n lease.Record) {
-	if n.ProfileID != roams || !n.EndedInOrder() || c.w.full {
+	if n.ProfileID != roams || !n.AtRest() || c.w.full {
 		return
 	}
 	for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {

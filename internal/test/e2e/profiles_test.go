@@ -84,7 +84,7 @@ func TestProfilesComeAndGo(t *testing.T) {
 		t.Errorf("a session on what was put aside: %d %v", code, problem)
 	}
 	run("import", "copy", "--from", path, "--account", "store-18")
-	if r := s.record(t, "copy"); r.Reason == "archived" || r.Token != 1 {
+	if r := s.record(t, "copy"); r.Reason == "archived" || r.Token != 2 {
 		t.Errorf("brought back: %+v", r)
 	}
 	if got := s.cookies(t, web, "copy", "3"); !strings.Contains(got, "p=1") || !strings.Contains(got, "|v") {

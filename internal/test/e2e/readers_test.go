@@ -64,6 +64,7 @@ func TestReaders(t *testing.T) {
 	t.Parallel()
 	home, other, _ := travellers(t)
 	shop := newSite(t)
+	home.call(t, "PUT", "/v1/profiles/acct", map[string]any{"labels": map[string]any{"region": "us-east"}}, nil)
 	signIn := dial(t, home.socket("acct", "worker=w&wait=60s"))
 	page, _ := signIn.visit(t, shop.URL+"/in")
 	signIn.evaluate(t, page, `document.cookie = "lasting=ann; max-age=100000"; document.cookie = "session=ann"; localStorage.name = "ann"; 1`)
@@ -125,6 +126,20 @@ func TestReaders(t *testing.T) {
 	reads(t, once)
 	once.close(t)
 	once.drop()
+	// Of any account that fits, by REST and by a URL.
+	var fits api.Session
+	if code := other.call(t, "POST", "/v1/sessions", map[string]any{"labels": map[string]any{"region": "us-*"}, "worker_id": "any", "ephemeral": true}, &fits); code != http.StatusCreated || fits.ProfileID != "acct" {
+		t.Errorf("of any that fits: %d %+v", code, fits)
+	}
+	byLabels := []*socket{dial(t, fits.CDPURL), dial(t, "ws"+strings.TrimPrefix(other.URL, "http")+"/any/devtools/browser?worker=w&labels=region:us-*&ephemeral=true")}
+	for _, c := range byLabels {
+		reads(t, c)
+		c.close(t)
+		c.drop()
+	}
+	if code := other.call(t, "DELETE", "/v1/sessions/"+fits.SessionID, map[string]any{"lease_token": fits.Token, "outcome": "read"}, nil); code != http.StatusOK {
+		t.Errorf("release: %d", code)
+	}
 	for i, ses := range sessions {
 		sockets[i].drop()
 		var ended api.Session

@@ -101,6 +101,53 @@ func TestAFreeProfileIsHadElsewhere(t *testing.T) {
 	home.granted(t, "free", false)
 }
 
+// TestACloneIsHadElsewhere: a profile that somebody has, and one whose home is gone, is cloned on
+// another host from its snapshot. The clone lives there, with all that was done, and has a snapshot
+// of its own before anybody used it.
+func TestACloneIsHadElsewhere(t *testing.T) {
+	t.Parallel()
+	home, other, _ := travellers(t)
+	home.call(t, "PUT", "/v1/profiles/acct", map[string]any{"account_id": "store-18"}, nil)
+	home.leaveSomething(t, "acct", "of-the-account")
+	home.granted(t, "acct", false)
+	sealed := home.sealed(t, "acct")
+	var held struct {
+		SessionID string      `json:"session_id"`
+		Token     lease.Token `json:"lease_token"`
+	}
+	if code := home.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "task_id": "t"}, &held); code != 201 {
+		t.Fatalf("a session at home: %d", code)
+	}
+	before := home.record(t, "acct")
+	cloned := func(to, snapshot string) {
+		t.Helper()
+		if out, errs, code := other.cli(t, "profiles", "clone", "acct", "--to", to, "--snapshot", snapshot); code != 0 || out != to+": available\n" {
+			t.Fatalf("%d %s %s", code, out, errs)
+		}
+		now := other.sealed(t, to)
+		if now.Home != "other" || now.AccountID != "store-18" || now.SessionID != "" || !other.has(to, "of-the-account") {
+			t.Errorf("%s: %+v", to, now)
+		}
+	}
+	cloned("beside", "newest")
+	if now := home.record(t, "acct"); now.State != lease.Held || now.Token != before.Token || now.SessionID != before.SessionID {
+		t.Errorf("the profile that was cloned: %+v", now)
+	}
+	if _, errs, code := other.cli(t, "profiles", "clone", "acct", "--to", "of-the-directory"); code != 8 || !strings.Contains(errs, "held") {
+		t.Errorf("its directory, which the home is asked for: %d %s", code, errs)
+	}
+	if code := home.call(t, "DELETE", "/v1/sessions/"+held.SessionID, map[string]any{"lease_token": held.Token, "outcome": "done"}, nil); code != 200 {
+		t.Fatalf("release: %d", code)
+	}
+	home.until(t, "acct", lease.Available)
+	home.kill(t)
+	cloned("after", sealed.SnapshotID)
+	other.granted(t, "after", false)
+	if out, errs, code := other.cli(t, "profiles", "remove-clone", "after"); code != 0 || out != "after: removed, a clone of acct\n" {
+		t.Errorf("removed: %d %s %s", code, out, errs)
+	}
+}
+
 // TestAnyProfileMayMove: a task that asks by labels or by account gets a profile whose home is
 // full, or gone, at another launcher, if the profile is free to move; a pinned one stays.
 func TestAnyProfileMayMove(t *testing.T) {

@@ -6,7 +6,9 @@ var (
 	seals   = []Catcher{by("launcher/snapshots")}
 	streams = []Catcher{by("launcher/snapshots/natsobjects")}
 	takes   = []Catcher{by("launcher/snapshotter"), by("launcher/slots", "TestWhoOccupiesAProfileEndsItsVacancy")}
-	naming  = []Catcher{by("lease", "TestARecordNamesASnapshotOfItsOwnToken", "TestASnapshotIsRestoredUnderAHigherToken")}
+	naming  = []Catcher{by("lease", "TestARecordNamesASnapshotOfItsOwnToken", "TestASnapshotIsRestoredUnderAHigherToken", "TestWhatNobodyUsedYetIsAtRest", "TestAnotherDirectoryIsNotTheOneBefore")}
+	clones  = []Catcher{by("launcher", "TestTheAccountStandsStillForClonesToo")}
+	remade  = []Catcher{by("launcher", "TestWhatIsMadeHasASnapshotAtOnce")}
 )
 
 // ofSnapshots are rules of who may seal a profile, and when.
@@ -32,8 +34,17 @@ var ofSnapshots = slices.Concat(
 	in("launcher/slots/slots.go", takes,
 		change{"a profile is read on while somebody has it", "\t\tt.endVacancy(profile)\n", ""},
 	),
+	in("launcher/clone.go", clones,
+		change{"a profile whose account stands still is cloned", `that could act beside it until that is decided"); p != nil {`, `that could act beside it until that is decided"); p != nil && false {`},
+		change{"a clone is made although its account has to stand still since", "\t\t\t_, err = ps.toClone(ctx, profileID) // the account may have to stand still since\n", ""},
+	),
+	in("launcher/transfer.go", remade,
+		change{"what is sealed of the directory before counts for another one", "\tps.overtake(ctx, r.ProfileID, r.Token)\n", ""},
+	),
 	in("lease/snapshot.go", naming,
-		change{"a record names a snapshot of an earlier session", `if token != r.Token || !r.EndedInOrder() {`, `if !r.EndedInOrder() {`},
+		change{"a record names a snapshot of an earlier session", `if token != r.Token || !r.AtRest() {`, `if !r.AtRest() {`},
+		change{"a profile whose session began counts as one that nobody used", `inOrder := r.SessionID == "" || !r.ReleasedAt.IsZero()`, `inOrder := true`},
+		change{"another directory keeps the token of the one before", "\tr.Token++\n\tr.Reason, r.Decision", "\tr.Reason, r.Decision"},
 		change{"a restore does not raise the token", "\tr.Token++\n\tif r.State == Available {", "\tif r.State == Available {"},
 	),
 )

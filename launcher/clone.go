@@ -1,0 +1,141 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/profiledir"
+	"leasehold/launcher/snapshots"
+	"leasehold/lease"
+)
+
+// CloneProfile makes another profile of a copy of one: of its directory, which is here and which
+// nobody uses, or of one of its snapshots.
+func (ps *profiles) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+	if err := lease.CheckProfileID(req.To); err != nil {
+		return lease.Record{}, api.Invalid("to", "%v", err)
+	}
+	if req.SnapshotID != "" {
+		return ps.cloneSnapshot(ctx, profileID, req)
+	}
+	r, done, err := ps.borrow(ctx, profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	defer done()
+	path, err := ps.o.Root.Path(profileID)
+	if err != nil {
+		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
+	}
+	return ps.copyProfile(ctx, req.To, path, "profile_id", cloned(r), profileID)
+}
+
+// cloned are the settings of a profile that a clone of it gets. Its labels are not among them, so
+// that no task that asks by labels gets a clone by chance.
+func cloned(r lease.Record) api.ProfileSettings {
+	return api.ProfileSettings{
+		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
+		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
+		ReadOnly: &r.ReadOnly, Mobility: &r.Mobility, FenceHeaderOrigins: &r.FenceHeaderOrigins, SessionCheck: r.SessionCheck,
+	}
+}
+
+// cloneSnapshot makes another profile, whose home is here, of a snapshot. It takes no lease of the
+// profile that is cloned and needs no directory of it: it is had at any launcher that reaches the
+// profile store, whoever has the profile.
+func (ps *profiles) cloneSnapshot(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+	store, err := ps.snapshotStore()
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if req.To == profileID {
+		return lease.Record{}, api.Invalid("to", "%q: want another profile than the one that is cloned", req.To)
+	}
+	if _, err := ps.presence.Current(); err != nil {
+		return lease.Record{}, err
+	}
+	r, err := ps.toClone(ctx, profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if err := ps.checkNew(ctx, req.To, cloned(r)); err != nil {
+		return lease.Record{}, err
+	}
+	list, err := store.List(ctx, profileID)
+	if err != nil {
+		return lease.Record{}, snapshotProblem(err)
+	}
+	wanted, err := named(list, r, req.SnapshotID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	var fetched snapshots.Fetched
+	made, err := ps.makeProfile(ctx, req.To, origin{
+		set: cloned(r), cloneOf: profileID,
+		fill: func(dir string) error {
+			var err error
+			if fetched, err = ps.fetch(ctx, wanted, dir); err != nil {
+				return err
+			}
+			_, err = ps.toClone(ctx, profileID) // the account may have to stand still since
+			return err
+		},
+		cookies: func() error { return ps.jar.Import(req.To, fetched.Extra) },
+	})
+	if err != nil {
+		return lease.Record{}, err
+	}
+	ps.o.Log.Info().Str("profile", req.To).Uint64("token", uint64(made.Token)).Str("clone_of", profileID).Str("snapshot", wanted.ID).Uint64("snapshot_token", uint64(wanted.Token)).
+		Str("principal", principal.Of(ctx).Name).Msg("profile made of a snapshot")
+	return made, nil
+}
+
+// toClone is the record of a profile of whose snapshots another profile may be made: what that one
+// does, in the same account, would be unknown to whoever has to decide about this one.
+func (ps *profiles) toClone(ctx context.Context, profileID string) (lease.Record, error) {
+	e, err := ps.o.Store.Get(ctx, profileID)
+	switch {
+	case errors.Is(err, lease.ErrNotFound) || err == nil && e.Record.State == "":
+		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
+	case err != nil:
+		return lease.Record{}, problem(err)
+	}
+	if p := standsStill(e.Record, "no clone of it is made that could act beside it until that is decided"); p != nil {
+		return lease.Record{}, p
+	}
+	return e.Record, nil
+}
+
+// RemoveClone deletes a profile that was made by cloning another and that nobody uses:
+// a person asked for it. Its record stays, so that its tokens only grow, and so does
+// its evidence.
+func (ps *profiles) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
+	r, done, err := ps.borrow(ctx, profileID)
+	if err != nil {
+		return api.Removed{}, err
+	}
+	defer done()
+	if req.Token != r.Token {
+		return api.Removed{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
+	}
+	lock, err := ps.lockUnused(profileID)
+	if err != nil {
+		return api.Removed{}, err
+	}
+	of, err := lock.RemoveClone()
+	if err == nil {
+		err = ps.jar.Drop(profileID)
+	}
+	err = errors.Join(err, lock.Unlock())
+	if errors.Is(err, profiledir.ErrNoClone) {
+		return api.Removed{}, api.Refuse(api.CodeConflict, "profile %s was not made by cloning another, and only such profiles are removed: archive it", profileID).With("profile_id", profileID)
+	}
+	if err != nil {
+		return api.Removed{}, err
+	}
+	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Str("principal", principal.Of(ctx).Name).Msg("clone removed")
+	return api.Removed{ProfileID: profileID, CloneOf: of, At: time.Now().UTC()}, nil
+}

@@ -110,7 +110,7 @@ func (g *grants) unreadable(r lease.Record, m api.Manifest) *api.Problem {
 		}
 	}
 	if r.SnapshotID == "" {
-		return api.Refuse(api.CodeNoSnapshot, "profile %s has no snapshot yet: one is made when a session of it ends in order", r.ProfileID)
+		return api.Refuse(api.CodeNoSnapshot, "profile %s has no snapshot yet: one is made when a session of it ends in order, and when it was imported or cloned", r.ProfileID)
 	}
 	return nil
 }
@@ -135,6 +135,10 @@ func stillCode(r lease.Record) string {
 		return api.CodeQuarantined
 	case lease.ManualReview:
 		return api.CodeInReview
+	case lease.Held: // by a person who looks, before they decide
+		if r.ByHand != nil && r.ByHand.Review != nil {
+			return api.CodeInReview
+		}
 	case lease.ResumePending:
 		return api.CodeResumePending
 	}

@@ -314,6 +314,14 @@ func TestTheAccountStandsStillForReadersToo(t *testing.T) {
 		}
 		r.end(s)
 	}
+	// A person holds it, before they decide.
+	r.profile(func(rec *lease.Record) {
+		*rec = snapshot.Clone()
+		rec.State, rec.Token, rec.ByHand = lease.Held, 9, &lease.ByHand{Holder: "ann", Review: &lease.OpenReview{Reason: "connection_lost"}}
+	})
+	if _, err := r.read(writing); codeOf(err) != api.CodeInReview {
+		t.Errorf("held out of a review: %v", err)
+	}
 	in(lease.Held)
 	reader, err := r.read(nil)
 	if err != nil {

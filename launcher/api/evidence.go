@@ -1,0 +1,167 @@
+package api
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"leasehold/lease"
+)
+
+// Bundle is one entry in the list of a profile's evidence.
+type Bundle struct {
+	EvidenceID     string      `json:"evidence_id"`
+	Token          lease.Token `json:"lease_token"`
+	At             time.Time   `json:"at"`
+	RecoveryReason string      `json:"recovery_reason"`
+	LastKnownURL   string      `json:"last_known_url,omitempty"`
+	LastKnownStep  string      `json:"last_known_step,omitempty"`
+	// Checkpoint is the one at which the picture was taken, if it was taken at one.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// Encrypted says that the bundle is encrypted at rest, and Locked that this
+	// launcher cannot open it: its URL, step and reasons are not shown then.
+	Encrypted bool   `json:"encrypted,omitempty"`
+	Locked    bool   `json:"locked,omitempty"`
+	Parts     []Part `json:"parts"`
+	// SessionID is the session that it is about; empty where it is about none.
+	SessionID string `json:"session_id,omitempty"`
+	// Pages are the pages that were open, in the order in which they last did something.
+	Pages []BundlePage `json:"pages,omitempty"`
+	// Pictures are those that were stored while the session lived, the oldest first.
+	Pictures []BundlePicture `json:"pictures,omitempty"`
+}
+
+// BundlePage is one page that was open when a bundle was made. Texts are the page's own.
+type BundlePage struct {
+	// TargetID is Chrome's name of the page.
+	TargetID string `json:"target_id"`
+	URL      string `json:"url"`
+	Title    string `json:"title"`
+	// Screenshot names the part that shows it; where there is none, Missing says why.
+	Screenshot string `json:"screenshot,omitempty"`
+	Missing    string `json:"screenshot_missing,omitempty"`
+	// Dialog is the type and the text of the dialog that was open; empty where none was.
+	Dialog  string `json:"dialog,omitempty"`
+	Crashed bool   `json:"crashed,omitempty"`
+	// Primary says that the page was the one used last.
+	Primary bool `json:"primary,omitempty"`
+}
+
+// BundlePicture is a picture of a living session: a bundle of its own with one part.
+type BundlePicture struct {
+	EvidenceID string    `json:"evidence_id"`
+	Part       string    `json:"part"`
+	At         time.Time `json:"at"`
+	URL        string    `json:"url"`
+	Step       string    `json:"step"`
+	// Checkpoint is the one at which it was taken, if it was taken at one.
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// Missing says why it shows nothing.
+	Missing string `json:"missing,omitempty"`
+}
+
+// Part is one file of a bundle.
+type Part struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"`
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+	// Missing says why the part could not be captured. Such a part has no content.
+	Missing string `json:"missing,omitempty"`
+}
+
+// EvidenceExport says how a bundle is to be exported.
+type EvidenceExport struct {
+	// Format is har, html or zip.
+	Format string
+	// Unverified exports also what is not as it was sealed; the file says so.
+	Unverified bool
+	// Stored exports, as zip, what is stored, and opens nothing that is encrypted.
+	Stored bool
+}
+
+// ExportedEvidence is a bundle as a file.
+type ExportedEvidence struct {
+	FileName  string
+	MediaType string
+	// Write writes the file, once. After an error it is not whole.
+	Write func(ctx context.Context, w io.Writer) error
+}
+
+// Inspection is what was found about a profile in recovery, and the decision that
+// follows.
+type Inspection struct {
+	Facts    []Fact   `json:"facts"`
+	Decision string   `json:"decision"`
+	Reasons  []string `json:"reasons"`
+	// DecisionVersion is the version of the decision table.
+	DecisionVersion int `json:"decision_version,omitempty"`
+	// UnsafeRequests are the last unsafe requests of the session, the oldest first, with
+	// what each was answered.
+	UnsafeRequests []UnsafeRequest `json:"unsafe_requests,omitempty"`
+	// Against says what spoke against letting the profile go, where that is for a person to
+	// decide: what weighs most comes first.
+	Against []Objection `json:"against,omitempty"`
+}
+
+// Objection is one fact that spoke against letting a profile go. Sentence says so in words
+// for a person.
+type Objection struct {
+	Fact     string `json:"fact"`
+	Answer   string `json:"answer"`
+	Sentence string `json:"sentence"`
+}
+
+// UnsafeRequest is an unsafe request that a page sent, or several equal ones.
+type UnsafeRequest struct {
+	At     time.Time `json:"at"`
+	Method string    `json:"method"`
+	URL    string    `json:"url"`
+	// Times is how many equal requests it stands for.
+	Times uint64 `json:"times"`
+	// Status is that of the answer; 0: there was none, or none is known.
+	Status int `json:"status"`
+	// Answer says in words how it ended: with the status, failed and why, unanswered, or
+	// not known. It is empty for what has no answers, such as messages on a websocket.
+	Answer string `json:"answer,omitempty"`
+	// Counts says as what it counts: unsafe, background, harmless or anonymous.
+	Counts string `json:"counts"`
+	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
+	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
+}
+
+// Fact is one answer (yes, no or unknown) of an inspection, and how it was found.
+type Fact struct {
+	Name   string `json:"name"`
+	Answer string `json:"answer"`
+	How    string `json:"how"`
+}
+
+// ReviewRequest is a person's decision on a profile in manual review.
+type ReviewRequest struct {
+	Write
+	Decision string `json:"decision"`
+	Reviewer string `json:"reviewer"`
+	Note     string `json:"note,omitempty"`
+	// EvidenceID names the bundle that the person decided on; a decision on the bundle of
+	// another incident is refused. Empty: the token alone names the incident.
+	EvidenceID string `json:"evidence_id,omitempty"`
+	// Home is the launcher that is to be the home, of a profile whose home is contested
+	// or only remembered; empty: it stays.
+	Home string `json:"home,omitempty"`
+}
+
+// HoldRequest is a person's request to use a profile by hand. Token is the lease token
+// that the person saw.
+type HoldRequest struct {
+	Write
+	Holder string `json:"holder"`
+	Note   string `json:"note,omitempty"`
+	// LockTimeoutSeconds is how long the person may keep it; after that the profile
+	// goes through recovery. Zero means DefaultHold.
+	LockTimeoutSeconds float64 `json:"lock_timeout_seconds,omitempty"`
+	Headless           *bool   `json:"headless,omitempty"`
+}
+
+// DefaultHold is how long a person who does not say may keep a profile.
+const DefaultHold = time.Hour

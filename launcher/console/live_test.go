@@ -306,6 +306,8 @@ func TestLivePageByHand(t *testing.T) {
 	})
 	v.do(chromedp.Focus(chromedp.CSS(`#keys`)), chromedp.KeyEvent("c", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 	p.hears(t, "copy", func(m map[string]any) bool { return m["target"] == "A" })
+	v.do(chromedp.KeyEvent("x", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	p.hears(t, "cut", func(m map[string]any) bool { return m["target"] == "A" })
 	v.text(`navigator.clipboard.writeText = async (text) => { window.clip = text }; ""`)
 	p.send(textFrame(`{"type":"copied","target":"A","text":"4711"}`))
 	v.until(`window.clip === "4711" && document.querySelector("#notice").innerText === "4 characters are in your clipboard."`)

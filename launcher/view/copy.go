@@ -67,6 +67,20 @@ func (h *hand) copySelected() error {
 	}
 }
 
+// cut copies what is selected, and takes it out of the field that it is in. What a page only
+// shows stays, as the key does nothing there.
+func (h *hand) cut() error {
+	if err := h.copySelected(); err != nil {
+		return err
+	}
+	key := map[string]any{"type": "rawKeyDown", "key": "Delete", "code": "Delete", "windowsVirtualKeyCode": 46}
+	if err := h.sends(session.ActKey, false, "Input.dispatchKeyEvent", key); err != nil {
+		return err
+	}
+	key["type"] = "keyUp"
+	return h.sends(session.ActKey, true, "Input.dispatchKeyEvent", key)
+}
+
 // selection reads what is selected in the frame that has the focus.
 func (h *hand) selection(ctx context.Context) (string, error) {
 	in, frame := h.page.SessionID, h.page.TargetID // the id of a page's main frame is its target's

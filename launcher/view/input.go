@@ -47,7 +47,7 @@ type hand struct {
 
 // inputs are the messages of who has the session, by type.
 var inputs = map[string]func(*hand) error{
-	"mouse": (*hand).mouse, "wheel": (*hand).wheel, "touch": (*hand).touch, "key": (*hand).key, "text": (*hand).text, "compose": (*hand).compose, "paste": (*hand).paste, "copy": (*hand).copySelected,
+	"mouse": (*hand).mouse, "wheel": (*hand).wheel, "touch": (*hand).touch, "key": (*hand).key, "text": (*hand).text, "compose": (*hand).compose, "paste": (*hand).paste, "copy": (*hand).copySelected, "cut": (*hand).cut,
 	"navigate": (*hand).navigate, "back": (*hand).back, "forward": (*hand).forward, "reload": (*hand).reload,
 	"new_tab": (*hand).newTab, "close_tab": (*hand).closeTab, "front": (*hand).front, "dialog": (*hand).dialog, "select": (*hand).choose, "file": (*hand).files,
 }

@@ -252,6 +252,10 @@ func TestByHand(t *testing.T) {
 	s.eval(page, `i.value="card 4242";i.focus();i.setSelectionRange(5,9)`)
 	v.says(`{"type":"copy"}`)
 	v.message("copied", func(m map[string]any) bool { return m["text"] == "4242" })
+	s.eval(page, `i.setSelectionRange(4,7)`)
+	v.says(`{"type":"cut"}`)
+	v.message("copied", func(m map[string]any) bool { return m["text"] == " 42" })
+	p.until(func() bool { return s.eval(page, `i.value`) == "card42" })
 	s.eval(page, `pw.focus();pw.select()`)
 	v.says(`{"type":"copy"}`)
 	v.message("refused", func(m map[string]any) bool {
@@ -259,13 +263,13 @@ func TestByHand(t *testing.T) {
 	})
 	did()
 	p.mu.Lock()
-	for i, n := range []int{14, 4} {
+	for i, n := range []int{14, 4, 3} {
 		if a := p.acts[i]; a.Kind != session.ActCopy || a.Characters != n {
 			t.Errorf("noted %+v, want %d characters", a, n)
 		}
 	}
 	p.mu.Unlock()
-	acts(session.ActCopy, session.ActCopy)
+	acts(session.ActCopy, session.ActCopy, session.ActCopy, session.ActKey)
 
 	// A page whose pixels are not those of the picture: a phone's, that is zoomed out.
 	s.call(page, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 700, "deviceScaleFactor": 2, "mobile": true}, nil)

@@ -294,9 +294,9 @@
       return;
     }
     if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "v") return; // the paste event follows
-    if ((e.ctrlKey || e.metaKey) && !e.altKey && !e.shiftKey && e.key.toLowerCase() === "c") {
+    if ((e.ctrlKey || e.metaKey) && !e.altKey && !e.shiftKey && ["c", "x"].includes(e.key.toLowerCase())) {
       e.preventDefault();
-      act({ type: "copy" });
+      act({ type: e.key.toLowerCase() === "c" ? "copy" : "cut" });
       return;
     }
     e.preventDefault();

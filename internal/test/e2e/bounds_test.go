@@ -101,7 +101,10 @@ func TestEncryptedEvidence(t *testing.T) {
 // same.
 func TestDescriptorsRunOut(t *testing.T) {
 	t.Parallel()
-	s, web := start(t), newBusySite(t)
+	// The end of a web site of another test closes the default client's idle connections.
+	own := &http.Transport{}
+	t.Cleanup(own.CloseIdleConnections)
+	s, web := startFor(t, &http.Client{Transport: own}), newBusySite(t)
 	worker := dial(t, s.socket("p", "worker=w&task=t"))
 	session, _ := worker.visit(t, web.URL+"/list")
 	worker.evaluate(t, session, `fetch("/api", {method: "POST", body: "x"}).then(() => 1)`)

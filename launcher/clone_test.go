@@ -284,12 +284,6 @@ func TestWhatIsMadeHasASnapshotAtOnce(t *testing.T) {
 	if err != nil || third.Token != second.Token+1 || third.HasSnapshot() {
 		t.Errorf("one more directory: %+v, %v", third, err)
 	}
-	if _, err = r.RemoveClone(t.Context(), "of-directory", api.ProfileRemove{Token: 0}); err != nil {
-		t.Fatal(err)
-	}
-	if empty, err := r.PutProfile(t.Context(), "of-directory", api.ProfileSettings{}); err != nil || empty.Token != 1 || empty.HasSnapshot() {
-		t.Errorf("an empty directory: %+v, %v", empty, err)
-	}
 	content, err := r.store.Read(t.Context(), "p", closedInOrder(t, "second"), snapshots.ReadOptions{Spool: t.TempDir()})
 	mustIn(t)(err)
 	var stale *snapshots.StaleTokenError

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -107,15 +106,6 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	}
 	if _, err := ps.o.Root.Place(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
-	}
-	if _, err := ps.o.Root.Path(profileID); errors.Is(err, profiledir.ErrNoProfile) {
-		if e, err := ps.o.Store.Get(ctx, profileID); err == nil && e.Record.State != "" { // the one that it had is gone
-			return ps.makeProfile(ctx, profileID, origin{
-				set:     set,
-				fill:    func(dir string) error { return os.Mkdir(dir, 0o700) },
-				cookies: func() error { return ps.jar.Drop(profileID) },
-			})
-		}
 	}
 	r, err := ps.putRecord(ctx, profileID, set, false)
 	if err != nil {

@@ -157,7 +157,7 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 		if err := ps.grants.checkProxySetting(r, set.ProxyID); err != nil {
 			return r, err
 		}
-		if remade && was == lease.Available {
+		if remade && was == lease.Available && (r.SessionID != "" || r.SnapshotID != "") { // else nothing is known of another one
 			r = r.Remade()
 		}
 		return applySettings(r, set), nil

@@ -92,7 +92,7 @@ checked-and-raced:
 	@failed=; $(MAKE) --no-print-directory linted unraced || failed=1; $(MAKE) --no-print-directory raced && [ -z "$$failed" ]
 
 raced:
-	@$(GO_TEST) -race -p 3 $(RACED)
+	@$(GO_TEST) -race -p 2 $(RACED)
 
 unraced:
 	$(GO) test -vet=off -ldflags=-w -count=1 $(UNRACED)

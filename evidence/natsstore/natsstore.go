@@ -58,7 +58,8 @@ func folderName(profileID, evidenceID string) string {
 
 // eachBounded is a context that does not tell its deadline. The library then gives each of
 // the requests a few seconds of its own: an answer that was lost with a connection never
-// comes, and would hold up all that waits behind it until the deadline.
+// comes, and would hold up all that waits behind it until the deadline. It is for single
+// requests only: what makes several by itself keeps its caller's deadline.
 type eachBounded struct{ context.Context }
 
 // Deadline implements context.Context.
@@ -66,16 +67,16 @@ func (eachBounded) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // Put implements evidence.Store.
 func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
-	ctx = eachBounded{ctx}
+	requests := eachBounded{ctx}
 	evidenceID := b.Manifest.EvidenceID
 	fail := func(what string, err error) error {
 		return fmt.Errorf("evidence %s: storing %s: %w", evidenceID, what, err)
 	}
-	bucket, err := s.bindOrMake(ctx)
+	bucket, err := s.bindOrMake(requests)
 	if err != nil {
 		return fail("it", err)
 	}
-	stream, err := s.js.Stream(ctx, streamName)
+	stream, err := s.js.Stream(requests, streamName)
 	if err != nil {
 		return fail("it", err)
 	}
@@ -95,11 +96,11 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 		if err != nil {
 			return err
 		}
-		if _, err := s.put(ctx, stream, folder+p.Name, content, true); err != nil {
+		if _, err := s.put(requests, stream, folder+p.Name, content, true); err != nil {
 			return fail("part "+p.Name, err)
 		}
 	}
-	info, err := s.put(ctx, stream, folder+evidence.ManifestName, b.Raw, false)
+	info, err := s.put(requests, stream, folder+evidence.ManifestName, b.Raw, false)
 	if isWrongSequence(err) {
 		// Another launcher was first, with the same bundle or with another one.
 		if raw, getErr := s.object(ctx, stream, folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, b.Raw) {
@@ -109,7 +110,7 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	if err != nil {
 		return fail("the manifest", err)
 	}
-	if _, err := bucket.AddLink(ctx, evidenceID, info); err != nil {
+	if _, err := bucket.AddLink(requests, evidenceID, info); err != nil {
 		return fail("the link", err)
 	}
 	return nil
@@ -255,7 +256,7 @@ func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, erro
 		// Names come from outside, and an overlong one would end the connection.
 		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
 	}
-	content, err := s.get(eachBounded{ctx}, evidenceID, name)
+	content, err := s.get(ctx, evidenceID, name)
 	if err != nil {
 		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
 	}
@@ -264,14 +265,15 @@ func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, erro
 
 // get reads an object of a bundle, by way of the bundle's link.
 func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	stream, err := s.js.Stream(ctx, streamName)
+	requests := eachBounded{ctx}
+	stream, err := s.js.Stream(requests, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, evidence.ErrNotFound
 	}
 	if err != nil {
 		return nil, err
 	}
-	link, _, err := metaOf(ctx, stream, evidenceID)
+	link, _, err := metaOf(requests, stream, evidenceID)
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -283,18 +285,19 @@ func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error
 }
 
 func (s *Store) object(ctx context.Context, stream jetstream.Stream, name string) ([]byte, error) {
-	info, _, err := metaOf(ctx, stream, name)
+	requests := eachBounded{ctx}
+	info, _, err := metaOf(requests, stream, name)
 	if err != nil {
 		return nil, translate(err)
 	}
-	if content, ok := onlyChunk(ctx, stream, info); ok {
+	if content, ok := onlyChunk(requests, stream, info); ok {
 		return content, nil
 	}
 	// GetBytes would wait until its time is up for chunks that are gone.
-	if err := checkChunks(ctx, stream, info); err != nil {
+	if err := checkChunks(requests, stream, info); err != nil {
 		return nil, err
 	}
-	bucket, err := s.bind(ctx)
+	bucket, err := s.bind(requests)
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 	@exec bin/leasehold run $(ARGS)
 
 # Tests that drive the programs from outside: the race detector would look at nothing but the
-# tests themselves. (The sidecar of the chaos run has it.) The longest comes first.
+# tests themselves, and at the wiring. (The sidecar of the chaos run has it.) The longest comes first.
 OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/differ ./internal/test/incidents ./internal/test/clients \
 	./internal/test/supply ./internal/test/chaos ./cmd/leasehold
 

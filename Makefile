@@ -80,7 +80,7 @@ test: deps ## Check and test everything, with the race detector
 	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
 	@$(MAKE) --no-print-directory vetted
-	@$(MAKE) --no-print-directory -j 2 outside checked-and-raced
+	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -j 2 outside checked-and-raced
 
 # What only a debugger reads is left out of the programs (-w), which saves half a second each.
 GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout 20m

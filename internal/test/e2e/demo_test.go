@@ -15,17 +15,32 @@ import (
 	"leasehold/lease"
 )
 
-// tell prints a line of a demo, below the title of its chapter.
-func tell(format string, args ...any) { fmt.Printf("  "+format+"\n", args...) }
+// tell prints a line of a demo, below the title of its chapter: at once for the person who asked
+// for the demo, and in the test's own log otherwise, which shows when the test fails.
+func tell(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if testing.Verbose() {
+		fmt.Printf("  "+format+"\n", args...)
+		return
+	}
+	t.Logf(format, args...)
+}
 
-func chapter(title string) { fmt.Printf("\n%s\n", title) }
+func chapter(t *testing.T, title string) {
+	t.Helper()
+	if testing.Verbose() {
+		fmt.Printf("\n%s\n", title)
+		return
+	}
+	t.Log(title)
+}
 
 // TestDemo plays the story of the README with the real programs. make demo shows its
 // output.
 func TestDemo(t *testing.T) {
-	chapter("The sidecar starts: embedded NATS, real Chromium, loopback only.")
+	chapter(t, "The sidecar starts: embedded NATS, real Chromium, loopback only.")
 	s, web := start(t), newSite(t)
-	tell("%s   events: %s", s.URL, s.NATS)
+	tell(t, "%s   events: %s", s.URL, s.NATS)
 	nc, err := nats.Connect(s.NATS)
 	if err != nil {
 		t.Fatal(err)
@@ -48,21 +63,21 @@ func TestDemo(t *testing.T) {
 					t.Fatalf("heard %s, want %s (%v)", m.Data, name, err)
 				}
 				more := strings.Join(append([]string{e.Reason, e.Decision}, e.Reasons...), " ")
-				tell("event  %-50s token %d  %s", m.Subject, e.Token, strings.TrimSpace(more))
+				tell(t, "event  %-50s token %d  %s", m.Subject, e.Token, strings.TrimSpace(more))
 			case <-time.After(20 * time.Second):
 				t.Fatalf("no event %s", name)
 			}
 		}
 	}
 
-	chapter("1. Playwright, unchanged, gets the profile shop_018.")
+	chapter(t, "1. Playwright, unchanged, gets the profile shop_018.")
 	worker := clients.Start(t, clients.Playwright, s.oneShot("shop_018", "worker=worker-7&task=task_101"), clients.Interactive)
 	worker.Expect(t, "connect")
 	worker.Do(t, act("goto", "url", web.URL+"/cart"))
 	worker.Do(t, cdp("Lease.step", map[string]any{"name": "submit_order"}))
 	listen("granted")
 
-	chapter("2. A second worker wants it too.")
+	chapter(t, "2. A second worker wants it too.")
 	second := clients.Start(t, clients.Playwright, s.oneShot("shop_018", "worker=worker-9&task=task_102"), clients.Interactive)
 	line, err := second.Next()
 	if err != nil || line.OK || !strings.Contains(line.Error, "held by worker") {
@@ -70,13 +85,13 @@ func TestDemo(t *testing.T) {
 	}
 	for l := range strings.Lines(line.Error) {
 		if strings.Contains(l, "409") {
-			tell("Playwright says: %.150s", strings.TrimSpace(l))
+			tell(t, "Playwright says: %.150s", strings.TrimSpace(l))
 			break
 		}
 	}
 	listen(lease.EventConflict)
 
-	chapter("3. The first worker orders something, and is killed (kill -9).")
+	chapter(t, "3. The first worker orders something, and is killed (kill -9).")
 	posts := web.Posts.Load()
 	worker.Do(t, act("click", "selector", "button"))
 	eventually(t, "the order", func() error {
@@ -88,7 +103,7 @@ func TestDemo(t *testing.T) {
 	worker.Kill()
 	listen("suspected_stale", "quarantined", "expired", "inspected", "manual_review")
 
-	chapter("4. The evidence was stored before anything was closed.")
+	chapter(t, "4. The evidence was stored before anything was closed.")
 	dir, err := os.MkdirTemp("", "leasehold-demo-evidence-")
 	if err != nil {
 		t.Fatal(err)
@@ -106,28 +121,28 @@ func TestDemo(t *testing.T) {
 	}); err != nil || len(shots) == 0 {
 		t.Fatalf("no screenshot in %s (%v)", dir, err)
 	}
-	tell("screenshot: %s", shots[0])
+	tell(t, "screenshot: %s", shots[0])
 	if !testing.Verbose() {
 		defer func() { _ = os.RemoveAll(dir) }()
 	}
 	out, _, _ = s.cli(t, "show", "shop_018")
 	for l := range strings.Lines(out) {
-		tell("%s", strings.TrimRight(l, "\n"))
+		tell(t, "%s", strings.TrimRight(l, "\n"))
 	}
 
-	chapter("5. Nobody gets the profile until a person has looked.")
+	chapter(t, "5. Nobody gets the profile until a person has looked.")
 	var problem map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9", "task_id": "task_102"}, &problem); code != 423 {
 		t.Fatalf("status %d", code)
 	}
-	tell("423 %v: %v", problem["code"], problem["detail"])
+	tell(t, "423 %v: %v", problem["code"], problem["detail"])
 	if out, errs, code := s.cli(t, "review", "shop_018", "--decision", "approve", "--reviewer", "ann", "--note", "the order was placed once"); code != 0 {
 		t.Fatalf("%s%s", out, errs)
 	}
-	tell("ann approves: the order was placed once")
+	tell(t, "ann approves: the order was placed once")
 	listen("available")
 
-	chapter("6. The next task gets it, under a higher token.")
+	chapter(t, "6. The next task gets it, under a higher token.")
 	next := clients.Start(t, clients.Playwright, s.oneShot("shop_018", "worker=worker-9&task=task_102"), clients.Interactive)
 	next.Expect(t, "connect")
 	listen("granted")
@@ -137,5 +152,4 @@ func TestDemo(t *testing.T) {
 	if r := s.record(t, "shop_018"); r.State != lease.Available || r.Token != 3 {
 		t.Errorf("%s, token %d", r.State, r.Token)
 	}
-	fmt.Println()
 }

@@ -101,11 +101,11 @@ func (s *sidecar) shows(t *testing.T, wantCode int, keep func(line string) bool,
 			args[i] = "'" + a + "'"
 		}
 	}
-	tell("$ leasehold %s", strings.Join(args, " "))
+	tell(t, "$ leasehold %s", strings.Join(args, " "))
 	shown := 0
 	for line := range strings.Lines(out + errs) {
 		if line = strings.TrimRight(line, "\n"); line != "" && keep(line) {
-			tell("  %s", line)
+			tell(t, "  %s", line)
 			shown++
 		}
 	}
@@ -122,7 +122,7 @@ func TestTravelDemo(t *testing.T) {
 	if !testing.Verbose() { // nobody watches
 		t.Parallel()
 	}
-	chapter("Two hosts, each with a launcher and a disk of its own, three NATS nodes, and a folder for snapshots.")
+	chapter(t, "Two hosts, each with a launcher and a disk of its own, three NATS nodes, and a folder for snapshots.")
 	nodes := natsNodes(t)
 	awaitNodes(t, nodes)
 	dir := t.TempDir()
@@ -132,18 +132,18 @@ func TestTravelDemo(t *testing.T) {
 	}
 	args := []string{"--nats-url", clusterURL(nodes), "--lease-ttl", "6s", "--home-timeout", "6s", "--profile-store", "file://" + store, "--profile-key", key}
 	a, b := start(t, append(args, "--launcher-id", "host-a")...), start(t, append(args, "--launcher-id", "host-b")...)
-	tell("host-a: %s   host-b: %s   NATS: %s", a.URL, b.URL, clusterURL(nodes))
-	tell("The snapshots are encrypted; both hosts have the key. A lease lasts 6 s here, so that nobody has to wait: 30 s otherwise.")
+	tell(t, "host-a: %s   host-b: %s   NATS: %s", a.URL, b.URL, clusterURL(nodes))
+	tell(t, "The snapshots are encrypted; both hosts have the key. A lease lasts 6 s here, so that nobody has to wait: 30 s otherwise.")
 
-	chapter("1. On host-a two accounts are signed in, by Playwright, and their sessions end in order.")
+	chapter(t, "1. On host-a two accounts are signed in, by Playwright, and their sessions end in order.")
 	for profile, person := range map[string]string{"shop_018": "ann", "shop_019": "bob"} {
 		a.call(t, "PUT", "/v1/profiles/"+profile, map[string]any{"mobility": "free"}, nil)
 		signsIn(t, a.at(t, profile, "worker-7", shop), person)
 		r := a.sealed(t, profile)
-		tell("%s: %s signed in. Snapshot %s of token %d is in the store: the profile may move.", profile, person, r.SnapshotID, r.SnapshotToken)
+		tell(t, "%s: %s signed in. Snapshot %s of token %d is in the store: the profile may move.", profile, person, r.SnapshotID, r.SnapshotToken)
 	}
 
-	chapter("2. A task orders something with shop_019. Its browser is open on host-a, and nobody has shop_018.")
+	chapter(t, "2. A task orders something with shop_019. Its browser is open on host-a, and nobody has shop_018.")
 	busy := a.at(t, "shop_019", "worker-8", shop)
 	busy.Do(t, cdp("Lease.step", map[string]any{"name": "submit_order"}))
 	busy.Do(t, act("click", "selector", "button"))
@@ -152,16 +152,16 @@ func TestTravelDemo(t *testing.T) {
 	if code := b.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9"}, &problem); code != 421 {
 		t.Fatalf("a profile whose home is there: %d %v", code, problem)
 	}
-	tell("A worker that asks host-b for shop_018 is sent to its home: %v %v", 421, problem["location"])
+	tell(t, "A worker that asks host-b for shop_018 is sent to its home: %v %v", 421, problem["location"])
 	held := a.record(t, "shop_019")
 
-	chapter("3. host-a dies: its launcher, the guard beside it and its browser are killed (kill -9).")
+	chapter(t, "3. host-a dies: its launcher, the guard beside it and its browser are killed (kill -9).")
 	died := time.Now()
 	if browsers := a.dies(t); browsers != 1 {
 		t.Errorf("%d browsers were at work", browsers)
 	}
 
-	chapter("4. The account that nobody had moves by itself: somebody asks host-b for it.")
+	chapter(t, "4. The account that nobody had moves by itself: somebody asks host-b for it.")
 	var got struct {
 		SessionID string      `json:"session_id"`
 		Token     lease.Token `json:"lease_token"`
@@ -171,13 +171,13 @@ func TestTravelDemo(t *testing.T) {
 		code := b.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9", "task_id": "task-of-worker-9"}, &raw)
 		return errors.Join(json.Unmarshal(raw, &got), wantStatus(code, 201, raw))
 	})
-	tell("201 after %.1f s: host-a had to be silent for as long as a lease can live, and the snapshot to be fetched and checked.", time.Since(died).Seconds())
+	tell(t, "201 after %.1f s: host-a had to be silent for as long as a lease can live, and the snapshot to be fetched and checked.", time.Since(died).Seconds())
 	if code := b.call(t, "DELETE", "/v1/sessions/"+got.SessionID, map[string]any{"lease_token": got.Token, "outcome": "done"}, nil); code != 200 {
 		t.Errorf("release: %d", code)
 	}
 	ann := b.at(t, "shop_018", "worker-9", shop)
 	reads(t, ann, whoIsIn, "signed in as ann")
-	tell("%.1f s after host-a died, Playwright at host-b reads in the shop: signed in as ann", time.Since(died).Seconds())
+	tell(t, "%.1f s after host-a died, Playwright at host-b reads in the shop: signed in as ann", time.Since(died).Seconds())
 	ann.Do(t, act("disconnect"))
 	moved := b.until(t, "shop_018", lease.Available)
 	if moved.Home != "host-b" || moved.Moved == nil || moved.Moved.From != "host-a" || moved.Moved.Person != "" {
@@ -185,32 +185,32 @@ func TestTravelDemo(t *testing.T) {
 	}
 	b.shows(t, 0, func(line string) bool { return strings.HasPrefix(line, "home") }, "show", "shop_018")
 
-	chapter("5. The account that a task was at work with does not: nobody knows what that did last. A person decides.")
+	chapter(t, "5. The account that a task was at work with does not: nobody knows what that did last. A person decides.")
 	b.until(t, "shop_019", lease.ManualReview)
 	b.shows(t, 0, func(line string) bool {
 		return strings.HasPrefix(line, "shop_019 ") || strings.HasPrefix(line, "why ") || strings.HasPrefix(line, "snapshot ") || strings.HasPrefix(line, "what to do ")
 	}, "show", "shop_019")
 	rehome := []string{"profiles", "rehome", "shop_019", "--snapshot", "newest", "--person", "eve", "--note", "host-a is dead"}
 	b.shows(t, 8, allLines, slices.Clone(rehome)...)
-	tell("eve looks up what was done since, in the journal and the pictures of the evidence, and accepts:")
+	tell(t, "eve looks up what was done since, in the journal and the pictures of the evidence, and accepts:")
 	b.shows(t, 0, allLines, append(slices.Clone(rehome), "--accept-loss")...)
 	b.shows(t, 0, allLines, "review", "shop_019", "--decision", "approve", "--reviewer", "eve", "--note", "the order was placed once")
 	bob := b.at(t, "shop_019", "worker-8", shop)
 	reads(t, bob, whoIsIn, "signed in as bob")
 	now := b.record(t, "shop_019")
-	tell("Playwright at host-b reads in the shop: signed in as bob. The token is %d; it was %d when host-a died.", now.Token, held.Token)
+	tell(t, "Playwright at host-b reads in the shop: signed in as bob. The token is %d; it was %d when host-a died.", now.Token, held.Token)
 	if now.Token <= held.Token || now.Home != "host-b" || now.Moved.Person != "eve" {
 		t.Errorf("%+v, after %+v", now, held)
 	}
 	bob.Do(t, act("disconnect"))
 	b.until(t, "shop_019", lease.Available)
 
-	chapter("6. host-a comes back. Its directories are marked as left, stay as evidence, and are never opened again.")
+	chapter(t, "6. host-a comes back. Its directories are marked as left, stay as evidence, and are never opened again.")
 	a.young = true
 	a.launch(t)
 	for _, profile := range []string{"shop_018", "shop_019"} {
 		a.isLeft(t, profile, "host-b")
-		tell("%s: %s is marked by %s.departure; a worker that asks host-a for it gets 421, and is sent to host-b",
+		tell(t, "%s: %s is marked by %s.departure; a worker that asks host-a for it gets 421, and is sent to host-b",
 			profile, filepath.Join("profiles", profile), filepath.Join("profiles", ".leasehold", profile))
 	}
 	log, err := os.ReadFile(a.stderr.Name())
@@ -220,7 +220,6 @@ func TestTravelDemo(t *testing.T) {
 	if said := bytes.Count(log, []byte("the directory here is marked as left")); said != 2 {
 		t.Errorf("the log of host-a says %d times that a directory is marked", said)
 	}
-	fmt.Println()
 }
 
 // wantStatus says that an answer has another status.

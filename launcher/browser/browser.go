@@ -38,7 +38,8 @@ type Browser struct {
 
 // Bounds of the steps that close a browser.
 const (
-	closeTimeout   = 30 * time.Second
+	closeTimeout   = 35 * time.Second
+	storeTimeout   = 5 * time.Second
 	askTimeout     = 10 * time.Second
 	witnessTimeout = 30 * time.Second
 	cookiesTimeout = 3 * time.Second
@@ -159,6 +160,9 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 	}
 	begun := time.Now()
 	endErr := b.EndPages(ctx, log)
+	if endErr == nil {
+		b.storePages(ctx, log)
+	}
 	ask := func(ctx context.Context) error {
 		if endErr != nil { // asked to close, it would let its pages send what they want to
 			return endErr
@@ -172,6 +176,30 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 	}
 	err = errors.Join(err, b.awaitEnd(ctx))
 	return method, b.closed(b.driver.o.Root, profile, method, begun, err, log)
+}
+
+// storePages closes the pages, and returns when what they left in local storage is on the disk,
+// or after a while: then some of it may be lost.
+func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
+	if !b.Driven() || b.process.ExitStatus() != "" || b.Failure() != (Failure{}) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	var err error
+	if !b.pagesEnded() {
+		if err = b.monitor.ClosePages(ctx); err == nil {
+			// One that another page of its site may use goes on for a while.
+			b.mux.AwaitPictures(ctx, pictureTimeout)
+			err = b.process.KillRenderers(ctx)
+		}
+	}
+	if err == nil {
+		err = b.process.AwaitStored(ctx)
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("what pages stored in the last seconds may be lost")
+	}
 }
 
 // awaitEnd returns when everything that the pages did is reported.

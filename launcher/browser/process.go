@@ -48,6 +48,7 @@ type Process interface {
 	StopRenderers() error
 	ContinueRenderers() error
 	KillRenderers(ctx context.Context) error
+	AwaitStored(ctx context.Context) error
 
 	Close(ctx context.Context, ask func(context.Context) error, bounds chrome.CloseTimeouts) (chrome.CloseMethod, error)
 	Detach() error

@@ -377,6 +377,13 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	return b.driver.o.Files.DropStillCookies(b.session)
 }
 
+// pagesEnded tells whether EndPages has ended the pages.
+func (b *Browser) pagesEnded() bool {
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	return b.still.ended
+}
+
 // replaceNetwork kills the network service with all that waits in it, and puts the cookies
 // into the next one. b.still.mu is held.
 func (b *Browser) replaceNetwork(ctx context.Context, n NetworkService) error {

@@ -126,12 +126,27 @@ func (n *NetworkService) PID() int { return n.process.PID }
 // AwaitRest returns when the process has nothing to do: all its threads slept throughout a
 // moment. Then it has taken in everything that was sent to it before.
 func (n *NetworkService) AwaitRest(ctx context.Context) error {
+	if err := awaitRest(ctx, n.process.PID); err != nil {
+		return fmt.Errorf("network service %d: %w", n.process.PID, err)
+	}
+	return nil
+}
+
+// awaitRest returns when the processes have nothing to do, and no message from one to another is
+// on its way: that would wake up who has to take it.
+func awaitRest(ctx context.Context, pids ...int) error {
 	before := time.Duration(-1)
 	for {
-		ran, asleep, err := procfs.Ran(n.process.PID)
+		var ran time.Duration
+		asleep := true
+		for _, pid := range pids {
+			more, sleeps, err := procfs.Ran(pid)
+			if err != nil {
+				return err
+			}
+			ran, asleep = ran+more, asleep && sleeps
+		}
 		switch {
-		case err != nil:
-			return fmt.Errorf("network service %d: %w", n.process.PID, err)
 		case asleep && ran == before:
 			return nil
 		case asleep:
@@ -141,7 +156,7 @@ func (n *NetworkService) AwaitRest(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("network service %d does not come to rest: %w", n.process.PID, context.Cause(ctx))
+			return fmt.Errorf("it does not come to rest: %w", context.Cause(ctx))
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -271,7 +286,7 @@ func (b *Browser) KillRenderers(ctx context.Context) error {
 				return err
 			}
 		}
-		left := slices.DeleteFunc(slices.Clone(first), func(p procfs.Process) bool { return !slices.ContainsFunc(found, p.Same) })
+		left := slices.DeleteFunc(slices.Clone(first), func(p procfs.Process) bool { return !slices.ContainsFunc(found, p.Same) && hasEnded(p) })
 		if look > 0 && len(left) == 0 {
 			return nil
 		}
@@ -279,4 +294,15 @@ func (b *Browser) KillRenderers(ctx context.Context) error {
 			return fmt.Errorf("renderers of chrome pid %d do not end (pid %s): %w", b.identity.PID, pidList(left), err)
 		}
 	}
+}
+
+// hasEnded tells whether all threads of a process have ended. A process counts as a zombie once its
+// first thread has ended; what it has open is closed, and others hear of that, with the last one.
+func hasEnded(p procfs.Process) bool {
+	now, err := procfs.Read(p.PID)
+	if err != nil || !now.Same(p) {
+		return true
+	}
+	threads, err := procfs.Threads(p.PID)
+	return !now.Alive() && (err != nil || len(threads) <= 1)
 }

@@ -33,12 +33,10 @@ const (
 // about the session.
 func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 	m.Closing() // until forget
-	var created target.CreateTargetResult
-	err := m.observer.Call(ctx, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, &created)
+	kept, err := m.openKept(ctx)
 	if err != nil {
 		return err
 	}
-	kept := string(created.TargetID)
 	early, cancel := context.WithTimeout(ctx, detachAfter)
 	defer cancel()
 	if err := m.closeOthers(early, kept); err != nil && ctx.Err() != nil {
@@ -59,6 +57,28 @@ func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 	}
 	m.forget()
 	return nil
+}
+
+// openKept opens the tab that stays when all others are closed, and returns its target.
+func (m *Monitor) openKept(ctx context.Context) (string, error) {
+	var created target.CreateTargetResult
+	err := m.observer.Call(ctx, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, &created)
+	return string(created.TargetID), err
+}
+
+// ClosePages closes everything that is open in a browser whose session is over, except one empty
+// tab, and returns when all of it is closed. Pages do what they do at their end, but are not
+// asked whether they may be closed. Closing has to be called before.
+func (m *Monitor) ClosePages(ctx context.Context) error {
+	open, err := m.Targets(ctx)
+	if err != nil || len(open) == 1 && open[0].Type == typePage && open[0].URL == blankPage {
+		return err
+	}
+	kept, err := m.openKept(ctx)
+	if err != nil {
+		return err
+	}
+	return m.closeOthers(ctx, kept)
 }
 
 // Quiet returns an error if the browser is not as Clear left it.

@@ -101,6 +101,7 @@ func (h *handle) OutputTail(int) string                       { return "" }
 func (h *handle) StopRenderers() error                        { h.l.step(); return nil }
 func (h *handle) ContinueRenderers() error                    { h.l.step(); return nil }
 func (h *handle) KillRenderers(context.Context) error         { h.l.step(); return nil }
+func (h *handle) AwaitStored(context.Context) error           { h.l.step(); return nil }
 func (h *handle) Detach() error                               { h.l.step(); h.unlink(h.l); return nil }
 func (h *handle) StartFailure(cause error) *chrome.StartError { return &chrome.StartError{Err: cause} }
 func (h *handle) TakePipe() (commands, events int, err error) { return h.linkTo(h.l) }

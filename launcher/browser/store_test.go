@@ -1,0 +1,96 @@
+package browser
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/procfs"
+	"leasehold/internal/test/testchrome"
+	"leasehold/launcher/sessionfile"
+)
+
+// newKeeper is a web site whose pages keep what the path says in local storage when they end, and
+// show what they found there.
+func newKeeper(t *testing.T) *httptest.Server {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(w, `<script>
+	document.title = 'found ' + localStorage.getItem('opened') + ' ' + localStorage.getItem('ended')
+	localStorage.setItem('opened', '%[1]s')
+	onpagehide = () => localStorage.setItem('ended', '%[1]s')
+</script>`, r.URL.Path)
+	}))
+	t.Cleanup(web.Close)
+	return web
+}
+
+// TestWhatPagesStoredIsOnTheDisk: Chrome would write local storage five seconds later, or while it
+// ends, if it has the time. Here it has none: it is killed.
+func TestWhatPagesStoredIsOnTheDisk(t *testing.T) {
+	h, web := newHost(t, Options{}), newKeeper(t)
+	processes := func(b *Browser) []procfs.Process {
+		t.Helper()
+		group, err := b.process.Processes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return group
+	}
+	// killed closes a browser that is killed before it is asked to end.
+	killed := func(b *Browser) {
+		t.Helper()
+		_, err := b.Close(profile, func(context.Context, sessionfile.Caller, string) error {
+			for _, p := range processes(b) {
+				_ = unix.Kill(p.PID, unix.SIGKILL)
+			}
+			<-b.Exited()
+			return nil
+		}, h.options.Log)
+		if err = errors.Join(err, h.lock.Unlock()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := h.start()
+	h.open(b, web.URL+"/first")
+	if got := h.titles(b, "found null null"); !slices.Contains(got, "found null null") {
+		t.Fatalf("the first page is not among %q", got)
+	}
+	killed(b)
+
+	b = h.start()
+	h.open(b, web.URL+"/second")
+	if got := h.titles(b, "found /first /first"); !slices.Contains(got, "found /first /first") {
+		t.Errorf("the pages are %q, want one that found what the first stored", got)
+	}
+	// Whoever stops the process that writes is waited for.
+	storage := slices.DeleteFunc(processes(b), func(p procfs.Process) bool {
+		line, err := procfs.CommandLine(p.PID)
+		return err != nil || !bytes.Contains(line, []byte("storage.mojom.StorageService"))
+	})
+	if len(storage) != 1 || unix.Kill(storage[0].PID, unix.SIGSTOP) != nil {
+		t.Fatalf("no storage among the browser's processes: %v", storage)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := b.process.AwaitStored(short); err == nil {
+		t.Error("a storage that is stopped is said to have written")
+	}
+	if err := unix.Kill(storage[0].PID, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	patient, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
+	defer cancel()
+	if err := b.process.AwaitStored(patient); err != nil {
+		t.Error(err)
+	}
+	killed(b)
+}

@@ -17,12 +17,12 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all namespaces modules build man run test outside raced checked-and-raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside raced checked-and-raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-deps: driver clients namespaces modules ## Install what is missing: Chromium, the CDP clients of the tests, Go modules
+deps: driver clients host-tools modules ## Install what is missing: Chromium, the CDP clients and host tools of the tests, Go modules
 
 chromium:
 	@scripts/install-chromium.sh
@@ -33,8 +33,8 @@ driver:
 clients:
 	@scripts/install-clients.sh
 
-namespaces:
-	@scripts/install-iproute2.sh
+host-tools:
+	@scripts/install-host-tools.sh
 
 modules:
 	@$(GO) mod download

@@ -51,7 +51,7 @@ var ofHomes = slices.Concat(
 	in("launcher/profiledir/state.go", directory,
 		change{"home: the floor of a directory that was left is raised", "\tif err := l.mayOpen(); err != nil {\n\t\treturn err\n\t}\n", ""},
 	),
-	in("launcher/cluster/presence.go", []Catcher{by("launcher/cluster", "TestAHomeThatWasAway", "TestAHomeWhosePresenceWasLost")},
+	in("launcher/cluster/presence.go", []Catcher{by("launcher/cluster", "TestAHomeThatWasAway", "TestAHomeWhosePresenceWasLost", "TestAHomeWhosePresenceWasClosed")},
 		change{"home: a home that was away grants at once", `if before.BootID == "" || p.o.Clock() >= before.Deadline {`, `if before.BootID == "-" {`},
 		change{"home: a home that was back in time waits", `if before.BootID == "" || p.o.Clock() >= before.Deadline {`, `if before.BootID != "-" {`},
 		change{"home: a home whose presence was lost was never away", "\t\tbefore = lastStay{}\n", ""},

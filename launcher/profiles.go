@@ -108,15 +108,19 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if _, err := ps.o.Root.Place(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	if gone, err := ps.gone(ctx, profileID); err != nil || gone {
-		if err != nil {
-			return lease.Record{}, err
-		}
-		return ps.makeProfile(ctx, profileID, origin{
+	gone, err := ps.gone(ctx, profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if gone {
+		r, err := ps.makeProfile(ctx, profileID, origin{
 			set:     set,
 			fill:    func(dir string) error { return os.Mkdir(dir, 0o700) },
 			cookies: func() error { return ps.jar.Drop(profileID) },
 		})
+		if _, missing := ps.o.Root.Path(profileID); err == nil || missing != nil {
+			return r, err
+		} // else somebody has made it meanwhile
 	}
 	r, err := ps.putRecord(ctx, profileID, set, false)
 	if err != nil {

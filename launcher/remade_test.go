@@ -190,3 +190,37 @@ func TestATaskResumesInItsOwnDirectoryOnly(t *testing.T) {
 		t.Errorf("%s, token %d, %v", now.State, now.Token, err)
 	}
 }
+
+// meanwhile is a lease store in which something happens when a profile is looked at for the nth
+// time.
+type meanwhile struct {
+	lease.Store
+	n    int
+	what func()
+}
+
+func (s *meanwhile) Get(ctx context.Context, profile string) (lease.Entry, error) {
+	if s.n--; s.n == 0 {
+		s.what()
+	}
+	return s.Store.Get(ctx, profile)
+}
+
+// Two who set up a profile at the same time both get it: whoever comes second finds its directory.
+func TestAProfileIsSetUpTwiceAtATime(t *testing.T) {
+	r, stream := startImporting(t)
+	if _, err := r.putRecord(t.Context(), "p", api.ProfileSettings{}, false); err != nil {
+		t.Fatal(err)
+	}
+	account := "ann"
+	r.rooms.o.Store = &meanwhile{r.o.Store, 2, func() { // the first one goes on
+		_, err := r.o.Root.Create("p")
+		mustIn(t)(err)
+	}}
+	if put, err := r.PutProfile(t.Context(), "p", api.ProfileSettings{AccountID: &account}); err != nil || put.Token != 0 || put.AccountID != account {
+		t.Errorf("token %d, account %s, %v", put.Token, put.AccountID, err)
+	}
+	if told := published(t, stream, "p"); len(told) > 0 {
+		t.Errorf("%q", told)
+	}
+}

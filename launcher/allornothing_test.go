@@ -309,7 +309,7 @@ func TestNoProfileIsThereBeforeItsRecord(t *testing.T) {
 	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "half", Create: true}); !errors.As(err, &p) || p.Code != api.CodeBrowserStartFailed {
 		t.Errorf("it is opened without its proxy: %v", err)
 	}
-	if r, err := l.PutProfile(t.Context(), "half", api.ProfileSettings{AccountID: &account, ProxyID: &proxy}); err != nil || r.ProxyID != proxy || r.Reason != "" {
+	if r, err := l.PutProfile(t.Context(), "half", api.ProfileSettings{AccountID: &account, ProxyID: &proxy}); err != nil || r.ProxyID != proxy || r.Reason != lease.ReasonRemade {
 		t.Errorf("made whole: %+v, %v", r, err)
 	}
 }

@@ -284,6 +284,12 @@ func TestWhatIsMadeHasASnapshotAtOnce(t *testing.T) {
 	if err != nil || third.Token != second.Token+1 || third.HasSnapshot() {
 		t.Errorf("one more directory: %+v, %v", third, err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mustIn(t)(r.snapshotter.Drain(ctx))
+	if e, err := r.o.Store.Get(ctx, "p"); err != nil || e.Record.HasSnapshot() {
+		t.Errorf("a directory that was not closed in order has a snapshot: %+v, %v", e.Record, err)
+	}
 	content, err := r.store.Read(t.Context(), "p", closedInOrder(t, "second"), snapshots.ReadOptions{Spool: t.TempDir()})
 	mustIn(t)(err)
 	var stale *snapshots.StaleTokenError

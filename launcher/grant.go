@@ -208,6 +208,9 @@ func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.En
 	if _, err := g.o.Root.Path(m.ProfileID); !errors.Is(err, profiledir.ErrNoProfile) {
 		return entry, false, err
 	}
+	if err := resumes(entry.Record); err != nil {
+		return entry, false, err
+	}
 	if r := entry.Record; r.AccountID == "" && m.AccountID != "" || r.ProxyID == "" && m.ProxyID != "" {
 		r = r.Clone()
 		if r.State == "" {

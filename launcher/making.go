@@ -34,6 +34,26 @@ func (r *rooms) create(profile string) error {
 	return err
 }
 
+// gone tells whether a profile that is free has no directory, although its home is here: it was
+// put aside or removed, or never came to be.
+func (ps *profiles) gone(ctx context.Context, profileID string) (bool, error) {
+	if _, err := ps.o.Root.Path(profileID); !errors.Is(err, profiledir.ErrNoProfile) {
+		return false, nil
+	}
+	if err := ps.healFirst(ctx, profileID); err != nil {
+		return false, problem(err)
+	}
+	e, err := ps.o.Store.Get(ctx, profileID)
+	if errors.Is(err, lease.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, problem(err)
+	}
+	free := e.Record.State == lease.Available || e.Record.State == lease.ResumePending
+	return free && e.Record.Home == ps.o.ID, nil
+}
+
 // numbered is a lease store in which records are made as mayMake said last.
 type numbered struct {
 	lease.Store

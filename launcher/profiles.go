@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -107,6 +108,20 @@ func (ps *profiles) PutProfile(ctx context.Context, profileID string, set api.Pr
 	if _, err := ps.o.Root.Place(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
+	gone, err := ps.gone(ctx, profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if gone {
+		r, err := ps.makeProfile(ctx, profileID, origin{
+			set:     set,
+			fill:    func(dir string) error { return os.Mkdir(dir, 0o700) },
+			cookies: func() error { return ps.jar.Drop(profileID) },
+		})
+		if _, missing := ps.o.Root.Path(profileID); err == nil || missing != nil {
+			return r, err
+		} // else somebody has made it meanwhile
+	}
 	r, err := ps.putRecord(ctx, profileID, set, false)
 	if err != nil {
 		return lease.Record{}, err
@@ -157,8 +172,16 @@ func (ps *profiles) putRecord(ctx context.Context, profileID string, set api.Pro
 		if err := ps.grants.checkProxySetting(r, set.ProxyID); err != nil {
 			return r, err
 		}
-		if remade && was == lease.Available && (r.SessionID != "" || r.SnapshotID != "") { // else nothing is known of another one
-			r = r.Remade()
+		if remade {
+			if err := resumes(r); err != nil {
+				return r, err
+			}
+			if was == lease.Available {
+				var err error
+				if r, err = r.Remake(principal.Of(ctx).Name, time.Now()); err != nil {
+					return r, err
+				}
+			}
 		}
 		return applySettings(r, set), nil
 	})

@@ -292,8 +292,20 @@ func (ps *profiles) checkNew(ctx context.Context, profileID string, set api.Prof
 		err = problem(err)
 	case e.Record.Home != "" && e.Record.Home != ps.o.ID:
 		err = ps.patrol.Home(e.Record)
+	default:
+		err = resumes(e.Record)
 	}
 	return err
+}
+
+// resumes refuses another directory for a profile whose task is to resume in the one that it had:
+// of what that task left there the decision said that it is safe to go on.
+func resumes(r lease.Record) error {
+	if r.State != lease.ResumePending {
+		return nil
+	}
+	return api.Refuse(api.CodeConflict, "profile %s is %s: task %s is to resume in the directory that it had; a person gives it another one: leasehold profiles rehome %s", r.ProfileID, r.State, r.TaskID, r.ProfileID).
+		With("state", r.State).With("current_task_id", r.TaskID)
 }
 
 // origin is what a new profile is made of.
@@ -320,12 +332,18 @@ func (ps *profiles) makeProfile(ctx context.Context, profileID string, of origin
 		return lease.Record{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	if err := ps.unusable(profileID); err != nil {
+		return lease.Record{}, err
+	}
 	var r lease.Record
 	_, err = lock.Make(of.fill, func(dir string) error {
 		if of.cloneOf != "" {
 			if err := profiledir.MarkClone(dir, of.cloneOf); err != nil {
 				return err
 			}
+		}
+		if err := ps.catchUp(ctx, lock); err != nil {
+			return err
 		}
 		var err error
 		if r, err = ps.putRecord(ctx, profileID, of.set, true); err != nil {
@@ -343,6 +361,24 @@ func (ps *profiles) makeProfile(ctx context.Context, profileID string, of origin
 		return lease.Record{}, err
 	}
 	return ps.shown(r).Public(), nil // with its directory, now
+}
+
+// catchUp has the floor follow a token that was raised by a making which was cut short: it is never
+// behind by more than one.
+func (ps *profiles) catchUp(ctx context.Context, lock *profiledir.Lock) error {
+	if err := ps.healFirst(ctx, lock.Profile()); err != nil {
+		return problem(err)
+	}
+	e, err := ps.o.Store.Get(ctx, lock.Profile())
+	switch {
+	case errors.Is(err, lease.ErrNotFound):
+		return nil
+	case err != nil:
+		return problem(err)
+	case e.Record.State != lease.Available || e.Record.Home != ps.o.ID: // nothing is made of it
+		return nil
+	}
+	return ps.followToken(ctx, lock, e.Record)
 }
 
 // followToken has the floor of a profile, and the profile store, know a token that was raised

@@ -83,6 +83,7 @@ const (
 	EventReleased  = "released"
 	EventExpired   = "expired"
 	EventMoved     = "moved"
+	EventRemade    = "remade"
 	EventConflict  = "profile_lock_conflict"
 	EventLateWrite = "late_write"
 
@@ -111,7 +112,7 @@ func (e Event) same(f Event) bool {
 func (e Event) Subject() string {
 	p := Key(e.ProfileID)
 	switch e.Event {
-	case EventGranted, EventReleased, EventExpired, EventMoved, EventSnapshotMade, EventSnapshotRestored:
+	case EventGranted, EventReleased, EventExpired, EventMoved, EventRemade, EventSnapshotMade, EventSnapshotRestored:
 		return "leasehold.lease." + p + "." + e.Event
 	case EventConflict:
 		return "leasehold.conflict." + p

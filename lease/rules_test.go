@@ -96,6 +96,7 @@ var makes = map[Fact]func(Record) (Record, error){
 	SnapshotRestored: func(r Record) (Record, error) {
 		return r.RestoreSnapshot("snap_1", Review{TokenSeen: r.Token}, noon)
 	},
+	Remade:    func(r Record) (Record, error) { return r.Remake("ann", noon) },
 	Forgotten: func(r Record) (Record, error) { return r.Heal(Record{}, 9, noon) },
 }
 

@@ -10,14 +10,21 @@ func (r Record) AtRest() bool {
 	return r.State == Available && inOrder && r.Decision == "" && r.Review == nil
 }
 
-// Remade raises the token of a profile that nobody uses and that gets another directory in the
-// place of one that was put aside or removed. How the last session on that one ended says
-// nothing of this one, nor does a snapshot of that one, which may still be on its way.
-func (r Record) Remade() Record {
-	r = r.Clone()
+// ReasonRemade is the reason in the record of a profile that got another directory.
+const ReasonRemade = "remade"
+
+// Remake raises the token of a profile that nobody uses and that gets another directory in the
+// place of one that was put aside or removed, or never came to be. How the last session on that
+// one ended says nothing of this one, nor does a snapshot of that one, which may still be on its
+// way. by is who asked, as was proved.
+func (r Record) Remake(by string, now time.Time) (Record, error) {
 	r.Token++
-	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Review = "", "", nil, 0, nil
-	return r
+	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Review = ReasonRemade, "", nil, 0, nil
+	r, err := r.transition(Remade, r.State, now, EventRemade)
+	if err == nil {
+		r.Outbox[len(r.Outbox)-1].Principal = by
+	}
+	return r, err
 }
 
 // Snapshotted names the profile's newest snapshot, which was made under a token. The error

@@ -70,9 +70,16 @@ func TestAnotherDirectoryIsNotTheOneBefore(t *testing.T) {
 		SnapshotID: "snap_1", SnapshotToken: 7,
 	}
 	before.Review = &Review{Decision: ReviewApprove}
-	now := before.Remade()
-	if now.Token != 8 || now.HasSnapshot() || !now.AtRest() || before.AtRest() || now.Reason != "" || now.Reasons != nil || now.State != Available || now.Sequence != before.Sequence {
-		t.Errorf("%+v", now)
+	before.Principal, before.Sequence = "bob", 4
+	now, err := before.Remake("ann", noon)
+	if err != nil || now.Token != 8 || now.HasSnapshot() || !now.AtRest() || before.AtRest() || now.Reason != ReasonRemade || now.Reasons != nil || now.State != Available {
+		t.Errorf("%+v, %v", now, err)
+	}
+	if len(now.Outbox) != 1 || now.Sequence != 5 {
+		t.Fatalf("%+v", now)
+	}
+	if e := now.Outbox[0]; e.Event != EventRemade || e.Token != 8 || e.Sequence != 5 || e.Principal != "ann" || e.Decision != "" || e.Reviewer != "" || e.Reason != ReasonRemade || e.Subject() != "leasehold.lease.p.remade" {
+		t.Errorf("%+v", e)
 	}
 	var fenced *FencedError
 	if _, err := now.Snapshotted("snap_2", 7); !errors.As(err, &fenced) {

@@ -29,6 +29,7 @@ const (
 	TakenByHand      Fact = "taken_by_hand"     // a person began to use the profile
 	HandedBack       Fact = "handed_back"       // that person is done, and the earlier review is open again
 	SnapshotRestored Fact = "snapshot_restored" // a person brought back a snapshot of the profile
+	Remade           Fact = "remade"            // the profile gets a directory in the place of one that is gone
 	Moved            Fact = "moved"             // another launcher became the home
 	MovedByHand      Fact = "moved_by_hand"     // a person made another launcher the home
 	Restored         Fact = "restored"          // the store forgot the record; the home's own copy replaces it
@@ -93,6 +94,7 @@ func Table() []Transition {
 		{ManualReview, MovedByHand, ManualReview, Person},
 		{Available, SnapshotRestored, Available, Person},
 		{ManualReview, SnapshotRestored, ManualReview, Person},
+		{Available, Remade, Available, Home},
 	}
 	// A store that lost a record, or went back to an old copy, says nothing reliable
 	// about the profile. Those who remember may therefore replace the record, whatever

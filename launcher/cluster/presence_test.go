@@ -532,3 +532,31 @@ func TestAHomeWhosePresenceWasLost(t *testing.T) {
 		}
 	})
 }
+
+// TestAHomeWhosePresenceWasClosed: what counts is the stay that was lost, and not that of the
+// launcher before, which this one followed in time.
+func TestAHomeWhosePresenceWasClosed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		shares := func(o *PresenceOptions) { o.SharedStore = true }
+		first := w.keep(shares)
+		<-first.opened
+		first.end()
+		until := w.stay().Deadline
+		p := w.keep(shares)
+		<-p.opened
+		before := p.current(w)
+		if q := p.HomeReady(); q != nil {
+			t.Fatal(q)
+		}
+		w.store.do(func() {
+			w.store.put(w.store.presences["here"].Presence.Close("here", "far", before.Epoch(), time.Now()))
+		})
+		w.until("another presence", timing.TTL, func() bool { k, err := p.Current(); return err == nil && k != before })
+		if now := w.clock(); now >= until {
+			t.Fatalf("it is %v, and the stay before counted until %v: nothing is tested", now, until)
+		}
+		if q := p.HomeReady(); q == nil {
+			t.Error("it grants at once")
+		}
+	})
+}

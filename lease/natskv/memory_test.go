@@ -117,7 +117,10 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 		// gone says that the launcher that published the events is gone, so that
 		// goesOn is another one's; restarted, that this one remembers what its roster has.
 		gone, restarted bool
-		want            []string
+		// remade says that the last thing which the store lost is that the profile got another
+		// directory, and not a second grant.
+		remade bool
+		want   []string
 	}{
 		"nothing else happens": {
 			goesOn: func(*testing.T, *Store, lease.Record, lease.Known) {},
@@ -141,6 +144,23 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 				swapped(t, s, now, released(t, now))
 			},
 			want: []string{"granted/1/1", "released/1/2", "granted/2/3", "released/2/4"},
+		},
+		"nothing else happens to a profile with another directory": {
+			remade: true,
+			goesOn: func(*testing.T, *Store, lease.Record, lease.Known) {},
+			want:   []string{"granted/1/1", "released/1/2", "remade/2/3"},
+		},
+		"its home heals it, which has another directory of it": {
+			remade: true,
+			goesOn: func(t *testing.T, s *Store, own lease.Record, _ lease.Known) {
+				old := awaited(t, s)
+				healed, err := old.Record.Heal(own, 2, t0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				swapped(t, s, old, healed)
+			},
+			want: []string{"granted/1/1", "released/1/2", "remade/2/3", "available/2/4"},
 		},
 		"its home heals it": {
 			goesOn: func(t *testing.T, s *Store, own lease.Record, _ lease.Known) {
@@ -191,8 +211,15 @@ func TestWhatTheStreamLostIsPublishedAgain(t *testing.T) {
 			watch.await("fresh", "p/held/1", "complete")
 			free := swapped(t, s, held, released(t, held))
 			watch.await("p/available/1")
-			own := swapped(t, s, free, granted(t, free, "again"))
-			watch.await("p/held/2")
+			next := granted(t, free, "again")
+			if tt.remade {
+				var err error
+				if next, err = free.Record.Remake("ann", t0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			own := swapped(t, s, free, next)
+			watch.await(fmt.Sprintf("p/%s/2", next.State))
 			flushed(t, s)
 			if tt.gone {
 				s.Close()

@@ -36,6 +36,12 @@ const (
 	EndMissing     = "grant without exactly one end"
 	NoEvidence     = "recovery state without evidence"
 	Undecided      = "profile not decided"
+	ReaderWrote    = "reader changed the profile"
+	ReaderInLease  = "reader in the profile's lease"
+	ReaderUnsafe   = "unsafe request of a reader"
+	ReaderAhead    = "reader of another state than its snapshot's"
+	ReaderAfter    = "reader at work after its end"
+	ReaderLeft     = "reader left behind"
 	NotReady       = "launcher not ready after healing"
 	NotDrained     = "launcher did not drain"
 	Leaked         = "browser left behind"
@@ -47,7 +53,7 @@ const (
 var Violations = []string{
 	TwoBrowsers, Interleaved, TokenReused, TokenFell, LateRequest, StaleAccepted, EventDuplicate, EventOrder, EventGap,
 	EventMissing, EventMissed, EndMissing, TwoPlaces, LeftOpened, NotAtHome, MovedPast, Older, GrantedTwice, ServedTwice, WaiterLost, WaiterLeft,
-	NoEvidence, Undecided, NotReady, NotDrained, Leaked, Crashed, Harness,
+	ReaderWrote, ReaderInLease, ReaderUnsafe, ReaderAhead, ReaderAfter, ReaderLeft, NoEvidence, Undecided, NotReady, NotDrained, Leaked, Crashed, Harness,
 }
 
 // Violation is one promise that was broken.
@@ -93,6 +99,7 @@ func Check(history []Entry) []Violation {
 		c.checkEvents(profile, entries)
 		c.checkHomes(profile, entries)
 		c.checkKept(profile, entries)
+		c.checkReaders(profile, entries)
 	}
 	c.checkServed()
 	return c.found
@@ -138,7 +145,7 @@ func (c *checker) add(kind, profile, text string, shows ...Entry) {
 		at := shows[n-1].At
 		for _, e := range c.profiles[profile] {
 			near := e.At > at.Add(-aroundTime) && e.At < at.Add(aroundTime)
-			if near && e.Kind != Requested && len(v.Related) < aroundEntries {
+			if near && e.Kind != Requested && e.Kind != ReaderRequest && len(v.Related) < aroundEntries {
 				v.Related = append(v.Related, e)
 			}
 		}

@@ -151,11 +151,23 @@ func owns(disk, launcher string) bool {
 // checkKept checks that what a session that ended in order had is there in each later one, save
 // what a person gave up.
 func (c *checker) checkKept(profile string, entries []Entry) {
-	all, disputed := changes(entries), contested(entries)
-	type kept struct {
-		token lease.Token
-		shown Entry
+	all, disputed, inOrder := changes(entries), contested(entries), c.keptInOrder(entries)
+	for _, e := range only(entries, Found) {
+		want := lastKept(inOrder, all, disputed, e, e.Token)
+		if found := min(e.Cookie, e.Stored); found < want.token {
+			c.add(Older, profile, fmt.Sprintf("token %d finds what tokens %d (cookie) and %d (local storage) left, and token %d ended in order", e.Token, e.Cookie, e.Stored, want.token), want.shown, e)
+		}
 	}
+}
+
+// kept is what a session that ended in order left in the profile.
+type kept struct {
+	token lease.Token
+	shown Entry
+}
+
+// keptInOrder are what sessions left that ended in order.
+func (c *checker) keptInOrder(entries []Entry) []kept {
 	// An answered release alone does not say that the session ended in order: its browser may
 	// have been killed on the way.
 	wrote := map[string]Entry{} // by session
@@ -170,17 +182,17 @@ func (c *checker) checkKept(profile string, entries []Entry) {
 			}
 		}
 	}
-	for _, e := range only(entries, Found) {
-		var want kept
-		for _, k := range inOrder {
-			if k.token < e.Token && k.token > want.token && k.shown.At < e.At && !anyWithin(disputed, k.token, e.Token) && !givenUp(all, k.token, e.Token) {
-				want = k
-			}
-		}
-		if found := min(e.Cookie, e.Stored); found < want.token {
-			c.add(Older, profile, fmt.Sprintf("token %d finds what tokens %d (cookie) and %d (local storage) left, and token %d ended in order", e.Token, e.Cookie, e.Stored, want.token), want.shown, e)
+	return inOrder
+}
+
+// lastKept is what was left last under a token below one, of what has to be there in what was found.
+func lastKept(inOrder []kept, all []change, disputed []lease.Token, found Entry, below lease.Token) (want kept) {
+	for _, k := range inOrder {
+		if k.token < below && k.token > want.token && k.shown.At < found.At && !anyWithin(disputed, k.token, found.Token) && !givenUp(all, k.token, found.Token) {
+			want = k
 		}
 	}
+	return want
 }
 
 // givenUp tells whether a person gave up what was done under a token, before a later one.

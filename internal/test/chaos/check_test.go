@@ -198,22 +198,26 @@ func TestCheckFindsEachViolation(t *testing.T) {
 
 		{"what is judged on the spot", newScript().add(Entry{Kind: Broken, Text: TwoBrowsers + ": pids 4 and 7"}).entries, []string{TwoBrowsers}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var got []string
-			for _, v := range Check(tt.history) {
-				if len(v.Related) == 0 {
-					t.Errorf("%s shows nothing", v.Kind)
-				}
-				if !slices.Contains(got, v.Kind) {
-					got = append(got, v.Kind)
-				}
-			}
-			slices.Sort(got)
-			slices.Sort(tt.want)
-			if !slices.Equal(got, tt.want) {
-				t.Errorf("found %q, want %q", got, tt.want)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { judged(t, tt.history, tt.want...) })
+	}
+}
+
+// judged checks which kinds of violations a history shows.
+func judged(t *testing.T, history []Entry, want ...string) {
+	t.Helper()
+	var got []string
+	for _, v := range Check(history) {
+		if len(v.Related) == 0 {
+			t.Errorf("%s shows nothing", v.Kind)
+		}
+		if !slices.Contains(got, v.Kind) {
+			got = append(got, v.Kind)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("found %q, want %q", got, want)
 	}
 }
 

@@ -36,6 +36,16 @@ const (
 	// Opened: a browser runs that was not there before; Since is when it was started, Home is
 	// the launcher whose disk its directory, Text, is on.
 	Opened Kind = "opened"
+	// Reader: a worker got an ephemeral session; Token is that of its snapshot.
+	Reader Kind = "reader"
+	// ReaderRefused: a worker did not get one, or could not release it; Text is the code.
+	ReaderRefused Kind = "reader refused"
+	// ReaderFound: what Found is, in a reader.
+	ReaderFound Kind = "found by a reader"
+	// ReaderRequest: what Requested is, of a reader; Text is the method.
+	ReaderRequest Kind = "request of a reader"
+	// ReaderEnded: the release of a reader was answered.
+	ReaderEnded Kind = "reader ended"
 	// Doubled: two browsers of one profile run in different places.
 	Doubled Kind = "doubled"
 	// Served: a request of the harness's own that waited was given a profile.
@@ -89,6 +99,8 @@ type Entry struct {
 	Worker   string      `json:"worker,omitempty"`
 	Task     string      `json:"task,omitempty"`
 	Launcher string      `json:"launcher,omitempty"`
+	// Holder is the worker who has the profile, as a refusal says.
+	Holder string `json:"holder,omitempty"`
 	// Waited says that the request would have waited.
 	Waited bool `json:"waited,omitempty"`
 	// Since is when the request was sent whose answer came at At.

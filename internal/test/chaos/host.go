@@ -43,6 +43,8 @@ type hostPlan struct {
 	roaming []string
 	asked   []string
 	workers int
+	// readers are as many more workers, which only read.
+	readers int
 	// places is how many browsers the host may have; zero: any number.
 	places int
 }
@@ -64,9 +66,9 @@ func (c Config) plan() []hostPlan {
 	}
 	plan = append(plan, hostPlan{name: "far", homed: []string{"far-1", "far.2"}, asked: []string{"far-1", "far.2", "own-1"}, workers: 3})
 	// Profiles that move: a host that has few places is left when others come first.
-	plan[0].roaming, plan[0].places = []string{"free-1", "free-2"}, 2
-	plan[1].roaming = []string{"free-3"}
-	plan[3].roaming, plan[3].places = []string{"free.4"}, 2
+	plan[0].roaming, plan[0].places, plan[0].readers = []string{"free-1", "free-2"}, 3, 1
+	plan[1].roaming, plan[1].readers = []string{"free-3"}, 1
+	plan[3].roaming, plan[3].places, plan[3].readers = []string{"free.4"}, 3, 1
 	for i := range plan {
 		plan[i].asked = append(plan[i].asked, "free-1", "free-2", "free-3", "free.4")
 	}
@@ -122,10 +124,10 @@ func newHosts(c Config, net *network, s *store, snapshots *profileStore, witness
 			return p.command(args...)
 		})
 		h.env = []string{"TMPDIR=" + temp, "GORACE=atexit_sleep_ms=0"}
-		for n := range plan.workers {
+		for n := range plan.workers + plan.readers {
 			w := workerConfig{
 				ID: fmt.Sprintf("%s-w%d", plan.name, n+1), Seed: c.Seed + uint64(100*i+n), Launcher: base, Name: plan.name,
-				Token: token, Witness: witnessURL, Profiles: plan.asked, Roams: !c.Short, TTL: c.TTL,
+				Token: token, Witness: witnessURL, Profiles: plan.asked, Reads: n >= plan.workers, Roams: !c.Short, TTL: c.TTL,
 			}
 			b, err := json.Marshal(w)
 			if err != nil {

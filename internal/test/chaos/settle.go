@@ -29,6 +29,7 @@ func (h *harness) judge(ctx context.Context) error {
 			h.broken(NotReady, "", "%v", err)
 		}
 	}
+	h.readersLeave(ctx)
 	records := h.decided(ctx)
 	settling, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()

@@ -82,7 +82,7 @@ func (h *harness) wanted() []string {
 	if h.snapshots == nil {
 		return all
 	}
-	for _, k := range []Kind{Found, Wrote, Opened, Queued} {
+	for _, k := range []Kind{Found, Wrote, Opened, Queued, Reader, ReaderFound, ReaderRequest, ReaderEnded} {
 		all = append(all, string(k))
 	}
 	for _, way := range []string{byLabels, byAccount, byTurn, byRedirect, byPriority} {

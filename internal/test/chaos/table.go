@@ -79,6 +79,11 @@ func printTable(out io.Writer, h *harness, entries []Entry, found []Violation, t
 		row("state", "written at the end of a session", kinds[Wrote])
 		row("", "looked for in a later one", kinds[Found])
 		row("browsers started", "", kinds[Opened])
+		row("readers", "had", kinds[Reader])
+		row("", "that looked what the profile has", kinds[ReaderFound])
+		row("", "released", kinds[ReaderEnded])
+		row("", "requests", kinds[ReaderRequest])
+		section("readers refused", texts[ReaderRefused])
 	}
 	section("recoveries", decisions)
 	row("reviews", "approved", kinds[Reviewed])

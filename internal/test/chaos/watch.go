@@ -93,7 +93,7 @@ func (w *watcher) look() {
 	w.looks++
 	first := map[string]browserProcess{} // by profile: one may be on the disks of two hosts
 	for _, p := range all {
-		if !p.main {
+		if !p.main || ofReader(p) { // that one is on a copy of its own
 			continue
 		}
 		if w.seen[p.PID] != p.StartTime && isBrowser(p) {

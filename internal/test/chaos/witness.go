@@ -78,10 +78,14 @@ func (w *witness) hit(rw http.ResponseWriter, r *http.Request) {
 func (w *witness) seen(r *http.Request) {
 	q := r.URL.Query()
 	token, _ := strconv.ParseUint(q.Get("token"), 10, 64) // zero is checked, too
-	w.history.Add(Entry{
+	e := Entry{
 		Kind: Requested, Profile: q.Get("profile"), Token: lease.Token(token), Session: q.Get("session"),
 		ViaCDP: q.Get("by") == "cdp", Home: w.host(r), Text: q.Get("n"),
-	})
+	}
+	if q.Has("reader") {
+		e.Kind, e.Text = ReaderRequest, r.Method
+	}
+	w.history.Add(e)
 }
 
 func (w *witness) report(rw http.ResponseWriter, r *http.Request) {

@@ -31,6 +31,8 @@ type workerConfig struct {
 	Token    string // content of --token-file
 	Witness  string
 	Profiles []string
+	// Reads says that it asks for ephemeral sessions only.
+	Reads bool
 	// Roams says that it also asks for any profile that fits, with priorities.
 	Roams bool
 	TTL   time.Duration
@@ -56,7 +58,11 @@ func runWorker(c workerConfig) error {
 		rnd: rand.New(rand.NewPCG(c.Seed, uint64(os.Getpid()))), resume: map[string]string{},
 	}
 	for ctx.Err() == nil {
-		if err := w.session(ctx); err != nil {
+		does := w.session
+		if w.Reads {
+			does = w.read
+		}
+		if err := does(ctx); err != nil {
 			return err
 		}
 		longest := 600 * time.Millisecond
@@ -290,6 +296,7 @@ func (w *worker) refused(m api.Manifest, err error) error {
 	switch {
 	case errors.As(err, &p):
 		e.Kind, e.Text = Refused, p.Code
+		e.Holder, _ = p.More["current_worker_id"].(string)
 		if task, ok := p.More["current_task_id"].(string); ok && p.Code == api.CodeResumePending && m.ProfileID != "" {
 			w.resume[m.ProfileID] = task
 		}

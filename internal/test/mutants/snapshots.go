@@ -8,7 +8,7 @@ var (
 	takes   = []Catcher{by("launcher/snapshotter"), by("launcher/slots", "TestWhoOccupiesAProfileEndsItsVacancy")}
 	naming  = []Catcher{by("lease", "TestARecordNamesASnapshotOfItsOwnToken", "TestASnapshotIsRestoredUnderAHigherToken", "TestWhatNobodyUsedYetIsAtRest", "TestAnotherDirectoryIsNotTheOneBefore")}
 	clones  = []Catcher{by("launcher", "TestTheAccountStandsStillForClonesToo")}
-	remade  = []Catcher{by("launcher", "TestWhatIsMadeHasASnapshotAtOnce")}
+	remade  = []Catcher{by("launcher", "TestWhatIsMadeHasASnapshotAtOnce", "TestAnotherDirectoryIsTold", "TestAMakingThatIsCutShortLeavesTheFloorBehindByOne", "TestATaskResumesInItsOwnDirectoryOnly")}
 )
 
 // ofSnapshots are rules of who may seal a profile, and when.
@@ -40,11 +40,20 @@ var ofSnapshots = slices.Concat(
 	),
 	in("launcher/transfer.go", remade,
 		change{"what is sealed of the directory before counts for another one", "\tps.overtake(ctx, r.ProfileID, r.Token)\n", ""},
+		change{"the floor stays behind makings that are cut short", "\t\tif err := ps.catchUp(ctx, lock); err != nil {\n\t\t\treturn err\n\t\t}\n", ""},
+		change{"a task resumes in another directory", "\tif r.State != lease.ResumePending {\n", "\tif true {\n"},
+	),
+	in("launcher/profiles.go", remade,
+		change{"a clone that was removed is set up again as it was", "\tif gone {\n", "\tif gone && false {\n"},
+	),
+	in("launcher/grant.go", remade,
+		change{"a task that resumes makes its directory", "\tif err := resumes(entry.Record); err != nil {\n\t\treturn entry, false, err\n\t}\n", ""},
 	),
 	in("lease/snapshot.go", naming,
 		change{"a record names a snapshot of an earlier session", `if token != r.Token || !r.AtRest() {`, `if !r.AtRest() {`},
 		change{"a profile whose session began counts as one that nobody used", `inOrder := r.SessionID == "" || !r.ReleasedAt.IsZero()`, `inOrder := true`},
 		change{"another directory keeps the token of the one before", "\tr.Token++\n\tr.Reason, r.Decision", "\tr.Reason, r.Decision"},
+		change{"nobody is told of another directory", `r.transition(Remade, r.State, now, EventRemade)`, `r.transition(Remade, r.State, now)`},
 		change{"a restore does not raise the token", "\tr.Token++\n\tif r.State == Available {", "\tif r.State == Available {"},
 	),
 )

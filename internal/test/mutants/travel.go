@@ -24,6 +24,8 @@ var ofTravel = slices.Concat(
 	),
 	in("launcher/homes.go", roams,
 		change{"travel: a profile that was given up may still be opened", "\td.Pending = false\n", ""},
+	),
+	in("launcher/homes.go", []Catcher{by("launcher", "TestADirectoryThatWasPreparedComesIntoItsPlace")},
 		change{"travel: a directory that was prepared stays where it is", "\t\tcase r.Moved != nil && r.Moved.ID == a.MoveID:\n\t\t\treturn h.arrive(lock, r, log)\n\t\t}\n\t\tif _, err := h.barrier", "\t\t}\n\t\tif _, err := h.barrier"},
 	),
 	in("launcher/snapshots/fetch.go", slices.Concat(seals, made),

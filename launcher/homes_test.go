@@ -1,0 +1,123 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
+	"leasehold/lease"
+)
+
+// A home that was away while a person gave its profile another one marks its directory as soon as
+// it sees that, so that it is never opened again, whatever the store forgets later.
+func TestADirectoryThatWasLeftIsMarked(t *testing.T) {
+	r, _ := startImporting(t)
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	s, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "t"})
+	mustIn(t)(err)
+	r.end(s)
+	e, err := lease.ChangeExisting(t.Context(), r.o.Store, "p", func(e lease.Entry) (lease.Record, error) {
+		return e.Record.Move(lease.MoveRequest{To: "elsewhere", Move: lease.Move{ID: "m", Person: "ann", Directory: lease.DirectoryEmpty}}, e.Record.Token, time.Now())
+	})
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var left *profiledir.DepartedError
+	for !errors.As(r.o.Root.MayOpen("p"), &left) {
+		mustIn(t)(context.Cause(ctx))
+		time.Sleep(time.Millisecond)
+	}
+	if left.Home != "elsewhere" || left.Token != e.Record.HomeToken || left.Pending {
+		t.Errorf("%+v", left)
+	}
+}
+
+// A home that may be there is asked for its profile, which stays with it unless it says yes.
+func TestAHomeThatIsThereIsAsked(t *testing.T) {
+	r := startReading(t, 2, nil)
+	s := r.snapshot("156.0.8078.79", 7, nil)
+	for _, says := range []string{"no", "yes"} {
+		before := r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken = s.ID, 7 })
+		type answer struct {
+			lease.Record
+			error
+		}
+		moves := make(chan answer, 1)
+		go func() {
+			moved, err := r.MoveProfile(t.Context(), "acct", api.ProfileMove{Write: api.Write{Token: before.Token}, Person: "ann"})
+			moves <- answer{moved, err}
+		}()
+		for asked := false; !asked; time.Sleep(time.Millisecond) {
+			e, err := r.o.Store.Get(t.Context(), "acct")
+			mustIn(t)(err)
+			if e.Record.Home != "elsewhere" {
+				t.Fatalf("%s: it has another home, and its home was not asked", says)
+			}
+			asked = e.Record.MoveRequest != nil
+		}
+		_, err := lease.ChangeExisting(t.Context(), r.o.Store, "acct", func(e lease.Entry) (lease.Record, error) {
+			if says == "yes" {
+				return e.Record.GiveUp(time.Now())
+			}
+			kept, _ := e.Record.Withdraw(e.Record.MoveRequest.Move.ID)
+			return kept, nil
+		})
+		mustIn(t)(err)
+		got := <-moves
+		e, err := r.o.Store.Get(t.Context(), "acct")
+		mustIn(t)(err)
+		_, here := r.o.Root.Path("acct")
+		switch {
+		case says == "yes" && (got.error != nil || e.Record.Home != "here" || e.Record.Token != 8 || here != nil):
+			t.Errorf("given up: %v, token %d at %s, %v", got.error, e.Record.Token, e.Record.Home, here)
+		case says == "no" && (codeOf(got.error) != api.CodeConflict || e.Record.Home != "elsewhere" || e.Record.Token != 7 || here == nil || len(r.left()) > 0):
+			t.Errorf("kept: %v, token %d at %s, left %q", got.error, e.Record.Token, e.Record.Home, r.left())
+		}
+	}
+}
+
+// A launcher that was killed after a move was stored, and before its directory was in its place,
+// puts it there; that of a move which never came to be is removed.
+func TestADirectoryThatWasPreparedComesIntoItsPlace(t *testing.T) {
+	for move, comes := range map[string]bool{"stored": true, "another": false} {
+		r := startReading(t, 2, nil)
+		r.profile(func(*lease.Record) {})
+		write := func(change func(lease.Record) (lease.Record, error)) lease.Record {
+			t.Helper()
+			e, err := lease.ChangeExisting(t.Context(), r.o.Store, "acct", func(e lease.Entry) (lease.Record, error) { return change(e.Record) })
+			mustIn(t)(err)
+			return e.Record
+		}
+		moved := write(func(rec lease.Record) (lease.Record, error) {
+			return rec.Move(lease.MoveRequest{To: "here", Move: lease.Move{ID: "stored", Person: "ann", Directory: lease.DirectoryCopied}}, rec.Token, time.Now())
+		})
+		lock, err := r.o.Root.Lock("acct")
+		mustIn(t)(err)
+		mustIn(t)(lock.PrepareArrival(profiledir.Arrival{MoveID: move, At: time.Now()}, func(dir string) (map[string][]byte, error) {
+			return nil, errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "says"), []byte("it"), 0o600))
+		}))
+		mustIn(t)(lock.Unlock())
+		write(func(rec lease.Record) (lease.Record, error) { return rec.Clone(), nil }) // it is looked at
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for arriving := true; arriving; time.Sleep(time.Millisecond) {
+			mustIn(t)(context.Cause(ctx))
+			_, arriving, err = r.o.Root.Arriving("acct")
+			mustIn(t)(err)
+		}
+		says, err := os.ReadFile(filepath.Join(r.o.Root.Dir(), "acct", "says"))
+		floor, floorErr := r.o.Root.Floor("acct")
+		if comes && (err != nil || string(says) != "it" || floor != moved.Token || floorErr != nil) {
+			t.Errorf("it says %q, %v, and the floor is %d, %v", says, err, floor, floorErr)
+		}
+		if !comes && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the directory of a move that was not stored says %q, %v", says, err)
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/snapshots"
+	"leasehold/lease"
+	"leasehold/lease/natskv"
+)
+
+// startImporting starts a launcher that may import, and returns its store.
+func startImporting(t *testing.T) (*reading, *natskv.Store) {
+	t.Helper()
+	var store *natskv.Store
+	r := startReading(t, 2, func(o *Options) { o.ImportRoots, store = []string{os.TempDir()}, o.Store.(*natskv.Store) })
+	return r, store
+}
+
+// published are the events of a profile's transitions on the stream, once all are there.
+func published(t *testing.T, store *natskv.Store, profile string) (names []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mustIn(t)(store.Flush(ctx))
+	events, err := store.History(ctx, profile)
+	mustIn(t)(err)
+	for _, e := range events {
+		if e.Sequence != 0 {
+			names = append(names, fmt.Sprintf("%s/%d/%d", e.Event, e.Token, e.Sequence))
+		}
+	}
+	return names
+}
+
+// Whoever follows the events of a profile learns of each raise of its token, also where another
+// directory comes into the place of one that was put aside or removed.
+func TestAnotherDirectoryIsTold(t *testing.T) {
+	r, stream := startImporting(t)
+	told := func(profile string, want ...string) lease.Record {
+		t.Helper()
+		if got := published(t, stream, profile); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", profile, got, want)
+		}
+		e, err := r.o.Store.Get(t.Context(), profile)
+		mustIn(t)(err)
+		if floor, err := r.o.Root.Floor(profile); err != nil || floor != e.Record.Token {
+			t.Errorf("%s: token %d and floor %d, %v", profile, e.Record.Token, floor, err)
+		}
+		return e.Record
+	}
+	imports := func() {
+		t.Helper()
+		_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+		mustIn(t)(err)
+	}
+	archives := func() {
+		t.Helper()
+		_, err := r.ArchiveProfile(t.Context(), "p", api.ProfileArchive{})
+		mustIn(t)(err)
+	}
+	imports()
+	told("p")
+	archives()
+	imports() // nobody used the one before, and its snapshot may be on its way
+	told("p", "remade/1/1")
+	s, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "t"})
+	mustIn(t)(err)
+	r.end(s)
+	archives()
+	imports()
+	now := told("p", "remade/1/1", "granted/2/2", "released/2/3", "remade/3/4")
+	if now.State != lease.Available || now.Reason != lease.ReasonRemade || !now.AtRest() {
+		t.Errorf("%+v", now)
+	}
+
+	// A clone that was removed, and that is set up again as an empty profile.
+	_, err = r.CloneProfile(t.Context(), "p", api.ProfileClone{To: "q"})
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mustIn(t)(r.snapshotter.Drain(ctx))
+	if clone := told("q"); !clone.HasSnapshot() {
+		t.Fatalf("the clone has no snapshot: %+v", clone)
+	}
+	_, err = r.RemoveClone(t.Context(), "q", api.ProfileRemove{})
+	mustIn(t)(err)
+	account := "ann"
+	put, err := r.PutProfile(t.Context(), "q", api.ProfileSettings{AccountID: &account})
+	if err != nil || put.Token != 1 || put.HasSnapshot() || put.AccountID != account {
+		t.Errorf("%+v, %v", put, err)
+	}
+	told("q", "remade/1/1")
+	if again, err := r.PutProfile(t.Context(), "q", api.ProfileSettings{}); err != nil || again.Token != 1 {
+		t.Errorf("settings of a profile that has its directory: %+v, %v", again, err)
+	}
+	content, err := r.store.Read(t.Context(), "q", closedInOrder(t, "removed"), snapshots.ReadOptions{Spool: t.TempDir()})
+	mustIn(t)(err)
+	var stale *snapshots.StaleTokenError
+	if _, err := r.store.Seal(t.Context(), content, snapshots.About{LauncherID: "here", CreatedAt: time.Now()}); !errors.As(err, &stale) {
+		t.Errorf("a late seal of the clone that was removed: %v", err)
+	}
+}
+
+// unanswered is a lease store that stores what it is given, and does not say so.
+type unanswered struct{ lease.Store }
+
+var errUnanswered = errors.New("killed here")
+
+func (s unanswered) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
+	if _, err := s.Store.Swap(ctx, prev, next); err != nil {
+		return lease.Entry{}, err
+	}
+	return lease.Entry{}, errUnanswered
+}
+
+// A making that is cut short again and again leaves a floor that the record explains: else a person
+// would have to find out who put an old one in its place.
+func TestAMakingThatIsCutShortLeavesTheFloorBehindByOne(t *testing.T) {
+	r, stream := startImporting(t)
+	store := r.o.Store
+	from := closedInOrder(t, "it")
+	for token := range lease.Token(4) {
+		r.rooms.o.Store = unanswered{store}
+		if _, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: from}); !errors.Is(err, errUnanswered) {
+			t.Fatal(err)
+		}
+		r.rooms.o.Store = store
+		e, err := store.Get(t.Context(), "p")
+		mustIn(t)(err)
+		floor, err := r.o.Root.Floor("p")
+		if err != nil || e.Record.Token != token || !e.Record.ExplainsFloor(floor) {
+			t.Errorf("token %d, want %d, and floor %d, %v", e.Record.Token, token, floor, err)
+		}
+	}
+	if made, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: from}); err != nil || made.Token != 4 || made.State != lease.Available {
+		t.Errorf("%+v, %v", made, err)
+	}
+	if got, want := published(t, stream, "p"), []string{"remade/1/1", "remade/2/2", "remade/3/3", "remade/4/4"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The decision that a task may resume was about the directory that it left. Where that is gone,
+// nothing comes into its place unless a person says so.
+func TestATaskResumesInItsOwnDirectoryOnly(t *testing.T) {
+	r, _ := startImporting(t)
+	waiting := lease.Record{ProfileID: "acct", State: lease.ResumePending, Home: "here", Token: 1, SessionID: "ses_lost", TaskID: "t", OwnerWorkerID: "w", ResumeFrom: "pay"}
+	waiting.MaxActiveRuns = 1
+	lock, err := r.o.Root.Lock("acct")
+	mustIn(t)(err)
+	mustIn(t)(errors.Join(lock.RaiseFloor(waiting), lock.Unlock()))
+	r.profile(func(rec *lease.Record) { *rec = waiting })
+	_, err = r.ImportProfile(t.Context(), "other", api.ProfileImport{From: closedInOrder(t, "other")})
+	mustIn(t)(err)
+	for name, ask := range map[string]func() error{
+		"import": func() error {
+			_, err := r.ImportProfile(t.Context(), "acct", api.ProfileImport{From: closedInOrder(t, "it")})
+			return err
+		},
+		"clone": func() error {
+			_, err := r.CloneProfile(t.Context(), "other", api.ProfileClone{To: "acct"})
+			return err
+		},
+		"settings": func() error { _, err := r.PutProfile(t.Context(), "acct", api.ProfileSettings{}); return err },
+		"the task itself": func() error {
+			_, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "acct", WorkerID: "w", TaskID: "t", Create: true})
+			return err
+		},
+	} {
+		if err := ask(); codeOf(err) != api.CodeConflict || !strings.Contains(err.Error(), "rehome acct") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := r.o.Root.Path("acct"); err == nil {
+			t.Errorf("%s: there is a directory", name)
+		}
+		if e, err := r.o.Store.Get(t.Context(), "acct"); err != nil || e.Record.State != lease.ResumePending || e.Record.Token != 1 {
+			t.Errorf("%s: %s, token %d, %v", name, e.Record.State, e.Record.Token, err)
+		}
+	}
+	person := api.ProfileRehome{Write: api.Write{Token: 1}, Empty: true, AcceptLoss: true, Person: "ann", Note: "the disk died"}
+	if now, err := r.RehomeProfile(t.Context(), "acct", person); err != nil || now.State != lease.ManualReview || now.Token != 2 {
+		t.Errorf("%s, token %d, %v", now.State, now.Token, err)
+	}
+}
+
+// meanwhile is a lease store in which something happens when a profile is looked at for the nth
+// time.
+type meanwhile struct {
+	lease.Store
+	n    int
+	what func()
+}
+
+func (s *meanwhile) Get(ctx context.Context, profile string) (lease.Entry, error) {
+	if s.n--; s.n == 0 {
+		s.what()
+	}
+	return s.Store.Get(ctx, profile)
+}
+
+// Two who set up a profile at the same time both get it: whoever comes second finds its directory.
+func TestAProfileIsSetUpTwiceAtATime(t *testing.T) {
+	r, stream := startImporting(t)
+	if _, err := r.putRecord(t.Context(), "p", api.ProfileSettings{}, false); err != nil {
+		t.Fatal(err)
+	}
+	account := "ann"
+	r.rooms.o.Store = &meanwhile{r.o.Store, 2, func() { // the first one goes on
+		_, err := r.o.Root.Create("p")
+		mustIn(t)(err)
+	}}
+	if put, err := r.PutProfile(t.Context(), "p", api.ProfileSettings{AccountID: &account}); err != nil || put.Token != 0 || put.AccountID != account {
+		t.Errorf("token %d, account %s, %v", put.Token, put.AccountID, err)
+	}
+	if told := published(t, stream, "p"); len(told) > 0 {
+		t.Errorf("%q", told)
+	}
+}

@@ -182,4 +182,5 @@ func (m *Monitor) forget() {
 	clear(m.named)
 	clear(m.sockets)
 	clear(m.groups)
+	clear(m.typed)
 }

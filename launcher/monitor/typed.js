@@ -7,7 +7,7 @@
   const again = 100; // ms within which keys for one field are told once
   const settles = 500; // ms after the last key after which a number counts as whole
   const most = 300, within = 10000; // no more than this is told in so many ms
-  const retry = 20; // ms
+  const retry = 20, tries = 100; // ms, and how often
   const maxRoots = 16, maxAttribute = 100, maxURL = 4096;
 
   const texts = ['text', 'email', 'tel', 'url', 'number', 'search', 'password', 'date', 'datetime-local', 'month', 'week', 'time'];
@@ -21,7 +21,7 @@
   const isText = (e) => e.localName === 'input' ? texts.includes(e.type) && !e.readOnly
     : e.localName === 'textarea' ? !e.readOnly
     : e.isContentEditable === true || ['textbox', 'searchbox'].includes(getAttribute.call(e, 'role'));
-  const valueOf = (e) => e.localName === 'input' || e.localName === 'textarea' ? e.value.trim() : '';
+  const valueOf = (e) => e.localName === 'input' && e.type !== 'password' || e.localName === 'textarea' ? e.value.trim() : '';
 
   // around is the nearest element around a field that fits, out of open shadow roots, too.
   function around(e, selector) {
@@ -50,9 +50,10 @@
   }
   // The function by which the launcher is told comes a moment after the document.
   const untold = [];
+  let tried = 0, retrying;
   function pass() {
-    if (!globalThis.leaseholdTyped) return setTimeout(pass, retry);
-    for (const text of untold.splice(0)) leaseholdTyped(text);
+    if (globalThis.leaseholdTyped) for (const text of untold.splice(0)) leaseholdTyped(text);
+    else if (!retrying && tried++ < tries) retrying = setTimeout(() => { retrying = 0; pass(); }, retry);
   }
 
   let last, lastAt = 0, lastNumber = ''; // what was told

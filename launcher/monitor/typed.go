@@ -31,6 +31,8 @@ const (
 	// typedAgain is after how long typing into a field of one kind in one document is
 	// reported once more, unless something was sent meanwhile.
 	typedAgain = time.Minute
+	// bindTime is how long a document may take to get it: one may be busy as long as it loads.
+	bindTime = time.Minute
 	// maxDocuments is how many documents wait for it.
 	maxDocuments = 1024
 	// maxClosedRoots is how many closed shadow roots wait to be looked for.
@@ -74,7 +76,7 @@ func (m *Monitor) bindDocuments(ctx context.Context) {
 // bind does so for one document. Only worlds that are there get the function, unless the Runtime
 // domain is enabled, which pages can detect. So the world is awaited.
 func (m *Monitor) bind(ctx context.Context, d frameDocument) {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, bindTime)
 	defer cancel()
 	params := map[string]any{"frameId": d.frame, "worldName": cdpproxy.HiddenWorld}
 	if m.observer.Call(ctx, d.session, "Page.createIsolatedWorld", params, nil) == nil {

@@ -121,6 +121,7 @@
       if (isText(e) && number.test(valueOf(e))) settled(e);
     },
     keydown(event, e) {
+      if (event.key === 'Enter') return heard.change(event, e); // what it sends may come before the change
       if (event.key?.length === 1 && !event.metaKey && (!event.ctrlKey || event.altKey) && isText(e)) awaitInput(e);
     },
     focusin(_, e) {

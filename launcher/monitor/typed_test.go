@@ -77,13 +77,16 @@ func (w typist) fill(field, text string) {
 	w.input("Input.insertText", map[string]any{"text": text})
 }
 
-// keys presses keys one after the other, \t is that of the tabulator.
+// keys presses keys one after the other: \t is that of the tabulator, \r Enter.
 func (w typist) keys(keys string) {
 	w.Helper()
 	for _, key := range keys {
 		p := map[string]any{"type": "keyDown", "key": string(key), "text": string(key)}
 		if key == '\t' {
 			p = map[string]any{"type": "keyDown", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
+		}
+		if key == '\r' {
+			p = map[string]any{"type": "keyDown", "key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13, "text": "\r"}
 		}
 		w.input("Input.dispatchKeyEvent", p)
 		w.input("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": p["key"]})
@@ -166,6 +169,10 @@ func TestWhatIsTypedInto(t *testing.T) {
 		{"/plain", "text card", func(w typist) {
 			w.run(w.session, "f.focus()")
 			w.keys("4111111111111111\t")
+		}},
+		{"/plain", "text card", func(w typist) { // and leaves the document at once
+			w.run(w.session, `f.focus(), f.addEventListener("keydown", (e) => { if (e.key === "Enter") { e.preventDefault(); location.href = "/form" } })`)
+			w.keys("4111111111111111\r")
 		}},
 		{"/plain", "text card", func(w typist) { // without a key that ends it
 			w.run(w.session, "f.focus()")

@@ -46,6 +46,7 @@ const (
 	KindConnection Kind = "connection" // a worker's connection came or went
 	KindPicture    Kind = "picture"    // a picture was stored, which Data names
 	KindDenied     Kind = "denied"     // the worker sent what it may not: a command Name, for the reason Action, which last named Text
+	KindTyped      Kind = "typed"      // something was typed into a field of the kind Name, see Field; never what
 	KindPerson     Kind = "person"     // a person took the session over, did something (Name), or handed it back
 	KindEnd        Kind = "end"        // the session ended
 	KindOmitted    Kind = "omitted"    // Count entries of the kind Name were left out, see Compact
@@ -162,7 +163,7 @@ type Entry struct {
 	SignIn string `json:"sign_in,omitempty"`
 
 	// Person is what the person of an entry of KindPerson is called, and Principal who they
-	// are, as was proved.
+	// are, as was proved. An entry of KindTyped has both where a person typed.
 	Person    string `json:"person,omitempty"`
 	Principal string `json:"principal,omitempty"`
 

@@ -5,10 +5,7 @@ import "strings"
 // TellPerson says an entry of KindPerson in words: who did what, and what they or the worker
 // said about it.
 func (e Entry) TellPerson() (text, said string) {
-	who := e.Person
-	if e.Principal != "" && e.Principal != e.Person {
-		who += " (" + e.Principal + ")"
-	}
+	who := e.who()
 	switch e.Name {
 	case PersonAsked:
 		return "the worker asks for a person", e.Text
@@ -20,4 +17,12 @@ func (e Entry) TellPerson() (text, said string) {
 		return who + " hands the session back", e.Text
 	}
 	return strings.TrimSpace(who + ": " + strings.ReplaceAll(e.Name, "_", " ") + " " + e.URL), e.Text
+}
+
+// who names the person of an entry, and who they are where that is known.
+func (e Entry) who() string {
+	if e.Principal != "" && e.Principal != e.Person {
+		return e.Person + " (" + e.Principal + ")"
+	}
+	return e.Person
 }

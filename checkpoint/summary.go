@@ -40,6 +40,9 @@ type Summary struct {
 	// Acts has what persons did who had the session by hand, and ActsSince what of that came
 	// after LastSafe.
 	Acts, ActsSince []Entry
+	// Typed has what kinds of fields were typed into, and TypedSince what of that came after
+	// LastSafe.
+	Typed, TypedSince []Entry
 	// Person is the entry by which a person took the session over, if they have it at the
 	// end of the journal; nil: nobody has.
 	Person *Entry
@@ -85,7 +88,7 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince, s.ActsSince = nil, nil, nil, nil, nil, nil
+			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince, s.ActsSince, s.TypedSince = nil, nil, nil, nil, nil, nil, nil
 			s.InFlight = nil
 			for k, sent := range s.Unsafe {
 				if ends[k] > i {
@@ -118,6 +121,8 @@ func Summarize(entries []Entry) Summary {
 			s.DidSince = append(s.DidSince, e)
 		case KindCookie:
 			s.Cookies, s.CookiesSince = append(s.Cookies, e), append(s.CookiesSince, e)
+		case KindTyped:
+			s.Typed, s.TypedSince = append(s.Typed, e), append(s.TypedSince, e)
 		case KindPerson:
 			switch {
 			case e.IsAct():

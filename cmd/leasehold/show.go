@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 
+	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -232,6 +234,9 @@ func printInspection(a *app, raw json.RawMessage, facts bool) error {
 	if err := printUnsafeRequests(a, found.UnsafeRequests); err != nil {
 		return err
 	}
+	if err := printTyped(a, found.Typed); err != nil {
+		return err
+	}
 	_, err = fmt.Fprintf(a.stdout, "\ndecision: %s (%s), by version %d of the table\n", cell(found.Decision), cell(strings.Join(found.Reasons, "; ")), found.DecisionVersion)
 	if err == nil && !facts {
 		_, err = fmt.Fprintf(a.stdout, "%d facts were found: --facts prints them\n", len(found.Facts))
@@ -252,6 +257,19 @@ func printUnsafeRequests(a *app, sent []api.UnsafeRequest) error {
 			counts += ", since the last safe checkpoint"
 		}
 		t.row(r.At, strings.TrimSpace(r.Method+" "+r.URL), r.Times, r.Answer, counts)
+	}
+	return t.flush()
+}
+
+// printTyped prints into which kinds of fields something was typed.
+func printTyped(a *app, typed []api.Typed) error {
+	if len(typed) == 0 {
+		return nil
+	}
+	fmt.Fprintln(a.stdout)
+	t := newTable(a.stdout, "AT", "TYPED", "TIMES", "PAGE", "BY", "SINCE THE LAST SAFE CHECKPOINT")
+	for _, one := range typed {
+		t.row(one.At, checkpoint.Field(one.Field).Words(), one.Times, one.URL, cmp.Or(one.Person, "worker"), one.SinceSafeCheckpoint)
 	}
 	return t.flush()
 }

@@ -45,6 +45,7 @@ func journal() []byte {
 		{Seq: 4, At: after(3), Token: 42, Kind: checkpoint.KindAnswer, URL: "https://shop.example/search", Request: "r1", Status: 200},
 		{Seq: 5, At: after(4), Token: 42, Kind: checkpoint.KindCheckpoint, Name: "cart_loaded", Safe: true},
 		{Seq: 6, At: after(5), Token: 42, Kind: checkpoint.KindStep, Name: hostile, Sensitive: true},
+		{Seq: 11, At: after(6), Token: 42, Kind: checkpoint.KindTyped, Name: string(checkpoint.FieldPassword), URL: "https://shop.example/cart"},
 		{Seq: 7, At: after(6), Token: 42, Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/pay", Request: "r2", Type: "Document"},
 		{Seq: 8, At: after(7), Token: 42, Kind: checkpoint.KindRequest, Method: checkpoint.Websocket, URL: "wss://shop.example/live"},
 		{Seq: 9, At: after(8), Token: 42, Kind: checkpoint.KindWithheld, Method: "POST", URL: "https://shop.example/beacon"},

@@ -58,7 +58,7 @@ func since(journal []checkpoint.Entry) (rows []row, name string) {
 		switch e.Kind {
 		case checkpoint.KindURL, checkpoint.KindStep, checkpoint.KindRequest, checkpoint.KindGetWrite, checkpoint.KindBlocked,
 			checkpoint.KindWithheld, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindDialog, checkpoint.KindAnswer, checkpoint.KindCrash,
-			checkpoint.KindPerson:
+			checkpoint.KindTyped, checkpoint.KindPerson:
 			r, ok := journalRow(e)
 			if inFlight {
 				r.Note = strings.TrimPrefix(r.Note+"; not answered when the checkpoint was named", "; ")
@@ -126,6 +126,8 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 	case checkpoint.KindDenied:
 		r.What, r.Text = "refused command", strings.TrimSpace(e.Name+" "+e.Text)
 		note(e.Action != "", "%s", e.Action)
+	case checkpoint.KindTyped:
+		r.What, r.Text = "typed", e.TellTyped()
 	case checkpoint.KindPerson:
 		r.What = "person"
 		var said string

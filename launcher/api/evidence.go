@@ -99,6 +99,8 @@ type Inspection struct {
 	// UnsafeRequests are the last unsafe requests of the session, the oldest first, with
 	// what each was answered.
 	UnsafeRequests []UnsafeRequest `json:"unsafe_requests,omitempty"`
+	// Typed are the last fields of pages that were typed into, the oldest first.
+	Typed []Typed `json:"typed,omitempty"`
 	// Against says what spoke against letting the profile go, where that is for a person to
 	// decide: what weighs most comes first.
 	Against []Objection `json:"against,omitempty"`
@@ -126,6 +128,23 @@ type UnsafeRequest struct {
 	Answer string `json:"answer,omitempty"`
 	// Counts says as what it counts: unsafe, background, harmless or anonymous.
 	Counts string `json:"counts"`
+	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
+	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
+}
+
+// Typed says that something was typed into a field of a page, and what the field is for. What
+// was typed is kept nowhere.
+type Typed struct {
+	At time.Time `json:"at"`
+	// Field is card, bank_account, password, one_time_code, search, message, mail_address,
+	// phone, address or text.
+	Field string `json:"field"`
+	// URL is that of the field's document.
+	URL string `json:"url"`
+	// Times is how many equal entries of the journal it stands for.
+	Times uint64 `json:"times"`
+	// Person is who typed, where it was not the worker.
+	Person string `json:"person,omitempty"`
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
 	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
 }

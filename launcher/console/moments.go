@@ -62,7 +62,7 @@ func momentsOf(entries []checkpoint.Entry, commands []recorder.CommandEntry) []m
 			after = true
 		}
 	}
-	for _, m := range typing(commands) {
+	for _, m := range typing(commands, entries) {
 		m.Since = sum.LastSafe == nil || m.At.After(sum.LastSafe.At)
 		list = append(list, m)
 	}
@@ -137,6 +137,8 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		m.Text, m.Note = spaced(e.Name), ""
 	case checkpoint.KindDenied:
 		m.Kind, m.Text, m.Note = "denied", strings.TrimSpace(e.Name+" "+e.Text), e.Action
+	case checkpoint.KindTyped:
+		m.Asked, m.Text = true, e.TellTyped()
 	case checkpoint.KindPerson:
 		m.Asked = e.IsAct()
 		m.Warns = m.Asked
@@ -185,38 +187,57 @@ func cookieMoment(e checkpoint.Entry) (moment, bool) {
 	return m, false
 }
 
-// typing are the worker's commands that entered text, those in a row to one page as one. What
-// was typed is kept nowhere.
-func typing(commands []recorder.CommandEntry) []moment {
+// typing are the worker's commands that entered text, those in a row to one page as one, where
+// the journal does not tell into which fields. What was typed is kept nowhere.
+func typing(commands []recorder.CommandEntry, journal []checkpoint.Entry) []moment {
 	var list []moment
+	var ends []recorder.CommandEntry // the last command of each
 	target := ""
 	for _, c := range commands {
 		acts, types := decision.CommandEffect([]byte(c.Method), nil)
 		switch last := len(list) - 1; {
 		case types && last >= 0 && target == c.Target:
 			list[last].Times++
+			ends[last] = c
 		case types:
 			list, target = append(list, moment{At: c.At, Kind: "typed", Asked: true, Text: "into the page; what it was is not kept", Times: 1}), c.Target
+			ends = append(ends, c)
 		case acts:
 			target = ""
 		}
 	}
-	for i := range list {
-		list[i].Note = fmt.Sprintf("commands: %d", list[i].Times)
-		list[i].Times = 1
+	var untold []moment
+	for i, m := range list {
+		told := slices.ContainsFunc(journal, func(e checkpoint.Entry) bool {
+			return e.Kind == checkpoint.KindTyped && e.Target == ends[i].Target && e.At.After(m.At.Add(-toldBefore)) && e.At.Before(ends[i].At.Add(toldAfter))
+		})
+		if !told {
+			m.Note, m.Times = fmt.Sprintf("commands: %d", m.Times), 1
+			untold = append(untold, m)
+		}
 	}
-	return list
+	return untold
 }
 
-// keptOf are the unsafe requests that an inspection kept, for a session whose journal cannot be
-// read.
-func keptOf(requests []api.UnsafeRequest) []moment {
+// The journal tells of typing into a field a moment after it, and once while it goes on.
+const toldBefore, toldAfter = time.Minute, 2 * time.Second
+
+// keptOf are the unsafe requests, and the fields that were typed into, that an inspection kept,
+// for a session whose journal cannot be read.
+func keptOf(found api.Inspection) []moment {
 	var list []moment
-	for _, r := range requests {
+	for _, r := range found.UnsafeRequests {
 		if r.SinceSafeCheckpoint {
 			list = append(list, moment{At: r.At, Kind: "request", Text: r.Method + " " + r.URL, Note: r.Answer, Asked: true, Warns: true, Since: true, Times: r.Times})
 		}
 	}
+	for _, t := range found.Typed {
+		if t.SinceSafeCheckpoint {
+			e := checkpoint.Entry{Kind: checkpoint.KindTyped, Name: t.Field, URL: t.URL, Person: t.Person}
+			list = append(list, moment{At: t.At, Kind: string(e.Kind), Text: e.TellTyped(), Asked: true, Since: true, Times: t.Times})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b moment) int { return a.At.Compare(b.At) })
 	return list
 }
 

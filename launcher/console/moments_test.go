@@ -9,6 +9,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence/recorder"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -78,10 +79,41 @@ func TestTypingIsToldWithoutText(t *testing.T) {
 	got := told(typing([]recorder.CommandEntry{
 		at(1, "Input.insertText", "A"), at(2, "Network.enable", "A"), at(3, "Input.dispatchKeyEvent", "A"), at(4, "Input.dispatchMouseEvent", "A"),
 		at(5, "Input.insertText", "A"), at(6, "Input.insertText", "B"),
-	}))
+	}, nil))
 	line := "typed into the page; what it was is not kept (commands: %d)"
 	if want := fmt.Sprintf(line+"\n"+line+"\n"+line, 2, 1, 1); got != want {
 		t.Errorf("got %s\nwant %s", got, want)
+	}
+}
+
+// TestFieldsAreToldInOrder: what was typed into stands before what was sent, and the worker's
+// commands are told only where the journal does not tell into which field they typed.
+func TestFieldsAreToldInOrder(t *testing.T) {
+	at := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+	typed := func(n int, f checkpoint.Field) checkpoint.Entry {
+		return checkpoint.Entry{At: at(n), Kind: checkpoint.KindTyped, Name: string(f), URL: "https://a/", Target: "A"}
+	}
+	byAnn := typed(9, checkpoint.FieldCode)
+	byAnn.Person, byAnn.Principal = "Ann", "uid:7"
+	journal := []checkpoint.Entry{
+		typed(1, checkpoint.FieldText), {At: at(2), Kind: checkpoint.KindCheckpoint, Name: "c", Safe: true},
+		typed(3, checkpoint.FieldMail), typed(4, checkpoint.FieldPassword), {At: at(5), Kind: checkpoint.KindRequest, Method: "POST", URL: "https://a/"}, byAnn,
+	}
+	commands := []recorder.CommandEntry{
+		{At: at(3), Method: "Input.insertText", Target: "A"}, {At: at(4), Method: "Input.insertText", Target: "A"},
+		{At: at(5), Method: "Input.insertText", Target: "B"}, {At: at(200), Method: "Input.insertText", Target: "A"},
+	}
+	const line = "typed into the page; what it was is not kept (commands: 1)"
+	want := "typed a mail address on https://a/\ntyped a password on https://a/\nrequest POST https://a/ !\n" + line + "\ntyped Ann (uid:7): a one-time code on https://a/\n" + line
+	if got := told(since(momentsOf(numbered(journal), commands))); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	kept := api.Inspection{
+		UnsafeRequests: []api.UnsafeRequest{{At: at(5), Method: "POST", URL: "https://a/", SinceSafeCheckpoint: true}},
+		Typed:          []api.Typed{{At: at(1), Field: "text", URL: "https://a/"}, {At: at(4), Field: "password", URL: "https://a/", SinceSafeCheckpoint: true}},
+	}
+	if got, want := told(keptOf(kept)), "typed a password on https://a/\nrequest POST https://a/ !"; got != want {
+		t.Errorf("without a journal: got %s\nwant %s", got, want)
 	}
 }
 

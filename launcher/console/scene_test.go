@@ -365,6 +365,8 @@ func session() []checkpoint.Entry {
 		{At: at(-270), Kind: checkpoint.KindCheckpoint, Name: "campaign_listed", Safe: true},
 		{At: at(-60), Kind: checkpoint.KindStep, Name: "submit_budget_change", Action: "submit", Sensitive: true},
 		{At: at(-50), Kind: checkpoint.KindURL, URL: shop + "/billing/edit", Target: "T1", Sensitive: true, Committed: true},
+		{At: at(-45), Kind: checkpoint.KindTyped, Name: string(checkpoint.FieldText), URL: shop + "/billing/edit", Target: "T1", Sensitive: true},
+		{At: at(-40), Kind: checkpoint.KindTyped, Name: string(checkpoint.FieldCard), URL: shop + "/billing/edit", Target: "T1", Sensitive: true},
 		{At: at(-30), Kind: checkpoint.KindForm, Method: "POST", URL: shop + "/billing/save", Target: "T1"},
 		{At: at(-30), Kind: checkpoint.KindRequest, Method: "POST", URL: shop + "/billing/save", Type: "Document", Request: "r1", Gesture: true},
 		{At: at(-29), Kind: checkpoint.KindAnswer, Status: 502, URL: shop + "/billing/save", Request: "r1"},
@@ -442,7 +444,7 @@ func inspection() api.Inspection {
 // usual is the scene of a usual loss, told by the bundle of this id.
 func usual(id string) scene {
 	journal := checkpoint.Encode(session())
-	commands := fmt.Sprintf(`{"entries":[{"at":%q,"method":"Input.insertText","target_id":"T1"},{"at":%q,"method":"Input.insertText","target_id":"T1"}]}`,
+	commands := fmt.Sprintf(`{"entries":[{"at":%q,"method":"Input.insertText","target_id":"T2"},{"at":%q,"method":"Input.insertText","target_id":"T2"}]}`,
 		noon.Add(-40*time.Second).Format(time.RFC3339), noon.Add(-38*time.Second).Format(time.RFC3339))
 	look := `[{"page":1,"shows":[{"fact":"secret_input_unsent","how":"a card's number or code stands in a field of shop.example/billing/edit"}]}]`
 	b := api.Bundle{

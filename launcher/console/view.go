@@ -151,7 +151,7 @@ func (v *view) story() {
 	all := momentsOf(v.Journal, v.Commands)
 	open := since(all)
 	if len(v.Journal) == 0 {
-		open = keptOf(v.Inspection.UnsafeRequests)
+		open = keptOf(v.Inspection)
 	}
 	v.Since = foremost(open, maxSince)
 	if len(open) > len(v.Since) {

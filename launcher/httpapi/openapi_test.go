@@ -83,7 +83,7 @@ func TestDescriptionFollowsTheTypes(t *testing.T) {
 		"Manifest": api.Manifest{}, "Waiting": api.Waiting{}, "Session": api.Session{}, "Resume": api.Resume{}, "Heartbeat": api.Heartbeat{}, "Step": api.Step{},
 		"Checkpoint": api.Checkpoint{}, "TaskEvent": api.TaskEvent{}, "Person": api.Person{}, "TakeOver": api.TakeOver{}, "HandBack": api.HandBack{}, "AskPerson": api.AskPerson{}, "Ask": api.Ask{}, "Answer": api.Answer{}, "Release": api.Release{}, "Record": lease.Record{}, "Run": lease.Run{},
 		"Review": lease.Review{}, "Event": lease.Event{}, "Bundle": api.Bundle{}, "Part": api.Part{}, "Inspection": api.Inspection{},
-		"Fact": api.Fact{}, "UnsafeRequest": api.UnsafeRequest{}, "Objection": api.Objection{}, "BundlePage": api.BundlePage{}, "BundlePicture": api.BundlePicture{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{},
+		"Fact": api.Fact{}, "UnsafeRequest": api.UnsafeRequest{}, "Typed": api.Typed{}, "Objection": api.Objection{}, "BundlePage": api.BundlePage{}, "BundlePicture": api.BundlePicture{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{},
 		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "Snapshot": api.Snapshot{}, "Snapshots": list[api.Snapshot]{}, "ProfileRestore": api.ProfileRestore{}, "Restored": api.Restored{}, "ProfileVerify": api.ProfileVerify{}, "SnapshotsChecked": api.SnapshotsChecked{}, "CheckedSnapshot": snapshots.CheckedSnapshot{}, "ProfileRemove": api.ProfileRemove{}, "Removed": api.Removed{}, "SessionCheck": lease.SessionCheck{}, "SessionChecked": api.SessionChecked{}, "Target": target{},
 	} {
 		schema := doc.Components.Schemas[name]

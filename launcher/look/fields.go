@@ -3,63 +3,70 @@ package look
 import (
 	"strings"
 	"unicode"
+
+	"leasehold/checkpoint"
 )
 
-// kind says what a field is for. What is typed into a field is never told, only its kind.
-type kind string
-
-// The kinds of fields. Secrets are what pays or signs in.
-const (
-	kindCard     kind = "a card's number or code"
-	kindBank     kind = "a bank account"
-	kindPassword kind = "a password"
-	kindCode     kind = "a one-time code"
-	kindSearch   kind = "a search"
-	kindMessage  kind = "a longer text"
-	kindMail     kind = "a mail address"
-	kindPhone    kind = "a phone number"
-	kindAddress  kind = "an address"
-	kindFile     kind = "a file"
-	kindText     kind = "a text"
-)
-
-func (k kind) secret() bool {
-	return k == kindCard || k == kindBank || k == kindPassword || k == kindCode
+// Field is a field of a page as a script can describe it.
+type Field struct {
+	Tag        string            `json:"tag"`
+	Attributes map[string]string `json:"attributes"` // by name, all in small letters
+	// Value is what is in the field, where that may be a number that tells what it is for. It
+	// is never told.
+	Value string `json:"value"`
+	// Searches says that the field is in what is for searches, see scene.searches.
+	Searches bool `json:"searches"`
 }
 
-// kindOf tells what a field is for: by the words of its autocomplete, its type, and, for numbers
-// of cards and bank accounts, whose check digits are right, by what is in it.
-func (s *scene) kindOf(i int) kind {
-	e := &s.elements[i]
+// Kind tells what the field is for.
+func (f Field) Kind() checkpoint.Field {
+	e := &element{tag: f.Tag, attrs: f.Attributes, value: f.Value}
+	return e.kind(func() bool { return f.Searches })
+}
+
+// kindOf tells what a field is for.
+func (s *scene) kindOf(i int) checkpoint.Field {
+	return s.elements[i].kind(func() bool { return s.searches(i) })
+}
+
+// kind tells what a field is for: by the words of its autocomplete, its type, and, for numbers
+// of cards and bank accounts, whose check digits are right, by what is in it. among tells
+// whether it stands among what is for searches.
+func (e *element) kind(among func() bool) checkpoint.Field {
 	switch {
 	case completes(e, "cc-") || isCardNumber(e.value):
-		return kindCard
+		return checkpoint.FieldCard
 	case isIBAN(e.value):
-		return kindBank
+		return checkpoint.FieldBank
 	case completes(e, "one-time-code"):
-		return kindCode
+		return checkpoint.FieldCode
 	case inputType(e) == "password" || completes(e, "current-password", "new-password"):
-		return kindPassword
+		return checkpoint.FieldPassword
 	case inputType(e) == "file":
-		return kindFile
-	case s.searches(i):
-		return kindSearch
+		return checkpoint.FieldFile
+	case isSearch(e) || among():
+		return checkpoint.FieldSearch
 	case e.tag == "textarea" || e.tag != "input":
-		return kindMessage
+		return checkpoint.FieldMessage
 	case inputType(e) == "email" || e.attr("inputmode") == "email" || completes(e, "email"):
-		return kindMail
+		return checkpoint.FieldMail
 	case completes(e, "street-address", "address-", "postal-code", "country", "country-name"):
-		return kindAddress
+		return checkpoint.FieldAddress
 	case inputType(e) == "tel" || completes(e, "tel", "tel-"):
-		return kindPhone
+		return checkpoint.FieldPhone
 	}
-	return kindText
+	return checkpoint.FieldText
 }
 
-// searches tells whether a field only asks for something to be shown.
+// isSearch tells whether a field says of itself that it is for searches.
+func isSearch(e *element) bool {
+	return inputType(e) == "search" || e.attr("role") == "searchbox" || e.attr("enterkeyhint") == "search"
+}
+
+// searches tells whether a field only asks for something to be shown: it is inside of a
+// search, or is the only one of a form that is sent by GET. The page monitor's typed.js has the same rule.
 func (s *scene) searches(i int) bool {
-	e := &s.elements[i]
-	if inputType(e) == "search" || e.attr("role") == "searchbox" || e.attr("enterkeyhint") == "search" {
+	if isSearch(&s.elements[i]) {
 		return true
 	}
 	if s.up(i, func(e *element) bool { return e.tag == "search" || e.attr("role") == "search" }) >= 0 {
@@ -136,7 +143,7 @@ func isIBAN(text string) bool {
 // typedField is a field with something in it that a worker may have typed.
 type typedField struct {
 	index int
-	kind  kind
+	kind  checkpoint.Field
 	// sure says that what is in it differs from what the page's source has. Otherwise the
 	// page writes what is typed into its source, or nobody typed it.
 	sure bool
@@ -153,14 +160,14 @@ func (s *scene) typed() (fields []typedField) {
 		}
 		if e.tag != "input" && e.tag != "textarea" { // something editable, which has no value
 			if s.measure(i, nil).text > 0 && !s.searches(i) {
-				fields = append(fields, typedField{i, kindMessage, false})
+				fields = append(fields, typedField{i, checkpoint.FieldMessage, false})
 			}
 			continue
 		}
 		if strings.TrimSpace(e.value) == "" {
 			continue
 		}
-		if k := s.kindOf(i); k != kindSearch {
+		if k := s.kindOf(i); k != checkpoint.FieldSearch {
 			fields = append(fields, typedField{i, k, file || e.value != e.initial})
 		}
 	}

@@ -3,6 +3,8 @@ package look
 import (
 	"encoding/json"
 	"testing"
+
+	"leasehold/checkpoint"
 )
 
 func TestNumbersAreKnownByTheirCheckDigits(t *testing.T) {
@@ -20,6 +22,43 @@ func TestNumbersAreKnownByTheirCheckDigits(t *testing.T) {
 	} {
 		if isIBAN(text) != want {
 			t.Errorf("%q is a bank account: %v", text, !want)
+		}
+	}
+}
+
+// TestWhatAFieldIsFor: the rule is one for what stands in a field and for what is typed into it.
+func TestWhatAFieldIsFor(t *testing.T) {
+	for _, tt := range []struct {
+		field string
+		want  checkpoint.Field
+	}{
+		{`{"tag":"input","attributes":{"type":"text"}}`, checkpoint.FieldText},
+		{`{"tag":"input","attributes":{"type":"password"}}`, checkpoint.FieldPassword},
+		{`{"tag":"input","attributes":{"type":"text","autocomplete":"section-a current-password"}}`, checkpoint.FieldPassword},
+		{`{"tag":"input","attributes":{"type":"password","autocomplete":"one-time-code"}}`, checkpoint.FieldCode},
+		{`{"tag":"input","attributes":{"type":"tel","autocomplete":"billing cc-csc"}}`, checkpoint.FieldCard},
+		{`{"tag":"input","attributes":{"type":"text"},"value":"4111 1111 1111 1111"}`, checkpoint.FieldCard},
+		{`{"tag":"textarea","attributes":{},"value":"DE89370400440532013000"}`, checkpoint.FieldBank},
+		{`{"tag":"input","attributes":{"type":"text"},"value":"4111 1111 1111 1112"}`, checkpoint.FieldText},
+		{`{"tag":"input","attributes":{"type":"search"}}`, checkpoint.FieldSearch},
+		{`{"tag":"div","attributes":{"role":"searchbox"}}`, checkpoint.FieldSearch},
+		{`{"tag":"input","attributes":{"type":"text","enterkeyhint":"Search"}}`, checkpoint.FieldSearch},
+		{`{"tag":"input","attributes":{"type":"text"},"searches":true}`, checkpoint.FieldSearch},
+		{`{"tag":"input","attributes":{"type":"password"},"searches":true}`, checkpoint.FieldPassword},
+		{`{"tag":"textarea"}`, checkpoint.FieldMessage},
+		{`{"tag":"p","attributes":{"role":"textbox"}}`, checkpoint.FieldMessage},
+		{`{"tag":"input","attributes":{"type":"email"}}`, checkpoint.FieldMail},
+		{`{"tag":"input","attributes":{"type":"text","inputmode":"email"}}`, checkpoint.FieldMail},
+		{`{"tag":"input","attributes":{"type":"text","autocomplete":"shipping postal-code"}}`, checkpoint.FieldAddress},
+		{`{"tag":"input","attributes":{"type":"tel"}}`, checkpoint.FieldPhone},
+		{`{"tag":"input","attributes":{"type":"text","autocomplete":"tel-national"}}`, checkpoint.FieldPhone},
+	} {
+		var f Field
+		if err := json.Unmarshal([]byte(tt.field), &f); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Kind(); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.field, got, tt.want)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
 	"leasehold/launcher/recovery/decision"
 )
@@ -397,7 +398,7 @@ func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 		return nil
 	}
 	asked := 0
-	var kinds []kind
+	var kinds []checkpoint.Field
 	secret, plain := -1, -1
 	fields := s.typed()
 	slices.SortStableFunc(fields, func(a, b typedField) int { return rank(a) - rank(b) })
@@ -413,7 +414,7 @@ func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 				continue
 			}
 		}
-		if f.kind.secret() {
+		if f.kind.Secret() {
 			secret = f.index
 		} else {
 			plain = f.index
@@ -425,8 +426,8 @@ func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 	list := func(secret bool) string {
 		var names []string
 		for _, k := range kinds {
-			if k.secret() == secret {
-				names = append(names, string(k))
+			if k.Secret() == secret {
+				names = append(names, k.Words())
 			}
 		}
 		return strings.Join(names, ", ")
@@ -446,7 +447,7 @@ func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 
 // rank orders fields: those of secret kinds come first.
 func rank(f typedField) int {
-	if f.kind.secret() {
+	if f.kind.Secret() {
 		return 0
 	}
 	return 1

@@ -202,4 +202,5 @@ func (m *Monitor) forget() {
 	clear(m.named)
 	clear(m.sockets)
 	clear(m.groups)
+	clear(m.typed)
 }

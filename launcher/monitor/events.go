@@ -237,6 +237,7 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 		m.observer.Post(session, "Page.enable", nil)
 		m.observer.Post(session, "DOMStorage.enable", nil)
 		m.watchPresses(session)
+		m.watchTyping(session, string(attached.TargetInfo.TargetID))
 	}
 	m.observer.Post(session, "Log.enable", nil)
 	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})

@@ -48,8 +48,10 @@ type Monitor struct {
 	harmless atomic.Pointer[[]decision.Harmless]
 	rules    atomic.Pointer[Rules] // see Enforce
 
-	traffic      chan heard    // what pages sent, and was answered, and is not processed yet
-	pending      atomic.Int64  // how many of them
+	traffic      chan heard   // what pages sent, and was answered, and is not processed yet
+	pending      atomic.Int64 // how many of them
+	documents    chan frameDocument
+	closedRoots  chan closedRoot
 	lastOverflow time.Time     // when traffic was full; used by the pipe's reader alone
 	processed    atomic.Uint64 // how many of the observer's events were processed
 	progress     broadcast     // signalled after each event and each request
@@ -63,12 +65,13 @@ type Monitor struct {
 	namesGiven int                // to requests
 	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
 	groups     map[[32]byte]*group
-	grouped    int    // groups that were ever made
-	ownContext string // id of the profile's own browser context: that of the first page
-	closing    int    // pages that were asked to close and are still open
-	keptPage   string // target id of the one page of a warm browser
-	ticks      uint64 // counts events, to order pages by their last one
-	dropped    uint64 // commands that the mux dropped and that were reported since the last checkpoint
+	typed      map[documentField]time.Time // when it was reported, since something was sent or the last checkpoint
+	grouped    int                         // groups that were ever made
+	ownContext string                      // id of the profile's own browser context: that of the first page
+	closing    int                         // pages that were asked to close and are still open
+	keptPage   string                      // target id of the one page of a warm browser
+	ticks      uint64                      // counts events, to order pages by their last one
+	dropped    uint64                      // commands that the mux dropped and that were reported since the last checkpoint
 }
 
 // trafficBacklog is how many requests of pages may wait to be processed.
@@ -87,6 +90,7 @@ func New(sink func(checkpoint.Entry)) *Monitor {
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
+		typed: map[documentField]time.Time{}, documents: make(chan frameDocument, maxDocuments), closedRoots: make(chan closedRoot, maxClosedRoots),
 	}
 }
 
@@ -101,7 +105,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the
 // recorders, and those that show what caused a request. The monitor does not enable the
 // Runtime domain, since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders}, navigationEvents, getEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -179,6 +183,10 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.guard(event)
 		return
 	}
+	if event.Method == eventBindingCalled {
+		m.scriptTold(event)
+		return
+	}
 	for _, a := range m.answers.observe(event, m.navigations) {
 		if !m.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
 			m.overflowed()
@@ -186,6 +194,9 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	}
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, boottime.Now())
+	}
+	if event.Method == eventFrameNavigated {
+		m.watchNewDocument(event)
 	}
 	m.reportGets(m.gets.observe(event, time.Now()))
 	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
@@ -217,6 +228,8 @@ func (m *Monitor) Watch(ctx context.Context) {
 	looking, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
 	traffic.Go(func() { m.lookAtPages(looking) })
+	traffic.Go(func() { m.bindDocuments(looking) })
+	traffic.Go(func() { m.findClosedRoots(looking) })
 	for {
 		events, err := m.observer.Next(ctx)
 		if err != nil {
@@ -243,6 +256,8 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 		switch {
 		case h.answer != nil:
 			m.answered(*h.answer)
+		case h.told != nil:
+			m.fieldTyped(*h.told, time.Now())
 		case h.traffic.Cookies == nil:
 			m.requestSent(h.traffic)
 		}
@@ -314,11 +329,12 @@ func (m *Monitor) reportDropped() {
 
 // Checkpointed says that the task named a checkpoint. Requests after a checkpoint are
 // counted separately, so messages on a websocket that was reported before are reported
-// again, and so is the fact that a page may be unwatched.
+// again, and so are fields that are typed into, and the fact that a page may be unwatched.
 func (m *Monitor) Checkpointed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.sockets)
+	clear(m.typed)
 	m.dropped = 0
 }
 

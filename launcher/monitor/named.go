@@ -18,6 +18,7 @@ import (
 type heard struct {
 	traffic cdpproxy.Traffic
 	answer  *answer
+	told    *told
 }
 
 // queue puts something into the line, and tells whether there was room. It never blocks.

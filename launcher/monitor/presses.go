@@ -23,10 +23,11 @@ var pressesScript string
 // hiddenURL gives the launcher's scripts a URL by which clients are not told of them.
 const hiddenURL = "\n//# sourceURL=" + cdpproxy.HiddenWorld
 
-// watchPresses has every new document of a target note what is pressed in it.
+// watchPresses has every new document of a target note what is pressed in it, and tell what
+// is typed into.
 func (m *Monitor) watchPresses(session string) {
 	m.observer.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
-		"source": pressesScript + hiddenURL, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
+		"source": pressesScript + typedScript + hiddenURL, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
 	})
 }
 
@@ -380,6 +381,7 @@ func (m *Monitor) reportGet(w *getWrite) {
 		return
 	}
 	m.mu.Lock()
+	clear(m.typed)
 	page := m.targetOf(w.session, m.pageOf(m.targets[w.session]))
 	m.mu.Unlock()
 	entry := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: w.get.Asked, Name: string(w.sign), Target: page, Type: "Fetch"}

@@ -35,6 +35,9 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	}
 	known := reported[key]
 	remember(reported, key, true)
+	if !known {
+		clear(m.typed)
+	}
 	if key, ok := r.groupKey(); ok && !known {
 		m.group(key).add(r, &entry, m.outcomes)
 	}

@@ -25,3 +25,16 @@ func unsafeRequests(s checkpoint.Summary, t decision.Task) []api.UnsafeRequest {
 	}
 	return list
 }
+
+// maxTyped is how many fields that were typed into an inspection keeps.
+const maxTyped = 50
+
+// typedInto are the last fields that were typed into in a session, for people.
+func typedInto(s checkpoint.Summary) []api.Typed {
+	var list []api.Typed
+	vouched := len(s.Typed) - len(s.TypedSince)
+	for i, e := range s.Typed {
+		list = append(list, api.Typed{At: e.At, Field: e.Name, URL: e.URL, Times: e.Times(), Person: e.Person, SinceSafeCheckpoint: i >= vouched})
+	}
+	return list[max(0, len(list)-maxTyped):]
+}

@@ -44,7 +44,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	s.span.Step("decide")
 	found, decided := s.check(r, found, decision.Decide(found, s.r.o.ReviewWhen...))
 	sum, task := checkpoint.Summarize(s.journals()), s.task(r)
-	if err := s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task)); err != nil {
+	if err := s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task), typedInto(sum)); err != nil {
 		s.Log.Error().Err(err).Msg("inspection not kept")
 	}
 	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: pauseFor(s.r.o.Cooldown, decision.WaitUntil(sum, task), time.Now())}
@@ -314,8 +314,8 @@ func SignOldInspections(dataDir string, key *signed.Key) error {
 	return err
 }
 
-func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, sent []api.UnsafeRequest) error {
-	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version, UnsafeRequests: sent}
+func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, sent []api.UnsafeRequest, typed []api.Typed) error {
+	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version, UnsafeRequests: sent, Typed: typed}
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
 	}

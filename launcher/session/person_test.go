@@ -56,6 +56,36 @@ func (r *room) persons(s *Session) []string {
 	return all
 }
 
+// TestWhoTypedIsNamed: what is seen of typing is the person's while they have the session.
+func TestWhoTypedIsNamed(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	password := checkpoint.Entry{Kind: checkpoint.KindTyped, Name: string(checkpoint.FieldPassword), URL: "http://shop.example/?q=pl4nted"}
+	s.Note(password)
+	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+		t.Fatal(err)
+	}
+	s.Note(password)
+	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+		t.Fatal(err)
+	}
+	s.Note(password)
+	entries, err := checkpoint.Read(r.files.Journal(s.ID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, e := range entries {
+		if e.Kind == checkpoint.KindTyped {
+			told = append(told, e.TellTyped())
+		}
+	}
+	const words = "a password on http://shop.example/?q=REDACTED"
+	if want := []string{words, "Ann (" + ann.Name + "): " + words, words}; !slices.Equal(told, want) {
+		t.Errorf("%q, want %q", told, want)
+	}
+}
+
 // TestAPersonTakesOver and hands back: meanwhile the worker may not act, what the person
 // does reaches the browser under the lease, and stands in the journal as theirs.
 func TestAPersonTakesOver(t *testing.T) {

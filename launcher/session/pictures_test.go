@@ -239,14 +239,14 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 					}
 				case "Target.getTargets":
 					result = `{"targetInfos":[{"targetId":"T","type":"page","url":"https://shop.example/cart"}]}`
-				case "Target.setDiscoverTargets", "Inspector.enable", "Page.enable", "Page.addScriptToEvaluateOnNewDocument", "DOMStorage.enable", "Log.enable", "Network.enable", "Runtime.runIfWaitingForDebugger":
+				case "Target.setDiscoverTargets", "Inspector.enable", "Page.enable", "Page.addScriptToEvaluateOnNewDocument", "Runtime.addBinding", "DOMStorage.enable", "Log.enable", "Network.enable", "Runtime.runIfWaitingForDebugger":
 				case "Page.captureScreenshot":
 					say(`{"method":"Page.frameNavigated","params":{"frame":{"id":"F","parentId":"T","url":%q}},"sessionId":"S"}`, frame)
 					result = `{"data":"aGk="}`
 				case "Target.getTargetInfo":
 					close(asked)
 					result = `{"targetInfo":{"url":"https://shop.example/cart"}}`
-				case "Page.getFrameTree", "Runtime.evaluate":
+				case "Page.getFrameTree", "Page.createIsolatedWorld", "Runtime.evaluate":
 				default:
 					t.Errorf("asked for %s", c.Method)
 				}

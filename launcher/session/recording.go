@@ -72,6 +72,9 @@ func (r *recording) add(e checkpoint.Entry) error {
 		}
 		e.Sensitive, e.Text = true, ""
 	}
+	if p := s.person(); e.Kind == checkpoint.KindTyped && p != nil {
+		e.Person, e.Principal = p.Name, p.Principal
+	}
 	if e.URL != "" { // what makes it sensitive may not be stored
 		e.Sensitive = e.Sensitive || decision.SensitiveURL(e.URL, task)
 		e.URL = redact.URL(e.URL)

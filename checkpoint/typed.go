@@ -1,0 +1,50 @@
+package checkpoint
+
+// Field says what a field of a page is for. What is typed into a field is kept nowhere, only
+// that.
+type Field string
+
+// The kinds of fields.
+const (
+	FieldCard     Field = "card"
+	FieldBank     Field = "bank_account"
+	FieldPassword Field = "password"
+	FieldCode     Field = "one_time_code"
+	FieldSearch   Field = "search"
+	FieldMessage  Field = "message"
+	FieldMail     Field = "mail_address"
+	FieldPhone    Field = "phone"
+	FieldAddress  Field = "address"
+	FieldFile     Field = "file"
+	FieldText     Field = "text"
+)
+
+// fieldWords are the kinds of fields for a person.
+var fieldWords = map[Field]string{
+	FieldCard: "a card's number or code", FieldBank: "a bank account", FieldPassword: "a password", FieldCode: "a one-time code",
+	FieldSearch: "a search", FieldMessage: "a longer text", FieldMail: "a mail address", FieldPhone: "a phone number",
+	FieldAddress: "an address", FieldFile: "a file", FieldText: "a text",
+}
+
+// Words says for a person what a field is for.
+func (f Field) Words() string {
+	if words, ok := fieldWords[f]; ok {
+		return words
+	}
+	return string(f)
+}
+
+// Secret tells whether what is in such a field pays or signs in.
+func (f Field) Secret() bool {
+	return f == FieldCard || f == FieldBank || f == FieldPassword || f == FieldCode
+}
+
+// TellTyped says an entry of KindTyped in words: into what kind of field something was typed,
+// on which page, and by whom, unless it was the worker.
+func (e Entry) TellTyped() string {
+	text := Field(e.Name).Words() + " on " + e.URL
+	if e.Person != "" {
+		return e.who() + ": " + text
+	}
+	return text
+}

@@ -1,0 +1,209 @@
+package monitor
+
+import (
+	"context"
+	_ "embed" // for the script
+	"encoding/json"
+	"sync"
+	"time"
+
+	cdppage "github.com/chromedp/cdproto/page"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/launcher/look"
+)
+
+// What kind of field something is typed into is known while its document lives, and may be
+// asked for when that is gone, with what was sent. So a script in the launcher's own world
+// tells of each field as it is typed into. To ask Chrome for the focus instead would come too
+// late: a client fills several fields in a few milliseconds.
+
+//go:embed typed.js
+var typedScript string
+
+const (
+	eventBindingCalled = "Runtime.bindingCalled"
+	// typedBinding is the function by which the script tells, which only its world has.
+	typedBinding = "leaseholdTyped"
+	// maxTold bounds what it tells of one field, in bytes.
+	maxTold = 16 << 10
+	// typedAgain is after how long typing into a field of one kind in one document is
+	// reported once more, unless something was sent meanwhile.
+	typedAgain = time.Minute
+	// bindTime is how long a document may take to get it: one may be busy as long as it loads.
+	bindTime = time.Minute
+	// maxDocuments is how many documents wait for it.
+	maxDocuments = 1024
+	// maxClosedRoots is how many closed shadow roots wait to be looked for.
+	maxClosedRoots = 64
+)
+
+// frameDocument is the document that a frame has now.
+type frameDocument struct{ session, frame string }
+
+// watchTyping has the script in a frame's document tell what is typed into.
+func (m *Monitor) watchTyping(session, frame string) {
+	select {
+	case m.documents <- frameDocument{session, frame}:
+	default: // a page makes more frames than anybody types into
+	}
+}
+
+// watchNewDocument does so for a document that a frame went to.
+func (m *Monitor) watchNewDocument(event cdpproxy.Event) {
+	var p cdppage.EventFrameNavigated
+	if decode(event, &p) && p.Frame != nil {
+		m.watchTyping(event.Session, string(p.Frame.ID))
+	}
+}
+
+// bindDocuments gives the scripts of documents the function by which they tell, until the context
+// ends.
+func (m *Monitor) bindDocuments(ctx context.Context) {
+	var binding sync.WaitGroup
+	defer binding.Wait()
+	for {
+		select {
+		case d := <-m.documents: // one that hangs holds up no other
+			binding.Go(func() { m.bind(ctx, d) })
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// bind does so for one document. Only worlds that are there get the function, unless the Runtime
+// domain is enabled, which pages can detect. So the world is awaited.
+func (m *Monitor) bind(ctx context.Context, d frameDocument) {
+	ctx, cancel := context.WithTimeout(ctx, bindTime)
+	defer cancel()
+	params := map[string]any{"frameId": d.frame, "worldName": cdpproxy.HiddenWorld}
+	if m.observer.Call(ctx, d.session, "Page.createIsolatedWorld", params, nil) == nil {
+		m.observer.Post(d.session, "Runtime.addBinding", map[string]any{"name": typedBinding, "executionContextName": cdpproxy.HiddenWorld})
+	}
+}
+
+// told is what the script told. typed says that somebody had typed into the page by then.
+type told struct {
+	session string
+	params  json.RawMessage
+	typed   bool
+}
+
+// documentField is a kind of field in a document, by the session and the world of the script.
+type documentField struct {
+	session string
+	world   int64
+	field   checkpoint.Field
+}
+
+// closedRoot is a closed shadow root that the script in a world asks for.
+type closedRoot struct {
+	session string
+	world   int64
+}
+
+// scriptTold takes in what the script tells. The pipe's reader calls it: the page may have
+// another document when it is processed.
+func (m *Monitor) scriptTold(event cdpproxy.Event) {
+	if len(event.Params) > maxTold {
+		return
+	}
+	_, typed := m.navigations.actedOn(event.Session)
+	m.queue(heard{told: &told{event.Session, event.Params, typed}}) // where there is no room, a page floods it
+}
+
+// fieldTyped reports a field that somebody typed into. A page can make it look so by a script,
+// which does not count where nobody typed into the page at all.
+func (m *Monitor) fieldTyped(t told, now time.Time) {
+	var call struct {
+		Name    string `json:"name"`
+		Payload string `json:"payload"`
+		World   int64  `json:"executionContextId"`
+	}
+	var said struct {
+		look.Field
+		URL    string `json:"url"`
+		Closed bool   `json:"closed"`
+	}
+	if json.Unmarshal(t.params, &call) != nil || call.Name != typedBinding || json.Unmarshal([]byte(call.Payload), &said) != nil {
+		return
+	}
+	if said.Closed {
+		select {
+		case m.closedRoots <- closedRoot{t.session, call.World}:
+		default:
+		}
+		return
+	}
+	if !t.typed {
+		return
+	}
+	key := documentField{t.session, call.World, said.Kind()}
+	m.mu.Lock()
+	at, known := m.typed[key]
+	again := !known || now.Sub(at) >= typedAgain
+	if again {
+		remember(m.typed, key, now)
+	}
+	page := m.targetOf(t.session, m.pageOf(m.targets[t.session]))
+	m.mu.Unlock()
+	if again {
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindTyped, Name: string(key.field), URL: said.URL, Target: page})
+	}
+}
+
+// findClosedRoots gives closed shadow roots to the scripts that ask for them, until the context
+// ends.
+func (m *Monitor) findClosedRoots(ctx context.Context) {
+	for {
+		select {
+		case r := <-m.closedRoots:
+			m.findClosedRoot(ctx, r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// findClosedRoot gives one to the script. Where that fails the document is gone, or hangs, and
+// nothing is known of what is typed there.
+func (m *Monitor) findClosedRoot(ctx context.Context, r closedRoot) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	defer func() { // awaited, since the next one uses the same group
+		_ = m.observer.Call(ctx, r.session, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": typedBinding}, nil)
+	}()
+	type object struct {
+		ID string `json:"objectId"`
+	}
+	var host struct{ Result object }
+	params := map[string]any{"contextId": r.world, "expression": "closedHost()" + hiddenURL, "objectGroup": typedBinding, "silent": true}
+	if m.observer.Call(ctx, r.session, "Runtime.evaluate", params, &host) != nil || host.Result.ID == "" {
+		return
+	}
+	var described struct {
+		Node struct {
+			ShadowRoots []struct {
+				BackendNodeID int64  `json:"backendNodeId"`
+				Type          string `json:"shadowRootType"`
+			} `json:"shadowRoots"`
+		} `json:"node"`
+	}
+	if m.observer.Call(ctx, r.session, "DOM.describeNode", map[string]any{"objectId": host.Result.ID}, &described) != nil {
+		return
+	}
+	for _, root := range described.Node.ShadowRoots {
+		if root.Type != "closed" {
+			continue
+		}
+		var found struct{ Object object }
+		params = map[string]any{"backendNodeId": root.BackendNodeID, "executionContextId": r.world, "objectGroup": typedBinding}
+		if m.observer.Call(ctx, r.session, "DOM.resolveNode", params, &found) != nil {
+			return
+		}
+		params = map[string]any{"objectId": found.Object.ID, "functionDeclaration": "function() { watchClosed(this) }", "silent": true}
+		_ = m.observer.Call(ctx, r.session, "Runtime.callFunctionOn", params, nil)
+	}
+}

@@ -4,8 +4,11 @@
 #
 #   scripts/in-memory.sh go test ./...
 #
-# It needs root, and the memory. /dev/shm is not for this: confined browsers may use it.
+# It needs root, and the memory. /dev/shm is not for this: confined browsers may use it. What
+# has to outlive the command goes to LEASEHOLD_LOGS.
 set -u
+
+export LEASEHOLD_LOGS="${TMPDIR:-/tmp}"
 
 need=6291456 # KiB that have to be available
 

@@ -82,7 +82,7 @@ func runs(t *testing.T, c Config, p programs) {
 	defer runtime.UnlockOSThread()
 	c.Self, c.Leasehold, c.NATSServer = p.self, p.leasehold, p.natsServer
 	var err error
-	if c.LogDir, err = os.MkdirTemp("", "leasehold-chaos-logs-"); err != nil {
+	if c.LogDir, err = os.MkdirTemp(os.Getenv("LEASEHOLD_LOGS"), "leasehold-chaos-logs-"); err != nil {
 		t.Fatal(err)
 	}
 	cmd, isolated := isolate(p.self)

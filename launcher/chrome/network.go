@@ -84,9 +84,9 @@ func openNetworkService(p procfs.Process) (*NetworkService, error) {
 	return &NetworkService{process: p, pidfd: pidfd}, nil
 }
 
-// helpers returns the living processes of the browser that have this argument, in the
+// helpers returns the living processes of the browser that have one of the arguments, in the
 // order in which they were started.
-func (b *Browser) helpers(argument string) ([]procfs.Process, error) {
+func (b *Browser) helpers(arguments ...string) ([]procfs.Process, error) {
 	members, err := b.Processes()
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (b *Browser) helpers(argument string) ([]procfs.Process, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.PID != b.identity.PID && hasArgument(line, argument) {
+		if p.PID != b.identity.PID && slices.ContainsFunc(arguments, func(a string) bool { return hasArgument(line, a) }) {
 			found = append(found, p)
 		}
 	}
@@ -272,26 +272,26 @@ func (b *Browser) signalRenderers(sig unix.Signal) error {
 // are closed. It returns when all that were there are gone. Chrome may start others, for
 // a worker that it wakes up.
 func (b *Browser) KillRenderers(ctx context.Context) error {
-	var first []procfs.Process
 	for look := 0; ; look++ {
 		found, err := b.helpers(rendererArgument)
 		if err != nil {
 			return err
-		}
-		if look == 0 {
-			first = found
 		}
 		for _, p := range found {
 			if err := killProcess(p); err != nil {
 				return err
 			}
 		}
-		left := slices.DeleteFunc(slices.Clone(first), func(p procfs.Process) bool { return !slices.ContainsFunc(found, p.Same) && hasEnded(p) })
-		if look > 0 && len(left) == 0 {
+		if look > 0 { // those were started since
 			return nil
 		}
-		if err := pause(ctx); err != nil {
-			return fmt.Errorf("renderers of chrome pid %d do not end (pid %s): %w", b.identity.PID, pidList(left), err)
+		for left := found; len(left) > 0; {
+			if left = slices.DeleteFunc(left, hasEnded); len(left) == 0 {
+				break
+			}
+			if err := wait(ctx, time.Millisecond); err != nil { // the release of the profile waits for them
+				return fmt.Errorf("renderers of chrome pid %d do not end (pid %s): %w", b.identity.PID, pidList(left), err)
+			}
 		}
 	}
 }

@@ -16,14 +16,12 @@ const storageArgument = "--utility-sub-type=storage.mojom.StorageService"
 func (b *Browser) AwaitStored(ctx context.Context) error {
 	// The zygote hears first that a renderer has ended, then the browser, then the storage.
 	chain := []int{b.identity.PID}
-	for _, argument := range []string{zygoteArgument, storageArgument} {
-		found, err := b.helpers(argument)
-		if err != nil {
-			return err
-		}
-		for _, p := range found {
-			chain = append(chain, p.PID)
-		}
+	found, err := b.helpers(zygoteArgument, storageArgument)
+	if err != nil {
+		return err
+	}
+	for _, p := range found {
+		chain = append(chain, p.PID)
 	}
 	if err := awaitRest(ctx, chain...); err != nil {
 		return fmt.Errorf("chrome pid %d and its storage: %w", b.identity.PID, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/chromedp/cdproto/target"
@@ -71,8 +72,12 @@ func (m *Monitor) openKept(ctx context.Context) (string, error) {
 // asked whether they may be closed. Closing has to be called before.
 func (m *Monitor) ClosePages(ctx context.Context) error {
 	open, err := m.Targets(ctx)
-	if err != nil || len(open) == 1 && open[0].Type == typePage && open[0].URL == blankPage {
+	if err != nil {
 		return err
+	}
+	i := slices.IndexFunc(open, func(t *target.Info) bool { return t.Type == typePage && t.URL == blankPage })
+	if i >= 0 {
+		return m.closeOthers(ctx, string(open[i].TargetID))
 	}
 	kept, err := m.openKept(ctx)
 	if err != nil {

@@ -22,9 +22,10 @@ const (
 	eventFrame      = "Page.screencastFrame"
 	eventVisibility = "Page.screencastVisibilityChanged"
 	eventChooser    = "Page.fileChooserOpened"
+	eventDetached   = "Target.detachedFromTarget"
 )
 
-var castEvents = []string{eventFrame, eventVisibility, eventChooser}
+var castEvents = []string{eventFrame, eventVisibility, eventChooser, eventDetached}
 
 const (
 	// rest is how long nothing is drawn for viewers after a picture.
@@ -237,9 +238,15 @@ func (w *watch) dispatch() {
 		for _, e := range events {
 			w.mu.Lock()
 			c := w.bySession[e.Session]
+			f, ofFrame := w.byFrame[e.Session]
 			w.mu.Unlock()
-			if c != nil {
+			switch {
+			case e.Method == eventDetached:
+				w.frameEnded(e.Params)
+			case c != nil:
 				c.take(e)
+			case ofFrame && e.Method == eventChooser:
+				w.opened(f, e.Params)
 			}
 		}
 	}
@@ -258,13 +265,7 @@ func (c *cast) take(e cdpproxy.Event) {
 		default: // the page is drawn faster than it is looked at: a later one comes
 		}
 	case eventChooser:
-		var p struct {
-			Mode string `json:"mode"`
-			Node int    `json:"backendNodeId"`
-		}
-		if json.Unmarshal(e.Params, &p) == nil && p.Node != 0 {
-			c.watch.chooses(c.target, p.Node, p.Mode == "selectMultiple")
-		}
+		c.watch.opened(pageFrame{page: c.target}, e.Params)
 	case eventVisibility:
 		var p struct {
 			Visible bool `json:"visible"`

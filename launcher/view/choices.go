@@ -28,10 +28,11 @@ const (
 )
 
 // chosen is the node that a viewer is asked about. session is the observer's on the page, or on
-// the frame of another process that has the node; empty: on the page.
+// the frame of another process that has the node. Where it is empty, the frame of that target
+// has it; empty, too: the page.
 type chosen struct {
-	target, session string
-	node            int // Chrome's backend node id
+	target, session, frame string
+	node                   int // Chrome's backend node id
 }
 
 // maxDepth is how many levels of frames are followed.
@@ -97,7 +98,7 @@ func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
 	h.v.reply(text)
 	h.v.watch.mu.Lock()
 	defer h.v.watch.mu.Unlock()
-	h.v.chosen = chosen{h.page.TargetID, in, is.ID}
+	h.v.chosen = chosen{target: h.page.TargetID, session: in, node: is.ID}
 	return true
 }
 
@@ -229,53 +230,22 @@ func (h *hand) options(ctx context.Context, in string, node int) ([]option, erro
 	return options, err
 }
 
-// takeChoosers has choosers of files that a page opens asked of the person, as long as one has the
-// session: Chrome would open them in a window of its own, or nowhere. w.mu is held.
-func (w *watch) takeChoosers() {
-	byHand := w.person.Principal != ""
-	for _, c := range w.bySession {
-		if c.byHand == byHand {
-			continue
-		}
-		c.byHand = byHand
-		if byHand { // only then Chrome tells of them
-			w.observer.Post(c.session, "Page.enable", nil)
-		}
-		w.observer.Post(c.session, "Page.setInterceptFileChooserDialog", map[string]any{"enabled": byHand})
-	}
-}
-
-// chooses asks the person who has the session which files a page is to have, which opened a chooser
-// for the field that node is.
-func (w *watch) chooses(target string, node int, multiple bool) {
-	text, err := json.Marshal(filesMessage{"files", target, w.exchanged(), multiple})
-	if err != nil {
-		return
-	}
-	w.mu.Lock()
-	var asked []*viewer
-	for v := range w.viewers {
-		if w.person.Principal != "" && v.who.Is(w.person.Principal) {
-			v.chosen = chosen{target: target, node: node}
-			asked = append(asked, v)
-		}
-	}
-	w.mu.Unlock()
-	for _, v := range asked {
-		v.reply(text)
-	}
-}
-
 // asked is the node that the viewer was asked about.
 func (h *hand) asked() (chosen, error) {
 	h.v.watch.mu.Lock()
-	defer h.v.watch.mu.Unlock()
-	if h.v.chosen.node == 0 || h.v.chosen.target != h.page.TargetID {
+	of := h.v.chosen
+	h.v.watch.mu.Unlock()
+	if of.node == 0 || of.target != h.page.TargetID {
 		return chosen{}, errors.New("nothing was asked: click on the field first")
 	}
-	of := h.v.chosen
-	if of.session == "" {
+	switch {
+	case of.session != "":
+	case of.frame == "":
 		of.session = h.page.SessionID
+	default:
+		if of.session = h.frameSession(of.frame); of.session == "" {
+			return chosen{}, errors.New("the frame that asked for files is gone: click on the field again")
+		}
 	}
 	return of, nil
 }

@@ -150,6 +150,7 @@ func (h *hand) click() (asks bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(h.v.watch.ctx, inputPatience)
 	defer cancel()
+	h.takeFrameChoosers()
 	h.v.asking = h.page.Dialog == "" && h.asksFor(ctx, h.at(h.m.X), h.at(h.m.Y))
 	return h.v.asking, nil
 }
@@ -168,6 +169,9 @@ func (h *hand) touch() error {
 	if !ok || len(h.m.Points) > maxPoints {
 		return fmt.Errorf("touch: %q with %d points: want start, move, end or cancel, and at most %d", h.m.Kind, len(h.m.Points), maxPoints)
 	}
+	if h.m.Kind == "start" {
+		h.takeFrameChoosers()
+	}
 	points := []map[string]any{}
 	for _, p := range h.m.Points {
 		points = append(points, map[string]any{"x": h.at(p.X), "y": h.at(p.Y), "id": p.ID})
@@ -181,6 +185,9 @@ func (h *hand) key() error {
 	}
 	switch h.m.Kind {
 	case "down":
+		if h.m.Key == "Enter" || h.m.Key == " " {
+			h.takeFrameChoosers()
+		}
 		params["type"], params["autoRepeat"] = "rawKeyDown", h.m.Repeat
 		if h.m.Text != "" {
 			params["type"], params["text"] = "keyDown", h.m.Text

@@ -6,8 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -176,14 +174,7 @@ func TestByHand(t *testing.T) {
 	}
 
 	// A select box and the field of a file, which show nothing in the picture.
-	p.mu.Lock()
-	p.exchange = t.TempDir()
-	p.mu.Unlock()
-	for _, name := range []string{"invoice.pdf", "forbidden.txt"} {
-		if err := os.WriteFile(filepath.Join(p.exchange, name), []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.exchanges(t, "invoice.pdf", "forbidden.txt")
 	s.eval(page, `document.body.insertAdjacentHTML("beforeend", '<select id=s style="position:absolute;left:20px;top:200px;width:150px"><option>one<option disabled>two<option>three</select><input id=f type=file style="position:absolute;left:20px;top:300px;width:200px">');
 		s.onchange=()=>did.push("chose "+s.value);f.onchange=()=>did.push("file "+f.files[0].name);scrollTo(0,60);did.length=0`)
 	click(50, 150)
@@ -314,7 +305,8 @@ func TestByHandInFramesOfOtherProcesses(t *testing.T) {
 		default:
 			_, _ = io.WriteString(w, `<!doctype html><body style="margin:0;height:2000px"><select id=s style="position:absolute;left:30px;top:400px;width:150px"><option>one<option>two</select>
 				<p id=t style="position:absolute;left:30px;top:450px;margin:0">paid with card</p>
-				<script>scrollTo(0,350);s.onchange=()=>top.postMessage("chose "+s.value,"*");s.onclick=()=>top.postMessage("click","*");
+				<button id=up style="position:absolute;left:30px;top:500px;width:150px;height:30px">Upload</button>
+				<script>up.onclick=()=>{const c=document.createElement("input");c.type="file";c.onchange=()=>top.postMessage("file "+c.files[0].name,"*");c.click()};scrollTo(0,350);s.onchange=()=>top.postMessage("chose "+s.value,"*");s.onclick=()=>top.postMessage("click","*");
 				t.onclick=()=>{const r=document.createRange();r.selectNodeContents(t);getSelection().removeAllRanges();getSelection().addRange(r);top.postMessage("selected","*")};
 				onload=()=>top.postMessage("loaded","*")</script>`)
 		}
@@ -323,6 +315,7 @@ func TestByHandInFramesOfOtherProcesses(t *testing.T) {
 	target, page := s.open(still)
 	s.call(page, "Page.navigate", map[string]any{"url": site.URL + "/outer"}, nil)
 	p := s.play("ses_1")
+	p.exchanges(t, "invoice.pdf")
 	p.takes("ann")
 	v := p.watchAs(t, "ann")
 	v.until(func() bool { return tabOf(v.tabs, target).Title == "Outer" && v.last["person"] != nil })
@@ -356,4 +349,15 @@ func TestByHandInFramesOfOtherProcesses(t *testing.T) {
 	did("loaded,chose two,selected")
 	v.says(`{"type":"copy"}`)
 	v.message("copied", func(m map[string]any) bool { return m["text"] == "paid with card" })
+
+	// A chooser that a script in the frame opens is asked of the person.
+	click(40, 165)
+	if asked := v.message("files", nil); asked["multiple"] != false || asked["target"] != target {
+		t.Errorf("asked %v", asked)
+	}
+	v.says(`{"type":"file","names":["invoice.pdf"]}`)
+	did("loaded,chose two,selected,file invoice.pdf")
+	// Who has the session after the person opens choosers as before.
+	p.takes("")
+	p.until(func() bool { _, frames := p.attached(); return frames == 0 })
 }

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +126,19 @@ func (p *play) Doing() (step, checkpoint string) {
 }
 
 // takes has somebody take the session over; nobody with "".
+// exchanges puts files into the session's exchange directory.
+func (p *play) exchanges(t *testing.T, names ...string) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.exchange = t.TempDir()
+	for _, name := range names {
+		if err := os.WriteFile(filepath.Join(p.exchange, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func (p *play) takes(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -508,15 +523,22 @@ func (s *stage) until(fact func() bool) {
 
 // casts counts the casts of the session that have a CDP session on their page.
 func (p *play) casts() int {
+	casts, _ := p.attached()
+	return casts
+}
+
+// attached counts the CDP sessions of the watch: those of casts on their pages, and those on frames
+// of other processes.
+func (p *play) attached() (casts, frames int) {
 	p.gallery.mu.Lock()
 	w := p.gallery.watches[p.id]
 	p.gallery.mu.Unlock()
 	if w == nil {
-		return 0
+		return 0, 0
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.bySession)
+	return len(w.bySession), len(w.byFrame)
 }
 
 // paused has viewers want no pictures, and waits until none are drawn for them.

@@ -59,6 +59,8 @@ type watch struct {
 	sequence  uint64
 	hidden    map[string]bool  // targets that Chrome does not draw
 	bySession map[string]*cast // casts, by CDP session
+	// byFrame are frames of other processes whose choosers are taken, by CDP session.
+	byFrame map[string]pageFrame
 }
 
 // latest is the newest message of a kind. Its version rises with each; zero: there is none.
@@ -71,7 +73,7 @@ func newWatch(g *Gallery, s Session) (*watch, error) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	w := &watch{
 		gallery: g, session: s, ctx: ctx, cancel: cancel, left: make(chan struct{}), casts: map[string]*cast{},
-		viewers: map[*viewer]bool{}, open: map[string]bool{}, frames: map[string]*frame{}, hidden: map[string]bool{}, bySession: map[string]*cast{},
+		viewers: map[*viewer]bool{}, open: map[string]bool{}, frames: map[string]*frame{}, hidden: map[string]bool{}, bySession: map[string]*cast{}, byFrame: map[string]pageFrame{},
 		log: g.o.Log.With().Str("profile", s.Profile()).Str("session", s.ID()).Logger(),
 	}
 	var err error

@@ -127,7 +127,7 @@ func (ps *profiles) RemoveClone(ctx context.Context, profileID string, req api.P
 	}
 	of, err := lock.RemoveClone()
 	if err == nil {
-		err = ps.jar.Drop(profileID)
+		err = errors.Join(ps.jar.Drop(profileID), ps.forgetSnapshot(ctx, lock))
 	}
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, profiledir.ErrNoClone) {

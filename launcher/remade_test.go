@@ -40,6 +40,53 @@ func published(t *testing.T, store *natskv.Store, profile string) (names []strin
 	return names
 }
 
+// A profile that was put aside is had nowhere else from its snapshot, nor read there, also where a
+// snapshot of it was on its way.
+func TestAProfileThatWasPutAsideIsHadNowhere(t *testing.T) {
+	r, _ := startImporting(t)
+	free := lease.MobilityFree
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	_, err = r.PutProfile(t.Context(), "p", api.ProfileSettings{Mobility: &free})
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mustIn(t)(r.snapshotter.Drain(ctx))
+	e, err := r.o.Store.Get(ctx, "p")
+	mustIn(t)(err)
+	if err := e.Record.MayMove(); err != nil {
+		t.Fatalf("before: %v", err)
+	}
+	snapshot := e.Record
+	_, err = r.ArchiveProfile(ctx, "p", api.ProfileArchive{})
+	mustIn(t)(err)
+	aside := func(when string) {
+		t.Helper()
+		e, err := r.o.Store.Get(ctx, "p")
+		mustIn(t)(err)
+		_, kept, err := r.o.Root.Kept("p")
+		mustIn(t)(err)
+		if err := e.Record.MayMove(); err == nil || e.Record.SnapshotID != "" || kept.SnapshotID != "" || e.Record.Token != snapshot.Token {
+			t.Errorf("%s: %+v, the home's copy %+v, %v", when, e.Record, kept, err)
+		}
+	}
+	aside("put aside")
+	r.snapshotter.Vacated("p")
+	mustIn(t)(r.snapshotter.Drain(ctx))
+	aside("looked at again")
+
+	// Where the store did not answer then, it is done again.
+	_, err = lease.Change(ctx, r.o.Store, "p", func(e lease.Entry) (lease.Record, error) {
+		return e.Record.Snapshotted(snapshot.SnapshotID, snapshot.Token)
+	})
+	mustIn(t)(err)
+	var refused *api.Problem
+	if _, err := r.ArchiveProfile(ctx, "p", api.ProfileArchive{}); !errors.As(err, &refused) || refused.Code != api.CodeUnknownProfile {
+		t.Errorf("put aside again: %v", err)
+	}
+	aside("put aside again")
+}
+
 // Whoever follows the events of a profile learns of each raise of its token, also where another
 // directory comes into the place of one that was put aside or removed.
 func TestAnotherDirectoryIsTold(t *testing.T) {

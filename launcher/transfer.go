@@ -97,6 +97,9 @@ func (ps *profiles) ArchiveProfile(ctx context.Context, profileID string, req ap
 		return api.Archived{}, err
 	}
 	at, err := lock.Archive(time.Now())
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = errors.Join(err, ps.forgetSnapshot(ctx, lock))
+	}
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, fs.ErrNotExist) {
 		return api.Archived{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
@@ -106,6 +109,27 @@ func (ps *profiles) ArchiveProfile(ctx context.Context, profileID string, req ap
 	}
 	ps.o.Log.Info().Str("profile", profileID).Str("path", at).Str("principal", principal.Of(ctx).Name).Msg("profile archived")
 	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
+}
+
+// forgetSnapshot has the record of a profile, whose directory was put aside or removed, name no
+// snapshot: another launcher would take the profile from it.
+func (ps *profiles) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) error {
+	e, err := ps.o.Store.Get(ctx, lock.Profile())
+	if err == nil && e.Record.SnapshotID != "" {
+		e, err = lease.Change(ctx, ps.o.Store, lock.Profile(), func(e lease.Entry) (lease.Record, error) {
+			return e.Record.WithoutSnapshot(), nil
+		})
+		if err == nil {
+			err = lock.RaiseFloor(e.Record)
+		}
+	}
+	switch {
+	case errors.Is(err, lease.ErrNotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the directory of profile %s is put aside or removed, but its record still names a snapshot, from which another launcher may take it: do it again: %w", lock.Profile(), problem(err))
+	}
+	return nil
 }
 
 // borrow occupies a profile that nobody uses, until done is called, and returns its record.

@@ -38,6 +38,13 @@ func (r Record) Snapshotted(snapshotID string, token Token) (Record, error) {
 	return r, nil
 }
 
+// WithoutSnapshot names no snapshot: the profile's directory was put aside or removed, and nobody
+// has what was in it from there, unless a person says so.
+func (r Record) WithoutSnapshot() Record {
+	r.SnapshotID, r.SnapshotToken = "", 0
+	return r
+}
+
 // HasSnapshot tells whether the newest snapshot is of the profile as it is now.
 func (r Record) HasSnapshot() bool { return r.SnapshotID != "" && r.SnapshotToken == r.Token }
 

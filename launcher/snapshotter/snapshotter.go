@@ -394,8 +394,15 @@ func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	e, err := lease.Change(ctx, s.o.Leases, made.ProfileID, func(e lease.Entry) (lease.Record, error) {
+		if _, err := s.o.Root.Path(made.ProfileID); err != nil { // after the record was read, which forgets the snapshot next
+			return e.Record, err
+		}
 		return e.Record.Snapshotted(made.ID, made.Token)
 	})
+	if errors.Is(err, profiledir.ErrNoProfile) {
+		s.o.Log.Debug().Str("profile", made.ProfileID).Str("snapshot", made.ID).Msg("the record does not name the snapshot, since its directory was put aside or removed")
+		return nil
+	}
 	var fenced *lease.FencedError
 	if errors.As(err, &fenced) { // the next session goes on with the profile
 		s.o.Log.Debug().Str("profile", made.ProfileID).Str("snapshot", made.ID).Err(err).Msg("the record does not name the snapshot, since it is of an earlier session")

@@ -17,7 +17,7 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside raced checked-and-raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside outside-and-checked raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,7 +80,7 @@ test: deps ## Check and test everything, with the race detector
 	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
 	@$(MAKE) --no-print-directory vetted
-	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -j 2 outside checked-and-raced
+	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -j 2 outside-and-checked raced
 
 # What only a debugger reads is left out of the programs (-w), which saves half a second each.
 GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout 20m
@@ -88,8 +88,8 @@ GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout
 outside:
 	@$(GO_TEST) -p 2 $(OUTSIDE)
 
-checked-and-raced:
-	@failed=; $(MAKE) --no-print-directory linted unraced || failed=1; $(MAKE) --no-print-directory raced && [ -z "$$failed" ]
+outside-and-checked:
+	@failed=; $(MAKE) --no-print-directory outside || failed=1; $(MAKE) --no-print-directory linted unraced && [ -z "$$failed" ]
 
 raced:
 	@$(GO_TEST) -race -p 2 $(RACED)

@@ -39,7 +39,9 @@ func (r *reading) readable(profile, version string, change func(*lease.Record)) 
 	_, err = r.o.Store.Swap(ctx, e, rec)
 	must(err)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if known, ok := r.catalog.Record(profile); ok && known.State == rec.State && known.SnapshotID == rec.SnapshotID {
+		// A watch that has just begun forgets what was noted before, until it shows that, too.
+		_, complete, _ := r.catalog.Rows()
+		if known, ok := r.catalog.Record(profile); complete && ok && known.State == rec.State && known.SnapshotID == rec.SnapshotID {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -40,6 +40,7 @@ type Browser struct {
 const (
 	closeTimeout   = 35 * time.Second
 	storeTimeout   = 5 * time.Second
+	pagesTimeout   = 2 * time.Second // of that
 	askTimeout     = 10 * time.Second
 	witnessTimeout = 30 * time.Second
 	cookiesTimeout = 3 * time.Second
@@ -188,8 +189,11 @@ func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 	defer cancel()
 	var err error
 	if !b.pagesEnded() {
-		if err = b.monitor.ClosePages(ctx); err == nil {
-			// One that another page of its site may use goes on for a while.
+		closing, cancel := context.WithTimeout(ctx, pagesTimeout)
+		err = b.monitor.ClosePages(closing)
+		cancel()
+		if err == nil {
+			// One that the next page of its site might use would go on for a while.
 			b.mux.AwaitPictures(ctx, pictureTimeout)
 			err = b.process.KillRenderers(ctx)
 		}

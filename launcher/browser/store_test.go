@@ -94,3 +94,43 @@ func TestWhatPagesStoredIsOnTheDisk(t *testing.T) {
 	}
 	killed(b)
 }
+
+// TestSessionCookiesOutliveThePages: Chrome drops them with the last tab of the profile's own
+// context, whatever a client has open in one of its own. They are kept after the pages closed.
+func TestSessionCookiesOutliveThePages(t *testing.T) {
+	h := newHost(t, Options{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.SetCookie(w, &http.Cookie{Name: "login", Value: "ann"})
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprint(w, `<title>signed in</title>`)
+	}))
+	t.Cleanup(web.Close)
+	b := h.start()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(b.Monitor().LearnContext(t.Context()))
+	first, err := b.Monitor().Targets(t.Context())
+	must(err)
+	h.open(b, web.URL)
+	h.titles(b, "signed in")
+	var made struct{ BrowserContextID string }
+	must(b.Mux().Call(t.Context(), "Target.createBrowserContext", nil, &made))
+	must(b.Mux().Call(t.Context(), "Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": made.BrowserContextID}, nil))
+	for _, tab := range first {
+		must(b.Mux().Call(t.Context(), "Target.closeTarget", map[string]any{"targetId": tab.TargetID}, nil))
+	}
+	var kept struct {
+		Cookies []struct{ Name, Value string }
+	}
+	_, err = b.Close(profile, func(ctx context.Context, browser sessionfile.Caller, _ string) error {
+		return browser.Call(ctx, "", "Storage.getCookies", nil, &kept)
+	}, h.options.Log)
+	must(err)
+	if len(kept.Cookies) != 1 || kept.Cookies[0].Value != "ann" {
+		t.Errorf("the cookies that are kept are %+v", kept.Cookies)
+	}
+}

@@ -300,9 +300,9 @@ func (b *Browser) KillRenderers(ctx context.Context) error {
 // first thread has ended; what it has open is closed, and others hear of that, with the last one.
 func hasEnded(p procfs.Process) bool {
 	now, err := procfs.Read(p.PID)
-	if err != nil || !now.Same(p) {
-		return true
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
 	}
 	threads, err := procfs.Threads(p.PID)
-	return !now.Alive() && (err != nil || len(threads) <= 1)
+	return !now.Same(p) || !now.Alive() && (errors.Is(err, fs.ErrNotExist) || len(threads) == 1)
 }

@@ -40,14 +40,14 @@ func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 	}
 	early, cancel := context.WithTimeout(ctx, detachAfter)
 	defer cancel()
-	if err := m.closeOthers(early, kept); err != nil && ctx.Err() != nil {
+	if err := m.closeOthers(early, kept, isAnything); err != nil && ctx.Err() != nil {
 		return err
 	}
 	clients.Detach()
 	if err := m.disposeContexts(ctx); err != nil {
 		return err
 	}
-	if err := m.closeOthers(ctx, kept); err != nil {
+	if err := m.closeOthers(ctx, kept, isAnything); err != nil {
 		return err
 	}
 	if err := m.awaitOnly(ctx, kept); err != nil {
@@ -67,24 +67,33 @@ func (m *Monitor) openKept(ctx context.Context) (string, error) {
 	return string(created.TargetID), err
 }
 
-// ClosePages closes everything that is open in a browser whose session is over, except one empty
-// tab, and returns when all of it is closed. Pages do what they do at their end, but are not
-// asked whether they may be closed. Closing has to be called before.
+// ClosePages closes the pages of a browser whose session is over, except an empty one, and
+// returns when they are closed. Pages do what they do at their end, but are not asked whether
+// they may be closed. Closing has to be called before.
 func (m *Monitor) ClosePages(ctx context.Context) error {
 	open, err := m.Targets(ctx)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(open, func(t *target.Info) bool { return t.Type == typePage && t.URL == blankPage })
-	if i >= 0 {
-		return m.closeOthers(ctx, string(open[i].TargetID))
+	m.mu.Lock()
+	own := m.ownContext // with whose last tab Chrome would drop the session cookies
+	m.mu.Unlock()
+	var kept string
+	isKept := func(t *target.Info) bool {
+		return isPage(t) && t.URL == blankPage && own != "" && string(t.BrowserContextID) == own
 	}
-	kept, err := m.openKept(ctx)
-	if err != nil {
+	if i := slices.IndexFunc(open, isKept); i >= 0 {
+		kept = string(open[i].TargetID)
+	} else if kept, err = m.openKept(ctx); err != nil {
 		return err
 	}
-	return m.closeOthers(ctx, kept)
+	return m.closeOthers(ctx, kept, isPage)
 }
+
+func isPage(t *target.Info) bool { return t.Type == typePage }
+
+// isAnything is for who closes service workers and extensions' own pages, too.
+func isAnything(*target.Info) bool { return true }
 
 // Quiet returns an error if the browser is not as Clear left it.
 func (m *Monitor) Quiet(ctx context.Context) error {
@@ -120,13 +129,14 @@ func (m *Monitor) others(ctx context.Context, kept string) (others []*target.Inf
 	return others, empty, nil
 }
 
-// closeOthers closes everything but the kept tab, and waits until it is closed. The
-// pages' beforeunload handlers are not run.
-func (m *Monitor) closeOthers(ctx context.Context, kept string) error {
+// closeOthers closes what is meant of everything but the kept tab, and waits until it is closed.
+// The pages' beforeunload handlers are not run.
+func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*target.Info) bool) error {
 	asked := map[target.ID]bool{}
 	for {
 		changed := m.progress.next()
 		others, _, err := m.others(ctx, kept)
+		others = slices.DeleteFunc(others, func(t *target.Info) bool { return !meant(t) })
 		if err != nil || len(others) == 0 {
 			return err
 		}

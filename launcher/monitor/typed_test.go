@@ -14,6 +14,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
+	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
 
@@ -101,6 +102,13 @@ func (w typist) value(expression string) string {
 	return r.Result.Value
 }
 
+// reported are the kinds that were reported so far.
+func (w typist) reported() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return kinds(w.entries)
+}
+
 // kinds are those of the fields that were reported, in order.
 func kinds(entries []checkpoint.Entry) string {
 	var list []string
@@ -144,12 +152,13 @@ func TestWhatIsTypedInto(t *testing.T) {
 		}},
 		{"/frame", "password", func(w typist) { w.fill("frames[0].document.querySelector('input')", "x") }},
 		{"/far", "password", func(w typist) { // of another process
-			for w.value("document.activeElement.localName") != "iframe" { // its first frame may not be drawn yet
+			// It may not be drawn yet, and hear of the focus after the text.
+			for end := time.Now().Add(testchrome.Patience); w.reported() == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				for _, kind := range []string{"mousePressed", "mouseReleased"} {
 					w.input("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": 50, "y": 50, "button": "left", "clickCount": 1})
 				}
+				w.input("Input.insertText", map[string]any{"text": "x"})
 			}
-			w.input("Input.insertText", map[string]any{"text": "x"})
 		}},
 		{"/edit", "message", func(w typist) { w.fill("f", "x") }},
 		{"/design", "message", func(w typist) {

@@ -67,24 +67,13 @@ func (m *Monitor) openKept(ctx context.Context) (string, error) {
 	return string(created.TargetID), err
 }
 
-// ClosePages closes the pages of a browser whose session is over, except an empty one, and
-// returns when they are closed. Pages do what they do at their end, but are not asked whether
-// they may be closed. Closing has to be called before.
+// ClosePages closes the pages of a browser whose session is over, and returns when they are
+// closed. Pages do what they do at their end, but are not asked whether they may be closed. An
+// empty tab is opened first, because Chrome would drop the session cookies with the last one of
+// the profile's own context; any that is there may be closing. Closing has to be called before.
 func (m *Monitor) ClosePages(ctx context.Context) error {
-	open, err := m.Targets(ctx)
+	kept, err := m.openKept(ctx)
 	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	own := m.ownContext // with whose last tab Chrome would drop the session cookies
-	m.mu.Unlock()
-	var kept string
-	isKept := func(t *target.Info) bool {
-		return isPage(t) && t.URL == blankPage && own != "" && string(t.BrowserContextID) == own
-	}
-	if i := slices.IndexFunc(open, isKept); i >= 0 {
-		kept = string(open[i].TargetID)
-	} else if kept, err = m.openKept(ctx); err != nil {
 		return err
 	}
 	return m.closeOthers(ctx, kept, isPage)

@@ -118,9 +118,17 @@ func TestAnotherDirectoryIsTold(t *testing.T) {
 	archives()
 	imports() // nobody used the one before, and its snapshot may be on its way
 	told("p", "remade/1/1")
+	drained := func() { // a snapshot has the profile for a moment when it is done
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		mustIn(t)(r.snapshotter.Drain(ctx))
+	}
+	drained()
 	s, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "t"})
 	mustIn(t)(err)
 	r.end(s)
+	drained()
 	archives()
 	imports()
 	now := told("p", "remade/1/1", "granted/2/2", "released/2/3", "remade/3/4")
@@ -129,11 +137,10 @@ func TestAnotherDirectoryIsTold(t *testing.T) {
 	}
 
 	// A clone that was removed, and that is set up again as an empty profile.
+	drained()
 	_, err = r.CloneProfile(t.Context(), "p", api.ProfileClone{To: "q"})
 	mustIn(t)(err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	mustIn(t)(r.snapshotter.Drain(ctx))
+	drained()
 	if clone := told("q"); !clone.HasSnapshot() {
 		t.Fatalf("the clone has no snapshot: %+v", clone)
 	}

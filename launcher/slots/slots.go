@@ -205,6 +205,22 @@ func (t *Table) Occupy(profile string) *Slot {
 	return s
 }
 
+// OccupyPassing reserves a vacant profile for a moment, so that OccupyNext waits for it instead of
+// refusing. It returns nil if the profile is not vacant, or if the host drains.
+func (t *Table) OccupyPassing(profile string) *Slot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.draining || t.slots[profile] != nil {
+		return nil
+	}
+	s := &Slot{t: t, profile: profile, runsLock: make(chan struct{}, 1)}
+	t.slots[profile] = s
+	t.endVacancy(profile)
+	s.enter(Opening)
+	s.enter(Closing)
+	return s
+}
+
 // OccupyEphemeral makes the slot of a session that has a copy of a profile for itself: it
 // takes a place on this host, and nobody can find it by the profile. It is nil if the host
 // drains.

@@ -322,3 +322,24 @@ func TestADrainingHostGrantsNothing(t *testing.T) {
 		<-changed
 	})
 }
+
+// TestAProfileIsTakenForAMoment: whoever wants it from then on waits, and is not refused.
+func TestAProfileIsTakenForAMoment(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		table := newTable(t, Options{})
+		taken := table.OccupyPassing("p")
+		if again := table.OccupyPassing("p"); again != nil {
+			t.Error("it is taken twice")
+		}
+		time.AfterFunc(time.Second, taken.Vacate)
+		got := table.OccupyNext(t.Context(), "p")
+		if got == nil {
+			t.Fatal("who wants it is refused")
+		}
+		if passing := table.OccupyPassing("p"); passing != nil {
+			t.Error("it is taken from who has it")
+		}
+		got.Vacate()
+	})
+}

@@ -424,15 +424,10 @@ func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 // keep puts the record into the copy that the home keeps. It takes the profile for as long
 // as that takes; where somebody else has it, the next grant keeps the record.
 func (s *Snapshotter) keep(r lease.Record) {
-	slot := s.o.Slots.Occupy(r.ProfileID)
+	slot := s.o.Slots.OccupyPassing(r.ProfileID)
 	if slot == nil {
 		return
 	}
-	if slot.IsWarm() {
-		slot.Vacate()
-		return
-	}
-	slot.Closes() // whoever wants it waits for this moment, and is not refused
 	defer slot.Vacate()
 	lock, err := s.o.Root.Lock(r.ProfileID)
 	if err == nil {

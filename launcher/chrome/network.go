@@ -254,17 +254,24 @@ func (n *NetworkService) signal(sig unix.Signal) error {
 
 // StopRenderers stops every process of the browser in which a page, a frame or a worker of
 // one runs, until ContinueRenderers is called. What they have sent before is on its way.
-func (b *Browser) StopRenderers() error { return b.signalRenderers(unix.SIGSTOP) }
+func (b *Browser) StopRenderers() error {
+	_, err := b.signalRenderers(unix.SIGSTOP)
+	return err
+}
 
 // ContinueRenderers lets stopped ones go on.
-func (b *Browser) ContinueRenderers() error { return b.signalRenderers(unix.SIGCONT) }
+func (b *Browser) ContinueRenderers() error {
+	_, err := b.signalRenderers(unix.SIGCONT)
+	return err
+}
 
-func (b *Browser) signalRenderers(sig unix.Signal) error {
-	found, err := b.helpers(rendererArgument)
+// signalRenderers returns those that it found.
+func (b *Browser) signalRenderers(sig unix.Signal) (found []procfs.Process, err error) {
+	found, err = b.helpers(rendererArgument)
 	for _, p := range found {
 		err = errors.Join(err, signalProcess(p, sig))
 	}
-	return err
+	return found, err
 }
 
 // KillRenderers ends every process of the browser in which a page, a frame or a worker of
@@ -272,28 +279,17 @@ func (b *Browser) signalRenderers(sig unix.Signal) error {
 // are closed. It returns when all that were there are gone. Chrome may start others, for
 // a worker that it wakes up.
 func (b *Browser) KillRenderers(ctx context.Context) error {
-	for look := 0; ; look++ {
-		found, err := b.helpers(rendererArgument)
-		if err != nil {
-			return err
-		}
-		for _, p := range found {
-			if err := killProcess(p); err != nil {
-				return err
-			}
-		}
-		if look > 0 { // those were started since
-			return nil
-		}
-		for left := found; len(left) > 0; {
-			if left = slices.DeleteFunc(left, hasEnded); len(left) == 0 {
-				break
-			}
-			if err := wait(ctx, time.Millisecond); err != nil { // the release of the profile waits for them
-				return fmt.Errorf("renderers of chrome pid %d do not end (pid %s): %w", b.identity.PID, pidList(left), err)
-			}
+	left, err := b.signalRenderers(unix.SIGKILL)
+	if err != nil {
+		return err
+	}
+	for left = slices.DeleteFunc(left, hasEnded); len(left) > 0; left = slices.DeleteFunc(left, hasEnded) {
+		if err := wait(ctx, time.Millisecond); err != nil { // the release of the profile waits for them
+			return fmt.Errorf("renderers of chrome pid %d do not end (pid %s): %w", b.identity.PID, pidList(left), err)
 		}
 	}
+	_, err = b.signalRenderers(unix.SIGKILL) // those that were started meanwhile
+	return err
 }
 
 // hasEnded tells whether all threads of a process have ended. A process counts as a zombie once its

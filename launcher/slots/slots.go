@@ -193,15 +193,21 @@ func (t *Table) Occupy(profile string) *Slot {
 	s := t.slots[profile]
 	switch {
 	case s == nil:
-		s = &Slot{t: t, profile: profile, runsLock: make(chan struct{}, 1)}
-		t.slots[profile] = s
-		t.endVacancy(profile)
+		s = t.take(profile)
 	case s.state == Warm:
 		close(s.warm.taken)
 	default:
 		return nil
 	}
 	s.enter(Opening)
+	return s
+}
+
+// take makes the slot of a vacant profile. t.mu is held.
+func (t *Table) take(profile string) *Slot {
+	s := &Slot{t: t, profile: profile, runsLock: make(chan struct{}, 1)}
+	t.slots[profile] = s
+	t.endVacancy(profile)
 	return s
 }
 
@@ -213,9 +219,7 @@ func (t *Table) OccupyPassing(profile string) *Slot {
 	if t.draining || t.slots[profile] != nil {
 		return nil
 	}
-	s := &Slot{t: t, profile: profile, runsLock: make(chan struct{}, 1)}
-	t.slots[profile] = s
-	t.endVacancy(profile)
+	s := t.take(profile)
 	s.enter(Opening)
 	s.enter(Closing)
 	return s

@@ -32,7 +32,7 @@ var ofSnapshots = slices.Concat(
 		change{"the stream takes a list that somebody else replaced", `, jetstream.WithExpectLastSequencePerSubject(sequence))`, `, []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(sequence)}[:0]...)`},
 	),
 	in("launcher/slots/slots.go", takes,
-		change{"a profile is read on while somebody has it", "\t\tt.endVacancy(profile)\n", ""},
+		change{"a profile is read on while somebody has it", "\tt.endVacancy(profile)\n", ""},
 	),
 	in("launcher/clone.go", clones,
 		change{"a profile whose account stands still is cloned", `that could act beside it until that is decided"); p != nil {`, `that could act beside it until that is decided"); p != nil && false {`},

@@ -239,7 +239,7 @@ func (l *Launcher) wire() (err error) {
 		return err
 	}
 	if l.readers, err = readers.Open(readers.Options{
-		DataDir: o.DataDir, Key: o.Key, Snapshots: o.Snapshots, Chrome: l.chrome, KeepFree: o.MinFreeDisk, User: o.User, Files: files,
+		DataDir: o.DataDir, Profiles: o.Root, Key: o.Key, Snapshots: o.Snapshots, Chrome: l.chrome, KeepFree: o.MinFreeDisk, User: o.User, Files: files,
 		Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	}); err != nil {
 		return err

@@ -181,6 +181,10 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	if err != nil {
 		return false, err
 	}
+	if left != nil && slices.ContainsFunc(lost, func(o sessionfile.LostRun) bool { return o.File.Evidence.EvidenceID == "" }) {
+		// What was sealed at the end of this run says nothing of what the others did after it.
+		f.Evidence, f.InOrder = lease.Sealed{}, false
+	}
 	if a.resume(slot, r, path, lock, left, seen, log) {
 		return true, nil
 	}

@@ -383,6 +383,30 @@ func TestAllRunsAreRecovered(t *testing.T) {
 	}
 }
 
+// A run that was about to end has its bundle. What the other did in their browser after that is
+// in a bundle of its own before the browser is closed.
+func TestWhatTheOtherRunDidLast(t *testing.T) {
+	t.Parallel()
+	h := newStoredHost(t)
+	shared := h.change("p", func(r lease.Record) (lease.Record, error) { r.MaxActiveRuns = 2; return h.granted(r, "ses_1"), nil })
+	h.must(h.files.Save(fileOf(shared)))
+	r := h.change("p", func(r lease.Record) (lease.Record, error) { return h.granted(r, "ses_2"), nil })
+	h.keep(r)
+	ending := fileOf(r)
+	ending.Reason, ending.InOrder, ending.Evidence = api.ReasonReleased, true, lease.Sealed{EvidenceID: "ev_2", SHA256: "ab"}
+	h.must(h.files.Save(ending))
+	id := h.browser(shared)
+	l := h.launch(nil)
+	got := l.adopts("p")
+	if h.lives(id) || got.State != lease.ManualReview || got.EvidenceID == "ev_2" {
+		t.Errorf("the browser lives: %v, %+v", h.lives(id), got)
+	}
+	if m := l.manifest(got.EvidenceID); m.LastScreenshot == "" || m.ProfileID != "p" {
+		t.Errorf("%+v", m)
+	}
+	h.given("p")
+}
+
 // What is on disk of a run is taken as it is; what is not is as little as the record says.
 func TestWhatIsLeftOfARun(t *testing.T) {
 	h := newStoredHost(t)

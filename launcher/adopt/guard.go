@@ -1,6 +1,7 @@
 package adopt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	copies, err := readers.FindLeft(readers.Options{DataDir: o.DataDir, Key: o.Key, Processes: o.Processes, Log: o.Log})
+	copies, err := readers.FindLeft(readers.Options{DataDir: o.DataDir, Profiles: o.Root, Key: o.Key, Processes: o.Processes, Log: o.Log})
 	if err != nil { // the next launcher removes them
 		o.Log.Error().Err(err).Msg("copies of profiles may be left")
 	}
@@ -272,8 +273,9 @@ func ofRun(r lease.Record, f sessionfile.File) lease.Record {
 	return r
 }
 
-// runsOf reads the files of every run of a browser, that of the record's session
-// first.
+// runsOf reads the files of every run of a browser. Those of runs without a bundle come first,
+// since the bundle of a run that was ending says nothing of what the others did after it; of
+// these that of the record's session.
 func (a *Adopter) runsOf(r lease.Record, started string) ([]sessionfile.File, error) {
 	sessions := []string{r.SessionID, started}
 	for _, run := range r.Runs {
@@ -297,5 +299,8 @@ func (a *Adopter) runsOf(r lease.Record, started string) ([]sessionfile.File, er
 	if len(files) == 0 {
 		return nil, errors.Join(errors.New("no file of a session tells what ran there"), errs)
 	}
+	slices.SortStableFunc(files, func(a, b sessionfile.File) int {
+		return cmp.Compare(min(len(a.Evidence.EvidenceID), 1), min(len(b.Evidence.EvidenceID), 1))
+	})
 	return files, nil
 }

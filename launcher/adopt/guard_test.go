@@ -190,13 +190,15 @@ func TestTheGuardWaits(t *testing.T) {
 	}
 }
 
-// A browser has a file for each of its runs, that of the record's session first.
+// A browser has a file for each of its runs, that of the record's session first among those
+// that have no bundle yet.
 func TestTheRunsOfAnOrphan(t *testing.T) {
 	h := newHost(t)
 	l := h.launch(nil)
 	for id, ended := range map[string]string{"ses_latest": "", "ses_first": "", "ses_second": "", "ses_over": "released"} {
 		h.must(h.files.Save(sessionfile.File{SessionID: id, Ended: ended}))
 	}
+	h.must(h.files.Save(sessionfile.File{SessionID: "ses_ending", Evidence: lease.Sealed{EvidenceID: "ev_1"}}))
 	runs := func(ids ...string) (all []lease.Run) {
 		for _, id := range ids {
 			all = append(all, lease.Run{SessionID: id})
@@ -213,6 +215,7 @@ func TestTheRunsOfAnOrphan(t *testing.T) {
 		{"several", lease.Record{SessionID: "ses_latest", Runs: runs("ses_first", "ses_second", "ses_latest")}, "ses_first", []string{"ses_latest", "ses_first", "ses_second"}},
 		{"the one that it was started for is over", lease.Record{SessionID: "ses_latest", Runs: runs("ses_latest")}, "ses_over", []string{"ses_latest"}},
 		{"the latest is over", lease.Record{SessionID: "ses_over", Runs: runs("ses_first")}, "ses_first", []string{"ses_first"}},
+		{"the latest was ending", lease.Record{SessionID: "ses_ending", Runs: runs("ses_first", "ses_second", "ses_ending")}, "ses_first", []string{"ses_first", "ses_second", "ses_ending"}},
 		{"one has no file", lease.Record{SessionID: "ses_latest", Runs: runs("ses_missing", "ses_latest")}, "ses_latest", []string{"ses_latest"}},
 		{"no record was kept", lease.Record{}, "ses_first", []string{"ses_first"}},
 		{"all are over", lease.Record{SessionID: "ses_over"}, "ses_over", nil},

@@ -82,8 +82,11 @@ func (r *Root) lockLauncher(id string) (*Lock, error) {
 	}
 	l := &Lock{root: r, id: id, launcher: file}
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.abandoned {
+		return nil, errors.Join(fmt.Errorf("profile %s: the launcher has ended", id), file.Close())
+	}
 	r.locks[id] = l
-	r.mu.Unlock()
 	return l, nil
 }
 
@@ -173,14 +176,20 @@ func (l *Lock) unlock() error {
 	return err
 }
 
-// Abandon gives up every lock of this Root, as the end of the launcher's process does. It is
-// for tests in which launchers are no processes of their own. It waits for nobody: done is
-// false where a method of a lock is at work, and the caller asks again.
+// Abandon gives up every lock of this Root, and of those that its Open opened, as the end of
+// the launcher's process does. They take none any more. It is for tests in which launchers are
+// no processes of their own. It waits for nobody: done is false where a method of a lock is at
+// work, and the caller asks again.
 func (r *Root) Abandon() (done bool, err error) {
 	r.mu.Lock()
-	locks := slices.Collect(maps.Values(r.locks))
+	r.abandoned = true
+	locks, others := slices.Collect(maps.Values(r.locks)), slices.Clone(r.others)
 	r.mu.Unlock()
 	done = true
+	for _, other := range others {
+		all, problem := other.Abandon()
+		done, err = done && all, errors.Join(err, problem)
+	}
 	for _, l := range locks {
 		if !l.mu.TryLock() {
 			done = false

@@ -45,8 +45,10 @@ type Root struct {
 	user   runas.User
 	owners []int
 
-	mu    sync.Mutex
-	locks map[string]*Lock // the locks of this Root, by profile
+	mu        sync.Mutex
+	locks     map[string]*Lock // the locks of this Root, by profile
+	others    []*Root          // that were opened by Open of this one
+	abandoned bool
 }
 
 // Open returns the profiles directory, which it creates (0700) if it is missing.
@@ -86,6 +88,17 @@ func Open(dir string, key *signed.Key) (*Root, error) {
 		return nil, fmt.Errorf("guard directory %s: %w", r.guard, err)
 	}
 	return r, nil
+}
+
+// Open opens another directory of the same launcher, which uses the same key there.
+func (r *Root) Open(dir string) (*Root, error) {
+	other, err := Open(dir, r.key)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.others = append(r.others, other)
+	}
+	return other, err
 }
 
 // Dir returns the profiles directory: absolute, without symlinks.

@@ -35,7 +35,9 @@ const copiesAtOnce = 4
 // Options are what a Room works with.
 type Options struct {
 	DataDir string
-	Key     *signed.Key
+	// Profiles is the launcher's profiles directory, and Key that with which it signs.
+	Profiles *profiledir.Root
+	Key      *signed.Key
 	// Snapshots is the profile store; nil: there is none, and only what an earlier launcher
 	// left is removed.
 	Snapshots *snapshots.Store
@@ -79,7 +81,7 @@ func Open(o Options) (*Room, error) {
 		return r, nil
 	}
 	var err error
-	if r.root, err = profiledir.Open(dirOf(o.DataDir), o.Key); err != nil {
+	if r.root, err = o.Profiles.Open(dirOf(o.DataDir)); err != nil {
 		return nil, err
 	}
 	if err := r.root.SetBrowserUser(o.User); err != nil {
@@ -131,15 +133,15 @@ type Left struct {
 	ids  []string
 }
 
-// FindLeft finds the copies that there are now. Options needs no more than DataDir, Key,
-// Processes and Log.
+// FindLeft finds the copies that there are now. Options needs no more than DataDir,
+// Profiles, Key, Processes and Log.
 func FindLeft(o Options) (*Left, error) {
 	l := &Left{o: o}
 	if _, err := os.Stat(dirOf(o.DataDir)); errors.Is(err, fs.ErrNotExist) {
 		return l, nil
 	}
 	var err error
-	if l.root, err = profiledir.Open(dirOf(o.DataDir), o.Key); err == nil {
+	if l.root, err = o.Profiles.Open(dirOf(o.DataDir)); err == nil {
 		l.ids, err = l.root.Guarded()
 	}
 	return l, err

@@ -16,6 +16,7 @@ import (
 
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
@@ -25,10 +26,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type world struct {
 	*Room
-	t     *testing.T
-	store *snapshots.Store
-	dir   string
-	at    time.Time // the cache's clock
+	t        *testing.T
+	store    *snapshots.Store
+	dir      string
+	profiles *profiledir.Root
+	at       time.Time // the cache's clock
 }
 
 func newWorld(t *testing.T) *world {
@@ -43,7 +45,11 @@ func newWorld(t *testing.T) *world {
 // open opens the room, as the next launcher does.
 func (w *world) open() {
 	w.t.Helper()
-	var err error
+	profiles, err := profiledir.Open(filepath.Join(w.dir, "profiles"), testkey.Key)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.profiles = profiles
 	w.Room, err = Open(w.options())
 	if err != nil {
 		w.t.Fatal(err)
@@ -53,7 +59,7 @@ func (w *world) open() {
 
 func (w *world) options() Options {
 	return Options{
-		DataDir: w.dir, Key: testkey.Key, Snapshots: w.store, Chrome: "156.0.0.0", Files: sessionfile.NewDir(w.dir, testkey.Key),
+		DataDir: w.dir, Profiles: w.profiles, Key: testkey.Key, Snapshots: w.store, Chrome: "156.0.0.0", Files: sessionfile.NewDir(w.dir, testkey.Key),
 		Processes: browser.Kernel{}, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
 	}
 }

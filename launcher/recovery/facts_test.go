@@ -363,6 +363,27 @@ func TestWhetherTheDirectoryIsUnlocked(t *testing.T) {
 	}
 }
 
+// TestNothingIsLetGoWithoutItsInspection: what cannot be kept is tried again.
+func TestNothingIsLetGoWithoutItsInspection(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.open(fakechrome.Script{})
+	folder := filepath.Join(w.data, "inspections")
+	w.must(os.WriteFile(folder, nil, 0o600))
+	if _, err := w.r.Run(w.caseOf(Recover)); err == nil || !strings.Contains(err.Error(), folder) {
+		t.Errorf("recovered, %v", err)
+	}
+	if state := w.leases.record().State; state != lease.Inspected {
+		t.Errorf("%s, want %s", state, lease.Inspected)
+	}
+	w.must(os.Remove(folder))
+	w.must(w.again())
+	i, err := w.r.Inspection(profile)
+	if r := w.leases.record(); err != nil || len(i.Facts) == 0 || i.Decision != r.Decision || r.State == lease.Inspected {
+		t.Errorf("%s, by an inspection that says %q, %v", r.State, i.Decision, err)
+	}
+}
+
 // TestInspectionsAreKept: there is none, or one that cannot be read, or cannot be kept.
 func TestInspectionsAreKept(t *testing.T) {
 	t.Parallel()

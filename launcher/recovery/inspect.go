@@ -44,7 +44,11 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	s.span.Step("decide")
 	found, decided := s.check(r, found, decision.Decide(found, s.r.o.ReviewWhen...))
 	sum, task := checkpoint.Summarize(s.journals()), s.task(r)
-	if err := s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task), typedInto(sum)); err != nil {
+	err = s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task), typedInto(sum))
+	switch {
+	case err != nil && decided.Outcome != decision.ManualReview:
+		return "", fmt.Errorf("profile %s: it is not let go while what was found cannot be kept: %w", s.Profile, err)
+	case err != nil: // a person has the evidence, and the record's reasons
 		s.Log.Error().Err(err).Msg("inspection not kept")
 	}
 	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: pauseFor(s.r.o.Cooldown, decision.WaitUntil(sum, task), time.Now())}

@@ -33,6 +33,7 @@ type fakeChrome struct {
 	session  string // that it was started for
 	args     string // of its task's own
 	byHand   bool   // it was started for a person
+	reader   bool   // it is on a copy, for an ephemeral session
 	pid      int
 	stubborn bool // it has to be killed
 
@@ -40,6 +41,8 @@ type fakeChrome struct {
 
 	mu        sync.Mutex
 	token     lease.Token   // of the newest session in it
+	found     lease.Token   // that was kept where it was started, if it is on a copy
+	writes    bool          // it is on a copy, and its pages may send what they want
 	by        *life         // whose pipe it is
 	bySince   time.Duration // when that one found it; 0: that one started it
 	lock      *os.File      // the open file that it inherited
@@ -59,13 +62,17 @@ func (l *life) spawn(o chrome.Options) (*fakeChrome, error) {
 		return nil, err
 	}
 	session := strings.TrimSuffix(filepath.Base(o.OutputFile), ".chrome.log")
+	reader := filepath.Dir(o.ProfileDir) == l.host.copies()
 	f, err := sessionfile.NewDir(l.host.data, key).Read(session)
-	if err != nil {
+	if err != nil && !reader {
 		return nil, fmt.Errorf("a browser is started for a session without a file: %w", err)
 	}
 	c := &fakeChrome{
 		w: l.w, host: l.host, profile: filepath.Base(o.ProfileDir), path: o.ProfileDir, session: session, token: f.Token, args: strings.Join(o.ExtraArgs, " "), byHand: f.ByHand != nil,
 		pid: firstPID + int(l.w.pids.Add(1)), exited: make(chan struct{}), lock: os.NewFile(uintptr(fd), "inherited lock"), stubborn: l.w.dice(8), by: l,
+	}
+	if reader {
+		c.profile, c.reader, c.found = roams, true, keptIn(c.path)
 	}
 	c.cdp = newCDP()
 	c.network = &networkService{c: c, pid: c.pid + 1, ended: make(chan struct{})}

@@ -104,6 +104,7 @@ var always = []string{
 	"guard killed", "browsers adopted by the guard", "browsers closed by the guard",
 	"refused: unknown_profile", "refused: wrong_home", "refused: browser_start_failed", "profiles made anew elsewhere", "homes contested", "homes changed", "rehomed, its home asked or gone", "rehomed away from a home that was gone",
 	"moved by itself", "moved by an operator", "asked for any", "waiters stored", "waiters seen elsewhere", "snapshots unanswered",
+	"ephemeral sessions", "messages of readers", "copies left to the guard", "copies left to the next launcher", "ephemeral sessions that could write when the account had to stand still",
 	"partitions", "pauses", "store away", "last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone",
 	"calls lost", "calls unanswered", "calls late", "stale reads",
 }

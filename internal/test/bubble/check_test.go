@@ -59,6 +59,8 @@ type truth struct {
 	wentOn      map[string]bool        // sessions that went on in a next launcher
 	ended       map[string]bool        // sessions whose workers were told so
 	inOrder     lease.Token            // of the last session that ended in order, of the profile that roams
+	orderly     []lease.Token          // what was left by those that did
+	since       time.Duration          // when its state became what it is
 	left        map[string]lease.Token // the directories that were left for another home, and under which token
 }
 
@@ -105,6 +107,10 @@ func (c *checker) started(b *fakeChrome) {
 			c.w.broken(model.OneChrome, "token %d opens %s beside the browser of token %d", b.token, b.path, other.newest())
 		}
 	}
+	if b.reader {
+		c.reads(b)
+		return
+	}
 	t := c.of(b.profile)
 	if b.byHand { // a person looks
 		clear(t.uninspected)
@@ -141,6 +147,10 @@ func (c *checker) grants(h *host, profile string, token lease.Token, joined bool
 
 // granted checks a session that was granted.
 func (c *checker) granted(p *process, s api.Session, q request) {
+	if s.Ephemeral {
+		c.reading(p, s)
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.w.count("grants")
@@ -229,7 +239,7 @@ func (c *checker) adopted(l *life, b *fakeChrome) {
 	if by != l && !by.dead.Load() && by.host.living() != nil && by.host.living().life == by {
 		c.w.broken(oneHolder, "%v adopts %v, whose launcher lives", l, b)
 	}
-	if l.as == "" {
+	if l.as == "" || b.reader { // nobody goes on with a reader's
 		return
 	}
 	if died, now := time.Duration(by.died.Load()), c.w.now(); by.as == "" && now < died+orphanTime-time.Second {
@@ -244,6 +254,9 @@ func (c *checker) wentOn(from, to *process, before, now api.Session) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.of(now.ProfileID)
+	if now.Ephemeral {
+		c.w.broken(readersGone, "session %s on a copy of %s goes on in the next launcher", now.SessionID, now.ProfileID)
+	}
 	if t.ended[now.SessionID] {
 		c.w.broken(goesOn, "session %s of %s goes on after its worker was told that it is over", now.SessionID, now.ProfileID)
 	}
@@ -326,6 +339,10 @@ func (c *checker) message(n *link, b *fakeChrome, token string) {
 		// that instant nobody else has acted: the next launcher begins when all this is over.
 		c.w.count("messages in the pipe at a kill")
 	}
+	if b.reader {
+		c.w.count("messages of readers")
+		return
+	}
 	c.w.count("messages")
 	c.write(p, b.profile, lease.Token(number))
 }
@@ -355,7 +372,7 @@ func (c *checker) write(p *process, profile string, token lease.Token) {
 
 // closes checks that there is a bundle of what a browser was doing before it is closed.
 func (c *checker) closes(h *handle) {
-	if !c.w.sealedBy(h.l, h.profile, h.newest()) {
+	if !h.reader && !c.w.sealedBy(h.l, h.profile, h.newest()) {
 		c.w.broken(model.EvidenceFirst, "%v closes %v, and no bundle of it is stored", h.l, h.fakeChrome)
 	}
 	if h.l.as != "" {
@@ -427,6 +444,10 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 	if n.State == p.State && n.Token == p.Token && len(n.Runs) == len(p.Runs) {
 		return
 	}
+	t.since = c.w.now()
+	if n.ProfileID == roams && mustStandStill(n.State) && len(c.w.writers()) > 0 {
+		c.w.count("ephemeral sessions that could write when the account had to stand still")
+	}
 	c.w.count(string("to " + n.State))
 	c.w.note("%s: %s of %s, token %d, becomes %s, token %d (%s)", writer, cmp.Or(string(p.State), "nothing"), n.ProfileID, p.Token, n.State, n.Token, n.Reason)
 	// What the store lost is written again by who has it, with its events.
@@ -494,7 +515,7 @@ func (c *checker) couldSay(home string) bool {
 			continue
 		}
 		connected := c.w.now() - max(p.since, time.Duration(h.cutUntil.Load()), c.w.backAt, time.Duration(p.pausedTill.Load()))
-		return connected > restating && h.bad.Load() == 0 && !c.w.server.isAway()
+		return connected > restating && h.bad.Load() == 0 && !c.w.server.away.Load()
 	}
 	return false
 }
@@ -525,7 +546,8 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 	// Its home is not there, and nobody else knew: it is contested when that one is back.
 	t.home = n.Home
 	clear(t.left)
-	t.forsaken, t.highest, t.generation, t.inOrder = max(t.forsaken, t.highest), 0, 0, 0
+	t.forsaken, t.highest, t.generation = max(t.forsaken, t.highest), 0, 0
+	t.begins()
 	clear(t.granted)
 	clear(t.joined)
 	clear(t.owner)
@@ -555,10 +577,14 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 	}
 	if n.State == lease.Quarantined && n.Reason == lease.ReasonContested && p.Reason != n.Reason {
 		c.w.count("homes contested")
+		if p.State == lease.Held { // stored before, and perhaps answered after this
+			t.granted[p.Token] = true
+		}
 		if t.highest = max(t.highest, t.forsaken); n.Token <= t.highest {
 			c.w.broken(model.TokensGrow, "%s is contested under token %d after %d", n.ProfileID, n.Token, t.highest)
 		}
-		t.forsaken, t.inOrder = 0, 0
+		t.forsaken = 0
+		t.begins()
 	}
 	inspected := p.State == lease.Inspected && (n.State == lease.Available || n.State == lease.ResumePending)
 	released := p.State == lease.Held && n.State == lease.Available

@@ -19,6 +19,9 @@
 //     next line that they log, or where they next meet a browser; its locks are given up at
 //     once, and nothing more is read from its sockets.
 //
+// A browser of an ephemeral session (reader_test.go) changes what the account has in its copy,
+// and is killed with that.
+//
 // In seeds that leave 1 when divided by 4 there is one host, in those that leave 3 both
 // launchers have one folder of profiles.
 //

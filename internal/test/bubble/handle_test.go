@@ -62,6 +62,9 @@ func (k kernel) Adopt(id chrome.Identity, _ chrome.AdoptOptions) (browser.Proces
 }
 
 func (k kernel) adopted(c *fakeChrome) browser.Process {
+	if c.reader {
+		k.w.count("copies left" + map[bool]string{true: " to the guard", false: " to the next launcher"}[k.as != ""])
+	}
 	k.w.count("browsers adopted" + map[bool]string{true: " by the guard"}[k.as != ""])
 	k.w.check.adopted(k.life, c)
 	c.mu.Lock()
@@ -135,6 +138,10 @@ func (h *handle) Close(ctx context.Context, ask func(context.Context) error, bou
 		return chrome.AlreadyExited, nil
 	}
 	h.w.check.closes(h)
+	if bounds.AtOnce {
+		h.end(false)
+		return chrome.ClosedByKill, nil
+	}
 	if ask != nil && h.asks(ctx, ask) {
 		return chrome.ClosedByCDP, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold/lease"
@@ -28,7 +29,7 @@ type server struct {
 	applied   map[string]lease.Entry // by nonce
 	opened    map[string]lease.PresenceEntry
 	saved     []snapshot
-	away      bool
+	away      atomic.Bool   // whoever checks a promise may ask, whatever it has locked
 	changed   chan struct{} // closed and replaced with every change
 	sights    []lease.Sight // everything that was stored since number
 	waiters   map[string]lease.WaiterEntry
@@ -71,12 +72,6 @@ func (s *server) do(fn func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fn()
-}
-
-func (s *server) isAway() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.away
 }
 
 // save takes a snapshot.
@@ -173,13 +168,10 @@ func (c *client) chance() (latency time.Duration, f fate) {
 func (c *client) arrives(ctx context.Context) bool {
 	for {
 		c.p.step()
-		c.mu.Lock()
-		away := c.away
-		c.mu.Unlock()
 		if ctx.Err() != nil {
 			return false
 		}
-		if !away && !c.p.host.cut() {
+		if !c.away.Load() && !c.p.host.cut() {
 			return true
 		}
 		if !sleep(ctx, 50*time.Millisecond) {

@@ -150,7 +150,7 @@ func (w *world) moves(h *host) {
 }
 
 // travels has a session end in order on a host, and then that host die, or an operator move the
-// profile, while others ask for it elsewhere.
+// profile, while others ask for it elsewhere, and read it.
 func (w *world) travels(h *host) {
 	if len(w.hosts) < 2 || w.hosts[0].profiles == w.hosts[1].profiles {
 		return
@@ -179,6 +179,9 @@ func (w *world) travels(h *host) {
 	}
 	ask(h)
 	time.Sleep(w.between(15*time.Second, 40*time.Second))
+	w.asksToRead(h.living())
+	w.asksToRead(other.living())
+	time.Sleep(w.between(0, 5*time.Second))
 	if p := h.living(); p != nil && w.dice(2) {
 		p.die()
 		h.restsUntil = w.now() + 70*time.Second
@@ -187,6 +190,7 @@ func (w *world) travels(h *host) {
 	}
 	for range 7 {
 		ask(other)
+		w.asksToRead(other.living())
 		time.Sleep(w.between(2*time.Second, 8*time.Second))
 	}
 }
@@ -206,7 +210,7 @@ func (c *checker) travelled(t *truth, p, n lease.Record) {
 	switch m := n.Moved; {
 	case p.State == "": // its new home states again what the store forgot
 	case m.Person != "" && m.Person != operator:
-		t.inOrder = 0 // a person said what it has now
+		t.begins() // a person said what it has now
 	case m.Directory != lease.DirectorySnapshot || p.Token != m.SnapshotToken || p.State != lease.Available:
 		c.w.broken(notPast, "%s, %s with token %d, came to %s with %s of token %d", n.ProfileID, p.State, p.Token, n.Home, m.Directory, m.SnapshotToken)
 	case t.highest > m.SnapshotToken:
@@ -226,7 +230,8 @@ func (c *checker) endedInOrder(t *truth, n lease.Record) {
 		return
 	}
 	for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {
-		t.inOrder = max(t.inOrder, keptIn(path)) // a session whose browser did not start leaves nothing
+		kept := keptIn(path) // a session whose browser did not start leaves nothing
+		t.inOrder, t.orderly = max(t.inOrder, kept), append(t.orderly, kept)
 	}
 }
 

@@ -168,14 +168,14 @@ func (w *worker) isGone(d time.Duration) bool {
 	const most = 3 * time.Second // less than the grace, and than it takes to lose a lease
 	p, h := w.p, w.host
 	calm := func() bool {
-		return !p.dead.Load() && int64(w.w.now()) > p.pausedTill.Load() && !h.cut() && h.bad.Load() == 0 && !w.w.server.isAway()
+		return !p.dead.Load() && int64(w.w.now()) > p.pausedTill.Load() && !h.cut() && h.bad.Load() == 0 && !w.w.server.away.Load()
 	}
 	if d <= time.Second {
 		return w.sleep(d)
 	}
 	if before := calm(); !w.sleep(min(d, most)) {
 		return false
-	} else if s, err := p.launcher.Session(w.s.SessionID); before && err == nil && s.State == api.SessionServing && s.Connections == 0 && calm() && !w.q.byHand && w.w.sharedBy(w.s.ProfileID) == 1 {
+	} else if s, err := p.launcher.Session(w.s.SessionID); before && err == nil && s.State == api.SessionServing && s.Connections == 0 && calm() && !w.q.byHand && !s.Ephemeral && w.w.sharedBy(w.s.ProfileID) == 1 {
 		w.w.check.stands(p, w.s, true)
 	}
 	return w.sleep(max(d-most, 0))
@@ -221,7 +221,7 @@ func (w *worker) writesBy(write func() error) bool {
 	_, err := rpc(w.p, func() (struct{}, error) {
 		begun := w.w.now()
 		err := write()
-		if err == nil && w.w.now() == begun && !w.p.dead.Load() {
+		if err == nil && w.w.now() == begun && !w.p.dead.Load() && !w.s.Ephemeral {
 			w.w.check.write(w.p, w.s.ProfileID, w.s.Token)
 		}
 		return struct{}{}, err

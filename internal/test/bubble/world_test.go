@@ -237,6 +237,7 @@ func (w *world) play(steps int) {
 		w.act()
 		time.Sleep(w.between(200*time.Millisecond, 6*time.Second))
 		w.check.waitsTooLong()
+		w.check.writesOn()
 	}
 	w.settle()
 	w.end()
@@ -351,6 +352,10 @@ func (w *world) asksFor(h *host) {
 	}
 	if w.dice(3) {
 		q.manifest.Wait = api.Duration(w.between(time.Second, 20*time.Second))
+	}
+	if profile == roams && w.dice(3) {
+		w.asksToRead(p)
+		return
 	}
 	if profile == roams {
 		q.manifest.KeepWarm = new(bool)
@@ -480,12 +485,12 @@ func (w *world) recordOf(profile string) (r lease.Record) {
 
 func (w *world) storeAway() {
 	w.count("store away")
-	w.server.do(func() { w.server.away = true })
+	w.server.away.Store(true)
 	d := w.between(time.Second, 30*time.Second)
 	w.note("the store is away for %v", d)
 	w.late.Go(func() {
 		time.Sleep(d)
-		w.server.do(func() { w.server.away = false })
+		w.server.away.Store(false)
 		w.check.mu.Lock()
 		w.backAt = w.now()
 		w.check.mu.Unlock()
@@ -674,7 +679,7 @@ func (w *world) settle() {
 				}
 			}
 		}
-		left = append(left, w.check.estranged()...)
+		left = append(append(left, w.check.estranged()...), w.readersLeft()...)
 		if !w.nobodyWaits() {
 			left = append(left, "somebody is left in the queue")
 		}

@@ -3,7 +3,7 @@ package main
 import "slices"
 
 var (
-	guard    = []Catcher{by("launcher/adopt", "TestEachBrowserHasAWaitOfItsOwn", "TestTheGuardEndsBrowsers")}
+	guard    = []Catcher{by("launcher/adopt", "TestEachBrowserHasAWaitOfItsOwn", "TestTheGuardEndsBrowsers", "TestTheRunsOfAnOrphan")}
 	settings = []Catcher{by("launcher", "TestSettingsMakeNoForgottenProfileFree")}
 )
 
@@ -50,6 +50,22 @@ var ofBubble = slices.Concat(
 	in("launcher/adopt/guard.go", guard,
 		change{"the guard counts for a browser since it was left the first time", "\t\t\tdelete(a, profile)\n", ""},
 		change{"the guard's bundle names a run that is over", "\trecord = ofRun(record, f)\n", ""},
+	),
+	in("launcher/adopt/guard.go", guard,
+		change{"what a run did after another one had begun to end is in no bundle of the guard", "\tslices.SortStableFunc(files, func(a, b sessionfile.File) int {\n\t\treturn cmp.Compare(min(len(a.Evidence.EvidenceID), 1), min(len(b.Evidence.EvidenceID), 1))\n\t})\n", "\t_ = cmp.Compare[int]\n"},
+	),
+	in("launcher/adopt/adopt.go", []Catcher{by("launcher/adopt", "TestWhatTheOtherRunDidLast")},
+		change{"what a run did after another one had begun to end is in no bundle", "\t\tf.Evidence, f.InOrder = lease.Sealed{}, false\n\t}\n\tif a.resume", "\t}\n\tif a.resume"},
+	),
+	in("launcher/recovery/inspect.go", []Catcher{by("launcher/recovery", "TestNothingIsLetGoWithoutItsInspection")},
+		change{"a profile is let go although what was found is not kept", `case err != nil && decided.Outcome != decision.ManualReview:`, `case false:`},
+	),
+	in("launcher/readers/readers.go", bubble,
+		change{"bubble: what an ephemeral session changes the next one finds", `return copyFile(path, target, fi.Mode().Perm())`, `return os.Link(path, target)`},
+		change{"bubble: a copy whose launcher and guard were killed stays", `left := r.left`, `left := r.left[:0]`},
+	),
+	in("launcher/reader.go", bubble,
+		change{"bubble: an ephemeral session writes on beside an account that has to stand still", `known && stillCode(r) != "" {`, `known && r.ProfileID == "" {`},
 	),
 	in("launcher/profiles.go", settings,
 		change{"settings make a forgotten profile free", "\t\t\tif err := ps.notFree(r); err != nil {\n\t\t\t\treturn r, err\n\t\t\t}\n", ""},

@@ -144,11 +144,12 @@ func (c *compaction) full() bool {
 }
 
 // protect marks what is never left out: the beginning, the last safe checkpoint, the last
-// page and step before it and of all, and what was left out before.
+// page and step before it and of all, the last card or bank account that was typed, and what was
+// left out before.
 func (c *compaction) protect() {
 	c.kept = make([]bool, len(c.entries))
 	safe := lastSafe(c.entries)
-	seen := map[Kind]bool{}
+	seen, paid := map[Kind]bool{}, false
 	for i, e := range slices.Backward(c.entries) {
 		if i == safe {
 			clear(seen)
@@ -159,6 +160,9 @@ func (c *compaction) protect() {
 			c.kept[i] = true
 		case KindURL, KindStep, KindConnection:
 			c.kept[i] = c.kept[i] || !seen[e.Kind]
+		case KindTyped:
+			pays := Field(e.Name).Pays()
+			c.kept[i], paid = pays && !paid, paid || pays
 		}
 		seen[e.Kind] = true
 	}

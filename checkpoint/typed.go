@@ -34,10 +34,11 @@ func (f Field) Words() string {
 	return string(f)
 }
 
+// Pays tells whether what is in such a field pays.
+func (f Field) Pays() bool { return f == FieldCard || f == FieldBank }
+
 // Secret tells whether what is in such a field pays or signs in.
-func (f Field) Secret() bool {
-	return f == FieldCard || f == FieldBank || f == FieldPassword || f == FieldCode
-}
+func (f Field) Secret() bool { return f.Pays() || f == FieldPassword || f == FieldCode }
 
 // TellTyped says an entry of KindTyped in words: into what kind of field something was typed,
 // on which page, and by whom, unless it was the worker.

@@ -7,6 +7,7 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 )
 
@@ -30,14 +31,22 @@ var ofDecision = append(in(tableFile, rules,
 	change{"a task touches nothing by a GET", `asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, `, `asked := []string{UnsafeSinceSafe, `},
 	change{"a checkpoint vouches for sensitive places that came later", `sensitivePlace(s.StepsSince, s.PagesSince, t)`, `sensitivePlace(nil, nil, t)`},
 	change{"a checkpoint vouches for requests that came later", `sorted(s.UnsafeSince, s, t)`, `sorted(s.InFlight, s, t)`},
+	change{"a task that typed a card touches nothing", `PersonActedSince, PaymentTypedSince, `, `PersonActedSince, `},
+	change{"a checkpoint vouches for a card that was typed later", `paymentTyped(PaymentTypedSince, s.TypedSince)`, `paymentTyped(PaymentTypedSince, nil)`},
+	change{"only the last field that was typed into may be one of a card", `for _, e := range slices.Backward(typed) {`, `for _, e := range typed[max(len(typed)-1, 0):] {`},
 	change{"every checkpoint declares what follows idempotent", `idempotent := safe != nil && safe.Idempotent`, `idempotent := safe != nil`},
 )...)
+
+// ofTyped is what a journal that is full keeps.
+var ofTyped = in("checkpoint/compact.go", rules,
+	change{"a journal that is full forgets that a card was typed", "\t\t\tc.kept[i], paid = pays && !paid, paid || pays\n", "\t\t\tpaid = paid || pays\n"},
+)
 
 // decisionTable are the mutants of the decision: each condition of the table left out, and
 // each of those that every outcome needs made one that unknown passes. They are made from
 // the table's source.
 func decisionTable(root string) ([]Mutant, error) {
-	list := ofDecision
+	list := slices.Concat(ofDecision, ofTyped)
 	for _, file := range []string{tableFile, pagesFile} {
 		source, err := os.ReadFile(filepath.Join(root, file))
 		if err != nil {

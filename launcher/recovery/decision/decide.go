@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 8
+const Version = 9
 
 // Decision is what an inspection leads to.
 type Decision struct {
@@ -81,6 +81,7 @@ var table = []row{
 		{WritesByGetSinceSafe, No, "a GET changed something since the last safe checkpoint, or may have"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
 		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
+		{PaymentTypedSince, No, "a card or a bank account was typed since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
@@ -90,6 +91,7 @@ var table = []row{
 		{IdempotentSince, Yes, "unsafe requests were sent since a checkpoint that declares nothing idempotent"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
 		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
+		{PaymentTypedSince, No, "a card or a bank account was typed since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
@@ -98,6 +100,7 @@ var table = []row{
 		{WritesByGet, No, "a GET changed something, or may have"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 		{PersonActed, No, "a person acted"},
+		{PaymentTyped, No, "a card or a bank account was typed"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 	{Release, "the task never touched account state", []condition{
@@ -105,6 +108,7 @@ var table = []row{
 		{WritesByGet, No, "a GET changed something, or may have"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
 		{PersonActed, No, "a person acted"},
+		{PaymentTyped, No, "a card or a bank account was typed"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
 	}},
 }

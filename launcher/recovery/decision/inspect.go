@@ -90,6 +90,9 @@ const (
 	PersonActed      = "person_acted"
 	PersonActedSince = "person_acted_since_safe_checkpoint"
 
+	PaymentTyped      = "payment_details_typed"
+	PaymentTypedSince = "payment_details_typed_since_safe_checkpoint"
+
 	SessionKept          = "account_session_kept"
 	SessionKeptSinceSafe = "account_session_kept_since_safe_checkpoint"
 	CookiesGiven         = "cookies_given_to_worker"
@@ -110,7 +113,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
 	WritesByGet, WritesByGetSinceSafe,
-	PersonHadIt, PersonActed, PersonActedSince,
+	PersonHadIt, PersonActed, PersonActedSince, PaymentTyped, PaymentTypedSince,
 	StoodStill, RequestsWithheld, CookiesWhole,
 })
 
@@ -155,11 +158,11 @@ type Task struct {
 
 // Touched tells whether a task did anything since its last safe checkpoint, or since its
 // beginning where there is none, after which its profile has to be judged: the pages sent
-// something unsafe or changed something by a GET, it was at a sensitive step or page, a
-// person acted, or a site refuses the account.
+// something unsafe or changed something by a GET, it was at a sensitive step or page, it typed
+// what pays, a person acted, or a site refuses the account.
 func Touched(s checkpoint.Summary, t Task) bool {
 	found := InspectTask(s, t)
-	asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, SensitiveSinceSafe, PersonActedSince, SiteRefused, SentToSignIn}
+	asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, SensitiveSinceSafe, PersonActedSince, PaymentTypedSince, SiteRefused, SentToSignIn}
 	return slices.ContainsFunc(asked, func(q string) bool { return found.Answer(q) != No })
 }
 
@@ -202,6 +205,8 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		hadByPerson(s.Person),
 		actsOf(PersonActed, s.Acts),
 		actsOf(PersonActedSince, s.ActsSince),
+		paymentTyped(PaymentTyped, s.Typed),
+		paymentTyped(PaymentTypedSince, s.TypedSince),
 	}, answerFacts(s, t), accountFacts(s))
 }
 
@@ -220,6 +225,17 @@ func actsOf(name string, acts []checkpoint.Entry) Fact {
 	}
 	last := acts[len(acts)-1]
 	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d acts, the last by %s (%s): %s %s", times(acts), last.Person, last.Principal, last.Name, last.URL))}
+}
+
+// paymentTyped is the fact whether the number or code of a card, or a bank account, was typed.
+// Whatever was sent after that may have paid, whether or not it looks as if it had.
+func paymentTyped(name string, typed []checkpoint.Entry) Fact {
+	for _, e := range slices.Backward(typed) {
+		if f := checkpoint.Field(e.Name); f.Pays() {
+			return Fact{name, Yes, "the last was " + e.TellTyped()}
+		}
+	}
+	return Fact{name, No, "no card and no bank account was seen to be typed"}
 }
 
 func checkpointName(e *checkpoint.Entry) string {

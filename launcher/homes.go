@@ -214,6 +214,9 @@ func (h *homes) giveUp(lock *profiledir.Lock, entry lease.Entry, log zerolog.Log
 		_, err := h.barrier(r.ProfileID, r.MoveRequest.Move.ID)
 		return err
 	}
+	if r.MoveRequest.Move.Person == "" && h.hasPlace() { // it was asked while it was away, or had none
+		return decline(errors.New("its home is here, and has a place for it"))
+	}
 	if err := lock.MayOpen(); err != nil {
 		return decline(err)
 	}

@@ -82,6 +82,46 @@ func TestAHomeThatIsThereIsAsked(t *testing.T) {
 	}
 }
 
+// TestAHomeThatHasAPlaceKeepsItsProfile from a task that asked for it while it had none, or was
+// away. A person has it moved all the same.
+func TestAHomeThatHasAPlaceKeepsItsProfile(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		places int // of which one is taken
+		person string
+		home   string
+	}{
+		{"it has a place", 2, "", "here"},
+		{"it has none", 1, "", "elsewhere"},
+		{"a person asks", 2, "ann", "elsewhere"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := startReading(t, tt.places, nil)
+			free := lease.MobilityFree
+			_, err := r.PutProfile(t.Context(), "acct", api.ProfileSettings{Mobility: &free})
+			mustIn(t)(err)
+			_, err = r.Acquire(t.Context(), api.Manifest{ProfileID: "other", WorkerID: "w", TaskID: "t", Create: true})
+			mustIn(t)(err)
+			asked, err := lease.ChangeExisting(t.Context(), r.o.Store, "acct", func(e lease.Entry) (lease.Record, error) {
+				rec := e.Record
+				rec.SnapshotID, rec.SnapshotToken = "snap_1", rec.Token
+				return rec.Ask(lease.MoveRequest{To: "elsewhere", Move: lease.Move{ID: "mv_1", Person: tt.person, Directory: lease.DirectorySnapshot, SnapshotID: "snap_1", SnapshotToken: rec.Token}}, rec.Token)
+			})
+			mustIn(t)(err)
+			for now := asked.Record; now.Home == "here" && now.MoveRequest != nil; time.Sleep(time.Millisecond) {
+				e, err := r.o.Store.Get(t.Context(), "acct")
+				mustIn(t)(err)
+				now = e.Record
+				asked = e
+			}
+			if asked.Record.Home != tt.home {
+				t.Errorf("its home is %s, want %s", asked.Record.Home, tt.home)
+			}
+		})
+	}
+}
+
 // A launcher that was killed after a move was stored, and before its directory was in its place,
 // puts it there; that of a move which never came to be is removed.
 func TestADirectoryThatWasPreparedComesIntoItsPlace(t *testing.T) {

@@ -104,7 +104,7 @@ func (ps *profiles) homeHasPlace(r lease.Record) bool {
 }
 
 // hasPlace tells whether this host may start another browser.
-func (ps *profiles) hasPlace() bool {
-	use := ps.slots.Use()
-	return ps.o.MaxBrowsers == 0 || use.Places-use.Warm < ps.o.MaxBrowsers
+func (h *rooms) hasPlace() bool {
+	use := h.slots.Use()
+	return h.o.MaxBrowsers == 0 || use.Places-use.Warm < h.o.MaxBrowsers
 }

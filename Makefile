@@ -76,11 +76,17 @@ test check outside raced linted unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 # What is compiled comes first, with all processors: two commands that want the same at the
 # same time would both compile it. What waits for a clock should find a processor when it is
 # time: only two things go on beside each other.
+BEGAN := $(shell date +%s)
+after  = @echo "$(1) after $$(( $$(date +%s) - $(BEGAN) )) s"
+
 test: deps ## Check and test everything, with the race detector
+	$(call after,installed)
 	@$(GO) tool -n leasehold/cmd/leasehold >/dev/null
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
 	@$(MAKE) --no-print-directory vetted
+	$(call after,compiled and vetted)
 	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -j 2 outside-and-checked raced
+	$(call after,tested)
 
 # What only a debugger reads is left out of the programs (-w), which saves half a second each.
 GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout 20m

@@ -24,6 +24,8 @@ type grants struct {
 	metrics metrics
 	// roam brings a profile here that may move by itself.
 	roam func(context.Context, lease.Entry, api.Manifest) (lease.Entry, error)
+	// sharedReady refuses a directory that another host could have open.
+	sharedReady func(path string) *api.Problem
 }
 
 // Acquire grants the manifest's profile to its task and starts the browser.
@@ -264,7 +266,7 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 		return e, nil
 	}
 	if path, err := g.o.Root.Path(r.ProfileID); err == nil {
-		if p := g.presence.SharedReady(path); p != nil {
+		if p := g.sharedReady(path); p != nil {
 			return e, p
 		}
 	}

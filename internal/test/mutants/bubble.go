@@ -4,7 +4,7 @@ import "slices"
 
 var (
 	guard    = []Catcher{by("launcher/adopt", "TestEachBrowserHasAWaitOfItsOwn", "TestTheGuardEndsBrowsers")}
-	shared   = []Catcher{by("launcher", "TestAForgottenProfileThatIsSharedWaits", "TestASharedDirectoryIsLookedAtThroughoutAGrant")}
+	shared   = []Catcher{by("launcher", "TestAForgottenProfileThatIsSharedWaits", "TestASharedDirectoryIsLookedAtThroughoutAGrant", "TestASharedDirectoryIsLookedAtBeforeItIsUsed")}
 	settings = []Catcher{by("launcher", "TestSettingsMakeNoForgottenProfileFree")}
 )
 
@@ -54,6 +54,9 @@ var ofBubble = slices.Concat(
 	),
 	in("launcher/acquire.go", shared,
 		change{"a forgotten profile that is shared is healed at once", "\tif path, err := g.o.Root.Path(r.ProfileID); err == nil {\n\t\tif p := g.sharedReady(path); p != nil {\n\t\t\treturn e, p\n\t\t}\n\t}\n", ""},
+	),
+	in("launcher/transfer.go", shared,
+		change{"a shared directory is copied although the store is young", "\treturn ps.grants.stillReady(path)\n", "\t_ = path\n\treturn nil\n"},
 	),
 	in("launcher/grant.go", shared,
 		change{"a shared directory is granted although the store is young", `if err := g.stillReady(where); err != nil {`, `if err := g.stillReady(where); err != nil && where == "" {`},

@@ -322,9 +322,9 @@ func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 	if p := proxyRefusal(r, m, g.labels()); p != nil {
 		return p
 	}
-	if now.Before(r.AvailableAfter) {
+	if until := g.catalog.CoolUntil(r); now.Before(until) {
 		p := state(api.CodeCoolingDown, "profile %s cools down after its recovery until %s", r.ProfileID, r.AvailableAfter.Format(time.RFC3339))
-		p.RetryAfter = int(r.AvailableAfter.Sub(now).Seconds()) + 1
+		p.RetryAfter = int(until.Sub(now).Seconds()) + 1
 		return p
 	}
 	return nil

@@ -81,7 +81,7 @@ func is(wanted, value string) bool {
 
 // isFree tells whether a task that nothing is known of could have the profile now.
 func isFree(r *Row, now time.Time) bool {
-	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.Record.AvailableAfter)
+	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.coolUntil)
 }
 
 // positioned is a row with its position in an order, as text that sorts so. The position

@@ -45,6 +45,7 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 		sorted = sorted[:q.Limit]
 		page.Next = &sorted[q.Limit-1].position
 	}
+	page.Items = slices.Grow(page.Items, len(sorted))
 	for _, p := range sorted {
 		page.Items = append(page.Items, p.row.Record)
 		if p.row.Hands != (api.InHands{}) {

@@ -24,6 +24,8 @@ type grants struct {
 	metrics metrics
 	// roam brings a profile here that may move by itself.
 	roam func(context.Context, lease.Entry, api.Manifest) (lease.Entry, error)
+	// sharedReady refuses a directory that another host could have open.
+	sharedReady func(path string) *api.Problem
 }
 
 // Acquire grants the manifest's profile to its task and starts the browser.
@@ -264,7 +266,7 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 		return e, nil
 	}
 	if path, err := g.o.Root.Path(r.ProfileID); err == nil {
-		if p := g.presence.SharedReady(path); p != nil {
+		if p := g.sharedReady(path); p != nil {
 			return e, p
 		}
 	}
@@ -320,9 +322,9 @@ func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 	if p := proxyRefusal(r, m, g.labels()); p != nil {
 		return p
 	}
-	if now.Before(r.AvailableAfter) {
+	if until := g.catalog.CoolUntil(r); now.Before(until) {
 		p := state(api.CodeCoolingDown, "profile %s cools down after its recovery until %s", r.ProfileID, r.AvailableAfter.Format(time.RFC3339))
-		p.RetryAfter = int(r.AvailableAfter.Sub(now).Seconds()) + 1
+		p.RetryAfter = int(until.Sub(now).Seconds()) + 1
 		return p
 	}
 	return nil

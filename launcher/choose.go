@@ -247,8 +247,9 @@ func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, e
 		if _, err := g.o.Root.Path(r.ProfileID); c.here && err != nil { // put aside, or taken away
 			continue
 		}
+		c.AvailableAfter = g.catalog.CoolUntil(r)
 		c.shares = g.joinable(r, m)
-		c.why = whyNot(r, m.TaskID, c.shares, hosts[cmp.Or(r.Home, g.o.ID)], now)
+		c.why = whyNot(c.Record, m.TaskID, c.shares, hosts[cmp.Or(r.Home, g.o.ID)], now)
 		found = append(found, c)
 	}
 	slices.SortFunc(found, preferred)
@@ -422,7 +423,7 @@ func noneFree(m api.Manifest, found []candidate, full *api.Problem, now time.Tim
 	}
 	p = p.With("candidates", counts).With("next_check_seconds", next)
 	if code == api.CodeCoolingDown {
-		p = p.With("available_after", free)
+		p = p.With("available_after", free.UTC())
 	}
 	p.RetryAfter = next
 	return p

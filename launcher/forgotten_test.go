@@ -162,6 +162,49 @@ func TestOnlyFreeProfilesAreImported(t *testing.T) {
 	}
 }
 
+// TestNoOtherProfilesUndecidedDirectoryIsGivenToOne: what a person has to judge of one profile
+// does not become another's directory by a rehome either, and a directory of the profile itself
+// does.
+func TestNoOtherProfilesUndecidedDirectoryIsGivenToOne(t *testing.T) {
+	l, store := startLauncher(t)
+	other, err := profiledir.Open(filepath.Join(t.TempDir(), "profiles"), signed.New([32]byte{9}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, state := range map[string]lease.State{"p": lease.ManualReview, "judged": lease.ManualReview, "in-use": lease.Held, "free": lease.Available} {
+		path, err := other.Create(id)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(path, "Local State"), []byte("{}"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(t, other, lease.Record{ProfileID: id, State: state, Home: "there", Token: 4})
+	}
+	for from, want := range map[string]bool{"p": true, "judged": false, "in-use": false, "free": true} {
+		id := "p"
+		if from != "p" {
+			id = "of-" + from
+		}
+		// Its directory on this host is gone.
+		waiting := lease.Record{ProfileID: id, State: lease.ManualReview, Home: "here", Token: 4}
+		keep(t, l.o.Root, waiting)
+		if _, err := store.Store.Swap(t.Context(), lease.Entry{}, waiting); err != nil {
+			t.Fatal(err)
+		}
+		r, err := l.RehomeProfile(principal.In(t.Context(), principal.Principal{Name: "root", Role: principal.Admin, Profiles: principal.EveryProfile}), id, api.ProfileRehome{
+			Write: api.Write{Token: waiting.Token}, From: filepath.Join(other.Dir(), from), AcceptLoss: true, Person: "ann", Note: "the disk died",
+		})
+		var p *api.Problem
+		if refused := errors.As(err, &p) && p.Code == api.CodeConflict; refused == want || want && err != nil {
+			t.Errorf("of %s: %+v, %v", from, r.Moved, err)
+		}
+		if _, err := l.o.Root.Path(id); (err == nil) != want {
+			t.Errorf("of %s: a directory: %v", from, err)
+		}
+	}
+}
+
 // TestAnArchivedProfileIsImportedWhenItIsFree: it went through a recovery since.
 func TestAnArchivedProfileIsImportedWhenItIsFree(t *testing.T) {
 	l, store := startLauncher(t)

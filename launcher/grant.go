@@ -111,7 +111,7 @@ func (e *startError) Unwrap() error { return e.cause }
 // stillReady refuses a directory that another host could have open, where the store was
 // lost during a grant.
 func (g *grants) stillReady(path string) error {
-	if p := g.presence.SharedReady(path); p != nil {
+	if p := g.sharedReady(path); p != nil {
 		return p
 	}
 	return nil

@@ -272,6 +272,7 @@ func (l *Launcher) wire() (err error) {
 		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
 		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
 	})
+	l.grants.sharedReady = l.presence.SharedReady
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
 		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Log: o.Log, Metrics: o.Metrics,

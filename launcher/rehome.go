@@ -152,9 +152,9 @@ func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.Pro
 		if left { // its lock is had with the profile
 			return nil, profiledir.Copy(ctx, from, dir)
 		}
-		source, err := profiledir.LockSource(from)
+		source, err := ps.lockSource(ctx, from, r.ProfileID)
 		if err != nil {
-			return nil, api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
+			return nil, err
 		}
 		if u, used := profiledir.FindUser(from); used != nil || u != nil {
 			err = api.Refuse(api.CodeConflict, "%s is in use by %v: close it first, a copy of what is being written would be damaged (%v)", from, u, used)

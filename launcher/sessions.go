@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -149,13 +150,14 @@ func (l *Launcher) monitorOf(sessionID string) (*session.Session, *monitor.Monit
 	return s, m, err
 }
 
-// toDrive is monitorOf for what a worker does to tabs.
-func (l *Launcher) toDrive(sessionID string) (*session.Session, *monitor.Monitor, error) {
+// toDrive is monitorOf for what a worker does to tabs, which passes the fence.
+func (l *Launcher) toDrive(sessionID string) (*session.Session, *monitor.Monitor, *lease.Fence, error) {
 	s, m, err := l.monitorOf(sessionID)
-	if err == nil {
-		err = s.Driven()
+	if err != nil {
+		return nil, nil, nil, err
 	}
-	return s, m, err
+	fence, err := s.Driving()
+	return s, m, fence, err
 }
 
 // Targets lists what Chrome's own /json/list would.
@@ -177,7 +179,7 @@ func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target,
 
 // NewTarget opens a tab.
 func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Target, error) {
-	s, m, err := l.toDrive(sessionID)
+	s, m, fence, err := l.toDrive(sessionID)
 	if err != nil {
 		return api.Target{}, err
 	}
@@ -185,34 +187,34 @@ func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Ta
 		s.Denied("/json/new", refused)
 		return api.Target{}, api.Invalid("url", "%s", refused.Text)
 	}
-	t, err := m.OpenTab(ctx, s.Fence(), url)
+	t, err := m.OpenTab(ctx, fence, url)
 	if err != nil {
-		return api.Target{}, refusedTab(s, api.Invalid("url", "%v", err))
+		return api.Target{}, refusedTab(s, err, api.Invalid("url", "%v", err))
 	}
 	return api.Target{ID: string(t.TargetID), Type: t.Type, URL: t.URL}, nil
 }
 
 // ActivateTarget brings a tab to the front.
 func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID string) error {
-	s, m, err := l.toDrive(sessionID)
+	s, m, fence, err := l.toDrive(sessionID)
 	if err != nil {
 		return err
 	}
-	if err := m.ActivateTab(ctx, s.Fence(), targetID); err != nil {
-		return refusedTab(s, noTarget(targetID))
+	if err := m.ActivateTab(ctx, fence, targetID); err != nil {
+		return refusedTab(s, err, noTarget(targetID))
 	}
 	return nil
 }
 
 // CloseTarget closes a tab.
 func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) error {
-	s, m, err := l.toDrive(sessionID)
+	s, m, fence, err := l.toDrive(sessionID)
 	if err != nil {
 		return err
 	}
 	s.PageCloses()
-	if err := m.CloseTab(ctx, s.Fence(), targetID); err != nil {
-		return refusedTab(s, noTarget(targetID))
+	if err := m.CloseTab(ctx, fence, targetID); err != nil {
+		return refusedTab(s, err, noTarget(targetID))
 	}
 	return nil
 }
@@ -221,11 +223,15 @@ func noTarget(targetID string) *api.Problem {
 	return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
 }
 
-// refusedTab is the refusal of what was asked of a tab: that the session is over, where
-// it is, or what the browser said.
-func refusedTab(s *session.Session, said *api.Problem) error {
+// refusedTab is the refusal of what was asked of a tab, and failed so: that the session is
+// over, where it is, who has taken it over meanwhile, or what the browser said.
+func refusedTab(s *session.Session, failed error, said *api.Problem) error {
 	if _, err := s.Monitor(); err != nil {
 		return err
+	}
+	var taken *api.Problem
+	if errors.As(failed, &taken) {
+		return taken
 	}
 	return said
 }

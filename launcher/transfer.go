@@ -197,8 +197,9 @@ func (ps *profiles) alone(profileID string) error {
 
 // lockSource locks a directory that is to be copied, and refuses a profile that is not
 // free, of whichever launcher it is: what somebody else has, or a person has to judge, is
-// nothing to copy.
-func (ps *profiles) lockSource(ctx context.Context, from string) (*profiledir.Source, error) {
+// nothing to copy. Only a directory of the profile to, about which a person has decided, may
+// be in any state.
+func (ps *profiles) lockSource(ctx context.Context, from, to string) (*profiledir.Source, error) {
 	source, err := profiledir.LockSource(from)
 	if errors.Is(err, profiledir.ErrLocked) {
 		return nil, api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
@@ -209,6 +210,9 @@ func (ps *profiles) lockSource(ctx context.Context, from string) (*profiledir.So
 	profileID, home := source.Kept.ProfileID, source.Kept.Home
 	if of, archived := ps.o.Root.IsArchive(from); archived {
 		profileID, home = of, ps.o.ID
+	}
+	if profileID != "" && profileID == to {
+		return source, nil
 	}
 	state := source.Kept.State
 	if profileID != "" {
@@ -257,7 +261,7 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	if err := ps.checkNew(ctx, profileID, set); err != nil {
 		return lease.Record{}, err
 	}
-	source, err := ps.lockSource(ctx, from)
+	source, err := ps.lockSource(ctx, from, "")
 	if err != nil {
 		return lease.Record{}, err
 	}

@@ -3,6 +3,7 @@ package browser
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -126,6 +127,35 @@ func (h *host) open(b *Browser, url string) {
 	h.t.Helper()
 	if err := b.Mux().Call(h.t.Context(), "Target.createTarget", map[string]string{"url": url}, nil); err != nil {
 		h.t.Fatal(err)
+	}
+}
+
+// TestADirectoryThatWasLeftIsNotOpened, whoever asks for it and for whatever: it was marked when
+// the profile got another home, or was about to.
+func TestADirectoryThatWasLeftIsNotOpened(t *testing.T) {
+	h := newHost(t, Options{})
+	h.locked(h.root.Lock)
+	start := func() (*Browser, error) {
+		return h.driver.Start(t.Context(), Start{SessionID: session, Token: 7, Lock: h.lock, Path: h.path, Headless: true, Sink: h.sink, Log: h.options.Log})
+	}
+	for _, pending := range []bool{true, false} {
+		if err := h.lock.Depart(profiledir.Departure{Home: "there", Token: 8, At: time.Now(), Pending: pending}); err != nil {
+			t.Fatal(err)
+		}
+		b, err := start()
+		if b != nil {
+			h.endAtLast(b)
+		}
+		var departed *profiledir.DepartedError
+		if !errors.As(err, &departed) {
+			t.Fatalf("pending %t: %v", pending, err)
+		}
+	}
+	if made, err := os.ReadDir(h.path); err != nil || len(made) > 0 {
+		t.Errorf("in the directory: %v, %v", made, err)
+	}
+	if err := h.lock.Unlock(); err != nil {
+		t.Error(err)
 	}
 }
 

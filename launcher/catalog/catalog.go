@@ -10,6 +10,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -25,6 +26,8 @@ type Row struct {
 	NotNow bool
 	// Hands is what its living session on this host has to do with people.
 	Hands api.InHands
+	// coolUntil is Catalog.CoolUntil of the record.
+	coolUntil time.Time
 	// text is what words are looked for in.
 	text string
 }
@@ -36,7 +39,7 @@ func NewRow(r lease.Record) *Row {
 		r.ProfileID, r.AccountID, r.ProxyID, r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep, string(r.State), spaced(string(r.State)),
 		r.Reason, spaced(r.Reason), r.Home, holder(r), strings.Join(r.Labels.Texts(), "\n"),
 	}, "\n")
-	return &Row{Record: r, text: strings.ToLower(text)}
+	return &Row{Record: r, coolUntil: r.AvailableAfter, text: strings.ToLower(text)}
 }
 
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
@@ -93,6 +96,25 @@ func (c *Catalog) Record(profile string) (lease.Record, bool) {
 	return s.row.Record, true
 }
 
+// CoolUntil is the end of a record's cooldown, to be compared with time.Now: by how much was left
+// of it when it was first seen here. The wall clock, which may be set meanwhile, was read once.
+func (c *Catalog) CoolUntil(r lease.Record) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.coolUntilLocked(r)
+}
+
+func (c *Catalog) coolUntilLocked(r lease.Record) time.Time {
+	if r.AvailableAfter.IsZero() {
+		return r.AvailableAfter
+	}
+	if s, ok := c.rows[r.ProfileID]; ok && s.row.Record.Token == r.Token && s.row.Record.AvailableAfter.Equal(r.AvailableAfter) {
+		return s.row.coolUntil
+	}
+	now := time.Now()
+	return now.Add(r.AvailableAfter.Sub(now)) // with the reading of the monotonic clock
+}
+
 // Changed is closed when a row changes.
 func (c *Catalog) Changed() <-chan struct{} {
 	c.mu.Lock()
@@ -134,7 +156,9 @@ func (c *Catalog) put(e lease.Entry) {
 	if e.Record.State == "" {
 		delete(c.rows, e.Record.ProfileID)
 	} else {
-		c.rows[e.Record.ProfileID] = seen{NewRow(e.Record), e.Revision, c.round}
+		row := NewRow(e.Record)
+		row.coolUntil = c.coolUntilLocked(e.Record)
+		c.rows[e.Record.ProfileID] = seen{row, e.Revision, c.round}
 	}
 	c.wake()
 }

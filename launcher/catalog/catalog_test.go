@@ -156,6 +156,42 @@ func (s *scripted) Swap(_ context.Context, prev lease.Entry, next lease.Record) 
 	return lease.Entry{Record: next, Revision: prev.Revision + 1}, s.refuse
 }
 
+// TestACooldownDoesNotFollowTheWallClock: its end, which a record has as a time of the wall clock,
+// is counted on the monotonic one from when it was first seen, in lists and for a record that was
+// read later. With another token, or another end, it is another cooldown.
+func TestACooldownDoesNotFollowTheWallClock(t *testing.T) {
+	c := New()
+	cooling := func(token lease.Token, end time.Time) lease.Record {
+		return lease.Record{ProfileID: "p", State: lease.Available, Token: token, AvailableAfter: end.UTC()} // as the store has it
+	}
+	listed := func() time.Time {
+		rows, _, _ := c.Rows()
+		return rows[0].coolUntil
+	}
+	end := time.Now().Add(time.Minute)
+	c.note(lease.Entry{Record: cooling(7, end), Revision: 1})
+	first := listed()
+	counted := func(at time.Time) bool { return at.String() != at.Round(0).String() } // it has a monotonic reading
+	if !counted(first) || !first.Round(0).Equal(end.Round(0)) {
+		t.Errorf("listed: %v, want %v by the monotonic clock", first, end)
+	}
+	// The same for what is read from the store, and for what the watch shows once more.
+	c.see(lease.Sight{Entry: lease.Entry{Record: cooling(7, end), Revision: 2}})
+	for what, got := range map[string]time.Time{"read": c.CoolUntil(cooling(7, end)), "shown again": listed()} {
+		if got != first {
+			t.Errorf("%s: %v, want %v", what, got, first)
+		}
+	}
+	for _, r := range []lease.Record{cooling(8, end), cooling(7, end.Add(time.Hour))} {
+		if got := c.CoolUntil(r); !counted(got) || !got.Round(0).Equal(r.AvailableAfter) || got == first {
+			t.Errorf("another cooldown: %v, want %v", got, r.AvailableAfter)
+		}
+	}
+	if got := c.CoolUntil(lease.Record{ProfileID: "p", Token: 7}); !got.IsZero() {
+		t.Errorf("none: %v", got)
+	}
+}
+
 // TestTheCatalogFollowsTheStore: what the watch shows, this launcher's own writes, and a
 // watch that begins anew because the store went back.
 func TestTheCatalogFollowsTheStore(t *testing.T) {

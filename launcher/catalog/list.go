@@ -45,6 +45,7 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 		sorted = sorted[:q.Limit]
 		page.Next = &sorted[q.Limit-1].position
 	}
+	page.Items = slices.Grow(page.Items, len(sorted))
 	for _, p := range sorted {
 		page.Items = append(page.Items, p.row.Record)
 		if p.row.Hands != (api.InHands{}) {
@@ -81,7 +82,7 @@ func is(wanted, value string) bool {
 
 // isFree tells whether a task that nothing is known of could have the profile now.
 func isFree(r *Row, now time.Time) bool {
-	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.Record.AvailableAfter)
+	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.coolUntil)
 }
 
 // positioned is a row with its position in an order, as text that sorts so. The position

@@ -199,7 +199,10 @@ func TestAPersonWhoIsGone(t *testing.T) {
 		t.Fatal("handed back while its person looks at it")
 	}
 	left()
-	r.await("handed back", func() bool { return s.Show().Person == nil && s.Driven() == nil })
+	r.await("handed back", func() bool {
+		_, err := s.Driving()
+		return s.Show().Person == nil && err == nil
+	})
 	if s.Show().Ask == nil {
 		t.Error("the worker waits no more")
 	}

@@ -374,9 +374,13 @@ func (s *Session) UndoGrant(cause error) error {
 }
 
 // notStarted says that the session's browser did not start because of cause, with what Chrome
-// printed.
+// printed. Where the cause is a refusal, such as of a store that was lost meanwhile, it is that.
 func (s *Session) notStarted(cause error) *api.Problem {
 	s.log.Error().Err(cause).Msg("browser not started")
+	var refused *api.Problem
+	if errors.As(cause, &refused) {
+		return refused
+	}
 	p := api.Refuse(api.CodeBrowserStartFailed, "%v", cause)
 	var start *chrome.StartError
 	if errors.As(cause, &start) {

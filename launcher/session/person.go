@@ -56,6 +56,7 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 		return err
 	}
 	next.fence, next.seenAt = s.Fence().Under(), time.Now()
+	s.stopDriving(takenOver(s.id, next.Person))
 	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(next.Name, next.Since))
 	if before != nil { // its last commands are on their way, or refused
 		s.leaves(before, "taken by "+next.Name)
@@ -129,6 +130,8 @@ func (s *Session) setTakeover(t *takeover) {
 	s.takeover, s.file.Person = t, nil
 	if t != nil {
 		s.file.Person = &t.Person
+	} else {
+		s.driving = nil
 	}
 }
 
@@ -167,12 +170,29 @@ func (s *Session) personLocked() *api.Person {
 	return nil
 }
 
-// Driven refuses what drives the pages of the session while a person has taken it over.
-func (s *Session) Driven() error {
-	if t := s.takenBy(); t != nil {
-		return takenOver(s.id, t.Person)
+// Driving is for what the worker does to pages other than through its connections: it is
+// refused while a person has taken the session over, and otherwise passes the fence, which
+// is shut when a person takes the session over meanwhile. The cause is a *api.Problem then.
+func (s *Session) Driving() (*lease.Fence, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.takeover; t != nil {
+		return nil, takenOver(s.id, t.Person)
 	}
-	return nil
+	if s.driving == nil {
+		s.driving = s.Fence().Under()
+	}
+	return s.driving, nil
+}
+
+// stopDriving shuts the fence of Driving until nobody has the session by hand.
+func (s *Session) stopDriving(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.driving == nil {
+		s.driving = s.Fence().Under()
+	}
+	s.driving.Shut(cause)
 }
 
 // PersonIs returns nil while the principal has the session by hand. Otherwise the error, a

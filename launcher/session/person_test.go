@@ -114,7 +114,7 @@ func TestAPersonTakesOver(t *testing.T) {
 	if m := w.call("Runtime.evaluate", page, map[string]string{"expression": "1"}); m.Error != nil {
 		t.Errorf("the worker reads: %+v", m.Error)
 	}
-	if err := s.Driven(); problem(err) != api.CodeTakenOver {
+	if _, err := s.Driving(); problem(err) != api.CodeTakenOver {
 		t.Errorf("/json/new: %v", err)
 	}
 	var p *api.Problem
@@ -153,8 +153,8 @@ func TestAPersonTakesOver(t *testing.T) {
 	if m := w.call("Input.insertText", page, map[string]string{"text": "x"}); m.Error != nil {
 		t.Errorf("the worker's input afterwards: %+v", m.Error)
 	}
-	if s.Show().Person != nil || s.Driven() != nil {
-		t.Error(s.Show().Person, s.Driven())
+	if _, err := s.Driving(); s.Show().Person != nil || err != nil {
+		t.Error(s.Show().Person, err)
 	}
 	want := []string{
 		"taken Ann(ann) x1  captcha", "text Ann(ann) x1 http://shop.example/login", "text Ann(ann) x4 http://shop.example/login", "c () x1",
@@ -284,7 +284,7 @@ func TestAHoldIsInItsPersonsHands(t *testing.T) {
 	if err := s.HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
 		t.Error(err)
 	}
-	if s.Driven() != nil {
+	if _, err := s.Driving(); err != nil {
 		t.Error("a person's own DevTools may not act")
 	}
 }
@@ -329,6 +329,56 @@ func TestTheNextLauncherKnowsThePerson(t *testing.T) {
 		t.Errorf("the one after it would know %+v, %v", f.Person, err)
 	}
 	w.close()
+}
+
+// TestATabThatWaitsWhileAPersonTakesOver: the worker's request was let through before, and
+// still must not reach the browser, then or after the hand-back.
+func TestATabThatWaitsWhileAPersonTakesOver(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	m, err := s.Monitor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(fence *lease.Fence) error {
+		_, err := m.OpenTab(t.Context(), fence, "")
+		return err
+	}
+	driving := func() *lease.Fence {
+		t.Helper()
+		fence, err := s.Driving()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fence
+	}
+	opened := func() (n int) {
+		for _, c := range r.chromium.all() {
+			if c.Method == "Target.createTarget" {
+				n++
+			}
+		}
+		return n
+	}
+	before, atFirst := driving(), opened()
+	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(before); problem(err) != api.CodeTakenOver {
+		t.Errorf("a tab of the worker while a person has the session: %v", err)
+	}
+	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(before); problem(err) != api.CodeTakenOver {
+		t.Errorf("one that was asked for before: %v", err)
+	}
+	if err := open(driving()); err != nil {
+		t.Errorf("one that is asked for after the hand-back: %v", err)
+	}
+	if n := opened() - atFirst; n != 1 {
+		t.Errorf("the browser was asked for %d tabs, want 1", n)
+	}
 }
 
 // TestATakeOverThatCannotBeKept is none, since the next launcher would not know of it: the

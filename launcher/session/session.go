@@ -68,6 +68,7 @@ type Session struct {
 	losing     int            // connections that ended, and whose end is not stated yet
 	over       bool           // the journal is closed: what connections say now is too late
 	takeover   *takeover      // nil: no person has taken it over
+	driving    *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
 	ask        *ask           // nil: its worker waits for no person
 	views      map[string]int // that are open, by the name of their principal
 	woken      chan struct{}  // one place: the facts changed

@@ -73,6 +73,13 @@ const readAll = `(async () => {
 	})
 })()`
 
+// keptByName are files of an account in which no page can leave a marker.
+var keptByName = []string{
+	"Local State", "Default/Preferences", "Default/Secure Preferences", "Default/Cookies", "Default/Login Data", "Default/Login Data For Account",
+	"Default/Web Data", "Default/Account Web Data", "Default/History", "Default/Favicons", "Default/Top Sites", "Default/Network Persistent State",
+	"Default/Trust Tokens", "Default/Affiliation Database",
+}
+
 // What the account has survives a seal and a fetch into another directory: byte by byte in
 // the files, and value by value in a browser that is started there. What is left out has
 // nothing of the account in it but what the network would bring again.
@@ -135,6 +142,16 @@ func TestWhatTheAccountHasSurvives(t *testing.T) {
 	}
 	if left == 0 {
 		t.Error("nothing was left out: the lists do not fit this Chromium")
+	}
+
+	// What pages cannot write a marker into: what a person saved, and what sites are known by.
+	for _, path := range keptByName {
+		if _, there := before[path]; !there {
+			t.Errorf("this Chromium has no %s: the list of what has to be kept does not fit it", path)
+		}
+		if content, there := after[path]; !there || content != before[path] {
+			t.Errorf("%s is not kept", path)
+		}
 	}
 
 	o.ProfileDir = to

@@ -363,6 +363,8 @@ func TestCachesAreLeftOut(t *testing.T) {
 	tree := objectstest.Tree{
 		"Local State": "{}", "Default/Cache/Cache_Data/data_0": "c", "Profile 1/Code Cache/js/x": "c", "Crashpad/x": "c", "BrowserMetrics-12.pma": "c", "SingletonCookie": "c",
 		"Default/IndexedDB/Cache/x": "kept", "Default/Service Worker/CacheStorage/x": "kept", "Default/Extensions/abc/Cache/y": "kept", "Default/Storage/ext/Crashpad": "kept",
+		// What Chrome writes only once there is something to be kept.
+		"Default/Bookmarks": "kept", "Default/Shortcuts": "kept", "Default/TransportSecurity": "kept", "Default/Sessions/Session_1": "kept", "Default/Local Storage/leveldb/1.log": "kept",
 	}
 	if _, err := objectstest.Seal(t, s, "p", tree.Write(t), 1); err != nil {
 		t.Fatal(err)

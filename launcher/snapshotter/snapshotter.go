@@ -439,12 +439,24 @@ func (s *Snapshotter) keep(r lease.Record) {
 	}
 }
 
-// retain removes snapshots that need not stay.
+// retain removes snapshots that need not stay. While a profile is being decided about, or is
+// asked for by another launcher, all stay: any of them may be the one that is wanted. The next
+// snapshot's end comes here again.
 func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots.Snapshot) error {
+	now, err := s.record(ctx, made.ProfileID)
+	if err != nil {
+		return fmt.Errorf("profile %s: which snapshots are needed is not known, and all stay: %w", made.ProfileID, err)
+	}
+	if now.MoveRequest != nil || !now.State.Free() && now.State != lease.Held {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	keep := s.o.Retention
-	keep.Also = append([]string{made.ID, r.SnapshotID}, keep.Also...)
+	keep.Also = append([]string{made.ID, r.SnapshotID, now.SnapshotID}, keep.Also...)
+	if now.Moved != nil {
+		keep.Also = append(keep.Also, now.Moved.SnapshotID)
+	}
 	removed, err := s.o.Snapshots.Retain(ctx, made.ProfileID, made.Token, keep, time.Now())
 	var stale *snapshots.StaleTokenError
 	if errors.As(err, &stale) {

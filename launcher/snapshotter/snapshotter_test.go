@@ -428,23 +428,6 @@ func TestASupersededSnapshotIsRefused(t *testing.T) {
 	}
 }
 
-// Old snapshots leave, and the one that the record names stays.
-func TestOldSnapshotsLeave(t *testing.T) {
-	w := newWorld(t, Options{Retention: snapshots.Retention{Keep: 2}})
-	dir := w.profile("p", "x")
-	for token := range lease.Token(5) {
-		w.session("p", token+1, func() { w.write(dir, fmt.Sprint("of ", token)) })
-		w.drain()
-	}
-	list, err := w.store.List(t.Context(), "p")
-	if err != nil || len(list) < 2 || len(list) > 3 || list[0].Token != 5 {
-		t.Errorf("%+v, %v", list, err)
-	}
-	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || !found.Whole() {
-		t.Errorf("%+v, %v", found, err)
-	}
-}
-
 // After damage was found all is stored again, and what follows builds on that.
 func TestAfterDamageAllIsStoredAnew(t *testing.T) {
 	w := newWorld(t, Options{})

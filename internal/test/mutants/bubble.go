@@ -4,6 +4,7 @@ import "slices"
 
 var (
 	guard    = []Catcher{by("launcher/adopt", "TestEachBrowserHasAWaitOfItsOwn", "TestTheGuardEndsBrowsers", "TestTheRunsOfAnOrphan")}
+	shared   = []Catcher{by("launcher", "TestAForgottenProfileThatIsSharedWaits", "TestASharedDirectoryIsLookedAtThroughoutAGrant", "TestASharedDirectoryIsLookedAtBeforeItIsUsed")}
 	settings = []Catcher{by("launcher", "TestSettingsMakeNoForgottenProfileFree")}
 )
 
@@ -66,6 +67,17 @@ var ofBubble = slices.Concat(
 	),
 	in("launcher/reader.go", bubble,
 		change{"bubble: an ephemeral session writes on beside an account that has to stand still", `known && stillCode(r) != "" {`, `known && r.ProfileID == "" {`},
+	),
+	in("launcher/acquire.go", shared,
+		change{"a forgotten profile that is shared is healed at once", "\tif path, err := g.o.Root.Path(r.ProfileID); err == nil {\n\t\tif p := g.sharedReady(path); p != nil {\n\t\t\treturn e, p\n\t\t}\n\t}\n", ""},
+	),
+	in("launcher/transfer.go", shared,
+		change{"a shared directory is copied although the store is young", "\treturn ps.grants.stillReady(path)\n", "\t_ = path\n\treturn nil\n"},
+	),
+	in("launcher/grant.go", shared,
+		change{"a shared directory is granted although the store is young", `if err := g.stillReady(where); err != nil {`, `if err := g.stillReady(where); err != nil && where == "" {`},
+		change{"a browser starts although the store was lost", "\terr = g.stillReady(path)\n", ""},
+		change{"a session begins although the store was lost while its browser started", `errors.Join(err, g.stillReady(path), `, `errors.Join(err, `},
 	),
 	in("launcher/profiles.go", settings,
 		change{"settings make a forgotten profile free", "\t\t\tif err := ps.notFree(r); err != nil {\n\t\t\t\treturn r, err\n\t\t\t}\n", ""},

@@ -1,0 +1,127 @@
+package launcher
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// refuseShared has a launcher find at its nth look that another host could have the directory
+// open, and at no other one. It returns the paths that were looked at.
+func refuseShared(l *Launcher, nth int) *[]string {
+	var asked []string
+	l.grants.sharedReady = func(path string) *api.Problem {
+		asked = append(asked, path)
+		if len(asked) == nth {
+			return api.Refuse(api.CodeStoreUnavailable, "the profile's directory may be open on another host")
+		}
+		return nil
+	}
+	return &asked
+}
+
+// TestAForgottenProfileThatIsSharedWaits: another host that has it may not have said so yet,
+// so that nothing is written of it until then.
+func TestAForgottenProfileThatIsSharedWaits(t *testing.T) {
+	l, store := startLauncher(t)
+	path, err := l.o.Root.Create("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep(t, l.o.Root, lease.Record{ProfileID: "p", State: lease.Quarantined, Home: "here", Token: 2, SessionID: "ses_gone"})
+	asked := refuseShared(l, 1)
+	var p *api.Problem
+	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p"}); !errors.As(err, &p) || p.Code != api.CodeStoreUnavailable {
+		t.Errorf("granted, or refused otherwise: %v", err)
+	}
+	if e, err := store.Get(t.Context(), "p"); !errors.Is(err, lease.ErrNotFound) {
+		t.Errorf("stored meanwhile: %+v, %v", e.Record, err)
+	}
+	if len(*asked) != 1 || (*asked)[0] != path {
+		t.Errorf("looked at %q, want %s once", *asked, path)
+	}
+	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p"}); err == nil {
+		t.Error("granted uninspected")
+	}
+	if e, err := store.Get(t.Context(), "p"); err != nil || e.Record.Token != 3 {
+		t.Errorf("afterwards: %+v, %v", e.Record, err)
+	}
+}
+
+// TestASharedDirectoryIsLookedAtThroughoutAGrant: the store may be lost before the grant, after
+// it, and while the browser starts.
+func TestASharedDirectoryIsLookedAtThroughoutAGrant(t *testing.T) {
+	for nth, tt := range map[int]struct {
+		name             string
+		granted, started bool
+	}{
+		1: {name: "before the grant"},
+		2: {name: "after the grant", granted: true},
+		3: {name: "while the browser starts", granted: true, started: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, store := startLauncher(t)
+			path, err := l.o.Root.Create("p")
+			if err != nil {
+				t.Fatal(err)
+			}
+			granted := false
+			store.before = func(next lease.Record) error {
+				granted = granted || next.ProfileID == "p" && next.State == lease.Held
+				return nil
+			}
+			refuseShared(l, nth)
+			var p *api.Problem
+			s, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p"})
+			if !errors.As(err, &p) || p.Code != api.CodeStoreUnavailable {
+				t.Errorf("session %q, or refused otherwise: %v", s.SessionID, err)
+			}
+			if granted != tt.granted {
+				t.Errorf("granted: %t", granted)
+			}
+			if _, err := os.Stat(filepath.Join(path, "Local State")); (err == nil) != tt.started {
+				t.Errorf("whether a browser was started: %v", err)
+			}
+			if living := l.Sessions(); len(living) > 0 {
+				t.Errorf("living: %+v", living)
+			}
+		})
+	}
+}
+
+// TestASharedDirectoryIsLookedAtBeforeItIsUsed otherwise than for a task: to check, copy, archive
+// and remove it.
+func TestASharedDirectoryIsLookedAtBeforeItIsUsed(t *testing.T) {
+	l, _ := startLauncher(t)
+	if _, err := l.ImportProfile(t.Context(), "p", api.ProfileImport{From: userDataDir(t)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.CloneProfile(t.Context(), "p", api.ProfileClone{To: "q"}); err != nil {
+		t.Fatal(err)
+	}
+	check := lease.SessionCheck{URL: "https://shop.example/me"}
+	if _, err := l.PutProfile(t.Context(), "p", api.ProfileSettings{SessionCheck: &check}); err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func() error{
+		"check":   func() error { _, err := l.CheckProfile(t.Context(), "p"); return err },
+		"clone":   func() error { _, err := l.CloneProfile(t.Context(), "p", api.ProfileClone{To: "r"}); return err },
+		"archive": func() error { _, err := l.ArchiveProfile(t.Context(), "p", api.ProfileArchive{}); return err },
+		"remove":  func() error { _, err := l.RemoveClone(t.Context(), "q", api.ProfileRemove{}); return err },
+	} {
+		refuseShared(l, 1)
+		var p *api.Problem
+		if err := ask(); !errors.As(err, &p) || p.Code != api.CodeStoreUnavailable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for id, want := range map[string]bool{"p": true, "q": true, "r": false} {
+		if _, err := l.o.Root.Path(id); (err == nil) != want {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package snapshotter
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"leasehold/launcher/snapshots"
+	"leasehold/lease"
+)
+
+// Old snapshots leave, and the one that the record names stays.
+func TestOldSnapshotsLeave(t *testing.T) {
+	w := newWorld(t, Options{Retention: snapshots.Retention{Keep: 2}})
+	dir := w.profile("p", "x")
+	for token := range lease.Token(5) {
+		w.session("p", token+1, func() { w.write(dir, fmt.Sprint("of ", token)) })
+		w.drain()
+	}
+	list, err := w.store.List(t.Context(), "p")
+	if err != nil || len(list) < 2 || len(list) > 3 || list[0].Token != 5 {
+		t.Errorf("%+v, %v", list, err)
+	}
+	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || !found.Whole() {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// What the profile's move was made of stays, and what a person, or a launcher that asks for the
+// profile, may be about to name.
+func TestSnapshotsThatAreNamedStay(t *testing.T) {
+	w := newWorld(t, Options{Retention: snapshots.Retention{Keep: 1}})
+	dir := w.profile("p", "x")
+	used := func(token lease.Token) snapshots.Snapshot {
+		t.Helper()
+		w.session("p", token, func() { w.write(dir, fmt.Sprint("of ", token)) })
+		w.drain()
+		list, err := w.store.List(t.Context(), "p")
+		if err != nil || len(list) == 0 || list[0].Token != token {
+			t.Fatalf("after token %d: %+v, %v", token, list, err)
+		}
+		return list[0]
+	}
+	moved := used(1)
+	w.leases.change("p", func(r *lease.Record) { r.Moved = &lease.Move{ID: "mv_1", SnapshotID: moved.ID, SnapshotToken: 1} })
+	used(2)
+	old := used(3)
+	used(4)
+	for n, change := range []func(*lease.Record){
+		func(r *lease.Record) { r.State = lease.ManualReview },
+		func(r *lease.Record) { r.State = lease.Quarantined },
+		func(r *lease.Record) { r.State, r.MoveRequest = lease.Available, &lease.MoveRequest{To: "other"} },
+	} {
+		w.leases.change("p", change)
+		if err := w.retain(t.Context(), lease.Record{}, snapshots.Snapshot{ProfileID: "p", Token: 4}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.store.Fetch(t.Context(), "p", old.ID, filepath.Join(t.TempDir(), "x"), snapshots.FetchOptions{}); err != nil {
+			t.Errorf("case %d: one that may be wanted: %v", n, err)
+		}
+	}
+	w.leases.change("p", func(r *lease.Record) { r.MoveRequest = nil })
+	used(5)
+	used(6)
+	list, err := w.store.List(t.Context(), "p")
+	if err != nil || len(list) != 3 || list[0].Token != 6 || list[1].Token != 5 || list[2].ID != moved.ID {
+		t.Errorf("%+v, %v, want those of token 6 and 5, and the one that the move names", list, err)
+	}
+}

@@ -301,13 +301,16 @@ func hundredHosts(n int) []api.Host {
 
 // TestHosts: each launcher with what it says of its host, and whether it is here.
 func TestHosts(t *testing.T) {
-	b := &backend{hosts: hundredHosts(100), profiles: fleet(3)}
+	b := &backend{hosts: hundredHosts(100), profiles: fleet(3), cases: map[string]scene{"asks": {sessions: []api.Session{
+		{SessionID: "ses_asks", ProfileID: "asks", WorkerID: "worker-3", State: api.SessionServing, Ask: &api.Ask{Reason: "the code from the SMS"}, Person: &api.Person{Name: "Ben"}},
+	}}}}
 	body := b.get(t, "/hosts?token="+token, 200)
 	text := regexp.MustCompile(`(?s)<[^>]*>|\s+`).ReplaceAllString(body, " ")
 	text = regexp.MustCompile(`\s+`).ReplaceAllString(text, " ")
 	for _, want := range []string{
 		"100 launchers, 97 here", "host-00 node-00 · https://browsers-00.example.com:9333 this one", "host-01 node-01 · https://browsers-01.example.com:9333 silent it did not renew its presence 18 Jun 11:59 UTC 8 of 12 2 21.0 of 64.0 GiB free 7, 0 held 3 waiting for a person",
 		"went silent noticed by host-00", "has ended", "not told", "8, no limit", "3 requests in the queue", "profile_us_018 worker-7",
+		"NATS answers this launcher.", "asks for a person: the code from the SMS", "Ben has it by hand",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q: %.3000s", want, text)
@@ -315,6 +318,10 @@ func TestHosts(t *testing.T) {
 	}
 	if !strings.Contains(body, `href="/?host=host-01&amp;token=`+token+`"`) {
 		t.Error("a host does not lead to its profiles")
+	}
+	b.change(func() { b.stale, b.notReady = noon, errors.New("away") })
+	if away := b.get(t, "/hosts?token="+token, 200); !strings.Contains(away, "NATS does not answer this launcher since 12:00:00 UTC") {
+		t.Error("the page of hosts does not say that NATS is away")
 	}
 	b.who = principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.Patterns{"bank_*"}}
 	if body := b.get(t, "/hosts", 200); strings.Contains(body, "worker-7") || !strings.Contains(body, "It has none.") {

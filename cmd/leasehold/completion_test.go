@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -87,6 +88,45 @@ _leasehold; echo "${COMPREPLY[*]}"; complete -p leasehold`
 	out, err := exec.Command("bash", "-c", program).CombinedOutput()
 	if want := "complete,--,evidence,export,x,--format, har html\ncomplete -o default -F _leasehold leasehold\n"; err != nil || string(out) != want {
 		t.Errorf("%q, %v, want %q", out, err, want)
+	}
+}
+
+// zsh and fish run their scripts, too: with a program that prints two candidates and what it was
+// asked, and with one that knows nothing, so that files are offered.
+func TestZshAndFishComplete(t *testing.T) {
+	const zsh = `compdef() { print -- "compdef $*"; }; _describe() { print -l -- "${(@P)2}"; }; _files() { print files; }
+source ./script; words=(leasehold evidence export x --format ""); CURRENT=6; _leasehold`
+	const fish = `source ./script; complete -C "leasehold evidence export x --format "`
+	for _, tt := range []struct{ shell, option, program, want, files string }{
+		{"zsh", "-f", zsh, "compdef _leasehold leasehold\nhar:help: of it\nhtml\n", "compdef _leasehold leasehold\nfiles\n"},
+		{"fish", "--no-config", fish, "har\thelp: of it\nhtml\n", "asked\nleasehold\nscript\n"},
+	} {
+		t.Run(tt.shell, func(t *testing.T) {
+			dir, home := t.TempDir(), t.TempDir()
+			var script, stderr bytes.Buffer
+			if code := cli([]string{"completion", tt.shell}, strings.NewReader(""), &script, &stderr); code != 0 {
+				t.Fatal(stderr.String())
+			}
+			write := func(name, text string, mode os.FileMode) {
+				t.Helper()
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
+					t.Fatal(err)
+				}
+			}
+			write("script", script.String(), 0o600)
+			for answer, want := range map[string]string{`har\thelp: of it\nhtml\t\n`: tt.want, "": tt.files} {
+				write("leasehold", "#!/bin/sh\nIFS=,; echo \"$*\" >asked; printf '"+answer+"'\n", 0o700)
+				cmd := exec.Command(tt.shell, tt.option, "-c", tt.program)
+				cmd.Dir, cmd.Env = dir, append(os.Environ(), "HOME="+home, "XDG_DATA_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+				out, err := cmd.CombinedOutput()
+				if err != nil || string(out) != want {
+					t.Errorf("%q, %v, want %q (make deps installs the shells)", out, err, want)
+				}
+				if asked, err := os.ReadFile(filepath.Join(dir, "asked")); string(asked) != "complete,--,evidence,export,x,--format,\n" {
+					t.Errorf("it was asked %q, %v", asked, err)
+				}
+			}
+		})
 	}
 }
 

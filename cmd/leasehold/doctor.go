@@ -207,8 +207,8 @@ func (c RunConfig) limits() string {
 	return limitsText(c, plan, err)
 }
 
-// checkDir tells whether the sidecar could write to the directory, or create it. It
-// creates nothing.
+// checkDir tells whether the sidecar could write to the directory, or create it, by a file that is
+// gone again: what the kernel says of rights alone is true of /proc, too, where nobody can make one.
 func checkDir(flag, dir string) (string, error) {
 	at := dir
 	for {
@@ -227,6 +227,13 @@ func checkDir(flag, dir string) (string, error) {
 	}
 	if err := unix.Access(at, unix.W_OK|unix.X_OK); err != nil {
 		return "", fmt.Errorf("%s: %w for this user: give another %s", at, err, flag)
+	}
+	probe, err := os.CreateTemp(at, ".leasehold-doctor-")
+	if err != nil {
+		return "", fmt.Errorf("%s: no file can be made there: %w: give another %s", at, err, flag)
+	}
+	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
+		return "", fmt.Errorf("%s: %w: give another %s", at, err, flag)
 	}
 	if at != dir {
 		return fmt.Sprintf("%s can be created in %s", dir, at), nil

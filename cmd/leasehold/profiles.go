@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -75,13 +76,16 @@ func (c *profilesCmd) Run(a *app) error {
 			return err
 		}
 		slices.SortFunc(profiles.Items, func(x, y lease.Record) int { return strings.Compare(x.ProfileID, y.ProfileID) })
-		t := newTable(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "LAST URL")
+		t := newTable(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "LAST URL")
 		for _, r := range profiles.Items {
 			state := string(r.State)
-			if !r.WarmSince.IsZero() {
+			switch {
+			case !r.WarmSince.IsZero():
 				state += " (warm)"
+			case r.State == lease.Available && time.Now().Before(r.AvailableAfter):
+				state += " (cools down)"
 			}
-			t.row(r.ProfileID, state, r.Token, r.OwnerWorkerID, r.TaskID, r.LastKnownURL)
+			t.row(r.ProfileID, state, r.Token, r.OwnerWorkerID, r.TaskID, r.Home, r.LastKnownURL)
 		}
 		if !profiles.StaleSince.IsZero() {
 			a.warn("%s", staleText(profiles.StaleSince))

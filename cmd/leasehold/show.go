@@ -34,7 +34,7 @@ func (c *showCmd) Run(a *app) error {
 		if c.JSON {
 			return p.printDocument(a)
 		}
-		return p.printText(a, c)
+		return p.printText(ctx, a, c, sidecar)
 	})
 }
 
@@ -125,16 +125,22 @@ func (p shownProfile) printDocument(a *app) error {
 	return a.printValue(document)
 }
 
-func (p shownProfile) printText(a *app, c *showCmd) error {
+func (p shownProfile) printText(ctx context.Context, a *app, c *showCmd, sidecar *client) error {
 	r, err := read[lease.Record](p.record)
 	if err != nil {
 		return err
+	}
+	hands := api.InHands{}
+	if r.State == lease.Held && r.ByHand == nil {
+		if hands, err = handsOf(ctx, sidecar, p.id); err != nil { // its launcher may be away: the rest is worth showing
+			a.warn("whether its worker waits for a person cannot be told: %v", err)
+		}
 	}
 	history, err := read[list[lease.Event]](p.history)
 	if err != nil {
 		return err
 	}
-	if err := printFirst(a, c, p, r); err != nil {
+	if err := printFirst(a, c, p, r, hands); err != nil {
 		return err
 	}
 	fmt.Fprintln(a.stdout)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,16 +15,26 @@ import (
 
 // printFirst prints what a person needs first: the state, why, what to do, and where the
 // picture is.
-func printFirst(a *app, c *showCmd, p shownProfile, r lease.Record) error {
+func printFirst(a *app, c *showCmd, p shownProfile, r lease.Record, hands api.InHands) error {
 	t := newTable(a.stdout)
 	t.row(r.ProfileID, stateText(r, time.Now()))
+	if ask := hands.Ask; ask != nil {
+		t.row("asks", fmt.Sprintf("its worker waits for a person since %s, until %s: %s", cell(ask.At), cell(ask.Until), cell(ask.Reason)))
+	}
+	if person := hands.Person; person != nil {
+		t.row("by hand", fmt.Sprintf("%s has it since %s; the worker's input is refused meanwhile", cell(person.Name), cell(person.Since)))
+	}
 	if !r.StaleSince.IsZero() {
 		t.row("seen before", staleText(r.StaleSince))
 	}
 	if why := whyText(r); why != "" {
 		t.row("why", why)
 	}
-	t.row("what to do", todoText(r, time.Now()))
+	todo := todoText(r, time.Now())
+	if text := todoByHand(r.ProfileID, hands, c.URL); text != "" {
+		todo = text
+	}
+	t.row("what to do", todo)
 	t.row("picture", p.pictureText(c.URL))
 	return t.flush()
 }
@@ -92,6 +104,39 @@ func todoAtHome(r lease.Record, now time.Time) string {
 	return "nothing: the next task may have it"
 }
 
+// handsOf is what the living sessions of a profile have to do with people. The launcher that has
+// them is asked.
+func handsOf(ctx context.Context, sidecar *client, profile string) (hands api.InHands, err error) {
+	raw, err := sidecar.with(ofProfile(profile)).askAll(ctx, "v1", "sessions")
+	if err != nil {
+		return hands, err
+	}
+	all, err := read[list[api.Session]](raw)
+	for _, s := range all.Items {
+		if s.ProfileID == profile {
+			hands.Ask, hands.Person = cmp.Or(hands.Ask, s.Ask), cmp.Or(hands.Person, s.Person)
+		}
+	}
+	return hands, err
+}
+
+// todoByHand says what a person has to do about a session that is in the hands of one, or whose
+// worker waits for one; "" where neither is so.
+func todoByHand(profile string, hands api.InHands, sidecar string) string {
+	switch {
+	case hands.Person != nil:
+		return fmt.Sprintf("nothing, while %s is at it; leasehold take %s --from NAME takes it over", cell(hands.Person.Name), profile)
+	case hands.Ask != nil:
+		return fmt.Sprintf("do what its worker waits for: leasehold take %s, or %s/live", profile, pageOf(sidecar, profile))
+	}
+	return ""
+}
+
+// pageOf is the page of a profile in the console.
+func pageOf(sidecar, profile string) string {
+	return strings.TrimSuffix(sidecar, "/") + "/console/" + profile
+}
+
 // pictureText says how to see the newest picture of the profile.
 func (p shownProfile) pictureText(sidecar string) string {
 	if p.shows == nil {
@@ -101,7 +146,7 @@ func (p shownProfile) pictureText(sidecar string) string {
 	if p.shows.LastKnownURL != "" {
 		text += ", of " + p.shows.LastKnownURL
 	}
-	return text + ", or " + strings.TrimSuffix(sidecar, "/") + "/#" + p.id
+	return text + ", or " + pageOf(sidecar, p.id)
 }
 
 // newestShown is the newest bundle that has a picture; nil if none has.

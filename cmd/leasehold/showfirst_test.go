@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -55,5 +56,21 @@ func TestShowSaysFirstWhatToDo(t *testing.T) {
 				t.Errorf("what to do %q, want %q", got, c.todo)
 			}
 		})
+	}
+}
+
+func TestShowSaysWhatIsInAPersonsHands(t *testing.T) {
+	ask := &api.Ask{Reason: "the code"}
+	for name, c := range map[string]struct {
+		hands api.InHands
+		want  string
+	}{
+		"nobody asks":  {api.InHands{}, ""},
+		"somebody has": {api.InHands{Ask: ask, Person: &api.Person{Name: "Ben"}}, "nothing, while Ben is at it; leasehold take shop --from NAME"},
+		"one asks":     {api.InHands{Ask: ask}, "leasehold take shop, or http://h:1/console/shop/live"},
+	} {
+		if got := todoByHand("shop", c.hands, "http://h:1/"); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 //	p     held by worker-7 with token 42; its page's URL contains escape sequences
 //	shop  in manual review with token 43, inspected, with evidence
 //	busy  held, so that nobody else gets it
+//	rests free, and cools down
 //	lost  granted, and refused at the first heartbeat
 //	full  refused with 429
 //	plain answered by something that is not leasehold
@@ -111,7 +112,8 @@ func records() []lease.Record {
 			LastKnownURL: "https://shop.example/pay", Reason: "heartbeat_timeout", Decision: "manual_review",
 			Reasons: []string{"an unsafe request was sent"}, EvidenceID: "ev2", Runs: []lease.Run{}},
 		{ProfileID: "p", State: lease.Held, Token: 42, OwnerWorkerID: "worker-7", TaskID: "task_1", TTLSeconds: 0.3,
-			LastKnownURL: "https://a.example/\x1b]0;owned\x07\u202e\u009b31m", AcquiredAt: at, Runs: []lease.Run{}},
+			LastKnownURL: "https://a.example/\x1b]0;owned\x07\u202e\u009b31m", AcquiredAt: at, Home: "host-1", Runs: []lease.Run{}},
+		{ProfileID: "rests", State: lease.Available, Token: 7, AvailableAfter: time.Now().Add(time.Hour), Runs: []lease.Run{}},
 	}
 }
 

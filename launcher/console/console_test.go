@@ -220,6 +220,15 @@ func views() (b *backend, list []aView) {
 		r.ByHand = &lease.ByHand{Holder: "Eve", Note: "look", Since: noon, Review: &lease.OpenReview{EvidenceID: "evd_b"}}
 	}), byHand, "held by hand", "127.0.0.1:41234", "Hand it back")
 
+	asking := usual("evd_a")
+	asking.sessions = []api.Session{{
+		SessionID: "ses_asks", ProfileID: "asks", Token: 18, WorkerID: "worker-3",
+		Ask:    &api.Ask{Reason: "the code that shop.example sent " + hostile, At: noon, Until: noon.Add(10 * time.Minute)},
+		Person: &api.Person{Name: "Ben", Principal: "uid:7", Since: noon.Add(time.Minute)},
+	}}
+	add(inReview("asks", "evd_a", func(r *lease.Record) { r.State, r.SessionID = lease.Held, "ses_asks" }), asking,
+		"asks for a person", "The worker waits for a person since", "the code that shop.example sent "+cleanHostile, "Ben has the session since", "Watch it live, and take over")
+
 	return b, append(list, aView{"nobody", []string{"There is no page of this profile: there is no profile nobody"}})
 }
 

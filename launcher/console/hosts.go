@@ -33,6 +33,7 @@ type hostRow struct {
 // sessionRow is a living session of this launcher.
 type sessionRow struct {
 	ID, Href, Profile, Worker, Task, State, Connections string
+	Asks, Person                                        string // what its worker waits for a person for, and who has it
 	Since                                               time.Time
 	Ephemeral                                           bool
 }
@@ -77,6 +78,10 @@ func viewOfHosts(found api.Hosts, sessions []api.Session, ready error, query str
 	}
 	v.Texts["summary"] = fmt.Sprintf("%s, %d here", counted(len(found.Items), "launcher"), here)
 	v.Texts["none"] = ""
+	v.Texts["nats"] = "NATS answers this launcher. A host that is here renewed its presence there."
+	if !found.Stale.IsZero() {
+		v.Texts["nats"] = "NATS does not answer this launcher since " + found.Stale.UTC().Format("15:04:05") + " UTC. Which other hosts are here is not known."
+	}
 	shown := 0
 	for _, s := range sessions {
 		if !visible(s.ProfileID) {
@@ -86,10 +91,17 @@ func viewOfHosts(found api.Hosts, sessions []api.Session, ready error, query str
 			v.Cut++
 			continue
 		}
-		v.Sessions = append(v.Sessions, sessionRow{
+		row := sessionRow{
 			ID: s.SessionID, Href: "/console/" + url.PathEscape(s.ProfileID) + query, Profile: s.ProfileID, Worker: short(s.WorkerID), Task: short(s.TaskID),
 			State: s.State, Ephemeral: s.Ephemeral, Connections: strconv.Itoa(s.Connections), Since: s.AcquiredAt,
-		})
+		}
+		if s.Ask != nil {
+			row.Asks = short(s.Ask.Reason)
+		}
+		if s.Person != nil {
+			row.Person = short(s.Person.Name)
+		}
+		v.Sessions = append(v.Sessions, row)
 	}
 	return v
 }

@@ -207,8 +207,12 @@ func viewOfList(a asked, found api.ProfilePage, ready error) listView {
 		v.Texts["waiting"] = strconv.Itoa(waiting)
 	}
 	v.Texts["summary"] = fmt.Sprintf("%s, %d held", counted(all, "profile"), found.States[lease.Held])
-	if waiting > 0 {
-		v.Texts["summary"] += fmt.Sprintf(", %d waiting for a person", waiting)
+	// Each by itself: the count of the state does not have those whose worker asks.
+	if n := found.States[lease.ManualReview]; n > 0 {
+		v.Texts["summary"] += fmt.Sprintf(", %d waiting for a person", n)
+	}
+	if found.Asking > 0 {
+		v.Texts["summary"] += fmt.Sprintf(", %d asking for a person", found.Asking)
 	}
 	none := ""
 	switch {

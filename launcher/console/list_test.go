@@ -109,7 +109,7 @@ func TestTheListWithoutAScript(t *testing.T) {
 	b.hands = map[string]api.InHands{
 		"profile_us_00001": {Ask: &api.Ask{Reason: "the code from the SMS", At: noon.Add(-48 * time.Hour)}}, "profile_us_00002": {Person: &api.Person{Name: "Ada", Since: noon}},
 	}
-	if asks := b.get(t, "/", 200); !strings.HasPrefix(shownRows(asks), "profile_us_00001 profile_us_00120") || !strings.Contains(asks, "the code from the SMS") || !strings.Contains(asks, "8 waiting for a person") {
+	if asks := b.get(t, "/", 200); !strings.HasPrefix(shownRows(asks), "profile_us_00001 profile_us_00120") || !strings.Contains(asks, "the code from the SMS") || !strings.Contains(asks, "7 waiting for a person, 1 asking for a person") {
 		t.Error("the list does not begin with the worker that asks for a person")
 	}
 	if has := b.get(t, "/?q=us_00002", 200); !strings.Contains(has, "a person has it") || !strings.Contains(has, ">Ada<") {
@@ -301,13 +301,16 @@ func hundredHosts(n int) []api.Host {
 
 // TestHosts: each launcher with what it says of its host, and whether it is here.
 func TestHosts(t *testing.T) {
-	b := &backend{hosts: hundredHosts(100), profiles: fleet(3)}
+	b := &backend{hosts: hundredHosts(100), profiles: fleet(3), cases: map[string]scene{"asks": {sessions: []api.Session{
+		{SessionID: "ses_asks", ProfileID: "asks", WorkerID: "worker-3", State: api.SessionServing, Ask: &api.Ask{Reason: "the code from the SMS"}, Person: &api.Person{Name: "Ben"}},
+	}}}}
 	body := b.get(t, "/hosts?token="+token, 200)
 	text := regexp.MustCompile(`(?s)<[^>]*>|\s+`).ReplaceAllString(body, " ")
 	text = regexp.MustCompile(`\s+`).ReplaceAllString(text, " ")
 	for _, want := range []string{
 		"100 launchers, 97 here", "host-00 node-00 · https://browsers-00.example.com:9333 this one", "host-01 node-01 · https://browsers-01.example.com:9333 silent it did not renew its presence 18 Jun 11:59 UTC 8 of 12 2 21.0 of 64.0 GiB free 7, 0 held 3 waiting for a person",
 		"went silent noticed by host-00", "has ended", "not told", "8, no limit", "3 requests in the queue", "profile_us_018 worker-7",
+		"NATS answers this launcher.", "asks for a person: the code from the SMS", "Ben has it by hand",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q: %.3000s", want, text)
@@ -315,6 +318,10 @@ func TestHosts(t *testing.T) {
 	}
 	if !strings.Contains(body, `href="/?host=host-01&amp;token=`+token+`"`) {
 		t.Error("a host does not lead to its profiles")
+	}
+	b.change(func() { b.stale, b.notReady = noon, errors.New("away") })
+	if away := b.get(t, "/hosts?token="+token, 200); !strings.Contains(away, "NATS does not answer this launcher since 12:00:00 UTC") {
+		t.Error("the page of hosts does not say that NATS is away")
 	}
 	b.who = principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.Patterns{"bank_*"}}
 	if body := b.get(t, "/hosts", 200); strings.Contains(body, "worker-7") || !strings.Contains(body, "It has none.") {
@@ -422,6 +429,9 @@ func TestListsAreAccessible(t *testing.T) {
 			if wide := v.number(`document.documentElement.scrollWidth`); wide > width {
 				t.Errorf("%s is %d pixels wide at %d: %s", one.name, wide, width, v.text(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`))
 			}
+		}
+		if one.name == "list-filtered" && !strings.Contains(v.text(`document.querySelector("#rows tr").innerText`), "days") { // the page is 360 pixels wide now
+			t.Errorf("a phone is not shown since when a profile waits: %q", v.text(`document.querySelector("#rows tr").innerText`))
 		}
 		if one.always || photos {
 			v.accessible(one.name)

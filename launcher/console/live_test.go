@@ -254,7 +254,7 @@ func TestLivePageByHand(t *testing.T) {
 	b.refuse = api.Refuse(api.CodeTakenOver, "Ben has session ses_live")
 	v := open(t, b, live)
 	v.until(`document.querySelector("#picture").dataset.sequence === "1"`)
-	v.do(chromedp.Focus(chromedp.CSS(`#name`)), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
+	v.do(chromedp.Focus(chromedp.CSS(`#name`)), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Enter))
 	v.until(`document.querySelector("#notice").innerText.includes("Ben has session")`)
 	b.mu.Lock()
 	b.refuse = nil
@@ -273,7 +273,7 @@ func TestLivePageByHand(t *testing.T) {
 	}
 	v.do(chromedp.Click(chromedp.CSS(`#picture`)), chromedp.KeyEvent("x"))
 	p.send(textFrame(`{"type":"person","person":{"name":"Ada","principal":"uid:0","since":"2026-06-18T12:00:00Z"},"yours":true}`))
-	v.until(`document.activeElement.id === "give" && !document.querySelector("#drive").hidden && document.querySelector("#asks").hidden`)
+	v.until(`document.activeElement.id === "who" && !document.querySelector("#drive").hidden && document.querySelector("#asks").hidden`)
 	for len(p.heard) > 0 {
 		if m := <-p.heard; m["type"] == "mouse" || m["type"] == "key" {
 			t.Errorf("before the session was theirs the page sent %v", m)
@@ -350,7 +350,7 @@ func TestLivePageByHand(t *testing.T) {
 	v.until(`document.querySelector("#asked").innerText.includes("the code of the bank") && document.title.startsWith("(!) ")`)
 	v.do(chromedp.SetValue(chromedp.CSS(`#note`), "no code came"), chromedp.Click(chromedp.CSS(`#give-not`)))
 	p.send(textFrame(`{"type":"person","person":null,"yours":false}`))
-	v.until(`document.activeElement.id === "take" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
+	v.until(`document.activeElement.id === "who" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.given) != 1 || b.given[0].Token != 42 || b.given[0].Answered == nil || *b.given[0].Answered || b.given[0].Note != "no code came" {

@@ -79,6 +79,10 @@ type view struct {
 	// and Mine says that the person who looks may end it.
 	ByHand *api.Session
 	Mine   bool
+
+	// Asking is a living session on this host whose worker waits for a person, and Taken one
+	// that a person took over; nil: there is none.
+	Asking, Taken *api.Session
 }
 
 // form is what a person filled in.
@@ -115,10 +119,21 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 	return v
 }
 
-// people finds the session of the person who has the profile.
+// people finds the session of the person who has the profile, and who waits for one.
 func (v *view) people() {
 	r := v.Record
-	if r.State != lease.Held || r.ByHand == nil {
+	if r.State != lease.Held {
+		return
+	}
+	if r.ByHand == nil {
+		for i, s := range v.Sessions {
+			if s.Ask != nil && v.Asking == nil {
+				v.Asking, v.State = &v.Sessions[i], "asks for a person"
+			}
+			if s.Person != nil && v.Taken == nil {
+				v.Taken = &v.Sessions[i]
+			}
+		}
 		return
 	}
 	v.State = "held by hand"
@@ -246,6 +261,14 @@ func (v *view) lists() {
 	if len(v.OlderBundles) > maxFolded {
 		v.BundlesCut, v.OlderBundles = len(v.OlderBundles)-maxFolded, v.OlderBundles[:maxFolded]
 	}
+}
+
+// StateClass is the state for the style sheet: who asks for a person waits for one, as in a review.
+func (v *view) StateClass() lease.State {
+	if v.Asking != nil {
+		return lease.ManualReview
+	}
+	return v.Record.State
 }
 
 // Stale says since when the store cannot be reached, and what that means for this page; empty: it

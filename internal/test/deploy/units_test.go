@@ -1,6 +1,10 @@
 package deploy
 
 import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -48,5 +52,27 @@ func TestUnitsAreHardened(t *testing.T) {
 	needs := "CAP_SETUID CAP_SETGID CAP_CHOWN CAP_FOWNER CAP_DAC_OVERRIDE CAP_KILL CAP_SYS_PTRACE"
 	if browserUser["CapabilityBoundingSet"] != needs || browserUser["AmbientCapabilities"] != needs {
 		t.Errorf("capabilities %q and %q, want %s", browserUser["CapabilityBoundingSet"], browserUser["AmbientCapabilities"], needs)
+	}
+}
+
+// TestSystemdTakesTheUnits: systemd knows each key, and takes each value. DelegateSubgroup, which
+// the units say needs a newer one, may be unknown to the one that is installed.
+func TestSystemdTakesTheUnits(t *testing.T) {
+	for _, name := range []string{"leasehold.service", "leasehold-browser-user.service"} {
+		text := read(t, "deploy/"+name)
+		path := filepath.Join(t.TempDir(), name)
+		// The program is not installed where tests run.
+		if err := os.WriteFile(path, []byte(strings.Replace(text, "/usr/local/bin/leasehold", "/bin/true", 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		said, err := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", path).CombinedOutput()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			t.Fatalf("%v: make deps installs systemd", err)
+		}
+		for line := range strings.Lines(string(said)) {
+			if !strings.Contains(line, "Unknown key 'DelegateSubgroup' in section [Service]") {
+				t.Errorf("%s: %s", name, line)
+			}
+		}
 	}
 }

@@ -161,10 +161,11 @@
     at("drive").hidden = at("hint").hidden = at("keys").hidden = !yours;
     at("address").hidden = yours;
     canvas.classList.toggle("yours", yours);
+    // Not to a button: a key that is held down, or pressed twice, would press that, too.
     if (yours && !before) {
       notice("");
-      (byHand ? keys : at("give")).focus();
-    } else if (before && !yours && !gone) at("take").focus();
+      (byHand ? keys : at("who")).focus();
+    } else if (before && !yours && !gone) at("who").focus();
     describe();
   }
   const name = at("name");
@@ -182,7 +183,8 @@
       notice("Not done: the launcher cannot be reached.", true);
     }
   }
-  at("take").onclick = () => {
+  at("asks").onsubmit = (e) => {
+    e.preventDefault();
     try {
       localStorage.setItem("leasehold.reviewer", name.value);
     } catch { /* storage may be off */ }

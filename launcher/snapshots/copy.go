@@ -51,15 +51,12 @@ type copying struct {
 	from, to   *Store
 	read, made *codec
 	profileID  string
-	// base is the snapshot on which the next one is built; nil: none.
-	base *built
-	done Copied
+	done       Copied
 }
 
-// built is a snapshot that both stores have, as this one has it.
-type built struct {
-	id string
-	// chunks are all that it has, by name.
+// shared is what a snapshot that both stores have shares with the next one.
+type shared struct {
+	// chunks are all that it has here, by name.
 	chunks map[string]Chunk
 	// files are its files: the chunks that they have here, by those that they have in the other
 	// store.
@@ -199,10 +196,11 @@ func (c *copying) try(ctx context.Context, theirs *head, i int) error {
 	case len(h.Snapshots) >= maxSnapshots:
 		return fmt.Errorf("there are %d already, want fewer: have the sidecars remove some (--profile-snapshots)", maxSnapshots)
 	}
-	if err := c.findBase(ctx, h, theirs, i); err != nil {
+	base, err := c.base(ctx, h, theirs, i)
+	if err != nil {
 		return err
 	}
-	made, now, err := c.transfer(ctx, e, theirs.Token)
+	made, err := c.transfer(ctx, e, theirs.Token, base)
 	if err != nil {
 		return err
 	}
@@ -214,21 +212,16 @@ func (c *copying) try(ctx context.Context, theirs *head, i int) error {
 			return err
 		}
 	}
-	c.base = now
 	c.done.Copied = append(c.done.Copied, e.ID)
 	c.done.Stored += made.Stored
 	return nil
 }
 
-// findBase sees to it that the base is one that is in this store's list. It is the one that was
-// copied last, or else the nearest of their list that both have.
-func (c *copying) findBase(ctx context.Context, h, theirs *head, i int) error {
-	if c.base != nil && h.has(c.base.id) {
-		return nil
-	}
-	c.base = nil
+// base is what the next snapshot is built on: the nearest one of their list that both have. It has
+// nothing where there is none.
+func (c *copying) base(ctx context.Context, h, theirs *head, i int) (shared, error) {
 	if h.Doubted {
-		return nil
+		return shared{}, nil
 	}
 	distance := func(j int) int { return max(i-j, j-i) }
 	near := make([]int, 0, len(theirs.Snapshots))
@@ -242,49 +235,48 @@ func (c *copying) findBase(ctx context.Context, h, theirs *head, i int) error {
 		their := theirs.Snapshots[j]
 		our, err := h.find(their.ID)
 		if err != nil {
-			return err
+			return shared{}, err
 		}
 		m, err := c.from.manifest(ctx, c.read, &their, nil)
+		if err != nil && !damage(err) {
+			return shared{}, ofSource(err)
+		}
+		var n Manifest
+		if err == nil {
+			n, err = c.to.manifest(ctx, c.made, our, nil)
+		}
 		if damage(err) {
 			continue
 		}
 		if err != nil {
-			return ofSource(err)
-		}
-		n, err := c.to.manifest(ctx, c.made, our, nil)
-		if damage(err) {
-			continue
-		}
-		if err != nil {
-			return err
+			return shared{}, err
 		}
 		w := sealing{s: c.to, c: c.made, known: map[string]Chunk{}}
 		for _, chunk := range append(chunksOf(n), our.Manifest...) {
 			w.known[chunk.Name] = chunk
 		}
 		if err := w.forgetMissing(ctx, false); err != nil {
-			return err
+			return shared{}, err
 		}
-		c.base = builtOf(m, n, w.known)
-		return nil
+		return shared{w.known, filesOf(m, n, w.known)}, nil
 	}
-	return nil
+	return shared{}, nil
 }
 
-// builtOf is a snapshot of which theirs is the manifest in the other store, and ours the one here.
-func builtOf(theirs, ours Manifest, chunks map[string]Chunk) *built {
-	b := &built{id: ours.ID, chunks: chunks, files: map[[sha256.Size]byte][]Chunk{}}
-	here := map[string][]Chunk{}
+// filesOf are the files of a snapshot of which theirs is the manifest in the other store, and ours
+// the one here: those all of whose chunks are there.
+func filesOf(theirs, ours Manifest, chunks map[string]Chunk) map[[sha256.Size]byte][]Chunk {
+	files, here := map[[sha256.Size]byte][]Chunk{}, map[string][]Chunk{}
 	for _, f := range slices.Concat(ours.Tree, ours.Extras) {
 		here[f.Path] = f.Chunks
 	}
 	for _, f := range slices.Concat(theirs.Tree, theirs.Extras) {
 		all := here[f.Path]
-		if !slices.ContainsFunc(all, func(chunk Chunk) bool { return chunks[chunk.Name] != chunk }) && len(all) > 0 {
-			b.files[digest(f.Chunks)] = all
+		if len(all) > 0 && !slices.ContainsFunc(all, func(chunk Chunk) bool { return chunks[chunk.Name] != chunk }) {
+			files[digest(f.Chunks)] = all
 		}
 	}
-	return b
+	return files
 }
 
 // digest stands for a file of the other store.
@@ -302,50 +294,38 @@ func digest(chunks []Chunk) (sum [sha256.Size]byte) {
 // New chunks go into the folder of the token after that. No holder up to that token, who may use
 // this store already, collects there what no list names yet; and as soon as there is a later
 // holder, the list is not written any more.
-func (c *copying) transfer(ctx context.Context, e entry, token lease.Token) (entry, *built, error) {
-	fail := func(err error) (entry, *built, error) { return entry{}, nil, err }
+func (c *copying) transfer(ctx context.Context, e entry, token lease.Token, base shared) (entry, error) {
 	m, err := c.from.manifest(ctx, c.read, &e, nil)
 	if err != nil {
-		return fail(ofSource(err))
+		return entry{}, ofSource(err)
 	}
-	w := &sealing{s: c.to, c: c.made, token: token + 1, known: map[string]Chunk{}, sent: map[string]Chunk{}}
-	known := map[[sha256.Size]byte][]Chunk{}
-	if c.base != nil {
-		w.known, known = c.base.chunks, c.base.files
-	}
+	w := &sealing{s: c.to, c: c.made, token: token + 1, known: base.chunks, sent: map[string]Chunk{}}
 	w.work, w.ctx = errgroup.WithContext(ctx)
 	w.work.SetLimit(parallel)
-	b := &built{id: e.ID, chunks: map[string]Chunk{}, files: map[[sha256.Size]byte][]Chunk{}}
-	var files []*File
-	var todo []Chunk // of the files that have to be read
-	reads := map[[sha256.Size]byte]bool{}
-	for _, list := range [][]File{m.Tree, m.Extras} {
-		for n := range list {
-			f := &list[n]
-			files = append(files, f)
-			sum := digest(f.Chunks)
-			if _, have := known[sum]; !have && !reads[sum] {
-				reads[sum] = true
-				todo = append(todo, f.Chunks...)
-			}
+	files := map[[sha256.Size]byte][]Chunk{} // as they are here; of those that have to be read: nothing yet
+	var todo []Chunk                         // of those that have to be read
+	all := slices.Concat(m.Tree, m.Extras)
+	for _, f := range all {
+		sum := digest(f.Chunks)
+		if _, twice := files[sum]; twice {
+			continue
+		}
+		if files[sum] = base.files[sum]; files[sum] == nil {
+			todo = append(todo, f.Chunks...)
 		}
 	}
 	content, stop := c.from.readAhead(w.ctx, c.read, todo)
-	for _, f := range files {
-		sum := digest(f.Chunks)
-		all, have := known[sum]
-		if !have {
-			all, have = b.files[sum]
-		}
-		if !have {
-			if all, err = w.store(io.LimitReader(content, int64(f.Size))); err != nil {
-				err = fmt.Errorf("%s: %w", f.Path, err)
-				break
+	for n := range all {
+		sum := digest(all[n].Chunks)
+		if files[sum] == nil && err == nil {
+			if files[sum], err = w.store(io.LimitReader(content, int64(all[n].Size))); err != nil {
+				err = fmt.Errorf("%s: %w", all[n].Path, err)
 			}
 		}
-		b.files[sum], f.Chunks = all, all
+		all[n].Chunks = files[sum]
 	}
 	stop()
+	m.Tree, m.Extras = all[:len(m.Tree):len(m.Tree)], all[len(m.Tree):]
 	m.Stored, m.Pins = 0, nil // which the list has
 	if err == nil {
 		err = m.check()
@@ -360,14 +340,8 @@ func (c *copying) transfer(ctx context.Context, e entry, token lease.Token) (ent
 	if err == nil {
 		err = w.verify(ctx)
 	}
-	if err != nil {
-		return fail(err)
-	}
 	made.Stored = w.stored
-	for _, chunk := range append(chunksOf(m), made.Manifest...) {
-		b.chunks[chunk.Name] = chunk
-	}
-	return made, b, nil
+	return made, err
 }
 
 // has tells whether a snapshot is in the list.

@@ -351,3 +351,45 @@ func TestOthers(t *testing.T) {
 		}
 	}
 }
+
+// lies are objects that keep something else than what they are given of one chunk.
+type lies struct {
+	*snapshots.Dir
+	once sync.Once
+}
+
+func (l *lies) Put(ctx context.Context, key string, content []byte, version string) error {
+	if strings.Contains(key, "/chunks/") {
+		l.once.Do(func() {
+			content = slices.Clone(content)
+			content[len(content)-1] ^= 1
+		})
+	}
+	return l.Dir.Put(ctx, key, content, version)
+}
+
+// TestACopyIsReadBack: a store that does not keep what it is given has no snapshot.
+func TestACopyIsReadBack(t *testing.T) {
+	dir, key, _ := several(t, 1)
+	target, ourKey := &lies{Dir: openDir(t)}, snapshots.NewKey()
+	_, err := snapshots.New(target, ourKey).CopyFrom(t.Context(), snapshots.New(dir, key), "p")
+	if !errors.Is(err, snapshots.ErrDamaged) || !strings.HasPrefix(err.Error(), "the store to copy to: ") {
+		t.Errorf("%v", err)
+	}
+	if list, err := snapshots.New(target.Dir, ourKey).List(t.Context(), "p"); err != nil || len(list) > 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// TestPinsAreCopied, so that what stays in the old store stays in the new one.
+func TestPinsAreCopied(t *testing.T) {
+	dir, key, made := several(t, 1, 2)
+	from, to := snapshots.New(dir, key), snapshots.New(openDir(t), snapshots.NewKey())
+	must(t, from.Pin(t.Context(), "p", made[0], "review"))
+	if _, err := to.CopyFrom(t.Context(), from, "p"); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := to.Retain(t.Context(), "p", 2, snapshots.Retention{Keep: 1}, time.Now()); err != nil || len(removed) > 0 {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+}

@@ -34,7 +34,7 @@ var (
 	// ErrNoSnapshot says that the profile has no such snapshot, or none at all.
 	ErrNoSnapshot = errors.New("there is no such snapshot")
 	// ErrNoStore says that there is no profile store at the place.
-	ErrNoStore = errors.New("there is no profile store")
+	ErrNoStore = errors.New("there is none at this place")
 	// ErrWrongKey says that the store was written with another key.
 	ErrWrongKey = errors.New("the key is not the one that the profile store was made with")
 	// ErrDamaged says that what is stored is not what was stored: it was changed, cut off,

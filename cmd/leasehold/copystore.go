@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +26,7 @@ type copyStoreCmd struct {
 	To          string   `required:"" placeholder:"URL" help:"The store to copy to, at another place: a new one, or one that is there."`
 	ToKey       string   `required:"" type:"path" placeholder:"FILE" help:"Its key: another one (leasehold profiles keygen makes it), or the same."`
 	Profile     []string `placeholder:"P" help:"The profile to copy; may be given several times. No sidecar is asked then (default: all that the sidecar knows)."`
+	ProfileFile string   `name:"profiles-from" type:"path" placeholder:"FILE" help:"File with the names of all profiles, one a line; - is the standard input. No sidecar is asked then."`
 	Creds       string   `name:"nats-creds" type:"path" placeholder:"FILE" help:"Credentials for nats://..."`
 	CA          string   `name:"nats-ca" type:"path" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of nats://..."`
 	Replicas    int      `name:"nats-replicas" placeholder:"N" help:"Copies of a new store on the servers of --to nats://..., 1, 3 or 5 (default: 3 in a cluster, else 1)."`
@@ -56,7 +59,7 @@ func (c *copyStoreCmd) Run(a *app) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	profiles, err := c.profiles(ctx)
+	profiles, err := c.profiles(ctx, a)
 	if err != nil {
 		return c.printProblem(a, err)
 	}
@@ -81,10 +84,8 @@ func (c *copyStoreCmd) Run(a *app) error {
 
 // check refuses what cannot work.
 func (c *copyStoreCmd) check() error {
-	for _, id := range c.Profile {
-		if err := lease.CheckProfileID(id); err != nil {
-			return exitWith(exitUsage, "--profile: %w", err)
-		}
+	if len(c.Profile) > 0 && c.ProfileFile != "" {
+		return exitWith(exitUsage, "--profile and --profiles-from: want one of them")
 	}
 	if c.Replicas < 0 || c.Replicas > 5 || c.Replicas%2 == 0 && c.Replicas != 0 {
 		return exitWith(exitUsage, "--nats-replicas %d: want 1, 3 or 5", c.Replicas)
@@ -133,12 +134,22 @@ func placeOf(raw string) (string, error) {
 	return "", errors.New("want file:///path, s3://bucket/prefix or nats://host:port")
 }
 
-// profiles are those of --profile, or those whose records the sidecar has.
-func (c *copyStoreCmd) profiles(ctx context.Context) (all []toCopy, _ error) {
-	if len(c.Profile) > 0 {
-		for _, id := range slices.Compact(slices.Sorted(slices.Values(c.Profile))) {
-			all = append(all, toCopy{id: id})
+// profiles are those that are named, or those whose records the sidecar has.
+func (c *copyStoreCmd) profiles(ctx context.Context, a *app) (all []toCopy, err error) {
+	flag, names := "--profile", c.Profile
+	if c.ProfileFile != "" {
+		flag = "--profiles-from"
+		if names, err = readNames(c.ProfileFile, a.stdin); err != nil {
+			return nil, exitWith(exitUsage, "%s: %w", flag, err)
 		}
+	}
+	for _, id := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		if err := lease.CheckProfileID(id); err != nil {
+			return nil, exitWith(exitUsage, "%s: %w", flag, err)
+		}
+		all = append(all, toCopy{id: id})
+	}
+	if len(all) > 0 || c.ProfileFile != "" {
 		return all, nil
 	}
 	sidecar, err := c.client()
@@ -147,7 +158,7 @@ func (c *copyStoreCmd) profiles(ctx context.Context) (all []toCopy, _ error) {
 	}
 	raw, err := sidecar.askAll(ctx, "v1", "profiles")
 	if err != nil {
-		return nil, fmt.Errorf("the names of the profiles, which the store does not know (without a sidecar, name them with --profile): %w", err)
+		return nil, fmt.Errorf("the names of the profiles, which the store does not know (without a sidecar, name them with --profile or --profiles-from): %w", err)
 	}
 	records, err := read[list[lease.Record]](raw)
 	if err != nil {
@@ -158,6 +169,18 @@ func (c *copyStoreCmd) profiles(ctx context.Context) (all []toCopy, _ error) {
 		all = append(all, toCopy{r.ProfileID, &r})
 	}
 	return all, nil
+}
+
+// readNames reads a file with names, one a line.
+func readNames(path string, stdin io.Reader) ([]string, error) {
+	var content []byte
+	var err error
+	if path == "-" {
+		content, err = io.ReadAll(stdin)
+	} else {
+		content, err = os.ReadFile(path)
+	}
+	return strings.Fields(string(content)), err
 }
 
 // open opens both stores, and finds out whether they have the keys.
@@ -259,7 +282,7 @@ func (c *copyStoreCmd) copyAll(ctx context.Context, a *app, progress *progress, 
 			done.OK = false
 			return done, exitWith(exitFailure, "interrupted at profile %s: what is copied stays, and the same command goes on", p.id)
 		}
-		if errors.Is(err, snapshots.ErrNoSnapshot) && p.record != nil && p.record.SnapshotID == "" {
+		if errors.Is(err, snapshots.ErrNoSnapshot) && len(c.Profile) == 0 && (p.record == nil || p.record.SnapshotID == "") {
 			continue // it never had one
 		}
 		if err == nil && p.record != nil {
@@ -288,7 +311,7 @@ func (c *copyStoreCmd) copyAll(ctx context.Context, a *app, progress *progress, 
 	case failed > 0:
 		return done, exitWith(exitFailure, "%d of %d profiles are not copied as they are", failed+damaged, len(done.Items))
 	case done.Unnamed > 0:
-		return done, exitWith(exitFailure, "--from has %d profiles that the sidecar does not know, which are not copied: name them with --profile", done.Unnamed)
+		return done, exitWith(exitFailure, "--from has %d profiles that nobody named, neither a file nor the sidecar, and that are not copied: name them with --profile", done.Unnamed)
 	case damaged > 0:
 		return done, exitWith(exitEvidence, "%d of %d profiles have snapshots that are damaged, which are not copied", damaged, len(done.Items))
 	}

@@ -74,7 +74,7 @@ func TestCopyStoreHasWhatTheRecordsName(t *testing.T) {
 		{"one before it, which was removed", []lease.Record{{ProfileID: "shop", SnapshotID: "snap_OLD", SnapshotToken: 2}}, exitDone, "shop: 0 snapshots copied, 1 there"},
 		{"one after it", []lease.Record{{ProfileID: "shop", SnapshotID: "snap_NEW", SnapshotToken: 4}}, exitFailure, "profile shop: its record names snapshot snap_NEW of token 4, and --from does not have it"},
 		{"one of a profile that the store does not have", []lease.Record{{ProfileID: "shop"}, {ProfileID: "gone", SnapshotID: "snap_X", SnapshotToken: 1}}, exitFailure, "profile gone: there is no such snapshot"},
-		{"nothing: the profile is another sidecar's", []lease.Record{}, exitFailure, "--from has 1 profiles that the sidecar does not know"},
+		{"nothing: the profile is another sidecar's", []lease.Record{}, exitFailure, "--from has 1 profiles that nobody named"},
 	} {
 		records = tt.records
 		var stdout, stderr bytes.Buffer

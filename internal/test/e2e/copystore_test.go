@@ -97,6 +97,7 @@ func TestAProfileStoreGetsAnotherKey(t *testing.T) {
 	home.granted(t, "acct", false)
 	newest := home.sealed(t, "acct")
 	other.refusedMoveOf(t, newest, api.CodeNotFound) // what is copied is of before
+	other.hasNone(t, "acct")
 	copied("2 snapshots copied, 1 there before")
 	copied("0 snapshots copied, 3 there before")
 	if list := elsewhere(); !strings.Contains(list, first.SnapshotID) || !strings.Contains(list, newest.SnapshotID) {
@@ -120,4 +121,20 @@ func TestAProfileStoreGetsAnotherKey(t *testing.T) {
 	ahead := other.sealed(t, "acct")
 	copied("0 snapshots copied, 3 there before") // the new store has gone on
 	home.refusedMoveOf(t, ahead, api.CodeNotFound)
+	home.hasNone(t, "acct")
+}
+
+// hasNone checks that a sidecar gives no older state of a profile for the newest one, which its store
+// does not have: to a reader, in a clone, or in a profile that comes to it.
+func (s *sidecar) hasNone(t *testing.T, profile string) {
+	t.Helper()
+	var problem map[string]any
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": profile, "task_id": "t", "ephemeral": true}, &problem); code != 404 || problem["code"] != api.CodeNotFound {
+		t.Errorf("a reader: %d %v", code, problem)
+	}
+	for _, args := range [][]string{{"clone", profile, "--to", "older", "--snapshot", "newest"}, {"rehome", profile, "--snapshot", "newest", "--ask-home", "--accept-loss", "--note", "n"}} {
+		if out, errs, code := s.cli(t, append([]string{"profiles"}, args...)...); code != 8 || !strings.Contains(errs, api.CodeSnapshotDamaged) {
+			t.Errorf("%v: %d %s%s", args, code, out, errs)
+		}
+	}
 }

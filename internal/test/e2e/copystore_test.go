@@ -132,7 +132,7 @@ func (s *sidecar) hasNone(t *testing.T, profile string) {
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": profile, "task_id": "t", "ephemeral": true}, &problem); code != 404 || problem["code"] != api.CodeNotFound {
 		t.Errorf("a reader: %d %v", code, problem)
 	}
-	for _, args := range [][]string{{"clone", profile, "--to", "older", "--snapshot", "newest"}, {"rehome", profile, "--snapshot", "newest", "--ask-home", "--accept-loss", "--note", "n"}} {
+	for _, args := range [][]string{{"clone", profile, "--to", "older", "--snapshot", "newest"}, {"rehome", profile, "--snapshot", "newest", "--ask-home", "--accept-loss", "--person", "ann", "--note", "n"}} {
 		if out, errs, code := s.cli(t, append([]string{"profiles"}, args...)...); code != 8 || !strings.Contains(errs, api.CodeSnapshotDamaged) {
 			t.Errorf("%v: %d %s%s", args, code, out, errs)
 		}

@@ -273,7 +273,7 @@ func (c *copyStoreCmd) copyAll(ctx context.Context, a *app, progress *progress, 
 	done, names := storeCopy{OK: true, Items: []profileCopied{}}, []string{}
 	failed, damaged := 0, 0
 	for n, p := range profiles {
-		progress.begin("profile %d of %d", n+1, len(profiles))
+		progress.begin(fmt.Sprintf("profile %d of %d", n+1, len(profiles)), "pieces")
 		names = append(names, p.id)
 		item := profileCopied{}
 		var err error

@@ -84,3 +84,23 @@ func TestCopyStoreHasWhatTheRecordsName(t *testing.T) {
 		}
 	}
 }
+
+// TestTheProgressOfACopy tells which profile it is at, and leaves no part of its line in a line of the
+// result.
+func TestTheProgressOfACopy(t *testing.T) {
+	dir, key := t.TempDir(), snapshots.NewKey()
+	var screen bytes.Buffer
+	p := &progress{w: &screen}
+	p.begin("profile 2 of 7", "pieces")
+	store := snapshots.New(p.ofObjects(snapshots.OpenDir(dir)), key)
+	if _, err := objectstest.Seal(t, store, "shop", objectstest.Profile().Write(t), 1); err != nil {
+		t.Fatal(err)
+	}
+	if line := screen.String(); !strings.Contains(line, "profile 2 of 7: read 1 pieces, ") {
+		t.Errorf("%q", line)
+	}
+	p.print(&screen, "shop: done")
+	if line := screen.String(); !strings.HasSuffix(line, " \rshop: done\n") {
+		t.Errorf("%q", line)
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -25,7 +26,8 @@ type progress struct {
 	w io.Writer // nil: nobody looks
 
 	mu    sync.Mutex
-	at    string // what is being worked on, before what is counted
+	at    string // what is being worked on, for the front of the line
+	what  string // what the parts are; empty: files
 	bytes uint64
 	parts int
 	shown time.Time
@@ -60,14 +62,14 @@ func (p *progress) read(n int) {
 		return
 	}
 	p.shown = time.Now()
-	p.show(fmt.Sprintf("%sread %d files, %s", p.at, p.parts, humanize.IBytes(p.bytes)))
+	p.show(fmt.Sprintf("%sread %d %s, %s", p.at, p.parts, cmp.Or(p.what, "files"), humanize.IBytes(p.bytes)))
 }
 
-// begin says what is worked on from now on.
-func (p *progress) begin(format string, args ...any) {
+// begin says what is worked on from now on, and what is read of it.
+func (p *progress) begin(at, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.at = fmt.Sprintf(format, args...) + ": "
+	p.at, p.what = at+": ", what
 }
 
 // print writes a line of the result, in the place of the line of progress.

@@ -177,11 +177,14 @@ func (c RunConfig) embeddedNATS(gate *principal.Gate, log zerolog.Logger) (natsd
 
 // replicas is how many servers keep each lease. In a cluster there are three, so that no
 // lease is lost with a server.
-func (s *service) replicas() int {
+func (s *service) replicas() int { return replicasOf(s.nats, s.config.NATSReplicas) }
+
+// replicasOf is how many copies a server keeps: those that were asked for, if any.
+func replicasOf(nc *nats.Conn, asked int) int {
 	switch {
-	case s.config.NATSReplicas > 0:
-		return s.config.NATSReplicas
-	case s.nats.ConnectedClusterName() != "":
+	case asked > 0:
+		return asked
+	case nc.ConnectedClusterName() != "":
 		return 3
 	}
 	return 1

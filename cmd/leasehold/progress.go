@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/evidence"
+	"leasehold/launcher/snapshots"
 )
 
 // progressEvery is how often a line of progress is written anew.
@@ -24,6 +26,8 @@ type progress struct {
 	w io.Writer // nil: nobody looks
 
 	mu    sync.Mutex
+	at    string // what is being worked on, for the front of the line
+	what  string // what the parts are; empty: files
 	bytes uint64
 	parts int
 	shown time.Time
@@ -58,7 +62,24 @@ func (p *progress) read(n int) {
 		return
 	}
 	p.shown = time.Now()
-	p.show(fmt.Sprintf("read %d files, %s", p.parts, humanize.IBytes(p.bytes)))
+	p.show(fmt.Sprintf("%sread %d %s, %s", p.at, p.parts, cmp.Or(p.what, "files"), humanize.IBytes(p.bytes)))
+}
+
+// begin says what is worked on from now on, and what is read of it.
+func (p *progress) begin(at, what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at, p.what = at+": ", what
+}
+
+// print writes a line of the result, in the place of the line of progress.
+func (p *progress) print(w io.Writer, format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.wide > 0 {
+		p.show("")
+	}
+	fmt.Fprintln(w, printable(fmt.Sprintf(format, args...)))
 }
 
 // end removes the line.
@@ -78,6 +99,21 @@ func (p *progress) show(line string) {
 
 // of is a reader whose reading is counted.
 func (p *progress) of(r evidence.Reader) evidence.Reader { return countedReader{r, p} }
+
+// ofObjects are objects whose reading is counted.
+func (p *progress) ofObjects(o snapshots.Objects) snapshots.Objects { return countedObjects{o, p} }
+
+type countedObjects struct {
+	snapshots.Objects
+	p *progress
+}
+
+// Get implements snapshots.Objects.
+func (c countedObjects) Get(ctx context.Context, key string) (content []byte, version string, err error) {
+	content, version, err = c.Objects.Get(ctx, key)
+	c.p.read(len(content))
+	return content, version, err
+}
 
 type countedReader struct {
 	evidence.Reader

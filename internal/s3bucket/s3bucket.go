@@ -188,13 +188,27 @@ func (b *Bucket) Stat(ctx context.Context, key string) error {
 
 // List yields the keys that begin with a prefix. It ends with the first error.
 func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return b.list(ctx, prefix, true, func(key string) (string, bool) { return strings.TrimPrefix(key, b.cfg.Prefix), true })
+}
+
+// Folders yields the names of what has keys below it, right below a prefix that ends in a
+// slash. It ends with the first error.
+func (b *Bucket) Folders(ctx context.Context, prefix string) iter.Seq2[string, error] {
+	return b.list(ctx, prefix, false, func(key string) (string, bool) {
+		return strings.CutSuffix(strings.TrimPrefix(key, b.cfg.Prefix+prefix), "/")
+	})
+}
+
+// list yields what name makes of the keys that begin with a prefix: all of them, or those right
+// below it. It leaves out those for which name returns false.
+func (b *Bucket) list(ctx context.Context, prefix string, all bool, name func(key string) (string, bool)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for object := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix + prefix, Recursive: true}) {
+		for object := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix + prefix, Recursive: all}) {
 			if object.Err != nil {
 				yield("", object.Err)
 				return
 			}
-			if !yield(strings.TrimPrefix(object.Key, b.cfg.Prefix), nil) {
+			if found, wanted := name(object.Key); wanted && !yield(found, nil) {
 				return
 			}
 		}

@@ -25,7 +25,8 @@ const (
 const algorithm = "fastcdc-v1.0.0"
 
 // Chunk is a piece of a file as it is stored: its name, the token of the session whose
-// snapshot stored it first, and its size before it was compressed.
+// snapshot stored it first (of one that CopyFrom stored, the token after all that the other store
+// knew of), and its size before it was compressed.
 type Chunk struct {
 	Name  string
 	Token lease.Token

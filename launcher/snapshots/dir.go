@@ -158,6 +158,21 @@ func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
 	return keys, err
 }
 
+// Folders implements Objects.
+func (d *Dir) Folders(_ context.Context, prefix string) ([]string, error) {
+	entries, err := os.ReadDir(d.path(prefix))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, entry := range entries {
+		if entry.IsDir() {
+			names = append(names, entry.Name())
+		}
+	}
+	return names, err
+}
+
 // removeOld removes a file that a write has left which is over for long.
 func removeOld(path string, entry fs.DirEntry) error {
 	if !strings.HasPrefix(entry.Name(), durable.Unfinished) {

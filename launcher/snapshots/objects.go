@@ -21,6 +21,9 @@ type Objects interface {
 	// List returns the keys that begin with a prefix, which is empty or ends in a slash,
 	// in any order.
 	List(ctx context.Context, prefix string) ([]string, error)
+	// Folders returns the names of the folders right below a prefix, which ends in a slash, in
+	// any order. It changes nothing.
+	Folders(ctx context.Context, prefix string) ([]string, error)
 }
 
 // Errors of Objects.

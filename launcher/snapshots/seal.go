@@ -110,10 +110,7 @@ func (s *Store) seal(ctx context.Context, r *Content, about About) (*Snapshot, e
 		err = m.check()
 	}
 	if err == nil {
-		var raw []byte
-		if raw, err = m.encode(); err == nil {
-			e.Manifest, err = w.store(bytes.NewReader(raw))
-		}
+		e.Manifest, err = w.manifest(m)
 	}
 	if err = errors.Join(err, w.work.Wait()); err != nil {
 		return fail(err)
@@ -237,6 +234,15 @@ func (w *sealing) store(in io.Reader) ([]Chunk, error) {
 		return nil
 	})
 	return chunks, err
+}
+
+// manifest stores a manifest.
+func (w *sealing) manifest(m Manifest) ([]Chunk, error) {
+	raw, err := m.encode()
+	if err != nil {
+		return nil, err
+	}
+	return w.store(bytes.NewReader(raw))
 }
 
 // put writes a chunk. Where an attempt before this one has left it, the one that is there

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -148,4 +150,16 @@ func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
 		keys = append(keys, strings.ReplaceAll(strings.TrimPrefix(name, Stream+"."), ".", "/"))
 	}
 	return keys, nil
+}
+
+// Folders implements snapshots.Objects.
+func (o *Objects) Folders(ctx context.Context, prefix string) ([]string, error) {
+	keys, err := o.List(ctx, prefix)
+	names := map[string]bool{}
+	for _, key := range keys {
+		if name, _, below := strings.Cut(strings.TrimPrefix(key, prefix), "/"); below {
+			names[name] = true
+		}
+	}
+	return slices.Collect(maps.Keys(names)), err
 }

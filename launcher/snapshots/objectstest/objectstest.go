@@ -27,7 +27,7 @@ func Run(t *testing.T, open func(t *testing.T) snapshots.Objects) {
 		run  func(*testing.T, snapshots.Objects)
 	}{
 		{"write", testWrite}, {"race", testRace}, {"list", testList}, {"stale holder", testStaleHolder}, {"late seal", testLateSeal},
-		{"round trip", testRoundTrip}, {"damage", testDamage}, {"retention", testRetention},
+		{"round trip", testRoundTrip}, {"damage", testDamage}, {"retention", testRetention}, {"copy", testCopy},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
 	}
@@ -119,6 +119,13 @@ func testList(t *testing.T, o snapshots.Objects) {
 		slices.Sort(keys)
 		if !slices.Equal(keys, all) || err != nil {
 			t.Errorf("%q lists %q, %v, want %q", prefix, keys, err, all)
+		}
+	}
+	for prefix, all := range map[string][]string{"profiles/": {"aa", "aab"}, "profiles/aa/chunks/": {"01", "02"}, "profiles/aab/": nil, "profiles/bb/": nil} {
+		names, err := o.Folders(ctx, prefix)
+		slices.Sort(names)
+		if !slices.Equal(names, all) || err != nil {
+			t.Errorf("%q has the folders %q, %v, want %q", prefix, names, err, all)
 		}
 	}
 }

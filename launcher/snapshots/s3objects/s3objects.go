@@ -67,3 +67,15 @@ func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
 	}
 	return keys, nil
 }
+
+// Folders implements snapshots.Objects.
+func (o *Objects) Folders(ctx context.Context, prefix string) ([]string, error) {
+	var names []string
+	for name, err := range o.bucket.Folders(ctx, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}

@@ -183,7 +183,7 @@ func TestACooldownDoesNotFollowTheWallClock(t *testing.T) {
 		}
 	}
 	for _, r := range []lease.Record{cooling(8, end), cooling(7, end.Add(time.Hour))} {
-		if got := c.CoolUntil(r); !counted(got) || !got.Round(0).Equal(r.AvailableAfter) || got == first {
+		if got := c.CoolUntil(r); !counted(got) || !got.Round(0).Equal(r.AvailableAfter) {
 			t.Errorf("another cooldown: %v, want %v", got, r.AvailableAfter)
 		}
 	}

@@ -1,6 +1,7 @@
 package snapshotter
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -23,6 +24,42 @@ func TestOldSnapshotsLeave(t *testing.T) {
 	}
 	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || !found.Whole() {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// What an attempt left that failed leaves the store with the next snapshot, also where all
+// snapshots stay.
+func TestWhatFailedAttemptsLeaveIsCollected(t *testing.T) {
+	w := newWorld(t, Options{})
+	dir := w.profile("p", "x")
+	used := func(token lease.Token) int {
+		t.Helper()
+		w.session("p", token, func() { w.write(dir, fmt.Sprint("of ", token)) })
+		w.drain()
+		keys, err := w.objects.List(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(keys)
+	}
+	before := used(1)
+	puts := 0
+	w.objects.set(func() error {
+		if puts++; puts > 1 {
+			return errors.New("the store is away")
+		}
+		return nil
+	})
+	if left := used(2); left <= before || w.count(resultFailed) != 1 {
+		t.Fatalf("%d objects, and %d before: the attempt left nothing, and the test tests nothing", left, before)
+	}
+	w.objects.set(nil)
+	after := used(3)
+	if err := w.store.Collect(t.Context(), "p", 3); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := w.objects.List(t.Context(), ""); err != nil || len(keys) != after || !w.record("p").HasSnapshot() {
+		t.Errorf("%d of %d objects belong to a snapshot, %v", len(keys), after, err)
 	}
 }
 

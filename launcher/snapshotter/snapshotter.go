@@ -73,6 +73,8 @@ type Snapshotter struct {
 	wake    chan struct{}    // has room for one
 	idle    chan struct{}    // closed and replaced when a task is over
 	failed  map[string]failure
+	// tidy are the profiles of which the store has nothing that no snapshot has.
+	tidy map[string]bool
 }
 
 // task is what is to be done for a profile.
@@ -92,7 +94,7 @@ type failure struct {
 func New(o Options) (*Snapshotter, error) {
 	s := &Snapshotter{
 		o: o, places: make(chan struct{}, atOnce), pending: map[string]*task{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		failed: map[string]failure{},
+		failed: map[string]failure{}, tidy: map[string]bool{},
 	}
 	s.metrics = newMetrics(s, o.Metrics)
 	if err := snapshots.SweepSpool(s.spool()); err != nil {
@@ -263,6 +265,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 	read := time.Since(begun)
 	made, err := s.seal(ctx, content, about)
 	if err = errors.Join(err, content.Close()); err != nil {
+		s.setTidy(profile, false)
 		if errors.Is(err, snapshots.ErrStale) { // all files are read at the next try, which is at once
 			s.Vacated(profile)
 			return nil
@@ -465,5 +468,23 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	if len(removed) > 0 {
 		s.o.Log.Info().Str("profile", made.ProfileID).Strs("snapshots", removed).Msg("old snapshots removed")
 	}
+	s.mu.Lock()
+	tidy := s.tidy[made.ProfileID]
+	s.mu.Unlock()
+	if err == nil && len(removed) == 0 && !tidy { // an attempt that failed, here or before, may have left something
+		err = s.o.Snapshots.Collect(ctx, made.ProfileID, made.Token)
+	}
+	s.setTidy(made.ProfileID, err == nil)
 	return err
+}
+
+// setTidy notes whether the store may have something of the profile that no snapshot has.
+func (s *Snapshotter) setTidy(profile string, tidy bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if tidy {
+		s.tidy[profile] = true
+	} else {
+		delete(s.tidy, profile)
+	}
 }

@@ -27,6 +27,8 @@ var sites = map[string]func(*site) http.Handler{
 	"shop": shop, "bank": bank, "ads": ads, "login": loginSite, "settings": settings, "feed": feed, "dashboard": dashboard, "app": app,
 	"clinic": clinic, "tickets": tickets, "router": router, "learn": learn, "mail": mail, "broker": broker,
 	"tax": tax, "forge": forge, "travel": travel, "field": field, "helpdesk": helpdesk, "social": social,
+	"payroll": payroll, "cargo": cargo, "cloud": cloud, "coin": coin, "auction": auction, "seller": seller, "club": club,
+	"sign": sign, "registrar": registrar, "post": post, "marks": marks, "sheet": sheet,
 }
 
 // moods are the ways in which a site can behave besides the usual one, by the site's

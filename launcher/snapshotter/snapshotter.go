@@ -323,6 +323,14 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 	if errors.Is(err, profiledir.ErrNoProfile) {
 		return nil, about, nil
 	}
+	if err == nil {
+		err = s.o.Root.MayOpen(r.ProfileID)
+	}
+	var departed *profiledir.DepartedError
+	var arriving *profiledir.ArrivingError
+	if errors.As(err, &departed) || errors.As(err, &arriving) {
+		return nil, about, nil // it is not what the profile has
+	}
 	if err != nil {
 		return nil, about, err
 	}

@@ -170,6 +170,18 @@ func (w *world) profile(profile, what string) (dir string) {
 	return dir
 }
 
+// locked does something with the lock of profile p.
+func (w *world) locked(do func(*profiledir.Lock) error) {
+	w.t.Helper()
+	lock, err := w.root.Lock("p")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := errors.Join(do(lock), lock.Unlock()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 const files = 40
 
 // write writes a profile's files, in place as Chrome writes its databases.
@@ -284,6 +296,15 @@ func TestWhatHasNoSnapshot(t *testing.T) {
 		"not released":     func(_ *world, r *lease.Record, _ string) { r.ReleasedAt = time.Time{} },
 		"closed by a crash": func(w *world, _ *lease.Record, dir string) {
 			objectstest.Tree{"Default/Preferences": `{"profile":{"exit_type":"Crashed"}}`}.WriteTo(w.t, dir)
+		},
+		// A record that was restored of what this host remembers may say that it is the home again.
+		"in a directory that was left": func(w *world, _ *lease.Record, _ string) {
+			w.locked(func(l *profiledir.Lock) error { return l.Depart(profiledir.Departure{Home: "other", Token: 6}) })
+		},
+		"with its directory on the way": func(w *world, _ *lease.Record, _ string) {
+			w.locked(func(l *profiledir.Lock) error {
+				return l.PrepareArrival(profiledir.Arrival{MoveID: "mv_1"}, func(dir string) (map[string][]byte, error) { return nil, os.Mkdir(dir, 0o700) })
+			})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

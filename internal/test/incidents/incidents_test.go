@@ -18,13 +18,14 @@ import (
 	"time"
 
 	"leasehold/internal/test/built"
+	"leasehold/internal/test/clients"
 	"leasehold/launcher/recovery/decision"
 )
 
 // The parts of the corpus: the folder itself has the incidents that were made together
 // with the rules. Those of the others were written by somebody who had not seen the
-// rules. met was played since; unmet is put away, and is played by its name only. So is
-// novel, whose sites are kinds of which the others have none.
+// rules. met was played since; unmet and novel, whose sites are kinds of which the others have
+// none, are a measure that was taken once, and not among all.
 const (
 	own   = "."
 	met   = "met"
@@ -60,7 +61,7 @@ func choose(t *testing.T, which string) []Incident {
 	case met, unmet, novel:
 		chosen = corpus(t, which)
 	default:
-		chosen = slices.DeleteFunc(corpus(t, own, met), func(i Incident) bool { return !strings.Contains(i.Name, which) })
+		chosen = slices.DeleteFunc(corpus(t, own, met, novel), func(i Incident) bool { return !strings.Contains(i.Name, which) })
 	}
 	if len(chosen) == 0 {
 		t.Fatalf("LEASEHOLD_CORPUS=%s: no incident has that in its name", which)
@@ -243,7 +244,7 @@ func startSidecar(t *testing.T) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
-		"--reconnect-grace", "100ms", "--cooldown", "0s", "--log-format", "json", "--headless")
+		"--reconnect-grace", "100ms", "--cooldown", "0s", "--log-format", "json", "--headless", "--file-root", clients.Dir())
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.StdoutPipe()

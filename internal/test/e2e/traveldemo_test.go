@@ -26,7 +26,7 @@ func newAccounts(t *testing.T) string {
 	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /sign-in", func(w http.ResponseWriter, r *http.Request) {
-		http.SetCookie(w, &http.Cookie{Name: "account", Value: r.FormValue("name"), MaxAge: 3600, HttpOnly: true})
+		http.SetCookie(w, &http.Cookie{Name: "account", Value: r.FormValue("name"), MaxAge: 30 * 24 * 3600, HttpOnly: true})
 		http.Redirect(w, r, "/", http.StatusSeeOther)
 	})
 	mux.HandleFunc("POST /order", func(http.ResponseWriter, *http.Request) {})

@@ -111,13 +111,7 @@ func TestACloneIsHadElsewhere(t *testing.T) {
 	home.leaveSomething(t, "acct", "of-the-account")
 	home.granted(t, "acct", false)
 	sealed := home.sealed(t, "acct")
-	var held struct {
-		SessionID string      `json:"session_id"`
-		Token     lease.Token `json:"lease_token"`
-	}
-	if code := home.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "task_id": "t"}, &held); code != 201 {
-		t.Fatalf("a session at home: %d", code)
-	}
+	holder := dial(t, home.socket("acct", "worker=w&task=t"))
 	before := home.record(t, "acct")
 	cloned := func(to, snapshot string) {
 		t.Helper()
@@ -136,9 +130,9 @@ func TestACloneIsHadElsewhere(t *testing.T) {
 	if _, errs, code := other.cli(t, "profiles", "clone", "acct", "--to", "of-the-directory"); code != 8 || !strings.Contains(errs, "held") {
 		t.Errorf("its directory, which the home is asked for: %d %s", code, errs)
 	}
-	if code := home.call(t, "DELETE", "/v1/sessions/"+held.SessionID, map[string]any{"lease_token": held.Token, "outcome": "done"}, nil); code != 200 {
-		t.Fatalf("release: %d", code)
-	}
+	holder.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
+	holder.ended(t)
+	holder.drop()
 	home.until(t, "acct", lease.Available)
 	home.kill(t)
 	cloned("after", sealed.SnapshotID)

@@ -441,6 +441,9 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 		c.made(by, writer, t, n)
 	}
 	c.continues(by, t, p, n)
+	if n.SnapshotID != "" && n.SnapshotID != p.SnapshotID {
+		c.snapshotted(by, n)
+	}
 	if n.State == p.State && n.Token == p.Token && len(n.Runs) == len(p.Runs) {
 		return
 	}

@@ -193,6 +193,26 @@ func (w *world) travels(h *host) {
 		w.asksToRead(other.living())
 		time.Sleep(w.between(2*time.Second, 8*time.Second))
 	}
+	if w.dice(2) {
+		w.moves(h)
+		w.losesTheMove(h)
+	}
+}
+
+// losesTheMove has a launcher die as soon as the profile has come to it, perhaps before its
+// directory is in its place, and the store forget that.
+func (w *world) losesTheMove(h *host) {
+	for range 200 {
+		p := h.living()
+		if w.recordOf(roams).Home == h.id && p != nil {
+			w.count("moves that were forgotten")
+			p.die()
+			time.Sleep(w.between(0, 3*time.Second))
+			w.server.loseBucket(true)
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // operator is who moves profiles without a loss.
@@ -232,6 +252,14 @@ func (c *checker) endedInOrder(t *truth, n lease.Record) {
 	for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {
 		kept := keptIn(path) // a session whose browser did not start leaves nothing
 		t.inOrder, t.orderly = max(t.inOrder, kept), append(t.orderly, kept)
+	}
+}
+
+// snapshotted checks a record that names another snapshot.
+func (c *checker) snapshotted(by *process, n lease.Record) {
+	c.w.count("snapshots named")
+	if d, left, err := by.root.Departed(n.ProfileID); err == nil && left && !d.Pending && n.Home == by.host.id {
+		c.w.broken(notOpened, "%s names snapshot %s of %s, whose directory it left to %s under token %d", by.host.id, n.SnapshotID, n.ProfileID, d.Home, d.Token)
 	}
 }
 

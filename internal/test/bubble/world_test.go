@@ -646,10 +646,10 @@ func (w *world) settle() {
 	w.calm.Store(true)
 	for _, h := range w.hosts {
 		h.bad.Store(0)
-		h.cutUntil.Store(0)
+		h.cutUntil.Store(min(h.cutUntil.Load(), int64(w.now())))
 		if p := h.living(); p != nil {
 			p.stepsLeft.Store(0)
-			p.pausedTill.Store(0)
+			p.pausedTill.Store(min(p.pausedTill.Load(), int64(w.now())))
 		}
 	}
 	w.leaving.Wait()

@@ -24,7 +24,7 @@ var ofSnapshots = slices.Concat(
 	),
 	in("launcher/snapshots/retain.go", seals,
 		change{"the newest snapshot is removed for its age", `case newer == 0, slices.Contains(r.Also, s.ID):`, `case slices.Contains(r.Also, s.ID):`},
-		change{"a snapshot that is named is removed", `case newer == 0, slices.Contains(r.Also, s.ID):`, `case newer == 0, slices.Contains(r.Also, ""):`},
+		change{"a snapshot that is named is removed", `case newer == 0, slices.Contains(r.Also, s.ID):`, `case newer == 0:`},
 		change{"what a later holder stores is collected", `lease.Token(n) <= token`, `(lease.Token(n) <= token || true)`},
 		change{"what a snapshot has is collected", `if used[key] || !ofToken`, `if !ofToken`},
 	),

@@ -326,7 +326,7 @@ func (c *copying) transfer(ctx context.Context, e entry, token lease.Token, base
 	}
 	stop()
 	m.Tree, m.Extras = all[:len(m.Tree):len(m.Tree)], all[len(m.Tree):]
-	m.Stored = 0 // which the list has
+	m.Stored, m.Pins = 0, nil // which the list has
 	if err == nil {
 		err = m.check()
 	}

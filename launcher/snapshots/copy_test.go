@@ -380,3 +380,16 @@ func TestACopyIsReadBack(t *testing.T) {
 		t.Errorf("%v, %v", list, err)
 	}
 }
+
+// TestPinsAreCopied, so that what stays in the old store stays in the new one.
+func TestPinsAreCopied(t *testing.T) {
+	dir, key, made := several(t, 1, 2)
+	from, to := snapshots.New(dir, key), snapshots.New(openDir(t), snapshots.NewKey())
+	must(t, from.Pin(t.Context(), "p", made[0], "review"))
+	if _, err := to.CopyFrom(t.Context(), from, "p"); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := to.Retain(t.Context(), "p", 2, snapshots.Retention{Keep: 1}, time.Now()); err != nil || len(removed) > 0 {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+}

@@ -38,6 +38,8 @@ type Snapshot struct {
 	Bytes uint64 `json:"bytes"`
 	// Stored is how many bytes were sent to the store for it.
 	Stored uint64 `json:"stored_bytes"`
+	// Pins are the reasons for which the snapshot may not be removed.
+	Pins []string `json:"pins,omitempty"`
 }
 
 // Manifest is what a snapshot has in it.
@@ -193,7 +195,7 @@ func (s Snapshot) check() error {
 	if !isSnapshotID(s.ID) || s.Previous != "" && !isSnapshotID(s.Previous) {
 		return fmt.Errorf("snapshot %.80q after %.80q: want ids of snapshots", s.ID, s.Previous)
 	}
-	for _, text := range []string{s.SessionID, s.LauncherID, s.ChromeVersion} {
+	for _, text := range append([]string{s.SessionID, s.LauncherID, s.ChromeVersion}, s.Pins...) {
 		if len(text) > maxTextField {
 			return fmt.Errorf("%.80q is longer than %d bytes", text, maxTextField)
 		}

@@ -224,7 +224,7 @@ func (s *Store) manifest(ctx context.Context, c *codec, e *entry, read map[strin
 	if err != nil {
 		return fail(err)
 	}
-	m.Snapshot = e.Snapshot // which has what was stored
+	m.Snapshot = e.Snapshot // which has the pins, and what was stored
 	return m, nil
 }
 
@@ -253,6 +253,39 @@ func (s *Store) Raise(ctx context.Context, profileID string, token lease.Token) 
 		}
 		h.Token = token
 		return true, nil
+	})
+}
+
+// maxPins is how many reasons a snapshot may be kept for.
+const maxPins = 16
+
+// Pin keeps a snapshot for a reason, such as the name of a review, until Unpin.
+func (s *Store) Pin(ctx context.Context, profileID, snapshotID, reason string) error {
+	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
+		e, err := h.find(snapshotID)
+		if err != nil || slices.Contains(e.Pins, reason) {
+			return false, err
+		}
+		if reason == "" || len(reason) > maxTextField || len(e.Pins) == maxPins {
+			return false, fmt.Errorf("profile %s: snapshot %s: pin %.80q: want a reason of at most %d bytes, and at most %d of them", profileID, snapshotID, reason, maxTextField, maxPins)
+		}
+		e.Pins = append(e.Pins, reason)
+		return true, nil
+	})
+}
+
+// Unpin ends a Pin. It is no error if there is none.
+func (s *Store) Unpin(ctx context.Context, profileID, snapshotID, reason string) error {
+	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
+		e, err := h.find(snapshotID)
+		if errors.Is(err, ErrNoSnapshot) {
+			return false, nil
+		}
+		i := slices.Index(e.Pins, reason)
+		if i >= 0 {
+			e.Pins = slices.Delete(e.Pins, i, i+1)
+		}
+		return i >= 0, nil
 	})
 }
 

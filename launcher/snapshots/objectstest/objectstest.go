@@ -468,7 +468,7 @@ func testDamage(t *testing.T, o snapshots.Objects) {
 	}
 }
 
-// Retention removes by count and age, never the newest and never what is named, and what
+// Retention removes by count and age, never the newest and never what is pinned, and what
 // stays is whole.
 func testRetention(t *testing.T, o snapshots.Objects) {
 	ctx, s := t.Context(), snapshots.New(o, snapshots.NewKey())
@@ -487,6 +487,8 @@ func testRetention(t *testing.T, o snapshots.Objects) {
 		return len(keys)
 	}
 	before := chunks()
+	must(t, s.Pin(ctx, "p.1", made[0].ID, "review 1"))
+	must(t, s.Pin(ctx, "p.1", made[0].ID, "review 1"))
 	now := made[5].CreatedAt
 	retain := func(r snapshots.Retention, now time.Time, left ...int) {
 		t.Helper()
@@ -509,12 +511,13 @@ func testRetention(t *testing.T, o snapshots.Objects) {
 		}
 	}
 	retain(snapshots.Retention{}, now, 5, 4, 3, 2, 1, 0)
-	retain(snapshots.Retention{Keep: 4, Also: []string{made[0].ID}}, now, 5, 4, 3, 2, 0)
+	retain(snapshots.Retention{Keep: 4}, now, 5, 4, 3, 2, 0)
 	if now := chunks(); now >= before {
 		t.Errorf("%d objects before, and %d after one snapshot was removed", before, now)
 	}
-	retain(snapshots.Retention{KeepFor: 2 * time.Second, Also: []string{made[2].ID, made[0].ID}}, now, 5, 4, 3, 2, 0)
-	retain(snapshots.Retention{KeepFor: 2 * time.Second, Also: []string{made[0].ID}}, now, 5, 4, 3, 0)
+	retain(snapshots.Retention{KeepFor: 2 * time.Second, Also: []string{made[2].ID}}, now, 5, 4, 3, 2, 0)
+	retain(snapshots.Retention{KeepFor: 2 * time.Second}, now, 5, 4, 3, 0)
+	must(t, s.Unpin(ctx, "p.1", made[0].ID, "review 1"))
 	retain(snapshots.Retention{Keep: 1, KeepFor: time.Second}, now.Add(time.Hour), 5)
 
 	// What a seal left that was not completed is collected, and what a later holder stores

@@ -61,6 +61,9 @@ func (l *life) spawn(o chrome.Options) (*fakeChrome, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.dead.Load() { // its files are being closed: this may be another one's by now
+		return nil, errors.Join(errGone, unix.Close(fd))
+	}
 	session := strings.TrimSuffix(filepath.Base(o.OutputFile), ".chrome.log")
 	reader := filepath.Dir(o.ProfileDir) == l.host.copies()
 	f, err := sessionfile.NewDir(l.host.data, key).Read(session)

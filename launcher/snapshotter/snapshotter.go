@@ -469,18 +469,18 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 		keep.Also = append(keep.Also, now.Moved.SnapshotID)
 	}
 	removed, err := s.o.Snapshots.Retain(ctx, made.ProfileID, made.Token, keep, time.Now())
+	s.mu.Lock()
+	tidy := s.tidy[made.ProfileID]
+	s.mu.Unlock()
+	if err == nil && len(removed) == 0 && !tidy { // an attempt that failed, here or before, may have left something
+		err = s.o.Snapshots.Collect(ctx, made.ProfileID, made.Token)
+	}
 	var stale *snapshots.StaleTokenError
 	if errors.As(err, &stale) {
 		return nil // the later holder does it
 	}
 	if len(removed) > 0 {
 		s.o.Log.Info().Str("profile", made.ProfileID).Strs("snapshots", removed).Msg("old snapshots removed")
-	}
-	s.mu.Lock()
-	tidy := s.tidy[made.ProfileID]
-	s.mu.Unlock()
-	if err == nil && len(removed) == 0 && !tidy { // an attempt that failed, here or before, may have left something
-		err = s.o.Snapshots.Collect(ctx, made.ProfileID, made.Token)
 	}
 	s.setTidy(made.ProfileID, err == nil)
 	return err
@@ -490,9 +490,5 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 func (s *Snapshotter) setTidy(profile string, tidy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if tidy {
-		s.tidy[profile] = true
-	} else {
-		delete(s.tidy, profile)
-	}
+	s.tidy[profile] = tidy
 }

@@ -15,7 +15,8 @@ type Decision struct {
 	// Outcome is release, resume, retry or manual_review.
 	Outcome string
 	// Reasons say why, in words for a person. For manual_review, each names a condition
-	// that was not met.
+	// that was not met. After conditions of every outcome come those of the table, of what
+	// was seen: a browser that did not close cleanly does not hide that something was sent.
 	Reasons []string
 }
 
@@ -145,16 +146,18 @@ func Decide(i Inspection, besides ...Caution) Decision {
 			broken = append(broken, fmt.Sprintf("%s goes to a person by configuration (%s: %s)", c.Fact, a, i.how(c.Fact)))
 		}
 	}
-	if len(broken) > 0 {
+	met := slices.IndexFunc(table, func(r row) bool { return len(i.unmet(r.when)) == 0 })
+	switch {
+	case met >= 0 && len(broken) == 0:
+		return Decision{table[met].outcome, []string{table[met].because}}
+	case met >= 0:
 		return Decision{ManualReview, broken}
 	}
-	for _, row := range table {
-		if len(i.failing(row.when)) == 0 {
-			return Decision{row.outcome, []string{row.because}}
-		}
+	least := table[len(table)-1].when // the last row asks for the least
+	if len(broken) > 0 {
+		least = slices.DeleteFunc(slices.Clone(least), func(c condition) bool { return i.Answer(c.fact) == Unknown })
 	}
-	// The reasons are those of the last row, which asks for the least.
-	return Decision{ManualReview, i.failing(table[len(table)-1].when)}
+	return Decision{ManualReview, append(broken, i.failing(least)...)}
 }
 
 // failing explains each condition that is not met.

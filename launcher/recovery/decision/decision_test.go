@@ -155,6 +155,37 @@ func TestDoubtGoesToAPerson(t *testing.T) {
 	}
 }
 
+// TestNoConditionHidesWhatWasSent: what was seen is among the reasons, whatever else speaks
+// against letting the profile go. What is only unknown, and what no row needs, is not.
+func TestNoConditionHidesWhatWasSent(t *testing.T) {
+	unclean := Inspection{{ClosedCleanly, No, "it was killed"}}
+	for _, tt := range []struct {
+		name    string
+		journal []checkpoint.Entry
+		task    Task
+		found   []Fact
+		reasons []string
+	}{
+		{"sent", []checkpoint.Entry{post("/order")}, Task{}, nil, []string{"did not close cleanly", "unsafe requests were sent"}},
+		{"nothing sent", nil, Task{}, nil, []string{"did not close cleanly"}},
+		{"sent before the safe checkpoint", []checkpoint.Entry{post("/order"), safe("a")}, Task{Resumable: true}, nil, []string{"did not close cleanly"}},
+		{"nobody watched", nil, Task{}, []Fact{{UnsafeRequests, Unknown, "nobody watched"}}, []string{"did not close cleanly"}},
+	} {
+		found := append(slices.Clone(unclean), tt.found...) // the first answer counts
+		found = append(append(found, sane()...), InspectTask(checkpoint.Summarize(tt.journal), tt.task)...)
+		d := Decide(found)
+		if d.Outcome != ManualReview || len(d.Reasons) != len(tt.reasons) {
+			t.Errorf("%s: %s %q, want %q", tt.name, d.Outcome, d.Reasons, tt.reasons)
+			continue
+		}
+		for i, r := range tt.reasons {
+			if !strings.Contains(d.Reasons[i], r) {
+				t.Errorf("%s: %q, want %q", tt.name, d.Reasons[i], r)
+			}
+		}
+	}
+}
+
 // TestWhatCountsAgainstEveryOutcome, of the answers that another part of the inspection finds:
 // a session that would be released goes to a person with one of them, and with no other.
 func TestWhatCountsAgainstEveryOutcome(t *testing.T) {

@@ -100,6 +100,7 @@ func (r *reading) held() lease.Record {
 	s := r.snapshot("156.0.8078.79", 7, nil)
 	return r.profile(func(rec *lease.Record) {
 		rec.State, rec.LauncherID, rec.SessionID, rec.OwnerWorkerID, rec.TaskID, rec.Token = lease.Held, "elsewhere", "ses_there", "w", "t", 8
+		rec.TTLSeconds = time.Hour.Seconds() // no launcher is there: nobody should notice meanwhile
 		rec.SnapshotID, rec.SnapshotToken = s.ID, 7
 	})
 }

@@ -21,9 +21,8 @@ import (
 // typedPages is a site with fields of many kinds, of which some stand where they are hard to see.
 func typedPages(t *testing.T) (url string) {
 	t.Helper()
-	var site *httptest.Server
-	site = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		other := strings.Replace(site.URL, "127.0.0.1", "localhost", 1)
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		other := "http://" + strings.Replace(r.Host, "127.0.0.1", "localhost", 1)
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, strings.ReplaceAll(map[string]string{
 			"/form": `<form method=post action=/done><input id=user><input id=pass type=password><input id=card autocomplete=cc-number><button id=go>ok</button></form>`,

@@ -550,3 +550,18 @@ func TestWaitUnused(t *testing.T) {
 		t.Errorf("no profile: %v", err)
 	}
 }
+
+// TestAnAbandonedRootOpensNoOther: what a launcher that has ended would still open has locks that
+// nobody gives up.
+func TestAnAbandonedRootOpensNoOther(t *testing.T) {
+	root, err := Open(t.TempDir(), testkey.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := root.Abandon(); !done || err != nil {
+		t.Fatalf("%t, %v", done, err)
+	}
+	if other, err := root.Open(t.TempDir()); err == nil {
+		t.Errorf("opened %s", other.Dir())
+	}
+}

@@ -93,12 +93,16 @@ func Open(dir string, key *signed.Key) (*Root, error) {
 // Open opens another directory of the same launcher, which uses the same key there.
 func (r *Root) Open(dir string) (*Root, error) {
 	other, err := Open(dir, r.key)
-	if err == nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.others = append(r.others, other)
+	if err != nil {
+		return nil, err
 	}
-	return other, err
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.abandoned {
+		return nil, fmt.Errorf("profiles directory %s: the launcher has ended", dir)
+	}
+	r.others = append(r.others, other)
+	return other, nil
 }
 
 // Dir returns the profiles directory: absolute, without symlinks.

@@ -244,7 +244,7 @@ func startSidecar(t *testing.T) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(binary, "run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
-		"--reconnect-grace", "100ms", "--cooldown", "0s", "--log-format", "json", "--headless", "--file-root", clients.Dir())
+		"--reconnect-grace", "100ms", "--cooldown", "0s", "--log-format", "json", "--headless", "--file-root", os.TempDir(), "--file-root", clients.Dir())
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.StdoutPipe()

@@ -72,7 +72,11 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	a.get.Commanded = !byPage && !opened
 	a.get.Form = byPage && n.reason == byForm
 	a.get.Shown = g.known[a.get.Final]
-	if sign := a.get.Sign(); sign != "" {
+	switch sign := a.get.Sign(); sign {
+	case "":
+	case decision.Unjudged:
+		return &getWrite{asked: a, sign: sign, why: nothingTyped}
+	default:
 		return &getWrite{asked: a, sign: sign}
 	}
 	if isPage && a.get.Status == 200 && a.mime == "text/html" && decision.Keyed(a.get.Final) {

@@ -121,6 +121,8 @@ const (
 	tooMany      = "its page asked for more at once than could be looked at"
 	notRead      = "its answer could not be read"
 	answersMixed = "what its page showed may have come with another answer"
+	fewShown     = "its page showed a value or two, which asking may have made"
+	nothingTyped = "a form in which nothing was typed asked for it, and may have set something"
 	notJudged    = "its page ended before it could be seen what became of it"
 )
 
@@ -446,6 +448,7 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		// answered, the reason is all that is known: a link reads, and so does a search.
 		acted, typed := g.actedOn(event.Session)
 		n := g.requested[r.FrameID]
+		a.get.Typed = typed
 		a.search = n.url == a.get.Asked && n.reason == byForm && typed
 		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
 		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched

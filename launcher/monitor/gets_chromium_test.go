@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ const getsPage = `<!doctype html><title>page</title><style>a, button, select, in
 <a id=ask href=/tickets/9 onclick="return confirm('weg?')">9</a>
 <a id=spa href=/spa onclick="event.preventDefault(); get('/spa?part=1').then(r => r.json()).then(r => at('panel').textContent = r.name)">spa</a>
 <form action=/find><input id=find name=q><button id=find-go>搜</button></form>
+<form action=/view><input type=hidden name=range value=2><button id=set-go>OK</button></form>
 <button id=relay>P1</button>
 <button id=week>→</button>
 <button id=more>+</button>
@@ -127,8 +129,10 @@ func getsSite() http.Handler {
 // getsWatch is a monitor on a real browser, with a worker that acts all the time.
 type getsWatch struct {
 	*Monitor
-	t  *testing.T
-	mu sync.Mutex
+	t *testing.T
+	// typed says that the worker counts as one that has typed.
+	typed atomic.Bool
+	mu    sync.Mutex
 
 	entries []checkpoint.Entry
 }
@@ -154,7 +158,7 @@ func watchGets(t *testing.T) *getsWatch {
 		t.Fatal(err)
 	}
 	w.gets.mu.Lock()
-	w.gets.acted, w.gets.actedOn = boottime.Now, func(string) (bool, bool) { return true, false }
+	w.gets.acted, w.gets.actedOn = boottime.Now, func(string) (bool, bool) { return true, w.typed.Load() }
 	w.gets.mu.Unlock()
 	var watching sync.WaitGroup
 	watching.Go(func() { w.Watch(context.Background()) })
@@ -259,8 +263,15 @@ func TestGetsThatWrite(t *testing.T) {
 	open := func(path string) func(string) {
 		return func(s string) { w.call(s, "Page.navigate", map[string]string{"url": site.URL + path}, nil) }
 	}
+	choose := func(selector, letter string) func(string) { // by keyboard
+		return func(s string) {
+			w.eval(s, fmt.Sprintf(`(document.querySelector(%q).focus(), true)`, selector))
+			w.call(s, "Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": letter, "text": letter}, nil)
+		}
+	}
 	typed := func(selector, text string) func(string) {
 		return func(s string) {
+			w.typed.Store(true)
 			w.eval(s, fmt.Sprintf(`(document.querySelector(%q).focus(), true)`, selector))
 			for _, letter := range text {
 				w.call(s, "Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": string(letter), "text": string(letter)}, nil)
@@ -287,9 +298,11 @@ func TestGetsThatWrite(t *testing.T) {
 		{"a page to print", click("#print"), "location.pathname === '/view'", ""},
 		{"a link that asks first", agree("#drop"), "location.pathname === '/drop'", "confirmed /drop"},
 		{"a single-page link", click("#spa"), "at('panel').textContent === 'Ann'", ""},
-		{"a form that finds one thing", click("#find-go"), "location.pathname === '/tickets/7'", ""},
+		{"a form that finds one thing", func(s string) { typed("#find", "7")(s); click("#find-go")(s) }, "location.pathname === '/tickets/7'", ""},
+		{"a form without a search", click("#set-go"), "location.pathname === '/view'", "unjudged /view?range=2"},
 		{"a relay, beside what changes by itself", click("#relay"), "at('relay').textContent === 'P1 *'", "toggled /relay?p=1"},
-		{"the next week", click("#week"), "at('weeks').textContent === 'KW 48'", ""},
+		{"a button that is answered with a value", click("#week"), "at('weeks').textContent === 'KW 48'", "unjudged /week?n=48"},
+		{"a choice that is answered with a value", choose("#area", "b"), "at('list').textContent === 'rows of b'", ""},
 		{"more of a list", click("#more"), "at('list').children.length === 2", ""},
 		{"a star", click("#keep"), "performance.getEntriesByName(location.origin + '/keep?id=4').length", "nothing_shown /keep?id=4"},
 		{"done", click("#close"), "at('list').children.length === 1", "acknowledged /close?id=5"},
@@ -309,6 +322,7 @@ func TestGetsThatWrite(t *testing.T) {
 		w.mu.Lock()
 		w.entries = nil
 		w.mu.Unlock()
+		w.typed.Store(false)
 		w.gets.mu.Lock()
 		clear(w.gets.known) // what an earlier case has shown
 		w.gets.mu.Unlock()

@@ -83,9 +83,9 @@ func unseenSite(t *testing.T) *httptest.Server {
 	mux.HandleFunc("GET /mixed", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"v":1}`) })
 	mux.HandleFunc("GET /apart", func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("a") != "" {
-			fmt.Fprint(w, `{"v":"Ann"}`)
+			fmt.Fprint(w, `{"v":"Ann","of":4,"from":"Bonn","to":"Ulm"}`)
 		} else {
-			fmt.Fprint(w, `{"v":3}`)
+			fmt.Fprint(w, `{"v":3,"of":5,"from":"Kiel","to":"Trier"}`)
 		}
 	})
 	s := httptest.NewServer(mux)

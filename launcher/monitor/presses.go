@@ -125,6 +125,8 @@ type pressed struct {
 	Name  string `json:"name"`
 	Link  bool   `json:"link"`
 	Field bool   `json:"field"`
+	// Choice says that the control chooses what is shown.
+	Choice bool `json:"choice"`
 }
 
 // askWhatWasPressed asks a document what was pressed before its requests. Those that
@@ -231,7 +233,7 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 		}
 		_, count, lost := a.values()
 		p := &decision.Pressed{
-			Link: seen.Link, Field: seen.Field, Own: seen.Own, Elsewhere: decision.No, Opaque: page.Opaque, Values: count, Lost: lost, Told: decision.No,
+			Link: seen.Link, Field: seen.Field, Choice: seen.Choice, Own: seen.Own, Elsewhere: decision.No, Opaque: page.Opaque, Values: count, Lost: lost, Told: decision.No,
 		}
 		switch {
 		case seen.Elsewhere:
@@ -253,8 +255,11 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 			again.look.requests = append(again.look.requests, a)
 		case sign == decision.Unjudged:
 			why := answersMixed
-			if lost {
+			switch {
+			case lost:
 				why = notRead
+			case p.Told == decision.Yes:
+				why = fewShown
 			}
 			m.reportGet(&getWrite{asked: a, sign: sign, text: seen.Name, why: why})
 		default:

@@ -21,6 +21,7 @@
   const notices = '[role=status],[role=alert],[role=alertdialog],[role=log],[aria-live=polite],[aria-live=assertive],output';
   const noFields = ['button', 'submit', 'reset', 'image', 'checkbox', 'radio', 'range', 'color', 'file', 'hidden'];
   const fields = `textarea,[contenteditable=""],[contenteditable=true],input${noFields.map((t) => `:not([type=${t}])`).join('')}`;
+  const choices = 'select,option,[role=tab],[role=option],[role=combobox]';
   const watched = ['hidden', 'open', 'src', 'srcset', 'aria-expanded', 'aria-hidden', 'aria-sort', 'value'];
   const silent = ['script', 'style', 'link', 'meta', 'template', 'noscript'];
 
@@ -64,7 +65,7 @@
       last.until = now;
       return;
     }
-    presses.push({ at: now, until: now, control, name: nameOf(control), link: isLink(control), field: isField(control), state: stateOf(control), gone: false });
+    presses.push({ at: now, until: now, control, name: nameOf(control), link: isLink(control), field: isField(control), choice: !!control?.matches(choices), state: stateOf(control), gone: false });
     if (presses.length > maxPresses) presses.shift();
   }
 
@@ -119,7 +120,7 @@
   }
 
   // What was pressed before each request, by when it was sent.
-  globalThis.pressedBefore = (sent) => sent.map(pressOf).map((p) => p ? { name: p.name, link: p.link, field: p.field } : null);
+  globalThis.pressedBefore = (sent) => sent.map(pressOf).map((p) => p ? { name: p.name, link: p.link, field: p.field, choice: p.choice } : null);
 
   // requests are those of scripts, as { sent, done, others, values }: when each was sent and
   // answered, when other answers came and were complete, and what texts its answer has.
@@ -141,7 +142,7 @@
         const shared = seen.filter((c) => others.some((o) => mayBring(o, c.at))), alone = seen.filter((c) => !shared.includes(c));
         const words = values.map((v) => v.toLowerCase()), shown = textOf(alone), mixed = textOf(shared);
         return {
-          name: p.name, link: p.link, field: p.field,
+          name: p.name, link: p.link, field: p.field, choice: p.choice,
           own: p.gone || p.control?.isConnected === false || stateOf(p.control) !== p.state,
           elsewhere: alone.length > 0,
           shared: shared.length > 0,

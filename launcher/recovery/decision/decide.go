@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the table. It rises with every change of the table, or of a
 // rule that finds one of its facts, that makes any decision different from before.
-const Version = 9
+const Version = 10
 
 // Decision is what an inspection leads to.
 type Decision struct {

@@ -26,7 +26,9 @@ const (
 //
 // What goes on in no such way counts as a read: links, sorting, paging, filtering and
 // searching need no person. But how a site goes on has to be seen. Where it could not be, as
-// on a page that was gone or did not answer, the GET is neither: a person decides.
+// on a page that was gone or did not answer, the GET is neither: a person decides. Nor can
+// anybody tell from what is shown whether a button that is answered with a value or two, a
+// price or a code, made what it shows, and whether a form without a search sets something.
 
 // Sign is why a GET looks like a write, or that nobody can tell; empty for a read.
 type Sign string
@@ -74,6 +76,8 @@ type Get struct {
 	Document bool
 	// Commanded says that a command opened the URL, and Form that a form was sent.
 	Commanded, Form bool
+	// Typed says that somebody had typed on the page whose form it is.
+	Typed bool
 	// Detour says that a redirect led through another site.
 	Detour bool
 	// Shown says that the page at Final was shown before.
@@ -95,6 +99,8 @@ type Pressed struct {
 	// Link and Field say that the control is a link with an address, and that it is a
 	// field for text or the button of a form with one, as a search has.
 	Link, Field bool
+	// Choice says that the control chooses what is shown, as a tab or a select does.
+	Choice bool
 	// Own says that the control itself changed.
 	Own bool
 	// Elsewhere says whether the answer changed anything else, but for places that are
@@ -129,7 +135,7 @@ func (g Get) Sign() Sign {
 		return Returned
 	case g.Document && g.chosen(from, asked, final):
 		return Chosen
-	case g.Document && g.Unseen != "":
+	case g.Document && (g.Unseen != "" || g.Form && !g.Typed && g.Status != 0):
 		return Unjudged
 	case !g.Document && g.Pressed != nil:
 		return g.byScript(from, final)
@@ -235,6 +241,8 @@ func (p Pressed) shown() Sign {
 	many := p.Values > fewValues
 	sure := p.Elsewhere == Yes
 	switch {
+	case p.Told == Yes && !many && !p.Choice:
+		return Unjudged
 	case p.Told == Yes, sure && many, p.Opaque && !sure:
 		return ""
 	case sure && p.Told != Unknown:

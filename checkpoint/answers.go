@@ -22,7 +22,7 @@ func (e Entry) Answered() bool { return e.Status != 0 || e.Ended }
 func (e *Entry) take(answer Entry) {
 	e.Anonymous = e.Anonymous || answer.Anonymous
 	if answer.ended() {
-		e.Status, e.Failed, e.Ended = answer.Status, answer.Failed, answer.Ended
+		e.Status, e.Failed, e.Ended, e.Blocked = answer.Status, answer.Failed, answer.Ended, answer.Blocked
 	}
 }
 

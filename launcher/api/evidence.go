@@ -126,7 +126,8 @@ type UnsafeRequest struct {
 	// Answer says in words how it ended: with the status, failed and why, unanswered, or
 	// not known. It is empty for what has no answers, such as messages on a websocket.
 	Answer string `json:"answer,omitempty"`
-	// Counts says as what it counts: unsafe, background, harmless or anonymous.
+	// Counts says as what it counts: unsafe, background, harmless, anonymous, or blocked if
+	// the browser refused to send it.
 	Counts string `json:"counts"`
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
 	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`

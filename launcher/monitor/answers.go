@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/chromedp/cdproto/network"
+
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/recovery/decision"
@@ -300,6 +302,8 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 	}
 	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}
 	switch {
+	case slices.Contains(blockedBefore, r.Blocked): // Chrome says that some of these were canceled
+		e.Failed, e.Ended, e.Blocked = "the browser refused to send it: "+r.Blocked, true, true
 	case r.Canceled:
 		e.Failed = "canceled"
 	case r.CORS != nil:
@@ -308,6 +312,12 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 		e.Ended = !hasLeft(r.Blocked, r.Error)
 	}
 	return []answer{{id, e}}
+}
+
+// blockedBefore are the members blockedReason by which Chrome says that it did not send a
+// request. By others it keeps the answer from the page.
+var blockedBefore = []string{
+	string(network.BlockedReasonInspector), string(network.BlockedReasonCsp), string(network.BlockedReasonMixedContent), string(network.BlockedReasonSubresourceFilter),
 }
 
 // hasLeft tells whether a request that failed may have reached its site, by the members

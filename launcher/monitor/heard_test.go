@@ -122,6 +122,18 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 		}
 	})
 
+	t.Run("what the browser refuses to send", func(t *testing.T) {
+		w.call(page, "Network.enable", nil, nil)
+		w.call(page, "Network.setBlockedURLs", map[string]any{"urls": []string{"*blocked-by-list*"}}, nil)
+		w.run(page, `fetch('/200?blocked-by-list', {method: 'PUT'}).catch(() => 0)`)
+		for _, e := range w.until(done("/200?blocked-by-list")) {
+			if e.Kind == checkpoint.KindAnswer && is(e, "/200?blocked-by-list") && (!e.Blocked || !e.Answered()) {
+				t.Errorf("%+v", e)
+			}
+		}
+		w.call(page, "Network.disable", nil, nil)
+	})
+
 	t.Run("a hanging one is unanswered", func(t *testing.T) {
 		w.run(page, `fetch('/hang?later', {method: 'POST'}); 0`)
 		w.until(func(e checkpoint.Entry) bool { return strings.HasSuffix(e.URL, "/hang?later") })

@@ -169,6 +169,31 @@ func TestACheckpointVouchesForWhatWasAnswered(t *testing.T) {
 	}
 }
 
+// TestWhatTheBrowserRefusedToSend is no request that changed anything, unlike one that failed on
+// its way.
+func TestWhatTheBrowserRefusedToSend(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		blocked bool
+		outcome string
+	}{
+		{"blocked", true, Release},
+		{"nobody was there", false, ManualReview},
+	} {
+		change := with(named("r", "https://shop.example/order"), func(e *checkpoint.Entry) { e.Method = "PUT" })
+		end := ended("r", 0, "net::ERR_BLOCKED_BY_CLIENT", true)
+		end.Blocked = tt.blocked
+		sum := checkpoint.Summarize(checkpoint.Compact([]checkpoint.Entry{change, end}, checkpoint.DefaultLimits))
+		found := InspectTask(sum, Task{})
+		if d := Decide(append(sane(), found...)); d.Outcome != tt.outcome {
+			t.Errorf("%s: %s %q, want %s", tt.name, d.Outcome, d.Reasons, tt.outcome)
+		}
+		if list := Requests(sum, Task{}); len(list) != 1 || (list[0].Counts == "blocked") != tt.blocked || strings.Contains(found.how(UnsafeRequests), "refused to send") != tt.blocked {
+			t.Errorf("%s: %+v, %s", tt.name, list, found.how(UnsafeRequests))
+		}
+	}
+}
+
 // TestRequestsForNobody: one that carried nothing of the account does not speak for it.
 func TestRequestsForNobody(t *testing.T) {
 	anonymous := func(change func(*checkpoint.Entry)) []checkpoint.Entry {

@@ -15,6 +15,7 @@ type sortedRequests struct {
 	quiet     []checkpoint.Entry // the pages sent them by themselves, see background
 	declared  []checkpoint.Entry // the owner of the profile knows that they change nothing
 	anonymous []checkpoint.Entry // their sites could not know the account, see anonymous
+	blocked   []checkpoint.Entry // the browser refused to send them
 }
 
 // sorted sorts some of a session's unsafe requests.
@@ -23,6 +24,7 @@ func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequest
 	r.counted, r.quiet = split(sent, background(s.Unsafe, t))
 	r.counted, r.declared = split(r.counted, harmless(t))
 	r.counted, r.anonymous = split(r.counted, anonymous(t))
+	r.counted, r.blocked = split(r.counted, func(e checkpoint.Entry) bool { return e.Blocked })
 	return r
 }
 
@@ -59,6 +61,9 @@ func unsafeFact(name string, r sortedRequests) Fact {
 	}
 	if len(r.anonymous) > 0 {
 		f.How += fmt.Sprintf("; %d that carried nothing of the account are not counted", times(r.anonymous))
+	}
+	if len(r.blocked) > 0 {
+		f.How += fmt.Sprintf("; %d that the browser refused to send are not counted", times(r.blocked))
 	}
 	return f
 }
@@ -148,7 +153,7 @@ func Requests(s checkpoint.Summary, t Task) []SentRequest {
 	for _, kind := range []struct {
 		counts string
 		sent   []checkpoint.Entry
-	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"background", all.quiet}} {
+	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"background", all.quiet}, {"blocked", all.blocked}} {
 		room := maxListed - len(list)
 		for _, e := range kind.sent[max(0, len(kind.sent)-room):] {
 			list = append(list, SentRequest{e, kind.counts, since[[2]uint64{e.Token, e.Seq}]})

@@ -27,8 +27,9 @@ type Page struct {
 	// SessionID is the observer's session on the target; empty if it has none.
 	SessionID string
 	Type      string // as Chrome names it: page, iframe, ...
-	URL       string
-	Title     string
+	// URL is empty for a tab that waits for its first document.
+	URL   string
+	Title string
 	// Dialog is the text of the dialog that is open; empty if none is.
 	Dialog  string
 	Crashed bool

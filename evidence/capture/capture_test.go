@@ -139,7 +139,7 @@ func TestCapturePages(t *testing.T) {
 	b.Must("", "Target.activateTarget", map[string]any{"targetId": frontTarget}, nil)
 	results, s := capturePages(t, b, []capture.Page{
 		{TargetID: backTarget, SessionID: back, Type: "page", URL: "stale"},
-		{TargetID: frontTarget, SessionID: front, Type: "page", Primary: true},
+		{TargetID: frontTarget, SessionID: front, Type: "page", URL: "stale", Primary: true},
 		{TargetID: "worker", SessionID: front, Type: "worker", URL: "https://w.example/?token=" + secret},
 		{TargetID: "loose", Type: "page", URL: "https://l.example/"},
 	}, patient)
@@ -207,7 +207,7 @@ func TestCaptureLargePage(t *testing.T) {
 			t.Fatalf("%s: the page was not filled: %s", name, got)
 		}
 		c := &sized{Driver: b}
-		results, s := capturePages(t, c, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+		results, s := capturePages(t, c, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}}, patient)
 		if results[0].DOM == "" || results[0].Screenshot == "" {
 			t.Errorf("%s: %+v", name, results[0])
 			continue
@@ -245,7 +245,7 @@ func TestALargePageWithManyFields(t *testing.T) {
 		b.Eval(session, `const f = document.createElement("input"); f.type = "password"; document.body.append(f); f.value = "`+secret+`-late";
 			document.title = "`+secret+`-late"; document.getElementById("kept").title = "`+secret+`-late";
 			document.getElementById("kept").textContent = "kept text, `+secret+`-late"; 1`)
-		results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+		results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}}, patient)
 		if results[0].DOM == "" {
 			t.Errorf("%s: %+v", c.name, results[0])
 			continue
@@ -267,7 +267,7 @@ func TestCaptureLeavesOutWhatWasTyped(t *testing.T) {
 	if got := b.Eval(session, typeSecrets); !strings.Contains(got, secret) {
 		t.Fatalf("the page was not filled: %s", got)
 	}
-	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}}, patient)
+	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}}, patient)
 	dom := text(t, s, "dom-1.html")
 	for _, gone := range []string{secret, planted, "731", "bold", "designed"} {
 		if strings.Contains(dom, gone) {
@@ -296,7 +296,7 @@ func TestCaptureOfAPageWithADialog(t *testing.T) {
 	target, session := b.Open(web.URL + "/plain")
 	answer := b.Post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
 	b.Await(session, "Page.javascriptDialogOpening")
-	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", Dialog: "alert: really pay?", Primary: true}}, patient)
+	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/", Dialog: "alert: really pay?", Primary: true}}, patient)
 	r := results[0]
 	if r.Dialog != "alert: really pay?" || r.Screenshot != "" || !strings.Contains(r.Missing, "dialog") || r.CommittedURL != web.URL+"/plain" {
 		t.Errorf("%+v", r)
@@ -314,7 +314,7 @@ func TestCaptureOfADialogNobodyKnewOf(t *testing.T) {
 	target, session := b.Open(web.URL + "/plain")
 	b.Post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
 	b.Await(session, "Page.javascriptDialogOpening")
-	results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}},
+	results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}},
 		capture.Limits{Part: 300 * time.Millisecond, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "" || !strings.Contains(r.Missing, "drew nothing") || r.DOMMissing == "" || r.CommittedURL == "" {
 		t.Errorf("%+v", r)
@@ -327,7 +327,7 @@ func TestCaptureOfABusyPage(t *testing.T) {
 	b.Must(session, "Runtime.enable", nil, nil)
 	answer := b.Post(session, "Runtime.evaluate", map[string]any{"expression": `console.log("busy now"); for (;;);`})
 	b.Await(session, "Runtime.consoleAPICalled")
-	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page"}},
+	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}},
 		capture.Limits{Part: 3 * time.Second, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "screenshot-1.jpg" || r.DOM != "dom-1.html" {
 		t.Fatalf("%+v", r)
@@ -343,7 +343,7 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 	b.Await(session, "Inspector.targetCrashed")
 	for _, tt := range []struct{ before, since bool }{{true, true}, {false, true}, {false, false}} {
 		var looked capture.Page
-		results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", Crashed: tt.before}}, capture.Limits{
+		results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/", Crashed: tt.before}}, capture.Limits{
 			Part: time.Second, Total: testchrome.Patience,
 			Crashed: func(id string) bool { return tt.since && id == target },
 			Look:    func(_ context.Context, _ int, p capture.Page, _ []byte, _ string) { looked = p },

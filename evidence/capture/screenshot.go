@@ -90,6 +90,9 @@ func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
 func captureScreenshot(ctx context.Context, c Caller, page Page, params map[string]any) ([]byte, error) {
 	// Chrome delays questions to a page that is on its way to another document, and
 	// draws the one that is still there.
+	if page.URL == "" { // a tab that waits for its first document never draws
+		return nil, errUnpainted
+	}
 	if !page.Leaving {
 		blank, err := says(ctx, c, page.SessionID, unpainted)
 		switch {

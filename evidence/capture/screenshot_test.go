@@ -41,7 +41,7 @@ func (p painter) Call(_ context.Context, _, method string, _, result any) error 
 }
 
 func TestTakePictureIsBounded(t *testing.T) {
-	page := capture.Page{SessionID: "s", Type: "page"}
+	page := capture.Page{SessionID: "s", Type: "page", URL: "http://shop.example/"}
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		if image, missing := capture.TakePicture(t.Context(), mute{}, page); image != nil || !strings.Contains(missing, "drew nothing") || time.Since(begun) > 2*time.Second {

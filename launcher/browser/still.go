@@ -346,6 +346,11 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	begun := time.Now()
 	b.monitor.GiveUpGETs()
 	b.monitor.Closing()
+	closing, done := context.WithTimeout(ctx, pagesTimeout)
+	if err := b.monitor.CloseUnloaded(closing); err != nil {
+		log.Warn().Err(err).Msg("a tab that waits for its first document does not close: the browser may crash with it")
+	}
+	done()
 	b.mux.AwaitPictures(ctx, pictureTimeout) // with a page that owes one the browser would crash
 	if err := b.process.KillRenderers(ctx); err != nil {
 		return err

@@ -370,3 +370,59 @@ func TestPagesThatOweAPictureAreEnded(t *testing.T) {
 		t.Errorf("closed by %s, %v", method, err)
 	}
 }
+
+// TestATabThatOwesAPictureIsClosed: one that waits for its first document never draws, and a
+// browser whose renderer ends with a picture owed crashes.
+func TestATabThatOwesAPictureIsClosed(t *testing.T) {
+	over := make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hang" {
+			select {
+			case <-over:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprint(w, "<title>opener</title>")
+	}))
+	t.Cleanup(func() { close(over); site.Close() })
+	h := newHost(t, Options{})
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL+"/a")
+	h.titles(b, "opener")
+	var opener string
+	for _, p := range b.Monitor().Pages() {
+		if p.URL == site.URL+"/a" {
+			opener = p.SessionID
+		}
+	}
+	o := b.Monitor().Observer()
+	if err := o.Call(t.Context(), opener, "Runtime.evaluate", map[string]any{"expression": "window.open('/hang'), 0", "userGesture": true}, nil); err != nil {
+		t.Fatal(err)
+	}
+	popup := ""
+	for end := time.Now().Add(testchrome.Patience); popup == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, p := range b.Monitor().Pages() {
+			if p.URL == "" {
+				popup = p.SessionID
+			}
+		}
+	}
+	if popup == "" {
+		t.Fatalf("%+v", b.Monitor().Pages())
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave() // as a worker that is gone
+	if err := o.Call(left, popup, "Page.captureScreenshot", nil, nil); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	b.StandStill(log)
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Error(err)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+}

@@ -152,6 +152,9 @@ func (v *view) look(ctx context.Context, image []byte, missing string) {
 	case v.target.Crashed:
 		v.seen.Blind, v.seen.Harmless = "the renderer crashed of "+where, true
 		return
+	case v.target.URL == "":
+		v.seen.Blind = "a tab still waited for its first document, so that nobody can tell what that asks for"
+		return
 	case v.target.Unseen:
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s was being loaded, and nobody has seen it", where), true
 		return

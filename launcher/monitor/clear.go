@@ -79,6 +79,26 @@ func (m *Monitor) ClosePages(ctx context.Context) error {
 	return m.closeOthers(ctx, kept, isPage)
 }
 
+// CloseUnloaded closes the tabs that wait for their first document, and returns when they are
+// closed. Chromium 156 crashes as a whole when the renderer of one ends that owes a screenshot,
+// and such a tab never draws one. They have nothing that could send something at their end.
+func (m *Monitor) CloseUnloaded(ctx context.Context) error {
+	m.mu.Lock()
+	found := false
+	for _, p := range m.pages {
+		found = found || p.URL == ""
+	}
+	m.mu.Unlock()
+	if !found {
+		return nil
+	}
+	kept, err := m.openKept(ctx) // they may be the last ones
+	if err != nil {
+		return err
+	}
+	return m.closeOthers(ctx, kept, func(t *target.Info) bool { return isPage(t) && t.URL == "" })
+}
+
 func isPage(t *target.Info) bool { return t.Type == typePage }
 
 // isAnything is for who closes service workers and extensions' own pages, too.

@@ -71,11 +71,14 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	}
 	a.get.Commanded = !byPage && !opened
 	a.get.Form = byPage && n.reason == byForm
+	sent, sets := g.sets[a.session]
+	delete(g.sets, a.session)
+	a.get.Sets = a.get.Form && sets && now.Sub(sent) < prompted
 	a.get.Shown = g.known[a.get.Final]
 	switch sign := a.get.Sign(); sign {
 	case "":
 	case decision.Unjudged:
-		return &getWrite{asked: a, sign: sign, why: nothingTyped}
+		return &getWrite{asked: a, sign: sign, why: mayHaveSet}
 	default:
 		return &getWrite{asked: a, sign: sign}
 	}

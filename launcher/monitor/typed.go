@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"bytes"
 	"context"
 	_ "embed" // for the script
 	"encoding/json"
@@ -84,6 +85,9 @@ func (m *Monitor) bind(ctx context.Context, d frameDocument) {
 	}
 }
 
+// formSets is in what the script tells of a form without a field for a text.
+var formSets = []byte(`{\"sets\":true`)
+
 // told is what the script told. typed says that somebody had typed into the page by then.
 type told struct {
 	session string
@@ -108,6 +112,10 @@ type closedRoot struct {
 // another document when it is processed.
 func (m *Monitor) scriptTold(event cdpproxy.Event) {
 	if len(event.Params) > maxTold {
+		return
+	}
+	if bytes.Contains(event.Params, formSets) { // before what it asks for is answered
+		m.gets.formSets(event.Session, time.Now())
 		return
 	}
 	_, typed := m.navigations.actedOn(event.Session)

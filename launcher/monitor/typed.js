@@ -1,6 +1,7 @@
 // This runs in the same world as presses.js. It tells the launcher of each field that
 // somebody types into, at once, since the document may be gone a moment later: what the
-// field is, and never what is typed. Only a text that may be a card's or an account's number
+// field is, and never what is typed. It also tells of a form by GET that has no field for a
+// text. Only a text that may be a card's or an account's number
 // is told, for the launcher to look at its check digits.
 (() => {
   if (globalThis.watchTyping) return;
@@ -123,6 +124,11 @@
     keydown(event, e) {
       if (event.key === 'Enter') return heard.change(event, e); // what it sends may come before the change
       if (event.key?.length === 1 && !event.metaKey && (!event.ctrlKey || event.altKey) && isText(e)) awaitInput(e);
+    },
+    submit(event, form) {
+      const method = event.submitter?.hasAttribute('formmethod') ? event.submitter.formMethod : getAttribute.call(form, 'method') ?? 'get';
+      if (method.trim().toLowerCase() === 'post') return;
+      if (![...querySelectorAll.call(form, 'input,textarea,[contenteditable],[role=textbox],[role=searchbox]')].some(isText)) tell({ sets: true });
     },
     focusin(_, e) {
       if (e.localName.includes('-') && !isText(e)) hides(e, false);

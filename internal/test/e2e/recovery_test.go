@@ -9,6 +9,8 @@ import (
 	"image"
 	_ "image/jpeg"
 	_ "image/png"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -259,6 +261,42 @@ func TestAFormIntoANewTabIsSeen(t *testing.T) {
 	c.Kill()
 	if r := s.until(t, "popup", lease.ManualReview); !strings.Contains(strings.Join(r.Reasons, " "), "unsafe requests were sent") {
 		t.Errorf("%q", r.Reasons)
+	}
+}
+
+// TestATabThatWaitsForItsFirstAnswer is never asked for a picture: with one owed, Chromium 156
+// crashes as a whole when its pages are ended.
+func TestATabThatWaitsForItsFirstAnswer(t *testing.T) {
+	t.Parallel()
+	posts, over := make(chan struct{}, 1), make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts <- struct{}{}
+			select {
+			case <-over:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprint(w, "<!doctype html><title>cart</title><h1>cart</h1>")
+	}))
+	t.Cleanup(func() { close(over); site.Close() })
+	s := start(t)
+	c := clients.Start(t, clients.Puppeteer, s.socket("popup", "worker=w&task=t"), clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", site.URL+"/cart"))
+	c.Do(t, act("evaluate", "expression", "(() => { const f = document.createElement('form'); f.method = 'post'; f.target = '_blank'; f.action = '/order'; document.body.append(f); f.submit() })()"))
+	select {
+	case <-posts:
+	case <-time.After(patience):
+		t.Fatal("the form never came to the server")
+	}
+	c.Kill()
+	r := s.until(t, "popup", lease.ManualReview)
+	reasons := strings.Join(r.Reasons, "\n")
+	if !strings.Contains(reasons, "unsafe requests were sent") || !strings.Contains(reasons, "waited for its first document") || strings.Contains(reasons, "did not close cleanly") {
+		t.Errorf("%s", reasons)
 	}
 }
 

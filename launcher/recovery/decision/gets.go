@@ -28,7 +28,7 @@ const (
 // searching need no person. But how a site goes on has to be seen. Where it could not be, as
 // on a page that was gone or did not answer, the GET is neither: a person decides. Nor can
 // anybody tell from what is shown whether a button that is answered with a value or two, a
-// price or a code, made what it shows, and whether a form without a search sets something.
+// price or a code, made what it shows, and whether a form without a field for a text sets something.
 
 // Sign is why a GET looks like a write, or that nobody can tell; empty for a read.
 type Sign string
@@ -76,8 +76,8 @@ type Get struct {
 	Document bool
 	// Commanded says that a command opened the URL, and Form that a form was sent.
 	Commanded, Form bool
-	// Typed says that somebody had typed on the page whose form it is.
-	Typed bool
+	// Sets says that the form has no field for a text, so that it is no search.
+	Sets bool
 	// Detour says that a redirect led through another site.
 	Detour bool
 	// Shown says that the page at Final was shown before.
@@ -135,7 +135,7 @@ func (g Get) Sign() Sign {
 		return Returned
 	case g.Document && g.chosen(from, asked, final):
 		return Chosen
-	case g.Document && (g.Unseen != "" || g.Form && !g.Typed && g.Status != 0):
+	case g.Document && (g.Unseen != "" || g.Sets && g.Status != 0):
 		return Unjudged
 	case !g.Document && g.Pressed != nil:
 		return g.byScript(from, final)

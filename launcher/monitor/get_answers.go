@@ -71,9 +71,9 @@ func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	}
 	a.get.Commanded = !byPage && !opened
 	a.get.Form = byPage && n.reason == byForm
-	sent, sets := g.sets[a.session]
-	delete(g.sets, a.session)
-	a.get.Sets = a.get.Form && sets && now.Sub(sent) < prompted
+	form, isNoSearch := g.forms[a.session]
+	delete(g.forms, a.session)
+	a.get.Sets = a.get.Form && isNoSearch && now.Sub(form.at) < prompted && !(form.texts && a.typed)
 	a.get.Shown = g.known[a.get.Final]
 	switch sign := a.get.Sign(); sign {
 	case "":

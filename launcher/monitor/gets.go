@@ -38,7 +38,7 @@ type gets struct {
 	requested map[string]navigation  // by frame: the navigation that its document asked for last
 	anew      map[string]time.Time   // when a document asked to be loaded anew, by frame
 	open      map[[2]string]*asked   // by session and request
-	sets      map[string]time.Time   // when a form without a field for a text was sent, by session
+	forms     map[string]sentForm    // that was sent last and is no search, by session
 	dialogs   map[string]string      // type of the open dialog, by session
 	agreed    map[string]time.Time   // when a confirm dialog was answered with yes, by session
 	scripts   map[string]*scripted   // what scripts of a document asked for, by its loader
@@ -70,6 +70,7 @@ type asked struct {
 	touched        bool      // a worker had acted on its page since that showed its document
 	control        bool      // it followed from pressing something that is no link and no field
 	gone, reloaded bool      // while it was looked at, its document was gone, or loaded itself anew
+	typed          bool      // a worker had typed on its page
 	search         bool      // a form sent it, and a worker had typed on its page
 	failed         time.Time // when a look failed first
 	name           string
@@ -123,7 +124,7 @@ const (
 	notRead      = "its answer could not be read"
 	answersMixed = "what its page showed may have come with another answer"
 	fewShown     = "its page showed a value or two, which asking may have made"
-	mayHaveSet   = "a form without a field for a text asked for it, and may have set something"
+	mayHaveSet   = "a form that is no search asked for it, and may have set something"
 	notJudged    = "its page ended before it could be seen what became of it"
 )
 
@@ -131,7 +132,7 @@ func newGets() *gets {
 	return &gets{
 		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false }, wake: make(chan struct{}, 1),
 		shown: map[string]string{}, pages: map[string]bool{}, known: map[string]bool{}, requested: map[string]navigation{}, anew: map[string]time.Time{},
-		open: map[[2]string]*asked{}, sets: map[string]time.Time{}, dialogs: map[string]string{}, agreed: map[string]time.Time{},
+		open: map[[2]string]*asked{}, forms: map[string]sentForm{}, dialogs: map[string]string{}, agreed: map[string]time.Time{},
 		scripts: map[string]*scripted{}, ask: map[string][]*asked{}, due: map[string]*pageToLook{}, notices: map[string]*asked{}, looking: map[*asked]bool{},
 	}
 }
@@ -145,7 +146,7 @@ func (g *gets) forget() {
 	clear(g.anew)
 	clear(g.open)
 	clear(g.agreed)
-	clear(g.sets)
+	clear(g.forms)
 	clear(g.scripts)
 	clear(g.ask)
 	clear(g.due)
@@ -450,6 +451,7 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		// answered, the reason is all that is known: a link reads, and so does a search.
 		acted, typed := g.actedOn(event.Session)
 		n := g.requested[r.FrameID]
+		a.typed = typed
 		a.search = n.url == a.get.Asked && n.reason == byForm && typed
 		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
 		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched
@@ -465,11 +467,17 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 	remember(g.open, key, a)
 }
 
-// formSets takes in that a form without a field for a text was sent on a session's page.
-func (g *gets) formSets(session string, now time.Time) {
+// sentForm is a form by GET that was sent, with or without fields for texts.
+type sentForm struct {
+	at    time.Time
+	texts bool
+}
+
+// formSent takes in that a form by GET was sent on a session's page, which is no search.
+func (g *gets) formSent(session string, texts bool, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	remember(g.sets, session, now)
+	remember(g.forms, session, sentForm{now, texts})
 }
 
 // agreedOn tells whether somebody has just answered a question with yes. The caller holds

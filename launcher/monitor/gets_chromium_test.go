@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ const getsPage = `<!doctype html><title>page</title><style>a, button, select, in
 <a id=spa href=/spa onclick="event.preventDefault(); get('/spa?part=1').then(r => r.json()).then(r => at('panel').textContent = r.name)">spa</a>
 <form action=/find><input id=find name=q><button id=find-go>搜</button></form>
 <form action=/view><input type=hidden name=range value=2><button id=set-go>OK</button></form>
+<form action=/view><input id=from name=from value=2><input name=to value=9><button id=both-go>OK</button></form>
 <button id=relay>P1</button>
 <button id=week>→</button>
 <button id=more>+</button>
@@ -128,8 +130,10 @@ func getsSite() http.Handler {
 // getsWatch is a monitor on a real browser, with a worker that acts all the time.
 type getsWatch struct {
 	*Monitor
-	t  *testing.T
-	mu sync.Mutex
+	t *testing.T
+	// typed says that the worker counts as one that has typed.
+	typed atomic.Bool
+	mu    sync.Mutex
 
 	entries []checkpoint.Entry
 }
@@ -155,7 +159,7 @@ func watchGets(t *testing.T) *getsWatch {
 		t.Fatal(err)
 	}
 	w.gets.mu.Lock()
-	w.gets.acted, w.gets.actedOn = boottime.Now, func(string) (bool, bool) { return true, false }
+	w.gets.acted, w.gets.actedOn = boottime.Now, func(string) (bool, bool) { return true, w.typed.Load() }
 	w.gets.mu.Unlock()
 	var watching sync.WaitGroup
 	watching.Go(func() { w.Watch(context.Background()) })
@@ -268,6 +272,7 @@ func TestGetsThatWrite(t *testing.T) {
 	}
 	typed := func(selector, text string) func(string) {
 		return func(s string) {
+			w.typed.Store(true)
 			w.eval(s, fmt.Sprintf(`(document.querySelector(%q).focus(), true)`, selector))
 			for _, letter := range text {
 				w.call(s, "Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": string(letter), "text": string(letter)}, nil)
@@ -295,7 +300,9 @@ func TestGetsThatWrite(t *testing.T) {
 		{"a link that asks first", agree("#drop"), "location.pathname === '/drop'", "confirmed /drop"},
 		{"a single-page link", click("#spa"), "at('panel').textContent === 'Ann'", ""},
 		{"a form that finds one thing", click("#find-go"), "location.pathname === '/tickets/7'", ""},
-		{"a form without a field for a text", click("#set-go"), "location.pathname === '/view'", "unjudged /view?range=2"},
+		{"a form of choices", click("#set-go"), "location.pathname === '/view'", "unjudged /view?range=2"},
+		{"a form of texts that were there", click("#both-go"), "location.pathname === '/view'", "unjudged /view?from=2&to=9"},
+		{"the same, typed into", func(s string) { typed("#from", "1")(s); click("#both-go")(s) }, "location.pathname === '/view'", ""},
 		{"a relay, beside what changes by itself", click("#relay"), "at('relay').textContent === 'P1 *'", "toggled /relay?p=1"},
 		{"a button that is answered with a value", click("#week"), "at('weeks').textContent === 'KW 48'", "unjudged /week?n=48"},
 		{"a choice that is answered with a value", choose("#area", "b"), "at('list').textContent === 'rows of b'", ""},
@@ -318,6 +325,7 @@ func TestGetsThatWrite(t *testing.T) {
 		w.mu.Lock()
 		w.entries = nil
 		w.mu.Unlock()
+		w.typed.Store(false)
 		w.gets.mu.Lock()
 		clear(w.gets.known) // what an earlier case has shown
 		w.gets.mu.Unlock()

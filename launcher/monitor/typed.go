@@ -85,8 +85,9 @@ func (m *Monitor) bind(ctx context.Context, d frameDocument) {
 	}
 }
 
-// formSets is in what the script tells of a form without a field for a text.
-var formSets = []byte(`{\"sets\":true`)
+// formSends is in what the script tells of a form by GET that is no search, and formSendsTexts if
+// it has fields for texts.
+var formSends, formSendsTexts = []byte(`{\"sends\":`), []byte(`{\"sends\":\"texts`)
 
 // told is what the script told. typed says that somebody had typed into the page by then.
 type told struct {
@@ -114,8 +115,8 @@ func (m *Monitor) scriptTold(event cdpproxy.Event) {
 	if len(event.Params) > maxTold {
 		return
 	}
-	if bytes.Contains(event.Params, formSets) { // before what it asks for is answered
-		m.gets.formSets(event.Session, time.Now())
+	if bytes.Contains(event.Params, formSends) { // before what it asks for is answered
+		m.gets.formSent(event.Session, bytes.Contains(event.Params, formSendsTexts), time.Now())
 		return
 	}
 	_, typed := m.navigations.actedOn(event.Session)

@@ -1,7 +1,7 @@
 // This runs in the same world as presses.js. It tells the launcher of each field that
 // somebody types into, at once, since the document may be gone a moment later: what the
-// field is, and never what is typed. It also tells of a form by GET that has no field for a
-// text. Only a text that may be a card's or an account's number
+// field is, and never what is typed. It also tells of a form by GET that is no search, which
+// has one field for a text. Only a text that may be a card's or an account's number
 // is told, for the launcher to look at its check digits.
 (() => {
   if (globalThis.watchTyping) return;
@@ -37,8 +37,13 @@
     if (around(e, 'search,[role=search i]')) return true;
     const form = around(e, 'form');
     if (!form || getAttribute.call(form, 'method')?.trim().toLowerCase() !== 'get') return false;
+    return textsOf(form).length === 1;
+  }
+
+  // textsOf are the fields of a form for texts that somebody can see.
+  function textsOf(form) {
     const fields = [...querySelectorAll.call(form, 'input,textarea,[contenteditable],[role=textbox],[role=searchbox]')].filter(isText);
-    return fields.filter((f) => checkVisibility.call(f, { opacityProperty: true, visibilityProperty: true })).length === 1;
+    return fields.filter((f) => checkVisibility.call(f, { opacityProperty: true, visibilityProperty: true }));
   }
 
   let began = 0, count = 0;
@@ -127,8 +132,8 @@
     },
     submit(event, form) {
       const method = event.submitter?.hasAttribute('formmethod') ? event.submitter.formMethod : getAttribute.call(form, 'method') ?? 'get';
-      if (method.trim().toLowerCase() === 'post') return;
-      if (![...querySelectorAll.call(form, 'input,textarea,[contenteditable],[role=textbox],[role=searchbox]')].some(isText)) tell({ sets: true });
+      const n = textsOf(form).length;
+      if (method.trim().toLowerCase() !== 'post' && n !== 1) tell({ sends: n > 0 ? 'texts' : 'choices' });
     },
     focusin(_, e) {
       if (e.localName.includes('-') && !isText(e)) hides(e, false);

@@ -73,7 +73,7 @@ var ofTravel = slices.Concat(
 	),
 	in("launcher/recovery/decision/gets.go", readers,
 		change{"gets: a page that nobody saw was read", `g.Document && (g.Unseen != "" || `, `g.Document && (`},
-		change{"gets: a form without a field for a text was a read", `g.Unseen != "" || g.Sets && g.Status != 0)`, `g.Unseen != "")`},
+		change{"gets: a form that is no search was a read", `g.Unseen != "" || g.Sets && g.Status != 0)`, `g.Unseen != "")`},
 		change{"gets: a button that is answered with a value read it", "\tcase p.Told == Yes && !many && !p.Choice:\n\t\treturn Unjudged\n", ""},
 		change{"gets: a choice that is answered with a value wrote", ` && !p.Choice:`, `:`},
 		change{"gets: an answer that was not read was a read", "\tcase g.Unseen != \"\" || p.Lost:\n\t\treturn Unjudged\n", ""},

@@ -28,7 +28,7 @@ const (
 // searching need no person. But how a site goes on has to be seen. Where it could not be, as
 // on a page that was gone or did not answer, the GET is neither: a person decides. Nor can
 // anybody tell from what is shown whether a button that is answered with a value or two, a
-// price or a code, made what it shows, and whether a form without a field for a text sets something.
+// price or a code, made what it shows, and whether a form that is no search sets something.
 
 // Sign is why a GET looks like a write, or that nobody can tell; empty for a read.
 type Sign string
@@ -76,7 +76,8 @@ type Get struct {
 	Document bool
 	// Commanded says that a command opened the URL, and Form that a form was sent.
 	Commanded, Form bool
-	// Sets says that the form has no field for a text, so that it is no search.
+	// Sets says that the form is no search: it has no field for a text, or several in which
+	// nobody has typed.
 	Sets bool
 	// Detour says that a redirect led through another site.
 	Detour bool

@@ -40,7 +40,7 @@ func TestSignsOfDocuments(t *testing.T) {
 		{"the page's own number", Get{From: "/tickets/8", Asked: "/answer", Final: "/answers/8", Redirects: []int{302}, Status: 200}, ""},
 		{"after the fifth the sixth", Get{From: "/posts/5", Asked: "/posts/5/next", Final: "/posts/6", Redirects: []int{302}, Status: 200}, ""},
 		{"a search that finds one", Get{From: "/", Asked: "/find?q=shoe", Final: "/products/7", Redirects: []int{302}, Status: 200, Form: true}, ""},
-		{"a form without a field for a text", Get{From: "/dhcp", Asked: "/apply?range=2", Status: 200, Form: true, Sets: true}, Unjudged},
+		{"a form that is no search", Get{From: "/dhcp", Asked: "/apply?range=2", Status: 200, Form: true, Sets: true}, Unjudged},
 		{"the same to another site", Get{From: "/dhcp", Asked: "https://other.test/apply?range=2", Final: "https://other.test/apply?range=2", Status: 200, Form: true, Sets: true}, ""},
 		{"the same, refused", Get{From: "/dhcp", Asked: "/apply?range=2", Status: 403, Form: true, Sets: true}, ""},
 		{"the start", Get{Asked: "/", Final: "/boards/12", Redirects: []int{302}, Status: 200, Commanded: true}, ""},

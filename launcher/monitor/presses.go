@@ -125,8 +125,6 @@ type pressed struct {
 	Name  string `json:"name"`
 	Link  bool   `json:"link"`
 	Field bool   `json:"field"`
-	// Choice says that the control chooses what is shown.
-	Choice bool `json:"choice"`
 }
 
 // askWhatWasPressed asks a document what was pressed before its requests. Those that
@@ -161,6 +159,7 @@ func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
 // changed when its answer came.
 type seenRequest struct {
 	pressed
+	Choice    bool `json:"choice"` // the control chooses what is shown
 	Own       bool `json:"own"`
 	Elsewhere bool `json:"elsewhere"` // something that no other answer can have brought
 	Shared    bool `json:"shared"`    // something else did

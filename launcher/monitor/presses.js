@@ -120,7 +120,7 @@
   }
 
   // What was pressed before each request, by when it was sent.
-  globalThis.pressedBefore = (sent) => sent.map(pressOf).map((p) => p ? { name: p.name, link: p.link, field: p.field, choice: p.choice } : null);
+  globalThis.pressedBefore = (sent) => sent.map(pressOf).map((p) => p ? { name: p.name, link: p.link, field: p.field } : null);
 
   // requests are those of scripts, as { sent, done, others, values }: when each was sent and
   // answered, when other answers came and were complete, and what texts its answer has.

@@ -1,8 +1,8 @@
 // This runs in the same world as presses.js. It tells the launcher of each field that
 // somebody types into, at once, since the document may be gone a moment later: what the
-// field is, and never what is typed. It also tells of a form by GET that is no search, which
-// has one field for a text. Only a text that may be a card's or an account's number
-// is told, for the launcher to look at its check digits.
+// field is, and never what is typed. Only a text that may be a card's or an account's number
+// is told, for the launcher to look at its check digits. It also tells of a form by GET that
+// is sent and is no search: one that has no field for a text, or several.
 (() => {
   if (globalThis.watchTyping) return;
   const again = 100; // ms within which keys for one field are told once

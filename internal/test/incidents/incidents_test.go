@@ -24,13 +24,14 @@ import (
 
 // The parts of the corpus: the folder itself has the incidents that were made together
 // with the rules. Those of the others were written by somebody who had not seen the
-// rules. met was played since; unmet and novel, whose sites are kinds of which the others have
-// none, are a measure that was taken once, and not among all.
+// rules. met was played since; unmet, novel and fresh, of which the last two have kinds of
+// sites of which the others have none, are measures that are taken once, and not among all.
 const (
 	own   = "."
 	met   = "met"
 	unmet = "unmet"
 	novel = "novel"
+	fresh = "fresh"
 )
 
 // corpus loads parts of testdata/incidents.
@@ -58,10 +59,10 @@ func choose(t *testing.T, which string) []Incident {
 		chosen = slices.DeleteFunc(corpus(t, own), func(i Incident) bool { return !i.Sample })
 	case "all":
 		chosen = corpus(t, own, met)
-	case met, unmet, novel:
+	case met, unmet, novel, fresh:
 		chosen = corpus(t, which)
 	default:
-		chosen = slices.DeleteFunc(corpus(t, own, met, novel), func(i Incident) bool { return !strings.Contains(i.Name, which) })
+		chosen = slices.DeleteFunc(corpus(t, own, met, novel, fresh), func(i Incident) bool { return !strings.Contains(i.Name, which) })
 	}
 	if len(chosen) == 0 {
 		t.Fatalf("LEASEHOLD_CORPUS=%s: no incident has that in its name", which)
@@ -95,7 +96,7 @@ func TestCorpus(t *testing.T) {
 			t.Log(report)
 		}
 	}()
-	if !slices.Contains([]string{"", "all", met, unmet, novel}, which) {
+	if !slices.Contains([]string{"", "all", met, unmet, novel, fresh}, which) {
 		report.Asked = nil // the share of so few incidents means nothing
 	}
 	for _, problem := range report.Problems() {

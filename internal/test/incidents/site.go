@@ -29,6 +29,8 @@ var sites = map[string]func(*site) http.Handler{
 	"tax": tax, "forge": forge, "travel": travel, "field": field, "helpdesk": helpdesk, "social": social,
 	"payroll": payroll, "cargo": cargo, "cloud": cloud, "coin": coin, "auction": auction, "seller": seller, "club": club,
 	"sign": sign, "registrar": registrar, "post": post, "marks": marks, "sheet": sheet,
+	"hotel": hotel, "claims": claims, "absence": absence, "board": board,
+	"parcel": parcel, "library": library, "lab": lab, "parking": parking,
 }
 
 // moods are the ways in which a site can behave besides the usual one, by the site's

@@ -27,7 +27,7 @@ var agents = []agent{
 	{
 		name: "WebDriver BiDi over CDP", form: 'B', start: script(clients.Puppeteer, "./bidi.mjs"), order: bySelectors,
 		prepare: orderPage, hang: evaluateForever, next: evaluateOne, end: "disconnect", reason: "connection_closed",
-		afterwards: "detached Frame|closed",
+		afterwards: "detached Frame|closed|context is gone",
 	},
 	{
 		name: "taiko", form: 'C', start: script(clients.Taiko), order: byWords,
@@ -54,7 +54,7 @@ var agents = []agent{
 		name: "Lighthouse", form: 'B', start: script(clients.Lighthouse), order: byFlow,
 		prepare: func(*shop) []clients.Action { return nil },
 		hang:    func(shop *shop) clients.Action { return act("audit", "url", shop.URL+"/asked") },
-		next:    evaluateOne, end: "disconnect", reason: "connection_closed", dies: true, afterwards: "detached Frame|closed",
+		next:    evaluateOne, end: "disconnect", reason: "connection_closed", dies: true, afterwards: "detached Frame|closed|context is gone",
 	},
 	{
 		name: "chrome-devtools-mcp", form: 'B', order: byDevToolsMCP,

@@ -1,6 +1,9 @@
 package cdpproxy
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // pausedRequest names a request that a client has paused by the Fetch domain.
 type pausedRequest struct{ sessionID, requestID string }
@@ -9,7 +12,46 @@ type pausedRequest struct{ sessionID, requestID string }
 // fails. It counts as paused again if the fence or the browser refuses the command.
 type continuedRequest struct {
 	request pausedRequest
-	auth    bool // it waits for credentials
+	auth    bool   // it waits for credentials
+	kept    string // its id in the Network domain, if the command keeps it from being sent
+}
+
+// KeptRequest is an unsafe request that a client had paused before it was sent. Back says that the
+// client failed it, or answered it itself, so that it never leaves the browser. Otherwise that
+// command was refused.
+type KeptRequest struct {
+	RequestID string // in the Network domain
+	Back      bool
+}
+
+// unsentRequest has the members of Fetch.requestPaused that tell of a request that was not sent.
+type unsentRequest struct {
+	NetworkID string          `json:"networkId"`
+	Status    int             `json:"responseStatusCode"`
+	Error     json.RawMessage `json:"responseErrorReason"`
+	Request   struct {
+		Method string `json:"method"`
+	} `json:"request"`
+}
+
+// noteUnsent notes an unsafe request that is paused before it is sent.
+func (s *ClientSession) noteUnsent(r pausedRequest, u unsentRequest, auth bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.unsent, r)
+	if auth || s.fenced || u.NetworkID == "" || u.Status != 0 || u.Error != nil || slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, u.Request.Method) {
+		return
+	}
+	if s.unsent == nil || len(s.unsent) >= maxNoted {
+		s.unsent = map[pausedRequest]string{}
+	}
+	s.unsent[r] = u.NetworkID
+}
+
+// keepsBack tells whether a command keeps a paused request from being sent. An answer that is a
+// redirect does not: the browser follows it.
+func keepsBack(method string, status int) bool {
+	return method == "Fetch.failRequest" || method == "Fetch.fulfillRequest" && (status < 300 || status > 399)
 }
 
 // requestPaused is called when a request waits for the client: for credentials, if auth
@@ -35,6 +77,7 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
 		var params struct {
 			RequestID string `json:"requestId"`
+			Status    int    `json:"responseCode"`
 		}
 		if len(c.params) > 0 && json.Unmarshal(c.params, &params) == nil && params.RequestID != "" {
 			r := pausedRequest{sessionID, params.RequestID}
@@ -42,7 +85,13 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 			defer s.mu.Unlock()
 			if auth, ok := s.paused[r]; ok {
 				delete(s.paused, r)
-				return &continuedRequest{r, auth}
+				unsent := s.unsent[r]
+				delete(s.unsent, r)
+				if unsent == "" || !keepsBack(string(c.method), params.Status) {
+					return &continuedRequest{r, auth, ""}
+				}
+				s.mux.traffic(Traffic{Kept: &KeptRequest{unsent, true}})
+				return &continuedRequest{r, auth, unsent}
 			}
 		}
 	case letRunCommand:
@@ -56,8 +105,12 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 // restorePaused makes a request paused again whose command was refused. With nil it
 // does nothing.
 func (s *ClientSession) restorePaused(c *continuedRequest) {
-	if c != nil {
-		s.requestPaused(c.request, c.auth)
+	if c == nil {
+		return
+	}
+	s.requestPaused(c.request, c.auth)
+	if c.kept != "" {
+		s.mux.traffic(Traffic{Kept: &KeptRequest{c.kept, false}})
 	}
 }
 

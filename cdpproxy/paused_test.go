@@ -2,6 +2,7 @@ package cdpproxy
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"leasehold/lease"
@@ -38,6 +39,40 @@ func TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd(t *testing.T) {
 			c.session.Fence()
 			if browser := b.read(); bytes.Contains(browser, []byte(`"method":"Fetch.failRequest"`)) != tt.failed {
 				t.Errorf("the browser got %q; failed, want %v", browser, tt.failed)
+			}
+		})
+	}
+}
+
+// TestWhatAWorkerKeepsBackIsTold: an unsafe request that it fails, or answers itself, before it
+// was sent; and that it did not, if the command is refused.
+func TestWhatAWorkerKeepsBackIsTold(t *testing.T) {
+	const done, refused = `{"id":1,"result":{},"sessionId":"S"}`, `{"id":1,"error":{"code":-32602,"message":"Invalid header"},"sessionId":"S"}`
+	for name, tt := range map[string]struct {
+		paused, command, params, reply string
+		want                           []KeptRequest
+	}{
+		"failed":                 {`"request":{"method":"POST"}`, "failRequest", "", done, []KeptRequest{{"n1", true}}},
+		"answered":               {`"request":{"method":"PUT"}`, "fulfillRequest", `,"responseCode":201`, done, []KeptRequest{{"n1", true}}},
+		"answered by a redirect": {`"request":{"method":"POST"}`, "fulfillRequest", `,"responseCode":307`, done, nil},
+		"continued":              {`"request":{"method":"POST"}`, "continueRequest", "", done, nil},
+		"a GET":                  {`"request":{"method":"GET"}`, "failRequest", "", done, nil},
+		"it was sent":            {`"request":{"method":"POST"},"responseStatusCode":200`, "failRequest", "", done, nil},
+		"it was sent in vain":    {`"request":{"method":"POST"},"responseErrorReason":"TimedOut"`, "failRequest", "", done, nil},
+		"refused":                {`"request":{"method":"POST"}`, "failRequest", "", refused, []KeptRequest{{"n1", true}, {"n1", false}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newOffline(t)
+			var got []KeptRequest
+			b.mux.traffic = func(t Traffic) { got = append(got, *t.Kept) }
+			c := b.conn()
+			c.session.conn, c.session.paused = c, map[pausedRequest]bool{}
+			b.mux.route([]byte(`{"method":"Fetch.requestPaused","params":{"requestId":"r1","networkId":"n1",` + tt.paused + `},"sessionId":"S"}`))
+			c.handleInput(clientFrame(0x81, `{"id":1,"method":"Fetch.`+tt.command+`","params":{"requestId":"r1"`+tt.params+`}}`), false)
+			c.offloading.Wait()
+			b.mux.route([]byte(tt.reply))
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%+v, want %+v", got, tt.want)
 			}
 		})
 	}

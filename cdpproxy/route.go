@@ -24,6 +24,9 @@ type Traffic struct {
 	Acted boottime.Instant
 	// Cookies is set for a client's command on cookies, and then nothing else is.
 	Cookies *CookieCommand
+	// Kept is set for a client's command about a request that it had paused, and then
+	// nothing else is.
+	Kept *KeptRequest
 }
 
 // MaxPrinted is the size, in bytes, of the longest parameters of something printed that
@@ -138,10 +141,13 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		var e struct {
 			Params struct {
 				RequestID string `json:"requestId"`
+				unsentRequest
 			} `json:"params"`
 		}
 		if json.Unmarshal(msg, &e) == nil {
-			s.requestPaused(pausedRequest{string(parsed.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authEvent))
+			r, auth := pausedRequest{string(parsed.sessionID), e.Params.RequestID}, bytes.HasPrefix(msg, authEvent)
+			s.requestPaused(r, auth)
+			s.noteUnsent(r, e.Params.unsentRequest, auth)
 		}
 	case bytes.HasPrefix(msg, requestEvent):
 		if unsafeRequest(msg) {

@@ -150,8 +150,8 @@ type Entry struct {
 	Status int    `json:"status,omitempty"`
 	Failed string `json:"failed,omitempty"`
 	Ended  bool   `json:"ended,omitempty"`
-	// Blocked says of such a request that the browser refused to send it: by a worker's
-	// list of blocked URLs, or by a policy of its page.
+	// Blocked says of a request that it never left the browser: a worker had it blocked,
+	// failed or answered it itself, or a policy of its page forbade it.
 	Blocked bool `json:"blocked,omitempty"`
 	// Page is the URL of the page whose document sent what was answered. The answer to a
 	// request for a page's own document has Committed instead.

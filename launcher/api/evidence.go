@@ -127,7 +127,7 @@ type UnsafeRequest struct {
 	// not known. It is empty for what has no answers, such as messages on a websocket.
 	Answer string `json:"answer,omitempty"`
 	// Counts says as what it counts: unsafe, background, harmless, anonymous, or blocked if
-	// the browser refused to send it.
+	// it never left the browser.
 	Counts string `json:"counts"`
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
 	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`

@@ -39,6 +39,8 @@ type answers struct {
 	// since, and the sites of those that were asked too often. told are the refusals that
 	// were reported of the documents that pages show.
 	refused, told map[string]bool
+	// kept are the requests that a worker paused and kept from being sent, by id.
+	kept map[string]bool
 }
 
 // openRequest is an unsafe request that has not ended.
@@ -70,7 +72,7 @@ func newAnswers() *answers {
 	return &answers{
 		open: map[string]*openRequest{}, loading: map[string]loading{}, documents: map[string]document{}, carried: map[string]carried{},
 		candidates: map[string]string{},
-		refused:    map[string]bool{}, told: map[string]bool{},
+		refused:    map[string]bool{}, told: map[string]bool{}, kept: map[string]bool{},
 	}
 }
 
@@ -85,6 +87,7 @@ func (a *answers) forget() {
 	clear(a.candidates)
 	clear(a.refused)
 	clear(a.told)
+	clear(a.kept)
 }
 
 // maxCandidates is of how many requests it may be open whether they are anonymous. Those
@@ -236,6 +239,8 @@ func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
 	}
 	if open {
 		delete(a.open, id)
+		e.Blocked = a.kept[id]
+		delete(a.kept, id)
 	} else {
 		id = ""
 	}
@@ -282,6 +287,17 @@ func (a *answers) watch(e checkpoint.Entry) {
 	}
 }
 
+// keptBack takes in that a worker keeps a request from being sent, or does not after all.
+func (a *answers) keptBack(r cdpproxy.KeptRequest) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r.Back {
+		remember(a.kept, r.RequestID, true)
+	} else {
+		delete(a.kept, r.RequestID)
+	}
+}
+
 // failed takes the event of a request that ended without an answer.
 func (a *answers) failed(event cdpproxy.Event) []answer {
 	id := requestID(event.Params)
@@ -301,7 +317,11 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 		r.Error, r.Canceled = "canceled", true
 	}
 	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}
+	kept := a.kept[id]
+	delete(a.kept, id)
 	switch {
+	case kept:
+		e.Failed, e.Ended, e.Blocked = "a worker had the browser fail it before it was sent", true, true
 	case slices.Contains(blockedBefore, r.Blocked): // Chrome says that some of these were canceled
 		e.Failed, e.Ended, e.Blocked = "the browser refused to send it: "+r.Blocked, true, true
 	case r.Canceled:

@@ -153,8 +153,12 @@ func (m *Monitor) Console() []byte { return m.console.Part() }
 // Traffic takes an event about what a page sent or printed. The pipe's reader calls it,
 // so it never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
-	if t.Cookies != nil {
+	switch {
+	case t.Cookies != nil:
 		m.cookieCommand(t)
+		return
+	case t.Kept != nil:
+		m.answers.keptBack(*t.Kept)
 		return
 	}
 	if t.Method == eventMessageSent {

@@ -152,6 +152,30 @@ func TestFactsAboutPages(t *testing.T) {
 			c.evaluate(t, session, `fetch("/api", {method: "POST", keepalive: true}).then(() => 1)`)
 			s.noted(t, "posts", "the POST", 1, posted("/api"))
 		}, "manual_review", map[string]string{"background_requests": "no", "unsafe_requests": "yes"}},
+		{"keeps-back", "", "/list", func(t *testing.T, c *socket, session string) {
+			c.call(t, session, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*/api*"}}}, nil)
+			for query, end := range map[string]map[string]any{
+				"fails":    {"method": "Fetch.failRequest", "errorReason": "Failed"},
+				"fulfills": {"method": "Fetch.fulfillRequest", "responseCode": 200},
+			} {
+				c.evaluate(t, session, `fetch("/api?`+query+`", {method: "POST", body: "x"}).catch(() => 1), 1`)
+				var paused struct{ RequestID string }
+				c.event(t, "Fetch.requestPaused", &paused)
+				method := end["method"].(string)
+				delete(end, "method")
+				end["requestId"] = paused.RequestID
+				c.call(t, session, method, end, nil)
+			}
+			s.noted(t, "keeps-back", "how they ended", 2, func(e checkpoint.Entry) bool { return e.Blocked })
+		}, "release", map[string]string{"unsafe_requests": "no"}},
+		{"lets-through", "", "/list", func(t *testing.T, c *socket, session string) {
+			c.call(t, session, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*/api*", "requestStage": "Response"}}}, nil)
+			c.evaluate(t, session, `fetch("/api", {method: "POST", body: "x"}).catch(() => 1), 1`)
+			var paused struct{ RequestID string }
+			c.event(t, "Fetch.requestPaused", &paused) // it was answered
+			c.call(t, session, "Fetch.failRequest", map[string]string{"requestId": paused.RequestID, "errorReason": "Failed"}, nil)
+			s.noted(t, "lets-through", "how it ended", 1, func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindAnswer && e.Method == "POST" })
+		}, "manual_review", map[string]string{"unsafe_requests": "yes"}},
 		{"polls", "", "/polls", func(t *testing.T, _ *socket, _ string) {
 			s.noted(t, "polls", "the polls", 4, posted("/poll"))
 		}, "release", map[string]string{"background_requests": "yes", "unsafe_requests": "no"}},

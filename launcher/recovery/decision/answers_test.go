@@ -169,9 +169,8 @@ func TestACheckpointVouchesForWhatWasAnswered(t *testing.T) {
 	}
 }
 
-// TestWhatTheBrowserRefusedToSend is no request that changed anything, unlike one that failed on
-// its way.
-func TestWhatTheBrowserRefusedToSend(t *testing.T) {
+// TestWhatNeverLeftTheBrowser changed nothing, unlike what failed on its way.
+func TestWhatNeverLeftTheBrowser(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		blocked bool
@@ -188,7 +187,7 @@ func TestWhatTheBrowserRefusedToSend(t *testing.T) {
 		if d := Decide(append(sane(), found...)); d.Outcome != tt.outcome {
 			t.Errorf("%s: %s %q, want %s", tt.name, d.Outcome, d.Reasons, tt.outcome)
 		}
-		if list := Requests(sum, Task{}); len(list) != 1 || (list[0].Counts == "blocked") != tt.blocked || strings.Contains(found.how(UnsafeRequests), "refused to send") != tt.blocked {
+		if list := Requests(sum, Task{}); len(list) != 1 || (list[0].Counts == "blocked") != tt.blocked || strings.Contains(found.how(UnsafeRequests), "never left the browser") != tt.blocked {
 			t.Errorf("%s: %+v, %s", tt.name, list, found.how(UnsafeRequests))
 		}
 	}

@@ -15,7 +15,7 @@ type sortedRequests struct {
 	quiet     []checkpoint.Entry // the pages sent them by themselves, see background
 	declared  []checkpoint.Entry // the owner of the profile knows that they change nothing
 	anonymous []checkpoint.Entry // their sites could not know the account, see anonymous
-	blocked   []checkpoint.Entry // the browser refused to send them
+	blocked   []checkpoint.Entry // they never left the browser
 }
 
 // sorted sorts some of a session's unsafe requests.
@@ -63,7 +63,7 @@ func unsafeFact(name string, r sortedRequests) Fact {
 		f.How += fmt.Sprintf("; %d that carried nothing of the account are not counted", times(r.anonymous))
 	}
 	if len(r.blocked) > 0 {
-		f.How += fmt.Sprintf("; %d that the browser refused to send are not counted", times(r.blocked))
+		f.How += fmt.Sprintf("; %d that never left the browser are not counted", times(r.blocked))
 	}
 	return f
 }

@@ -19,14 +19,15 @@ import (
 )
 
 // newKeeper is a web site whose pages keep what the path says in local storage when they end, and
-// show what they found there.
+// show what they found there. They show it last: whoever sees it may end them at once.
 func newKeeper(t *testing.T) *httptest.Server {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = fmt.Fprintf(w, `<script>
-	document.title = 'found ' + localStorage.getItem('opened') + ' ' + localStorage.getItem('ended')
+	const found = 'found ' + localStorage.getItem('opened') + ' ' + localStorage.getItem('ended')
 	localStorage.setItem('opened', '%[1]s')
 	onpagehide = () => localStorage.setItem('ended', '%[1]s')
+	document.title = found
 </script>`, r.URL.Path)
 	}))
 	t.Cleanup(web.Close)

@@ -39,7 +39,7 @@ func (s *ClientSession) noteUnsent(r pausedRequest, u unsentRequest, auth bool) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.unsent, r)
-	if auth || s.fenced || u.NetworkID == "" || u.Status != 0 || u.Error != nil || slices.Contains([]string{"GET", "HEAD", "OPTIONS"}, u.Request.Method) {
+	if auth || s.fenced || u.NetworkID == "" || u.Status != 0 || u.Error != nil || slices.Contains(safeMethods[:], u.Request.Method) {
 		return
 	}
 	if s.unsent == nil || len(s.unsent) >= maxNoted {

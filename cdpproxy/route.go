@@ -295,13 +295,16 @@ func unsafeRequest(msg []byte) bool {
 		return true
 	}
 	rest = rest[i+len(methodMember):]
-	for _, safe := range []string{`GET"`, `HEAD"`, `OPTIONS"`} {
-		if bytes.HasPrefix(rest, []byte(safe)) {
+	for _, safe := range safeMethods {
+		if after, found := bytes.CutPrefix(rest, []byte(safe)); found && bytes.HasPrefix(after, []byte(`"`)) {
 			return false
 		}
 	}
 	return true
 }
+
+// safeMethods are the HTTP methods of requests that change nothing.
+var safeMethods = [...]string{"GET", "HEAD", "OPTIONS"}
 
 // reportTraffic reports an event of what a page sent.
 func (m *Mux) reportTraffic(method string, msg []byte) {

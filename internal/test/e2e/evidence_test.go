@@ -154,17 +154,18 @@ func TestFactsAboutPages(t *testing.T) {
 		}, "manual_review", map[string]string{"background_requests": "no", "unsafe_requests": "yes"}},
 		{"keeps-back", "", "/list", func(t *testing.T, c *socket, session string) {
 			c.call(t, session, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*/api*"}}}, nil)
-			for query, end := range map[string]map[string]any{
-				"fails":    {"method": "Fetch.failRequest", "errorReason": "Failed"},
-				"fulfills": {"method": "Fetch.fulfillRequest", "responseCode": 200},
+			for _, end := range []struct {
+				method string
+				params map[string]any
+			}{
+				{"Fetch.failRequest", map[string]any{"errorReason": "Failed"}},
+				{"Fetch.fulfillRequest", map[string]any{"responseCode": 200}},
 			} {
-				c.evaluate(t, session, `fetch("/api?`+query+`", {method: "POST", body: "x"}).catch(() => 1), 1`)
+				c.evaluate(t, session, `fetch("/api?`+end.method+`", {method: "POST", body: "x"}).catch(() => 1), 1`)
 				var paused struct{ RequestID string }
 				c.event(t, "Fetch.requestPaused", &paused)
-				method := end["method"].(string)
-				delete(end, "method")
-				end["requestId"] = paused.RequestID
-				c.call(t, session, method, end, nil)
+				end.params["requestId"] = paused.RequestID
+				c.call(t, session, end.method, end.params, nil)
 			}
 			s.noted(t, "keeps-back", "how they ended", 2, func(e checkpoint.Entry) bool { return e.Blocked })
 		}, "release", map[string]string{"unsafe_requests": "no"}},

@@ -102,10 +102,11 @@ func TestFormsOfOtherPlacesAreRefused(t *testing.T) {
 func TestPersonDecidesByKeyboard(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}, refuse: api.Refuse(api.CodeStaleToken, "review with token 17: the current token is 18")}
 	v := open(t, b, "/?token="+token)
-	v.do(chromedp.Focus(chromedp.CSS(`#rows a`)), chromedp.KeyEvent(kb.Enter))
-	v.until(`location.pathname === "/console/profile_us_021" && document.querySelector("#review")`)
-	v.until(`document.querySelector(".pictures img")?.naturalWidth === 640 && document.querySelectorAll(".film img").length === 2`)
-	seen := v.text(`document.querySelector("main").innerText`)
+	v.Focus(`#rows a`)
+	v.Keys(kb.Enter)
+	v.Until(`location.pathname === "/console/profile_us_021" && document.querySelector("#review")`)
+	v.Until(`document.querySelector(".pictures img")?.naturalWidth === 640 && document.querySelectorAll(".film img").length === 2`)
+	seen := v.Text(`document.querySelector("main").innerText`)
 	for _, want := range []string{
 		"waits for a person", "the worker worker-3 was lost", "Billing - Shop", "confirm: Change the budget?", "No picture: the renderer did not answer",
 		"Since the last safe checkpoint, campaign_listed", "submit_budget_change", "POST https://shop.example/billing/save", "502 Bad Gateway", "confirm on https://shop.example/billing/edit",
@@ -124,18 +125,19 @@ func TestPersonDecidesByKeyboard(t *testing.T) {
 		t.Error("the page does not open on what decides it")
 	}
 	// Tab leads from the choice to the name, the note and the button.
-	v.do(chromedp.Focus(chromedp.CSS(`[value=approve]`)), chromedp.KeyEvent(" "), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Tab),
-		chromedp.KeyEvent("looked at the account"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
-	v.until(`document.querySelector("#problem")?.textContent.includes("the current token is 18")`)
-	if kept := v.text(`document.querySelector("#reviewer").value + " " + document.querySelector("#note").value + " " + document.querySelector(":checked").value`); kept != "Ada looked at the account approve" {
+	v.Focus(`[value=approve]`)
+	v.Keys(" ", kb.Tab, "Ada", kb.Tab, "looked at the account", kb.Tab, kb.Enter)
+	v.Until(`document.querySelector("#problem")?.textContent.includes("the current token is 18")`)
+	if kept := v.Text(`document.querySelector("#reviewer").value + " " + document.querySelector("#note").value + " " + document.querySelector(":checked").value`); kept != "Ada looked at the account approve" {
 		t.Errorf("after a refusal the form has %q", kept)
 	}
 	b.mu.Lock()
 	b.refuse = nil
 	b.mu.Unlock()
-	v.do(chromedp.Focus(chromedp.CSS(`#reviewer`)), chromedp.KeyEvent(kb.Enter))
-	v.until(`document.querySelector("#reviewed")?.textContent.includes("looked at the account") && !document.querySelector("#review")`)
-	if injected := v.text(`document.querySelectorAll("img[src='x'], main script").length + " " + document.title`); injected != "0 profile_us_021: available - Leasehold" {
+	v.Focus(`#reviewer`)
+	v.Keys(kb.Enter)
+	v.Until(`document.querySelector("#reviewed")?.textContent.includes("looked at the account") && !document.querySelector("#review")`)
+	if injected := v.Text(`document.querySelectorAll("img[src='x'], main script").length + " " + document.title`); injected != "0 profile_us_021: available - Leasehold" {
 		t.Errorf("elements from hostile text, and the title: %q", injected)
 	}
 	b.mu.Lock()
@@ -335,20 +337,20 @@ func TestViews(t *testing.T) {
 	v := open(t, b, "/console/"+reviewed+"?token="+token)
 	for _, one := range list {
 		v.size(420, "light")
-		v.do(chromedp.Navigate(v.url + "/console/" + one.profile + "?token=" + token))
-		seen := v.text(`document.body.innerText`)
+		v.Do(chromedp.Navigate(v.url + "/console/" + one.profile + "?token=" + token))
+		seen := v.Text(`document.body.innerText`)
 		for _, want := range one.says {
 			if !strings.Contains(seen, want) {
 				t.Errorf("%s does not say %q:\n%.3000s", one.profile, want, seen)
 			}
 		}
-		if injected := v.text(`document.querySelectorAll("img[src='x'], main script, main style, main iframe").length + (document.title === "owned" ? " owned" : "")`); injected != "0" {
+		if injected := v.Text(`document.querySelectorAll("img[src='x'], main script, main style, main iframe").length + (document.title === "owned" ? " owned" : "")`); injected != "0" {
 			t.Errorf("%s: elements from hostile text: %s", one.profile, injected)
 		}
-		if wide := v.number(`document.documentElement.scrollWidth`); wide > 420 {
-			t.Errorf("%s is %d pixels wide at 420: %s", one.profile, wide, v.text(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 421 && !e.closest(".film, .tabs, .wide")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`))
+		if wide := v.Number(`document.documentElement.scrollWidth`); wide > 420 {
+			t.Errorf("%s is %d pixels wide at 420: %s", one.profile, wide, v.Text(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 421 && !e.closest(".film, .tabs, .wide")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`))
 		}
-		if tall := v.number(`document.documentElement.scrollHeight`); tall > tallest {
+		if tall := v.Number(`document.documentElement.scrollHeight`); tall > tallest {
 			t.Errorf("%s is %d pixels tall at 420, want at most %d", one.profile, tall, tallest)
 		}
 		// The others have the same parts, and are tried where they are photographed.
@@ -363,12 +365,13 @@ func TestViews(t *testing.T) {
 func TestAPageSaysThatItsProfileChanged(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
 	v := open(t, b, "/console/"+reviewed+"?token="+token)
-	v.do(chromedp.SendKeys(chromedp.CSS(`#note`), "half"))
+	v.Focus(`#note`)
+	v.Keys("half")
 	b.mu.Lock()
 	b.profiles[3].Token, b.profiles[3].Sequence = 18, 10
 	b.mu.Unlock()
-	v.until(`document.querySelector("#changed").textContent.includes("token 18")`)
-	if typed := v.text(`document.querySelector("#note").value`); typed != "half" {
+	v.Until(`document.querySelector("#changed").textContent.includes("token 18")`)
+	if typed := v.Text(`document.querySelector("#note").value`); typed != "half" {
 		t.Errorf("what was typed became %q", typed)
 	}
 }

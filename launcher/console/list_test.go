@@ -219,59 +219,59 @@ func TestPagesThatHearOfChangesAreBounded(t *testing.T) {
 func TestTheListInABrowser(t *testing.T) {
 	b := &backend{profiles: append(records(), fleet(130)...)}
 	v := open(t, b, "/?token="+token)
-	if list := v.text(`document.body.textContent`); !strings.Contains(v.text(`document.body.innerHTML`), "data-slot") || strings.Contains(list, hostile) {
+	if list := v.Text(`document.body.textContent`); !strings.Contains(v.Text(`document.body.innerHTML`), "data-slot") || strings.Contains(list, hostile) {
 		t.Error("the list shows characters that deceive")
 	}
-	server := v.text(`document.querySelector("#rows").innerText`)
-	v.until(`document.querySelector("#rows time")?.title`)
+	server := v.Text(`document.querySelector("#rows").innerText`)
+	v.Until(`document.querySelector("#rows time")?.title`)
 
 	// What the script makes of a row is what the server makes of it.
 	const markup = `[...document.querySelectorAll("#rows tr")].map(r => r.outerHTML.replace(/<time.*?<\/time>/g, "")).join("\n")`
-	before := v.text(markup)
-	v.do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#rows").replaceChildren()`))
-	v.do(chromedp.Evaluate[chromedp.Void](`document.dispatchEvent(new Event("visibilitychange"))`)) // it listens anew, and gets everything
-	v.until(`document.querySelectorAll("#rows tr").length === 50`)
-	if after := v.text(markup); after != before {
+	before := v.Text(markup)
+	v.Do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#rows").replaceChildren()`))
+	v.Do(chromedp.Evaluate[chromedp.Void](`document.dispatchEvent(new Event("visibilitychange"))`)) // it listens anew, and gets everything
+	v.Until(`document.querySelectorAll("#rows tr").length === 50`)
+	if after := v.Text(markup); after != before {
 		t.Errorf("the script makes rows of its own:\n%.1500s\nthe server:\n%.1500s", after, before)
 	}
 	_ = server
 
 	// Keys.
-	v.do(chromedp.KeyEvent("j"), chromedp.KeyEvent("j"), chromedp.KeyEvent("k"), chromedp.KeyEvent("j"))
-	if focused := v.text(`document.activeElement.textContent`); focused != v.text(`document.querySelectorAll("#rows th a")[1].textContent`) {
+	v.Keys("j", "j", "k", "j")
+	if focused := v.Text(`document.activeElement.textContent`); focused != v.Text(`document.querySelectorAll("#rows th a")[1].textContent`) {
 		t.Errorf("the second row was to have the focus, and %q has it", focused)
 	}
-	second := v.text(`document.activeElement.textContent`)
+	second := v.Text(`document.activeElement.textContent`)
 	b.change(func() {
 		at := b.at("profile_us_00001")
 		b.profiles[at].State, b.profiles[at].RecoveryStartedAt = lease.ManualReview, noon.Add(-100*time.Hour)
 	})
-	v.until(`document.querySelector("#rows tr").dataset.id === "profile_us_00001" && document.title.startsWith("(9)")`)
-	if said := v.text(`document.querySelector("#said").textContent`); said != "9 profiles wait for a person" {
+	v.Until(`document.querySelector("#rows tr").dataset.id === "profile_us_00001" && document.title.startsWith("(9)")`)
+	if said := v.Text(`document.querySelector("#said").textContent`); said != "9 profiles wait for a person" {
 		t.Errorf("a screen reader is told %q", said)
 	}
-	if focused := v.text(`document.activeElement.textContent`); focused != second {
+	if focused := v.Text(`document.activeElement.textContent`); focused != second {
 		t.Errorf("%q had the focus, and %q has it after a change", second, focused)
 	}
-	v.do(chromedp.KeyEvent("n"))
+	v.Keys("n")
 	const ready = ` && document.readyState === "complete" && document.querySelector("#rows time")?.title`
-	v.until(`location.search.includes("page=2")` + ready)
-	v.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("orders/77"), chromedp.KeyEvent(kb.Enter))
-	v.until(`location.search.includes("orders%2F77") && document.querySelectorAll("#rows tr").length === 1` + ready)
-	v.do(chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter))
-	v.until(`location.pathname === "/console/profile_us_00077"`)
-	v.do(chromedp.Navigate(v.url + "/?token=" + token + "&state=held"))
-	v.until(`true` + ready)
-	v.do(chromedp.Click(chromedp.CSS(`#rows tr:nth-child(3) td:nth-child(2)`)))
-	v.until(`location.pathname.startsWith("/console/")`)
-	v.do(chromedp.Navigate(v.url + "/?token=" + token))
-	v.until(`true` + ready)
-	v.do(chromedp.KeyEvent("?"))
-	v.until(`document.querySelector("#keys").open && document.activeElement.tagName === "SUMMARY"`)
-	v.do(chromedp.KeyEvent("h"))
-	v.until(`location.pathname === "/hosts"`)
-	v.do(chromedp.Navigate(v.url+"/?token="+token+"#profile_us_018"), chromedp.Reload()) // a link of an earlier version
-	v.until(`location.pathname === "/console/profile_us_018"`)
+	v.Until(`location.search.includes("page=2")` + ready)
+	v.Keys("/", "orders/77", kb.Enter)
+	v.Until(`location.search.includes("orders%2F77") && document.querySelectorAll("#rows tr").length === 1` + ready)
+	v.Keys("j", kb.Enter)
+	v.Until(`location.pathname === "/console/profile_us_00077"`)
+	v.Do(chromedp.Navigate(v.url + "/?token=" + token + "&state=held"))
+	v.Until(`true` + ready)
+	v.Click(`#rows tr:nth-child(3) td:nth-child(2)`)
+	v.Until(`location.pathname.startsWith("/console/")`)
+	v.Do(chromedp.Navigate(v.url + "/?token=" + token))
+	v.Until(`true` + ready)
+	v.Keys("?")
+	v.Until(`document.querySelector("#keys").open && document.activeElement.tagName === "SUMMARY"`)
+	v.Keys("h")
+	v.Until(`location.pathname === "/hosts"`)
+	v.Do(chromedp.Navigate(v.url+"/?token="+token+"#profile_us_018"), chromedp.Reload()) // a link of an earlier version
+	v.Until(`location.pathname === "/console/profile_us_018"`)
 }
 
 // hundredHosts are launchers in every state.
@@ -375,35 +375,35 @@ func TestTheQueue(t *testing.T) {
 	}
 
 	v := open(t, b, "/queue?token="+token)
-	v.until(`document.querySelector("[data-text=none]").textContent === "Nobody waits for a profile."`)
+	v.Until(`document.querySelector("[data-text=none]").textContent === "Nobody waits for a profile."`)
 	b.change(func() { b.waiting = waiters(2) })
-	v.until(`document.querySelectorAll("#rows tr").length === 2 && document.querySelector("[data-text=none]").hidden && document.querySelector("#rows time").title`)
+	v.Until(`document.querySelectorAll("#rows tr").length === 2 && document.querySelector("[data-text=none]").hidden && document.querySelector("#rows time").title`)
 	b.change(func() { b.waiting = b.waiting[1:] })
-	v.until(`document.querySelectorAll("#rows tr").length === 1 && document.querySelector("#rows tr").innerText.includes("worker-1")`)
+	v.Until(`document.querySelectorAll("#rows tr").length === 1 && document.querySelector("#rows tr").innerText.includes("worker-1")`)
 }
 
 // TestASoundIsMadeByChoice when more wait for a person than before.
 func TestASoundIsMadeByChoice(t *testing.T) {
 	b := &backend{profiles: fleet(30)}
 	v := open(t, b, "/?token="+token)
-	v.do(chromedp.Evaluate[chromedp.Void](`window.heard = 0; const start = OscillatorNode.prototype.start; OscillatorNode.prototype.start = function (...a) { window.heard++; return start.apply(this, a); }`))
+	v.Do(chromedp.Evaluate[chromedp.Void](`window.heard = 0; const start = OscillatorNode.prototype.start; OscillatorNode.prototype.start = function (...a) { window.heard++; return start.apply(this, a); }`))
 	more := func(state lease.State) {
 		b.change(func() { b.profiles[2].State, b.profiles[2].RecoveryStartedAt = state, noon })
 	}
 	more(lease.ManualReview)
-	v.until(`document.title.startsWith("(3)")`)
-	if heard := v.number(`window.heard`); heard != 0 {
+	v.Until(`document.title.startsWith("(3)")`)
+	if heard := v.Number(`window.heard`); heard != 0 {
 		t.Errorf("%d sounds without having asked for one", heard)
 	}
 	more(lease.Held)
-	v.until(`document.title.startsWith("(2)")`)
-	v.do(chromedp.Click(chromedp.CSS(`#sound`)))
-	v.until(`window.heard === 1`) // so that it is known how it sounds
+	v.Until(`document.title.startsWith("(2)")`)
+	v.Click(`#sound`)
+	v.Until(`window.heard === 1`) // so that it is known how it sounds
 	more(lease.ManualReview)
-	v.until(`document.title.startsWith("(3)") && window.heard === 2`)
+	v.Until(`document.title.startsWith("(3)") && window.heard === 2`)
 	more(lease.Held)
-	v.until(`document.title.startsWith("(2)")`)
-	if heard := v.number(`window.heard`); heard != 2 {
+	v.Until(`document.title.startsWith("(2)")`)
+	if heard := v.Number(`window.heard`); heard != 2 {
 		t.Errorf("%d sounds, the last when fewer waited", heard)
 	}
 }
@@ -423,15 +423,15 @@ func TestListsAreAccessible(t *testing.T) {
 		if one.name == "list-stale" {
 			b.change(func() { b.stale, b.notReady = noon, errors.New("away") })
 		}
-		v.do(chromedp.Navigate(v.url + one.path + "token=" + token))
+		v.Do(chromedp.Navigate(v.url + one.path + "token=" + token))
 		for _, width := range []int{3840, 360} {
 			v.size(width, "light")
-			if wide := v.number(`document.documentElement.scrollWidth`); wide > width {
-				t.Errorf("%s is %d pixels wide at %d: %s", one.name, wide, width, v.text(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`))
+			if wide := v.Number(`document.documentElement.scrollWidth`); wide > width {
+				t.Errorf("%s is %d pixels wide at %d: %s", one.name, wide, width, v.Text(`[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest(".scroll")).map(e => e.tagName + "." + e.className).slice(0, 5).join(" ")`))
 			}
 		}
-		if one.name == "list-filtered" && !strings.Contains(v.text(`document.querySelector("#rows tr").innerText`), "days") { // the page is 360 pixels wide now
-			t.Errorf("a phone is not shown since when a profile waits: %q", v.text(`document.querySelector("#rows tr").innerText`))
+		if one.name == "list-filtered" && !strings.Contains(v.Text(`document.querySelector("#rows tr").innerText`), "days") { // the page is 360 pixels wide now
+			t.Errorf("a phone is not shown since when a profile waits: %q", v.Text(`document.querySelector("#rows tr").innerText`))
 		}
 		if one.always || photos {
 			v.accessible(one.name)

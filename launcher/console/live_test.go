@@ -156,53 +156,55 @@ const live = "/console/profile_us_018/live?token=" + token
 func TestLivePage(t *testing.T) {
 	b, p := liveBackend()
 	v := open(t, b, live)
-	v.until(`document.querySelector("#picture").dataset.sequence === "1"`)
+	v.Until(`document.querySelector("#picture").dataset.sequence === "1"`)
 	p.hears(t, "ack", func(m map[string]any) bool { return m["sequence"] == 1.0 })
 	if size := p.hears(t, "size", nil); size["width"].(float64) < 300 || size["dpr"] != 1.0 {
 		t.Errorf("the page says of its size %v", size)
 	}
-	seen := v.text(`document.querySelector("main").innerText`)
+	seen := v.Text(`document.querySelector("main").innerText`)
 	for _, want := range []string{"profile_us_018 live", "worker worker-7", "step open_campaign_list", "checkpoint listed", "Campaigns - Shop", "https://shop.example/campaigns",
 		"goes to a page Page.navigate", "uses the mouse 3 times Input.dispatchMouseEvent", cleanHostile} {
 		if !strings.Contains(seen, want) {
 			t.Errorf("the page does not show %q in\n%s", want, seen)
 		}
 	}
-	if injected := v.text(`document.querySelectorAll("img, main script").length + " " + document.title`); injected != "0 profile_us_018 live - Leasehold" {
+	if injected := v.Text(`document.querySelectorAll("img, main script").length + " " + document.title`); injected != "0 profile_us_018 live - Leasehold" {
 		t.Errorf("elements from hostile text, and the title: %q", injected)
 	}
 	const drawn = `[...document.querySelector("#picture").getContext("2d").getImageData(300, 200, 1, 1).data].join()`
-	before := v.text(drawn)
+	before := v.Text(drawn)
 
 	// A picture of another tab is taken, and not shown.
 	p.send(pictureFrame("B", 2, redPicture()))
 	p.hears(t, "ack", func(m map[string]any) bool { return m["sequence"] == 2.0 })
-	if now := v.text(drawn); now != before {
+	if now := v.Text(drawn); now != before {
 		t.Errorf("a picture of another tab is shown: %s, before %s", now, before)
 	}
 
 	// Another tab, by keyboard.
-	v.do(chromedp.Focus(chromedp.CSS(`#tabs [data-target=B]`)), chromedp.KeyEvent(kb.Enter))
+	v.Focus(`#tabs [data-target=B]`)
+	v.Keys(kb.Enter)
 	p.hears(t, "show", func(m map[string]any) bool { return m["target"] == "B" })
 	p.send(textFrame(`{"type":"showing","target":"B","follow":false}`))
-	v.until(`document.querySelector("#dialog").innerText.includes("Change the budget?") && document.querySelector("#over").innerText.includes("Waiting")`)
+	v.Until(`document.querySelector("#dialog").innerText.includes("Change the budget?") && document.querySelector("#over").innerText.includes("Waiting")`)
 	p.send(pictureFrame("B", 3, redPicture()))
-	v.until(`document.querySelector("#picture").dataset.sequence === "3" && document.querySelector("#over").hidden`)
-	if now := v.text(drawn); now == before || v.text(`document.activeElement.dataset.target`) != "B" {
-		t.Errorf("the other tab's picture is %s, and the focus on %q", now, v.text(`document.activeElement.outerHTML`))
+	v.Until(`document.querySelector("#picture").dataset.sequence === "3" && document.querySelector("#over").hidden`)
+	if now := v.Text(drawn); now == before || v.Text(`document.activeElement.dataset.target`) != "B" {
+		t.Errorf("the other tab's picture is %s, and the focus on %q", now, v.Text(`document.activeElement.outerHTML`))
 	}
 	v.accessible("a live page")
 	v.photograph("live-tab")
-	v.do(chromedp.Focus(chromedp.CSS(`#follow`)), chromedp.KeyEvent(kb.Enter))
+	v.Focus(`#follow`)
+	v.Keys(kb.Enter)
 	p.hears(t, "show", func(m map[string]any) bool { return m["target"] == "" })
 	p.send(textFrame(`{"type":"showing","target":"A","follow":true}`))
 	p.send(pictureFrame("A", 4, pagePicture()))
-	v.until(`document.querySelector("#picture").dataset.sequence === "4"`)
+	v.Until(`document.querySelector("#picture").dataset.sequence === "4"`)
 	v.photograph("live")
 	for _, width := range []int{360, 1280} {
 		v.size(width, "light")
-		v.until(`Math.abs(document.querySelector("#picture").clientWidth - document.querySelector("#stage").clientWidth) < 2 || document.querySelector("#picture").clientHeight >= innerHeight - 180`)
-		if over := v.number(`document.documentElement.scrollWidth - innerWidth`); over > 0 {
+		v.Until(`Math.abs(document.querySelector("#picture").clientWidth - document.querySelector("#stage").clientWidth) < 2 || document.querySelector("#picture").clientHeight >= innerHeight - 180`)
+		if over := v.Number(`document.documentElement.scrollWidth - innerWidth`); over > 0 {
 			t.Errorf("at %d pixels the page is %d too wide", width, over)
 		}
 	}
@@ -211,9 +213,9 @@ func TestLivePage(t *testing.T) {
 	p.mu.Lock()
 	_ = p.conns[0].Close()
 	p.mu.Unlock()
-	v.until(`document.querySelector("#state").innerText === "live" && document.querySelector("#notice").hidden && document.querySelector("#picture").dataset.sequence === "1"`)
+	v.Until(`document.querySelector("#state").innerText === "live" && document.querySelector("#notice").hidden && document.querySelector("#picture").dataset.sequence === "1"`)
 	p.send(textFrame(`{"type":"ended","how":"released: succeeded"}`))
-	v.until(`document.querySelector("#state").innerText === "ended" && document.querySelector("#notice").innerText.includes("released: succeeded")`)
+	v.Until(`document.querySelector("#state").innerText === "ended" && document.querySelector("#notice").innerText.includes("released: succeeded")`)
 	b.mu.Lock()
 	refused := b.refused
 	b.mu.Unlock()
@@ -253,15 +255,17 @@ func TestLivePageByHand(t *testing.T) {
 	b, p := liveBackend()
 	b.refuse = api.Refuse(api.CodeTakenOver, "Ben has session ses_live")
 	v := open(t, b, live)
-	v.until(`document.querySelector("#picture").dataset.sequence === "1"`)
-	v.do(chromedp.Focus(chromedp.CSS(`#name`)), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Enter))
-	v.until(`document.querySelector("#notice").innerText.includes("Ben has session")`)
+	v.Until(`document.querySelector("#picture").dataset.sequence === "1"`)
+	v.Focus(`#name`)
+	v.Keys("Ada", kb.Enter)
+	v.Until(`document.querySelector("#notice").innerText.includes("Ben has session")`)
 	b.mu.Lock()
 	b.refuse = nil
 	b.mu.Unlock()
 	p.send(textFrame(`{"type":"person","person":{"name":"Ben","principal":"uid:7","since":"2026-06-18T12:00:00Z"},"yours":false}`))
-	v.until(`document.querySelector("#who").innerText === "Ben has the session." && document.querySelector("#take").innerText === "Take it from Ben"`)
-	v.do(chromedp.Focus(chromedp.CSS(`#take`)), chromedp.KeyEvent(kb.Enter))
+	v.Until(`document.querySelector("#who").innerText === "Ben has the session." && document.querySelector("#take").innerText === "Take it from Ben"`)
+	v.Focus(`#take`)
+	v.Keys(kb.Enter)
 	for len(b.requests()) < 2 {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -271,86 +275,90 @@ func TestLivePageByHand(t *testing.T) {
 	for p.before = nil; len(p.heard) > 0; {
 		<-p.heard
 	}
-	v.do(chromedp.Click(chromedp.CSS(`#picture`)), chromedp.KeyEvent("x"))
+	v.Click(`#picture`)
+	v.Keys("x")
 	p.send(textFrame(`{"type":"person","person":{"name":"Ada","principal":"uid:0","since":"2026-06-18T12:00:00Z"},"yours":true}`))
-	v.until(`document.activeElement.id === "who" && !document.querySelector("#drive").hidden && document.querySelector("#asks").hidden`)
+	v.Until(`document.activeElement.id === "who" && !document.querySelector("#drive").hidden && document.querySelector("#asks").hidden`)
 	for len(p.heard) > 0 {
 		if m := <-p.heard; m["type"] == "mouse" || m["type"] == "key" {
 			t.Errorf("before the session was theirs the page sent %v", m)
 		}
 	}
-	v.do(chromedp.Click(chromedp.CSS(`#picture`)))
+	v.Click(`#picture`)
 	down := p.hears(t, "mouse", func(m map[string]any) bool { return m["kind"] == "down" })
 	if x, y := down["x"].(float64), down["y"].(float64); x < 300 || x > 340 || y < 180 || y > 220 || down["button"] != "left" || down["clicks"] != 1.0 || down["target"] != "A" {
 		t.Errorf("a click in the middle of a page of 640 by 400: %v", down)
 	}
 	p.hears(t, "mouse", func(m map[string]any) bool { return m["kind"] == "up" && m["button"] == "left" })
-	v.do(chromedp.KeyEvent("q"), chromedp.KeyEvent(kb.Enter), chromedp.KeyEvent(kb.Tab))
+	v.Keys("q", kb.Enter, kb.Tab)
 	for _, want := range []string{"q", "Enter", "Tab"} {
 		m := p.hears(t, "key", func(m map[string]any) bool { return m["kind"] == "down" && m["key"] == want })
 		if m["text"] != map[string]string{"q": "q", "Enter": "\r", "Tab": ""}[want] || m["key_code"] == 0.0 {
 			t.Errorf("key %v", m)
 		}
 	}
-	v.text(`(() => { const d = new DataTransfer(); d.setData("text/plain", "pasted"); document.querySelector("#keys").dispatchEvent(new ClipboardEvent("paste", { clipboardData: d })); return "" })()`)
+	v.Text(`(() => { const d = new DataTransfer(); d.setData("text/plain", "pasted"); document.querySelector("#keys").dispatchEvent(new ClipboardEvent("paste", { clipboardData: d })); return "" })()`)
 	p.hears(t, "paste", func(m map[string]any) bool { return m["text"] == "pasted" })
-	v.text(`(() => { const k = document.querySelector("#keys"); k.dispatchEvent(new CompositionEvent("compositionupdate", { data: "に" })); k.dispatchEvent(new CompositionEvent("compositionend", { data: "日" })); return "" })()`)
+	v.Text(`(() => { const k = document.querySelector("#keys"); k.dispatchEvent(new CompositionEvent("compositionupdate", { data: "に" })); k.dispatchEvent(new CompositionEvent("compositionend", { data: "日" })); return "" })()`)
 	p.hears(t, "compose", func(m map[string]any) bool { return m["text"] == "に" })
 	p.hears(t, "text", func(m map[string]any) bool { return m["text"] == "日" })
-	v.text(`(() => { const c = document.querySelector("#picture"), box = c.getBoundingClientRect(); c.dispatchEvent(new WheelEvent("wheel", { clientX: box.left + 9, clientY: box.top + 9, deltaY: 120, cancelable: true }));
+	v.Text(`(() => { const c = document.querySelector("#picture"), box = c.getBoundingClientRect(); c.dispatchEvent(new WheelEvent("wheel", { clientX: box.left + 9, clientY: box.top + 9, deltaY: 120, cancelable: true }));
 		const t = new Touch({ identifier: 3, target: c, clientX: box.left + box.width / 2, clientY: box.top + box.height / 2 }); c.dispatchEvent(new TouchEvent("touchstart", { touches: [t], changedTouches: [t], cancelable: true })); return "" })()`)
 	p.hears(t, "wheel", func(m map[string]any) bool { return m["dy"] == 120.0 })
 	p.hears(t, "touch", func(m map[string]any) bool {
 		points, _ := m["points"].([]any)
 		return m["kind"] == "start" && len(points) == 1 && points[0].(map[string]any)["id"] == 3.0 && points[0].(map[string]any)["x"].(float64) > 300
 	})
-	v.do(chromedp.Focus(chromedp.CSS(`#keys`)), chromedp.KeyEvent("c", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	v.Focus(`#keys`)
+	v.Do(chromedp.KeyEvent("c", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 	p.hears(t, "copy", func(m map[string]any) bool { return m["target"] == "A" })
-	v.do(chromedp.KeyEvent("x", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
+	v.Do(chromedp.KeyEvent("x", chromedp.KeyModifiers(chromedp.ModifierCtrl)))
 	p.hears(t, "cut", func(m map[string]any) bool { return m["target"] == "A" })
-	v.text(`navigator.clipboard.writeText = async (text) => { window.clip = text }; ""`)
+	v.Text(`navigator.clipboard.writeText = async (text) => { window.clip = text }; ""`)
 	p.send(textFrame(`{"type":"copied","target":"A","text":"4711"}`))
-	v.until(`window.clip === "4711" && document.querySelector("#notice").innerText === "4 characters are in your clipboard."`)
-	v.text(`navigator.clipboard.writeText = async () => { throw new Error("denied") }; ""`)
-	v.do(chromedp.Click(chromedp.CSS(`#copy`)))
+	v.Until(`window.clip === "4711" && document.querySelector("#notice").innerText === "4 characters are in your clipboard."`)
+	v.Text(`navigator.clipboard.writeText = async () => { throw new Error("denied") }; ""`)
+	v.Click(`#copy`)
 	p.hears(t, "copy", nil)
 	p.send(textFrame(`{"type":"copied","target":"A","text":"<b>4712</b>"}`))
-	v.until(`document.activeElement.id === "copied-text" && document.activeElement.value === "<b>4712</b>" && getSelection().toString() === "<b>4712</b>"`)
+	v.Until(`document.activeElement.id === "copied-text" && document.activeElement.value === "<b>4712</b>" && getSelection().toString() === "<b>4712</b>"`)
 	v.accessible("a live page that shows what was copied")
 	v.photograph("live-copied")
-	v.do(chromedp.Click(chromedp.CSS(`#copied-done`)))
-	v.until(`document.querySelector("#copied").hidden && document.querySelector("#copied-text").value === ""`)
+	v.Click(`#copied-done`)
+	v.Until(`document.querySelector("#copied").hidden && document.querySelector("#copied-text").value === ""`)
 	p.send(textFrame(`{"type":"options","target":"A","options":[{"text":"one","disabled":false,"chosen":true},{"text":"two","disabled":true,"chosen":false},{"text":"three","disabled":false,"chosen":false}]}`))
-	v.until(`document.activeElement.id === "choice" && document.querySelector("#choice").selectedIndex === 0`)
-	v.do(chromedp.KeyEvent(kb.ArrowDown))
+	v.Until(`document.activeElement.id === "choice" && document.querySelector("#choice").selectedIndex === 0`)
+	v.Keys(kb.ArrowDown)
 	v.accessible("a live page that asks")
-	v.do(chromedp.Click(chromedp.CSS(`#choose-yes`)))
+	v.Click(`#choose-yes`)
 	p.hears(t, "select", func(m map[string]any) bool { return m["index"] == 2.0 })
 	p.send(textFrame(`{"type":"files","target":"A","multiple":true,"names":["invoice.pdf","photo.png"]}`))
-	v.until(`document.activeElement.id === "choice" && document.querySelector("#choice").multiple`)
-	v.text(`(() => { for (const o of document.querySelector("#choice").options) o.selected = true; return "" })()`)
-	v.do(chromedp.Click(chromedp.CSS(`#choose-yes`)))
+	v.Until(`document.activeElement.id === "choice" && document.querySelector("#choice").multiple`)
+	v.Text(`(() => { for (const o of document.querySelector("#choice").options) o.selected = true; return "" })()`)
+	v.Click(`#choose-yes`)
 	p.hears(t, "file", func(m map[string]any) bool { return len(m["names"].([]any)) == 2 })
-	v.until(`document.activeElement.id === "keys"`)
-	v.do(chromedp.KeyEvent(kb.Escape, chromedp.KeyModifiers(chromedp.ModifierShift)))
-	v.until(`document.activeElement.id === "give"`)
-	v.do(chromedp.Focus(chromedp.CSS(`#url`)), chromedp.SetValue(chromedp.CSS(`#url`), "shop.example/x"), chromedp.KeyEvent(kb.Enter))
+	v.Until(`document.activeElement.id === "keys"`)
+	v.Do(chromedp.KeyEvent(kb.Escape, chromedp.KeyModifiers(chromedp.ModifierShift)))
+	v.Until(`document.activeElement.id === "give"`)
+	v.Fill(`#url`, "shop.example/x")
+	v.Keys(kb.Enter)
 	p.hears(t, "navigate", func(m map[string]any) bool { return m["url"] == "https://shop.example/x" })
-	v.do(chromedp.Click(chromedp.CSS(`#back`)))
+	v.Click(`#back`)
 	p.hears(t, "back", nil)
-	v.do(chromedp.Click(chromedp.CSS(`#tabs [data-target=B]`)))
+	v.Click(`#tabs [data-target=B]`)
 	p.hears(t, "front", func(m map[string]any) bool { return m["target"] == "B" })
 	p.send(textFrame(`{"type":"showing","target":"B","follow":false}`))
-	v.until(`!document.querySelector("#dialog-answer").hidden`)
+	v.Until(`!document.querySelector("#dialog-answer").hidden`)
 	v.accessible("a live page by hand")
 	v.photograph("live-by-hand")
-	v.do(chromedp.Click(chromedp.CSS(`#dialog-no`)))
+	v.Click(`#dialog-no`)
 	p.hears(t, "dialog", func(m map[string]any) bool { return m["accept"] == false })
 	p.send(textFrame(`{"type":"session","state":"serving","lease_token":42,"step":"","checkpoint":"","ask":{"reason":"the code of the bank","at":"2026-06-18T12:00:00Z","until":"2026-06-18T12:10:00Z"}}`))
-	v.until(`document.querySelector("#asked").innerText.includes("the code of the bank") && document.title.startsWith("(!) ")`)
-	v.do(chromedp.SetValue(chromedp.CSS(`#note`), "no code came"), chromedp.Click(chromedp.CSS(`#give-not`)))
+	v.Until(`document.querySelector("#asked").innerText.includes("the code of the bank") && document.title.startsWith("(!) ")`)
+	v.Fill(`#note`, "no code came")
+	v.Click(`#give-not`)
 	p.send(textFrame(`{"type":"person","person":null,"yours":false}`))
-	v.until(`document.activeElement.id === "who" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
+	v.Until(`document.activeElement.id === "who" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.given) != 1 || b.given[0].Token != 42 || b.given[0].Answered == nil || *b.given[0].Answered || b.given[0].Note != "no code came" {

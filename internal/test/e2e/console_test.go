@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/test/tab"
 	"leasehold/launcher/chrome"
 	"leasehold/lease"
 )
@@ -43,49 +44,33 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 	c.visit(t, shop.URL+"/news")
 	page, _ := c.visit(t, shop.URL+"/cart")
 
-	v := viewer(t)
-	see := func(fact string) {
-		t.Helper()
-		wait := `new Promise(done => { const look = () => (` + fact + `) ? done(true) : setTimeout(look, 20); look(); })`
-		eventually(t, fact, func() error { // an evaluation ends with its page
-			_, err := chromedp.Run(v, chromedp.Evaluate[bool](wait, chromedp.EvalAwaitPromise))
-			return err
-		})
-	}
-	do := func(steps ...chromedp.Action[chromedp.Void]) {
-		t.Helper()
-		if err := chromedp.Do(v, steps...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	do(chromedp.Navigate(s.URL + "/console/shop_018/live"))
-	see(`Number(document.querySelector("#picture").dataset.sequence) > 0 && document.querySelector("#address").textContent.endsWith("/cart")`)
-	do(chromedp.Click(chromedp.CSS(`#take`)))
-	see(`!document.querySelector("#giving").hidden`)
-	do(chromedp.Click(chromedp.CSS(`#picture`)), chromedp.KeyEvent("p"))
+	v := tab.Tab{T: t, Ctx: viewer(t)}
+	v.Do(chromedp.Navigate(s.URL + "/console/shop_018/live"))
+	v.Until(`Number(document.querySelector("#picture").dataset.sequence) > 0 && document.querySelector("#address").textContent.endsWith("/cart")`)
+	v.Click(`#take`)
+	v.Until(`!document.querySelector("#giving").hidden`)
+	v.Click(`#picture`)
+	v.Keys("p")
 	for _, kind := range []string{"click", "key"} {
 		s.noted(t, "shop_018", "the person's "+kind, 1, func(e checkpoint.Entry) bool {
 			return e.Kind == checkpoint.KindPerson && e.Name == kind && e.URL == shop.URL+"/cart" && e.Text == ""
 		})
 	}
-	do(chromedp.Click(chromedp.CSS(`#give`)))
-	see(`document.querySelector("#who").innerText === "The worker drives it."`)
+	v.Click(`#give`)
+	v.Until(`document.querySelector("#who").innerText === "The worker drives it."`)
 	c.call(t, page, "Lease.checkpoint", map[string]any{"name": "cart_filled"}, nil)
 	c.call(t, page, "Lease.step", map[string]any{"name": "place_order", "sensitive": true}, nil)
 	c.evaluate(t, page, `document.querySelector("#mail").focus()`)
 	c.call(t, page, "Input.insertText", map[string]any{"text": "pl4nted@example.com"}, nil)
 	c.evaluate(t, page, `document.querySelector("button").click()`)
 	s.noted(t, "shop_018", "the order", 1, posted("/orders"))
-	see(`["step place_order", "checkpoint cart_filled", "types Input.insertText"].every(text => document.querySelector("main").innerText.includes(text)) && !document.body.innerText.includes("pl4nted")`)
+	v.Until(`["step place_order", "checkpoint cart_filled", "types Input.insertText"].every(text => document.querySelector("main").innerText.includes(text)) && !document.body.innerText.includes("pl4nted")`)
 	c.drop()
 	lost := s.until(t, "shop_018", lease.ManualReview)
-	see(`document.querySelector("#state").innerText === "ended" && document.querySelector("#notice").innerText.includes("manual_review")`)
-	do(chromedp.Navigate(s.URL + "/console/shop_018"))
-	see(`document.querySelector(".pictures .shot img")?.naturalWidth > 100 && document.querySelectorAll(".tabs figure").length > 0`)
-	shown, err := chromedp.Run(v, chromedp.Evaluate[string](`document.querySelector("main").innerText`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	v.Until(`document.querySelector("#state").innerText === "ended" && document.querySelector("#notice").innerText.includes("manual_review")`)
+	v.Do(chromedp.Navigate(s.URL + "/console/shop_018"))
+	v.Until(`document.querySelector(".pictures .shot img")?.naturalWidth > 100 && document.querySelectorAll(".tabs figure").length > 0`)
+	shown := v.Text(`document.querySelector("main").innerText`)
 	for _, want := range []string{
 		"waits for a person", "worker-7", "task_101", "Shop <b> /cart", "Shop <b> /news", "Since the last safe checkpoint, cart_filled", "place_order", "typed", "a mail address stands in a field",
 		"POST " + shop.URL + "/orders", "unanswered", "nsafe requests were sent", "This cannot be undone", "The worker was lost", "as far as its history goes back",
@@ -97,14 +82,14 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 	if strings.Contains(shown, "pl4nted") || strings.Contains(shown, "What is missing here") {
 		t.Errorf("the page shows what was typed, or misses something:\n%s", shown)
 	}
-	photograph(t, v, "real")
+	photograph(t, v.Ctx, "real")
 	long := map[string]any{"lease_token": lost.Token, "decision": "keep", "reviewer": "Ada", "note": strings.Repeat("x", 4001)}
 	if code := s.call(t, "POST", "/v1/profiles/shop_018/review", long, nil); code != 400 {
 		t.Errorf("a note without bound: %d", code)
 	}
-	do(chromedp.Focus(chromedp.CSS(`[value=approve]`)), chromedp.KeyEvent(" "), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent("Ada"), chromedp.KeyEvent(kb.Tab),
-		chromedp.KeyEvent("the order is there once"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter))
-	see(`document.querySelector("#reviewed")?.textContent.includes("the order is there once") && !document.querySelector("#review")`)
+	v.Focus(`[value=approve]`)
+	v.Keys(" ", kb.Tab, "Ada", kb.Tab, "the order is there once", kb.Tab, kb.Enter)
+	v.Until(`document.querySelector("#reviewed")?.textContent.includes("the order is there once") && !document.querySelector("#review")`)
 	if r := s.record(t, "shop_018"); r.State != lease.Available || r.Review == nil || r.Review.Reviewer != "Ada" || r.Review.TokenSeen != lost.Token || r.Review.EvidenceID != lost.EvidenceID {
 		t.Errorf("after the decision: %s, %+v", r.State, r.Review)
 	}

@@ -199,15 +199,18 @@ func TestAWatchNoticesWhatOnlyAPollShows(t *testing.T) {
 			srv := start(t, t.TempDir())
 			p := startProxy(t, srv)
 			s := open(t, dialPlain(t, p.url()))
+			// Who writes is told nothing by way of the proxy: a store that waited long for its
+			// answer reads what became of the record, and would lose the message in the watch's place.
+			writer := open(t, inProcess(t, srv))
 			w := watchOf(t, s, nil)
-			grantedLater(t, s, "first")
+			grantedLater(t, writer, "first")
 			w.await("first/held/1")
 			info, err := s.refresh(t.Context(), s.leases.stream)
 			if err != nil {
 				t.Fatal(err)
 			}
 			p.set(func(p *proxy) { tt.fault(p, info.Created) })
-			swapped(t, s, none("last"), granted(t, none("last"), "t"))
+			swapped(t, writer, none("last"), granted(t, none("last"), "t"))
 			w.await(tt.want, "last/held/1")
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,7 +54,8 @@ on('mixed', () => both('/mixed?a=1', '/mixed?b=1'));
 on('apart', () => both('/apart?a=1', '/apart?b=1'));
 </script>`
 
-func unseenSite(t *testing.T) *httptest.Server {
+// unseenSite also tells which URLs it was asked for.
+func unseenSite(t *testing.T) (site *httptest.Server, askedFor func(url string) bool) {
 	over := make(chan struct{})
 	mux := http.NewServeMux()
 	for _, place := range []string{"/unseen", "/other"} {
@@ -88,22 +90,36 @@ func unseenSite(t *testing.T) *httptest.Server {
 			fmt.Fprint(w, `{"v":3,"of":5,"from":"Kiel","to":"Trier"}`)
 		}
 	})
-	s := httptest.NewServer(mux)
-	t.Cleanup(s.Close)
+	var asked sync.Map
+	site = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r.URL.String(), true)
+		mux.ServeHTTP(w, r)
+	}))
+	t.Cleanup(site.Close)
 	t.Cleanup(func() { close(over) })
-	return s
+	return site, func(url string) bool { _, ok := asked.Load(url); return ok }
 }
 
 // TestGetsThatNobodyCanJudge: what a press led to, and what could not be seen to its end, is
 // not taken for a read.
 func TestGetsThatNobodyCanJudge(t *testing.T) {
 	t.Parallel()
-	site := unseenSite(t)
+	site, askedFor := unseenSite(t)
 	w := watchGets(t)
 	held := func(url string) func(string) { return func(string) { w.held(site.URL+url, true) } }
 	reads := func(url string) func(string) { return func(string) { w.held(site.URL+url, false) } }
 	shows := func(expression string) func(string) { return func(s string) { w.eval(s, expression) } }
-	nothing := func(string) {}
+	asked := func(urls ...string) func(string) {
+		return func(string) {
+			for _, url := range urls {
+				for end := time.Now().Add(testchrome.Patience); !askedFor(url); time.Sleep(recheck) {
+					if time.Now().After(end) {
+						t.Fatalf("the press led to no request for %s", url)
+					}
+				}
+			}
+		}
+	}
 	for _, c := range []struct {
 		name, press string
 		until       func(session string)
@@ -111,14 +127,14 @@ func TestGetsThatNobodyCanJudge(t *testing.T) {
 		want        []string
 		why         string
 	}{
-		{"a page that hangs", "#hangs", nothing, nothing, []string{"unjudged /hangs?id=1"}, pageSilent},
-		{"a page that goes on to another one", "#leaves", nothing, nothing, []string{"unjudged /leaves?id=1"}, pageGone},
+		{"a page that hangs", "#hangs", asked("/hangs?id=1"), func(string) {}, []string{"unjudged /hangs?id=1"}, pageSilent},
+		{"a page that goes on to another one", "#leaves", asked("/leaves?id=1"), func(string) {}, []string{"unjudged /leaves?id=1"}, pageGone},
 		{"an answer that never comes", "#never", held("/never?id=1"), nil, []string{"unjudged /never?id=1"}, noAnswerSeen},
 		{"an answer that is never complete", "#half", held("/half?id=1"), nil, []string{"unjudged /half?id=1"}, notComplete},
 		{"a page that is closed", "#never", held("/never?id=1"), func(s string) { w.call(s, "Page.close", nil, nil) }, []string{"unjudged /never?id=1"}, noAnswerSeen},
 		{"a page that crashes", "#crashes", held("/never?id=2"), func(s string) { w.observer.Post(s, "Page.crash", nil) }, []string{"unjudged /never?id=2"}, noAnswerSeen},
 		{"a script's own navigation", "#goes", held("/never?page=1"), nil, []string{"unjudged /never?page=1"}, noAnswerSeen},
-		{"two answers that are shown at once", "#mixed", nothing, nothing, []string{"unjudged /mixed?a=1", "unjudged /mixed?b=1"}, answersMixed},
+		{"two answers that are shown at once", "#mixed", asked("/mixed?a=1", "/mixed?b=1"), func(string) {}, []string{"unjudged /mixed?a=1", "unjudged /mixed?b=1"}, answersMixed},
 		{"two answers that are shown at once, and differ", "#apart", shows("at('count').textContent === '3'"), nil, nil, ""},
 		{"a list, and then another page", "#list", shows("location.pathname === '/other'"), nil, nil, ""},
 		{"a link", "#link", reads("/never?link=1"), nil, nil, ""},

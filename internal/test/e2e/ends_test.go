@@ -339,8 +339,11 @@ func TestFencedAndExpired(t *testing.T) {
 	fenced := s.watch(t, "fenced", "", true)
 	expired := s.watch(t, "expired", "", true)
 	s.leaseDomain(t)
-	cri := clients.Start(t, clients.CRI, s.open(t, "listening", map[string]any{"dedicated_port": true}).hostPort(), clients.Interactive)
+	at := s.open(t, "listening", map[string]any{"dedicated_port": true}).hostPort()
+	connected := s.beat(t, "listening")
+	cri := clients.Start(t, clients.CRI, at, clients.Interactive)
 	cri.Expect(t, "connect")
+	connected()
 
 	listening := []*clients.Client{cri}
 	for _, script := range []string{clients.Playwright, clients.Puppeteer} {

@@ -80,7 +80,7 @@ var ends = []end{
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},
 	{
-		name: "the session's longest life", query: "&lock_timeout_seconds=15", code: 4410, reason: "profile quarantined: lock_timeout", cut: true, bare: true,
+		name: "the session's longest life", query: "&lock_timeout_seconds=40", code: 4410, reason: "profile quarantined: lock_timeout", cut: true, bare: true,
 		state: lease.Available, recorded: "lock_timeout",
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},

@@ -162,6 +162,7 @@ func TestReaders(t *testing.T) {
 	if len(guards) != 1 {
 		t.Fatalf("guards: %v", guards)
 	}
+	other.pause(t) // it would start another guard
 	if err := syscall.Kill(guards[0], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestANeighbourGetsNothing(t *testing.T) {
 	if err := os.WriteFile(tokens, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, "--allow-uid", fmt.Sprintf("%d=worker:shop_*", worker), "--tokens", tokens)
+	s := start(t, "--lease-ttl", "60s", "--allow-uid", fmt.Sprintf("%d=worker:shop_*", worker), "--tokens", tokens)
 	var mine api.Session
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_1", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true}, &mine); code != 201 {
 		t.Fatalf("the own user's session: %d", code)

@@ -111,7 +111,7 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	if !everyClient() {
-		s, shop := start(t, "--lease-ttl", "30s"), newShop(t, m)
+		s, shop := start(t, "--lease-ttl", "90s"), newShop(t, m)
 		ses := s.open(t, "sample", nil)
 		for _, a := range agents {
 			if a.sample {

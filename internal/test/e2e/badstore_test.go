@@ -455,6 +455,7 @@ func TestAPartitionDuringAMove(t *testing.T) {
 	if got.Token != r.Token+2 {
 		t.Errorf("token %d after %d", got.Token, r.Token)
 	}
+	defer other.beat(t, "p")() // nobody connects, and the home takes its time
 	links[0].set(false)
 	home.isLeft(t, "p", "other")
 	if now := other.record(t, "p"); now.Home != "other" || now.State != lease.Held || now.Token != got.Token {

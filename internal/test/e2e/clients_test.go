@@ -38,7 +38,7 @@ const heldProfile = "held"
 // held profile, and the end.
 func TestEveryClient(t *testing.T) {
 	t.Parallel()
-	b := bench{start(t, "--lease-ttl", "30s"), clientSite(t)}
+	b := bench{start(t, "--lease-ttl", "90s"), clientSite(t)} // many clients start beside each other
 	holder := clients.Start(t, clients.Playwright, b.socket(heldProfile, "worker=worker-7&task=task_101"), clients.Interactive)
 	holder.Expect(t, "connect")
 	b.leaseDomain(t)

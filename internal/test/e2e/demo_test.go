@@ -64,7 +64,7 @@ func TestDemo(t *testing.T) {
 				}
 				more := strings.Join(append([]string{e.Reason, e.Decision}, e.Reasons...), " ")
 				tell(t, "event  %-50s token %d  %s", m.Subject, e.Token, strings.TrimSpace(more))
-			case <-time.After(20 * time.Second):
+			case <-time.After(patience):
 				t.Fatalf("no event %s", name)
 			}
 		}

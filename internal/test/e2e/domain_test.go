@@ -127,7 +127,7 @@ func TestLeaseDomain(t *testing.T) {
 // offers the methods by name, since /json/protocol describes them.
 func TestLeaseDomainInClients(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--lease-ttl", "30s")
+	s := start(t, "--lease-ttl", "90s")
 	t.Run("clients", func(t *testing.T) {
 		for _, script := range []string{clients.Playwright, clients.Puppeteer} {
 			profile := strings.TrimSuffix(script, ".mjs")

@@ -80,7 +80,7 @@ var ends = []end{
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},
 	{
-		name: "the session's longest life", query: "&lock_timeout_seconds=15", code: 4410, reason: "profile quarantined: lock_timeout", cut: true, bare: true,
+		name: "the session's longest life", query: "&lock_timeout_seconds=40", code: 4410, reason: "profile quarantined: lock_timeout", cut: true, bare: true,
 		state: lease.Available, recorded: "lock_timeout",
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},
@@ -339,8 +339,11 @@ func TestFencedAndExpired(t *testing.T) {
 	fenced := s.watch(t, "fenced", "", true)
 	expired := s.watch(t, "expired", "", true)
 	s.leaseDomain(t)
-	cri := clients.Start(t, clients.CRI, s.open(t, "listening", map[string]any{"dedicated_port": true}).hostPort(), clients.Interactive)
+	at := s.open(t, "listening", map[string]any{"dedicated_port": true}).hostPort()
+	connected := s.beat(t, "listening")
+	cri := clients.Start(t, clients.CRI, at, clients.Interactive)
 	cri.Expect(t, "connect")
+	connected()
 
 	listening := []*clients.Client{cri}
 	for _, script := range []string{clients.Playwright, clients.Puppeteer} {

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/freeport"
 	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
@@ -26,6 +27,9 @@ type natsServer struct {
 
 func (n *natsServer) start(t *testing.T) {
 	t.Helper()
+	if n.port < 0 {
+		n.port = freeport.Take(t, 1)[0] // which nobody else gets while it is stopped
+	}
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: n.port, JetStream: true, StoreDir: n.dir, SyncAlways: true, NoSigs: true, NoLog: true,
 	})
@@ -37,11 +41,6 @@ func (n *natsServer) start(t *testing.T) {
 		t.Fatal("the NATS server does not start")
 	}
 	n.server = s
-	if addr := s.Addr(); addr != nil {
-		if _, err := fmt.Sscanf(addr.String(), "127.0.0.1:%d", &n.port); err != nil {
-			t.Fatal(err)
-		}
-	}
 }
 
 func (n *natsServer) stop() {

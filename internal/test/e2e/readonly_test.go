@@ -29,8 +29,9 @@ func newWrites(t *testing.T) *writes {
 	t.Helper()
 	w := &writes{got: map[string]bool{}}
 	scripts := map[string]string{
-		"/worker.js": `fetch('/in-worker', {method: 'POST'}); new WebSocket('ws://' + location.host + '/ws-in-worker')`,
-		"/shared.js": `fetch('/in-shared-worker', {method: 'POST'})`,
+		"/worker.js": `const w = new WebSocket('ws://' + location.host + '/ws-in-worker');
+			Promise.allSettled([fetch('/in-worker', {method: 'POST'}), new Promise((done) => { w.onopen = w.onerror = done })]).then(() => postMessage('sent'))`,
+		"/shared.js": `onconnect = (e) => fetch('/in-shared-worker', {method: 'POST'}).catch(() => {}).then(() => e.ports[0].postMessage('sent'))`,
 		"/sw.js": `addEventListener('install', (e) => e.waitUntil(skipWaiting()));
 			addEventListener('activate', (e) => e.waitUntil(clients.claim()));
 			addEventListener('fetch', (e) => { if (e.request.url.includes('through')) e.respondWith(fetch(e.request)) });
@@ -52,7 +53,7 @@ func newWrites(t *testing.T) *writes {
 		page := ""
 		switch r.URL.Path {
 		case "/other-site":
-			page = `<script>fetch('/in-frame', {method: 'POST'}); new WebSocket('ws://' + location.host + '/ws-in-frame')</script>`
+			page = `<script>new WebSocket('ws://' + location.host + '/ws-in-frame'); fetch('/in-frame', {method: 'POST'}).catch(() => {}).then(() => parent.postMessage('sent', '*'))</script>`
 		case "/policy":
 			rw.Header().Set("Content-Security-Policy", "img-src 'none'; report-uri /policy-report")
 			page = `<img src=/x.png>`
@@ -95,13 +96,13 @@ const allWrites = `(async () => {
   await new Promise((done) => { const x = new XMLHttpRequest(); x.open('POST', '/xhr'); x.onloadend = done; x.send('x'); });
   navigator.sendBeacon('/beacon', 'x');
   const link = document.createElement('a'); link.href = '#x'; link.ping = '/ping'; document.body.append(link); link.click();
-  new Worker('/worker.js');
-  new Worker(URL.createObjectURL(new Blob(["fetch('" + location.origin + "/in-blob-worker', {method: 'POST'})"])));
-  new SharedWorker('/shared.js');
+  const blob = new Blob(["fetch('" + location.origin + "/in-blob-worker', {method: 'POST'}).catch(() => {}).then(() => postMessage('sent'))"]);
+  const senders = [new Worker('/worker.js'), new Worker(URL.createObjectURL(blob)), new SharedWorker('/shared.js').port];
+  // A page that is left may end them before they have sent anything.
+  const sent = senders.map((sender) => new Promise((done) => { sender.onmessage = done; }));
   SERVICEWORKER
   await new Promise((done) => { const w = new WebSocket('ws://' + location.host + '/ws'); w.onopen = () => { w.send('x'); done(); }; w.onerror = done; });
-  // What they send is sent before the page is left.
-  await Promise.all(['OTHER/other-site', '/policy'].map((src) => new Promise((done) => { frame(src).onload = done; })));
+  await Promise.all([...sent, new Promise((done) => { onmessage = done; frame('OTHER/other-site'); }), new Promise((done) => { frame('/policy').onload = done; })]);
   await new Promise((r) => setTimeout(r, 300));
   const inside = frame('about:blank'); inside.name = 'inside'; form('/form-in-frame', 'inside');
   return results;

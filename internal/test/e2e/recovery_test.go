@@ -128,7 +128,7 @@ func TestLostWorker(t *testing.T) {
 					if m.Subject != "leasehold.recovery."+tt.name+"."+string(state) || e.State != state || m.Header.Get("Leasehold-Token") != fmt.Sprint(e.Token) || e.EvidenceID != r.EvidenceID {
 						t.Errorf("heard %s %+v, want %s", m.Subject, e, state)
 					}
-				case <-time.After(10 * time.Second):
+				case <-time.After(patience):
 					t.Fatalf("no event %s", state)
 				}
 			}
@@ -302,7 +302,7 @@ func TestATabThatWaitsForItsFirstAnswer(t *testing.T) {
 
 func TestWorkerComesBack(t *testing.T) {
 	t.Parallel()
-	s, web := start(t, "--reconnect-grace", "20s"), newSite(t)
+	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
 	first := clients.Start(t, clients.Playwright, s.oneShot("back", "worker=w&task=t"), clients.Interactive)
 	first.Expect(t, "connect")
 	first.Do(t, act("goto", "url", web.URL+"/half-way"))

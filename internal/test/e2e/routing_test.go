@@ -181,6 +181,7 @@ func TestAnyProfileThatFits(t *testing.T) {
 	if sent.code != 421 || sent.text("code") != "wrong_home" || sent.text("home_launcher") != "other" || sent.text("location") != other.URL || sent.text("profile_id") != "us_2" {
 		t.Fatalf("%+v", sent)
 	}
+	other.awaitQueue(t, "two")
 	// It is kept for the request that was sent there.
 	if a := asks(t, other.URL, map[string]any{"profile_id": "us_2", "task_id": "thief"}); a.code != 409 || a.text("reason") != "queue" {
 		t.Errorf("a request that came later: %+v", a)

@@ -90,7 +90,7 @@ func TestRunsShareABrowser(t *testing.T) {
 // task that wants the profile exclusively gets it so.
 func TestRunsEndOneByOne(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, "--lease-ttl", "60s") // nobody connects
 	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 3}, nil)
 	var sessions [3]struct {
 		SessionID string      `json:"session_id"`

@@ -115,7 +115,7 @@ func TestConflictNamesTheOwner(t *testing.T) {
 
 func TestTwoStepSession(t *testing.T) {
 	t.Parallel()
-	s, web := start(t), newSite(t)
+	s, web := start(t, "--lease-ttl", "60s"), newSite(t) // until the first client connects, nothing else keeps the session
 	var ses struct {
 		SessionID string      `json:"session_id"`
 		Token     lease.Token `json:"lease_token"`

@@ -72,9 +72,13 @@ func TestSnapshots(t *testing.T) {
 		t.Fatalf("a new profile has %s", found)
 	}
 	first := s.sealed(t, "shop")
-	if floor, err := os.ReadFile(filepath.Join(s.Dir, "profiles/.leasehold/shop.floor")); err != nil || !strings.Contains(string(floor), first.SnapshotID) {
-		t.Errorf("the home's copy of the record does not name %s: %v", first.SnapshotID, err)
-	}
+	eventually(t, "the home's copy of the record to name the snapshot", func() error { // it follows the record
+		floor, err := os.ReadFile(filepath.Join(s.Dir, "profiles/.leasehold/shop.floor"))
+		if err == nil && !strings.Contains(string(floor), first.SnapshotID) {
+			err = fmt.Errorf("it is %s, without %s", floor, first.SnapshotID)
+		}
+		return err
+	})
 	if found := s.stay(t, "shop", "two"); found != "lasting=one,false session=one,true" {
 		t.Errorf("the second session found %s", found)
 	}

@@ -42,9 +42,18 @@ func TestGivenUpWriteNeverComesLate(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			p.set(func(p *proxy) { p.delay = times(1, tt.subject) })
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			p.set(func(p *proxy) {
+				first := times(1, tt.subject)
+				p.delay = func(subject string) bool {
+					chosen := first(subject)
+					if chosen {
+						cancel() // its sender gives up
+					}
+					return chosen
+				}
+			})
 			if err := tt.write(ctx, s); !errors.Is(err, lease.ErrUnavailable) {
 				t.Fatalf("the write that is delayed: %v", err)
 			}

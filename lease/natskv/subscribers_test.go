@@ -394,9 +394,7 @@ func TestTheCopyIsMended(t *testing.T) {
 		}},
 		"event stream deleted": {anew: true, fault: func(t *testing.T, s *Store) {
 			deleteStream(t, s.events)
-			if _, err := s.refresh(t.Context(), s.events); err != nil {
-				t.Fatal(err)
-			}
+			soon(t, func() error { return second2(s.refresh(t.Context(), s.events)) })
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -533,7 +533,8 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 		return
 	}
 	c.w.count("profiles made anew elsewhere")
-	if k := by.roster.Of(n.ProfileID); k.Home != "" && k.Home != writer {
+	k := by.roster.Of(n.ProfileID)
+	if k.Home != "" && k.Home != writer {
 		c.w.broken(neverAnew, "%s makes %s anew, and remembers it as one of %s", writer, n.ProfileID, k.Home)
 	}
 	for _, h := range c.w.hosts {
@@ -542,6 +543,9 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 			continue
 		}
 		connected := c.w.now() - max(p.since, time.Duration(h.cutUntil.Load()), c.w.backAt, time.Duration(p.pausedTill.Load()))
+		if k.Home == writer { // that was its home before, and says so at once: it grants nothing yet
+			connected = min(connected, c.w.now()-c.w.forgot)
+		}
 		if connected > restating && h.bad.Load() == 0 {
 			c.w.broken(neverAnew, "%s makes %s anew, whose home %s could have said so for %v", writer, n.ProfileID, h.id, connected)
 		}

@@ -151,6 +151,11 @@ func (w *worker) works() {
 			}
 		}
 	case w.q.lost || w.p.dead.Load():
+		if w.s.ProfileID == roams { // those who have it on a copy may write until its worker counts as lost
+			for _, h := range w.w.hosts {
+				w.w.asksToRead(h.living())
+			}
+		}
 	default:
 		ctx, cancel := context.WithTimeout(of(w.p), time.Minute)
 		defer cancel()

@@ -51,6 +51,7 @@ type world struct {
 	pids    atomic.Int64
 	calm    atomic.Bool   // nothing goes wrong any more
 	backAt  time.Duration // when the store could be reached again
+	forgot  time.Duration // when it forgot something last
 
 	mu      sync.Mutex
 	rng     *rand.Rand
@@ -501,6 +502,9 @@ func (w *world) storeForgets() {
 	what := []string{"last writes lost", "store rolled back", "store wiped", "records lost alone", "presences lost alone"}[w.below(5)]
 	w.count(what)
 	w.note("%s", what)
+	w.check.mu.Lock()
+	w.forgot = w.now()
+	w.check.mu.Unlock()
 	switch what {
 	case "last writes lost":
 		w.server.goBack(0)
@@ -631,6 +635,9 @@ func (w *world) allCanBeHad() {
 					w.rehome(h.living(), w.recordOf(r.ProfileID), true)
 				}
 				time.Sleep(2 * timing.TTL)
+				// The kernel keeps the lock of a file that another program looks at through /proc,
+				// which takes as long as it takes: the bubble's time does not pass meanwhile.
+				_ = unix.Nanosleep(&unix.Timespec{Nsec: 50e6}, nil)
 			}
 			if err != nil {
 				w.broken("everything comes to an end", "%s, which is %s, cannot be had at its home: %v", r.ProfileID, r.State, err)

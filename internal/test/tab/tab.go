@@ -37,10 +37,11 @@ func (v Tab) Keys(keys ...string) {
 	}
 }
 
-// Until waits until a JavaScript expression is true on the page.
+// Until waits until a JavaScript expression is true on a page whose document is whole: what
+// stands further below is looked for next.
 func (v Tab) Until(fact string) {
 	v.T.Helper()
-	until[bool](v, "!!("+fact+")")
+	until[bool](v, `document.readyState !== "loading" && !!(`+fact+")")
 }
 
 // until waits until a JavaScript expression is truthy, and returns its value.

@@ -41,8 +41,8 @@ type Lock struct {
 	prepared int
 }
 
-// Lock takes the profile's lock. It does not wait: the error is ErrLocked if
-// some process, this one included, holds it. The profile need not exist yet.
+// Lock takes the profile's lock. The error is ErrLocked if some process, this one included,
+// holds it, and not only in passing. The profile need not exist yet.
 func (r *Root) Lock(id string) (*Lock, error) {
 	l, err := r.lockLauncher(id)
 	if err != nil {
@@ -209,25 +209,26 @@ func (l *Lock) usable() error {
 	return nil
 }
 
-// flock opens the file and locks it. A probe, or a process between fork and
-// exec, may hold the lock for a moment, so flock tries several times.
+// passing is how long a lock is waited for that somebody may have in passing: a probe, or a
+// process between fork and exec: some ms, and many on a busy host.
+const passing = 250 * time.Millisecond
+
+// flock opens the file and locks it. While somebody else has the lock, it tries again.
 func flock(path string) (*os.File, error) {
-	const tries, pause = 5, 10 * time.Millisecond
-	var err error
-	for try := range tries {
-		if try > 0 {
-			time.Sleep(pause)
-		}
-		var f *os.File
-		if f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600); err != nil {
+	const pause = 10 * time.Millisecond
+	for end := time.Now().Add(passing); ; time.Sleep(pause) {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
 			return nil, err
 		}
 		if err = lockFile(f, path, unix.LOCK_EX); err == nil {
 			return f, nil
 		}
 		f.Close()
+		if !time.Now().Before(end) {
+			return nil, err
+		}
 	}
-	return nil, err
 }
 
 // probe tells whether somebody holds the lock of the file. It creates nothing.

@@ -15,12 +15,22 @@ import (
 // one else gets them by chance.
 const first, last = 20000, 32000
 
-// Take returns ports of 127.0.0.1 that nobody listens on, each another one.
+// Take returns ports of 127.0.0.1 that nobody listens on, each another one. Until the test ends
+// it gives them to nobody else in this network namespace.
 func Take(t testing.TB, count int) []int {
 	t.Helper()
 	var ports []int
 	for len(ports) < count {
 		port := first + rand.IntN(last-first)
+		// A name without a file, which is gone with its process.
+		taken, err := net.Listen("unix", fmt.Sprintf("@leasehold-test-port-%d", port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = taken.Close() })
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue

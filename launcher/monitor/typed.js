@@ -8,7 +8,7 @@
   const again = 100; // ms within which keys for one field are told once
   const settles = 500; // ms after the last key after which a number counts as whole
   const most = 300, within = 10000; // no more than this is told in so many ms
-  const retry = 20, tries = 100; // ms, and how often
+  const retry = 20, tries = 100, later = 500, lateTries = 120; // ms, and how often, at first and later
   const maxRoots = 16, maxAttribute = 100, maxURL = 4096;
 
   const texts = ['text', 'email', 'tel', 'url', 'number', 'search', 'password', 'date', 'datetime-local', 'month', 'week', 'time'];
@@ -54,12 +54,13 @@
     untold.push(JSON.stringify({ ...what, url: location.href.slice(0, maxURL) }));
     pass();
   }
-  // The function by which the launcher is told comes a moment after the document.
+  // The function by which the launcher is told comes a moment after the document, and later
+  // where the document is busy, or the host.
   const untold = [];
   let tried = 0, retrying;
   function pass() {
     if (globalThis.leaseholdTyped) for (const text of untold.splice(0)) leaseholdTyped(text);
-    else if (!retrying && tried++ < tries) retrying = setTimeout(() => { retrying = 0; pass(); }, retry);
+    else if (!retrying && tried++ < tries + lateTries) retrying = setTimeout(() => { retrying = 0; pass(); }, tried < tries ? retry : later);
   }
 
   let last, lastAt = 0, lastNumber = ''; // what was told

@@ -225,6 +225,35 @@ func TestWhatIsTypedInto(t *testing.T) {
 	}
 }
 
+// TestWhatWasTypedBeforeItCouldBeTold: a document on a busy host gets the function by which its
+// script tells some seconds late. What was typed until then is told all the same.
+func TestWhatWasTypedBeforeItCouldBeTold(t *testing.T) {
+	t.Parallel()
+	url, w := typedPages(t), watch(t)
+	fence := lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
+	typing := typist{w, fence, w.open(url + "/plain")}
+	typing.fill("f", "x")
+	typing.until(func(e checkpoint.Entry) bool { return e.Name == "text" }) // it has it
+	frame, own := w.targetOf(typing.session), "" // its session is the worker's
+	for _, p := range w.monitor.Pages() {
+		if p.TargetID == frame {
+			own = p.SessionID
+		}
+	}
+	inWorld := func(expression string) {
+		t.Helper()
+		var done bool
+		if err := w.monitor.inPage(t.Context(), own, frame, "("+expression+", true)", &done); err != nil || !done {
+			t.Fatal(done, err)
+		}
+	}
+	inWorld("globalThis.kept = leaseholdTyped, delete globalThis.leaseholdTyped")
+	typing.fill("g", "4111 1111 1111 1111")
+	time.Sleep(3 * time.Second) // it has stopped to ask for it often
+	inWorld("globalThis.leaseholdTyped = kept")
+	typing.until(func(e checkpoint.Entry) bool { return e.Name == "card" })
+}
+
 func (w *watched) targetOf(session string) string {
 	w.Helper()
 	var r struct{ TargetInfo struct{ TargetID string } }

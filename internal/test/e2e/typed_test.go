@@ -39,6 +39,8 @@ func TestWhatWasSentWasTyped(t *testing.T) {
 	c.Expect(t, "connect")
 	c.Do(t, act("goto", "url", shop+"/sign-in"))
 	c.Do(t, act("fill", "selector", "#a", "text", "before@mail.example"))
+	// The script may be given its function late, and tell then: after the checkpoint.
+	s.noted(t, "buyer", "the first mail address", 1, func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindTyped })
 	c.Do(t, clients.Action{"action": "cdp", "method": "Lease.checkpoint", "params": map[string]any{"name": "begun"}})
 	c.Do(t, act("fill", "selector", "#a", "text", mail))
 	c.Do(t, act("fill", "selector", "#b", "text", password))

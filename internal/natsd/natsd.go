@@ -32,6 +32,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -157,8 +158,24 @@ func Start(o Options) (_ *Server, err error) {
 	return s, nil
 }
 
+const (
+	// portTime is how long boot waits for its port, which was free a moment ago: a process that
+	// was started while it was probed has it until its program begins.
+	portTime  = 2 * time.Second
+	portPause = 20 * time.Millisecond
+)
+
 // boot starts a server on the directory.
 func (s *Server) boot() (*server.Server, error) {
+	for end := time.Now().Add(portTime); ; time.Sleep(portPause) {
+		srv, err := s.bootOnce()
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return srv, err
+		}
+	}
+}
+
+func (s *Server) bootOnce() (*server.Server, error) {
 	host, port, err := splitListen(s.o.Listen)
 	if err != nil {
 		return nil, err
@@ -189,8 +206,8 @@ func (s *Server) boot() (*server.Server, error) {
 func (s *Server) started(srv *server.Server, bridge *logBridge) error {
 	o := s.o
 	if fatal := bridge.fatal(); fatal != "" {
-		if err := probeListen(o.Listen); err != nil && srv.Addr() == nil {
-			return err
+		if strings.Contains(fatal, syscall.EADDRINUSE.Error()) {
+			return &ListenError{Addr: o.Listen, Err: syscall.EADDRINUSE}
 		}
 		return fmt.Errorf("nats server in %s: %s", o.Dir, fatal)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -106,6 +107,33 @@ func TestListenErrors(t *testing.T) {
 		if _, err := Start(Options{Dir: t.TempDir(), Listen: listen, Log: zerolog.Nop()}); err == nil || !strings.Contains(err.Error(), listen) {
 			t.Errorf("listen %q: %v", listen, err)
 		}
+	}
+}
+
+// TestAPortThatSomebodyHasInPassing: a process that is started while the port is probed has it
+// until its program begins.
+func TestAPortThatSomebodyHasInPassing(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, l, err)
+	s := &Server{o: Options{Dir: t.TempDir(), Listen: l.Addr().String(), Log: zerolog.Nop()}, stop: make(chan struct{})}
+	time.AfterFunc(10*portPause, func() { _ = l.Close() })
+	srv, err := s.boot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Shutdown()
+	srv.WaitForShutdown()
+}
+
+// A port that stays taken is named.
+func TestAPortThatStaysTaken(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, l, err)
+	defer func() { _ = l.Close() }()
+	s := &Server{o: Options{Dir: t.TempDir(), Listen: l.Addr().String(), Log: zerolog.Nop()}, stop: make(chan struct{})}
+	var taken *ListenError
+	if _, err := s.bootOnce(); !errors.As(err, &taken) || taken.Addr != l.Addr().String() {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestTheStoreForgets(t *testing.T) {
 	n := &natsServer{dir: filepath.Join(t.TempDir(), "now"), port: -1}
 	n.start(t)
 	defer func() { n.stop() }()
-	s, web := start(t, "--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "10s"), newSite(t)
+	s, web := start(t, "--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "20s"), newSite(t)
 
 	lost := clients.Start(t, clients.Playwright, s.oneShot("judged", "worker=w&task=t"), clients.Interactive)
 	lost.Expect(t, "connect")
@@ -231,7 +231,7 @@ func TestTheStoreForgets(t *testing.T) {
 	}
 	c.Do(t, act("disconnect"))
 	s.until(t, "used", lease.Available)
-	again := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t2"), clients.Interactive)
+	again := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t2&wait=60s"), clients.Interactive)
 	again.Expect(t, "connect")
 	if r := s.record(t, "used"); r.Token != held.Token+1 {
 		t.Errorf("token %d, want %d", r.Token, held.Token+1)

@@ -34,7 +34,7 @@ func TestWhatSitesAnswer(t *testing.T) {
 		case "/with-widget":
 			other := "http://" + strings.Replace(r.Host, "127.0.0.1", "localhost", 1)
 			_, _ = fmt.Fprintf(w, `<!doctype html><title>x</title><iframe src='%s/widget'></iframe>
-				<script>onload = () => setTimeout(() => fetch('%s/seen', {method: 'POST', mode: 'no-cors', body: location.pathname}), 500)</script>`, other, other)
+				<script>onload = () => setTimeout(() => fetch('%s/seen', {method: 'POST', mode: 'no-cors', body: location.pathname}), 2000)</script>`, other, other)
 		default:
 			_, _ = fmt.Fprintf(w, `<!doctype html><title>%s</title>`, r.URL.Path)
 		}

@@ -98,7 +98,7 @@ var (
 // died, or failed, is judged as one without exec.
 func TestExecLetsNoWorkerPastTheRecovery(t *testing.T) {
 	t.Parallel()
-	s, web := start(t), newSite(t)
+	s, web := start(t, "--reconnect-grace", "5s"), newSite(t)
 	visit := clients.Action{"action": "goto", "url": web.URL}
 	kill := func(sig syscall.Signal) func(*execRun) error {
 		return func(r *execRun) error { return syscall.Kill(r.child, sig) }

@@ -35,7 +35,7 @@ func startSidecarProcess(t *testing.T, dir string, args ...string) (url string, 
 		t.Fatal(err)
 	}
 	cmd := exec.Command("leasehold", append([]string{
-		"run", "--data-dir", dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "6s",
+		"run", "--data-dir", dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "30s",
 		"--reconnect-grace", "0s", "--cooldown", "0s", "--log-format", "json", "--log-level", "trace", "--headless",
 	}, args...)...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")

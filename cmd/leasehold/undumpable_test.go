@@ -38,8 +38,8 @@ func startAsStranger(t *testing.T, dir string, args ...string) (url string, side
 	}
 	defer log.Close()
 	sidecar = asStranger(dir, "/proc/self/exe", append([]string{
-		"run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "20s",
-		"--cooldown", "0s", "--log-format", "json", "--headless", "--orphan-timeout", "20s",
+		"run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "60s",
+		"--cooldown", "0s", "--log-format", "json", "--headless", "--orphan-timeout", "60s",
 	}, args...)...)
 	sidecar.Args[0] = "leasehold"
 	sidecar.Stderr = log

@@ -536,13 +536,11 @@ func TestBehind(t *testing.T) {
 	}
 	eventually := func(what string, ok func() bool) {
 		t.Helper()
-		for range 1000 {
-			if ok() {
-				return
+		for end := time.Now().Add(testchrome.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
 			}
-			time.Sleep(5 * time.Millisecond)
 		}
-		t.Fatal(what)
 	}
 	eventually("behind, with nothing said", func() bool { return !s.mux.Behind() })
 	s.say(`{"method":"DOM.undo","params":{},"sessionId":"B1"}`)

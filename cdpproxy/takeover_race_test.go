@@ -15,7 +15,7 @@ func TestACommandThatWaitsWhileAPersonTakesOver(t *testing.T) {
 	c.taken = &Takeover{}
 	b.mux.writing.Lock() // another message is being written
 	c.dispatch([]byte(`{"id":1,"method":"Input.insertText","params":{"text":"x"}}`), true)
-	for deadline := time.Now().Add(10 * time.Second); b.mux.Acted() == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); b.mux.Acted() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the command is not on its way")
 		}

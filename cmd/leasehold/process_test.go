@@ -35,7 +35,7 @@ func startSidecarProcess(t *testing.T, dir string, args ...string) (url string, 
 		t.Fatal(err)
 	}
 	cmd := exec.Command("leasehold", append([]string{
-		"run", "--data-dir", dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "6s",
+		"run", "--data-dir", dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "30s",
 		"--reconnect-grace", "0s", "--cooldown", "0s", "--log-format", "json", "--log-level", "trace", "--headless",
 	}, args...)...)
 	cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
@@ -138,11 +138,18 @@ func TestSidecarOnS3(t *testing.T) {
 			t.Errorf("%+v, cut off %+v; want %d removed", r, got, removed)
 		}
 	}
+	// What the store did not take in time waits in the spool for the next try.
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		spooled, err := filepath.Glob(filepath.Join(dir, "evidence-spool", "ev*"))
+		if err == nil && len(spooled) == 0 {
+			break
+		}
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("in the spool: %v, %v", spooled, err)
+		}
+	}
 	verify(0, "--url", url)
 	verify(0, "--store", store)
-	if spooled, err := filepath.Glob(filepath.Join(dir, "evidence-spool", "ev*")); err != nil || len(spooled) != 0 {
-		t.Errorf("in the spool: %v, %v", spooled, err)
-	}
 	stop()
 
 	// The newest bundle stays, since the record names it. The other two are removed.

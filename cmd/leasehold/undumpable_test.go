@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"leasehold/internal/procfs"
 )
@@ -37,8 +38,8 @@ func startAsStranger(t *testing.T, dir string, args ...string) (url string, side
 	}
 	defer log.Close()
 	sidecar = asStranger(dir, "/proc/self/exe", append([]string{
-		"run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "20s",
-		"--cooldown", "0s", "--log-format", "json", "--headless", "--orphan-timeout", "20s",
+		"run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "60s",
+		"--cooldown", "0s", "--log-format", "json", "--headless", "--orphan-timeout", "60s",
 	}, args...)...)
 	sidecar.Args[0] = "leasehold"
 	sidecar.Stderr = log
@@ -79,6 +80,27 @@ func openable(t *testing.T, dir string, pid int) string {
 	return strings.Join(strings.Fields(string(out)), " ")
 }
 
+// children are the main process of a browser and the guard of the sidecar of the directory;
+// zero where there is none.
+func children(t *testing.T, dir string) (browser, guard int) {
+	t.Helper()
+	all, err := procfs.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		line, err := procfs.CommandLine(p.PID)
+		switch text := string(line); {
+		case err != nil || !strings.Contains(text, dir):
+		case strings.Contains(text, "\x00--remote-debugging-pipe") && !strings.Contains(text, "--type="):
+			browser = p.PID
+		case strings.HasPrefix(text, "leasehold\x00guard"):
+			guard = p.PID
+		}
+	}
+	return browser, guard
+}
+
 // TestNobodyOfItsUserReadsTheSidecar: another process of the sidecar's user opens neither
 // its memory nor its files. The sidecar is confined, adopts a browser that it confined
 // before, and that browser can be opened: adoption needs that.
@@ -104,20 +126,10 @@ func TestNobodyOfItsUserReadsTheSidecar(t *testing.T) {
 		Token uint64 `json:"lease_token"`
 	}
 	post(t, "POST", url+"/v1/sessions", `{"profile_id":"shop","worker_id":"w","task_id":"t","create":true}`, &session)
-	browser, guard := 0, 0
-	all, err := procfs.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range all {
-		line, err := procfs.CommandLine(p.PID)
-		switch text := string(line); {
-		case err != nil || !strings.Contains(text, dir):
-		case strings.Contains(text, "\x00--remote-debugging-pipe") && !strings.Contains(text, "--type="):
-			browser = p.PID
-		case strings.HasPrefix(text, "leasehold\x00guard"):
-			guard = p.PID
-		}
+	browser, guard := children(t, dir)
+	// Nobody waits for the guard's start. It closes itself as its first act.
+	for end := time.Now().Add(patience); (guard == 0 || openable(t, dir, guard) != "") && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		_, guard = children(t, dir)
 	}
 	const everything = "environ mem maps auxv fd/0 fd"
 	for _, one := range []struct {

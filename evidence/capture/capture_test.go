@@ -309,13 +309,37 @@ func TestCaptureOfAPageWithADialog(t *testing.T) {
 	<-answer
 }
 
+// impatient gives a page that will not answer only a moment, and the browser, which says where
+// the page is, and a page whose script was terminated as long as they take.
+type impatient struct {
+	capture.Caller
+	terminated bool
+}
+
+func (i *impatient) Call(ctx context.Context, session, method string, params, result any) error {
+	if !i.terminated && method != "Target.getTargetInfo" && method != "Page.getNavigationHistory" {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+	}
+	return i.Caller.Call(ctx, session, method, params, result)
+}
+
+// busy is impatient until the script of the page is terminated.
+type busy struct{ impatient }
+
+func (b *busy) Call(ctx context.Context, session, method string, params, result any) error {
+	b.terminated = b.terminated || method == "Runtime.terminateExecution"
+	return b.impatient.Call(ctx, session, method, params, result)
+}
+
 func TestCaptureOfADialogNobodyKnewOf(t *testing.T) {
 	b, web := testchrome.StartDriver(t), site(t)
 	target, session := b.Open(web.URL + "/plain")
 	b.Post(session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?")`})
 	b.Await(session, "Page.javascriptDialogOpening")
-	results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}},
-		capture.Limits{Part: 300 * time.Millisecond, Total: testchrome.Patience})
+	results, _ := capturePages(t, &impatient{Caller: b}, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}},
+		capture.Limits{Part: testchrome.Patience, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "" || !strings.Contains(r.Missing, "drew nothing") || r.DOMMissing == "" || r.CommittedURL == "" {
 		t.Errorf("%+v", r)
 	}
@@ -327,8 +351,8 @@ func TestCaptureOfABusyPage(t *testing.T) {
 	b.Must(session, "Runtime.enable", nil, nil)
 	answer := b.Post(session, "Runtime.evaluate", map[string]any{"expression": `console.log("busy now"); for (;;);`})
 	b.Await(session, "Runtime.consoleAPICalled")
-	results, s := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}},
-		capture.Limits{Part: 3 * time.Second, Total: testchrome.Patience})
+	results, s := capturePages(t, &busy{impatient{Caller: b}}, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/"}},
+		capture.Limits{Part: testchrome.Patience, Total: testchrome.Patience})
 	if r := results[0]; r.Screenshot != "screenshot-1.jpg" || r.DOM != "dom-1.html" {
 		t.Fatalf("%+v", r)
 	}
@@ -343,8 +367,8 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 	b.Await(session, "Inspector.targetCrashed")
 	for _, tt := range []struct{ before, since bool }{{true, true}, {false, true}, {false, false}} {
 		var looked capture.Page
-		results, _ := capturePages(t, b, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/", Crashed: tt.before}}, capture.Limits{
-			Part: time.Second, Total: testchrome.Patience,
+		results, _ := capturePages(t, &impatient{Caller: b}, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/", Crashed: tt.before}}, capture.Limits{
+			Part: testchrome.Patience, Total: testchrome.Patience,
 			Crashed: func(id string) bool { return tt.since && id == target },
 			Look:    func(_ context.Context, _ int, p capture.Page, _ []byte, _ string) { looked = p },
 		})

@@ -271,7 +271,7 @@ func TestHalfWrittenUpload(t *testing.T) {
 	broken := 0
 	for _, bytes := range []int64{500, 100_000, 302_000, 304_000, 305_500, 306_500} {
 		proxy.allow(bytes)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		through := openAt(t, s3test.URL(proxy.Addr().String(), "p"))
 		err := through.Put(ctx, b)
 		cancel()

@@ -318,7 +318,7 @@ func TestKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := errors.Join(g.Kill(), g.Remove(10*time.Second)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := errors.Join(g.Kill(), g.Remove(30*time.Second)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
 		}
 	}()

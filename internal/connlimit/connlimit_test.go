@@ -23,6 +23,9 @@ import (
 	"leasehold/internal/descriptors"
 )
 
+// patience bounds waits that end sooner unless something is broken.
+const patience = time.Minute
+
 func TestMain(m *testing.M) {
 	if os.Getenv("CONNLIMIT_SERVER") != "" {
 		if err := few(); err != nil {
@@ -79,7 +82,7 @@ func again(t *testing.T, c net.Conn, path string) *http.Response {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", path); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(patience))
 	r, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -129,7 +132,7 @@ func TestIdle(t *testing.T) {
 // makesRoom fails unless there is soon room for a connection.
 func makesRoom(t *testing.T, address string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		_, r := ask(t, address, "/")
 		if r.StatusCode == 200 {
 			return
@@ -239,7 +242,7 @@ func TestUnused(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = c.Close() })
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(patience))
 		return c
 	}
 	ended := func(c net.Conn) {

@@ -62,7 +62,7 @@ func TestAServerWhoseDiskWasFullGoesOn(t *testing.T) {
 		_, err := kv.Put(ctx, "k", []byte(value))
 		return err
 	}
-	must(t, 0, put("before"))
+	eventually(t, "the first write", func() bool { return put("before") == nil })
 	url := s.ClientURL()
 
 	empty := smalldisk.Fill(t, dir)

@@ -271,7 +271,7 @@ func TestRan(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		first, asleep, err := Ran(cmd.Process.Pid)
 		time.Sleep(10 * time.Millisecond)
 		second, still, err2 := Ran(cmd.Process.Pid)

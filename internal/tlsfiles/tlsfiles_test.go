@@ -96,7 +96,7 @@ func connect(t *testing.T, addr string, client ...tls.Certificate) (c *tls.Conn,
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = raw.Close() })
-	if err := raw.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := raw.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	c = tls.Client(raw, &tls.Config{InsecureSkipVerify: true, Certificates: client})

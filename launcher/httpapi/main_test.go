@@ -30,7 +30,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds waits that end sooner unless something is broken.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // fake is a Service that answers as a test scripted it, and fails the test at every
 // other call. The values of answers, by the method's name, are a result or an error.

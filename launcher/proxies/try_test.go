@@ -16,7 +16,7 @@ func TestTryShowsTheCredentials(t *testing.T) {
 		upstream := start(t, web.Listener.Addr().String(), user, password)
 		right, wrong := configured(t, upstream, password), configured(t, upstream, "another")
 		try := func(p *Proxy) error {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			return p.Try(ctx)
 		}

@@ -101,7 +101,10 @@ func TestWaiters(t *testing.T) {
 	later.await(t, "host-1.example/a host-2/b")
 	put("host-1.example", "a") // once more, with a later revision
 	w.await(t, "host-2/b host-1.example/a")
-	if e := w.waiters["b"]; e.Waiter.Labels["a"] != "b" || e.Waiter.Priority != 2 || e.Waiter.ProfileID != "p" {
+	w.mu.Lock()
+	e := w.waiters["b"]
+	w.mu.Unlock()
+	if e.Waiter.Labels["a"] != "b" || e.Waiter.Priority != 2 || e.Waiter.ProfileID != "p" {
 		t.Errorf("%+v", e)
 	}
 	if err := s.DropWaiter(t.Context(), "host-2", "b"); err != nil {
@@ -134,6 +137,8 @@ func TestWaiters(t *testing.T) {
 	w.await(t, "")
 	put("z", "y")
 	w.await(t, "z/y")
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.fresh < 2 {
 		t.Errorf("it began %d times", w.fresh)
 	}

@@ -37,8 +37,9 @@ const (
 	// settingsSubject is where every server of a cluster tells its JetStream settings. It
 	// is a subject of the system account; deploy/nats-server.conf lets launchers ask.
 	settingsSubject = "$SYS.REQ.SERVER.PING.JSZ"
-	// settingsTime is how long the answers of the servers are waited for.
-	settingsTime = time.Second
+	// settingsTime is how long the first server's answer is waited for, and furtherTime each
+	// further one after that.
+	settingsTime, furtherTime = 5 * time.Second, time.Second
 	// safeMajor and safeMinor are the oldest version of which no loss of acknowledged
 	// writes is known while every write is synced.
 	safeMajor, safeMinor = 2, 14
@@ -83,11 +84,14 @@ func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 	return found
 }
 
-// askSettings returns what each server says. It waits a moment for all of them, since it
-// is not known how many there are.
+// askSettings returns what each server says. After each answer it waits a moment for another
+// one, since it is not known how many there are.
 func askSettings(ctx context.Context, nc *nats.Conn) ([]serverSettings, error) {
-	ctx, cancel := context.WithTimeout(ctx, settingsTime)
-	defer cancel()
+	next := func(sub *nats.Subscription, limit time.Duration) (*nats.Msg, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		return sub.NextMsgWithContext(ctx)
+	}
 	sub, err := nc.SubscribeSync(nc.NewInbox())
 	if err != nil {
 		return nil, err
@@ -97,8 +101,8 @@ func askSettings(ctx context.Context, nc *nats.Conn) ([]serverSettings, error) {
 		return nil, err
 	}
 	var all []serverSettings
-	for {
-		m, err := sub.NextMsgWithContext(ctx)
+	for limit := settingsTime; ; limit = furtherTime {
+		m, err := next(sub, limit)
 		if err == nil && m.Header.Get("Status") == "503" {
 			err = nats.ErrNoResponders
 		}

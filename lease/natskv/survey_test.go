@@ -80,6 +80,24 @@ func TestSurvey(t *testing.T) {
 	}
 }
 
+// TestSurveyWaitsForABusyServer: one that answers late has still been asked.
+func TestSurveyWaitsForABusyServer(t *testing.T) {
+	t.Parallel()
+	nc := inProcess(t, start(t, t.TempDir()))
+	busy, err := nc.Subscribe(settingsSubject, func(m *nats.Msg) {
+		time.Sleep(3 * furtherTime / 2)
+		_ = m.Respond([]byte(`{"server":{"name":"n1","ver":"2.14.0"},"data":{"config":{"sync_always":true}}}`))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Unsubscribe() }()
+	servers, err := askSettings(t.Context(), nc)
+	if err != nil || len(servers) != 1 || servers[0].Server.Name != "n1" || !servers[0].Data.Config.SyncAlways {
+		t.Errorf("%+v, %v", servers, err)
+	}
+}
+
 func TestSurveyOfACluster(t *testing.T) {
 	nc := dialPlain(t, startCluster(t)[0])
 	s, err := Open(t.Context(), nc, Options{Replicas: 1, LauncherID: "test", Log: zerolog.Nop()})

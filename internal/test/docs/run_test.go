@@ -361,7 +361,7 @@ func (p *page) run(name string, args ...string) (string, int) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Env = p.dir, p.env
-	cmd.WaitDelay = time.Second // for what it left in the background
+	cmd.WaitDelay = patience // for what it left in the background
 	if own := filepath.Join(p.dir, "bin", name); name == "go" || name == "leasehold" {
 		cmd.Path, cmd.Err = own, nil
 	}

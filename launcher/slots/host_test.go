@@ -128,8 +128,9 @@ func (h *host) warm(profile string) *browser.Browser {
 		h.t.Fatal(p)
 	}
 	h.start(s, "ses_"+profile)
+	b := s.Browser() // it may be closed as soon as it is warm
 	h.serve(s)
-	return s.Browser()
+	return b
 }
 
 // serve has a session use the browser and leave it open.

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"testing"
 
@@ -22,7 +23,7 @@ type watched struct {
 	entries []checkpoint.Entry
 }
 
-const eventLoaded = "Page.loadEventFired"
+const eventLifecycle = "Page.lifecycleEvent"
 
 func watch(t *testing.T) *watched {
 	t.Helper()
@@ -53,7 +54,7 @@ func watch(t *testing.T) *watched {
 		watching.Wait()
 		<-mux.Done()
 	})
-	if w.worker, err = mux.Observe(t.Context(), eventLoaded); err != nil {
+	if w.worker, err = mux.Observe(t.Context(), eventLifecycle); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -68,19 +69,33 @@ func (w *watched) call(session, method string, params, result any) {
 	}
 }
 
-// loads waits until a page has loaded what do makes it go to.
+// loads waits until a page has loaded another document, which do makes it go to.
 func (w *watched) loads(session string, do func()) {
+	w.Helper()
+	var before struct {
+		FrameTree struct{ Frame struct{ LoaderID string } }
+	}
+	w.call(session, "Page.getFrameTree", nil, &before)
+	do()
+	w.loaded(session, func(loader string) bool { return loader != before.FrameTree.Frame.LoaderID })
+}
+
+// loaded waits until a page has loaded the document of a loader that fits.
+func (w *watched) loaded(session string, fits func(loader string) bool) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), testchrome.Patience)
 	defer cancel()
-	do()
 	for {
 		events, err := w.worker.Next(ctx)
 		if err != nil {
 			w.Fatalf("the page does not load: %v", err)
 		}
 		for _, e := range events {
-			if e.Session == session {
+			var reached struct{ LoaderID, Name string }
+			if err := json.Unmarshal(e.Params, &reached); err != nil {
+				w.Fatal(err)
+			}
+			if e.Session == session && reached.Name == "load" && fits(reached.LoaderID) {
 				return
 			}
 		}
@@ -94,14 +109,18 @@ func (w *watched) open(url string) (session string) {
 	w.call("", "Target.createTarget", map[string]any{"url": "about:blank"}, &r)
 	w.call("", "Target.attachToTarget", map[string]any{"targetId": r.TargetID, "flatten": true}, &r)
 	w.call(r.SessionID, "Page.enable", nil, nil)
+	w.call(r.SessionID, "Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil)
 	w.visit(r.SessionID, url)
 	return r.SessionID
 }
 
-// visit has a page load a URL.
+// visit has a page load a URL. The blank document before it may be loaded only now, on a busy
+// machine.
 func (w *watched) visit(session, url string) {
 	w.Helper()
-	w.loads(session, func() { w.call(session, "Page.navigate", map[string]any{"url": url}, nil) })
+	var began struct{ LoaderID string }
+	w.call(session, "Page.navigate", map[string]any{"url": url}, &began)
+	w.loaded(session, func(loader string) bool { return loader == began.LoaderID })
 }
 
 // run runs a script in a page, and waits for its promise.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -355,9 +356,19 @@ func TestABrowserThatWasNeverDrivenIsClosed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	fakechrome.Direct(t, w.path, fakechrome.Script{Mute: true})
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
+	ctx, giveUp := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() { // until its process is there
+		for ctx.Err() == nil {
+			if _, running, err := w.root.Running(profile); running || err != nil {
+				giveUp()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
 	b, err := w.driver.Start(ctx, browser.Start{SessionID: session, Token: token, Lock: w.lock, Path: w.path, Sink: func(checkpoint.Entry) {}, Log: w.log})
+	giveUp()
+	waiting.Wait()
 	if err == nil || b == nil {
 		t.Fatalf("%v, %v: a browser that answers nothing was started", b, err)
 	}

@@ -294,13 +294,13 @@ func (w *world) checkEnd(again bool) {
 		w.t.Error(err)
 	}
 	w.must(w.lock.Unlock())
-	for patience := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		locked, err := w.root.Locked(profile)
 		w.must(err)
 		if !locked {
 			return
 		}
-		if time.Now().After(patience) { // longer than another test takes to start a process
+		if time.Now().After(deadline) { // longer than another test takes to start a process
 			w.t.Fatal("the profile is locked")
 		}
 	}

@@ -269,6 +269,18 @@ func TestTheLastPageIsReplaced(t *testing.T) {
 	r := newRoom(t, roomOptions{})
 	s := r.begin(task("one"))
 	w := r.connect(s)
+	// seen waits until the monitor knows these pages, and no others.
+	seen := func(want ...string) {
+		t.Helper()
+		r.await("the monitor has seen "+strings.Join(want, " "), func() bool {
+			var known []string
+			for _, p := range s.Browser().Monitor().Pages() {
+				known = append(known, p.TargetID)
+			}
+			slices.Sort(known)
+			return slices.Equal(known, want)
+		})
+	}
 	for i := range 3 { // T0, then the one that replaced it, and so on
 		from := len(r.chromium.commands())
 		w.call("Target.closeTarget", "", map[string]any{"targetId": fmt.Sprint("T", i)})
@@ -281,10 +293,10 @@ func TestTheLastPageIsReplaced(t *testing.T) {
 		if want := []string{"Target.createTarget B1", "Target.closeTarget B2"}; !slices.Equal(got, want) {
 			t.Errorf("closing T%d: %q, want %q", i, got, want)
 		}
-		r.await("the monitor has seen it", func() bool { return len(s.Browser().Monitor().Pages()) == 1 })
+		seen(fmt.Sprint("T", i+1))
 	}
 	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})
-	r.await("the monitor has seen it", func() bool { return len(s.Browser().Monitor().Pages()) == 2 })
+	seen("T3", "T4")
 	from := len(r.chromium.commands())
 	w.call("Target.closeTarget", "", map[string]any{"targetId": "T4"})
 	if slices.Contains(r.chromium.commands()[from:], "Target.createTarget B1") {

@@ -39,7 +39,7 @@ import (
 )
 
 // patience bounds waits that end by themselves unless something is broken.
-const patience = 20 * time.Second
+const patience = 30 * time.Second
 
 // profile is the one that every room has.
 const profile = "p"

@@ -128,8 +128,9 @@ func (h *host) warm(profile string) *browser.Browser {
 		h.t.Fatal(p)
 	}
 	h.start(s, "ses_"+profile)
+	b := s.Browser() // it may be closed as soon as it is warm
 	h.serve(s)
-	return s.Browser()
+	return b
 }
 
 // serve has a session use the browser and leave it open.
@@ -183,7 +184,7 @@ func (h *host) vacant(profile string, b *browser.Browser) {
 		h.t.Errorf("a browser is said to run on %s: %v", profile, err)
 	}
 	// A child that a parallel test starts has this process's locks until its exec.
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		held, err := h.root.Held(profile)
 		if err == nil && !held {
 			return

@@ -243,6 +243,13 @@ func (w *world) count(result string) float64 {
 	return 0
 }
 
+// waits tells whether a profile waits for a snapshot, or for the end of one.
+func (w *world) waits() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.pending) > 0
+}
+
 func (w *world) drain() {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
@@ -336,7 +343,7 @@ func TestASnapshotIsNoMixture(t *testing.T) {
 		case 1:
 			time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
 		case 2: // as soon as the first file was copied
-			for deadline := time.Now().Add(20 * time.Millisecond); time.Now().Before(deadline); {
+			for w.waits() {
 				if copies, _ := filepath.Glob(filepath.Join(w.spool(), "*", "*")); len(copies) > 0 {
 					break
 				}
@@ -424,10 +431,7 @@ func TestAStoreThatIsAwayDelaysSnapshots(t *testing.T) {
 	w.failed["p"] = failure{times: 1, retry: time.Now().Add(-time.Second)}
 	w.mu.Unlock()
 	w.lookAtAll()
-	w.mu.Lock()
-	waits := len(w.pending)
-	w.mu.Unlock()
-	if waits > 0 {
+	if w.waits() {
 		w.drain()
 	}
 	if !w.record("p").HasSnapshot() {

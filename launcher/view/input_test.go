@@ -46,7 +46,7 @@ func TestByHand(t *testing.T) {
 	did := func(want ...string) {
 		t.Helper()
 		got := ""
-		for late := time.Now().Add(patience / 3); got != strings.Join(want, ","); time.Sleep(10 * time.Millisecond) {
+		for late := time.Now().Add(patience); got != strings.Join(want, ","); time.Sleep(10 * time.Millisecond) {
 			if got = s.eval(page, `did.join()`); time.Now().After(late) {
 				t.Fatalf("what was done to the page: %q, want %q", got, want)
 			}

@@ -234,7 +234,7 @@ func TestWhatWasTypedBeforeItCouldBeTold(t *testing.T) {
 	typing := typist{w, fence, w.open(url + "/plain")}
 	typing.fill("f", "x")
 	typing.until(func(e checkpoint.Entry) bool { return e.Name == "text" }) // it has it
-	frame, own := w.targetOf(typing.session), "" // its session is the worker's
+	frame, own := w.targetOf(typing.session), ""                            // its session is the worker's
 	for _, p := range w.monitor.Pages() {
 		if p.TargetID == frame {
 			own = p.SessionID

@@ -15,6 +15,10 @@ import (
 // wrong with it. A subscriber can have it removed.
 const copyInterval = 10 * time.Second
 
+// lacksTime is for how long the copy has to lack what the event stream has, before it is made
+// again. Servers whose clocks differ remove what is too old at different times.
+const lacksTime = 10 * time.Minute
+
 // copyOf is the key in the copy's metadata that says which event stream it is a copy of: one
 // that was made again is another.
 const copyOf = "leasehold_copy_of"
@@ -30,9 +34,15 @@ type copier struct {
 	done chan struct{}
 	wake chan struct{}
 
+	// Only run's goroutine uses these, and startCopier before that begins.
+
 	// aheadSince is since when the copy has ended above the event stream; zero where it
-	// does not. Only run's goroutine uses it, and startCopier before that begins.
+	// does not.
 	aheadSince time.Time
+	// lacksSince is since when the copy has begun above the event stream's first event, which
+	// has been the one with the sequence lacks; zero where it does not.
+	lacksSince time.Time
+	lacks      uint64
 }
 
 // errCopy says that the copy cannot be kept, and what to do.
@@ -151,6 +161,9 @@ func (c *copier) fits(have, origin *jetstream.StreamInfo, now time.Time) bool {
 	if have.State.NumDeleted > origin.State.NumDeleted {
 		return false
 	}
+	if c.lacksFirst(have, origin, now) {
+		return false
+	}
 	if have.State.LastSeq <= origin.State.LastSeq {
 		c.aheadSince = time.Time{}
 		return true
@@ -161,9 +174,24 @@ func (c *copier) fits(have, origin *jetstream.StreamInfo, now time.Time) bool {
 	return origin.Config.Replicas > 1 && now.Sub(c.aheadSince) < doubtTime
 }
 
+// lacksFirst tells whether the copy does not have the first events, as one that was made while
+// its consumer had passed them on to one before. Each stream removes what is too old by itself,
+// and either may be first: only what the event stream goes on having counts.
+func (c *copier) lacksFirst(have, origin *jetstream.StreamInfo, now time.Time) bool {
+	first := origin.State.FirstSeq
+	if origin.State.Msgs == 0 || have.State.FirstSeq <= first {
+		c.lacksSince = time.Time{}
+		return false
+	}
+	if c.lacksSince.IsZero() || c.lacks != first {
+		c.lacksSince, c.lacks = now, first
+	}
+	return now.Sub(c.lacksSince) >= lacksTime
+}
+
 // remake makes the copy, with a consumer that begins with the first event.
 func (c *copier) remake(ctx context.Context, origin *jetstream.StreamInfo) error {
-	c.aheadSince = time.Time{}
+	c.aheadSince, c.lacksSince = time.Time{}, time.Time{}
 	if err := c.s.events.js.DeleteConsumer(ctx, Stream, natsd.FeedConsumer); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
 		return fmt.Errorf("%w: its consumer: %w", errCopy, err)
 	}

@@ -458,6 +458,10 @@ func TestWhenACopyFits(t *testing.T) {
 	}
 	gap := copyWith(5)
 	gap.State.NumDeleted = 1
+	from := func(first uint64, s *jetstream.StreamInfo) *jetstream.StreamInfo {
+		s.State.FirstSeq, s.State.Msgs = first, s.State.LastSeq+1-first
+		return s
+	}
 	c := &copier{}
 	for _, step := range []struct {
 		name   string
@@ -471,6 +475,12 @@ func TestWhenACopyFits(t *testing.T) {
 		{"ahead of one server", copyWith(6), stream(5, 1, made), 0, false},
 		{"of another stream", copyWith(4), stream(5, 1, made.Add(time.Second)), 0, false},
 		{"caught up", copyWith(5), stream(5, 3, made), 0, true},
+		{"without the first event", from(3, copyWith(5)), from(1, stream(5, 1, made)), 0, true},
+		{"which is too old next", from(3, copyWith(5)), from(2, stream(5, 1, made)), lacksTime, true},
+		{"and the one after it", from(3, copyWith(5)), from(3, stream(5, 1, made)), lacksTime, true},
+		{"without the first ones again", from(4, copyWith(5)), from(3, stream(5, 1, made)), 2 * lacksTime, true},
+		{"still without them", from(4, copyWith(5)), from(3, stream(5, 1, made)), 3 * lacksTime, false},
+		{"of a stream that has none", from(6, copyWith(5)), from(6, stream(5, 1, made)), 4 * lacksTime, true},
 		{"ahead of a new leader", copyWith(6), stream(5, 3, made), time.Second, true},
 		{"still ahead", copyWith(6), stream(5, 3, made), doubtTime, true},
 		{"ahead for too long", copyWith(6), stream(5, 3, made), time.Second + doubtTime, false},

@@ -40,6 +40,8 @@ var playwrightExceptions = []exception{
 	except(`tests/library/(browsercontext-proxy\.spec|fetch-proxy\.spec|client-certificates\.spec|chromium/connect-over-cdp\.spec\.ts › should use proxy with connectOverCDP).*`, "gives a context a proxy of its own, which is refused: what a profile sends goes its own way"),
 	except(`tests/library/page-event-crash\.spec\.ts.*`, "opens chrome://crash, which is refused, as all of Chrome's own pages are"),
 	except(`tests/library/chromium/connect-over-cdp\.spec\.ts › should get title and URL of existing page`, "takes the first page for its own: the sidecar's browser has a first tab"),
+	except(`tests/library/chromium/chromium\.spec\.ts › (serviceWorker\(\), and fromServiceWorker\(\) work|should produce network events, routing, and annotations for Service Worker|should report intercepted service worker requests in HAR)`,
+		"Chrome does not tell of the answer to a service worker's own script where a second client is attached to it, on a port neither: the launcher is one"),
 	except(`tests/page/page-basic\.spec\.ts › has navigator\.webdriver set to true`, "Chrome sets it on a port of its own choice, and not on a fixed one, nor does the sidecar"),
 }
 

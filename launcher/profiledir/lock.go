@@ -209,8 +209,8 @@ func (l *Lock) usable() error {
 	return nil
 }
 
-// passing is how long a lock is waited for that somebody may have in passing: a probe, or a
-// process between fork and exec: some ms, and many on a busy host.
+// passing is how long a lock is waited for that somebody may have in passing, as a probe, or a
+// process between fork and exec. On a busy host that is many ms.
 const passing = 250 * time.Millisecond
 
 // flock opens the file and locks it. While somebody else has the lock, it tries again.

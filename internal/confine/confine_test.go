@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,6 +18,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"leasehold/internal/test/freeport"
 )
 
 // modeVar makes the test binary behave as a program that is confined.
@@ -224,7 +227,8 @@ func TestWhyAProgramDoesNotStart(t *testing.T) {
 // A program in a network of its own is reached by the socket that comes with it, and by
 // nobody on the host.
 func TestOffline(t *testing.T) {
-	cmd := program("serves")
+	port := freeport.Take(t, 1)[0] // on which nobody listens in the host's network
+	cmd := program("serves", strconv.Itoa(port))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -237,9 +241,8 @@ func TestOffline(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	var port int
 	var host bool
-	if _, err := fmt.Fscan(out, &port, &host); err != nil {
+	if _, err := fmt.Fscan(out, &host); err != nil {
 		t.Fatal(err)
 	}
 	if host {
@@ -266,12 +269,12 @@ func TestOffline(t *testing.T) {
 }
 
 func serve() {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.0.0.1:"+os.Args[1])
 	if err != nil {
 		panic(err)
 	}
 	_, err = net.DialTimeout("udp", "192.0.2.1:9", time.Second) // it needs a route
-	fmt.Println(l.Addr().(*net.TCPAddr).Port, err == nil)
+	fmt.Println(err == nil)
 	c, err := l.Accept()
 	if err != nil {
 		panic(err)

@@ -215,6 +215,7 @@ func TestAWatchNoticesWhatOnlyAPollShows(t *testing.T) {
 			write := func() { swapped(t, writer, none("last"), granted(t, none("last"), "t")) }
 			if tt.late {
 				write()
+				w.await("last/held/1") // the store knows of it only by its watch
 			}
 			p.set(func(p *proxy) { tt.fault(p, info.Created) })
 			if !tt.late {

@@ -333,13 +333,9 @@ const lockWait = 5 * time.Second
 // if that still lives. The lock stays incomplete where some other process has
 // Chrome's part of it.
 func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
-	lock, err := a.o.Root.Adopt(r.ProfileID)
-	if errors.Is(err, profiledir.ErrUnlocked) {
-		lock, err = a.o.Root.Lock(r.ProfileID)
+	lock, adopted, err := a.o.Root.Take(r.ProfileID)
+	if err != nil || !adopted {
 		return lock, nil, err
-	}
-	if err != nil {
-		return nil, nil, err
 	}
 	running, ok, err := a.o.Root.Left(r.ProfileID)
 	if ok && running.OutputFile == "" { // it was found, not noted

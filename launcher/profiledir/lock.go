@@ -72,6 +72,16 @@ func (r *Root) Adopt(id string) (*Lock, error) {
 	return l, nil
 }
 
+// Take is Adopt where a Chrome holds the profile's lock, as adopted says, and Lock where none does.
+func (r *Root) Take(id string) (l *Lock, adopted bool, err error) {
+	l, err = r.Adopt(id)
+	if errors.Is(err, ErrUnlocked) {
+		l, err = r.Lock(id)
+		return l, false, err
+	}
+	return l, err == nil, err
+}
+
 func (r *Root) lockLauncher(id string) (*Lock, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return nil, err

@@ -198,10 +198,7 @@ const leftTimeout = 30 * time.Second
 func discardOne(ctx context.Context, root *profiledir.Root, id string, processes browser.Processes) error {
 	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	lock, err := root.Adopt(id)
-	if errors.Is(err, profiledir.ErrUnlocked) { // no browser has it
-		lock, err = root.Lock(id)
-	}
+	lock, _, err := root.Take(id)
 	if err != nil {
 		return err
 	}

@@ -5,15 +5,16 @@ package fakechrome
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -76,7 +77,11 @@ func Direct(t testing.TB, profileDir string, s Script) {
 func Play() {
 	for _, arg := range os.Args[1:] {
 		if dir, ok := strings.CutPrefix(arg, "--user-data-dir="); ok {
-			if err := (&player{dir: dir, out: os.NewFile(4, "events")}).play(); err != nil {
+			p := &player{dir: dir, out: os.NewFile(4, "events")}
+			if !slices.Contains(os.Args, "--no-startup-window") {
+				p.pages = []string{p.nextPage()}
+			}
+			if err := p.play(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -89,21 +94,22 @@ func Play() {
 type player struct {
 	dir      string
 	out      *os.File
-	sessions int // that were opened on the browser itself
+	sessions int      // that were opened on the browser itself
+	watchers []string // those of them that are told of every page
+	opened   int      // pages
+	pages    []string // the target ids of those that are open
 }
 
-// play begins as Chrome does and serves the pipe until it is asked to end, or its
-// launcher's process is gone.
+// play begins as Chrome does and serves the pipe until it is asked to end, or nobody has the
+// other end of the pipe any more.
 func (p *player) play() error {
 	if err := p.begin(); err != nil {
 		return err
 	}
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, unix.SIGINT)
-	parent := os.Getppid()
 	ended := make(chan error, 1)
 	go func() { ended <- p.serve(bufio.NewReader(os.NewFile(3, "commands"))) }()
-	every := time.NewTicker(time.Second)
 	for {
 		select {
 		case err := <-ended:
@@ -111,10 +117,6 @@ func (p *player) play() error {
 		case <-interrupts:
 			if !p.script().Stubborn {
 				return p.end()
-			}
-		case <-every.C:
-			if os.Getppid() != parent {
-				return errors.New("the test is gone")
 			}
 		}
 	}
@@ -204,7 +206,7 @@ func EmptyPage(method, expression string) (result string, known bool) {
 }
 
 var emptyPage = map[string]string{
-	"Page.getFrameTree":        `{"frameTree":{"frame":{"id":"T"}}}`,
+	"Page.getFrameTree":        `{"frameTree":{"frame":{"id":"T","url":"about:blank"}}}`,
 	"Page.createIsolatedWorld": `{"executionContextId":1}`,
 	"Page.getLayoutMetrics":    `{"layoutViewport":{"clientWidth":800,"clientHeight":600},"cssLayoutViewport":{"clientWidth":800,"clientHeight":600}}`,
 	// How large it is, and who used it.
@@ -218,12 +220,70 @@ type command struct {
 	ID        int64
 	Method    string
 	SessionID string
-	Params    struct{ Expression string }
+	Params    struct{ Expression, TargetID string }
+}
+
+// firstPage is the target of the page that is opened first.
+const firstPage = "T"
+
+// at is where a page is. Only the first is where the script says.
+func (s Script) at(target string) string {
+	if target == firstPage {
+		return s.URL
+	}
+	return "about:blank"
+}
+
+// info describes a page.
+func (p *player) info(target string, s Script) string {
+	return fmt.Sprintf(`{"targetId":%q,"type":"page","title":"a page","url":%q,"attached":true,"browserContextId":"C"}`, target, s.at(target))
+}
+
+// attached is the session in which a watcher has a page.
+func attached(watcher, target string) string {
+	return "S" + strings.TrimPrefix(watcher, "B") + strings.TrimPrefix(target, firstPage)
+}
+
+// showPage tells a watcher of a page.
+func (p *player) showPage(watcher, target string, s Script) error {
+	return p.say(`{"method":"Target.attachedToTarget","params":{"sessionId":%q,"targetInfo":%s,"waitingForDebugger":false},"sessionId":%q}`,
+		attached(watcher, target), p.info(target, s), watcher)
+}
+
+// nextPage is the target of the page that is opened next.
+func (p *player) nextPage() string {
+	p.opened++
+	if p.opened == 1 {
+		return firstPage
+	}
+	return fmt.Sprintf("%s.%d", firstPage, p.opened)
+}
+
+// open opens a page, and returns its target.
+func (p *player) open(s Script) (target string, err error) {
+	target = p.nextPage()
+	p.pages = append(p.pages, target)
+	for _, w := range p.watchers {
+		err = errors.Join(err, p.showPage(w, target, s))
+	}
+	return target, err
+}
+
+// closePage closes a page, if it is open.
+func (p *player) closePage(target string) (err error) {
+	i := slices.Index(p.pages, target)
+	if i < 0 {
+		return nil
+	}
+	p.pages = slices.Delete(p.pages, i, i+1)
+	for _, w := range p.watchers {
+		err = errors.Join(err, p.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":%q,"targetId":%q},"sessionId":%q}`, attached(w, target), target, w))
+	}
+	return err
 }
 
 // answer answers one command, and tells whether the browser ends with it.
 func (p *player) answer(c command, s Script) (closing bool, err error) {
-	page := fmt.Sprintf(`{"targetId":"T","type":"page","title":"a page","url":%q,"attached":true,"browserContextId":"C"}`, s.URL)
 	result := `{}`
 	switch c.Method {
 	case "Browser.close":
@@ -235,13 +295,34 @@ func (p *player) answer(c command, s Script) (closing bool, err error) {
 		p.sessions++
 		result = fmt.Sprintf(`{"sessionId":"B%d"}`, p.sessions)
 	case "Target.setAutoAttach":
-		if n, ok := strings.CutPrefix(c.SessionID, "B"); ok {
-			err = p.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"S%s","targetInfo":%s,"waitingForDebugger":false},"sessionId":"B%s"}`, n, page, n)
+		if strings.HasPrefix(c.SessionID, "B") {
+			if !slices.Contains(p.watchers, c.SessionID) {
+				p.watchers = append(p.watchers, c.SessionID)
+			}
+			for _, target := range p.pages {
+				err = errors.Join(err, p.showPage(c.SessionID, target, s))
+			}
 		}
+	case "Target.createTarget":
+		var target string
+		target, err = p.open(s)
+		result = fmt.Sprintf(`{"targetId":%q}`, target)
+	case "Target.closeTarget":
+		err = p.closePage(c.Params.TargetID)
 	case "Target.getTargets":
-		result = fmt.Sprintf(`{"targetInfos":[%s]}`, page)
+		infos := make([]string, 0, len(p.pages))
+		for _, target := range p.pages {
+			infos = append(infos, p.info(target, s))
+		}
+		result = fmt.Sprintf(`{"targetInfos":[%s]}`, strings.Join(infos, ","))
 	case "Target.getTargetInfo":
-		result = fmt.Sprintf(`{"targetInfo":%s}`, page)
+		result = fmt.Sprintf(`{"targetInfo":%s}`, p.info(cmp.Or(c.Params.TargetID, firstPage), s))
+	case "Page.getFrameTree":
+		target := firstPage
+		if _, opened, ok := strings.Cut(c.SessionID, "."); ok {
+			target += "." + opened
+		}
+		result = fmt.Sprintf(`{"frameTree":{"frame":{"id":%q,"url":%q}}}`, target, s.at(target))
 	case "Page.captureScreenshot":
 		result = `{"data":"aGk="}`
 	case "Storage.getCookies":

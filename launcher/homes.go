@@ -34,11 +34,10 @@ func (h *homes) Settle(r lease.Record) bool {
 	if !h.due(r) {
 		return false
 	}
-	slot := h.slots.Occupy(r.ProfileID)
+	slot := h.slots.OccupyPassing(r.ProfileID)
 	if slot == nil {
 		return false // whoever has it is done soon, and the next look comes here again
 	}
-	slot.Closes()
 	h.work.Go(func() {
 		defer slot.Vacate()
 		log := h.o.Log.With().Str("profile", r.ProfileID).Logger()

@@ -79,14 +79,9 @@ func New(ctx context.Context, work *sync.WaitGroup, o Options) *Adopter {
 // was killed, its end could not be stored, or the store forgot it. It does so in the
 // background, unless somebody has the profile.
 func (a *Adopter) Adopt(r lease.Record) {
-	slot := a.o.Slots.Occupy(r.ProfileID)
+	slot := a.o.Slots.OccupyPassing(r.ProfileID)
 	if slot == nil {
 		return
-	}
-	if r.Unfinished() && !a.o.Recoverer.Elsewhere(r) {
-		slot.Recovers()
-	} else { // who wants it may have it in a moment
-		slot.Closes()
 	}
 	a.work.Go(func() {
 		log := a.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
@@ -142,6 +137,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	switch {
 	case slot.IsWarm(): // as it should be
 	case r.Unfinished():
+		slot.Recovers()
 		return a.recoverLeft(slot, r, log)
 	default:
 		if _, open, err := a.o.Root.Left(profile); err == nil && open {

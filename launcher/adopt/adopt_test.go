@@ -84,7 +84,7 @@ func TestNothingToLookAfter(t *testing.T) {
 		states = append(states, l.o.Slots.Find(profile).State())
 		return lease.ErrUnavailable
 	}
-	if got := l.adopts("busy"); got.State != lease.Held || !slices.Equal(states, []slots.State{slots.Recovering}) {
+	if got := l.adopts("busy"); got.State != lease.Held || !slices.Equal(states, []slots.State{slots.Closing}) {
 		t.Errorf("without an answer: %s; meanwhile the profile was %v", got.State, states)
 	}
 	if strings.Contains(h.said.String(), "recovery is not complete") {

@@ -35,8 +35,8 @@ const (
 	Ending State = "ending"
 	// Warm: the browser waits without a session for the profile's next task.
 	Warm State = "warm"
-	// Closing: a browser without a session is being closed. Requests for the profile
-	// wait until it is.
+	// Closing: a browser without a session is being closed, or something else is done with
+	// the profile that takes a moment. Requests for the profile wait until it is over.
 	Closing State = "closing"
 	// Recovering: a profile that an earlier launcher left is being recovered.
 	Recovering State = "recovering"
@@ -49,7 +49,7 @@ var transitions = map[State][]State{
 	Serving:    {Serving, Ending},
 	Ending:     {Warm, vacant},
 	Warm:       {Opening, Closing},
-	Closing:    {Serving, Warm, vacant},
+	Closing:    {Serving, Warm, Recovering, vacant},
 	Recovering: {Serving, Warm, vacant},
 }
 
@@ -187,6 +187,11 @@ func (s *Slot) enter(to State) {
 func (t *Table) Occupy(profile string) *Slot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.occupy(profile)
+}
+
+// occupy is Occupy. t.mu is held.
+func (t *Table) occupy(profile string) *Slot {
 	if t.draining {
 		return nil
 	}
@@ -211,17 +216,29 @@ func (t *Table) take(profile string) *Slot {
 	return s
 }
 
-// OccupyPassing reserves a vacant profile for a moment, so that OccupyNext waits for it instead of
-// refusing. It returns nil if the profile is not vacant, or if the host drains.
+// OccupyPassing is Occupy for a moment: OccupyNext waits for the profile instead of refusing it.
 func (t *Table) OccupyPassing(profile string) *Slot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.draining || t.slots[profile] != nil {
+	return t.occupyPassing(profile)
+}
+
+// OccupyVacant is OccupyPassing, and returns nil for a profile with a warm browser, too.
+func (t *Table) OccupyVacant(profile string) *Slot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots[profile] != nil {
 		return nil
 	}
-	s := t.take(profile)
-	s.enter(Opening)
-	s.enter(Closing)
+	return t.occupyPassing(profile)
+}
+
+// occupyPassing is OccupyPassing. t.mu is held.
+func (t *Table) occupyPassing(profile string) *Slot {
+	s := t.occupy(profile)
+	if s != nil {
+		s.enter(Closing)
+	}
 	return s
 }
 
@@ -300,9 +317,6 @@ func (s *Slot) Vacate() {
 
 // Recovers enters the state Recovering: the occupied profile is being recovered.
 func (s *Slot) Recovers() { s.entering(Recovering) }
-
-// Closes enters the state Closing, so that OccupyNext waits for the profile.
-func (s *Slot) Closes() { s.entering(Closing) }
 
 func (s *Slot) entering(to State) {
 	s.t.mu.Lock()

@@ -27,7 +27,7 @@ func TestWhatASlotMayDo(t *testing.T) {
 		Opening:    table.Occupy,
 		Serving:    func(profile string) *Slot { s := table.Occupy(profile); s.Enter(one); return s },
 		Ending:     func(profile string) *Slot { s := table.Occupy(profile); s.Enter(one); s.Leave(one); return s },
-		Closing:    func(profile string) *Slot { s := table.Occupy(profile); s.Closes(); return s },
+		Closing:    table.OccupyPassing,
 		Recovering: func(profile string) *Slot { s := table.Occupy(profile); s.Recovers(); return s },
 	}
 	for _, tt := range []struct {
@@ -38,8 +38,7 @@ func TestWhatASlotMayDo(t *testing.T) {
 	}{
 		{"enter", func(s *Slot) { s.Enter(&run{}) }, Serving, []State{Opening, Serving, Closing, Recovering}},
 		{"leave", func(s *Slot) { s.Leave(one) }, Ending, []State{Serving}},
-		{"recover", (*Slot).Recovers, Recovering, []State{Opening}},
-		{"close", (*Slot).Closes, Closing, []State{Opening}},
+		{"recover", (*Slot).Recovers, Recovering, []State{Opening, Closing}},
 		{"vacate", (*Slot).Vacate, vacant, []State{Opening, Ending, Closing, Recovering}},
 		{"end", (*Slot).End, vacant, []State{Opening, Ending, Closing, Recovering}},
 	} {
@@ -79,10 +78,10 @@ func TestOneOccupantAtATime(t *testing.T) {
 	}
 	ways := map[string]func(s *Slot, pause func()){
 		"vacate":       func(*Slot, func()) {},
-		"close":        func(s *Slot, pause func()) { s.Closes(); pause() },
+		"close":        func(s *Slot, pause func()) { s.entering(Closing); pause() },
 		"recover":      func(s *Slot, pause func()) { s.Recovers(); pause() },
 		"serve":        serveTwo,
-		"close, serve": func(s *Slot, pause func()) { s.Closes(); pause(); serveTwo(s, pause) },
+		"close, serve": func(s *Slot, pause func()) { s.entering(Closing); pause(); serveTwo(s, pause) },
 		"recover, run": func(s *Slot, pause func()) { s.Recovers(); pause(); serveTwo(s, pause) },
 	}
 	var names []string
@@ -174,6 +173,7 @@ func next(ctx context.Context, table *Table, profile string) *Slot {
 // a last run, and for nothing else.
 func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 	const soon = 3 * time.Second
+	closes := func(s *Slot) { s.entering(Closing) }
 	for _, tt := range []struct {
 		name  string
 		state func(s *Slot)
@@ -181,11 +181,11 @@ func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 		got   bool
 		after time.Duration
 	}{
-		{"it ends", (*Slot).Closes, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
-		{"a session goes on with it", (*Slot).Closes, func(s *Slot, _ *Table, _ func()) { s.Enter(&run{}) }, false, soon},
-		{"the host drains", (*Slot).Closes, func(s *Slot, table *Table, _ func()) { table.Drain(); s.Vacate() }, false, soon},
-		{"who asks goes away", (*Slot).Closes, func(_ *Slot, _ *Table, cancel func()) { cancel() }, false, soon},
-		{"it does not end", (*Slot).Closes, func(*Slot, *Table, func()) {}, false, passingTimeout},
+		{"it ends", closes, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
+		{"a session goes on with it", closes, func(s *Slot, _ *Table, _ func()) { s.Enter(&run{}) }, false, soon},
+		{"the host drains", closes, func(s *Slot, table *Table, _ func()) { table.Drain(); s.Vacate() }, false, soon},
+		{"who asks goes away", closes, func(_ *Slot, _ *Table, cancel func()) { cancel() }, false, soon},
+		{"it does not end", closes, func(*Slot, *Table, func()) {}, false, passingTimeout},
 		{"the last run ends", func(s *Slot) { one := &run{}; s.Enter(one); s.Leave(one) }, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
 		{"it is being opened", func(*Slot) {}, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
 		{"it is being recovered", (*Slot).Recovers, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
@@ -337,7 +337,7 @@ func TestAProfileIsTakenForAMoment(t *testing.T) {
 		if got == nil {
 			t.Fatal("who wants it is refused")
 		}
-		if passing := table.OccupyPassing("p"); passing != nil {
+		if table.OccupyPassing("p") != nil || table.OccupyVacant("p") != nil {
 			t.Error("it is taken from who has it")
 		}
 		got.Vacate()

@@ -435,7 +435,7 @@ func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 // keep puts the record into the copy that the home keeps. It takes the profile for as long
 // as that takes; where somebody else has it, the next grant keeps the record.
 func (s *Snapshotter) keep(r lease.Record) {
-	slot := s.o.Slots.OccupyPassing(r.ProfileID)
+	slot := s.o.Slots.OccupyVacant(r.ProfileID)
 	if slot == nil {
 		return
 	}

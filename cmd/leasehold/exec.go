@@ -127,8 +127,8 @@ func (c *execCmd) run(a *app) error {
 	}
 	outcome, recovery := c.ending(status)
 	ended, err := s.end(api.Release{Outcome: outcome, Reason: status.String(), Recover: recovery})
-	if err == nil && recovery != "" && ended != "" {
-		a.warn("%s: the session of %s ended: %s", status, s.ProfileID, ended)
+	if err == nil && (recovery != "" || !ended.Released) {
+		a.warn("%s: the session of %s ended: %s", status, s.ProfileID, ended.Ended)
 	}
 	if err != nil {
 		if !status.Success() {

@@ -134,7 +134,7 @@ func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, erro
 		switch {
 		case now.State != api.SessionEnded:
 			return "", nil
-		case strings.HasPrefix(now.Ended, "released"):
+		case now.Released:
 			return now.Ended, nil
 		}
 		return "", exitWith(exitRefused, "the hold did not end in order: %s", now.Ended)

@@ -118,13 +118,12 @@ func (s *leasedSession) release(outcome, reason string) error {
 	return err
 }
 
-// end ends the session, and returns how it ended, in words.
-func (s *leasedSession) end(r api.Release) (how string, _ error) {
+// end ends the session, and returns it as it ended.
+func (s *leasedSession) end(r api.Release) (api.Session, error) {
 	r.Token = s.Token
 	raw, err := s.sidecar.ask(context.Background(), http.MethodDelete, r, "v1", "sessions", s.SessionID)
 	if err != nil {
-		return "", err
+		return api.Session{}, err
 	}
-	ended, err := read[api.Session](raw)
-	return ended.Ended, err
+	return read[api.Session](raw)
 }

@@ -27,6 +27,10 @@ type Session struct {
 	ExchangeDir string `json:"exchange_dir,omitempty"`
 	// Ended says how the session ended, if it has.
 	Ended string `json:"ended,omitempty"`
+	// Released says that it ended in order. An ended session that is not released was lost or
+	// has gone through recovery, even where its worker asked for its release: its browser may
+	// not have closed.
+	Released bool `json:"released"`
 	// Principal is the name of who opened the session; empty for a session of an older
 	// launcher, which did not know.
 	Principal string `json:"principal,omitempty"`

@@ -27,7 +27,7 @@ var record = lease.Record{
 
 const (
 	shownSession = `{"session_id":"ses_1","profile_id":"store.18","lease_token":42,"worker_id":"worker-7","task_id":"task_101","state":"serving",` +
-		`"dedicated_url":null,"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"person":null,"ask":null}`
+		`"dedicated_url":null,"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"released":false,"person":null,"ask":null}`
 	shownRecord = `{"profile_id":"store.18","account_id":"acc","proxy_id":"","state":"manual_review","lease_token":42,"session_id":"",` +
 		`"owner_worker_id":"worker-7","task_id":"task_101","launcher_id":"","home":"","acquired_at":"2026-11-20T12:00:30.123456789Z","ttl_seconds":0,` +
 		`"last_known_url":"","last_known_step":"","last_safe_checkpoint":"","resume_from":"","reason":"","decision":"","evidence_id":"","runs":[],"max_active_runs":1,"sequence":9}`
@@ -39,7 +39,7 @@ func TestREST(t *testing.T) {
 	inHands := held
 	inHands.Person = &api.Person{Name: "Ada", Principal: "uid:7", Since: when}
 	ended := held
-	ended.State, ended.Ended, ended.Resume = api.SessionEnded, "released", &api.Resume{From: "step_4", Checkpoint: "listed"}
+	ended.State, ended.Ended, ended.Released, ended.Resume = api.SessionEnded, "released", true, &api.Resume{From: "step_4", Checkpoint: "listed"}
 	bundle := api.Bundle{EvidenceID: "evd_1", Token: 41, At: when, RecoveryReason: "released"}
 	for _, c := range []struct {
 		name, method, path, body string
@@ -70,7 +70,7 @@ func TestREST(t *testing.T) {
 		{
 			"release by body", "DELETE", "/v1/sessions/ses_1", `{"lease_token":42,"outcome":"done","reason":"r"}`, map[string]any{"Release": ended},
 			[]string{`Release "ses_1" {"lease_token":42,"outcome":"done","reason":"r"}`}, 200,
-			strings.NewReplacer(`"serving"`, `"ended"`, `"resume":null`, `"resume":{"from":"step_4","checkpoint":"listed"},"ended":"released"`).Replace(shownSession),
+			strings.NewReplacer(`"serving"`, `"ended"`, `"resume":null,"released":false`, `"resume":{"from":"step_4","checkpoint":"listed"},"ended":"released","released":true`).Replace(shownSession),
 		},
 		{
 			"release by query", "DELETE", "/v1/sessions/ses_1?lease_token=42&outcome=done&reason=a+b&recover=touched", "", map[string]any{"Release": held},
@@ -177,7 +177,7 @@ func TestCreateSession(t *testing.T) {
 		r, body := f.request("POST", c.path, c.body)
 		want := `{"session_id":"ses_1","profile_id":"store.18","lease_token":42,"worker_id":"worker-7","task_id":"task_101","state":"serving",` +
 			`"cdp_url":"ws://` + f.addr() + `/s/` + capability + `/devtools/browser/store.18","dedicated_url":"http://127.0.0.1:40001",` +
-			`"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"person":null,"ask":null}` + "\n"
+			`"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"released":false,"person":null,"ask":null}` + "\n"
 		if r.StatusCode != 201 || body != want || r.Header.Get("Location") != "/v1/sessions/ses_1" {
 			t.Errorf("%s, Location %q\n%swant 201\n%s", r.Status, r.Header.Get("Location"), body, want)
 		}

@@ -321,6 +321,7 @@ func (s *steps) release() (string, error) {
 			s.Log.Warn().Err(err).Msg("the next grant takes longer")
 		}
 	}
+	s.File.Released = true
 	if s.NeverServed {
 		return s.File.Reason, nil
 	}
@@ -343,7 +344,7 @@ func (s *steps) endRun() (string, error) {
 		return "lost (" + s.File.Reason + "): inspected when the other runs of the profile end", err
 	}
 	// Where the record still names it, whoever ends last has it inspected too.
-	s.lost = err != nil
+	s.lost, s.File.Released = err != nil, err == nil
 	return "released: " + s.File.Reason, err
 }
 

@@ -81,10 +81,7 @@ func (e *ending) finish() {
 		}
 		c.Goal, c.DetachClients = recovery.EndRun, s.clients.Detach
 	case e.verdict == endInOrder:
-		s.h.metrics.ends.WithLabelValues("released").Inc()
 		c.Goal, cause = recovery.Release, errSessionOver
-	default:
-		s.h.metrics.ends.WithLabelValues("recovered").Inc()
 	}
 	e.cutOff(cause, code, reason)
 	ended, err := s.h.o.Recoverer.Run(c)
@@ -94,6 +91,9 @@ func (e *ending) finish() {
 		how = "ended, and its recovery goes on: " + e.reason
 	}
 	f := e.takeIn(ended)
+	if last {
+		s.h.metrics.ends.WithLabelValues(map[bool]string{true: "released", false: "recovered"}[f.Released]).Inc()
+	}
 	if ended.Lost {
 		s.slot.Lose(sessionfile.LostRun{File: f, Journal: s.recording.entries()})
 	}
@@ -128,6 +128,7 @@ func (e *ending) takeIn(done recovery.Ended) sessionfile.File {
 	defer s.mu.Unlock()
 	s.file.Reason, s.file.Evidence, s.file.CloseMethod = done.File.Reason, done.File.Evidence, done.File.CloseMethod
 	s.file.InOrder, s.file.Outcome, s.file.CookiesLost = done.File.InOrder, done.File.Outcome, done.File.CookiesLost
+	s.file.Released = done.File.Released
 	return s.file
 }
 

@@ -177,6 +177,9 @@ func TestEndings(t *testing.T) {
 				t.Errorf("bundles that are not sealed: %v", left)
 			}
 			released := strings.HasPrefix(f.Ended, "released")
+			if shown, err := r.host.Show(s.ID()); err != nil || f.Released != released || shown.Released != released {
+				t.Errorf("said to be released: %v, and to a client: %v, %v; it ended as %s", f.Released, shown.Released, err, f.Ended)
+			}
 			if r.counted("leasehold_session_ends_total", map[bool]string{true: "released", false: "recovered"}[released]) != 1 {
 				t.Error("the end is not counted")
 			}
@@ -286,7 +289,7 @@ func TestAnEndThatTheStoreDoesNotTake(t *testing.T) {
 	s := r.begin(task("one"))
 	r.memory.set(func() { r.memory.away = true })
 	shown, err := s.Release(t.Context(), api.Release{Outcome: "succeeded", Reason: "done"})
-	if err != nil || shown.Ended != "ended, and its recovery goes on: done" {
+	if err != nil || shown.Ended != "ended, and its recovery goes on: done" || shown.Released {
 		t.Errorf("%+v, %v", shown, err)
 	}
 	f := r.over(s)

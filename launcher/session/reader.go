@@ -150,6 +150,7 @@ func (e *ending) discard() {
 	s.mu.Lock()
 	s.over = true
 	s.file.Reason, s.file.Ended, s.file.SeenAt = e.reason, how, s.facts.seenAt.UTC()
+	s.file.Released = e.verdict == endInOrder
 	f := s.file
 	s.mu.Unlock()
 	if err := s.removeCopy(); err != nil {

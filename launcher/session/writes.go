@@ -121,7 +121,7 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shown.State, shown.Ended, shown.Connections = api.SessionEnded, s.file.Ended, 0
+	shown.State, shown.Ended, shown.Released, shown.Connections = api.SessionEnded, s.file.Ended, s.file.Released, 0
 	return shown, nil
 }
 

@@ -58,6 +58,8 @@ type File struct {
 	JournalSum string `json:"journal_sha256,omitempty"`
 	// Ended is how the session ended, in words. It is empty until then.
 	Ended string `json:"ended,omitempty"`
+	// Released says that its end was a release, and not a recovery.
+	Released bool `json:"released,omitempty"`
 	// Principal and OpenerUID are the manifest's Opener. A file of an older launcher has
 	// neither: its session is joined by its capability, or by an admin.
 	Principal string  `json:"principal,omitempty"`

@@ -26,6 +26,9 @@ import (
 // LEASEHOLD_LINEAR=10m.
 const linearVariable = "LEASEHOLD_LINEAR"
 
+// shown is how many operations a failed test shows, up to the one that cannot be.
+const shown = 40
+
 // gateway is a TCP connection's way to a server, which can be cut.
 type gateway struct {
 	listener net.Listener
@@ -131,8 +134,13 @@ func (r *linearRun) do(ctx context.Context, client int, profile string, in lease
 	case status >= 400 && status < 500:
 		out.answer = refused
 	}
-	if ses, ok := result.(*taken); ok {
-		out.token = ses.Token
+	switch result := result.(type) {
+	case *taken:
+		out.token = result.Token
+	case *left:
+		if out.answer == done && !result.Released { // it was lost before its release, or is released later
+			out.answer = unknown
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,6 +183,11 @@ type taken struct {
 	Token lease.Token `json:"lease_token"`
 }
 
+// left is what a worker is told of a session that it ended.
+type left struct {
+	Released bool `json:"released"`
+}
+
 // work takes a profile again and again, at its home and at times at the other launcher, writes
 // under its token, and leaves it in order, or falls silent and comes back too late.
 func (r *linearRun) work(ctx context.Context, client int, profile string, h host, rnd *rand.Rand) {
@@ -204,7 +217,7 @@ func (r *linearRun) work(ctx context.Context, client int, profile string, h host
 				map[string]any{"lease_token": s.Token, "name": "step", "sensitive": rnd.IntN(2) == 0}, nil)
 		}
 		release := func() answer {
-			return r.do(ctx, client, profile, leaseCall{opRelease, s.Token}, "DELETE", session, map[string]any{"lease_token": s.Token, "outcome": "succeeded"}, nil)
+			return r.do(ctx, client, profile, leaseCall{opRelease, s.Token}, "DELETE", session, map[string]any{"lease_token": s.Token, "outcome": "succeeded"}, &left{})
 		}
 		for range 1 + rnd.IntN(6) {
 			write()
@@ -343,10 +356,14 @@ func TestLeasesAreLinearizable(t *testing.T) {
 	for profile, ops := range r.ops {
 		if result := checkLeases(ops); result != porcupine.Ok {
 			slices.SortFunc(ops, byCall)
-			for _, op := range ops {
+			n := 1 // as many show it
+			for n < len(ops) && checkLeases(ops[:n]) == porcupine.Ok {
+				n++
+			}
+			for _, op := range ops[max(0, n-shown):n] {
 				t.Logf("%8.3f to %8.3f  client %2d  %v -> %v", float64(op.Call)/1e9, float64(op.Return)/1e9, op.ClientId, op.Input, op.Output)
 			}
-			t.Errorf("%s: %v: %d operations are not those of one profile", profile, result, len(ops))
+			t.Errorf("%s: %v: %d operations are not those of one profile, and the first %d show it", profile, result, len(ops), n)
 		}
 	}
 }

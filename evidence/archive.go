@@ -114,12 +114,9 @@ func readBack(ctx context.Context, r Reader, s *Sealed) error {
 	if !bytes.Equal(raw, s.Raw) {
 		return fmt.Errorf("evidence %s: %w: the manifest differs", evidenceID, ErrDamaged)
 	}
-	for _, p := range s.Manifest.Parts {
-		if err := checkPart(ctx, r, evidenceID, p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return eachPart(ctx, s.Manifest, func(ctx context.Context, p Part) error {
+		return checkPart(ctx, r, evidenceID, p)
+	})
 }
 
 // ReadPart returns a part as it is stored, or ErrNotFound, or ErrDamaged where it is not

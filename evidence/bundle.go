@@ -2,12 +2,15 @@ package evidence
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"leasehold/evidence/crypt"
 	"leasehold/evidence/redact"
@@ -188,30 +191,32 @@ func (b *Bundle) seal() ([]byte, error) {
 	return b.spool.sealInChain(b)
 }
 
-// syncsAtOnce is how many parts are synced side by side: a disk that syncs one file syncs
-// what others wait for with it.
-const syncsAtOnce = 4
-
 // syncParts puts the content of all parts on disk.
 func (b *Bundle) syncParts() error {
-	next := make(chan string)
-	errs := make([]error, syncsAtOnce)
-	var syncing sync.WaitGroup
-	for i := range errs {
-		syncing.Go(func() {
-			for path := range next {
-				errs[i] = errors.Join(errs[i], durable.WithReserve(b.dir, func() error { return durable.Sync(path) }))
-			}
-		})
-	}
-	for _, p := range b.m.Parts {
-		if p.Missing == "" {
-			next <- filepath.Join(b.dir, p.Name)
+	return eachPart(context.Background(), b.m, func(_ context.Context, p Part) error {
+		return durable.WithReserve(b.dir, func() error { return durable.Sync(filepath.Join(b.dir, p.Name)) })
+	})
+}
+
+// partsAtOnce is how many parts are worked on side by side: a disk that syncs one file syncs
+// what others wait for with it, and a store is waited for less often.
+const partsAtOnce = 8
+
+// eachPart calls do with each part that is not missing, several at a time, and returns when all
+// calls have. With the first error, which is returned, the context of the others ends and no
+// further part is begun.
+func eachPart(ctx context.Context, m Manifest, do func(context.Context, Part) error) error {
+	work, parts := errgroup.WithContext(ctx)
+	work.SetLimit(partsAtOnce)
+	for _, p := range m.Parts {
+		if p.Missing == "" && parts.Err() == nil {
+			work.Go(func() error { return do(parts, p) })
 		}
 	}
-	close(next)
-	syncing.Wait()
-	return errors.Join(errs...)
+	if err := work.Wait(); err != nil {
+		return err
+	}
+	return ctx.Err() // where that had ended before, no part was begun
 }
 
 // encoded returns the manifest as it is stored.

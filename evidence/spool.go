@@ -132,3 +132,19 @@ type Sealed struct {
 
 // Part reads a part that is not missing.
 func (s *Sealed) Part(name string) ([]byte, error) { return s.part(name) }
+
+// EachPart calls do with each part that is not missing, several at a time, and returns when all
+// calls have. With the first error, which then names the part, the context of the others ends
+// and no further part is begun.
+func (s *Sealed) EachPart(ctx context.Context, do func(ctx context.Context, name string, content []byte) error) error {
+	return eachPart(ctx, s.Manifest, func(ctx context.Context, p Part) error {
+		content, err := s.Part(p.Name)
+		if err != nil {
+			return err
+		}
+		if err := do(ctx, p.Name, content); err != nil {
+			return fmt.Errorf("evidence %s: storing part %s: %w", s.Manifest.EvidenceID, p.Name, err)
+		}
+		return nil
+	})
+}

@@ -76,25 +76,16 @@ func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("evidence %s: %w", evidenceID, err)
 	}
-	for _, p := range s.Manifest.Parts {
-		if p.Missing != "" {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("evidence %s: %w", evidenceID, err)
-		}
-		content, err := s.Part(p.Name)
-		if err != nil {
+	err := s.EachPart(ctx, func(ctx context.Context, name string, content []byte) error {
+		if err := ctx.Err(); err != nil || d.has(evidenceID, name, content) {
 			return err
 		}
-		if d.has(evidenceID, p.Name, content) {
-			continue
-		}
-		if err := durable.Replace(filepath.Join(dir, p.Name), content); err != nil {
-			return fmt.Errorf("evidence %s: part %s: %w", evidenceID, p.Name, err)
-		}
+		return durable.Replace(filepath.Join(dir, name), content)
+	})
+	if err != nil {
+		return err
 	}
-	err := createOnce(filepath.Join(dir, ManifestName), s.Raw)
+	err = createOnce(filepath.Join(dir, ManifestName), s.Raw)
 	if errors.Is(err, fs.ErrExist) {
 		if err = nil; !d.has(evidenceID, ManifestName, s.Raw) {
 			err = ErrConflict

@@ -88,17 +88,11 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 		return fail("it", evidence.ErrConflict)
 	}
 	folder := folderName(b.Manifest.ProfileID, evidenceID)
-	for _, p := range b.Manifest.Parts {
-		if p.Missing != "" {
-			continue
-		}
-		content, err := b.Part(p.Name)
-		if err != nil {
-			return err
-		}
-		if _, err := s.put(requests, stream, folder+p.Name, content, true); err != nil {
-			return fail("part "+p.Name, err)
-		}
+	if err := b.EachPart(requests, func(ctx context.Context, name string, content []byte) error {
+		_, err := s.put(ctx, stream, folder+name, content, true)
+		return err
+	}); err != nil {
+		return err
 	}
 	info, err := s.put(requests, stream, folder+evidence.ManifestName, b.Raw, false)
 	if isWrongSequence(err) {

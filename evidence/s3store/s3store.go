@@ -86,17 +86,10 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	case !bytes.Equal(raw, b.Raw):
 		return fail("it", evidence.ErrConflict)
 	}
-	for _, p := range b.Manifest.Parts {
-		if p.Missing != "" {
-			continue
-		}
-		content, err := b.Part(p.Name)
-		if err != nil {
-			return err
-		}
-		if err := s.put(ctx, fileKey(evidenceID, p.Name), content); err != nil {
-			return fail("part "+p.Name, err)
-		}
+	if err := b.EachPart(ctx, func(ctx context.Context, name string, content []byte) error {
+		return s.put(ctx, fileKey(evidenceID, name), content)
+	}); err != nil {
+		return err
 	}
 	if err := s.bucket.Write(ctx, listKey(b.Manifest.ProfileID, evidenceID), nil, ""); err != nil && !s3bucket.IsRefused(err) {
 		return fail("its place in the list", err)

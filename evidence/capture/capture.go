@@ -59,10 +59,10 @@ type Limits struct {
 	// LeaveBusy leaves a page that is too busy to draw as it is, since somebody
 	// else is using it. Otherwise its running script is terminated.
 	LeaveBusy bool
-	// Look, unless nil, is called for each page, beside what is asked of it for its DOM
-	// part. number is the page's place, from one on, and image its screenshot; missing is
-	// why there is none.
-	Look func(ctx context.Context, number int, page Page, image []byte, missing string)
+	// Look, unless nil, is called for each page, and begins to look at it. number is the
+	// page's place, from one on. What it returns is called once, with the page as it was
+	// found when it was drawn, and its screenshot, or why there is none, and ends the look.
+	Look func(ctx context.Context, number int, page Page) (end func(page Page, image []byte, missing string))
 	// Crashed, unless nil, tells whether a page's renderer has crashed by now. A page that
 	// did not answer is looked up in it: on a busy host Chrome reports a crash late.
 	Crashed func(targetID string) bool

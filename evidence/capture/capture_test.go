@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -313,11 +314,11 @@ func TestCaptureOfAPageWithADialog(t *testing.T) {
 // the page is, and a page whose script was terminated as long as they take.
 type impatient struct {
 	capture.Caller
-	terminated bool
+	terminated atomic.Bool
 }
 
 func (i *impatient) Call(ctx context.Context, session, method string, params, result any) error {
-	if !i.terminated && method != "Target.getTargetInfo" && method != "Page.getNavigationHistory" {
+	if !i.terminated.Load() && method != "Target.getTargetInfo" && method != "Page.getNavigationHistory" {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, 300*time.Millisecond)
 		defer cancel()
@@ -329,7 +330,9 @@ func (i *impatient) Call(ctx context.Context, session, method string, params, re
 type busy struct{ impatient }
 
 func (b *busy) Call(ctx context.Context, session, method string, params, result any) error {
-	b.terminated = b.terminated || method == "Runtime.terminateExecution"
+	if method == "Runtime.terminateExecution" {
+		b.terminated.Store(true)
+	}
 	return b.impatient.Call(ctx, session, method, params, result)
 }
 
@@ -370,7 +373,9 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 		results, _ := capturePages(t, &impatient{Caller: b}, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: "http://shop.example/", Crashed: tt.before}}, capture.Limits{
 			Part: testchrome.Patience, Total: testchrome.Patience,
 			Crashed: func(id string) bool { return tt.since && id == target },
-			Look:    func(_ context.Context, _ int, p capture.Page, _ []byte, _ string) { looked = p },
+			Look: func(context.Context, int, capture.Page) func(capture.Page, []byte, string) {
+				return func(p capture.Page, _ []byte, _ string) { looked = p }
+			},
 		})
 		r := results[0]
 		if r.Screenshot != "" || r.Missing == "" || r.Crashed != tt.since || looked.Crashed != tt.since || r.CommittedURL != web.URL+"/plain" {
@@ -391,7 +396,13 @@ type script struct {
 	maxRun  int // the most calls that ran at the same time
 }
 
-func (s *script) Call(ctx context.Context, session, method string, _, result any) error {
+// inWorld is how a script knows Runtime.evaluate in a world of the caller's own.
+const inWorld = "Runtime.evaluate in a world"
+
+func (s *script) Call(ctx context.Context, session, method string, params, result any) error {
+	if p, ok := params.(map[string]any); ok && p["contextId"] != nil {
+		method = inWorld
+	}
 	s.mu.Lock()
 	if s.calls == nil {
 		s.calls = map[string]int{}
@@ -427,6 +438,8 @@ func answers(_ context.Context, _, method string, _ int) (any, error) {
 	case "Page.createIsolatedWorld":
 		return map[string]any{"executionContextId": 3}, nil
 	case "Runtime.evaluate":
+		return json.RawMessage(`{"result":{"value":false}}`), nil // it is not being loaded
+	case inWorld:
 		return json.RawMessage(`{"result":{"value":{"nodes":1,"chars":1}}}`), nil
 	case "DOMSnapshot.captureSnapshot":
 		return json.RawMessage(`{"documents":[{"nodes":{"parentIndex":[-1],"nodeType":[9]}}],"strings":[]}`), nil
@@ -557,13 +570,29 @@ func TestCaptureRecipes(t *testing.T) {
 			return answers(ctx, s, method, n)
 		}, 0, true, false, ""},
 		{"too large for a moment", func(ctx context.Context, s, method string, n int) (any, error) {
-			if method == "Runtime.evaluate" && n == 3 {
+			if method == inWorld && n == 2 {
 				return nil, hang(ctx)
 			}
 			return answers(ctx, s, method, n)
 		}, 0, true, false, ""},
+		{"it refuses while it draws", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "DOMSnapshot.captureSnapshot" && n == 1 {
+				return nil, broken
+			}
+			if method == "Page.captureScreenshot" {
+				time.Sleep(50 * time.Millisecond)
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, true, ""},
+		{"it refuses when it has drawn", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "DOMSnapshot.captureSnapshot" {
+				time.Sleep(50 * time.Millisecond)
+				return nil, broken
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, false, ""},
 		{"its script fails", func(ctx context.Context, s, method string, n int) (any, error) {
-			if method == "Runtime.evaluate" {
+			if method == inWorld {
 				return json.RawMessage(`{"result":{},"exceptionDetails":{"text":"Uncaught"}}`), nil
 			}
 			return answers(ctx, s, method, n)
@@ -581,7 +610,9 @@ func TestCaptureRecipes(t *testing.T) {
 				var undrawn bool
 				begun := time.Now()
 				results, s := capturePages(t, caller, pagesOf(1), capture.Limits{
-					Look: func(_ context.Context, _ int, p capture.Page, _ []byte, _ string) { undrawn = p.Undrawn },
+					Look: func(context.Context, int, capture.Page) func(capture.Page, []byte, string) {
+						return func(p capture.Page, _ []byte, _ string) { undrawn = p.Undrawn }
+					},
 				})
 				r := results[0]
 				if (r.Screenshot != "") != c.shot || (r.DOM != "") != c.dom || caller.calls["Runtime.terminateExecution"] != c.terminated || !strings.Contains(r.Missing, c.says) {

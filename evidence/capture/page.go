@@ -41,9 +41,22 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	}
 	r.URL, r.CommittedURL = redact.Clip(redact.URL(r.URL), 2000), redact.Clip(redact.URL(r.CommittedURL), 2000)
 
+	// A page draws when its next frame is due. Where nothing waits for the network, the rest
+	// is asked for meanwhile.
+	var early *asked
+	endLook := func(Page, []byte, string) {}
+	beginLook := func() {
+		if p.limits.Look != nil {
+			endLook = p.limits.Look(ctx, p.number, p.page)
+		}
+	}
 	var image, html []byte
 	missing := reason
 	if reason == "" {
+		if !p.limits.Still {
+			early = p.ask(ctx)
+			beginLook()
+		}
 		image, missing, p.page.Undrawn = p.screenshot(ctx)
 		if missing != "" && p.limits.Crashed != nil && p.limits.Crashed(p.page.TargetID) {
 			p.page.Crashed, r.Crashed = true, true
@@ -51,26 +64,74 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 			missing = reason
 		}
 	}
-	if p.limits.Look != nil {
-		var looking sync.WaitGroup
-		unseen := missing // which is changed below
-		looking.Go(func() { p.limits.Look(ctx, p.number, p.page, image, unseen) })
-		defer looking.Wait()
+	if early == nil {
+		beginLook()
 	}
+	var looking sync.WaitGroup
+	unseen := missing // which is changed below
+	looking.Go(func() { endLook(p.page, image, unseen) })
+	defer looking.Wait()
 	r.Screenshot, r.Missing = p.add(fmt.Sprintf("screenshot-%d.jpg", p.number), evidence.KindScreenshot, "image/jpeg", image, missing)
 
 	switch {
 	case reason != "":
+		early.drop()
 	case missing != "" && !p.page.Undrawn:
+		early.drop()
 		missing = "not asked for: the page did not answer"
 	default:
-		var hideTyped func(string) string
-		html, hideTyped, missing = p.dom(ctx)
-		r.Title = hideTyped(r.Title)
+		d, ok := early.answer()
+		if !ok {
+			d = p.dom(ctx)
+		}
+		html, missing = d.html, d.missing
+		r.Title = d.hideTyped(r.Title)
 	}
 	r.DOM, r.DOMMissing = p.add(fmt.Sprintf("dom-%d.html", p.number), evidence.KindDOM, "text/html; charset=utf-8", html, missing)
 	r.Title = redact.Clip(redactTitle(r.Title), 500)
 	return r
+}
+
+// asked is a DOM part that is asked for while the page draws. nil is one that is not.
+type asked struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	dom   dom
+}
+
+// ask asks for the page's DOM part.
+func (p pageCapture) ask(ctx context.Context) *asked {
+	ctx, stop := context.WithCancel(ctx)
+	a := &asked{stop: stop, ended: make(chan struct{})}
+	go func() {
+		defer close(a.ended)
+		a.dom = p.dom(ctx)
+	}()
+	return a
+}
+
+// drop gives the part up.
+func (a *asked) drop() {
+	if a != nil {
+		a.stop()
+		<-a.ended
+	}
+}
+
+// answer returns the part. What failed before the page was drawn does not count: ok says
+// that it has to be asked for now.
+func (a *asked) answer() (_ dom, ok bool) {
+	if a == nil {
+		return dom{}, false
+	}
+	defer a.stop()
+	select {
+	case <-a.ended:
+		return a.dom, a.dom.missing == ""
+	default:
+	}
+	<-a.ended
+	return a.dom, true
 }
 
 // obstacle says why a page cannot answer, so that it need not be asked; empty where it

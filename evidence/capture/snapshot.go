@@ -12,24 +12,32 @@ import (
 	"leasehold/evidence/redact"
 )
 
-// dom returns a redacted snapshot of the page as HTML, and what takes typed text out
-// of its title; or why there is no snapshot.
-func (p pageCapture) dom(ctx context.Context) (html []byte, hideTyped func(string) string, missing string) {
-	unchanged := func(title string) string { return title }
+// dom is a redacted snapshot of a page as HTML, or why there is none.
+type dom struct {
+	html    []byte
+	missing string
+	// hideTyped takes out of the page's title what was typed into the page.
+	hideTyped func(title string) string
+}
+
+func (p pageCapture) dom(ctx context.Context) dom {
+	d := dom{hideTyped: func(title string) string { return title }}
 	s, err := p.snapshot(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, unchanged, fmt.Sprintf("the page did not answer within %v", p.limits.Part)
+		d.missing = fmt.Sprintf("the page did not answer within %v", p.limits.Part)
 	case err != nil:
-		return nil, unchanged, "Chrome gave no snapshot: " + err.Error()
+		d.missing = "Chrome gave no snapshot: " + err.Error()
 	case len(s.Documents) == 0:
-		return nil, unchanged, "the snapshot is empty"
+		d.missing = "the snapshot is empty"
+	default:
+		text, typed := s.html(p.limits.DOMBytes)
+		d.html, d.hideTyped = []byte(text), typed.Replace
+		if s.structureOnly {
+			d.hideTyped = func(string) string { return redact.Mark }
+		}
 	}
-	text, typed := s.html(p.limits.DOMBytes)
-	if s.structureOnly {
-		return []byte(text), func(string) string { return redact.Mark }, ""
-	}
-	return []byte(text), typed.Replace, ""
+	return d
 }
 
 // snapshot asks for a snapshot of the page, or of the beginning of a large one.

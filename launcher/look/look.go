@@ -102,20 +102,75 @@ const (
 	maxEdited = 24
 )
 
-// Look looks at one page. number is its place in the bundle. image is a screenshot of what
-// it shows, or missing is why there is none. A page that answers is looked at without an
-// image, too: its structure says what it asks for.
-func (e *Looker) Look(ctx context.Context, number int, p capture.Page, image []byte, missing string) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	v := &view{looker: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
-	v.look(ctx, image, missing)
-	for i := range v.seen.Shows {
-		v.seen.Shows[i].image = image
+// Look begins to look at one page. number is its place in the bundle. What it returns is
+// called once, and ends the look: image is a screenshot of what the page shows, or missing is
+// why there is none. A page that answers is looked at without an image, too: its structure
+// says what it asks for.
+func (e *Looker) Look(ctx context.Context, number int, p capture.Page) (end func(p capture.Page, image []byte, missing string)) {
+	early := e.examine(ctx, number, p)
+	return func(p capture.Page, image []byte, missing string) {
+		v := &view{looker: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
+		if !v.obstructed(missing) {
+			if early.failed() { // the page draws now
+				early.drop()
+				early = e.examine(ctx, number, p)
+			}
+			<-early.ended
+			v.seen = early.seen
+			v.judge(early.large, early.err, image != nil)
+		}
+		early.drop()
+		for i := range v.seen.Shows {
+			v.seen.Shows[i].image = image
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.seen = append(e.seen, v.seen)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.seen = append(e.seen, v.seen)
+}
+
+// examination is that of a page, which goes on beside its caller.
+type examination struct {
+	stop  context.CancelFunc
+	ended chan struct{}
+	// What follows may be read when it has ended.
+	seen  Seen
+	large string
+	err   error
+}
+
+// examine begins to ask a page what it shows, unless something is known to stand against it.
+func (e *Looker) examine(ctx context.Context, number int, p capture.Page) *examination {
+	ctx, stop := context.WithTimeout(ctx, lookTimeout)
+	x := &examination{stop: stop, ended: make(chan struct{})}
+	v := &view{looker: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
+	if v.obstructed("") {
+		x.err = errors.New("it was not asked")
+		close(x.ended)
+		return x
+	}
+	go func() {
+		defer close(x.ended)
+		x.large, x.err = v.examine(ctx)
+		x.seen = v.seen
+	}()
+	return x
+}
+
+// failed tells whether it has ended, in vain.
+func (x *examination) failed() bool {
+	select {
+	case <-x.ended:
+		return x.err != nil
+	default:
+		return false
+	}
+}
+
+// drop ends it.
+func (x *examination) drop() {
+	x.stop()
+	<-x.ended
 }
 
 // view is one page that is looked at.
@@ -133,7 +188,9 @@ func (v *view) show(question, format string, args ...any) {
 // isAlert tells whether an open dialog only tells something. Its text begins with its type.
 func isAlert(dialog string) bool { return strings.HasPrefix(dialog, "alert:") }
 
-func (v *view) look(ctx context.Context, image []byte, missing string) {
+// obstructed tells whether something is known of the page for which it cannot be asked, and
+// says that in v.seen. missing is why there is no picture of it.
+func (v *view) obstructed(missing string) bool {
 	where := place(v.target.URL)
 	if v.known.Authentication != "" {
 		v.show(decision.HTTPAuthAsked, "%s asks for HTTP authentication", place(v.known.Authentication))
@@ -148,26 +205,32 @@ func (v *view) look(ctx context.Context, image []byte, missing string) {
 			v.show(decision.DialogWaits, "a dialog (%s) is open on %s", kind, where)
 		}
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("a dialog (%s) blocks the page %s", kind, where), true
-		return
+		return true
 	case v.target.Crashed:
 		v.seen.Blind, v.seen.Harmless = "the renderer crashed of "+where, true
-		return
+		return true
 	case v.target.URL == "":
 		v.seen.Blind = "a tab still waited for its first document, so that nobody can tell what that asks for"
-		return
+		return true
 	case v.target.Unseen:
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s was being loaded, and nobody has seen it", where), true
-		return
+		return true
 	case missing != "" && !v.target.Undrawn || v.target.SessionID == "":
 		v.seen.Blind = fmt.Sprintf("the page %s did not answer: %s", where, missing)
-		return
+		return true
 	}
-	large, err := v.examine(ctx)
+	return false
+}
+
+// judge says in v.seen what could not be seen of a page that was asked. drawn says that there
+// is a picture of it.
+func (v *view) judge(large string, err error, drawn bool) {
+	where := place(v.target.URL)
 	switch {
 	case large != "":
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s is too large to be looked at: %s", where, large), true
 	case err == nil:
-	case errors.Is(err, context.DeadlineExceeded) && image != nil && v.leaving():
+	case errors.Is(err, context.DeadlineExceeded) && drawn && v.leaving():
 		// A page that is drawn and does not answer waits for the answer to a navigation:
 		// Chrome keeps commands for it back meanwhile.
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page is on its way from %s to a document that has not come", where), true

@@ -196,7 +196,7 @@ func (w *world) lookBy(caller capture.Caller, page capture.Page, known look.Page
 		w.t.Fatal(err)
 	}
 	looker := look.New(caller, []look.Page{known})
-	looker.Look(w.t.Context(), 1, page, image, missing)
+	looker.Look(w.t.Context(), 1, page)(page, image, missing)
 	if err := looker.AddTo(b); err != nil {
 		w.t.Fatal(err)
 	}

@@ -21,10 +21,11 @@ const (
 	// detachAfter is how long pages may take to close before the clients are detached.
 	// The clients may be what keeps the pages from closing.
 	detachAfter = time.Second
-	// recheck is the time between two questions about what no event reports reliably:
-	// the end of a browser context, and that of a target, which may still be listed
-	// after its event.
-	recheck = 20 * time.Millisecond
+	// firstRecheck is the time between the first two questions about what no event reports
+	// reliably: the end of a browser context, and that of a target, which may still be
+	// listed after its event. It grows up to recheck.
+	firstRecheck = 2 * time.Millisecond
+	recheck      = 20 * time.Millisecond
 )
 
 // Clear closes everything that a session has open in the browser, except one empty tab.
@@ -142,7 +143,7 @@ func (m *Monitor) others(ctx context.Context, kept string) (others []*target.Inf
 // The pages' beforeunload handlers are not run.
 func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*target.Info) bool) error {
 	asked := map[target.ID]bool{}
-	for {
+	for wait := firstRecheck; ; wait = min(2*wait, recheck) {
 		changed := m.progress.next()
 		others, _, err := m.others(ctx, kept)
 		others = slices.DeleteFunc(others, func(t *target.Info) bool { return !meant(t) })
@@ -158,7 +159,7 @@ func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*targ
 		}
 		select {
 		case <-changed:
-		case <-time.After(recheck):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return fmt.Errorf("%s does not close: %w", describe(others[0].Type, others[0].URL), ctx.Err())
 		}
@@ -167,6 +168,7 @@ func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*targ
 
 // disposeContexts ends every browser context but the profile's own.
 func (m *Monitor) disposeContexts(ctx context.Context) error {
+	wait := firstRecheck
 	for first := true; ; first = false {
 		var r target.GetBrowserContextsResult
 		if err := m.observer.Call(ctx, "", target.CommandGetBrowserContexts, nil, &r); err != nil {
@@ -183,7 +185,8 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 			continue
 		}
 		select {
-		case <-time.After(recheck):
+		case <-time.After(wait):
+			wait = min(2*wait, recheck)
 		case <-ctx.Done():
 			return fmt.Errorf("a browser context stays: %w", ctx.Err())
 		}

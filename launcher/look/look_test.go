@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"leasehold/evidence"
@@ -102,7 +103,8 @@ var pages = []struct {
 type world struct {
 	*testchrome.Driver
 	t       *testing.T
-	html    map[string]string
+	mu      sync.Mutex
+	html    map[string]string // by path
 	address string
 	// The one tab, in which pages follow each other.
 	target, session string
@@ -113,11 +115,11 @@ func newWorld(t *testing.T) *world {
 	s := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, ".js") {
 			rw.Header().Set("Content-Type", "text/javascript")
-			fmt.Fprint(rw, w.html[r.URL.Path])
+			fmt.Fprint(rw, w.page(r.URL.Path))
 			return
 		}
 		rw.Header().Set("Content-Type", "text/html; charset=utf-8")
-		fmt.Fprint(rw, "<!DOCTYPE html><meta charset=utf-8><title>x</title>"+strings.ReplaceAll(w.html[r.URL.Path], "{other}", w.site("other")))
+		fmt.Fprint(rw, "<!DOCTYPE html><meta charset=utf-8><title>x</title>"+strings.ReplaceAll(w.page(r.URL.Path), "{other}", w.site("other")))
 	}))
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
@@ -127,6 +129,20 @@ func newWorld(t *testing.T) *world {
 	w.address = u.Port()
 	w.Driver = testchrome.StartDriver(t)
 	return w
+}
+
+// page is what the site has at a path, and put changes that. A page before this one may still
+// ask for something.
+func (w *world) page(path string) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.html[path]
+}
+
+func (w *world) put(path, html string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.html[path] = html
 }
 
 func (w *world) site(name string) string { return "http://" + name + ".localhost:" + w.address }
@@ -147,7 +163,8 @@ func TestEyes(t *testing.T) {
 // open opens a page, whose frame shows inner, and returns what is needed to look at it.
 func (w *world) open(html, inner string) (capture.Page, look.Page) {
 	w.t.Helper()
-	w.html["/page"], w.html["/inner"] = html, inner
+	w.put("/page", html)
+	w.put("/inner", inner)
 	if w.session == "" {
 		w.target, w.session = w.Open(w.site("site") + "/page")
 	} else {
@@ -477,7 +494,7 @@ func (w *world) aPageOnItsWayAsksForNothing(t *testing.T) {
 // aTaskForLaterIsSeen: a service worker has a background sync to make, which the next
 // task's browser would make.
 func (w *world) aTaskForLaterIsSeen(t *testing.T) {
-	w.html["/sw.js"] = "addEventListener('sync', (e) => e.waitUntil(new Promise(() => {})))"
+	w.put("/sw.js", "addEventListener('sync', (e) => e.waitUntil(new Promise(() => {})))")
 	page, known := w.open(nav+lines(2), "")
 	w.Must("", "Browser.grantPermissions", map[string]any{"permissions": []string{"backgroundSync"}}, nil)
 	if got := w.Eval(page.SessionID, `navigator.serviceWorker.register("/sw.js").then(() => navigator.serviceWorker.ready).then((r) => r.sync.register("outbox")).then(() => "done")`); got != "done" {

@@ -344,7 +344,8 @@ func (s *steps) endRun() (string, error) {
 		return "lost (" + s.File.Reason + "): inspected when the other runs of the profile end", err
 	}
 	// Where the record still names it, whoever ends last has it inspected too.
-	s.lost, s.File.Released = err != nil, err == nil
+	s.lost = err != nil
+	s.File.Released = !s.lost
 	return "released: " + s.File.Reason, err
 }
 

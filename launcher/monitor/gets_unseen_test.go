@@ -229,6 +229,35 @@ func TestAPageThatNobodyTouched(t *testing.T) {
 	}
 }
 
+// TestTheNextDocumentAnswers: what a press led to is not taken for a read because the document
+// that is asked about it is the next one already, in which nobody pressed anything.
+func TestTheNextDocumentAnswers(t *testing.T) {
+	var got []checkpoint.Entry
+	p := &pipe{evaluate: func(expression string) string {
+		if strings.HasPrefix(expression, "pressedBefore") {
+			return `[null]`
+		}
+		return `{"found":[null]}`
+	}}
+	m := p.attach(t, func(e checkpoint.Entry) { got = append(got, e) })
+	m.gets.acted, m.gets.actedOn = boottime.Now, func(string) (bool, bool) { return true, false }
+	happens := func(method, params string) {
+		m.readerEvent(cdpproxy.Event{Method: method, Params: json.RawMessage(params)})
+	}
+	happens(eventRequest, `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"F","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`)
+	happens(eventResponse, `{"requestId":"1","loaderId":"L","type":"Fetch","response":{"url":"http://a.test/x","status":200}}`)
+	happens(eventFinished, `{"requestId":"1","encodedDataLength":20}`)
+	visits, _, _ := m.gets.take(time.Now().Add(time.Minute))
+	if len(visits) != 1 || len(visits[0].ask) != 1 || visits[0].look == nil {
+		t.Fatalf("visits: %+v", visits)
+	}
+	happens(eventFrameNavigated, `{"frame":{"id":"F","loaderId":"M","url":"http://a.test/other"}}`)
+	m.visit(t.Context(), visits[0])
+	if len(got) != 1 || got[0].Name != string(decision.Unjudged) || !strings.HasPrefix(got[0].Text, pageGone) {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestCookiesThatWereNotRead: where the cookies at the grant are not known, nobody can tell
 // whether they are there at the end.
 func TestCookiesThatWereNotRead(t *testing.T) {

@@ -147,6 +147,7 @@ func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
 	defer m.gets.mu.Unlock()
 	for i, a := range v.ask {
 		switch p := found[i]; {
+		case a.gone: // the answer is the next document's, in which nobody pressed anything
 		case p == nil || p.Link || p.Field:
 			a.mayWrite = false
 		default:

@@ -22,14 +22,23 @@ import (
 )
 
 // pipe is the browser's end of a pipe. It answers every command with {}, and keeps the
-// commands.
+// commands. What an expression gives, evaluate says; nil: nothing.
 type pipe struct {
+	evaluate func(expression string) string
+
 	mu    sync.Mutex
 	asked []string
 }
 
 // attached returns a monitor on such a pipe.
 func attached(t *testing.T) (*Monitor, *pipe) {
+	t.Helper()
+	p := &pipe{}
+	return p.attach(t, func(checkpoint.Entry) {}), p
+}
+
+// attach returns a monitor on the pipe.
+func (p *pipe) attach(t *testing.T, report func(checkpoint.Entry)) *Monitor {
 	t.Helper()
 	var commands, events [2]int
 	for _, p := range []*[2]int{&commands, &events} {
@@ -38,7 +47,7 @@ func attached(t *testing.T) (*Monitor, *pipe) {
 		}
 	}
 	in, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(events[1]), "out")
-	m, p := New(func(checkpoint.Entry) {}), &pipe{}
+	m := New(report)
 	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, decision.CommandEffect, m.Traffic)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +67,7 @@ func attached(t *testing.T) (*Monitor, *pipe) {
 	if err := m.Attach(t.Context(), mux); err != nil {
 		t.Fatal(err)
 	}
-	return m, p
+	return m
 }
 
 func (p *pipe) answer(t *testing.T, in, out *os.File) {
@@ -70,6 +79,7 @@ func (p *pipe) answer(t *testing.T, in, out *os.File) {
 		var c struct {
 			ID                int64
 			Method, SessionID string
+			Params            struct{ Expression string }
 		}
 		if err := json.Unmarshal(msg[:len(msg)-1], &c); err != nil {
 			t.Error(err)
@@ -81,6 +91,9 @@ func (p *pipe) answer(t *testing.T, in, out *os.File) {
 		result, session := "{}", fmt.Sprintf(`,"sessionId":%q`, c.SessionID)
 		if c.Method == "Target.attachToBrowserTarget" {
 			result, session = `{"sessionId":"B"}`, ""
+		}
+		if c.Method == "Runtime.evaluate" && p.evaluate != nil {
+			result = fmt.Sprintf(`{"result":{"value":%s}}`, p.evaluate(c.Params.Expression))
 		}
 		if _, err := fmt.Fprintf(out, `{"id":%d,"result":%s%s}`+"\x00", c.ID, result, session); err != nil {
 			t.Error(err)

@@ -47,6 +47,14 @@ func work() error {
 	fmt.Println("chromedp:", visits)
 	// The end is asked for, and answered. Cancelling the context would close the connection in
 	// the background: a program that ends meanwhile counts as a lost worker. The connection is
-	// closed right behind the answer; that ends the context of the tab, but not ctx.
-	return chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
+	// closed right behind the answer; that ends the context of the tab, but not ctx. Before
+	// that leave would write to it.
+	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
+		return err
+	}
+	select {
+	case <-tab.Done():
+	case <-ctx.Done():
+	}
+	return nil
 }

@@ -310,7 +310,7 @@ func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.Obj
 	if info.Chunks != 1 || info.Opts != nil && info.Opts.Link != nil || !isSubjectToken(info.NUID) {
 		return nil, false
 	}
-	msg, err := stream.GetLastMsgForSubject(ctx, chunkSubject(info))
+	msg, err := lastMessage(ctx, stream, chunkSubject(info))
 	if err != nil {
 		return nil, false
 	}
@@ -319,11 +319,30 @@ func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.Obj
 	return msg.Data, err == nil && bytes.Equal(want, sum[:])
 }
 
+// freshTime is how long the servers of a cluster may take until one of them answers questions
+// about a stream that was just made.
+const freshTime = 2 * time.Second
+
+// lastMessage returns the last message of a subject.
+func lastMessage(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	for end := time.Now().Add(freshTime); ; {
+		msg, err := stream.GetLastMsgForSubject(ctx, subject)
+		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(end) {
+			return msg, err
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 // metaOf returns an object's metadata, or jetstream's ErrObjectNotFound or
 // ErrBadObjectMeta, and the sequence of what is stored under its name, whatever that is;
 // zero is nothing.
 func metaOf(ctx context.Context, stream jetstream.Stream, name string) (*jetstream.ObjectInfo, uint64, error) {
-	msg, err := stream.GetLastMsgForSubject(ctx, metaSubject(name))
+	msg, err := lastMessage(ctx, stream, metaSubject(name))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, jetstream.ErrObjectNotFound
 	}

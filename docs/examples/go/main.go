@@ -49,7 +49,8 @@ func work() error {
 	// the background: a program that ends meanwhile counts as a lost worker. The connection is
 	// closed right behind the answer; that ends the context of the tab, but not ctx. Before
 	// that leave would write to it.
-	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
+	outcome := map[string]any{"outcome": "succeeded"}
+	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", outcome, nil); err != nil {
 		return err
 	}
 	select {

@@ -22,7 +22,12 @@ func main() {
 		panic(err)
 	}
 	fmt.Println("1 + 1 =", two)
-	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
+	outcome := map[string]any{"outcome": "succeeded"}
+	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", outcome, nil); err != nil {
 		panic(err)
+	}
+	select {
+	case <-tab.Done():
+	case <-ctx.Done():
 	}
 }

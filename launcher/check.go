@@ -14,8 +14,8 @@ import (
 
 // CheckProfile makes the session check of a profile that nobody uses: a free one, or one that
 // waits for a person, who may want to know.
-func (ps *profiles) CheckProfile(ctx context.Context, profileID string) (_ api.SessionChecked, err error) {
-	r, done, err := ps.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
+func (ds *directories) CheckProfile(ctx context.Context, profileID string) (_ api.SessionChecked, err error) {
+	r, done, err := ds.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
 	if err != nil {
 		return api.SessionChecked{}, err
 	}
@@ -23,18 +23,18 @@ func (ps *profiles) CheckProfile(ctx context.Context, profileID string) (_ api.S
 	if r.SessionCheck == nil {
 		return api.SessionChecked{}, api.Invalid("session_check", "profile %s has none: set one (leasehold profiles create %s --session-check URL)", profileID, profileID)
 	}
-	path, err := ps.o.Root.Path(profileID)
+	path, err := ds.o.Root.Path(profileID)
 	if err != nil {
 		return api.SessionChecked{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}
-	if err := ps.grants.checkDir(profileID, path); err != nil {
+	if err := ds.grants.checkDir(profileID, path); err != nil {
 		return api.SessionChecked{}, err
 	}
-	slot := ps.slots.Find(profileID)
+	slot := ds.slots.Find(profileID)
 	if p := slot.TakePlace(&slots.Waiter{}); p != nil {
 		return api.SessionChecked{}, p
 	}
-	lock, err := ps.lockUnused(profileID)
+	lock, err := ds.lockUnused(profileID)
 	if err != nil {
 		return api.SessionChecked{}, err
 	}
@@ -42,10 +42,10 @@ func (ps *profiles) CheckProfile(ctx context.Context, profileID string) (_ api.S
 	if err := lock.Chown(); err != nil {
 		return api.SessionChecked{}, api.Refuse(api.CodeBrowserStartFailed, "profile %s cannot be given to the user of its browser: %v", profileID, err)
 	}
-	log := ps.o.Log.With().Str("profile", profileID).Uint64("token", uint64(r.Token)).Logger()
+	log := ds.o.Log.With().Str("profile", profileID).Uint64("token", uint64(r.Token)).Logger()
 	log.Info().Str("principal", principal.Of(ctx).Name).Msg("session check asked for")
 	// A caller who goes away does not leave a browser half closed.
-	found, err := ps.checker.Run(context.WithoutCancel(ctx), accountcheck.Request{
+	found, err := ds.checker.Run(context.WithoutCancel(ctx), accountcheck.Request{
 		Profile: profileID, Path: path, Lock: lock, Token: r.Token, Check: *r.SessionCheck, ProxyID: r.ProxyID,
 		Memory: r.BrowserMemory, KeepCookies: true, Log: log,
 	})

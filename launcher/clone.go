@@ -14,23 +14,23 @@ import (
 
 // CloneProfile makes another profile of a copy of one: of its directory, which is here and which
 // nobody uses, or of one of its snapshots.
-func (ps *profiles) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+func (ds *directories) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
 	if err := lease.CheckProfileID(req.To); err != nil {
 		return lease.Record{}, api.Invalid("to", "%v", err)
 	}
 	if req.SnapshotID != "" {
-		return ps.cloneSnapshot(ctx, profileID, req)
+		return ds.cloneSnapshot(ctx, profileID, req)
 	}
-	r, done, err := ps.borrow(ctx, profileID)
+	r, done, err := ds.borrow(ctx, profileID)
 	if err != nil {
 		return lease.Record{}, err
 	}
 	defer done()
-	path, err := ps.o.Root.Path(profileID)
+	path, err := ds.o.Root.Path(profileID)
 	if err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}
-	return ps.copyProfile(ctx, req.To, path, "profile_id", cloned(r), profileID)
+	return ds.copyProfile(ctx, req.To, path, "profile_id", cloned(r), profileID)
 }
 
 // cloned are the settings of a profile that a clone of it gets. Its labels are not among them, so
@@ -46,22 +46,22 @@ func cloned(r lease.Record) api.ProfileSettings {
 // cloneSnapshot makes another profile, whose home is here, of a snapshot. It takes no lease of the
 // profile that is cloned and needs no directory of it: it is had at any launcher that reaches the
 // profile store, whoever has the profile.
-func (ps *profiles) cloneSnapshot(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
-	store, err := ps.snapshotStore()
+func (ds *directories) cloneSnapshot(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+	store, err := ds.snapshotStore()
 	if err != nil {
 		return lease.Record{}, err
 	}
 	if req.To == profileID {
 		return lease.Record{}, api.Invalid("to", "%q: want another profile than the one that is cloned", req.To)
 	}
-	if _, err := ps.presence.Current(); err != nil {
+	if _, err := ds.presence.Current(); err != nil {
 		return lease.Record{}, err
 	}
-	r, err := ps.toClone(ctx, profileID)
+	r, err := ds.toClone(ctx, profileID)
 	if err != nil {
 		return lease.Record{}, err
 	}
-	if err := ps.checkNew(ctx, req.To, cloned(r)); err != nil {
+	if err := ds.checkNew(ctx, req.To, cloned(r)); err != nil {
 		return lease.Record{}, err
 	}
 	list, err := store.List(ctx, profileID)
@@ -73,30 +73,30 @@ func (ps *profiles) cloneSnapshot(ctx context.Context, profileID string, req api
 		return lease.Record{}, err
 	}
 	var fetched snapshots.Fetched
-	made, err := ps.makeProfile(ctx, req.To, origin{
+	made, err := ds.makeProfile(ctx, req.To, origin{
 		set: cloned(r), cloneOf: profileID,
 		fill: func(dir string) error {
 			var err error
-			if fetched, err = ps.fetch(ctx, wanted, dir); err != nil {
+			if fetched, err = ds.fetch(ctx, wanted, dir); err != nil {
 				return err
 			}
-			_, err = ps.toClone(ctx, profileID) // the account may have to stand still since
+			_, err = ds.toClone(ctx, profileID) // the account may have to stand still since
 			return err
 		},
-		cookies: func() error { return ps.jar.Import(req.To, fetched.Extra) },
+		cookies: func() error { return ds.jar.Import(req.To, fetched.Extra) },
 	})
 	if err != nil {
 		return lease.Record{}, err
 	}
-	ps.o.Log.Info().Str("profile", req.To).Uint64("token", uint64(made.Token)).Str("clone_of", profileID).Str("snapshot", wanted.ID).Uint64("snapshot_token", uint64(wanted.Token)).
+	ds.o.Log.Info().Str("profile", req.To).Uint64("token", uint64(made.Token)).Str("clone_of", profileID).Str("snapshot", wanted.ID).Uint64("snapshot_token", uint64(wanted.Token)).
 		Str("principal", principal.Of(ctx).Name).Msg("profile made of a snapshot")
 	return made, nil
 }
 
 // toClone is the record of a profile of whose snapshots another profile may be made: what that one
 // does, in the same account, would be unknown to whoever has to decide about this one.
-func (ps *profiles) toClone(ctx context.Context, profileID string) (lease.Record, error) {
-	e, err := ps.o.Store.Get(ctx, profileID)
+func (ds *directories) toClone(ctx context.Context, profileID string) (lease.Record, error) {
+	e, err := ds.o.Store.Get(ctx, profileID)
 	switch {
 	case errors.Is(err, lease.ErrNotFound) || err == nil && e.Record.State == "":
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
@@ -112,22 +112,22 @@ func (ps *profiles) toClone(ctx context.Context, profileID string) (lease.Record
 // RemoveClone deletes a profile that was made by cloning another and that nobody uses:
 // a person asked for it. Its record stays, so that its tokens only grow, and so does
 // its evidence.
-func (ps *profiles) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
-	r, done, err := ps.borrow(ctx, profileID)
+func (ds *directories) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
+	r, done, err := ds.borrow(ctx, profileID)
 	if err != nil {
 		return api.Removed{}, err
 	}
 	defer done()
 	if req.Token != r.Token {
-		return api.Removed{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
+		return api.Removed{}, ds.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
 	}
-	lock, err := ps.lockUnused(profileID)
+	lock, err := ds.lockUnused(profileID)
 	if err != nil {
 		return api.Removed{}, err
 	}
 	of, err := lock.RemoveClone()
 	if err == nil {
-		err = errors.Join(ps.jar.Drop(profileID), ps.forgetSnapshot(ctx, lock))
+		err = errors.Join(ds.jar.Drop(profileID), ds.forgetSnapshot(ctx, lock))
 	}
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, profiledir.ErrNoClone) {
@@ -136,6 +136,6 @@ func (ps *profiles) RemoveClone(ctx context.Context, profileID string, req api.P
 	if err != nil {
 		return api.Removed{}, err
 	}
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Str("principal", principal.Of(ctx).Name).Msg("clone removed")
+	ds.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("clone_of", of).Str("principal", principal.Of(ctx).Name).Msg("clone removed")
 	return api.Removed{ProfileID: profileID, CloneOf: of, At: time.Now().UTC()}, nil
 }

@@ -15,11 +15,11 @@ const maxExports = 2
 
 // ExportEvidence checks a bundle, and returns it as a file to be written. It waits for its
 // turn.
-func (ps *profiles) ExportEvidence(ctx context.Context, evidenceID string, q api.EvidenceExport) (api.ExportedEvidence, error) {
+func (bs *bundles) ExportEvidence(ctx context.Context, evidenceID string, q api.EvidenceExport) (api.ExportedEvidence, error) {
 	request := export.Request{EvidenceID: evidenceID, Format: export.Format(q.Format), Unverified: q.Unverified, Stored: q.Stored}
 	var e *export.Export
-	err := ps.inTurn(ctx, func() (err error) {
-		e, err = export.Prepare(ctx, export.Source{Reader: ps.o.Archive, With: ps.o.Archive.Identities(), Records: ps}, request)
+	err := bs.inTurn(ctx, func() (err error) {
+		e, err = export.Prepare(ctx, export.Source{Reader: bs.o.Archive, With: bs.o.Archive.Identities(), Records: bs.records}, request)
 		return err
 	})
 	var unverified *export.UnverifiedError
@@ -30,17 +30,17 @@ func (ps *profiles) ExportEvidence(ctx context.Context, evidenceID string, q api
 		return api.ExportedEvidence{}, unknownEvidence(err, evidenceID, "")
 	}
 	return api.ExportedEvidence{FileName: e.FileName, MediaType: e.MediaType, Write: func(ctx context.Context, w io.Writer) error {
-		return ps.inTurn(ctx, func() error { return e.Write(ctx, w) })
+		return bs.inTurn(ctx, func() error { return e.Write(ctx, w) })
 	}}, nil
 }
 
 // inTurn calls do when fewer than maxExports others do.
-func (ps *profiles) inTurn(ctx context.Context, do func() error) error {
+func (bs *bundles) inTurn(ctx context.Context, do func() error) error {
 	select {
-	case ps.exports <- struct{}{}:
+	case bs.exports <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	defer func() { <-ps.exports }()
+	defer func() { <-bs.exports }()
 	return do()
 }

@@ -171,9 +171,12 @@ type rooms struct {
 // Launcher owns the sessions of one host. It implements api.Service.
 type Launcher struct {
 	*rooms
-	*grants                 // who gets a profile
-	*profiles               // what is told and set of profiles
-	gallery   *view.Gallery // who watches sessions
+	*grants                    // who gets a profile
+	*records                   // what is told and set of profiles
+	*bundles                   // their evidence
+	*directories               // how they are made, copied and put aside
+	*moves                     // how they come here from other hosts
+	gallery      *view.Gallery // who watches sessions
 
 	readiness *readiness
 
@@ -201,8 +204,14 @@ func New(o Options) (*Launcher, error) {
 	o.Store = catalog.Watched(o.Store, known)
 	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
 	g := &grants{rooms: r, metrics: newMetrics(o.Metrics, o.Proxies)}
-	l := &Launcher{rooms: r, grants: g, profiles: &profiles{rooms: r, grants: g, exports: make(chan struct{}, maxExports)}, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel}
-	g.roam = l.profiles.roam
+	told := &records{rooms: r, grants: g}
+	dirs := &directories{rooms: r, grants: g, records: told}
+	l := &Launcher{
+		rooms: r, grants: g, records: told, directories: dirs, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel,
+		bundles: &bundles{rooms: r, records: told, exports: make(chan struct{}, maxExports)},
+		moves:   &moves{rooms: r, grants: g, records: told, directories: dirs},
+	}
+	g.roam = l.moves.roam
 	o.Metrics.MustRegister(newBacklog(o.Archive))
 	var err error
 	if l.version, err = browserVersion(ctx, o); err == nil {

@@ -22,25 +22,25 @@ const pingTimeout = time.Second
 const askTimeout = 5 * time.Second
 
 // ListProfiles lists the profiles that have a record or a directory here, from memory.
-func (ps *profiles) ListProfiles(ctx context.Context, q api.ProfileQuery) (api.ProfilePage, error) {
-	rows, stale, err := ps.rows(ctx)
+func (rs *records) ListProfiles(ctx context.Context, q api.ProfileQuery) (api.ProfilePage, error) {
+	rows, stale, err := rs.rows(ctx)
 	if err != nil {
 		return api.ProfilePage{}, err
 	}
 	page := catalog.List(rows, q, time.Now())
 	page.Stale = stale
 	for i, r := range page.Items {
-		page.Items[i] = ps.shown(r).Public()
+		page.Items[i] = rs.shown(r).Public()
 	}
 	return page, nil
 }
 
 // rows are those of all profiles, and since when the store cannot be reached.
-func (ps *profiles) rows(ctx context.Context) (rows []*catalog.Row, stale time.Time, err error) {
-	rows, complete, known := ps.catalog.Rows()
-	stale = ps.storeAway(ctx)
+func (rs *records) rows(ctx context.Context) (rows []*catalog.Row, stale time.Time, err error) {
+	rows, complete, known := rs.catalog.Rows()
+	stale = rs.storeAway(ctx)
 	if !complete && stale.IsZero() { // the watch is about to begin
-		entries, err := ps.o.Store.List(ctx)
+		entries, err := rs.o.Store.List(ctx)
 		switch {
 		case err == nil:
 			rows = rows[:0]
@@ -56,15 +56,15 @@ func (ps *profiles) rows(ctx context.Context) (rows []*catalog.Row, stale time.T
 	if !stale.IsZero() && !known {
 		return nil, stale, problem(lease.ErrUnavailable)
 	}
-	rows, err = ps.withDirectories(rows)
-	return ps.withPeople(ps.withHosts(rows)), stale, err
+	rows, err = rs.withDirectories(rows)
+	return rs.withPeople(rs.withHosts(rows)), stale, err
 }
 
 // withPeople marks the profiles whose living session here a person has, or whose worker asks
 // for one.
-func (ps *profiles) withPeople(rows []*catalog.Row) []*catalog.Row {
+func (rs *records) withPeople(rows []*catalog.Row) []*catalog.Row {
 	hands := map[string]api.InHands{}
-	for _, s := range ps.sessions.Living() {
+	for _, s := range rs.sessions.Living() {
 		if shown := s.Show(); shown.Ask != nil || shown.Person != nil {
 			hands[shown.ProfileID] = api.InHands{Ask: shown.Ask, Person: shown.Person}
 		}
@@ -84,12 +84,12 @@ func (ps *profiles) withPeople(rows []*catalog.Row) []*catalog.Row {
 
 // withHosts marks the free profiles that could not be granted now all the same: their home is
 // not there, or full, or others wait for them.
-func (ps *profiles) withHosts(rows []*catalog.Row) []*catalog.Row {
-	hosts := ps.hosts()
+func (rs *records) withHosts(rows []*catalog.Row) []*catalog.Row {
+	hosts := rs.hosts()
 	for i, r := range rows {
-		home := hosts[cmp.Or(r.Record.Home, ps.o.ID)]
-		warm := home.full && r.Record.Home == ps.o.ID && !ps.slots.WarmSince(r.Record.ProfileID).IsZero()
-		if r.Record.State == lease.Available && (!home.there || home.full && !warm || ps.queue.Wanted(r.Record)) {
+		home := hosts[cmp.Or(r.Record.Home, rs.o.ID)]
+		warm := home.full && r.Record.Home == rs.o.ID && !rs.slots.WarmSince(r.Record.ProfileID).IsZero()
+		if r.Record.State == lease.Available && (!home.there || home.full && !warm || rs.queue.Wanted(r.Record)) {
 			marked := *r
 			marked.NotNow = true
 			rows[i] = &marked
@@ -100,8 +100,8 @@ func (ps *profiles) withHosts(rows []*catalog.Row) []*catalog.Row {
 
 // withDirectories adds the profiles of which there is a directory here and no record, and
 // marks those of this host whose directory is gone.
-func (ps *profiles) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error) {
-	dirs, err := ps.o.Root.List()
+func (rs *records) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error) {
+	dirs, err := rs.o.Root.List()
 	if err != nil {
 		return nil, err
 	}
@@ -112,14 +112,14 @@ func (ps *profiles) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error)
 	for i, r := range rows {
 		here := unknown[r.Record.ProfileID]
 		delete(unknown, r.Record.ProfileID)
-		if !here && r.Record.Home == ps.o.ID && r.Record.State == lease.Available {
+		if !here && r.Record.Home == rs.o.ID && r.Record.State == lease.Available {
 			gone := *r
 			gone.Gone = true
 			rows[i] = &gone
 		}
 	}
 	for d := range unknown {
-		r, err := ps.noRecord(d)
+		r, err := rs.noRecord(d)
 		if err != nil {
 			return nil, err
 		}
@@ -130,24 +130,24 @@ func (ps *profiles) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error)
 
 // remembered returns the record of a profile as this launcher saw it last, after the store could
 // not be asked, which is away. What it knows itself of a session that it has is in it.
-func (ps *profiles) remembered(ctx context.Context, profileID string, away error) (lease.Record, error) {
-	known, seen := ps.catalog.Record(profileID)
-	stale := ps.storeAway(ctx)
+func (rs *records) remembered(ctx context.Context, profileID string, away error) (lease.Record, error) {
+	known, seen := rs.catalog.Record(profileID)
+	stale := rs.storeAway(ctx)
 	if stale.IsZero() { // it is there again, or was only slow
-		r, err := ps.stored(ctx, profileID)
+		r, err := rs.stored(ctx, profileID)
 		if !unavailable(err) {
 			return r, err
 		}
 		stale = time.Now()
 	}
 	var err error
-	switch _, _, all := ps.catalog.Rows(); {
+	switch _, _, all := rs.catalog.Rows(); {
 	case seen:
-		known = ps.shown(known).Public()
+		known = rs.shown(known).Public()
 	case !all: // the store was never seen whole: it may have a record
 		return lease.Record{}, away
 	default:
-		if known, err = ps.unseen(profileID); err != nil {
+		if known, err = rs.unseen(profileID); err != nil {
 			return lease.Record{}, err
 		}
 	}

@@ -4,12 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/cluster"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
+
+// directories makes the directories of profiles, copies them, and puts them aside.
+type directories struct {
+	*rooms
+	grants  *grants
+	records *records
+}
 
 // mayMake refuses a profile without a record that somebody else may know: one that this
 // launcher remembers under another home, or, where it would have to be made, any while the
@@ -34,16 +42,51 @@ func (r *rooms) create(profile string) error {
 	return err
 }
 
+// PutProfile creates a profile or changes its settings. Account and proxy can be set once:
+// to change them would give the profile to another account. The record comes first: if
+// that is refused there is no profile, and if this is cut short there is none that could
+// go out without its proxy.
+func (ds *directories) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
+	if err := checkSettings(profileID, set); err != nil {
+		return lease.Record{}, err
+	}
+	if _, err := ds.o.Root.Place(profileID); err != nil {
+		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+	}
+	gone, err := ds.gone(ctx, profileID)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if gone {
+		r, err := ds.makeProfile(ctx, profileID, origin{
+			set:     set,
+			fill:    func(dir string) error { return os.Mkdir(dir, 0o700) },
+			cookies: func() error { return ds.jar.Drop(profileID) },
+		})
+		if _, missing := ds.o.Root.Path(profileID); err == nil || missing != nil {
+			return r, err
+		} // else somebody has made it meanwhile
+	}
+	r, err := ds.records.putRecord(ctx, profileID, set, false)
+	if err != nil {
+		return lease.Record{}, err
+	}
+	if err := ds.create(profileID); err != nil {
+		return lease.Record{}, fmt.Errorf("the settings are stored, but the directory is not made: ask again: %w", err)
+	}
+	return ds.shown(r).Public(), nil
+}
+
 // gone tells whether a profile that is free has no directory, although its home is here: it was
 // put aside or removed, or never came to be.
-func (ps *profiles) gone(ctx context.Context, profileID string) (bool, error) {
-	if _, err := ps.o.Root.Path(profileID); !errors.Is(err, profiledir.ErrNoProfile) {
+func (ds *directories) gone(ctx context.Context, profileID string) (bool, error) {
+	if _, err := ds.o.Root.Path(profileID); !errors.Is(err, profiledir.ErrNoProfile) {
 		return false, nil
 	}
-	if err := ps.healFirst(ctx, profileID); err != nil {
+	if err := ds.records.healFirst(ctx, profileID); err != nil {
 		return false, problem(err)
 	}
-	e, err := ps.o.Store.Get(ctx, profileID)
+	e, err := ds.o.Store.Get(ctx, profileID)
 	if errors.Is(err, lease.ErrNotFound) {
 		return false, nil
 	}
@@ -51,7 +94,7 @@ func (ps *profiles) gone(ctx context.Context, profileID string) (bool, error) {
 		return false, problem(err)
 	}
 	free := e.Record.State == lease.Available || e.Record.State == lease.ResumePending
-	return free && e.Record.Home == ps.o.ID, nil
+	return free && e.Record.Home == ds.o.ID, nil
 }
 
 // numbered is a lease store in which records are made as mayMake said last.
@@ -89,28 +132,28 @@ func isAway(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonAway
 
 // forgotten is what a profile is shown as that the store does not have: as its home would
 // restate it. ok is false for a profile that never had a record.
-func (ps *profiles) forgotten(profile string) (_ lease.Record, ok bool) {
-	healed, ok := ps.recoverer.Forgotten(lease.Record{ProfileID: profile})
-	return ps.shown(healed).Public(), ok
+func (rs *records) forgotten(profile string) (_ lease.Record, ok bool) {
+	healed, ok := rs.recoverer.Forgotten(lease.Record{ProfileID: profile})
+	return rs.shown(healed).Public(), ok
 }
 
 // noRecord returns the record of a profile that the store has none of: what is known of it
 // here, or a blank one where only its directory is there.
-func (ps *profiles) noRecord(profile string) (lease.Record, error) {
-	if r, ok := ps.forgotten(profile); ok {
+func (rs *records) noRecord(profile string) (lease.Record, error) {
+	if r, ok := rs.forgotten(profile); ok {
 		return r, nil
 	}
-	return ps.blank(profile)
+	return rs.blank(profile)
 }
 
 // current returns the record of a profile for somebody who wants to use or copy it. One
 // that the store forgot is restated first.
-func (ps *profiles) current(ctx context.Context, profile string) (lease.Record, error) {
+func (rs *records) current(ctx context.Context, profile string) (lease.Record, error) {
 	if err := lease.CheckProfileID(profile); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	if err := ps.healFirst(ctx, profile); err != nil && !errors.Is(err, lease.ErrNotFound) {
+	if err := rs.healFirst(ctx, profile); err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return lease.Record{}, problem(err)
 	}
-	return ps.stored(ctx, profile)
+	return rs.stored(ctx, profile)
 }

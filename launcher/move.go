@@ -21,6 +21,14 @@ const (
 	giveUpPoll = 100 * time.Millisecond
 )
 
+// moves makes this launcher the home of profiles.
+type moves struct {
+	*rooms
+	grants      *grants
+	records     *records
+	directories *directories
+}
+
 // move is what it takes to make this launcher the home of a profile.
 type move struct {
 	entry lease.Entry // as the caller saw it
@@ -37,39 +45,39 @@ type move struct {
 type fill func(ctx context.Context, dir string) (extras map[string][]byte, err error)
 
 // newMove begins a request for a move here.
-func (ps *profiles) newMove(directory string) lease.MoveRequest {
-	return lease.MoveRequest{To: ps.o.ID, Move: lease.Move{ID: id.New("mv"), Directory: directory}}
+func (ms *moves) newMove(directory string) lease.MoveRequest {
+	return lease.MoveRequest{To: ms.o.ID, Move: lease.Move{ID: id.New("mv"), Directory: directory}}
 }
 
 // moveHere makes this launcher the home. Its directory is complete before the record says so,
 // and comes into its place after that. If anything fails before, everything is as it was.
-func (ps *profiles) moveHere(ctx context.Context, m move) (_ lease.Record, err error) {
+func (ms *moves) moveHere(ctx context.Context, m move) (_ lease.Record, err error) {
 	r := m.entry.Record
-	if p := ps.elsewhere(r); p != nil {
+	if p := ms.elsewhere(r); p != nil {
 		return r, p
 	}
-	if _, err := ps.presence.Current(); err != nil {
+	if _, err := ms.presence.Current(); err != nil {
 		return r, err
 	}
-	if p := ps.presence.HomeReady(); p != nil {
+	if p := ms.presence.HomeReady(); p != nil {
 		return r, p
 	}
-	if err := ps.mayArrive(r.ProfileID, &m); err != nil {
+	if err := ms.mayArrive(r.ProfileID, &m); err != nil {
 		return r, err
 	}
 	// By the rules of the record alone, before anything is copied.
 	if _, err := r.Move(m.q, r.Token, time.Now()); err != nil {
-		return r, ps.notMoved(r, err)
+		return r, ms.notMoved(r, err)
 	}
-	if _, err := ps.homeGone(r, m.ask); err != nil {
+	if _, err := ms.homeGone(r, m.ask); err != nil {
 		return r, err
 	}
-	slot := ps.slots.OccupyCold(r.ProfileID)
+	slot := ms.slots.OccupyCold(r.ProfileID)
 	if slot == nil {
-		return r, ps.grants.busyHere(r, api.Manifest{ProfileID: r.ProfileID})
+		return r, ms.grants.busyHere(r, api.Manifest{ProfileID: r.ProfileID})
 	}
 	defer slot.Vacate()
-	lock, err := ps.lockUnused(r.ProfileID)
+	lock, err := ms.directories.lockUnused(r.ProfileID)
 	if err != nil {
 		return r, err
 	}
@@ -81,71 +89,71 @@ func (ps *profiles) moveHere(ctx context.Context, m move) (_ lease.Record, err e
 	// From here on a caller who goes away does not leave it half done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout+2*moveTimeout)
 	defer cancel()
-	moved, err := ps.changeHome(ctx, m)
+	moved, err := ms.changeHome(ctx, m)
 	if errors.Is(err, lease.ErrUnavailable) { // it may be stored: Settle finds out
 		return r, fmt.Errorf("it is not known yet whether profile %s came here: ask again: %w", r.ProfileID, err)
 	}
 	if err != nil {
-		return r, errors.Join(ps.notMoved(r, err), lock.DropArrival())
+		return r, errors.Join(ms.notMoved(r, err), lock.DropArrival())
 	}
-	ps.o.Roster.See(moved)
-	log := ps.o.Log.With().Str("profile", r.ProfileID).Logger()
-	if err := ps.homes.arrive(lock, moved, log); err != nil {
+	ms.o.Roster.See(moved)
+	log := ms.o.Log.With().Str("profile", r.ProfileID).Logger()
+	if err := ms.homes.arrive(lock, moved, log); err != nil {
 		return moved, fmt.Errorf("this launcher is the home of profile %s, and its directory is not in its place yet: that is tried again: %w", r.ProfileID, err)
 	}
-	return ps.shown(moved).Public(), nil
+	return ms.shown(moved).Public(), nil
 }
 
 // mayArrive refuses a profile of which this host has something that does not let it come here,
 // and notes the highest token that is known here.
-func (ps *profiles) mayArrive(profile string, m *move) error {
-	floor, own, err := ps.o.Root.Kept(profile)
+func (ms *moves) mayArrive(profile string, m *move) error {
+	floor, own, err := ms.o.Root.Kept(profile)
 	if err != nil {
 		return api.Refuse(api.CodeConflict, "profile %s cannot come here: %v", profile, err).With("profile_id", profile)
 	}
-	if own.Home != "" && own.Home != ps.o.ID {
-		return api.Refuse(api.CodeConflict, "profile %s cannot come here: launcher %s has its directory in the same folder of profiles, %s", profile, own.Home, ps.o.Root.Dir()).With("profile_id", profile)
+	if own.Home != "" && own.Home != ms.o.ID {
+		return api.Refuse(api.CodeConflict, "profile %s cannot come here: launcher %s has its directory in the same folder of profiles, %s", profile, own.Home, ms.o.Root.Dir()).With("profile_id", profile)
 	}
-	d, _, err := ps.o.Root.Departed(profile)
+	d, _, err := ms.o.Root.Departed(profile)
 	if err != nil {
 		return api.Refuse(api.CodeConflict, "profile %s cannot come here: %v", profile, err).With("profile_id", profile)
 	}
-	known := ps.recoverer.Remembers(profile)
+	known := ms.recoverer.Remembers(profile)
 	m.q.Floor = max(m.q.Floor, floor, d.Token, known.Token)
 	return nil
 }
 
 // homeGone returns the presence of the record's home as it was when it went silent. It refuses
 // a home that is there, unless that is asked.
-func (ps *profiles) homeGone(r lease.Record, ask bool) (*lease.PresenceEntry, error) {
-	if r.Home == ps.o.ID {
+func (ms *moves) homeGone(r lease.Record, ask bool) (*lease.PresenceEntry, error) {
+	if r.Home == ms.o.ID {
 		return nil, nil // the directory is what is missing here
 	}
-	seen, _, silent := ps.patrol.Silent(r.Home)
+	seen, _, silent := ms.patrol.Silent(r.Home)
 	switch {
 	case silent:
 		return &seen, nil
 	case ask:
 		return nil, nil
 	}
-	p := api.Refuse(api.CodeConflict, "launcher %s, the home of profile %s, is there, or was until a moment ago: it counts as gone when nothing was heard of it for %v; a home that is there is asked to give the profile up with ask_home", r.Home, r.ProfileID, ps.o.Timing.ObserverWait().Round(time.Second)).
+	p := api.Refuse(api.CodeConflict, "launcher %s, the home of profile %s, is there, or was until a moment ago: it counts as gone when nothing was heard of it for %v; a home that is there is asked to give the profile up with ask_home", r.Home, r.ProfileID, ms.o.Timing.ObserverWait().Round(time.Second)).
 		With("profile_id", r.ProfileID).With("home_launcher", r.Home).With("reason", api.ReasonHomeThere)
-	p.RetryAfter = int(ps.o.Timing.ObserverWait().Seconds()) + 1
+	p.RetryAfter = int(ms.o.Timing.ObserverWait().Seconds()) + 1
 	return nil, p
 }
 
 // changeHome stores the move: by itself where the home is gone, and else by asking that.
-func (ps *profiles) changeHome(ctx context.Context, m move) (lease.Record, error) {
+func (ms *moves) changeHome(ctx context.Context, m move) (lease.Record, error) {
 	r := m.entry.Record
-	gone, err := ps.homeGone(r, m.ask)
+	gone, err := ms.homeGone(r, m.ask)
 	if err != nil {
 		return r, err
 	}
-	if gone == nil && r.Home != ps.o.ID {
-		return ps.askHome(ctx, m)
+	if gone == nil && r.Home != ms.o.ID {
+		return ms.askHome(ctx, m)
 	}
 	if gone != nil {
-		if err := ps.closePresence(ctx, r, *gone); err != nil {
+		if err := ms.closePresence(ctx, r, *gone); err != nil {
 			return r, err
 		}
 	}
@@ -153,21 +161,21 @@ func (ps *profiles) changeHome(ctx context.Context, m move) (lease.Record, error
 	if err != nil {
 		return r, err
 	}
-	stored, err := ps.o.Store.Swap(ctx, m.entry, next)
+	stored, err := ms.o.Store.Swap(ctx, m.entry, next)
 	return stored.Record, err
 }
 
 // closePresence ends the stay of a home that is gone, so that it cannot be renewed: one that
 // is just coming back begins a new stay, and grants nothing at once.
-func (ps *profiles) closePresence(ctx context.Context, r lease.Record, gone lease.PresenceEntry) error {
+func (ms *moves) closePresence(ctx context.Context, r lease.Record, gone lease.PresenceEntry) error {
 	var err error
 	if gone.Presence.Closed {
 		var now lease.PresenceEntry
-		if now, err = ps.o.Store.Presence(ctx, r.Home); err == nil && now.Revision != gone.Revision {
+		if now, err = ms.o.Store.Presence(ctx, r.Home); err == nil && now.Revision != gone.Revision {
 			err = &lease.PresenceMovedError{Launcher: r.Home, Current: &now}
 		}
 	} else {
-		_, err = ps.o.Store.SwapPresence(ctx, gone, gone.Presence.Close(r.Home, ps.o.ID, r.PresenceEpoch, time.Now()))
+		_, err = ms.o.Store.SwapPresence(ctx, gone, gone.Presence.Close(r.Home, ms.o.ID, r.PresenceEpoch, time.Now()))
 	}
 	var moved *lease.PresenceMovedError
 	switch {
@@ -185,15 +193,15 @@ var errKept = errors.New("the home did not give it up")
 
 // askHome asks the home to give the profile up, and waits until it did, or did not. Then it is
 // not asked any more.
-func (ps *profiles) askHome(ctx context.Context, m move) (lease.Record, error) {
+func (ms *moves) askHome(ctx context.Context, m move) (lease.Record, error) {
 	r := m.entry.Record
 	asked, err := r.Ask(m.q, r.Token)
 	if err != nil {
 		return r, err
 	}
-	if _, err := ps.o.Store.Swap(ctx, m.entry, asked); err != nil {
+	if _, err := ms.o.Store.Swap(ctx, m.entry, asked); err != nil {
 		if errors.Is(err, lease.ErrUnavailable) {
-			return ps.withdraw(ctx, m)
+			return ms.withdraw(ctx, m)
 		}
 		return r, err
 	}
@@ -203,7 +211,7 @@ func (ps *profiles) askHome(ctx context.Context, m move) (lease.Record, error) {
 		case <-ctx.Done():
 			return r, context.Cause(ctx)
 		}
-		e, err := ps.o.Store.Get(ctx, r.ProfileID)
+		e, err := ms.o.Store.Get(ctx, r.ProfileID)
 		if err != nil {
 			continue
 		}
@@ -211,10 +219,10 @@ func (ps *profiles) askHome(ctx context.Context, m move) (lease.Record, error) {
 		case came(now, m.q):
 			return now, nil
 		case now.MoveRequest == nil || now.MoveRequest.Move.ID != m.q.Move.ID:
-			return ps.withdraw(ctx, m) // a read may be old: a write tells
+			return ms.withdraw(ctx, m) // a read may be old: a write tells
 		}
 	}
-	return ps.withdraw(ctx, m)
+	return ms.withdraw(ctx, m)
 }
 
 // came tells whether the profile came here by the move.
@@ -223,8 +231,8 @@ func came(r lease.Record, q lease.MoveRequest) bool {
 }
 
 // withdraw takes the request back. The record tells whether the home had agreed before that.
-func (ps *profiles) withdraw(ctx context.Context, m move) (lease.Record, error) {
-	stored, err := lease.ChangeExisting(ctx, ps.o.Store, m.entry.Record.ProfileID, func(e lease.Entry) (lease.Record, error) {
+func (ms *moves) withdraw(ctx context.Context, m move) (lease.Record, error) {
+	stored, err := lease.ChangeExisting(ctx, ms.o.Store, m.entry.Record.ProfileID, func(e lease.Entry) (lease.Record, error) {
 		if came(e.Record, m.q) {
 			return e.Record, errCame
 		}
@@ -245,7 +253,7 @@ func (ps *profiles) withdraw(ctx context.Context, m move) (lease.Record, error) 
 var errCame = errors.New("it came here")
 
 // notMoved turns what speaks against a move into a refusal.
-func (ps *profiles) notMoved(r lease.Record, err error) error {
+func (ms *moves) notMoved(r lease.Record, err error) error {
 	var kept *lease.MoveError
 	var moved *lease.MovedError
 	refuse := func(format string, args ...any) error {

@@ -21,14 +21,14 @@ import (
 // RehomeProfile makes this launcher the home of a profile, since a person says so, with a
 // directory that the person names. Nobody holds the profile; its home is gone, or is asked to
 // give it up, or is this launcher, which has no directory of it that may be opened.
-func (ps *profiles) RehomeProfile(ctx context.Context, profileID string, req api.ProfileRehome) (lease.Record, error) {
-	if err := ps.checkRehome(req); err != nil {
+func (ms *moves) RehomeProfile(ctx context.Context, profileID string, req api.ProfileRehome) (lease.Record, error) {
+	if err := ms.checkRehome(req); err != nil {
 		return lease.Record{}, err
 	}
-	if err := ps.healFirst(ctx, profileID); err != nil {
+	if err := ms.records.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)
 	}
-	entry, err := ps.o.Store.Get(ctx, profileID)
+	entry, err := ms.o.Store.Get(ctx, profileID)
 	if errors.Is(err, lease.ErrNotFound) {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that could get another home", profileID)
 	}
@@ -37,31 +37,31 @@ func (ps *profiles) RehomeProfile(ctx context.Context, profileID string, req api
 	}
 	r := entry.Record
 	if req.Token != r.Token { // a profile that was never used has token 0
-		return lease.Record{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "rehome")
+		return lease.Record{}, ms.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "rehome")
 	}
-	if r.Home == ps.o.ID && ps.hasDirectory(profileID) {
-		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s, and has its directory", ps.o.ID, profileID)
+	if r.Home == ms.o.ID && ms.hasDirectory(profileID) {
+		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s, and has its directory", ms.o.ID, profileID)
 	}
 	m := move{entry: entry, ask: req.AskHome}
-	m.q, m.fill, err = ps.directoryOf(ctx, r, req)
+	m.q, m.fill, err = ms.directoryOf(ctx, r, req)
 	if err != nil {
 		return lease.Record{}, err
 	}
 	if !req.AcceptLoss {
-		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say accept_loss", ps.loss(r, req, m.q.Move))
+		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say accept_loss", ms.loss(r, req, m.q.Move))
 	}
 	m.q.Move.Person, m.q.Move.Principal, m.q.Move.Note = req.Person, principal.Of(ctx).Name, req.Note
-	moved, err := ps.moveHere(ctx, m)
+	moved, err := ms.moveHere(ctx, m)
 	if err != nil {
 		return lease.Record{}, problem(err)
 	}
-	ps.o.Log.Warn().Str("profile", profileID).Uint64("token", uint64(moved.Token)).Str("old_home", r.Home).Str("directory", moved.Moved.Directory).
+	ms.o.Log.Warn().Str("profile", profileID).Uint64("token", uint64(moved.Token)).Str("old_home", r.Home).Str("directory", moved.Moved.Directory).
 		Str("person", req.Person).Str("principal", principal.Of(ctx).Name).Msg("a person gave the profile another home")
 	return moved, nil
 }
 
 // checkRehome refuses a request that is wrong by itself.
-func (ps *profiles) checkRehome(req api.ProfileRehome) error {
+func (ms *moves) checkRehome(req api.ProfileRehome) error {
 	ways := 0
 	for _, given := range []bool{req.From != "", req.Left, req.Empty, req.Snapshot != ""} {
 		if given {
@@ -69,8 +69,8 @@ func (ps *profiles) checkRehome(req api.ProfileRehome) error {
 		}
 	}
 	switch {
-	case req.To != "" && req.To != ps.o.ID:
-		return ps.toAsk(req.To)
+	case req.To != "" && req.To != ms.o.ID:
+		return ms.toAsk(req.To)
 	case ways != 1:
 		return api.Invalid("from", "want one of snapshot (an id, or newest), from (a directory to copy), left (the one that the profile left on this host) and empty")
 	case req.Person == "":
@@ -84,13 +84,13 @@ func (ps *profiles) checkRehome(req api.ProfileRehome) error {
 }
 
 // hasDirectory tells whether this host has a directory of the profile that may be opened.
-func (ps *profiles) hasDirectory(profileID string) bool {
-	_, err := ps.o.Root.Path(profileID)
-	return err == nil && ps.o.Root.MayOpen(profileID) == nil
+func (ms *moves) hasDirectory(profileID string) bool {
+	_, err := ms.o.Root.Path(profileID)
+	return err == nil && ms.o.Root.MayOpen(profileID) == nil
 }
 
 // loss says in words what is not taken along.
-func (ps *profiles) loss(r lease.Record, req api.ProfileRehome, m lease.Move) string {
+func (ms *moves) loss(r lease.Record, req api.ProfileRehome, m lease.Move) string {
 	last := "it was never used"
 	if r.SessionID != "" {
 		last = fmt.Sprintf("it was used last under token %d by worker %s for task %s", r.Token, r.OwnerWorkerID, r.TaskID)
@@ -119,40 +119,40 @@ func snapshotWords(r lease.Record, m lease.Move) string {
 }
 
 // directoryOf is how the directory that the person names is made.
-func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, _ fill, err error) {
+func (ms *moves) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, _ fill, err error) {
 	if req.Empty {
-		return ps.newMove(lease.DirectoryEmpty), func(_ context.Context, dir string) (map[string][]byte, error) {
+		return ms.newMove(lease.DirectoryEmpty), func(_ context.Context, dir string) (map[string][]byte, error) {
 			return nil, os.Mkdir(dir, 0o700)
 		}, nil
 	}
 	if req.Snapshot != "" {
-		return ps.ofSnapshot(ctx, r, req.Snapshot)
+		return ms.ofSnapshot(ctx, r, req.Snapshot)
 	}
 	from, left := "", req.Left
 	if left {
-		if from, err = ps.o.Root.Path(r.ProfileID); err != nil {
+		if from, err = ms.o.Root.Path(r.ProfileID); err != nil {
 			return q, nil, api.Invalid("left", "this host has no directory of profile %s: %v", r.ProfileID, err)
 		}
-		if _, departed, err := ps.o.Root.Departed(r.ProfileID); err != nil || !departed {
+		if _, departed, err := ms.o.Root.Departed(r.ProfileID); err != nil || !departed {
 			return q, nil, api.Invalid("left", "profile %s left no directory on this host (%v)", r.ProfileID, err)
 		}
-	} else if from, err = ps.source(ctx, req.From); err != nil {
+	} else if from, err = ms.directories.source(ctx, req.From); err != nil {
 		return q, nil, err
 	}
 	size, err := profiledir.Measure(from)
 	if err != nil {
 		return q, nil, api.Invalid("from", "%v", err)
 	}
-	if free, err := durable.FreeSpace(ps.o.Root.Dir()); err == nil && free < size+ps.o.MinFreeDisk {
+	if free, err := durable.FreeSpace(ms.o.Root.Dir()); err == nil && free < size+ms.o.MinFreeDisk {
 		return q, nil, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
-			humanize.IBytes(size), ps.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ps.o.MinFreeDisk)).
-			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ps.o.MinFreeDisk+size)
+			humanize.IBytes(size), ms.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ms.o.MinFreeDisk)).
+			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ms.o.MinFreeDisk+size)
 	}
-	return ps.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
+	return ms.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
 		if left { // its lock is had with the profile
 			return nil, profiledir.Copy(ctx, from, dir)
 		}
-		source, err := ps.lockSource(ctx, from, r.ProfileID)
+		source, err := ms.directories.lockSource(ctx, from, r.ProfileID)
 		if err != nil {
 			return nil, err
 		}
@@ -166,12 +166,12 @@ func (ps *profiles) directoryOf(ctx context.Context, r lease.Record, req api.Pro
 }
 
 // ofSnapshot is a directory that is made of a snapshot of the profile.
-func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ fill, err error) {
-	store, err := ps.snapshotStore()
+func (ms *moves) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ fill, err error) {
+	store, err := ms.snapshotStore()
 	if err != nil {
 		return q, nil, err
 	}
-	q = ps.newMove(lease.DirectorySnapshot)
+	q = ms.newMove(lease.DirectorySnapshot)
 	list, err := store.List(ctx, r.ProfileID)
 	if err != nil {
 		return q, nil, snapshotProblem(err)
@@ -182,14 +182,14 @@ func (ps *profiles) ofSnapshot(ctx context.Context, r lease.Record, id string) (
 	}
 	q.Move.SnapshotID, q.Move.SnapshotToken = wanted.ID, wanted.Token
 	return q, func(ctx context.Context, dir string) (map[string][]byte, error) {
-		got, err := ps.fetch(ctx, wanted, dir)
+		got, err := ms.fetch(ctx, wanted, dir)
 		return got.Extra, err
 	}, nil
 }
 
 // fetch brings a snapshot, as the profile store listed it, to a path at which nothing is yet.
-func (ps *profiles) fetch(ctx context.Context, wanted api.Snapshot, dir string) (snapshots.Fetched, error) {
-	got, err := ps.o.Snapshots.Fetch(ctx, wanted.ProfileID, wanted.ID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
+func (r *rooms) fetch(ctx context.Context, wanted api.Snapshot, dir string) (snapshots.Fetched, error) {
+	got, err := r.o.Snapshots.Fetch(ctx, wanted.ProfileID, wanted.ID, dir, snapshots.FetchOptions{Chrome: r.chrome, KeepFree: r.o.MinFreeDisk})
 	if err == nil && got.Token != wanted.Token {
 		err = fmt.Errorf("snapshot %s is of token %d, and the profile store lists it with %d", wanted.ID, got.Token, wanted.Token)
 	}
@@ -217,23 +217,23 @@ func named(list []api.Snapshot, r lease.Record, id string) (api.Snapshot, error)
 }
 
 // source is the directory to copy, as for an import.
-func (ps *profiles) source(ctx context.Context, dir string) (string, error) {
+func (ds *directories) source(ctx context.Context, dir string) (string, error) {
 	if !filepath.IsAbs(dir) {
 		return "", api.Invalid("from", "%q: want the absolute path of a Chrome user-data-dir on this host", dir)
 	}
-	from, err := ps.importable(principal.Of(ctx), dir)
+	from, err := ds.importable(principal.Of(ctx), dir)
 	if err != nil {
 		return "", err
 	}
-	return from, ps.checkSource(dir, from)
+	return from, ds.checkSource(dir, from)
 }
 
 // checkSource refuses a directory that somebody else could have prepared. from is dir without
 // links.
-func (ps *profiles) checkSource(dir, from string) error {
+func (ds *directories) checkSource(dir, from string) error {
 	check := profiledir.CheckMine
-	if _, archived := ps.o.Root.IsArchive(from); archived {
-		check = ps.o.Root.CheckOwner
+	if _, archived := ds.o.Root.IsArchive(from); archived {
+		check = ds.o.Root.CheckOwner
 	}
 	for _, path := range []string{filepath.Clean(dir), from} { // the first one may be a link
 		if err := check(path); err != nil {

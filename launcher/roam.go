@@ -12,19 +12,19 @@ import (
 
 // MoveProfile makes this launcher the home of a profile that nobody uses, because somebody who
 // manages it says so, with its newest snapshot: nothing is lost on the way.
-func (ps *profiles) MoveProfile(ctx context.Context, profileID string, req api.ProfileMove) (lease.Record, error) {
+func (ms *moves) MoveProfile(ctx context.Context, profileID string, req api.ProfileMove) (lease.Record, error) {
 	switch {
-	case req.To != "" && req.To != ps.o.ID:
-		return lease.Record{}, ps.toAsk(req.To)
+	case req.To != "" && req.To != ms.o.ID:
+		return lease.Record{}, ms.toAsk(req.To)
 	case req.Person == "":
 		return lease.Record{}, api.Invalid("person", "want the name of who decides")
 	case len(req.Note) > maxNote:
 		return lease.Record{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
 	}
-	if err := ps.healFirst(ctx, profileID); err != nil {
+	if err := ms.records.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)
 	}
-	entry, err := ps.o.Store.Get(ctx, profileID)
+	entry, err := ms.o.Store.Get(ctx, profileID)
 	if errors.Is(err, lease.ErrNotFound) {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that could move", profileID)
 	}
@@ -33,10 +33,10 @@ func (ps *profiles) MoveProfile(ctx context.Context, profileID string, req api.P
 	}
 	r := entry.Record
 	if req.Token != r.Token {
-		return lease.Record{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "move")
+		return lease.Record{}, ms.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "move")
 	}
-	if r.Home == ps.o.ID {
-		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s already", ps.o.ID, profileID)
+	if r.Home == ms.o.ID {
+		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s already", ms.o.ID, profileID)
 	}
 	free := r
 	free.Mobility = lease.MobilityFree // whoever manages it may move a pinned one, too
@@ -45,18 +45,18 @@ func (ps *profiles) MoveProfile(ctx context.Context, profileID string, req api.P
 			With("profile_id", profileID).With("state", r.State).With("home_launcher", r.Home)
 	}
 	m := move{entry: entry, ask: true}
-	if m.q, m.fill, err = ps.ofSnapshot(ctx, r, r.SnapshotID); err != nil {
+	if m.q, m.fill, err = ms.ofSnapshot(ctx, r, r.SnapshotID); err != nil {
 		return lease.Record{}, err
 	}
 	m.q.Move.Person, m.q.Move.Principal, m.q.Move.Note = req.Person, principal.Of(ctx).Name, req.Note
-	moved, err := ps.moveHere(ctx, m)
+	moved, err := ms.moveHere(ctx, m)
 	return moved, problem(err)
 }
 
 // toAsk refuses what another launcher has to do, since it gets the directory.
-func (ps *profiles) toAsk(launcherID string) *api.Problem {
+func (ms *moves) toAsk(launcherID string) *api.Problem {
 	p := api.Refuse(api.CodeWrongHome, "launcher %s has to be asked, since it gets the directory", launcherID).With("home_launcher", launcherID)
-	if to := ps.patrol.Other(launcherID); to.AdvertiseURL != "" {
+	if to := ms.patrol.Other(launcherID); to.AdvertiseURL != "" {
 		p.Detail += ": " + to.AdvertiseURL
 		p = p.With("location", to.AdvertiseURL)
 	}
@@ -66,39 +66,39 @@ func (ps *profiles) toAsk(launcherID string) *api.Problem {
 // roam brings a profile here for a task, where its owner lets it move by itself: its home is
 // gone, or has no place for it, and this host has one. It returns the entry as it is then; that
 // of before where nothing is to be moved, or where its home keeps it.
-func (ps *profiles) roam(ctx context.Context, entry lease.Entry, m api.Manifest) (lease.Entry, error) {
+func (ms *moves) roam(ctx context.Context, entry lease.Entry, m api.Manifest) (lease.Entry, error) {
 	r := entry.Record
-	if r.Home == "" || r.Home == ps.o.ID || ps.o.Snapshots == nil || m.ByHand != nil || r.MayMove() != nil || ps.homeHasPlace(r) || !ps.hasPlace() {
+	if r.Home == "" || r.Home == ms.o.ID || ms.o.Snapshots == nil || m.ByHand != nil || r.MayMove() != nil || ms.homeHasPlace(r) || !ms.hasPlace() {
 		return entry, nil
 	}
 	here := r
-	here.Home = ps.o.ID
-	if ps.grants.refusal(here, m, time.Now()) != nil {
+	here.Home = ms.o.ID
+	if ms.grants.refusal(here, m, time.Now()) != nil {
 		return entry, nil // nor would its home let the task have it
 	}
-	q, fill, err := ps.ofSnapshot(ctx, r, r.SnapshotID)
+	q, fill, err := ms.ofSnapshot(ctx, r, r.SnapshotID)
 	if err != nil {
 		return entry, err
 	}
-	_, err = ps.moveHere(ctx, move{entry: entry, q: q, ask: true, fill: fill})
+	_, err = ms.moveHere(ctx, move{entry: entry, q: q, ask: true, fill: fill})
 	var kept *api.Problem
 	if errors.As(err, &kept) && kept.Code == api.CodeConflict {
-		ps.o.Log.Info().Err(err).Str("profile", r.ProfileID).Str("home", r.Home).Msg("a profile that is free to move stays with its home")
+		ms.o.Log.Info().Err(err).Str("profile", r.ProfileID).Str("home", r.Home).Msg("a profile that is free to move stays with its home")
 		return entry, nil
 	}
 	if err != nil {
 		return entry, err
 	}
-	return ps.o.Store.Get(ctx, r.ProfileID)
+	return ms.o.Store.Get(ctx, r.ProfileID)
 }
 
 // homeHasPlace tells whether the profile's home is there and may start another browser, as it
 // said last.
-func (ps *profiles) homeHasPlace(r lease.Record) bool {
-	if _, _, silent := ps.patrol.Silent(r.Home); silent {
+func (ms *moves) homeHasPlace(r lease.Record) bool {
+	if _, _, silent := ms.patrol.Silent(r.Home); silent {
 		return false
 	}
-	home := ps.patrol.Other(r.Home)
+	home := ms.patrol.Other(r.Home)
 	// One that has just ended may be back in a moment.
 	return home.Closed || home.Host.Places == 0 || home.Host.Browsers-home.Host.Warm < home.Host.Places
 }

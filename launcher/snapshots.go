@@ -17,11 +17,11 @@ import (
 )
 
 // snapshotStore returns the profile store, or a refusal where there is none.
-func (ps *profiles) snapshotStore() (*snapshots.Store, error) {
-	if ps.o.Snapshots == nil {
+func (r *rooms) snapshotStore() (*snapshots.Store, error) {
+	if r.o.Snapshots == nil {
 		return nil, api.Refuse(api.CodeNotFound, "this sidecar has no profile store: start it with --profile-store and --profile-key")
 	}
-	return ps.o.Snapshots, nil
+	return r.o.Snapshots, nil
 }
 
 // snapshotProblem turns an error of the profile store into a refusal.
@@ -60,12 +60,12 @@ func (r *rooms) overtake(ctx context.Context, profile string, token lease.Token)
 }
 
 // Snapshots lists a profile's snapshots, newest first.
-func (ps *profiles) Snapshots(ctx context.Context, profileID string) ([]api.Snapshot, error) {
-	store, err := ps.snapshotStore()
+func (rs *records) Snapshots(ctx context.Context, profileID string) ([]api.Snapshot, error) {
+	store, err := rs.snapshotStore()
 	if err != nil {
 		return nil, err
 	}
-	if _, err := ps.Profile(ctx, profileID); err != nil {
+	if _, err := rs.Profile(ctx, profileID); err != nil {
 		return nil, err
 	}
 	list, err := store.List(ctx, profileID)
@@ -73,12 +73,12 @@ func (ps *profiles) Snapshots(ctx context.Context, profileID string) ([]api.Snap
 }
 
 // VerifySnapshots reads every byte of a profile's snapshots.
-func (ps *profiles) VerifySnapshots(ctx context.Context, profileID string, req api.ProfileVerify) (api.SnapshotsChecked, error) {
-	store, err := ps.snapshotStore()
+func (rs *records) VerifySnapshots(ctx context.Context, profileID string, req api.ProfileVerify) (api.SnapshotsChecked, error) {
+	store, err := rs.snapshotStore()
 	if err != nil {
 		return api.SnapshotsChecked{}, err
 	}
-	if _, err := ps.Profile(ctx, profileID); err != nil {
+	if _, err := rs.Profile(ctx, profileID); err != nil {
 		return api.SnapshotsChecked{}, err
 	}
 	found, err := store.Verify(ctx, profileID, req.SnapshotID)
@@ -88,7 +88,7 @@ func (ps *profiles) VerifySnapshots(ctx context.Context, profileID string, req a
 	if !found.Whole() {
 		for _, s := range found.Snapshots {
 			if len(s.Problems) > 0 {
-				ps.o.Log.Error().Str("profile", profileID).Str("snapshot", s.ID).Strs("problems", s.Problems).Msg("snapshot is damaged")
+				rs.o.Log.Error().Str("profile", profileID).Str("snapshot", s.ID).Strs("problems", s.Problems).Msg("snapshot is damaged")
 			}
 		}
 	}
@@ -97,8 +97,8 @@ func (ps *profiles) VerifySnapshots(ctx context.Context, profileID string, req a
 
 // RestoreProfile brings back a snapshot of a profile that nobody uses, because a person
 // decided so. The state before goes to the archive, and the token rises.
-func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req api.ProfileRestore) (_ api.Restored, err error) {
-	store, err := ps.snapshotStore()
+func (ds *directories) RestoreProfile(ctx context.Context, profileID string, req api.ProfileRestore) (_ api.Restored, err error) {
+	store, err := ds.snapshotStore()
 	if err != nil {
 		return api.Restored{}, err
 	}
@@ -108,13 +108,13 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 	case len(req.Note) > maxNote:
 		return api.Restored{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
 	}
-	r, done, err := ps.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
+	r, done, err := ds.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
 	if err != nil {
 		return api.Restored{}, err
 	}
 	defer done()
 	if req.Token != r.Token {
-		return api.Restored{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "restore")
+		return api.Restored{}, ds.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "restore")
 	}
 	if req.SnapshotID == api.NewestSnapshot {
 		list, err := store.List(ctx, profileID)
@@ -127,45 +127,45 @@ func (ps *profiles) RestoreProfile(ctx context.Context, profileID string, req ap
 		}
 		req.SnapshotID = newest.ID
 	}
-	lock, err := ps.lockUnused(profileID)
+	lock, err := ds.lockUnused(profileID)
 	if err != nil {
 		return api.Restored{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 	var fetched snapshots.Fetched
 	exchanged, err := lock.Exchange(ctx, time.Now(), func(ctx context.Context, dir string) (err error) {
-		fetched, err = store.Fetch(ctx, profileID, req.SnapshotID, dir, snapshots.FetchOptions{Chrome: ps.chrome, KeepFree: ps.o.MinFreeDisk})
+		fetched, err = store.Fetch(ctx, profileID, req.SnapshotID, dir, snapshots.FetchOptions{Chrome: ds.chrome, KeepFree: ds.o.MinFreeDisk})
 		return err
 	})
 	if err != nil {
 		return api.Restored{}, snapshotProblem(err)
 	}
-	cookies, err := ps.jar.Export(profileID)
+	cookies, err := ds.jar.Export(profileID)
 	if err != nil {
 		return api.Restored{}, errors.Join(err, exchanged.Undo())
 	}
-	if err := ps.jar.Import(profileID, fetched.Extra); err != nil {
-		return api.Restored{}, ps.undoRestore(profileID, exchanged, cookies, err)
+	if err := ds.jar.Import(profileID, fetched.Extra); err != nil {
+		return api.Restored{}, ds.undoRestore(profileID, exchanged, cookies, err)
 	}
 	by := principal.Of(ctx).Name
-	entry, err := lease.Change(ctx, ps.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
+	entry, err := lease.Change(ctx, ds.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
 		return e.Record.RestoreSnapshot(req.SnapshotID, lease.Review{Reviewer: req.Person, Principal: by, Note: req.Note, TokenSeen: req.Token}, time.Now())
 	})
 	if err != nil {
-		return api.Restored{}, ps.undoRestore(profileID, exchanged, cookies, err)
+		return api.Restored{}, ds.undoRestore(profileID, exchanged, cookies, err)
 	}
 	if err := lock.RaiseFloor(entry.Record); err != nil {
-		ps.o.Log.Error().Err(err).Str("profile", profileID).Msg("the floor does not have the token of the restore: the next grant raises it")
+		ds.o.Log.Error().Err(err).Str("profile", profileID).Msg("the floor does not have the token of the restore: the next grant raises it")
 	}
-	ps.overtake(ctx, profileID, entry.Record.Token)
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("snapshot", req.SnapshotID).Str("kept", exchanged.Kept).Str("person", req.Person).Str("principal", by).Msg("snapshot restored")
+	ds.overtake(ctx, profileID, entry.Record.Token)
+	ds.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("snapshot", req.SnapshotID).Str("kept", exchanged.Kept).Str("person", req.Person).Str("principal", by).Msg("snapshot restored")
 	return api.Restored{ProfileID: profileID, SnapshotID: req.SnapshotID, State: entry.Record.State, Token: entry.Record.Token, Kept: exchanged.Kept, At: time.Now().UTC()}, nil
 }
 
 // undoRestore puts everything back as it was after the record could not be changed. Where
 // nobody can say whether it was, the token may have risen for nothing.
-func (ps *profiles) undoRestore(profileID string, exchanged *profiledir.Exchanged, cookies map[string][]byte, cause error) error {
-	if err := errors.Join(exchanged.Undo(), ps.jar.Import(profileID, cookies)); err != nil {
+func (ds *directories) undoRestore(profileID string, exchanged *profiledir.Exchanged, cookies map[string][]byte, cause error) error {
+	if err := errors.Join(exchanged.Undo(), ds.jar.Import(profileID, cookies)); err != nil {
 		return errors.Join(problem(cause), fmt.Errorf("profile %s: what was restored could not be taken back: %w", profileID, err))
 	}
 	return problem(cause)

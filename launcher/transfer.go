@@ -29,41 +29,41 @@ func (g *grants) checkDir(profile, path string) error {
 }
 
 // ImportProfile makes a profile of a copy of a Chrome user-data-dir of this host.
-func (ps *profiles) ImportProfile(ctx context.Context, profileID string, req api.ProfileImport) (lease.Record, error) {
+func (ds *directories) ImportProfile(ctx context.Context, profileID string, req api.ProfileImport) (lease.Record, error) {
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}
-	from, err := ps.source(ctx, req.From)
+	from, err := ds.source(ctx, req.From)
 	if err != nil {
 		return lease.Record{}, err
 	}
-	return ps.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, "")
+	return ds.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, "")
 }
 
 // importable returns the real path of a directory that a profile may be made of: one below
 // an import root, or one that was archived here and that the principal manages.
-func (ps *profiles) importable(by principal.Principal, path string) (string, error) {
+func (ds *directories) importable(by principal.Principal, path string) (string, error) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		// Whether a path exists is nobody's business who may not import it.
 		from = filepath.Clean(path)
 	}
-	if of, archived := ps.o.Root.IsArchive(from); archived {
+	if of, archived := ds.o.Root.IsArchive(from); archived {
 		if !by.May(principal.Manage, of) {
 			return "", api.Refuse(api.CodeForbidden, "%s", by.Refusal(principal.Manage, of))
 		}
 		return from, nil
 	}
-	if len(ps.o.ImportRoots) == 0 {
+	if len(ds.o.ImportRoots) == 0 {
 		return "", api.Refuse(api.CodeForbidden, "nothing is imported here: the sidecar has to be started with --import-root DIR, and the directory to import has to be below it")
 	}
-	for _, kept := range []string{ps.o.DataDir, ps.o.Root.Dir()} {
+	for _, kept := range []string{ds.o.DataDir, ds.o.Root.Dir()} {
 		if below(realPath(kept), from) || below(from, realPath(kept)) {
 			return "", api.Refuse(api.CodeForbidden, "%s is the sidecar's own: want a directory that is not", path)
 		}
 	}
-	if !slices.ContainsFunc(ps.o.ImportRoots, func(root string) bool { return below(realPath(root), from) }) {
-		return "", api.Refuse(api.CodeForbidden, "%s is below none of --import-root %s", path, strings.Join(ps.o.ImportRoots, ", "))
+	if !slices.ContainsFunc(ds.o.ImportRoots, func(root string) bool { return below(realPath(root), from) }) {
+		return "", api.Refuse(api.CodeForbidden, "%s is below none of --import-root %s", path, strings.Join(ds.o.ImportRoots, ", "))
 	}
 	return from, err
 }
@@ -83,22 +83,22 @@ func below(dir, path string) bool {
 }
 
 // ArchiveProfile puts a profile that nobody uses aside.
-func (ps *profiles) ArchiveProfile(ctx context.Context, profileID string, req api.ProfileArchive) (api.Archived, error) {
-	r, done, err := ps.borrow(ctx, profileID)
+func (ds *directories) ArchiveProfile(ctx context.Context, profileID string, req api.ProfileArchive) (api.Archived, error) {
+	r, done, err := ds.borrow(ctx, profileID)
 	if err != nil {
 		return api.Archived{}, err
 	}
 	defer done()
 	if req.Token != 0 && req.Token != r.Token {
-		return api.Archived{}, ps.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
+		return api.Archived{}, ds.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
 	}
-	lock, err := ps.lockUnused(profileID)
+	lock, err := ds.lockUnused(profileID)
 	if err != nil {
 		return api.Archived{}, err
 	}
 	at, err := lock.Archive(time.Now())
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = errors.Join(err, ps.forgetSnapshot(ctx, lock))
+		err = errors.Join(err, ds.forgetSnapshot(ctx, lock))
 	}
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,16 +107,16 @@ func (ps *profiles) ArchiveProfile(ctx context.Context, profileID string, req ap
 	if err != nil {
 		return api.Archived{}, err
 	}
-	ps.o.Log.Info().Str("profile", profileID).Str("path", at).Str("principal", principal.Of(ctx).Name).Msg("profile archived")
+	ds.o.Log.Info().Str("profile", profileID).Str("path", at).Str("principal", principal.Of(ctx).Name).Msg("profile archived")
 	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
 }
 
 // forgetSnapshot has the record of a profile, whose directory was put aside or removed, name no
 // snapshot: another launcher would take the profile from it.
-func (ps *profiles) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) error {
-	e, err := ps.o.Store.Get(ctx, lock.Profile())
+func (ds *directories) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) error {
+	e, err := ds.o.Store.Get(ctx, lock.Profile())
 	if err == nil && e.Record.SnapshotID != "" {
-		e, err = lease.Change(ctx, ps.o.Store, lock.Profile(), func(e lease.Entry) (lease.Record, error) {
+		e, err = lease.Change(ctx, ds.o.Store, lock.Profile(), func(e lease.Entry) (lease.Record, error) {
 			return e.Record.WithoutSnapshot(), nil
 		})
 		if err == nil {
@@ -134,20 +134,20 @@ func (ps *profiles) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) e
 
 // borrow occupies a profile that nobody uses, until done is called, and returns its record.
 // Nobody is granted the profile meanwhile, since its home is here.
-func (ps *profiles) borrow(ctx context.Context, profileID string) (_ lease.Record, done func(), _ error) {
-	return ps.borrowIn(ctx, profileID, lease.Available)
+func (ds *directories) borrow(ctx context.Context, profileID string) (_ lease.Record, done func(), _ error) {
+	return ds.borrowIn(ctx, profileID, lease.Available)
 }
 
 // borrowIn is borrow for a profile in one of the states, in none of which anybody uses it.
-func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...lease.State) (_ lease.Record, done func(), _ error) {
-	r, err := ps.current(ctx, profileID)
+func (ds *directories) borrowIn(ctx context.Context, profileID string, states ...lease.State) (_ lease.Record, done func(), _ error) {
+	r, err := ds.records.current(ctx, profileID)
 	if err != nil {
 		return r, nil, err
 	}
 	free := func(r lease.Record) error {
 		switch {
-		case r.Home != "" && r.Home != ps.o.ID:
-			return ps.patrol.Home(r)
+		case r.Home != "" && r.Home != ds.o.ID:
+			return ds.patrol.Home(r)
 		case !slices.Contains(states, r.State):
 			return api.Refuse(api.CodeConflict, "profile %s is %s: want one that nobody uses", profileID, r.State).With("state", r.State).
 				With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
@@ -157,17 +157,17 @@ func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...le
 	if err := free(r); err != nil {
 		return r, nil, err
 	}
-	slot := ps.slots.OccupyCold(profileID)
+	slot := ds.slots.OccupyCold(profileID)
 	if slot == nil {
-		return r, nil, ps.grants.busyHere(r, api.Manifest{ProfileID: profileID})
+		return r, nil, ds.grants.busyHere(r, api.Manifest{ProfileID: profileID})
 	}
 	done = slot.Vacate
 	// It may have been granted, and be over again, meanwhile.
-	if r, err = ps.stored(ctx, profileID); err == nil {
+	if r, err = ds.records.stored(ctx, profileID); err == nil {
 		err = free(r)
 	}
 	if err == nil {
-		err = ps.alone(profileID)
+		err = ds.alone(profileID)
 	}
 	if err != nil {
 		done()
@@ -178,28 +178,28 @@ func (ps *profiles) borrowIn(ctx context.Context, profileID string, states ...le
 
 // alone refuses to do anything to a profile whose directory another host could have open: no
 // more is known of that than at a grant.
-func (ps *profiles) alone(profileID string) error {
-	if _, err := ps.presence.Current(); err != nil {
+func (ds *directories) alone(profileID string) error {
+	if _, err := ds.presence.Current(); err != nil {
 		return err
 	}
-	if p := ps.presence.HomeReady(); p != nil {
+	if p := ds.presence.HomeReady(); p != nil {
 		return p
 	}
-	if err := ps.unusable(profileID); err != nil {
+	if err := ds.unusable(profileID); err != nil {
 		return err
 	}
-	path, err := ps.o.Root.Path(profileID)
+	path, err := ds.o.Root.Path(profileID)
 	if err != nil {
 		return nil //nolint:nilerr // there is no directory
 	}
-	return ps.grants.stillReady(path)
+	return ds.grants.stillReady(path)
 }
 
 // lockSource locks a directory that is to be copied, and refuses a profile that is not
 // free, of whichever launcher it is: what somebody else has, or a person has to judge, is
 // nothing to copy. Only a directory of the profile to, about which a person has decided, may
 // be in any state.
-func (ps *profiles) lockSource(ctx context.Context, from, to string) (*profiledir.Source, error) {
+func (ds *directories) lockSource(ctx context.Context, from, to string) (*profiledir.Source, error) {
 	source, err := profiledir.LockSource(from)
 	if errors.Is(err, profiledir.ErrLocked) {
 		return nil, api.Refuse(api.CodeConflict, "%s is a profile that a launcher has open: %v", from, err)
@@ -208,8 +208,8 @@ func (ps *profiles) lockSource(ctx context.Context, from, to string) (*profiledi
 		return nil, err
 	}
 	profileID, home := source.Kept.ProfileID, source.Kept.Home
-	if of, archived := ps.o.Root.IsArchive(from); archived {
-		profileID, home = of, ps.o.ID
+	if of, archived := ds.o.Root.IsArchive(from); archived {
+		profileID, home = of, ds.o.ID
 	}
 	if profileID != "" && profileID == to {
 		return source, nil
@@ -217,7 +217,7 @@ func (ps *profiles) lockSource(ctx context.Context, from, to string) (*profiledi
 	state := source.Kept.State
 	if profileID != "" {
 		// The store knows of what came after the home kept its record, a review for example.
-		if e, err := ps.o.Store.Get(ctx, profileID); err == nil && e.Record.Home == home {
+		if e, err := ds.o.Store.Get(ctx, profileID); err == nil && e.Record.Home == home {
 			state = e.Record.State
 		} else if err != nil && !errors.Is(err, lease.ErrNotFound) {
 			return nil, errors.Join(problem(err), source.Release())
@@ -231,19 +231,19 @@ func (ps *profiles) lockSource(ctx context.Context, from, to string) (*profiledi
 }
 
 // lockUnused takes the lock of a profile, which no browser may use.
-func (ps *profiles) lockUnused(profileID string) (*profiledir.Lock, error) {
-	lock, err := ps.o.Root.Lock(profileID)
+func (ds *directories) lockUnused(profileID string) (*profiledir.Lock, error) {
+	lock, err := ds.o.Root.Lock(profileID)
 	if err != nil {
-		return nil, ps.grants.lockProblem(err, lease.Record{ProfileID: profileID}, api.Manifest{}, filepath.Join(ps.o.Root.Dir(), profileID))
+		return nil, ds.grants.lockProblem(err, lease.Record{ProfileID: profileID}, api.Manifest{}, filepath.Join(ds.o.Root.Dir(), profileID))
 	}
-	if p := ps.inUse(profileID, filepath.Join(ps.o.Root.Dir(), profileID)); p != nil {
+	if p := ds.inUse(profileID, filepath.Join(ds.o.Root.Dir(), profileID)); p != nil {
 		return nil, errors.Join(p, lock.Unlock())
 	}
 	return lock, nil
 }
 
 // inUse names a browser that has the directory open without a lease.
-func (ps *profiles) inUse(profileID, path string) *api.Problem {
+func (ds *directories) inUse(profileID, path string) *api.Problem {
 	u, err := profiledir.FindUser(path)
 	if err != nil {
 		return api.Refuse(api.CodeConflict, "%v", err).With("profile_id", profileID)
@@ -257,11 +257,11 @@ func (ps *profiles) inUse(profileID, path string) *api.Problem {
 
 // copyProfile makes a new profile of a directory. field is the member of the request that
 // names the directory; cloneOf names the profile whose directory it is, for a clone.
-func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf string) (_ lease.Record, err error) {
-	if err := ps.checkNew(ctx, profileID, set); err != nil {
+func (ds *directories) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf string) (_ lease.Record, err error) {
+	if err := ds.checkNew(ctx, profileID, set); err != nil {
 		return lease.Record{}, err
 	}
-	source, err := ps.lockSource(ctx, from, "")
+	source, err := ds.lockSource(ctx, from, "")
 	if err != nil {
 		return lease.Record{}, err
 	}
@@ -276,12 +276,12 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	if err != nil {
 		return lease.Record{}, api.Invalid(field, "%v", err)
 	}
-	if free, err := durable.FreeSpace(ps.o.Root.Dir()); err == nil && free < size+ps.o.MinFreeDisk {
+	if free, err := durable.FreeSpace(ds.o.Root.Dir()); err == nil && free < size+ds.o.MinFreeDisk {
 		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
-			humanize.IBytes(size), ps.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ps.o.MinFreeDisk)).
-			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ps.o.MinFreeDisk+size)
+			humanize.IBytes(size), ds.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ds.o.MinFreeDisk)).
+			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ds.o.MinFreeDisk+size)
 	}
-	r, err := ps.makeProfile(ctx, profileID, origin{
+	r, err := ds.makeProfile(ctx, profileID, origin{
 		set: set, cloneOf: cloneOf,
 		fill: func(dir string) error {
 			if err := profiledir.Copy(ctx, from, dir); err != nil {
@@ -290,12 +290,12 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 			return nil
 		},
 		cookies: func() error {
-			if was, archived := ps.o.Root.IsArchive(from); archived && was == profileID {
+			if was, archived := ds.o.Root.IsArchive(from); archived && was == profileID {
 				return nil // they are its own
 			}
-			err := ps.jar.Drop(profileID)
+			err := ds.jar.Drop(profileID)
 			if err == nil && cloneOf != "" {
-				err = ps.jar.Copy(cloneOf, profileID)
+				err = ds.jar.Copy(cloneOf, profileID)
 			}
 			return err
 		},
@@ -303,23 +303,23 @@ func (ps *profiles) copyProfile(ctx context.Context, profileID, from, field stri
 	if err != nil {
 		return lease.Record{}, err
 	}
-	ps.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
+	ds.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
 	return r, nil
 }
 
 // checkNew refuses a profile that cannot be made here, before anything is copied.
-func (ps *profiles) checkNew(ctx context.Context, profileID string, set api.ProfileSettings) error {
-	if err := ps.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
+func (ds *directories) checkNew(ctx context.Context, profileID string, set api.ProfileSettings) error {
+	if err := ds.grants.checkProxySetting(lease.Record{ProfileID: profileID, State: lease.Available}, set.ProxyID); err != nil {
 		return err
 	}
-	e, err := ps.o.Store.Get(ctx, profileID)
+	e, err := ds.o.Store.Get(ctx, profileID)
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
-		_, err = ps.mayMake(ctx, profileID)
+		_, err = ds.mayMake(ctx, profileID)
 	case err != nil:
 		err = problem(err)
-	case e.Record.Home != "" && e.Record.Home != ps.o.ID:
-		err = ps.patrol.Home(e.Record)
+	case e.Record.Home != "" && e.Record.Home != ds.o.ID:
+		err = ds.patrol.Home(e.Record)
 	default:
 		err = resumes(e.Record)
 	}
@@ -349,18 +349,18 @@ type origin struct {
 
 // makeProfile makes a new profile. Its record is stored before its directory appears: nobody can
 // have a profile that is not as it was asked for, whenever this ends.
-func (ps *profiles) makeProfile(ctx context.Context, profileID string, of origin) (_ lease.Record, err error) {
-	slot := ps.slots.OccupyCold(profileID)
+func (ds *directories) makeProfile(ctx context.Context, profileID string, of origin) (_ lease.Record, err error) {
+	slot := ds.slots.OccupyCold(profileID)
 	if slot == nil {
-		return lease.Record{}, ps.grants.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
+		return lease.Record{}, ds.grants.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
 	}
 	defer slot.Vacate()
-	lock, err := ps.lockUnused(profileID)
+	lock, err := ds.lockUnused(profileID)
 	if err != nil {
 		return lease.Record{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	if err := ps.unusable(profileID); err != nil {
+	if err := ds.unusable(profileID); err != nil {
 		return lease.Record{}, err
 	}
 	var r lease.Record
@@ -370,14 +370,14 @@ func (ps *profiles) makeProfile(ctx context.Context, profileID string, of origin
 				return err
 			}
 		}
-		if err := ps.catchUp(ctx, lock); err != nil {
+		if err := ds.catchUp(ctx, lock); err != nil {
 			return err
 		}
 		var err error
-		if r, err = ps.putRecord(ctx, profileID, of.set, true); err != nil {
+		if r, err = ds.records.putRecord(ctx, profileID, of.set, true); err != nil {
 			return err
 		}
-		if err := ps.followToken(ctx, lock, r); err != nil {
+		if err := ds.followToken(ctx, lock, r); err != nil {
 			return err
 		}
 		return of.cookies()
@@ -388,37 +388,37 @@ func (ps *profiles) makeProfile(ctx context.Context, profileID string, of origin
 	if err != nil {
 		return lease.Record{}, err
 	}
-	return ps.shown(r).Public(), nil // with its directory, now
+	return ds.shown(r).Public(), nil // with its directory, now
 }
 
 // catchUp has the floor follow a token that was raised by a making which was cut short: it is never
 // behind by more than one.
-func (ps *profiles) catchUp(ctx context.Context, lock *profiledir.Lock) error {
-	if err := ps.healFirst(ctx, lock.Profile()); err != nil {
+func (ds *directories) catchUp(ctx context.Context, lock *profiledir.Lock) error {
+	if err := ds.records.healFirst(ctx, lock.Profile()); err != nil {
 		return problem(err)
 	}
-	e, err := ps.o.Store.Get(ctx, lock.Profile())
+	e, err := ds.o.Store.Get(ctx, lock.Profile())
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
 		return nil
 	case err != nil:
 		return problem(err)
-	case e.Record.State != lease.Available || e.Record.Home != ps.o.ID: // nothing is made of it
+	case e.Record.State != lease.Available || e.Record.Home != ds.o.ID: // nothing is made of it
 		return nil
 	}
-	return ps.followToken(ctx, lock, e.Record)
+	return ds.followToken(ctx, lock, e.Record)
 }
 
 // followToken has the floor of a profile, and the profile store, know a token that was raised
 // without a grant.
-func (ps *profiles) followToken(ctx context.Context, lock *profiledir.Lock, r lease.Record) error {
-	floor, err := ps.o.Root.Floor(r.ProfileID)
+func (ds *directories) followToken(ctx context.Context, lock *profiledir.Lock, r lease.Record) error {
+	floor, err := ds.o.Root.Floor(r.ProfileID)
 	if err != nil || r.Token == floor {
 		return err
 	}
 	if err := lock.RaiseFloor(r); err != nil {
 		return err
 	}
-	ps.overtake(ctx, r.ProfileID, r.Token)
+	ds.overtake(ctx, r.ProfileID, r.Token)
 	return nil
 }

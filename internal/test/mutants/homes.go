@@ -67,7 +67,7 @@ var ofHomes = slices.Concat(
 		change{"home: what was left is not marked", "\treturn arriving || h.leaves(r, d, left)\n", "\treturn arriving\n"},
 	),
 	in("launcher/move.go", []Catcher{by("launcher", "TestAHomeThatIsThereIsAsked")},
-		change{"home: a home that is there loses its profile unasked", "\tif gone == nil && r.Home != ps.o.ID {\n\t\treturn ps.askHome(ctx, m)\n\t}\n", ""},
+		change{"home: a home that is there loses its profile unasked", "\tif gone == nil && r.Home != ms.o.ID {\n\t\treturn ms.askHome(ctx, m)\n\t}\n", ""},
 	),
 	in("launcher/homes.go", []Catcher{by("launcher", "TestAHomeThatHasAPlaceKeepsItsProfile")},
 		change{"home: a home gives its profile to a task that asked while it was away", `r.MoveRequest.Move.Person == "" && h.hasPlace() {`, `false {`},

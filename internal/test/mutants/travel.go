@@ -16,11 +16,11 @@ var (
 // after a move.
 var ofTravel = slices.Concat(
 	in("launcher/roam.go", roams,
-		change{"travel: a pinned profile moves for a task", `r.MayMove() != nil || ps.homeHasPlace(r)`, `ps.homeHasPlace(r)`},
-		change{"travel: a home that is gone has places", "\tif _, _, silent := ps.patrol.Silent(r.Home); silent {\n\t\treturn false\n\t}\n", ""},
+		change{"travel: a pinned profile moves for a task", `r.MayMove() != nil || ms.homeHasPlace(r)`, `ms.homeHasPlace(r)`},
+		change{"travel: a home that is gone has places", "\tif _, _, silent := ms.patrol.Silent(r.Home); silent {\n\t\treturn false\n\t}\n", ""},
 	),
 	in("launcher/move.go", roams,
-		change{"travel: a home that is there is never asked", `return ps.askHome(ctx, m)`, `return r, errKept`},
+		change{"travel: a home that is there is never asked", `return ms.askHome(ctx, m)`, `return r, errKept`},
 	),
 	in("launcher/homes.go", roams,
 		change{"travel: a profile that was given up may still be opened", "\td.Pending = false\n", ""},
@@ -35,7 +35,7 @@ var ofTravel = slices.Concat(
 		change{"travel: a fetch fills the disk", `err == nil && free < m.Bytes+o.KeepFree {`, `err == nil && free < o.KeepFree {`},
 	),
 	in("launcher/move.go", stays,
-		change{"travel: a directory that was prepared in vain stays", `return r, errors.Join(ps.notMoved(r, err), lock.DropArrival())`, `return r, ps.notMoved(r, err)`},
+		change{"travel: a directory that was prepared in vain stays", `return r, errors.Join(ms.notMoved(r, err), lock.DropArrival())`, `return r, ms.notMoved(r, err)`},
 	),
 	in("launcher/snapshots/head.go", seals,
 		change{"travel: the list of another profile is believed", `if h.ProfileID != profileID || `, `if `},

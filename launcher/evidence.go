@@ -1,0 +1,94 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	"leasehold/evidence"
+	"leasehold/evidence/crypt"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// bundles tells of the evidence of profiles.
+type bundles struct {
+	*rooms
+	records *records
+	exports chan struct{} // has an element for each export that is under way
+}
+
+// accepted leaves out the pictures that count for nothing: those that no bundle names, and
+// whose session is neither living nor in recovery by the record. A holder that was fenced
+// may have left such pictures.
+func accepted(manifests []evidence.Manifest, r lease.Record) []evidence.Manifest {
+	named := map[string]bool{}
+	for _, m := range manifests {
+		for _, p := range m.Pictures {
+			named[p.EvidenceID] = true
+		}
+	}
+	return slices.DeleteFunc(manifests, func(m evidence.Manifest) bool {
+		return m.IsPicture() && !named[m.EvidenceID] && (!r.Unfinished() || !slices.Contains(r.Sessions(), m.SessionID))
+	})
+}
+
+// Evidence lists the profile's bundles, newest first.
+func (bs *bundles) Evidence(ctx context.Context, profileID string) ([]api.Bundle, error) {
+	record, err := bs.records.Profile(ctx, profileID)
+	if err != nil {
+		return nil, err
+	}
+	manifests, err := bs.o.Archive.List(ctx, profileID)
+	if err != nil {
+		return nil, err
+	}
+	bundles := []api.Bundle{}
+	for _, m := range accepted(manifests, record) {
+		encrypted := m.Encrypted()
+		m, opened := bs.o.Archive.Opened(m)
+		b := api.Bundle{
+			Encrypted: encrypted, Locked: !opened,
+			EvidenceID: m.EvidenceID, Token: lease.Token(m.LeaseToken), At: m.At, RecoveryReason: m.RecoveryReason,
+			LastKnownURL: m.LastKnownURL, LastKnownStep: m.LastKnownStep, Checkpoint: m.Checkpoint, Parts: []api.Part{},
+			SessionID: m.SessionID, Pages: pagesOf(m), Pictures: picturesOf(m),
+		}
+		for _, p := range m.Parts {
+			b.Parts = append(b.Parts, api.Part{Name: p.Name, Kind: p.Kind, Bytes: p.Bytes, SHA256: p.SHA256, Missing: p.Missing})
+		}
+		bundles = append(bundles, b)
+	}
+	return bundles, nil
+}
+
+func unknownEvidence(err error, evidenceID, part string) error {
+	if errors.Is(err, evidence.ErrNotFound) {
+		return api.Refuse(api.CodeNotFound, "there is no evidence %s", strings.TrimSuffix(evidenceID+"/"+part, "/"))
+	}
+	if errors.Is(err, evidence.ErrDamaged) {
+		return api.Refuse(api.CodeEvidenceDamaged, "%v", err)
+	}
+	if errors.Is(err, crypt.ErrNoKey) {
+		return api.Refuse(api.CodeEvidenceEncrypted, "%v: this sidecar has no identity of these (--evidence-identity); with ?stored=true the part comes as it is stored, and leasehold evidence --identity opens it", err)
+	}
+	return err
+}
+
+// EvidenceManifest returns a bundle's manifest as it was sealed.
+func (bs *bundles) EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error) {
+	b, err := bs.o.Archive.Manifest(ctx, evidenceID)
+	return b, unknownEvidence(err, evidenceID, "")
+}
+
+// EvidencePart returns one part of a bundle, and its media type: in clear, or as it is
+// stored.
+func (bs *bundles) EvidencePart(ctx context.Context, evidenceID, part string, stored bool) ([]byte, string, error) {
+	read := bs.o.Archive.Content
+	if stored {
+		read = bs.o.Archive.Stored
+	}
+	b, mediaType, err := read(ctx, evidenceID, part)
+	return b, mediaType, unknownEvidence(err, evidenceID, part)
+}

@@ -144,8 +144,8 @@ func (c *compaction) full() bool {
 }
 
 // protect marks what is never left out: the beginning, the last safe checkpoint, the last
-// page and step before it and of all, the last card or bank account that was typed, and what was
-// left out before.
+// page, step and GET after an action before it and of all, the last card or bank account that was
+// typed, and what was left out before.
 func (c *compaction) protect() {
 	c.kept = make([]bool, len(c.entries))
 	safe := lastSafe(c.entries)
@@ -158,7 +158,7 @@ func (c *compaction) protect() {
 		switch e.Kind {
 		case KindStart, KindOmitted, KindEnd:
 			c.kept[i] = true
-		case KindURL, KindStep, KindConnection:
+		case KindURL, KindStep, KindConnection, KindGetAfter:
 			c.kept[i] = c.kept[i] || !seen[e.Kind]
 		case KindTyped:
 			pays := Field(e.Name).Pays()

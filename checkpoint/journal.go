@@ -26,30 +26,31 @@ type Kind string
 
 // The kinds of entries.
 const (
-	KindStart      Kind = "start"      // the session began
-	KindURL        Kind = "url"        // a page navigated
-	KindFrame      Kind = "frame"      // a frame inside a page navigated to a sensitive URL
-	KindStep       Kind = "step"       // the task named the step that it is at
-	KindCheckpoint Kind = "checkpoint" // the task named a checkpoint
-	KindEvent      Kind = "event"      // the task reported an event
-	KindRequest    Kind = "request"    // a page sent an unsafe request
-	KindAnswer     Kind = "answer"     // a site answered; see Entry.Status
-	KindGetWrite   Kind = "get_write"  // a GET that looks like a write, by the sign Name, or that nobody can judge (GetUnjudged)
-	KindBlocked    Kind = "blocked"    // an unsafe request of a read-only session was failed
-	KindWithheld   Kind = "withheld"   // a page wanted to send an unsafe request after its worker was lost, and did not
-	KindForm       Kind = "form"       // a page submitted a form, by GET or POST
-	KindDownload   Kind = "download"   // a page began a download
-	KindDialog     Kind = "dialog"     // a page opened a dialog
-	KindStorage    Kind = "storage"    // a page changed the local or session storage of its origin
-	KindCookie     Kind = "cookie"     // what became of a cookie that may carry the account's identity, or what was asked about cookies
-	KindCrash      Kind = "crash"      // a page crashed
-	KindConnection Kind = "connection" // a worker's connection came or went
-	KindPicture    Kind = "picture"    // a picture was stored, which Data names
-	KindDenied     Kind = "denied"     // the worker sent what it may not: a command Name, for the reason Action, which last named Text
-	KindTyped      Kind = "typed"      // something was typed into a field of the kind Name, see Field; never what
-	KindPerson     Kind = "person"     // a person took the session over, did something (Name), or handed it back
-	KindEnd        Kind = "end"        // the session ended
-	KindOmitted    Kind = "omitted"    // Count entries of the kind Name were left out, see Compact
+	KindStart      Kind = "start"            // the session began
+	KindURL        Kind = "url"              // a page navigated
+	KindFrame      Kind = "frame"            // a frame inside a page navigated to a sensitive URL
+	KindStep       Kind = "step"             // the task named the step that it is at
+	KindCheckpoint Kind = "checkpoint"       // the task named a checkpoint
+	KindEvent      Kind = "event"            // the task reported an event
+	KindRequest    Kind = "request"          // a page sent an unsafe request
+	KindAnswer     Kind = "answer"           // a site answered; see Entry.Status
+	KindGetWrite   Kind = "get_write"        // a GET that looks like a write, by the sign Name, or that nobody can judge (GetUnjudged)
+	KindGetAfter   Kind = "get_after_action" // a page asked for something by GET after the worker had acted on it; the first of each document
+	KindBlocked    Kind = "blocked"          // an unsafe request of a read-only session was failed
+	KindWithheld   Kind = "withheld"         // a page wanted to send an unsafe request after its worker was lost, and did not
+	KindForm       Kind = "form"             // a page submitted a form, by GET or POST
+	KindDownload   Kind = "download"         // a page began a download
+	KindDialog     Kind = "dialog"           // a page opened a dialog
+	KindStorage    Kind = "storage"          // a page changed the local or session storage of its origin
+	KindCookie     Kind = "cookie"           // what became of a cookie that may carry the account's identity, or what was asked about cookies
+	KindCrash      Kind = "crash"            // a page crashed
+	KindConnection Kind = "connection"       // a worker's connection came or went
+	KindPicture    Kind = "picture"          // a picture was stored, which Data names
+	KindDenied     Kind = "denied"           // the worker sent what it may not: a command Name, for the reason Action, which last named Text
+	KindTyped      Kind = "typed"            // something was typed into a field of the kind Name, see Field; never what
+	KindPerson     Kind = "person"           // a person took the session over, did something (Name), or handed it back
+	KindEnd        Kind = "end"              // the session ended
+	KindOmitted    Kind = "omitted"          // Count entries of the kind Name were left out, see Compact
 )
 
 // Websocket is the Method of a request entry that stands for messages on a websocket. There

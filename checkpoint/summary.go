@@ -27,6 +27,9 @@ type Summary struct {
 	Answers []Entry
 	// Writes has the GETs that look like writes, and WritesSince those after LastSafe.
 	Writes, WritesSince []Entry
+	// GetsAfter has the GETs of pages on which the worker had acted, and GetsAfterSince those
+	// after LastSafe: of each document the first.
+	GetsAfter, GetsAfterSince []Entry
 	// StepsSince has the steps after LastSafe. PagesSince has the navigations after it,
 	// and before them the page and the sensitive frames that were open at LastSafe.
 	StepsSince []Entry
@@ -88,7 +91,7 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince, s.ActsSince, s.TypedSince = nil, nil, nil, nil, nil, nil, nil
+			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince, s.GetsAfterSince, s.ActsSince, s.TypedSince = nil, nil, nil, nil, nil, nil, nil, nil
 			s.InFlight = nil
 			for k, sent := range s.Unsafe {
 				if ends[k] > i {
@@ -116,6 +119,8 @@ func Summarize(entries []Entry) Summary {
 			s.UnsafeSince = append(s.UnsafeSince, e)
 		case KindGetWrite:
 			s.Writes, s.WritesSince = append(s.Writes, e), append(s.WritesSince, e)
+		case KindGetAfter:
+			s.GetsAfter, s.GetsAfterSince = append(s.GetsAfter, e), append(s.GetsAfterSince, e)
 		case KindForm, KindDownload, KindDialog, KindStorage:
 			s.Did = append(s.Did, e)
 			s.DidSince = append(s.DidSince, e)

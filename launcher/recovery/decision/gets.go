@@ -12,10 +12,15 @@ import (
 	"leasehold/checkpoint"
 )
 
-// Two more questions of an inspection: did pages change something by a GET?
+// Four more questions of an inspection: did pages change something by a GET? And did a page on
+// which the worker had acted ask for anything by GET at all? The table does not use the second:
+// most such GETs read. It is for owners of accounts on sites that change something by a GET that
+// is answered like any other.
 const (
 	WritesByGet          = "writes_by_get"
 	WritesByGetSinceSafe = "writes_by_get_since_safe_checkpoint"
+	GetsAfterAction      = "gets_after_action"
+	GetsAfterActionSince = "gets_after_action_since_safe_checkpoint"
 )
 
 // A GET should only read, and nearly every GET does. A few sites change something by it:
@@ -380,6 +385,16 @@ func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.
 		besides = fmt.Sprintf("; %d more could not be judged", times(unjudged)) + besides
 	}
 	return Fact{name, Yes, fmt.Sprintf("%d seen, the last GET %s: %s%s", times(writes), last.URL, why, besides)}
+}
+
+// getsAfterAction is the fact about GETs of pages on which the worker had acted, without those
+// that the profile's owner declares harmless.
+func getsAfterAction(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) Fact {
+	counted, _ := split(gets, declared)
+	if len(counted) == 0 {
+		return Fact{name, No, "no page on which the worker had acted asked for anything by GET"}
+	}
+	return Fact{name, Yes, fmt.Sprintf("%d pages asked for something by GET after the worker had acted on them, the last for %s", times(counted), counted[len(counted)-1].URL)}
 }
 
 // ValuesOf returns the texts and numbers of a small answer, each within max bytes, and how

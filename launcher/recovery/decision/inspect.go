@@ -112,7 +112,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
-	WritesByGet, WritesByGetSinceSafe,
+	WritesByGet, WritesByGetSinceSafe, GetsAfterAction, GetsAfterActionSince,
 	PersonHadIt, PersonActed, PersonActedSince, PaymentTyped, PaymentTypedSince,
 	StoodStill, RequestsWithheld, CookiesWhole,
 })
@@ -189,6 +189,8 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		requests(AnonymousSinceSafe, sinceSafe.anonymous),
 		writesByGet(WritesByGet, s.Writes, harmless(t)),
 		writesByGet(WritesByGetSinceSafe, s.WritesSince, harmless(t)),
+		getsAfterAction(GetsAfterAction, s.GetsAfter, harmless(t)),
+		getsAfterAction(GetsAfterActionSince, s.GetsAfterSince, harmless(t)),
 		happened(Forms, nil, forms(s.Unsafe, s.Did), anything),
 		happened(FormsSinceSafe, nil, forms(s.UnsafeSince, s.DidSince), anything),
 		happened(Messages, s.Unsafe, nil, isMessage),

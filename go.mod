@@ -105,4 +105,5 @@ tool (
 	golang.org/x/vuln/cmd/govulncheck
 	honnef.co/go/tools/cmd/staticcheck
 	leasehold/cmd/leasehold
+	leasehold/internal/test/fakechrome/chrome
 )

@@ -21,12 +21,7 @@ import (
 	"leasehold/lease"
 )
 
-func TestMain(m *testing.M) {
-	fakechrome.Play()
-	os.Exit(m.Run())
-}
-
-// scripted are browsers that the test's own binary plays.
+// scripted are browsers of package fakechrome.
 type scripted struct{ browser.Kernel }
 
 func (scripted) Version(context.Context, string) (string, error) {

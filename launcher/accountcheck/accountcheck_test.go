@@ -30,7 +30,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	fakechrome.Play()
 	goleak.VerifyTestMain(m)
 }
 

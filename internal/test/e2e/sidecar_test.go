@@ -25,7 +25,6 @@ import (
 
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/built"
-	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/s3test"
 	"leasehold/lease"
 )
@@ -33,14 +32,9 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == "--version" { // as a sidecar asks its browser
-		fmt.Println("Chromium 156.0.0.0")
-		return
-	}
 	if len(os.Args) == 3 && os.Args[1] == roleNode {
 		serveNode(os.Args[2])
 	}
-	fakechrome.Play()
 	// Under nohup the sidecars would inherit that SIGHUP is ignored. A signal that is
 	// waited for has its default effect in what is started.
 	ossignal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

@@ -356,7 +356,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 		return err
 	}
 	// A worker that Chrome wakes up in a new process is caught by the guard of requests.
-	if err := b.monitor.Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
+	if err := b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
 		return fmt.Errorf("what the browser sends by itself cannot be failed: %w", err)
 	}
 	waits := s.found || b.monitor.CatchUp(ctx) != nil || b.monitor.MayWait(s.begun)

@@ -213,7 +213,7 @@ func TestABrowserStandsStill(t *testing.T) {
 		if pass {
 			rules.Pass = string(made.TargetID)
 		}
-		if err := b.Monitor().Enforce(t.Context(), rules); err != nil {
+		if err := b.Monitor().Guard().Enforce(t.Context(), rules); err != nil {
 			t.Fatal(err)
 		}
 		var attached target.AttachToTargetResult

@@ -36,7 +36,7 @@ func (m *Monitor) learnCookies(gone <-chan struct{}) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
 		var result json.RawMessage
-		err := m.observer.Call(ctx, "", "Storage.getCookies", nil, &result)
+		err := m.chrome.Call(ctx, "", "Storage.getCookies", nil, &result)
 		cancel()
 		if err == nil {
 			err = m.cookies.learn(result, false, time.Now())

@@ -54,7 +54,7 @@ func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 	if err := m.awaitOnly(ctx, kept); err != nil {
 		return err
 	}
-	if m.mux.Dropped() > 0 {
+	if m.chrome.mux.Dropped() > 0 {
 		return errors.New("the browser did not take all that watches its pages")
 	}
 	m.forget()
@@ -64,7 +64,7 @@ func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 // openKept opens the tab that stays when all others are closed, and returns its target.
 func (m *Monitor) openKept(ctx context.Context) (string, error) {
 	var created target.CreateTargetResult
-	err := m.observer.Call(ctx, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, &created)
+	err := m.chrome.Call(ctx, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, &created)
 	return string(created.TargetID), err
 }
 
@@ -153,7 +153,7 @@ func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*targ
 		for _, t := range others {
 			// Frames and dedicated workers close with their pages.
 			if !asked[t.TargetID] && t.Type != typeIframe && t.Type != typeWorker {
-				m.observer.Post("", target.CommandCloseTarget, map[string]target.ID{"targetId": t.TargetID})
+				m.chrome.Post("", target.CommandCloseTarget, map[string]target.ID{"targetId": t.TargetID})
 			}
 			asked[t.TargetID] = true
 		}
@@ -171,7 +171,7 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 	wait := firstRecheck
 	for first := true; ; first = false {
 		var r target.GetBrowserContextsResult
-		if err := m.observer.Call(ctx, "", target.CommandGetBrowserContexts, nil, &r); err != nil {
+		if err := m.chrome.Call(ctx, "", target.CommandGetBrowserContexts, nil, &r); err != nil {
 			return err
 		}
 		if len(r.BrowserContextIDs) == 0 {
@@ -180,7 +180,7 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 		if first {
 			for _, c := range r.BrowserContextIDs {
 				// A context may already be ending with the connection that made it.
-				_ = m.observer.Call(ctx, "", target.CommandDisposeBrowserContext, map[string]any{"browserContextId": c}, nil)
+				_ = m.chrome.Call(ctx, "", target.CommandDisposeBrowserContext, map[string]any{"browserContextId": c}, nil)
 			}
 			continue
 		}
@@ -216,7 +216,7 @@ func (m *Monitor) forget() {
 	m.network.Forget()
 	m.console.Forget()
 	m.navigations.forget()
-	m.mux.Forget()
+	m.chrome.mux.Forget()
 	m.outcomes.forget()
 	m.answers.forget()
 	m.talk.forget()

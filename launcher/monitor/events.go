@@ -148,7 +148,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		if decode(event, &p) && p.StorageID != nil {
 			report(storageEntry(p.StorageID))
 			// Only the fact of a change matters.
-			m.observer.Post(event.Session, "DOMStorage.disable", nil)
+			m.chrome.Post(event.Session, "DOMStorage.disable", nil)
 		}
 	}
 	m.mu.Unlock()
@@ -231,18 +231,18 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {
-		m.observer.Post(session, "Inspector.enable", nil)
+		m.chrome.Post(session, "Inspector.enable", nil)
 	}
 	if kind == typePage || kind == typeIframe {
-		m.observer.Post(session, "Page.enable", nil)
-		m.observer.Post(session, "DOMStorage.enable", nil)
+		m.chrome.Post(session, "Page.enable", nil)
+		m.chrome.Post(session, "DOMStorage.enable", nil)
 		m.watchPresses(session)
 		m.watchTyping(session, string(attached.TargetInfo.TargetID))
 	}
-	m.observer.Post(session, "Log.enable", nil)
-	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})
-	m.observer.Post(session, "Target.setAutoAttach", autoAttach)
+	m.chrome.Post(session, "Log.enable", nil)
+	m.chrome.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})
+	m.chrome.Post(session, "Target.setAutoAttach", autoAttach)
 	if attached.WaitingForDebugger {
-		m.observer.LetRun(session, string(attached.TargetInfo.TargetID))
+		m.chrome.LetRun(session, string(attached.TargetInfo.TargetID))
 	}
 }

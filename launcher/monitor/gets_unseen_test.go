@@ -139,7 +139,7 @@ func TestGetsThatNobodyCanJudge(t *testing.T) {
 		{"an answer that never comes", "#never", held("/never?id=1"), nil, []string{"unjudged /never?id=1"}, []string{noAnswerSeen}},
 		{"an answer that is never complete", "#half", held("/half?id=1"), nil, []string{"unjudged /half?id=1"}, []string{notComplete}},
 		{"a page that is closed", "#never", held("/never?id=1"), func(s string) { w.call(s, "Page.close", nil, nil) }, []string{"unjudged /never?id=1"}, []string{noAnswerSeen}},
-		{"a page that crashes", "#crashes", held("/never?id=2"), func(s string) { w.observer.Post(s, "Page.crash", nil) }, []string{"unjudged /never?id=2"}, []string{noAnswerSeen}},
+		{"a page that crashes", "#crashes", held("/never?id=2"), func(s string) { w.chrome.Post(s, "Page.crash", nil) }, []string{"unjudged /never?id=2"}, []string{noAnswerSeen}},
 		{"a script's own navigation", "#goes", held("/never?page=1"), nil, []string{"unjudged /never?page=1"}, []string{noAnswerSeen}},
 		{"two answers that are shown at once", "#mixed", asked("/mixed?a=1", "/mixed?b=1"), func(string) {}, []string{"unjudged /mixed?a=1", "unjudged /mixed?b=1"}, []string{answersMixed, fewShown}}, // by how far apart they come
 		{"two answers that are shown at once, and differ", "#apart", shows("at('count').textContent === '3'"), nil, nil, nil},
@@ -173,7 +173,7 @@ func TestGetsThatNobodyCanJudge(t *testing.T) {
 			}
 		}
 		w.mu.Unlock()
-		w.observer.Post(session, "Page.close", nil)
+		w.chrome.Post(session, "Page.close", nil)
 	}
 }
 

@@ -102,7 +102,7 @@ func (m *Monitor) ToLookAt() []look.Page {
 	}
 	pages := make([]look.Page, 0, len(m.pages))
 	for id, pg := range m.pages {
-		p := look.Page{TargetID: id, Offline: m.mux.Offline(id), Leaving: func() bool { return m.navigations.leaving(id) }}
+		p := look.Page{TargetID: id, Offline: m.chrome.mux.Offline(id), Leaving: func() bool { return m.navigations.leaving(id) }}
 		own := []string{pg.SessionID}
 		for target, parent := range m.frames {
 			if m.pageOf(target) == pg {

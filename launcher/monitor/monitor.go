@@ -26,9 +26,9 @@ import (
 // Monitor is the launcher's own view of one browser. Its methods are safe for
 // concurrent use.
 type Monitor struct {
-	observer *cdpproxy.Observer
-	mux      *cdpproxy.Mux
-	sink     func(checkpoint.Entry)
+	chrome *link
+	guard  *Guard
+	sink   func(checkpoint.Entry)
 
 	// The evidence's part about the network, and that about the console.
 	token   atomic.Uint64 // of the newest run; both parts name it
@@ -46,7 +46,6 @@ type Monitor struct {
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
-	rules    atomic.Pointer[Rules] // see Enforce
 
 	traffic      chan heard   // what pages sent, and was answered, and is not processed yet
 	pending      atomic.Int64 // how many of them
@@ -74,6 +73,19 @@ type Monitor struct {
 	dropped    uint64                      // commands that the mux dropped and that were reported since the last checkpoint
 }
 
+// link is the way to the browser, which the parts of the monitor share: the mux, and the
+// launcher's own session. Both are nil until Attach.
+type link struct {
+	*cdpproxy.Observer
+	mux *cdpproxy.Mux
+}
+
+// caller makes CDP calls on the launcher's own sessions. A link is one.
+type caller interface {
+	Call(ctx context.Context, session, method string, params, result any) error
+	Post(session, method string, params any)
+}
+
 // trafficBacklog is how many requests of pages may wait to be processed.
 const trafficBacklog = 1024
 
@@ -84,7 +96,9 @@ const maxKnown = 4096
 // New returns a monitor that reports to sink. Several goroutines call sink. The monitor
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
+	chrome := &link{}
 	return &Monitor{
+		chrome: chrome, guard: newGuard(chrome, sink),
 		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
 		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
@@ -110,17 +124,17 @@ var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
 func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
-	m.mux = mux
+	m.chrome.mux = mux
 	m.navigations.follow(mux)
 	m.gets.acted, m.gets.actedOn = mux.Acted, m.navigations.actedOn
 	var err error
-	if m.observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
+	if m.chrome.Observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
 		return err
 	}
-	if err := m.observer.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
+	if err := m.chrome.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
 		return err
 	}
-	return m.observer.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
+	return m.chrome.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
 }
 
 // autoAttach pauses each new target until enable has turned on its events. Otherwise the
@@ -128,7 +142,10 @@ func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 var autoAttach = map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true}
 
 // Observer makes CDP calls of the launcher's own. It is nil before Attach.
-func (m *Monitor) Observer() *cdpproxy.Observer { return m.observer }
+func (m *Monitor) Observer() *cdpproxy.Observer { return m.chrome.Observer }
+
+// Guard acts on what pages send.
+func (m *Monitor) Guard() *Guard { return m.guard }
 
 // Attribute names the run to which everything seen from now on belongs, and the
 // requests that the profile's owner declares harmless. A request is judged by the
@@ -184,7 +201,7 @@ func (m *Monitor) overflowed() {
 // readerEvent handles one of readerEvents. The pipe's reader calls it.
 func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventPaused || event.Method == eventWebTransport {
-		m.guard(event)
+		m.guard.observe(event)
 		return
 	}
 	if event.Method == eventBindingCalled {
@@ -235,7 +252,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Go(func() { m.bindDocuments(looking) })
 	traffic.Go(func() { m.findClosedRoots(looking) })
 	for {
-		events, err := m.observer.Next(ctx)
+		events, err := m.chrome.Next(ctx)
 		if err != nil {
 			break
 		}
@@ -289,7 +306,7 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 // pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
 	m.JudgeGETs(ctx)
-	all := m.observer.Queued()
+	all := m.chrome.Queued()
 	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
 }
 
@@ -320,7 +337,7 @@ func (m *Monitor) reportUnseen() {
 // reportDropped reports that commands did not reach the browser because it did not read
 // them for a long time. Then there may be a page whose events were never turned on.
 func (m *Monitor) reportDropped() {
-	n := m.mux.Dropped()
+	n := m.chrome.mux.Dropped()
 	m.mu.Lock()
 	more := n != m.dropped
 	m.dropped = n
@@ -354,7 +371,7 @@ func (m *Monitor) LearnContext(ctx context.Context) error {
 	var r struct {
 		Default string `json:"defaultBrowserContextId"`
 	}
-	if err := m.observer.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
+	if err := m.chrome.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
 		return err
 	}
 	m.mu.Lock()

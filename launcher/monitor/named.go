@@ -78,7 +78,7 @@ const hearTimeout = 300 * time.Millisecond
 // own, so that a worker may have heard of one that the launcher has not. On the same way a
 // command's answer comes after it.
 func (m *Monitor) HearAnswers(ctx context.Context) {
-	if m.observer == nil {
+	if m.chrome.Observer == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
@@ -87,7 +87,7 @@ func (m *Monitor) HearAnswers(ctx context.Context) {
 	for _, session := range m.answers.waiting() {
 		asking.Go(func() {
 			// Web workers have no such command. Their reply is as good.
-			_ = m.observer.Call(ctx, session, "Page.getFrameTree", nil, nil)
+			_ = m.chrome.Call(ctx, session, "Page.getFrameTree", nil, nil)
 		})
 	}
 	asking.Wait()

@@ -173,7 +173,7 @@ func (m *Monitor) TargetsByUse(ctx context.Context) ([]*target.Info, error) {
 	for _, t := range list {
 		switch pg := m.pageOf(string(t.TargetID)); {
 		case pg != nil:
-			used[t] = max(pg.opened, m.mux.ActivatedAt(pg.TargetID))
+			used[t] = max(pg.opened, m.chrome.mux.ActivatedAt(pg.TargetID))
 		case t.Type == typePage: // it was opened just now
 			used[t] = math.MaxInt64
 		}
@@ -187,7 +187,7 @@ func (m *Monitor) TargetsByUse(ctx context.Context) ([]*target.Info, error) {
 // interface.
 func (m *Monitor) Targets(ctx context.Context) ([]*target.Info, error) {
 	var r target.GetTargetsResult
-	if err := m.observer.Call(ctx, "", target.CommandGetTargets, nil, &r); err != nil {
+	if err := m.chrome.Call(ctx, "", target.CommandGetTargets, nil, &r); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(r.TargetInfos, func(t *target.Info) bool {

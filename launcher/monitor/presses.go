@@ -26,7 +26,7 @@ const hiddenURL = "\n//# sourceURL=" + cdpproxy.HiddenWorld
 // watchPresses has every new document of a target note what is pressed in it, and tell what
 // is typed into.
 func (m *Monitor) watchPresses(session string) {
-	m.observer.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
+	m.chrome.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
 		"source": pressesScript + typedScript + hiddenURL, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
 	})
 }
@@ -276,7 +276,7 @@ func (m *Monitor) inPage(ctx context.Context, session, frame, expression string,
 	}
 	// The world is there already, and this only tells its id.
 	params := map[string]any{"frameId": frame, "worldName": cdpproxy.HiddenWorld}
-	if err := m.observer.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
+	if err := m.chrome.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
 		return err
 	}
 	var r struct {
@@ -287,7 +287,7 @@ func (m *Monitor) inPage(ctx context.Context, session, frame, expression string,
 	params = map[string]any{
 		"contextId": world.ID, "expression": expression + hiddenURL, "returnByValue": true, "awaitPromise": true, "silent": true, "timeout": scriptTime.Milliseconds(),
 	}
-	if err := m.observer.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
+	if err := m.chrome.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
 		return err
 	}
 	return json.Unmarshal(r.Result.Value, result)
@@ -329,7 +329,7 @@ func (m *Monitor) readAnswer(ctx context.Context, a *asked) {
 		Body    string `json:"body"`
 		Encoded bool   `json:"base64Encoded"`
 	}
-	err := m.observer.Call(ctx, a.session, "Network.getResponseBody", map[string]string{"requestId": a.id}, &body)
+	err := m.chrome.Call(ctx, a.session, "Network.getResponseBody", map[string]string{"requestId": a.id}, &body)
 	if err == nil && body.Encoded {
 		var plain []byte
 		plain, err = base64.StdEncoding.DecodeString(body.Body)

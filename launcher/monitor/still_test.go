@@ -26,8 +26,8 @@ func message(socket string, at float64) cdpproxy.Traffic {
 func unattached() (*Monitor, *[]string) {
 	var got []string
 	m := New(func(e checkpoint.Entry) { got = append(got, fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL)) })
-	m.mux = &cdpproxy.Mux{}
-	m.navigations.follow(m.mux)
+	m.chrome.mux = &cdpproxy.Mux{}
+	m.navigations.follow(m.chrome.mux)
 	return m, &got
 }
 

@@ -19,7 +19,7 @@ func (m *Monitor) OpenTab(ctx context.Context, fence *lease.Fence, url string) (
 		url = blankPage
 	}
 	var created target.CreateTargetResult
-	if err := m.observer.CallFenced(ctx, fence, "", target.CommandCreateTarget, map[string]string{"url": url}, &created); err != nil {
+	if err := m.chrome.CallFenced(ctx, fence, "", target.CommandCreateTarget, map[string]string{"url": url}, &created); err != nil {
 		return nil, err
 	}
 	return &target.Info{TargetID: created.TargetID, Type: typePage, URL: url}, nil
@@ -28,7 +28,7 @@ func (m *Monitor) OpenTab(ctx context.Context, fence *lease.Fence, url string) (
 // OpenFirstTab opens an empty tab in a browser that has just started without one, and returns
 // when it is watched. No lease has a session in it yet.
 func (m *Monitor) OpenFirstTab(ctx context.Context) error {
-	if err := m.observer.Call(ctx, "", target.CommandCreateTarget, map[string]string{"url": blankPage}, nil); err != nil {
+	if err := m.chrome.Call(ctx, "", target.CommandCreateTarget, map[string]string{"url": blankPage}, nil); err != nil {
 		return err
 	}
 	return m.AwaitPages(ctx)
@@ -36,19 +36,19 @@ func (m *Monitor) OpenFirstTab(ctx context.Context) error {
 
 // OpenTabBehind opens an empty tab behind the others.
 func (m *Monitor) OpenTabBehind(ctx context.Context, fence *lease.Fence) error {
-	return m.observer.CallFenced(ctx, fence, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, nil)
+	return m.chrome.CallFenced(ctx, fence, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, nil)
 }
 
 // ActivateTab brings a tab to the front.
 func (m *Monitor) ActivateTab(ctx context.Context, fence *lease.Fence, targetID string) error {
-	err := m.observer.CallFenced(ctx, fence, "", target.CommandActivateTarget, map[string]string{"targetId": targetID}, nil)
+	err := m.chrome.CallFenced(ctx, fence, "", target.CommandActivateTarget, map[string]string{"targetId": targetID}, nil)
 	if err == nil {
-		m.mux.NoteActivated(targetID)
+		m.chrome.mux.NoteActivated(targetID)
 	}
 	return err
 }
 
 // CloseTab closes a tab.
 func (m *Monitor) CloseTab(ctx context.Context, fence *lease.Fence, targetID string) error {
-	return m.observer.CallFenced(ctx, fence, "", target.CommandCloseTarget, map[string]string{"targetId": targetID}, nil)
+	return m.chrome.CallFenced(ctx, fence, "", target.CommandCloseTarget, map[string]string{"targetId": targetID}, nil)
 }

@@ -80,8 +80,8 @@ func (m *Monitor) bind(ctx context.Context, d frameDocument) {
 	ctx, cancel := context.WithTimeout(ctx, bindTime)
 	defer cancel()
 	params := map[string]any{"frameId": d.frame, "worldName": cdpproxy.HiddenWorld}
-	if m.observer.Call(ctx, d.session, "Page.createIsolatedWorld", params, nil) == nil {
-		m.observer.Post(d.session, "Runtime.addBinding", map[string]any{"name": typedBinding, "executionContextName": cdpproxy.HiddenWorld})
+	if m.chrome.Call(ctx, d.session, "Page.createIsolatedWorld", params, nil) == nil {
+		m.chrome.Post(d.session, "Runtime.addBinding", map[string]any{"name": typedBinding, "executionContextName": cdpproxy.HiddenWorld})
 	}
 }
 
@@ -182,14 +182,14 @@ func (m *Monitor) findClosedRoot(ctx context.Context, r closedRoot) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	defer func() { // awaited, since the next one uses the same group
-		_ = m.observer.Call(ctx, r.session, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": typedBinding}, nil)
+		_ = m.chrome.Call(ctx, r.session, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": typedBinding}, nil)
 	}()
 	type object struct {
 		ID string `json:"objectId"`
 	}
 	var host struct{ Result object }
 	params := map[string]any{"contextId": r.world, "expression": "closedHost()" + hiddenURL, "objectGroup": typedBinding, "silent": true}
-	if m.observer.Call(ctx, r.session, "Runtime.evaluate", params, &host) != nil || host.Result.ID == "" {
+	if m.chrome.Call(ctx, r.session, "Runtime.evaluate", params, &host) != nil || host.Result.ID == "" {
 		return
 	}
 	var described struct {
@@ -200,7 +200,7 @@ func (m *Monitor) findClosedRoot(ctx context.Context, r closedRoot) {
 			} `json:"shadowRoots"`
 		} `json:"node"`
 	}
-	if m.observer.Call(ctx, r.session, "DOM.describeNode", map[string]any{"objectId": host.Result.ID}, &described) != nil {
+	if m.chrome.Call(ctx, r.session, "DOM.describeNode", map[string]any{"objectId": host.Result.ID}, &described) != nil {
 		return
 	}
 	for _, root := range described.Node.ShadowRoots {
@@ -209,10 +209,10 @@ func (m *Monitor) findClosedRoot(ctx context.Context, r closedRoot) {
 		}
 		var found struct{ Object object }
 		params = map[string]any{"backendNodeId": root.BackendNodeID, "executionContextId": r.world, "objectGroup": typedBinding}
-		if m.observer.Call(ctx, r.session, "DOM.resolveNode", params, &found) != nil {
+		if m.chrome.Call(ctx, r.session, "DOM.resolveNode", params, &found) != nil {
 			return
 		}
 		params = map[string]any{"objectId": found.Object.ID, "functionDeclaration": "function() { watchClosed(this) }", "silent": true}
-		_ = m.observer.Call(ctx, r.session, "Runtime.callFunctionOn", params, nil)
+		_ = m.chrome.Call(ctx, r.session, "Runtime.callFunctionOn", params, nil)
 	}
 }

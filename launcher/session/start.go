@@ -163,7 +163,7 @@ type Join struct{ Begun time.Time }
 
 // Prepare writes the session's file, synced.
 func (Join) Prepare(_ context.Context, s *Session) error {
-	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Rules().ReadOnly; wants != has {
+	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Guard().Rules().ReadOnly; wants != has {
 		return api.Invalid("read_only", "the profile's browser, which others use, has read_only=%t: a task that wants another has to wait until they end", has)
 	}
 	return notRecorded(errors.Join(s.openExchange(), s.persist()))

@@ -234,7 +234,7 @@ func (b *Browser) stopNetwork(ctx context.Context, n NetworkService) error {
 func (b *Browser) stopped(n NetworkService) {
 	s := &b.still
 	s.network, s.since = n, boottime.Now()
-	b.monitor.StandsStill(monotonic())
+	b.monitor.Still().Begins(monotonic())
 	b.driver.work.Go(func() {
 		if n.AwaitEnd() {
 			b.networkEnded(n)
@@ -254,7 +254,7 @@ func (b *Browser) networkEnded(n NetworkService) {
 	}
 	s.network = nil
 	s.gap = "the network service ended while it was stopped, and another one was there for a moment"
-	b.monitor.MayHaveSent(s.gap)
+	b.monitor.Still().MayHaveSent(s.gap)
 	ctx, cancel := context.WithTimeout(context.Background(), replaceTimeout+stopTimeout)
 	defer cancel()
 	next, err := b.findNetwork(ctx, n.PID())
@@ -323,7 +323,7 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 	if n == nil || s.ended {
 		return
 	}
-	b.monitor.Moves()
+	b.monitor.Still().Moves()
 	s.network = nil
 	err := errors.Join(n.Continue(), n.Close(), b.driver.o.Files.DropStillCookies(b.session))
 	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.since)).Msg("the browser goes on")
@@ -359,7 +359,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	if err := b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
 		return fmt.Errorf("what the browser sends by itself cannot be failed: %w", err)
 	}
-	waits := s.found || b.monitor.CatchUp(ctx) != nil || b.monitor.MayWait(s.begun)
+	waits := s.found || b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
 	if n := s.network; n != nil {
 		s.network = nil // its end is no surprise
 		var err error
@@ -374,7 +374,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	}
 	s.ended = true
 	b.mux.LetStart()
-	b.monitor.PagesEnd()
+	b.monitor.Still().PagesEnd()
 	if s.lost != "" {
 		log.Error().Str("why", s.lost).Msg("cookies of the last half minute may be lost")
 	}

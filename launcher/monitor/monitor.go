@@ -28,6 +28,7 @@ import (
 type Monitor struct {
 	chrome *link
 	guard  *Guard
+	still  *Still
 	sink   func(checkpoint.Entry)
 
 	// The evidence's part about the network, and that about the console.
@@ -42,7 +43,6 @@ type Monitor struct {
 	cookies     *cookieWatch
 	newPage     chan struct{} // one place: a page has its first document
 	gets        *gets
-	still       still
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
@@ -73,6 +73,9 @@ type Monitor struct {
 	dropped    uint64                      // commands that the mux dropped and that were reported since the last checkpoint
 }
 
+// Still follows what pages send while the browser stands still.
+func (m *Monitor) Still() *Still { return m.still }
+
 // link is the way to the browser, which the parts of the monitor share: the mux, and the
 // launcher's own session. Both are nil until Attach.
 type link struct {
@@ -98,7 +101,7 @@ const maxKnown = 4096
 func New(sink func(checkpoint.Entry)) *Monitor {
 	chrome := &link{}
 	return &Monitor{
-		chrome: chrome, guard: newGuard(chrome, sink),
+		chrome: chrome, guard: newGuard(chrome, sink), still: newStill(sink),
 		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
 		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},

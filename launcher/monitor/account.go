@@ -53,13 +53,18 @@ func (m *Monitor) learnCookies(gone <-chan struct{}) {
 // events comes when its first document is there.
 const firstLooks = 4
 
-// firstDocument tells learnCookies of a page that may have its first document now. The caller
-// holds m.mu.
-func (m *Monitor) firstDocument(pg *page) {
+// mayHaveDocument tells whether a page, unless it is nil, may have its first document now, so
+// that learnCookies looks. The caller holds the mu of pages.
+func (pg *page) mayHaveDocument() bool {
 	if pg == nil || pg.looks >= firstLooks || !notBlank(pg.URL) {
-		return
+		return false
 	}
 	pg.looks++
+	return true
+}
+
+// documentCame tells learnCookies that a page may have its first document.
+func (m *Monitor) documentCame() {
 	select {
 	case m.newPage <- struct{}{}:
 	default: // it is going to look
@@ -82,7 +87,7 @@ func (m *Monitor) report(entries []checkpoint.Entry) {
 
 // cookieEvent takes in a request, or the headers of its answer. The pipe's reader calls it.
 func (m *Monitor) cookieEvent(event cdpproxy.Event) {
-	foreign := func() bool { return m.foreign(event.Session) }
+	foreign := func() bool { return m.pages.foreign(event.Session) }
 	if event.Method == eventHeaders {
 		m.report(m.cookies.observeAnswer(event, foreign, time.Now()))
 		return
@@ -93,11 +98,11 @@ func (m *Monitor) cookieEvent(event cdpproxy.Event) {
 
 // foreign tells whether a session's page is in a browser context that a client made, whose
 // cookies are not the account's.
-func (m *Monitor) foreign(session string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pg := m.pageOf(m.targets[session])
-	return pg != nil && m.ownContext != "" && pg.context != m.ownContext
+func (ps *pages) foreign(session string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	pg := ps.pageOf(ps.targets[session])
+	return pg != nil && ps.ownContext != "" && pg.context != ps.ownContext
 }
 
 // typedOn tells whether a worker typed into the page that a session is attached to, or into

@@ -84,13 +84,7 @@ func (m *Monitor) ClosePages(ctx context.Context) error {
 // closed. Chromium 156 crashes as a whole when the renderer of one ends that owes a screenshot,
 // and such a tab never draws one. They have nothing that could send something at their end.
 func (m *Monitor) CloseUnloaded(ctx context.Context) error {
-	m.mu.Lock()
-	found := false
-	for _, p := range m.pages {
-		found = found || p.URL == ""
-	}
-	m.mu.Unlock()
-	if !found {
+	if !m.pages.hasUnloaded() {
 		return nil
 	}
 	kept, err := m.openKept(ctx) // they may be the last ones
@@ -107,10 +101,7 @@ func isAnything(*target.Info) bool { return true }
 
 // Quiet returns an error if the browser is not as Clear left it.
 func (m *Monitor) Quiet(ctx context.Context) error {
-	m.mu.Lock()
-	kept := m.keptPage
-	m.mu.Unlock()
-	others, empty, err := m.others(ctx, kept)
+	others, empty, err := m.others(ctx, m.pages.kept())
 	switch {
 	case err != nil:
 		return err
@@ -196,15 +187,7 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 // awaitOnly returns when the kept tab is the only page that is watched, and everything
 // that the others did is processed.
 func (m *Monitor) awaitOnly(ctx context.Context, kept string) error {
-	err := m.await(ctx, func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if len(m.pages) != 1 || m.pages[kept] == nil {
-			return false
-		}
-		m.keptPage = kept
-		return m.pending.Load() == 0
-	})
+	err := m.await(ctx, func() bool { return m.pages.keep(kept) && m.pending.Load() == 0 })
 	if err != nil {
 		return fmt.Errorf("the pages' ends were not all seen: %w", err)
 	}
@@ -222,9 +205,9 @@ func (m *Monitor) forget() {
 	m.talk.forget()
 	m.cookies.forget()
 	m.gets.forget()
+	m.pages.forget()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closing = 0
 	clear(m.sent)
 	clear(m.named)
 	clear(m.sockets)

@@ -37,6 +37,7 @@ type Monitor struct {
 	console recorder.Console
 
 	navigations *navigations
+	pages       *pages
 	outcomes    *outcomes
 	answers     *answers
 	talk        *talk
@@ -56,9 +57,6 @@ type Monitor struct {
 	progress     broadcast     // signalled after each event and each request
 
 	mu         sync.Mutex
-	pages      map[string]*page   // by target
-	targets    map[string]string  // target by CDP session
-	frames     map[string]string  // for each frame in a process of its own, the target it is in
 	sent       map[[2]string]bool // requests that were reported, by id and URL
 	named      map[string]named   // the last of the requests that were reported, by id
 	namesGiven int                // to requests
@@ -66,10 +64,6 @@ type Monitor struct {
 	groups     map[[32]byte]*group
 	typed      map[documentField]time.Time // when it was reported, since something was sent or the last checkpoint
 	grouped    int                         // groups that were ever made
-	ownContext string                      // id of the profile's own browser context: that of the first page
-	closing    int                         // pages that were asked to close and are still open
-	keptPage   string                      // target id of the one page of a warm browser
-	ticks      uint64                      // counts events, to order pages by their last one
 	dropped    uint64                      // commands that the mux dropped and that were reported since the last checkpoint
 }
 
@@ -99,13 +93,12 @@ const maxKnown = 4096
 // New returns a monitor that reports to sink. Several goroutines call sink. The monitor
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
-	chrome := &link{}
+	chrome, navigations := &link{}, newNavigations()
 	return &Monitor{
 		chrome: chrome, guard: newGuard(chrome, sink), still: newStill(sink),
-		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
+		sink: sink, groupPrefix: id.New("g"), navigations: navigations, pages: newPages(navigations), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
 		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
-		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
 		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
 		typed: map[documentField]time.Time{}, documents: make(chan frameDocument, maxDocuments), closedRoots: make(chan closedRoot, maxClosedRoots),
 	}
@@ -377,10 +370,8 @@ func (m *Monitor) LearnContext(ctx context.Context) error {
 	if err := m.chrome.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if r.Default != "" {
-		m.ownContext = r.Default
+		m.pages.setOwnContext(r.Default)
 	}
 	return nil
 }

@@ -64,8 +64,8 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 	} {
 		var got []checkpoint.Entry
 		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
-		m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
-		m.pages["T"].TargetID = "T"
+		m.pages.open["T"], m.pages.targets["S"], m.pages.targets["S2"], m.pages.frames["F"] = &page{}, "T", "F", "T"
+		m.pages.open["T"].TargetID = "T"
 		m.process(cdpproxy.Event{Session: tt.session, Method: "Page.frameRequestedNavigation",
 			Params: fmt.Appendf(nil, `{"frameId":"T","reason":%q,"url":"http://a/buy","disposition":%q}`, tt.reason, tt.disposition)})
 		requests := 0
@@ -88,8 +88,8 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 func TestFramesOfOtherProcesses(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
-	m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
-	m.pages["T"].TargetID, m.pages["T"].URL = "T", "http://shop/"
+	m.pages.open["T"], m.pages.targets["S"], m.pages.targets["S2"], m.pages.frames["F"] = &page{}, "T", "F", "T"
+	m.pages.open["T"].TargetID, m.pages.open["T"].URL = "T", "http://shop/"
 	for _, frame := range []string{`{"id":"F","url":"http://pay/"}`, `{"id":"G","parentId":"F","url":"http://pay/checkout"}`} {
 		m.process(cdpproxy.Event{Session: "S2", Method: "Page.frameNavigated", Params: []byte(`{"frame":` + frame + `}`)})
 	}
@@ -99,8 +99,8 @@ func TestFramesOfOtherProcesses(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 	}
-	if m.pages["T"].URL != "http://shop/" {
-		t.Errorf("the page went to %s", m.pages["T"].URL)
+	if m.pages.open["T"].URL != "http://shop/" {
+		t.Errorf("the page went to %s", m.pages.open["T"].URL)
 	}
 }
 

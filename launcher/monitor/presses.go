@@ -387,8 +387,8 @@ func (m *Monitor) reportGet(w *getWrite) {
 	}
 	m.mu.Lock()
 	clear(m.typed)
-	page := m.targetOf(w.session, m.pageOf(m.targets[w.session]))
 	m.mu.Unlock()
+	page := m.pages.targetOn(w.session)
 	entry := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: w.get.Asked, Name: string(w.sign), Target: page, Type: "Fetch"}
 	if w.document {
 		entry.Type = "Document"

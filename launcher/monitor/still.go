@@ -242,14 +242,7 @@ func (s *Still) Withheld() (list []Withheld, more uint64) {
 // the same way after it. The error says how many documents did not answer before the
 // deadline of ctx. Frames in the process of their page are not asked.
 func (m *Monitor) AwaitCookies(ctx context.Context) error {
-	m.mu.Lock()
-	documents := map[string]string{} // session by frame, which has the id of its target
-	for session, target := range m.targets {
-		if m.pageOf(target) != nil {
-			documents[target] = session
-		}
-	}
-	m.mu.Unlock()
+	documents := m.pages.documents() // a frame has the id of its target
 	// A document that reads its cookies when the network service is stopped waits for it, and
 	// shows nothing more. So one that gets to it too late does not.
 	deadline, _ := ctx.Deadline()

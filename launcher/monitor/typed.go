@@ -156,10 +156,9 @@ func (m *Monitor) fieldTyped(t told, now time.Time) {
 	if again {
 		remember(m.typed, key, now)
 	}
-	page := m.targetOf(t.session, m.pageOf(m.targets[t.session]))
 	m.mu.Unlock()
 	if again {
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindTyped, Name: string(key.field), URL: said.URL, Target: page})
+		m.sink(checkpoint.Entry{Kind: checkpoint.KindTyped, Name: string(key.field), URL: said.URL, Target: m.pages.targetOn(t.session)})
 	}
 }
 

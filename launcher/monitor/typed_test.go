@@ -305,8 +305,8 @@ func TestTypingIsGathered(t *testing.T) {
 	t.Parallel()
 	var got []checkpoint.Entry
 	m := New(func(e checkpoint.Entry) { got = append(got, e) })
-	m.pages["T"], m.targets["S"] = &page{}, "T"
-	m.pages["T"].TargetID = "T"
+	m.pages.open["T"], m.pages.targets["S"] = &page{}, "T"
+	m.pages.open["T"].TargetID = "T"
 	now := time.Unix(0, 0)
 	tell := func(world int, attributes string, typed bool) {
 		payload, err := json.Marshal(fmt.Sprintf(`{"tag":"input","attributes":%s,"value":"","url":"http://a/"}`, attributes))

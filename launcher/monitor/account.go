@@ -117,5 +117,5 @@ func (n *navigations) typedOn(session string) bool {
 // cookieCommand takes in a client's command on cookies. It does not block.
 func (m *Monitor) cookieCommand(t cdpproxy.Traffic) {
 	m.cookies.command(*t.Cookies)
-	m.queue(heard{traffic: t}) // where there is no room, whatever is processed next reports it
+	m.backlog.queue(heard{traffic: t}) // where there is no room, whatever is processed next reports it
 }

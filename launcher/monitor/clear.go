@@ -135,7 +135,7 @@ func (m *Monitor) others(ctx context.Context, kept string) (others []*target.Inf
 func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*target.Info) bool) error {
 	asked := map[target.ID]bool{}
 	for wait := firstRecheck; ; wait = min(2*wait, recheck) {
-		changed := m.progress.next()
+		changed := m.backlog.progress.next()
 		others, _, err := m.others(ctx, kept)
 		others = slices.DeleteFunc(others, func(t *target.Info) bool { return !meant(t) })
 		if err != nil || len(others) == 0 {
@@ -187,7 +187,7 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 // awaitOnly returns when the kept tab is the only page that is watched, and everything
 // that the others did is processed.
 func (m *Monitor) awaitOnly(ctx context.Context, kept string) error {
-	err := m.await(ctx, func() bool { return m.pages.keep(kept) && m.pending.Load() == 0 })
+	err := m.backlog.await(ctx, func() bool { return m.pages.keep(kept) && m.backlog.empty() })
 	if err != nil {
 		return fmt.Errorf("the pages' ends were not all seen: %w", err)
 	}

@@ -277,7 +277,7 @@ func TestAnswersThatCannotBeRecorded(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(e checkpoint.Entry) { got = append(got, e) })
 	for range trafficBacklog { // nobody processes it
-		m.queue(heard{})
+		m.backlog.queue(heard{})
 	}
 	m.readerEvent(cdpproxy.Event{Session: "S", Method: eventResponse, Params: json.RawMessage(
 		`{"requestId":"1","type":"XHR","response":{"url":"http://a.test/x","status":401}}`)})

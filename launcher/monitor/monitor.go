@@ -38,6 +38,7 @@ type Monitor struct {
 
 	navigations *navigations
 	pages       *pages
+	backlog     *backlog
 	outcomes    *outcomes
 	answers     *answers
 	talk        *talk
@@ -48,13 +49,9 @@ type Monitor struct {
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 
-	traffic      chan heard   // what pages sent, and was answered, and is not processed yet
-	pending      atomic.Int64 // how many of them
 	documents    chan frameDocument
 	closedRoots  chan closedRoot
-	lastOverflow time.Time     // when traffic was full; used by the pipe's reader alone
-	processed    atomic.Uint64 // how many of the observer's events were processed
-	progress     broadcast     // signalled after each event and each request
+	lastOverflow time.Time // when traffic was full; used by the pipe's reader alone
 
 	mu         sync.Mutex
 	sent       map[[2]string]bool // requests that were reported, by id and URL
@@ -83,9 +80,6 @@ type caller interface {
 	Post(session, method string, params any)
 }
 
-// trafficBacklog is how many requests of pages may wait to be processed.
-const trafficBacklog = 1024
-
 // maxKnown bounds how many documents, requests and groups are remembered. One that was
 // forgotten is never taken for harmless.
 const maxKnown = 4096
@@ -96,10 +90,10 @@ func New(sink func(checkpoint.Entry)) *Monitor {
 	chrome, navigations := &link{}, newNavigations()
 	return &Monitor{
 		chrome: chrome, guard: newGuard(chrome, sink), still: newStill(sink),
-		sink: sink, groupPrefix: id.New("g"), navigations: navigations, pages: newPages(navigations), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
+		sink: sink, groupPrefix: id.New("g"), navigations: navigations, pages: newPages(navigations), backlog: newBacklog(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
 		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
-		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
-		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
+		named: map[string]named{},
+		sent:  map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
 		typed: map[documentField]time.Time{}, documents: make(chan frameDocument, maxDocuments), closedRoots: make(chan closedRoot, maxClosedRoots),
 	}
 }
@@ -181,7 +175,7 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
 	}
-	if !m.queue(heard{traffic: t}) {
+	if !m.backlog.queue(heard{traffic: t}) {
 		m.overflowed()
 	}
 }
@@ -205,7 +199,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	for _, a := range m.answers.observe(event, m.navigations) {
-		if !m.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
+		if !m.backlog.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
 			m.overflowed()
 		}
 	}
@@ -240,7 +234,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 func (m *Monitor) Watch(ctx context.Context) {
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
-	traffic.Go(func() { m.processTraffic(gone) })
+	traffic.Go(func() { m.backlog.workOff(gone, m.processHeard) })
 	traffic.Go(func() { m.learnCookies(gone) })
 	looking, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
@@ -254,8 +248,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 		}
 		for _, event := range events {
 			m.process(event)
-			m.processed.Add(1)
-			m.progress.signal()
+			m.backlog.processed()
 		}
 		m.reportDropped()
 	}
@@ -265,36 +258,16 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Wait()
 }
 
-// processTraffic reports what pages sent, until gone is closed and everything is
-// processed.
-func (m *Monitor) processTraffic(gone <-chan struct{}) {
-	process := func(h heard) {
-		m.report(m.cookies.takeCommands())
-		switch {
-		case h.answer != nil:
-			m.answered(*h.answer)
-		case h.told != nil:
-			m.fieldTyped(*h.told, time.Now())
-		case h.traffic.Cookies == nil:
-			m.requestSent(h.traffic)
-		}
-		m.pending.Add(-1)
-		m.progress.signal()
-	}
-	for {
-		select {
-		case t := <-m.traffic:
-			process(t)
-		case <-gone:
-			for {
-				select {
-				case t := <-m.traffic:
-					process(t)
-				default:
-					return
-				}
-			}
-		}
+// processHeard processes one thing that was heard.
+func (m *Monitor) processHeard(h heard) {
+	m.report(m.cookies.takeCommands())
+	switch {
+	case h.answer != nil:
+		m.answered(*h.answer)
+	case h.told != nil:
+		m.fieldTyped(*h.told, time.Now())
+	case h.traffic.Cookies == nil:
+		m.requestSent(h.traffic)
 	}
 }
 
@@ -303,23 +276,7 @@ func (m *Monitor) processTraffic(gone <-chan struct{}) {
 func (m *Monitor) CatchUp(ctx context.Context) error {
 	m.JudgeGETs(ctx)
 	all := m.chrome.Queued()
-	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
-}
-
-// await returns when reached returns true, or the context ends. It calls reached again
-// after each event and each request that was processed.
-func (m *Monitor) await(ctx context.Context, reached func() bool) error {
-	for {
-		changed := m.progress.next()
-		if reached() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return m.backlog.await(ctx, func() bool { return m.backlog.caughtUp(all) })
 }
 
 // reportUnseen reports the documents that may have sent something unobserved.
@@ -387,33 +344,6 @@ func remember[K comparable, V any](known map[K]V, key K, value V) {
 // decode parses an event's parameters into params, and tells whether that was possible.
 func decode(event cdpproxy.Event, params any) bool {
 	return json.Unmarshal(event.Params, params) == nil
-}
-
-// broadcast wakes every goroutine that waits for the next signal. The zero value is
-// ready for use.
-type broadcast struct{ waiting atomic.Pointer[chan struct{}] }
-
-// next returns a channel that the next signal closes.
-func (b *broadcast) next() <-chan struct{} {
-	for {
-		if c := b.waiting.Load(); c != nil {
-			return *c
-		}
-		c := make(chan struct{})
-		if b.waiting.CompareAndSwap(nil, &c) {
-			return c
-		}
-	}
-}
-
-// signal wakes everybody who waits. It costs next to nothing while nobody does.
-func (b *broadcast) signal() {
-	if b.waiting.Load() == nil {
-		return
-	}
-	if c := b.waiting.Swap(nil); c != nil {
-		close(*c)
-	}
 }
 
 // describe names a target for errors and logs, without the secrets that a URL may

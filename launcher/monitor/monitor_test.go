@@ -160,12 +160,12 @@ func TestTargetsAreNamedWithoutSecrets(t *testing.T) {
 // TestAwaitSeesEveryChange: await does not miss a change between the check of the
 // condition and the wait, and it ends with the context.
 func TestAwaitSeesEveryChange(t *testing.T) {
-	m := New(func(checkpoint.Entry) {})
+	b := newBacklog()
 	var reached atomic.Bool
-	err := m.await(t.Context(), func() bool {
+	err := b.await(t.Context(), func() bool {
 		if !reached.Load() {
 			reached.Store(true) // a change right after the check that fails
-			m.progress.signal()
+			b.progress.signal()
 			return false
 		}
 		return true
@@ -175,7 +175,7 @@ func TestAwaitSeesEveryChange(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.await(ctx, func() bool { return false }); !errors.Is(err, context.Canceled) {
+	if err := b.await(ctx, func() bool { return false }); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -191,7 +191,7 @@ func TestTooMuchTrafficIsReported(t *testing.T) {
 	if len(got) != 1 || got[0].Method != "MANY" || got[0].Kind != checkpoint.KindRequest {
 		t.Errorf("%+v", got)
 	}
-	if n := m.pending.Load(); n != trafficBacklog {
+	if n := m.backlog.pending.Load(); n != trafficBacklog {
 		t.Errorf("%d pending, want %d", n, trafficBacklog)
 	}
 }

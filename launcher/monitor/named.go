@@ -8,30 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 )
-
-// heard is something that waits to be processed: what a page sent, or an answer. They wait
-// in one line, so that a request is reported before its answer, and everything that was
-// answered before a call of CatchUp is reported when it returns.
-type heard struct {
-	traffic cdpproxy.Traffic
-	answer  *answer
-	told    *told
-}
-
-// queue puts something into the line, and tells whether there was room. It never blocks.
-func (m *Monitor) queue(h heard) bool {
-	m.pending.Add(1)
-	select {
-	case m.traffic <- h:
-		return true
-	default:
-		m.pending.Add(-1)
-		return false
-	}
-}
 
 // named is an unsafe request with the name by which its answer is known.
 type named struct{ name, method, url string }

@@ -249,7 +249,7 @@ func (m *Monitor) AwaitPages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := m.await(ctx, func() bool { return m.pages.watched(targets) }); err != nil {
+	if err := m.backlog.await(ctx, func() bool { return m.pages.watched(targets) }); err != nil {
 		return errors.New("not every page could be attached in time")
 	}
 	return nil

@@ -120,7 +120,7 @@ func (m *Monitor) scriptTold(event cdpproxy.Event) {
 		return
 	}
 	_, typed := m.navigations.actedOn(event.Session)
-	m.queue(heard{told: &told{event.Session, event.Params, typed}}) // where there is no room, a page floods it
+	m.backlog.queue(heard{told: &told{event.Session, event.Params, typed}}) // where there is no room, a page floods it
 }
 
 // fieldTyped reports a field that somebody typed into. A page can make it look so by a script,

@@ -347,7 +347,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	b.monitor.GiveUpGETs()
 	b.monitor.Closing()
 	closing, done := context.WithTimeout(ctx, pagesTimeout)
-	if err := b.monitor.CloseUnloaded(closing); err != nil {
+	if err := b.monitor.Tabs().CloseUnloaded(closing); err != nil {
 		log.Warn().Err(err).Msg("a tab that waits for its first document does not close: the browser may crash with it")
 	}
 	done()

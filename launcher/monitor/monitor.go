@@ -29,6 +29,7 @@ type Monitor struct {
 	chrome *link
 	guard  *Guard
 	still  *Still
+	tabs   *Tabs
 	sink   func(checkpoint.Entry)
 
 	// The evidence's part about the network, and that about the console.
@@ -67,6 +68,9 @@ type Monitor struct {
 // Still follows what pages send while the browser stands still.
 func (m *Monitor) Still() *Still { return m.still }
 
+// Tabs opens and closes pages, and lists what is open.
+func (m *Monitor) Tabs() *Tabs { return m.tabs }
+
 // link is the way to the browser, which the parts of the monitor share: the mux, and the
 // launcher's own session. Both are nil until Attach.
 type link struct {
@@ -87,10 +91,11 @@ const maxKnown = 4096
 // New returns a monitor that reports to sink. Several goroutines call sink. The monitor
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
-	chrome, navigations := &link{}, newNavigations()
+	chrome, navigations, backlog := &link{}, newNavigations(), newBacklog()
+	pages := newPages(navigations)
 	return &Monitor{
-		chrome: chrome, guard: newGuard(chrome, sink), still: newStill(sink),
-		sink: sink, groupPrefix: id.New("g"), navigations: navigations, pages: newPages(navigations), backlog: newBacklog(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
+		chrome: chrome, guard: newGuard(chrome, sink), still: newStill(sink), tabs: newTabs(chrome, pages, backlog),
+		sink: sink, groupPrefix: id.New("g"), navigations: navigations, pages: pages, backlog: backlog, outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
 		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
 		named: map[string]named{},
 		sent:  map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},

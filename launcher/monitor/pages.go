@@ -243,27 +243,27 @@ func (ps *pages) closes() (another bool) {
 	return n > 0
 }
 
-// AwaitPages returns when all pages that were open at the call are watched.
-func (m *Monitor) AwaitPages(ctx context.Context) error {
-	targets, err := m.Targets(ctx)
+// AwaitWatched returns when all pages that were open at the call are watched.
+func (ts *Tabs) AwaitWatched(ctx context.Context) error {
+	targets, err := ts.Targets(ctx)
 	if err != nil {
 		return err
 	}
-	if err := m.backlog.await(ctx, func() bool { return m.pages.watched(targets) }); err != nil {
+	if err := ts.backlog.await(ctx, func() bool { return ts.pages.watched(targets) }); err != nil {
 		return errors.New("not every page could be attached in time")
 	}
 	return nil
 }
 
-// TargetsByUse is Targets in the order of Chrome's own list: what belongs to the page that was
+// ByUse is Targets in the order of Chrome's own list: what belongs to the page that was
 // opened or brought to the front last comes first, and workers come last. It does not know
 // which tab Chrome brings to the front when the one in front is closed.
-func (m *Monitor) TargetsByUse(ctx context.Context) ([]*target.Info, error) {
-	list, err := m.Targets(ctx)
+func (ts *Tabs) ByUse(ctx context.Context) ([]*target.Info, error) {
+	list, err := ts.Targets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	used := m.pages.used(list, m.chrome.mux.ActivatedAt)
+	used := ts.pages.used(list, ts.chrome.mux.ActivatedAt)
 	slices.SortStableFunc(list, func(a, b *target.Info) int { return cmp.Compare(used[b], used[a]) })
 	return list, nil
 }
@@ -286,9 +286,9 @@ func (ps *pages) used(targets []*target.Info, activated func(target string) boot
 
 // Targets lists what is open in the browser, without parts of the browser's own user
 // interface.
-func (m *Monitor) Targets(ctx context.Context) ([]*target.Info, error) {
+func (ts *Tabs) Targets(ctx context.Context) ([]*target.Info, error) {
 	var r target.GetTargetsResult
-	if err := m.chrome.Call(ctx, "", target.CommandGetTargets, nil, &r); err != nil {
+	if err := ts.chrome.Call(ctx, "", target.CommandGetTargets, nil, &r); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(r.TargetInfos, func(t *target.Info) bool {

@@ -225,7 +225,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 	defer cancel()
 	var unfit, opened error
 	var before sync.WaitGroup
-	before.Go(func() { unfit = s.browser.Monitor().Quiet(looking) })
+	before.Go(func() { unfit = s.browser.Monitor().Tabs().Quiet(looking) })
 	before.Go(func() { opened = s.recording.begin() })
 	s.h.work.Go(func() { // it may go on after Prepare
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)

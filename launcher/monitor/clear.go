@@ -211,11 +211,11 @@ func (m *Monitor) forget() {
 	m.cookies.forget()
 	m.gets.forget()
 	m.pages.forget()
+	m.typing.reportAgain()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.sent)
 	clear(m.named)
 	clear(m.sockets)
 	clear(m.groups)
-	clear(m.typed)
 }

@@ -256,7 +256,7 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 		m.chrome.Post(session, "Page.enable", nil)
 		m.chrome.Post(session, "DOMStorage.enable", nil)
 		m.watchPresses(session)
-		m.watchTyping(session, string(attached.TargetInfo.TargetID))
+		m.typing.watch(session, string(attached.TargetInfo.TargetID))
 	}
 	m.chrome.Post(session, "Log.enable", nil)
 	m.chrome.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})

@@ -46,12 +46,11 @@ type Monitor struct {
 	cookies     *cookieWatch
 	newPage     chan struct{} // one place: a page has its first document
 	gets        *gets
+	typing      *typing
 	groupPrefix string // of the names of request groups
 	// harmless are the requests that the profile's owner declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 
-	documents    chan frameDocument
-	closedRoots  chan closedRoot
 	lastOverflow time.Time // when traffic was full; used by the pipe's reader alone
 
 	mu         sync.Mutex
@@ -60,9 +59,8 @@ type Monitor struct {
 	namesGiven int                // to requests
 	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
 	groups     map[[32]byte]*group
-	typed      map[documentField]time.Time // when it was reported, since something was sent or the last checkpoint
-	grouped    int                         // groups that were ever made
-	dropped    uint64                      // commands that the mux dropped and that were reported since the last checkpoint
+	grouped    int    // groups that were ever made
+	dropped    uint64 // commands that the mux dropped and that were reported since the last checkpoint
 }
 
 // Still follows what pages send while the browser stands still.
@@ -96,10 +94,9 @@ func New(sink func(checkpoint.Entry)) *Monitor {
 	return &Monitor{
 		chrome: chrome, guard: newGuard(chrome, sink), still: newStill(sink), tabs: newTabs(chrome, pages, backlog),
 		sink: sink, groupPrefix: id.New("g"), navigations: navigations, pages: pages, backlog: backlog, outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
-		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
+		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(), typing: newTyping(chrome, pages, sink),
 		named: map[string]named{},
 		sent:  map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
-		typed: map[documentField]time.Time{}, documents: make(chan frameDocument, maxDocuments), closedRoots: make(chan closedRoot, maxClosedRoots),
 	}
 }
 
@@ -212,7 +209,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.navigations.observe(event, boottime.Now())
 	}
 	if event.Method == eventFrameNavigated {
-		m.watchNewDocument(event)
+		m.typing.watchNewDocument(event)
 	}
 	m.reportGets(m.gets.observe(event, time.Now()))
 	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
@@ -244,8 +241,8 @@ func (m *Monitor) Watch(ctx context.Context) {
 	looking, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
 	traffic.Go(func() { m.lookAtPages(looking) })
-	traffic.Go(func() { m.bindDocuments(looking) })
-	traffic.Go(func() { m.findClosedRoots(looking) })
+	traffic.Go(func() { m.typing.bindDocuments(looking) })
+	traffic.Go(func() { m.typing.findClosedRoots(looking) })
 	for {
 		events, err := m.chrome.Next(ctx)
 		if err != nil {
@@ -270,7 +267,7 @@ func (m *Monitor) processHeard(h heard) {
 	case h.answer != nil:
 		m.answered(*h.answer)
 	case h.told != nil:
-		m.fieldTyped(*h.told, time.Now())
+		m.typing.fieldTyped(*h.told, time.Now())
 	case h.traffic.Cookies == nil:
 		m.requestSent(h.traffic)
 	}
@@ -311,10 +308,10 @@ func (m *Monitor) reportDropped() {
 // again, and so are fields that are typed into, and the fact that a page may be unwatched.
 func (m *Monitor) Checkpointed() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	clear(m.sockets)
-	clear(m.typed)
 	m.dropped = 0
+	m.mu.Unlock()
+	m.typing.reportAgain()
 }
 
 // Closing says that the launcher itself closes the pages from now on. What they may

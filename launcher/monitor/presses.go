@@ -385,9 +385,7 @@ func (m *Monitor) reportGet(w *getWrite) {
 	if w.sign == decision.Unjudged && m.navigations.closing.Load() { // the launcher ends the pages itself, see Closing
 		return
 	}
-	m.mu.Lock()
-	clear(m.typed)
-	m.mu.Unlock()
+	m.typing.reportAgain()
 	page := m.pages.targetOn(w.session)
 	entry := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: w.get.Asked, Name: string(w.sign), Target: page, Type: "Fetch"}
 	if w.document {

@@ -35,9 +35,6 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 	}
 	known := reported[key]
 	remember(reported, key, true)
-	if !known {
-		clear(m.typed)
-	}
 	if key, ok := r.groupKey(); ok && !known {
 		m.group(key).add(r, &entry, m.outcomes)
 	}
@@ -46,6 +43,9 @@ func (m *Monitor) requestSent(t cdpproxy.Traffic) {
 		before = m.name(r, &entry)
 	}
 	m.mu.Unlock()
+	if !known {
+		m.typing.reportAgain()
+	}
 	if before != nil {
 		m.sink(*before)
 	}

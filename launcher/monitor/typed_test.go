@@ -313,7 +313,7 @@ func TestTypingIsGathered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.fieldTyped(told{"S", fmt.Appendf(nil, `{"name":"leaseholdTyped","payload":%s,"executionContextId":%d}`, payload, world), typed}, now)
+		m.typing.fieldTyped(told{"S", fmt.Appendf(nil, `{"name":"leaseholdTyped","payload":%s,"executionContextId":%d}`, payload, world), typed}, now)
 	}
 	const text, password = `{"type":"text"}`, `{"type":"password"}`
 	tell(1, text, true)
@@ -336,7 +336,7 @@ func TestTypingIsGathered(t *testing.T) {
 		t.Errorf("%s, want %s", kinds(got), want)
 	}
 	for _, params := range []string{`{}`, `{"name":"leaseholdTyped","payload":"x"}`, `{"name":"other","payload":"{}"}`, `[`} {
-		m.fieldTyped(told{"S", json.RawMessage(params), true}, now)
+		m.typing.fieldTyped(told{"S", json.RawMessage(params), true}, now)
 	}
 	if kinds(got) != "text password text text text text" {
 		t.Errorf("of what nobody told: %s", kinds(got))
